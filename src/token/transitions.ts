@@ -122,7 +122,8 @@ export function isAboutCredentials(outcome: FetchOutcome): boolean {
 export function assumeFailed(state: TokenState, step: Step): TokenState {
   if (refusalOf(state) !== null) return state
   const detail = 'The attempt did not end: kyc-tokend itself ended first'
-  return afterFailure(state, { reason: 'network', detail }, step)
+  // No answer has come, so no bound is over.
+  return { ...afterFailure(state, { reason: 'network', detail }, step), notBefore: state.notBefore }
 }
 
 function afterToken(

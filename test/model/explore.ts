@@ -1,0 +1,166 @@
+// The two drivers of the model: every order of acts up to a depth, and paths of chance.
+import { createHash } from 'node:crypto'
+import { ANSWERS, createWorld, type World } from './world.ts'
+
+/** Where an exploration begins, by name. */
+export const STARTS: Readonly<Record<string, readonly string[]>> = {
+  new: [],
+  refused: ['answer:0:token', 'operator:0', 'answer:0:refused'],
+  trial: ['answer:0:token', 'wait:16', 'rotate:0:b', 'wait:16'],
+}
+
+/** An act, and its price in faults: of them a path has two at most. */
+type Priced = readonly [act: string, faults: number]
+const MAX_FAULTS = 2
+const WAITS = [2, 16, 80, 301]
+const EFFECTS = [1, 2, 3, 4, 5, 6]
+
+/** The acts that can come in this situation. */
+function actsIn(world: World): Priced[] {
+  const acts: Priced[] = WAITS.map((seconds): Priced => [`wait:${seconds}`, 0])
+  for (const host of world.hosts) {
+    const { index, life, armed, files } = host
+    const of = (names: readonly string[], faults = 0): number =>
+      acts.push(...names.map((name): Priced => [name.replace('@', String(index)), faults]))
+    if (life.inbox !== null) {
+      of(['go:@'])
+      continue
+    }
+    if (world.isAsking(host)) of(ANSWERS.map((kind) => `answer:@:${kind}`))
+    of(['operator:@', 'reject:@', 'need:@'])
+    const other = files === 'a' ? 'b' : 'a'
+    of(['crash:@', 'restart:@', 'reboot:@', `reload:@:${other}`, `reload:@:${files}`, `rotate:@:${other}`], 1)
+    if (files !== world.nameOf(host)) of([`rotate:@:${files}`])
+    if (armed === null)
+      of(
+        EFFECTS.map((effects) => `arm:@:crash:${effects}`),
+        1,
+      )
+    if (armed === null) of([...EFFECTS.map((effects) => `arm:@:stop:${effects}`)], 1)
+  }
+  return acts
+}
+
+/** Facts that only people read, or that mean nothing after the path. */
+const LEFT_OUT = new Set(
+  'detail since wallMs requests lastRequestAt lastSuccessAt generation answers answer tokenlessSince tokenlessFrom refusedBy baseUrl received written accessToken fingerprint'.split(
+    ' ',
+  ),
+)
+
+/** The text of a situation: two with the same text mean the same. Instants are seconds from now, and tokens are by their order. */
+function textOf(world: World): string {
+  const newest = world.tokens.size
+  function shape(value: unknown, name: string, shiftMs: number): unknown {
+    if (typeof value === 'number' && /(?:Ms|[Aa]sked|[Pp]ace)$/.test(name) && !/life|age|early/i.test(name))
+      return value === 0 ? 0 : Math.max(-400, Math.round((value + shiftMs - world.nowMs()) / 1_000))
+    if (typeof value !== 'object' || value === null) return value
+    const { accessToken } = value as { accessToken?: string }
+    const number =
+      accessToken === undefined ? undefined : newest - (world.tokens.get(accessToken)?.number ?? -9)
+    const facts = Object.entries(value)
+      .filter(([key]) => !LEFT_OUT.has(key))
+      .map(([key, item]): [string, unknown] => [key, shape(item, key, shiftMs)])
+    return number === undefined ? Object.fromEntries(facts) : [number, ...facts]
+  }
+  const hosts = world.hosts.map((host) =>
+    JSON.stringify([
+      shape(host.life.parts.keeper.state(), '', host.bootedAtMs),
+      [host.disk.token, host.disk.state].map((text) => text && shape(JSON.parse(text), '', host.bootedAtMs)),
+      host.armed,
+      host.files,
+      host.life.inbox?.length,
+      host.mayAskAgain,
+      world.isAsking(host),
+      world.nameOf(host),
+      [...host.known].map(([account, known]) => [account, shape(known, '', 0)]),
+    ]),
+  )
+  // Hosts are alike: only their order is by name.
+  return hosts.toSorted().join('\n')
+}
+
+export interface Explored {
+  readonly states: number
+  readonly paths: number
+  /** By rule, the first, and so shortest, path that broke it. */
+  readonly broken: Readonly<Record<string, string>>
+}
+interface Path {
+  readonly from: string
+  readonly acts: readonly string[]
+  readonly faults: number
+}
+
+/**
+ * Plays every order of acts up to this depth from each start, breadth first. A path is played anew for each act further, since
+ * promises cannot be copied; situations that mean the same are explored once.
+ */
+export async function explore({ hosts, depth }: { hosts: number; depth: number }): Promise<Explored> {
+  const seen = new Set<string>()
+  const broken: Record<string, string> = {}
+  let paths = 0
+
+  /** Plays the path, checks all rules, and returns what can come next; nothing, if it is known, or broke a rule. */
+  async function visit({ from, acts, faults }: Path): Promise<Path[]> {
+    paths += 1
+    const world = await createWorld({ hosts })
+    const note = (rules: Iterable<string>, more = ''): void => {
+      for (const rule of rules) broken[rule] ??= [`${from}:`, ...acts, more].join(' ').trim()
+    }
+    try {
+      for (const act of [...(STARTS[from] ?? []), ...acts]) await world.act(act)
+      note(world.broken)
+      const hash = createHash('sha1').update(textOf(world)).digest('base64')
+      if (seen.has(hash) || world.broken.size > 0) return []
+      seen.add(hash)
+      const next = actsIn(world).filter(([, price]) => faults + price <= MAX_FAULTS)
+      world.checkSaved()
+      note(world.broken, '(a crash)')
+      // Of the many deep situations every fourth.
+      if (acts.length <= 2 || /^[A-P]/.test(hash)) await world.calm()
+      note(world.broken, '(calm)')
+      return next.map(([act, price]) => ({ from, acts: [...acts, act], faults: faults + price }))
+    } catch (error) {
+      note([`an error: ${(error as Error).message}`])
+      return []
+    } finally {
+      world.end()
+    }
+  }
+
+  // Each abort makes an error: their stacks would cost a third of the time.
+  const { stackTraceLimit } = Error
+  Error.stackTraceLimit = 0
+  let frontier = Object.keys(STARTS).map((from): Path => ({ from, acts: [], faults: 0 }))
+  for (let level = 0; level <= depth; level += 1) {
+    const next: Path[] = []
+    for (const path of frontier) next.push(...(await visit(path)))
+    frontier = next
+  }
+  Error.stackTraceLimit = stackTraceLimit
+  return { states: seen.size, paths, broken }
+}
+
+/** Plays a path of so many acts of chance, then calm. Returns the rules that it broke, and the path. */
+export async function wander(
+  start: readonly string[],
+  { hosts = 1, length, random }: { hosts?: number; length: number; random: () => number },
+): Promise<{ path: readonly string[]; broken: ReadonlySet<string> }> {
+  const world = await createWorld({ hosts, random })
+  const path: string[] = []
+  try {
+    for (const act of start) await world.act(act)
+    while (path.length < length && world.broken.size === 0) {
+      const acts = actsIn(world)
+      const [act] = acts[Math.floor(random() * acts.length)]!
+      path.push(act)
+      await world.act(act)
+    }
+    world.checkSaved()
+    await world.calm()
+    return { path, broken: world.broken }
+  } finally {
+    world.end()
+  }
+}

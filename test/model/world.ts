@@ -1,0 +1,548 @@
+// The world of the model: hosts with the program's own keeper, trials, saved state and sharing, on one clock, with disks, service
+// and store in memory. An act is a word: what happens next. `broken` are the rules of the contract that were broken so far.
+import type { Config } from '../../src/config/config.ts'
+import type { OnDisk } from '../../src/config/on-disk.ts'
+import { createSecretWatch } from '../../src/config/secret-watch.ts'
+import { standardService } from '../../src/config/service.ts'
+import { createFleetKeeper } from '../../src/fleet-keeper.ts'
+import { sha256 } from '../../src/lib/crypto.ts'
+import { Secret } from '../../src/lib/secret.ts'
+import {
+  formatSavedState,
+  formatSavedToken,
+  parseSavedState,
+  parseSavedToken,
+  restoredState,
+  savedStateOf,
+  savedTokenOf,
+} from '../../src/storage/saved-state.ts'
+import type { StateStore } from '../../src/storage/state-store.ts'
+import type { Cause, FetchToken, ServiceOutcome } from '../../src/token/outcome.ts'
+import {
+  dueAtMs,
+  phaseOf,
+  usableToken,
+  usableUntilMs,
+  type ServiceSettings,
+  type TokenState,
+} from '../../src/token/state.ts'
+import { jwtOf } from '../support/jwt.ts'
+import { createModelClock, deliver, settle, type Process } from './clock.ts'
+
+await import('p-retry')
+
+const LIFE_MS = 240_000
+const MAX_AGE_MS = 120_000
+const RETRY_AFTER_MS = 180_000
+const REJECTED_MS = 300_000
+const REQUEST_TIMEOUT_MS = 15_000
+const CLIENT_INTERVAL_MS = 30_000
+const MAX_REQUESTS = 3_000
+const URL = 'https://service.example'
+
+const failures: Record<string, ServiceOutcome> = {
+  outage: { kind: 'transient', reason: 'server-error', detail: 'Down', status: 503 },
+  reset: { kind: 'transient', reason: 'network', detail: 'Reset' },
+  timeout: { kind: 'transient', reason: 'timeout', detail: 'Too slow' },
+  busy: {
+    kind: 'transient',
+    reason: 'rate-limited',
+    detail: 'Busy',
+    status: 429,
+    retryAfterMs: RETRY_AFTER_MS,
+  },
+  rejected: { kind: 'transient', reason: 'rejected', detail: 'No', status: 401 },
+  refused: {
+    kind: 'permanent',
+    reason: 'account-inactive',
+    detail: 'Your account is not active',
+    status: 500,
+  },
+}
+export const ANSWERS = ['token', 'opaque', 'same', 'outage', 'reset', 'busy', 'rejected', 'refused']
+
+interface Life extends Process {
+  readonly host: Host
+  readonly clock: ReturnType<ReturnType<typeof createModelClock>['of']>
+  readonly stop: AbortController
+  readonly parts: Awaited<ReturnType<typeof createFleetKeeper>>
+  readonly watch: ReturnType<typeof createSecretWatch>
+  readonly store: StateStore
+  config: Config
+}
+/** What a host, or a fleet that nothing has disturbed, knows of an account. */
+interface Known {
+  refused: boolean
+  notBeforeMs: number
+  rejectedUntilMs: number
+  clientMs: number
+}
+interface Host {
+  readonly index: number
+  disk: { token: string | null; state: string | null }
+  boots: number
+  bootedAtMs: number
+  /** The pair in the secret files, and how often they were written. */
+  files: string
+  written: number
+  life: Life
+  /** It crashes or stops at so many effects (saves, requests, commands to the store) from now. */
+  armed: { readonly what: string; effects: number } | null
+  /** The start after an orderly stop may ask once, in spite of a refusal. */
+  mayAskAgain: boolean
+  /** By account, the newest token that it has handed out. */
+  newest: Record<string, number>
+  readonly known: Map<string, Known>
+}
+interface Request {
+  readonly life: Life
+  readonly account: string
+  readonly answer: (kind: string) => void
+}
+export type World = Awaited<ReturnType<typeof createWorld>>
+
+export async function createWorld({ hosts: count = 1, random = (): number => 0.5 } = {}) {
+  const clock = createModelClock()
+  const broken = new Set<string>()
+  const tokens = new Map<string, { number: number; account: string; endsMs: number }>()
+  const requests: Request[] = []
+  /** The answer to each request, at once; null: it waits for an act. */
+  let auto: string | null = null
+  let asked = 0
+  const nowMs = (): number => clock.now().bootMs
+  const never = (): Promise<never> => new Promise(() => undefined)
+
+  function check(isHeld: boolean, rule: string): void {
+    if (!isHeld) broken.add(rule)
+  }
+
+  // ---- effects: the moments at which a process can be killed or stopped -----------------------------------------------
+
+  /** `isMoment`: too short a moment for a process to be stopped in. */
+  async function effect(life: Life, { isMoment = false } = {}): Promise<void> {
+    const { host } = life
+    const isMeant = host.armed !== null && !(isMoment && host.armed.what === 'stop')
+    if (host.armed !== null && isMeant && host.life === life && !life.isDead) {
+      host.armed.effects -= 1
+      if (host.armed.effects <= 0) {
+        const { what } = host.armed
+        host.armed = null
+        if (what === 'stop') life.inbox = []
+        else kill(host)
+      }
+    }
+    if (life.inbox !== null) await new Promise<void>((resolve) => deliver(life, resolve))
+    if (life.isDead) await never()
+  }
+
+  function kill(host: Host): void {
+    const { life } = host
+    life.isDead = true
+    host.armed = null
+    life.stop.abort()
+    for (const one of requests.filter((request) => request.life === life))
+      requests.splice(requests.indexOf(one), 1)
+  }
+
+  // ---- the service ----------------------------------------------------------------------------------------------------
+
+  function fetchTokenOf(life: () => Life, account: string): FetchToken {
+    return async (signal, { cause, beforeRequest }) => {
+      const givenUp: ServiceOutcome = { kind: 'transient', reason: 'network', detail: 'Given up' }
+      await beforeRequest()
+      await effect(life())
+      if (signal.aborted) return givenUp
+      asked += 1
+      if (asked > MAX_REQUESTS) throw new Error('The service is asked without end')
+      checkRequest(life(), account, cause)
+      const kind = await answerTo(life(), account, signal)
+      if (kind === null) return givenUp
+      const outcome = outcomeOf(kind, account)
+      learn(life(), { account, outcome, cause })
+      await effect(life(), { isMoment: true })
+      return outcome
+    }
+  }
+
+  async function answerTo(life: Life, account: string, signal: AbortSignal): Promise<string | null> {
+    if (auto !== null) return auto
+    return new Promise((resolve) => {
+      const end = (kind: string | null): void => {
+        cancel()
+        if (requests.includes(request)) requests.splice(requests.indexOf(request), 1)
+        deliver(life, () => resolve(kind))
+      }
+      const cancel = clock.schedule(life, REQUEST_TIMEOUT_MS, () => end('timeout'))
+      const request: Request = { life, account, answer: end }
+      requests.push(request)
+      signal.addEventListener('abort', () => end(null))
+    })
+  }
+
+  function outcomeOf(kind: string, account: string): ServiceOutcome {
+    const given = failures[kind]
+    if (given !== undefined) return given
+    const serverDateMs = clock.now().wallMs
+    const [former, of] = [...tokens].findLast(([, token]) => token.account === account) ?? []
+    if (kind === 'same' && former !== undefined && of !== undefined) {
+      // An opaque token that is given again may be good for its whole life again.
+      if (former.startsWith('opaque')) of.endsMs = nowMs() + 2 * MAX_AGE_MS
+      return { kind: 'ok', accessToken: former, serverDateMs }
+    }
+    const number = tokens.size + 1
+    const iat = Math.floor(serverDateMs / 1_000)
+    const isOpaque = kind === 'opaque'
+    const accessToken = isOpaque ? `opaque-${number}` : jwtOf({ iat, exp: iat + LIFE_MS / 1_000 }, number)
+    tokens.set(accessToken, { number, account, endsMs: nowMs() + (isOpaque ? 2 * MAX_AGE_MS : LIFE_MS) })
+    return { kind: 'ok', accessToken, serverDateMs }
+  }
+
+  // ---- the rules about requests ---------------------------------------------------------------------------------------
+
+  const knownOf = (host: Host, account: string): Known => {
+    const fresh = { refused: false, notBeforeMs: 0, rejectedUntilMs: 0, clientMs: -CLIENT_INTERVAL_MS }
+    if (!host.known.has(account)) host.known.set(account, fresh)
+    return host.known.get(account) ?? fresh
+  }
+  /** What was answered counts once the process has lived on to the end of the step: until then it may not be saved. */
+  const unsettled: (() => void)[] = []
+  const settleKnown = (): void => unsettled.splice(0).forEach((call) => call())
+
+  function checkRequest(life: Life, account: string, cause: Cause): void {
+    settleKnown()
+    const { host } = life
+    check(!requests.some((one) => one.life === life), `two requests of one host at once (${cause})`)
+    const known = knownOf(host, account)
+    if (cause === 'operator') return
+    const isAct = cause === 'reload' || (cause === 'start' && host.mayAskAgain)
+    check(!known.refused || isAct, `a request after a refusal (${cause})`)
+    check(nowMs() >= known.notBeforeMs, `a request before Retry-After is over (${cause})`)
+    const isTrial = account !== nameOf(life.config)
+    check(isTrial || nowMs() >= known.rejectedUntilMs, `a request before the pace of rejected (${cause})`)
+    if (cause !== 'client') return
+    check(nowMs() - known.clientMs >= CLIENT_INTERVAL_MS, 'two requests that clients caused within 30 s')
+    known.clientMs = nowMs()
+  }
+
+  function learn(
+    life: Life,
+    { account, outcome, cause }: { account: string; outcome: ServiceOutcome; cause: Cause },
+  ): void {
+    const atMs = nowMs()
+    unsettled.push(() => {
+      const known = knownOf(life.host, account)
+      life.host.mayAskAgain = false
+      // Killed or stopped in the moment of the answer: it may have been saved, or not.
+      if (life.isDead || life.inbox !== null)
+        return void Object.assign(known, { refused: false, notBeforeMs: 0, rejectedUntilMs: 0 })
+      const notBeforeMs = outcome.kind === 'transient' ? known.notBeforeMs : 0
+      Object.assign(known, { refused: outcome.kind === 'permanent', notBeforeMs, rejectedUntilMs: 0 })
+      if (outcome.kind !== 'transient') return
+      if (outcome.retryAfterMs !== undefined)
+        known.notBeforeMs = Math.max(notBeforeMs, atMs + outcome.retryAfterMs)
+      // A wait that would end after the token's life ends in the last tenth of that.
+      if (outcome.reason === 'rejected' && cause !== 'reload')
+        known.rejectedUntilMs = atMs + Math.min(REJECTED_MS, leftMs(life, atMs) / 2)
+    })
+  }
+  function leftMs({ parts, host }: Life, atMs: number): number {
+    const { token } = parts.keeper.state()
+    const left = token === null ? 0 : usableUntilMs(token) + host.bootedAtMs - atMs
+    return left > 0 ? left : Infinity
+  }
+
+  // ---- hosts ----------------------------------------------------------------------------------------------------------
+
+  const nameOf = (config: Config): string => config.credentials.apiKey.reveal()
+  const configs = new Map<string, Config>()
+  function configOf(name: string): Config {
+    const secret = new Secret(name)
+    const config =
+      configs.get(name) ??
+      ({
+        file: 'config',
+        baseUrl: URL,
+        service: standardService(URL),
+        credentials: { apiKey: secret, apiSecret: secret },
+        request: { timeoutMs: REQUEST_TIMEOUT_MS },
+        retry: { initialDelayMs: 1_000, maxDelayMs: 60_000 },
+        refresh: { maxAgeMs: MAX_AGE_MS },
+        secretFiles: { apiKey: 'key-file', apiSecret: 'secret-file' },
+        share: null,
+      } as unknown as Config)
+    configs.set(name, config)
+    return config
+  }
+
+  /** The state store with its pure half; each file is one effect, and a kill comes before, between or after them. */
+  function stateStoreOf(life: () => Life): StateStore {
+    const { host } = life()
+    let saving = Promise.resolve()
+    async function save(state: TokenState, isOrderly: boolean): Promise<void> {
+      const at = { at: life().clock.now(), bootId: String(host.boots) }
+      const token = savedTokenOf(state)
+      const write = async (): Promise<void> => {
+        await effect(life())
+        host.disk = { ...host.disk, token: token && formatSavedToken(token, at) }
+        await effect(life())
+        host.disk = { ...host.disk, state: formatSavedState(savedStateOf(state, { isOrderly }), at) }
+        await effect(life())
+      }
+      saving = saving.then(write)
+      await saving
+    }
+    return {
+      credentialsIdOf: (_baseUrl: string, { apiKey }: { apiKey: Secret }) => sha256(apiKey.reveal()),
+      load: (settings: ServiceSettings) => Promise.resolve(restored(host, settings, life().clock.now())),
+      save: (state: TokenState) => save(state, false),
+      close: (state: TokenState) => save(state, true),
+    } as unknown as StateStore
+  }
+
+  function restored(
+    host: Host,
+    settings: ServiceSettings,
+    now: { bootMs: number; wallMs: number },
+  ): TokenState {
+    const { token, state } = host.disk
+    const kept = token === null ? undefined : parseSavedToken(token)
+    const remembered = state === null ? undefined : parseSavedState(state)
+    check((token === null) === (kept === undefined), 'a saved token that cannot be read')
+    check((state === null) === (remembered === undefined), 'a saved state that cannot be read')
+    const isThisBoot = (bootId: string | null): boolean => bootId === String(host.boots)
+    return restoredState(settings, {
+      now,
+      token: kept && isThisBoot(kept.written.bootId) ? kept.kept : null,
+      saved: remembered ? { ...remembered, isThisBoot: isThisBoot(remembered.written.bootId) } : null,
+    })
+  }
+
+  async function start(host: Host, name = host.files): Promise<void> {
+    const former = host.life as Life | undefined
+    const life = {
+      host,
+      isDead: false,
+      inbox: null,
+      stop: new AbortController(),
+      config: configOf(name),
+    } as unknown as Life
+    host.life = life
+    const own = clock.of(life, () => host.bootedAtMs)
+    Object.assign(life, { clock: own, store: undefined })
+    const store = stateStoreOf(() => life)
+    // Other credentials than before: their refusal in a trial is forgotten.
+    if (former !== undefined && nameOf(former.config) !== name) host.known.delete(name)
+    const log = (): void => undefined
+    const parts = await createFleetKeeper(life.config, {
+      env: {},
+      clock: own,
+      random,
+      log,
+      store,
+      createFetchToken: ({ credentials }) => fetchTokenOf(() => life, credentials.apiKey.reveal()),
+    })
+    let found: { key: object; written: number; onDisk: OnDisk } | null = null
+    const examine = (): Promise<OnDisk> => {
+      if (found?.key !== life.config || found.written !== host.written)
+        found = {
+          key: life.config,
+          written: host.written,
+          onDisk: { kind: 'loaded', config: configOf(host.files) },
+        }
+      return Promise.resolve(found.onDisk)
+    }
+    const watch = createSecretWatch({
+      onDisk: { examine, state: () => ({ state: 'current', problem: null }) },
+      running: () => life.config,
+      async tryCredentials(next, trial) {
+        const outcome = await parts.tryCredentials(next, trial)
+        if (outcome?.kind === 'ok') life.config = { ...life.config, credentials: next.credentials }
+        return outcome
+      },
+      clock: own,
+      log,
+    })
+    Object.assign(life, { parts, store, watch })
+    const { signal } = life.stop
+    parts.keeper.onEvent(({ type }) => type === 'tick' && void watch.tick(signal))
+    const running = Promise.all([parts.keeper.run(signal), parts.fleet.run(signal)])
+    running.catch((error: Error) => check(life.isDead, `the daemon ends: ${error.message}`))
+    await settle(2)
+  }
+
+  // ---- the rules about what is known and handed out -------------------------------------------------------------------
+
+  function look(host: Host): void {
+    const { parts, clock: own, config } = host.life
+    const state = parts.keeper.state()
+    const now = own.now()
+    const token = usableToken(state, now)
+    const known = token && tokens.get(token.accessToken)
+    if (known) {
+      check(known.endsMs > nowMs() - 1_000, 'an expired token is handed out')
+      const newest = host.newest[known.account] ?? 0
+      check(known.number >= newest, 'an older token is handed out again')
+      host.newest[known.account] = known.number
+    }
+    const phase = phaseOf(state, now)
+    if (phase !== 'refused') check(dueAtMs(state) - now.bootMs < 86_400_000, 'nothing is planned: a trap')
+    const isRefused = knownOf(host, nameOf(config)).refused && state.inFlight === null
+    check(!isRefused || state.objection !== null, 'a refusal is forgotten')
+  }
+
+  /** What a process that is killed now would know after its start, against what it knows now. */
+  function checkSaved(host: Host): void {
+    const { parts, clock: own, inbox } = host.life
+    const state = parts.keeper.state()
+    const now = own.now()
+    if (inbox !== null || state.inFlight !== null) return
+    const meaning = (one: TokenState): Record<string, unknown> => ({
+      token: usableToken(one, now) && [usableToken(one, now)?.accessToken, one.token?.refreshAtMs],
+      objection: one.objection?.reason ?? null,
+      failure: one.failure && [one.failure.reason, one.failure.attempts, one.failure.retryAtMs],
+      notBefore: Object.entries(one.notBefore).filter(
+        ([, { askedMs, paceMs }]) => Math.max(askedMs, paceMs) > now.bootMs,
+      ),
+      generation: one.generation,
+      pace: one.pace.requestedMs,
+    })
+    const before = meaning(state)
+    const after = meaning(restored(host, state, now))
+    for (const [name, fact] of Object.entries(before))
+      check(JSON.stringify(fact) === JSON.stringify(after[name]), `a crash changes ${name}`)
+  }
+
+  // ---- acts -----------------------------------------------------------------------------------------------------------
+
+  async function restart(host: Host): Promise<void> {
+    const { stop, store, parts } = host.life
+    stop.abort()
+    await settle()
+    // It may be killed or stopped meanwhile.
+    await Promise.race([store.close(parts.keeper.state()), settle()])
+    kill(host)
+    host.mayAskAgain = true
+    await start(host)
+  }
+
+  function refresh({ watch, parts, stop }: Life): void {
+    void watch.refresh(stop.signal).then((outcome) => outcome ?? parts.keeper.refresh(stop.signal))
+  }
+
+  function write(host: Host, name: string): void {
+    host.files = name
+    host.written += 1
+  }
+
+  const acts: Record<string, (host: Host, how: string, effects: string) => unknown> = {
+    auto(_host, kind) {
+      auto = kind === '' ? null : kind
+      for (const one of [...requests]) if (auto !== null) one.answer(auto)
+    },
+    wait: (_host, seconds) => clock.advance(Number(seconds) * 1_000),
+    answer: (host, kind) => requests.find((one) => one.life === host.life)?.answer(kind),
+    operator: ({ life }) => refresh(life),
+    reject: ({ life: { parts, clock: own } }) =>
+      parts.keeper.reject(usableToken(parts.keeper.state(), own.now())?.fingerprint ?? 'none'),
+    need: ({ life }) => life.parts.keeper.need(200_000),
+    crash: kill,
+    restart,
+    reboot(host) {
+      kill(host)
+      Object.assign(host, {
+        disk: { ...host.disk, token: null },
+        boots: host.boots + 1,
+        bootedAtMs: nowMs() - 1_000,
+      })
+      host.newest = {}
+    },
+    arm: (host, what, effects) => (host.armed = { what, effects: Number(effects) }),
+    stop: ({ life }) => (life.inbox = []),
+    go({ life }) {
+      const waiting = life.inbox ?? []
+      life.inbox = null
+      for (const call of waiting) deliver(life, call)
+    },
+    reload(host, name) {
+      write(host, name)
+      const next = configOf(name)
+      knownOf(host, name).refused = false
+      const activate = host.life.parts.prepare(next)
+      host.life.config = next
+      activate()
+    },
+    rotate: write,
+  }
+
+  /** An act: a word, and what it needs, with colons between; for a host its index comes first. */
+  async function act(step: string): Promise<void> {
+    const [name = '', ...more] = step.split(':')
+    const ofAll = name === 'wait' || name === 'auto'
+    const [how = '', effects = ''] = ofAll ? more : more.slice(1)
+    await acts[name]!(hosts[ofAll ? 0 : Number(more[0])]!, how, effects)
+    await settle()
+    for (const host of hosts) if (host.life.isDead) await start(host)
+    settleKnown()
+    for (const host of hosts) if (host.life.inbox === null) look(host)
+  }
+
+  /** The service is well from now on: a token in bounded time, no alert, and few requests. */
+  async function calm(): Promise<void> {
+    const stateOf = ({ life }: Host): TokenState => life.parts.keeper.state()
+    const isReady = (host: Host): boolean => phaseOf(stateOf(host), host.life.clock.now()) === 'ready'
+    const isSettled = (host: Host): boolean => host.files === nameOf(host.life.config)
+    for (const host of hosts) {
+      host.armed = null
+      if (host.life.inbox !== null) await act(`go:${host.index}`)
+    }
+    await act('auto:token')
+    // The pace of `rejected` is 10 min at most.
+    for (let waits = 0; waits < 10 && !hosts.every((host) => isReady(host) && isSettled(host)); waits += 1)
+      await act('wait:70')
+    for (const host of hosts) {
+      const isRefused = phaseOf(stateOf(host), host.life.clock.now()) === 'refused'
+      check(isReady(host) || isRefused, 'the service is well for ten minutes, and there is no token')
+      if (isRefused || !isSettled(host)) await act(`operator:${host.index}`)
+    }
+    await act('wait:40')
+    const before = asked
+    for (const host of hosts) {
+      check(
+        isReady(host) && stateOf(host).objection === null,
+        'an operator asks, the service is well, and there is no token',
+      )
+      check(isSettled(host), 'the pair in the files is never taken over')
+    }
+    await act('wait:200')
+    check(asked - before <= 2 * hosts.length, 'more than two requests in 200 quiet seconds')
+  }
+
+  const hosts = Array.from({ length: count }, (_, index) => ({
+    index,
+    disk: { token: null, state: null },
+    boots: 0,
+    bootedAtMs: 0,
+    files: 'a',
+    written: 0,
+    armed: null,
+    mayAskAgain: false,
+    newest: {},
+    known: new Map<string, Known>(),
+  })) as unknown as Host[]
+  for (const host of hosts) await start(host)
+
+  return {
+    act,
+    broken,
+    hosts,
+    tokens,
+    calm,
+    checkSaved: () => hosts.forEach(checkSaved),
+    auto: () => auto,
+    nowMs,
+    requests: () => requests.length,
+    isAsking: (host: Host) => requests.some((one) => one.life === host.life),
+    nameOf: (host: Host) => nameOf(host.life.config),
+    end: () => hosts.forEach(kill),
+  }
+}
