@@ -26,7 +26,15 @@ const SHARING_TESTS = [
 ]
 
 /** The longest, those that wait beside those that compute; the others come by what they took last time, or by size. */
-const FIRST = ['scenarios/scenarios', 'scenarios/stories', 'cli', 'commands/setup', 'commands/check']
+const FIRST = [
+  'scenarios/stories',
+  'scenarios/scenarios',
+  'scenarios/scenarios-2',
+  'scenarios/scenarios-3',
+  'cli',
+  'commands/setup',
+  'commands/check',
+]
 
 function rank({ moduleId }: TestSpecification): number {
   const index = FIRST.findIndex((name) => moduleId.endsWith(`/${name}.test.ts`))

@@ -1,8 +1,12 @@
-// Plays the scenarios of scenarios.yaml (README.md beside it says how they are read).
+// Plays the scenarios of scenarios.yaml (README.md beside it says how they are read): a third of them here, the others in the
+// files that import this one, each in a process with a clock of its own.
 import { readFileSync } from 'node:fs'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { createWorld, durationMs, type Change, type Given, type ServiceAnswer, type World } from './world.ts'
+
+/** scenarios.test.ts, scenarios-2.test.ts and scenarios-3.test.ts. */
+const SHARDS = 3
 
 type Step = Record<string, unknown> | string
 interface Scenario {
@@ -130,7 +134,10 @@ describe('scenarios', () => {
     expect(() => refuseUnknown('given', { initialDelai: '1s' })).toThrow('Unknown in given: initialDelai')
   })
 
-  test.for(scenarios)('$name', async ({ given, steps }) => {
+  const shard = Number(/-(\d)\.test\.ts$/.exec(expect.getState().testPath ?? '')?.[1] ?? 1)
+  const own = scenarios.filter((_scenario, index) => index % SHARDS === shard - 1)
+
+  test.for(own)('$name', async ({ given, steps }) => {
     refuseUnknown('given', given)
     const world = createWorld(given ?? {})
     try {
