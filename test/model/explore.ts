@@ -36,7 +36,11 @@ function actsIn(world: World): Priced[] {
         EFFECTS.map((effects) => `arm:@:crash:${effects}`),
         1,
       )
-    if (armed === null) of([...EFFECTS.map((effects) => `arm:@:stop:${effects}`)], 1)
+    if (armed === null)
+      of(
+        EFFECTS.map((effects) => `arm:@:stop:${effects}`),
+        1,
+      )
   }
   return acts
 }

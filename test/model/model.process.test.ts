@@ -13,7 +13,7 @@ test.each(runs)(
   { timeout: 900_000 },
   async (hosts, depth) => {
     const { user: startedUs } = process.cpuUsage()
-    const { states, paths, broken } = await explore({ hosts: hosts!, depth: depth! })
+    const { states, paths, broken } = await explore({ hosts, depth })
     const seconds = Math.round((process.cpuUsage().user - startedUs) / 1e6)
     process.stdout.write(`${hosts} hosts to depth ${depth}: ${states} states, ${paths} paths, ${seconds} s\n`)
     expect(broken).toEqual({})

@@ -21,6 +21,7 @@ import type { Cause, FetchToken, ServiceOutcome } from '../../src/token/outcome.
 import {
   dueAtMs,
   phaseOf,
+  refusalOf,
   usableToken,
   usableUntilMs,
   type ServiceSettings,
@@ -76,6 +77,8 @@ interface Known {
   notBeforeMs: number
   rejectedUntilMs: number
   clientMs: number
+  /** How many tokens there were when it was refused last. */
+  refusedAt: number
 }
 interface Host {
   readonly index: number
@@ -200,7 +203,13 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
   // ---- the rules about requests ---------------------------------------------------------------------------------------
 
   const knownOf = (host: Host, account: string): Known => {
-    const fresh = { refused: false, notBeforeMs: 0, rejectedUntilMs: 0, clientMs: -CLIENT_INTERVAL_MS }
+    const fresh = {
+      refused: false,
+      notBeforeMs: 0,
+      rejectedUntilMs: 0,
+      clientMs: -CLIENT_INTERVAL_MS,
+      refusedAt: 0,
+    }
     if (!host.known.has(account)) host.known.set(account, fresh)
     return host.known.get(account) ?? fresh
   }
@@ -229,19 +238,23 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
     { account, outcome, cause }: { account: string; outcome: ServiceOutcome; cause: Cause },
   ): void {
     const atMs = nowMs()
+    if (outcome.kind === 'permanent') knownOf(life.host, account).refusedAt = tokens.size
     unsettled.push(() => {
       const known = knownOf(life.host, account)
       life.host.mayAskAgain = false
       // Killed or stopped in the moment of the answer: it may have been saved, or not.
-      if (life.isDead || life.inbox !== null)
-        return void Object.assign(known, { refused: false, notBeforeMs: 0, rejectedUntilMs: 0 })
-      const notBeforeMs = outcome.kind === 'transient' ? known.notBeforeMs : 0
-      Object.assign(known, { refused: outcome.kind === 'permanent', notBeforeMs, rejectedUntilMs: 0 })
-      if (outcome.kind !== 'transient') return
-      if (outcome.retryAfterMs !== undefined)
-        known.notBeforeMs = Math.max(notBeforeMs, atMs + outcome.retryAfterMs)
+      const isSaved = !life.isDead && life.inbox === null
+      const notBeforeMs = isSaved && outcome.kind === 'transient' ? known.notBeforeMs : 0
+      Object.assign(known, {
+        refused: isSaved && outcome.kind === 'permanent',
+        notBeforeMs,
+        rejectedUntilMs: 0,
+      })
+      if (!isSaved || outcome.kind !== 'transient') return
+      const { reason, retryAfterMs = 0 } = outcome
+      if (retryAfterMs > 0) known.notBeforeMs = Math.max(notBeforeMs, atMs + retryAfterMs)
       // A wait that would end after the token's life ends in the last tenth of that.
-      if (outcome.reason === 'rejected' && cause !== 'reload')
+      if (reason === 'rejected' && cause !== 'reload')
         known.rejectedUntilMs = atMs + Math.min(REJECTED_MS, leftMs(life, atMs) / 2)
     })
   }
@@ -267,7 +280,8 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
         request: { timeoutMs: REQUEST_TIMEOUT_MS },
         retry: { initialDelayMs: 1_000, maxDelayMs: 60_000 },
         refresh: { maxAgeMs: MAX_AGE_MS },
-        secretFiles: { apiKey: 'key-file', apiSecret: 'secret-file' },
+        secretFiles: { 'credentials.apiKey': 'key-file', 'credentials.apiSecret': 'secret-file' },
+        endsAtMs: { pair: null },
         share: null,
       } as unknown as Config)
     configs.set(name, config)
@@ -281,14 +295,14 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
     async function save(state: TokenState, isOrderly: boolean): Promise<void> {
       const at = { at: life().clock.now(), bootId: String(host.boots) }
       const token = savedTokenOf(state)
-      const write = async (): Promise<void> => {
+      const writeFiles = async (): Promise<void> => {
         await effect(life())
         host.disk = { ...host.disk, token: token && formatSavedToken(token, at) }
         await effect(life())
         host.disk = { ...host.disk, state: formatSavedState(savedStateOf(state, { isOrderly }), at) }
         await effect(life())
       }
-      saving = saving.then(write)
+      saving = saving.then(writeFiles)
       await saving
     }
     return {
@@ -383,6 +397,8 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
       const newest = host.newest[known.account] ?? 0
       check(known.number >= newest, 'an older token is handed out again')
       host.newest[known.account] = known.number
+      const isNewer = known.number > knownOf(host, nameOf(config)).refusedAt
+      check(refusalOf(state) === null || !isNewer, 'refused beside a token that is newer than the refusal')
     }
     const phase = phaseOf(state, now)
     if (phase !== 'refused') check(dueAtMs(state) - now.bootMs < 86_400_000, 'nothing is planned: a trap')
@@ -437,7 +453,7 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
   const acts: Record<string, (host: Host, how: string, effects: string) => unknown> = {
     auto(_host, kind) {
       auto = kind === '' ? null : kind
-      for (const one of [...requests]) if (auto !== null) one.answer(auto)
+      for (const one of Array.from(requests)) if (auto !== null) one.answer(auto)
     },
     wait: (_host, seconds) => clock.advance(Number(seconds) * 1_000),
     answer: (host, kind) => requests.find((one) => one.life === host.life)?.answer(kind),

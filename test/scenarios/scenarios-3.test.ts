@@ -1,2 +1,2 @@
 // A third of the scenarios, by the number in this file's name.
-import './scenarios.test.ts'
+await import('./scenarios.test.ts')
