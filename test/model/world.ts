@@ -4,7 +4,7 @@ import type { Config } from '../../src/config/config.ts'
 import type { OnDisk } from '../../src/config/on-disk.ts'
 import { createSecretWatch } from '../../src/config/secret-watch.ts'
 import { standardService } from '../../src/config/service.ts'
-import { createFleetKeeper } from '../../src/fleet-keeper.ts'
+import { createConfiguredKeeper } from '../../src/configured-keeper.ts'
 import { sha256 } from '../../src/lib/crypto.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import {
@@ -66,7 +66,7 @@ interface Life extends Process {
   readonly host: Host
   readonly clock: ReturnType<ReturnType<typeof createModelClock>['of']>
   readonly stop: AbortController
-  readonly parts: Awaited<ReturnType<typeof createFleetKeeper>>
+  readonly parts: Awaited<ReturnType<typeof createConfiguredKeeper>>
   readonly watch: ReturnType<typeof createSecretWatch>
   readonly store: StateStore
   config: Config
@@ -347,7 +347,7 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
     // Other credentials than before: their refusal in a trial is forgotten.
     if (former !== undefined && nameOf(former.config) !== name) host.known.delete(name)
     const log = (): void => undefined
-    const parts = await createFleetKeeper(life.config, {
+    const parts = await createConfiguredKeeper(life.config, {
       env: {},
       clock: own,
       random,
@@ -379,7 +379,7 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
     Object.assign(life, { parts, store, watch })
     const { signal } = life.stop
     parts.keeper.onEvent(({ type }) => type === 'tick' && void watch.tick(signal))
-    const running = Promise.all([parts.keeper.run(signal), parts.fleet.run(signal)])
+    const running = Promise.all([parts.keeper.run(signal), parts.sharing.run(signal)])
     running.catch((error: Error) => check(life.isDead, `the daemon ends: ${error.message}`))
     await settle(2)
   }
