@@ -19,6 +19,7 @@ import type { Log } from './lib/log.ts'
 import { descriptorsOf, type InheritedSockets } from './lib/socket-activation.ts'
 import program from '../package.json' with { type: 'json' }
 import { createAlerts } from './report/alerts.ts'
+import { createCredentialsEnd, describeEnd } from './report/credentials-end.ts'
 import { createLog } from './report/log.ts'
 import { createMetrics } from './report/metrics.ts'
 import { createSystemdNotifier, type SendDatagram } from './report/systemd.ts'
@@ -72,12 +73,14 @@ export async function createDaemon(initial: Config, environment: Environment) {
     running,
     async tryCredentials(next, trial) {
       const outcome = await configured.tryCredentials(next, trial)
-      if (outcome?.kind === 'ok') config = { ...config, credentials: next.credentials }
+      const { credentials, endsAtMs } = next
+      if (outcome?.kind === 'ok') config = { ...config, credentials, endsAtMs }
       return outcome
     },
     clock,
     log,
   })
+  const ending = createCredentialsEnd({ config: running, wallMs: () => clock.now().wallMs, log })
   /** An operator's refresh: another pair in the secret files is tried before the running one. */
   const refresh: typeof keeper.refresh = async (signal) =>
     (await secretWatch.refresh(signal)) ?? keeper.refresh(signal)
@@ -95,6 +98,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
         configFile: config.file,
         host: hostname(),
         configuration: secretWatch.state(),
+        credentials: describeEnd(ending.current(), clock.now().wallMs),
         stateProblem: store.problem(),
       }),
       alert() {
@@ -116,6 +120,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
       logRecordsLost: logging.lost(),
       alert: alerts.current(),
       isFaultyOnDisk: secretWatch.isFaulty(),
+      credentialsEndAtMs: ending.current()?.atMs ?? null,
       share: sharing.sample(),
     }),
   })
@@ -168,8 +173,10 @@ export async function createDaemon(initial: Config, environment: Environment) {
     }
   }
   const reloadInTurn = coalesce(reload)
-  const tick = async (signal: AbortSignal): Promise<unknown> =>
-    Promise.all([environment.tick(log, signal), servers.tick(), store.tick(), secretWatch.tick(signal)])
+  async function tick(signal: AbortSignal): Promise<void> {
+    ending.tick()
+    await Promise.all([environment.tick(log, signal), servers.tick(), store.tick(), secretWatch.tick(signal)])
+  }
 
   return {
     log,

@@ -19,6 +19,7 @@ import { groupsOf, localUser, nameOf } from '../lib/posix-ids.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { renderedAt, unitPlace } from '../lib/remedy.ts'
+import { credentialsEnd, describeEnd, endRemedies } from '../report/credentials-end.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
 import { describeAnswer, type ServiceResponse } from '../source/response.ts'
 import { remedies, type ServiceOutcome } from '../token/outcome.ts'
@@ -112,6 +113,7 @@ async function checkAsDaemon(on: Surroundings): Promise<{ inspection: Inspection
   refuseReader(inspection)
   report.say('configuration', ...configFindings(inspection))
   const { config, unseen } = inspection
+  if (config !== undefined) report.say('credentials', ...endFindings(config, Date.now()))
   if (config !== undefined && options.isWhole) await checkPaths(config, on)
   if (config === undefined || !options.isLive) return { inspection, live: null }
   announce(options.stderr, 'Asking the service')
@@ -175,6 +177,17 @@ function configFindings({ file, faults, warnings }: Inspection): Finding[] {
     ...warnings.map((issue) => warning(inFile(issue))),
     ...(faults.length === 0 ? [ok(`${file} is valid`)] : []),
   ]
+}
+
+/** The end of the credentials; a warning from 30 days before it on. */
+function endFindings(config: Config, nowMs: number): Finding[] {
+  const end = credentialsEnd(config)
+  const described = describeEnd(end, nowMs)
+  if (end === null || !described) return []
+  const name = end.what === 'pair' ? 'key and secret' : 'the client certificate'
+  if (described.daysLeft > 30) return [ok(`${name}: good until ${described.expiresAt}`)]
+  const when = described.daysLeft === 0 ? `ended at ${described.expiresAt}` : `end at ${described.expiresAt}`
+  return [warning(`${name}: ${when}. ${endRemedies[end.what]}`)]
 }
 
 async function checkPaths(config: Config, { installed, report }: Surroundings): Promise<void> {

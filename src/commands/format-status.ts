@@ -155,12 +155,16 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
       ? [`${ink('red', 'faulty on disk')}: ${problem}`]
       : [`${ink('yellow', 'changed on disk')}: ${problem ?? 'the daemon runs with the former ones'}`]
   },
-  service({ service: { baseUrl, requests, lastRequestAt }, token }, { ago }) {
+  service({ service: { baseUrl, requests, lastRequestAt }, token, daemon }, { ago, ink }) {
     const last = lastRequestAt === null ? '' : `${counted(requests, 'request')}, last ${ago(lastRequestAt)}`
     const refusedBy = (token?.refusedBy ?? [USUAL_REFUSAL]).join(' or ')
+    const { credentials } = daemon
     return [
       `${baseUrl}, ${last || 'not asked yet'}`,
       ...(refusedBy === USUAL_REFUSAL ? [] : [`its API refuses a token with HTTP ${refusedBy}`]),
+      ...(credentials
+        ? [credentials.daysLeft <= 7 ? ink('yellow', endInWords(credentials)) : endInWords(credentials)]
+        : []),
     ]
   },
   share({ share, token }, { nowMs, ink, ago }) {
@@ -251,4 +255,14 @@ export function keyMistakes(reason: string): Advice[] {
   const text =
     'look for quotes or blanks around a key, NAME= before it, or the endpoint in `baseUrl`, which a check names'
   return [{ text, steps: ['check'] }]
+}
+
+function endInWords({
+  what,
+  expiresAt,
+  daysLeft,
+}: NonNullable<StatusResult['daemon']['credentials']>): string {
+  const name = what === 'pair' ? 'key and secret' : 'the client certificate'
+  if (daysLeft === 0) return `${name}: ended at ${expiresAt}`
+  return `${name}: good until ${expiresAt} (for ${counted(daysLeft, 'more day')})`
 }

@@ -1,6 +1,8 @@
 // Durations as people write them: "500ms", "30s", "15m", "1h", "1d".
 
-const UNIT_MS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const
+export const DAY_MS = 86_400_000
+
+const UNIT_MS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: DAY_MS } as const
 
 export const DURATION = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/
 

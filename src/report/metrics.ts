@@ -19,6 +19,8 @@ export interface MetricsSample {
   readonly alert: CurrentAlert | null
   /** The secret files hold a pair that the service refused, or one of them or the configuration cannot be used. */
   readonly isFaultyOnDisk: boolean
+  /** When the credentials end, in ms since the epoch; null: not known. */
+  readonly credentialsEndAtMs?: number | null
   /** Null: this host does not share its token. */
   readonly share: ShareSample | null
 }
@@ -123,6 +125,11 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
         'credentials_refused_on_disk',
         '1 while a restart would use a refused key or secret, or fail for the files, else 0.',
         Number(others.isFaultyOnDisk),
+      ],
+      [
+        'credentials_expiry_timestamp_seconds',
+        'Time at which key and secret, or the client certificate, end; absent if it is not known.',
+        others.credentialsEndAtMs ? others.credentialsEndAtMs / 1000 : null,
       ],
       ['requests_total', 'Requests to the service.', state.requests],
       ['fetches_total', 'Finished attempts to get a token, by outcome and reason.', ended],

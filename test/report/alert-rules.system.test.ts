@@ -127,6 +127,16 @@ const cases: readonly { name: string; alert: string; story: Story }[] = [
     },
   },
   {
+    name: 'the key and secret end within a week',
+    alert: 'KycTokendCredentialsExpire',
+    async story(daemon) {
+      daemon.sample({ credentialsEndAtMs: 30 * 86_400_000 })
+      await daemon.pass(120)
+      daemon.sample({ credentialsEndAtMs: 6 * 86_400_000 })
+      await daemon.pass(300)
+    },
+  },
+  {
     name: 'a client does not read its answers',
     alert: 'KycTokendClientsDropped',
     async story(daemon) {
