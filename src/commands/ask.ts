@@ -21,6 +21,7 @@ import {
 import { monotonicMs } from '../lib/clock.ts'
 import { parseDuration } from '../lib/duration.ts'
 import { exitStatus, type ExitStatus, UsageError, UserError } from '../lib/error.ts'
+import { rendered } from '../lib/remedy.ts'
 import { MAX_MIN_VALID_SECONDS, MAX_WAIT_SECONDS } from '../protocol.ts'
 import type { Invocation } from './command.ts'
 
@@ -78,8 +79,9 @@ export async function withReason(error: unknown, { options, env }: WithOptions):
   const account = socketPath ? accountOfSocket(socketPath) : isAccountName(name) ? name : undefined
   if (socketPath && socketPath !== systemSocket(account)) return asUserError(error)
   const { whyNotRunning } = await import('./systemd.ts')
-  const why = await whyNotRunning(account)
-  if (why === undefined) return asUserError(error)
+  const reason = await whyNotRunning(account)
+  if (reason === undefined) return asUserError(error)
+  const why = rendered(reason)
   const { problem, remedy } = error
   const sentence = remedy === undefined ? `${why}. ${problem}` : `${problem}: ${why}.`
   return new UserError(sentence, exitStatus.unavailable, { cause: error })

@@ -1,12 +1,11 @@
 // Asks systemd, by its own commands, about the units of an account: it knows their drop-ins and defaults.
-import { existsSync, globSync, lstatSync, readFileSync, statSync } from 'node:fs'
+import { existsSync, globSync, lstatSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { parseEnv } from 'node:util'
 import { accountConfigPath, accountOfConfig, accountWords, systemSocket, unitNames } from '../lib/account.ts'
 import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { errorCode, exitStatus, withSystemFallback, UserError } from '../lib/error.ts'
 import { runProgram } from '../lib/run-program.ts'
-import { remakeSockets, type Place } from '../lib/remedy.ts'
+import { remakeSockets, type Place, type Remedy } from '../lib/remedy.ts'
 
 /** The operator's command for alerts of all accounts. */
 export const ALERT_COMMAND = join(SYSTEM_CONFIG_DIRECTORY, 'alert-command')
@@ -46,28 +45,6 @@ export async function unitProperties(
 
 export function firstLine(text: string): string {
   return text.trim().split('\n')[0] ?? ''
-}
-
-/** The variables of `Environment=`, as `systemctl show` quotes them, and of each `EnvironmentFile=` that this user may read. */
-export function environmentOf(properties: UnitProperties): NodeJS.ProcessEnv {
-  const { Environment = '', EnvironmentFiles = '' } = properties
-  const words = Environment.match(/"(?:[^"\\]|\\.)*"|\S+/g) ?? []
-  const assignments = words.map((word) =>
-    word.startsWith('"') ? word.slice(1, -1).replaceAll(/\\(.)/g, '$1') : word,
-  )
-  const files = EnvironmentFiles.matchAll(/(\S.*?) \(ignore_errors=\w+\)/g)
-  return Object.assign(
-    Object.fromEntries(assignments.map((text) => [text.split('=', 1)[0], text.slice(text.indexOf('=') + 1)])),
-    ...Array.from(files, ([, path = '']) => variablesIn(path)),
-  ) as NodeJS.ProcessEnv
-}
-
-/** The variables of the files that a pattern names; none if there is no file, or if one cannot be read. */
-function variablesIn(pattern: string): NodeJS.ProcessEnv {
-  const read = (path: string): string => readFileSync(path, 'utf8')
-  const texts = withSystemFallback([], () => globSync(pattern).toSorted().map(read))
-  // systemd joins the lines, which Node does not.
-  return parseEnv(texts.join('\n').replaceAll('\\\n', ''))
 }
 
 /** Parses lines of `NAME=VALUE`; several values of one name are joined by a blank. */
@@ -172,42 +149,85 @@ function resultOf({ Result: result = '', ExecMainStatus: status = '0' }: UnitPro
   return result === 'exit-code' ? `exit status ${status}` : result
 }
 
-const EXIT_MEANINGS: Readonly<Record<string, string>> = {
-  '78': 'the configuration is faulty: `sudo kyc-tokend check`',
-  '69': 'another daemon runs, or its directories are in use',
-  '226': 'a directory of its drop-ins does not exist: `sudo kyc-tokend check`',
-  '243': 'a credential of its drop-ins does not exist: `sudo kyc-tokend check`',
+/**
+ * What a failed start means, by its exit status: systemd's own (systemd.exec(5)), or the daemon's. Undefined: it is none of
+ * these.
+ */
+export function failedStart(unit: string, status: string): Remedy | undefined {
+  const service = `${unit}.service`
+  const restart = `sudo systemctl restart ${unit}`
+  const edited = [`sudo systemctl edit ${service}`, restart]
+  const users = [
+    'sudo systemd-sysusers kyc-tokend.conf',
+    'sudo systemd-tmpfiles --create kyc-tokend.conf',
+    restart,
+  ]
+  const meanings: Readonly<Record<string, Omit<Remedy, 'text'> & { because: string }>> = {
+    '203': {
+      because: '203/EXEC: its program cannot be run; correct ExecStart= in its drop-ins',
+      commands: edited,
+    },
+    '216': { because: '216/GROUP: a group of it does not exist', commands: users },
+    '217': { because: '217/USER: its user does not exist', commands: users },
+    '226': {
+      because: '226/NAMESPACE: a path of its drop-ins does not exist; make it, or correct the drop-in',
+      commands: edited,
+    },
+    '243': {
+      because:
+        '243/CREDENTIALS: a credential of its drop-ins does not exist; make it, or correct the drop-in',
+      commands: edited,
+    },
+  }
+  const meaning = meanings[status]
+  return meaning && { text: `${service} cannot start (${meaning.because})`, commands: meaning.commands }
 }
 
-/** The reason why the unit does not run, with a remedy, to be a part of a sentence; undefined if it runs or is not installed. */
-export async function whyNotRunning(account: string | undefined): Promise<string | undefined> {
+/** Why the unit does not run, and the remedy; undefined if it runs or is not installed. */
+export async function whyNotRunning(account: string | undefined): Promise<Remedy | undefined> {
   const { unit } = unitNames(account)
-  const names = ['ActiveState', 'Result', 'ExecMainStatus', 'UnitFileState']
+  const names = ['ActiveState', 'Result', 'ExecMainStatus', 'UnitFileState', 'StatusText']
   const service = await unitProperties(`${unit}.service`, names)
   if (service === null) return undefined
   const words = accountWords(account)
-  if (!isConfigured(account)) return `${unit}.service has no configuration: \`sudo kyc-tokend setup${words}\``
+  if (!isConfigured(account))
+    return { text: `${unit}.service has no configuration`, commands: [`sudo kyc-tokend setup${words}`] }
   const socket = await unitProperties(`${unit}.socket`, ['ActiveState'])
   const masked = Object.entries({ service, socket })
     .filter(([, known]) => known?.['LoadState'] === 'masked')
     .map(([suffix]) => `${unit}.${suffix}`)
   if (masked.length > 0)
-    return `${masked.join(' and ')} ${masked.length > 1 ? 'are' : 'is'} masked: \`sudo systemctl unmask ${masked.join(' ')} && sudo systemctl enable --now ${unit}\``
+    return {
+      text: `${masked.join(' and ')} ${masked.length > 1 ? 'are' : 'is'} masked`,
+      commands: [`sudo systemctl unmask ${masked.join(' ')}`, `sudo systemctl enable --now ${unit}`],
+    }
   if (socket?.['ActiveState'] === 'active' && isAbsent(systemSocket(account)))
-    return `the socket of ${unit}.socket was removed: \`${remakeSockets(account).join(' && ')}\``
-  return reasonOf(unit, service, words)
+    return { text: `the socket of ${unit}.socket was removed`, commands: remakeSockets(account) }
+  return reasonOf(account, service)
 }
 
-function reasonOf(unit: string, service: UnitProperties, words: string): string | undefined {
+function reasonOf(account: string | undefined, service: UnitProperties): Remedy | undefined {
+  const { unit } = unitNames(account)
   const { ActiveState: state, Result: result, ExecMainStatus: status = '0', UnitFileState: file } = service
   if (state === 'active' || state === 'reloading') return undefined
   if (result !== 'success' || state === 'failed') {
-    const meaning = EXIT_MEANINGS[status]?.replace('kyc-tokend check', `kyc-tokend check${words}`)
-    return `${unit}.service is ${state} (${resultOf(service)}): ${meaning ?? `see \`journalctl -u ${unit} -n 20\``}`
+    const known = result === 'exit-code' ? failedStart(unit, status) : undefined
+    if (known !== undefined) return known
+    const text = `${unit}.service is ${state} (${resultOf(service)})`
+    const check = `sudo kyc-tokend check${accountWords(account)}`
+    const restart = `sudo systemctl restart ${unit}`
+    // The daemon itself has said what is faulty.
+    if (result === 'exit-code' && status === '78') {
+      const faults = service['StatusText'] || 'the configuration is faulty'
+      return { text: `${text}: ${faults}; correct that, then`, commands: [check, restart] }
+    }
+    return result === 'exit-code' && status === '69'
+      ? { text: `${text}: another daemon runs, or its directories are in use`, commands: [check] }
+      : { text, commands: [`journalctl -u ${unit} -n 20`] }
   }
-  if (state === 'activating') return `${unit}.service is starting`
+  if (state === 'activating') return { text: `${unit}.service is starting`, commands: [] }
   const enable = file === 'enabled' ? 'start' : 'enable --now'
-  return `${unit}.service is ${state}: \`sudo systemctl ${enable} ${unit}\``
+  return { text: `${unit}.service is ${state}`, commands: [`sudo systemctl ${enable} ${unit}`] }
 }
 
 /** True if this user may not look. */

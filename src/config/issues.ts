@@ -1,17 +1,20 @@
 // Faults and warnings of a configuration: each with its key path and its remedy, all of them at once.
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
+import type { Hidden } from '../lib/finding.ts'
 
 export interface ConfigIssue {
   /** Key path such as `tokenFiles[0].mode`; empty if it is about the file as a whole. */
   readonly at: string
   /** The fault and its remedy. Never the value of a setting. */
   readonly sentence: string
+  /** The file that is not there, or may not be read. */
+  readonly hidden?: Hidden | undefined
 }
 
 /** Collects the faults and warnings of a configuration. `fault` returns undefined, the value of a faulty setting. */
 export interface Diagnostics {
-  readonly fault: (at: string, sentence: string) => undefined
+  readonly fault: (at: string, sentence: string, hidden?: Hidden) => undefined
   readonly warn: (at: string, sentence: string) => void
 }
 

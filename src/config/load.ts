@@ -2,11 +2,12 @@
 import { isUtf8 } from 'node:buffer'
 import type { Stats } from 'node:fs'
 import { homedir } from 'node:os'
-import { extname, join, resolve } from 'node:path'
+import { dirname, extname, join, resolve } from 'node:path'
 import { accountOfConfig } from '../lib/account.ts'
 import { configDirectories, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { withSystemFallback } from '../lib/error.ts'
+import type { Hidden } from '../lib/finding.ts'
 import type { Config } from './config.ts'
 import { ConfigError, formatIssue, silent, type ConfigIssue, type Diagnostics, printable } from './issues.ts'
 import { resolveConfig, resolvePlan } from './resolve.ts'
@@ -72,19 +73,21 @@ async function readDocument(options: LoadOptions) {
   const faults: ConfigIssue[] = []
   const warnings: ConfigIssue[] = []
   const diagnostics: Diagnostics = {
-    fault: (at, sentence) => void faults.push({ at, sentence }),
+    fault: (at, sentence, hidden) => void faults.push({ at, sentence, hidden }),
     warn: (at, sentence) => void warnings.push({ at, sentence }),
   }
   const all = { faults, warnings, diagnostics }
   const found = await findConfig(options)
   if (found.kind === 'unusable') {
-    diagnostics.fault('', found.sentence)
+    diagnostics.fault('', found.sentence, found.hidden)
     return { ...all, file: found.file, usable: undefined }
   }
   const { faults: shape, settings } = validateDocument(found.document)
   for (const { at, sentence } of shape)
     diagnostics.fault(at, at === '' ? `the configuration ${sentence}` : sentence)
-  const { file, stats } = found
+  const { file, stats, ignored } = found
+  if (ignored.length > 0)
+    diagnostics.warn('', `${ignored.join(' and ')} beside it is ignored: remove what is not meant`)
   return { ...all, file, usable: settings && { file, stats, settings } }
 }
 
@@ -103,9 +106,21 @@ const EXAMPLE =
   'kyc-tokend.config.example.json (of the package: /usr/share/doc/kyc-tokend/examples/kyc-tokend.config.json)'
 
 type Found =
-  | { readonly kind: 'found'; readonly file: string; readonly stats: Stats; readonly document: unknown }
+  | {
+      readonly kind: 'found'
+      readonly file: string
+      readonly stats: Stats
+      readonly document: unknown
+      /** Configurations beside it. */
+      readonly ignored: readonly string[]
+    }
   /** `file` is undefined if none was found. The sentence quotes nothing of the file and ends with the remedy. */
-  | { readonly kind: 'unusable'; readonly file: string | undefined; readonly sentence: string }
+  | {
+      readonly kind: 'unusable'
+      readonly file: string | undefined
+      readonly sentence: string
+      readonly hidden?: Hidden | undefined
+    }
 
 /** The document of a text, or why it is none, as the words that follow the name of its file. */
 type Parsed = { readonly document: unknown } | { readonly problem: string }
@@ -118,18 +133,28 @@ async function findConfig({ configPath, env, staged }: LoadOptions): Promise<Fou
   const found = await firstThere(searched, staged)
   if (found === undefined) {
     const option = named && (configPath === undefined ? '$KYC_TOKEND_CONFIG' : '--config')
-    return { kind: 'unusable', file: undefined, sentence: await notFound(searched, option) }
+    const hidden = { path: searched[0]!, isAbsent: true }
+    return { kind: 'unusable', file: undefined, sentence: await notFound(searched, option), hidden }
   }
   const { file, reading } = found
-  const unusable = (words: string): Found => {
-    return { kind: 'unusable', file, sentence: `the configuration file ${words}` }
+  const unusable = (words: string, hidden?: Hidden): Found => {
+    return { kind: 'unusable', file, sentence: `the configuration file ${words}`, hidden }
   }
-  if (reading.kind === 'unreadable') return unusable(reading.sentence)
+  if (reading.kind === 'unreadable')
+    return unusable(reading.sentence, reading.isDenied ? { path: file, isAbsent: false } : undefined)
   if (CONTROL_CHARACTER.test(file)) return unusable('has a control character in its path: rename it')
   if (!/\.(?:json|ya?ml)$/.test(file)) return unusable('must be named *.json, *.yaml or *.yml: rename it')
   const parsed = parse(extname(file), reading.bytes, (await loadCosmiconfig()).defaultLoadersSync)
   if ('problem' in parsed) return unusable(parsed.problem)
-  return { kind: 'found', file, stats: reading.stats, document: parsed.document }
+  const ignored = named === undefined ? await othersThere(file) : []
+  return { kind: 'found', file, stats: reading.stats, document: parsed.document, ignored }
+}
+
+/** Configurations beside this one, which comes before them in the search. */
+async function othersThere(file: string): Promise<string[]> {
+  const others = candidatesIn(dirname(file)).filter((path) => path !== file)
+  const readings = await Promise.all(others.map(readFile))
+  return others.filter((_, index) => readings[index]?.kind !== 'absent')
 }
 
 /** The first of the files that exists; else the first that may, in a directory that may not be entered. */

@@ -4,9 +4,9 @@ import { dirname } from 'node:path'
 import { errorCode, errorMessage, fallbackOnSystemError } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
 import { inDirectory } from '../lib/in-directory.ts'
-import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
+import { readRemedy } from '../lib/access-remedy.ts'
 import { nameOf } from '../lib/posix-ids.ts'
-import { shellWord } from '../lib/remedy.ts'
+import { rendered, shellWord } from '../lib/remedy.ts'
 
 /** Far more than any configuration, secret or bundle of certificates holds. */
 const MAX_FILE_BYTES = 1024 * 1024
@@ -15,8 +15,16 @@ type Reading =
   /** `isProjected`: Kubernetes projects it as a link into `..data`, where chmod is of no use. */
   | { readonly kind: 'read'; readonly bytes: Buffer; readonly stats: Stats; readonly isProjected: boolean }
   | { readonly kind: 'absent' }
-  /** The sentence follows the file's name and ends with the remedy. `isThere`: it is known to exist. */
-  | { readonly kind: 'unreadable'; readonly sentence: string; readonly isThere: boolean }
+  /**
+   * The sentence follows the file's name and ends with the remedy. `isThere`: it is known to exist. `isDenied`: this user may
+   * not read it.
+   */
+  | {
+      readonly kind: 'unreadable'
+      readonly sentence: string
+      readonly isThere: boolean
+      readonly isDenied: boolean
+    }
 
 export type Present = Exclude<Reading, { kind: 'absent' }>
 
@@ -28,7 +36,12 @@ export async function readFile(path: string): Promise<Reading> {
   return inDirectory(dirname(path), async () => {
     let descriptor: number | null = null
     let isThere = false
-    const unreadable = (sentence: string): Reading => ({ kind: 'unreadable', sentence, isThere })
+    const unreadable = (sentence: string, isDenied = false): Reading => ({
+      kind: 'unreadable',
+      sentence,
+      isThere,
+      isDenied,
+    })
     try {
       const problem = kindProblem(await fs.stat(path))
       isThere = true
@@ -42,7 +55,7 @@ export async function readFile(path: string): Promise<Reading> {
     } catch (error) {
       const code = errorCode(error)
       if (code === 'ENOENT' || code === 'ENOTDIR') return { kind: 'absent' }
-      return unreadable(cannotRead(path, error))
+      return unreadable(await cannotRead(path, error), code === 'EACCES')
     } finally {
       if (descriptor !== null) await fs.close(descriptor)
     }
@@ -70,21 +83,12 @@ export function contentPath(path: string, staged: StagedFiles | undefined): stri
   return staged?.get(path) ?? path
 }
 
-export const MAY_NOT_BE_READ = 'may not be read'
-
-function cannotRead(path: string, error: unknown): string {
+async function cannotRead(path: string, error: unknown): Promise<string> {
   const code = errorCode(error)
   if (code === 'ELOOP') return 'is a link that leads round in a circle: replace it by the file'
   if (code !== 'EACCES' && code !== 'EPERM')
     return `cannot be read (${errorMessage(error)}): repair it, or name another file`
-  const user = nameOf('user', process.geteuid!())
-  const group = shellWord(nameOf('group', process.getegid!()))
-  // Another group would take the file from the daemon.
-  const remedy =
-    path.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`) && user !== SERVICE_USER
-      ? 'use sudo, and leave owner and mode of the file as they are'
-      : `chgrp ${group} ${shellWord(path)} && chmod 0640 ${shellWord(path)} (its directory must let that group in)`
-  return `${MAY_NOT_BE_READ} by the user ${user}: ${remedy}`
+  return rendered(await readRemedy(path))
 }
 
 /**
@@ -97,16 +101,17 @@ export function permissionFaults(
   { uid, holdsSecret, isProjected = false }: { uid: number; holdsSecret: boolean; isProjected?: boolean },
 ): string[] {
   const word = shellWord(path)
+  const sudo = owner === process.geteuid!() ? '' : 'sudo '
   const others = uid === 0 ? '' : ` or to the user ${nameOf('user', uid)}, who runs kyc-tokend`
   const faults = [
     owner !== 0 &&
       owner !== uid &&
-      `belongs to the user ${nameOf('user', owner)}, and must belong to root${others}: chown root ${word}`,
+      `belongs to the user ${nameOf('user', owner)}, and must belong to root${others}: \`sudo chown root ${word}\``,
     (mode & 0o022) !== 0 &&
-      `can be written by ${(mode & 0o002) === 0 ? 'its group' : 'others'}: chmod go-w ${word}`,
+      `can be written by ${(mode & 0o002) === 0 ? 'its group' : 'others'}: \`${sudo}chmod go-w ${word}\``,
     holdsSecret &&
       (mode & 0o004) !== 0 &&
-      `holds a secret and can be read by everybody: ${isProjected ? 'set defaultMode: 0440 at its volume and fsGroup at the pod' : `chmod o-rwx ${word}`}`,
+      `holds a secret and can be read by everybody: ${isProjected ? 'set defaultMode: 0440 at its volume and fsGroup at the pod' : `\`${sudo}chmod o-rwx ${word}\``}`,
   ]
   return faults.filter((fault) => fault !== false)
 }

@@ -7,7 +7,7 @@ import { errorCode } from './error.ts'
 import { fs } from './fs.ts'
 import { DiskError, inDirectory } from './in-directory.ts'
 import { placeOf, rendered } from './remedy.ts'
-import { writeRemedy } from './write-remedy.ts'
+import { writeRemedy } from './access-remedy.ts'
 
 /** Why a file could not be replaced or removed: one sentence with the remedy. `code` is the system's, if there is one. */
 export class FileError extends Error {

@@ -7,7 +7,7 @@ import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError }
 import { fs } from './fs.ts'
 import { createProblemLog, type Log } from './log.ts'
 import { placeOf, rendered } from './remedy.ts'
-import { writeRemedy } from './write-remedy.ts'
+import { writeRemedy } from './access-remedy.ts'
 
 interface Directory {
   readonly path: string

@@ -1,6 +1,8 @@
 // Reports who else can write in a directory: the one rule for all that kyc-tokend creates, changes or trusts in one.
 import type { Stats } from 'node:fs'
+import { isSystemDirectory } from './paths.ts'
 import { nameOf } from './posix-ids.ts'
+import { rendered, shellWord } from './remedy.ts'
 
 /**
  * The access of others as this user must see it.
@@ -45,10 +47,20 @@ export function directoryProblem(
 ): string | undefined {
   const { isOwnerTrusted, writers } = directoryAccess(stats, uid)
   if (!isOwnerTrusted && (use === 'sockets' || uid === 0)) {
-    return `the directory belongs to the user ${nameOf('user', stats.uid)}, who could exchange what is made there: chown ${nameOf('user', uid)} ${directory}, or choose another directory`
+    const owner = nameOf('user', stats.uid)
+    // Of a user who is gone nothing is taken away.
+    const isGone = owner === String(stats.uid) && !isSystemDirectory(directory)
+    const mine = `sudo chown ${nameOf('user', uid)} ${shellWord(directory)}`
+    return rendered({
+      text: `the directory belongs to the user ${owner}, who could exchange what is made there; choose another directory${isGone ? ', or take this one over' : ''}`,
+      commands: isGone ? [mine] : [],
+    })
   }
   if (writers === 'all') {
-    return `every user can write in the directory: chmod o-w ${directory} (an emptyDir of Kubernetes: medium: Memory), or choose another directory`
+    return rendered({
+      text: 'every user can write in the directory; choose another directory, or close this one (an emptyDir of Kubernetes: medium: Memory)',
+      commands: isSystemDirectory(directory) ? [] : [`sudo chmod o-w ${shellWord(directory)}`],
+    })
   }
   return undefined
 }
@@ -60,5 +72,8 @@ export function directoryWarning(
   uid: number,
 ): string | undefined {
   if (directoryAccess(stats, uid).writers !== 'group') return undefined
-  return `the group ${nameOf('group', stats.gid)} can exchange what kyc-tokend writes in ${directory}: chmod g-w ${directory}, unless all its members may`
+  return rendered({
+    text: `the group ${nameOf('group', stats.gid)} can exchange what kyc-tokend writes in ${directory}; unless all its members may`,
+    commands: [`sudo chmod g-w ${shellWord(directory)}`],
+  })
 }

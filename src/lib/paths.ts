@@ -18,8 +18,8 @@ export const SERVICE_USER = 'kyc-tokend'
 /** Serves the whole system, or a person: no remedy may change its owner or mode. */
 export function isSystemDirectory(path: string): boolean {
   const below = /^\/(?:bin|boot|dev|efi|etc|lib|proc|sbin|sys|usr)\//
-  const itself = /^\/(?:[^/]+|var\/[^/]+|run\/user|(?:home|media|mnt)\/[^/]+)?$/
-  return below.test(path) || itself.test(path)
+  const itself = /^\/(?:[^/]+|var\/[^/]+(?:\/[^/]+)?|run\/user|(?:home|media|mnt)\/[^/]+)?$/
+  return path !== SYSTEM_STATE_DIRECTORY && (below.test(path) || itself.test(path))
 }
 
 /** Longest path of a Unix socket: `sun_path` without its NUL byte (unix(7)). */

@@ -32,10 +32,11 @@ export function unitPlace(account: string | undefined): Place {
   return { account, isUnit: true }
 }
 
-/** Of the daemon that runs in this environment: that of the unit has the unit's runtime directory. */
+/** Of the daemon that runs in this environment: that of the unit has the unit's runtime directory, from systemd. */
 export function placeOf(env: NodeJS.ProcessEnv, pid?: number): Place {
   const account = accountOfEnvironment(env)
-  return { account, isUnit: env['RUNTIME_DIRECTORY'] === serviceEnvironment(account).RUNTIME_DIRECTORY, pid }
+  const isOfUnit = env['RUNTIME_DIRECTORY'] === serviceEnvironment(account).RUNTIME_DIRECTORY
+  return { account, isUnit: isOfUnit && env['INVOCATION_ID'] !== undefined, pid }
 }
 
 /** The remedy as one line for people: the text, then its commands as one that can be pasted. */
@@ -76,13 +77,18 @@ export function remakeSockets(account: string | undefined): string[] {
 /** Commands that add settings to a drop-in of the account's unit and have them take effect. */
 export function allowInUnit(account: string | undefined, settings: readonly string[]): string[] {
   const { unit } = unitNames(account)
-  const folder = `/etc/systemd/system/${unit}.service.d`
-  const lines = ['[Service]', ...settings].map((line) => `${line}\\n`).join('')
+  const lines = ['[Service]', ...settings]
+  return [...dropIn(`${unit}.service`, { name: 'token-files', lines }), `sudo systemctl restart ${unit}`]
+}
+
+/** Commands that add lines to this drop-in of a unit and have systemd read it. */
+export function dropIn(unit: string, { name, lines }: { name: string; lines: readonly string[] }): string[] {
+  const folder = `/etc/systemd/system/${unit}.d`
+  const text = lines.map((line) => `${line}\\n`).join('')
   return [
     `sudo mkdir -p ${folder}`,
-    `printf '${lines}' | sudo tee -a ${folder}/token-files.conf`,
+    `printf '${text}' | sudo tee -a ${folder}/${name}.conf`,
     'sudo systemctl daemon-reload',
-    `sudo systemctl restart ${unit}`,
   ]
 }
 

@@ -100,7 +100,7 @@ describe.runIf(process.getuid!() === 0)('the working directory of a person', () 
   it('may hold one that this person may not read, which is not passed over', () => {
     files.write('kyc-tokend.config.json', smallConfig())
     expect(asOther(files.directory)).toMatch(
-      /config\.json: .*may not be read by the user \w+: chgrp \S+ \S+ && chmod 0640 \S+ \(/,
+      /config\.json: .*may not be read by the user \w+: `sudo chgrp \S+ \S+ && sudo chmod 0640 \S+`$/m,
     )
   })
   it('is not looked at by root, nor by a service', () => {

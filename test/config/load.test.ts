@@ -210,9 +210,9 @@ describe('a file that cannot be a configuration', () => {
 
 describe('owner and mode', () => {
   it.each([
-    [0o620, /can be written by its group: chmod go-w/],
-    [0o602, /can be written by others: chmod go-w/],
-    [0o644, /holds a secret and can be read by everybody: chmod o-rwx/],
+    [0o620, /can be written by its group: `chmod go-w/],
+    [0o602, /can be written by others: `chmod go-w/],
+    [0o644, /holds a secret and can be read by everybody: `chmod o-rwx/],
   ])('refuses a configuration with a literal secret and mode %o', async (mode, sentence) => {
     expect(await refusal(write({}, mode))).toMatch(sentence)
   })
@@ -225,7 +225,7 @@ describe('owner and mode', () => {
     const path = write({ credentials: { apiKey: 'k', apiSecret: { file: 's' } } })
     files.write('s', 'x', 0o644)
     expect(await refusal(path)).toMatch(
-      /credentials\.apiSecret: .*holds a secret and can be read by everybody: chmod o-rwx/,
+      /credentials\.apiSecret: .*holds a secret and can be read by everybody: `chmod o-rwx/,
     )
     files.write('s', 'x', 0o620)
     expect(await refusal(path)).toMatch(/can be written by its group/)
@@ -247,7 +247,9 @@ describe('owner and mode', () => {
   it.runIf(isRoot)('refuses a configuration that another owns', async () => {
     const path = write()
     chownSync(path, 12_345, 12_345)
-    expect(await refusal(path)).toMatch(/belongs to the user 12345, and must belong to root: chown root/)
+    expect(await refusal(path)).toMatch(
+      /belongs to the user 12345, and must belong to root: `sudo chown root/,
+    )
   })
 })
 

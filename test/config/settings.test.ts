@@ -84,7 +84,7 @@ describe('a template', () => {
   })
   it('is an input: others may not write it, and nothing is written over it', async () => {
     expect(await faults(withTemplate('${accessToken}', 0o602))).toMatch(
-      /can be written by others: chmod go-w/,
+      /can be written by others: `chmod go-w/,
     )
     expect(await load(withTemplate('${accessToken}', 0o644))).toBeDefined()
     const over = { path: join(files.directory, 't.template'), format: 'template', template: 't.template' }

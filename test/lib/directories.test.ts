@@ -74,6 +74,7 @@ test('where its disk does not answer the state directory is done without, and th
 test('a runtime directory of the unit has the cure of its account as the remedy', async () => {
   const directory = '/run/kyc-tokend/accounts/no-such-account'
   vi.stubEnv('RUNTIME_DIRECTORY', directory)
+  vi.stubEnv('INVOCATION_ID', 'of-systemd')
   onTestFinished(() => void vi.unstubAllEnvs())
   expect(
     asFileError(`${directory}/token`, Object.assign(new Error('none'), { code: 'ENOENT' })),

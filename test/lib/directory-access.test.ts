@@ -20,9 +20,9 @@ test.each([
 ] as const)('a directory of user %i with mode %o', (owner, mode, sockets, files, writers) => {
   const stats = { uid: owner, gid: ME, mode: 0o40000 | mode }
   const reason = {
-    'another owner': `the directory belongs to the user ${ANOTHER}, who could exchange what is made there: chown ${ME} /d, or choose another directory`,
+    'another owner': `the directory belongs to the user ${ANOTHER}, who could exchange what is made there; choose another directory, or take this one over: \`sudo chown ${ME} /srv/a/d\``,
     'every user':
-      'every user can write in the directory: chmod o-w /d (an emptyDir of Kubernetes: medium: Memory), or choose another directory',
+      'every user can write in the directory; choose another directory, or close this one (an emptyDir of Kubernetes: medium: Memory): `sudo chmod o-w /srv/a/d`',
   }
   const isOwnerTrusted = owner !== ANOTHER
   expect(directoryAccess(stats, ME)).toEqual({ isOwnerTrusted, writers })
@@ -30,16 +30,16 @@ test.each([
     ['sockets', sockets],
     ['files', files],
   ] as const)
-    expect(directoryProblem('/d', stats, { uid: ME, use })).toBe(
+    expect(directoryProblem('/srv/a/d', stats, { uid: ME, use })).toBe(
       expected === null ? undefined : reason[expected],
     )
-  expect(directoryWarning('/d', stats, ME) !== undefined).toBe(writers === 'group')
+  expect(directoryWarning('/srv/a/d', stats, ME) !== undefined).toBe(writers === 'group')
 })
 
 test('root writes no file into the directory of another user either, and names its users and groups', () => {
   const stats = { uid: ME, gid: 0, mode: 0o770 }
-  expect(directoryProblem('/d', stats, { uid: 0, use: 'files' })).toContain('chown root /d')
-  const foreign = directoryProblem('/d', { ...stats, uid: 1 }, { uid: ME, use: 'sockets' })
+  expect(directoryProblem('/srv/a/d', stats, { uid: 0, use: 'files' })).toContain('chown root /srv/a/d')
+  const foreign = directoryProblem('/srv/a/d', { ...stats, uid: 1 }, { uid: ME, use: 'sockets' })
   expect(foreign).toContain('belongs to the user daemon,')
-  expect(directoryWarning('/d', stats, ME)).toContain('the group root can exchange')
+  expect(directoryWarning('/srv/a/d', stats, ME)).toContain('the group root can exchange')
 })

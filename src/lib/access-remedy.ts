@@ -1,9 +1,10 @@
-// Why the daemon cannot write in a directory, and the remedy, by the system's error.
-import { readFileSync } from 'node:fs'
-import { isAbsolute } from 'node:path'
+// Why the daemon cannot write in a directory, or read a file, and the remedy.
+import { existsSync, readFileSync } from 'node:fs'
+import { basename, dirname, isAbsolute, join } from 'node:path'
 import { serviceEnvironment } from './account.ts'
 import { errorCode, errorMessage, withSystemFallback } from './error.ts'
-import { isSystemDirectory, SERVICE_USER } from './paths.ts'
+import { fs } from './fs.ts'
+import { isSystemDirectory, SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from './paths.ts'
 import { nameOf } from './posix-ids.ts'
 import { allowInUnit, commandAt, remakeSockets, shellWord, type Place, type Remedy } from './remedy.ts'
 
@@ -34,6 +35,49 @@ export function writeRemedy(directory: string, error: unknown, place: Place): Re
   }
 }
 
+/**
+ * For a file that this user may not read; the text follows the file's name. No system directory is opened, and no owner
+ * changed: a file that lies where the daemon has no access is copied to where it has.
+ */
+export async function readRemedy(path: string): Promise<Remedy> {
+  const user = nameOf('user', process.geteuid!())
+  const group = shellWord(nameOf('group', process.getegid!()))
+  const denied = `may not be read by the user ${user}`
+  const isOfSystem = `${path}/`.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`)
+  // Another group would take the file from the daemon.
+  if (isOfSystem && user !== SERVICE_USER)
+    return { text: `${denied}: use sudo, and leave owner and mode of the file as they are`, commands: [] }
+  const closed = await firstClosed(dirname(path))
+  if (closed === undefined)
+    return {
+      text: denied,
+      commands: [`sudo chgrp ${group} ${shellWord(path)}`, `sudo chmod 0640 ${shellWord(path)}`],
+    }
+  const text = `${denied}, who may not enter ${closed}`
+  if (`${closed}/`.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`))
+    return {
+      text,
+      commands: [`sudo chgrp ${group} ${shellWord(closed)}`, `sudo chmod g+rx ${shellWord(closed)}`],
+    }
+  const copy = join(SYSTEM_CONFIG_DIRECTORY, basename(path))
+  return {
+    text: `${text}; put it elsewhere and name that`,
+    commands: [`sudo install -m 0640 -g ${group} ${shellWord(path)} ${shellWord(copy)}`],
+  }
+}
+
+/** The first directory from the root that this user may not enter; undefined: there is none. */
+async function firstClosed(directory: string): Promise<string | undefined> {
+  const above = directory === '/' ? undefined : await firstClosed(dirname(directory))
+  if (above !== undefined) return above
+  // A name in it is looked up, which asks for no more than that.
+  const error: unknown = await fs.stat(`${directory}/.`).then(
+    () => undefined,
+    (reason: unknown) => reason,
+  )
+  return errorCode(error) === 'EACCES' ? directory : undefined
+}
+
 function absentRemedy(directory: string, place: Place): Remedy {
   const text = `the directory ${directory} is not there`
   return {
@@ -47,7 +91,7 @@ function deniedRemedy(directory: string, place: Place): Remedy {
   const text = `the user ${user} may not write in ${directory}`
   if (isOfUnit(directory, place)) return { text, commands: remakeSockets(place.account) }
   return isSystemDirectory(directory)
-    ? { text: `${text}: set a directory of its own, such as ${directory}/kyc-tokend`, commands: [] }
+    ? { text: `${text}; make a directory of its own and set that`, commands: ownDirectory(directory, place) }
     : { text, commands: [`${sudo(place)}chown ${user} ${shellWord(directory)}`] }
 }
 
@@ -104,6 +148,16 @@ function userOf({ isUnit }: Place): string {
 
 function sudo({ isUnit }: Place): string {
   return isUnit ? 'sudo ' : ''
+}
+
+/** The directory, or the nearest above it that exists and may be seen. */
+export function nearestThere(directory: string): string {
+  return existsSync(directory) ? directory : nearestThere(dirname(directory))
+}
+
+/** Makes a directory of the daemon's own in one that serves the whole system. */
+export function ownDirectory(directory: string, place: Place): string[] {
+  return [`${sudo(place)}install -d -m 2750 -o ${userOf(place)} ${shellWord(join(directory, 'kyc-tokend'))}`]
 }
 
 /** Makes a directory for the daemon. */

@@ -1,0 +1,94 @@
+// The service, asked once for a token, as the daemon would: what is sent, what comes back, and what to do about it.
+import { accountOfConfig } from '../lib/account.ts'
+import { createSystemClock } from '../lib/clock.ts'
+import { asSentence } from '../lib/display-text.ts'
+import { formatDuration } from '../lib/duration.ts'
+import { exitStatus } from '../lib/error.ts'
+import { clockFindings, failure, ok, warning, type Finding } from '../lib/finding.ts'
+import { renderedAt, unitPlace } from '../lib/remedy.ts'
+import { type Config, revealAll, type ServiceConfig } from '../config/config.ts'
+import { createFetchToken } from '../source/fetch-token.ts'
+import { describeAnswer, type ServiceResponse } from '../source/response.ts'
+import { remedies, type ServiceOutcome } from '../token/outcome.ts'
+import { knownLife } from '../token/token.ts'
+
+/** A wall clock that is off by more than this gets a warning. */
+const CLOCK_OFF_MS = 60_000
+
+/** The findings about the service's answer, and the exit status for it. */
+type Answer = { readonly findings: readonly Finding[]; readonly status: number }
+
+/** Asks the service for a token once and says what came of it. The token is dropped. */
+export async function askOnce(
+  config: Config,
+  { unseen, env, signal }: { unseen: readonly string[]; env: NodeJS.ProcessEnv; signal: AbortSignal },
+): Promise<Answer> {
+  const hidden = unseen.filter((setting) => setting.startsWith('credentials.'))
+  if (hidden.length > 0) {
+    const sentence = `cannot be asked from here, because only the daemon sees ${hidden.join(' and ')}: ask with "kyc-tokend refresh"`
+    return { findings: [warning(sentence)], status: exitStatus.tryAgain }
+  }
+  const clock = createSystemClock()
+  const seen = [ok(`is sent ${requestInWords(config.service)}`)]
+  const onAnswer = (answer: ServiceResponse): unknown =>
+    seen.push(ok(`answers with ${describeAnswer(answer, revealAll(config))}`))
+  const fetchToken = createFetchToken({ ...config, env, clock, secrets: () => [], onAnswer })
+  const outcome = await fetchToken(signal)
+  const { findings, status } = answerOf(outcome, { wallMs: clock.now().wallMs, config })
+  return { findings: [...seen, ...findings], status }
+}
+
+/** The request with the names of its fields and headers, and none of their values. */
+function requestInWords({ tokenUrl, send, names, parameters, headers }: ServiceConfig): string {
+  const { origin, pathname } = new URL(tokenUrl)
+  const named = [names.apiKey, names.apiSecret].filter((name) => name !== null)
+  const isInBody = send === 'json' || send === 'form'
+  const quoted = (fields: readonly string[]): string => fields.map((name) => `"${name}"`).join(', ')
+  const fields = quoted([...(isInBody ? named : []), ...Object.keys(parameters)])
+  const further = [...(send === 'headers' ? named : []), ...Object.keys(headers)]
+  const ways = {
+    json: '',
+    form: '',
+    headers: '',
+    basic: ', key and secret as HTTP Basic',
+    'basic-plain': ', key and secret as HTTP Basic, not form-encoded',
+    assertion: ', a signed assertion',
+  }
+  return [
+    `POST ${origin}${pathname} with ${send === 'json' || send === 'headers' ? 'JSON' : 'a form'}`,
+    ...(fields === '' ? [] : [` of ${fields}`]),
+    ways[send],
+    ...(further.length === 0 ? [] : [`, and the headers ${quoted(further)}`]),
+  ].join('')
+}
+
+function answerOf(outcome: ServiceOutcome, { wallMs, config }: { wallMs: number; config: Config }): Answer {
+  const { file, service } = config
+  if (outcome.kind !== 'ok') {
+    const http = outcome.status === undefined ? 'was not reached' : `answered with HTTP ${outcome.status}`
+    // This command tries it already.
+    const { text, steps } = remedies[outcome.reason]
+    const advice = { text, steps: steps.filter((step) => step !== 'check --live') }
+    const remedy = asSentence(renderedAt(advice, unitPlace(accountOfConfig(file))))
+    const sentence = `${http} (${outcome.reason}): ${asSentence(outcome.detail)} ${remedy} Configuration: ${file}`
+    const status = outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain
+    return { findings: [failure(sentence)], status }
+  }
+  const lifeMs = knownLife(outcome, wallMs)?.lifeMs
+  if (lifeMs !== undefined && lifeMs <= 0) {
+    const sentence = `gave a token that has expired already (HTTP 200). ${asSentence(remedies['malformed-answer'].text)}`
+    return { findings: [failure(sentence)], status: exitStatus.tryAgain }
+  }
+  const lives = lifeMs === undefined ? 'does not say how long it lives' : `lives ${formatDuration(lifeMs)}`
+  const findings = [ok(`gave a token that ${lives} (HTTP 200)`)]
+  if (service.lifetime !== null && outcome.answerLifeMs === undefined)
+    findings.push(
+      warning(`gave no life at "${service.lifetime.join('.')}", in seconds: correct service.lifetime`),
+    )
+  const offMs = wallMs - (outcome.serverDateMs ?? wallMs)
+  const sentence = (off: string): string => `the clock is ${off} the service's: set it`
+  return {
+    findings: [...findings, ...clockFindings(offMs, { leastMs: CLOCK_OFF_MS, sentence })],
+    status: exitStatus.ok,
+  }
+}

@@ -1,0 +1,298 @@
+// What the daemon would see: its configuration, the directories that it writes to, its sockets, the shared store, the service.
+// Looked at with the rights of the process itself, which is the daemon's user within the sandbox of its unit, or a person.
+import { lstatSync, statSync, unlinkSync, writeFileSync, type Stats } from 'node:fs'
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import { dirname, join } from 'node:path'
+import type { Config } from '../config/config.ts'
+import { formatIssue, type ConfigIssue } from '../config/issues.ts'
+import { inspectConfig, type Inspection } from '../config/load.ts'
+import { lstatIfAny, refuseOddTarget } from '../lib/atomic-file.ts'
+import { createSystemClock } from '../lib/clock.ts'
+import { randomHex } from '../lib/crypto.ts'
+import { directoryProblem, directoryWarning } from '../lib/directory-access.ts'
+import { errorCode, errorMessage, fallbackOnSystemError, withSystemFallback } from '../lib/error.ts'
+import { fault, ok, warning, type Finding } from '../lib/finding.ts'
+import { isSystemDirectory } from '../lib/paths.ts'
+import type { Place } from '../lib/remedy.ts'
+import { nearestThere, ownDirectory, writeRemedy } from '../lib/access-remedy.ts'
+import { serviceEnvironment } from '../lib/account.ts'
+import { credentialsEnd, describeEnd, endRemedies } from '../report/credentials-end.ts'
+import { askOnce } from './check-live.ts'
+
+export interface LookOptions {
+  readonly configPath: string | undefined
+  readonly env: NodeJS.ProcessEnv
+  readonly staged: ReadonlyMap<string, string> | undefined
+  /** False: the configuration alone. */
+  readonly isWhole: boolean
+  /** Asks the service once. */
+  readonly isLive: boolean
+  /** Secrets that only the daemon sees are no fault. */
+  readonly isElsewhere: boolean
+  readonly place: Place
+  readonly signal: AbortSignal
+}
+
+/** A finding and what it is about. */
+export type Sighting = Finding & { readonly subject: string }
+
+export interface Looked {
+  readonly sightings: readonly Sighting[]
+  /** The exit status for the service's answer alone; null: it was not asked. */
+  readonly live: number | null
+  /** The faults of the configuration are that a file of it cannot be read by this user. */
+  readonly isDenied: boolean
+  readonly file: string | undefined
+  /** Null: the configuration is faulty. */
+  readonly config: LookedConfig | null
+}
+
+/** The part of the configuration that concerns the host. */
+export interface LookedConfig extends Pick<
+  Config,
+  'file' | 'baseUrl' | 'runtimeDirectory' | 'stateDirectory' | 'systemdCredentials'
+> {
+  readonly sockets: readonly { path: string; mode: number; gid: number | null; isOpen: boolean }[]
+  readonly tokenFiles: readonly Pick<Config['tokenFiles'][number], 'path' | 'mode' | 'gid'>[]
+  /** Directories that the daemon writes to, with their device and inode; null: not there. */
+  readonly directories: readonly { path: string; id: string | null }[]
+}
+
+export async function look(options: LookOptions): Promise<Looked> {
+  const { configPath, env, staged, isElsewhere, isWhole, isLive, signal } = options
+  const inspection = await inspectConfig({ configPath, env, staged, isElsewhere })
+  const { config, unseen, file, faults } = inspection
+  const sightings: Sighting[] = []
+  const say = (subject: string, ...findings: readonly Finding[]): void => {
+    for (const finding of findings) sightings.push({ ...finding, subject })
+  }
+  say('configuration', ...configFindings(inspection))
+  if (config !== undefined) say('credentials', ...endFindings(config, Date.now()))
+  if (config !== undefined && isWhole) {
+    const directories = writtenDirectories(config, options.place)
+    say('directories', ...directories.map((directory) => directoryFinding(directory, options.place)))
+    say('files', ...(await targetFindings(config)))
+    if (!options.place.isUnit) say('sockets', ...(await socketFindings(config)))
+    say('share', ...(await shareFindings(config, unseen)))
+  }
+  const answer = config !== undefined && isLive ? await askOnce(config, { unseen, env, signal }) : null
+  if (answer !== null) say('service', ...answer.findings)
+  return {
+    sightings,
+    live: answer?.status ?? null,
+    isDenied: faults.some(({ hidden }) => hidden?.isAbsent === false),
+    file,
+    config: config === undefined ? null : hostPart(config, options.place),
+  }
+}
+
+function configFindings({ file, faults, warnings }: Inspection): Finding[] {
+  const inFile = (issue: ConfigIssue): string =>
+    file === undefined ? formatIssue(issue) : `${file}: ${formatIssue(issue)}`
+  return [
+    ...faults.map((issue) => ({ ...fault(inFile(issue)), ...(issue.hidden && { hidden: issue.hidden }) })),
+    ...warnings.map((issue) => warning(inFile(issue))),
+    ...(faults.length === 0 ? [ok(`${file} is valid`)] : []),
+  ]
+}
+
+/** The end of the credentials; a warning from 30 days before it on. */
+function endFindings(config: Config, nowMs: number): Finding[] {
+  const end = credentialsEnd(config)
+  const described = describeEnd(end, nowMs)
+  if (end === null || !described) return []
+  const name = end.what === 'pair' ? 'key and secret' : 'the client certificate'
+  if (described.daysLeft > 30) return [ok(`${name}: good until ${described.expiresAt}`)]
+  const when = described.daysLeft === 0 ? `ended at ${described.expiresAt}` : `end at ${described.expiresAt}`
+  return [warning(`${name}: ${when}. ${endRemedies[end.what]}`)]
+}
+
+function hostPart(config: Config, place: Place): LookedConfig {
+  const { file, baseUrl, runtimeDirectory, stateDirectory, systemdCredentials } = config
+  return {
+    file,
+    baseUrl,
+    runtimeDirectory,
+    stateDirectory,
+    systemdCredentials,
+    sockets: [config.ipc, config.http]
+      .filter((socket) => socket !== null)
+      .map(({ path, mode, gid, allow }) => ({
+        path,
+        mode,
+        gid,
+        isOpen: allow.uids.length + allow.gids.length === 0,
+      })),
+    tokenFiles: config.tokenFiles.map(({ path, mode, gid }) => ({ path, mode, gid })),
+    directories: writtenDirectories(config, place).map(({ path }) => ({ path, id: idOf(path) })),
+  }
+}
+
+/** Device and inode of a directory: another process that sees others there does not see the same directory. */
+export function idOf(path: string): string | null {
+  const stats = statsOf(path, statSync)
+  return stats === undefined || stats === 'hidden' ? null : `${stats.dev}:${stats.ino}`
+}
+
+/** A directory that the daemon writes to. */
+interface WrittenDirectory {
+  readonly path: string
+  /** The setting that names it. */
+  readonly setting: string
+  /** Its name in a finding. */
+  readonly name: string
+  /** The one who makes the directory, which then need not exist yet; null: it must exist. */
+  readonly maker: 'daemon' | 'systemd' | null
+}
+
+/** Directories that the daemon writes to, each with the first setting that names it. systemd makes the unit's own. */
+function writtenDirectories(config: Config, { account, isUnit }: Place): WrittenDirectory[] {
+  const { file, runtimeDirectory, stateDirectory, tokenFiles, ipc, http } = config
+  const ofUnit = isUnit ? Object.values(serviceEnvironment(account)) : []
+  const maker = (path: string): 'daemon' | 'systemd' => (ofUnit.includes(path) ? 'systemd' : 'daemon')
+  const own: WrittenDirectory[] = [
+    {
+      path: runtimeDirectory,
+      setting: 'runtimeDirectory',
+      name: `the runtime directory ${runtimeDirectory}`,
+      maker: maker(runtimeDirectory),
+    },
+    {
+      path: stateDirectory,
+      setting: 'stateDirectory',
+      name: `the state directory ${stateDirectory}`,
+      maker: maker(stateDirectory),
+    },
+  ]
+  const outputs = [
+    ...tokenFiles.map(({ path }, index) => [`tokenFiles[${index}].path`, path] as const),
+    ['ipc.path', ipc.path] as const,
+    ...(http === null ? [] : [['http.path', http.path] as const]),
+  ]
+  const further = outputs.map(([setting, output]): WrittenDirectory => {
+    const path = dirname(output)
+    return { path, setting, name: `${file}: ${setting}: the directory ${path}`, maker: null }
+  })
+  const all = [...own, ...further]
+  return all.filter(({ path }, index) => all.findIndex((other) => other.path === path) === index)
+}
+
+function directoryFinding(directory: WrittenDirectory, place: Place): Finding {
+  const { path, name } = directory
+  const stats = statsOf(path, statSync)
+  if (stats === 'hidden')
+    return { ...fault(`${name} cannot be seen by the daemon`), hidden: { path, isAbsent: false } }
+  if (stats === undefined) return absentFinding(directory, place)
+  if (!stats.isDirectory()) return fault(`${name} is not a directory: remove it, or set another`)
+  // The daemon opens its own directories, and those of files, without following a link.
+  if (lstatSync(path).isSymbolicLink())
+    return fault(`${name} is a symbolic link, which another could replace: name the directory itself`)
+  const error = tryToWrite(path)
+  if (errorCode(error) === 'ENOENT') return fault(`${name} takes no files: set another`)
+  if (error !== undefined) {
+    const { text, commands } = writeRemedy(path, error, place)
+    return fault(`${name} cannot be written, because ${text}`, commands)
+  }
+  return safetyFinding(directory, stats, place)
+}
+
+function absentFinding({ path, name, maker }: WrittenDirectory, place: Place): Finding {
+  if (maker === 'systemd') return ok(`${name} will be made by systemd`)
+  if (maker === 'daemon' && tryToWrite(nearestThere(dirname(path))) === undefined)
+    return ok(`${name} will be made`)
+  const { commands } = writeRemedy(path, ABSENT, place)
+  return { ...fault(`${name} does not exist`, commands), hidden: { path, isAbsent: true } }
+}
+
+function safetyFinding({ path, setting, name }: WrittenDirectory, stats: Stats, place: Place): Finding {
+  const uid = process.geteuid!()
+  const use = setting.startsWith('tokenFiles') ? 'files' : 'sockets'
+  const problem = directoryProblem(path, stats, { uid, use })
+  if (problem !== undefined && isSystemDirectory(path)) {
+    const own = ownDirectory(path, place)
+    return fault(`${name} serves the whole system: make a directory of its own and set that`, own)
+  }
+  if (problem !== undefined) return fault(`${name} is not safe: ${problem}`)
+  const unwise = directoryWarning(path, stats, uid)
+  return unwise === undefined || isSystemDirectory(path)
+    ? ok(`${name} can be written`)
+    : warning(`${name} can be written, but ${unwise}`)
+}
+
+const ABSENT = { code: 'ENOENT' }
+
+async function targetFindings({ file, tokenFiles }: Config): Promise<Finding[]> {
+  const findings = tokenFiles.map(async ({ path }, index) => {
+    const found = await lstatIfAny(path).catch(fallbackOnSystemError(null))
+    try {
+      refuseOddTarget(path, found)
+      return []
+    } catch (error) {
+      return [fault(`${file}: tokenFiles[${index}].path: ${errorMessage(error)}`)]
+    }
+  })
+  return (await Promise.all(findings)).flat()
+}
+
+/** Checks that a daemon of a person can listen. Makes connections. */
+async function socketFindings({ ipc, http }: Config): Promise<Finding[]> {
+  const named = Object.entries({ 'node-ipc': ipc, HTTP: http }).flatMap(([name, socket]) =>
+    socket === null ? [] : [{ path: socket.path, name: `the ${name} socket ${socket.path}` }],
+  )
+  return (await Promise.all(named.map(socketFinding))).flat()
+}
+
+async function socketFinding({ path, name }: { path: string; name: string }): Promise<Finding | []> {
+  const stats = statsOf(path, lstatSync)
+  if (stats === undefined || stats === 'hidden') return ok(`${name} is free`)
+  // The table of paths tells of anything else.
+  if (!stats.isSocket()) return []
+  const socket = connect(path)
+  try {
+    await once(socket, 'connect')
+    return ok(`${name} is answered: a daemon runs`)
+  } catch (error) {
+    if (errorCode(error) === 'ECONNREFUSED')
+      return ok(`${name} was left behind by a daemon that is gone; the next one replaces it`)
+    const why = errorMessage(error)
+    return warning(`${name} exists and cannot be tried (${why}): run this as the user that runs the daemon`)
+  } finally {
+    socket.destroy()
+  }
+}
+
+/** Findings about the shared store: it is used as the daemon would, and left as it was. */
+async function shareFindings({ share }: Config, unseen: readonly string[]): Promise<readonly Finding[]> {
+  if (share === null) return []
+  const hidden = unseen.filter((setting) => setting.startsWith('share.'))
+  if (hidden.length > 0) {
+    const sentence = `cannot be tried from here, because only the daemon sees ${hidden.join(' and ')}: see "kyc-tokend status"`
+    return [warning(sentence)]
+  }
+  const { checkStore } = await import('../share/check-store.ts')
+  return checkStore(share, { clock: createSystemClock(), random: Math.random })
+}
+
+function statsOf(path: string, read: (path: string) => Stats): Stats | 'hidden' | undefined {
+  try {
+    return read(path)
+  } catch (error) {
+    return errorCode(error) === 'EACCES' ? 'hidden' : undefined
+  }
+}
+
+/** Makes and removes a file. Returns the error of whatever forbids it: modes, access lists, a mount, a quota, a policy. */
+function tryToWrite(directory: string): unknown {
+  const path = join(directory, `.kyc-tokend-check-${randomHex(6)}`)
+  try {
+    // A file without content fits on a full disk, too.
+    writeFileSync(path, '\0'.repeat(4_096), { flag: 'wx', mode: 0o600 })
+    unlinkSync(path)
+    return undefined
+  } catch (error) {
+    // A disk that is full has its name already.
+    withSystemFallback(undefined, () => unlinkSync(path))
+    return error
+  }
+}

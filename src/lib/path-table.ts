@@ -1,0 +1,163 @@
+// The one table of the daemon's paths, made from its configuration: what each is, whose, with which mode, and who needs it. The
+// daemon, `status` and `check` compare it with what is there.
+import type { Stats } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { serviceEnvironment } from './account.ts'
+import { SERVICE_USER, SYSTEM_RUNTIME_DIRECTORY } from './paths.ts'
+import { nameOf } from './posix-ids.ts'
+import { commandAt, remakeSockets, shellWord, type Place, type Remedy } from './remedy.ts'
+
+/** Directories and files of the daemon, as its configuration names them. */
+export interface DaemonPaths {
+  readonly runtimeDirectory: string
+  readonly stateDirectory: string
+  readonly sockets: readonly SocketFacts[]
+}
+
+/** A socket as it should be; null: that is not known. */
+export interface SocketFacts {
+  readonly path: string
+  readonly uid: number | null
+  readonly gid: number | null
+  readonly mode: number | null
+}
+
+/** The ids of the daemon's user, and of the group of its clients; null: not known. */
+export interface PathIds {
+  readonly uid: number
+  readonly clients: number | null
+}
+
+export interface PathRow {
+  readonly path: string
+  readonly kind: 'directory' | 'socket' | 'file'
+  /** In a sentence, before the path. */
+  readonly name: string
+  /** Whom a difference locks out. */
+  readonly needed: string
+  readonly uid: number | null
+  readonly gid: number | null
+  /** Permission bits that it must have, at least. */
+  readonly mode: number
+  readonly mayBeAbsent: boolean
+  readonly commands: readonly string[]
+}
+
+/** Others pass through, and the modes within decide; setgid: what is created there belongs to the clients' group. */
+const RUNTIME_MODE = 0o2751
+const OWN_MODE = 0o700
+const LOCK = 'instance.lock'
+
+export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: Place): PathRow[] {
+  const { runtimeDirectory, stateDirectory, sockets } = paths
+  // Whether a person's daemon can use a directory of another user is found by trying.
+  const owner = place.isUnit ? uid : null
+  const system = serviceEnvironment(place.account)
+  const isRuntimeOfUnit = place.isUnit && runtimeDirectory === system.RUNTIME_DIRECTORY
+  const remake = remakeSockets(place.account)
+  const restart = commandAt('restart', place)
+  const sudo = place.isUnit ? 'sudo ' : ''
+  const afterRestart = (command: string): string[] => (restart === undefined ? [command] : [command, restart])
+  const directory = {
+    kind: 'directory',
+    uid: owner,
+    gid: null,
+    mode: OWN_MODE,
+    mayBeAbsent: true,
+    commands: [`${sudo}chmod u+rwx ${shellWord(runtimeDirectory)}`],
+  } as const
+  const runtime = isRuntimeOfUnit
+    ? { ...directory, gid: clients, mode: RUNTIME_MODE, mayBeAbsent: sockets.length === 0, commands: remake }
+    : directory
+  const rowsOfRuntime: PathRow[] = [
+    ...(isRuntimeOfUnit && place.account !== undefined
+      ? [SYSTEM_RUNTIME_DIRECTORY, dirname(runtimeDirectory)].map((path) => ({
+          ...runtime,
+          gid: null,
+          path,
+          name: 'the directory',
+          needed: 'clients do not reach the sockets below it',
+        }))
+      : []),
+    {
+      ...runtime,
+      path: runtimeDirectory,
+      name: 'the runtime directory',
+      needed: 'clients do not reach the sockets and files in it',
+    },
+  ]
+  const owned = place.isUnit
+    ? `${sudo}chown -hR ${SERVICE_USER}:${SERVICE_USER} ${shellWord(stateDirectory)}`
+    : ''
+  const state = {
+    ...directory,
+    path: stateDirectory,
+    name: 'the state directory',
+    needed: 'the daemon cannot save its state',
+    commands: place.isUnit
+      ? ['sudo systemd-tmpfiles --create kyc-tokend.conf', ...afterRestart(owned)]
+      : [`chmod u+rwx ${shellWord(stateDirectory)}`],
+  }
+  const files = [
+    ...[LOCK, 'kept.json'].map((name) => ({ path: join(runtimeDirectory, name), isState: false })),
+    ...[LOCK, 'memory.json', 'key', 'written-files.json'].map((name) => ({
+      path: join(stateDirectory, name),
+      isState: true,
+    })),
+  ].map(({ path, isState }) => ({
+    ...directory,
+    kind: 'file' as const,
+    uid,
+    path,
+    name: 'the file',
+    needed: 'the daemon cannot use it',
+    mode: 0o600,
+    commands: afterRestart(isState && place.isUnit ? owned : `${sudo}rm ${shellWord(path)}`),
+  }))
+  const rowsOfSockets = sockets.map((socket) => ({
+    ...socket,
+    kind: 'socket' as const,
+    uid: place.isUnit ? socket.uid : null,
+    name: 'the socket',
+    needed: 'clients cannot connect',
+    mode: socket.mode ?? 0o600,
+    mayBeAbsent: !place.isUnit,
+    commands: place.isUnit ? remake : [`chmod ${octal(socket.mode ?? 0o600)} ${shellWord(socket.path)}`],
+  }))
+  const rows = [...rowsOfRuntime, state, ...files, ...rowsOfSockets]
+  // Both directories may be one, and both locks are then one.
+  return rows.filter(({ path }, index) => rows.findIndex((other) => other.path === path) === index)
+}
+
+/**
+ * How what is there differs from the row, with the remedy; undefined: it does not. `stats` are of the path itself, no link's;
+ * null: nothing is there.
+ */
+export function differenceOf(row: PathRow, stats: Stats | null): Remedy | undefined {
+  const { kind, uid, gid, mode, name, path, needed, commands } = row
+  const differs = (how: string, first: readonly string[] = []): Remedy => ({
+    text: `${name} ${path} ${how}, so that ${needed}`,
+    commands: [...first, ...commands],
+  })
+  if (stats === null) return row.mayBeAbsent ? undefined : differs('is not there')
+  const isKind = { directory: stats.isDirectory(), socket: stats.isSocket(), file: stats.isFile() }[kind]
+  // Whoever opens the directory tells of a link or a file at its path.
+  if (!isKind && kind === 'directory') return undefined
+  if (!isKind) return differs(`is no ${kind}`, [`sudo rm ${shellWord(path)}`])
+  if (uid !== null && stats.uid !== uid)
+    return differs(`belongs to the user ${shown('user', stats.uid)} and not to ${nameOf('user', uid)}`)
+  if (gid !== null && stats.gid !== gid)
+    return differs(`belongs to the group ${shown('group', stats.gid)} and not to ${nameOf('group', gid)}`)
+  if ((stats.mode & mode) !== mode)
+    return differs(`has the mode ${octal(stats.mode)} and needs ${octal(stats.mode | mode)}`)
+  return undefined
+}
+
+function shown(kind: 'user' | 'group', id: number): string {
+  const name = nameOf(kind, id)
+  return name === String(id) ? `${id}, which is gone,` : name
+}
+
+function octal(mode: number): string {
+  return (mode & 0o7777).toString(8).padStart(4, '0')
+}
