@@ -60,25 +60,36 @@ function hasUnixSocket(servers: readonly ServerAddress[]): boolean {
   return servers.some((server) => 'path' in server)
 }
 
-async function resolveTls(input: NonNullable<ShareInput['tls']>, { inputs, diagnostics }: ShareContext) {
+type TlsInput = Exclude<NonNullable<ShareInput['tls']>, boolean>
+
+async function resolveTls(input: NonNullable<ShareInput['tls']>, context: ShareContext) {
   if (input === false) return null
-  const { caFile = null, serverName = null, certFile = null, keyFile = null } = input === true ? {} : input
-  if ((certFile === null) !== (keyFile === null))
+  const { caFile = null, serverName = null, ...own }: Partial<TlsInput> = input === true ? {} : input
+  const ca = await context.inputs.certificates('share.tls.caFile', caFile)
+  return { ca, serverName, ...(await resolveCertificate(own, context)) }
+}
+
+/** The certificate that is presented, and its key; null: none. */
+async function resolveCertificate(
+  { certFile = null, key: source = null, keyFile = null }: Partial<TlsInput>,
+  { inputs, diagnostics }: ShareContext,
+): Promise<{ cert: string | null; key: Secret | null }> {
+  if (source !== null && keyFile !== null)
+    diagnostics.fault('share.tls.keyFile', 'is beside share.tls.key, which says the same: leave it out')
+  const [keyAt, keySource] =
+    source === null && keyFile !== null ? ['share.tls.keyFile', { file: keyFile }] : ['share.tls.key', source]
+  if ((certFile === null) !== (keySource === null))
     diagnostics.fault(
-      `share.tls.${certFile === null ? 'certFile' : 'keyFile'}`,
+      certFile === null ? 'share.tls.certFile' : keyAt,
       'is missing beside the other one: a certificate needs its key, so set both or none',
     )
   const cert = await inputs.certificates('share.tls.certFile', certFile)
-  const isWhole = cert !== null && keyFile !== null
-  const key = isWhole
-    ? await inputs.privateKey('share.tls.keyFile', { file: keyFile }, () => undefined)
-    : undefined
-  if (key !== undefined) {
-    const problem = certificateProblem(cert!, privateKeyOf(key.reveal()) as KeyObject, Date.now())
-    if (problem !== undefined) diagnostics.fault('share.tls.certFile', `the file ${certFile} ${problem}`)
-  }
-  const ca = await inputs.certificates('share.tls.caFile', caFile)
-  return { ca, serverName, cert, key: key ?? null }
+  if (cert === null || keySource === null) return { cert, key: null }
+  const key = await inputs.privateKey(keyAt, keySource, () => undefined)
+  if (key === undefined) return { cert, key: null }
+  const problem = certificateProblem(cert, privateKeyOf(key.reveal()) as KeyObject, Date.now())
+  if (problem !== undefined) diagnostics.fault('share.tls.certFile', `the file ${certFile} ${problem}`)
+  return { cert, key }
 }
 
 type ShareConfig = Awaited<ReturnType<typeof resolveShare>>

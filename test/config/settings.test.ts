@@ -168,7 +168,7 @@ describe('share', () => {
     [{ tls: { caFiel: 'x' } }, /share\.tls\.caFiel: is an unknown key: did you mean "caFile"\?/],
     [{ tls: 'yes' }, /share\.tls: must be true, false, or an object/],
     [{ tls: { certFile: 'cert', keyFile: 'none' } }, /share\.tls\.keyFile: the file .*none is not there/],
-    [{ tls: { certFile: 'cert' } }, /share\.tls\.keyFile: is missing beside the other one/],
+    [{ tls: { certFile: 'cert' } }, /share\.tls\.key: is missing beside the other one/],
     [{ tls: { caFile: 'none.pem' } }, /share\.tls\.caFile: the file .*none\.pem is not there/],
     [{ prefix: 'a{b' }, /share\.prefix: must be 1 to 64 letters/],
     [{ key: 'short' }, /share\.key: is shorter than 16 bytes/],
@@ -210,6 +210,10 @@ describe('share', () => {
     files.write('locked', createPrivateKey(own.key).export(cipher).toString())
     const tls = (keyFile: string): object => ({ tls: { certFile: 'cert', keyFile } })
     expect((await share(tls('own'))).tls?.key?.reveal()).toBe(own.key.trim())
+    const source = { certFile: 'cert', key: { file: 'own' } }
+    expect((await share({ tls: source })).tls?.key?.reveal()).toBe(own.key.trim())
+    const both = { servers: ['redis.example.com:6379'], tls: { ...source, keyFile: 'own' } }
+    expect(await faults({ share: both })).toMatch(/share\.tls\.keyFile: is beside share\.tls\.key/)
     const reasons: [string, RegExp][] = [
       ['other', /share\.tls\.certFile: the file cert is not the certificate of that key: name the two/],
       ['locked', /share\.tls\.keyFile: .* wants a passphrase, .* \(openssl pkey -in KEY -out PLAIN\)/],

@@ -67,7 +67,8 @@ describe.skipIf(withoutRedis)('20 daemons', () => {
         askAll(hosts, 'token.reject', () => ({ accessToken: first })),
       )
       await Promise.all(reports)
-      const second = await oneToken(hosts, { not: first })
+      // Clients cause one request in 30 s, counted from the last answer.
+      const second = await oneToken(hosts, { not: first, withinMs: 60_000 })
       expect(service.requests).toHaveLength(2)
 
       service.answer(async () => {
@@ -77,7 +78,9 @@ describe.skipIf(withoutRedis)('20 daemons', () => {
       const outcomes = await askAll(hosts, 'refresh.request')
       expect(outcomes.map(({ outcome }) => outcome)).toEqual(hosts.map(() => 'ok'))
       await oneToken(hosts, { not: second })
-      expect(service.requests).toHaveLength(3)
+      // Those who act after a request was sent share the next one.
+      const requests = service.requests.length
+      expect(requests).toBeLessThanOrEqual(4)
 
       service.answer(accountInactive)
       hosts[3]?.process.kill('SIGUSR2')
@@ -87,16 +90,17 @@ describe.skipIf(withoutRedis)('20 daemons', () => {
       expect(alerts.filter(({ level }) => level === 'error')).toHaveLength(HOSTS - 1)
       for (const host of hosts)
         expect(alertFile(host)?.['askedBy']).toBe(host === hosts[3] ? undefined : 'host-4')
-      expect(service.requests).toHaveLength(4)
+      expect(service.requests).toHaveLength(requests + 1)
 
       const late = await startHost('late', { redis, baseUrl: service.url })
       await expectUntil('the refusal on the late host', () => alertFile(late) !== undefined)
-      expect(tokenFile(late)).toBe(await oneToken(hosts))
+      // The record is the refusal: a host that comes then has no token.
+      expect(tokenFile(late)).toBeUndefined()
       expect(await hosts[5]?.end()).toBe(0)
       const again = await startHost('host-6', { redis, baseUrl: service.url }, hosts[5])
       await expectUntil('the refusal after a restart', () => again.records('alert').length > 0)
       await again.logged('share-connected')
-      expect(service.requests).toHaveLength(4)
+      expect(service.requests).toHaveLength(requests + 1)
 
       service.answer(service.token)
       const running = [...hosts.filter((host) => host !== hosts[5]), late, again]
@@ -104,7 +108,7 @@ describe.skipIf(withoutRedis)('20 daemons', () => {
       expect(lifted).toMatchObject({ outcome: 'ok' })
       await expectUntil('no alert anywhere', () => running.every((host) => alertFile(host) === undefined))
       await oneToken(running)
-      expect(service.requests).toHaveLength(5)
+      expect(service.requests).toHaveLength(requests + 2)
     },
   )
 })

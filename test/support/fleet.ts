@@ -110,15 +110,9 @@ export async function askAll(
   )
 }
 
-/** Seconds that the pushes of a rotation took, from the asker's record to that of each other host. */
+/** The ages at which answers of the service came to the hosts that had not asked, in ms, the shortest first. */
 export function lagsOf(hosts: readonly Daemon[]): number[] {
-  const asked = new Map(
-    recordsOf(hosts, 'share-asked').map(({ fence, time }) => [fence, Date.parse(String(time))]),
-  )
   return recordsOf(hosts, 'share-adopted')
-    .flatMap(({ fence, time, how }) => {
-      const askedMs = asked.get(fence)
-      return askedMs === undefined || how !== 'push' ? [] : Date.parse(String(time)) - askedMs
-    })
+    .map(({ ageMs }) => Number(ageMs))
     .toSorted((one, other) => one - other)
 }
