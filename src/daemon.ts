@@ -249,7 +249,7 @@ function logStart(config: Config, log: Log, inherited: InheritedSockets): void {
     log('warning', 'A socket that was handed over has an unknown name', {
       event: 'socket-unknown',
       name,
-      remedy: 'Give it FileDescriptorName=ipc, =http or =metrics in its unit, or disable that',
+      remedy: 'Give it FileDescriptorName=ipc, =http, =metrics or =credential in its unit, or disable that',
     })
   }
   if (config.http === null && inherited.http.length > 0) {

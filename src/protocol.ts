@@ -211,7 +211,7 @@ export interface StatusResult {
     uid: number
     /** The name that it gives itself. */
     client: string | null
-    transport: 'ipc' | 'http'
+    transport: 'ipc' | 'http' | 'credential'
     /** Of the last one. */
     pid: number
     lastAt: string

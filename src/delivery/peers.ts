@@ -40,6 +40,8 @@ export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } 
       const isUserAllowed = peer.uid !== overflow.uid && allow.uids.includes(peer.uid)
       return peer.isPrivileged || isUserAllowed || isGroupAllowed(socket, peer, allow.gids)
     },
+    /** The address from which the peer connected (unix(7)); an abstract one begins with a NUL. Null: it is gone. */
+    addressOf: (socket: Socket): string | null => onDescriptor(socket, (fd) => libc.peerAddress(fd)),
     /** Reports whether the peer has closed both directions of the connection. */
     hasHungUp: (socket: Socket): boolean => onDescriptor(socket, libc.isHungUp) === true,
     /** Has the kernel refuse what the peer sends from now on; what has arrived can still be read, and then the input ends. */

@@ -8,6 +8,7 @@ import type { Log } from '../lib/log.ts'
 import { descriptorsOf, type InheritedSockets } from '../lib/socket-activation.ts'
 import type { Fault, StatusResult } from '../protocol.ts'
 import type { DeliveryContext } from './connections.ts'
+import { createCredentialServer } from './credential-server.ts'
 import type { Metrics } from './http/routes.ts'
 import type { HttpServer } from './http/server.ts'
 import { createIpcServer } from './ipc/server.ts'
@@ -46,6 +47,7 @@ export function createServers(
   /** null: `http` is off. The HTTP server is loaded when it is needed. */
   let http: HttpServer | null = null
   let running = config
+  const credentials = createCredentialServer(inherited.credential, context)
   let isStopped = false
 
   async function openHttp(socket: SocketConfig): Promise<void> {
@@ -89,11 +91,12 @@ export function createServers(
           metricsServer = createMetricsServer({ ...context, metrics, inherited: inherited.metrics })
           await metricsServer.open()
         }
+        await credentials.open()
         if (!signal.aborted) onListening()
         await untilAborted(signal)
       } finally {
         isStopped = true
-        await Promise.all([ipc.close(), closeHttp(), metricsServer?.close()])
+        await Promise.all([ipc.close(), closeHttp(), metricsServer?.close(), credentials.close()])
       }
     },
     /** Changes both sockets or none. Throws UserError; then nothing changes. */
@@ -107,7 +110,7 @@ export function createServers(
     },
     /** Makes removed sockets again, and logs reads of tokens that are due. Never fails. */
     async tick(): Promise<void> {
-      await Promise.all([ipc.tick(), http?.tick()])
+      await Promise.all([ipc.tick(), http?.tick(), credentials.tick()])
       audit.flush()
     },
     clients: (): StatusResult['clients'] => ({
@@ -141,6 +144,7 @@ export async function serveMisconfigured(
   const servers = [
     createIpcServer({ ...common, inherited: inherited.ipc }),
     createHttpServer({ ...common, metrics, inherited: inherited.http }),
+    createCredentialServer(inherited.credential, context),
   ]
   await Promise.all(servers.map(async (server) => server.open()))
   await clock.sleep(MISCONFIGURED_MS, signal)

@@ -4,7 +4,7 @@ import type { Log } from '../lib/log.ts'
 import type { RejectVerdict, StatusResult } from '../protocol.ts'
 import type { Peer } from './peers.ts'
 
-export type Transport = 'ipc' | 'http'
+export type Transport = 'ipc' | 'http' | 'credential'
 
 /** A client as the audit sees it; kept with its connection. */
 export interface Reader {
@@ -165,8 +165,9 @@ function createTallies(clock: Pick<Clock, 'now'>) {
     const key = `${uid} ${transport} ${client ?? ''}`
     const found = tallies.get(key)
     if (found !== undefined) return found
-    if (client !== null && client !== OTHER_NAMES && (names.get(uid) ?? 0) >= MAX_NAMES)
-      return of(peer, transport, OTHER_NAMES)
+    // systemd names its units itself.
+    const isChosen = client !== null && client !== OTHER_NAMES && transport !== 'credential'
+    if (isChosen && (names.get(uid) ?? 0) >= MAX_NAMES) return of(peer, transport, OTHER_NAMES)
     if (tallies.size >= MAX_TALLIES) replaceOne()
     const counts = { pid: 0, count: 0, total: 0, lastAtMs: 0, loggedAtMs: -Infinity, dueAtMs: -Infinity }
     const tally: Tally = { key, uid, transport, client, ...counts, isReplaced: false }

@@ -167,6 +167,7 @@ function createSocketCalls(func: GetFunction, checked: Check) {
 
 function createConnectionCalls(func: GetFunction, checked: Check) {
   const poll = func('int poll(void *, ulong, int)')
+  const getpeername = func('int getpeername(int, void *, void *)')
   const shutdown = func('int shutdown(int, int)')
   const getsockopt = func('int getsockopt(int, int, int, void *, void *)')
   const setsockopt = func('int setsockopt(int, int, int, void *, uint32_t)')
@@ -207,6 +208,13 @@ function createConnectionCalls(func: GetFunction, checked: Check) {
       return { pid, uid: uid >>> 0, gid: gid >>> 0 }
     },
     peerGroups,
+    /** The address of the other end of a connected Unix socket (getpeername(2)): empty, a path, or a NUL and a name. */
+    peerAddress(fd: number): string {
+      const address = Buffer.alloc(2 + SUN_PATH_BYTES)
+      length[0] = address.length
+      checked('getpeername', getpeername(fd, address, length))
+      return address.toString('utf8', 2, Math.max(2, length[0]))
+    },
     /** Reports whether the other end is closed in both directions (poll(2), POLLHUP). */
     isHungUp: (fd: number): boolean => (eventsOf(fd) & ABI.POLLHUP) !== 0,
     /** The other end can send no more; what it has sent can still be read (shutdown(2), SHUT_RD). */

@@ -6,7 +6,7 @@ import { errorCode } from './error.ts'
 export const FIRST_LISTEN_FD = 3
 
 /** Names of `FileDescriptorName=` that the daemon serves. */
-const NAMES = ['ipc', 'http', 'metrics'] as const
+const NAMES = ['ipc', 'http', 'metrics', 'credential'] as const
 type SocketName = (typeof NAMES)[number]
 
 /** Descriptors by name, any number of each. */
@@ -38,6 +38,7 @@ export function takeInheritedSockets(env: NodeJS.ProcessEnv, pid: number): Inher
     ipc: fdsOf('ipc'),
     http: fdsOf('http'),
     metrics: fdsOf('metrics'),
+    credential: fdsOf('credential'),
     unknown: sockets.filter(({ name }) => !(NAMES as readonly string[]).includes(name)),
   }
 }

@@ -17,7 +17,7 @@ async function serve() {
   const [ipc, http] = [ipcPath, httpPath].map((path) => loadLibc().listenAt(path, 16))
   const clock = createFakeClock()
   const begunMs = clock.now().bootMs
-  const inherited = { ipc: [ipc!], http: [http!], metrics: [], unknown: [] }
+  const inherited = { ipc: [ipc!], http: [http!], metrics: [], credential: [], unknown: [] }
   const { log } = createRecords()
   let endedAfterMs: number | null = null
   const signal = new AbortController().signal

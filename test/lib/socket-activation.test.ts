@@ -3,7 +3,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { closeUnknownSockets, descriptorsOf, takeInheritedSockets } from '../../src/lib/socket-activation.ts'
 
 describe('inherited sockets', () => {
-  const none = { ipc: [], http: [], metrics: [], unknown: [] }
+  const none = { ipc: [], http: [], metrics: [], credential: [], unknown: [] }
 
   it('are known by their names, several of one name too, and are taken out of the environment', () => {
     const env = {
@@ -16,6 +16,7 @@ describe('inherited sockets', () => {
       http: [3],
       ipc: [5, 6],
       metrics: [8],
+      credential: [],
       unknown: [
         { name: 'other', fd: 4 },
         { name: 'unknown', fd: 7 },

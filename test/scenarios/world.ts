@@ -299,7 +299,7 @@ export function createWorld(given: Given, observer?: Observer) {
     const daemon = await createDaemon(await load(), {
       env: { NOTIFY_SOCKET: '/run/systemd/notify' },
       stderr: log,
-      inherited: { ipc: [], http: [], metrics: [], unknown: [] },
+      inherited: { ipc: [], http: [], metrics: [], credential: [], unknown: [] },
       load,
       clock,
       random: observer?.random ?? (() => 0.5),

@@ -9,12 +9,13 @@ import type { Log } from '../../lib/log.ts'
 import { parseJson } from '../../lib/input.ts'
 import { createManagedFile, createOwnFile, type ManagedFile } from '../../lib/managed-file.ts'
 import { STOP_WAIT_MS } from '../../lib/in-directory.ts'
-import { needsQuotes, renderTemplate, variableLine } from '../../lib/template.ts'
+import { needsQuotes, renderTemplate } from '../../lib/template.ts'
 import { STANDARD_USE, type StatusResult, type TokenUse } from '../../protocol.ts'
 import type { Keeper } from '../../token/keeper.ts'
 import { usableToken } from '../../token/state.ts'
 import type { Token } from '../../token/token.ts'
 import { isOpen } from '../peers.ts'
+import { textOf } from '../token-format.ts'
 
 export type TokenFilesConfig = Pick<Config, 'tokenFiles' | 'runtimeDirectory' | 'stateDirectory' | 'ipc'>
 
@@ -171,13 +172,11 @@ function contentOf(
   if (format === 'absent') return null
   // The shell knows no other header.
   if (format === 'front') return isDeepStrictEqual(use, STANDARD_USE) ? shellLine(token, now) : null
-  if (format === 'raw') return accessToken
-  if (format === 'header') return `${use.header}: ${use.prefix}${accessToken}\n`
-  if (format === 'env') return `${variableLine(accessToken)}\n`
   const expiresAt = formatInstant(expiresAtMs, received)
   const obtainedAt = formatInstant(received.bootMs, received)
-  if (format === 'json') return `${JSON.stringify({ accessToken, expiresAt, obtainedAt, generation })}\n`
-  return renderTemplate(template ?? '', { accessToken, expiresAt, obtainedAt, fingerprint, baseUrl })
+  if (format === 'template')
+    return renderTemplate(template ?? '', { accessToken, expiresAt, obtainedAt, fingerprint, baseUrl })
+  return textOf[format]({ accessToken, ...use, expiresAt, obtainedAt, generation })
 }
 
 /**

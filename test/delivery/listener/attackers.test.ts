@@ -163,7 +163,7 @@ describe.skipIf(process.geteuid?.() !== 0)('for root', () => {
     const [good, bad] = [await tempDirectory(), await tempDirectory()]
     open(bad)
     const sockets = { ipc: { path: join(good, 's') } as SocketConfig, http: null }
-    const none = { ipc: [], http: [], metrics: [], unknown: [] }
+    const none = { ipc: [], http: [], metrics: [], credential: [], unknown: [] }
     await expect(
       acquireInstanceLock({ ...sockets, runtimeDirectory: bad, stateDirectory: good }, none),
     ).rejects.toMatchObject({ status: 78, message: expect.stringContaining('`runtimeDirectory`') as string })

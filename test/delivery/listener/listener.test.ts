@@ -216,7 +216,7 @@ it('no directory is locked while a process answers at a socket of the settings',
   await expect(
     acquireInstanceLock(
       { ...sockets, runtimeDirectory, stateDirectory: runtimeDirectory },
-      { ipc: [], http: [], metrics: [], unknown: [] },
+      { ipc: [], http: [], metrics: [], credential: [], unknown: [] },
     ),
   ).rejects.toMatchObject({ status: 69 })
   expect(readdirSync(runtimeDirectory)).toEqual([])

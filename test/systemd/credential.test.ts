@@ -1,0 +1,110 @@
+// The token as a credential that systemd reads from the daemon's socket when it starts a unit.
+import { expect, it } from 'vitest'
+import { config, describeInstallation } from '../support/installation.ts'
+import { expectUntil } from '../support/until.ts'
+
+describeInstallation('the token as a credential of units', {}, (installation) => {
+  const { attempt, configure, expectJournal, scenario, show, sh } = installation
+  /** Starts a unit that prints its credential. */
+  const start = (unit: string, { id = 'kyc-token', account = '' } = {}): Promise<Finished> =>
+    attempt(
+      `systemd-run --quiet --wait --pipe --unit=${unit} -p DynamicUser=yes -p Type=exec \\
+        -p Requires=kyc-tokend-credential${account && `@${account}`}.socket \\
+        -p After=kyc-tokend-credential${account && `@${account}`}.socket \\
+        -p LoadCredential=${id}:/run/kyc-tokend${account && `/accounts/${account}`}/credential.sock \\
+        sh -c 'cat "$CREDENTIALS_DIRECTORY"/*'`,
+    )
+  type Finished = Awaited<ReturnType<typeof attempt>>
+  const waiting = (unit: string): Promise<unknown> =>
+    expectUntil(`${unit} to wait`, async () => (await show('ActiveState', unit)) === 'activating')
+  /** The daemon as before its first token. */
+  const forget = (): Promise<string> =>
+    sh(
+      `systemctl stop kyc-tokend; rm -f /var/lib/kyc-tokend/*.json /run/kyc-tokend/*.json /run/kyc-tokend/token*`,
+    )
+  const refusal = 'Failed to set up credentials: Protocol error'
+
+  it('is there for a unit that is started before the daemon, and before the service gives one', async () => {
+    await sh('useradd member; usermod -aG kyc-token member')
+    await installation.startStandIn()
+    await configure(config)
+    await sh('systemctl enable kyc-tokend')
+    await scenario('outage')
+    await installation.follow('credential-socket')
+    await forget()
+    const one = start('one.service')
+    const other = start('other.service')
+    await waiting('one.service')
+    await scenario('ok')
+    const { stdout: token } = await one
+    expect(await sh('cat /run/kyc-tokend/token')).toBe(token)
+    expect(await other).toMatchObject({ status: 0, stdout: token })
+    const taken = await expectJournal('kyc-tokend', /transport=credential client=other\.service/)
+    expect(taken).toMatch(/event=token-taken uid=0 pid=\d+ transport=credential client=one\.service count=1/)
+    expect(taken).not.toContain('credential-failed')
+  })
+
+  it('comes in the format that its name chooses', async () => {
+    const token = await sh('cat /run/kyc-tokend/token')
+    const formats = {
+      'kyc-token.header': `Authorization: Bearer ${token}\n`,
+      'kyc-token.env': `KYC_ACCESS_TOKEN=${token}\n`,
+    }
+    for (const [id, text] of Object.entries(formats))
+      expect((await start('formats.service', { id })).stdout).toBe(text)
+    const { stdout } = await start('formats.service', { id: 'kyc-token.json' })
+    expect(JSON.parse(stdout)).toMatchObject({ accessToken: token, generation: expect.any(Number) })
+  })
+
+  it('is for root alone', async () => {
+    expect(await installation.modesOf('/run/kyc-tokend/credential.sock')).toEqual(['600 root:kyc-token'])
+    const connect = `require('net').connect('/run/kyc-tokend/credential.sock').on('error', ({ code }) => console.log(code))`
+    expect(await sh(`/usr/lib/kyc-tokend/node -e "${connect}"`, { as: 'member' })).toBe('EACCES\n')
+  })
+
+  it('is never an empty one where the daemon is stopped while a unit waits', async () => {
+    await scenario('outage')
+    await forget()
+    const failures = async (): Promise<number> =>
+      (await installation.journal('kyc-tokend')).split('event=fetch-failed').length
+    const before = await failures()
+    const unit = start('stopped.service')
+    await expectUntil('the daemon to ask for it', async () => (await failures()) > before)
+    const stoppedAtMs = Date.now()
+    await sh('systemctl restart kyc-tokend')
+    expect(await unit).toMatchObject({ stdout: '' })
+    expect(Date.now() - stoppedAtMs).toBeLessThan(30_000)
+    await expectJournal('stopped.service', refusal)
+    await expectJournal('kyc-tokend', /event=credential-failed unit=stopped\.service .*reason=server-error/)
+  })
+
+  it('fails a unit at once where the account is refused, and the journal says why and what to do', async () => {
+    await scenario('account-inactive')
+    await forget()
+    await sh('systemctl start kyc-tokend')
+    const { status, stdout } = await start('billing.service')
+    expect({ status, stdout }).toEqual({ status: 243, stdout: '' })
+    await expectJournal('billing.service', refusal)
+    await expectJournal(
+      'kyc-tokend',
+      /event=credential-failed unit=billing\.service pid=\d+ reason=account-inactive .*start billing\.service/,
+    )
+  })
+
+  it('fails a unit at once where the configuration is faulty', async () => {
+    await configure({ ...config, baseUrl: 'http://example.com' })
+    await sh('systemctl stop kyc-tokend')
+    expect((await start('faulty.service')).status).toBe(243)
+    await expectJournal('kyc-tokend', /event=credential-failed unit=faulty\.service .*reason=misconfigured/)
+    await configure(config)
+    await scenario('ok')
+    await sh('systemctl restart kyc-tokend')
+  })
+
+  it('is there for an account, too', async () => {
+    await configure(config, '/etc/kyc-tokend/accounts/eu.json')
+    expect(await start('of-eu.service', { account: 'eu' })).toMatchObject({ status: 0 })
+    const token = await sh('cat /run/kyc-tokend/accounts/eu/token')
+    expect((await start('of-eu.service', { account: 'eu' })).stdout).toBe(token)
+  })
+})
