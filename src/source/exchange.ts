@@ -24,6 +24,8 @@ interface ExchangeOptions {
   readonly proxy: Proxy | null
   /** Null: without TLS, which takes 3 MB to set up. */
   readonly secureContext: SecureContext | null
+  /** The context has a client certificate. */
+  readonly hasCertificate: boolean
   readonly clock: Clock
   readonly signal: AbortSignal
 }
@@ -38,7 +40,7 @@ interface Progress {
 /** The answer as it came, or why there is none. Never rejects. */
 export async function exchange(
   asked: ServiceRequest,
-  { limits, proxy, secureContext, clock, signal }: ExchangeOptions,
+  { limits, proxy, secureContext, hasCertificate, clock, signal }: ExchangeOptions,
 ): Promise<ServiceResponse | TransientFailure> {
   // The caller of an attempt that was cancelled ignores its outcome.
   const givenUp: TransientFailure = { kind: 'transient', reason: 'network', detail: 'It was given up' }
@@ -78,7 +80,13 @@ export async function exchange(
     return { kind: 'transient', reason: 'timeout', detail }
   }
   const answer: Promise<ServiceResponse | TransientFailure> = ask().catch((error: unknown) =>
-    failureFromError(error, { host, hostSetting, proxy: progress.pendingProxy, isSent: progress.isSent }),
+    failureFromError(error, {
+      host,
+      hostSetting,
+      proxy: progress.pendingProxy,
+      isSent: progress.isSent,
+      hasCertificate,
+    }),
   )
   const cancelled = Promise.withResolvers<TransientFailure>()
   const cancel = (): void => cancelled.resolve(givenUp)
@@ -115,19 +123,12 @@ async function send(
   { url, headers, body }: ServiceRequest,
   { through, secureContext, onSocket, onSent }: SendOptions,
 ): Promise<ServiceResponse> {
-  const options: RequestOptions = { method: 'POST', headers, agent: false, maxHeaderSize: MAX_HEAD_BYTES }
-  if (secureContext !== null) {
-    const { connect } = await import('node:tls')
-    const host = url.hostname.replaceAll(/[[\]]/g, '')
-    const servername = isIP(host) === 0 ? host : ''
-    // Set here, so that NODE_TLS_REJECT_UNAUTHORIZED in an environment cannot expose the secret to another server.
-    const own = { secureContext, rejectUnauthorized: true, ALPNProtocols: ['http/1.1'] }
-    const to = { host, port: Number(url.port || 443), servername, ...(through && { socket: through }) }
-    delete options.agent
-    options.createConnection = () => connect({ ...to, ...own })
-  }
+  const options: RequestOptions = { method: 'POST', headers, maxHeaderSize: MAX_HEAD_BYTES }
+  const secured = secureContext && (await secure(url, { through, secureContext, onSocket }))
   const request =
-    secureContext === null ? httpRequest(url, options) : (await import('node:https')).request(url, options)
+    secured === null
+      ? httpRequest(url, { ...options, agent: false })
+      : (await import('node:https')).request(url, { ...options, createConnection: () => secured })
   const { promise, resolve, reject } = Promise.withResolvers<ServiceResponse>()
   bound(request, onSocket)
   request.on('error', reject)
@@ -141,6 +142,29 @@ async function send(
     )
   })
   request.end(body)
+  return promise
+}
+
+/** Makes the TLS connection. Nothing is written before it is there: so the error of a refusal is the one that the server gave. */
+async function secure(
+  { hostname, port }: URL,
+  { through, secureContext, onSocket }: Omit<SendOptions, 'onSent'> & { secureContext: SecureContext },
+): Promise<Socket> {
+  const { connect } = await import('node:tls')
+  const host = hostname.replaceAll(/[[\]]/g, '')
+  const { promise, resolve, reject } = Promise.withResolvers<Socket>()
+  const socket = connect({
+    host,
+    port: Number(port || 443),
+    servername: isIP(host) === 0 ? host : '',
+    ...(through && { socket: through }),
+    secureContext,
+    // Set here, so that NODE_TLS_REJECT_UNAUTHORIZED in an environment cannot expose the secret to another server.
+    rejectUnauthorized: true,
+    ALPNProtocols: ['http/1.1'],
+  })
+  onSocket(socket)
+  socket.on('error', reject).once('secureConnect', () => resolve(socket))
   return promise
 }
 

@@ -85,12 +85,14 @@ interface Peer extends Pick<ServiceConfig, 'hostSetting'> {
   /** The proxy, if it has failed and not the host; null otherwise. */
   readonly proxy: Pick<Proxy, 'host' | 'setting'> | null
   readonly isSent: boolean
+  /** A client certificate is presented: a server that refuses it may say so by closing the connection. */
+  readonly hasCertificate?: boolean
 }
 
 /** The failure of an exchange that has ended with this error. */
 export function failureFromError(
   error: unknown,
-  { host, hostSetting, proxy, isSent }: Peer,
+  { host, hostSetting, proxy, isSent, hasCertificate = false }: Peer,
 ): TransientFailure {
   const { statusCode = '' } = Object(error) as { statusCode?: unknown }
   const code = errorCode(error) ?? 'no code'
@@ -113,7 +115,13 @@ export function failureFromError(
     /\b(?:HOST|SERVICE|SETTING|PROXY_SETTING|CA_FILE|CODE|STATUS|WHEN)\b/g,
     (name) => values[name]!,
   )
-  return { kind: 'transient', reason, detail }
+  return { kind: 'transient', reason, detail: detail + hintOn(code, { proxy, hasCertificate }) }
+}
+
+/** Some servers say by the end of the connection alone that they refuse a certificate. */
+function hintOn(code: string, { proxy, hasCertificate }: Pick<Peer, 'proxy' | 'hasCertificate'>): string {
+  if (!hasCertificate || proxy !== null || code !== 'ECONNRESET') return ''
+  return `; it may not accept the client certificate (${CERTIFICATE})`
 }
 
 export function proxyInWords({ host, setting }: Pick<Proxy, 'host' | 'setting'>): string {

@@ -32,6 +32,8 @@ export function createFetchToken(options: FetchTokenOptions) {
   const { service, credentials, request, clock } = options
   const url = new URL(service.tokenUrl)
   const proxy = proxyOf(url, { proxy: request.proxy, env: options.env })
+  const certificate = certificateOf(credentials)
+  const hasCertificate = certificate !== null
   // Made at the first attempt.
   let context: Promise<SecureContext> | null = null
   let classify: Classify | null = null
@@ -39,7 +41,7 @@ export function createFetchToken(options: FetchTokenOptions) {
   let aheadMs = 0
 
   return async (signal: AbortSignal, attempt?: Pick<Attempt, 'beforeRequest'>): Promise<ServiceOutcome> => {
-    if (url.protocol === 'https:') context ??= createSecureContext(request, certificateOf(credentials))
+    if (url.protocol === 'https:') context ??= createSecureContext(request, certificate)
     // Loaded late: with a kept token the first attempt comes long after the start.
     const { exchange } = await import('./exchange.ts')
     const { serviceRequest } = await import('./request.ts')
@@ -50,7 +52,8 @@ export function createFetchToken(options: FetchTokenOptions) {
     const asked = serviceRequest(service, credentials, assertion)
     await attempt?.beforeRequest()
     const secureContext = await context
-    const answer = await exchange(asked, { limits: request, proxy, secureContext, clock, signal })
+    const how = { limits: request, proxy, secureContext, hasCertificate, clock, signal }
+    const answer = await exchange(asked, how)
     if ('kind' in answer) return answer
     options.onAnswer?.(answer)
     const { wallMs } = clock.now()

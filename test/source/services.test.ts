@@ -1,0 +1,394 @@
+// Services of every kind, on real servers: how key and secret are sent, client certificates of openssl's own authority, and
+// assertions. What such a service echoes shows no secret in any form in which it was sent.
+import { execFileSync, spawn } from 'node:child_process'
+import { generateKeyPairSync, type KeyObject } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import https from 'node:https'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import type { TLSSocket, TlsOptions } from 'node:tls'
+import { jwtVerify } from 'jose'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { revealAll, type Config } from '../../src/config/config.ts'
+import { loadConfig } from '../../src/config/load.ts'
+import { createSystemClock } from '../../src/lib/clock.ts'
+import { redact } from '../../src/lib/secret.ts'
+import { createFetchToken } from '../../src/source/fetch-token.ts'
+import type { ServiceOutcome } from '../../src/token/outcome.ts'
+import { refusalOf, serviceEnv, useConfigFiles } from '../support/config-files.ts'
+import { startService, type Answer, type Service } from '../support/service.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+
+const files = useConfigFiles()
+const KEY = 'key of/the+account'
+const SECRET = 'S3cret:&=ü"%'
+const THIRD = 'third/of=three+ü'
+
+async function serve(answer: Answer): Promise<Service> {
+  const service = await startService({ answer })
+  onTestFinished(async () => service.stop())
+  return service
+}
+
+async function load(document: { service?: object; credentials?: object; request?: object; baseUrl: string }) {
+  const credentials = { apiKey: KEY, apiSecret: SECRET, ...document.credentials }
+  return loadConfig({ configPath: files.write('c.json', { ...document, credentials }), env: serviceEnv })
+}
+
+async function ask(config: Config): Promise<ServiceOutcome> {
+  const fetchToken = createFetchToken({ ...config, env: {}, clock: createSystemClock(), secrets: () => [] })
+  return fetchToken(new AbortController().signal)
+}
+
+const basicOf = (text: string): string => `Basic ${Buffer.from(text).toString('base64')}`
+const formEncoded = (text: string): string => new URLSearchParams({ '': text }).toString().slice(1)
+
+describe('key, secret and a third one', () => {
+  const third = { file: 'third' }
+  const ways: [string, object, { headers?: object; body: unknown }][] = [
+    [
+      'as JSON, with numbers and booleans',
+      { parameters: { realm: third, version: 2, isLive: true } },
+      { body: { apiKey: KEY, apiSecret: SECRET, realm: THIRD, version: 2, isLive: true } },
+    ],
+    [
+      'as a form',
+      { send: 'form', parameters: { realm: third, version: 2 } },
+      {
+        body: `apiKey=${formEncoded(KEY)}&apiSecret=${formEncoded(SECRET)}&realm=${formEncoded(THIRD)}&version=2`,
+      },
+    ],
+    [
+      'as headers',
+      { send: 'headers', names: { apiKey: 'x-api-key', apiSecret: null }, headers: { 'X-Third': 7 } },
+      { headers: { 'x-api-key': KEY, 'x-third': '7' }, body: {} },
+    ],
+    [
+      'as one ready-made Authorization header',
+      { send: 'headers', names: { apiKey: 'Authorization', apiSecret: null } },
+      { headers: { authorization: KEY }, body: {} },
+    ],
+    [
+      'as HTTP Basic',
+      { send: 'basic', parameters: { realm: third } },
+      {
+        headers: { authorization: basicOf(`${formEncoded(KEY)}:${formEncoded(SECRET)}`) },
+        body: `realm=${formEncoded(THIRD)}`,
+      },
+    ],
+    [
+      'as HTTP Basic without form encoding',
+      { send: 'basic-plain', headers: { 'X-Api-Key': { env: 'THIRD_OF_THREE' } } },
+      { headers: { authorization: basicOf(`${KEY}:${SECRET}`), 'x-api-key': 'thirdofthree' }, body: '' },
+    ],
+    ['without a secret', { names: { apiSecret: null } }, { body: { apiKey: KEY } }],
+  ]
+  it.each(ways)('are sent %s, and an echo of the request shows none', async (_way, service, sent) => {
+    const server = await serve(({ body, headers }) => {
+      const echo = `${body} ${String(new URLSearchParams(body))} ${Object.values(headers).join(' ')}`
+      return { status: 503, json: { detail: echo, error_description: echo } }
+    })
+    files.write('third', `${THIRD}\n`)
+    const configPath = files.write('c.json', {
+      baseUrl: server.url,
+      credentials: { apiKey: KEY, apiSecret: SECRET },
+      service,
+    })
+    const config = await loadConfig({ configPath, env: { ...serviceEnv, THIRD_OF_THREE: 'thirdofthree' } })
+    const outcome = await ask(config)
+    const { body, headers } = server.requests[0]!
+    expect(typeof sent.body === 'string' ? body : JSON.parse(body)).toEqual(sent.body)
+    expect(headers).toMatchObject(sent.headers ?? {})
+    expect(outcome).toMatchObject({ kind: 'transient', reason: 'server-error' })
+    const echoed = [body, ...Object.values(headers)].join(' ')
+    const shown = [JSON.stringify(outcome), redact(echoed, revealAll(config)), JSON.stringify(config)].join(
+      '\n',
+    )
+    const forms = [KEY, SECRET, THIRD].flatMap((text) => [
+      text,
+      formEncoded(text),
+      JSON.stringify(text).slice(1, -1),
+    ])
+    const basics = [basicOf(`${KEY}:${SECRET}`), basicOf(`${formEncoded(KEY)}:${formEncoded(SECRET)}`)]
+    for (const form of [...forms, ...basics.map((text) => text.slice(6)), 'thirdofthree'])
+      expect(shown, form).not.toContain(form)
+  })
+
+  it('are faults where they cannot be sent: not there, readable by all, no header', async () => {
+    const document = (service: object, credentials = {}) =>
+      refusalOf(load({ baseUrl: 'https://api.example.com', service, credentials }))
+    const faults = async (...given: Parameters<typeof document>): Promise<string> =>
+      (await document(...given)).message
+    expect(await faults({ parameters: { realm: { file: 'absent' } } })).toMatch(
+      /service\.parameters\.realm: the file \S+absent is not there/,
+    )
+    files.write('open', 'hush-hush', 0o644)
+    expect(await faults({ headers: { 'X-A': { file: 'open' } } })).toMatch(
+      /service\.headers\.X-A: the file \S+open holds a secret and can be read by everybody: chmod o-rwx/,
+    )
+    files.write('odd', 'hush✓hush')
+    expect(await faults({ headers: { 'X-A': { file: 'odd' } } })).toMatch(
+      /X-A: has a value that an HTTP header/,
+    )
+    expect(await faults({ send: 'headers' }, { apiSecret: 'hush✓hush' })).toMatch(
+      /credentials\.apiSecret: has a value that an HTTP header cannot have/,
+    )
+    expect(await faults({ send: 'form' }, { apiSecret: null })).toMatch(
+      /credentials\.apiSecret: is null, and the service is sent a secret: .* service\.names\.apiSecret to null/,
+    )
+  })
+
+  it('are warned of where one is in the clear, and only there', async () => {
+    const config = await load({
+      baseUrl: 'https://api.example.com',
+      service: {
+        parameters: { client_secret_2: 'hush-hush', scope: 'kyc', grant_type: 'x' },
+        headers: { 'X-Api-Key': 'hush-hush' },
+      },
+    })
+    expect(config.warnings.filter((text) => text.startsWith('service'))).toEqual([
+      expect.stringMatching(
+        /^service\.parameters\.client_secret_2: is a secret by its name.*\{ "file": PATH \}/,
+      ),
+      expect.stringMatching(/^service\.headers\.X-Api-Key: is a secret by its name/),
+    ])
+    expect(config.warnings.join()).not.toContain('hush')
+  })
+})
+
+describe('a client certificate', () => {
+  /** Authorities and certificates as openssl makes them: for the service, for us, and one that has ended. */
+  async function certificates() {
+    const directory = await tempDirectory()
+    const openssl = (line: string): void =>
+      void execFileSync('openssl', line.split(' '), { cwd: directory, stdio: 'pipe' })
+    const make = (name: string, authority: string, days = '7'): void => {
+      openssl(`req -newkey rsa:2048 -nodes -keyout ${name}.key -out ${name}.csr -subj /CN=${name}`)
+      const by = `-CA ${authority}.pem -CAkey ${authority}.key -CAcreateserial`
+      openssl(`x509 -req -in ${name}.csr ${by} -out ${name}.pem -days ${days} -extfile names`)
+    }
+    execFileSync('sh', ['-c', 'echo subjectAltName=DNS:localhost >names'], { cwd: directory })
+    for (const name of ['ca', 'other-ca'])
+      openssl(
+        `req -x509 -newkey rsa:2048 -nodes -keyout ${name}.key -out ${name}.pem -subj /CN=${name} -days 7`,
+      )
+    make('server', 'ca')
+    make('client', 'ca')
+    make('stranger', 'other-ca')
+    openssl('pkcs8 -topk8 -in client.key -out locked.key -passout pass:hush')
+    return { directory, read: (name: string): string => readFileSync(join(directory, name), 'utf8') }
+  }
+
+  async function serveTls(options: TlsOptions): Promise<{ url: string; seen: string[] }> {
+    const seen: string[] = []
+    const server = https.createServer(
+      { requestCert: true, rejectUnauthorized: true, ...options },
+      (asked, answer) => {
+        seen.push(String((asked.socket as TLSSocket).getPeerCertificate().subject?.CN ?? 'nobody'))
+        answer.end(JSON.stringify({ accessToken: 'bound' }))
+      },
+    )
+    await new Promise<void>((resolve) => server.listen(0, resolve))
+    onTestFinished(() => void server.close())
+    return { url: `https://localhost:${(server.address() as AddressInfo).port}`, seen }
+  }
+
+  /** A server that says by an alert why it refuses a certificate. Gives its port. */
+  async function serveByOpenssl(directory: string, version: string): Promise<string> {
+    const words = `s_server -accept 0 -cert server.pem -key server.key -CAfile ca.pem -Verify 1 -verify_return_error ${version}`
+    const server = spawn('openssl', words.split(' '), { cwd: directory, stdio: ['pipe', 'pipe', 'ignore'] })
+    onTestFinished(() => void server.kill())
+    for await (const chunk of server.stdout) {
+      const port = /^ACCEPT .*:(\d+)$/m.exec(String(chunk))?.[1]
+      if (port !== undefined) return port
+    }
+    throw new Error('openssl has ended')
+  }
+
+  it('is presented; without one, and with one of another authority, the sentence says so', async () => {
+    const { directory, read } = await certificates()
+    const own = { cert: read('server.pem'), key: read('server.key'), ca: read('ca.pem') }
+    for (const name of ['client', 'stranger'])
+      for (const end of ['pem', 'key']) files.write(`${name}.${end}`, read(`${name}.${end}`))
+    files.write('ca.pem', read('ca.pem'))
+    const withCertificate = (name: string) => ({
+      caFile: 'ca.pem',
+      trust: 'file',
+      clientCertificate: { certFile: `${name}.pem`, key: { file: `${name}.key` } },
+    })
+    for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
+      const { url, seen } = await serveTls({ ...own, minVersion: version, maxVersion: version })
+      const config = await load({ baseUrl: url, request: withCertificate('client') })
+      expect(await ask(config)).toMatchObject({ kind: 'ok', accessToken: 'bound' })
+      expect(seen).toEqual(['client'])
+      expect(JSON.stringify(config)).not.toContain('PRIVATE')
+      const without = await ask(await load({ baseUrl: url, request: { caFile: 'ca.pem' } }))
+      expect(without).toMatchObject({
+        reason: 'tls',
+        detail: expect.stringMatching(/want a client certificate|wants a client certificate/),
+      })
+      const strange = await ask(await load({ baseUrl: url, request: withCertificate('stranger') }))
+      // Node as a server closes the connection and says no more.
+      expect(strange).toMatchObject({
+        detail: expect.stringMatching(/it may not accept the client certificate/),
+      })
+      expect(seen).toEqual(['client'])
+    }
+    for (const version of ['-tls1_2', '-tls1_3']) {
+      const port = await serveByOpenssl(directory, version)
+      const request = withCertificate('stranger')
+      expect(await ask(await load({ baseUrl: `https://localhost:${port}`, request }))).toMatchObject({
+        reason: 'tls',
+        detail: expect.stringMatching(/does not accept the client certificate .*request\.clientCertificate/),
+      })
+    }
+  })
+
+  it('that does not fit is a fault, with its remedy', async () => {
+    const { read } = await certificates()
+    for (const name of ['client.pem', 'client.key', 'stranger.key', 'locked.key'])
+      files.write(name, read(name))
+    const faultsOf = async (certFile: string, key: string): Promise<string> => {
+      const request = { clientCertificate: { certFile, key: { file: key } } }
+      return (await refusalOf(load({ baseUrl: 'https://api.example.com', request }))).message
+    }
+    expect(await faultsOf('client.pem', 'stranger.key')).toMatch(
+      /clientCertificate\.certFile: the file \S+client\.pem is not the certificate of that key/,
+    )
+    expect(await faultsOf('client.pem', 'locked.key')).toMatch(
+      /clientCertificate\.key: the file \S+locked\.key wants a passphrase.*openssl pkey/,
+    )
+    expect(await faultsOf('client.key', 'client.key')).toMatch(/certFile: the file \S+ holds no certificate/)
+    files.write('client.key', read('client.key'), 0o644)
+    expect(await faultsOf('client.pem', 'client.key')).toMatch(
+      /key: .* holds a secret and can be read by everybody/,
+    )
+    const request = { trust: 'file' }
+    expect((await refusalOf(load({ baseUrl: 'https://api.example.com', request }))).message).toMatch(
+      /request\.caFile: is missing beside "trust": "file"/,
+    )
+  })
+
+  it('is trusted by the list that `trust` names, and by no other', async () => {
+    const { read } = await certificates()
+    const own = { cert: read('server.pem'), key: read('server.key'), requestCert: false }
+    const { url } = await serveTls(own)
+    files.write('ca.pem', read('ca.pem'))
+    files.write('other-ca.pem', read('other-ca.pem'))
+    const kindOf = async (request: object, bundle: string): Promise<string> => {
+      const configPath = files.write('c.json', {
+        baseUrl: url,
+        credentials: { apiKey: KEY, apiSecret: SECRET },
+        request,
+      })
+      const env = { ...serviceEnv, SSL_CERT_FILE: join(files.directory, bundle) }
+      return (await ask(await loadConfig({ configPath, env }))).kind
+    }
+    expect(await kindOf({ trust: 'system' }, 'ca.pem')).toBe('ok')
+    expect(await kindOf({ trust: 'system' }, 'other-ca.pem')).toBe('transient')
+    expect(await kindOf({ trust: 'system', caFile: 'ca.pem' }, 'other-ca.pem')).toBe('ok')
+    expect(await kindOf({ trust: 'file', caFile: 'ca.pem' }, 'other-ca.pem')).toBe('ok')
+    expect(await kindOf({ trust: 'file', caFile: 'other-ca.pem' }, 'ca.pem')).toBe('transient')
+    expect(await kindOf({}, 'ca.pem')).toBe('transient')
+  })
+})
+
+describe('an assertion', () => {
+  const pairs: [string, () => { publicKey: KeyObject; privateKey: KeyObject }][] = [
+    ['RS256', () => generateKeyPairSync('rsa', { modulusLength: 2048 })],
+    ['PS256', () => generateKeyPairSync('rsa', { modulusLength: 2048 })],
+    ['ES256', () => generateKeyPairSync('ec', { namedCurve: 'P-256' })],
+    ['EdDSA', () => generateKeyPairSync('ed25519')],
+  ]
+  const assertionOf = ({ requests }: Service): string =>
+    new URLSearchParams(requests.at(-1)?.body).get('client_assertion') ?? ''
+
+  it.each(pairs)('is signed with %s, from PEM and from a JWK', async (algorithm, make) => {
+    const { publicKey, privateKey } = make()
+    const service = await serve({ json: { access_token: 'token' } })
+    const texts = [
+      privateKey.export({ type: 'pkcs8', format: 'pem' }).toString(),
+      JSON.stringify(privateKey.export({ format: 'jwk' })),
+    ]
+    for (const text of texts) {
+      files.write('key', text)
+      const assertion = { key: { file: 'key' }, algorithm, keyId: 'k-1', claims: { scope: 'kyc' } }
+      const described = { preset: 'oauth2', tokenUrl: '/token', send: 'assertion', assertion }
+      const config = await load({
+        baseUrl: service.url,
+        service: described,
+        credentials: { apiSecret: null },
+      })
+      expect(await ask(config)).toMatchObject({ kind: 'ok', accessToken: 'token' })
+      const sent = Object.fromEntries(new URLSearchParams(service.requests.at(-1)?.body))
+      expect(sent).toMatchObject({
+        grant_type: 'client_credentials',
+        client_assertion_type: 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer',
+      })
+      const { payload, protectedHeader } = await jwtVerify(sent['client_assertion']!, publicKey, {
+        issuer: KEY,
+        subject: KEY,
+        audience: `${service.url}/token`,
+        maxTokenAge: '10s',
+      })
+      expect(protectedHeader).toEqual({ alg: algorithm, typ: 'JWT', kid: 'k-1' })
+      expect(payload).toMatchObject({ scope: 'kyc', jti: expect.stringMatching(/^[\w-]{36}$/) })
+      expect(payload.exp! - payload.iat!).toBe(60)
+    }
+  })
+
+  it('is the grant, too, and an echo of it is not shown', async () => {
+    const service = await serve(({ body }) => ({ status: 400, json: { error_description: `no: ${body}` } }))
+    files.write('key', pairs[2]![1]().privateKey.export({ type: 'sec1', format: 'pem' }))
+    const assertion = {
+      key: { file: 'key' },
+      algorithm: 'ES256',
+      as: 'grant',
+      audience: 'https://them.example',
+    }
+    const config = await load({ baseUrl: service.url, service: { send: 'assertion', assertion } })
+    const outcome = await ask(config)
+    const sent = new URLSearchParams(service.requests[0]?.body)
+    expect(sent.get('grant_type')).toBe('urn:ietf:params:oauth:grant-type:jwt-bearer')
+    const signed = sent.get('assertion')!
+    expect(outcome).toMatchObject({ reason: 'rejected', detail: expect.stringContaining('no: ') })
+    expect(JSON.stringify(outcome)).not.toContain(signed.slice(-40))
+    expect(JSON.stringify(config)).not.toContain('PRIVATE')
+  })
+
+  it('has the time of the service where our clock is wrong, and the failure says so', async () => {
+    const service = await serve({ status: 401, json: { error: 'x' } })
+    files.write('key', pairs[2]![1]().privateKey.export({ type: 'pkcs8', format: 'pem' }))
+    const assertion = { key: { file: 'key' }, algorithm: 'ES256' }
+    const config = await load({ baseUrl: service.url, service: { send: 'assertion', assertion } })
+    const wrong = createSystemClock()
+    const clock = { ...wrong, now: () => ({ ...wrong.now(), wallMs: Date.now() - 3_600_000 }) }
+    const fetchToken = createFetchToken({ ...config, env: {}, clock, secrets: () => [] })
+    const issuedAt = (): number =>
+      JSON.parse(Buffer.from(assertionOf(service).split('.')[1]!, 'base64url').toString()).iat * 1_000
+    const signal = new AbortController().signal
+    const first = await fetchToken(signal)
+    expect(Date.now() - issuedAt()).toBeGreaterThan(3_500_000)
+    expect(first).toMatchObject({
+      detail: expect.stringMatching(/this host's clock is (?:1 h|59 min 5\d s) behind that of the service/),
+    })
+    await fetchToken(signal)
+    expect(Math.abs(Date.now() - issuedAt())).toBeLessThan(10_000)
+  })
+
+  it('with a key that is not for the algorithm is a fault', async () => {
+    const faultsOf = async (key: KeyObject, algorithm: string): Promise<string> => {
+      files.write('key', key.export({ type: 'pkcs8', format: 'pem' }))
+      const assertion = { key: { file: 'key' }, algorithm }
+      return (
+        await refusalOf(load({ baseUrl: 'https://a.example', service: { send: 'assertion', assertion } }))
+      ).message
+    }
+    const rsa = generateKeyPairSync('rsa', { modulusLength: 1024 }).privateKey
+    expect(await faultsOf(rsa, 'ES256')).toMatch(/assertion\.key: .* type rsa, which is not for ES256/)
+    expect(await faultsOf(rsa, 'RS256')).toMatch(/assertion\.key: .* RSA key of less than 2048 bits/)
+    expect(await faultsOf(generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey, 'ES256')).toMatch(
+      /is not for ES256/,
+    )
+  })
+})
