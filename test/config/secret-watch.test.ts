@@ -8,6 +8,7 @@ import { createConfigOnDisk, type ConfigOnDisk } from '../../src/config/on-disk.
 import { createSecretWatch } from '../../src/config/secret-watch.ts'
 import { untilAborted } from '../../src/lib/tasks.ts'
 import type { FetchOutcome, TrialOptions } from '../../src/token/outcome.ts'
+import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { smallConfig, useConfigFiles } from '../support/config-files.ts'
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
 import { createRecords, type Records } from '../support/records.ts'
@@ -100,6 +101,38 @@ describe('secret files that change', () => {
       },
     ])
     expect(watch.state()).toEqual({ state: 'current', problem: null })
+  })
+
+  it('are those of the service, and a client certificate with its key, too', async () => {
+    const authority = createAuthority()
+    const renew = (): void => {
+      const { cert, key } = createCertificate(authority, { names: ['us'] })
+      files.write('vol/client.pem', cert)
+      files.write('vol/client.key', key)
+    }
+    renew()
+    files.write('vol/third', 'third-of-old')
+    configure({
+      service: { parameters: { realm: { file: 'vol/third' } } },
+      request: { clientCertificate: { certFile: 'vol/client.pem', key: { file: 'vol/client.key' } } },
+    })
+    running = await load()
+    await ticked()
+    expect(tried).toHaveLength(0)
+    files.write('vol/third', 'third-of-new')
+    await ticked()
+    expect(tried).toHaveLength(1)
+    const { further = {} } = running.credentials
+    expect(further['service.parameters.realm']?.reveal()).toBe('third-of-new')
+    renew()
+    await ticked()
+    await ticked()
+    expect(tried).toHaveLength(2)
+    const at = 'request.clientCertificate.certFile'
+    expect(running.credentials.further?.[at]?.reveal()).not.toBe(further[at]?.reveal())
+    expect(recorder.events()).toEqual(['credentials-taken-over', 'credentials-taken-over'])
+    const { certificate } = running.endsAtMs
+    expect(certificate).toBeGreaterThan(Date.now())
   })
 
   it('are left alone until both have been the same for 2 s', async () => {

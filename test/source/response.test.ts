@@ -137,6 +137,47 @@ describe('a 200', () => {
       expect(given(life)).toMatchObject({ reason: 'malformed-answer', detail: words })
   })
 
+  it('says the instant at which the token ends, in each form that services have', () => {
+    const service = { ...standardService(), expires: ['until'] }
+    const given = (until: unknown, headers = { date: DATE }) =>
+      outcomeOf(answer(201, { accessToken: 'a', until }, headers), service)
+    const end = NOW + 90_000
+    const iso = new Date(end).toISOString()
+    const forms = [iso, iso.replace('.000Z', '+00:00'), iso.replace('T', ' '), end, String(end), end / 1_000]
+    for (const until of forms) expect(given(until), String(until)).toMatchObject({ answerLifeMs: 90_000 })
+    for (const until of [iso.slice(0, -1), 'soon', null, {}, true])
+      expect(given(until)).toMatchObject({ kind: 'ok', answerLifeMs: undefined })
+    const words = 'The service answered 201 Created, but its until leaves the token no life: it is past'
+    expect(given(NOW - 1)).toMatchObject({ reason: 'malformed-answer', detail: words })
+  })
+
+  it('begins with the prefix that the API wants, or with none', () => {
+    const tokenOf = (accessToken: string, prefix: string) =>
+      outcomeOf(answer(200, { accessToken }), { ...standardService(), use: { header: 'X-T', prefix } })
+    expect(tokenOf('Token abc', 'Token ')).toMatchObject({ accessToken: 'abc' })
+    expect(tokenOf('token abc', 'Token ')).toMatchObject({ accessToken: 'abc' })
+    expect(tokenOf('abc', 'Token ')).toMatchObject({ accessToken: 'abc' })
+    expect(tokenOf('Bearer abc', 'Token ')).toMatchObject({ reason: 'malformed-answer' })
+    expect(tokenOf('12|abc!$%', '')).toMatchObject({ accessToken: '12|abc!$%' })
+  })
+
+  it('may refuse by a code, which is looked for before the token, and at its place alone', () => {
+    const refusal = { status: 200, says: 'true', in: ['error', 'has'], isPathRequired: true }
+    const service = {
+      ...standardService(),
+      refusals: [{ ...refusal, reason: 'account-not-found' as const }],
+    }
+    const given = (body: object) => outcomeOf(answer(200, body), service)
+    expect(given({ accessToken: 'a', error: { has: true } })).toEqual({
+      kind: 'permanent',
+      reason: 'account-not-found',
+      detail: 'true',
+      status: 200,
+    })
+    expect(given({ accessToken: 'a', error: { has: false } })).toMatchObject({ kind: 'ok' })
+    expect(given({ accessToken: 'a', also: 'true' })).toMatchObject({ kind: 'ok' })
+  })
+
   it('may have 64 KiB, and say that it is not compressed', () => {
     const padding = 64 * 1024 - JSON.stringify({ accessToken: 'a', padding: '' }).length
     const body = { accessToken: 'a', padding: 'x'.repeat(padding) }
