@@ -16,11 +16,8 @@ import {
 const ANSWER_MS = 5_000
 /** The time that a daemon has to answer once it waits for nothing. After it a token in memory is given, or the call fails. */
 const SLOW_MS = 250
-/** Client and daemon each count the wait. A fault that comes with more than this of it left came before the wait was over. */
-export const EARLY_MS = 500
 /** Faults that a daemon gives without looking at the request: it counts as absent. */
 const FAULTS_OF_ABSENCE: ReadonlySet<string> = new Set<FaultCode>(['busy', 'misconfigured'])
-/** Faults that a daemon gives when the wait is over; before that, only one that is stopping gives them. */
 const FAULTS_WITHOUT_TOKEN: ReadonlySet<string> = new Set<FaultCode>(['no-token-yet', 'expired'])
 
 export interface Call<T> {
@@ -44,9 +41,9 @@ export interface Call<T> {
 /** The time for the answer to a request for which the daemon may wait so long. */
 export const answerMsFor = (waitMs: number): number => Math.max(waitMs, SLOW_MS) + SLOW_MS
 
-/** True if the error says that there was no token until the wait was over. */
+/** True if the error says that no token has come. */
 export const isWithoutToken = (error: unknown): boolean =>
-  error instanceof TokenClientError && (FAULTS_WITHOUT_TOKEN.has(error.code) || error.code === 'timeout')
+  error instanceof TokenClientError && FAULTS_WITHOUT_TOKEN.has(error.code)
 
 /** The answer's fields. Rejects with TokenClientError, or with a signal's reason. */
 export function call<T>(connection: ReconnectingConnection, options: Call<T>): Promise<T> {
@@ -55,8 +52,6 @@ export function call<T>(connection: ReconnectingConnection, options: Call<T>): P
   const untilMs = monotonicMs() + waitMs
   const leftMs = (): number => Math.max(0, untilMs - monotonicMs())
   let sends = 0
-  /** A fault of a daemon that may be stopping: the next daemon may have a token. */
-  let earlyFault: TokenClientError | undefined
 
   /** Gives the answer in memory. False: there is none. */
   function fallBack({ resolve }: Wait<T>): boolean {
@@ -70,7 +65,7 @@ export function call<T>(connection: ReconnectingConnection, options: Call<T>): P
     deadline: {
       ms: answerMs,
       onDeadline(wait) {
-        if (!fallBack(wait)) wait.reject(earlyFault ?? timeoutError(answerMs))
+        if (!fallBack(wait)) wait.reject(timeoutError(answerMs))
       },
     },
     begin(wait) {
@@ -86,10 +81,7 @@ export function call<T>(connection: ReconnectingConnection, options: Call<T>): P
           if (frame.type === answerTypes[type]) return wait.resolve(frame.data as T)
           if (frame.type !== 'fault') return
           const fault = faultError(frame.data)
-          if (FAULTS_OF_ABSENCE.has(fault.code) && fallBack(wait)) return
-          const isEarly = FAULTS_WITHOUT_TOKEN.has(fault.code) && leftMs() > EARLY_MS
-          if (isEarly && connection.mayStop) earlyFault = fault
-          else wait.reject(fault)
+          if (!FAULTS_OF_ABSENCE.has(fault.code) || !fallBack(wait)) wait.reject(fault)
         },
         onDisconnect(disconnect) {
           if (fallBack(wait)) return false

@@ -1,5 +1,6 @@
 // The methods of a client, over any connection to a daemon.
 import { setMaxListeners } from 'node:events'
+import { sleep } from '../lib/clock.ts'
 import {
   FINGERPRINT_LENGTH,
   MAX_MIN_VALID_SECONDS,
@@ -11,7 +12,7 @@ import {
   type TokenResult,
 } from '../protocol.ts'
 import { createFetch, type Admission } from './authorized-fetch.ts'
-import { answerMsFor, call, createSharing, EARLY_MS, isWithoutToken, type Call } from './call.ts'
+import { answerMsFor, call, createSharing, isWithoutToken, unlessAborted, type Call } from './call.ts'
 import type { Connect } from './connection.ts'
 import { badRequest, closedError } from './errors.ts'
 import { createRefusals } from './refusals.ts'
@@ -21,6 +22,8 @@ import type { AuthorizeOptions, ClientOptions, ClientToken, GetOptions, TokenSou
 /** How the API wants the token, where an older daemon does not say it. */
 const DEFAULT_USE = { header: 'Authorization', prefix: 'Bearer ', refusedBy: [401] }
 const DEFAULT_WAIT_SECONDS = 10
+/** After an answer without a token, until the daemon is asked again. */
+const PAUSE_MS = 250
 /** One attempt at the service, and one that is under way before it. */
 const REFRESH_MS = 120_000
 
@@ -85,10 +88,8 @@ export function createSource(
     const key = JSON.stringify([minValidSeconds, notFingerprint, waitSeconds, waitsForStart, isForCall])
     const untilMs = monotonicMs() + waitSeconds * 1_000
     for (let waitMs = waitSeconds * 1_000; ; waitMs = untilMs - monotonicMs()) {
-      let isOwnRequest = false
-      const ownRequest = (end: AbortSignal): Promise<ClientToken> => {
-        isOwnRequest = true
-        return ask({
+      const ownRequest = (end: AbortSignal): Promise<ClientToken> =>
+        ask({
           type: 'token.get',
           data: (leftMs) => ({
             minValidSeconds,
@@ -102,15 +103,15 @@ export function createSource(
           signal: end,
           fallback,
         })
-      }
-      // The request of an earlier caller ends before this one's time is over.
-      const isOver = (): boolean => isOwnRequest || !connection.mayStop || untilMs - monotonicMs() < EARLY_MS
+      // The answer of a daemon that stops, or to a request that began earlier, comes before this caller's time is over.
+      const isFinal = (): boolean => !connection.mayStop || untilMs - monotonicMs() < PAUSE_MS
       try {
         const token = await share(key, ownRequest, signal)
-        if (token.fingerprint !== notFingerprint || isOver()) return { ...DEFAULT_USE, ...token }
+        if (token.fingerprint !== notFingerprint || isFinal()) return { ...DEFAULT_USE, ...token }
       } catch (error) {
-        if (!isWithoutToken(error) || isOver()) throw error
+        if (!isWithoutToken(error) || isFinal()) throw error
       }
+      await unlessAborted(sleep(PAUSE_MS, closing.signal), signal)
     }
   }
 

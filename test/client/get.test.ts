@@ -71,6 +71,28 @@ test('an answer may come byte by byte', async () => {
   expect((await clientOf(daemon).get()).accessToken).toBe('tökén')
 })
 
+test('calls that ask for the same share one request, which ends with the last of them', async () => {
+  const daemon = await daemonWith(() => undefined)
+  const client = clientOf(daemon)
+  const stops = [new AbortController(), new AbortController()]
+  const calls = stops.map(({ signal }) => client.get({ signal }).catch(String))
+  await vi.waitUntil(() => daemon.asked.length === 1)
+  stops[0]?.abort('first')
+  expect(await calls[0]).toBe('first')
+  const third = client.get()
+  stops[1]?.abort('second')
+  expect(await calls[1]).toBe('second')
+  expect(daemon.asked).toHaveLength(1)
+  client.close()
+  await expect(third).rejects.toMatchObject({ code: 'closed' })
+  const again = clientOf(daemon)
+  await expect(again.get({ signal: AbortSignal.timeout(100) })).rejects.toMatchObject({
+    name: 'TimeoutError',
+  })
+  void again.get().catch(() => undefined)
+  await vi.waitUntil(() => daemon.asked.length === 3)
+})
+
 test('options out of their range are refused before anything is asked', async () => {
   const daemon = await daemonWith(generous)
   const client = clientOf(daemon)

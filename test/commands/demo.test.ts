@@ -24,6 +24,12 @@ function startDemo() {
   return { text: () => stdout() + stderr(), interrupt }
 }
 
+/** By the command that the demo makes. */
+function statusIn(directory: string): StatusResult {
+  const { stdout } = spawnSync(`${directory}/kyc-tokend`, ['status', '--json'], { encoding: 'utf8' })
+  return JSON.parse(stdout) as StatusResult
+}
+
 test.skipIf(lacks('curl', 'socat'))(
   'the lines that the demo shows work, and it leaves nothing behind',
   async () => {
@@ -122,8 +128,7 @@ test('an event carries the time at which it happened', async () => {
   await expectUntil('a second token', () => / token 2 \(/.test(demo.text()))
   const at = / both in (\S+)\.$/m.exec(demo.text())?.[1] ?? ''
   const shown = /^(\S{19})Z {2}token 2 /m.exec(demo.text())?.[1]
-  const status = spawnSync(`${at}/kyc-tokend`, ['status', '--json'], { encoding: 'utf8' }).stdout
-  expect((JSON.parse(status) as StatusResult).token?.obtainedAt.slice(0, 19)).toBe(shown)
+  expect(statusIn(at).token?.obtainedAt.slice(0, 19)).toBe(shown)
   await demo.interrupt()
 })
 
@@ -132,10 +137,11 @@ test('killed it leaves nothing running', async () => {
   await expectUntil('a first token', () => / token 1 \(/.test(stdout()))
   const directory = / both in (\S+)\.$/m.exec(stdout())?.[1] ?? ''
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }))
-  const running = (): string => spawnSync('pgrep', ['-f', directory], { encoding: 'utf8' }).stdout
-  expect(running()).not.toBe('')
+  const { pid } = statusIn(directory).daemon
+  expect(existsSync(`/proc/${pid}`)).toBe(true)
   child.kill('SIGKILL')
-  await expectUntil('the end of all', () => running() === '')
+  const others = (): string => spawnSync('pgrep', ['-f', directory], { encoding: 'utf8' }).stdout
+  await expectUntil('the end of all', () => !existsSync(`/proc/${pid}`) && others() === '')
 })
 
 test("the five commands of the manual lead to a token of a daemon of one's own", async () => {
