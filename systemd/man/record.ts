@@ -1,79 +1,51 @@
-// Records the picture of README.md: runs `npm start`, the outage line that it prints, and `status`; writes recording.svg.
-import { spawn, spawnSync } from 'node:child_process'
-import { once } from 'node:events'
+// Records the picture of README.md, recording.svg: a person's first minute with the program, from real screens.
 import { writeFileSync } from 'node:fs'
 import { hostname } from 'node:os'
-import { setTimeout as sleep } from 'node:timers/promises'
-import { terminalSvg, type TerminalLine } from './terminal-svg.ts'
+import program from '../../package.json' with { type: 'json' }
+import { terminalSvg, type Frame } from './terminal-svg.ts'
+import { createScreen, type Row } from './terminal.ts'
 
+const COLUMNS = 100
 const OUTPUT = new URL('recording.svg', import.meta.url)
-/** The pauses of the picture, in ms: between two lines, and before a command is typed. */
-const LINE_MS = 60
-const COMMAND_MS = 1_500
 
-const demo = spawn('npm', ['start'], { stdio: ['ignore', 'pipe', 'inherit'], detached: true })
-let printed = ''
-demo.stdout.setEncoding('utf8').on('data', (text: string) => (printed += text))
-try {
-  await until('two tokens', () => /^\S+ +token 2 .*\n/m.test(printed))
-  const introduction = printed
-  const outage = commandAfter('an outage')
-  const status = commandAfter('how it is')
-  const answer = inTerminal(outage)
-  await until('the outage in the status', () => inTerminal(status).includes('degraded'))
-  writeFileSync(
-    OUTPUT,
-    terminalSvg(
-      timed([
-        ['npm start', introduction],
-        [outage, answer],
-        [status, inTerminal(status)],
-      ]),
-    ),
-  )
-} finally {
-  if (demo.pid !== undefined && demo.exitCode === null) {
-    process.kill(-demo.pid, 'SIGINT')
-    await once(demo, 'exit')
-  }
+const first = createScreen({ columns: COLUMNS, rows: 24 })
+const other = createScreen({ columns: COLUMNS, rows: 22 })
+const frames: Frame[] = []
+
+/** Adds what both terminals show now. */
+function shoot(forMs: number): void {
+  const title = (text: string): Row => [{ text: `── ${text} `.padEnd(COLUMNS, '─'), look: ['dim'] }]
+  const rows = [...first.read(), [], title('another terminal'), ...other.read()]
+  frames.push({ rows: rows.map(withoutHostName), forMs })
 }
 
-function timed(steps: readonly (readonly [command: string, output: string])[]): TerminalLine[] {
-  let atMs = 0
-  const line = (text: string, pauseMs: number): TerminalLine => {
-    const shown = { text: text.replaceAll(hostname(), 'host-a'), atMs }
-    atMs += pauseMs
-    return shown
-  }
-  return steps.flatMap(([command, output]) => {
-    atMs += COMMAND_MS
-    const lines = output.replace(/^\n+/, '').trimEnd().split('\n')
-    return [
-      line(`\u001b[1m$ ${command}\u001b[0m`, COMMAND_MS),
-      ...lines.map((text) => line(text, LINE_MS)),
-      line('', 0),
-    ]
-  })
+/** Types and runs a command in the other terminal, and adds what comes. */
+async function inOther(command: string): Promise<void> {
+  await other.write(`\u001b[2J\u001b[H\u001b[1m$ ${command}\u001b[0m\r\n`)
+  shoot(1_500)
+  await other.run(command).ended
+  shoot(3_500)
 }
 
-/** The command in the introduction's line with these words. */
-function commandAfter(words: string): string {
-  const command = new RegExp(`^ *${words} +(.+)$`, 'm').exec(printed)?.[1]
-  if (command === undefined) throw new Error(`npm start prints no line "${words}"`)
-  return command
+function withoutHostName(row: Row): Row {
+  return row.map((span) => ({ ...span, text: span.text.replaceAll(hostname(), 'host-a') }))
 }
 
-/** Output and errors of a command that believes to be in a terminal. */
-function inTerminal(command: string): string {
-  const { stdout } = spawnSync('script', ['--quiet', '--return', '--command', command, '/dev/null'], {
-    encoding: 'utf8',
-  })
-  return stdout.replaceAll('\r', '')
-}
-
-async function until(condition: string, isTrue: () => boolean): Promise<void> {
-  for (let seconds = 0; !isTrue(); seconds += 1) {
-    if (seconds === 60) throw new Error(`Waited a minute for ${condition}:\n${printed}`)
-    await sleep(1_000)
-  }
-}
+await first.write(`\u001b[1m$ npm start\u001b[0m\r\n`)
+shoot(1_500)
+const demo = first.run('npm start --silent')
+const [, command = ''] = await first.shows(/(\/\S+\/kyc-tokend) token/)
+await first.shows(/● ready/)
+shoot(3_000)
+await inOther(`${command} token`)
+demo.press('o')
+await first.shows(/● degraded/)
+shoot(2_500)
+await inOther(`${command} status`)
+demo.press('k')
+await first.shows(/● ready/)
+shoot(4_000)
+demo.press('q')
+await demo.ended
+const label = `kyc-tokend ${program.version}: npm start, a token in another terminal, an outage, status, the recovery`
+writeFileSync(OUTPUT, terminalSvg(frames, { columns: COLUMNS, label }))

@@ -1,70 +1,60 @@
-// Renders lines of a terminal, with their ANSI colours, as an SVG in which they appear one after the other.
+// Draws screens of a terminal as one SVG, in which each is shown for its time, again and again.
+import type { Row } from './terminal.ts'
 
-export interface TerminalLine {
-  /** May contain ANSI colours; no other control characters. */
-  readonly text: string
-  /** Since the beginning, in ms. */
-  readonly atMs: number
+export interface Frame {
+  readonly rows: readonly Row[]
+  /** How long it is shown, in ms. */
+  readonly forMs: number
 }
 
-const COLUMNS = 112
 const CHARACTER_WIDTH = 7.8
 const LINE_HEIGHT = 18
 const PADDING = 14
-const CLASSES: Readonly<Record<string, string>> = {
-  1: 'bold',
-  2: 'dim',
-  31: 'red',
-  32: 'green',
-  33: 'yellow',
-}
 
-export function terminalSvg(lines: readonly TerminalLine[]): string {
-  const rows = lines.flatMap(({ text, atMs }) => wrap(text).map((row) => ({ row, atMs })))
-  const width = Math.ceil(COLUMNS * CHARACTER_WIDTH + 2 * PADDING)
-  const height = rows.length * LINE_HEIGHT + 2 * PADDING
-  const texts = rows.map(({ row, atMs }, index) => {
-    const y = PADDING + (index + 0.75) * LINE_HEIGHT
-    return row === ''
-      ? ''
-      : `<text x="${PADDING}" y="${y}" style="animation-delay:${atMs}ms">${spans(row)}</text>\n`
+/** `label` describes the picture to those who do not see it. */
+export function terminalSvg(
+  frames: readonly Frame[],
+  { columns, label }: { columns: number; label: string },
+): string {
+  const width = Math.ceil(columns * CHARACTER_WIDTH + 2 * PADDING)
+  const height = Math.max(...frames.map(({ rows }) => rows.length)) * LINE_HEIGHT + 2 * PADDING
+  const totalMs = frames.reduce((sum, { forMs }) => sum + forMs, 0)
+  const percent = (ms: number): string => `${((ms / totalMs) * 100).toFixed(2)}%`
+  let fromMs = 0
+  const drawn = frames.map(({ rows, forMs }, index) => {
+    const untilMs = fromMs + forMs
+    const shown = `@keyframes f${index} { 0% { visibility: hidden } ${percent(fromMs)} { visibility: visible } ${
+      index === frames.length - 1 ? '' : `${percent(untilMs)} { visibility: hidden }`
+    } }`
+    fromMs = untilMs
+    return {
+      style: `${shown}\n#f${index} { animation: f${index} ${totalMs}ms step-end infinite }`,
+      group: `<g id="f${index}">\n${rows.map(rowText).join('')}</g>\n`,
+    }
   })
-  return `<svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}">
+  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img">
+<title>${escaped(label)}</title>
 <style>
-text { font: 13px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #d6deeb; white-space: pre;
-  animation: appear 1ms both }
-@keyframes appear { from { opacity: 0 } }
-@media (prefers-reduced-motion: reduce) { text { animation: none } }
+text { font: 13px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; fill: #d6deeb; white-space: pre }
+g { visibility: hidden }
+${drawn.map(({ style }) => style).join('\n')}
+@media (prefers-reduced-motion: reduce) { g { animation: none !important } g:last-of-type { visibility: visible } }
 .bold { font-weight: bold } .dim { fill: #7f8c98 } .red { fill: #ff6b6b } .green { fill: #7bd88f } .yellow { fill: #ffd866 }
 </style>
 <rect width="100%" height="100%" rx="8" fill="#1b2330"/>
-${texts.join('')}</svg>
+${drawn.map(({ group }) => group).join('')}</svg>
 `
 }
 
-/** The rows of a line as a terminal breaks it. Colours hold to the end of a row. */
-function wrap(line: string): string[] {
-  const rows: string[] = []
-  let rest = line
-  for (;;) {
-    const row =
-      new RegExp(String.raw`^(?:(?:\u001b\[\d+m)*[^\u001b](?:\u001b\[\d+m)*){1,${COLUMNS}}`, 'u').exec(
-        rest,
-      )?.[0] ?? rest
-    rows.push(row)
-    if (row.length === rest.length) return rows
-    rest = rest.slice(row.length)
-  }
+function rowText(row: Row, index: number): string {
+  if (row.length === 0) return ''
+  const y = PADDING + (index + 0.75) * LINE_HEIGHT
+  const spans = row.map(({ text, look }) =>
+    look.length === 0 ? escaped(text) : `<tspan class="${look.join(' ')}">${escaped(text)}</tspan>`,
+  )
+  return `<text x="${PADDING}" y="${y}" xml:space="preserve">${spans.join('')}</text>\n`
 }
 
-function spans(row: string): string {
-  let isOpen = false
-  const svg = row.replaceAll(/\u001b\[(\d+)m|[<>&]/g, (found, code: string | undefined) => {
-    if (code === undefined) return { '<': '&lt;', '>': '&gt;' }[found] ?? '&amp;'
-    const end = isOpen ? '</tspan>' : ''
-    const name = CLASSES[code]
-    isOpen = name !== undefined
-    return name === undefined ? end : `${end}<tspan class="${name}">`
-  })
-  return isOpen ? `${svg}</tspan>` : svg
+function escaped(text: string): string {
+  return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
 }
