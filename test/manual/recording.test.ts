@@ -21,10 +21,10 @@ function framesOf(root: Element): string[] {
 test('a screen shows what a program prints in it, with its colours', async () => {
   const screen = createScreen({ columns: 40, rows: 4 })
   const colours = String.raw`printf '\033[1mbold\033[0m a < b\n\n\033[32m●\033[0m %s' "$key"`
-  const program = screen.run(`printf ready; read key; clear; ${colours}`)
+  const running = screen.run(`printf ready; read key; clear; ${colours}`)
   await screen.shows(/ready/)
-  program.press('end\n')
-  await program.ended
+  running.press('end\n')
+  await running.ended
   expect(screen.read().map(textOf)).toEqual(['bold a < b', '', '● end'])
   expect(screen.read()[2]).toEqual([
     { text: '●', look: ['green'] },
