@@ -2,13 +2,22 @@
 // argv → one command → exit status.
 // First: its statements come before all others.
 import { earlySignals } from './lib/daemon-signals.ts'
+import { fstatSync, write } from 'node:fs'
 import type { Invocation } from './commands/command.ts'
 import { commands } from './commands/specs.ts'
 import { helpOf, parseCommandLine } from './commands/command-line.ts'
 import { escapeUnsafe } from './lib/display-text.ts'
-import { errorCode, errorMessage, exitStatus, UsageError, UserError } from './lib/error.ts'
+import {
+  errorCode,
+  errorMessage,
+  exitStatus,
+  UsageError,
+  UserError,
+  withSystemFallback,
+} from './lib/error.ts'
 import { requireSupportedNode } from './lib/supported-node.ts'
 
+const STDERR = 2
 /** The longest wait for stderr to take the error sentence, in ms. */
 const LINGER_MS = 1_000
 /** The interval in which it is checked whether the process ends by itself, in ms. */
@@ -79,13 +88,20 @@ function onOutputError(error: Error): void {
   stop.abort()
 }
 
+function isFile(fd: number): boolean {
+  return withSystemFallback(false, () => fstatSync(fd).isFile())
+}
+
 /** One sentence on stderr, and the status; never a stack trace. */
 function fail(error: unknown): void {
   const own = `kyc-tokend failed, and the fault is its own (${errorMessage(error)}): please report it.`
   const { status, lines } = error instanceof UserError ? error : { status: exitStatus.internal, lines: [own] }
   process.exitCode = status
+  const text = `${lines.map(escapeUnsafe).join('\n')}\n`
+  // Node's own stream to a file would block if its disk hangs.
+  if (isFile(STDERR)) return write(STDERR, text, () => undefined)
   process.stderr.on('error', () => undefined)
-  process.stderr.write(`${lines.map(escapeUnsafe).join('\n')}\n`)
+  process.stderr.write(text)
 }
 
 /** The error with the name that was probably meant, or with the command that lists the names. */

@@ -13,6 +13,7 @@ import { createDirectories } from './lib/directories.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from './lib/error.ts'
 import { createGcAfterBurst } from './lib/gc-after-burst.ts'
 import { loadLibc } from './lib/libc.ts'
+import { readEntries } from './lib/posix-ids.ts'
 import { closeUnknownSockets, takeInheritedSockets, type InheritedSockets } from './lib/socket-activation.ts'
 import { createLog } from './report/log.ts'
 import { createFetchToken } from './source/fetch-token.ts'
@@ -56,16 +57,21 @@ async function start(
   inherited: InheritedSockets,
 ): Promise<Daemon> {
   const { stop } = signals
-  stop.throwIfAborted()
+  /** A disk that does not answer must not keep the process from its end. */
+  async function unlessStopped<T>(work: Promise<T>): Promise<T> {
+    await raceAbort(work, stop)
+    stop.throwIfAborted()
+    return work
+  }
+  // Errors name users and groups: from here on without a look at a disk.
+  await unlessStopped(Promise.all([readEntries('user'), readEntries('group')]))
   assertUnixSockets(inherited, accountOfEnvironment(env))
   const { loadConfig } = await import('./config/load.ts')
-  const config = await loadConfig({ configPath, env })
+  const config = await unlessStopped(loadConfig({ configPath, env }))
   const directories = createDirectories(config)
-  // A disk that does not answer must not keep the process from its end.
-  await raceAbort(directories.prepare(), stop)
-  stop.throwIfAborted()
+  await unlessStopped(directories.prepare())
   // Held until the process ends.
-  const lock = await acquireInstanceLock(config, inherited)
+  const lock = await unlessStopped(acquireInstanceLock(config, inherited))
   const clock = createSystemClock()
   const gcAfterBurst = createGcAfterBurst(clock)
   return createDaemon(config, {
@@ -78,7 +84,7 @@ async function start(
     createFetchToken,
     sendDatagram: (path, text) => loadLibc().sendDatagram(path, text),
     tick: async (log) => {
-      // Work on one file system is done in order: a removed directory is made before it is locked.
+      // Work in one directory is done in order: a removed directory is made before it is locked.
       await Promise.all([directories.tick(log), lock.tick(log)])
       gcAfterBurst()
     },

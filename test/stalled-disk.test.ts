@@ -1,12 +1,15 @@
 // A disk that does not answer: the whole daemon goes on without it.
-import { existsSync, mkdirSync, readFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, onTestFinished, test } from 'vitest'
-import { startDaemon, type Daemon } from './support/daemon.ts'
+import { createAuthority } from './support/certificates.ts'
+import { startDaemon, textOf, type Daemon } from './support/daemon.ts'
 import { jwtOf } from './support/jwt.ts'
 import { httpAsk, serviceOf, tokenOf } from './support/outside.ts'
 import { lacks } from './support/lacks.ts'
 import { createStalledDisk } from './support/preloaded.ts'
+import { canMount, smallDisk } from './support/small-disk.ts'
 import { tempDirectory } from './support/temp-directory.ts'
 import { expectUntil } from './support/until.ts'
 
@@ -139,4 +142,113 @@ test.skipIf(lacks('cc'))(
     )
   },
   60_000,
+)
+
+/** A daemon with its configuration, key, secret and CA on one disk and a token file on another; both hang on command. */
+async function twoDisks({ fullToken = false } = {}) {
+  const [inputs, slow, directory] = await Promise.all([
+    tempDirectory('disk'),
+    tempDirectory('disk'),
+    tempDirectory('memory'),
+  ])
+  const disk = createStalledDisk([inputs, slow], directory)
+  const service = await serviceOf()
+  let issued = 0
+  service.answer(() => {
+    const now = Date.now() / 1000
+    issued += 1
+    return { status: 200, json: { accessToken: jwtOf({ iat: now, exp: now + LIFE_S }, issued) } }
+  })
+  const small = join(directory, 'small')
+  const full = fullToken ? smallDisk(small) : undefined
+  for (const [name, text] of Object.entries({ key: 'api-key-0815', secret: 'api-secret-4711' }))
+    writeFileSync(join(inputs, name), text, { mode: 0o600 })
+  writeFileSync(join(inputs, 'ca.pem'), createAuthority().cert)
+  const paths = {
+    good: join(directory, 'run', 'token'),
+    slow: join(slow, 'token'),
+    full: join(small, 'token'),
+  }
+  const config = {
+    credentials: { apiKey: { file: 'key' }, apiSecret: { file: 'secret' } },
+    request: { caFile: 'ca.pem' },
+    retry: { maxDelay: '2s' },
+    tokenFiles: [{ path: paths.slow }, { path: paths.good }, ...(fullToken ? [{ path: paths.full }] : [])],
+  }
+  onTestFinished(() => disk.goOn())
+  const options = { directory, configDirectory: inputs, baseUrl: service.url, config, env: disk.env }
+  return { disk, start: () => startDaemon(options), paths, full, inputs }
+}
+
+/** Looks at the file for this time, at the clients too; gives the faults that it saw. */
+async function faultsOf(daemon: Daemon, path: string, forMs: number): Promise<string[]> {
+  const faults: string[] = []
+  const endMs = performance.now() + forMs
+  while (performance.now() < endMs) {
+    const askedMs = performance.now()
+    await tokenOf(daemon).catch((error: unknown) => faults.push(String(error)))
+    if (performance.now() - askedMs > 2_000) faults.push('an answer took over 2 s')
+    const [, claims = ''] = textOf(path)?.split('.') ?? []
+    const { exp = 0 } = JSON.parse(Buffer.from(claims, 'base64url').toString() || '{}') as { exp?: number }
+    if (exp * 1000 < Date.now())
+      faults.push(claims === '' ? 'there is no file' : 'the file holds an expired token')
+    await sleep(50)
+  }
+  return faults
+}
+
+describe.skipIf(lacks('cc'))(
+  'configuration, secrets and CA on a disk that hangs, and a token file on another',
+  () => {
+    test('cost no client its token, no healthy file its content, and blame no healthy disk; a reload and the stop go on', async () => {
+      const { disk, start, paths } = await twoDisks()
+      const daemon = start()
+      await daemon.listening()
+      await expectUntil('both token files', () => existsSync(paths.good) && existsSync(paths.slow))
+      disk.stall()
+      daemon.process.kill('SIGHUP')
+      expect(await faultsOf(daemon, paths.good, 25_000)).toEqual([])
+      expect(await daemon.logged('reload-failed')).toMatchObject({
+        error: expect.stringContaining('has not answered for 5 s') as string,
+      })
+      const blamed = daemon.records('file-error', 'state-file-error', 'directory-error', 'disk-busy')
+      expect(blamed.map(({ path }) => path)).toEqual([paths.slow])
+      expect(await healthOf(daemon)).toBe(200)
+      daemon.process.kill('SIGHUP')
+      const before = performance.now()
+      expect(await daemon.end()).toBe(0)
+      expect(performance.now() - before).toBeLessThan(5_000)
+    }, 90_000)
+
+    test.skipIf(!canMount)(
+      'beside a full disk of a third: its good file stays',
+      async () => {
+        const { disk, start, paths, full } = await twoDisks({ fullToken: true })
+        const daemon = start()
+        await daemon.listening()
+        await expectUntil('all token files', () => Object.values(paths).every((path) => existsSync(path)))
+        const first = textOf(paths.full)
+        disk.stall()
+        full?.fill()
+        const rotated = textOf(paths.good)
+        await expectUntil('a refresh', () => textOf(paths.good) !== rotated)
+        expect(textOf(paths.full)).toBe(first)
+        expect(await faultsOf(daemon, paths.good, 8_000)).toEqual([])
+      },
+      90_000,
+    )
+
+    test('a start hears SIGTERM at once; without one it ends with 75 and names the disk', async () => {
+      const { disk, start, inputs } = await twoDisks()
+      disk.stall()
+      const daemon = start()
+      await expectUntil('a call to the disk', () => disk.isMet())
+      const before = performance.now()
+      expect(await daemon.end()).toBe(0)
+      expect(performance.now() - before).toBeLessThan(2_500)
+      const second = start()
+      expect(await second.ended()).toBe(75)
+      expect(second.stderr()).toContain(`the disk of ${inputs} has not answered for 5 s`)
+    }, 60_000)
+  },
 )

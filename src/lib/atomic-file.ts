@@ -3,7 +3,7 @@ import { constants, type Stats } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { randomHex } from './crypto.ts'
 import { directoryProblem, directoryWarning } from './directory-access.ts'
-import { errorCode } from './error.ts'
+import { errorCode, errorMessage, fallbackOnSystemError } from './error.ts'
 import { fs } from './fs.ts'
 import { DiskError, inDirectory } from './in-directory.ts'
 import { placeOf, rendered } from './remedy.ts'
@@ -41,31 +41,43 @@ const MODE_BITS = 0o7777
 const FILES = { use: 'files' } as const
 
 /**
- * Writes the file durably under its name and gives its stats; null if it was no longer desired. Throws FileError;
- * the file is then as it was, unless the very last step, syncing the directory, failed.
+ * Writes the file durably under its name, and gives its stats and why its directory could not be synced (null: it was);
+ * null if it was no longer desired. Throws FileError; then the file is as it was.
  */
 export async function replaceFile(
   path: string,
   content: string | Uint8Array,
   options: ReplaceOptions,
-): Promise<Stats | null> {
+): Promise<{ stats: Stats; unsynced: string | null } | null> {
   return inDirectoryOf(path, FILES, async (reached, directory) => {
     refuseOddTarget(path, await lstatIfAny(reached))
     const stats = await writeAndRename(reached, content, options)
-    if (stats !== null) await fs.fsync(directory)
-    return stats
+    return stats && { stats, unsynced: await syncDirectory(directory) }
   })
 }
 
-/** Removes a regular file durably, if there is one; anything else at the path stays. Throws FileError. */
-export async function removeFile(path: string): Promise<void> {
-  await inDirectoryOf(path, FILES, async (reached, directory) => {
+/**
+ * Removes a regular file durably, if there is one; anything else at the path stays. Gives why its directory could not be
+ * synced; null: it was. Throws FileError.
+ */
+export async function removeFile(path: string): Promise<string | null> {
+  return inDirectoryOf(path, FILES, async (reached, directory) => {
     const stats = await lstatIfAny(reached)
-    if (stats === null) return
+    if (stats === null) return null
     refuseOddTarget(path, stats)
     await fs.unlink(reached)
-    await fs.fsync(directory)
+    return syncDirectory(directory)
   })
+}
+
+/** Not every file system can do it. The file is there all the same. */
+async function syncDirectory(directory: number): Promise<string | null> {
+  try {
+    await fs.fsync(directory)
+    return null
+  } catch (error) {
+    return fallbackOnSystemError(errorMessage(error))(error)
+  }
 }
 
 /** Removes what a crash left of replacing this file. Returns a warning about its directory. Throws FileError. */
@@ -74,7 +86,7 @@ export async function clearLeftovers(path: string): Promise<string | undefined> 
     const names = await fs.readdir(dirname(reached))
     const leftovers = names.filter((name) => isTemporaryOf(path, name))
     for (const name of leftovers) await fs.unlink(join(dirname(reached), name))
-    if (leftovers.length > 0) await fs.fsync(directory)
+    if (leftovers.length > 0) await syncDirectory(directory)
     return directoryWarning(dirname(path), await fs.fstat(directory), process.geteuid!())
   })
 }
@@ -119,7 +131,7 @@ export async function readSmallFile(
   }
 }
 
-/** Does work on this file after all earlier work on its file system. Throws FileError, also if the disk does not answer. */
+/** Does work on this file in its turn. Throws FileError, also if the disk does not answer in time. */
 export async function onFile<T>(path: string, work: () => Promise<T>): Promise<T> {
   try {
     return await inDirectory(dirname(path), work)

@@ -1,6 +1,8 @@
 // Unix users and groups by name and by number: /etc/passwd and /etc/group first, then the name service of the host.
 import { readFileSync } from 'node:fs'
-import { withSystemFallback } from './error.ts'
+import { fallbackOnSystemError, withSystemFallback } from './error.ts'
+import { fs } from './fs.ts'
+import { inDirectory } from './in-directory.ts'
 import { runProgram } from './run-program.ts'
 
 export type IdKind = 'user' | 'group'
@@ -9,11 +11,17 @@ const DATABASES = { user: 'passwd', group: 'group' } as const
 /** A directory service that does not answer must not keep the daemon from starting or reloading. */
 const ASK_MS = 3_000
 
-/** The id of a name, a number or a number written as a string; undefined if there is no such user or group. */
+/** The local entries, as they were read last. */
+const known: Partial<Record<IdKind, readonly string[][]>> = {}
+
+/**
+ * The id of a name, a number or a number written as a string; undefined if there is no such user or group. Throws DiskError
+ * (75).
+ */
 export async function idOf(kind: IdKind, name: string | number): Promise<number | undefined> {
   if (typeof name === 'number') return name
-  const known = idIn(entriesOf(kind), name)
-  if (known !== undefined) return known
+  const id = idIn(await readEntries(kind), name)
+  if (id !== undefined) return id
   if (/^\d{1,10}$/.test(name)) return Number(name) < 2 ** 32 - 1 ? Number(name) : undefined
   // The output is empty if the name is unknown there, too, if no answer comes in time, or if no program may be run.
   const { stdout } = await runProgram('getent', [DATABASES[kind], '--', name], ASK_MS)
@@ -48,7 +56,21 @@ function entriesIn(text: string): string[][] {
   return text.split('\n').map((line) => line.split(':'))
 }
 
-/** The local entries; none if the file does not exist or cannot be read. */
-function entriesOf(kind: IdKind): string[][] {
-  return withSystemFallback([], () => entriesIn(readFileSync(`/etc/${DATABASES[kind]}`, 'utf8')))
+/** The local entries; none if the file does not exist or cannot be read. Throws DiskError (75). */
+export async function readEntries(kind: IdKind): Promise<readonly string[][]> {
+  const text = await inDirectory('/etc', async () => fs.readFile(fileOf(kind), 'utf8')).catch(
+    fallbackOnSystemError(''),
+  )
+  known[kind] = entriesIn(text)
+  return known[kind]
+}
+
+/** The same; a program that has not read them yet, which is not the daemon, waits for the disk. */
+function entriesOf(kind: IdKind): readonly string[][] {
+  known[kind] ??= entriesIn(withSystemFallback('', () => readFileSync(fileOf(kind), 'utf8')))
+  return known[kind]
+}
+
+function fileOf(kind: IdKind): string {
+  return `/etc/${DATABASES[kind]}`
 }

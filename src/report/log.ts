@@ -1,5 +1,6 @@
 // The log: one record per event. Records are queued until winston is loaded, which an error or the end does at once.
-import { fstatSync } from 'node:fs'
+import { fstatSync, readlinkSync } from 'node:fs'
+import { dirname } from 'node:path'
 import type { Writable } from 'node:stream'
 import type { Config } from '../config/config.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
@@ -49,7 +50,7 @@ export function createLog(
       logger = createWinstonLogger({
         ...lineOptions(settings),
         stream,
-        fileDescriptor: target?.isFile === true ? target.fd : null,
+        file: target?.isFile === true ? { fd: target.fd, directory: directoryOf(target.fd) } : null,
         limitBytes: UNSENT_LIMIT_BYTES,
         onDrain: logLost,
       })
@@ -108,4 +109,9 @@ function targetOf(stream: Writable): { fd: number; isFile: boolean; dev: number;
   if (typeof fd !== 'number') return null
   const stats = withSystemFallback(null, () => fstatSync(fd))
   return stats && { fd, isFile: stats.isFile(), dev: stats.dev, ino: stats.ino }
+}
+
+/** The kernel gives it without a look at the disk. */
+function directoryOf(fd: number): string {
+  return dirname(withSystemFallback('/', () => readlinkSync(`/proc/self/fd/${fd}`)))
 }

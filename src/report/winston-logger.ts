@@ -1,13 +1,14 @@
 // The winston logger: it redacts the fields, makes one line of each record, and limits the memory of its transport. Loading it
 // takes 30 ms.
 import { once } from 'node:events'
-import { writeSync } from 'node:fs'
 import type { Writable } from 'node:stream'
 import { inspect, styleText } from 'node:util'
 import winston, { type Logform } from 'winston'
 import Transport from 'winston-transport'
 import { escapeUnsafe } from '../lib/display-text.ts'
-import { withSystemFallback } from '../lib/error.ts'
+import { fallbackOnSystemError } from '../lib/error.ts'
+import { fs } from '../lib/fs.ts'
+import { DiskError, inDirectory } from '../lib/in-directory.ts'
 import { logLevels, type LogFields, type LogLevel } from '../lib/log.ts'
 import { redact } from '../lib/secret.ts'
 
@@ -30,6 +31,12 @@ export interface LineOptions {
   readonly secrets: () => Iterable<string>
 }
 
+/** An open file, and its directory. */
+export interface LogFile {
+  readonly fd: number
+  readonly directory: string
+}
+
 /** Writes a line, and calls `done` with whether it was lost. */
 type Send = (line: string, done: (isLost: boolean) => void) => void
 
@@ -41,22 +48,24 @@ const MAX_LINE_BYTES = 48 * 1024 - 1
 /** A longer text is cut. */
 const MAX_TEXT_LENGTH = 4096
 const MAX_DEPTH = 5
+/** The pause before a file is tried again whose disk did not answer. */
+const RETRY_MS = 1_000
 
 /** Logs to a stream that may stop reading or go away: memory stays bounded, and lost lines are counted. */
 export function createWinstonLogger(
   options: LineOptions & {
     readonly stream: Writable
-    /** The descriptor of the stream, if it leads to a file. */
-    readonly fileDescriptor: number | null
+    /** The file to which the stream leads; null: to something else. */
+    readonly file: LogFile | null
     /** Unsent bytes; lines beyond them are dropped. */
     readonly limitBytes: number
     /** Called when the stream has taken all that was unsent, with the count of lines lost since, if any. */
     readonly onDrain: (lost: number) => void
   },
 ) {
-  const { stream, fileDescriptor, limitBytes, onDrain } = options
+  const { stream, file, limitBytes, onDrain } = options
   const toStream: Send = (line, done) => stream.write(line, (error) => done(Boolean(error)))
-  const send = fileDescriptor === null ? toStream : appendTo(fileDescriptor)
+  const send = file === null ? toStream : appendTo(file)
   let lost = 0
   let reported = 0
   let unsentBytes = 0
@@ -117,15 +126,50 @@ export function createWinstonLogger(
   }
 }
 
-/** A file is written directly: Node's own stream to a file ends for good at the first error, such as a full disk. */
-function appendTo(fd: number): Send {
+/**
+ * A file is written directly: Node's own stream to a file blocks, and ends for good at the first error, such as a full disk.
+ * Lines wait while the disk hangs.
+ */
+function appendTo({ fd, directory }: LogFile): Send {
   /** The last line was cut, as the disk was full: the next one begins with the line end that it lacks. */
   let isCut = false
-  return (line, done) => {
+  let waiting: Parameters<Send>[] = []
+  let isBusy = false
+
+  async function writeLine([line, done]: Parameters<Send>): Promise<void> {
     const bytes = Buffer.from(isCut ? `\n${line}` : line)
-    const written = withSystemFallback(0, () => writeSync(fd, bytes))
-    if (written > 0) isCut = written < bytes.length
-    done(written < bytes.length)
+    const { bytesWritten } = await fs.write(fd, bytes).catch(fallbackOnSystemError({ bytesWritten: 0 }))
+    if (bytesWritten > 0) isCut = bytesWritten < bytes.length
+    done(bytesWritten < bytes.length)
+  }
+
+  async function writeWaiting(): Promise<void> {
+    const lines = waiting
+    waiting = []
+    for (const each of lines) await writeLine(each)
+    isBusy = false
+    if (waiting.length > 0) begin()
+  }
+
+  function begin(): void {
+    if (isBusy) return
+    isBusy = true
+    let hasBegun = false
+    const work = async (): Promise<void> => {
+      hasBegun = true
+      await writeWaiting()
+    }
+    inDirectory(directory, work).catch((error: unknown) => {
+      if (!(error instanceof DiskError)) throw error
+      // What has begun goes on when the disk answers again.
+      if (!hasBegun) setTimeout(begin, RETRY_MS).unref()
+      if (!hasBegun) isBusy = false
+    })
+  }
+
+  return (line, done) => {
+    waiting.push([line, done])
+    begin()
   }
 }
 

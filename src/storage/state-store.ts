@@ -47,7 +47,7 @@ export async function createStateStore({
   log: Log
   bootIdFile?: string
 }) {
-  const tokenFile = createOwnFile(join(runtimeDirectory, 'kept.json'), { log, isRevocable: true })
+  const tokenFile = createOwnFile(join(runtimeDirectory, 'kept.json'), { log, mayStay: false })
   const stateFile = createOwnFile(join(stateDirectory, 'memory.json'), { log })
   const keyFile = createOwnFile(join(stateDirectory, 'key'), { log })
   const files = [keyFile, tokenFile, stateFile]

@@ -72,6 +72,8 @@ export interface TokenState {
   readonly postponement: Trouble<PostponedReason> | null
   /** The current token was reported as refused, at this age; `isUnchanged`: the service gave it again after that. */
   readonly rejection: { readonly ageMs: number; readonly isUnchanged: boolean } | null
+  /** The last token that was replaced after clients had reported it; null: none was. */
+  readonly refusedFingerprint: string | null
   readonly pace: ClientPace
   /** Ages at which clients reported tokens whose life was assumed to be longer, the newest last; at most 10. */
   readonly endedEarlyMs: readonly number[]
@@ -137,6 +139,7 @@ export function initialState(
     tokenlessSince: now,
     notBefore: {},
     inFlight: null,
+    refusedFingerprint: null,
     pace: NO_PACE,
     endedEarlyMs: [],
     requests: 0,

@@ -140,6 +140,10 @@ function afterToken(
     token,
     generation: token.generation,
     rejection: isUnchanged && state.rejection ? { ...state.rejection, isUnchanged } : null,
+    refusedFingerprint:
+      state.rejection !== null && !isUnchanged
+        ? (state.token?.fingerprint ?? null)
+        : state.refusedFingerprint,
     pace: paceAfterToken(state, now, isOfClients ? token.answer : null),
     endedEarlyMs: endedEarlyAfter(state, token.fingerprint, policy.maxAgeMs),
     lastSuccessAt: now,

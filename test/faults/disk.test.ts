@@ -1,12 +1,13 @@
 // Directories that are full, read-only or gone: the daemon serves on by its sockets, says so once, and recovers by itself.
 import { existsSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, test, vi } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { fingerprintOf } from '../../src/token/token.ts'
 import { textOf, tokenFile, type Daemon, type LogLine } from '../support/daemon.ts'
 import { useDaemons } from '../support/daemon-world.ts'
 import { askOnce } from '../support/ipc-client.ts'
-import { statusOf, tokenOf } from '../support/outside.ts'
+import { freshToken, httpAsk, statusOf, tokenOf } from '../support/outside.ts'
+import { granting } from '../support/service.ts'
 import { canMount, smallDisk, type SmallDisk } from '../support/small-disk.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -27,7 +28,7 @@ const FAULTS = [
     kind: 'read-only',
     spoil: (disk: SmallDisk) => disk.readOnly(true),
     repair: (disk: SmallDisk) => disk.readOnly(false),
-    remedy: /is read-only.*ReadWritePaths=/,
+    remedy: /is read-only/,
   },
 ] as const
 
@@ -40,7 +41,7 @@ async function started(): Promise<Daemon> {
   await expectUntil('the token file', () => tokenFile(daemon) === accessToken)
   // Written last: nothing is under way any more.
   await expectUntil('the memory', () =>
-    textOf(inState('memory.json'))?.includes('"generation":1,"isOrderly":false,"failure":null'),
+    ['"generation":1', '"failure":null'].every((part) => textOf(inState('memory.json'))?.includes(part)),
   )
   return daemon
 }
@@ -109,6 +110,58 @@ test.skipIf(!canMount).each(FAULTS)(
     )
     expect(await daemon.end()).toBe(0)
   },
+)
+
+test.skipIf(!canMount)(
+  'a refresh on a full disk leaves the good file, until its token is refused; the next one leaves it until its end',
+  async () => {
+    const disk = smallDisk(join(world.directory, 'small'))
+    const path = join(world.directory, 'small', 'token')
+    const daemon = await world.started({ tokenFiles: [{ path }] })
+    const first = await tokenOf(daemon)
+    await expectUntil('the token file', () => textOf(path) === first.accessToken)
+    const seen = new Set<string | undefined>()
+    const looks = setInterval(() => seen.add(textOf(path)), 1)
+    onTestFinished(() => clearInterval(looks))
+    disk.fill()
+    await rotate(daemon)
+    await rotate(daemon)
+    const isFailing = async () => (await statusOf(daemon)).files[0]
+    await expectUntil('the fault', async () => (await isFailing())?.ok === false)
+    expect(await isFailing()).toMatchObject({
+      present: true,
+      error: expect.stringMatching(FAULTS[0].remedy) as string,
+    })
+    expect(seen).toEqual(new Set([first.accessToken]))
+    disk.empty()
+    const lifeS = 8
+    world.service.answer(() => granting(freshToken(lifeS)))
+    const short = await rotate(daemon)
+    await repaired(daemon, 'the short one', () => textOf(path) === short)
+    clearInterval(looks)
+    expect(seen).not.toContain(undefined)
+    world.service.answer(() => granting(freshToken()))
+    disk.fill()
+    await rotate(daemon)
+    await expectUntil('the fault', async () => (await isFailing())?.ok === false)
+    expect(textOf(path)).toBe(short)
+    await expectUntil('its end', () => textOf(path) !== short, { withinMs: lifeS * 1_000 + 16_000 })
+    disk.empty()
+    const refused = await tokenOf(daemon)
+    await repaired(daemon, 'the token', () => textOf(path) === refused.accessToken)
+    disk.fill()
+    await httpAsk(daemon, '/v1/token/reject', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ fingerprint: refused.fingerprint }),
+    })
+    await expectUntil(
+      'another token',
+      async () => (await tokenOf(daemon)).fingerprint !== refused.fingerprint,
+    )
+    await expectUntil('no refused token', () => textOf(path) !== refused.accessToken)
+  },
+  90_000,
 )
 
 test('a runtime directory that is removed is made again, with sockets, token file and all', async () => {
@@ -201,7 +254,7 @@ test('a directory that cannot be made again is logged once, with the remedy, unt
   await rotate(daemon)
   const logged = daemon.records('directory-error')
   expect(logged).toMatchObject([
-    { path: state, error: expect.stringMatching(/cannot be a directory.*remove that/) as string },
+    { path: state, error: expect.stringMatching(/no directory: remove that/) as string },
   ])
   rmSync(state)
   await repaired(daemon, 'the memory', () => textOf(join(state, 'memory.json'))?.includes('"generation":3'))
@@ -225,7 +278,7 @@ test.skipIf(!canMount)(
     smallDisk(join(world.directory, 'run')).readOnly(true)
     const daemon = world.start()
     expect(await daemon.ended()).toBe(78)
-    expect(daemon.stderr()).toMatch(/ReadWritePaths=/)
+    expect(daemon.stderr()).toMatch(/is read-only for everybody/)
     expect(daemon.stderr().trim().split('\n')).toHaveLength(1)
     expect(world.service.requests).toHaveLength(0)
   },

@@ -82,7 +82,7 @@ test.skipIf(!canMount)(
       level: 'warning',
       path: join(world.directory, 'state'),
       error: expect.stringMatching(
-        /cannot be locked: .* is read-only.*ReadWritePaths=.*`stateDirectory`/,
+        /cannot be locked: .* is read-only for everybody.*`stateDirectory`/,
       ) as string,
     })
     expect(await daemon.end()).toBe(0)

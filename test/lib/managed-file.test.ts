@@ -2,6 +2,7 @@ import {
   chmodSync,
   chownSync,
   existsSync,
+  fstatSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -13,8 +14,9 @@ import {
 } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
-import { createManagedFile } from '../../src/lib/managed-file.ts'
+import { createManagedFile, type Content } from '../../src/lib/managed-file.ts'
 import { inDirectory } from '../../src/lib/in-directory.ts'
+import { fs } from '../../src/lib/fs.ts'
 import { watchFileCalls } from '../support/file-calls.ts'
 import { createRecords } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -29,11 +31,16 @@ function occupy(directory: string): () => Promise<void> {
   }
 }
 
+/** A content that may stay if it cannot be replaced. */
+function content(text: string, mayStay = () => true): Content {
+  return { text, mayStay }
+}
+
 /** A file in memory that should have the text `content`. */
 async function fileInMemory() {
   const path = join(await tempDirectory('memory'), 'file')
   const counts = { writes: 0, repairs: 0, errors: 0 }
-  const options = { desired: () => 'content', log: createRecords().log, counts }
+  const options = { desired: () => content('content'), log: createRecords().log, counts }
   return { path, counts, file: createManagedFile({ path, mode: 0o600 }, options) }
 }
 
@@ -57,7 +64,10 @@ test.each([
     const path = join(directory, 'file')
     const { log, events, records } = createRecords()
     let desired: string | null = 'old'
-    const file = createManagedFile({ path, mode: 0o600 }, { desired: () => desired, log })
+    const file = createManagedFile(
+      { path, mode: 0o600 },
+      { desired: () => (desired === null ? null : content(desired)), log },
+    )
     await file.reconcile()
     vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'setImmediate', 'clearImmediate'] })
     onTestFinished(() => void vi.useRealTimers())
@@ -70,7 +80,7 @@ test.each([
     desired = last
     await file.reconcile()
     expect(events()).toEqual(['file-error'])
-    expect(records[0]?.sentence).toMatch(/^A file cannot be kept/)
+    expect(records[0]?.sentence).toMatch(/^Cannot write a file/)
     expect(readFileSync(path, 'utf8')).toBe('old')
     vi.useRealTimers()
     await release()
@@ -84,8 +94,11 @@ test.each([
 test('content that is no longer desired when it is written does not get its name', async () => {
   const directory = await tempDirectory('memory')
   const path = join(directory, 'file')
-  let desired: string | null = 'first'
-  const file = createManagedFile({ path, mode: 0o600 }, { desired: () => desired, log: createRecords().log })
+  let desired = 'first'
+  const file = createManagedFile(
+    { path, mode: 0o600 },
+    { desired: () => content(desired), log: createRecords().log },
+  )
   await file.reconcile()
   desired = 'expired'
   const contents: string[] = []
@@ -144,17 +157,92 @@ test.each([
 })
 
 test.each([true, false])(
-  'a file that cannot be replaced is removed if its content is revocable: %s',
-  async (isRevocable) => {
+  'a file of a former run that cannot be replaced stays if it may: %s',
+  async (mayFormerStay) => {
     // The temporary name is longer than this one, and so too long.
     const path = join(await tempDirectory('memory'), 'x'.repeat(255))
     writeFileSync(path, 'former', { mode: 0o600 })
     const { log } = createRecords()
-    const file = createManagedFile({ path, mode: 0o600 }, { desired: () => 'new', log, isRevocable })
+    const options = { desired: () => content('new'), log, mayFormerStay }
+    const file = createManagedFile({ path, mode: 0o600 }, options)
     await file.reconcile()
-    expect([existsSync(path), file.isPresent()]).toEqual([!isRevocable, !isRevocable])
+    expect([existsSync(path), file.isPresent()]).toEqual([mayFormerStay, mayFormerStay])
   },
 )
+
+/** The call, of those of fs.ts, that fails from now on with this error. */
+function failing(name: keyof typeof fs, code: string) {
+  const error = Object.assign(new Error(`${code}: not here`), { code, syscall: name })
+  const spy = vi.spyOn(fs, name as 'rename').mockRejectedValue(error)
+  onTestFinished(() => spy.mockRestore())
+  return spy
+}
+
+test.each([
+  ['writeFile', 'ENOSPC'],
+  ['fchown', 'EPERM'],
+  ['fsync', 'EIO'],
+  ['rename', 'EBUSY'],
+] as const)('a file of which %s fails keeps its content as long as that may stay', async (name, code) => {
+  const path = join(await tempDirectory('memory'), 'file')
+  let desired = 'old'
+  let mayStay = true
+  const gid = name === 'fchown' ? { gid: 12_345 } : {}
+  const options = { desired: () => content(desired, () => mayStay), log: createRecords().log }
+  const file = createManagedFile({ path, mode: 0o600 }, options)
+  await file.reconcile()
+  const spy = failing(name, code)
+  desired = 'new'
+  file.reconfigure({ mode: 0o600, ...gid })
+  await file.reconcile()
+  expect(readFileSync(path, 'utf8')).toBe('old')
+  expect(file.error()).toMatch(/^Cannot write /)
+  expect(file.isPresent()).toBe(true)
+  mayStay = false
+  await file.reconcile()
+  expect([existsSync(path), file.isPresent()]).toEqual([false, false])
+  expect(readdirSync(dirname(path))).toEqual([])
+  spy.mockRestore()
+  file.reconfigure({ mode: 0o600 })
+  await file.reconcile()
+  expect([readFileSync(path, 'utf8'), file.error()]).toEqual(['new', null])
+})
+
+test('a directory that cannot be synced is a warning, once, and no error', async () => {
+  const directory = await tempDirectory('memory')
+  const { log, records } = createRecords()
+  const fsync = fs.fsync
+  const spy = vi
+    .spyOn(fs, 'fsync')
+    .mockImplementation(async (fd) =>
+      fstatSync(fd).isDirectory()
+        ? Promise.reject(Object.assign(new Error('EINVAL'), { code: 'EINVAL' }))
+        : fsync(fd),
+    )
+  onTestFinished(() => spy.mockRestore())
+  for (const name of ['one', 'two']) {
+    const options = { desired: () => content(name), log }
+    const file = createManagedFile({ path: join(directory, name), mode: 0o600 }, options)
+    await file.reconcile()
+    expect([file.error(), readFileSync(join(directory, name), 'utf8')]).toEqual([null, name])
+  }
+  expect(records).toMatchObject([
+    { level: 'warning', fields: { event: 'directory-unsynced', path: directory, warning: 'EINVAL' } },
+  ])
+})
+
+test('another mode is given at once, and is no repair; the same attributes again rewrite nothing', async () => {
+  const { path, counts, file } = await fileInMemory()
+  await file.reconcile()
+  const { ino } = statSync(path)
+  file.reconfigure({ mode: 0o600, uid: null, gid: null })
+  await file.reconcile()
+  expect(statSync(path).ino).toBe(ino)
+  file.reconfigure({ mode: 0o640 })
+  await file.reconcile()
+  expect(statSync(path).mode & 0o777).toBe(0o640)
+  expect(counts).toEqual({ writes: 2, repairs: 0, errors: 0 })
+})
 
 test('a file that nothing has changed for a second is neither read nor written again', async () => {
   const { counts, file } = await fileLeftAlone()
@@ -191,7 +279,7 @@ test.each([
   let desired = 'old'
   const file = createManagedFile(
     { path: join(directory, 'file'), mode: 0o600 },
-    { desired: () => desired, log: createRecords().log },
+    { desired: () => content(desired), log: createRecords().log },
   )
   await file.reconcile()
   expect(file.isPresent()).toBe(true)

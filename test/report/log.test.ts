@@ -132,14 +132,17 @@ async function logOnSmallDisk(format: LogSettings['format']) {
 }
 
 test.skipIf(!canMount)('a log on a disk that was full goes on when there is space again', async () => {
-  const { disk, log, lost, written } = await logOnSmallDisk('json')
+  const { disk, log, lost, close, written } = await logOnSmallDisk('json')
   log('info', 'Before', { event: 'before' })
+  await close()
   disk.fill()
   // The rest of the last page is cut in the midst of a record.
   for (let count = 0; count < 5; count += 1)
     log('info', 'Lost', { event: 'lost', count, filler: 'x'.repeat(3_000) })
+  await close()
   disk.empty()
   log('info', 'After', { event: 'after' })
+  await expectUntil('the count', async () => (await written()).includes('log-records-lost'))
   const lines = (await written()).trimEnd().split('\n')
   const whole = lines
     .filter((line) => line.endsWith('}'))
@@ -156,11 +159,13 @@ test.skipIf(!canMount)('a log on a disk that was full goes on when there is spac
 })
 
 test.skipIf(!canMount)('a disk that takes not one byte of a record leaves no empty line', async () => {
-  const { disk, log, written } = await logOnSmallDisk('text')
+  const { disk, log, close, written } = await logOnSmallDisk('text')
   disk.fill()
   log('info', 'Lost', { event: 'lost' })
+  await close()
   disk.empty()
   log('info', 'After', { event: 'after' })
+  await expectUntil('the count', async () => (await written()).includes('dropped='))
   expect((await written()).split('\n')).toEqual([
     expect.stringMatching(/After$/),
     expect.stringMatching(/dropped=1$/),

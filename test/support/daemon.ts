@@ -24,6 +24,8 @@ export interface DaemonOptions {
   readonly config?: object
   readonly baseUrl: string
   readonly env?: NodeJS.ProcessEnv
+  /** Of the configuration file, if it is another. */
+  readonly configDirectory?: string
   /** The command line, instead of PROGRAM. */
   readonly program?: readonly string[]
   readonly uid?: number
@@ -47,7 +49,7 @@ export function configOf({ directory, baseUrl, config = {} }: DaemonOptions): ob
 /** Starts the daemon; it is killed when the test ends. */
 export function startDaemon(options: DaemonOptions) {
   const { directory, env = {}, program = PROGRAM, uid, gid } = options
-  const configFile = join(directory, 'kyc-tokend.config.json')
+  const configFile = join(options.configDirectory ?? directory, 'kyc-tokend.config.json')
   const runtimeDirectory = join(directory, 'run')
   mkdirSync(directory, { recursive: true })
   /** Writes another configuration, with this beside the usual; the daemon gets no signal. */

@@ -15,12 +15,16 @@ function compile(name: string, workDirectory: string): string {
 
 export type StalledDisk = ReturnType<typeof createStalledDisk>
 
-/** A disk that stops answering on command, with all files below `directory`; `workDirectory` is not on it. */
-export function createStalledDisk(directory: string, workDirectory: string) {
+/** Disks that stop answering on command, with all files below these directories; `workDirectory` is on none of them. */
+export function createStalledDisk(directories: string | readonly string[], workDirectory: string) {
   const flag = join(workDirectory, 'stalled')
   return {
     /** For the program that is to see it. */
-    env: { LD_PRELOAD: compile('stalled-disk', workDirectory), STALL_BELOW: directory, STALL_WHILE: flag },
+    env: {
+      LD_PRELOAD: compile('stalled-disk', workDirectory),
+      STALL_BELOW: [directories].flat().join(':'),
+      STALL_WHILE: flag,
+    },
     stall: () => writeFileSync(flag, ''),
     /** Reports whether a call has met the stall. */
     isMet: () => existsSync(`${flag}.met`),

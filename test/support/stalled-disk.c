@@ -1,5 +1,5 @@
-/* Preloaded into a program: calls about files below $STALL_BELOW wait as long as the file $STALL_WHILE is there,
-   and make the directory $STALL_WHILE.met. */
+/* Preloaded into a program: calls about files below one of the directories of $STALL_BELOW, joined by colons, wait as long
+   as the file $STALL_WHILE is there, and make the directory $STALL_WHILE.met. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -18,9 +18,18 @@
 #define PROC "/proc/self/fd/"
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
+static int is_below(const char *path, const char *directories) {
+  for (const char *each = directories; *each;) {
+    size_t length = strcspn(each, ":");
+    if (length && strncmp(path, each, length) == 0) return 1;
+    each += length + (each[length] == ':');
+  }
+  return 0;
+}
+
 static void wait_at(const char *path) {
   const char *below = getenv("STALL_BELOW"), *flag = getenv("STALL_WHILE");
-  if (!below || !flag || strncmp(path, below, strlen(below)) != 0) return;
+  if (!below || !flag || !is_below(path, below)) return;
   char met[PATH_MAX];
   snprintf(met, sizeof met, "%s.met", flag);
   while (syscall(SYS_faccessat, AT_FDCWD, flag, F_OK) == 0) {
@@ -46,6 +55,20 @@ int fsync(int fd) {
   snprintf(link, sizeof link, PROC "%d", fd);
   wait_below(link);
   return (int)syscall(SYS_fsync, fd);
+}
+
+ssize_t write(int fd, const void *bytes, size_t length) {
+  char link[64];
+  snprintf(link, sizeof link, PROC "%d", fd);
+  wait_below(link);
+  return (ssize_t)syscall(SYS_write, fd, bytes, length);
+}
+
+ssize_t read(int fd, void *bytes, size_t length) {
+  char link[64];
+  snprintf(link, sizeof link, PROC "%d", fd);
+  wait_below(link);
+  return (ssize_t)syscall(SYS_read, fd, bytes, length);
 }
 
 int unlink(const char *path) {

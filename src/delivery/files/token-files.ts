@@ -7,12 +7,12 @@ import { lstatIfAny, onFile } from '../../lib/atomic-file.ts'
 import { formatInstant, type Instant } from '../../lib/clock.ts'
 import type { Log } from '../../lib/log.ts'
 import { parseJson } from '../../lib/input.ts'
-import { createManagedFile, createOwnFile, type ManagedFile } from '../../lib/managed-file.ts'
+import { createManagedFile, createOwnFile, type Content, type ManagedFile } from '../../lib/managed-file.ts'
 import { STOP_WAIT_MS } from '../../lib/in-directory.ts'
 import { needsQuotes, renderTemplate } from '../../lib/template.ts'
 import { STANDARD_USE, type StatusResult, type TokenUse } from '../../protocol.ts'
 import type { Keeper } from '../../token/keeper.ts'
-import { usableToken } from '../../token/state.ts'
+import { usableToken, usableUntilMs } from '../../token/state.ts'
 import type { Token } from '../../token/token.ts'
 import { isOpen } from '../peers.ts'
 import { textOf } from '../token-format.ts'
@@ -22,7 +22,8 @@ export type TokenFilesConfig = Pick<Config, 'tokenFiles' | 'runtimeDirectory' | 
 /** An entry of `tokenFiles`, or the file for the shell, with the format `absent` if it must not exist. */
 type FileConfig = Omit<TokenFileConfig, 'format'> & { readonly format: TokenFileFormat | 'front' | 'absent' }
 interface Entry {
-  readonly config: FileConfig
+  /** Null: it is no longer configured, and is to be removed. */
+  config: FileConfig | null
   readonly file: ManagedFile
 }
 
@@ -34,27 +35,44 @@ export function createTokenFiles(options: {
   const { keeper, log } = options
   /** Of all token files, also former ones. */
   const counts = { writes: 0, repairs: 0, errors: 0 }
-  let entries: Entry[] = filesOf(options.config).map(createEntry)
+  /** By path. */
+  const entries = new Map<string, Entry>()
   const written = createWrittenFiles(options.config.stateDirectory, log)
-  /** Files of former configurations that are still to be removed, by path. */
-  const former = new Map<string, ManagedFile>()
   /** Templates of which it was said that the token may need quotes. */
   const warned = new Set<string>()
   let isStopped = false
+  configure(options.config)
 
-  function createEntry(config: FileConfig): Entry {
-    const desired = (): string | null => {
-      const isListed = entries.some((entry) => entry.config === config)
-      // Without a daemon the shell must not give a token.
-      if (!isListed || (isStopped && config.format === 'front')) return null
-      const now = keeper.now()
-      const state = keeper.state()
-      const token = usableToken(state, now)
-      if (token !== null && config.format === 'template') warnOfQuotes(config.path, token.accessToken)
-      return token && contentOf(config, { token, use: state.use, now })
-    }
+  function addEntry(config: FileConfig): void {
     const own = isTokenFile(config) ? { counts } : {}
-    return { config, file: createManagedFile(config, { desired, log, isRevocable: true, ...own }) }
+    const desired = (): Content | null => desiredOf(entry)
+    const file = createManagedFile(config, { desired, log, mayFormerStay: false, ...own })
+    const entry: Entry = { config, file }
+    entries.set(config.path, entry)
+  }
+
+  function configure(config: TokenFilesConfig): void {
+    for (const entry of entries.values()) entry.config = null
+    for (const next of filesOf(config)) {
+      const entry = entries.get(next.path)
+      if (entry === undefined) addEntry(next)
+      else {
+        entry.config = next
+        entry.file.reconfigure(next)
+      }
+    }
+  }
+
+  function desiredOf({ config }: Entry): Content | null {
+    // Without a daemon the shell must not give a token.
+    if (config === null || (isStopped && config.format === 'front')) return null
+    const now = keeper.now()
+    const state = keeper.state()
+    const token = usableToken(state, now)
+    if (token === null) return null
+    if (config.format === 'template') warnOfQuotes(config.path, token.accessToken)
+    const text = contentOf(config, { token, use: state.use, now })
+    return text === null ? null : { text, mayStay: () => isGood(token) }
   }
 
   function warnOfQuotes(path: string, accessToken: string): void {
@@ -68,32 +86,35 @@ export function createTokenFiles(options: {
     })
   }
 
-  const isConfigured = (path: string): boolean => entries.some((entry) => entry.config.path === path)
+  /** Reports whether the token may stay in a file that cannot be written. */
+  function isGood(token: Token): boolean {
+    const { baseUrl, refusedFingerprint } = keeper.state()
+    const isRefused = token.fingerprint === refusedFingerprint || token.baseUrl !== baseUrl
+    return !isRefused && keeper.now().bootMs < usableUntilMs(token)
+  }
 
   async function reconcile(): Promise<void> {
-    await Promise.all([...entries.map(reconcileEntry), removeFormer(), written.reconcile()])
+    await Promise.all([...[...entries].map(reconcileEntry), written.reconcile()])
   }
 
-  async function reconcileEntry({ config, file }: Entry): Promise<void> {
+  async function reconcileEntry([path, entry]: [string, Entry]): Promise<void> {
+    const { config, file } = entry
     await file.reconcile()
-    if (isTokenFile(config) && file.isPresent() && file.writtenAt() !== null) await written.add(config.path)
-  }
-
-  async function removeFormer(): Promise<void> {
-    for (const [path, file] of former) {
-      if (!isConfigured(path)) await file.reconcile()
-      const isGone = file.error() === null && !file.isPresent()
-      if (!isConfigured(path) && !isGone) continue
-      former.delete(path)
-      if (!isConfigured(path)) await written.remove(path)
-    }
+    if (config === null) {
+      if (file.error() !== null || file.isPresent() || entry.config !== null) return
+      entries.delete(path)
+      await written.remove(path)
+    } else if (isTokenFile(config) && file.isPresent() && file.writtenAt() !== null) await written.add(path)
   }
 
   /** Finds files of a former run that are not configured any more: a setting may have changed while the daemon was stopped. */
   async function readFormer(): Promise<void> {
-    for (const path of (await written.begin()).filter((listed) => !isConfigured(listed))) {
+    for (const path of (await written.begin()).filter((listed) => !entries.has(listed))) {
       if (await isForeign(path)) await written.remove(path)
-      else former.set(path, createManagedFile({ path, mode: 0o600 }, { desired: () => null, log, counts }))
+      else {
+        const file = createManagedFile({ path, mode: 0o600 }, { desired: () => null, log, counts })
+        entries.set(path, { config: null, file })
+      }
     }
     await reconcile()
   }
@@ -101,8 +122,9 @@ export function createTokenFiles(options: {
   return {
     /** Removes leftovers of a crash, and maintains the files until the signal is aborted. Then only the shell's file is removed. */
     async run(signal: AbortSignal): Promise<void> {
-      await Promise.all(entries.map(async ({ file }) => file.begin()))
       const failed = Promise.withResolvers<never>()
+      // Not awaited: a disk that hangs must not hold up the files of others. In one directory all is done in this order.
+      for (const { file } of entries.values()) file.begin().catch(failed.reject)
       const list = readFormer().catch(failed.reject)
       const unsubscribe = keeper.onEvent(({ type }) => {
         if (type !== 'attempted') reconcile().catch(failed.reject)
@@ -112,27 +134,25 @@ export function createTokenFiles(options: {
       isStopped = true
       await raceAbort(Promise.all([list, reconcile()]), AbortSignal.timeout(STOP_WAIT_MS))
     },
-    /** Uses other entries from now on. Files of entries that are gone are removed; an entry that did not change stays. */
+    /** Uses other entries from now on. Files of entries that are gone are removed; what is as it should be stays as it is. */
     async reconfigure(config: TokenFilesConfig): Promise<void> {
-      const replaced = entries
-      entries = filesOf(config).map(
-        (next) => replaced.find((entry) => isDeepStrictEqual(entry.config, next)) ?? createEntry(next),
-      )
-      for (const { config: gone, file } of replaced) if (!isConfigured(gone.path)) former.set(gone.path, file)
+      configure(config)
       await reconcile()
     },
     status: (): StatusResult['files'] =>
-      entries
-        .filter(({ config }) => isTokenFile(config))
-        .map(({ config, file }) => ({
+      [...entries.values()].flatMap(({ config, file }) => {
+        if (config === null || !isTokenFile(config)) return []
+        const error = file.error()
+        return {
           path: config.path,
           format: config.format,
-          ok: file.error() === null,
-          error: file.error(),
+          ok: error === null,
+          error,
           present: file.isPresent(),
           writtenAt: file.writtenAt()?.toISOString() ?? null,
           repairs: file.repairs(),
-        })),
+        }
+      }),
     /** Sums over all token files, since the start. */
     counts: () => ({ ...counts }),
   }

@@ -347,7 +347,7 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
       expect(contentOf(good ?? '')).toBe('abc.def')
       expect(files.status().map(({ ok }) => ok)).toEqual([false, false, true])
       expect(files.status()[0]?.error).toContain('symbolic link')
-      expect(files.status()[1]?.error).toContain('create it')
+      expect(files.status()[1]?.error).toContain('is not there')
     })
     const said = (): string[] => records.map(({ fields }) => `${fields.event} ${String(fields['path'])}`)
     expect(said().toSorted()).toEqual([`file-error ${absent}`, `file-error ${link}`])
