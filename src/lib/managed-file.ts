@@ -77,18 +77,20 @@ export function createManagedFile(
   let waiting: Promise<void> | null = null
   let isBusy = false
   const problem = createProblemLog((error) => {
-    const event = isBusy ? 'disk-busy' : failure.event
     if (error === null) log('notice', 'A file is as it should be again', { event: 'file-mended', path })
-    else log('error', failure.sentence, { event, path, error })
+    else if (isBusy) log('error', 'Other disks hold up a file', { event: 'disk-busy', path, error })
+    else log('error', failure.sentence, { event: failure.event, path, error })
   })
 
   async function isAsDesired(content: Content | null): Promise<boolean> {
     const stats = await lstatIfAny(path)
     isPresent = stats?.isFile() === true
     if (stats === null || content === null) return stats === null && content === null
-    const { text } = content
-    if (!stats.isFile() || !(await hasAttributes(stats)) || stats.size !== Buffer.byteLength(text))
-      return false
+    return stats.isFile() && (await hasAttributes(stats)) && (await hasText(stats, content.text))
+  }
+
+  async function hasText(stats: Stats, text: string): Promise<boolean> {
+    if (stats.size !== Buffer.byteLength(text)) return false
     if (compared !== null && text === written?.content?.text && isUnchanged(compared, stats)) return true
     // Another program may have removed or exchanged it since it was looked at.
     const read = await readSmallFile(path, stats.size).catch(fallbackOnSystemError(null))
