@@ -31,7 +31,10 @@ export interface FakeTokenClient extends TokenSource {
   /** Takes another token, by default `fake-token-2` and so on, and notifies the listeners. Ends what `fail` and `goAway` began. */
   readonly rotate: (accessToken?: string) => TokenResult
   /** From now on there is no token: calls are rejected with this code. */
-  readonly fail: (code: FaultCode, options?: { message?: string; reason?: string }) => void
+  readonly fail: (
+    code: FaultCode,
+    options?: { message?: string | undefined; reason?: string | undefined },
+  ) => void
   /** From now on the daemon is away: the last token is given from memory, everything else is rejected. */
   readonly goAway: () => void
   /** From now on this is the answer to a report. By default it is `refreshing`, and another token comes at once. */

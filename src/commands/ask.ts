@@ -47,11 +47,7 @@ type WithOptions = Pick<Invocation, 'options' | 'env'>
 export function openClient({ options }: Pick<Invocation, 'options'>): TokenClient {
   const { socket, account } = options as { socket?: string; account?: string }
   try {
-    return new TokenClient({
-      name: 'kyc-tokend',
-      ...(socket && { socketPath: socket }),
-      ...(account && { account }),
-    })
+    return new TokenClient({ name: 'kyc-tokend', socketPath: socket, account })
   } catch (error) {
     throw asUserError(error)
   }
@@ -101,10 +97,10 @@ export async function askToken(invocation: WithOptions, signal?: AbortSignal): P
   const minValidSeconds = secondsOf(invocation, 'min-valid', { otherwise: 0, max: MAX_MIN_VALID_SECONDS })
   // Only a wait that was asked for is also for a daemon that has not been started yet.
   const isWaiting = invocation.options['wait'] !== undefined
-  const waitSeconds = secondsOf(invocation, 'wait', { otherwise: 10, max: MAX_WAIT_SECONDS })
-  return ask(invocation, (client) =>
-    client.get({ minValidSeconds, ...(isWaiting && { waitSeconds }), ...(signal && { signal }) }),
-  )
+  const waitSeconds = isWaiting
+    ? secondsOf(invocation, 'wait', { otherwise: 10, max: MAX_WAIT_SECONDS })
+    : undefined
+  return ask(invocation, (client) => client.get({ minValidSeconds, waitSeconds, signal }))
 }
 
 /** Resolves once the daemon has written the token to its files, at the latest after 5 s; never rejects. */
