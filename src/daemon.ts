@@ -22,6 +22,7 @@ import { createAlerts } from './report/alerts.ts'
 import { createCredentialsEnd, describeEnd } from './report/credentials-end.ts'
 import { createLog } from './report/log.ts'
 import { createMetrics } from './report/metrics.ts'
+import { createPathWatch } from './report/path-watch.ts'
 import { createSystemdNotifier, type SendDatagram } from './report/systemd.ts'
 import { createTokenLog } from './report/token-log.ts'
 import { createStateStore } from './storage/state-store.ts'
@@ -67,6 +68,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
     host: hostname,
     place,
   })
+  const pathWatch = createPathWatch({ config: running, inherited, place, log })
   const onDisk = createConfigOnDisk(load, running)
   const secretWatch = createSecretWatch({
     onDisk,
@@ -100,6 +102,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
         configuration: secretWatch.state(),
         credentials: describeEnd(ending.current(), clock.now().wallMs),
         stateProblem: store.problem(),
+        pathProblems: pathWatch.problems(),
       }),
       alert() {
         const alert = alerts.current()
@@ -175,7 +178,8 @@ export async function createDaemon(initial: Config, environment: Environment) {
   const reloadInTurn = coalesce(reload)
   async function tick(signal: AbortSignal): Promise<void> {
     ending.tick()
-    await Promise.all([environment.tick(log, signal), servers.tick(), store.tick(), secretWatch.tick(signal)])
+    const ticks = [environment.tick(log, signal), servers.tick(), store.tick(), secretWatch.tick(signal)]
+    await Promise.all([...ticks, pathWatch.tick()])
   }
 
   return {

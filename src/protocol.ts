@@ -193,6 +193,8 @@ export interface StatusResult {
     credentials?: { what: 'pair' | 'certificate'; expiresAt: string; daysLeft: number } | null
     /** Why the state for a restart cannot be saved, with the remedy; null: it can. */
     stateProblem: string | null
+    /** Paths that lock clients out or that the daemon cannot use, each a sentence with its remedy. */
+    pathProblems?: string[]
   }
   /** The shared store; null: this host does not share its token. */
   share: {

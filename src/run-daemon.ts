@@ -10,10 +10,11 @@ import { accountOfEnvironment, accountWords, unitNames } from './lib/account.ts'
 import { createSystemClock } from './lib/clock.ts'
 import type { DaemonSignals } from './lib/daemon-signals.ts'
 import { createDirectories } from './lib/directories.ts'
-import { errorCode, errorMessage, exitStatus, UserError } from './lib/error.ts'
+import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from './lib/error.ts'
 import { createGcAfterBurst } from './lib/gc-after-burst.ts'
 import { loadLibc } from './lib/libc.ts'
 import { readEntries } from './lib/posix-ids.ts'
+import { rendered } from './lib/remedy.ts'
 import { closeUnknownSockets, takeInheritedSockets, type InheritedSockets } from './lib/socket-activation.ts'
 import { createLog } from './report/log.ts'
 import { createFetchToken } from './source/fetch-token.ts'
@@ -118,6 +119,17 @@ function forbidDumps(): string | null {
   }
 }
 
+/** Says to systemd how it is, if it can be told. */
+function sayStatus(socket: string | undefined, status: string): void {
+  if (socket === undefined) return
+  try {
+    loadLibc().sendDatagram(socket, `STATUS=${status}`)
+  } catch (error) {
+    // The log and the clients are told the same.
+    fallbackOnSystemError(undefined)(error)
+  }
+}
+
 /** Clients that wait at sockets of systemd get the fault `misconfigured` before the daemon ends. */
 async function answerMisconfigured(
   error: unknown,
@@ -137,7 +149,14 @@ async function answerMisconfigured(
     error: error.message,
     remedy: `Correct it (${check}), then sudo systemctl restart ${unit}`,
   })
-  const message = `kyc-tokend is misconfigured and not running: see \`${check}\` and \`journalctl -u ${unit}\``
+  const faults = error.lines.map((line) => line.trim()).join(' ')
+  const restart = `sudo systemctl restart ${unit}`
+  const message = rendered({
+    text: `kyc-tokend is misconfigured and not running: ${faults}`,
+    commands: [check, restart],
+  })
+  // systemd keeps it, for `status` after the end of this process.
+  sayStatus(env['NOTIFY_SOCKET'], faults)
   await serveMisconfigured(inherited, { message, log, clock, signal: signals.stop })
   await close()
 }

@@ -40,6 +40,7 @@ export async function readUnit(account: string | undefined) {
     'ExecMainStatus',
     'NeedDaemonReload',
     'ReadWritePaths',
+    'DropInPaths',
     'ImportCredential',
   ]
   const properties = await unitProperties(service, asked)
@@ -106,8 +107,14 @@ export async function unitFindings(
     ...stateFindings(unit, isStarted),
     ...needed.map((path) => {
       const setting = `a drop-in of ${service} has ReadWritePaths=${path}`
-      const remedy = `write ReadWritePaths=-${path} there, then`
-      const commands = [`sudo systemctl edit ${service}`, `sudo systemctl restart ${name}`]
+      const remedy = `write ReadWritePaths=-${path} there`
+      const files = wordsOf(properties['DropInPaths']).map(shellWord).join(' ')
+      const change = String.raw`/^ReadWritePaths=/s#\([= ]\)${path}\( \|$\)#\1-${path}\2#`
+      const commands = [
+        `sudo sed -i '${change}' ${files}`,
+        'sudo systemctl daemon-reload',
+        `sudo systemctl restart ${name}`,
+      ]
       return existsSync(path)
         ? warning(`${setting}: without that directory the daemon would not start; ${remedy}`, commands)
         : fault(
@@ -146,14 +153,17 @@ export function unitSocketFindings(unit: Unit, { sockets }: LookedConfig): Findi
   return unit.sockets.flatMap(({ name, path, state, isMasked, mode }) => {
     const used = sockets.find((socket) => socket.path === path)
     if (used === undefined) return []
-    if (state !== 'active')
+    if (state !== 'active') {
+      // The daemon requires the first one, and cannot start without it.
+      const find = isMasked && name === `${unit.name}.socket` ? fault : warning
       return [
-        warning(`the socket ${path} is closed, because ${name} is ${isMasked ? 'masked' : state}`, [
+        find(`the socket ${path} is closed, because ${name} is ${isMasked ? 'masked' : state}`, [
           ...(isMasked ? [`sudo systemctl unmask ${name}`] : []),
           // The socket alone cannot be started beside a daemon that runs.
           `sudo systemctl restart ${name} ${unit.name}`,
         ]),
       ]
+    }
     if ((mode & 0o002) === 0 || !used.isOpen) return []
     const lines = ['[Socket]', 'SocketMode=0660', 'SocketGroup=kyc-token']
     return [
@@ -350,8 +360,13 @@ export function asSeenOutside(finding: Finding, unit: string): Finding {
     const make = `sudo install -d -m 2750 -o ${SERVICE_USER} -g kyc-token /srv/kyc-tokend`
     return fault(`${why}; set another directory, such as one below /srv`, [make])
   }
-  const own = shellWord(join(SYSTEM_CONFIG_DIRECTORY, basename(found)))
-  const copy = `sudo install -m 0640 -g ${SERVICE_USER} ${shellWord(found)} ${own}`
+  const own = join(SYSTEM_CONFIG_DIRECTORY, basename(found))
+  if (found === own)
+    return fault(`${why}; take that setting out`, [
+      `sudo systemctl edit ${unit}`,
+      `sudo systemctl restart ${unit}`,
+    ])
+  const copy = `sudo install -m 0640 -g ${SERVICE_USER} ${shellWord(found)} ${shellWord(own)}`
   return fault(`${why}; put the file where the unit sees it, and name that`, [copy])
 }
 

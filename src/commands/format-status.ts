@@ -226,6 +226,7 @@ function nextSteps(status: StatusResult, { unit }: SystemdState): string[] {
   const faulty = files.filter(({ ok }) => !ok).length
   if (faulty > 0)
     steps.push(`Correct ${faulty === 1 ? 'the token file' : `the ${faulty} token files`} marked ✗`)
+  steps.push(...(daemon.pathProblems ?? []))
   if (daemon.stateProblem) steps.push(`The state for a restart cannot be saved: ${daemon.stateProblem}`)
   return steps.map(asSentence)
 }

@@ -2,7 +2,8 @@
 import { existsSync, globSync, lstatSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { accountConfigPath, accountOfConfig, accountWords, systemSocket, unitNames } from '../lib/account.ts'
-import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
+import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
+import { isLocalGroup } from '../lib/posix-ids.ts'
 import { errorCode, exitStatus, withSystemFallback, UserError } from '../lib/error.ts'
 import { runProgram } from '../lib/run-program.ts'
 import { remakeSockets, type Place, type Remedy } from '../lib/remedy.ts'
@@ -157,6 +158,8 @@ export function failedStart(unit: string, status: string): Remedy | undefined {
   const service = `${unit}.service`
   const restart = `sudo systemctl restart ${unit}`
   const edited = [`sudo systemctl edit ${service}`, restart]
+  // Those of the package; another one is of a drop-in.
+  const isPackageWhole = isLocalGroup(SERVICE_USER) && isLocalGroup('kyc-token')
   const users = [
     'sudo systemd-sysusers kyc-tokend.conf',
     'sudo systemd-tmpfiles --create kyc-tokend.conf',
@@ -167,7 +170,7 @@ export function failedStart(unit: string, status: string): Remedy | undefined {
       because: '203/EXEC: its program cannot be run; correct ExecStart= in its drop-ins',
       commands: edited,
     },
-    '216': { because: '216/GROUP: a group of it does not exist', commands: users },
+    '216': { because: '216/GROUP: a group of it does not exist', commands: isPackageWhole ? edited : users },
     '217': { because: '217/USER: its user does not exist', commands: users },
     '226': {
       because: '226/NAMESPACE: a path of its drop-ins does not exist; make it, or correct the drop-in',

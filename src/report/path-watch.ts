@@ -1,0 +1,115 @@
+// Compares the daemon's paths with their table at each tick: mends what is its own, and tells the rest in the log and in `status`.
+import type { Stats } from 'node:fs'
+import { dirname } from 'node:path'
+import type { Config } from '../config/config.ts'
+import { errorCode, fallbackOnSystemError } from '../lib/error.ts'
+import { fs } from '../lib/fs.ts'
+import { DiskError, inDirectory } from '../lib/in-directory.ts'
+import type { Log } from '../lib/log.ts'
+import { differenceOf, pathTable, type PathRow, type SocketFacts } from '../lib/path-table.ts'
+import { isSocketActivated, type InheritedSockets } from '../lib/socket-activation.ts'
+import { loadLibc } from '../lib/libc.ts'
+import { rendered, type Place } from '../lib/remedy.ts'
+
+const SETGID = 0o2000
+
+export function createPathWatch(options: {
+  config: () => Config
+  /** Sockets that systemd handed over: they are to stay as they are at the first tick. */
+  inherited: InheritedSockets
+  place: Place
+  log: Log
+}) {
+  const { config, inherited, place, log } = options
+  const uid = process.geteuid!()
+  let adopted: readonly SocketFacts[] | null = null
+  /** What is wrong, by path. */
+  let problems: ReadonlyMap<string, string> = new Map()
+
+  async function compare(row: PathRow): Promise<string | null> {
+    const stats = await lstatIfAny(row.path)
+    if (differenceOf(row, stats) === undefined) return null
+    if (stats !== null && (await mend(row, stats))) {
+      log('warning', 'Mode or group of a path was changed, and is restored', {
+        event: 'path-restored',
+        path: row.path,
+      })
+    }
+    const left = differenceOf(row, await lstatIfAny(row.path))
+    return left === undefined ? null : rendered(left)
+  }
+
+  return {
+    /** What is wrong with the paths, each a sentence with its remedy. */
+    problems: (): string[] => [...problems.values()],
+    /** Never fails. */
+    async tick(): Promise<void> {
+      adopted ??= await Promise.all(inheritedPaths(inherited).map(asItIs))
+      const clients = adopted.find(({ gid }) => gid !== null)?.gid ?? null
+      const sockets = isSocketActivated(inherited) ? adopted : ownSockets(config())
+      const rows = pathTable({ ...config(), sockets }, { uid, clients }, place)
+      const found = await Promise.all(
+        [...new Set(rows.map(({ path }) => dirname(path)))].map(async (directory) => {
+          const together = rows.filter(({ path }) => dirname(path) === directory)
+          const work = async () =>
+            Promise.all(together.map(async (row) => [row, await compare(row)] as const))
+          // A disk that hangs is told by what uses it.
+          return inDirectory(directory, work).catch((error: unknown) => {
+            if (error instanceof DiskError) return []
+            throw error
+          })
+        }),
+      )
+      const before = problems
+      problems = new Map(
+        found.flat().flatMap(([{ path }, problem]) => (problem === null ? [] : [[path, problem]])),
+      )
+      for (const [path, error] of problems)
+        if (before.get(path) !== error)
+          log('error', 'A path is not as it has to be', { event: 'path-problem', path, error })
+    },
+  }
+}
+
+function ownSockets({ ipc, http }: Config): SocketFacts[] {
+  const uid = process.geteuid!()
+  return [ipc, http]
+    .filter((socket) => socket !== null)
+    .map(({ path, mode, gid }) => ({ path, mode, gid, uid }))
+}
+
+function inheritedPaths({ ipc, http }: InheritedSockets): string[] {
+  return [...ipc, ...http].map((fd) => loadLibc().socketPath(fd)).filter((path) => path !== '')
+}
+
+async function lstatIfAny(path: string): Promise<Stats | null> {
+  return fs.lstat(path).catch(fallbackOnSystemError(null))
+}
+
+async function asItIs(path: string): Promise<SocketFacts> {
+  const stats = await inDirectory(dirname(path), async () => lstatIfAny(path)).catch(() => null)
+  return {
+    path,
+    uid: stats?.uid ?? null,
+    gid: stats?.gid ?? null,
+    mode: stats === null ? null : stats.mode & 0o777,
+  }
+}
+
+/** Gives a path of this user its mode and group again, if that is allowed; reports whether it did. */
+async function mend({ path, kind, uid, gid, mode }: PathRow, stats: Stats): Promise<boolean> {
+  if (stats.uid !== process.geteuid!() || (uid !== null && stats.uid !== uid) || kind === 'file') return false
+  if (kind === 'socket' && !stats.isSocket()) return false
+  const wanted = (stats.mode | mode) & 0o7777
+  try {
+    if (gid !== null && stats.gid !== gid) await fs.chown(path, -1, gid)
+    await fs.chmod(path, wanted)
+    return true
+  } catch (error) {
+    // In the unit nothing may be made setgid: a directory that has lost that is opened without it, and told.
+    if (errorCode(error) !== 'EPERM' || (stats.mode & SETGID) !== 0 || (wanted & SETGID) === 0) return false
+    return fs
+      .chmod(path, wanted & ~SETGID)
+      .then(() => stats.mode !== (stats.mode | (wanted & ~SETGID)), fallbackOnSystemError(false))
+  }
+}
