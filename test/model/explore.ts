@@ -42,7 +42,18 @@ function actsIn(world: World): Priced[] {
         1,
       )
   }
+  if (world.hosts.length > 1) acts.push(...storeActs(world))
   return acts
+}
+
+/** What happens to the store, and what a process that can write to it does. */
+function storeActs(world: World): Priced[] {
+  const { store, isPushing, hasRecord, hasLease } = world.store()
+  if (store !== 'well' || !isPushing) return [['find', 0]]
+  const names = ['lose', 'hang', 'flush', 'deaf', 'clock:-3600', 'evil:garbage', 'evil:lease']
+  if (hasRecord) names.push('evil:replay')
+  if (hasLease) names.push('evil:kept')
+  return names.map((name): Priced => [name, 1])
 }
 
 /** Facts that only people read, or that mean nothing after the path. */
@@ -55,9 +66,17 @@ const LEFT_OUT = new Set(
 /** The text of a situation: two with the same text mean the same. Instants are seconds from now, and tokens are by their order. */
 function textOf(world: World): string {
   const newest = world.tokens.size
+  const seconds = (ms: number): number => Math.max(-400, Math.round(ms / 1_000))
+  /** Pairs of fence and id are by their order. */
+  const pairs = pairsIn(world)
+  const rankOf = (text: string | null): number => pairs.findIndex((pair) => text?.startsWith(pair))
   function shape(value: unknown, name: string, shiftMs: number): unknown {
     if (typeof value === 'number' && /(?:Ms|[Aa]sked|[Pp]ace)$/.test(name) && !/life|age|early/i.test(name))
-      return value === 0 ? 0 : Math.max(-400, Math.round((value + shiftMs - world.nowMs()) / 1_000))
+      return value === 0 ? 0 : seconds(value + shiftMs - world.nowMs())
+    if (name === 'known' && typeof value === 'string') {
+      const { fence, id, isWritten } = JSON.parse(value) as { fence: number; id: string; isWritten: boolean }
+      return [rankOf(`${fence} ${id}`), isWritten]
+    }
     if (typeof value !== 'object' || value === null) return value
     const { accessToken } = value as { accessToken?: string }
     const number =
@@ -80,8 +99,31 @@ function textOf(world: World): string {
       [...host.known].map(([account, known]) => [account, shape(known, '', 0)]),
     ]),
   )
+  const servers = [...world.servers.values()].map((server) => {
+    const lease = server.text('lease')
+    const kind = lease === null || lease === 'e'.repeat(16) ? lease : lease.includes(' ')
+    return [
+      rankOf(server.text('record')),
+      kind,
+      ...(['record', 'lease'] as const).map((key) => seconds(server.leftMs(key))),
+    ]
+  })
+  const { store, isPushing, storeAheadMs } = world.store()
   // Hosts are alike: only their order is by name.
-  return hosts.toSorted().join('\n')
+  return [...hosts.toSorted(), JSON.stringify([servers, store, isPushing, storeAheadMs])].join('\n')
+}
+
+/** The pairs that hosts and the store know, in their order. */
+function pairsIn({ hosts, servers }: World): string[] {
+  const texts = hosts.flatMap(({ life }) => {
+    const { token, objection } = life.parts.keeper.state()
+    return [token?.known, objection?.known].filter((known) => typeof known === 'string')
+  })
+  const known = texts
+    .map((text) => JSON.parse(text) as { fence: number; id: string })
+    .map(({ fence, id }) => `${fence} ${id}`)
+  const records = [...servers.values()].map((server) => server.text('record')?.split(' ', 2).join(' '))
+  return [...new Set([...known, ...records.filter((record) => record !== undefined)])].toSorted()
 }
 
 export interface Explored {

@@ -27,17 +27,23 @@ import {
   type ServiceSettings,
   type TokenState,
 } from '../../src/token/state.ts'
+import { StoreError, type Store } from '../../src/share/store.ts'
 import { jwtOf } from '../support/jwt.ts'
+import { createMemoryServer, type MemoryServer } from '../support/memory-store.ts'
 import { createModelClock, deliver, settle, type Process } from './clock.ts'
 
 await import('p-retry')
+await import('../../src/share/fleet.ts')
 
 const LIFE_MS = 240_000
 const MAX_AGE_MS = 120_000
 const RETRY_AFTER_MS = 180_000
 const REJECTED_MS = 300_000
 const REQUEST_TIMEOUT_MS = 15_000
+const LEASE_MS = REQUEST_TIMEOUT_MS + 2_000
 const CLIENT_INTERVAL_MS = 30_000
+/** No start and no plan replaces a token that is younger. */
+const FRESH_MS = 30_000
 const MAX_REQUESTS = 3_000
 const URL = 'https://service.example'
 
@@ -60,6 +66,10 @@ const failures: Record<string, ServiceOutcome> = {
     status: 500,
   },
 }
+/** Acts of one host; all others are of the world. */
+const OF_HOST = new Set(
+  'answer operator reject need crash restart reboot arm stop go reload rotate'.split(' '),
+)
 export const ANSWERS = ['token', 'opaque', 'same', 'outage', 'reset', 'busy', 'rejected', 'refused']
 
 interface Life extends Process {
@@ -71,12 +81,21 @@ interface Life extends Process {
   readonly store: StateStore
   config: Config
 }
+interface Issued {
+  readonly number: number
+  readonly account: string
+  readonly askedMs: number
+  readonly issuedMs: number
+  endsMs: number
+}
 /** What a host, or a fleet that nothing has disturbed, knows of an account. */
 interface Known {
   refused: boolean
   notBeforeMs: number
   rejectedUntilMs: number
   clientMs: number
+  /** The fleet has a token that no start and no plan replaces before. */
+  freshUntilMs: number
   /** How many tokens there were when it was refused last. */
   refusedAt: number
 }
@@ -93,13 +112,18 @@ interface Host {
   armed: { readonly what: string; effects: number } | null
   /** The start after an orderly stop may ask once, in spite of a refusal. */
   mayAskAgain: boolean
+  /** It was stopped since the last calm: what it does now may be too late. */
+  isLate: boolean
   /** By account, the newest token that it has handed out. */
-  newest: Record<string, number>
+  newest: Record<string, Issued>
   readonly known: Map<string, Known>
 }
 interface Request {
   readonly life: Life
   readonly account: string
+  readonly atMs: number
+  /** The store was disturbed since: its lease may be lost. */
+  isDisturbed: boolean
   readonly answer: (kind: string) => void
 }
 export type World = Awaited<ReturnType<typeof createWorld>>
@@ -107,7 +131,18 @@ export type World = Awaited<ReturnType<typeof createWorld>>
 export async function createWorld({ hosts: count = 1, random = (): number => 0.5 } = {}) {
   const clock = createModelClock()
   const broken = new Set<string>()
-  const tokens = new Map<string, { number: number; account: string; endsMs: number }>()
+  const isShared = count > 1
+  const servers = new Map<string, MemoryServer>()
+  /** What a writer of the store has copied. */
+  const copies = new Map<MemoryServer, { record: string | null; lease: string | null }>()
+  let store: 'well' | 'lost' | 'hung' = 'well'
+  let isPushing = true
+  let storeAheadMs = 0
+  let timedOutMs = 0
+  let disturbances = 0
+  /** By account, what the fleet knows as one client, while nothing has disturbed the store since. */
+  const fleet = new Map<string, Known>()
+  const tokens = new Map<string, Issued>()
   const requests: Request[] = []
   /** The answer to each request, at once; null: it waits for an act. */
   let auto: string | null = null
@@ -158,10 +193,12 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
       asked += 1
       if (asked > MAX_REQUESTS) throw new Error('The service is asked without end')
       checkRequest(life(), account, cause)
+      const askedMs = nowMs()
+      const before = disturbances
       const kind = await answerTo(life(), account, signal)
       if (kind === null) return givenUp
-      const outcome = outcomeOf(kind, account)
-      learn(life(), { account, outcome, cause })
+      const outcome = outcomeOf(kind, account, askedMs)
+      learn(life(), { account, outcome, cause, isDisturbed: before !== disturbances })
       await effect(life(), { isMoment: true })
       return outcome
     }
@@ -175,14 +212,17 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
         if (requests.includes(request)) requests.splice(requests.indexOf(request), 1)
         deliver(life, () => resolve(kind))
       }
-      const cancel = clock.schedule(life, REQUEST_TIMEOUT_MS, () => end('timeout'))
-      const request: Request = { life, account, answer: end }
+      const cancel = clock.schedule(life, REQUEST_TIMEOUT_MS, () => {
+        timedOutMs = nowMs()
+        end('timeout')
+      })
+      const request: Request = { life, account, atMs: nowMs(), isDisturbed: false, answer: end }
       requests.push(request)
       signal.addEventListener('abort', () => end(null))
     })
   }
 
-  function outcomeOf(kind: string, account: string): ServiceOutcome {
+  function outcomeOf(kind: string, account: string, askedMs: number): ServiceOutcome {
     const given = failures[kind]
     if (given !== undefined) return given
     const serverDateMs = clock.now().wallMs
@@ -196,22 +236,90 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
     const iat = Math.floor(serverDateMs / 1_000)
     const isOpaque = kind === 'opaque'
     const accessToken = isOpaque ? `opaque-${number}` : jwtOf({ iat, exp: iat + LIFE_MS / 1_000 }, number)
-    tokens.set(accessToken, { number, account, endsMs: nowMs() + (isOpaque ? 2 * MAX_AGE_MS : LIFE_MS) })
+    const endsMs = nowMs() + (isOpaque ? 2 * MAX_AGE_MS : LIFE_MS)
+    tokens.set(accessToken, { number, account, askedMs, issuedMs: nowMs(), endsMs })
     return { kind: 'ok', accessToken, serverDateMs }
+  }
+
+  // ---- the store -------------------------------------------------------------------------------------------------------
+
+  function openStore(life: () => Life, accountKey: string): Store {
+    const server = servers.get(accountKey) ?? createMemoryServer(() => clock.now().wallMs + storeAheadMs)
+    servers.set(accountKey, server)
+    const inner = server.connect(`host-${life().host.index}`)
+    const through =
+      <A, R>(command: (request: A) => Promise<R>) =>
+      async (request: A): Promise<R> => {
+        const process = life()
+        await effect(process)
+        if (store === 'lost') throw new StoreError('lost', 'Lost')
+        if (store === 'hung') {
+          await process.clock.sleep(1_000, new AbortController().signal)
+          throw new StoreError('lost', 'Too slow')
+        }
+        const result = await command(request)
+        const { record, lease } = copies.get(server) ?? { record: null, lease: null }
+        copies.set(server, { record: record ?? server.text('record'), lease: lease ?? keptLease(server) })
+        await effect(process)
+        return result
+      }
+    return {
+      ...inner,
+      look: through(inner.look.bind(inner)),
+      acquire: through(inner.acquire.bind(inner)),
+      write: through(inner.write.bind(inner)),
+      watch: (listener, signal) => {
+        const heard = (call: () => void): void => {
+          if (isPushing && store === 'well') deliver(life(), call)
+        }
+        const { onMessage, onConnection } = listener
+        const through = {
+          onMessage: () => heard(() => onMessage()),
+          onConnection: () => heard(() => onConnection()),
+        }
+        return inner.watch(through, signal)
+      },
+    }
+  }
+  const keptLease = (server: MemoryServer): string | null => {
+    const text = server.text('lease')
+    return text !== null && text.includes(' ') ? text : null
+  }
+
+  function disturb(): void {
+    fleet.clear()
+    disturbances += 1
+    for (const request of requests) request.isDisturbed = true
+  }
+
+  /** A process that can write to the store and knows no secret. */
+  function evil(what: string): void {
+    disturb()
+    for (const server of servers.values()) {
+      const copy = copies.get(server)
+      const hour = { keepMs: 3_600_000 }
+      if (what === 'replay' && copy?.record) server.plant('record', { text: copy.record, ...hour })
+      if (what === 'kept' && copy?.lease) server.plant('lease', { text: copy.lease, ...hour })
+      if (what === 'lease') server.plant('lease', { text: 'e'.repeat(16), ...hour })
+      if (what === 'garbage')
+        server.plant('record', { text: `9007199254740000 ${'f'.repeat(16)} AAAA`, ...hour })
+      server.message()
+    }
   }
 
   // ---- the rules about requests ---------------------------------------------------------------------------------------
 
-  const knownOf = (host: Host, account: string): Known => {
+  const knownOf = (all: Map<string, Known>, account: string): Known => {
     const fresh = {
+      freshUntilMs: 0,
       refused: false,
       notBeforeMs: 0,
       rejectedUntilMs: 0,
       clientMs: -CLIENT_INTERVAL_MS,
       refusedAt: 0,
     }
-    if (!host.known.has(account)) host.known.set(account, fresh)
-    return host.known.get(account) ?? fresh
+    if (!all.has(account)) all.set(account, fresh)
+    return all.get(account) ?? fresh
   }
   /** What was answered counts once the process has lived on to the end of the step: until then it may not be saved. */
   const unsettled: (() => void)[] = []
@@ -221,7 +329,8 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
     settleKnown()
     const { host } = life
     check(!requests.some((one) => one.life === life), `two requests of one host at once (${cause})`)
-    const known = knownOf(host, account)
+    const known = knownOf(host.known, account)
+    checkFleet(life, account, cause)
     if (cause === 'operator') return
     const isAct = cause === 'reload' || (cause === 'start' && host.mayAskAgain)
     check(!known.refused || isAct, `a request after a refusal (${cause})`)
@@ -233,14 +342,43 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
     known.clientMs = nowMs()
   }
 
+  /** While the store is well and every host runs, the fleet is one client. */
+  function checkFleet(life: Life, account: string, cause: Cause): void {
+    if (
+      !isShared ||
+      store !== 'well' ||
+      hosts.some((host) => host.isLate || (host.life as Life | undefined)?.inbox != null)
+    )
+      return
+    const token = usableToken(life.parts.keeper.state(), life.clock.now())
+    // A host whose token ends soon waits for another host only for half of that time.
+    const isPressed = token !== null && leftMs(life, nowMs()) < 2 * LEASE_MS
+    const isAlone = !requests.some((one) => one.account === account && !one.isDisturbed)
+    // After two leases of hosts that get no answer a host asks by itself.
+    const isHanging = nowMs() - timedOutMs < 3 * LEASE_MS
+    check(isAlone || isPressed || isHanging, `two requests of the fleet at once (${cause})`)
+    const known = knownOf(fleet, account)
+    if (cause === 'operator' || cause === 'reload') return
+    check(nowMs() >= known.notBeforeMs, `a request of the fleet before Retry-After is over (${cause})`)
+    check(
+      nowMs() >= known.freshUntilMs || cause === 'client' || cause === 'retry',
+      `a request while the fleet has a new token (${cause})`,
+    )
+  }
+
   function learn(
     life: Life,
-    { account, outcome, cause }: { account: string; outcome: ServiceOutcome; cause: Cause },
+    {
+      account,
+      outcome,
+      cause,
+      isDisturbed,
+    }: { account: string; outcome: ServiceOutcome; cause: Cause; isDisturbed: boolean },
   ): void {
     const atMs = nowMs()
-    if (outcome.kind === 'permanent') knownOf(life.host, account).refusedAt = tokens.size
+    if (outcome.kind === 'permanent') knownOf(life.host.known, account).refusedAt = tokens.size
     unsettled.push(() => {
-      const known = knownOf(life.host, account)
+      const known = knownOf(life.host.known, account)
       life.host.mayAskAgain = false
       // Killed or stopped in the moment of the answer: it may have been saved, or not.
       const isSaved = !life.isDead && life.inbox === null
@@ -250,6 +388,12 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
         notBeforeMs,
         rejectedUntilMs: 0,
       })
+      if (isSaved && isShared && store === 'well' && !isDisturbed) {
+        const shared = knownOf(fleet, account)
+        const freshUntilMs = outcome.kind === 'ok' ? atMs + FRESH_MS : 0
+        const bound = outcome.kind === 'transient' ? atMs + (outcome.retryAfterMs ?? 0) : 0
+        Object.assign(shared, { freshUntilMs, notBeforeMs: bound > atMs ? bound : 0 })
+      } else fleet.delete(account)
       if (!isSaved || outcome.kind !== 'transient') return
       const { reason, retryAfterMs = 0 } = outcome
       if (retryAfterMs > 0) known.notBeforeMs = Math.max(notBeforeMs, atMs + retryAfterMs)
@@ -282,7 +426,17 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
         refresh: { maxAgeMs: MAX_AGE_MS },
         secretFiles: { 'credentials.apiKey': 'key-file', 'credentials.apiSecret': 'secret-file' },
         endsAtMs: { pair: null },
-        share: null,
+        share: isShared
+          ? {
+              servers: [],
+              prefix: 'kyc-tokend',
+              host: null,
+              key: null,
+              asks: true,
+              whenAlone: 'fetch',
+              timeoutMs: 1_000,
+            }
+          : null,
       } as unknown as Config)
     configs.set(name, config)
     return config
@@ -343,7 +497,7 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
     host.life = life
     const own = clock.of(life, () => host.bootedAtMs)
     Object.assign(life, { clock: own, store: undefined })
-    const store = stateStoreOf(() => life)
+    const files = stateStoreOf(() => life)
     // Other credentials than before: their refusal in a trial is forgotten.
     if (former !== undefined && nameOf(former.config) !== name) host.known.delete(name)
     const log = (): void => undefined
@@ -352,7 +506,8 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
       clock: own,
       random,
       log,
-      store,
+      store: files,
+      openStore: (_settings, { accountKey }) => Promise.resolve(openStore(() => life, accountKey)),
       createFetchToken: ({ credentials }) => fetchTokenOf(() => life, credentials.apiKey.reveal()),
     })
     let found: { key: object; written: number; onDisk: OnDisk } | null = null
@@ -376,7 +531,7 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
       clock: own,
       log,
     })
-    Object.assign(life, { parts, store, watch })
+    Object.assign(life, { parts, store: files, watch })
     const { signal } = life.stop
     parts.keeper.onEvent(({ type }) => type === 'tick' && void watch.tick(signal))
     const running = Promise.all([parts.keeper.run(signal), parts.sharing.run(signal)])
@@ -394,15 +549,26 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
     const known = token && tokens.get(token.accessToken)
     if (known) {
       check(known.endsMs > nowMs() - 1_000, 'an expired token is handed out')
-      const newest = host.newest[known.account] ?? 0
-      check(known.number >= newest, 'an older token is handed out again')
-      host.newest[known.account] = known.number
-      const isNewer = known.number > knownOf(host, nameOf(config)).refusedAt
-      check(refusalOf(state) === null || !isNewer, 'refused beside a token that is newer than the refusal')
+      const newest = host.newest[known.account] ?? known
+      // Requests of a fleet that overlap have no order, and a clock of the store that was set back has none either.
+      const isOlder = isShared
+        ? known.issuedMs < newest.askedMs && storeAheadMs >= 0
+        : known.number < newest.number
+      check(!isOlder, 'an older token is handed out again')
+      host.newest[known.account] = known
+      const isNewer = known.number > knownOf(host.known, nameOf(config)).refusedAt
+      check(
+        isShared || refusalOf(state) === null || !isNewer,
+        'refused beside a token that is newer than the refusal',
+      )
     }
     const phase = phaseOf(state, now)
     if (phase !== 'refused') check(dueAtMs(state) - now.bootMs < 86_400_000, 'nothing is planned: a trap')
-    const isRefused = knownOf(host, nameOf(config)).refused && state.inFlight === null
+    const facts = knownOf(host.known, nameOf(config))
+    // Another host may have lifted it.
+    if (isShared && state.objection === null) facts.refused = false
+    if (isShared && state.failure === null) Object.assign(facts, { notBeforeMs: 0, rejectedUntilMs: 0 })
+    const isRefused = facts.refused && state.inFlight === null
     check(!isRefused || state.objection !== null, 'a refusal is forgotten')
   }
 
@@ -474,7 +640,10 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
     },
     arm: (host, what, effects) => (host.armed = { what, effects: Number(effects) }),
     stop: ({ life }) => (life.inbox = []),
-    go({ life }) {
+    go(host) {
+      const { life } = host
+      host.isLate = true
+      disturb()
       const waiting = life.inbox ?? []
       life.inbox = null
       for (const call of waiting) deliver(life, call)
@@ -482,18 +651,36 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
     reload(host, name) {
       write(host, name)
       const next = configOf(name)
-      knownOf(host, name).refused = false
+      knownOf(host.known, name).refused = false
       const activate = host.life.parts.prepare(next)
       host.life.config = next
       activate()
     },
     rotate: write,
+    lose: () => ((store = 'lost'), disturb()),
+    hang: () => ((store = 'hung'), disturb()),
+    find() {
+      store = 'well'
+      isPushing = true
+      disturb()
+      for (const server of servers.values()) server.message()
+    },
+    flush() {
+      disturb()
+      for (const server of servers.values()) server.flush()
+    },
+    deaf: () => (isPushing = false),
+    clock(_host, seconds) {
+      disturb()
+      storeAheadMs += Number(seconds) * 1_000
+    },
+    evil: (_host, what) => evil(what),
   }
 
   /** An act: a word, and what it needs, with colons between; for a host its index comes first. */
   async function act(step: string): Promise<void> {
     const [name = '', ...more] = step.split(':')
-    const ofAll = name === 'wait' || name === 'auto'
+    const ofAll = !OF_HOST.has(name)
     const [how = '', effects = ''] = ofAll ? more : more.slice(1)
     await acts[name]!(hosts[ofAll ? 0 : Number(more[0])]!, how, effects)
     await settle()
@@ -511,10 +698,12 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
       host.armed = null
       if (host.life.inbox !== null) await act(`go:${host.index}`)
     }
+    if (isShared) await act('find')
     await act('auto:token')
     // The pace of `rejected` is 10 min at most.
-    for (let waits = 0; waits < 10 && !hosts.every((host) => isReady(host) && isSettled(host)); waits += 1)
-      await act('wait:70')
+    let waits = 0
+    do await act('wait:70')
+    while ((waits += 1) < 10 && !hosts.every((host) => isReady(host) && isSettled(host)))
     for (const host of hosts) {
       const isRefused = phaseOf(stateOf(host), host.life.clock.now()) === 'refused'
       check(isReady(host) || isRefused, 'the service is well for ten minutes, and there is no token')
@@ -529,8 +718,15 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
       )
       check(isSettled(host), 'the pair in the files is never taken over')
     }
+    for (const account of isShared ? new Set(hosts.map((host) => nameOf(host.life.config))) : []) {
+      const held = hosts
+        .filter((host) => nameOf(host.life.config) === account)
+        .map((host) => stateOf(host).token?.accessToken)
+      check(new Set(held).size === 1 || storeAheadMs < 0, 'the fleet has more than one token')
+    }
     await act('wait:200')
-    check(asked - before <= 2 * hosts.length, 'more than two requests in 200 quiet seconds')
+    const accounts = new Set(hosts.map((host) => nameOf(host.life.config))).size
+    check(asked - before <= 2 * accounts, 'more than two requests in 200 quiet seconds')
   }
 
   const hosts = Array.from({ length: count }, (_, index) => ({
@@ -542,6 +738,7 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
     written: 0,
     armed: null,
     mayAskAgain: false,
+    isLate: false,
     newest: {},
     known: new Map<string, Known>(),
   })) as unknown as Host[]
@@ -555,6 +752,14 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
     calm,
     checkSaved: () => hosts.forEach(checkSaved),
     auto: () => auto,
+    servers,
+    store: () => ({
+      store,
+      isPushing,
+      storeAheadMs,
+      hasRecord: [...copies.values()].some(({ record }) => record !== null),
+      hasLease: [...copies.values()].some(({ lease }) => lease !== null),
+    }),
     nowMs,
     requests: () => requests.length,
     isAsking: (host: Host) => requests.some((one) => one.life === host.life),

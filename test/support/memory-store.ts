@@ -110,6 +110,7 @@ export function createMemoryServer(nowMs: () => number) {
       isPushing = isOn
     },
     text: (key: keyof typeof keys): string | null => get(key, null),
+    leftMs: (key: keyof typeof keys): number => (keys[key]?.untilMs ?? 0) - nowMs(),
     plant: (key: keyof typeof keys, held: { text: string; keepMs: number }) => set(key, held),
     remove(key: keyof typeof keys) {
       keys[key] = null
