@@ -244,10 +244,16 @@ export function createAttempts(options: AttemptOptions) {
     telemetry.counted(how)
   }
 
-  /** The outcome of this host's own request, with the text that is saved. A larger record that has come is told instead. */
+  /**
+   * The outcome of this host's own request, with the text that is saved. A larger record that has come is told instead. The life
+   * of its token is counted from the request: this host may have been stopped since.
+   */
   function toldOwn(outcome: FetchOutcome): FetchOutcome {
     const isForAll = outcome.kind === 'ok' || outcome.kind === 'permanent'
-    return isForAll && !link.isNew() ? { ...outcome, known: formatKnown(link.known(), around()) } : outcome
+    if (!isForAll || link.isNew()) return outcome
+    const known = formatKnown(link.known(), around())
+    if (outcome.kind === 'permanent') return { ...outcome, known }
+    return { ...outcome, known, ageMs: link.bootMs() - link.known().sentAtMs }
   }
 
   return { make, knownOutcome, adopted }

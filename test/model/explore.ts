@@ -1,5 +1,6 @@
 // The two drivers of the model: every order of acts up to a depth, and paths of chance.
 import { createHash } from 'node:crypto'
+import { createRandom } from '../support/random.ts'
 import { ANSWERS, createWorld, type World } from './world.ts'
 
 /** Where an exploration begins, by name. */
@@ -9,9 +10,10 @@ export const STARTS: Readonly<Record<string, readonly string[]>> = {
   trial: ['answer:0:token', 'wait:16', 'rotate:0:b', 'wait:16'],
 }
 
-/** An act, and its price in faults: of them a path has two at most. */
+/** An act, and its price in faults. */
 type Priced = readonly [act: string, faults: number]
-const MAX_FAULTS = 2
+/** The faults that a path has at most: with one host, with several. */
+const MAX_FAULTS = { alone: 2, shared: 1 }
 const WAITS = [2, 16, 80, 301]
 const EFFECTS = [1, 2, 3, 4, 5, 6]
 
@@ -48,9 +50,9 @@ function actsIn(world: World): Priced[] {
 
 /** What happens to the store, and what a process that can write to it does. */
 function storeActs(world: World): Priced[] {
-  const { store, isPushing, hasRecord, hasLease } = world.store()
-  if (store !== 'well' || !isPushing) return [['find', 0]]
-  const names = ['lose', 'hang', 'flush', 'deaf', 'clock:-3600', 'evil:garbage', 'evil:lease']
+  const { isWell, hasRecord, hasLease } = world.store()
+  if (!isWell) return [['find', 0]]
+  const names = ['lose', 'hang', 'cut:0', 'flush', 'deaf', 'clock:-3600', 'evil:garbage', 'evil:lease']
   if (hasRecord) names.push('evil:replay')
   if (hasLease) names.push('evil:kept')
   return names.map((name): Priced => [name, 1])
@@ -108,9 +110,8 @@ function textOf(world: World): string {
       ...(['record', 'lease'] as const).map((key) => seconds(server.leftMs(key))),
     ]
   })
-  const { store, isPushing, storeAheadMs } = world.store()
   // Hosts are alike: only their order is by name.
-  return [...hosts.toSorted(), JSON.stringify([servers, store, isPushing, storeAheadMs])].join('\n')
+  return [...hosts.toSorted(), JSON.stringify([servers, world.store().facts])].join('\n')
 }
 
 /** The pairs that hosts and the store know, in their order. */
@@ -160,11 +161,13 @@ export async function explore({ hosts, depth }: { hosts: number; depth: number }
       const hash = createHash('sha1').update(textOf(world)).digest('base64')
       if (seen.has(hash) || world.broken.size > 0) return []
       seen.add(hash)
-      const next = actsIn(world).filter(([, price]) => faults + price <= MAX_FAULTS)
+      const next = actsIn(world).filter(
+        ([, price]) => faults + price <= (hosts === 1 ? MAX_FAULTS.alone : MAX_FAULTS.shared),
+      )
       world.checkSaved()
       note(world.broken, '(a crash)')
-      // Of the many deep situations every fourth.
-      if (acts.length <= 2 || /^[A-P]/.test(hash)) await world.calm()
+      // Of the many deep situations every fourth; of fleets, whose calm takes longer, every sixteenth.
+      if (acts.length <= 2 || (hosts === 1 ? /^[A-P]/ : /^[A-D]/).test(hash)) await world.calm()
       note(world.broken, '(calm)')
       return next.map(([act, price]) => ({ from, acts: [...acts, act], faults: faults + price }))
     } catch (error) {
@@ -188,25 +191,51 @@ export async function explore({ hosts, depth }: { hosts: number; depth: number }
   return { states: seen.size, paths, broken }
 }
 
-/** Plays a path of so many acts of chance, then calm. Returns the rules that it broke, and the path. */
-export async function wander(
-  start: readonly string[],
-  { hosts = 1, length, random }: { hosts?: number; length: number; random: () => number },
-): Promise<{ path: readonly string[]; broken: ReadonlySet<string> }> {
-  const world = await createWorld({ hosts, random })
-  const path: string[] = []
+/** Plays this path with these draws, then calm. Returns the rules that it broke. */
+async function rulesBrokenBy(
+  acts: readonly string[],
+  { hosts, seed }: { hosts: number; seed: number },
+): Promise<readonly string[]> {
+  const world = await createWorld({ hosts, random: createRandom(seed) })
   try {
-    for (const act of start) await world.act(act)
-    while (path.length < length && world.broken.size === 0) {
-      const acts = actsIn(world)
-      const [act] = acts[Math.floor(random() * acts.length)]!
-      path.push(act)
-      await world.act(act)
-    }
+    for (const act of acts) await world.act(act)
     world.checkSaved()
     await world.calm()
-    return { path, broken: world.broken }
+    return [...world.broken]
+  } catch (error) {
+    return [`an error: ${(error as Error).message}`]
   } finally {
     world.end()
   }
+}
+
+/** Plays a story of so many acts of chance. Returns null, or a short story that breaks rules, and those. */
+export async function wander({
+  hosts,
+  length,
+  seed,
+}: {
+  hosts: number
+  length: number
+  seed: number
+}): Promise<string | null> {
+  const random = createRandom(seed)
+  const world = await createWorld({ hosts, random: createRandom(seed) })
+  let story: string[] = []
+  while (story.length < length) {
+    const acts = actsIn(world)
+    const [act] = acts[Math.floor(random() * acts.length)]!
+    story.push(act)
+    await world.act(act)
+  }
+  world.end()
+  const found = await rulesBrokenBy(story, { hosts, seed })
+  if (found.length === 0) return null
+  // The acts without which it breaks a rule, too, are left out.
+  for (let index = story.length - 1; index >= 0; index -= 1) {
+    const shorter = story.toSpliced(index, 1)
+    if ((await rulesBrokenBy(shorter, { hosts, seed })).length > 0) story = shorter
+  }
+  const rules = await rulesBrokenBy(story, { hosts, seed })
+  return `seed ${seed}: ${story.join(' ')}: ${rules.join('; ')}`
 }

@@ -68,7 +68,7 @@ const failures: Record<string, ServiceOutcome> = {
 }
 /** Acts of one host; all others are of the world. */
 const OF_HOST = new Set(
-  'answer operator reject need crash restart reboot arm stop go reload rotate'.split(' '),
+  'answer operator reject need crash restart reboot arm stop go reload rotate cut'.split(' '),
 )
 export const ANSWERS = ['token', 'opaque', 'same', 'outage', 'reset', 'busy', 'rejected', 'refused']
 
@@ -128,14 +128,21 @@ interface Request {
 }
 export type World = Awaited<ReturnType<typeof createWorld>>
 
-export async function createWorld({ hosts: count = 1, random = (): number => 0.5 } = {}) {
+/** `auto`: the answer to each request, at once; null: it waits for an act. */
+export async function createWorld({
+  hosts: count = 1,
+  random = (): number => 0.5,
+  auto = null as string | null,
+} = {}) {
   const clock = createModelClock()
   const broken = new Set<string>()
   const isShared = count > 1
   const servers = new Map<string, MemoryServer>()
   /** What a writer of the store has copied. */
   const copies = new Map<MemoryServer, { record: string | null; lease: string | null }>()
-  let store: 'well' | 'lost' | 'hung' = 'well'
+  let redis: 'well' | 'lost' | 'hung' = 'well'
+  /** The hosts that do not reach it. */
+  const cutOff = new Set<number>()
   let isPushing = true
   let storeAheadMs = 0
   let timedOutMs = 0
@@ -144,8 +151,6 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
   const fleet = new Map<string, Known>()
   const tokens = new Map<string, Issued>()
   const requests: Request[] = []
-  /** The answer to each request, at once; null: it waits for an act. */
-  let auto: string | null = null
   let asked = 0
   const nowMs = (): number => clock.now().bootMs
   const never = (): Promise<never> => new Promise(() => undefined)
@@ -252,8 +257,8 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
       async (request: A): Promise<R> => {
         const process = life()
         await effect(process)
-        if (store === 'lost') throw new StoreError('lost', 'Lost')
-        if (store === 'hung') {
+        if (redis === 'lost' || cutOff.has(process.host.index)) throw new StoreError('lost', 'Lost')
+        if (redis === 'hung') {
           await process.clock.sleep(1_000, new AbortController().signal)
           throw new StoreError('lost', 'Too slow')
         }
@@ -270,14 +275,13 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
       write: through(inner.write.bind(inner)),
       watch: (listener, signal) => {
         const heard = (call: () => void): void => {
-          if (isPushing && store === 'well') deliver(life(), call)
+          if (isPushing && redis === 'well' && !cutOff.has(life().host.index)) deliver(life(), call)
         }
-        const { onMessage, onConnection } = listener
-        const through = {
-          onMessage: () => heard(() => onMessage()),
-          onConnection: () => heard(() => onConnection()),
+        const heardBy = {
+          onMessage: () => heard(() => listener.onMessage()),
+          onConnection: () => heard(() => listener.onConnection()),
         }
-        return inner.watch(through, signal)
+        return inner.watch(heardBy, signal)
       },
     }
   }
@@ -346,8 +350,11 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
   function checkFleet(life: Life, account: string, cause: Cause): void {
     if (
       !isShared ||
-      store !== 'well' ||
-      hosts.some((host) => host.isLate || (host.life as Life | undefined)?.inbox != null)
+      redis !== 'well' ||
+      cutOff.size > 0 ||
+      hosts.some(
+        ({ isLate, life: other }) => isLate || (other as Life | undefined)?.inbox?.length !== undefined,
+      )
     )
       return
     const token = usableToken(life.parts.keeper.state(), life.clock.now())
@@ -388,7 +395,7 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
         notBeforeMs,
         rejectedUntilMs: 0,
       })
-      if (isSaved && isShared && store === 'well' && !isDisturbed) {
+      if (isSaved && isShared && redis === 'well' && cutOff.size === 0 && !isDisturbed) {
         const shared = knownOf(fleet, account)
         const freshUntilMs = outcome.kind === 'ok' ? atMs + FRESH_MS : 0
         const bound = outcome.kind === 'transient' ? atMs + (outcome.retryAfterMs ?? 0) : 0
@@ -577,7 +584,8 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
     const { parts, clock: own, inbox } = host.life
     const state = parts.keeper.state()
     const now = own.now()
-    if (inbox !== null || state.inFlight !== null) return
+    // An attempt of a fleet that was put off is not saved: it asks the store again.
+    if (inbox !== null || state.inFlight !== null || (isShared && state.next !== null)) return
     const meaning = (one: TokenState): Record<string, unknown> => ({
       token: usableToken(one, now) && [usableToken(one, now)?.accessToken, one.token?.refreshAtMs],
       objection: one.objection?.reason ?? null,
@@ -657,10 +665,12 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
       activate()
     },
     rotate: write,
-    lose: () => ((store = 'lost'), disturb()),
-    hang: () => ((store = 'hung'), disturb()),
+    lose: () => ((redis = 'lost'), disturb()),
+    cut: ({ index }) => (cutOff.add(index), disturb()),
+    hang: () => ((redis = 'hung'), disturb()),
     find() {
-      store = 'well'
+      redis = 'well'
+      cutOff.clear()
       isPushing = true
       disturb()
       for (const server of servers.values()) server.message()
@@ -754,12 +764,15 @@ export async function createWorld({ hosts: count = 1, random = (): number => 0.5
     auto: () => auto,
     servers,
     store: () => ({
-      store,
-      isPushing,
-      storeAheadMs,
+      isWell: redis === 'well' && cutOff.size === 0 && isPushing,
+      facts: [redis, isPushing, storeAheadMs, ...cutOff],
       hasRecord: [...copies.values()].some(({ record }) => record !== null),
       hasLease: [...copies.values()].some(({ lease }) => lease !== null),
     }),
+    asked: () => asked,
+    /** The tokens that the hosts hand out. */
+    served: () =>
+      hosts.map(({ life }) => usableToken(life.parts.keeper.state(), life.clock.now())?.accessToken),
     nowMs,
     requests: () => requests.length,
     isAsking: (host: Host) => requests.some((one) => one.life === host.life),
