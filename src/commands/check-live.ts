@@ -23,7 +23,7 @@ export async function askOnce(
   config: Config,
   { unseen, env, signal }: { unseen: readonly string[]; env: NodeJS.ProcessEnv; signal: AbortSignal },
 ): Promise<Answer> {
-  const hidden = unseen.filter((setting) => setting.startsWith('credentials.'))
+  const hidden = unseen.filter((setting) => !setting.startsWith('share.'))
   if (hidden.length > 0) {
     const sentence = `cannot be asked from here, because only the daemon sees ${hidden.join(' and ')}: ask with "kyc-tokend refresh"`
     return { findings: [warning(sentence)], status: exitStatus.tryAgain }
@@ -62,18 +62,25 @@ function requestInWords({ tokenUrl, send, names, parameters, headers }: ServiceC
   ].join('')
 }
 
+/** Many servers do not decode what RFC 6749, section 2.3.1, has encoded. */
+const PLAIN_BASIC =
+  'If key and secret are right, the service may not decode them: try "send": "basic-plain" in `service`.'
+
+function failed(outcome: Exclude<ServiceOutcome, { kind: 'ok' }>, { file, service }: Config): Answer {
+  const http = outcome.status === undefined ? 'was not reached' : `answered with HTTP ${outcome.status}`
+  // This command tries it already.
+  const { text, steps } = remedies[outcome.reason]
+  const advice = { text, steps: steps.filter((step) => step !== 'check --live') }
+  const remedy = asSentence(renderedAt(advice, unitPlace(accountOfConfig(file))))
+  const hint = outcome.status === 401 && service.send === 'basic' ? ` ${PLAIN_BASIC}` : ''
+  const sentence = `${http} (${outcome.reason}): ${asSentence(outcome.detail)}${hint} ${remedy} Configuration: ${file}`
+  const status = outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain
+  return { findings: [failure(sentence)], status }
+}
+
 function answerOf(outcome: ServiceOutcome, { wallMs, config }: { wallMs: number; config: Config }): Answer {
-  const { file, service } = config
-  if (outcome.kind !== 'ok') {
-    const http = outcome.status === undefined ? 'was not reached' : `answered with HTTP ${outcome.status}`
-    // This command tries it already.
-    const { text, steps } = remedies[outcome.reason]
-    const advice = { text, steps: steps.filter((step) => step !== 'check --live') }
-    const remedy = asSentence(renderedAt(advice, unitPlace(accountOfConfig(file))))
-    const sentence = `${http} (${outcome.reason}): ${asSentence(outcome.detail)} ${remedy} Configuration: ${file}`
-    const status = outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain
-    return { findings: [failure(sentence)], status }
-  }
+  const { service } = config
+  if (outcome.kind !== 'ok') return failed(outcome, config)
   const lifeMs = knownLife(outcome, wallMs)?.lifeMs
   if (lifeMs !== undefined && lifeMs <= 0) {
     const sentence = `gave a token that has expired already (HTTP 200). ${asSentence(remedies['malformed-answer'].text)}`
@@ -81,10 +88,13 @@ function answerOf(outcome: ServiceOutcome, { wallMs, config }: { wallMs: number;
   }
   const lives = lifeMs === undefined ? 'does not say how long it lives' : `lives ${formatDuration(lifeMs)}`
   const findings = [ok(`gave a token that ${lives} (HTTP 200)`)]
-  if (service.lifetime !== null && outcome.answerLifeMs === undefined)
-    findings.push(
-      warning(`gave no life at "${service.lifetime.join('.')}", in seconds: correct service.lifetime`),
-    )
+  const path = service.lifetime ?? service.expires
+  if (path !== null && outcome.answerLifeMs === undefined) {
+    const isLife = service.lifetime !== null
+    const what = `gave no ${isLife ? 'life' : 'instant'} at "${path.join('.')}"`
+    const how = isLife ? 'in seconds' : 'with a zone, or in seconds or ms since 1970'
+    findings.push(warning(`${what}, ${how}: correct service.${isLife ? 'lifetime' : 'expires'}`))
+  }
   const offMs = wallMs - (outcome.serverDateMs ?? wallMs)
   const sentence = (off: string): string => `the clock is ${off} the service's: set it`
   return {

@@ -52,7 +52,7 @@ function introduction(
 In kyc-tokend.config.json, which only you may read (chmod 600):
 
   "baseUrl": "${url}${new URL(baseUrl).pathname.replace(/\/$/, '')}",
-  "credentials": { "apiKey": "${apiKey}", "apiSecret": "${apiSecret}" }
+  "credentials": { "apiKey": "${apiKey}", "apiSecret": ${isSecretSent(service) ? `"${apiSecret}"` : 'null'} }
 ${isElsewhere ? `\nand in its "service":\n\n  "tokenUrl": "${tokenUrl}"\n` : ''}
 Tokens live ${formatDuration(tokenLifetimeMs)}. To try:
 
@@ -68,15 +68,24 @@ Ctrl-C ends it. Requests:
 `
 }
 
-/** The request for a token; the values of further headers are not shown. */
+function isSecretSent({ send, names }: ServiceConfig): boolean {
+  return send !== 'assertion' && (names.apiSecret !== null || send.startsWith('basic'))
+}
+
+/** How to ask for a token: with curl, but for an assertion, which only the daemon signs. Values of further headers are not shown. */
 function requestLine(service: ServiceConfig): string {
+  if (service.send === 'assertion') return 'kyc-tokend check --live --config kyc-tokend.config.json'
   const apiKey = new Secret(sandboxCredentials.apiKey)
   const apiSecret = new Secret(sandboxCredentials.apiSecret)
-  const { url, body } = serviceRequest(service, { apiKey, apiSecret })
-  const basic =
-    service.send === 'basic' ? ` -u ${sandboxCredentials.apiKey}:${sandboxCredentials.apiSecret}` : ''
-  const headers = Object.keys(service.headers).map((name) => ` -H ${shellWord(`${name}: …`)}`)
-  return `curl${basic}${headers.join('')} -d ${shellWord(body.toString())} ${shellWord(url.href)}`
+  const { url, body, headers } = serviceRequest(service, { apiKey, apiSecret })
+  const isBasic = service.send === 'basic' || service.send === 'basic-plain'
+  const basic = isBasic ? ` -u ${sandboxCredentials.apiKey}:${sandboxCredentials.apiSecret}` : ''
+  const named = service.send === 'headers' ? Object.values(service.names).filter((name) => name !== null) : []
+  const shown = [
+    ...named.map((name) => `${name}: ${headers[name]}`),
+    ...Object.keys(service.headers).map((name) => `${name}: …`),
+  ].map((header) => ` -H ${shellWord(header)}`)
+  return `curl${basic}${shown.join('')} -d ${shellWord(body.toString())} ${shellWord(url.href)}`
 }
 
 function portOf(given: string | boolean): number {

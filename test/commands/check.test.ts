@@ -291,6 +291,8 @@ describe('kyc-tokend check --live', () => {
     expect((await checkLive(given(), { service: oauth2 })).output).toMatch(
       /is sent POST http\S+\/token with a form of "grant_type", key and secret as HTTP Basic$/m,
     )
+    const refused = await checkLive({ status: 401 }, { service: oauth2 })
+    expect(refused.output).toMatch(/may not decode them: try "send": "basic-plain" in `service`\./)
     const { output: lifeless } = await checkLive(given(), { service: { lifetime: 'expires_in' } })
     expect(lifeless).toMatch(/^warning +service +gave no life at "expires_in"/m)
     const answer = { ...given(), json: { accessToken: 'opaque-token', expires_in: 600 } }

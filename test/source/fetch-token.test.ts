@@ -100,33 +100,6 @@ describe('the request', () => {
     expect(request?.headers['content-length']).toBe(String(Buffer.byteLength(request?.body ?? '')))
     expect(request?.headers).not.toHaveProperty('authorization')
   })
-
-  it('is the same byte for byte as it was in 1.2.0', async () => {
-    let bytes = ''
-    const port = await listen((socket) =>
-      socket.on('data', (chunk) => {
-        bytes += chunk.toString()
-        if (bytes.endsWith('}'))
-          socket.end('HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\n{"accessToken":"t"}')
-      }),
-    )
-    expect(await fetchFrom(`http://127.0.0.1:${port}/base`)).toMatchObject({ kind: 'ok' })
-    const body = `{"apiKey":"${KEY}","apiSecret":${JSON.stringify(SECRET)}}`
-    expect(bytes.replace(/kyc-tokend\/\S+/, 'kyc-tokend/VERSION')).toBe(
-      [
-        'POST /base/token/external/jwt HTTP/1.1',
-        'accept: application/json',
-        'accept-encoding: identity',
-        'content-type: application/json',
-        `content-length: ${Buffer.byteLength(body)}`,
-        'user-agent: kyc-tokend/VERSION',
-        `Host: 127.0.0.1:${port}`,
-        'Connection: close',
-        '',
-        body,
-      ].join('\r\n'),
-    )
-  })
 })
 
 it.each([
