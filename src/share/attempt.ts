@@ -139,6 +139,7 @@ export function createAttempts(options: AttemptOptions) {
       const reply = await link.call((drop) => store.acquire({ drop, id, leaseMs: leaseMs(), known }))
       act.reached(reply.atMs)
       const step = await after(reply, trip)
+      if (step) telemetry.connected()
       if (step !== undefined) return step
     }
     if (signal.aborted) return postponed(0)

@@ -44,7 +44,6 @@ export function createLink(options: {
       throw new StoreError('lost', 'The answer of the server came too late')
     const atMs = (sentMs + receivedMs) / 2
     aheadMs = reply.nowMs - atMs
-    telemetry.connected()
     return { ...reply, atMs }
   }
 
@@ -82,8 +81,8 @@ export function createLink(options: {
     if (reply.hosts > 0) ({ hosts } = reply)
     // An attempt has ended meanwhile, or the clock was set: looks again.
     if (known !== before || (!isForText && isShifted())) return look()
-    if (reply.isKnown) return
-    if (reply.record === null || take(reply.record) === 'useless') await write()
+    if (!reply.isKnown && (reply.record === null || take(reply.record) === 'useless')) await write()
+    telemetry.connected()
   }
 
   /** Writes the answer that is known, and takes a larger one. Rejects with a StoreError. */

@@ -40,6 +40,7 @@ export async function openRedisStore(
     contact: connection.firstContact,
     async look({ known, drop }) {
       const { nowMs, verdict, text, number } = await run(LOOK, drop, formatPair(known), channel)
+      if (verdict !== 'known' && verdict !== 'other') throw nonsense()
       return { nowMs, hosts: number, isKnown: verdict === 'known', record: text }
     },
     async acquire({ known, id, leaseMs, drop }) {
@@ -50,7 +51,15 @@ export async function openRedisStore(
       throw nonsense()
     },
     async write({ id, record, kept, drop }) {
-      const { nowMs, text } = await run(WRITE, drop, ...valuesOf(record), id, ...valuesOf(kept), channel)
+      const { nowMs, verdict, text } = await run(
+        WRITE,
+        drop,
+        ...valuesOf(record),
+        id,
+        ...valuesOf(kept),
+        channel,
+      )
+      if (verdict !== 'written') throw nonsense()
       return { nowMs, record: text }
     },
     async watch(listener, signal) {
@@ -106,7 +115,7 @@ function replyOf(value: unknown) {
   const [seconds, micros, verdict, text = null, number] = isReply ? (value as (string | null)[]) : []
   const nowMs = Number(seconds ?? undefined) * 1_000 + Number(micros ?? undefined) / 1_000
   const reply = { nowMs, verdict, text, number: Number(number ?? undefined) }
-  if (!Number.isFinite(nowMs) || !Number.isFinite(reply.number)) throw nonsense()
+  if (!Number.isFinite(nowMs) || !Number.isSafeInteger(reply.number)) throw nonsense()
   return reply
 }
 
