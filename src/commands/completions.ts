@@ -1,8 +1,7 @@
 // completions: a short script for each shell, which asks this program for the words to offer.
 import { accountNames } from '../lib/account.ts'
 import { UsageError } from '../lib/error.ts'
-import type { OptionSpec, RunCommand } from './command.ts'
-import { commands } from './specs.ts'
+import type { CommandSpec, OptionSpec, RunCommand } from './command.ts'
 
 /** Printed instead of words: the shell offers files. */
 const FILES = ':files'
@@ -57,26 +56,33 @@ complete -c kyc-tokend -f -a '(__kyc_tokend_offers)'
 `,
 }
 
-export const run: RunCommand = ({ positionals, stdout }) => {
-  const [shell = '', ...words] = positionals
-  const script = Object.hasOwn(scripts, shell) && words.length === 0 ? scripts[shell] : undefined
-  if (script === undefined && shell !== 'offers')
-    throw new UsageError('Name one shell: kyc-tokend completions bash, zsh or fish.')
-  const offers = offersFor(words).map((line) => `${line}\n`)
-  stdout.write(script ?? offers.join(''))
-  return Promise.resolve(0)
+/** The command that completes these commands. */
+export function completionsOf(commands: readonly CommandSpec[]): RunCommand {
+  return ({ positionals, stdout }) => {
+    const [shell = '', ...words] = positionals
+    const script = Object.hasOwn(scripts, shell) && words.length === 0 ? scripts[shell] : undefined
+    if (script === undefined && shell !== 'offers')
+      throw new UsageError('Name one shell: kyc-tokend completions bash, zsh or fish.')
+    const offers = offersFor(words, commands).map((line) => `${line}\n`)
+    stdout.write(script ?? offers.join(''))
+    return Promise.resolve(0)
+  }
 }
 
 /** The lines to offer for the last of the words after the program's name: each is a word, a tab and its meaning. */
-function offersFor(typed: readonly string[]): string[] {
+function offersFor(typed: readonly string[], commands: readonly CommandSpec[]): string[] {
   // bash splits --format=raw into three words.
   const words = typed.at(-1) === '=' ? [...typed.slice(0, -1), ''] : typed.filter((word) => word !== '=')
   const current = words.at(-1) ?? ''
-  const offers = candidatesFor(current, words.slice(0, -1))
+  const offers = candidatesFor(current, words.slice(0, -1), commands)
   return offers.filter((offer) => offer === FILES || offer.startsWith(current))
 }
 
-function candidatesFor(current: string, [name, ...before]: readonly string[]): readonly string[] {
+function candidatesFor(
+  current: string,
+  [name, ...before]: readonly string[],
+  commands: readonly CommandSpec[],
+): readonly string[] {
   const described = commands.map((spec) => `${spec.name}\t${spec.summary}`)
   if (name === 'help') return described
   if (name === undefined)

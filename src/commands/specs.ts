@@ -235,7 +235,7 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'completions',
-    load: () => import('./completions.ts'),
+    load: async () => ({ run: (await import('./completions.ts')).completionsOf(commands) }),
     summary: 'Print the completions for a shell',
     positionals: 'bash|zsh|fish',
     options: {},
