@@ -16,7 +16,12 @@ import { knownLife } from '../token/token.ts'
 const CLOCK_OFF_MS = 60_000
 
 /** The findings about the service's answer, and the exit status for it. */
-type Answer = { readonly findings: readonly Finding[]; readonly status: number }
+interface Answer {
+  readonly findings: readonly Finding[]
+  readonly status: number
+  /** Why there is no token, if the service was asked. */
+  readonly reason?: string
+}
 
 /** Asks the service for a token once and says what came of it. The token is dropped. */
 export async function askOnce(
@@ -34,8 +39,8 @@ export async function askOnce(
     seen.push(ok(`answers with ${describeAnswer(answer, revealAll(config))}`))
   const fetchToken = createFetchToken({ ...config, env, clock, secrets: () => [], onAnswer })
   const outcome = await fetchToken(signal)
-  const { findings, status } = answerOf(outcome, { wallMs: clock.now().wallMs, config })
-  return { findings: [...seen, ...findings], status }
+  const answer = answerOf(outcome, { wallMs: clock.now().wallMs, config })
+  return { ...answer, findings: [...seen, ...answer.findings] }
 }
 
 /** The request with the names of its fields and headers, and none of their values. */
@@ -75,7 +80,7 @@ function failed(outcome: Exclude<ServiceOutcome, { kind: 'ok' }>, { file, servic
   const hint = outcome.status === 401 && service.send === 'basic' ? ` ${PLAIN_BASIC}` : ''
   const sentence = `${http} (${outcome.reason}): ${asSentence(outcome.detail)}${hint} ${remedy} Configuration: ${file}`
   const status = outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain
-  return { findings: [failure(sentence)], status }
+  return { findings: [failure(sentence)], status, reason: outcome.reason }
 }
 
 function answerOf(outcome: ServiceOutcome, { wallMs, config }: { wallMs: number; config: Config }): Answer {

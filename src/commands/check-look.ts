@@ -41,6 +41,8 @@ export interface Looked {
   readonly sightings: readonly Sighting[]
   /** The exit status for the service's answer alone; null: it was not asked. */
   readonly live: number | null
+  /** Why the service gave no token; null: it did, or was not asked. */
+  readonly reason: string | null
   /** The faults of the configuration are that a file of it cannot be read by this user. */
   readonly isDenied: boolean
   readonly file: string | undefined
@@ -81,6 +83,7 @@ export async function look(options: LookOptions): Promise<Looked> {
   return {
     sightings,
     live: answer?.status ?? null,
+    reason: answer?.reason ?? null,
     isDenied: faults.some(({ hidden }) => hidden?.isAbsent === false),
     file,
     config: config === undefined ? null : hostPart(config, options.place),

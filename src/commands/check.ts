@@ -63,7 +63,7 @@ export const run: RunCommand = async ({ options, env, stdin, stdout, stderr, sig
 export async function performCheck(
   options: CheckOptions,
   report: Report,
-): Promise<{ status: number; live: number | null }> {
+): Promise<{ status: number; live: number | null; reason: string | null }> {
   const { isWhole, isLive, isReload = false, signal } = options
   // Programs run as the caller, who may be root: the PATH must not be one that another user set.
   process.env['PATH'] = SYSTEM_PATH
@@ -78,8 +78,8 @@ export async function performCheck(
     await checkUnit({ options, unit, report, config: looked.config, isStarted: seen !== null })
   if (isWhole && looked.config !== null) await checkHost({ options, unit, report, config: looked.config })
   signal.throwIfAborted()
-  const { live } = looked
-  return { status: report.faults() > 0 ? exitStatus.configuration : (live ?? exitStatus.ok), live }
+  const { live, reason } = looked
+  return { status: report.faults() > 0 ? exitStatus.configuration : (live ?? exitStatus.ok), live, reason }
 }
 
 interface Surroundings<Config> {
@@ -110,7 +110,14 @@ async function checkHost(on: Surroundings<LookedConfig> & { unit: Unit | null })
   report.say('host', ...(await hostFindings({ directories, isServiceLocal })))
 }
 
-const nothingSeen: Looked = { sightings: [], live: null, isDenied: false, file: undefined, config: null }
+const nothingSeen: Looked = {
+  sightings: [],
+  live: null,
+  reason: null,
+  isDenied: false,
+  file: undefined,
+  config: null,
+}
 
 /** The unit that runs with this configuration; null: there is none. */
 async function unitOf({ account, configPath, env }: CheckOptions): Promise<Unit | null> {

@@ -1,7 +1,7 @@
 // The files that `setup` writes: configuration, key and secret, with the owner and mode that the daemon needs. They replace
 // what is there once they are confirmed.
 import { closeSync, constants, fstatSync, lstatSync, openSync, statSync } from 'node:fs'
-import { mkdir, readFile, rename, rm, rmdir } from 'node:fs/promises'
+import { mkdir, rename, rm, rmdir } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { normaliseBaseUrl } from '../config/base-url.ts'
@@ -15,29 +15,39 @@ import {
   replaceFile,
   type FileAttributes,
 } from '../lib/atomic-file.ts'
-import {
-  errorCode,
-  errorMessage,
-  exitStatus,
-  fallbackOnSystemError,
-  UsageError,
-  UserError,
-} from '../lib/error.ts'
+import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from '../lib/error.ts'
 import { isRecord } from '../lib/input.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { SERVICE_USER } from '../lib/paths.ts'
 import { idOf, localUser } from '../lib/posix-ids.ts'
-import type { Invocation } from './command.ts'
 import { configDirectory } from './systemd.ts'
+
+/** Files that `setup` writes beside the configuration, by their names in it. */
+const NAMES = {
+  apiKey: 'api-key',
+  apiSecret: 'api-secret',
+  ca: 'ca.pem',
+  certificate: 'client.pem',
+  clientKey: 'client.key',
+  assertionKey: 'assertion.pem',
+  proxyPassword: 'proxy-password',
+} as const
+type ContentName = keyof typeof NAMES
+/** Their texts, without the last newline. */
+export type Contents = Readonly<Partial<Record<ContentName, string | undefined>>>
+
+type Settings = Readonly<Record<string, unknown>>
 
 export interface Answers {
   readonly baseUrl: string
-  readonly apiKey: string
-  readonly apiSecret: string
-  /** PEM of a private authority. */
-  readonly ca?: string | undefined
-  /** Further settings of the configuration, by their key in it. */
-  readonly settings: Readonly<Record<string, unknown>>
+  /** Files that get a text of their own. */
+  readonly contents: Contents
+  /** When key and secret end; undefined: not said. */
+  readonly expiresAt?: string | undefined
+  /** Further settings of the configuration, by their key in it; null: the default. */
+  readonly settings: Settings
+  /** Settings of `request`, which join those of a configuration that is there. */
+  readonly request: Settings
 }
 
 export type SetupFiles = Awaited<ReturnType<typeof setupFiles>>
@@ -56,9 +66,10 @@ export async function setupFiles(account: string | undefined, workingDirectory: 
   const alternatives = account === undefined ? ['yaml', 'yml'] : []
   return {
     config: account === undefined ? join(directory, 'kyc-tokend.config.json') : accountConfigPath(account),
-    apiKey: named('api-key'),
-    apiSecret: named('api-secret'),
-    ca: named('ca.pem'),
+    contents: Object.fromEntries(Object.entries(NAMES).map(([key, name]) => [key, named(name)])) as Record<
+      ContentName,
+      string
+    >,
     /** Configurations that would be read instead of this one, or beside it. */
     others: alternatives.map((ending) => join(directory, `kyc-tokend.config.${ending}`)),
     attributes: (gid === undefined ? { mode: 0o600 } : { mode: 0o640, uid: 0, gid }) satisfies FileAttributes,
@@ -113,27 +124,18 @@ export async function planSetup(
   answers: Answers,
   { force }: { force: boolean },
 ): Promise<Change[]> {
-  const { config, apiKey, apiSecret, ca, others } = files
+  const { config, contents, others } = files
   const instead = existing(others)
   if (instead.length > 0) throw existsError(instead, 'remove it, or edit it instead')
   refuseUntrusted(config)
-  const known = await readSettings(config)
-  const wanted = {
-    ...answers.settings,
-    credentials: { apiKey: { file: basename(apiKey) }, apiSecret: { file: basename(apiSecret) } },
-    ...(answers.ca !== undefined && {
-      request: {
-        ...(known?.['request'] as object),
-        ...(answers.settings['request'] as object),
-        caFile: basename(ca),
-      },
-    }),
-  }
-  const texts = { [apiKey]: answers.apiKey, [apiSecret]: answers.apiSecret, [ca]: answers.ca }
   const changes: Change[] = []
-  for (const [path, text] of Object.entries(texts))
+  for (const [name, text] of Object.entries(answers.contents)) {
+    const path = contents[name as ContentName]
     if (text !== undefined && withoutNewline((await textIfAny(path)) ?? '') !== text)
       changes.push({ path, content: `${text}\n` })
+  }
+  const known = await readSettings(config)
+  const wanted = wantedSettings(answers, { known, contents, isSamePair: changes.length === 0 })
   if (!isSameUrl(known?.['baseUrl'], answers.baseUrl) || !isDeepStrictEqual({ ...known, ...wanted }, known)) {
     const settings = { ...(known ?? files.settings), baseUrl: answers.baseUrl, ...wanted }
     changes.push({ path: config, content: `${JSON.stringify(settings, null, 2)}\n` })
@@ -142,6 +144,29 @@ export async function planSetup(
   if (overwritten.length > 0 && !force)
     throw existsError(overwritten, 'add --force to replace it', ', with other content')
   return changes
+}
+
+/** The settings that the answers need; those of a configuration that is there stay beside them. */
+function wantedSettings(
+  { contents: given, settings, request, expiresAt }: Answers,
+  on: { known: Record<string, unknown> | undefined; contents: SetupFiles['contents']; isSamePair: boolean },
+): Record<string, unknown> {
+  const { known, contents, isSamePair } = on
+  const knownEnd = (known?.['credentials'] as { expiresAt?: unknown } | undefined)?.expiresAt
+  const endsAt = expiresAt ?? (isSamePair ? knownEnd : undefined)
+  const file = (name: ContentName): { file: string } => ({ file: basename(contents[name]) })
+  const credentials = {
+    apiKey: file('apiKey'),
+    apiSecret: given.apiSecret === undefined ? null : file('apiSecret'),
+    ...(endsAt !== undefined && { expiresAt: endsAt }),
+  }
+  const former = settings['request'] ?? known?.['request']
+  const joined = Object.keys(request).length === 0 ? {} : { request: { ...(former as object), ...request } }
+  // A default need not be written where nothing else is.
+  const meant = Object.entries(settings).filter(
+    ([name, value]) => value !== null || known?.[name] !== undefined,
+  )
+  return { ...Object.fromEntries(meant), credentials, ...joined }
 }
 
 /** Throws UserError (78) if another user can have written the configuration: the loader would refuse it, too. */
@@ -164,7 +189,7 @@ export async function stageSetup(changes: readonly Change[], files: SetupFiles) 
   const staged = new Map(changes.map(({ path }) => [path, stagedName(path)]))
   const discard = async (): Promise<void> => {
     // Those of a setup that was killed, too.
-    for (const path of [files.config, files.apiKey, files.apiSecret, files.ca])
+    for (const path of [files.config, ...Object.values(files.contents)])
       await rm(stagedName(path), { force: true })
   }
   await discard().catch(refuseUnwritten)
@@ -196,16 +221,6 @@ export function existsError(paths: readonly string[], remedy: string, as = ''): 
   const [verb, last] = paths.length === 1 ? ['exists', ''] : ['exist', ' (each of them)']
   const message = `${paths.join(', ')} ${verb} already${as}: ${remedy}${last}.`
   return new UserError(message, exitStatus.configuration)
-}
-
-/** The content of the file that an option names, without its newline. Throws UsageError (64). */
-export async function readAnswer(options: Invocation['options'], option: string): Promise<string> {
-  try {
-    return withoutNewline(await readFile(String(options[option]), 'utf8'))
-  } catch (error) {
-    const message = `The file of --${option} cannot be read (${errorMessage(error)}): name one that can.`
-    throw new UsageError(message, { cause: error })
-  }
 }
 
 /** The settings of an existing configuration; undefined if there is none, or if it is no JSON object. */

@@ -51,14 +51,21 @@ export const commands: readonly CommandSpec[] = [
         'api-secret-file FILE': 'File with the API secret; setup copies it [asked for, not shown]',
         'from FILE':
           'A configuration (JSON) that contains key and secret, instead of the options above; - for standard input',
-        'preset NAME': 'Kind of the service, if not the standard one [asked for]',
+        'kind KIND': 'How the service wants the login [json]',
         'token-url URL': 'Where the service gives tokens: a path after the address, or a URL [asked for]',
+        'certificate-file FILE':
+          'With --kind certificate: the client certificate (PEM); setup copies it [asked for]',
+        'private-key-file FILE':
+          'With --kind certificate or assertion: the private key (PEM); setup copies it [asked for]',
+        'key-id ID': 'With --kind assertion: the key id (kid) that the vendor gave to the key',
+        'expires-at DATE': 'When key and secret end, such as 2027-03-01 [asked for]',
+        proxy: 'Have the daemon use the proxy that HTTPS_PROXY names here',
         'ca-file FILE': "File with the certificate of the service's private authority; setup copies it",
         force: 'Replace existing files that differ; other settings of the configuration stay',
         unverified: 'Keep and use a key and secret that the service has not confirmed',
         'account NAME': 'Set up this account beside the default one [the default account]',
       },
-      { preset: { choices: ['oauth2'] } },
+      { kind: { choices: ['json', 'oauth2', 'certificate', 'assertion', 'other'] } },
     ),
     details: [
       'Root writes to /etc/kyc-tokend, readable by the group kyc-tokend. If the package is installed, setup then enables and starts the unit, and waits up to 15 s for a token. A person writes ./kyc-tokend.config.json and starts nothing.',

@@ -442,5 +442,5 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
 
 it('root sets up the daemon of the system, anyone else one in the working directory', async () => {
   const directory = process.geteuid!() === 0 ? '/etc/kyc-tokend' : '/somewhere'
-  expect((await setupFiles(undefined, '/somewhere')).apiKey).toBe(join(directory, 'api-key'))
+  expect((await setupFiles(undefined, '/somewhere')).contents.apiKey).toBe(join(directory, 'api-key'))
 })

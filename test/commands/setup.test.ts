@@ -10,13 +10,16 @@ import {
 } from 'node:fs'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { createServer } from 'node:http'
+import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from 'node:http'
+import { createServer as createTlsServer, type ServerOptions } from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
+import type { TLSSocket } from 'node:tls'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { createSandbox, sandboxCredentials, type Sandbox } from '../../src/sandbox/sandbox.ts'
-import { createAuthority } from '../support/certificates.ts'
+import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { lacks } from '../support/lacks.ts'
 import { runCli, startAtTerminal, startCli, type Ended } from '../support/run-cli.ts'
 import { canMount, smallDisk, type SmallDisk } from '../support/small-disk.ts'
@@ -244,7 +247,7 @@ describe('kyc-tokend setup without a terminal', () => {
     expect(await setup('--force')).toMatchObject({ status: 75, stderr: expect.stringMatching(/^Another/) })
     child.stdout.destroy()
     child.kill('SIGHUP')
-    expect(await ended).toMatchObject({ status: 75, signal: null })
+    expect(await ended).toMatchObject({ status: null, signal: 'SIGHUP' })
     expect([seen(), readdirSync(directory)]).toEqual([former, names])
 
     const again = startCli([...words, ...files], options)
@@ -260,31 +263,134 @@ describe('kyc-tokend setup without a terminal', () => {
     expect(readdirSync(directory)).toEqual(names)
   })
 
-  it('sets up a service of OAuth2 by options, and refuses what cannot be right', async () => {
-    const seen: (string | undefined)[] = []
-    const server = createServer((request, response) => {
-      seen.push(request.url, request.headers.authorization)
-      request.resume()
-      response.end(JSON.stringify({ access_token: 'token-1', token_type: 'Bearer', expires_in: 3600 }))
-    }).listen(0, '127.0.0.1')
-    await once(server, 'listening')
-    onTestFinished(() => void server.close())
-    const words = [
-      '--base-url',
-      `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-      '--preset',
-      'oauth2',
-    ]
-    expect((await setup(...words)).stderr).toContain('--token-url with --preset')
-    expect((await setup(...words, '--token-url', 'oauth')).stderr).toMatch(
-      /^--token-url: The address must be/,
-    )
-    const { status, stdout } = await setup(...words, '--token-url', '/oauth/token')
-    expect(stdout).toMatch(/gave a token that lives 1 h/)
-    expect(status).toBe(0)
-    expect(configNow()['service']).toEqual({ preset: 'oauth2', tokenUrl: '/oauth/token' })
-    expect(seen).toEqual(['/oauth/token', `Basic ${btoa('sandbox-key:sandbox-secret')}`])
-    expect((await setup(...words, '--token-url', '/oauth/token')).stdout).toMatch(/^Nothing was changed$/m)
+  describe('for another kind of service', () => {
+    /** A token endpoint; gives the forms that it gets. With options it speaks TLS. */
+    async function tokenEndpoint(tls?: ServerOptions): Promise<{ url: string; seen: unknown[] }> {
+      const seen: unknown[] = []
+      const answer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+        const form = Object.fromEntries(new URLSearchParams(await text(request)))
+        const { url, headers, socket } = request
+        const peer = tls && (socket as TLSSocket).getPeerCertificate().subject?.CN
+        seen.push({ url, login: headers.authorization, ...form, peer })
+        response.end(JSON.stringify({ access_token: 'token-1', token_type: 'Bearer', expires_in: 3600 }))
+      }
+      const onRequest: RequestListener = (request, response) => void answer(request, response)
+      const server = tls === undefined ? createServer(onRequest) : createTlsServer(tls, onRequest)
+      server.listen(0, '127.0.0.1')
+      await once(server, 'listening')
+      onTestFinished(() => void server.close())
+      const { port } = server.address() as AddressInfo
+      return { url: `${tls === undefined ? 'http://127.0.0.1' : 'https://localhost'}:${port}`, seen }
+    }
+    const key = { file: 'api-key' }
+
+    it('OAuth2: asks for what is missing, and says when the pair ends', async () => {
+      const { url, seen } = await tokenEndpoint()
+      const words = ['--base-url', url, '--kind', 'oauth2', '--expires-at', '2099-03-01']
+      expect((await setup(...words)).stderr).toContain('no terminal to ask at: give --token-url, or --from.')
+      expect((await setup(...words, '--token-url', 'oauth')).stderr).toMatch(
+        /^--token-url: The address must be/,
+      )
+      const { status, stdout } = await setup(...words, '--token-url', '/oauth/token')
+      expect(stdout).toMatch(/gave a token that lives 1 h/)
+      expect(status).toBe(0)
+      expect(configNow()).toEqual({
+        baseUrl: url,
+        service: { preset: 'oauth2', tokenUrl: '/oauth/token' },
+        credentials: { apiKey: key, apiSecret: { file: 'api-secret' }, expiresAt: '2099-03-01' },
+      })
+      const login = `Basic ${btoa('sandbox-key:sandbox-secret')}`
+      expect(seen).toEqual([{ url: '/oauth/token', login, grant_type: 'client_credentials' }])
+      const again = await setup('--base-url', url, '--kind', 'oauth2', '--token-url', '/oauth/token')
+      expect(again.stdout).toMatch(/^Nothing was changed$/m)
+    })
+
+    it('a client certificate: names the option for a private authority, and copies certificate and key', async () => {
+      const authority = createAuthority()
+      const server = createCertificate(authority, { names: ['localhost'] })
+      const client = createCertificate(authority, { names: ['us'] })
+      const tls = { ...server, ca: authority.cert, requestCert: true, rejectUnauthorized: true }
+      const { url, seen } = await tokenEndpoint(tls)
+      given('ca.txt', authority.cert)
+      given('cert.txt', client.cert)
+      given('cert-key.txt', client.key)
+      const words = ['--kind', 'certificate', '--base-url', url, '--token-url', '/token']
+      const files = [
+        '--api-key-file',
+        'key.txt',
+        '--certificate-file',
+        'cert.txt',
+        '--private-key-file',
+        'cert-key.txt',
+      ]
+      const untrusted = await setupWith([...words, ...files])
+      expect(untrusted.stdout).toMatch(/Nothing was changed, because the certificate .* add --ca-file FILE/)
+      expect(untrusted.status).toBe(75)
+      const { status, stdout } = await setupWith([...words, ...files, '--ca-file', 'ca.txt'])
+      expect(stdout).toMatch(/gave a token/)
+      expect(status).toBe(0)
+      expect(seen).toEqual([
+        { url: '/token', grant_type: 'client_credentials', client_id: 'sandbox-key', peer: 'us' },
+      ])
+      expect(configNow()).toMatchObject({
+        credentials: { apiKey: key, apiSecret: null },
+        request: {
+          caFile: 'ca.pem',
+          clientCertificate: { certFile: 'client.pem', key: { file: 'client.key' } },
+        },
+      })
+      expect(statSync(join(directory, 'client.key')).mode & 0o777).toBe(0o600)
+    })
+
+    it('a signed assertion: by the algorithm of its key', async () => {
+      const { url, seen } = await tokenEndpoint()
+      given('signer.txt', createAuthority().key)
+      const words = ['--kind', 'assertion', '--base-url', url, '--token-url', '/token', '--key-id', 'k1']
+      const { status } = await setupWith([
+        ...words,
+        '--api-key-file',
+        'key.txt',
+        '--private-key-file',
+        'signer.txt',
+      ])
+      expect(status).toBe(0)
+      const assertion = { key: { file: 'assertion.pem' }, algorithm: 'ES256', keyId: 'k1' }
+      expect(configNow()['service']).toMatchObject({ send: 'assertion', assertion })
+      expect(seen).toEqual([
+        expect.objectContaining({ client_assertion: expect.stringMatching(/^ey.*\..*\./) }),
+      ])
+    })
+
+    it('another: names the way to describe it', async () => {
+      const { status, stderr } = await setup('--kind', 'other')
+      expect(stderr).toMatch(/give that with --from FILE: other-services\.md/)
+      expect(status).toBe(64)
+    })
+  })
+
+  it('takes the proxy of the caller only if told, with its password as a secret', async () => {
+    const proxies: (string | undefined)[] = []
+    const proxy = createServer()
+    proxy.on('connect', (request, socket) => {
+      proxies.push(request.headers['proxy-authorization'])
+      socket.end('HTTP/1.1 502 Bad Gateway\r\n\r\n')
+    })
+    proxy.listen(0, '127.0.0.1')
+    await once(proxy, 'listening')
+    onTestFinished(() => void proxy.close())
+    const { port } = proxy.address() as AddressInfo
+    const words = ['setup', '--base-url', 'https://api.example.com', '--unverified', '--proxy']
+    const files = ['--api-key-file', 'key.txt', '--api-secret-file', 'secret.txt']
+    const HTTPS_PROXY = `http://me:hush-hush@127.0.0.1:${port}`
+    const options = { cwd: directory, env: { ...env(), HTTPS_PROXY }, ...(uid !== undefined && { uid }) }
+    const { stdout } = await runCli([...words, ...files], options)
+    expect(stdout).toContain(`The daemon will use the proxy http://127.0.0.1:${port}, which`)
+    expect(stdout).not.toContain('hush-hush')
+    expect(configNow()['request']).toEqual({
+      proxy: { url: `http://127.0.0.1:${port}`, user: 'me', password: { file: 'proxy-password' } },
+    })
+    expect(contentOf('proxy-password')).toBe('hush-hush\n')
+    expect(proxies).toContain(`Basic ${btoa('me:hush-hush')}`)
   })
 
   it.runIf(uid !== undefined)('is not kept from its directory by another user who locks it', async () => {
@@ -308,7 +414,9 @@ describe('kyc-tokend setup without a terminal', () => {
     await setup()
     chmodSync(join(directory, FILES[0]!), 0o666)
     const { status, stderr } = await setup('--force')
-    expect(stderr).toMatch(/config\.json can be written by others: chmod go-w .* Nothing was written\.\n$/)
+    expect(stderr).toMatch(
+      /config\.json can be written by others: `chmod go-w .*`\. Nothing was written\.\n$/,
+    )
     expect(status).toBe(78)
   })
 
@@ -391,9 +499,7 @@ describe('kyc-tokend setup without a terminal', () => {
     for (const sentence of ['The files stay', 'Nothing was changed']) {
       const options = { cwd: directory, env: env(), ...(uid !== undefined && { uid }) }
       const { status, stdout } = await runCli(['setup', ...words], options)
-      expect(stdout).toMatch(
-        new RegExp(`^FAULT +sockets [^]*\n${sentence}: correct the faults above\n$`, 'm'),
-      )
+      expect(stdout).toMatch(new RegExp(`^FAULT +paths [^]*\n${sentence}: correct the faults above\n$`, 'm'))
       expect(status).toBe(78)
     }
     expect(contentOf('api-key')).toBe(`${sandboxCredentials.apiKey}\n`)
@@ -440,8 +546,8 @@ describe.skipIf(lacks('script'))('kyc-tokend setup at a terminal', () => {
   it('asks for what OAuth 2.0 needs, and writes nothing where the input ends', async () => {
     const running = start()
     await answerAll(running, [
+      [/Kind \[json\]: $/, 'oauth2\r'],
       [/Address of the service[^\n]*: $/, `${sandbox.url}\r`],
-      [/ or oauth2 [^\n]*: $/, 'oauth2\r'],
       [/Where it gives tokens [^\n]*: $/, '/oauth/token\r'],
       [/Client ID \(not shown\): $/, 'id\r'],
       [/Client secret \(not shown\): $/, '\u0004'],
@@ -456,16 +562,19 @@ describe.skipIf(lacks('script'))('kyc-tokend setup at a terminal', () => {
     const running = start()
     const { stdout: screen, ended } = running
     await answerAll(running, [
+      [/OAuth2 client credentials[^]*Kind \[json\]: $/, 'neither\r'],
+      [/Write one of json,[^]*: $/, '\r'],
       [/Address of the service[^\n]*: $/, 'api.example.com\r'],
       [/must be a whole URL[^\n]*\n[^\n]*: $/, `${sandbox.url}\r`],
-      [/Kind of the service: key [^\n]* or oauth2 [^\n]*: $/, 'neither\r'],
-      [/Write "oauth2" or "key"[^\n]*\n[^\n]*: $/, '\r'],
       [/API key \(not shown\): $/, `${sandboxCredentials.apiKey}\r`],
       [/API secret \(not shown\): $/, `${sandboxCredentials.apiSecret}\r`],
+      [/such as 2027-03-01 \[not known\]: $/, 'soon\r'],
+      [/Write a date[^\n]*\n[^\n]*: $/, '2099-03-01\r'],
     ])
     expect((await ended).status, screen()).toBe(0)
     expect(screen()).not.toContain(sandboxCredentials.apiKey)
     expect(screen()).not.toContain(sandboxCredentials.apiSecret)
     expect(contentOf('api-key')).toBe(`${sandboxCredentials.apiKey}\n`)
+    expect(configNow()['credentials']).toMatchObject({ expiresAt: '2099-03-01' })
   })
 })
