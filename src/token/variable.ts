@@ -90,18 +90,12 @@ export function createVariable(
   }
 
   /** Resolves when an attempt is over, or with undefined when the signal is aborted. */
-  function nextAttempted(signal: AbortSignal): Promise<Attempted | undefined> {
-    return new Promise((resolve) => {
-      if (signal.aborted) return resolve(undefined)
-      const end = (attempted?: Attempted): void => {
-        endListening()
-        signal.removeEventListener('abort', onAbort)
-        resolve(attempted)
-      }
-      const onAbort = (): void => end()
-      const endListening = onEvent((event) => event.type === 'attempted' && end(event))
-      signal.addEventListener('abort', onAbort)
-    })
+  async function nextAttempted(signal: AbortSignal): Promise<Attempted | undefined> {
+    let attempted: Attempted | undefined
+    const endListening = onEvent((event) => event.type === 'attempted' && (attempted ??= event))
+    await waitUntil(() => attempted !== undefined, { waitMs: Infinity, signal })
+    endListening()
+    return attempted
   }
 
   return {
