@@ -1,6 +1,6 @@
 // The configuration as the rest of the program sees it: read, validated, resolved, frozen.
 import { basicOf, Secret } from '../lib/secret.ts'
-import type { ServiceRefusal } from './service.ts'
+import { NAME_OF_SECRET, type ServiceRefusal } from './service.ts'
 import type { resolveConfig } from './resolve.ts'
 import type { TokenFileConfig } from './resolve-outputs.ts'
 
@@ -26,19 +26,21 @@ export function secretsOf({ credentials }: Pick<Config, 'credentials'>): Readonl
   }
 }
 
-/** A shorter value of a header is a word. */
-const MIN_HEADER_SECRET = 8
+/** A shorter value of a header or a field is a word. */
+const MIN_LITERAL_SECRET = 8
 
-/** Every secret in the clear, also as HTTP Basic has it: no log may show one. Headers may hold secrets, too (`X-Api-Key`). */
+/** Every secret in the clear, also as HTTP Basic has it: no log may show one. Headers and fields may hold secrets, too. */
 export function revealAll({ credentials, share, service, request: { proxy } }: Config): string[] {
   const shared = [share?.password, share?.key, share?.sentinel?.password, share?.tls?.key]
   const login = proxy ? { apiKey: new Secret(proxy.user ?? ''), apiSecret: proxy.password } : null
   const secrets = [...Object.values(secretsOf({ credentials })), login?.apiSecret, ...shared]
-  const headers = Object.values(service.headers).filter((value) => typeof value === 'string')
+  const parameters = Object.entries(service.parameters).filter(([name]) => NAME_OF_SECRET.test(name))
+  const written = [...Object.values(service.headers), ...parameters.map(([, value]) => value)]
+  const literals = written.filter((value) => typeof value === 'string')
   return [
     ...[true, false].map((isEncoded) => basicOf(credentials, { isEncoded })),
     ...(login?.apiSecret ? [basicOf(login, { isEncoded: false })] : []),
-    ...headers.filter((value) => value.length >= MIN_HEADER_SECRET),
+    ...literals.filter((value) => value.length >= MIN_LITERAL_SECRET),
     // A certificate and a key have several lines, and are never sent as text.
     ...secrets.flatMap((secret) => secret?.reveal() ?? []).filter((text) => !text.includes('\n')),
   ]

@@ -13,7 +13,10 @@ type ShareInput = NonNullable<Settings['share']>
 
 interface ShareContext {
   readonly directory: string
+  /** Null: there is none, or it cannot be read here. */
   readonly apiSecret: Secret | null
+  /** The account has a secret, or a key that signs. */
+  readonly hasSecret: boolean
   readonly inputs: Inputs
   readonly diagnostics: Diagnostics
 }
@@ -24,7 +27,7 @@ const MIN_SECRET_LENGTH = 16
 
 /** Resolves `share`. */
 export async function resolveShare(input: ShareInput, context: ShareContext) {
-  const { directory, inputs, apiSecret, diagnostics } = context
+  const { directory, inputs, apiSecret, hasSecret, diagnostics } = context
   const { timeout, sentinel, ...settings } = input
   /** One server, all sentinels of one master, nodes of one cluster, or one Unix socket (absolute). */
   const servers: readonly ServerAddress[] = input.servers.map((server) =>
@@ -47,6 +50,11 @@ export async function resolveShare(input: ShareInput, context: ShareContext) {
     key: (await inputs.secret('share.key', input.key)) ?? null,
   }
   checkServers(config, diagnostics.fault)
+  if (!hasSecret && input.key === null)
+    diagnostics.fault(
+      'share.key',
+      'is missing, and the account has no secret with which the shared token could be encrypted: make one with `openssl rand -hex 32`',
+    )
   const length = apiSecret?.reveal().length ?? MIN_SECRET_LENGTH
   if (length < MIN_SECRET_LENGTH && !input.key)
     diagnostics.warn(

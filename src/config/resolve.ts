@@ -36,6 +36,7 @@ export async function resolveConfig(input: Settings, options: ResolveOptions) {
   const plan = resolvePlan(input, diagnostics)
   const pair = await resolveCredentials(input, { directory, inputs, diagnostics })
   const { apiSecret } = pair.credentials
+  const hasSecret = input.credentials.apiSecret !== null || input.service?.send === 'assertion'
   const outputs = createOutputs({ runtimeDirectory, directory, inputs, diagnostics })
   const config = {
     /** The configuration file, absolute. */
@@ -64,7 +65,15 @@ export async function resolveConfig(input: Settings, options: ResolveOptions) {
       contact: alerts.contact,
     },
     /** Null: this host is by itself. */
-    share: share && (await resolveShare(share, { directory, apiSecret, inputs, diagnostics })),
+    share:
+      share &&
+      (await resolveShare(share, {
+        directory,
+        apiSecret,
+        hasSecret,
+        inputs,
+        diagnostics,
+      })),
     log: input.log,
     /** Absolute. */
     runtimeDirectory,

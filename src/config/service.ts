@@ -136,7 +136,7 @@ function checkKeys(
 }
 
 /** Names under which people send secrets. */
-const NAME_OF_SECRET = /key|secret|token|password/i
+export const NAME_OF_SECRET = /key|secret|token|password/i
 
 function valuesOf(
   group: 'parameters' | 'headers',

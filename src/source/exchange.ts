@@ -185,6 +185,8 @@ async function tunnel(
   const { request: open } =
     proxy.url.protocol === 'https:' ? await import('node:https') : { request: httpRequest }
   const request = open(proxy.url, options)
+  // The connection goes on as the tunnel.
+  request.removeHeader('connection')
   const { promise, resolve, reject } = Promise.withResolvers<Socket>()
   bound(request, onSocket)
   request.on('error', reject)

@@ -46,11 +46,11 @@ export function createFetchToken(options: FetchTokenOptions) {
     const { exchange } = await import('./exchange.ts')
     const { serviceRequest } = await import('./request.ts')
     const { createClassify, dateOf } = await import('./response.ts')
+    await attempt?.beforeRequest()
     const isWrongClock = service.assertion !== null && Math.abs(aheadMs) > TOLERATED_CLOCK_MS
     const signedAtMs = clock.now().wallMs + (isWrongClock ? aheadMs : 0)
     const assertion = service.assertion === null ? '' : await signed(signedAtMs)
     const asked = serviceRequest(service, credentials, assertion)
-    await attempt?.beforeRequest()
     const secureContext = await context
     const how = { limits: request, proxy, secureContext, hasCertificate, clock, signal }
     const answer = await exchange(asked, how)

@@ -197,6 +197,14 @@ describe('share', () => {
     expect(refusal.faults).toHaveLength(1)
     expect(refusal.message).not.toContain('HUSH')
   })
+  it('needs a key of its own where the account has no secret', async () => {
+    const credentials = { apiKey: 'key-0815', apiSecret: null }
+    const service = { names: { apiSecret: null } }
+    const settings = { credentials, service, share: { servers: ['redis.example.com:6379'] } }
+    expect(await faults(settings)).toMatch(/share\.key: is missing, .* `openssl rand -hex 32`/)
+    const key = 'x'.repeat(64)
+    await load({ ...settings, share: { ...settings.share, key } })
+  })
   it('takes a certificate with its own key, and refuses another key and one that needs a passphrase', async () => {
     const authority = createAuthority()
     const [own, other] = [1, 2].map(() => createCertificate(authority, { names: ['web-1'] })) as [

@@ -1,6 +1,6 @@
 import { inspect } from 'node:util'
 import { expect, test } from 'vitest'
-import { holdsSecret, redact, Secret } from '../../src/lib/secret.ts'
+import { credentialTexts, holdsSecret, redact, Secret, sharedTexts } from '../../src/lib/secret.ts'
 
 test('a secret is shown by reveal alone', () => {
   const secret = new Secret('s3cret')
@@ -64,4 +64,25 @@ test.each([
   ['JSON as PHP writes it', String.raw`s3cr et+=\u00fc\/`],
 ])('a secret is hidden %s', (_, shape) => {
   expect(redact(`got ${shape}.`, ['s3cr et+=ü/'])).toBe('got [secret].')
+})
+
+test('the texts of a key and a secret are these two, and every further secret adds to them', () => {
+  const pair = { apiKey: new Secret('key'), apiSecret: new Secret('secret') }
+  expect(credentialTexts(pair)).toEqual(['key', 'secret'])
+  expect(credentialTexts({ ...pair, apiSecret: null })).toEqual(['key', null])
+  const further = { b: new Secret('2'), a: new Secret('1') }
+  expect(credentialTexts({ ...pair, further })).toEqual(['key', 'secret', ['a', '1'], ['b', '2']])
+})
+
+test('the key of a fleet is made of the secrets of the account, and of no certificate of one host', () => {
+  const pair = { apiKey: new Secret('key'), apiSecret: new Secret('secret') }
+  const own = { 'request.clientCertificate.key': new Secret('of one host') }
+  const third = { 'service.parameters.realm': new Secret('third') }
+  expect(sharedTexts(pair, null)).toEqual(['secret', null])
+  expect(sharedTexts({ ...pair, further: own }, new Secret('more'))).toEqual(['secret', 'more'])
+  expect(sharedTexts({ ...pair, further: { ...own, ...third } }, null)).toEqual([
+    'secret',
+    null,
+    ['service.parameters.realm', 'third'],
+  ])
 })

@@ -663,7 +663,6 @@ describe('a proxy', () => {
       {
         host: `localhost:${service.port}`,
         'proxy-authorization': `Basic ${Buffer.from('ada:p:w/ö').toString('base64')}`,
-        connection: 'close',
       },
     ])
   })

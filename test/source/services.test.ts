@@ -124,7 +124,7 @@ describe('key, secret and a third one', () => {
     )
     files.write('open', 'hush-hush', 0o644)
     expect(await faults({ headers: { 'X-A': { file: 'open' } } })).toMatch(
-      /service\.headers\.X-A: the file \S+open holds a secret and can be read by everybody: chmod o-rwx/,
+      /service\.headers\.X-A: the file \S+open holds a secret and can be read by everybody: `chmod o-rwx/,
     )
     files.write('odd', 'hush✓hush')
     expect(await faults({ headers: { 'X-A': { file: 'odd' } } })).toMatch(
