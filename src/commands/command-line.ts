@@ -115,13 +115,18 @@ function programHelp(commands: readonly CommandSpec[]): string[] {
   ]
 }
 
-const exitsOfAll = '0 success; 64 the command line is wrong; 69 Node is too old; 70 an internal error'
+const exitsOfAll = {
+  0: 'success',
+  64: 'the command line is wrong',
+  69: 'Node is too old',
+  70: 'an internal error',
+}
 
 /** The exit statuses of a command, as one sentence in the order of their numbers. */
-export function exitSentence({ exits = exitsOfAll }: CommandSpec): string {
-  const parts = `${exitsOfAll}; ${exits}`.split('; ')
-  const byStatus = Object.fromEntries(parts.map((part) => [Number.parseInt(part, 10), part]))
-  return `Exit status: ${Object.values(byStatus).join('; ')}.`
+export function exitSentence({ exits = {} }: CommandSpec): string {
+  const { other, ...known } = exits
+  const parts = Object.entries({ ...exitsOfAll, ...known }).map(([status, when]) => `${status} ${when}`)
+  return `Exit status: ${[...parts, ...(other === undefined ? [] : [`any other: ${other}`])].join('; ')}.`
 }
 
 function commandHelp(spec: CommandSpec): string[] {

@@ -23,8 +23,8 @@ export interface CommandSpec {
   /** Positional arguments as the usage line shows them, such as `[FINGERPRINT|-]`. */
   readonly positionals?: string
   readonly options: Readonly<Record<string, OptionSpec>>
-  /** When it ends with which exit status, beside what holds for every command: `75 there is no token; 77 …`. */
-  readonly exits?: string
+  /** When it ends with which exit status, beside what holds for every command. */
+  readonly exits?: Readonly<Record<number, string>> & { readonly other?: string }
   /** More paragraphs for the help and the manual page. */
   readonly details?: readonly string[]
 }

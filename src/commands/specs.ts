@@ -1,40 +1,53 @@
 // Every command as data: help, completions and manual pages are made from this file. Only the command that is run is loaded.
-import type { CommandSpec, OptionSpec } from './command.ts'
+import type { CommandSpec } from './command.ts'
 import { scenarioNames } from '../sandbox/scenarios.ts'
 
-/** The options as the help shows them: `NAME VALUE`, what it means, and `[its default]`; `more` has what it does not show. */
-function optionsOf(
-  texts: Readonly<Record<string, string>>,
-  more: Readonly<Record<string, Partial<OptionSpec>>> = {},
-): Readonly<Record<string, OptionSpec>> {
-  const options = Object.entries(texts).map(([words, text]): [string, OptionSpec] => {
-    const [name = '', value] = words.split(' ')
-    const [, summary = '', fallback] = /^(.*?)(?: \[(.*)\])?$/.exec(text) ?? []
-    return [name, { ...(value !== undefined && { value }), summary, default: fallback, ...more[name] }]
-  })
-  return Object.fromEntries(options)
-}
-
 const ofDaemon = {
-  'socket PATH':
-    "The daemon's socket [$KYC_TOKEND_SOCKET, else /run/kyc-tokend/ipc.sock if it exists, else your own daemon's]",
-  'account NAME':
-    'The account, if the host has several; not with --socket [$KYC_TOKEND_ACCOUNT, else the daemon of --socket]',
+  socket: {
+    value: 'PATH',
+    summary: "The daemon's socket",
+    default: "$KYC_TOKEND_SOCKET, else /run/kyc-tokend/ipc.sock if it exists, else your own daemon's",
+  },
+  account: {
+    value: 'NAME',
+    summary: 'The account, if the host has several; not with --socket',
+    default: '$KYC_TOKEND_ACCOUNT, else the daemon of --socket',
+  },
 }
 const ofConfig = {
-  'config PATH':
-    'The configuration file [$KYC_TOKEND_CONFIG, else kyc-tokend.config.json, .yaml or .yml here (not for root) or in /etc/kyc-tokend]',
-  'account NAME':
-    'The account, configured in /etc/kyc-tokend/accounts/NAME.json; not with --config [$KYC_TOKEND_ACCOUNT, else the configuration of --config]',
+  config: {
+    value: 'PATH',
+    summary: 'The configuration file',
+    default:
+      '$KYC_TOKEND_CONFIG, else kyc-tokend.config.json, .yaml or .yml here (not for root) or in /etc/kyc-tokend',
+  },
+  account: {
+    value: 'NAME',
+    summary: 'The account, configured in /etc/kyc-tokend/accounts/NAME.json; not with --config',
+    default: '$KYC_TOKEND_ACCOUNT, else the configuration of --config',
+  },
 }
 const ofToken = {
-  'min-valid DURATION': 'Wait for a token with this life left, such as 60s (at most 24h) [0s]',
-  'wait DURATION':
-    'How long to wait for a token that is good enough (at most 60s); if given, the command also waits for a daemon that does not run yet [10s]',
+  'min-valid': {
+    value: 'DURATION',
+    summary: 'Wait for a token with this life left, such as 60s (at most 24h)',
+    default: '0s',
+  },
+  wait: {
+    value: 'DURATION',
+    summary:
+      'How long to wait for a token that is good enough (at most 60s); if given, the command also waits for a daemon that does not run yet',
+    default: '10s',
+  },
 }
 const oldNode = 'or Node is too old'
-const noDaemon = `69 no daemon is running, ${oldNode}`
-const exitsOfClient = `${noDaemon}; 75 there is no usable token now; 77 the service refuses the account, or access is denied; 78 the daemon's configuration is faulty`
+const noDaemon = `no daemon is running, ${oldNode}`
+const exitsOfClient = {
+  69: noDaemon,
+  75: 'there is no usable token now',
+  77: 'the service refuses the account, or access is denied',
+  78: "the daemon's configuration is faulty",
+}
 /** Signals that programs use to read something again or to end. */
 const signalNames = ['HUP', 'USR1', 'USR2', 'WINCH', 'TERM', 'INT', 'QUIT']
 
@@ -43,30 +56,73 @@ export const commands: readonly CommandSpec[] = [
     name: 'setup',
     load: () => import('./setup.ts'),
     summary: 'Write configuration and secrets, check them with the service, and start the daemon',
-    exits: `0 there is a token; 69 systemd does not answer, the unit does not start, ${oldNode}; 75 there is no token, or another setup is running; 77 the service refuses the account, or access is denied; 78 existing files differ or are faulty`,
-    options: optionsOf(
-      {
-        'base-url URL': 'Address of the service [asked for]',
-        'api-key-file FILE': 'File with the API key; setup copies it [asked for, not shown]',
-        'api-secret-file FILE': 'File with the API secret; setup copies it [asked for, not shown]',
-        'from FILE':
-          'A configuration (JSON) that contains key and secret, instead of the options above; - for standard input',
-        'kind KIND': 'How the service wants the login [json]',
-        'token-url URL': 'Where the service gives tokens: a path after the address, or a URL [asked for]',
-        'certificate-file FILE':
-          'With --kind certificate: the client certificate (PEM); setup copies it [asked for]',
-        'private-key-file FILE':
-          'With --kind certificate or assertion: the private key (PEM); setup copies it [asked for]',
-        'key-id ID': 'With --kind assertion: the key id (kid) that the vendor gave to the key',
-        'expires-at DATE': 'When key and secret end, such as 2027-03-01 [asked for]',
-        proxy: 'Have the daemon use the proxy that HTTPS_PROXY names here',
-        'ca-file FILE': "File with the certificate of the service's private authority; setup copies it",
-        force: 'Replace existing files that differ; other settings of the configuration stay',
-        unverified: 'Keep and use a key and secret that the service has not confirmed',
-        'account NAME': 'Set up this account beside the default one [the default account]',
+    exits: {
+      0: 'there is a token',
+      69: `systemd does not answer, the unit does not start, ${oldNode}`,
+      75: 'there is no token, or another setup is running',
+      77: 'the service refuses the account, or access is denied',
+      78: 'existing files differ or are faulty',
+    },
+    options: {
+      'base-url': { value: 'URL', summary: 'Address of the service', default: 'asked for' },
+      'api-key-file': {
+        value: 'FILE',
+        summary: 'File with the API key; setup copies it',
+        default: 'asked for, not shown',
       },
-      { kind: { choices: ['json', 'oauth2', 'certificate', 'assertion', 'other'] } },
-    ),
+      'api-secret-file': {
+        value: 'FILE',
+        summary: 'File with the API secret; setup copies it',
+        default: 'asked for, not shown',
+      },
+      from: {
+        value: 'FILE',
+        summary:
+          'A configuration (JSON) that contains key and secret, instead of the options above; - for standard input',
+      },
+      kind: {
+        value: 'KIND',
+        summary: 'How the service wants the login',
+        default: 'json',
+        choices: ['json', 'oauth2', 'certificate', 'assertion', 'other'],
+      },
+      'token-url': {
+        value: 'URL',
+        summary: 'Where the service gives tokens: a path after the address, or a URL',
+        default: 'asked for',
+      },
+      'certificate-file': {
+        value: 'FILE',
+        summary: 'With --kind certificate: the client certificate (PEM); setup copies it',
+        default: 'asked for',
+      },
+      'private-key-file': {
+        value: 'FILE',
+        summary: 'With --kind certificate or assertion: the private key (PEM); setup copies it',
+        default: 'asked for',
+      },
+      'key-id': {
+        value: 'ID',
+        summary: 'With --kind assertion: the key id (kid) that the vendor gave to the key',
+      },
+      'expires-at': {
+        value: 'DATE',
+        summary: 'When key and secret end, such as 2027-03-01',
+        default: 'asked for',
+      },
+      proxy: { summary: 'Have the daemon use the proxy that HTTPS_PROXY names here' },
+      'ca-file': {
+        value: 'FILE',
+        summary: "File with the certificate of the service's private authority; setup copies it",
+      },
+      force: { summary: 'Replace existing files that differ; other settings of the configuration stay' },
+      unverified: { summary: 'Keep and use a key and secret that the service has not confirmed' },
+      account: {
+        value: 'NAME',
+        summary: 'Set up this account beside the default one',
+        default: 'the default account',
+      },
+    },
     details: [
       'Root writes to /etc/kyc-tokend, readable by the group kyc-tokend. If the package is installed, setup then enables and starts the unit, and waits up to 15 s for a token. A person writes ./kyc-tokend.config.json and starts nothing.',
       'With --base-url, --api-key-file and --api-secret-file, or with --from, it needs no terminal. A second run changes nothing, and says so: Nothing was changed. Existing files are replaced once the service has given a token, or with --unverified.',
@@ -76,8 +132,13 @@ export const commands: readonly CommandSpec[] = [
     name: 'run',
     load: () => import('./run.ts'),
     summary: 'Run the daemon in the foreground',
-    exits: `0 a signal stopped it; 69 another daemon uses the same sockets or directories, ${oldNode}; 75 the disk of the runtime directory does not answer; 78 the configuration is faulty`,
-    options: optionsOf(ofConfig),
+    exits: {
+      0: 'a signal stopped it',
+      69: `another daemon uses the same sockets or directories, ${oldNode}`,
+      75: 'the disk of the runtime directory does not answer',
+      78: 'the configuration is faulty',
+    },
+    options: ofConfig,
     details: [
       'Fetches the access token, keeps it fresh, and serves it on its sockets and in its token files. Logs go to stderr.',
       'SIGTERM and SIGINT stop it, SIGHUP makes it read the configuration again, SIGUSR2 makes it ask the service now.',
@@ -87,16 +148,17 @@ export const commands: readonly CommandSpec[] = [
     name: 'token',
     load: () => import('./token.ts'),
     summary: 'Print the access token',
-    exits: `0 it printed a token; ${exitsOfClient}`,
-    options: optionsOf(
-      {
-        'format FORMAT':
-          'The token alone, an Authorization header, KYC_ACCESS_TOKEN=…, or JSON with its expiry [raw]',
-        ...ofToken,
-        ...ofDaemon,
+    exits: { 0: 'it printed a token', ...exitsOfClient },
+    options: {
+      format: {
+        value: 'FORMAT',
+        summary: 'The token alone, an Authorization header, KYC_ACCESS_TOKEN=…, or JSON with its expiry',
+        default: 'raw',
+        choices: ['raw', 'header', 'env', 'json'],
       },
-      { format: { choices: ['raw', 'header', 'env', 'json'] } },
-    ),
+      ...ofToken,
+      ...ofDaemon,
+    },
     details: [
       'Only the token goes to stdout. If no token with enough life comes within the wait, the command prints the freshest one.',
       'For curl, keep the token out of its arguments, which other users can read: header=$(kyc-tokend token --format header) && echo "$header" | curl --max-time 30 -H @- https://…',
@@ -106,8 +168,16 @@ export const commands: readonly CommandSpec[] = [
     name: 'watch',
     load: () => import('./watch.ts'),
     summary: 'Print one line of JSON now and at each change of the token or its state',
-    exits: `0 the reader of the output is gone; ${noDaemon}; 77 access is denied; 78 the package koffi is missing`,
-    options: optionsOf({ 'no-token': 'Leave out the token, for people and logs', ...ofDaemon }),
+    exits: {
+      0: 'the reader of the output is gone',
+      69: noDaemon,
+      77: 'access is denied',
+      78: 'the package koffi is missing',
+    },
+    options: {
+      'no-token': { summary: 'Leave out the token, for people and logs' },
+      ...ofDaemon,
+    },
     details: [
       'Each line has the fields of `token --format json`. While there is no token, it has `code` and `message` instead, which say why. The command survives restarts of the daemon.',
     ],
@@ -116,14 +186,16 @@ export const commands: readonly CommandSpec[] = [
     name: 'status',
     load: () => import('./status.ts'),
     summary: 'Show state, life left, next refresh, failures and what to do about them',
-    exits: `0 a usable token is held and the account is not refused; ${exitsOfClient}`,
-    options: optionsOf({
-      json: 'Print one JSON object, for programs; with --all, one on each line',
-      watch:
-        'Repaint the status each second, with the last events, until Ctrl-C; on a pipe, print a line for each event',
-      all: 'A line for each account of this host',
+    exits: { 0: 'a usable token is held and the account is not refused', ...exitsOfClient },
+    options: {
+      json: { summary: 'Print one JSON object, for programs; with --all, one on each line' },
+      watch: {
+        summary:
+          'Repaint the status each second, with the last events, until Ctrl-C; on a pipe, print a line for each event',
+      },
+      all: { summary: 'A line for each account of this host' },
       ...ofDaemon,
-    }),
+    },
     details: [
       'It first says what to do, with the exact commands for this host. If no daemon runs, it says why the unit does not run. With --all it ends with the exit status of the worst of all accounts (from worst to best: 77, 75, 69, 78, 0).',
     ],
@@ -132,8 +204,13 @@ export const commands: readonly CommandSpec[] = [
     name: 'alert-test',
     load: () => import('./alert-test.ts'),
     summary: 'Rehearse an alert: log, alert.json and alert command',
-    exits: `${noDaemon}; 75 a real alert is raised; 77 access is denied; 78 no alert reaches the alert command, or the daemon's configuration is faulty`,
-    options: optionsOf(ofDaemon),
+    exits: {
+      69: noDaemon,
+      75: 'a real alert is raised',
+      77: 'access is denied',
+      78: "no alert reaches the alert command, or the daemon's configuration is faulty",
+    },
+    options: ofDaemon,
     details: [
       "For root and the daemon's own user. The alert is marked as a test everywhere, and is over after 10 s.",
     ],
@@ -142,8 +219,8 @@ export const commands: readonly CommandSpec[] = [
     name: 'refresh',
     load: () => import('./refresh.ts'),
     summary: 'Ask the service for a new token now, and say how it went',
-    exits: `0 the service gave a token; ${exitsOfClient.replace('there is no usable token now', 'the attempt failed')}`,
-    options: optionsOf(ofDaemon),
+    exits: { 0: 'the service gave a token', ...exitsOfClient, 75: 'the attempt failed' },
+    options: ofDaemon,
     details: [
       "For root and the daemon's own user. It also ends a refusal: the daemon asks the service again.",
     ],
@@ -154,7 +231,7 @@ export const commands: readonly CommandSpec[] = [
     summary: 'Report a token that the service answered with 401',
     positionals: '[FINGERPRINT|-]',
     exits: exitsOfClient,
-    options: optionsOf(ofDaemon),
+    options: ofDaemon,
     details: [
       'Without an argument it reports the current token; with a fingerprint, the token that has it; with -, the token on stdin (alone, or as `token --format header` or `--format env` prints it). It refuses a token as an argument, because other users can read arguments.',
     ],
@@ -163,32 +240,40 @@ export const commands: readonly CommandSpec[] = [
     name: 'explain',
     load: () => import('./explain.ts'),
     summary: 'Say what the daemon does about an answer of the service',
-    exits: '78 the configuration is faulty',
-    options: optionsOf(
-      {
-        'status STATUS': 'HTTP status of the answer, such as 500',
-        'body FILE': 'File with the body of the answer; - for stdin',
-        'header HEADER': "Header of the answer, such as 'Retry-After: 120'; may be given several times",
-        'config PATH':
+    exits: { 78: 'the configuration is faulty' },
+    options: {
+      status: { value: 'STATUS', summary: 'HTTP status of the answer, such as 500' },
+      body: { value: 'FILE', summary: 'File with the body of the answer; - for stdin' },
+      header: {
+        value: 'HEADER',
+        summary: "Header of the answer, such as 'Retry-After: 120'; may be given several times",
+        isRepeatable: true,
+      },
+      config: {
+        value: 'PATH',
+        summary:
           'Use the `service` and the settings of this configuration, not the standard ones; its secrets are not read',
       },
-      { header: { isRepeatable: true } },
-    ),
+    },
   },
   {
     name: 'check',
     load: () => import('./check.ts'),
     summary:
       'Find every fault of configuration, permissions, directories, socket and host, each with its remedy',
-    exits:
-      '0 there is no fault; 75 --live: the service gives no token; 77 --live: the service refuses the account, or access is denied; 78 there is a fault',
-    options: optionsOf({
+    exits: {
+      0: 'there is no fault',
+      75: '--live: the service gives no token',
+      77: '--live: the service refuses the account, or access is denied',
+      78: 'there is a fault',
+    },
+    options: {
       ...ofConfig,
-      'config-only': 'Check the configuration alone',
-      live: 'Also ask the service for a token, once',
-    }),
+      'config-only': { summary: 'Check the configuration alone' },
+      live: { summary: 'Also ask the service for a token, once' },
+    },
     details: [
-      'With sudo, it checks with the rights of the user kyc-tokend (if that user exists) and within the sandbox of the unit (systemctl show). It changes and starts nothing, and connects to no socket at which systemd listens.',
+      'With sudo, where the unit is installed, it looks from within a copy of that unit, which systemd starts once and which is gone after it: it sees what the daemon sees, with all drop-ins. It also tries, as a member of their groups, to connect to the sockets and to read the token files. It changes nothing and starts no daemon.',
     ],
   },
   {
@@ -196,24 +281,45 @@ export const commands: readonly CommandSpec[] = [
     load: () => import('./exec.ts'),
     summary: 'Run a command with the token in its environment, once there is one',
     positionals: '-- CMD [ARG …]',
-    exits: `0 the command succeeded; ${exitsOfClient}; 126 the command cannot be run; 127 it is not found; any other: that of the command`,
-    options: optionsOf(
-      {
-        ...ofToken,
-        'env NAME': 'Variable that has the token [KYC_ACCESS_TOKEN]',
-        'on-change ACTION':
-          'What to do at each new token: none, restart, or the name of a signal to send [none]',
-        'splay DURATION': 'After a change, wait a random part of this time (at most 24h) [0s]',
-        'min-between DURATION': 'Shortest time from a start or a signal to the next one (at most 24h) [30s]',
-        'stop-signal SIGNAL': 'Signal that stops the command before it is started again [TERM]',
-        'stop-timeout DURATION': 'Time that the command has to stop before it is killed (at most 24h) [10s]',
-        ...ofDaemon,
+    exits: {
+      0: 'the command succeeded',
+      ...exitsOfClient,
+      126: 'the command cannot be run',
+      127: 'it is not found',
+      other: 'that of the command',
+    },
+    options: {
+      ...ofToken,
+      env: { value: 'NAME', summary: 'Variable that has the token', default: 'KYC_ACCESS_TOKEN' },
+      'on-change': {
+        value: 'ACTION',
+        summary: 'What to do at each new token: none, restart, or the name of a signal to send',
+        default: 'none',
+        suggestions: ['none', 'restart', ...signalNames],
       },
-      {
-        'on-change': { suggestions: ['none', 'restart', ...signalNames] },
-        'stop-signal': { suggestions: signalNames },
+      splay: {
+        value: 'DURATION',
+        summary: 'After a change, wait a random part of this time (at most 24h)',
+        default: '0s',
       },
-    ),
+      'min-between': {
+        value: 'DURATION',
+        summary: 'Shortest time from a start or a signal to the next one (at most 24h)',
+        default: '30s',
+      },
+      'stop-signal': {
+        value: 'SIGNAL',
+        summary: 'Signal that stops the command before it is started again',
+        default: 'TERM',
+        suggestions: signalNames,
+      },
+      'stop-timeout': {
+        value: 'DURATION',
+        summary: 'Time that the command has to stop before it is killed (at most 24h)',
+        default: '10s',
+      },
+      ...ofDaemon,
+    },
     details: [
       'CMD gets the token in KYC_ACCESS_TOKEN, or in the variable of --env. It replaces this process, so it gets the signals and gives the exit status. It gets the standard streams and the sockets that systemd handed to this process, and no other descriptor. It does not see later tokens: a program that runs long uses the token file or the socket, or is run with --on-change.',
       'With --on-change restart, kyc-tokend stays as the parent of CMD and restarts it at each new token. With the name of a signal, CMD gets that signal instead, once the token files are written; its environment cannot change, so CMD must read the token from a file. Changes that come together count once. If CMD ends by itself, it is not started again: exec ends with its status, or with 128 plus the number of the signal that killed it. exec passes TERM, INT, HUP, USR1, USR2 and WINCH on to the process group of CMD; after TERM it does not start CMD again. While the daemon is away or the account is refused, CMD keeps running. CMD has no controlling terminal. With --on-change, sockets that systemd handed to this process are an error.',
@@ -223,16 +329,20 @@ export const commands: readonly CommandSpec[] = [
     name: 'sandbox',
     load: () => import('./sandbox.ts'),
     summary: 'Run a stand-in for the service on loopback, to try things and to rehearse outages',
-    exits: `69 the port is in use, ${oldNode}; 77 the port needs root; 78 the configuration is faulty`,
-    options: optionsOf(
-      {
-        'port N': 'Port on 127.0.0.1 [a free one]',
-        'scenario NAME': 'How it answers [ok]',
-        'token-lifetime DURATION': 'Life of its tokens [60s]',
-        'config PATH': 'Stand in for the `service` of this configuration; its secrets are not read',
+    exits: {
+      69: `the port is in use, ${oldNode}`,
+      77: 'the port needs root',
+      78: 'the configuration is faulty',
+    },
+    options: {
+      port: { value: 'N', summary: 'Port on 127.0.0.1', default: 'a free one' },
+      scenario: { value: 'NAME', summary: 'How it answers', default: 'ok', choices: scenarioNames },
+      'token-lifetime': { value: 'DURATION', summary: 'Life of its tokens', default: '60s' },
+      config: {
+        value: 'PATH',
+        summary: 'Stand in for the `service` of this configuration; its secrets are not read',
       },
-      { scenario: { choices: scenarioNames } },
-    ),
+    },
   },
   {
     name: 'demo',
