@@ -4,7 +4,13 @@ import type { ServiceConfig, ServiceRefusal } from '../config/config.ts'
 import { isRecord } from '../lib/input.ts'
 import { parseInstant } from '../lib/instant.ts'
 import { holdsSecret, type Credentials } from '../lib/secret.ts'
-import type { Grant, PermanentReason, Reason, ServiceOutcome, TransientReason } from '../token/outcome.ts'
+import {
+  transientReasons,
+  type Grant,
+  type Reason,
+  type ServiceOutcome,
+  type TransientReason,
+} from '../token/outcome.ts'
 import { bare, MAX_DETAIL_LENGTH, oneLine } from './detail.ts'
 
 /** Longest body that is read, in bytes. */
@@ -33,11 +39,37 @@ interface Row {
   readonly covers: (reading: Reading) => boolean
 }
 
+const hundredsOf = ({ status }: Reading): number => Math.floor(status / 100)
+/** The exchange knows which of the three it is. */
+const noAnswer = { answer: 'no answer', follows: 'retried', covers: (): boolean => false } as const
+
+/** The rows of failures that are retried, in the order in which they are tried. */
+const retriedRows: Readonly<Record<TransientReason, Omit<Row, 'reasons'>>> = {
+  'rate-limited': { answer: '429', follows: 'retried', covers: ({ status }) => status === 429 },
+  'server-error': {
+    answer: 'any other 5xx, 408, 425',
+    follows: 'retried',
+    covers: (reading) => hundredsOf(reading) === 5 || reading.status === 408 || reading.status === 425,
+  },
+  // A status that HTTP does not have is malformed, too.
+  'malformed-answer': {
+    answer: '200 or 201 without such a token, any other 2xx, any redirect, or no HTTP at all',
+    follows: 'retried',
+    covers: (reading) => hundredsOf(reading) !== 4,
+  },
+  network: noAnswer,
+  timeout: noAnswer,
+  tls: noAnswer,
+  rejected: {
+    answer: "any other 4xx, and a 404 that is not the service's own",
+    follows: 'retried every 5 to 10 min, with an alert',
+    covers: () => true,
+  },
+}
+
 /** The failure table of a service. Its rows are tried in this order, and the first that fits counts; one always fits. */
 export function failureTable(service: Pick<ServiceConfig, 'refusals' | 'token'>): readonly Row[] {
   const name = service.token.join('.')
-  const hundreds = ({ status }: Reading): number => Math.floor(status / 100)
-  const retried = { follows: 'retried' } as const
   const refusals = service.refusals.map((refusal) => ({
     reasons: [refusal.reason],
     answer: `${refusal.status} that says "${refusal.says}"`,
@@ -45,6 +77,7 @@ export function failureTable(service: Pick<ServiceConfig, 'refusals' | 'token'>)
     covers: (reading: Reading) => isRefusal(reading, refusal),
     isEarly: refusal.status < 300,
   }))
+  const retried = [...new Set(Object.values(retriedRows))]
   return [
     // Before the token: it may be in such an answer.
     ...refusals.filter(({ isEarly }) => isEarly),
@@ -55,27 +88,10 @@ export function failureTable(service: Pick<ServiceConfig, 'refusals' | 'token'>)
       covers: ({ grant }) => typeof grant === 'object',
     },
     ...refusals.filter(({ isEarly }) => !isEarly),
-    { reasons: ['rate-limited'], answer: '429', ...retried, covers: ({ status }) => status === 429 },
-    {
-      reasons: ['server-error'],
-      answer: 'any other 5xx, 408, 425',
-      ...retried,
-      covers: (reading) => hundreds(reading) === 5 || reading.status === 408 || reading.status === 425,
-    },
-    // A status that HTTP does not have is malformed, too.
-    {
-      reasons: ['malformed-answer'],
-      answer: '200 or 201 without such a token, any other 2xx, any redirect, or no HTTP at all',
-      ...retried,
-      covers: (reading) => hundreds(reading) !== 4,
-    },
-    { reasons: ['network', 'timeout', 'tls'], answer: 'no answer', ...retried, covers: () => false },
-    {
-      reasons: ['rejected'],
-      answer: "any other 4xx, and a 404 that is not the service's own",
-      follows: 'retried every 5 to 10 min, with an alert',
-      covers: () => true,
-    },
+    ...retried.map((row) => ({
+      reasons: transientReasons.filter((reason) => retriedRows[reason] === row),
+      ...row,
+    })),
   ]
 }
 
@@ -104,7 +120,7 @@ export function createClassify(service: ServiceConfig) {
     const reading = { status, content, grant }
     const row = table.find(({ covers }) => covers(reading))!
     if (row.follows === 'token') return { outcome: grant as Grant, row }
-    const [reason] = row.reasons as [PermanentReason | TransientReason]
+    const [reason] = row.reasons as [Reason]
     const detail = detailOf(reading, { answer, service, secrets: options.secrets })
     const waitMs = MAY_WAIT.has(reason) ? retryAfter(answer, options.wallMs) : undefined
     const outcome = {
