@@ -1,47 +1,264 @@
-// `npm run bench`: measures the built program against the least that could do the same, and ends with 1 if a bar is missed.
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+// `npm run bench`: measures the built program against the least in Node that gives the same answers, with the same flags on both
+// sides, in interleaved rounds; ends with 1 if an aim is missed. `--cli PATH` measures another build.
+import { execFile, spawn, spawnSync, type ChildProcess } from 'node:child_process'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { connect } from 'node:net'
+import { cpus, loadavg, release, tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { format, resolveConfig } from 'prettier'
-import { answerRows } from './answers.ts'
-import { idleRows } from './idle.ts'
-import { startRows } from './starts.ts'
-import { missed, renderTable, type Row } from './table.ts'
-import { CLI, createWorld, type World } from './world.ts'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { parseArgs, promisify } from 'node:util'
+import { jwtOf } from '../support/jwt.ts'
+import { granting, startService } from '../support/service.ts'
 
-/** In test/README.md the table is between these. */
-const [BEGIN, END] = ['<!-- bench -->', '<!-- end of bench -->']
+const { values: options } = parseArgs({ options: { cli: { type: 'string' }, rounds: { type: 'string' } } })
+const CLI = options.cli ?? join(import.meta.dirname, '../../dist/cli.cjs')
+const ROUNDS = Number(options.rounds ?? 9)
+const here = (name: string): string => join(import.meta.dirname, name)
 
-function progress(what: string): void {
-  process.stderr.write(`${(performance.now() / 1_000).toFixed(0).padStart(4)} s  ${what} …\n`)
+// ---- what is compared -----------------------------------------------------------------------------------------------
+
+/** The daemon and the bare servers, each without flags and with those of the daemon's systemd unit. */
+const contestants = ['ours', 'bare', 'oursUnit', 'bareUnit'] as const
+type Contestant = (typeof contestants)[number]
+interface Server {
+  readonly process: ChildProcess
+  readonly ipc: string
+  readonly http: string
+  /** Of the server for HTTP, which is another one only beside the bare one for node-ipc. */
+  readonly httpProcess: ChildProcess
 }
 
-async function measure(world: World): Promise<Row[]> {
-  const idle = await idleRows(world, progress)
-  const starts = await startRows(world, progress)
-  const answers = await answerRows(world, progress)
-  progress('idle daemons')
-  return [...answers, ...starts, ...(await idle())]
+const directory = mkdtempSync(join(tmpdir(), 'kyc-tokend-bench-'))
+const children = new Set<ChildProcess>()
+let issued = 0
+
+/** With 24 h of life, so that nothing is refreshed but what is meant to be. */
+function freshToken(): string {
+  const now = Math.floor(Date.now() / 1_000)
+  issued += 1
+  return jwtOf({
+    sub: 'account-0123456789',
+    iat: now,
+    exp: now + 86_400,
+    jti: String(issued).padStart(12, '0'),
+  })
 }
 
-async function writeInto(file: string, table: string): Promise<void> {
-  const page = readFileSync(file, 'utf8')
-  const text = `${page.slice(0, page.indexOf(BEGIN))}${BEGIN}\n\n${table}\n${page.slice(page.indexOf(END))}`
-  writeFileSync(file, await format(text, { ...(await resolveConfig(file)), filepath: file }))
+/** The flags of Node in the unit, and its settings of malloc. */
+const unitText = readFileSync(here('../../systemd/kyc-tokend@.service'), 'utf8')
+const unitFlags = /^ExecStart=\S+ (.*?) \S+cli\.cjs/m.exec(unitText)?.[1]?.split(' ') ?? []
+const unitEnvironment = Object.fromEntries(
+  (/^Environment=(MALLOC_.*)$/m.exec(unitText)?.[1] ?? '').split(' ').map((word) => word.split('=')),
+) as Record<string, string>
+
+function start(
+  words: readonly string[],
+  { isUnit = false, env = {} as NodeJS.ProcessEnv } = {},
+): ChildProcess {
+  const child = spawn(process.execPath, [...(isUnit ? unitFlags : []), ...words], {
+    stdio: 'ignore',
+    env: { PATH: process.env['PATH'], ...(isUnit ? unitEnvironment : {}), ...env },
+  })
+  children.add(child)
+  return child
 }
 
-if (!existsSync(CLI)) throw new Error(`${CLI} does not exist: run \`npm run build\` first`)
-const world = await createWorld()
-for (const signal of ['SIGINT', 'SIGTERM'] as const)
-  process.once(signal, () => void world.close().then(() => process.exit(1)))
-try {
-  const rows = await measure(world)
-  const table = renderTable(rows)
-  process.stdout.write(table)
-  if (process.argv.includes('--write')) await writeInto(join(import.meta.dirname, '../README.md'), table)
-  for (const what of missed(rows)) {
-    process.stdout.write(`Missed: ${what}\n`)
-    process.exitCode = 1
+function startDaemon(name: string, baseUrl: string, isUnit: boolean): Server {
+  const [run, state] = [join(directory, name, 'run'), join(directory, name, 'state')]
+  for (const path of [run, state]) mkdirSync(path, { recursive: true, mode: 0o700 })
+  const config = join(directory, name, 'kyc-tokend.config.json')
+  const credentials = { apiKey: 'bench-api-key', apiSecret: 'bench-api-secret' }
+  writeFileSync(config, JSON.stringify({ baseUrl, credentials }), { mode: 0o600 })
+  const env = { RUNTIME_DIRECTORY: run, STATE_DIRECTORY: state }
+  const child = start([CLI, 'run', '--config', config], { isUnit, env })
+  return { process: child, httpProcess: child, ipc: join(run, 'ipc.sock'), http: join(run, 'http.sock') }
+}
+
+function startBare(name: string, isUnit: boolean): Server {
+  const [ipc, http] = [join(directory, `${name}.ipc`), join(directory, `${name}.http`)]
+  return {
+    process: start([here('bare-ipc.mjs'), ipc, freshToken()], { isUnit }),
+    httpProcess: start([here('bare-http.mjs'), http, freshToken()], { isUnit }),
+    ipc,
+    http,
   }
+}
+
+/** One request of `ipc.sock` on a connection of its own. */
+function ask(path: string, type: string): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let text = ''
+    const socket = connect(path, () =>
+      socket.write(`{"type":"${type}","data":{"id":"1","waitSeconds":10}}\f`),
+    )
+    socket.setEncoding('utf8').on('data', (chunk: string) => {
+      text += chunk
+      if (text.endsWith('\f')) socket.end()
+    })
+    socket.on('error', reject).on('close', () => resolve(text))
+  })
+}
+
+async function answered(path: string): Promise<void> {
+  for (const until = performance.now() + 30_000; performance.now() < until; await sleep(1))
+    if ((await ask(path, 'token.get').catch(() => '')).includes('accessToken')) return
+  throw new Error(`Nothing answers at ${path}`)
+}
+
+// ---- rows -----------------------------------------------------------------------------------------------------------
+
+interface Row {
+  readonly what: string
+  readonly unit: string
+  readonly samples: Record<Contestant, number[]>
+  /** Ours against the bare one with the same flags. */
+  readonly aim: { readonly atLeast: number } | { readonly atMost: number }
+  readonly unitAim?: Row['aim']
+}
+interface Load {
+  readonly count: number
+  readonly seconds: number
+  readonly cpuNs: number
+  readonly p99Ns: number
+}
+
+const empty = (): Row['samples'] => ({ ours: [], bare: [], oursUnit: [], bareUnit: [] })
+
+/** In each round everybody is measured once, so that what disturbs one disturbs all. */
+async function measured(
+  servers: Record<Contestant, Server>,
+  {
+    kind,
+    connections,
+    amount,
+    rounds = ROUNDS,
+  }: { kind: string; connections: number; amount: number; rounds?: number },
+): Promise<(pick: (load: Load) => number) => Row['samples']> {
+  const loads: Record<Contestant, Load[]> = { ours: [], bare: [], oursUnit: [], bareUnit: [] }
+  process.stderr.write(`${kind}, ${connections} connections …\n`)
+  for (let round = 0; round < rounds; round += 1)
+    for (const who of round % 2 === 0 ? contestants : contestants.toReversed()) {
+      const { process: child, httpProcess, ipc, http } = servers[who]
+      const [path, { pid }] = kind === 'http' ? [http, httpProcess] : [ipc, child]
+      const words = [kind, path, pid, connections, amount].map(String)
+      const { stdout } = await promisify(execFile)(join(directory, 'load'), words)
+      loads[who].push(JSON.parse(stdout) as Load)
+    }
+  return (pick) => {
+    const samples = empty()
+    for (const who of contestants) samples[who] = loads[who].map(pick)
+    return samples
+  }
+}
+
+const paceOf = ({ count, seconds }: Load): number => count / seconds
+const cpuOf = ({ cpuNs, count }: Load): number => cpuNs / count / 1_000
+const p99Of = ({ p99Ns }: Load): number => p99Ns / 1e6
+
+async function rowsOf(servers: Record<Contestant, Server>): Promise<Row[]> {
+  const rows: Row[] = []
+  for (const connections of [100, 1_000]) {
+    const samples = await measured(servers, { kind: 'ipc', connections, amount: 0.5 })
+    const what = `token.get, ${connections.toLocaleString('en')} connections`
+    rows.push(
+      { what, unit: 'requests/s', samples: samples(paceOf), aim: { atLeast: 0.9 } },
+      {
+        what: '… CPU for each',
+        unit: 'µs',
+        samples: samples(cpuOf),
+        aim: { atMost: 1.15 },
+        unitAim: { atMost: 1.25 },
+      },
+      { what: '… wait of the slowest hundredth', unit: 'ms', samples: samples(p99Of), aim: { atMost: 2 } },
+    )
+  }
+  const http = await measured(servers, { kind: 'http', connections: 100, amount: 0.5 })
+  rows.push(
+    {
+      what: 'GET /v1/token, 100 connections',
+      unit: 'requests/s',
+      samples: http(paceOf),
+      aim: { atLeast: 0.95 },
+    },
+    {
+      what: '… CPU for each',
+      unit: 'µs',
+      samples: http(cpuOf),
+      aim: { atMost: 1.15 },
+      unitAim: { atMost: 1.25 },
+    },
+  )
+  const push = await measured(servers, { kind: 'push', connections: 1_000, amount: 5, rounds: 3 })
+  rows.push({
+    what: 'a new token to 10,000 subscriptions, CPU',
+    unit: 'ms',
+    samples: push((load) => cpuOf(load) / 1_000),
+    aim: { atMost: 1.5 },
+  })
+  return rows
+}
+
+// ---- the table ------------------------------------------------------------------------------------------------------
+
+function median(values: readonly number[]): number {
+  const sorted = values.toSorted((one, other) => one - other)
+  return sorted[Math.floor(sorted.length / 2)] ?? NaN
+}
+
+function ratioOf({ samples }: Row, who: 'ours' | 'oursUnit'): number {
+  const other = samples[who === 'ours' ? 'bare' : 'bareUnit']
+  return median(samples[who].map((value, round) => value / (other[round] ?? NaN)))
+}
+
+function isMissed(row: Row, who: 'ours' | 'oursUnit'): boolean {
+  const aim = who === 'ours' ? row.aim : (row.unitAim ?? row.aim)
+  return 'atLeast' in aim ? ratioOf(row, who) < aim.atLeast : ratioOf(row, who) > aim.atMost
+}
+
+const figure = (value: number): string =>
+  value >= 1_000 ? Math.round(value).toLocaleString('en') : value.toPrecision(3)
+
+function tableOf(rows: readonly Row[]): string {
+  const aimOf = (aim: Row['aim']): string => ('atLeast' in aim ? `≥ ${aim.atLeast}` : `≤ ${aim.atMost}`)
+  const lines = rows.map((row) => [
+    `${row.what}, ${row.unit}`,
+    ...contestants.map((who) => figure(median(row.samples[who]))),
+    `${ratioOf(row, 'ours').toFixed(2)} (${aimOf(row.aim)})`,
+    `${ratioOf(row, 'oursUnit').toFixed(2)} (${aimOf(row.unitAim ?? row.aim)})`,
+  ])
+  const head = ['', 'daemon', 'bare', 'daemon, unit', 'bare, unit', 'daemon: bare', 'unit: bare, unit']
+  const line = (cells: readonly string[]): string => `| ${cells.join(' | ')} |\n`
+  const date = new Date().toISOString().slice(0, 10)
+  const on = `${cpus().length} × ${cpus()[0]?.model.trim()}, Linux ${release()}, Node ${process.version}, ${date}, load ${loadavg()[0]?.toFixed(1)}`
+  return `${on}\n\n${[head, head.map(() => '---'), ...lines].map(line).join('')}`
+}
+
+// ---- run ------------------------------------------------------------------------------------------------------------
+
+const compiled = spawnSync('cc', ['-O2', '-o', join(directory, 'load'), here('load.c')], { encoding: 'utf8' })
+if (compiled.status !== 0)
+  throw new Error(`load.c cannot be compiled; the benchmarks need gcc: ${compiled.stderr}`)
+const service = await startService({ answer: () => granting(freshToken()) })
+try {
+  const servers: Record<Contestant, Server> = {
+    ours: startDaemon('ours', service.url, false),
+    bare: startBare('bare', false),
+    oursUnit: startDaemon('unit', service.url, true),
+    bareUnit: startBare('bare-unit', true),
+  }
+  for (const who of contestants) await answered(servers[who].ipc)
+  const rows = await rowsOf(servers)
+  process.stdout.write(tableOf(rows))
+  for (const row of rows)
+    for (const who of ['ours', 'oursUnit'] as const)
+      if (isMissed(row, who)) {
+        process.stdout.write(
+          `Missed: ${row.what}, ${who === 'ours' ? 'without flags' : 'with the flags of the unit'}\n`,
+        )
+        process.exitCode = 1
+      }
 } finally {
-  await world.close()
+  for (const child of children) child.kill('SIGKILL')
+  await service.stop()
+  rmSync(directory, { recursive: true, force: true })
 }
