@@ -74,8 +74,9 @@ export interface Client extends Caller {
   requests: number
   /** Requests that wait for a token. */
   waiting: number
-  /** By id, whether the newest token was sent. */
-  readonly subscriptions: Map<string, boolean>
+  /** Their ids, and how many of them were sent the newest token. */
+  readonly subscriptions: string[]
+  pushed: number
   /** Its waits end: they are answered with what there is. */
   abort(): void
 }
@@ -218,7 +219,9 @@ export function createConnections<Own>(
     refusalOf(client: Client): 'denied' | 'too-many-requests' | null {
       client.requests += 1
       if (!client.isAllowed) return 'denied'
-      return tryAcquire(client.rate, config.maxRequestsPerSecond) ? null : 'too-many-requests'
+      const { maxRequestsPerSecond } = config
+      const isWithin = maxRequestsPerSecond === null || tryAcquire(client.rate, maxRequestsPerSecond)
+      return isWithin ? null : 'too-many-requests'
     },
     /** Answers when the reply is there, unless the client has gone. */
     async later<T>(client: Client, reply: Promise<T>, answer: (reply: T) => void): Promise<void> {
@@ -229,11 +232,16 @@ export function createConnections<Own>(
         fail(client, error)
       }
     },
+    /** From now on the client is sent each change; it has what there is now. */
+    subscribe(client: Client, id: string): void {
+      client.subscriptions.unshift(id)
+      client.pushed += 1
+    },
     /** The token or the phase has changed. A client that has not read the last change yet gets the newest one later. */
     onTokenChange(): void {
       for (const { client } of all.values()) {
-        if (client.subscriptions.size === 0) continue
-        for (const id of client.subscriptions.keys()) client.subscriptions.set(id, false)
+        if (client.subscriptions.length === 0) continue
+        client.pushed = 0
         push(client)
       }
     },
@@ -263,7 +271,7 @@ export function createConnections<Own>(
     },
     /** The present connections and subscribers; all else is counted since the start. */
     counts() {
-      const subscribers = [...all.values()].filter(({ client }) => client.subscriptions.size > 0).length
+      const subscribers = [...all.values()].filter(({ client }) => client.subscriptions.length > 0).length
       return { connections: all.size, subscribers, dropped: { ...dropped }, ...operations.counts() }
     },
   }
@@ -280,7 +288,8 @@ function createClient(socket: Socket, peer: Peer | null, isAllowed: boolean): Cl
     rate: { left: 0, refilledAtMs: -Infinity },
     requests: 0,
     waiting: 0,
-    subscriptions: new Map(),
+    subscriptions: [],
+    pushed: 0,
     // Made when it is needed: most clients never wait.
     get signal() {
       waits ??= new AbortController()

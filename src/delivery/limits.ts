@@ -104,9 +104,8 @@ export interface RequestRate {
   refilledAtMs: number
 }
 
-/** Takes one request from the bucket. False: one too many. `perSecond` null: there is no limit. */
-export function tryAcquire(rate: RequestRate, perSecond: number | null): boolean {
-  if (perSecond === null) return true
+/** Takes one request from the bucket. False: one too many. */
+export function tryAcquire(rate: RequestRate, perSecond: number): boolean {
   const nowMs = monotonicMs()
   const refill = ((nowMs - rate.refilledAtMs) / 1_000) * perSecond
   rate.left = Math.min(Math.max(1, perSecond), rate.left + refill)

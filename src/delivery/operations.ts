@@ -42,12 +42,6 @@ type Operation<T extends RequestType> = (
 /** Raises a test alert, or says why it is refused. */
 export type TestAlert = () => Later<Result<AlertTestResult>>
 
-/** Operations for root and the daemon's own user only, each with what other users can do instead. */
-const PRIVILEGED: Partial<Record<RequestType, string>> = {
-  'refresh.request': ', or report a refused token by `token.reject`',
-  'alert.test': '',
-}
-
 export type Operations = ReturnType<typeof createOperations>
 
 export function createOperations(options: {
@@ -92,8 +86,11 @@ export function createOperations(options: {
       if ('fault' in reply || peer?.isPrivileged !== true) return reply
       return { value: { ...reply.value, readers: audit.readers() } }
     },
-    'refresh.request': (_request, { signal }) => replies.refresh(signal),
-    'alert.test': () => testAlert(),
+    'refresh.request': (_request, { peer, signal }) =>
+      peer?.isPrivileged
+        ? replies.refresh(signal)
+        : deniedFor('refresh.request', ', or report a refused token'),
+    'alert.test': (_request, { peer }) => (peer?.isPrivileged ? testAlert() : deniedFor('alert.test')),
   }
 
   /** Counts the reply if it has a token. A reload may have taken the right away meanwhile, and the client may be gone. */
@@ -117,12 +114,7 @@ export function createOperations(options: {
       data: Readonly<Record<string, unknown>>,
       caller: Caller,
     ): Later<Reply<T>> {
-      const alternative = PRIVILEGED[type]
-      if (alternative !== undefined && caller.peer?.isPrivileged !== true) {
-        const message = `Only root and the daemon's own user may send \`${type}\`: use sudo${alternative}`
-        return { fault: { code: 'denied', message } }
-      }
-      for (const name of Object.keys(data)) {
+      for (const name in data) {
         const field = FIELDS.get(name)
         if (field !== undefined && !field.isValid(data[name]))
           return badRequest(`\`${name}\` is ${field.shape}`)
@@ -172,6 +164,12 @@ function seconds(max: number): Field {
 
 function text(pattern: RegExp, shape: string): Field {
   return { isValid: (value) => typeof value === 'string' && pattern.test(value), shape }
+}
+
+/** The operation is for root and the daemon's own user only. */
+function deniedFor(type: RequestType, alternative = ''): Result<never> {
+  const message = `Only root and the daemon's own user may send \`${type}\`: use sudo${alternative}`
+  return { fault: { code: 'denied', message } }
 }
 
 function badRequest(message: string): Result<never> {

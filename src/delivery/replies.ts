@@ -35,6 +35,8 @@ export interface CachedToken {
   /** The header in which the API wants it, and its value. */
   readonly authorization: readonly [string, string]
   readonly fingerprint: string
+  /** On the boot clock. */
+  readonly expiresAtMs: number
 }
 
 /** The longest time for which a good token waits for one with a longer life, in ms. */
@@ -61,7 +63,8 @@ export function createReplies(options: {
 
   function token(request: TokenRequest, by: { readonly signal: AbortSignal }): Later<Result<CachedToken>> {
     const now = keeper.now()
-    if (isGoodEnough(keeper.state(), now, request)) return current(now)
+    const reply = current(now)
+    if ('value' in reply && isGoodEnough(reply.value, now, request)) return reply
     need(request)
     const deadlineMs = now.bootMs + (request.waitSeconds ?? 0) * 1_000
     if (endOfWaitMs(now, request, deadlineMs) <= now.bootMs || isFinal(request, deadlineMs)) return current()
@@ -137,11 +140,13 @@ export function createReplies(options: {
   }
 }
 
-function isGoodEnough(state: TokenState, now: Instant, request: TokenRequest): boolean {
-  const token = usableToken(state, now)
-  if (token === null || token.fingerprint === request.notFingerprint) return false
-  const minValidMs = (request.minValidSeconds ?? 0) * 1_000
-  return minValidMs === 0 || token.expiresAtMs - now.bootMs >= minValidMs
+function isGoodEnough(
+  { fingerprint, expiresAtMs }: Pick<CachedToken, 'fingerprint' | 'expiresAtMs'>,
+  now: Instant,
+  { notFingerprint, minValidSeconds = 0 }: TokenRequest,
+): boolean {
+  if (fingerprint === notFingerprint) return false
+  return minValidSeconds === 0 || expiresAtMs - now.bootMs >= minValidSeconds * 1_000
 }
 
 /** Reports whether waiting longer, up to the deadline on the boot clock, cannot improve the answer. */
@@ -150,9 +155,9 @@ function isAnswerFinal(
   now: Instant,
   { request, deadlineMs }: { request: TokenRequest; deadlineMs: number },
 ): boolean {
-  if (isGoodEnough(state, now, request)) return true
-  const isHopeless = state.inFlight === null && dueAtMs(state) > deadlineMs
   const token = usableToken(state, now)
+  if (token !== null && isGoodEnough(token, now, request)) return true
+  const isHopeless = state.inFlight === null && dueAtMs(state) > deadlineMs
   // Only a refusal ends the wait early: after other failures an operator may trigger an attempt before the next one is due.
   if (token === null) return isHopeless && refusalOf(state) !== null
   // Keep waiting: an operator may trigger a refresh at any time.
@@ -204,9 +209,9 @@ function cachedReply(
   if (token === null) return { state, reply: { fault: faultOf(state, place) }, untilMs: Infinity }
   const result: TokenResult = { accessToken: token.accessToken, ...describeToken(token, state, now) }
   const json = JSON.stringify(result)
-  const { accessToken: text, fingerprint } = token
+  const { accessToken: text, fingerprint, expiresAtMs } = token
   const { header, prefix } = state.use
   const authorization = [header, prefix + text] as const
-  const value = { json, jsonTail: json.slice(1), text, authorization, fingerprint }
+  const value = { json, jsonTail: json.slice(1), text, authorization, fingerprint, expiresAtMs }
   return { state, reply: { value }, untilMs: isStale(token, now) ? usableUntilMs(token) : token.expiresAtMs }
 }

@@ -211,14 +211,14 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions) {
     if (res.req.method === 'HEAD' || isStopping) return void res.end()
     res.flushHeaders()
     ;(client as HttpClient).events = res
-    client.subscriptions.set('', true)
+    connections.subscribe(client, '')
     if ('value' in first) writeEvent(res, first)
   }
 
   function push(client: HttpClient): void {
     const { events, subscriptions, socket } = client
-    if (events === null || subscriptions.get('') !== false || socket.writableNeedDrain) return
-    subscriptions.set('', true)
+    if (events === null || client.pushed === subscriptions.length || socket.writableNeedDrain) return
+    client.pushed = subscriptions.length
     writeEvent(events, operations.changedToken(client))
   }
 

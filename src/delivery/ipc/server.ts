@@ -39,6 +39,8 @@ interface Own {
   unread: string
   /** Answers that are sent together. */
   out: string
+  /** The socket is. */
+  isPaused: boolean
   /** Requests that are answered later and wait for no token: at most 16, then nothing is read. */
   answering: number
   /** The client has ended its side: the connection ends with the last answer. */
@@ -49,7 +51,7 @@ type IpcClient = Client & Own
 export function createIpcServer(options: DeliveryContext & ServerOptions) {
   const { peers, replies, log } = options
   const operations = createOperations({ ...options, transport: 'ipc' })
-  const own = (): Own => ({ unread: '', out: '', answering: 0, isEnding: false })
+  const own = (): Own => ({ unread: '', out: '', isPaused: false, answering: 0, isEnding: false })
   const connections = createConnections({ transport: 'ipc', operations, own, push, timeoutOf }, options)
   let listener: Listener | null = null
   let unsubscribe = (): void => undefined
@@ -65,44 +67,42 @@ export function createIpcServer(options: DeliveryContext & ServerOptions) {
     socket.on('drain', () => proceed(client))
     socket.on('end', () => {
       client.isEnding = true
-      client.subscriptions.clear()
+      client.subscriptions.length = 0
       if (peers.hasHungUp(socket)) socket.destroy()
       else proceed(client)
     })
   }
 
-  /** Answers what has arrived, as far as the client reads its answers, with one write for each chunk. */
+  /** Answers what has arrived, as far as the client reads its answers. */
   function proceed(client: IpcClient): void {
-    const { socket } = client
     try {
       let isMore = true
-      while (isMore && !client.isClosing && mayAnswer(client)) {
-        isMore = answerSome(client)
-        flush(client)
-      }
+      while (isMore && !client.isClosing && mayAnswer(client)) isMore = answerSome(client)
       if (client.isClosing) return
-      push(client)
-      if (mayAnswer(client) === socket.isPaused()) {
-        if (socket.isPaused()) socket.resume()
-        else socket.pause()
-      }
-      if (client.isEnding && !isMore && client.waiting + client.answering === 0) socket.destroySoon()
+      if (client.pushed < client.subscriptions.length) push(client)
+      if (client.isPaused === mayAnswer(client)) pauseOrResume(client)
+      if (client.isEnding && !isMore && client.waiting + client.answering === 0) client.socket.destroySoon()
     } catch (error) {
       connections.fail(client, error)
     }
   }
 
   function mayAnswer({ socket, answering }: IpcClient): boolean {
-    return !socket.writableNeedDrain && answering < MAX_WAITING
+    return answering < MAX_WAITING && !socket.writableNeedDrain
   }
 
-  /** Answers frames, until it is enough for a write. Returns whether there are more. */
+  function pauseOrResume(client: IpcClient): void {
+    client.isPaused = !client.isPaused
+    if (client.isPaused) client.socket.pause()
+    else client.socket.resume()
+  }
+
+  /** Answers as many frames as make a write. Returns whether there are more. */
   function answerSome(client: IpcClient): boolean {
-    const { unread } = client
-    const enough = client.socket.writableHighWaterMark
+    const { unread, socket } = client
     let from = 0
     let end = unread.indexOf(FRAME_END)
-    while (end !== -1 && client.out.length < enough && client.answering < MAX_WAITING) {
+    while (end !== -1 && client.out.length < socket.writableHighWaterMark && client.answering < MAX_WAITING) {
       answer(client, unread.slice(from, end))
       if (client.isClosing) return false
       from = end + 1
@@ -110,6 +110,7 @@ export function createIpcServer(options: DeliveryContext & ServerOptions) {
     }
     if (from > 0) client.unread = unread.slice(from)
     if (end === -1 && client.unread.length > MAX_FRAME_BYTES) refuse(client, null, 'broken-framing', FRAMING)
+    else flush(client)
     return end !== -1
   }
 
@@ -141,13 +142,13 @@ export function createIpcServer(options: DeliveryContext & ServerOptions) {
     data: Readonly<Record<string, unknown>>,
   ): void {
     const { subscriptions } = client
-    const subscribes = type === 'token.subscribe'
-    if (subscribes && subscriptions.size >= MAX_SUBSCRIPTIONS && !subscriptions.has(id))
+    const subscribes = type === 'token.subscribe' && !subscriptions.includes(id)
+    if (subscribes && subscriptions.length >= MAX_SUBSCRIPTIONS)
       return refuse(client, id, 'too-many-subscriptions', OVER_LIMIT['too-many-subscriptions'])
     const reply = operations.perform(type, data, client)
     if (reply instanceof Promise) return answerLater(client, type, id, reply)
     write(client, answerTypes[type], id, reply)
-    if (subscribes && !client.isEnding && isInOrder(reply)) subscriptions.set(id, true)
+    if (subscribes && !client.isEnding && isInOrder(reply)) connections.subscribe(client, id)
   }
 
   function answerLater(client: IpcClient, type: RequestType, id: string, reply: Promise<Reply>): void {
@@ -164,14 +165,15 @@ export function createIpcServer(options: DeliveryContext & ServerOptions) {
   }
 
   function push(client: IpcClient): void {
-    for (const [id, hasNewest] of client.subscriptions) {
-      if (hasNewest) continue
-      if (client.socket.writableNeedDrain) return
-      client.subscriptions.set(id, true)
-      write(client, 'token.changed', id, operations.changedToken(client))
-      if (client.out.length >= client.socket.writableHighWaterMark) flush(client)
+    const { socket, subscriptions } = client
+    while (client.pushed < subscriptions.length && !socket.writableNeedDrain && !client.isClosing) {
+      const reply = operations.changedToken(client)
+      while (client.pushed < subscriptions.length && client.out.length < socket.writableHighWaterMark) {
+        write(client, 'token.changed', subscriptions[client.pushed]!, reply)
+        client.pushed += 1
+      }
+      flush(client)
     }
-    flush(client)
   }
 
   function write(client: IpcClient, type: string, id: string, reply: Reply): void {
@@ -234,7 +236,7 @@ export function createIpcServer(options: DeliveryContext & ServerOptions) {
 function timeoutOf(client: IpcClient): TimeoutReason | null {
   if (client.answering + client.waiting > 0) return null
   if (client.unread !== '') return 'incomplete-request'
-  return client.subscriptions.size > 0 ? null : 'idle'
+  return client.subscriptions.length > 0 ? null : 'idle'
 }
 
 function frameOf(type: string, data: object): string {
