@@ -1,11 +1,13 @@
-// Clients that ask one after the other until stdin ends, as a process of its own: node asking.mjs IPC HTTP CLIENTS
+// Clients that ask one after the other until stdin ends, as a process of its own: node asking.mjs IPC HTTP CLIENTS [PAUSE]
 //
 // Half of the clients of each socket keep their connection, the others make one for each request. A request that was cut off before
-// the first byte of its answer is repeated, once, as the manual says. Prints the numbers of answers, repetitions and losses.
+// the first byte of its answer is repeated, once, as the manual says. PAUSE is in ms, between two requests of a client. Prints the
+// numbers of answers, repetitions and losses, and the least answers of a client.
 import { connect } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
 
-const [ipc, http, clients] = process.argv.slice(2)
-const counts = { answered: 0, repeated: 0, lost: 0 }
+const [ipc, http, clients, pause] = process.argv.slice(2)
+const counts = { answered: 0, repeated: 0, lost: 0, least: Infinity }
 const end = { isReached: false }
 let id = 0
 
@@ -48,6 +50,7 @@ function open({ path }) {
 
 async function run(protocol, keeps) {
   let socket = null
+  let answers = 0
   while (!end.isReached) {
     let outcome = 'unanswered'
     for (let tries = 0; tries < 2 && outcome === 'unanswered'; tries += 1) {
@@ -60,8 +63,11 @@ async function run(protocol, keeps) {
       counts.repeated += 1
     }
     counts[outcome === 'answered' ? 'answered' : 'lost'] += 1
+    if (outcome === 'answered') answers += 1
     if (!keeps) socket.destroy()
+    if (pause !== undefined) await sleep(Number(pause))
   }
+  counts.least = Math.min(counts.least, answers)
   socket?.destroy()
 }
 

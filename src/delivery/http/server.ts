@@ -35,6 +35,8 @@ interface Own {
   last: ServerResponse | null
   /** The answer that is an event stream. */
   events: ServerResponse | null
+  /** Answers that were not sent as a whole yet. */
+  unsent: number
   /** The connection ends with the last answer: further requests get none. */
   isRefused: boolean
 }
@@ -57,6 +59,12 @@ const METRICS_TIMES = {
   connectionsCheckingInterval: 2_000,
 }
 const METRICS_TIMEOUTS = { sweepMs: 2_000, idle: 8_000, stalled: 8_000, 'incomplete-request': 8_000 }
+
+/**
+ * Node makes a request, of about 3 KB, of each head in what it reads at once (64 KiB), however few of the answers the client reads.
+ * With this many unsent answers in all, a connection that has more than 16 of them is closed.
+ */
+const MAX_UNSENT = 8_000
 
 /** Limits of a socket that was handed over, if the configuration has none for it; the path is not used. */
 export const HANDED_OVER = {
@@ -127,7 +135,7 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions) {
     {
       transport,
       operations,
-      own: (): Own => ({ last: null, events: null, isRefused: false }),
+      own: (): Own => ({ last: null, events: null, unsent: 0, isRefused: false }),
       push,
       timeoutOf: () => null,
       ...(isOneAnswer && { timeouts: METRICS_TIMEOUTS }),
@@ -146,7 +154,9 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions) {
   let listener: Listener | null = null
   let unsubscribe = (): void => undefined
   let isStopping = false
+  /** Requests so far, and unsent answers now. */
   let requests = 0
+  let unsent = 0
 
   function createNodeServer(): Server {
     const server = createServer(
@@ -175,7 +185,19 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions) {
 
   function onConnection(socket: Socket): void {
     const client = connections.accept(socket)
-    if (client !== null) socket.on('drain', () => push(client))
+    if (client === null) return
+    socket.on('drain', () => push(client))
+    socket.once('close', () => {
+      unsent -= client.unsent
+    })
+  }
+
+  /** All of the answer was sent. */
+  function onSent(this: ServerResponse): void {
+    const client = connections.of(this.req.socket)
+    if (client === undefined) return
+    client.unsent -= 1
+    unsent -= 1
   }
 
   function onRequest(req: IncomingMessage, res: ServerResponse): void {
@@ -183,6 +205,10 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions) {
     if (client === undefined || client.isRefused) return
     client.last = res
     requests += 1
+    client.unsent += 1
+    unsent += 1
+    res.on('finish', onSent)
+    if (unsent > MAX_UNSENT && client.unsent > MAX_WAITING) return connections.end(client, 'stalled')
     // While the daemon stops, the last request that has arrived is known a turn later: its answer ends the connection.
     if (isStopping) setImmediate(handle, client, req, res)
     else handle(client, req, res)
