@@ -53,7 +53,7 @@ const unitEnvironment = Object.fromEntries(
 
 function start(
   words: readonly string[],
-  { isUnit = false, env = {} as NodeJS.ProcessEnv } = {},
+  { isUnit = false, env = {} }: { isUnit?: boolean; env?: NodeJS.ProcessEnv } = {},
 ): ChildProcess {
   const child = spawn(process.execPath, [...(isUnit ? unitFlags : []), ...words], {
     stdio: 'ignore',
@@ -188,11 +188,16 @@ async function rowsOf(servers: Record<Contestant, Server>): Promise<Row[]> {
       unitAim: { atMost: 1.25 },
     },
   )
-  const push = await measured(servers, { kind: 'push', connections: 1_000, amount: 5, rounds: 3 })
+  // Less what the refresh itself takes, which writes files and asks the service.
+  const refresh = (await measured(servers, { kind: 'push', connections: 1, amount: 5, rounds: 3 }))(cpuOf)
+  const push = (await measured(servers, { kind: 'push', connections: 1_000, amount: 5, rounds: 3 }))(cpuOf)
+  const samples = empty()
+  for (const who of contestants)
+    samples[who] = push[who].map((value, round) => (value - refresh[who][round]!) / 1_000)
   rows.push({
     what: 'a new token to 10,000 subscriptions, CPU',
     unit: 'ms',
-    samples: push((load) => cpuOf(load) / 1_000),
+    samples,
     aim: { atMost: 1.5 },
   })
   return rows
@@ -249,14 +254,12 @@ try {
   for (const who of contestants) await answered(servers[who].ipc)
   const rows = await rowsOf(servers)
   process.stdout.write(tableOf(rows))
-  for (const row of rows)
-    for (const who of ['ours', 'oursUnit'] as const)
-      if (isMissed(row, who)) {
-        process.stdout.write(
-          `Missed: ${row.what}, ${who === 'ours' ? 'without flags' : 'with the flags of the unit'}\n`,
-        )
-        process.exitCode = 1
-      }
+  const flags = { ours: 'without flags', oursUnit: 'with the flags of the unit' }
+  for (const who of ['ours', 'oursUnit'] as const)
+    for (const row of rows.filter((each) => isMissed(each, who))) {
+      process.stdout.write(`Missed: ${row.what}, ${flags[who]}\n`)
+      process.exitCode = 1
+    }
 } finally {
   for (const child of children) child.kill('SIGKILL')
   await service.stop()

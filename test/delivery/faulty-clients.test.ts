@@ -81,7 +81,7 @@ function peakMiB({ process: { pid } }: Daemon): number {
 }
 
 /** Does harm, as long as the good clients take for ten more answers each, and looks at them and at the daemon. */
-async function besideGoodClients(daemon: Daemon, harm: () => Promise<unknown>): Promise<void> {
+async function expectUnnoticed(daemon: Daemon, harm: () => Promise<unknown>): Promise<void> {
   const endGood = await startGood(daemon)
   await harm()
   for (let count = 0; count < 10; count += 1) {
@@ -173,12 +173,12 @@ describe('50 good clients do not notice', () => {
     ],
   ])('%s', async (_what, harm) => {
     const daemon = await start()
-    await besideGoodClients(daemon, async () => harm(daemon))
+    await expectUnnoticed(daemon, async () => harm(daemon))
   })
 
   it('clients that are killed in the midst of requests and answers', async () => {
     const daemon = await start()
-    await besideGoodClients(daemon, async () => {
+    await expectUnnoticed(daemon, async () => {
       for (let count = 0; count < 5; count += 1) {
         const floods = [
           await flood({ path: daemon.ipcPath, connections: 20, request: ASK, burst: 100, ...OTHER_USER }),
@@ -188,9 +188,9 @@ describe('50 good clients do not notice', () => {
       }
     })
     await expectUntil('no connection of theirs', async () => {
-      const { data } = (await askOnce(daemon.ipcPath, 'status.get', {})) ?? {}
-      const { ipc, http } = data?.['clients'] as Record<string, { connections: number }>
-      return ipc!.connections + http!.connections < 10
+      const status = await httpAsk(daemon, '/v1/status')
+      const { ipc, http } = status.json['clients'] as Record<'ipc' | 'http', { connections: number }>
+      return ipc.connections + http.connections < 10
     })
   })
 
@@ -204,7 +204,7 @@ describe('50 good clients do not notice', () => {
       const data = { id: String(index), notFingerprint: json['fingerprint'], ...wait }
       return `${JSON.stringify({ type, data })}\f`
     })
-    await besideGoodClients(daemon, async () => {
+    await expectUnnoticed(daemon, async () => {
       const settings = { connections: 1_000, first: requests.join(''), request: '', times: 0 }
       await flood({ path: daemon.ipcPath, ...settings })
       for (let count = 0; count < 2; count += 1)
