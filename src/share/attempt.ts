@@ -132,7 +132,10 @@ export function createAttempts(options: AttemptOptions) {
       if (!share.asks || !link.known().isWritten) await link.look()
       const found = takeNew()
       if (found !== null) return found
-      if (!share.asks) return postponed(LOOK_EVERY_MS, { reason: 'not-asked' })
+      if (!share.asks) {
+        act.reached(link.bootMs())
+        return postponed(LOOK_EVERY_MS, { reason: 'not-asked' })
+      }
       const paceMs = link.known().sentAtMs + CLIENT_INTERVAL_MS - link.bootMs()
       if (attempt.cause === 'client' && paceMs > 0) return postponed(paceMs)
       const known = trip.isAnew ? NOTHING : link.known()

@@ -58,9 +58,10 @@ export function createLink(options: {
     const opened = seal.open('record', text)
     if (opened === null) telemetry.unreadable()
     if (opened?.id === known.id) {
-      const fence = known.isWritten ? known.fence : opened.fence
+      // Dated twice, if the first write seemed to have failed.
+      const fence = known.isWritten ? Math.max(known.fence, opened.fence) : opened.fence
       known = { ...known, fence, at: opened.at, isWritten: true }
-      if (!isShifted()) return 'same'
+      if (opened.fence === fence && !isShifted()) return 'same'
     } else if (opened !== null && isOfUse(opened, storeMs())) {
       if (!known.isWritten || !isLarger(opened, known)) return 'useless'
       known = knownOf(opened, storeMs(0))

@@ -6,7 +6,7 @@ import { randomHex } from '../lib/crypto.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
 import { createAttempts, LOOK_EVERY_MS, type AttemptOptions } from './attempt.ts'
-import { resumed, type Resumed } from './known.ts'
+import { isAlive, resumed, type Resumed } from './known.ts'
 import { createLink } from './link.ts'
 import { openRedisStore } from './redis-store.ts'
 import { createSeal } from './seal.ts'
@@ -58,7 +58,7 @@ export function createSession(options: SessionOptions) {
     id: randomHex(8),
     now: clock.now(),
   })
-  const { former = kept } = options
+  const former = options.former && isAlive(options.former.known, clock.now()) ? options.former : kept
   const link = createLink({
     ...options,
     timeoutMs: share.timeoutMs,
@@ -66,18 +66,25 @@ export function createSession(options: SessionOptions) {
     resumed: former,
     isNew: former.known.answer !== null && former.known.id !== kept.known.id,
   })
-  const waiting = createWakeableSleep(clock)
-  const resting = createWakeableSleep(clock)
-  const attempts = createAttempts({ ...options, link, telemetry, sleep: waiting.sleep })
+  /** Of the attempt that waits for another host, and of the looks. */
+  const [waiting, resting] = [createBell(clock), createBell(clock)]
+  const attempts = createAttempts({
+    ...options,
+    link,
+    telemetry,
+    sleep: (ms, signal) => waiting.wait(ms, signal),
+  })
   let underWay: Promise<unknown> | null = null
 
-  /** An attempt that waits for another host is woken instead of the looks: its next step is a look, too. */
-  const wake = (): void => (underWay === null ? resting : waiting).wake()
+  function wake(): void {
+    waiting.ring()
+    resting.ring()
+  }
 
   /** Offers the keeper what it lacks. Between two steps of its own it takes nothing. */
   async function deliver(signal: AbortSignal): Promise<void> {
     while (link.isNew() && keeper.isUsing() && !signal.aborted) {
-      if (underWay !== null) return waiting.wake()
+      if (underWay !== null) return waiting.ring()
       const outcome = attempts.knownOutcome()
       if (outcome === null || keeper.offer(outcome)) return attempts.adopted()
       await clock.sleep(OFFER_AGAIN_MS, signal)
@@ -89,7 +96,7 @@ export function createSession(options: SessionOptions) {
       await link.look().catch(telemetry.failed)
       await deliver(signal)
       const isDenied = telemetry.storeState().state === 'denied'
-      await resting.sleep(isDenied ? LOOK_EVERY_WHILE_DENIED_MS : LOOK_EVERY_MS, signal)
+      await resting.wait(isDenied ? LOOK_EVERY_WHILE_DENIED_MS : LOOK_EVERY_MS, signal)
     }
   }
 
@@ -100,7 +107,7 @@ export function createSession(options: SessionOptions) {
       return await outcome
     } finally {
       underWay = null
-      if (link.isNew() || !link.known().isWritten) resting.wake()
+      if (link.isNew() || !link.known().isWritten) resting.ring()
     }
   }
 
@@ -123,6 +130,22 @@ export function createSession(options: SessionOptions) {
     sample: () => ({ ...telemetry.sample(), hosts: link.hosts() }),
     /** For the next session of the account. */
     former: (): Resumed => ({ known: link.known(), hosts: link.hosts() }),
+  }
+}
+
+/** A sleep that a ring ends; one that came since the last sleep spares the next. */
+function createBell(clock: Clock) {
+  const { sleep, wake } = createWakeableSleep(clock)
+  let isRung = false
+  return {
+    ring(): void {
+      isRung = true
+      wake()
+    },
+    async wait(ms: number, signal: AbortSignal): Promise<void> {
+      if (!isRung) await sleep(ms, signal)
+      isRung = false
+    },
   }
 }
 

@@ -431,7 +431,7 @@ describe('a store that is lost', () => {
     const hosts = [world.host(), world.host({ whenAlone: 'wait' })]
     await settle()
     world.server.fail(lost)
-    await world.clock.advance(50 * MINUTE)
+    await world.clock.advance(59 * MINUTE)
     expect(world.asked.map(({ host }) => host)).toEqual(['host-1', 'host-1'])
     expect(hosts[1]!.keeper.state().postponement).toMatchObject({ reason: 'share-lost' })
     expect(hosts[1]!.token()).not.toBeNull()
