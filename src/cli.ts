@@ -3,6 +3,7 @@
 // First: its statements come before all others.
 import { earlySignals } from './lib/daemon-signals.ts'
 import { fstatSync, write } from 'node:fs'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Invocation } from './commands/command.ts'
 import { commands } from './commands/specs.ts'
 import { helpOf, parseCommandLine } from './commands/command-line.ts'
@@ -84,24 +85,28 @@ function guardOutput(): NodeJS.WriteStream {
 
 function onOutputError(error: Error): void {
   if (errorCode(error) === 'EPIPE') isReaderGone = true
-  else fail(new UserError(`The output cannot be written (${errorMessage(error)}).`, exitStatus.internal))
+  else void fail(new UserError(`The output cannot be written (${errorMessage(error)}).`, exitStatus.internal))
   stop.abort()
 }
 
-function isFile(fd: number): boolean {
-  return withSystemFallback(false, () => fstatSync(fd).isFile())
-}
-
-/** One sentence on stderr, and the status; never a stack trace. */
-function fail(error: unknown): void {
+/** One sentence on stderr, and the status; never a stack trace. Resolves when it is written, or after 1 s. */
+async function fail(error: unknown): Promise<void> {
   const own = `kyc-tokend failed, and the fault is its own (${errorMessage(error)}): please report it.`
   const { status, lines } = error instanceof UserError ? error : { status: exitStatus.internal, lines: [own] }
   process.exitCode = status
-  const text = `${lines.map(escapeUnsafe).join('\n')}\n`
-  // Node's own stream to a file would block if its disk hangs.
-  if (isFile(STDERR)) return write(STDERR, text, () => undefined)
-  process.stderr.on('error', () => undefined)
-  process.stderr.write(text)
+  const written = say(`${lines.map(escapeUnsafe).join('\n')}\n`)
+  await Promise.race([written, sleep(LINGER_MS, undefined, { ref: false })])
+}
+
+/** Resolves when stderr has taken the text, or cannot. */
+function say(text: string): Promise<void> {
+  return new Promise((resolve) => {
+    // Node's own stream to a file would block if its disk hangs.
+    if (withSystemFallback(false, () => fstatSync(STDERR).isFile()))
+      return write(STDERR, text, () => resolve())
+    process.stderr.on('error', () => resolve())
+    process.stderr.write(text, () => resolve())
+  })
 }
 
 /** The error with the name that was probably meant, or with the command that lists the names. */
@@ -116,25 +121,33 @@ async function withNearest(error: UsageError): Promise<UsageError> {
 
 // An error outside of the command's promise ends the program, too, even if its sentence is not read.
 process.on('uncaughtException', (error) => {
-  fail(error)
-  process.stderr.write('', () => process.exit())
-  setTimeout(() => process.exit(), LINGER_MS)
+  void fail(error)
+    .then(endDaemon)
+    .then(() => process.exit())
 })
 
+/** The daemon has written all it has to say. At an ordinary end koffi would sync stderr, which may be on a disk that hangs. */
+async function endDaemon(): Promise<void> {
+  if (earlySignals !== undefined) await endNow()
+}
+
 /**
- * Ends the process, with `process.exitCode`, if only name look-ups or calls to a disk are still under way after the command.
- * Look-ups take half a minute if no DNS server answers, and a disk that stalls takes for ever; Node waits for both, even in
- * `process.exit`. Without koffi this process waits, too.
+ * Ends the process if only name look-ups or calls to a disk are still under way after the command. Look-ups take half a minute
+ * if no DNS server answers, and a disk that hangs takes for ever; Node waits for both, even in `process.exit`.
  */
-async function exitIfOnlyUncancellable(): Promise<void> {
+async function endIfOnlyUncancellable(): Promise<void> {
   const isUncancellable = (type: string): boolean => type === 'GetAddrInfoReqWrap' || type.startsWith('FSReq')
   if (!process.getActiveResourcesInfo().some(isUncancellable)) return
   if (process.stdout.writableLength > 0 || process.stderr.writableLength > 0) return
+  await endNow()
+}
+
+/** Ends the process at once, with `process.exitCode`. Without koffi it ends as soon as nothing is under way. */
+async function endNow(): Promise<void> {
   const { loadLibc } = await import('./lib/libc.ts')
   try {
     loadLibc().exitNow(Number(process.exitCode ?? 0))
   } catch (error) {
-    // Without libc the process waits.
     if (!(error instanceof UserError)) throw error
   }
 }
@@ -146,9 +159,10 @@ async function start(): Promise<void> {
   } catch (error) {
     const isStopped = stoppedBy !== undefined && error === stop.signal.reason
     if (isStopped) process.kill(process.pid, stoppedBy)
-    else if (!isReaderGone) fail(error instanceof UsageError ? await withNearest(error) : error)
+    else if (!isReaderGone) await fail(error instanceof UsageError ? await withNearest(error) : error)
   }
-  setInterval(() => void exitIfOnlyUncancellable(), GRACE_MS).unref()
+  await endDaemon()
+  setInterval(() => void endIfOnlyUncancellable(), GRACE_MS).unref()
 }
 
 void start()

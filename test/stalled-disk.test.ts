@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { createAuthority } from './support/certificates.ts'
-import { startDaemon, textOf, type Daemon } from './support/daemon.ts'
+import { PROGRAM, startDaemon, textOf, type Daemon } from './support/daemon.ts'
 import { jwtOf } from './support/jwt.ts'
 import { httpAsk, serviceOf, tokenOf } from './support/outside.ts'
 import { lacks } from './support/lacks.ts'
@@ -251,4 +251,33 @@ describe.skipIf(lacks('cc'))(
       expect(second.stderr()).toContain(`the disk of ${inputs} has not answered for 5 s`)
     }, 60_000)
   },
+)
+
+test.skipIf(lacks('cc'))(
+  'a log on a disk that hangs holds up no client, no refresh and no end, and is written once the disk answers',
+  async () => {
+    const [slow, directory] = [await tempDirectory('disk'), await tempDirectory('memory')]
+    const disk = createStalledDisk(slow, directory)
+    onTestFinished(() => disk.goOn())
+    const service = await serviceOf()
+    const file = join(slow, 'log')
+    const program = ['sh', '-c', `exec "$@" 2>${file}`, 'sh', ...PROGRAM]
+    const daemon = startDaemon({ directory, baseUrl: service.url, env: disk.env, program })
+    const isLogged = (event: string) => () => textOf(file)?.includes(`"${event}"`)
+    await expectUntil('the start', isLogged('started'))
+    const { accessToken } = await tokenOf(daemon)
+    disk.stall()
+    daemon.process.kill('SIGHUP')
+    daemon.process.kill('SIGUSR2')
+    await expectUntil('a refresh', async () => (await tokenOf(daemon)).accessToken !== accessToken)
+    expect(disk.isMet()).toBe(true)
+    expect(await healthOf(daemon)).toBe(200)
+    disk.goOn()
+    await expectUntil('the records', isLogged('reloaded'))
+    disk.stall()
+    const before = performance.now()
+    expect(await daemon.end()).toBe(0)
+    expect(performance.now() - before).toBeLessThan(5_000)
+  },
+  60_000,
 )

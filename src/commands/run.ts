@@ -6,9 +6,6 @@ import { runDaemon } from '../run-daemon.ts'
 import type { RunCommand } from './command.ts'
 import { configurationOf } from './ask.ts'
 
-/** The longest wait for a reader of the log's last line, in ms. */
-const LINGER_MS = 1_000
-
 export const run: RunCommand = async ({
   options,
   env,
@@ -19,11 +16,6 @@ export const run: RunCommand = async ({
   const configuration = configurationOf({ options, env })
   // In the process list `node` would not say which program runs.
   process.title = 'kyc-tokend'
-  try {
-    await runDaemon({ ...configuration, stderr, signals })
-  } finally {
-    // A log that is not read can keep the process alive.
-    setTimeout(() => process.exit(), LINGER_MS).unref()
-  }
+  await runDaemon({ ...configuration, stderr, signals })
   return exitStatus.ok
 }

@@ -10,18 +10,16 @@ import { accountInactive } from '../support/service.ts'
 
 const world = useDaemons()
 const isRoot = process.getuid?.() === 0
-/** Fails where the host's name is looked at a second after the start, when all components run. */
-const BREAKING = `process.getBuiltinModule('os').hostname = () => ({
-  toJSON: () => 'host', toString() { throw new Error('no name') }
-})`
+/** Fails where the host's name is logged with an alert, when all components run. */
+const BREAKING = `process.getBuiltinModule('os').hostname = () => ({ toJSON() { throw new Error('no name') } })`
 const WITHOUT_NAME = `data:text/javascript,${encodeURIComponent(BREAKING)}`
 /** Writes the limit of core files to stderr whenever the configuration is opened. */
-const SHOWING = `const fs = process.getBuiltinModule('fs'); const { openSync } = fs;
-  fs.openSync = (path, ...rest) => {
+const SHOWING = `const fs = process.getBuiltinModule('fs'); const { open } = fs;
+  fs.open = (path, ...rest) => {
     if (String(path).endsWith('.json')) {
       fs.writeSync(2, fs.readFileSync('/proc/self/limits', 'utf8'))
     }
-    return openSync(path, ...rest)
+    return open(path, ...rest)
   }`
 const SHOWING_LIMIT = `data:text/javascript,${encodeURIComponent(SHOWING)}`
 

@@ -6,6 +6,7 @@ import { text } from 'node:stream/consumers'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import winston, { type Logger } from 'winston'
 import { createSystemClock } from '../../src/lib/clock.ts'
+import { inDirectory } from '../../src/lib/in-directory.ts'
 import { createLog, type LogSettings } from '../../src/report/log.ts'
 import { createMemoryStream } from '../support/memory-stream.ts'
 import { canMount, smallDisk } from '../support/small-disk.ts'
@@ -171,6 +172,25 @@ test.skipIf(!canMount)('a disk that takes not one byte of a record leaves no emp
     expect.stringMatching(/dropped=1$/),
     '',
   ])
+})
+
+test('records wait in at most 1 MiB for a disk that hangs; more are lost, and counted once it answers', async () => {
+  const directory = await tempDirectory()
+  const path = join(directory, 'log')
+  const file = await open(path, 'a')
+  onTestFinished(() => file.close())
+  const { log, close, lost } = openLog({ format: 'json', traits: { fd: file.fd } })
+  await close()
+  const answer = Promise.withResolvers<void>()
+  const hanging = inDirectory(directory, async () => answer.promise)
+  for (let count = 0; count < 2_000; count += 1)
+    log('info', 'One', { event: 'one', filler: 'x'.repeat(1_000) })
+  expect((await readFile(path)).length).toBe(0)
+  expect(lost()).toBeGreaterThan(900)
+  answer.resolve()
+  await hanging
+  await expectUntil('the count', async () => (await readFile(path, 'utf8')).includes(`"dropped":${lost()}`))
+  expect((await readFile(path)).length).toBeLessThan(1024 * 1024 + 1_000)
 })
 
 test('closing waits for a reader that has stopped no longer than a second, and leaves no exit listeners', async () => {
