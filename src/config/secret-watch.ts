@@ -32,8 +32,8 @@ export function createSecretWatch(options: {
   /** The first look comes after this moment, because clients that wait for the start come first. */
   const firstAtMs = clock.now().bootMs + FIRST_AFTER_MS
   let isBusy = false
-  /** Configurations of which nothing is to be tried: they have no other pair, or one that is being tried or was refused. */
-  const known = new WeakSet<OnDisk>()
+  /** Pairs that are being tried or were refused: they are not tried again. */
+  const tried = new WeakSet<Loaded>()
   let trial: AbortController | null = null
   /** The pair in the files that gave no token, until a reload: `against` is the running configuration at that time. */
   let failedPair: { readonly state: ConfigurationState; readonly against: Config } | null = null
@@ -48,22 +48,15 @@ export function createSecretWatch(options: {
     return found.state === 'current' && failedPair?.against === running() ? failedPair.state : found
   }
 
-  /** Another pair that has been the same for a while; null: there is none, or the signal was aborted. */
-  async function settled(signal: AbortSignal, { isNewOnly }: { isNewOnly: boolean }): Promise<Loaded | null> {
-    const isKnown = (found: OnDisk): boolean => isNewOnly && known.has(found)
+  /** The other pair in the files, once it has stayed the same for 2 s; null: there is none; undefined: the signal was aborted. */
+  async function settledPair(signal: AbortSignal): Promise<Loaded | null | undefined> {
     for (;;) {
       const found = await onDisk.examine()
       diskFault.set(found.kind === 'faulty' ? found.problem : null)
-      if (isKnown(found)) return null
-      if (found.kind === 'faulty' || !isOtherPair(found.config, running())) {
-        giveUp()
-        known.add(found)
-        return null
-      }
+      if (found.kind === 'faulty' || !isOtherPair(found.config, running())) return null
       await clock.sleep(SETTLE_MS, signal)
-      if (signal.aborted) return null
-      // An operator may have had it tried meanwhile.
-      if ((await onDisk.examine()) === found) return isKnown(found) ? null : found
+      if (signal.aborted) return undefined
+      if ((await onDisk.examine()) === found) return found
     }
   }
 
@@ -75,7 +68,7 @@ export function createSecretWatch(options: {
 
   async function tryPair(found: Loaded, how: TrialOptions): Promise<FetchOutcome | undefined> {
     giveUp()
-    known.add(found)
+    tried.add(found)
     const own = new AbortController()
     trial = own
     const files = Object.values(found.config.secretFiles).filter((file) => file !== null)
@@ -96,7 +89,7 @@ export function createSecretWatch(options: {
       })
     } else if (outcome !== undefined) report(outcome, files)
     // A trial that was ended is repeated, unless an operator's trial of the same pair has replaced it.
-    else if (trial === null) known.delete(found)
+    else if (trial === null) tried.delete(found)
     return outcome
   }
 
@@ -137,17 +130,19 @@ export function createSecretWatch(options: {
       const isEarly = clock.now().bootMs < firstAtMs
       if (!hasSecretFiles(running()) || isBusy || isEarly) return
       isBusy = true
-      const changed = await settled(signal, { isNewOnly: true }).finally(() => (isBusy = false))
+      const found = await settledPair(signal).finally(() => (isBusy = false))
+      if (found === null) giveUp()
       // Not awaited: while it waits for the service the files may change again.
-      if (changed !== null) void tryPair(changed, { cause: 'reload', signal })
+      else if (found !== undefined && !tried.has(found)) void tryPair(found, { cause: 'reload', signal })
     },
     /** An operator asks: tries the pair in the files now. Returns undefined if that gave no token. */
     async refresh(signal: AbortSignal): Promise<FetchOutcome | undefined> {
-      const changed = await withTimeout(MAX_LOOK_MS, settled(signal, { isNewOnly: false }), clock)
-      if (!changed) return undefined
+      const found = await withTimeout(MAX_LOOK_MS, settledPair(signal), clock)
+      if (found === null) giveUp()
+      if (!found) return undefined
       const failed = Promise.withResolvers<undefined>()
       const onFailed = (): void => failed.resolve(undefined)
-      const asked = tryPair(changed, { cause: 'operator', signal, onFailed })
+      const asked = tryPair(found, { cause: 'operator', signal, onFailed })
       const outcome = await Promise.race([asked, failed.promise])
       return outcome?.kind === 'ok' ? outcome : undefined
     },
