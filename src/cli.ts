@@ -90,9 +90,10 @@ function onOutputError(error: Error): void {
 }
 
 /** One sentence on stderr, and the status; never a stack trace. Resolves when it is written, or after 1 s. */
-async function fail(error: unknown): Promise<void> {
-  const own = `kyc-tokend failed, and the fault is its own (${errorMessage(error)}): please report it.`
-  const { status, lines } = error instanceof UserError ? error : { status: exitStatus.internal, lines: [own] }
+async function fail(thrown: unknown): Promise<void> {
+  const own = `kyc-tokend failed, and the fault is its own (${errorMessage(thrown)}): please report it.`
+  const { status, lines } =
+    thrown instanceof UserError ? thrown : { status: exitStatus.internal, lines: [own] }
   process.exitCode = status
   const written = say(`${lines.map(escapeUnsafe).join('\n')}\n`)
   await Promise.race([written, sleep(LINGER_MS, undefined, { ref: false })])
@@ -119,12 +120,13 @@ async function withNearest(error: UsageError): Promise<UsageError> {
   return new UsageError(`${error.message}: ${remedy}`)
 }
 
-// An error outside of the command's promise ends the program, too, even if its sentence is not read.
-process.on('uncaughtException', (error) => {
-  void fail(error)
-    .then(endDaemon)
-    .then(() => process.exit())
-})
+/** An error outside of the command's promise ends the program, too, even if its sentence is not read. */
+async function crash(thrown: unknown): Promise<void> {
+  await fail(thrown)
+  await endDaemon()
+  process.exit()
+}
+process.on('uncaughtException', (thrown) => void crash(thrown))
 
 /** The daemon has written all it has to say. At an ordinary end koffi would sync stderr, which may be on a disk that hangs. */
 async function endDaemon(): Promise<void> {
