@@ -1,6 +1,7 @@
 // Alerts: each is raised, repeated as a reminder, and resolved, in the log and in the files that the operator's command reads.
 import { dirname, join } from 'node:path'
 import type { Config } from '../config/config.ts'
+import type { Instant } from '../lib/clock.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
 import type { Log } from '../lib/log.ts'
 import { createOwnFile } from '../lib/managed-file.ts'
@@ -39,6 +40,53 @@ const REHEARSAL = {
   askedBy: null,
 } as const
 
+/** What the operator was told last. */
+interface Told {
+  readonly raised: Raised | null
+  readonly reminders: number
+  /** ISO 8601. */
+  readonly remindedAt: string | null
+}
+const NOTHING_TOLD: Told = { raised: null, reminders: 0, remindedAt: null }
+
+interface Occasion {
+  readonly resumed?: true
+  readonly reminder?: number
+}
+type Effect =
+  | { readonly kind: 'raised'; readonly alert: Raised; readonly occasion: Occasion }
+  | { readonly kind: 'over'; readonly alert: Raised }
+
+/** What the operator is told next, as effects in their order. `alert`: the one that is to be raised now. */
+export function nextAlert(
+  before: Told,
+  alert: Raised | null,
+  { now, remindAfterMs }: { now: Instant } & Pick<AlertSettings, 'remindAfterMs'>,
+): { told: Told; effects: readonly Effect[] } {
+  const former = before.raised
+  const isOver = former !== null && (alert === null || (former.reason === 'test' && alert.reason !== 'test'))
+  const over: Effect[] = isOver ? [{ kind: 'over', alert: former }] : []
+  if (alert === null) return { told: NOTHING_TOLD, effects: over }
+  const ageMs = now.bootMs - alert.since.bootMs
+  const reminders = remindersAt(alert, { ageMs, isTokenless: alert.noTokenSince !== null, remindAfterMs })
+  if (former?.reason !== alert.reason) {
+    const told = { raised: alert, reminders, remindedAt: null }
+    return { told, effects: [...over, { kind: 'raised', alert, occasion: {} }] }
+  }
+  if (reminders <= before.reminders) return { told: { ...before, raised: alert }, effects: over }
+  const told = { raised: alert, reminders, remindedAt: isoTime(now.wallMs) }
+  return { told, effects: [...over, { kind: 'raised', alert, occasion: { reminder: reminders } }] }
+}
+
+/** The number of reminders that are due: by age, and one more once there has been no usable token for too long. */
+function remindersAt(
+  { reason }: Raised,
+  on: { ageMs: number; isTokenless: boolean } & Pick<AlertSettings, 'remindAfterMs'>,
+): number {
+  const byAge = on.remindAfterMs.filter((afterMs) => on.ageMs >= afterMs)
+  return byAge.length + (reason !== 'no-token' && on.isTokenless ? 1 : 0)
+}
+
 export function createAlerts(options: {
   keeper: KeeperView
   log: Log
@@ -52,15 +100,13 @@ export function createAlerts(options: {
   const { keeper, log, host, place } = options
   let { settings } = options
   const files = createAlertFiles(options.path, log)
-  let raised: Raised | null = null
-  let remindedAt: string | null = null
-  let reminders = 0
+  let told: Told = NOTHING_TOLD
   /** The alert.json of a former run has been read: from now on the files are written. */
   let isBegun = false
   let rehearsal: { readonly alert: Raised; readonly untilMs: number } | null = null
 
   const current = (): CurrentAlert | null =>
-    currentAlert(keeper.state(), keeper.now(), settings.noTokenAfterMs, { isRaised: raised !== null })
+    currentAlert(keeper.state(), keeper.now(), settings.noTokenAfterMs, { isRaised: told.raised !== null })
 
   const origin = (): AlertRecord => ({
     host: host(),
@@ -83,8 +129,7 @@ export function createAlerts(options: {
   }
 
   /** Logs the alert and writes its file. In a fleet the host that asked logs at `alert`, to wake one person, the others at `error`. */
-  function announce(alert: Raised, occasion: { resumed?: true; reminder?: number }): void {
-    reminders = remindersDue(alert)
+  function announce(alert: Raised, occasion: Occasion): void {
     const sentence = SENTENCES[alert.reason]
     const fields = { ...fieldsOf(alert), ...occasion }
     if (alert.askedBy === null) log('alert', sentence, { event: 'alert', ...fields })
@@ -99,7 +144,7 @@ export function createAlerts(options: {
       message: SENTENCES[alert.reason],
       event: 'alert',
       ...fieldsOf(alert),
-      remindedAt: remindedAt ?? undefined,
+      remindedAt: told.remindedAt ?? undefined,
     })
   }
 
@@ -123,16 +168,6 @@ export function createAlerts(options: {
     resolve(alert, by)
   }
 
-  /** The number of reminders that are due: by age, and one more once there has been no usable token for too long. */
-  function remindersAt(alert: Raised, ageMs: number, isTokenless: boolean): number {
-    const byAge = settings.remindAfterMs.filter((afterMs) => ageMs >= afterMs)
-    return byAge.length + (alert.reason !== 'no-token' && isTokenless ? 1 : 0)
-  }
-
-  function remindersDue(alert: Raised): number {
-    return remindersAt(alert, keeper.now().bootMs - alert.since.bootMs, alert.noTokenSince !== null)
-  }
-
   /** The alert that has to be raised now. A real one ends a rehearsal. */
   function alertToRaise(): Raised | null {
     const real = current()
@@ -140,44 +175,41 @@ export function createAlerts(options: {
     return real ?? rehearsal?.alert ?? null
   }
 
-  function check(): void {
-    const before = raised
-    raised = alertToRaise()
-    const isOver = raised === null || (before?.reason === 'test' && raised.reason !== 'test')
-    if (before !== null && isOver) resolveRaised(before)
-    if (raised === null) files.setRaised(null)
-    else if (before?.reason !== raised.reason) {
-      remindedAt = null
-      announce(raised, {})
-    } else if (remindersDue(raised) > reminders) {
-      remindedAt = isoTime(keeper.now().wallMs)
-      announce(raised, { reminder: remindersDue(raised) })
+  /** Tells what `alert` changes of what was told before. */
+  function tell(alert: Raised | null, occasion: Occasion = {}): void {
+    const { told: next, effects } = nextAlert(told, alert, { now: keeper.now(), ...settings })
+    told = next
+    for (const effect of effects) {
+      if (effect.kind === 'over') resolveRaised(effect.alert)
+      else announce(effect.alert, { ...effect.occasion, ...occasion })
     }
+    if (alert === null) files.setRaised(null)
+  }
+
+  function check(): void {
+    tell(alertToRaise())
     if (isBegun) void files.reconcile()
   }
 
   /** Logs an alert of a former run once more, and continues its reminders. */
   async function begin(): Promise<void> {
-    const { noTokenAfterMs } = settings
     // An alert that a former run would have had; alert.json says whether it was raised.
-    const initial = currentAlert(keeper.state(), keeper.now(), noTokenAfterMs, { isRaised: true })
-    raised = current()
-    if (raised !== null) announce(raised, { resumed: true })
+    const initial = currentAlert(keeper.state(), keeper.now(), settings.noTokenAfterMs, { isRaised: true })
+    const first = current()
+    if (first !== null) tell(first, { resumed: true })
     const saved = await files.begin()
     isBegun = true
     if (saved === null) return
     const { reason, since, askedBy, noTokenSince } = saved
-    if (raised === null && initial !== null && initial.reason === reason) {
-      raised = initial
-      announce(initial, { resumed: true })
-    }
-    if (raised === null) {
-      return resolve({ reason, since, askedBy }, 'restart')
-    }
+    if (told.raised === null && initial !== null && initial.reason === reason)
+      tell(initial, { resumed: true })
+    const { raised } = told
+    if (raised === null) return resolve({ reason, since, askedBy }, 'restart')
     if (raised.reason !== reason) return
-    remindedAt = typeof saved['remindedAt'] === 'string' ? saved['remindedAt'] : null
-    const lastMs = Date.parse(remindedAt ?? String(since))
-    reminders = remindersAt(raised, lastMs - raised.since.wallMs, noTokenSince !== undefined)
+    const remindedAt = typeof saved['remindedAt'] === 'string' ? saved['remindedAt'] : null
+    const ageMs = Date.parse(remindedAt ?? String(since)) - raised.since.wallMs
+    const isTokenless = noTokenSince !== undefined
+    told = { raised, remindedAt, reminders: remindersAt(raised, { ageMs, isTokenless, ...settings }) }
     writeAlert(raised)
   }
 
@@ -198,8 +230,8 @@ export function createAlerts(options: {
     current,
     /** Raises an alert with `test: true` and resolves it after 10 s. Refused while an alert is raised. */
     test(): { value: AlertTestResult } {
-      if (raised !== null)
-        return { value: { outcome: 'refused', detail: `The alert ${raised.reason} is raised` } }
+      if (told.raised !== null)
+        return { value: { outcome: 'refused', detail: `The alert ${told.raised.reason} is raised` } }
       const since = keeper.now()
       const alert = { ...REHEARSAL, since }
       rehearsal = { alert, untilMs: since.bootMs + REHEARSAL_MS }

@@ -172,11 +172,13 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
     await attempt('systemctl restart kyc-tokend')
     // With its sockets, the next client starts it for two seconds, and gets the reason from the daemon itself.
     expect((await attempt('kyc-tokend status')).stderr).toMatch(
-      /^kyc-tokend is misconfigured and not running: see `sudo kyc-tokend check`/,
+      /^kyc-tokend is misconfigured and not running: .* is not JSON .*: `sudo kyc-tokend check && sudo systemctl restart kyc-tokend`$/m,
     )
     await sh('systemctl stop kyc-tokend.socket kyc-tokend-http.socket kyc-tokend.service')
     const { status, stderr } = await attempt('kyc-tokend status')
-    expect(stderr).toMatch(/kyc-tokend\.service is \w+ .*`sudo kyc-tokend check`/)
+    expect(stderr).toMatch(
+      /kyc-tokend\.service is failed \(exit status 78\): .* is not JSON .*: `sudo kyc-tokend check && sudo systemctl restart kyc-tokend`/,
+    )
     expect(status).toBe(69)
   })
 })

@@ -2,11 +2,12 @@
 import { constants, type Stats } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type { Config } from '../../config/config.ts'
-import { inDirectoryOf } from '../../lib/atomic-file.ts'
+import { inDirectoryOf, lstatIfAny } from '../../lib/atomic-file.ts'
 import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
 import { fs } from '../../lib/fs.ts'
 import { loadLibc } from '../../lib/libc.ts'
 import type { Log } from '../../lib/log.ts'
+import { nameOf } from '../../lib/posix-ids.ts'
 import { isSocketActivated, type InheritedSockets } from '../../lib/socket-activation.ts'
 import { assertPathFree, assertReplaceable, createPathResource, inTurnAt, isSame } from './socket-path.ts'
 
@@ -68,6 +69,7 @@ async function lock(address: LockAddress, other?: Held): Promise<Held> {
   const work = async (): Promise<Held> =>
     inDirectoryOf(path, { use: 'sockets', failure }, async (reached) => {
       await assertReplaceable(address, reached)
+      await removeOfGoneUser(reached)
       const held = await openLocked(reached)
       if (held.isLocked || (other !== undefined && isSame(held.stats, other.stats))) return held
       await fs.close(held.fd)
@@ -75,6 +77,13 @@ async function lock(address: LockAddress, other?: Held): Promise<Held> {
       throw new UserError(message, exitStatus.unavailable)
     })
   return inTurnAt(address, { work, undo: async ({ fd }) => fs.close(fd) })
+}
+
+/** A lock of a user who is gone, which nobody can hold and this user could not open, is removed; a new one is made. */
+async function removeOfGoneUser(path: string): Promise<void> {
+  const found = await lstatIfAny(path)
+  if (found === null || [0, process.geteuid!()].includes(found.uid)) return
+  if (nameOf('user', found.uid) === String(found.uid)) await fs.unlink(path)
 }
 
 /** Opened for reading, because a file open for writing keeps its file system from being remounted read-only; NFS needs writing. */

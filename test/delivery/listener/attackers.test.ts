@@ -216,6 +216,20 @@ describe.skipIf(process.geteuid?.() !== 0)('another user than root', () => {
     expect(readdirSync(directory)).toEqual(['token'])
   })
 
+  it('takes the place of a lock in its own directory whose user is gone', async () => {
+    const directory = await tempDirectory()
+    chownSync(directory, ATTACKER, ATTACKER)
+    const path = join(directory, 'instance.lock')
+    writeFileSync(path, '', { mode: 0o600 })
+    chownSync(path, 12_345, 12_345)
+    const config = `{ ipc: { path: '${directory}/s' }, http: null, runtimeDirectory: '${directory}', stateDirectory: '${directory}' }`
+    const inherited = '{ ipc: [], http: [], metrics: [], credential: [], unknown: [] }'
+    expect(
+      await printed(`await acquireInstanceLock(${config}, ${inherited}).catch(tell); process.exit()`),
+    ).toBe('')
+    expect(lstatSync(path).uid).toBe(ATTACKER)
+  })
+
   it.each([
     ['s', 'a dead socket'],
     ['.kyc-tokend.new', 'a socket that is in the way'],
@@ -230,7 +244,7 @@ describe.skipIf(process.geteuid?.() !== 0)('another user than root', () => {
     chownSync(path, 4242, 4242)
     const config = `{ ipc: { path: '${directory}/s' }, http: null, runtimeDirectory: '${directory}', stateDirectory: '${directory}' }`
     const output = await printed(`
-      await acquireInstanceLock(${config}, { ipc: [], http: [], metrics: [], unknown: [] }).catch(tell)
+      await acquireInstanceLock(${config}, { ipc: [], http: [], metrics: [], credential: [], unknown: [] }).catch(tell)
       await openListener({ path: '${directory}/s', mode: 0o600, gid: null }, {}).catch(tell)
       process.exit()`)
     expect(output).toContain(
