@@ -1,4 +1,5 @@
-// What the two files of the state store hold, and the state out of them: pure. Any bytes give what was written, or nothing.
+// What the two files of the state store hold, and the state out of them: pure. Any bytes give what was
+// written, or nothing.
 import * as v from 'valibot'
 import type { Instant } from '../lib/clock.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
@@ -14,9 +15,15 @@ import {
 } from '../token/state.ts'
 import { fingerprintOf, isSameService, type Token } from '../token/token.ts'
 
-/** The longest wait there is: `Retry-After` of an hour and a fifth of it. A clock that jumped cannot make a longer one. */
+/**
+ * The longest wait there is: `Retry-After` of an hour and a fifth of it. A clock that jumped cannot make a
+ * longer one.
+ */
 const MAX_RETRY_WAIT_MS = 72 * 60_000
-/** Boot clocks of two processes disagree by less: if /proc/uptime is hidden (`ProcSubset=pid`) Node reads whole seconds. */
+/**
+ * Boot clocks of two processes disagree by less: if /proc/uptime is hidden (`ProcSubset=pid`) Node reads
+ * whole seconds.
+ */
 const CLOCK_GRAIN_MS = 1_000
 
 /** Raised when the shape changes. A file of another version is ignored, which costs one request. */
@@ -35,7 +42,10 @@ const trouble = { detail: v.string(), since: instant, askedBy: text }
 /** The moment of writing, and the boot; null: the boot's id could not be read. */
 const writtenShape = v.object({ at: instant, bootId: text })
 
-/** The facts about the attempts, in the state directory: neither token nor credentials. The names are those of TokenState. */
+/**
+ * The facts about the attempts, in the state directory: neither token nor credentials. The names are those of
+ * TokenState.
+ */
 const savedStateShape = v.object({
   isOrderly: v.boolean(),
   credentialsId: v.string(),
@@ -243,7 +253,9 @@ function failureInForce(failure: Failure | null, bounds: Bounds | undefined, now
   return failure === null || endMs <= now.bootMs ? null : { ...failure, attempts: 1, retryAtMs: endMs }
 }
 
-/** The time to add to an instant of the former boot clock: 0 in the same boot, else what the wall clocks say. */
+/**
+ * The time to add to an instant of the former boot clock: 0 in the same boot, else what the wall clocks say.
+ */
 function clockShiftMs(
   { written: { at }, isThisBoot }: { written: Written; isThisBoot: boolean },
   now: Instant,
@@ -252,7 +264,10 @@ function clockShiftMs(
   return now.bootMs - now.wallMs + (at.wallMs - at.bootMs)
 }
 
-/** The same facts with their instants on the present boot clock; no past one is in the future, and no wait is too long. */
+/**
+ * The same facts with their instants on the present boot clock; no past one is in the future, and no wait is
+ * too long.
+ */
 function onClock(saved: SavedState, { shiftMs, now }: { shiftMs: number; now: Instant }): SavedState {
   const pastMs = (bootMs: number): number => Math.min(bootMs + shiftMs, now.bootMs)
   const aheadMs = (bootMs: number): number => Math.min(bootMs + shiftMs, now.bootMs + MAX_RETRY_WAIT_MS)

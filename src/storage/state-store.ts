@@ -1,5 +1,5 @@
-// The state that is saved for a restart: the token, for this boot only, and the facts about attempts, for longer. So a restart
-// does not ask the service more often than it must.
+// The state that is saved for a restart: the token, for this boot only, and the facts about attempts, for
+// longer. So a restart does not ask the service more often than it must.
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { withTimeout, type Clock } from '../lib/clock.ts'
@@ -31,8 +31,8 @@ const MAX_WAIT_MS = 2_000
 /** `f_type` of tmpfs and ramfs, from statfs(2). */
 const IN_MEMORY_TYPES = new Set([0x01021994, 0x858458f6])
 /**
- * Opens the store in these directories, and makes its key if there is none. Only for a daemon that has the instance lock:
- * a second one must not touch the files of the first.
+ * Opens the store in these directories, and makes its key if there is none. Only for a daemon that has the
+ * instance lock: a second one must not touch the files of the first.
  */
 export async function createStateStore({
   runtimeDirectory,
@@ -52,7 +52,9 @@ export async function createStateStore({
   const keyFile = createOwnFile(join(stateDirectory, 'key'), { log })
   const files = [keyFile, tokenFile, stateFile]
   const key = await openKey()
-  /** Null if it cannot be read: `ProcSubset=pid` hides it. The file is the kernel's own, which never blocks. */
+  /**
+   * Null if it cannot be read: `ProcSubset=pid` hides it. The file is the kernel's own, which never blocks.
+   */
   const bootId = withSystemFallback(null, () => readFileSync(bootIdFile, 'utf8').trim())
 
   async function withinLimit(work: Promise<unknown>): Promise<void> {
@@ -67,7 +69,10 @@ export async function createStateStore({
     return own
   }
 
-  /** Reports whether the file was written in this boot. If no boot id can be read: whether the directory is in memory. */
+  /**
+   * Reports whether the file was written in this boot. If no boot id can be read: whether the directory is in
+   * memory.
+   */
   async function isThisBoot(written: Written): Promise<boolean> {
     if (written.bootId === null || bootId === null) return isInMemory(runtimeDirectory)
     return written.bootId === bootId
@@ -87,8 +92,8 @@ export async function createStateStore({
       return description === null ? id : `${hmacSha256(key, description)}:${id}`
     },
     /**
-     * The state to begin with. Once it returns, the files say that the daemon runs: an end without `close` is a crash.
-     * Never fails: a file that cannot be used is logged and ignored.
+     * The state to begin with. Once it returns, the files say that the daemon runs: an end without `close` is
+     * a crash. Never fails: a file that cannot be used is logged and ignored.
      */
     async load(settings: ServiceSettings): Promise<TokenState> {
       await withinLimit(Promise.all(files.map(async (file) => file.begin())))
@@ -114,12 +119,17 @@ export async function createStateStore({
     async tick(): Promise<void> {
       await Promise.all(files.map(async (file) => file.tick()))
     },
-    /** An orderly stop: the next start may ask again what was refused. Never fails, and does not wait for a disk that hangs. */
+    /**
+     * An orderly stop: the next start may ask again what was refused. Never fails, and does not wait for a
+     * disk that hangs.
+     */
     close: async (state: TokenState): Promise<void> => withinLimit(save(state, { isOrderly: true })),
   }
 }
 
-/** Reports whether the directory is on a file system that lives in memory, and so does not outlive the boot. */
+/**
+ * Reports whether the directory is on a file system that lives in memory, and so does not outlive the boot.
+ */
 async function isInMemory(directory: string): Promise<boolean> {
   return inDirectory(directory, async () => fs.statfs(directory)).then(
     ({ type }) => IN_MEMORY_TYPES.has(type),

@@ -24,7 +24,10 @@ const RATE_LIMITED_DEFAULT_MS = 60_000
 /** The part of a token's life, at its end, in which the last attempt before that end falls. */
 const LAST_SHARE = 1 / 10
 
-/** The life of the usable token: what is left until it goes stale or out of use, what is left of its use, and all of it, in ms. */
+/**
+ * The life of the usable token: what is left until it goes stale or out of use, what is left of its use, and
+ * all of it, in ms.
+ */
 export interface LifeLeft {
   readonly freshMs: number
   readonly usableMs: number
@@ -46,7 +49,10 @@ export interface RetrySituation {
   readonly bounds: Bounds
 }
 
-/** When the service is asked again after a failure, and the bounds that only an operator's request ignores. On the boot clock. */
+/**
+ * When the service is asked again after a failure, and the bounds that only an operator's request ignores. On
+ * the boot clock.
+ */
 export function retryPlan(
   { reason, retryAfterMs }: Pick<TransientFailure, 'reason' | 'retryAfterMs'>,
   { nowMs, attempts, policy, drawn, left, bounds }: RetrySituation,
@@ -56,7 +62,8 @@ export function retryPlan(
       ? REJECTED_INTERVAL_MS * (1 + drawn)
       : backoffMs(attempts, { ...policy, maxDelayMs: delayCapMs(policy, left) }, drawn)
   const waitMs = left === null ? wishedMs : withinLifeMs(wishedMs, left, drawn)
-  // The pace of `rejected` holds until an answer of another kind, `Retry-After` whatever is answered to an operator.
+  // The pace of `rejected` holds until an answer of another kind, `Retry-After` whatever is answered to an
+  // operator.
   const paceMs = reason === 'rejected' ? nowMs + waitMs : 0
   const askedForMs = retryAfterMs ?? (reason === 'rate-limited' ? RATE_LIMITED_DEFAULT_MS : null)
   // Hosts that get the same Retry-After at the same time do not ask again at the same time.
@@ -66,8 +73,8 @@ export function retryPlan(
 }
 
 /**
- * The cap on a delay: `maxDelay`. While there is no usable token, it is at most a minute; while there is one, at most the
- * rest of its life, so that the life does not end before the next attempt.
+ * The cap on a delay: `maxDelay`. While there is no usable token, it is at most a minute; while there is one,
+ * at most the rest of its life, so that the life does not end before the next attempt.
  */
 export function delayCapMs({ initialDelayMs, maxDelayMs }: RetryPolicy, left: LifeLeft | null): number {
   if (left === null) return Math.min(maxDelayMs, MAX_DELAY_WITHOUT_TOKEN_MS)
@@ -80,7 +87,9 @@ export function backoffMs(attempts: number, policy: RetryPolicy, drawn: number):
   return delayMs / 2 + (delayMs / 2) * drawn
 }
 
-/** A wait that would end after the token's life ends in the last tenth of that instead, if that has not begun. */
+/**
+ * A wait that would end after the token's life ends in the last tenth of that instead, if that has not begun.
+ */
 function withinLifeMs(waitMs: number, { usableMs, lifeMs }: LifeLeft, drawn: number): number {
   const lastMs = LAST_SHARE * lifeMs
   if (waitMs < usableMs || usableMs <= lastMs) return waitMs

@@ -1,5 +1,5 @@
-// What clients wish: a token with more life, or another one than the one that the service refused; and the pace of the requests
-// that they cause.
+// What clients wish: a token with more life, or another one than the one that the service refused; and the
+// pace of the requests that they cause.
 import type { Instant } from '../lib/clock.ts'
 import type { RejectVerdict } from '../protocol.ts'
 import {
@@ -12,13 +12,19 @@ import {
   type TokenState,
 } from './state.ts'
 
-/** The shortest time between two requests that clients caused; it doubles, and doubles again, as their tokens are reported. */
+/**
+ * The shortest time between two requests that clients caused; it doubles, and doubles again, as their tokens
+ * are reported.
+ */
 const CLIENT_INTERVAL_MS = 30_000
 const MAX_DOUBLINGS = 2
 const MINUTE_MS = 60_000
 const MAX_AGES = 10
 
-/** A client needs a token with this life left. A need of more than the last token's whole life changes nothing. */
+/**
+ * A client needs a token with this life left. A need of more than the last token's whole life changes
+ * nothing.
+ */
 export function afterClientNeed(state: TokenState, minValidMs: number, now: Instant): TokenState {
   const { token } = state
   if (token === null || refusalOf(state) !== null || isAsking(state)) return state
@@ -46,7 +52,8 @@ export function afterReject(
   if (token === null) return { state: before, decision: { verdict: 'refreshing' } }
   const reported = withReport(before, now)
   const isKnown = before.rejection?.isUnchanged === true
-  // What is the same until its end was asked for once because of a report: another request would not change it.
+  // What is the same until its end was asked for once because of a report: another request would not change
+  // it.
   const state =
     isAsking(before) || (token.isSameUntilEnd && isKnown) ? reported : withClientRequest(reported, now)
   const retryAfterMs = dueAtMs(state) - now.bootMs
@@ -78,12 +85,17 @@ function isPastHalf({ token, rejection }: TokenState, now: Instant): boolean {
 const reportedInARow = (state: TokenState, now: Instant): number =>
   isPastHalf(state, now) ? 0 : state.pace.reported
 
-/** The pace once another token is there; `answer`: the number of its answer, if a client caused the request. */
+/**
+ * The pace once another token is there; `answer`: the number of its answer, if a client caused the request.
+ */
 export function paceAfterToken(state: TokenState, now: Instant, answer: number | null): ClientPace {
   return { ...state.pace, answer, reported: reportedInARow(state, now) }
 }
 
-/** Plans the request that a client wishes, at once or when the pace allows it, unless another attempt comes first. */
+/**
+ * Plans the request that a client wishes, at once or when the pace allows it, unless another attempt comes
+ * first.
+ */
 function withClientRequest(state: TokenState, now: Instant): TokenState {
   const isRefreshAhead = plannedAttempt(state).cause === 'refresh' && dueAtMs(state) > now.bootMs
   if (state.next !== null || !isRefreshAhead) return state
@@ -103,7 +115,9 @@ export function endedEarlyAfter(state: TokenState, replacement: string, maxAgeMs
   return [...endedEarlyMs, rejection.ageMs].slice(-MAX_AGES)
 }
 
-/** The `refresh.maxAge` that would fit these ages: the shortest, in whole minutes, and not under one; in ms. */
+/**
+ * The `refresh.maxAge` that would fit these ages: the shortest, in whole minutes, and not under one; in ms.
+ */
 export function fittingMaxAgeMs(endedEarlyMs: readonly number[]): number {
   return Math.max(1, Math.floor(Math.min(...endedEarlyMs) / MINUTE_MS)) * MINUTE_MS
 }

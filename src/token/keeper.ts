@@ -1,4 +1,5 @@
-// The keeper: the one loop that asks the service, one request at a time, and the one variable that holds the result.
+// The keeper: the one loop that asks the service, one request at a time, and the one variable that holds the
+// result.
 import { createWakeableSleep, withTimeout, type Clock, type Instant } from '../lib/clock.ts'
 import { raceAbort } from '../lib/tasks.ts'
 import { afterClientNeed, afterReject, type RejectDecision } from './client-requests.ts'
@@ -72,7 +73,9 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     }
   }
 
-  /** Makes one attempt and sets the state that follows from it. Null: none was needed, or it was cancelled. */
+  /**
+   * Makes one attempt and sets the state that follows from it. Null: none was needed, or it was cancelled.
+   */
   async function attempt(signal: AbortSignal): Promise<FetchOutcome | null> {
     // Another host's token may have come since the attempt was due.
     if (signal.aborted || dueAtMs(get()) > clock.now().bootMs) return null
@@ -87,7 +90,8 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
       const { now, drawn } = step()
       const answered = () => nextState(get(), answer.outcome, { ...step(), now, drawn })
       const { outcome, state } = answered()
-      // A failure is saved before anybody sees it: after a crash from then on, the service is asked no sooner.
+      // A failure is saved before anybody sees it: after a crash from then on, the service is asked no
+      // sooner.
       if (outcome.kind === 'permanent' || outcome.kind === 'transient') await attempts.save(state)
       // The files may hold other credentials, which may be the right ones.
       if (isAboutCredentials(outcome) && (await trials.tryInstead(signal))) return null
@@ -100,7 +104,10 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     }
   }
 
-  /** Changes the state and wakes the loop, unless the state is the same: most wishes of clients change nothing. */
+  /**
+   * Changes the state and wakes the loop, unless the state is the same: most wishes of clients change
+   * nothing.
+   */
   function change(next: TokenState): void {
     if (next === get()) return
     set(next)
@@ -115,14 +122,15 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     waitUntil: variable.waitUntil,
     tryCredentials: trials.tryCredentials,
     /**
-     * The loop. Ends when the signal is aborted. p-retry repeats an attempt until there is a token or a refusal. Its own
-     * timers are off, because they ignore suspend, a reload and an operator, and have no jitter at the cap.
+     * The loop. Ends when the signal is aborted. p-retry repeats an attempt until there is a token or a
+     * refusal. Its own timers are off, because they ignore suspend, a reload and an operator, and have no
+     * jitter at the cap.
      */
     async run(signal: AbortSignal): Promise<void> {
       const { default: pRetry, AbortError } = await import('p-retry')
       const refresh = async (): Promise<void> => {
         const outcome = await attempt(signal)
-        // 500 "Your account is not active" or 404 "Account not found": no other status is final.
+        // Only a refusal is final: 500 "Your account is not active", 404 "Account not found" (`service.refusals`).
         if (outcome?.kind === 'permanent') throw new AbortError(new Refused())
         if (outcome?.kind !== 'ok') throw new AttemptFailed()
       }
@@ -150,7 +158,10 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
       change(state)
       return decision
     },
-    /** An operator asks: resolves with the outcome when the attempt is over, or undefined when the signal is aborted first. */
+    /**
+     * An operator asks: resolves with the outcome when the attempt is over, or undefined when the signal is
+     * aborted first.
+     */
     async refresh(signal: AbortSignal): Promise<FetchOutcome | undefined> {
       for (;;) {
         change(afterOperator(get(), clock.now()))
@@ -183,8 +194,8 @@ type Attempts = ReturnType<typeof createAttempts>
 type Answer = Awaited<ReturnType<Attempts['ask']>>
 
 /**
- * Attempts, of the loop or of a trial, one at a time: each is saved before its request goes out, the state ticks while it is
- * under way, and it is reported when it is over.
+ * Attempts, of the loop or of a trial, one at a time: each is saved before its request goes out, the state
+ * ticks while it is under way, and it is reported when it is over.
  */
 function createAttempts(variable: Variable, { clock, saveState }: KeeperOptions) {
   const { get, set } = variable
@@ -212,8 +223,9 @@ function createAttempts(variable: Variable, { clock, saveState }: KeeperOptions)
     wake,
     cancel: (): void => request.abort(),
     /**
-     * Makes one attempt with these settings; the state says that it is under way. Before the request goes out, `assumed` is
-     * saved, the state after a failure: so a crash loop keeps to the backoff. Null: the attempt was cancelled.
+     * Makes one attempt with these settings; the state says that it is under way. Before the request goes
+     * out, `assumed` is saved, the state after a failure: so a crash loop keeps to the backoff. Null: the
+     * attempt was cancelled.
      */
     async ask(
       settings: RefreshSettings,
@@ -255,7 +267,10 @@ interface Trial extends TrialOptions {
   retryAtMs: number | null
 }
 
-/** Trials of other credentials: repeated until the service gives a token, after which they are used, or refuses them. */
+/**
+ * Trials of other credentials: repeated until the service gives a token, after which they are used, or
+ * refuses them.
+ */
 function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
   const { get, set, step } = variable
   let trial: Trial | null = null
@@ -310,8 +325,8 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
   }
 
   /**
-   * Resolves with the token or the refusal; undefined: a reload, another trial or the signal ended it. `baseUrl` must
-   * be the one of the running settings.
+   * Resolves with the token or the refusal; undefined: a reload, another trial or the signal ended it.
+   * `baseUrl` must be the one of the running settings.
    */
   async function tryCredentials(
     settings: RefreshSettings,
@@ -338,7 +353,10 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
       return Math.max(retryAtMs ?? 0, notBeforeMs(get(), settings.credentialsId))
     },
     tryNow,
-    /** Call it when the running credentials were refused: tries the ones that wait, and reports whether they are now in use. */
+    /**
+     * Call it when the running credentials were refused: tries the ones that wait, and reports whether they
+     * are now in use.
+     */
     async tryInstead(signal: AbortSignal): Promise<boolean> {
       const waiting = trial?.settings.credentialsId
       if (waiting === undefined || notBeforeMs(get(), waiting) > clock.now().bootMs) return false

@@ -1,4 +1,5 @@
-// Outcomes of one attempt: a token, a failure that is retried, a refusal that is not, or an attempt that is put off.
+// Outcomes of one attempt: a token, a failure that is retried, a refusal that is not, or an attempt that is
+// put off.
 import type { Advice } from '../lib/remedy.ts'
 
 /** Failures that are retried (contract, section 4). `rejected` also raises an alert. */
@@ -12,7 +13,9 @@ export const transientReasons = [
   'rejected',
 ] as const
 export type TransientReason = (typeof transientReasons)[number]
-/** `not-asked`: this host never asks the service (`share.asks`). `share-lost`: it waits for the shared store. */
+/**
+ * `not-asked`: this host never asks the service (`share.asks`). `share-lost`: it waits for the shared store.
+ */
 export type PostponedReason = TransientReason | 'not-asked' | 'share-lost'
 /** Refusals: the service is not asked again until an operator acts. */
 export const permanentReasons = ['account-inactive', 'account-not-found'] as const
@@ -20,8 +23,8 @@ export type PermanentReason = (typeof permanentReasons)[number]
 export type Reason = TransientReason | PermanentReason
 
 /**
- * The remedy for each reason, for alerts, status, explain and check: the action of a person, in plain words. It names
- * settings and commands. Actions for refusals are those of the interface description, section 7.
+ * The remedy for each reason, for alerts, status, explain and check: the action of a person, in plain words.
+ * It names settings and commands. Actions for refusals are those of the interface description, section 7.
  */
 export const remedies: Readonly<Record<Reason | PostponedReason, Advice>> = {
   'account-inactive': {
@@ -90,7 +93,10 @@ export const remedies: Readonly<Record<Reason | PostponedReason, Advice>> = {
 interface Shared {
   /** The host of the fleet that asked instead of this one. */
   readonly askedBy?: string
-  /** The text by which `share/` knows this answer again after a restart. Saved with it, and read by nobody else. */
+  /**
+   * The text by which `share/` knows this answer again after a restart. Saved with it, and read by nobody
+   * else.
+   */
   readonly known?: string
 }
 
@@ -126,13 +132,15 @@ export interface PermanentFailure extends Shared {
   readonly status: number
 }
 /**
- * No request was made, and none is to be made for `retryAfterMs`: no failure, no backoff, no alert. The attempt comes again then,
- * for the same cause; an operator's, who has been answered, as `retry`.
+ * No request was made, and none is to be made for `retryAfterMs`: no failure, no backoff, no alert. The
+ * attempt comes again then, for the same cause; an operator's, who has been answered, as `retry`.
  */
 export interface Postponed {
   readonly kind: 'postponed'
   readonly retryAfterMs: number
-  /** Why there may be no token for long, a line for people, and the host of the fleet that was answered so. */
+  /**
+   * Why there may be no token for long, a line for people, and the host of the fleet that was answered so.
+   */
   readonly reason?: PostponedReason
   readonly detail?: string
   readonly askedBy?: string
@@ -141,7 +149,10 @@ export interface Postponed {
 export type ServiceOutcome = Grant | TransientFailure | PermanentFailure
 export type FetchOutcome = ServiceOutcome | Postponed
 
-/** `jwt`: the token itself says when it expires (`exp`); `response`: the answer did; `assumed`: a life is assumed for it. */
+/**
+ * `jwt`: the token itself says when it expires (`exp`); `response`: the answer did; `assumed`: a life is
+ * assumed for it.
+ */
 export const expirySources = ['jwt', 'response', 'assumed'] as const
 export type ExpirySource = (typeof expirySources)[number]
 
@@ -150,7 +161,10 @@ export type Cause = 'start' | 'refresh' | 'retry' | 'client' | 'operator' | 'rel
 
 export interface Attempt {
   readonly cause: Cause
-  /** To be awaited before a request goes out: counts it, and saves it as failed in case the process ends meanwhile. */
+  /**
+   * To be awaited before a request goes out: counts it, and saves it as failed in case the process ends
+   * meanwhile.
+   */
   readonly beforeRequest: () => Promise<void>
 }
 
@@ -162,6 +176,9 @@ export interface TrialOptions {
   /** `operator`: not held back by a wait that the service asked for. */
   readonly cause: Extract<Cause, 'reload' | 'operator'>
   readonly signal: AbortSignal
-  /** An attempt failed for another reason than the credentials, and is repeated at that time on the boot clock. */
+  /**
+   * An attempt failed for another reason than the credentials, and is repeated at that time on the boot
+   * clock.
+   */
   readonly onFailed?: (outcome: Exclude<FetchOutcome, Grant>, retryAtMs: number) => void
 }

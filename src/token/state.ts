@@ -1,4 +1,5 @@
-// The program's one variable: the facts. Their meaning (ready, stale, expired, due) is a function of them and the time.
+// The program's one variable: the facts. Their meaning (ready, stale, expired, due) is a function of them and
+// the time.
 import type { Instant } from '../lib/clock.ts'
 import type { Advice } from '../lib/remedy.ts'
 import { STANDARD_USE, type Phase, type TokenUse } from '../protocol.ts'
@@ -39,8 +40,8 @@ export type Refusal = Objection & { readonly reason: PermanentReason }
 export interface TokenState {
   readonly baseUrl: string
   /**
-   * Keyed fingerprint of `baseUrl` and the credentials. If the service is not the standard one, the keyed fingerprint of its
-   * description and a colon come before it.
+   * Keyed fingerprint of `baseUrl` and the credentials. If the service is not the standard one, the keyed
+   * fingerprint of its description and a colon come before it.
    */
   readonly credentialsId: string
   /** How the API wants the token: for clients, who ask it. */
@@ -57,25 +58,34 @@ export interface TokenState {
   readonly tokenlessSince: Instant
   /** The last attempt failed, and is retried. */
   readonly failure: Failure | null
-  /** The last answer of weight (a token, a refusal or `rejected`), if it was no token. It outlives other failures. */
+  /**
+   * The last answer of weight (a token, a refusal or `rejected`), if it was no token. It outlives other
+   * failures.
+   */
   readonly objection: Objection | null
   /** By credentials, also former ones, which may come back. */
   readonly notBefore: Readonly<Record<string, Bounds>>
   /** The attempt that is under way; with other credentials than the state's it is a trial. */
   readonly inFlight: { readonly since: Instant; readonly cause: Cause; readonly credentialsId: string } | null
   /**
-   * An attempt that somebody asked for, or that was put off, and its time on the boot clock: it comes instead of the one that the
-   * other facts plan. An operator's waits for nothing else, any other for `notBefore`, too.
+   * An attempt that somebody asked for, or that was put off, and its time on the boot clock: it comes instead
+   * of the one that the other facts plan. An operator's waits for nothing else, any other for `notBefore`,
+   * too.
    */
   readonly next: { readonly cause: Cause; readonly atMs: number } | null
   /** Why attempts are put off, if there may be no token for long. */
   readonly postponement: Trouble<PostponedReason> | null
-  /** The current token was reported as refused, at this age; `isUnchanged`: the service gave it again after that. */
+  /**
+   * The current token was reported as refused, at this age; `isUnchanged`: the service gave it again after
+   * that.
+   */
   readonly rejection: { readonly ageMs: number; readonly isUnchanged: boolean } | null
   /** The last token that was replaced after clients had reported it; null: none was. */
   readonly refusedFingerprint: string | null
   readonly pace: ClientPace
-  /** Ages at which clients reported tokens whose life was assumed to be longer, the newest last; at most 10. */
+  /**
+   * Ages at which clients reported tokens whose life was assumed to be longer, the newest last; at most 10.
+   */
   readonly endedEarlyMs: readonly number[]
   /** Requests of this process. */
   readonly requests: number
@@ -87,7 +97,10 @@ export interface TokenState {
 export interface ClientPace {
   /** Time of the last of them, on the boot clock; null: there was none. */
   readonly requestedMs: number | null
-  /** The answer (see `answers`) that it brought, while the token of that answer has not been reported; null: none. */
+  /**
+   * The answer (see `answers`) that it brought, while the token of that answer has not been reported; null:
+   * none.
+   */
   readonly answer: number | null
   /** How many tokens in a row that clients asked for were reported themselves. */
   readonly reported: number
@@ -161,7 +174,10 @@ export function knownOf(state: TokenState): string | null {
   return refusalOf(state)?.known ?? state.token?.known ?? null
 }
 
-/** A token may be handed out until then, on the boot clock: its known expiry, or the end of twice an assumed life. */
+/**
+ * A token may be handed out until then, on the boot clock: its known expiry, or the end of twice an assumed
+ * life.
+ */
 export function usableUntilMs(token: Pick<Token, 'expirySource' | 'expiresAtMs' | 'lifeMs'>): number {
   return token.expirySource === 'assumed' ? token.expiresAtMs + token.lifeMs : token.expiresAtMs
 }
@@ -204,7 +220,10 @@ export function isAsking({ inFlight, credentialsId }: TokenState): boolean {
 export function boundsOf(state: TokenState, credentialsId = state.credentialsId): Bounds {
   return state.notBefore[credentialsId] ?? NO_BOUNDS
 }
-/** The moment before which no request is to be made with these credentials, on the boot clock; 0: there is none. */
+/**
+ * The moment before which no request is to be made with these credentials, on the boot clock; 0: there is
+ * none.
+ */
 export function notBeforeMs(state: TokenState, credentialsId = state.credentialsId): number {
   const { askedMs, paceMs } = boundsOf(state, credentialsId)
   return Math.max(askedMs, paceMs)
@@ -213,7 +232,10 @@ export function notBeforeMs(state: TokenState, credentialsId = state.credentials
 /** A moment that is past: the boot clock begins with it. */
 const AT_ONCE = 0
 
-/** The reason for the next attempt, and its time on the boot clock if nothing else holds it back; Infinity: never. */
+/**
+ * The reason for the next attempt, and its time on the boot clock if nothing else holds it back; Infinity:
+ * never.
+ */
 export function plannedAttempt(state: TokenState): { cause: Cause; atMs: number } {
   const { next } = state
   const plan = planOf(state)
@@ -248,7 +270,9 @@ export function nextMomentMs(state: TokenState, now: Instant): number {
   return Math.min(dueAtMs(state), nextExpiryMs(state, now))
 }
 
-/** Reports whether an attempt has ended or none is due: the daemon serves a token, or can say why it does not. */
+/**
+ * Reports whether an attempt has ended or none is due: the daemon serves a token, or can say why it does not.
+ */
 export function isSettled(state: TokenState, now: Instant): boolean {
   const isOver = state.failure !== null || (state.inFlight === null && dueAtMs(state) > now.bootMs)
   return isOver || usableToken(state, now) !== null
@@ -287,9 +311,8 @@ const NOTHING_FAILED: Pick<CurrentAlert, 'detail' | 'remedy'> = {
 }
 
 /**
- * An objection outranks `no-token`, which is not raised while an attempt is due or under way, or put off for a moment: after a
- * start or a suspend that attempt may bring a token.
- * `noTokenAfterMs`: null for never.
+ * An objection outranks `no-token`, which is not raised while an attempt is due or under way, or put off for
+ * a moment: after a start or a suspend that attempt may bring a token. `noTokenAfterMs`: null for never.
  */
 export function currentAlert(
   state: TokenState,

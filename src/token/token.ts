@@ -14,7 +14,10 @@ export interface Token {
   readonly baseUrl: string
   /** The credentials that it was obtained with, see TokenState. */
   readonly credentialsId: string
-  /** The wall clock by which all instants of the token are shown: so their texts change only when that clock is set. */
+  /**
+   * The wall clock by which all instants of the token are shown: so their texts change only when that clock
+   * is set.
+   */
   readonly received: Instant
   /** The life that was obtained, in ms. */
   readonly lifeMs: number
@@ -40,15 +43,23 @@ type ServiceKey = Pick<Token, 'baseUrl' | 'credentialsId'>
 
 /** Lives shorter than this are refreshed at half, longer ones at two thirds less a draw. */
 const SHORT_LIFE_MS = 120_000
-/** Share of the life that is drawn and taken off the refresh, so that a fleet that starts together does not refresh together. */
+/**
+ * Share of the life that is drawn and taken off the refresh, so that a fleet that starts together does not
+ * refresh together.
+ */
 const DRAWN_SHARE = 0.1
 /** The shortest time from one fetch to the refresh, however short the life is. */
 const MIN_REFRESH_AFTER_MS = 1_000
-/** The longest time to the refresh, however long the life is: a wrong date must not keep a token for years. */
+/**
+ * The longest time to the refresh, however long the life is: a wrong date must not keep a token for years.
+ */
 const MAX_REFRESH_AFTER_MS = 24 * 3_600_000
 /** A century: longer lives are counted as this one, so that every instant can be written as a date. */
 const MAX_LIFE_MS = 100 * 365 * 24 * 3_600_000
-/** A NumericDate beyond this is milliseconds (of 2001 or later), written by a service that took them for seconds. */
+/**
+ * A NumericDate beyond this is milliseconds (of 2001 or later), written by a service that took them for
+ * seconds.
+ */
 const MAX_NUMERIC_DATE = 1e12
 
 /** Time from the start of a life to its refresh, in ms. `drawn` is from [0, 1). */
@@ -64,8 +75,9 @@ const COUNT_GRAIN_MS = 2_000
 const AFTER_END_MS = 1_000
 
 /**
- * The same token given again keeps its number and its time of reception. If its life is counted down, as that of a JWT always is,
- * the service gives no other token before the end of that life, and is asked then; a life that is counted anew is a new plan.
+ * The same token given again keeps its number and its time of reception. If its life is counted down, as that
+ * of a JWT always is, the service gives no other token before the end of that life, and is asked then; a life
+ * that is counted anew is a new plan.
  */
 export function sameAgain(
   before: Token,
@@ -88,9 +100,10 @@ export function fingerprintOf(accessToken: string): string {
 }
 
 /**
- * The life a JWT says for itself, in ms: the smaller of `exp - iat` and `exp` minus the answer's `Date`, whichever
- * are known, else `exp` minus our clock; so a wrong local clock does no harm. Undefined if it is no JWT or has no `exp`.
- * Zero or less: it arrived expired. Nothing else of the token is read, and no signature is checked.
+ * The life a JWT says for itself, in ms: the smaller of `exp - iat` and `exp` minus the answer's `Date`,
+ * whichever are known, else `exp` minus our clock; so a wrong local clock does no harm. Undefined if it is no
+ * JWT or has no `exp`. Zero or less: it arrived expired. Nothing else of the token is read, and no signature
+ * is checked.
  */
 export function jwtLifeMs(
   accessToken: string,
@@ -104,7 +117,10 @@ export function jwtLifeMs(
   return Math.min(MAX_LIFE_MS, expMs - (startMs < 0 ? moment.wallMs : startMs))
 }
 
-/** The smallest life that is known of a grant, in ms: the token's own word, or the answer's; undefined: neither has one. */
+/**
+ * The smallest life that is known of a grant, in ms: the token's own word, or the answer's; undefined:
+ * neither has one.
+ */
 export function knownLife(
   { accessToken, serverDateMs, answerLifeMs }: Grant,
   wallMs: number,

@@ -1,5 +1,5 @@
-// Transitions of the state: pure functions from the facts and an event (an attempt, time, an operator, other settings) to the
-// facts that follow.
+// Transitions of the state: pure functions from the facts and an event (an attempt, time, an operator, other
+// settings) to the facts that follow.
 import { onWallClockOf, type Instant } from '../lib/clock.ts'
 import { backoffMs, delayCapMs, NO_BOUNDS, retryPlan, type Bounds, type LifeLeft } from './backoff.ts'
 import { endedEarlyAfter, paceAfterToken } from './client-requests.ts'
@@ -42,8 +42,8 @@ export function afterAttemptEnded(state: TokenState): TokenState {
 }
 
 /**
- * The attempt that is under way (if there is none: one of another host) ends with this outcome. Returns the outcome that counts,
- * too: a token that has expired is a failure.
+ * The attempt that is under way (if there is none: one of another host) ends with this outcome. Returns the
+ * outcome that counts, too: a token that has expired is a failure.
  */
 export function nextState<T extends FetchOutcome>(
   state: TokenState,
@@ -118,7 +118,10 @@ export function isAboutCredentials(outcome: FetchOutcome): boolean {
   return outcome.kind === 'permanent' || (outcome.kind === 'transient' && outcome.reason === 'rejected')
 }
 
-/** The state if the request that is about to go out is never answered: it is saved, in case the process ends meanwhile. */
+/**
+ * The state if the request that is about to go out is never answered: it is saved, in case the process ends
+ * meanwhile.
+ */
 export function assumeFailed(state: TokenState, step: Step): TokenState {
   if (refusalOf(state) !== null) return state
   const detail = 'The attempt did not end: kyc-tokend itself ended first'
@@ -179,7 +182,9 @@ const sooner = (policy: Step['policy']): Step['policy'] => ({
   initialDelayMs: Math.min(SAME_AGAIN_DELAY_MS, policy.initialDelayMs),
 })
 
-/** The service gives a token until it ends, and does so a moment too long: the next one is there very soon. */
+/**
+ * The service gives a token until it ends, and does so a moment too long: the next one is there very soon.
+ */
 function isAtEndOfSame({ token }: TokenState, { reason }: { reason: string }, now: Instant): boolean {
   return token?.isSameUntilEnd === true && reason === 'malformed-answer' && token.expiresAtMs <= now.bootMs
 }

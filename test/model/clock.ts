@@ -1,5 +1,5 @@
-// A clock that goes only when the model says so. Each timer belongs to a process: those of a dead one vanish, those of a stopped
-// one fire when it goes on.
+// A clock that goes only when the model says so. Each timer belongs to a process: those of a dead one vanish,
+// those of a stopped one fire when it goes on.
 export interface Process {
   isDead: boolean
   /** The calls that wait for a stopped process to go on; null: it runs. */

@@ -65,7 +65,10 @@ const LEFT_OUT = new Set(
   ),
 )
 
-/** The text of a situation: two with the same text mean the same. Instants are seconds from now, and tokens are by their order. */
+/**
+ * The text of a situation: two with the same text mean the same. Instants are seconds from now, and tokens
+ * are by their order.
+ */
 function textOf(world: World): string {
   const newest = world.tokens.size
   const seconds = (ms: number): number => Math.max(-400, Math.round(ms / 1_000))
@@ -140,15 +143,18 @@ interface Path {
 }
 
 /**
- * Plays every order of acts up to this depth from each start, breadth first. A path is played anew for each act further, since
- * promises cannot be copied; situations that mean the same are explored once.
+ * Plays every order of acts up to this depth from each start, breadth first. A path is played anew for each
+ * act further, since promises cannot be copied; situations that mean the same are explored once.
  */
 export async function explore({ hosts, depth }: { hosts: number; depth: number }): Promise<Explored> {
   const seen = new Set<string>()
   const broken: Record<string, string> = {}
   let paths = 0
 
-  /** Plays the path, checks all rules, and returns what can come next; nothing, if it is known, or broke a rule. */
+  /**
+   * Plays the path, checks all rules, and returns what can come next; nothing, if it is known, or broke a
+   * rule.
+   */
   async function visit({ from, acts, faults }: Path): Promise<Path[]> {
     paths += 1
     const world = await createWorld({ hosts })

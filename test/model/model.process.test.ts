@@ -2,7 +2,8 @@
 //
 //   KYC_TOKEND_MODEL='1:4 2:3' vitest run --config test/vitest.process.config.ts test/model
 //
-// explores one host to depth 4 and two hosts that share to depth 3. What breaks a rule is shown with its shortest path.
+// explores one host to depth 4 and two hosts that share to depth 3. What breaks a rule is shown with its
+// shortest path.
 import { expect, test } from 'vitest'
 import { explore } from './explore.ts'
 

@@ -1,5 +1,6 @@
-// The world of the model: hosts with the program's own keeper, trials, saved state and sharing, on one clock, with disks, service
-// and store in memory. An act is a word: what happens next. `broken` are the rules of the contract that were broken so far.
+// The world of the model: hosts with the program's own keeper, trials, saved state and sharing, on one clock,
+// with disks, service and store in memory. An act is a word: what happens next. `broken` are the rules of the
+// contract that were broken so far.
 import type { Config } from '../../src/config/config.ts'
 import type { OnDisk } from '../../src/config/on-disk.ts'
 import { createSecretWatch } from '../../src/config/secret-watch.ts'
@@ -325,7 +326,10 @@ export async function createWorld({
     if (!all.has(account)) all.set(account, fresh)
     return all.get(account) ?? fresh
   }
-  /** What was answered counts once the process has lived on to the end of the step: until then it may not be saved. */
+  /**
+   * What was answered counts once the process has lived on to the end of the step: until then it may not be
+   * saved.
+   */
   const unsettled: (() => void)[] = []
   const settleKnown = (): void => unsettled.splice(0).forEach((call) => call())
 
@@ -449,7 +453,10 @@ export async function createWorld({
     return config
   }
 
-  /** The state store with its pure half; each file is one effect, and a kill comes before, between or after them. */
+  /**
+   * The state store with its pure half; each file is one effect, and a kill comes before, between or after
+   * them.
+   */
   function stateStoreOf(life: () => Life): StateStore {
     const { host } = life()
     let saving = Promise.resolve()
@@ -557,7 +564,8 @@ export async function createWorld({
     if (known) {
       check(known.endsMs > nowMs() - 1_000, 'an expired token is handed out')
       const newest = host.newest[known.account] ?? known
-      // Requests of a fleet that overlap have no order, and a clock of the store that was set back has none either.
+      // Requests of a fleet that overlap have no order, and a clock of the store that was set back has none
+      // either.
       const isOlder = isShared
         ? known.issuedMs < newest.askedMs && storeAheadMs >= 0
         : known.number < newest.number
