@@ -3,6 +3,7 @@ import * as v from 'valibot'
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { DURATION, parseDuration } from '../lib/duration.ts'
 import { isRecord } from '../lib/input.ts'
+import { parseInstant } from '../lib/instant.ts'
 import { nearestName } from './nearest.ts'
 
 // Every message is our own: valibot's quote the value, which may be a secret. Rules across settings are in resolve.ts.
@@ -92,6 +93,31 @@ export function line(maxLength: number, sentence = 'must be a text that is not e
       (value) => !CONTROL_CHARACTER.test(value),
       'must not hold a control character: type it again, without one',
     ),
+  )
+}
+
+/** A name that is not empty. `example`: how it is written. */
+export function fieldName(example = 'client_id') {
+  return line(255, `must be a name that is not empty: write it as "${example}"`)
+}
+
+const INSTANT_SHAPE =
+  'must be a date, or a date with time and zone: write it as "2027-03-01" or "2027-03-01T12:00:00Z"'
+
+/** Ms since the epoch, written as a date with time and zone; or as a date, which means the end of that day in UTC. */
+export function instant() {
+  return transformed(parseInstant, INSTANT_SHAPE)
+}
+
+/** What `parse` makes of a text; undefined is a fault. */
+export function transformed<T>(parse: (text: string) => T | undefined, sentence: string) {
+  return v.pipe(
+    v.string(sentence),
+    v.rawTransform<string, T>(({ dataset, addIssue, NEVER }) => {
+      const value = parse(dataset.value)
+      if (value === undefined) addIssue({ message: sentence })
+      return value ?? NEVER
+    }),
   )
 }
 

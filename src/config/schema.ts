@@ -1,46 +1,31 @@
 // The one description of the configuration file. Its types, messages, JSON Schema and manual page come from it.
 import * as v from 'valibot'
-import { parseInstant } from '../lib/instant.ts'
 import { logLevels } from '../lib/log.ts'
-import { permanentReasons } from '../token/outcome.ts'
-import {
-  baseUrlProblem,
-  normaliseBaseUrl,
-  PROXY_SHAPE,
-  proxyUrlProblem,
-  TOKEN_URL_SHAPE,
-  tokenUrlProblem,
-} from './base-url.ts'
+import { baseUrlProblem, normaliseBaseUrl, PROXY_SHAPE, proxyUrlProblem } from './base-url.ts'
 import {
   account,
   count,
   dependentSetting,
   duration,
-  flag,
   group,
+  instant,
   list,
   octal,
-  parseServer,
   oneOf,
   orNull,
   path,
   rawCheck,
   required,
   secretSource,
-  formed,
-  values,
-  claims,
   line,
   section,
   sectionOr,
   setting,
   span,
 } from './schema-parts.ts'
-import { presetNames, STANDARD } from './service-presets.ts'
+import { service } from './schema-service.ts'
+import { share } from './schema-share.ts'
 
-const EXPIRY_SHAPE =
-  'must be a date, or a date with time and zone: write it as "2027-03-01" or "2027-03-01T12:00:00Z"'
-const SERVERS_SHAPE = 'must be a list of 1 to 64 servers: write it as ["redis.example.com:6379"]'
 /** The default of `retry.initialDelay`, unless `retry.maxDelay` is shorter. */
 export const STANDARD_INITIAL_DELAY = '1s'
 
@@ -90,210 +75,6 @@ const socket = (name: string) =>
     maxRequestsPerSecond: orNull(count(1_000_000), 'Requests a second on one connection; `null`: no limit.'),
   })
 
-const server = () => {
-  const shape = 'must be "host:port" or the path of a Unix socket, without "redis://" and without a password'
-  return v.pipe(
-    v.string(shape),
-    v.rawTransform(({ dataset, addIssue, NEVER }) => {
-      const address = parseServer(dataset.value)
-      if (address === undefined) addIssue({ message: shape })
-      return address ?? NEVER
-    }),
-  )
-}
-
-const share = () =>
-  section(
-    {
-      servers: required(
-        v.pipe(list(server(), SERVERS_SHAPE), v.minLength(1, SERVERS_SHAPE)),
-        'Redis servers, each `host:port`; or the path of one Unix socket.',
-      ),
-      sentinel: orNull(
-        section(
-          {
-            name: required(name('mymaster'), 'Name of the master.'),
-            user: orNull(line(255), 'ACL user at the sentinels.'),
-            password: orNull(secretSource(), 'Its password: a secret source.'),
-          },
-          '{ "name": "mymaster" }',
-        ),
-        'If set, `servers` are sentinels; `null`: they are not.',
-      ),
-      cluster: setting(flag(), '`true`: `servers` are nodes of a cluster; one slot is used.', false),
-      tls: dependentSetting(
-        sectionOr(
-          v.boolean(),
-          section({
-            caFile: orNull(path(), 'PEM file of authorities to trust.'),
-            serverName: orNull(line(255), 'Name in the certificate of the servers.'),
-            certFile: orNull(path(), 'PEM file of the certificate that is presented.'),
-            key: orNull(secretSource(), 'Its private key without a passphrase: a secret source.'),
-            keyFile: orNull(path(), 'The file of that key, as versions before 2.0.0 have it.'),
-          }),
-          'must be true, false, or an object with caFile, serverName, certFile and key',
-        ),
-        'TLS to the servers; or an object with `caFile`, `serverName`, `certFile` and `key`. A Unix socket has none.',
-        true,
-      ),
-      user: orNull(line(255), 'ACL user.'),
-      password: orNull(secretSource(), 'Its password: a secret source.'),
-      database: setting(count(15, 0), 'Number of the database; 0 to 15.', 0),
-      prefix: setting(
-        formed(/^[A-Za-z0-9._:-]{1,64}$/, 'must be 1 to 64 letters, digits, ".", "_", ":" or "-"'),
-        'Beginning of every key and channel.',
-        'kyc-tokend',
-      ),
-      key: orNull(secretSource(), 'A secret that is mixed into the key of the seal, at least 16 bytes long.'),
-      timeout: span('Longest time for one command', ['50ms', '10s'], '1s'),
-      host: orNull(line(255), 'How this host is named to the others; `null`: its host name.'),
-      asks: setting(flag(), '`false`: this host never asks the service.', true),
-      whenAlone: setting(
-        oneOf(['fetch', 'wait']),
-        'While the store cannot be reached: `fetch` by itself, spread over time; or `wait`, if an account has one live token.',
-        'fetch',
-      ),
-    },
-    '{ "servers": ["redis.example.com:6379"] }',
-  )
-
-const answerPath = () => {
-  const shape = 'must be the path of a field, names joined by dots: write it as "token" or "data.token"'
-  return v.pipe(line(255, shape), v.regex(/^[^.\s]+(?:\.[^.\s]+)*$/, shape))
-}
-const saidWords = () => {
-  const shape = 'must be words of the answer, and not empty: write them as "Account not found"'
-  return v.pipe(line(200, shape), v.regex(/\S/, shape))
-}
-/** `example`: how it is written. */
-const name = (example = 'client_id') =>
-  line(255, `must be a name that is not empty: write it as "${example}"`)
-const errorStatus = () => count(599, 400)
-
-const service = () =>
-  section({
-    preset: orNull(
-      oneOf(presetNames),
-      'Defaults of the other keys: `oauth2` for the client credentials grant (RFC 6749, section 4.4), which needs `tokenUrl`.',
-    ),
-    tokenUrl: dependentSetting(
-      v.pipe(line(2048, TOKEN_URL_SHAPE), rawCheck(tokenUrlProblem)),
-      'Path (and query) of the token endpoint after `baseUrl`, or its whole URL: https, or http for a loopback host.',
-      STANDARD.tokenUrl,
-    ),
-    send: dependentSetting(
-      oneOf(['json', 'form', 'headers', 'basic', 'basic-plain', 'assertion']),
-      'How key and secret are sent: fields of a JSON object (`json`) or of a form (`form`), `headers`, HTTP Basic with `parameters` as a form (`basic`; `basic-plain`: without form-encoding them first), or a signed `assertion` in a form.',
-      STANDARD.send,
-    ),
-    names: dependentSetting(
-      section({
-        apiKey: dependentSetting(
-          v.nullable(name()),
-          'Name of the field or header with the key; `null`: it is not sent.',
-          STANDARD.names.apiKey,
-        ),
-        apiSecret: dependentSetting(
-          v.nullable(name()),
-          'Name of the field or header with the secret; `null`: it is not sent.',
-          STANDARD.names.apiSecret,
-        ),
-      }),
-      'Names of those fields or headers; with `json`, `form` and `headers`.',
-      {},
-    ),
-    parameters: dependentSetting(
-      values(),
-      'Further fields of the request: each a text, a number, true or false, or a secret source.',
-      {},
-    ),
-    headers: dependentSetting(
-      values(),
-      'Further headers, likewise; not `Authorization`, `Host`, `Content-…` and others that the request decides.',
-      {},
-    ),
-    token: dependentSetting(
-      answerPath(),
-      'Path of the token in the JSON object of the answer, its names joined by dots.',
-      STANDARD.token,
-    ),
-    lifetime: dependentSetting(
-      v.nullable(answerPath()),
-      'Path of its life in seconds, a number or digits as text; `null`: the answer has none.',
-      null,
-    ),
-    expires: dependentSetting(
-      v.nullable(answerPath()),
-      'Path of the instant at which it ends: ISO 8601 with a zone, or seconds or ms since 1970; `null`: the answer has none.',
-      null,
-    ),
-    refusals: dependentSetting(
-      list(
-        section({
-          status: required(
-            count(599, 200),
-            'HTTP status of the answer; 200 to 599. One under 300 needs `in`, and is looked for before the token.',
-          ),
-          says: required(saidWords(), 'Words that are looked for, case and white space aside.'),
-          in: orNull(answerPath(), 'Path of the text that has them; `null`: anywhere in the answer.'),
-          reason: required(oneOf(permanentReasons), '`account-inactive` or `account-not-found`.'),
-        }),
-      ),
-      'Answers that refuse the account for good, until a person acts; the list replaces the default.',
-      [...STANDARD.refusals],
-    ),
-    refusedBy: dependentSetting(
-      list(errorStatus()),
-      'Statuses by which the API, not the token endpoint, says that a token is refused; 400 to 599.',
-      [...STANDARD.refusedBy],
-    ),
-    use: dependentSetting(
-      section({
-        header: dependentSetting(
-          name('X-Api-Token'),
-          'Header in which the API wants the token.',
-          STANDARD.use.header,
-        ),
-        prefix: dependentSetting(
-          formed(
-            /^(?:[!-~][ -~]{0,63})?$/,
-            'must be at most 64 visible ASCII characters, or "": write it as "Bearer " with its blank',
-          ),
-          'What stands before the token in it; may be empty.',
-          STANDARD.use.prefix,
-        ),
-      }),
-      'How the API wants the token.',
-      {},
-    ),
-    assertion: dependentSetting(
-      v.nullable(
-        section(
-          {
-            key: required(secretSource(), 'Private key that signs it, PEM or JWK: a secret source.'),
-            algorithm: setting(
-              oneOf(['RS256', 'PS256', 'ES256', 'EdDSA']),
-              'Algorithm of the signature.',
-              'RS256',
-            ),
-            keyId: orNull(line(255), '`kid` of its header; `null`: none.'),
-            audience: orNull(line(2048), '`aud`; `null`: `tokenUrl`.'),
-            lifetime: span('Time between `iat` and `exp`', ['10s', '1h'], '1m'),
-            as: setting(
-              oneOf(['client', 'grant']),
-              '`client`: it authenticates the client (private_key_jwt; RFC 7523, section 2.2). `grant`: it is the grant (section 2.1).',
-              'client',
-            ),
-            claims: setting(claims(), 'Further claims, which replace its own.', {}),
-          },
-          '{ "key": { "file": "assertion.pem" } }',
-        ),
-      ),
-      'With `send: "assertion"`: a JWT (RFC 7523) that the daemon signs; its `iss` and `sub` are the key.',
-      null,
-    ),
-  })
-
 /** The schema. It is built for each document and not kept, because only a load needs it and it takes 0.2 MB. */
 export const configSchema = () =>
   section({
@@ -313,16 +94,7 @@ export const configSchema = () =>
           'API secret of the account: a secret source; `null` only if it is not sent.',
         ),
         expiresAt: setting(
-          v.nullable(
-            v.pipe(
-              v.string(EXPIRY_SHAPE),
-              v.rawTransform(({ dataset, addIssue, NEVER }) => {
-                const instant = parseInstant(dataset.value)
-                if (instant === undefined) addIssue({ message: EXPIRY_SHAPE })
-                return instant ?? NEVER
-              }),
-            ),
-          ),
+          v.nullable(instant()),
           'When the service ends this pair: a date (it ends with that day, UTC), or a date with time and zone; `null`: not known.',
           null,
         ),

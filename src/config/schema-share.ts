@@ -1,0 +1,82 @@
+// The settings of `share`.
+import * as v from 'valibot'
+import {
+  count,
+  dependentSetting,
+  flag,
+  list,
+  parseServer,
+  fieldName,
+  oneOf,
+  orNull,
+  path,
+  required,
+  secretSource,
+  formed,
+  line,
+  section,
+  sectionOr,
+  setting,
+  span,
+  transformed,
+} from './schema-parts.ts'
+
+const SERVERS_SHAPE = 'must be a list of 1 to 64 servers: write it as ["redis.example.com:6379"]'
+const SERVER_SHAPE =
+  'must be "host:port" or the path of a Unix socket, without "redis://" and without a password'
+const server = () => transformed(parseServer, SERVER_SHAPE)
+
+export const share = () =>
+  section(
+    {
+      servers: required(
+        v.pipe(list(server(), SERVERS_SHAPE), v.minLength(1, SERVERS_SHAPE)),
+        'Redis servers, each `host:port`; or the path of one Unix socket.',
+      ),
+      sentinel: orNull(
+        section(
+          {
+            name: required(fieldName('mymaster'), 'Name of the master.'),
+            user: orNull(line(255), 'ACL user at the sentinels.'),
+            password: orNull(secretSource(), 'Its password: a secret source.'),
+          },
+          '{ "name": "mymaster" }',
+        ),
+        'If set, `servers` are sentinels; `null`: they are not.',
+      ),
+      cluster: setting(flag(), '`true`: `servers` are nodes of a cluster; one slot is used.', false),
+      tls: dependentSetting(
+        sectionOr(
+          v.boolean(),
+          section({
+            caFile: orNull(path(), 'PEM file of authorities to trust.'),
+            serverName: orNull(line(255), 'Name in the certificate of the servers.'),
+            certFile: orNull(path(), 'PEM file of the certificate that is presented.'),
+            key: orNull(secretSource(), 'Its private key without a passphrase: a secret source.'),
+            keyFile: orNull(path(), 'The file of that key, as versions before 2.0.0 have it.'),
+          }),
+          'must be true, false, or an object with caFile, serverName, certFile and key',
+        ),
+        'TLS to the servers; or an object with `caFile`, `serverName`, `certFile` and `key`. A Unix socket has none.',
+        true,
+      ),
+      user: orNull(line(255), 'ACL user.'),
+      password: orNull(secretSource(), 'Its password: a secret source.'),
+      database: setting(count(15, 0), 'Number of the database; 0 to 15.', 0),
+      prefix: setting(
+        formed(/^[A-Za-z0-9._:-]{1,64}$/, 'must be 1 to 64 letters, digits, ".", "_", ":" or "-"'),
+        'Beginning of every key and channel.',
+        'kyc-tokend',
+      ),
+      key: orNull(secretSource(), 'A secret that is mixed into the key of the seal, at least 16 bytes long.'),
+      timeout: span('Longest time for one command', ['50ms', '10s'], '1s'),
+      host: orNull(line(255), 'How this host is named to the others; `null`: its host name.'),
+      asks: setting(flag(), '`false`: this host never asks the service.', true),
+      whenAlone: setting(
+        oneOf(['fetch', 'wait']),
+        'While the store cannot be reached: `fetch` by itself, spread over time; or `wait`, if an account has one live token.',
+        'fetch',
+      ),
+    },
+    '{ "servers": ["redis.example.com:6379"] }',
+  )
