@@ -1,8 +1,8 @@
 #!/bin/sh
 # /usr/bin/kyc-tokend. `kyc-tokend token` is answered here, without starting anything, from the line that the daemon
 # keeps for it (`VALID_FROM VALID_UNTIL TOKEN`, in whole seconds of /proc/uptime) where that is certain to be right, and
-# `kyc-tokend exec -- CMD` likewise. Every other command, and every doubt, is for the full program, which then says and does
-# what there is to say and do.
+# `kyc-tokend exec -- CMD` likewise. Every other command, and every doubt, is for the full program, or for the small one that
+# has the commands of clients alone.
 
 # $1: printed before the token. $2: the account that --account names, if there is one.
 quick() {
@@ -70,4 +70,7 @@ if case $#/${1-}/${2-} in
 	esac then
 	exit 0
 fi
-exec /usr/lib/kyc-tokend/node /usr/lib/kyc-tokend/cli.cjs "$@"
+case ${1-} in
+token | watch | status | reject | exec) exec /usr/lib/kyc-tokend/node /usr/lib/kyc-tokend/client-cli.cjs "$@" ;;
+*) exec /usr/lib/kyc-tokend/node /usr/lib/kyc-tokend/cli.cjs "$@" ;;
+esac

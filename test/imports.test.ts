@@ -25,7 +25,8 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   build: ['config', 'lib', 'client'],
   ...Object.fromEntries(DAEMON.map((file) => [file, [...PARTS, ...DAEMON]])),
   commands: [...PARTS, ...DAEMON, 'sandbox', 'client'],
-  'cli.ts': ['lib', 'config/nearest.ts', 'commands'],
+  'cli.ts': ['lib', 'commands'],
+  'client-cli.ts': ['commands'],
 }
 /** It describes shapes where they are: of the configuration, of the files that a restart reads, of what hosts share. */
 const IN_SEVERAL_FILES = new Set(['valibot'])

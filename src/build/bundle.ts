@@ -1,4 +1,4 @@
-// The program as one file, and the client library.
+// The program as one file, the small one for the commands of clients, and the client library.
 //
 // esbuild makes a module that is imported by `import()` a part of the same file, and runs it at the first call: a start runs
 // only the modules that it needs. CommonJS loads a module of Node only then, too: an ES import of node:http sets up WebSocket
@@ -19,14 +19,17 @@ const common = {
   logLevel: 'warning',
 } satisfies BuildOptions
 
-/** Writes cli.cjs, which contains the whole program, its bill of materials, and the client library to this directory. */
+const PROGRAMS = ['cli', 'client-cli'] as const
+
+/** Writes cli.cjs, which contains the whole program, client-cli.cjs, its bill of materials, and the client library to this directory. */
 export async function bundleProgram(directory: string): Promise<void> {
-  const outfile = join(resolve(directory), 'cli.cjs')
   const { metafile } = await build({
     ...common,
     metafile: true,
-    outfile,
-    entryPoints: ['./cli.ts'],
+    outdir: resolve(directory),
+    outExtension: { '.js': '.cjs' },
+    // A whole program each: code in common is in both.
+    entryPoints: PROGRAMS.map((name) => `./${name}.ts`),
     format: 'cjs',
     target: 'node22.18',
     minifyIdentifiers: true,
@@ -40,7 +43,7 @@ export async function bundleProgram(directory: string): Promise<void> {
     // Libraries bring what they load for their own debugging, unless they are in production.
     define: { 'import.meta.filename': '__filename', 'process.env.NODE_ENV': '"production"' },
   })
-  chmodSync(outfile, 0o755)
+  for (const name of PROGRAMS) chmodSync(join(directory, `${name}.cjs`), 0o755)
   const sbom = createSbom(Object.keys(metafile.inputs), dirname(common.absWorkingDir))
   writeFileSync(join(directory, 'sbom.cdx.json'), `${JSON.stringify(sbom, null, 2)}\n`)
   await bundleClient(directory, common)

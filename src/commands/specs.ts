@@ -1,19 +1,8 @@
 // Every command as data: help, completions and manual pages are made from this file. Only the command that is run is loaded.
 import type { CommandSpec } from './command.ts'
+import { clientCommands, exitsOfClient, noDaemon, ofDaemon, oldNode } from './client-specs.ts'
 import { scenarioNames } from '../sandbox/scenarios.ts'
 
-const ofDaemon = {
-  socket: {
-    value: 'PATH',
-    summary: "The daemon's socket",
-    default: "$KYC_TOKEND_SOCKET, else /run/kyc-tokend/ipc.sock if it exists, else your own daemon's",
-  },
-  account: {
-    value: 'NAME',
-    summary: 'The account, if the host has several; not with --socket',
-    default: '$KYC_TOKEND_ACCOUNT, else the daemon of --socket',
-  },
-}
 const ofConfig = {
   config: {
     value: 'PATH',
@@ -27,29 +16,6 @@ const ofConfig = {
     default: '$KYC_TOKEND_ACCOUNT, else the configuration of --config',
   },
 }
-const ofToken = {
-  'min-valid': {
-    value: 'DURATION',
-    summary: 'Wait for a token with this life left, such as 60s (at most 24h)',
-    default: '0s',
-  },
-  wait: {
-    value: 'DURATION',
-    summary:
-      'How long to wait for a token that is good enough (at most 60s); if given, the command also waits for a daemon that does not run yet',
-    default: '10s',
-  },
-}
-const oldNode = 'or Node is too old'
-const noDaemon = `no daemon is running, ${oldNode}`
-const exitsOfClient = {
-  69: noDaemon,
-  75: 'there is no usable token now',
-  77: 'the service refuses the account, or access is denied',
-  78: "the daemon's configuration is faulty",
-}
-/** Signals that programs use to read something again or to end. */
-const signalNames = ['HUP', 'USR1', 'USR2', 'WINCH', 'TERM', 'INT', 'QUIT']
 
 export const commands: readonly CommandSpec[] = [
   {
@@ -144,62 +110,9 @@ export const commands: readonly CommandSpec[] = [
       'SIGTERM and SIGINT stop it, SIGHUP makes it read the configuration again, SIGUSR2 makes it ask the service now.',
     ],
   },
-  {
-    name: 'token',
-    load: () => import('./token.ts'),
-    summary: 'Print the access token',
-    exits: { 0: 'it printed a token', ...exitsOfClient },
-    options: {
-      format: {
-        value: 'FORMAT',
-        summary: 'The token alone, an Authorization header, KYC_ACCESS_TOKEN=…, or JSON with its expiry',
-        default: 'raw',
-        choices: ['raw', 'header', 'env', 'json'],
-      },
-      ...ofToken,
-      ...ofDaemon,
-    },
-    details: [
-      'Only the token goes to stdout. If no token with enough life comes within the wait, the command prints the freshest one.',
-      'For curl, keep the token out of its arguments, which other users can read: header=$(kyc-tokend token --format header) && echo "$header" | curl --max-time 30 -H @- https://…',
-    ],
-  },
-  {
-    name: 'watch',
-    load: () => import('./watch.ts'),
-    summary: 'Print one line of JSON now and at each change of the token or its state',
-    exits: {
-      0: 'the reader of the output is gone',
-      69: noDaemon,
-      77: 'access is denied',
-      78: 'the package koffi is missing',
-    },
-    options: {
-      'no-token': { summary: 'Leave out the token, for people and logs' },
-      ...ofDaemon,
-    },
-    details: [
-      'Each line has the fields of `token --format json`. While there is no token, it has `code` and `message` instead, which say why. The command survives restarts of the daemon.',
-    ],
-  },
-  {
-    name: 'status',
-    load: () => import('./status.ts'),
-    summary: 'Show state, life left, next refresh, failures and what to do about them',
-    exits: { 0: 'a usable token is held and the account is not refused', ...exitsOfClient },
-    options: {
-      json: { summary: 'Print one JSON object, for programs; with --all, one on each line' },
-      watch: {
-        summary:
-          'Repaint the status each second, with the last events, until Ctrl-C; on a pipe, print a line for each event',
-      },
-      all: { summary: 'A line for each account of this host' },
-      ...ofDaemon,
-    },
-    details: [
-      'It first says what to do, with the exact commands for this host. If no daemon runs, it says why the unit does not run. With --all it ends with the exit status of the worst of all accounts (from worst to best: 77, 75, 69, 78, 0).',
-    ],
-  },
+  clientCommands.token,
+  clientCommands.watch,
+  clientCommands.status,
   {
     name: 'alert-test',
     load: () => import('./alert-test.ts'),
@@ -225,17 +138,7 @@ export const commands: readonly CommandSpec[] = [
       "For root and the daemon's own user. It also ends a refusal: the daemon asks the service again.",
     ],
   },
-  {
-    name: 'reject',
-    load: () => import('./reject.ts'),
-    summary: 'Report a token that the service answered with 401',
-    positionals: '[FINGERPRINT|-]',
-    exits: exitsOfClient,
-    options: ofDaemon,
-    details: [
-      'Without an argument it reports the current token; with a fingerprint, the token that has it; with -, the token on stdin (alone, or as `token --format header` or `--format env` prints it). It refuses a token as an argument, because other users can read arguments.',
-    ],
-  },
+  clientCommands.reject,
   {
     name: 'explain',
     load: () => import('./explain.ts'),
@@ -276,55 +179,7 @@ export const commands: readonly CommandSpec[] = [
       'With sudo, where the unit is installed, it looks from within a copy of that unit, which systemd starts once and which is gone after it: it sees what the daemon sees, with all drop-ins. It also tries, as a member of their groups, to connect to the sockets and to read the token files. It changes nothing and starts no daemon.',
     ],
   },
-  {
-    name: 'exec',
-    load: () => import('./exec.ts'),
-    summary: 'Run a command with the token in its environment, once there is one',
-    positionals: '-- CMD [ARG …]',
-    exits: {
-      0: 'the command succeeded',
-      ...exitsOfClient,
-      126: 'the command cannot be run',
-      127: 'it is not found',
-      other: 'that of the command',
-    },
-    options: {
-      ...ofToken,
-      env: { value: 'NAME', summary: 'Variable that has the token', default: 'KYC_ACCESS_TOKEN' },
-      'on-change': {
-        value: 'ACTION',
-        summary: 'What to do at each new token: none, restart, or the name of a signal to send',
-        default: 'none',
-        suggestions: ['none', 'restart', ...signalNames],
-      },
-      splay: {
-        value: 'DURATION',
-        summary: 'After a change, wait a random part of this time (at most 24h)',
-        default: '0s',
-      },
-      'min-between': {
-        value: 'DURATION',
-        summary: 'Shortest time from a start or a signal to the next one (at most 24h)',
-        default: '30s',
-      },
-      'stop-signal': {
-        value: 'SIGNAL',
-        summary: 'Signal that stops the command before it is started again',
-        default: 'TERM',
-        suggestions: signalNames,
-      },
-      'stop-timeout': {
-        value: 'DURATION',
-        summary: 'Time that the command has to stop before it is killed (at most 24h)',
-        default: '10s',
-      },
-      ...ofDaemon,
-    },
-    details: [
-      'CMD gets the token in KYC_ACCESS_TOKEN, or in the variable of --env. It replaces this process, so it gets the signals and gives the exit status. It gets the standard streams and the sockets that systemd handed to this process, and no other descriptor. It does not see later tokens: a program that runs long uses the token file or the socket, or is run with --on-change.',
-      'With --on-change restart, kyc-tokend stays as the parent of CMD and restarts it at each new token. With the name of a signal, CMD gets that signal instead, once the token files are written; its environment cannot change, so CMD must read the token from a file. Changes that come together count once. If CMD ends by itself, it is not started again: exec ends with its status, or with 128 plus the number of the signal that killed it. exec passes TERM, INT, HUP, USR1, USR2 and WINCH on to the process group of CMD; after TERM it does not start CMD again. While the daemon is away or the account is refused, CMD keeps running. CMD has no controlling terminal. With --on-change, sockets that systemd handed to this process are an error.',
-    ],
-  },
+  clientCommands.exec,
   {
     name: 'sandbox',
     load: () => import('./sandbox.ts'),

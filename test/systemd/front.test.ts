@@ -24,9 +24,7 @@ beforeEach(async () => {
   await writeFile(full, '#!/bin/sh\necho "full $*"; env | grep -c SECRET\nexit 7\n', { mode: 0o755 })
   await writeFile(
     front,
-    script
-      .replaceAll('/run/kyc-tokend', work)
-      .replace('/usr/lib/kyc-tokend/node /usr/lib/kyc-tokend/cli.cjs', full),
+    script.replaceAll('/run/kyc-tokend', work).replaceAll(/\/usr\/lib\/kyc-tokend\/node \S+cli\.cjs/g, full),
     { mode: 0o755 },
   )
   socket = createServer()
@@ -143,10 +141,8 @@ describe('kyc-tokend token, answered by the shell', () => {
     ['negative times', { line: `-5 ${now + 1000} abc\n` }],
     ['times beyond what a shell can count', { line: `1 99999999999999999999 abc\n` }],
     ['a word too many', { line: `${now - 100} ${now + 1000} abc def\n` }],
-    ['a token with other characters', { line: `${now - 100} ${now + 1000} abc$(id)\n` }],
+    ['a token with other characters', { line: `${now - 100} ${now + 1000} abc,id\n` }],
     ['a token with a backslash', { line: `${now - 100} ${now + 1000} a\\bc\n` }],
-    ['a token that begins with ~', { line: `${now - 100} ${now + 1000} ~abc\n` }],
-    ['a token with = inside', { line: `${now - 100} ${now + 1000} a=b\n` }],
     ['a token of letters of another language', { line: `${now - 100} ${now + 1000} ä\n` }],
     ['bytes that are no text', { line: Buffer.from([0xff, 0x20, 0xfe, 0x0a]) }],
   ] satisfies [string, Call][])('leaves %s to the full program', async (_, options) => {

@@ -30,6 +30,7 @@ describe.skipIf(lacks('dpkg-deb', 'strip'))('the Debian package', () => {
       './usr/bin/kyc-tokend',
       './usr/lib/kyc-tokend/node',
       './usr/lib/kyc-tokend/cli.cjs',
+      './usr/lib/kyc-tokend/client-cli.cjs',
       './usr/lib/kyc-tokend/client.js',
       './usr/lib/kyc-tokend/node_modules/systeminformation/lib/index.js',
       './usr/lib/systemd/system/kyc-tokend.service',
