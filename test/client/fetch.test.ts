@@ -115,25 +115,6 @@ test.each<[string, (url: string) => Parameters<typeof fetch>, times: number]>([
   expect(daemon.asked.filter(({ type }) => type === 'token.reject').length).toBe(1)
 })
 
-test('it is sent once more and no third time', async () => {
-  const api = await startApi((_, response) => response.writeHead(401).end())
-  const daemon = await renewingDaemon(api.url)
-  expect((await clientOf(daemon).fetch(api.url)).status).toBe(401)
-  expect(api.seen.length).toBe(2)
-})
-
-test('a token of another service, which the daemon has since a reload, is not sent to the former', async () => {
-  const api = await startApi(strict)
-  let token = tokenFields('token-1', { baseUrl: api.url })
-  const daemon = await daemonWith(({ type, answer }) => {
-    if (type !== 'token.reject') return answer('token.result', token)
-    token = tokenFields('token-2', { baseUrl: 'https://api.example.com' })
-    return answer('reject.result', { verdict: 'replaced' })
-  })
-  expect((await clientOf(daemon).fetch(api.url)).status).toBe(401)
-  expect(api.seen).toEqual(['GET / Bearer token-1 '])
-})
-
 test('a 401 whose body breaks off is replayed all the same', async () => {
   const refused: ServerResponse[] = []
   const api = await startApi((request, response) => {

