@@ -60,8 +60,11 @@ async function allAccounts({ options, stdout }: Invocation): Promise<number> {
     }),
   )
   const rows = results.map(({ account, cells }) => [account ?? '(default)', ...cells])
+  const columns = Math.max(...rows.map((row) => row.length))
   // The last cell of a row is not padded.
-  const widths = [0, 1, 2].map((at) => Math.max(...rows.map((row) => (row[at + 1] && row[at]?.length) || 0)))
+  const widths = Array.from({ length: columns - 1 }, (_, at) =>
+    Math.max(...rows.filter((row) => row.length > at + 1).map((row) => row[at]?.length ?? 0)),
+  )
   const lines =
     options['json'] === true
       ? results.map(({ account, status, problem }) => JSON.stringify({ account, status, problem }))

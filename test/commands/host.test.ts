@@ -21,7 +21,6 @@ import { commandWorld, hourToken } from '../support/command-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { lacks } from '../support/lacks.ts'
 import type { Ended } from '../support/run-cli.ts'
-import { tokenFields } from '../support/scripted-daemon.ts'
 import { accountInactive, accountNotFound, granting, refusing } from '../support/service.ts'
 import type { StatusResult } from '../../src/protocol.ts'
 import { canMount } from '../support/small-disk.ts'
@@ -404,7 +403,7 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     expect(stderr).toContain(`kyc-tokend.service ${sentence}`)
   })
 
-  it('`status` names the account in the remedy, which `--watch` and `exec` have too, and has nothing to say of a unit that runs or is not installed', async () => {
+  it('`status` names the account in the remedy, which `--watch` has too, and has nothing to say of a unit that runs or is not installed', async () => {
     const accounts = { eu: '/nowhere' }
     const config = { 'kyc-tokend@eu.service': failed }
     const { stderr } = await onHost(['status', '--account', 'eu'], { accounts, units: config })
@@ -413,14 +412,6 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     )
     const start = 'kyc-tokend.service is inactive: `sudo systemctl start kyc-tokend`'
     expect((await onHost(['status', '--watch'], { unit: stopped })).stderr).toContain(start)
-    const daemon = await daemonWith(({ type, answer }) => {
-      answer('token.result', tokenFields('token-1'))
-      if (type === 'token.subscribe') void daemon.stop()
-    })
-    const whenAsked = ['sh', '-c', 'until test -e /usr/sbin/shown; do sleep 0.05; done']
-    const exec = ['exec', '--on-change', 'HUP', '--', ...whenAsked]
-    const { stderr: later } = await onHost(exec, { unit: stopped, socket: daemon.path })
-    expect(later).toContain(`${start}. The command keeps the token that it has.`)
     for (const unit of [{ ActiveState: 'active' }, { LoadState: 'not-found' }]) {
       const { status, stderr: said } = await onHost(['status'], { unit: { ...stopped, ...unit } })
       expect(said).not.toContain('kyc-tokend.service is')

@@ -147,6 +147,30 @@ describeInstallation('The remedies of check', {}, (installation) => {
     expect(mended.status).toBe(0)
   })
 
+  it('mend a file system that is read-only for everybody, and one that is so for the unit alone', async () => {
+    const folder = '/srv/app/kyc'
+    await sh(`mkdir -p /srv/app; mount -t tmpfs tmpfs /srv/app; install -d -o kyc-tokend -m 2750 ${folder}`)
+    await configure({
+      ...config,
+      credentials: { apiKey: 'sandbox-key', apiSecret: { file: 'secret' } },
+      tokenFiles: [...config.tokenFiles, { path: `${folder}/token` }],
+    })
+    const paste = async (says: RegExp): Promise<void> => {
+      const { stdout, status } = await attempt('kyc-tokend check')
+      expect(status).toBe(78)
+      await sh((says.exec(stdout)?.[1] ?? stdout).replaceAll('sudo ', ''))
+    }
+    await sh(RESTART)
+    await paste(/kyc is read-only for this unit alone: `(.*)`/)
+    await expectUntil('the file', async () => (await attempt(`test -s ${folder}/token`)).status === 0)
+    await sh('mount -o remount,ro /srv/app')
+    await paste(/kyc, at \S+, is read-only for everybody: `(.*)`/)
+    await sh(`rm ${folder}/token`)
+    await expectUntil('the file', async () => (await attempt(`test -s ${folder}/token`)).status === 0)
+    expect(await sh('kyc-tokend check')).toMatch(/^No fault/m)
+    await sh('rm -r /etc/systemd/system/kyc-tokend.service.d; systemctl daemon-reload')
+  })
+
   it('status of a misconfigured daemon names the faults, also once it has ended', async () => {
     await configure({ ...config, refresh: { maxAge: '1s' } })
     await sh(RESTART)
