@@ -51,8 +51,9 @@ export function createPathWatch(options: {
       const found = await Promise.all(
         [...new Set(rows.map(({ path }) => dirname(path)))].map(async (directory) => {
           const together = rows.filter(({ path }) => dirname(path) === directory)
+          // One after the other: a disk that hangs takes one thread.
           const work = async () =>
-            Promise.all(together.map(async (row) => [row, await compare(row)] as const))
+            Array.fromAsync(together, async (row) => [row, await compare(row)] as const)
           // A disk that hangs is told by what uses it.
           return inDirectory(directory, work).catch((error: unknown) => {
             if (error instanceof DiskError) return []
