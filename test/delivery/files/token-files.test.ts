@@ -22,6 +22,7 @@ import { initialState, type TokenState } from '../../../src/token/state.ts'
 import { fingerprintOf, type Token } from '../../../src/token/token.ts'
 import { createFakeClock, type FakeClock } from '../../support/fake-clock.ts'
 import { createKeeperWorld } from '../../support/keeper-world.ts'
+import { watchFileCalls } from '../../support/file-calls.ts'
 import { createRecords } from '../../support/records.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
 import { eventually, expectUntil } from '../../support/until.ts'
@@ -431,6 +432,26 @@ describe('a reload', () => {
     expect(readdirSync(directory)).toEqual(['added', 'kept', 'link'])
     expect(files.status()).toMatchObject([{ ok: true, writtenAt }, { ok: true }])
     expect(files.counts().writes).toBe(6)
+  })
+
+  it('are there at each moment of a reload that changes mode or format, and not written again if it changes neither', async () => {
+    const { keeper, log } = createScene()
+    const path = join(await tempDirectory('memory'), 'token')
+    const files = filesFor([fileAt(path)], { keeper, log })
+    running(files)
+    keeper.hold('abc.def')
+    await eventually(() => expect(contentOf(path)).toBe('abc.def'))
+    const { ino } = statSync(path)
+    await files.reconfigure({ ...files.config, tokenFiles: [{ ...fileAt(path), gid: statSync(path).gid }] })
+    expect(statSync(path).ino).toBe(ino)
+    const seen = new Set<string>()
+    onTestFinished(watchFileCalls(() => seen.add(`${modeOf(path)} ${contentOf(path)}`)))
+    await files.reconfigure({ ...files.config, tokenFiles: [{ ...fileAt(path), mode: 0o640 }] })
+    await files.reconfigure({ ...files.config, tokenFiles: [{ ...fileAt(path, 'header'), mode: 0o640 }] })
+    const header = 'Authorization: Bearer abc.def\n'
+    seen.add(`${modeOf(path)} ${contentOf(path)}`)
+    expect(seen).toEqual(new Set(['600 abc.def', '640 abc.def', `640 ${header}`]))
+    expect(files.counts()).toEqual({ writes: 3, repairs: 0, errors: 0 })
   })
 })
 
