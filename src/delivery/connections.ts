@@ -1,6 +1,6 @@
 // The connections of one socket, whatever its protocol: identified, counted against the limits, swept for timeouts, ended for a
 // named reason only, and answered at a stop.
-import type { Socket } from 'node:net'
+import type { Server, Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { SocketConfig } from '../config/config.ts'
 import { monotonicMs } from '../lib/clock.ts'
@@ -17,6 +17,7 @@ import {
   type TimeoutReason,
   type Timeouts,
 } from './limits.ts'
+import { listen, type Listener } from './listener/listener.ts'
 import type { Caller, Operations, TestAlert } from './operations.ts'
 import type { Peer, Peers } from './peers.ts'
 import type { Replies } from './replies.ts'
@@ -91,6 +92,31 @@ interface Protocol<Own> {
   /** The timeout that runs for a client that has read all its answers; null: none, or Node has it. */
   readonly timeoutOf: (client: Client & Own) => TimeoutReason | null
   readonly timeouts?: Timeouts
+}
+
+interface Lifecycle {
+  /** Makes a server that does not listen yet: one for each socket that is opened. */
+  readonly createServer: () => Server
+  readonly onStop?: () => void
+  readonly endAnswered: (isFresh: (client: Client) => boolean) => Promise<void> | void
+}
+
+export interface ConnectionServer {
+  /** Listens. Throws UserError (69, 78). */
+  open(): Promise<void>
+  /** Stops listening, answers the requests that have arrived, and ends each connection. */
+  close(): Promise<void>
+  /** Uses other settings from now on; connections stay. Throws UserError; then the former settings stay. */
+  reconfigure(next: SocketConfig): Promise<void>
+  /** Makes a removed socket again. Never fails: a problem is logged. */
+  tick(): Promise<void>
+  /** The present connections and subscribers; all else is counted since the start. */
+  counts(): Counts
+}
+type Counts = ReturnType<Operations['counts']> & {
+  readonly connections: number
+  readonly subscribers: number
+  readonly dropped: Readonly<Record<DropReason, number>>
 }
 
 export type Connections<Own> = ReturnType<typeof createConnections<Own>>
@@ -206,12 +232,36 @@ export function createConnections<Own>(
     sweepTimer = undefined
   }
 
+  /** A client that has not read the last change yet gets the newest one later. */
+  function onTokenChange(): void {
+    for (const { client } of all.values()) {
+      if (client.subscriptions.length === 0) continue
+      client.pushed = 0
+      push(client)
+    }
+  }
+
+  /** Ends the waits, and each connection once it is answered. What is left after 2.5 s is closed. */
+  async function drain(endAnswered: Lifecycle['endAnswered']): Promise<void> {
+    const begunAtMs = monotonicMs()
+    const isFresh = ({ socket }: Client): boolean => {
+      const madeAtMs = all.get(socket)?.madeAtMs ?? 0
+      return socket.bytesRead === 0 && monotonicMs() - madeAtMs < FIRST_REQUEST_MS
+    }
+    for (const { client } of all.values()) client.abort()
+    while (all.size > 0 && monotonicMs() - begunAtMs < DRAIN_MS) {
+      await endAnswered(isFresh)
+      await sleep(1)
+    }
+    for (const socket of all.keys()) socket.destroy()
+    clearInterval(sweepTimer)
+  }
+
   return {
     accept,
     end,
     fail,
     noteDrop,
-    logError,
     /** The client of this connection; undefined: it has ended. */
     of: (socket: Socket): (Client & Own) | undefined => all.get(socket)?.client,
     clients: () => [...all.values()].map(({ client }) => client),
@@ -237,42 +287,38 @@ export function createConnections<Own>(
       client.subscriptions.unshift(id)
       client.pushed += 1
     },
-    /** The token or the phase has changed. A client that has not read the last change yet gets the newest one later. */
-    onTokenChange(): void {
-      for (const { client } of all.values()) {
-        if (client.subscriptions.length === 0) continue
-        client.pushed = 0
-        push(client)
-      }
-    },
-    /** Uses other settings from now on; connections stay. */
-    reconfigure(next: SocketConfig): void {
-      config = next
-      for (const { client } of all.values())
-        client.isAllowed = peers.isAllowed(client.socket, client.peer, next.allow)
-    },
     /**
-     * Ends the waits and calls `endAnswered`, which closes connections that have sent all and have their answers, again and again
-     * until all have ended. What is left after 2.5 s is closed. `isFresh`: its first request may be on its way.
+     * The server of this socket. `endAnswered` closes connections that have sent all and have their answers, of a server that
+     * stops: called again and again until all have ended. `isFresh`: the first request of a client may be on its way.
      */
-    async drain(endAnswered: (isFresh: (client: Client) => boolean) => Promise<void> | void): Promise<void> {
-      const begunAtMs = monotonicMs()
-      const isFresh = ({ socket }: Client): boolean => {
-        const madeAtMs = all.get(socket)?.madeAtMs ?? 0
-        return socket.bytesRead === 0 && monotonicMs() - madeAtMs < FIRST_REQUEST_MS
+    serve({ createServer, onStop, endAnswered }: Lifecycle): ConnectionServer {
+      let listener: Listener | null = null
+      let unsubscribe = (): void => undefined
+      return {
+        async open(): Promise<void> {
+          const onAcceptError = (error: Error): void => logError('A connection could not be accepted', error)
+          listener = await listen(options, { createServer, onAcceptError, log })
+          unsubscribe = options.replies.onChange(onTokenChange)
+        },
+        async close(): Promise<void> {
+          unsubscribe()
+          onStop?.()
+          await listener?.close()
+          await drain(endAnswered)
+        },
+        async reconfigure(next: SocketConfig): Promise<void> {
+          await listener?.move(next)
+          config = next
+          for (const { client } of all.values())
+            client.isAllowed = peers.isAllowed(client.socket, client.peer, next.allow)
+        },
+        tick: async () => listener?.tick(),
+        counts() {
+          const clients = [...all.values()].map(({ client }) => client)
+          const subscribers = clients.filter(({ subscriptions }) => subscriptions.length > 0).length
+          return { connections: all.size, subscribers, dropped: { ...dropped }, ...operations.counts() }
+        },
       }
-      for (const { client } of all.values()) client.abort()
-      while (all.size > 0 && monotonicMs() - begunAtMs < DRAIN_MS) {
-        await endAnswered(isFresh)
-        await sleep(1)
-      }
-      for (const socket of all.keys()) socket.destroy()
-      clearInterval(sweepTimer)
-    },
-    /** The present connections and subscribers; all else is counted since the start. */
-    counts() {
-      const subscribers = [...all.values()].filter(({ client }) => client.subscriptions.length > 0).length
-      return { connections: all.size, subscribers, dropped: { ...dropped }, ...operations.counts() }
     },
   }
 }

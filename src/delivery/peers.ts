@@ -46,9 +46,6 @@ export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } 
     hasHungUp: (socket: Socket): boolean => onDescriptor(socket, libc.isHungUp) === true,
     /** Has the kernel refuse what the peer sends from now on; what has arrived can still be read, and then the input ends. */
     endInput: (socket: Socket) => onDescriptor(socket, libc.endInput),
-    /** Sets the kernel's buffer for unread answers. */
-    limitSendBuffer: (socket: Socket, bytes: number) =>
-      onDescriptor(socket, (fd) => libc.setSendBuffer(fd, bytes)),
   }
 }
 

@@ -7,10 +7,9 @@ import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { descriptorsOf, type InheritedSockets } from '../lib/socket-activation.ts'
 import type { Fault, StatusResult } from '../protocol.ts'
-import type { DeliveryContext } from './connections.ts'
+import type { ConnectionServer, DeliveryContext } from './connections.ts'
 import { createCredentialServer } from './credential-server.ts'
 import type { Metrics } from './http/routes.ts'
-import type { HttpServer } from './http/server.ts'
 import { createIpcServer } from './ipc/server.ts'
 import { createDescriptors } from './limits.ts'
 import type { TestAlert } from './operations.ts'
@@ -45,7 +44,7 @@ export function createServers(
   const { audit } = context
   const ipc = createIpcServer({ ...context, socket: config.ipc, inherited: descriptorsOf(inherited, 'ipc') })
   /** null: `http` is off. The HTTP server is loaded when it is needed. */
-  let http: HttpServer | null = null
+  let http: ConnectionServer | null = null
   let running = config
   const credentials = createCredentialServer(inherited.credential, context)
   let isStopped = false
@@ -80,7 +79,7 @@ export function createServers(
     /** Serves until the signal is aborted. Calls `onListening` once every socket listens. Throws UserError (69, 78). */
     async run(signal: AbortSignal, { onListening }: { onListening: () => void }): Promise<void> {
       if (signal.aborted) return
-      let metricsServer: HttpServer | null = null
+      let metricsServer: ConnectionServer | null = null
       try {
         await ipc.open()
         // Most clients use `ipc.sock`, and HTTP takes time to load: clients that wait at `ipc.sock` are served first.

@@ -43,7 +43,6 @@ const ABI = {
   LOCK_NB: 4,
   SHUT_RD: 0,
   SOL_SOCKET: 1,
-  SO_SNDBUF: 7,
   SO_PEERCRED: 17,
   SO_PEERGROUPS: 59,
   P_ALL: 0,
@@ -170,7 +169,6 @@ function createConnectionCalls(func: GetFunction, checked: Check) {
   const getpeername = func('int getpeername(int, void *, void *)')
   const shutdown = func('int shutdown(int, int)')
   const getsockopt = func('int getsockopt(int, int, int, void *, void *)')
-  const setsockopt = func('int setsockopt(int, int, int, void *, uint32_t)')
   // Reused, because each connection needs them.
   const credentials = new Int32Array(3)
   const length = new Int32Array(1)
@@ -221,11 +219,6 @@ function createConnectionCalls(func: GetFunction, checked: Check) {
     endInput: (fd: number): number => shutdown(fd, ABI.SHUT_RD),
     /** Reports whether this pipe still has a reader (poll(2), POLLERR). */
     hasReader: (fd: number): boolean => (eventsOf(fd) & ABI.POLLERR) === 0,
-    /** Has the kernel keep about twice this of what was sent and not read (socket(7), SO_SNDBUF). */
-    setSendBuffer(fd: number, bytes: number): void {
-      const value = Int32Array.of(bytes)
-      checked('setsockopt(SO_SNDBUF)', setsockopt(fd, ABI.SOL_SOCKET, ABI.SO_SNDBUF, value, value.byteLength))
-    },
   }
 }
 

@@ -8,12 +8,12 @@ import {
   OVER_LIMIT,
   type Client,
   type Connections,
+  type ConnectionServer,
   type DeliveryContext,
   type DropReason,
   type ServerOptions,
 } from '../connections.ts'
 import { MAX_HEAD_BYTES, MAX_HEAD_FIELDS, MAX_WAITING } from '../limits.ts'
-import { listen, type Listener } from '../listener/listener.ts'
 import { createOperations, type Reply } from '../operations.ts'
 import type { Later } from '../replies.ts'
 import { badRequest, closingAnswer, sendProblem } from './answers.ts'
@@ -41,8 +41,6 @@ interface Own {
   isRefused: boolean
 }
 type HttpClient = Client & Own
-
-export type HttpServer = ReturnType<typeof createHttpServer>
 
 /** Node's own limits. A client that has sent nothing, or no whole request, has as long as one that is idle between two. */
 const TIMES = {
@@ -78,7 +76,7 @@ export const HANDED_OVER = {
 }
 const METRICS_SOCKET = { ...HANDED_OVER, maxConnections: 256, maxConnectionsPerUser: 256 }
 
-export function createHttpServer(options: HttpOptions) {
+export function createHttpServer(options: HttpOptions): ConnectionServer {
   return serve('http', options)
 }
 
@@ -86,7 +84,7 @@ export function createHttpServer(options: HttpOptions) {
  * `/metrics`, `/healthz` and `/readyz` alone, never a token, on sockets that were handed over. These may be TCP sockets, whose
  * peers all look like one unknown user. So no connection is kept: each gets one answer, within 10 s.
  */
-export function createMetricsServer(options: Omit<HttpOptions, 'socket'>): HttpServer {
+export function createMetricsServer(options: Omit<HttpOptions, 'socket'>): ConnectionServer {
   return serve('metrics', { times: METRICS_TIMES, ...options, socket: METRICS_SOCKET })
 }
 
@@ -127,8 +125,8 @@ function createAnswers(connections: Connections<Own>) {
   return { answer, refuse, refuseRequest }
 }
 
-function serve(transport: 'http' | 'metrics', options: HttpOptions) {
-  const { replies, log, times = TIMES } = options
+function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionServer {
+  const { times = TIMES } = options
   const isOneAnswer = transport === 'metrics'
   const operations = createOperations({ ...options, transport: 'http' })
   const connections = createConnections(
@@ -151,8 +149,6 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions) {
   const route = createHttpRoutes(routes)
   /** Several only after a reload has moved the socket. */
   const servers = new Set<Server>()
-  let listener: Listener | null = null
-  let unsubscribe = (): void => undefined
   let isStopping = false
   /** Requests so far, and unsent answers now. */
   let requests = 0
@@ -277,36 +273,17 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions) {
       if (client.last === null && !isFresh(client)) client.socket.destroy()
   }
 
-  return {
-    /** Listens. Throws UserError (69, 78). */
-    async open(): Promise<void> {
-      listener = await listen(options, {
-        createServer: createNodeServer,
-        onAcceptError: (error) => connections.logError('A connection could not be accepted', error),
-        log,
-      })
-      unsubscribe = replies.onChange(() => connections.onTokenChange())
-    },
-    /** Stops listening, answers the requests that have arrived, and ends each connection. */
-    async close(): Promise<void> {
-      unsubscribe()
+  return connections.serve({
+    createServer: createNodeServer,
+    onStop() {
       isStopping = true
-      await listener?.close()
       for (const { events, last } of connections.clients()) {
         events?.end()
         if (last?.headersSent === false) last.setHeader('Connection', 'close')
       }
-      await connections.drain(endAnswered)
     },
-    /** Uses other settings from now on; connections stay. Throws UserError; then the former settings stay. */
-    async reconfigure(next: ServerOptions['socket']): Promise<void> {
-      await listener?.move(next)
-      connections.reconfigure(next)
-    },
-    /** Makes a removed socket again. Never fails: a problem is logged. */
-    tick: async () => listener?.tick(),
-    counts: () => connections.counts(),
-  }
+    endAnswered,
+  })
 }
 
 function writeEvent(events: ServerResponse, reply: Reply<'token.subscribe'>): void {

@@ -15,12 +15,12 @@ import {
   createConnections,
   OVER_LIMIT,
   type Client,
+  type ConnectionServer,
   type DeliveryContext,
   type DropReason,
   type ServerOptions,
 } from '../connections.ts'
 import { MAX_SUBSCRIPTIONS, MAX_WAITING, type TimeoutReason } from '../limits.ts'
-import { listen, type Listener } from '../listener/listener.ts'
 import { createOperations, isInOrder, isRequestType, type Reply } from '../operations.ts'
 
 const parser = new GuardedParser({
@@ -48,13 +48,11 @@ interface Own {
 }
 type IpcClient = Client & Own
 
-export function createIpcServer(options: DeliveryContext & ServerOptions) {
-  const { peers, replies, log } = options
+export function createIpcServer(options: DeliveryContext & ServerOptions): ConnectionServer {
+  const { peers } = options
   const operations = createOperations({ ...options, transport: 'ipc' })
   const own = (): Own => ({ unread: '', out: '', isPaused: false, answering: 0, isEnding: false })
   const connections = createConnections({ transport: 'ipc', operations, own, push, timeoutOf }, options)
-  let listener: Listener | null = null
-  let unsubscribe = (): void => undefined
 
   function onConnection(socket: Socket): void {
     const client = connections.accept(socket)
@@ -200,36 +198,15 @@ export function createIpcServer(options: DeliveryContext & ServerOptions) {
     connections.end(client, reason, client.out)
   }
 
-  return {
-    /** Listens. Throws UserError (69, 78). */
-    async open(): Promise<void> {
-      listener = await listen(options, {
-        // Half open: a client that has ended its side still gets the answers for which it waits.
-        createServer: () => createServer({ allowHalfOpen: true }, onConnection),
-        onAcceptError: (error) => connections.logError('A connection could not be accepted', error),
-        log,
-      })
-      unsubscribe = replies.onChange(() => connections.onTokenChange())
+  return connections.serve({
+    // Half open: a client that has ended its side still gets the answers for which it waits.
+    createServer: () => createServer({ allowHalfOpen: true }, onConnection),
+    // What has arrived can still be read, and then the input ends: nothing is lost, and no request comes after it.
+    endAnswered(isFresh) {
+      for (const client of connections.clients())
+        if (!client.isEnding && !isFresh(client)) peers.endInput(client.socket)
     },
-    /** Stops listening, answers the requests that have arrived, and ends each connection. */
-    async close(): Promise<void> {
-      unsubscribe()
-      await listener?.close()
-      // What has arrived can still be read, and then the input ends: nothing is lost, and no request comes after it.
-      await connections.drain((isFresh) => {
-        for (const client of connections.clients())
-          if (!client.isEnding && !isFresh(client)) peers.endInput(client.socket)
-      })
-    },
-    /** Uses other settings from now on; connections stay. Throws UserError; then the former settings stay. */
-    async reconfigure(next: ServerOptions['socket']): Promise<void> {
-      await listener?.move(next)
-      connections.reconfigure(next)
-    },
-    /** Makes a removed socket again. Never fails: a problem is logged. */
-    tick: async () => listener?.tick(),
-    counts: () => connections.counts(),
-  }
+  })
 }
 
 /** The timeout that runs for a client that has read its answers. */
