@@ -137,10 +137,9 @@ export function createConnections<Own>(
   }
   const quota = createQuota(descriptors)
   const all = new Map<Socket, Counted>()
-  const dropped = Object.fromEntries(dropReasons.map((reason) => [reason, 0])) as Record<DropReason, number>
+  const { dropped, noteDrop, logError } = createReports(transport, log)
   let config = options.socket
   let sweepTimer: NodeJS.Timeout | undefined
-  let errorLoggedAtMs = -Infinity
 
   /** Identifies and counts a new connection; null: it was closed without an answer. */
   function accept(socket: Socket): (Client & Own) | null {
@@ -175,17 +174,6 @@ export function createConnections<Own>(
     client.abort()
   }
 
-  /** Counts and logs that a client loses its connection. */
-  function noteDrop(peer: Peer | null, reason: DropReason): void {
-    dropped[reason] += 1
-    log('debug', 'A client lost its connection', {
-      event: 'client-dropped',
-      transport,
-      reason,
-      ...(peer !== null && { uid: peer.uid, pid: peer.pid }),
-    })
-  }
-
   /** Ends the connection, after these last words if the client reads them. */
   function end(client: Client, reason: DropReason, lastWords = ''): void {
     if (client.isClosing) return
@@ -202,14 +190,6 @@ export function createConnections<Own>(
   function fail(client: Client, error: unknown): void {
     logError('A connection failed by an internal error', error)
     end(client, 'fault-of-ours')
-  }
-
-  /** Logs one record an hour at most, because clients could cause them over and over. */
-  function logError(sentence: string, error: unknown): void {
-    const nowMs = monotonicMs()
-    if (nowMs - errorLoggedAtMs < ERROR_LOGGED_EVERY_MS) return
-    errorLoggedAtMs = nowMs
-    log('error', sentence, { event: 'connection-fault', transport, detail: errorMessage(error) })
   }
 
   function sweep(): void {
@@ -321,6 +301,33 @@ export function createConnections<Own>(
       }
     },
   }
+}
+
+/** What is counted and logged of connections that end. */
+function createReports(transport: string, log: Log) {
+  const dropped = Object.fromEntries(dropReasons.map((reason) => [reason, 0])) as Record<DropReason, number>
+  let errorLoggedAtMs = -Infinity
+
+  /** Counts and logs that a client loses its connection. */
+  function noteDrop(peer: Peer | null, reason: DropReason): void {
+    dropped[reason] += 1
+    log('debug', 'A client lost its connection', {
+      event: 'client-dropped',
+      transport,
+      reason,
+      ...(peer !== null && { uid: peer.uid, pid: peer.pid }),
+    })
+  }
+
+  /** Logs one record an hour at most, because clients could cause them over and over. */
+  function logError(sentence: string, error: unknown): void {
+    const nowMs = monotonicMs()
+    if (nowMs - errorLoggedAtMs < ERROR_LOGGED_EVERY_MS) return
+    errorLoggedAtMs = nowMs
+    log('error', sentence, { event: 'connection-fault', transport, detail: errorMessage(error) })
+  }
+
+  return { dropped, noteDrop, logError }
 }
 
 function createClient(socket: Socket, peer: Peer | null, isAllowed: boolean): Client {

@@ -1,4 +1,5 @@
 // The operations that clients may request, one table for both sockets: rights, validation, counting, and the reply.
+import type { Instant } from '../lib/clock.ts'
 import {
   FINGERPRINT_LENGTH,
   MAX_MIN_VALID_SECONDS,
@@ -63,13 +64,15 @@ export function createOperations(options: {
 
   const operations: { readonly [T in RequestType]: Operation<T> } = {
     'token.get'(request, caller) {
-      const reply = replies.token(request, caller)
-      if (!(reply instanceof Promise)) return handOut(caller, reply, request.client)
-      return reply.then((late) => handOut(caller, late, request.client))
+      // Read once for each request, because requests are many.
+      const now = replies.now()
+      const reply = replies.token(request, caller, now)
+      if (!(reply instanceof Promise)) return handOut(caller, reply, { client: request.client, now })
+      return reply.then((late) => handOut(caller, late, { client: request.client, now: replies.now() }))
     },
     'token.subscribe'(request, caller) {
       replies.need(request)
-      return handOut(caller, replies.current(), request.client)
+      return handOut(caller, replies.current(), { client: request.client, now: replies.now() })
     },
     'token.reject'(request, { peer }) {
       const isToken = request.accessToken !== undefined
@@ -97,12 +100,12 @@ export function createOperations(options: {
   function handOut(
     caller: Caller,
     reply: Result<CachedToken>,
-    client: string | null = null,
+    { client = null, now }: { readonly client?: string | null | undefined; readonly now: Instant },
   ): Result<CachedToken> {
     if (!caller.isAllowed) return denied
     if ('value' in reply && !caller.isClosing) {
       reads += 1
-      audit.recordRead(caller, transport, client)
+      audit.recordRead(caller, transport, client, now)
     }
     return reply
   }
@@ -124,7 +127,7 @@ export function createOperations(options: {
     /** The fault for peers that `allow` excludes. */
     denied: denied.fault,
     changedToken: (caller: Caller): Reply<'token.subscribe'> =>
-      handOut(caller, replies.current(), caller.reads?.client),
+      handOut(caller, replies.current(), { client: caller.reads?.client, now: replies.now() }),
     counts: () => ({ reads, rejects: { ...rejects } }),
   }
 }

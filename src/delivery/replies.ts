@@ -61,8 +61,11 @@ export function createReplies(options: {
     return cached.reply
   }
 
-  function token(request: TokenRequest, by: { readonly signal: AbortSignal }): Later<Result<CachedToken>> {
-    const now = keeper.now()
+  function token(
+    request: TokenRequest,
+    by: { readonly signal: AbortSignal },
+    now = keeper.now(),
+  ): Later<Result<CachedToken>> {
     const reply = current(now)
     if ('value' in reply && isGoodEnough(reply.value, now, request)) return reply
     need(request)
@@ -117,9 +120,10 @@ export function createReplies(options: {
   }
 
   return {
+    now: (): Instant => keeper.now(),
     /** The current token, or why there is none. */
     current: () => current(),
-    /** The token as it was asked for: waits for it up to `waitSeconds`. */
+    /** The token as it was asked for, now: waits for it up to `waitSeconds`. */
     token,
     /** Wakes the loop if the token does not live as long as a subscriber needs. */
     need,

@@ -137,7 +137,7 @@ export async function serveMisconfigured(
   const { createHttpServer, HANDED_OVER } = await import('./http/server.ts')
   const fault: Fault = { code: 'misconfigured', message }
   const reply = (): { fault: Fault } => ({ fault })
-  const context = createDeliveryContext({ replies: repliesOf(reply), testAlert: reply, log, clock })
+  const context = createDeliveryContext({ replies: repliesOf(reply, clock), testAlert: reply, log, clock })
   const common = { ...context, socket: HANDED_OVER }
   const metrics = () => ({ contentType: 'text/plain; charset=utf-8', body: '' })
   const servers = [
@@ -150,8 +150,9 @@ export async function serveMisconfigured(
   await Promise.all(servers.map(async (server) => server.close()))
 }
 
-function repliesOf(reply: () => { fault: Fault }): Replies {
+function repliesOf(reply: () => { fault: Fault }, clock: Pick<Clock, 'now'>): Replies {
   return {
+    now: () => clock.now(),
     current: reply,
     token: reply,
     need: () => undefined,

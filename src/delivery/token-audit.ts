@@ -1,5 +1,5 @@
 // The record of who read tokens and who reported them as refused: for the log and for the status.
-import type { Clock } from '../lib/clock.ts'
+import type { Clock, Instant } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import type { RejectVerdict, StatusResult } from '../protocol.ts'
 import type { Peer } from './peers.ts'
@@ -56,11 +56,11 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
   let leftOut = 0
   let leftOutSinceMs = 0
 
-  function count(tally: Tally, { pid }: Peer): void {
+  function count(tally: Tally, { pid }: Peer, now: Instant): void {
     tally.pid = pid
     tally.count += 1
     tally.total += 1
-    tally.lastAtMs = clock.now().wallMs
+    tally.lastAtMs = now.wallMs
   }
 
   /** Logs the tally, at most once an hour, and resets its count. */
@@ -94,13 +94,14 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
 
   return {
     /** Logged at `debug` for each connection, at `info` once an hour for each user, transport and client's name. */
-    recordRead(reader: Reader, transport: Transport, client: string | null): void {
+    recordRead(reader: Reader, transport: Transport, client: string | null, now = clock.now()): void {
       const { peer, reads: last } = reader
       if (peer === null) return
-      if (last !== null && last.client === client && !last.tally.isReplaced) return count(last.tally, peer)
+      if (last !== null && last.client === client && !last.tally.isReplaced)
+        return count(last.tally, peer, now)
       const tally = reads.of(peer, transport, client)
       reader.reads = { client, tally }
-      count(tally, peer)
+      count(tally, peer, now)
       const fields = { transport, uid: peer.uid, pid: peer.pid, ...(client !== null && { client }) }
       log('debug', 'A connection was given the token', { event: 'token-given', ...fields })
       logIfDue(tally)
@@ -108,7 +109,7 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
     /** A client reported a token as refused: logged at once, and then once an hour for each reporter. */
     recordReject(peer: Peer, transport: Transport, client: string | undefined, verdict: RejectVerdict): void {
       const tally = rejects.of(peer, transport, client ?? null)
-      count(tally, peer)
+      count(tally, peer, clock.now())
       tally.verdict = verdict
       logIfDue(tally)
     },
