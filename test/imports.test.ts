@@ -55,6 +55,16 @@ it('each folder imports only those below it', () => {
   expect(wrong).toEqual([])
 })
 
+it('without `share` none of its code is loaded: others import types of it, or load it when it is needed', () => {
+  const others = globSync('src/**/*.ts').filter((file) => !file.startsWith('src/share/'))
+  const loading = others.flatMap((file) => {
+    const text = readFileSync(file, 'utf8')
+    return text.match(/^(?:import|export) (?!type)[^;'()]*'[./]*\/share\/[^']+'/gm) ?? []
+  })
+  expect(imports.filter(({ specifier }) => specifier.includes('/share/')).length).toBeGreaterThan(1)
+  expect(loading).toEqual([])
+})
+
 it('one file imports each library, and each library is imported', () => {
   const { dependencies } = JSON.parse(readFileSync('package.json', 'utf8')) as {
     dependencies: Record<string, string>
