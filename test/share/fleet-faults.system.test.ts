@@ -60,6 +60,11 @@ describe.skipIf(withoutRedis)('Redis', { timeout: 120_000 }, () => {
     expect(read.map(({ accessToken }) => accessToken)).toEqual(hosts.map(() => before))
     // Less than `share.timeout`.
     expect(Date.now() - readAtMs).toBeLessThan(2_000)
+    // Without an attempt: the connection that listens notices it.
+    await expectUntil('each host to say so', async () => {
+      const statuses = await askAll(hosts, 'status.get')
+      return statuses.every(({ share }) => (share as { state: string }).state === 'alone')
+    })
     const startMs = Date.now()
     const [outcome] = await refresh(hosts[0] as Daemon)
     expect(outcome).toMatchObject({ outcome: 'ok' })
