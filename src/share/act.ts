@@ -33,10 +33,6 @@ export function createAct() {
     reached(atMs: number): void {
       if (act?.sinceMs === null) act = { ...act, sinceMs: atMs }
     },
-    /** The keeper has this answer. */
-    answered(known: Known): void {
-      if (isAnsweredBy(known)) act = null
-    },
     /** This host has asked, and has a token or a refusal. */
     end(): void {
       act = null

@@ -93,7 +93,6 @@ export function createAttempts(options: AttemptOptions) {
   /** The keeper has the answer that is known, of another host. */
   function adopted(): void {
     const { by, sentAtMs } = link.known()
-    act.answered(link.known())
     plan = null
     link.delivered()
     telemetry.counted('adopted')

@@ -4,7 +4,6 @@ import { isSame } from '../lib/secret.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
-import type { Resumed } from './known.ts'
 import type { Service } from './request.ts'
 import {
   openSession,
@@ -42,8 +41,6 @@ export function createFleet(options: FleetOptions) {
   const { keeper } = options
   const entries = new Set<Entry>()
   let current: Entry | null = null
-  /** What ended sessions knew, by their credentials. */
-  const formers = new Map<string, Resumed>()
   const failed = Promise.withResolvers<never>()
 
   /** The session of the account, which runs from now on. */
@@ -56,7 +53,6 @@ export function createFleet(options: FleetOptions) {
       host: config.share.host ?? hostname(),
       credentialsId,
       service: () => entry.account.service,
-      former: formers.get(credentialsId),
       keeper: { ...keeper, isUsing: () => current === entry },
     })
     const entry: Entry = { account, session, opened: null, stop, running: Promise.resolve() }
@@ -71,8 +67,6 @@ export function createFleet(options: FleetOptions) {
   }
 
   function end(entry: Entry): void {
-    const known = entry.opened?.former()
-    if (known !== undefined) formers.set(entry.account.credentialsId, known)
     entries.delete(entry)
     entry.stop.abort()
   }

@@ -54,11 +54,6 @@ export function isOfUse(
   return at <= storeNowMs + AHEAD_MS && end > storeNowMs
 }
 
-/** Reports whether the token of a former session can still be used. Refusals are asked about again. */
-export function isAlive({ answer, sentAtMs }: Known, now: Instant): boolean {
-  return answer?.kind === 'ok' && sentAtMs + answer.lifeMs > now.bootMs
-}
-
 /** The answer as a record, for a request that was sent at `at`. */
 export function recordOf(answer: Answer, { by, at }: { by: string; at: number }): Sealed<'record'> {
   if (answer.kind === 'permanent') return { ...answer, by, at, end: at + REFUSAL_MS }

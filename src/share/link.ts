@@ -17,12 +17,11 @@ export function createLink(options: {
   readonly timeoutMs: number
   readonly telemetry: ReturnType<typeof createTelemetry>
   readonly resumed: Resumed
-  /** The keeper does not have the answer that is known. */
-  readonly isNew: boolean
 }) {
   const { store, seal, clock, log, timeoutMs, telemetry } = options
   let { known, hosts } = options.resumed
-  let { isNew } = options
+  /** The keeper does not have the answer that is known. */
+  let isNew = false
   /** The lead of the store's clock over the boot clock; null: it was never read. */
   let aheadMs: number | null = null
   /** What was found to be of no use, until the next call removes it. */

@@ -6,7 +6,7 @@ import { randomHex } from '../lib/crypto.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
 import { createAttempts, LOOK_EVERY_MS, type AttemptOptions } from './attempt.ts'
-import { isAlive, resumed, type Resumed } from './known.ts'
+import { resumed } from './known.ts'
 import { createLink } from './link.ts'
 import { openRedisStore } from './redis-store.ts'
 import { createSeal } from './seal.ts'
@@ -15,8 +15,6 @@ import { createTelemetry, type AclSettings } from './telemetry.ts'
 
 export interface SessionOptions extends Omit<AttemptOptions, 'link' | 'telemetry' | 'sleep' | 'share'> {
   readonly share: Pick<ShareConfig, 'timeoutMs' | 'asks' | 'whenAlone'> & AclSettings
-  /** What a former session of this process knew of the account. */
-  readonly former?: Resumed | undefined
   readonly keeper: AttemptOptions['keeper'] & {
     /** False: not now, but soon. */
     readonly offer: (outcome: FetchOutcome) => boolean
@@ -51,20 +49,17 @@ export async function openSession(
 export function createSession(options: SessionOptions) {
   const { store, seal, clock, host, credentialsId, share, keeper } = options
   const telemetry = createTelemetry({ ...options, server: store.server })
-  const kept = resumed(keeper.state(), {
-    account: seal.accountKey,
-    credentialsId,
-    host,
-    id: randomHex(8),
-    now: clock.now(),
-  })
-  const former = options.former && isAlive(options.former.known, clock.now()) ? options.former : kept
   const link = createLink({
     ...options,
     timeoutMs: share.timeoutMs,
     telemetry,
-    resumed: former,
-    isNew: former.known.answer !== null && former.known.id !== kept.known.id,
+    resumed: resumed(keeper.state(), {
+      account: seal.accountKey,
+      credentialsId,
+      host,
+      id: randomHex(8),
+      now: clock.now(),
+    }),
   })
   /** Of the attempt that waits for another host, and of the looks. */
   const [waiting, resting] = [createBell(clock), createBell(clock)]
@@ -128,8 +123,6 @@ export function createSession(options: SessionOptions) {
       return { ...telemetry.storeState(), server: store.server, hosts: link.hosts(), askedBy: by || null }
     },
     sample: () => ({ ...telemetry.sample(), hosts: link.hosts() }),
-    /** For the next session of the account. */
-    former: (): Resumed => ({ known: link.known(), hosts: link.hosts() }),
   }
 }
 

@@ -15,7 +15,7 @@ await import('p-retry')
 
 export type Host = ReturnType<ShareWorld['host']>
 export interface HostOptions extends Partial<
-  Pick<SessionOptions, 'former' | 'host'> & Pick<SessionOptions['share'], 'asks' | 'whenAlone'>
+  Pick<SessionOptions, 'host'> & Pick<SessionOptions['share'], 'asks' | 'whenAlone'>
 > {
   /** The lead of its own clocks over those of the others. */
   readonly clockAheadMs?: number
@@ -106,7 +106,6 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}) {
       log: (level, _sentence, fields) => void events.push({ level, ...fields }),
       host: name,
       credentialsId: 'first',
-      former: options.former,
       share: {
         ...SHARE,
         asks: options.asks ?? true,
