@@ -1,5 +1,6 @@
-// The keeper with its source, the service: built from a configuration and the saved state, and moved to other configurations and
-// credentials. With `share` the fleet stands between both; without it none of its code is loaded.
+// The keeper with its source, the service: built from a configuration and the saved state, and moved to other
+// configurations and credentials. With `share` the fleet stands between both; without it none of its code is
+// loaded.
 import { revealAll, type Config } from './config/config.ts'
 import type { Clock } from './lib/clock.ts'
 import type { Log } from './lib/log.ts'
@@ -121,7 +122,10 @@ export async function createConfiguredKeeper(initial: Config, options: Configure
         keeper.reload(prepared.settings)
       }
     },
-    /** Tries the credentials of this configuration until there is a token or a refusal, and uses them if they give a token. */
+    /**
+     * Tries the credentials of this configuration until there is a token or a refusal, and uses them if they
+     * give a token.
+     */
     async tryCredentials(next: Config, trial: TrialOptions): Promise<FetchOutcome | undefined> {
       other = next
       const tried = sourceOf(next)

@@ -1,5 +1,5 @@
-// One attempt of the keeper in a fleet: it takes the answer that another host got, waits for a host that asks, asks for all hosts,
-// or, while the store is of no use, asks by itself.
+// One attempt of the keeper in a fleet: it takes the answer that another host got, waits for a host that
+// asks, asks for all hosts, or, while the store is of no use, asks by itself.
 import type { Clock, Instant } from '../lib/clock.ts'
 import { randomHex } from '../lib/crypto.ts'
 import type { Log } from '../lib/log.ts'
@@ -100,7 +100,9 @@ export function createAttempts(options: AttemptOptions) {
     log('debug', 'Took over what another host was answered', { event: 'share-adopted', by, ageMs })
   }
 
-  /** The answer that is known, if the keeper does not have it (or `isAnew`) and it counts for this attempt. */
+  /**
+   * The answer that is known, if the keeper does not have it (or `isAnew`) and it counts for this attempt.
+   */
   function takeKnown({ isAnew }: { isAnew: boolean }): FetchOutcome | null {
     if (!(isAnew || link.isNew()) || !act.isAnsweredBy(link.known())) return null
     const outcome = knownOutcome()
@@ -184,7 +186,10 @@ export function createAttempts(options: AttemptOptions) {
     throw new StoreError('lost', 'Another host has held the lease for too long')
   }
 
-  /** Asks the service under the lease, and writes what it says to the store. Undefined: the lease had become too old before. */
+  /**
+   * Asks the service under the lease, and writes what it says to the store. Undefined: the lease had become
+   * too old before.
+   */
   async function askForAll(trip: Trip, takenAtMs: number): Promise<Step> {
     const asked = await request({ ...trip, takenAtMs }, requesting())
     if (asked === null) {
@@ -209,7 +214,9 @@ export function createAttempts(options: AttemptOptions) {
     return outcome
   }
 
-  /** The store is of no use: the request is put off to the time that is planned for this host, and then made. */
+  /**
+   * The store is of no use: the request is put off to the time that is planned for this host, and then made.
+   */
   async function alone(trip: Trip): Promise<FetchOutcome> {
     const { asks, whenAlone } = share
     if (!asks || (whenAlone === 'wait' && !act.stands())) {
@@ -248,8 +255,8 @@ export function createAttempts(options: AttemptOptions) {
   }
 
   /**
-   * The outcome of this host's own request, with the text that is saved. A larger record that has come is told instead. The life
-   * of its token is counted from the request: this host may have been stopped since.
+   * The outcome of this host's own request, with the text that is saved. A larger record that has come is
+   * told instead. The life of its token is counted from the request: this host may have been stopped since.
    */
   function toldOwn(outcome: FetchOutcome): FetchOutcome {
     const isForAll = outcome.kind === 'ok' || outcome.kind === 'permanent'

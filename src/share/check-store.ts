@@ -1,4 +1,5 @@
-// The store as `kyc-tokend check` sees it: server, role, memory policy, clock and rights. Leaves no key behind.
+// The store as `kyc-tokend check` sees it: server, role, memory policy, clock and rights. Leaves no key
+// behind.
 import type { ShareConfig } from '../config/config.ts'
 import type { Clock } from '../lib/clock.ts'
 import { fault, ok, warning, type Finding, clockFindings } from '../lib/finding.ts'
@@ -11,11 +12,15 @@ import { aclLine } from './telemetry.ts'
 const CLOCK_OFF_MS = 2_000
 /** All that a check writes is gone after this time, whatever happens. */
 const SHORT_MS = 1_000
-/** The longest wait for the subscription, which takes milliseconds, as the refusal of a wrong password does. */
+/**
+ * The longest wait for the subscription, which takes milliseconds, as the refusal of a wrong password does.
+ */
 const SUBSCRIBE_MS = 5_000
 const WRITE_EVERY_MS = 100
 
-/** Reports what the store is and whether this host may use it. Never throws for anything that the store does. */
+/**
+ * Reports what the store is and whether this host may use it. Never throws for anything that the store does.
+ */
 export async function checkStore(
   share: ShareConfig,
   surroundings: { readonly clock: Clock; readonly random: () => number },
@@ -76,7 +81,9 @@ function describe(info: string): Finding[] {
   return findings
 }
 
-/** Uses every right that a host needs. Resolves with the lead of the store's clock over this host's, in ms. */
+/**
+ * Uses every right that a host needs. Resolves with the lead of the store's clock over this host's, in ms.
+ */
 async function tryAll(store: Store, clock: Clock): Promise<number> {
   const stop = new AbortController()
   const heard = new AbortController()

@@ -1,4 +1,5 @@
-// The sessions of a host that shares: that of the configuration in use, and those of credentials that are tried.
+// The sessions of a host that shares: that of the configuration in use, and those of credentials that are
+// tried.
 import { hostname } from 'node:os'
 import { isSame } from '../lib/secret.ts'
 import { untilAborted } from '../lib/tasks.ts'
@@ -27,7 +28,9 @@ export interface FleetOptions extends Pick<SessionOptions, 'clock' | 'random' | 
 }
 
 interface Entry {
-  /** A reload that changes neither credentials nor store replaces it, and leaves a request under way alone. */
+  /**
+   * A reload that changes neither credentials nor store replaces it, and leaves a request under way alone.
+   */
   account: Account
   readonly session: Promise<Session>
   opened: Session | null

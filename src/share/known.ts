@@ -1,4 +1,5 @@
-// The last answer of the service that a host knows of: its place in the order, its text for a restart, and the keeper's outcome. Pure.
+// The last answer of the service that a host knows of: its place in the order, its text for a restart, and
+// the keeper's outcome. Pure.
 import * as v from 'valibot'
 import type { Instant } from '../lib/clock.ts'
 import { parseJson } from '../lib/input.ts'
@@ -93,7 +94,8 @@ export function outcomeOf(
   return { ...answer, ageMs: now.bootMs - known.sentAtMs, ...shared }
 }
 
-// ---- the text that is saved with the answer ----------------------------------------------------------------------
+// ---- the text that is saved with the answer
+// ----------------------------------------------------------------------
 
 const savedShape = v.object({
   account: v.string(),
@@ -120,8 +122,8 @@ export interface Resumed {
 }
 
 /**
- * What this host knew before it was restarted, out of the answer that the keeper holds and the text that was saved with it. A
- * token without such a text was obtained alone.
+ * What this host knew before it was restarted, out of the answer that the keeper holds and the text that was
+ * saved with it. A token without such a text was obtained alone.
  */
 export function resumed(
   state: TokenState,
@@ -157,7 +159,8 @@ function saved(text: string | null | undefined, account: string) {
   return success && output.account === account ? output : null
 }
 
-// ---- the time at which a host asks by itself ---------------------------------------------------------------------
+// ---- the time at which a host asks by itself
+// ---------------------------------------------------------------------
 
 export interface Plan {
   readonly atMs: number
@@ -172,8 +175,8 @@ const SPREAD = { atLeastMs: 1_000, atMostMs: 300_000, unknownMs: 10_000 }
 const URGENT_MS = 45_000
 
 /**
- * The time from now over which hosts without the store spread their requests. `leftMs`: until this host needs another token; 0
- * or less: it has none. `isUrgent`: its token was reported as refused.
+ * The time from now over which hosts without the store spread their requests. `leftMs`: until this host needs
+ * another token; 0 or less: it has none. `isUrgent`: its token was reported as refused.
  */
 export function spreadMs({
   leftMs,

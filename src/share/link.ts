@@ -1,5 +1,5 @@
-// The link of a host to the store of one account: the last answer that the host knows, the store's clock, and looks, which bring
-// both sides to the same answer.
+// The link of a host to the store of one account: the last answer that the host knows, the store's clock, and
+// looks, which bring both sides to the same answer.
 import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { AHEAD_MS, isLarger, isOfUse, knownOf, NOTHING, recordOf, type Known, type Resumed } from './known.ts'
@@ -52,7 +52,10 @@ export function createLink(options: {
     return Math.abs(known.at - storeMs(known.sentAtMs)) > AHEAD_MS
   }
 
-  /** Takes a larger record; `same`: it is known; `useless`: the known one, if there is any, belongs in its place. */
+  /**
+   * Takes a larger record; `same`: it is known; `useless`: the known one, if there is any, belongs in its
+   * place.
+   */
   function take(text: string): 'taken' | 'same' | 'useless' {
     const opened = seal.open('record', text)
     if (opened === null) telemetry.unreadable()

@@ -1,5 +1,5 @@
-// A connection to Redis, a Sentinel's master or a cluster, with options that limit the time a hung server can take. The only
-// importer of the client library.
+// A connection to Redis, a Sentinel's master or a cluster, with options that limit the time a hung server can
+// take. The only importer of the client library.
 //
 // A bundle has the default export of a CommonJS library and none of its names.
 import library, { type Cluster, type Redis, type RedisOptions } from 'iovalkey'
@@ -27,7 +27,9 @@ const MAX_MESSAGE_LENGTH = 300
 export async function connect(settings: StoreConfig, { clock, random }: Surroundings) {
   /** Why there is no connection; a refused password stays the reason until a connection is made. */
   let lastError: StoreError | null = null
-  /** Connections since the last valid answer of the server: the library does not count those that were made. */
+  /**
+   * Connections since the last valid answer of the server: the library does not count those that were made.
+   */
   let useless = 0
   const retryMs = (attempts: number): number => {
     useless += 1
@@ -62,14 +64,20 @@ export async function connect(settings: StoreConfig, { clock, random }: Surround
   })
   return {
     client,
-    /** Resolves when the connection was first made or first failed, and no later than after `share.timeout`. */
+    /**
+     * Resolves when the connection was first made or first failed, and no later than after `share.timeout`.
+     */
     firstContact,
-    /** An error of a command as a StoreError; names the reason why there is no connection, if that is known. */
+    /**
+     * An error of a command as a StoreError; names the reason why there is no connection, if that is known.
+     */
     errorOf(error: unknown): StoreError {
       if (client.status === 'ready') return storeErrorOf(error, settings)
       return lastError ?? storeErrorOf(new Error(NO_CONNECTION), settings)
     },
-    /** Call it when the server has answered correctly: if the connection is lost, the next one is made soon. */
+    /**
+     * Call it when the server has answered correctly: if the connection is lost, the next one is made soon.
+     */
     understood: (): void => {
       useless = 0
     },
@@ -93,7 +101,8 @@ async function commonOptions({ user, password, tls, timeoutMs }: StoreConfig): P
     maxRetriesPerRequest: 0,
     autoResendUnfulfilledCommands: false,
     autoResubscribe: false,
-    // Reconnects without sending the command again: another server is the master now, or this one still loads its data.
+    // Reconnects without sending the command again: another server is the master now, or this one still loads
+    // its data.
     reconnectOnError: ({ message }) => (/^(READONLY|LOADING)/.test(message) ? 1 : false),
   }
 }
@@ -118,7 +127,8 @@ function nodesOf({ servers }: StoreConfig): { host: string; port: number }[] {
 async function tlsOptions(tls: NonNullable<StoreConfig['tls']>): Promise<NonNullable<RedisOptions['tls']>> {
   const { ca, serverName, cert, key } = tls
   return {
-    // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED of some environment does not hand the password to anybody.
+    // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED of some environment does not hand the password to
+    // anybody.
     rejectUnauthorized: true,
     secureContext: await createSecureContext({ ca }, cert && key ? { cert, key: key.reveal() } : null),
     ...(serverName !== null && { servername: serverName }),

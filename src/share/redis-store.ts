@@ -63,7 +63,8 @@ export async function openRedisStore(
       return { nowMs, record: text }
     },
     async watch(listener, signal) {
-      // A connection of its own: a subscribed one takes no other commands. The other one reports its errors, too.
+      // A connection of its own: a subscribed one takes no other commands. The other one reports its errors,
+      // too.
       const { client: messages, understood, close } = await connect(settings, surroundings)
       messages.on('message', () => {
         understood()

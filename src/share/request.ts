@@ -1,4 +1,5 @@
-// One request of this host to the service. Its answer is one for all hosts; a failure becomes a wait for all of them.
+// One request of this host to the service. Its answer is one for all hosts; a failure becomes a wait for all
+// of them.
 import type { Clock } from '../lib/clock.ts'
 import { ENDLESS, NO_BOUNDS, retryPlan, type RetryPolicy } from '../token/backoff.ts'
 import type { Attempt, FetchOutcome, FetchToken, TransientFailure } from '../token/outcome.ts'
@@ -43,7 +44,10 @@ const TOO_LATE: TransientFailure = {
 }
 const EXPIRED = { reason: 'malformed-answer', detail: 'The token has already expired' } as const
 
-/** Makes the request. Null: more than half of its time had passed since the lease was taken before it could go out. */
+/**
+ * Makes the request. Null: more than half of its time had passed since the lease was taken before it could go
+ * out.
+ */
 export async function request(
   { id, takenAtMs, attempt, signal }: Requesting,
   around: {

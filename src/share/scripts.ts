@@ -1,5 +1,6 @@
 // The scripts that run inside Redis: each is one atomic step, and says what time it is there.
-// KEYS of each: record, lease, seen. ARGV[1] of each: the SHA-1 of a text that is of no use, or an empty text.
+// KEYS of each: record, lease, seen. ARGV[1] of each: the SHA-1 of a text that is of no use, or an empty
+// text.
 
 /** The longest text of a host has 44 KiB. */
 const MAX_TEXT_BYTES = 65_536
@@ -9,8 +10,9 @@ const MAX_LEASE_MS = 73 * 60_000
 const SEEN_MS = 30_000
 
 /**
- * What no host can have written is deleted: a key of another type, a long text, one without an end; and the text that the caller
- * judged. The order of two texts is that of their numbers: first the fence, then the id as hex digits (locales play no part).
+ * What no host can have written is deleted: a key of another type, a long text, one without an end; and the
+ * text that the caller judged. The order of two texts is that of their numbers: first the fence, then the id
+ * as hex digits (locales play no part).
  */
 const PREAMBLE = `
 local time = redis.call('TIME')
@@ -40,7 +42,10 @@ local record = get(KEYS[1], math.huge)
 local lease, left = get(KEYS[2], ${MAX_LEASE_MS})
 `
 
-/** ARGV[2..]: known pair, channel. Sets `seen`, which fails on a replica, a full server or one that cannot save. */
+/**
+ * ARGV[2..]: known pair, channel. Sets `seen`, which fails on a replica, a full server or one that cannot
+ * save.
+ */
 export const LOOK = `${PREAMBLE}
 redis.call('SET', KEYS[3], '1', 'PX', ${SEEN_MS})
 local hosts = redis.call('PUBSUB', 'NUMSUB', ARGV[3])[2]
@@ -56,7 +61,10 @@ redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])
 return {time[1], time[2], 'yours', false, '0'}
 `
 
-/** ARGV[2..]: record or an empty text, its ms, id, kept text or an empty one, its ms, channel. The largest record wins. */
+/**
+ * ARGV[2..]: record or an empty text, its ms, id, kept text or an empty one, its ms, channel. The largest
+ * record wins.
+ */
 export const WRITE = `${PREAMBLE}
 local isChanged = isLarger(ARGV[2], record)
 if isChanged then

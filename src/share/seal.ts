@@ -1,5 +1,5 @@
-// The seal: texts in the store can be read and written only with the account's secret. A text is `FENCE ID BOX`; the box is
-// encrypted, and bound to account, key, fence and id.
+// The seal: texts in the store can be read and written only with the account's secret. A text is `FENCE ID
+// BOX`; the box is encrypted, and bound to account, key, fence and id.
 import { createCipheriv, createDecipheriv, createHash, hkdfSync, randomBytes } from 'node:crypto'
 import * as v from 'valibot'
 import { sharedTexts, type Credentials, type Secret } from '../lib/secret.ts'

@@ -1,5 +1,5 @@
-// A session with the shared store of one account: it makes the keeper's attempts, looks at the store from time to time and at each
-// message, and offers the keeper what other hosts obtained.
+// A session with the shared store of one account: it makes the keeper's attempts, looks at the store from
+// time to time and at each message, and offers the keeper what other hosts obtained.
 import type { Config, ShareConfig } from '../config/config.ts'
 import { createWakeableSleep, withTimeout, type Clock } from '../lib/clock.ts'
 import { randomHex } from '../lib/crypto.ts'
@@ -108,7 +108,10 @@ export function createSession(options: SessionOptions) {
 
   return {
     fetchToken,
-    /** Looks again and again until the signal is aborted. Then closes the store, once an attempt under way has ended. */
+    /**
+     * Looks again and again until the signal is aborted. Then closes the store, once an attempt under way has
+     * ended.
+     */
     async run(signal: AbortSignal): Promise<void> {
       const watching = store.watch(
         { onMessage: createThrottle(clock, signal, wake), onConnection: wake },

@@ -1,4 +1,5 @@
-// The interface of the shared store: one record, one lease and one channel for each account. It holds texts that it cannot read.
+// The interface of the shared store: one record, one lease and one channel for each account. It holds texts
+// that it cannot read.
 
 /** The order of answers: by fence, then by id. */
 export interface Pair {
@@ -63,8 +64,8 @@ export interface Store {
     request: Dropping & { readonly known: Pair; readonly id: string; readonly leaseMs: number },
   ): Promise<Acquired>
   /**
-   * Writes the record if it is the largest. Ends the lease of this id, or replaces it, or none, by the text that is kept. Then
-   * tells all that listen.
+   * Writes the record if it is the largest. Ends the lease of this id, or replaces it, or none, by the text
+   * that is kept. Then tells all that listen.
    */
   write(
     request: Dropping & {

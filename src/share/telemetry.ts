@@ -8,7 +8,10 @@ import { StoreError } from './store.ts'
 
 type StoreState = Pick<NonNullable<StatusResult['share']>, 'state' | 'since' | 'lastError'>
 
-/** The shortest time between two records in the log: a process that may write to the store can write a thousand times a second. */
+/**
+ * The shortest time between two records in the log: a process that may write to the store can write a
+ * thousand times a second.
+ */
 const UNREADABLE_EVERY_MS = 600_000
 
 export function createTelemetry(options: {
