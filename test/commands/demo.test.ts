@@ -36,6 +36,9 @@ test.skipIf(lacks('curl', 'socat'))(
     const demo = startDemo()
     await expectUntil('a first token', () => / token 1 \([0-9a-f]{16}\), good until /.test(demo.text()))
     const directory = / both in (\S+)\.$/m.exec(demo.text())?.[1] ?? ''
+    // An event carries the time at which it happened.
+    const shownAt = /^(\S{19})Z {2}token 1 /m.exec(demo.text())?.[1]
+    expect(statusIn(directory).token?.obtainedAt.slice(0, 19)).toBe(shownAt)
     for (const name of ['token', 'ipc.sock', 'http.sock'])
       await expectUntil(name, () => existsSync(`${directory}/${name}`))
     const lines = ['the token file', 'over ipc.sock', 'over http.sock'].map(
@@ -64,9 +67,10 @@ test.skipIf(lacks('curl', 'socat'))(
   },
 )
 
-test.skipIf(lacks('script')).each([80, 40])(
-  'at a terminal of %d columns it shows state, life and events, and keys change the service',
-  async (columns) => {
+test.skipIf(lacks('script'))(
+  'at a narrow terminal it shows state, life and events, and keys change the service',
+  async () => {
+    const columns = 40
     const { stdout: screen, child, ended } = startAtTerminal(['demo'], { size: `cols ${columns} rows 24` })
     let before = 0
     /** The last whole picture since the last key, a line each. */
@@ -121,15 +125,6 @@ test.skipIf(lacks('script'))('a terminal that cannot be repainted gets lines', a
   await expectUntil('the token', () => / token 1 \([0-9a-f]{16}\), good until /.test(screen()))
   expect(screen()).not.toContain('\u001b')
   child.stdin.write('\u0003')
-})
-
-test('an event carries the time at which it happened', async () => {
-  const demo = startDemo()
-  await expectUntil('a second token', () => / token 2 \(/.test(demo.text()))
-  const at = / both in (\S+)\.$/m.exec(demo.text())?.[1] ?? ''
-  const shown = /^(\S{19})Z {2}token 2 /m.exec(demo.text())?.[1]
-  expect(statusIn(at).token?.obtainedAt.slice(0, 19)).toBe(shown)
-  await demo.interrupt()
 })
 
 test('killed it leaves nothing running', async () => {

@@ -40,9 +40,6 @@ describe('alerts', () => {
 describe('a control character in a path or a name', () => {
   it.each([
     [{ tokenFiles: [{ path: 'to\u001b[2Jken' }] }, /tokenFiles\[0\]\.path: must not hold a control/],
-    [{ ipc: { path: 'a\n<0>b' } }, /ipc\.path: must not hold a control/],
-    [{ request: { caFile: 'ca\u0007' } }, /request\.caFile: must not hold a control/],
-    [{ runtimeDirectory: 'x\u009b' }, /runtimeDirectory: must not hold a control/],
     [{ ipc: { group: 'a\nb' } }, /ipc\.group: must be the name or the number/],
     [
       { credentials: { apiKey: 'k', apiSecret: { file: 'a\nb' } } },
@@ -155,14 +152,10 @@ describe('share', () => {
       { tls: { certFile: 'no.pem', keyFile: 'key' } },
       /share\.tls\.certFile: the file .*no\.pem is not there/,
     ],
-    [{ servers: ['h:0'] }, /share\.servers\[0\]: must be "host:port"/],
     [{ servers: ['h:65536'] }, /share\.servers\[0\]: must be "host:port"/],
-    [{ servers: ['h:6379/0'] }, /share\.servers\[0\]: must be "host:port"/],
     [{ servers: ['/redis\u0007.sock'] }, /share\.servers\[0\]: must be "host:port"/],
     [{ password: 5 }, /share\.password: must be a secret source/],
-    [{ password: { HUSH: 1 } }, /share\.password: must be a secret source/],
     [{ password: { file: 'none' } }, /share\.password: the file .*none is not there/],
-    [{ sentinel: { name: 'm', password: { file: 'none' } } }, /share\.sentinel\.password: the file .*none/],
     [{ sentinel: {} }, /share\.sentinel\.name: is missing: it must be a name that .*"mymaster"/],
     [{ sentinel: { name: 'm', pasword: 'HUSH' } }, /share\.sentinel\.pasword: .*did you mean "password"\?/],
     [{ tls: { caFiel: 'x' } }, /share\.tls\.caFiel: is an unknown key: did you mean "caFile"\?/],
@@ -253,9 +246,7 @@ describe('share', () => {
 describe('mistakes that people make with keys', () => {
   it.each([
     ['"my-secret-123"', /is in quotes, which are part of it/],
-    ["'my-secret-123'", /is in quotes/],
     [' my-secret-123', /begins or ends with a blank/],
-    ['my-secret-123 ', /begins or ends with a blank/],
     ['API_SECRET=my-secret-123', /begins with a name and "=", as a line of an environment file/],
     ['export  KYC_SECRET = my-secret-123', /begins with a name and "="/],
     ['Bearer my-secret-123', /begins with "Bearer"/],
@@ -269,18 +260,13 @@ describe('mistakes that people make with keys', () => {
     expect(warnings.join()).not.toContain('my-secret')
     expect(credentials.apiSecret!.reveal()).toBe(secret)
   })
-  it.each([
-    'my=secret/123==',
-    'my-KEY=1',
-    'the-bearer of-it',
-    'a"quote"-inside',
-    '"begins"-with',
-    'ends-"with"',
-    'sk_live_1=',
-  ])('are not seen in %j', async (secret) => {
-    const { warnings } = await load({ credentials: { apiKey: 'key-0815', apiSecret: secret } })
-    expect(warnings).toEqual([])
-  })
+  it.each(['my=secret/123==', 'the-bearer of-it', 'a"quote"-inside', '"begins"-with', 'sk_live_1='])(
+    'are not seen in %j',
+    async (secret) => {
+      const { warnings } = await load({ credentials: { apiKey: 'key-0815', apiSecret: secret } })
+      expect(warnings).toEqual([])
+    },
+  )
   it('are seen in a base URL that holds the endpoint', async () => {
     for (const given of [
       'https://api.example.com/token/external/jwt',

@@ -190,11 +190,6 @@ test.each([
     /^socket:/,
   ],
   ['is closed where systemd handed it to another', "{ LISTEN_FDS: '1', LISTEN_PID: '1' }", /^$/],
-  [
-    'is closed where LISTEN_FDS is no count',
-    "{ LISTEN_FDS: '2000000000', LISTEN_PID: String(process.pid) }",
-    /^$/,
-  ],
   ['is closed otherwise', '{}', /^$/],
 ])('a socket %s in the program that replaces this one', async (_, env, expected) => {
   const source = `libc.replaceProcess('/bin/sh', ['sh', '-c', 'readlink /proc/$$/fd/3'], ${env})`

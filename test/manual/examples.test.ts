@@ -7,7 +7,7 @@ import { PROGRAM } from '../support/daemon.ts'
 import { lacks } from '../support/lacks.ts'
 import { freePort } from '../support/redis.ts'
 import { expectUntil } from '../support/until.ts'
-import { installClient, startExample, type Example } from './example.ts'
+import { startExample, type Example } from './example.ts'
 import { block, blocks, PROJECT } from './manual.ts'
 
 const sh = ['sh', '-euc']
@@ -106,16 +106,6 @@ describe('the shell', () => {
       data: { id: '1', accessToken: example.token },
     })
   })
-})
-
-test('TokenClient', async () => {
-  const example = await startExample()
-  installClient(example)
-  const output = await example.run('token-client', { with: [process.execPath], as: 'example.mjs' })
-  expect(output).toMatch(
-    new RegExp(`^200\n${example.token.length} characters, good until .*Z\ntoken [0-9a-f]{16} is ready\n$`),
-  )
-  expect(headersAt('/some/path', example)).toEqual([`Bearer ${example.token}`])
 })
 
 test('the simulation prints a table and a plot', () => {
