@@ -92,6 +92,15 @@ describe('kyc-tokend check', () => {
     expect(output).not.toContain('secret-1')
   })
 
+  it('says when key and secret end, and warns of it from 30 days before', async () => {
+    const at = (days: number): string => new Date(Date.now() + days * 86_400_000).toISOString()
+    const said = async (expiresAt: string): Promise<string> =>
+      (await checkConfig({ credentials: { apiKey: 'key-0815', apiSecret: 'secret-1', expiresAt } })).output
+    expect(await said(at(40))).toMatch(/^ok +credentials +key and secret: good until 20/m)
+    expect(await said(at(20))).toMatch(/^warning +credentials +key and secret: end at 20.*Make another pair/m)
+    expect(await said(at(-1))).toMatch(/^warning +credentials +key and secret: ended at 20/m)
+  })
+
   it('looks at nothing but the configuration with --config-only', async () => {
     files.write('run', 'a file where the directory should be')
     const { status, output } = await checkConfig({}, { 'config-only': true })
