@@ -100,40 +100,38 @@ function deniedRemedy(directory: string, place: Place): Remedy {
  * unit needs a restart: its mounts are made at its start.
  */
 function readOnlyRemedy(directory: string, place: Place): Remedy {
-  const mount = mountOf(directory)
-  const restart = commandAt('restart', place)
-  if (mount?.isReadOnly !== false || !place.isUnit) {
-    const point = mount?.path ?? directory
-    const commands = [`sudo mount -o remount,rw ${shellWord(point)}`]
+  if (!isForEverybody(directory) && place.isUnit)
     return {
-      text: `the file system of ${directory}, at ${point}, is read-only for everybody`,
-      commands: place.isUnit && restart !== undefined ? [...commands, restart] : commands,
+      text: `${directory} is read-only for this unit alone`,
+      commands: allowInUnit(place.account, [`ReadWritePaths=-${directory}`]),
     }
-  }
+  const restart = place.isUnit ? commandAt('restart', place) : undefined
   return {
-    text: `${directory} is read-only for this unit alone`,
-    commands: allowInUnit(place.account, [`ReadWritePaths=-${directory}`]),
+    text: `the file system of ${directory} is read-only for everybody`,
+    // The sandbox has mount points that the host has not.
+    commands: [
+      `sudo mount -o remount,rw "$(findmnt -no TARGET -T ${shellWord(directory)})"`,
+      ...(restart === undefined ? [] : [restart]),
+    ],
   }
 }
 
-/** The mount of a path as this process sees it (proc_pid_mountinfo(5)); undefined if it is not known. */
-function mountOf(path: string): { path: string; isReadOnly: boolean } | undefined {
+/** Reports whether the file system of a path is read-only, and not only its mount in this process (proc_pid_mountinfo(5)). */
+function isForEverybody(path: string): boolean {
   const lines = withSystemFallback([], () => readFileSync('/proc/self/mountinfo', 'utf8').split('\n'))
-  const mounts = lines.flatMap((line) => {
-    const [before = '', after = ''] = line.split(' - ')
+  let nearest = { length: 0, isReadOnly: true }
+  for (const line of lines) {
+    const [mount = '', fileSystem = ''] = line.split(' - ')
     // A blank in a path is written as an octal number.
-    const point = (before.split(' ')[4] ?? '').replaceAll(/\\([0-7]{3})/g, (_, octal: string) =>
+    const point = (mount.split(' ')[4] ?? '').replaceAll(/\\([0-7]{3})/g, (_, octal: string) =>
       String.fromCharCode(Number.parseInt(octal, 8)),
     )
     const isAbove = isAbsolute(point) && `${path}/`.startsWith(point === '/' ? '/' : `${point}/`)
-    const isReadOnly = after.split(' ')[2]?.split(',').includes('ro') ?? false
-    return isAbove ? [{ path: point, isReadOnly }] : []
-  })
-  // Of several at one point, the last covers the others.
-  return mounts.reduce<(typeof mounts)[number] | undefined>(
-    (best, mount) => (best === undefined || mount.path.length >= best.path.length ? mount : best),
-    undefined,
-  )
+    const isReadOnly = fileSystem.split(' ')[2]?.split(',').includes('ro') ?? false
+    // Of several at one point, the last covers the others.
+    if (isAbove && point.length >= nearest.length) nearest = { length: point.length, isReadOnly }
+  }
+  return nearest.isReadOnly
 }
 
 function isOfUnit(directory: string, { account, isUnit }: Place): boolean {

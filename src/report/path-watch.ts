@@ -9,7 +9,7 @@ import type { Log } from '../lib/log.ts'
 import { differenceOf, pathTable, type PathRow, type SocketFacts } from '../lib/path-table.ts'
 import { isSocketActivated, type InheritedSockets } from '../lib/socket-activation.ts'
 import { loadLibc } from '../lib/libc.ts'
-import { rendered, type Place } from '../lib/remedy.ts'
+import { rendered, renderedAt, type Place } from '../lib/remedy.ts'
 
 const SETGID = 0o2000
 
@@ -39,9 +39,21 @@ export function createPathWatch(options: {
     return left === undefined ? null : rendered(left)
   }
 
+  /** Sockets of systemd to which everybody may connect; their listener logs that. */
+  function openSockets(): string[] {
+    const { ipc, http } = config()
+    return [ipc, http].flatMap((socket) => {
+      const found = adopted?.find(({ path }) => path === socket?.path)
+      const isForAll = ((found?.mode ?? 0) & 0o002) !== 0
+      if (socket === null || !isForAll || socket.allow.uids.length + socket.allow.gids.length > 0) return []
+      const text = `every user of this host may connect to ${socket.path} and take the token; see how to close it`
+      return [renderedAt({ text, steps: ['check'] }, place)]
+    })
+  }
+
   return {
     /** What is wrong with the paths, each a sentence with its remedy. */
-    problems: (): string[] => [...problems.values()],
+    problems: (): string[] => [...problems.values(), ...openSockets()],
     /** Never fails. */
     async tick(): Promise<void> {
       adopted ??= await Promise.all(inheritedPaths(inherited).map(asItIs))

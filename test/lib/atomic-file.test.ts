@@ -235,7 +235,7 @@ describe.skipIf(!isRoot)('as root', () => {
   it('says for a read-only file system how it is mounted again', async () => {
     const directory = await mounted('size=64k,ro')
     await expect(replaceFile(join(directory, 'token'), 'x', { mode: 0o600 })).rejects.toThrow(
-      `is read-only for everybody: \`sudo mount -o remount,rw ${directory}\``,
+      `is read-only for everybody: \`sudo mount -o remount,rw "$(findmnt -no TARGET -T ${directory})"\``,
     )
   })
 

@@ -12,14 +12,14 @@ import { tempDirectory } from '../support/temp-directory.ts'
 
 const none: InheritedSockets = { ipc: [], http: [], metrics: [], credential: [], unknown: [] }
 
-async function watching(inherited = none, isUnit = false) {
+async function watching(inherited = none, path?: string) {
   const directory = await tempDirectory()
   const at = (name: string): string => join(directory, name)
   for (const name of ['run', 'state']) mkdirSync(at(name), { mode: 0o700 })
-  const ipc = { path: at('run/ipc.sock'), mode: 0o600, gid: null }
+  const ipc = { path: path ?? at('run/ipc.sock'), mode: 0o600, gid: null, allow: { uids: [], gids: [] } }
   const config = { runtimeDirectory: at('run'), stateDirectory: at('state'), ipc, http: null }
   const { log, of } = createRecords()
-  const place = { account: undefined, isUnit }
+  const place = { account: undefined, isUnit: path !== undefined }
   const watch = createPathWatch({ config: () => config as unknown as Config, inherited, place, log })
   return { at, of, watch, ipc }
 }
@@ -57,7 +57,7 @@ it('a socket of systemd that was changed or removed is told with the commands th
   const path = join(await tempDirectory(), 'ipc.sock')
   const fd = loadLibc().listenAt(path, 1)
   chmodSync(path, 0o660)
-  const { watch } = await watching({ ...none, ipc: [fd] }, true)
+  const { watch } = await watching({ ...none, ipc: [fd] }, path)
   await watch.tick()
   expect(watch.problems()).toEqual([])
   chmodSync(path, 0o060)
@@ -71,4 +71,17 @@ it('a socket of systemd that was changed or removed is told with the commands th
       /ipc\.sock is not there, so that clients cannot connect: `sudo systemd-tmpfiles --create kyc-tokend\.conf && /,
     ),
   ])
+})
+
+it('a socket of systemd to which everybody may connect is told, unless `allow` names its users', async () => {
+  const path = join(await tempDirectory(), 'ipc.sock')
+  const fd = loadLibc().listenAt(path, 1)
+  chmodSync(path, 0o666)
+  const { watch, ipc } = await watching({ ...none, ipc: [fd] }, path)
+  await watch.tick()
+  expect(watch.problems()).toEqual([
+    `every user of this host may connect to ${path} and take the token; see how to close it: \`sudo kyc-tokend check\``,
+  ])
+  ipc.allow = { uids: [1], gids: [] } as unknown as typeof ipc.allow
+  expect(watch.problems()).toEqual([])
 })
