@@ -1,9 +1,14 @@
+import { execFile } from 'node:child_process'
 import { existsSync, statSync } from 'node:fs'
+import { promisify } from 'node:util'
 import { describe, expect, it, vi } from 'vitest'
 import { failures } from '../support/failures.ts'
 import { asStranger, lateAnswer, startDelivery, type DeliveryWorld } from '../support/delivery-world.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
+import { lacks } from '../support/lacks.ts'
 import { eventually, expectUntil } from '../support/until.ts'
+
+const run = promisify(execFile)
 
 async function ready(): Promise<DeliveryWorld> {
   const world = await startDelivery()
@@ -301,5 +306,35 @@ describe('the record of clients', () => {
     const world = await startDelivery({ loadLibc: asStranger })
     await world.rotate()
     expect((await askOnce(world.ipcPath, 'status.get', {}))?.data).not.toHaveProperty('readers')
+  })
+})
+
+describe('other clients', () => {
+  it("node-ipc's own", async () => {
+    const world = await ready()
+    const program = `
+      import { IPCModule } from 'node-ipc'
+      const ipc = new IPCModule()
+      Object.assign(ipc.config, { silent: true, maxRetries: 0 })
+      ipc.connectTo('daemon', '${world.ipcPath}', () => {
+        const daemon = ipc.of.daemon
+        daemon.on('connect', () => daemon.emit('token.get', { id: '1' }))
+        daemon.on('token.result', ({ accessToken }) => {
+          console.log(accessToken)
+          ipc.disconnect('daemon')
+        })
+      })`
+    const { stdout } = await run(process.execPath, ['--input-type=module', '-e', program])
+    expect(stdout).toBe('token-1\n')
+  })
+
+  it.skipIf(lacks('socat'))('socat, which ends its side at once', async () => {
+    const world = await ready()
+    const request = '{"type":"token.get","data":{"id":"1"}}\\f'
+    const { stdout } = await run('sh', [
+      '-c',
+      `printf '${request}' | socat -t2 - UNIX-CONNECT:${world.ipcPath}`,
+    ])
+    expect(stdout).toMatch(/^\{"type":"token\.result","data":\{"id":"1",.*\}\f$/)
   })
 })
