@@ -77,6 +77,15 @@ describeInstallation('installed as the manual says', {}, (installation) => {
     await sh('systemctl restart kyc-api-proxy')
     await expectUntil('an answer after a restart', answers)
     expect(await sh(`${log} --no-pager`)).toMatch(/GET \/some\/path (\d{3}) "\1"/)
+    const steps = block('api-proxy-program').code.replaceAll('sudo ', '').split('\n')
+    await sh(steps.slice(0, -2).join('\n'))
+    const askOwn = `${steps.at(-2)} -sS -o /dev/null -w '%{http_code}'`
+    await expectUntil(
+      'an answer at its own socket',
+      async () => (await run(['sh', '-c', askOwn], { as: 'billing' })).stdout === own,
+    )
+    expect((await run(['sh', '-c', askOwn], { as: 'other' })).status).not.toBe(0)
+    expect(await sh(`${steps.at(-1)} --no-pager`)).toMatch(/kyc_api_billing.*GET \/some\/path /)
     await sh('systemctl disable --now kyc-api-proxy')
   })
 
