@@ -94,12 +94,9 @@ export async function statusIfAny(socket: string): Promise<StatusResult | null> 
 
 /** The token, with the life and the wait that the options `--min-valid` and `--wait` ask for. */
 export async function askToken(invocation: WithOptions, signal?: AbortSignal): Promise<ClientToken> {
-  const minValidSeconds = secondsOf(invocation, 'min-valid', { otherwise: 0, max: MAX_MIN_VALID_SECONDS })
+  const minValidSeconds = secondsOf(invocation, 'min-valid', MAX_MIN_VALID_SECONDS)
   // Only a wait that was asked for is also for a daemon that has not been started yet.
-  const isWaiting = invocation.options['wait'] !== undefined
-  const waitSeconds = isWaiting
-    ? secondsOf(invocation, 'wait', { otherwise: 10, max: MAX_WAIT_SECONDS })
-    : undefined
+  const waitSeconds = secondsOf(invocation, 'wait', MAX_WAIT_SECONDS)
   return ask(invocation, (client) => client.get({ minValidSeconds, waitSeconds, signal }))
 }
 
@@ -126,14 +123,10 @@ function asUserError(error: unknown): unknown {
   return error instanceof TokenClientError ? new UserError(error.message, statuses[error.code]) : error
 }
 
-/** The duration of an option in seconds. Throws UsageError (64). */
-export function secondsOf(
-  { options }: WithOptions,
-  option: string,
-  { otherwise, max }: { otherwise: number; max: number },
-): number {
+/** The duration of an option in seconds; undefined: it is not given. Throws UsageError (64). */
+export function secondsOf({ options }: WithOptions, option: string, max: number): number | undefined {
   const text = options[option]
-  if (typeof text !== 'string') return otherwise
+  if (typeof text !== 'string') return undefined
   const ms = parseDuration(text)
   if (ms === undefined || ms > max * 1_000)
     throw new UsageError(

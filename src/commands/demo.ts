@@ -10,6 +10,7 @@ import type { ReadStream } from 'node:tty'
 import { TokenClient } from '../client/index.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
+import { shellWord } from '../lib/remedy.ts'
 import { requireLinux } from '../lib/supported-node.ts'
 import { createSandbox, writeSandboxConfig, type Sandbox } from '../sandbox/sandbox.ts'
 import type { ScenarioName } from '../sandbox/scenarios.ts'
@@ -126,10 +127,8 @@ const program = (): string[] => [process.execPath, ...process.execArgv, resolve(
 /** Writes a command that is this program for this daemon, whichever Node is in PATH, and returns its path. */
 async function writeCommand(directory: string, socket: string): Promise<string> {
   const file = join(directory, 'kyc-tokend')
-  const words = program().map((word) => `'${word.replaceAll("'", String.raw`'\''`)}'`)
-  await writeFile(file, `#!/bin/sh\nKYC_TOKEND_SOCKET=${socket} exec ${words.join(' ')} "$@"\n`, {
-    mode: 0o755,
-  })
+  const line = `KYC_TOKEND_SOCKET=${shellWord(socket)} exec ${program().map(shellWord).join(' ')} "$@"`
+  await writeFile(file, `#!/bin/sh\n${line}\n`, { mode: 0o755 })
   return file
 }
 

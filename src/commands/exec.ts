@@ -92,7 +92,7 @@ function changesOf(invocation: Invocation): Changes | undefined {
       'exec cannot hand over the sockets of LISTEN_FDS with --on-change: leave the option out, or run the command without socket activation.',
     )
   const msOf = (option: string, otherwise: number): number =>
-    secondsOf(invocation, option, { otherwise, max: MAX_SECONDS }) * 1_000
+    (secondsOf(invocation, option, MAX_SECONDS) ?? otherwise) * 1_000
   return {
     action: onChange === 'restart' ? 'restart' : signalOf('on-change', onChange, 'none, restart or '),
     stopSignal: signalOf('stop-signal', options['stop-signal'] ?? 'TERM', ''),

@@ -1,7 +1,6 @@
 import { expect, expectTypeOf, onTestFinished, test, vi } from 'vitest'
 import { TokenClientError, type TokenClient, type TokenSource } from '../../src/client/index.ts'
 import { createFakeTokenClient, type FakeTokenClientOptions } from '../../src/client/testing.ts'
-import { startApi, strict } from '../support/client-world.ts'
 
 function fake(options: FakeTokenClientOptions = {}): ReturnType<typeof createFakeTokenClient> {
   const tokens = createFakeTokenClient(options)
@@ -66,18 +65,6 @@ test('away it gives the last token from memory, as a client does', async () => {
   await tokens.get()
   tokens.goAway()
   expect(await tokens.get()).toMatchObject({ accessToken: 'fake-token-2', cached: true })
-})
-
-test('its fetch reports a 401 and sends the request once more', async () => {
-  const api = await startApi(strict)
-  const tokens = fake({ accessToken: 'token-1', baseUrl: api.url })
-  tokens.answerReports({ verdict: 'refreshing' })
-  const { fingerprint } = await tokens.get()
-  const response = tokens.fetch(api.url)
-  await vi.waitUntil(() => tokens.reported.length === 1)
-  tokens.rotate('token-2')
-  expect((await response).status).toBe(200)
-  expect(tokens.reported).toEqual([fingerprint])
 })
 
 test('without a command a reported token is replaced at once', async () => {

@@ -40,32 +40,21 @@ describe.skipIf(lacks('man'))('a manual page', () => {
     }
   })
 
-  test('shows code as it is typed, also lines that begin like a macro', async () => {
+  test('shows code as it is typed, tables as definitions, and links by their text', async () => {
     const code = ['.hidden', "'quoted' `x` ~ ^ \\f --flag", '- item'].join('\n')
-    expect(await renderedMarkdown(`\`\`\`sh\n${code}\n\`\`\``)).toContain(
-      code.replaceAll(/^/gm, ' '.repeat(9)),
-    )
-  })
-
-  test('shows a table of two columns as definitions', async () => {
-    expect(
-      await renderedMarkdown('| a | b |\n| --- | --- |\n| `curl -H @FILE` | sends *it* |\n| -x | y |'),
-    ).toContain(`       curl -H @FILE\n              sends it\n\n       -x     y\n`)
-  })
-
-  test('names the columns of a table of three, and leaves out empty cells', async () => {
-    expect(
-      await renderedMarkdown(
-        '| a | b | c |\n| --- | --- | --- |\n| entry-one | 1 | 2 |\n| entry-two | | 3 |',
-      ),
-    ).toContain(
-      `       entry-one\n              b: 1\n              c: 2\n\n       entry-two\n              c: 3\n`,
-    )
-  })
-
-  test('shows the text of a link to another page, and the address of others', async () => {
     const text = await renderedMarkdown(
-      'See [page(8)](page.8.md), [alerts](alerts.md) and [RFC](https://example.com/x).',
+      [
+        `\`\`\`sh\n${code}\n\`\`\``,
+        '| a | b |\n| --- | --- |\n| `curl -H @FILE` | sends *it* |\n| -x | y |',
+        '| a | b | c |\n| --- | --- | --- |\n| entry-one | 1 | 2 |\n| entry-two | | 3 |',
+        'See [page(8)](page.8.md), [alerts](alerts.md) and [RFC](https://example.com/x).',
+      ].join('\n\n'),
+    )
+    expect(text).toContain(code.replaceAll(/^/gm, ' '.repeat(9)))
+    expect(text).toContain(`       curl -H @FILE\n              sends it\n\n       -x     y\n`)
+    // The columns of a table of three are named, and empty cells left out.
+    expect(text).toContain(
+      `       entry-one\n              b: 1\n              c: 2\n\n       entry-two\n              c: 3\n`,
     )
     expect(text).toContain('See page(8), alerts and RFC ⟨https://example.com/x⟩.')
   })
