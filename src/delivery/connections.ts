@@ -217,7 +217,15 @@ export function createConnections<Own>(
     for (const { client } of all.values()) {
       if (client.subscriptions.length === 0) continue
       client.pushed = 0
+      pushTo(client)
+    }
+  }
+
+  function pushTo(client: Client & Own): void {
+    try {
       push(client)
+    } catch (error) {
+      fail(client, error)
     }
   }
 
@@ -242,6 +250,8 @@ export function createConnections<Own>(
     end,
     fail,
     noteDrop,
+    /** Sends the newest token for each subscription that lacks it. */
+    pushTo,
     /** The client of this connection; undefined: it has ended. */
     of: (socket: Socket): (Client & Own) | undefined => all.get(socket)?.client,
     clients: () => [...all.values()].map(({ client }) => client),
@@ -261,11 +271,6 @@ export function createConnections<Own>(
       } catch (error) {
         fail(client, error)
       }
-    },
-    /** From now on the client is sent each change; it has what there is now. */
-    subscribe(client: Client, id: string): void {
-      client.subscriptions.unshift(id)
-      client.pushed += 1
     },
     /**
      * The server of this socket. `endAnswered` closes connections that have sent all and have their answers, of a server that
@@ -301,6 +306,12 @@ export function createConnections<Own>(
       }
     },
   }
+}
+
+/** From now on the client is sent each change; it has what there is now. */
+export function subscribe({ client, id }: { client: Client; id: string }): void {
+  client.subscriptions.unshift(id)
+  client.pushed += 1
 }
 
 /** What is counted and logged of connections that end. */

@@ -430,6 +430,25 @@ describe('an internal error', () => {
   )
 })
 
+it.each(['ipc', 'http'] as const)(
+  'an internal error at a new token costs the %s subscriber, not the process',
+  async (transport) => {
+    const world = await ready()
+    const path = transport === 'ipc' ? world.ipcPath : world.httpPath
+    const client = await connectRaw(path, { reads: false })
+    client.socket.resume()
+    if (transport === 'ipc') client.ask('token.subscribe', { id: '1' })
+    else client.write('GET /v1/token/events HTTP/1.1\r\n\r\n')
+    await expectUntil('the subscription', () => world[transport].counts().subscribers === 1)
+    const recordRead = vi.spyOn(world.audit, 'recordRead').mockImplementation(failNow)
+    await world.rotate()
+    await client.closed()
+    recordRead.mockRestore()
+    expect(world[transport].counts().dropped['fault-of-ours']).toBe(1)
+    await isServed(world)
+  },
+)
+
 function failNow(): never {
   throw new Error('broken')
 }

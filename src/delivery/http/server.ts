@@ -6,6 +6,7 @@ import { CONNECTION_IDLE_MS, type Fault } from '../../protocol.ts'
 import {
   createConnections,
   OVER_LIMIT,
+  subscribe,
   type Client,
   type Connections,
   type ConnectionServer,
@@ -182,7 +183,7 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
   function onConnection(socket: Socket): void {
     const client = connections.accept(socket)
     if (client === null) return
-    socket.on('drain', () => push(client))
+    socket.on('drain', () => connections.pushTo(client))
     socket.once('close', () => {
       unsent -= client.unsent
     })
@@ -233,7 +234,7 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
     if (res.req.method === 'HEAD' || isStopping) return void res.end()
     res.flushHeaders()
     ;(client as HttpClient).events = res
-    connections.subscribe(client, '')
+    subscribe({ client, id: '' })
     if ('value' in first) writeEvent(res, first)
   }
 

@@ -14,6 +14,7 @@ import {
 import {
   createConnections,
   OVER_LIMIT,
+  subscribe,
   type Client,
   type ConnectionServer,
   type DeliveryContext,
@@ -146,7 +147,7 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
     const reply = operations.perform(type, data, client)
     if (reply instanceof Promise) return answerLater(client, type, id, reply)
     write(client, answerTypes[type], id, reply)
-    if (subscribes && !client.isEnding && isInOrder(reply)) connections.subscribe(client, id)
+    if (subscribes && !client.isEnding && isInOrder(reply)) subscribe({ client, id })
   }
 
   function answerLater(client: IpcClient, type: RequestType, id: string, reply: Promise<Reply>): void {
