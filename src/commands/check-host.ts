@@ -13,7 +13,10 @@ const MIB = 1024 * 1024
 const DISK = { fullBytes: 256 * 1024, scarceBytes: 8 * MIB }
 const SCARCE_MEMORY_BYTES = 64 * MIB
 
-/** Examines the host. `directories` are those that the daemon writes to; for a missing one, the nearest above it is examined. */
+/**
+ * Examines the host. `directories` are those that the daemon writes to; for a missing one, the nearest
+ * above it is examined.
+ */
 export async function hostFindings(options: {
   directories: readonly string[]
   /** The service is on this host, so no network is needed. */

@@ -1,4 +1,5 @@
-// The service, asked once for a token, as the daemon would: what is sent, what comes back, and what to do about it.
+// The service, asked once for a token, as the daemon would: what is sent, what comes back, and what to do
+// about it.
 import { accountOfConfig } from '../lib/account.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { asSentence } from '../lib/display-text.ts'

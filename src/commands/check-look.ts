@@ -1,5 +1,6 @@
-// What the daemon would see: its configuration, the directories that it writes to, its sockets, the shared store, the service.
-// Looked at with the rights of the process itself, which is the daemon's user within the sandbox of its unit, or a person.
+// What the daemon would see: its configuration, the directories that it writes to, its sockets, the shared
+// store, the service. Looked at with the rights of the process itself, which is the daemon's user within
+// the sandbox of its unit, or a person.
 import { lstatSync, statSync, unlinkSync, writeFileSync, type Stats } from 'node:fs'
 import { once } from 'node:events'
 import { connect } from 'node:net'
@@ -132,7 +133,9 @@ function hostPart(config: Config, place: Place): LookedConfig {
   }
 }
 
-/** Device and inode of a directory: another process that sees others there does not see the same directory. */
+/**
+ * Device and inode of a directory: another process that sees others there does not see the same directory.
+ */
 export function idOf(path: string): string | null {
   const stats = statsOf(path, statSync)
   return stats === undefined || stats === 'hidden' ? null : `${stats.dev}:${stats.ino}`
@@ -149,7 +152,10 @@ interface WrittenDirectory {
   readonly maker: 'daemon' | 'systemd' | null
 }
 
-/** Directories that the daemon writes to, each with the first setting that names it. systemd makes the unit's own. */
+/**
+ * Directories that the daemon writes to, each with the first setting that names it. systemd makes the
+ * unit's own.
+ */
 function writtenDirectories(config: Config, { account, isUnit }: Place): WrittenDirectory[] {
   const { file, runtimeDirectory, stateDirectory, tokenFiles, ipc, http } = config
   const ofUnit = isUnit ? Object.values(serviceEnvironment(account)) : []
@@ -285,7 +291,10 @@ function statsOf(path: string, read: (path: string) => Stats): Stats | 'hidden' 
   }
 }
 
-/** Makes and removes a file. Returns the error of whatever forbids it: modes, access lists, a mount, a quota, a policy. */
+/**
+ * Makes and removes a file. Returns the error of whatever forbids it: modes, access lists, a mount, a
+ * quota, a policy.
+ */
 function tryToWrite(directory: string): unknown {
   const path = join(directory, `.kyc-tokend-check-${randomHex(6)}`)
   try {

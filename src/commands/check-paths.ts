@@ -1,4 +1,5 @@
-// The daemon's paths as root sees them: what differs from the table, and whether a member of the group can connect and read.
+// The daemon's paths as root sees them: what differs from the table, and whether a member of the group can
+// connect and read.
 import { lstatSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { withSystemFallback } from '../lib/error.ts'
@@ -15,7 +16,10 @@ const ASK_MS = 10_000
 /** Below the id that stands for unknown users. */
 const LAST_FREE_ID = 65_533
 
-/** `unit`: the one that runs the daemon; null: there is none. The members' questions are asked by root alone. */
+/**
+ * `unit`: the one that runs the daemon; null: there is none. The members' questions are asked by root
+ * alone.
+ */
 export async function pathFindings(
   config: LookedConfig,
   unit: Unit | null,

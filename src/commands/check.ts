@@ -1,4 +1,5 @@
-// `kyc-tokend check`: every fault of configuration, permissions, directories, sockets, host and service, each with its remedy.
+// `kyc-tokend check`: every fault of configuration, permissions, directories, sockets, host and service,
+// each with its remedy.
 import type { Writable } from 'node:stream'
 import { styleText } from 'node:util'
 import { isLoopbackHost } from '../config/base-url.ts'
@@ -13,16 +14,8 @@ import { SYSTEM_PATH } from '../lib/run-program.ts'
 import { configurationOf, statusIfAny, type Configuration } from './ask.ts'
 import { idOf, look, type Looked, type LookedConfig } from './check-look.ts'
 import { pathFindings } from './check-paths.ts'
-import {
-  answerLook,
-  asSeenOutside,
-  LOOK_VARIABLE,
-  lookFromUnit,
-  readUnit,
-  unitFindings,
-  unitSocketFindings,
-  type Unit,
-} from './check-unit.ts'
+import { answerLook, asSeenOutside, LOOK_VARIABLE, lookFromUnit } from './check-copy.ts'
+import { readUnit, unitFindings, unitSocketFindings, type Unit } from './check-unit.ts'
 import type { RunCommand } from './command.ts'
 import { counted } from './format-status.ts'
 import { announce } from './prompt.ts'
@@ -57,8 +50,8 @@ export const run: RunCommand = async ({ options, env, stdin, stdout, stderr, sig
 }
 
 /**
- * Reports all findings. Gives the exit status, and that for the service's answer alone (null if it was not asked). Throws
- * UserError (77) if this user may not read the configuration.
+ * Reports all findings. Gives the exit status, and that for the service's answer alone (null if it was not
+ * asked). Throws UserError (77) if this user may not read the configuration.
  */
 export async function performCheck(
   options: CheckOptions,
@@ -130,7 +123,10 @@ async function unitOf({ account, configPath, env }: CheckOptions): Promise<Unit 
 
 const placeOfCheck = ({ account }: CheckOptions, unit: Unit | null) => ({ account, isUnit: unit !== null })
 
-/** What the daemon would see in its unit; null: nobody but root can look so, or systemd cannot start it, which is reported. */
+/**
+ * What the daemon would see in its unit; null: nobody but root can look so, or systemd cannot start it,
+ * which is reported.
+ */
 async function lookInside(options: CheckOptions, unit: Unit | null, report: Report): Promise<Looked | null> {
   if (unit === null || unit.isMasked || process.geteuid!() !== 0) return null
   const { configPath, staged, isWhole, isLive, signal } = options
@@ -222,7 +218,10 @@ const LOOKS = {
   failure: { mark: 'FAILED ', style: 'red' },
 } as const
 
-/** Reports whether a reader is shown a finding. At a reload the reader is the journal, which gets the faults as errors. */
+/**
+ * Reports whether a reader is shown a finding. At a reload the reader is the journal, which gets the faults
+ * as errors.
+ */
 const IS_SHOWN_TO: Readonly<
   Record<'check' | 'setup' | 'reload', (subject: string, level: Finding['level']) => boolean>
 > = {

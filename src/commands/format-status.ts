@@ -1,4 +1,5 @@
-// The status for people: first what is wrong and the next step, then a row for each part, fit for the terminal.
+// The status for people: first what is wrong and the next step, then a row for each part, fit for the
+// terminal.
 import type { Writable } from 'node:stream'
 import { stripVTControlCharacters } from 'node:util'
 import { accountOfConfig } from '../lib/account.ts'
@@ -49,7 +50,10 @@ export function screenOf(stdout: Writable & { columns?: number }, env: NodeJS.Pr
   return { hasColour: allowsColour(env), columns: stdout.columns || 80 }
 }
 
-/** Lines of text, wrapped to fit `columns`. With `isCut` the rows are cut instead; the next steps are always wrapped. */
+/**
+ * Lines of text, wrapped to fit `columns`. With `isCut` the rows are cut instead; the next steps are always
+ * wrapped.
+ */
 export function formatStatus(
   given: StatusResult,
   options: Screen & { nowMs: number; systemd?: SystemdState; isCut?: boolean },
@@ -210,7 +214,10 @@ export function counted(count: number, noun: string): string {
 /** Reasons that can come from a mistake in the key or the secret. */
 const OF_CREDENTIALS = new Set(['account-not-found', 'rejected'])
 
-/** The next steps, the most important first, as sentences with the commands of this host; none if all is well. */
+/**
+ * The next steps, the most important first, as sentences with the commands of this host; none if all is
+ * well.
+ */
 function nextSteps(status: StatusResult, { unit }: SystemdState): string[] {
   const { alert, failure, files, daemon } = status
   const place = { account: accountOfConfig(daemon.configFile), isUnit: unit !== null, pid: daemon.pid }

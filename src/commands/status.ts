@@ -1,4 +1,5 @@
-// status: the daemon's state, for people and for programs; once, repainted each second, or a line for each account of this host.
+// status: the daemon's state, for people and for programs; once, repainted each second, or a line for each
+// account of this host.
 import { existsSync } from 'node:fs'
 import { accountNames, systemSocket } from '../lib/account.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'

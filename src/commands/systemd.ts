@@ -22,9 +22,9 @@ export function configDirectory(account: string | undefined): string {
 export type UnitProperties = Readonly<Record<string, string>>
 
 /**
- * Properties of a unit by name; a property with several lines has them joined. `LoadState` is `loaded` or `masked`. Null if
- * there is no such unit, no systemd runs this host, or systemd does not answer; in the last case, with `isNeeded`, throws
- * UserError (69).
+ * Properties of a unit by name; a property with several lines has them joined. `LoadState` is `loaded` or
+ * `masked`. Null if there is no such unit, no systemd runs this host, or systemd does not answer; in the
+ * last case, with `isNeeded`, throws UserError (69).
  */
 export async function unitProperties(
   unit: string,
@@ -58,9 +58,13 @@ function parseProperties(text: string): UnitProperties {
   return properties
 }
 
-/** Credentials of a `.service` unit, with the file of those that are loaded from one; null if systemd does not say. */
+/**
+ * Credentials of a `.service` unit, with the file of those that are loaded from one; null if systemd does
+ * not say.
+ */
 export async function unitCredentials(service: string): Promise<{ id: string; path: string }[] | null> {
-  // systemctl shows no property that is a list of pairs. In a path of D-Bus all but letters and digits is escaped.
+  // systemctl shows no property that is a list of pairs. In a path of D-Bus all but letters and digits is
+  // escaped.
   const escaped = service.replaceAll(/[^A-Za-z0-9]/g, (byte) => `_${Buffer.from(byte).toString('hex')}`)
   const object = `/org/freedesktop/systemd1/unit/${escaped}`
   const words = ['--json=short', 'get-property', 'org.freedesktop.systemd1', object]
@@ -80,7 +84,10 @@ export async function unitCredentials(service: string): Promise<{ id: string; pa
   )
 }
 
-/** Facts that systemd has about a daemon, and about the units that run the operator's command for its alerts. */
+/**
+ * Facts that systemd has about a daemon, and about the units that run the operator's command for its
+ * alerts.
+ */
 export interface SystemdState {
   /** Unit of the daemon without its suffix; null: systemd does not run it. */
   readonly unit: string | null
@@ -151,8 +158,8 @@ function resultOf({ Result: result = '', ExecMainStatus: status = '0' }: UnitPro
 }
 
 /**
- * What a failed start means, by its exit status: systemd's own (systemd.exec(5)), or the daemon's. Undefined: it is none of
- * these.
+ * What a failed start means, by its exit status: systemd's own (systemd.exec(5)), or the daemon's.
+ * Undefined: it is none of these.
  */
 export function failedStart(unit: string, status: string): Remedy | undefined {
   const service = `${unit}.service`

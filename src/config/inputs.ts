@@ -65,7 +65,7 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
     credentialNames.push(name)
     const where = `the systemd credential ${name}`
     const { unit } = unitNames(accountOfEnvironment(env))
-    const remedy = `add LoadCredential=${name}:/PATH to the unit (systemctl edit ${unit}) and restart it, or use { "file": PATH }`
+    const remedy = `add LoadCredential=${name}:/PATH to the unit (\`sudo systemctl edit ${unit} && sudo systemctl restart ${unit}\`), or use { "file": PATH }`
     const credentials = env['CREDENTIALS_DIRECTORY']
     if (!credentials)
       return notThere(at, `${where} is not there, because there is no $CREDENTIALS_DIRECTORY: ${remedy}`)

@@ -36,8 +36,8 @@ export function writeRemedy(directory: string, error: unknown, place: Place): Re
 }
 
 /**
- * For a file that this user may not read; the text follows the file's name. No system directory is opened, and no owner
- * changed: a file that lies where the daemon has no access is copied to where it has.
+ * For a file that this user may not read; the text follows the file's name. No system directory is opened,
+ * and no owner changed: a file that lies where the daemon has no access is copied to where it has.
  */
 export async function readRemedy(path: string): Promise<Remedy> {
   const user = nameOf('user', process.geteuid!())
@@ -96,8 +96,8 @@ function deniedRemedy(directory: string, place: Place): Remedy {
 }
 
 /**
- * The file system itself is read-only, or only this mount of it, which is what the sandbox of a unit makes. In both cases the
- * unit needs a restart: its mounts are made at its start.
+ * The file system itself is read-only, or only this mount of it, which is what the sandbox of a unit makes.
+ * In both cases the unit needs a restart: its mounts are made at its start.
  */
 function readOnlyRemedy(directory: string, place: Place): Remedy {
   if (!isForEverybody(directory) && place.isUnit)
@@ -116,7 +116,10 @@ function readOnlyRemedy(directory: string, place: Place): Remedy {
   }
 }
 
-/** Reports whether the file system of a path is read-only, and not only its mount in this process (proc_pid_mountinfo(5)). */
+/**
+ * Reports whether the file system of a path is read-only, and not only its mount in this process
+ * (proc_pid_mountinfo(5)).
+ */
 function isForEverybody(path: string): boolean {
   const lines = withSystemFallback([], () => readFileSync('/proc/self/mountinfo', 'utf8').split('\n'))
   let nearest = { length: 0, isReadOnly: true }

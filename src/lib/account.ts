@@ -1,4 +1,5 @@
-// An account, of which a host may have several: its name, its files, its units, and the commands about them in remedies.
+// An account, of which a host may have several: its name, its files, its units, and the commands about them
+// in remedies.
 import { readdirSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { withSystemFallback, UsageError } from './error.ts'

@@ -1,4 +1,5 @@
-// Reports who else can write in a directory: the one rule for all that kyc-tokend creates, changes or trusts in one.
+// Reports who else can write in a directory: the one rule for all that kyc-tokend creates, changes or
+// trusts in one.
 import type { Stats } from 'node:fs'
 import { isSystemDirectory } from './paths.ts'
 import { nameOf } from './posix-ids.ts'
@@ -22,7 +23,9 @@ export function directoryAccess({ mode, uid: owner }: DirectoryStats, uid: numbe
   return {
     /** Any other owner than root and the user can exchange all that is in the directory. */
     isOwnerTrusted: owner === 0 || owner === uid,
-    /** Users beside the owner who can make names in it; those of `sticky` cannot exchange what others made. */
+    /**
+     * Users beside the owner who can make names in it; those of `sticky` cannot exchange what others made.
+     */
     writers: isWritable ? (isSticky ? 'sticky' : others) : 'owner',
   } as const
 }
@@ -33,12 +36,14 @@ type DirectoryStats = Pick<Stats, 'mode' | 'uid'>
 /**
  * Why this user must not use the directory, with the remedy; undefined if it may.
  *
- * - `sockets`: the listener (78), the instance lock and the daemon's own directories (78 for the runtime directory; the
- *   daemon does without a state directory).
- * - `files`: token files and all others that the daemon writes (`files[].ok: false`). A daemon that is not root may write
- *   into another user's directory; root must not, because that user could exchange what root creates and gives away.
+ * - `sockets`: the listener (78), the instance lock and the daemon's own directories (78 for the runtime
+ *   directory; the daemon does without a state directory).
+ * - `files`: token files and all others that the daemon writes (`files[].ok: false`). A daemon that is not
+ *   root may write into another user's directory; root must not, because that user could exchange what root
+ *   creates and gives away.
  *
- * A client, which writes nothing, asks `directoryAccess` about the directory of a socket and the one above it.
+ * A client, which writes nothing, asks `directoryAccess` about the directory of a socket and the one above
+ * it.
  */
 export function directoryProblem(
   directory: string,

@@ -1,5 +1,5 @@
-// The one table of the daemon's paths, made from its configuration: what each is, whose, with which mode, and who needs it. The
-// daemon, `status` and `check` compare it with what is there.
+// The one table of the daemon's paths, made from its configuration: what each is, whose, with which mode,
+// and who needs it. The daemon, `status` and `check` compare it with what is there.
 import type { Stats } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { serviceEnvironment } from './account.ts'
@@ -43,7 +43,10 @@ export interface PathRow {
   readonly commands: readonly string[]
 }
 
-/** Others pass through, and the modes within decide; setgid: what is created there belongs to the clients' group. */
+/**
+ * Others pass through, and the modes within decide; setgid: what is created there belongs to the clients'
+ * group.
+ */
 const RUNTIME_MODE = 0o2751
 const OWN_MODE = 0o700
 const LOCK = 'instance.lock'
@@ -130,8 +133,8 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
 }
 
 /**
- * How what is there differs from the row, with the remedy; undefined: it does not. `stats` are of the path itself, no link's;
- * null: nothing is there.
+ * How what is there differs from the row, with the remedy; undefined: it does not. `stats` are of the path
+ * itself, no link's; null: nothing is there.
  */
 export function differenceOf(row: PathRow, stats: Stats | null): Remedy | undefined {
   const { kind, uid, gid, mode, name, path, needed, commands } = row

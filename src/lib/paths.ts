@@ -1,5 +1,5 @@
-// The directories of a daemon and the candidates for its socket and its configuration, by user and environment (contract,
-// section 1).
+// The directories of a daemon and the candidates for its socket and its configuration, by user and
+// environment (contract, section 1).
 import { userInfo } from 'node:os'
 import { isAbsolute, join } from 'node:path'
 import { withSystemFallback } from './error.ts'
@@ -25,12 +25,18 @@ export function isSystemDirectory(path: string): boolean {
 /** Longest path of a Unix socket: `sun_path` without its NUL byte (unix(7)). */
 export const MAX_SOCKET_PATH_BYTES = 107
 
-/** The runtime directory of a daemon, absolute: systemd's, `/run/kyc-tokend` for root, the person's own otherwise. */
+/**
+ * The runtime directory of a daemon, absolute: systemd's, `/run/kyc-tokend` for root, the person's own
+ * otherwise.
+ */
 export function runtimeDirectoryOf({ env, uid }: ProcessIdentity): string {
   return firstOf(env['RUNTIME_DIRECTORY']) ?? ownRuntimeDirectory({ env, uid })
 }
 
-/** The state directory of a daemon, absolute: systemd's, `/var/lib/kyc-tokend` for root, the person's own otherwise. */
+/**
+ * The state directory of a daemon, absolute: systemd's, `/var/lib/kyc-tokend` for root, the person's own
+ * otherwise.
+ */
 export function stateDirectoryOf({ env, uid }: ProcessIdentity): string {
   const given = firstOf(env['STATE_DIRECTORY'])
   if (given !== undefined) return given
@@ -39,15 +45,18 @@ export function stateDirectoryOf({ env, uid }: ProcessIdentity): string {
 }
 
 /**
- * Paths at which a client looks for the daemon's socket, in this order, without systemd's `$RUNTIME_DIRECTORY`: in a
- * client's unit it is the client's own.
+ * Paths at which a client looks for the daemon's socket, in this order, without systemd's
+ * `$RUNTIME_DIRECTORY`: in a client's unit it is the client's own.
  */
 export function socketCandidates({ env, uid }: ProcessIdentity): string[] {
   const directories = new Set([SYSTEM_RUNTIME_DIRECTORY, ownRuntimeDirectory({ env, uid })])
   return [...directories].map((directory) => join(directory, 'ipc.sock'))
 }
 
-/** Directories in which a configuration is searched for, in this order. A unit, and root, use only what root installed. */
+/**
+ * Directories in which a configuration is searched for, in this order. A unit, and root, use only what root
+ * installed.
+ */
 export function configDirectories({ env, uid }: ProcessIdentity, workingDirectory: string): string[] {
   const isService = firstOf(env['RUNTIME_DIRECTORY']) !== undefined
   return isService || uid === 0 ? [SYSTEM_CONFIG_DIRECTORY] : [workingDirectory, SYSTEM_CONFIG_DIRECTORY]
@@ -61,7 +70,8 @@ function ownRuntimeDirectory({ env, uid }: ProcessIdentity): string {
 }
 
 function homeOf(env: NodeJS.ProcessEnv): string {
-  // A user without an entry in passwd has no home. If `/` is not writable, the error says which setting to change.
+  // A user without an entry in passwd has no home. If `/` is not writable, the error says which setting to
+  // change.
   return absolute(env['HOME']) ?? withSystemFallback('/', () => userInfo().homedir)
 }
 
@@ -70,7 +80,10 @@ function firstOf(list: string | undefined): string | undefined {
   return absolute(list?.split(':')[0])
 }
 
-/** The path, if it is absolute: relative ones in these variables are to be ignored (XDG Base Directory Specification). */
+/**
+ * The path, if it is absolute: relative ones in these variables are to be ignored (XDG Base Directory
+ * Specification).
+ */
 function absolute(path: string | undefined): string | undefined {
   return path !== undefined && isAbsolute(path) ? path : undefined
 }

@@ -32,7 +32,10 @@ export function unitPlace(account: string | undefined): Place {
   return { account, isUnit: true }
 }
 
-/** Of the daemon that runs in this environment: that of the unit has the unit's runtime directory, from systemd. */
+/**
+ * Of the daemon that runs in this environment: that of the unit has the unit's runtime directory, from
+ * systemd.
+ */
 export function placeOf(env: NodeJS.ProcessEnv, pid?: number): Place {
   const account = accountOfEnvironment(env)
   const isOfUnit = env['RUNTIME_DIRECTORY'] === serviceEnvironment(account).RUNTIME_DIRECTORY
@@ -66,7 +69,10 @@ function signal(name: string, pid: number | undefined): string | undefined {
   return pid === undefined ? undefined : `kill -${name} ${pid}`
 }
 
-/** Commands that make the runtime directory and the sockets of the account's units again, with their owners and modes. */
+/**
+ * Commands that make the runtime directory and the sockets of the account's units again, with their owners
+ * and modes.
+ */
 export function remakeSockets(account: string | undefined): string[] {
   const { unit, httpUnit, alertUnit } = unitNames(account)
   // The path unit watches a directory that is gone, too. `restart` would fail for a unit that is masked.

@@ -1,4 +1,5 @@
-// Alerts: each is raised, repeated as a reminder, and resolved, in the log and in the files that the operator's command reads.
+// Alerts: each is raised, repeated as a reminder, and resolved, in the log and in the files that the
+// operator's command reads.
 import { dirname, join } from 'node:path'
 import type { Config } from '../config/config.ts'
 import type { Instant } from '../lib/clock.ts'
@@ -78,7 +79,10 @@ export function nextAlert(
   return { told, effects: [...over, { kind: 'raised', alert, occasion: { reminder: reminders } }] }
 }
 
-/** The number of reminders that are due: by age, and one more once there has been no usable token for too long. */
+/**
+ * The number of reminders that are due: by age, and one more once there has been no usable token for too
+ * long.
+ */
 function remindersAt(
   { reason }: Raised,
   on: { ageMs: number; isTokenless: boolean } & Pick<AlertSettings, 'remindAfterMs'>,
@@ -128,7 +132,10 @@ export function createAlerts(options: {
     }
   }
 
-  /** Logs the alert and writes its file. In a fleet the host that asked logs at `alert`, to wake one person, the others at `error`. */
+  /**
+   * Logs the alert and writes its file. In a fleet the host that asked logs at `alert`, to wake one person,
+   * the others at `error`.
+   */
   function announce(alert: Raised, occasion: Occasion): void {
     const sentence = SENTENCES[alert.reason]
     const fields = { ...fieldsOf(alert), ...occasion }
@@ -137,7 +144,10 @@ export function createAlerts(options: {
     writeAlert(alert)
   }
 
-  /** Called only at an occasion for the operator, because each change of the file runs the operator's command. */
+  /**
+   * Called only at an occasion for the operator, because each change of the file runs the operator's
+   * command.
+   */
   function writeAlert(alert: Raised): void {
     files.setRaised({
       level: 'alert',
@@ -246,7 +256,10 @@ function isoTime(wallMs: number): string {
   return new Date(wallMs).toISOString()
 }
 
-/** alert.json while an alert is raised, and alert-resolved.json once it is over: what the operator's command reads. */
+/**
+ * alert.json while an alert is raised, and alert-resolved.json once it is over: what the operator's command
+ * reads.
+ */
 function createAlertFiles(path: string, log: Log) {
   let raised: AlertRecord | null = null
   let resolved: AlertRecord | null = null

@@ -1,4 +1,5 @@
-// Compares the daemon's paths with their table at each tick: mends what is its own, and tells the rest in the log and in `status`.
+// Compares the daemon's paths with their table at each tick: mends what is its own, and tells the rest in
+// the log and in `status`.
 import type { Stats } from 'node:fs'
 import { dirname } from 'node:path'
 import type { Config } from '../config/config.ts'

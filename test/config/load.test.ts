@@ -300,7 +300,7 @@ describe('secret sources', () => {
     expect(inspected).toMatchObject({ faults: [], unseen: ['credentials.apiSecret'] })
     const ofAccount = { ...env, KYC_TOKEND_ACCOUNT: 'eu' }
     expect(await refusal(withSecret({ credential: 'api-secret' }), { env: ofAccount })).toContain(
-      'to the unit (systemctl edit kyc-tokend@eu)',
+      'to the unit (`sudo systemctl edit kyc-tokend@eu && sudo systemctl restart kyc-tokend@eu`)',
     )
   })
   it('are taken with a warning where they are shorter than 8 characters', async () => {
