@@ -115,17 +115,19 @@ function programHelp(commands: readonly CommandSpec[]): string[] {
   ]
 }
 
-const exitsOfAll = {
+/** Every exit status of a command with its meaning, in the order of their numbers. */
+export const exitsOf = ({ exits }: CommandSpec): NonNullable<CommandSpec['exits']> => ({
   0: 'success',
   64: 'the command line is wrong',
   69: 'Node is too old',
   70: 'an internal error',
-}
+  ...exits,
+})
 
-/** The exit statuses of a command, as one sentence in the order of their numbers. */
-export function exitSentence({ exits = {} }: CommandSpec): string {
-  const { other, ...known } = exits
-  const parts = Object.entries({ ...exitsOfAll, ...known }).map(([status, when]) => `${status} ${when}`)
+/** The exit statuses of a command, as one sentence. */
+export function exitSentence(spec: CommandSpec): string {
+  const { other, ...known } = exitsOf(spec)
+  const parts = Object.entries(known).map(([status, when]) => `${status} ${when}`)
   return `Exit status: ${[...parts, ...(other === undefined ? [] : [`any other: ${other}`])].join('; ')}.`
 }
 

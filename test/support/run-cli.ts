@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process'
 import { onTestFinished } from 'vitest'
 import type { CommandSpec } from '../../src/commands/command.ts'
-import { exitSentence } from '../../src/commands/command-line.ts'
+import { exitsOf } from '../../src/commands/command-line.ts'
 import { commands } from '../../src/commands/specs.ts'
 import { PROGRAM } from './daemon.ts'
 
@@ -40,7 +40,7 @@ function asDocumented(ended: Ended, [name = '']: readonly string[]): Ended {
 
 /** The exit statuses that the help of a command has. */
 export function statusesOf(spec: CommandSpec): number[] {
-  return Array.from(exitSentence(spec).matchAll(/[:;] (\d+) /g), ([, status]) => Number(status))
+  return Object.keys(exitsOf(spec)).map(Number).filter(Number.isInteger)
 }
 
 export function startProgram([command = '', ...words]: readonly string[], options: Options = {}) {
