@@ -1,5 +1,5 @@
-// The connections of one socket, whatever its protocol: identified, counted against the limits, swept for timeouts, ended for a
-// named reason only, and answered at a stop.
+// The connections of one socket, whatever its protocol: identified, counted against the limits, swept for
+// timeouts, ended for a named reason only, and answered at a stop.
 import type { Server, Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { SocketConfig } from '../config/config.ts'
@@ -61,7 +61,10 @@ export interface DeliveryContext {
 
 export interface ServerOptions {
   readonly socket: SocketConfig
-  /** Descriptors of listening sockets that were handed over; then no other is opened. Null: a socket is opened at its path. */
+  /**
+   * Descriptors of listening sockets that were handed over; then no other is opened. Null: a socket is opened
+   * at its path.
+   */
   readonly inherited: readonly number[] | null
 }
 
@@ -130,7 +133,10 @@ export function createConnections<Own>(
     readonly madeAtMs: number
     /** Ends its count. */
     readonly release: () => void
-    /** The timeout that ran at the last sweep, what would have changed by then, and the sweeps without a change. */
+    /**
+     * The timeout that ran at the last sweep, what would have changed by then, and the sweeps without a
+     * change.
+     */
     timeout: TimeoutReason | null
     progress: number
     sweeps: number
@@ -255,7 +261,10 @@ export function createConnections<Own>(
     /** The client of this connection; undefined: it has ended. */
     of: (socket: Socket): (Client & Own) | undefined => all.get(socket)?.client,
     clients: () => [...all.values()].map(({ client }) => client),
-    /** Counts a request that has arrived. Returns the reason to close the connection for it; null: the request is answered. */
+    /**
+     * Counts a request that has arrived. Returns the reason to close the connection for it; null: the request
+     * is answered.
+     */
     refusalOf(client: Client): 'denied' | 'too-many-requests' | null {
       client.requests += 1
       if (!client.isAllowed) return 'denied'
@@ -273,8 +282,9 @@ export function createConnections<Own>(
       }
     },
     /**
-     * The server of this socket. `endAnswered` closes connections that have sent all and have their answers, of a server that
-     * stops: called again and again until all have ended. `isFresh`: the first request of a client may be on its way.
+     * The server of this socket. `endAnswered` closes connections that have sent all and have their answers,
+     * of a server that stops: called again and again until all have ended. `isFresh`: the first request of a
+     * client may be on its way.
      */
     serve({ createServer, onStop, endAnswered }: Lifecycle): ConnectionServer {
       let listener: Listener | null = null

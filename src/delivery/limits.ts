@@ -1,4 +1,5 @@
-// The limits of clients: what one connection may have, and how many connections there may be, in all and of each user.
+// The limits of clients: what one connection may have, and how many connections there may be, in all and of
+// each user.
 import { readFileSync } from 'node:fs'
 import type { SocketConfig } from '../config/config.ts'
 import { monotonicMs } from '../lib/clock.ts'
@@ -16,8 +17,8 @@ export const MAX_BODY_BYTES = 32 * 1024
 const MAX_DENIED = 64
 
 /**
- * idle: the client has no request, no pending answer and no subscription; stalled: it does not read its answers;
- * incomplete-request: it has begun a request and does not end it.
+ * idle: the client has no request, no pending answer and no subscription; stalled: it does not read its
+ * answers; incomplete-request: it has begun a request and does not end it.
  */
 export type TimeoutReason = 'idle' | 'stalled' | 'incomplete-request'
 /** In ms. Connections are checked every `sweepMs`: one ends at the first check after its time is up. */
@@ -26,8 +27,9 @@ export type Timeouts = Readonly<Record<TimeoutReason | 'sweepMs', number>>
 type Limits = Pick<SocketConfig, 'maxConnections' | 'maxConnectionsPerUser'>
 
 /**
- * Counts one more connection against the limits of its socket. Returns the function that ends the count; null: one too many.
- * Root and the daemon's own user have no limit, peers that `allow` excludes one of their own, and unknown users count as one.
+ * Counts one more connection against the limits of its socket. Returns the function that ends the count;
+ * null: one too many. Root and the daemon's own user have no limit, peers that `allow` excludes one of their
+ * own, and unknown users count as one.
  */
 export function createQuota(descriptors: Descriptors) {
   /** By user; of those that are limited. */
@@ -65,10 +67,15 @@ export function createQuota(descriptors: Descriptors) {
   }
 }
 
-/** Descriptors for connections of all sockets together: beyond them the daemon could open no file and reach no service. */
+/**
+ * Descriptors for connections of all sockets together: beyond them the daemon could open no file and reach no
+ * service.
+ */
 export type Descriptors = ReturnType<typeof createDescriptors>
 
-/** For files, logs, the service and Redis; of a small limit six tenths, so that some clients are served, too. */
+/**
+ * For files, logs, the service and Redis; of a small limit six tenths, so that some clients are served, too.
+ */
 const OWN_DESCRIPTORS = 64
 const OWN_SHARE = 0.6
 /** The part of the other descriptors that only root and the daemon's own user may use. */

@@ -1,4 +1,5 @@
-// The operations that clients may request, one table for both sockets: rights, validation, counting, and the reply.
+// The operations that clients may request, one table for both sockets: rights, validation, counting, and the
+// reply.
 import type { Instant } from '../lib/clock.ts'
 import {
   FINGERPRINT_LENGTH,
@@ -96,7 +97,10 @@ export function createOperations(options: {
     'alert.test': (_request, { peer }) => (peer?.isPrivileged ? testAlert() : deniedFor('alert.test')),
   }
 
-  /** Counts the reply if it has a token. A reload may have taken the right away meanwhile, and the client may be gone. */
+  /**
+   * Counts the reply if it has a token. A reload may have taken the right away meanwhile, and the client may
+   * be gone.
+   */
   function handOut(
     caller: Caller,
     reply: Result<CachedToken>,
@@ -132,7 +136,10 @@ export function createOperations(options: {
   }
 }
 
-/** Reports whether the request was valid and permitted. Then a subscription has begun, even if there is no token yet. */
+/**
+ * Reports whether the request was valid and permitted. Then a subscription has begun, even if there is no
+ * token yet.
+ */
 export function isInOrder(reply: Reply): boolean {
   return !('fault' in reply) || (reply.fault.code !== 'bad-request' && reply.fault.code !== 'denied')
 }

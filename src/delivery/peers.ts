@@ -12,7 +12,10 @@ export interface Peer extends PeerIds {
 
 export type Peers = ReturnType<typeof createPeers>
 
-/** Throws UserError (78) if the daemon itself runs as the overflow user: every unknown user would look like the daemon's own. */
+/**
+ * Throws UserError (78) if the daemon itself runs as the overflow user: every unknown user would look like
+ * the daemon's own.
+ */
 export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } = {}) {
   const { ownUid = process.geteuid!() } = options
   const overflow = { uid: readOverflowId('overflowuid'), gid: readOverflowId('overflowgid') }
@@ -40,11 +43,17 @@ export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } 
       const isUserAllowed = peer.uid !== overflow.uid && allow.uids.includes(peer.uid)
       return peer.isPrivileged || isUserAllowed || isGroupAllowed(socket, peer, allow.gids)
     },
-    /** The address from which the peer connected (unix(7)); an abstract one begins with a NUL. Null: it is gone. */
+    /**
+     * The address from which the peer connected (unix(7)); an abstract one begins with a NUL. Null: it is
+     * gone.
+     */
     addressOf: (socket: Socket): string | null => onDescriptor(socket, (fd) => libc.peerAddress(fd)),
     /** Reports whether the peer has closed both directions of the connection. */
     hasHungUp: (socket: Socket): boolean => onDescriptor(socket, libc.isHungUp) === true,
-    /** Has the kernel refuse what the peer sends from now on; what has arrived can still be read, and then the input ends. */
+    /**
+     * Has the kernel refuse what the peer sends from now on; what has arrived can still be read, and then the
+     * input ends.
+     */
     endInput: (socket: Socket) => onDescriptor(socket, libc.endInput),
   }
 }
@@ -61,7 +70,10 @@ function readOverflowId(name: string): number {
 /** The kernel's default; `ProtectKernelTunables=` leaves the file readable, `ProcSubset=pid` hides it. */
 const USUAL_OVERFLOW_ID = 65_534
 
-/** Calls the function with the descriptor of a connection; null once it is destroyed. Node has no public name for it: see src/README.md. */
+/**
+ * Calls the function with the descriptor of a connection; null once it is destroyed. Node has no public name
+ * for it: see src/README.md.
+ */
 function onDescriptor<T>(socket: Socket, call: (fd: number) => T): T | null {
   const { _handle: handle } = socket as Socket & { _handle?: { fd?: number } | null }
   const fd = handle?.fd ?? -1

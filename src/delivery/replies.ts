@@ -134,9 +134,14 @@ export function createReplies(options: {
       await sources.examineConfiguration()
       return { value: statusOf(keeper.state(), keeper.now(), sources) }
     },
-    /** Reports whether the scheduler has ticked within 45 s, which it does during a request to the service too. */
+    /**
+     * Reports whether the scheduler has ticked within 45 s, which it does during a request to the service
+     * too.
+     */
     isAlive: createLiveness(keeper, monotonicMs),
-    /** Calls the listener when the token or the phase is another than before; returns a function that ends it. */
+    /**
+     * Calls the listener when the token or the phase is another than before; returns a function that ends it.
+     */
     onChange: (listener: () => void): (() => void) =>
       keeper.onEvent((event) => {
         if (event.type === 'changed') listener()
@@ -162,7 +167,8 @@ function isAnswerFinal(
   const token = usableToken(state, now)
   if (token !== null && isGoodEnough(token, now, request)) return true
   const isHopeless = state.inFlight === null && dueAtMs(state) > deadlineMs
-  // Only a refusal ends the wait early: after other failures an operator may trigger an attempt before the next one is due.
+  // Only a refusal ends the wait early: after other failures an operator may trigger an attempt before the
+  // next one is due.
   if (token === null) return isHopeless && refusalOf(state) !== null
   // Keep waiting: an operator may trigger a refresh at any time.
   if (token.fingerprint === request.notFingerprint) return false
@@ -203,7 +209,10 @@ function faultOf(state: TokenState, place: Place): Fault {
   }
 }
 
-/** The reply for this state; valid until the state changes, or until `untilMs` on the boot clock, when time alone changes it. */
+/**
+ * The reply for this state; valid until the state changes, or until `untilMs` on the boot clock, when time
+ * alone changes it.
+ */
 function cachedReply(
   state: TokenState,
   now: Instant,

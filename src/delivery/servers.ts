@@ -1,5 +1,5 @@
-// The servers of the daemon, `ipc.sock`, `http.sock` and the metrics, which share peers, audit and descriptors. And the
-// servers that answer clients at sockets of systemd while the configuration is faulty.
+// The servers of the daemon, `ipc.sock`, `http.sock` and the metrics, which share peers, audit and
+// descriptors. And the servers that answer clients at sockets of systemd while the configuration is faulty.
 import { setImmediate as nextRound } from 'node:timers/promises'
 import type { Config, SocketConfig } from '../config/config.ts'
 import { untilAborted } from '../lib/tasks.ts'
@@ -17,7 +17,10 @@ import { createPeers, type Peers } from './peers.ts'
 import type { Replies } from './replies.ts'
 import { createTokenAudit } from './token-audit.ts'
 
-/** Rounds of the event loop that it takes to accept the clients that wait at `ipc.sock` and to read their requests. */
+/**
+ * Rounds of the event loop that it takes to accept the clients that wait at `ipc.sock` and to read their
+ * requests.
+ */
 const ROUNDS_BEFORE_HTTP = 3
 
 interface ContextOptions {
@@ -76,13 +79,17 @@ export function createServers(
   }
 
   return {
-    /** Serves until the signal is aborted. Calls `onListening` once every socket listens. Throws UserError (69, 78). */
+    /**
+     * Serves until the signal is aborted. Calls `onListening` once every socket listens. Throws UserError
+     * (69, 78).
+     */
     async run(signal: AbortSignal, { onListening }: { onListening: () => void }): Promise<void> {
       if (signal.aborted) return
       let metricsServer: ConnectionServer | null = null
       try {
         await ipc.open()
-        // Most clients use `ipc.sock`, and HTTP takes time to load: clients that wait at `ipc.sock` are served first.
+        // Most clients use `ipc.sock`, and HTTP takes time to load: clients that wait at `ipc.sock` are
+        // served first.
         for (let round = 0; round < ROUNDS_BEFORE_HTTP; round += 1) await nextRound()
         await reconfigureHttp(config.http)
         if (inherited.metrics.length > 0) {
@@ -125,7 +132,10 @@ function clientsOf({ connections, subscribers }: StatusResult['clients']['ipc'])
   return { connections, subscribers }
 }
 
-/** Long enough for the clients that wait, and short, so that an operator who started the daemon soon sees the error. */
+/**
+ * Long enough for the clients that wait, and short, so that an operator who started the daemon soon sees the
+ * error.
+ */
 const MISCONFIGURED_MS = 2_000
 
 /** Answers requests with the fault `misconfigured` for 2 s, or until the signal is aborted. */

@@ -44,7 +44,10 @@ const MAX_NAMES = 16
 const OTHER_NAMES = '(other names)'
 /** If there are this many tallies, a new one replaces the oldest without a record in this hour. */
 const MAX_TALLIES = 4_096
-/** Reads and reports together, so that no user, of however many names and ids, crowds other records out of the journal. */
+/**
+ * Reads and reports together, so that no user, of however many names and ids, crowds other records out of the
+ * journal.
+ */
 const MAX_RECORDS_AN_HOUR = 200
 const MAX_READERS = 20
 
@@ -93,7 +96,10 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
   }
 
   return {
-    /** Logged at `debug` for each connection, at `info` once an hour for each user, transport and client's name. */
+    /**
+     * Logged at `debug` for each connection, at `info` once an hour for each user, transport and client's
+     * name.
+     */
     recordRead(reader: Reader, transport: Transport, client: string | null, now = clock.now()): void {
       const { peer, reads: last } = reader
       if (peer === null) return

@@ -80,7 +80,10 @@ export function closingAnswer(status: number, fault: Fault): string {
   ].join('\r\n')
 }
 
-/** The first header of this lower-case name. Node's `headers` would build an object of all headers for each request. */
+/**
+ * The first header of this lower-case name. Node's `headers` would build an object of all headers for each
+ * request.
+ */
 export function headerOf({ rawHeaders }: IncomingMessage, name: string): string | undefined {
   for (let index = 0; index < rawHeaders.length; index += 2) {
     const candidate = rawHeaders[index]
@@ -89,7 +92,10 @@ export function headerOf({ rawHeaders }: IncomingMessage, name: string): string 
   return undefined
 }
 
-/** Reports whether a client names plain text alone, with a higher weight than JSON, or before it with the same. */
+/**
+ * Reports whether a client names plain text alone, with a higher weight than JSON, or before it with the
+ * same.
+ */
 export function prefersText(accept = ''): boolean {
   const weightOf = ([, , weight = '1']: RegExpMatchArray): number => Number(weight)
   const [best] = [...accept.matchAll(MEDIA_RANGE)]

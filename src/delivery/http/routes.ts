@@ -27,7 +27,10 @@ export interface Exchange {
 }
 /** The server as a route sees it. */
 export interface HttpHost {
-  /** Sends the reply, once it is there. `isWait`: the request waits for a token, as at most 16 of a connection may. */
+  /**
+   * Sends the reply, once it is there. `isWait`: the request waits for a token, as at most 16 of a connection
+   * may.
+   */
   answer<T>(
     exchange: Exchange,
     reply: Later<T>,

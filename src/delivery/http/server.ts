@@ -1,4 +1,5 @@
-// `http.sock`: the operations over HTTP/1.1, on Node's own server with its own limits; and metrics alone, on a socket of their own.
+// `http.sock`: the operations over HTTP/1.1, on Node's own server with its own limits; and metrics alone, on
+// a socket of their own.
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
@@ -43,7 +44,10 @@ interface Own {
 }
 type HttpClient = Client & Own
 
-/** Node's own limits. A client that has sent nothing, or no whole request, has as long as one that is idle between two. */
+/**
+ * Node's own limits. A client that has sent nothing, or no whole request, has as long as one that is idle
+ * between two.
+ */
 const TIMES = {
   headersTimeout: CONNECTION_IDLE_MS,
   requestTimeout: CONNECTION_IDLE_MS,
@@ -60,8 +64,9 @@ const METRICS_TIMES = {
 const METRICS_TIMEOUTS = { sweepMs: 2_000, idle: 8_000, stalled: 8_000, 'incomplete-request': 8_000 }
 
 /**
- * Node makes a request, of about 3 KB, of each head in what it reads at once (64 KiB), however few of the answers the client reads.
- * With this many unsent answers in all, a connection that has more than 16 of them is closed.
+ * Node makes a request, of about 3 KB, of each head in what it reads at once (64 KiB), however few of the
+ * answers the client reads. With this many unsent answers in all, a connection that has more than 16 of them
+ * is closed.
  */
 const MAX_UNSENT = 8_000
 
@@ -82,8 +87,9 @@ export function createHttpServer(options: HttpOptions): ConnectionServer {
 }
 
 /**
- * `/metrics`, `/healthz` and `/readyz` alone, never a token, on sockets that were handed over. These may be TCP sockets, whose
- * peers all look like one unknown user. So no connection is kept: each gets one answer, within 10 s.
+ * `/metrics`, `/healthz` and `/readyz` alone, never a token, on sockets that were handed over. These may be
+ * TCP sockets, whose peers all look like one unknown user. So no connection is kept: each gets one answer,
+ * within 10 s.
  */
 export function createMetricsServer(options: Omit<HttpOptions, 'socket'>): ConnectionServer {
   return serve('metrics', { times: METRICS_TIMES, ...options, socket: METRICS_SOCKET })
@@ -91,7 +97,10 @@ export function createMetricsServer(options: Omit<HttpOptions, 'socket'>): Conne
 
 /** Answers to single requests: at once, later, or as the last of a connection. */
 function createAnswers(connections: Connections<Own>) {
-  /** Answers with the fault; the connection ends with this answer, and what waits before it gets what there is. */
+  /**
+   * Answers with the fault; the connection ends with this answer, and what waits before it gets what there
+   * is.
+   */
   function refuse({ client, res }: Exchange, reason: DropReason, fault: Fault, status?: number): void {
     const own = client as HttpClient
     if (own.isRefused) return
@@ -206,7 +215,8 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
     unsent += 1
     res.on('finish', onSent)
     if (unsent > MAX_UNSENT && client.unsent > MAX_WAITING) return connections.end(client, 'stalled')
-    // While the daemon stops, the last request that has arrived is known a turn later: its answer ends the connection.
+    // While the daemon stops, the last request that has arrived is known a turn later: its answer ends the
+    // connection.
     if (isStopping) setImmediate(handle, client, req, res)
     else handle(client, req, res)
   }

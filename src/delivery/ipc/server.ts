@@ -1,5 +1,6 @@
-// `ipc.sock`: the operations over node-ipc's frames, which its own parser reads. The server of node-ipc is not used: its limits
-// and timers see one connection at a time, and it asks for the host's network interfaces, which the unit's sandbox forbids.
+// `ipc.sock`: the operations over node-ipc's frames, which its own parser reads. The server of node-ipc is
+// not used: its limits and timers see one connection at a time, and it asks for the host's network
+// interfaces, which the unit's sandbox forbids.
 import { createServer, type Socket } from 'node:net'
 import { GuardedParser, IPCProtocolError } from 'node-ipc/parsers'
 import { isRecord } from '../../lib/input.ts'
@@ -32,7 +33,10 @@ const parser = new GuardedParser({
   messageTimeout: 0,
   allowReservedEvents: true,
 })
-/** What the parser says of a frame after which no other can be found; what else it refuses is a message, but no request. */
+/**
+ * What the parser says of a frame after which no other can be found; what else it refuses is a message, but
+ * no request.
+ */
 const BROKEN_FRAMING = new Set(['ERR_IPC_INVALID_JSON', 'ERR_IPC_FRAME_TOO_LARGE'])
 
 interface Own {
@@ -202,7 +206,8 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
   return connections.serve({
     // Half open: a client that has ended its side still gets the answers for which it waits.
     createServer: () => createServer({ allowHalfOpen: true }, onConnection),
-    // What has arrived can still be read, and then the input ends: nothing is lost, and no request comes after it.
+    // What has arrived can still be read, and then the input ends: nothing is lost, and no request comes
+    // after it.
     endAnswered(isFresh) {
       for (const client of connections.clients())
         if (!client.isEnding && !isFresh(client)) peers.endInput(client.socket)

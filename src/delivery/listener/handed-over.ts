@@ -6,8 +6,8 @@ import { loadLibc } from '../../lib/libc.ts'
 import type { InheritedSockets } from '../../lib/socket-activation.ts'
 
 /**
- * Throws UserError (78), with the line of the unit to change, if a socket named `ipc` or `http` is not a Unix socket with a path:
- * over TCP or an abstract name the token would go to everybody who can connect.
+ * Throws UserError (78), with the line of the unit to change, if a socket named `ipc` or `http` is not a Unix
+ * socket with a path: over TCP or an abstract name the token would go to everybody who can connect.
  */
 export function assertUnixSockets(inherited: InheritedSockets, account: string | undefined): void {
   const { unit, httpUnit } = unitNames(account)

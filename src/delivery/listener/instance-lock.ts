@@ -1,4 +1,5 @@
-// Single-instance lock: of all daemons that are started for the same sockets or the same directories, one lives.
+// Single-instance lock: of all daemons that are started for the same sockets or the same directories, one
+// lives.
 import { constants, type Stats } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type { Config } from '../../config/config.ts'
@@ -11,7 +12,9 @@ import { nameOf } from '../../lib/posix-ids.ts'
 import { isSocketActivated, type InheritedSockets } from '../../lib/socket-activation.ts'
 import { assertPathFree, assertReplaceable, createPathResource, inTurnAt, isSame } from './socket-path.ts'
 
-/** Locked by flock(2): the kernel releases it with the process, so a crash leaves nothing that blocks a start. */
+/**
+ * Locked by flock(2): the kernel releases it with the process, so a crash leaves nothing that blocks a start.
+ */
 const LOCK_FILE = 'instance.lock'
 const LOCK_FLAGS = constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK
 
@@ -21,10 +24,10 @@ interface Held {
 }
 
 /**
- * Once it returns, this is the only daemon here, until the process ends. Call it before anything is requested or written.
- * Throws UserError: 69 if another daemon runs, 78 if the runtime directory is not safe or cannot be written, 75 if its disk
- * does not answer. If the state directory cannot be locked for another reason than a daemon, this one runs, warns, and
- * tries again: to serve tokens is worth more than the state.
+ * Once it returns, this is the only daemon here, until the process ends. Call it before anything is requested
+ * or written. Throws UserError: 69 if another daemon runs, 78 if the runtime directory is not safe or cannot
+ * be written, 75 if its disk does not answer. If the state directory cannot be locked for another reason than
+ * a daemon, this one runs, warns, and tries again: to serve tokens is worth more than the state.
  */
 export async function acquireInstanceLock(
   config: Pick<Config, 'ipc' | 'http' | 'runtimeDirectory' | 'stateDirectory'>,
@@ -54,7 +57,9 @@ export async function acquireInstanceLock(
   })
   const locks = [createPathResource(runtime, held, options), createPathResource(state, heldState, options)]
   return {
-    /** Locks again if a lock file was removed or could not be locked. Never fails: a problem is logged, once. */
+    /**
+     * Locks again if a lock file was removed or could not be locked. Never fails: a problem is logged, once.
+     */
     async tick(nextLog: Log): Promise<void> {
       log = nextLog
       await Promise.all(locks.map(async (each) => each.tick()))
@@ -62,7 +67,9 @@ export async function acquireInstanceLock(
   }
 }
 
-/** Opens and locks the file. `other`: the lock that this process already has, perhaps of the same directory. */
+/**
+ * Opens and locks the file. `other`: the lock that this process already has, perhaps of the same directory.
+ */
 async function lock(address: LockAddress, other?: Held): Promise<Held> {
   const { path, setting, failure } = address
   const directory = dirname(path)
@@ -79,14 +86,20 @@ async function lock(address: LockAddress, other?: Held): Promise<Held> {
   return inTurnAt(address, { work, undo: async ({ fd }) => fs.close(fd) })
 }
 
-/** A lock of a user who is gone, which nobody can hold and this user could not open, is removed; a new one is made. */
+/**
+ * A lock of a user who is gone, which nobody can hold and this user could not open, is removed; a new one is
+ * made.
+ */
 async function removeOfGoneUser(path: string): Promise<void> {
   const found = await lstatIfAny(path)
   if (found === null || [0, process.geteuid!()].includes(found.uid)) return
   if (nameOf('user', found.uid) === String(found.uid)) await fs.unlink(path)
 }
 
-/** Opened for reading, because a file open for writing keeps its file system from being remounted read-only; NFS needs writing. */
+/**
+ * Opened for reading, because a file open for writing keeps its file system from being remounted read-only;
+ * NFS needs writing.
+ */
 async function openLocked(path: string, access = constants.O_RDONLY): Promise<Held & { isLocked: boolean }> {
   const fd = await fs.open(path, LOCK_FLAGS | access, 0o600)
   try {

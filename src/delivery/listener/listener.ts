@@ -1,5 +1,5 @@
-// A listening Unix socket: bound if no process answers at its path, bound again if it is removed, moved by a reload; or one that
-// was inherited.
+// A listening Unix socket: bound if no process answers at its path, bound again if it is removed, moved by a
+// reload; or one that was inherited.
 import { once } from 'node:events'
 import { closeSync, constants, type Stats } from 'node:fs'
 import { Server } from 'node:net'
@@ -32,7 +32,10 @@ import {
 const BACKLOG = 4096
 /** open(2): a descriptor of the file itself, whatever it is, for nothing but naming it. */
 const O_PATH = 0o10000000
-/** The socket has this name, in the directory of its path, until it has its mode; one that a crash left is replaced. */
+/**
+ * The socket has this name, in the directory of its path, until it has its mode; one that a crash left is
+ * replaced.
+ */
 const NEW_SOCKET = '.kyc-tokend.new'
 /** The longest time for which the backlog is accepted at the end, in ms. */
 const ACCEPT_ALL_MS = 3_000
@@ -50,9 +53,15 @@ interface ListenerOptions {
 export interface Listener {
   /** Opens the socket again if it was removed. Never fails: a problem is logged, once. */
   tick(): Promise<void>
-  /** Listens elsewhere, or with another mode and group; connections stay. Throws UserError; then nothing changes. */
+  /**
+   * Listens elsewhere, or with another mode and group; connections stay. Throws UserError; then nothing
+   * changes.
+   */
   move(next: SocketAddress): Promise<void>
-  /** Accepts no more, and removes the socket; connections stay. Never fails, and waits for a disk for 1 s at most. */
+  /**
+   * Accepts no more, and removes the socket; connections stay. Never fails, and waits for a disk for 1 s at
+   * most.
+   */
   close(): Promise<void>
 }
 
@@ -70,7 +79,10 @@ export async function listen(
   return inherited === null ? openListener(socket, options) : adoptListeners(inherited, socket, options)
 }
 
-/** Throws UserError: 69 if a process answers at the path, 78 if no socket can be made there, 75 if the disk hangs. */
+/**
+ * Throws UserError: 69 if a process answers at the path, 78 if no socket can be made there, 75 if the disk
+ * hangs.
+ */
 export async function openListener(first: SocketAddress, options: ListenerOptions): Promise<Listener> {
   const { log } = options
   const make = async (address: SocketAddress): Promise<Bound> => bind(address, options)
@@ -90,7 +102,9 @@ export async function openListener(first: SocketAddress, options: ListenerOption
   }
 }
 
-/** Listens on sockets that were handed over: their mode, owner and end belong to their unit. Throws UserError. */
+/**
+ * Listens on sockets that were handed over: their mode, owner and end belong to their unit. Throws UserError.
+ */
 export async function adoptListeners(
   fds: readonly number[],
   { allow }: Pick<SocketAddress, 'allow'>,
@@ -117,7 +131,10 @@ export async function adoptListeners(
   }
 }
 
-/** Returns the function that logs once that a socket of systemd was removed, and once that everybody may connect to it. */
+/**
+ * Returns the function that logs once that a socket of systemd was removed, and once that everybody may
+ * connect to it.
+ */
 function createSocketWatch(path: string, log: Log): (isForAll: boolean) => Promise<void> {
   const removed = createProblemLog((remedy) => {
     const sentence = 'A socket of systemd was removed: no client finds it'
@@ -138,7 +155,10 @@ function createSocketWatch(path: string, log: Log): (isForAll: boolean) => Promi
 const WRITABLE_BY_OTHERS = 0o002
 const NARROWER = 'Set SocketMode=0660 and SocketGroup=kyc-token in its unit, or list its users in `allow`'
 
-/** Accepts no more. `http.Server.close()` would end connections whose requests have arrived and are not read yet. */
+/**
+ * Accepts no more. `http.Server.close()` would end connections whose requests have arrived and are not read
+ * yet.
+ */
 function closeListening(server: Server): void {
   Server.prototype.close.call(server)
 }
@@ -155,8 +175,9 @@ async function listenOn(fd: number, { createServer, onAcceptError }: ListenerOpt
 }
 
 /**
- * Binds under another name in the directory, sets mode and group, and renames the socket to the path, where none or a dead
- * one is. The directory is locked meanwhile, so that no other daemon replaces the same dead socket.
+ * Binds under another name in the directory, sets mode and group, and renames the socket to the path, where
+ * none or a dead one is. The directory is locked meanwhile, so that no other daemon replaces the same dead
+ * socket.
  */
 async function bind(address: SocketAddress, options: ListenerOptions): Promise<Bound> {
   const failure = noSocketAt(address.path)
@@ -191,8 +212,8 @@ async function bind(address: SocketAddress, options: ListenerOptions): Promise<B
 }
 
 /**
- * Locks the directory until it is closed. If another user holds the lock for 1 s, binding goes on without it: it only matters
- * to daemons that start at the same moment.
+ * Locks the directory until it is closed. If another user holds the lock for 1 s, binding goes on without it:
+ * it only matters to daemons that start at the same moment.
  */
 async function lockForBinding(directory: number): Promise<void> {
   try {
@@ -207,8 +228,8 @@ async function lockForBinding(directory: number): Promise<void> {
 /** Binds with the umask changed for that moment alone: only this user may connect at first. */
 async function listenPrivately(path: string, directory: number): Promise<number> {
   const now = new Date()
-  // Binding is synchronous, so a disk that stalls would block the process. It stalls in this write instead; its result is of
-  // no interest.
+  // Binding is synchronous, so a disk that stalls would block the process. It stalls in this write instead;
+  // its result is of no interest.
   await fs.futimes(directory, now, now).catch(fallbackOnSystemError(undefined))
   const umask = process.umask(0o177)
   try {
@@ -218,7 +239,10 @@ async function listenPrivately(path: string, directory: number): Promise<number>
   }
 }
 
-/** Sets group and mode through the socket's descriptor, so that no link is followed. `own`: it must be this socket. Throws UserError. */
+/**
+ * Sets group and mode through the socket's descriptor, so that no link is followed. `own`: it must be this
+ * socket. Throws UserError.
+ */
 async function setAccess(path: string, address: SocketAddress, own?: Stats): Promise<Stats> {
   const { mode, gid } = address
   const fd = await fs.open(path, O_PATH | constants.O_NOFOLLOW)
@@ -255,7 +279,10 @@ function ignoreAbsence(error: unknown): void {
   if (errorCode(error) !== 'ENOENT') throw error
 }
 
-/** Removes the socket if it is still the one that was bound, accepts the backlog, which would be reset otherwise, and closes. */
+/**
+ * Removes the socket if it is still the one that was bound, accepts the backlog, which would be reset
+ * otherwise, and closes.
+ */
 async function remove({ server, stats }: Bound, { path }: SocketAddress): Promise<void> {
   // A dead socket does no harm: the next daemon replaces it.
   const removal = onFile(path, async () => removeOwn(path, stats)).catch((error: unknown) => {

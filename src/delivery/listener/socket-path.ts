@@ -1,5 +1,5 @@
-// The path of a socket or a lock: whether a process answers there, the resource that is made there and made again if it is
-// removed, and errors with their remedies.
+// The path of a socket or a lock: whether a process answers there, the resource that is made there and made
+// again if it is removed, and errors with their remedies.
 import type { Stats } from 'node:fs'
 import { connect } from 'node:net'
 import { basename, dirname, join } from 'node:path'
@@ -29,8 +29,9 @@ export interface SocketAddress extends SocketPath {
 }
 
 /**
- * Does the work on the path after all earlier work on its file system. The system's errors become UserErrors with the remedy:
- * 75 if the disk does not answer, 78 for all others. `undo`: for work that ends after its caller was given the 75.
+ * Does the work on the path after all earlier work on its file system. The system's errors become UserErrors
+ * with the remedy: 75 if the disk does not answer, 78 for all others. `undo`: for work that ends after its
+ * caller was given the 75.
  */
 export async function inTurnAt<T>(
   address: SocketPath,
@@ -51,9 +52,9 @@ export async function inTurnAt<T>(
 }
 
 /**
- * Resolves if the path can be taken: nothing exists there, or a socket at which no process answers. Throws UserError: 69 if a
- * process answers, 78 if something that is not a socket is in the way. Call it within the work of inTurnAt. `reached`: the
- * same path through the descriptor of its directory.
+ * Resolves if the path can be taken: nothing exists there, or a socket at which no process answers. Throws
+ * UserError: 69 if a process answers, 78 if something that is not a socket is in the way. Call it within the
+ * work of inTurnAt. `reached`: the same path through the descriptor of its directory.
  */
 export async function assertPathFree(address: SocketPath, reached = address.path): Promise<void> {
   const { path } = address
@@ -74,8 +75,8 @@ export async function assertPathFree(address: SocketPath, reached = address.path
 }
 
 /**
- * In a sticky directory, such as /tmp, only root and its owner may replace a file (inode(7)). Throws UserError (78), which says
- * whose it is, if that is another user. Call it within the work of inTurnAt.
+ * In a sticky directory, such as /tmp, only root and its owner may replace a file (inode(7)). Throws
+ * UserError (78), which says whose it is, if that is another user. Call it within the work of inTurnAt.
  */
 export async function assertReplaceable(address: SocketPath, reached: string): Promise<void> {
   const ownUid = process.geteuid!()
@@ -93,9 +94,9 @@ export async function assertReplaceable(address: SocketPath, reached: string): P
 const STICKY = 0o1000
 
 /**
- * A resource that this process makes at a path, a listening socket or a lock, and makes again if it is removed.
- * `firstResource`: null if it could not be made yet. `release` must not fail. `onProblem` is called with each new problem, and
- * with null once there is none.
+ * A resource that this process makes at a path, a listening socket or a lock, and makes again if it is
+ * removed. `firstResource`: null if it could not be made yet. `release` must not fail. `onProblem` is called
+ * with each new problem, and with null once there is none.
  */
 export function createPathResource<Address extends SocketPath, Resource extends { readonly stats: Stats }>(
   first: Address,
@@ -151,7 +152,10 @@ export function createPathResource<Address extends SocketPath, Resource extends 
   return {
     /** Makes it again if it was removed. Never fails: `onProblem` gets the problem, once. */
     tick: () => inTurn(restore),
-    /** Changes the resource if it stays at its path, else makes it at the other one. Throws as these do; then nothing changes. */
+    /**
+     * Changes the resource if it stays at its path, else makes it at the other one. Throws as these do; then
+     * nothing changes.
+     */
     move: (next: Address, change: (resource: Resource) => Promise<unknown>) =>
       inTurn(async () => {
         if (resource !== null && next.path === address.path && (await isThere())) await change(resource)
@@ -179,7 +183,10 @@ export function isSame(one: Stats, other: Stats): boolean {
   return one.ino === other.ino && one.dev === other.dev
 }
 
-/** Reports whether a process listens at a path. A socket that is neither certain to be dead nor gone counts as living. */
+/**
+ * Reports whether a process listens at a path. A socket that is neither certain to be dead nor gone counts as
+ * living.
+ */
 function isAnswering(path: string): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = connect(path, () => {
