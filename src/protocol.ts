@@ -116,7 +116,7 @@ export interface RejectResult {
 /** `data` of `refresh.result`, beside `id` and, if there is a token, the fields of TokenDescription. */
 export interface RefreshResult extends Partial<TokenDescription> {
   outcome: 'ok' | 'failed'
-  /** Why it failed (contract, section 4), or `stopping` if the daemon ends before the attempt does. */
+  /** Why it failed, or `stopping` if the daemon ends before the attempt does. */
   reason?: string
   detail?: string
 }
@@ -238,6 +238,6 @@ export interface Fault {
   code: FaultCode
   /** One sentence for people, with the remedy. */
   message: string
-  /** The reason of the last failed attempt (contract, section 4), if there is one. */
+  /** The reason of the last failed attempt, if there is one. */
   reason?: string
 }

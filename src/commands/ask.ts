@@ -25,7 +25,7 @@ import { rendered } from '../lib/remedy.ts'
 import { MAX_MIN_VALID_SECONDS, MAX_WAIT_SECONDS } from '../protocol.ts'
 import type { Invocation } from './command.ts'
 
-/** Exit status of each error (contract, section 8). */
+/** Exit status of each error, of sysexits.h. */
 const statuses: Readonly<Record<TokenClientErrorCode, ExitStatus>> = {
   'no-token-yet': exitStatus.tryAgain,
   expired: exitStatus.tryAgain,

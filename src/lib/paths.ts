@@ -1,5 +1,5 @@
 // The directories of a daemon and the candidates for its socket and its configuration, by user and
-// environment (contract, section 1).
+// environment.
 import { userInfo } from 'node:os'
 import { isAbsolute, join } from 'node:path'
 import { withSystemFallback } from './error.ts'

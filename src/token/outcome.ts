@@ -2,7 +2,7 @@
 // put off.
 import type { Advice } from '../lib/remedy.ts'
 
-/** Failures that are retried (contract, section 4). `rejected` also raises an alert. */
+/** Failures that are retried. `rejected` also raises an alert. */
 export const transientReasons = [
   'rate-limited',
   'server-error',

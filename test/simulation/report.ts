@@ -1,4 +1,4 @@
-// The results of a simulated outage in numbers (contract, section 12).
+// The results of a simulated outage in numbers.
 import type { TransientFailure } from '../../src/token/outcome.ts'
 import type { Policy } from '../../src/token/state.ts'
 import { failures } from '../support/failures.ts'
