@@ -140,6 +140,10 @@ describe('50 good clients do not notice', () => {
       onHttp({ connections: 100, request: GET, burst: 100, times: 1, reads: false }),
     ],
     [
+      '100 that pipeline 4,000 requests at the same moment and never read, on http.sock',
+      onHttp({ connections: 100, request: GET, burst: 4_000, times: 1, reads: false, together: true }),
+    ],
+    [
       '100 that subscribe and never read',
       onIpc({ connections: 100, request: SUBSCRIBE, ...oneRequest, reads: false }),
     ],

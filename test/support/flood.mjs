@@ -6,6 +6,7 @@
 // Of several requests (a list) each connection sends one, `bytes` of it at a time.
 // `first` is sent once, then `burst` requests at a time, as often as they are taken, or `times` times. Answers are read
 // and thrown away, unless `reads` is false; a number: until so many answers of `ipc.sock` have come. With `again` a lost connection is made again.
+// `together`: nothing is sent before all are connected.
 import { connect } from 'node:net'
 
 const settings = JSON.parse(process.argv[2] ?? '{}')
@@ -20,12 +21,14 @@ const {
   times = Infinity,
   reads = true,
   again = false,
+  together = false,
 } = settings
 const chunks = [request]
   .flat()
   .map((each) => Buffer.from(each.repeat(bytes > 0 ? Math.ceil(bytes / each.length) : burst), 'latin1'))
 let connected = 0
 let closed = 0
+const waiting = []
 
 if (uid !== undefined) {
   process.setgroups([])
@@ -47,9 +50,12 @@ function open(chunk) {
   }
   socket.on('connect', () => {
     connected += 1
+    waiting.push(() => {
+      socket.write(first)
+      send()
+    })
     if (connected === connections) process.stdout.write('flooding\n')
-    socket.write(first)
-    send()
+    if (!together || connected >= connections) for (const begin of waiting.splice(0)) begin()
   })
   // While it is not read from, there is no end either.
   if (reads)

@@ -64,11 +64,12 @@ const METRICS_TIMES = {
 const METRICS_TIMEOUTS = { sweepMs: 2_000, idle: 8_000, stalled: 8_000, 'incomplete-request': 8_000 }
 
 /**
- * Node makes a request, of about 3 KB, of each head in what it reads at once (64 KiB), however few of the
+ * Node makes a request, of about 6 KB, of each head in what it reads at once (64 KiB), however few of the
  * answers the client reads. With this many unsent answers in all, a connection that has more than 16 of them
- * is closed.
+ * is closed; its requests stay in memory until the turn of the event loop is over, so nothing else is read in
+ * that turn.
  */
-const MAX_UNSENT = 8_000
+const MAX_UNSENT = 5_000
 
 /** Limits of a socket that was handed over, if the configuration has none for it; the path is not used. */
 export const HANDED_OVER = {
@@ -163,6 +164,22 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
   /** Requests so far, and unsent answers now. */
   let requests = 0
   let unsent = 0
+  let isNewestFirst = false
+
+  /**
+   * Reads nothing more in this turn of the event loop, and in the next one alternately from the oldest or the
+   * newest connection first: nobody has to wait until all of a flood was read.
+   */
+  function readInNextTurn(): void {
+    const sockets = connections.clients().map(({ socket }) => socket)
+    const reading = sockets.filter((socket) => !socket.isPaused())
+    for (const socket of reading) socket.pause()
+    if (isNewestFirst) reading.reverse()
+    isNewestFirst = !isNewestFirst
+    setImmediate(() => {
+      for (const socket of reading) socket.resume()
+    })
+  }
 
   function createNodeServer(): Server {
     const server = createServer(
@@ -208,13 +225,16 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
 
   function onRequest(req: IncomingMessage, res: ServerResponse): void {
     const client = connections.of(req.socket)
-    if (client === undefined || client.isRefused) return
+    if (client === undefined || client.isRefused || client.isClosing) return
     client.last = res
     requests += 1
     client.unsent += 1
     unsent += 1
     res.on('finish', onSent)
-    if (unsent > MAX_UNSENT && client.unsent > MAX_WAITING) return connections.end(client, 'stalled')
+    if (unsent > MAX_UNSENT && client.unsent > MAX_WAITING) {
+      readInNextTurn()
+      return connections.end(client, 'stalled')
+    }
     // While the daemon stops, the last request that has arrived is known a turn later: its answer ends the
     // connection.
     if (isStopping) setImmediate(handle, client, req, res)
