@@ -1,7 +1,7 @@
 // Resolves everything by which the service knows the account: key, secret, those of `service`, and the client certificate.
 import type { KeyObject } from 'node:crypto'
 import { resolve } from 'node:path'
-import { certificateEndMs, certificateProblem, privateKeyOf } from '../lib/crypto.ts'
+import { certificateEndMs, certificateProblem } from '../lib/crypto.ts'
 import { Secret, type Credentials } from '../lib/secret.ts'
 import type { Inputs } from './inputs.ts'
 import { keyPath, type Diagnostics } from './issues.ts'
@@ -62,7 +62,7 @@ export async function resolveCredentials({ credentials, service, request }: Inpu
     const cert = await inputs.certificates(certAt, certFile, 'name the PEM file of the client certificate')
     const secret = await inputs.privateKey(keyAt, watched(keyAt, key), () => undefined)
     if (cert === null || secret === undefined) return
-    const problem = certificateProblem(cert, privateKeyOf(secret.reveal()) as KeyObject, Date.now())
+    const problem = certificateProblem(cert, secret.reveal(), Date.now())
     if (problem !== undefined) fault(certAt, `the file ${secretFiles[certAt]} ${problem}`)
     add(certAt, new Secret(cert))
     add(keyAt, secret)

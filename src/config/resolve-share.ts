@@ -1,7 +1,6 @@
 // Resolves `share`: servers, secrets and certificates of the fleet's store, and the rules across its settings.
-import type { KeyObject } from 'node:crypto'
 import { resolve } from 'node:path'
-import { certificateProblem, privateKeyOf } from '../lib/crypto.ts'
+import { certificateProblem } from '../lib/crypto.ts'
 import type { Secret } from '../lib/secret.ts'
 import { isLoopbackHost } from './base-url.ts'
 import type { Inputs } from './inputs.ts'
@@ -95,7 +94,7 @@ async function resolveCertificate(
   if (cert === null || keySource === null) return { cert, key: null }
   const key = await inputs.privateKey(keyAt, keySource, () => undefined)
   if (key === undefined) return { cert, key: null }
-  const problem = certificateProblem(cert, privateKeyOf(key.reveal()) as KeyObject, Date.now())
+  const problem = certificateProblem(cert, key.reveal(), Date.now())
   if (problem !== undefined) diagnostics.fault('share.tls.certFile', `the file ${certFile} ${problem}`)
   return { cert, key }
 }

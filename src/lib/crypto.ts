@@ -48,7 +48,8 @@ export function privateKeyOf(text: string): KeyObject | string {
 }
 
 /** Why the first of these certificates (PEM) cannot be presented, as the words that follow the name of its file. */
-export function certificateProblem(certificates: string, key: KeyObject, nowMs: number): string | undefined {
+export function certificateProblem(certificates: string, keyText: string, nowMs: number): string | undefined {
+  const key = privateKeyOf(keyText) as KeyObject
   const certificate = new (crypto().X509Certificate)(certificates)
   const [from, until] = [certificate.validFrom, certificate.validTo].map((text) => new Date(text))
   const day = (instant: Date | undefined): string => instant!.toISOString().slice(0, 10)
@@ -56,7 +57,16 @@ export function certificateProblem(certificates: string, key: KeyObject, nowMs: 
     return 'is not the certificate of that key: name the two that were made together'
   if (Number(from) > nowMs)
     return `is valid from ${day(from)} on: wait, name another, or set the clock of this host`
-  return Number(until) < nowMs ? `ended on ${day(until)}: have it renewed, and name the new one` : undefined
+  if (Number(until) < nowMs) return `ended on ${day(until)}: have it renewed, and name the new one`
+  try {
+    // Else the first request would end the daemon: TLS takes fewer keys than can be read.
+    process.getBuiltinModule('node:tls').createSecureContext({ ca: [], cert: certificates, key: keyText })
+    return undefined
+  } catch (error) {
+    const code = errorCode(error)
+    if (code === undefined) throw error
+    return `and its key are nothing that TLS takes (${code}): name a key in PEM, not a JWK, and RSA of 2048 bits or more`
+  }
 }
 
 /** When the first of these certificates (PEM) ends, in ms since the epoch. */

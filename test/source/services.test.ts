@@ -1,7 +1,7 @@
 // Services of every kind, on real servers: how key and secret are sent, client certificates of openssl's own authority, and
 // assertions. What such a service echoes shows no secret in any form in which it was sent.
 import { execFileSync, spawn } from 'node:child_process'
-import { generateKeyPairSync, type KeyObject } from 'node:crypto'
+import { createPrivateKey, generateKeyPairSync, type KeyObject } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import https from 'node:https'
 import type { AddressInfo } from 'node:net'
@@ -162,10 +162,10 @@ describe('a client certificate', () => {
     const directory = await tempDirectory()
     const openssl = (line: string): void =>
       void execFileSync('openssl', line.split(' '), { cwd: directory, stdio: 'pipe' })
-    const make = (name: string, authority: string, days = '7'): void => {
-      openssl(`req -newkey rsa:2048 -nodes -keyout ${name}.key -out ${name}.csr -subj /CN=${name}`)
+    const make = (name: string, authority: string, bits = 2048): void => {
+      openssl(`req -newkey rsa:${bits} -nodes -keyout ${name}.key -out ${name}.csr -subj /CN=${name}`)
       const by = `-CA ${authority}.pem -CAkey ${authority}.key -CAcreateserial`
-      openssl(`x509 -req -in ${name}.csr ${by} -out ${name}.pem -days ${days} -extfile names`)
+      openssl(`x509 -req -in ${name}.csr ${by} -out ${name}.pem -days 7 -extfile names`)
     }
     execFileSync('sh', ['-c', 'echo subjectAltName=DNS:localhost >names'], { cwd: directory })
     for (const name of ['ca', 'other-ca'])
@@ -175,6 +175,7 @@ describe('a client certificate', () => {
     make('server', 'ca')
     make('client', 'ca')
     make('stranger', 'other-ca')
+    make('weak', 'ca', 1024)
     openssl('pkcs8 -topk8 -in client.key -out locked.key -passout pass:hush')
     return { directory, read: (name: string): string => readFileSync(join(directory, name), 'utf8') }
   }
@@ -259,6 +260,14 @@ describe('a client certificate', () => {
       /clientCertificate\.key: the file \S+locked\.key wants a passphrase.*openssl pkey/,
     )
     expect(await faultsOf('client.key', 'client.key')).toMatch(/certFile: the file \S+ holds no certificate/)
+    // TLS takes fewer keys than can be read: without the fault the first request would end the daemon.
+    const takesNone =
+      /certFile: the file \S+ and its key are nothing that TLS takes \(\w+\): name a key in PEM/
+    files.write('weak.pem', read('weak.pem'))
+    files.write('weak.key', read('weak.key'))
+    expect(await faultsOf('weak.pem', 'weak.key')).toMatch(takesNone)
+    files.write('client.jwk', createPrivateKey(read('client.key')).export({ format: 'jwk' }))
+    expect(await faultsOf('client.pem', 'client.jwk')).toMatch(takesNone)
     files.write('client.key', read('client.key'), 0o644)
     expect(await faultsOf('client.pem', 'client.key')).toMatch(
       /key: .* holds a secret and can be read by everybody/,
