@@ -175,9 +175,11 @@ async function tunnel(
 ): Promise<Socket> {
   const target = `${hostname}:${port || 443}`
   const login = proxy.login === null ? {} : { 'proxy-authorization': `Basic ${proxy.login}` }
-  const options: RequestOptions = {
+  const options: RequestOptions & { rejectUnauthorized: true } = {
     method: 'CONNECT',
     path: target,
+    // As in `secure`: it gets the login.
+    rejectUnauthorized: true,
     headers: { host: target, ...login },
     agent: false,
     maxHeaderSize: MAX_HEAD_BYTES,

@@ -1,6 +1,7 @@
 import { execFile } from 'node:child_process'
 import { getEventListeners } from 'node:events'
 import http from 'node:http'
+import https from 'node:https'
 import net, { type AddressInfo, type Socket } from 'node:net'
 import { promisify } from 'node:util'
 import { afterEach, describe, expect, it } from 'vitest'
@@ -489,14 +490,18 @@ describe('a proxy', () => {
   const good = createCertificate(authority, { names: ['localhost'] })
   const request = { ca: authority.cert }
 
-  async function startProxy(onConnect: (target: string, socket: Socket) => void) {
+  async function startProxy(
+    onConnect: (target: string, socket: Socket) => void,
+    tls?: { cert: string; key: string },
+  ) {
     const seen: string[] = []
     const headers: http.IncomingHttpHeaders[] = []
     const sockets = new Set<Socket>()
-    const proxy = http.createServer((asked, response) => {
+    const onRequest: http.RequestListener = (asked, response) => {
       seen.push(`${asked.method} ${asked.url}`)
       response.end()
-    })
+    }
+    const proxy = tls ? https.createServer(tls, onRequest) : http.createServer(onRequest)
     proxy.on('connection', (socket: Socket) => {
       sockets.add(socket)
       socket.on('error', () => socket.destroy()).on('close', () => sockets.delete(socket))
@@ -543,9 +548,12 @@ describe('a proxy', () => {
     const proxy = await startProxy(tunnel)
     process.env['NODE_TLS_REJECT_UNAUTHORIZED'] = '0'
     stops.push(() => void delete process.env['NODE_TLS_REJECT_UNAUTHORIZED'])
-    for (const env of [{}, { HTTPS_PROXY: `http://${proxy.address}` }])
+    const secured = await startProxy(tunnel, good)
+    const addresses = [`http://${proxy.address}`, `https://ada:hush@${secured.address}`]
+    for (const env of [{}, ...addresses.map((HTTPS_PROXY) => ({ HTTPS_PROXY }))])
       expect(await fetchFrom(service.url, { env })).toMatchObject(failed('tls', /not known here/))
     expect(proxy.seen).toHaveLength(1)
+    expect(secured.seen).toHaveLength(0)
     expect(service.requests).toHaveLength(0)
   })
 
