@@ -111,7 +111,8 @@ export function createTokenFiles(options: {
   async function readFormer(): Promise<void> {
     for (const path of (await written.begin()).filter((listed) => !entries.has(listed))) {
       if (await isForeign(path)) await written.remove(path)
-      else {
+      // A reload may have configured it meanwhile.
+      else if (!entries.has(path)) {
         const file = createManagedFile({ path, mode: 0o600 }, { desired: () => null, log, counts })
         entries.set(path, { config: null, file })
       }

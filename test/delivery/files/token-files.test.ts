@@ -512,6 +512,29 @@ describe('written-files.json', () => {
     expect(readdirSync(directory)).toEqual(['a'])
   })
 
+  it('is not believed about a file that a reload configures while it is read', async () => {
+    const { keeper, log } = createScene()
+    const [directory, stateDirectory] = [await tempDirectory('memory'), await tempDirectory('memory')]
+    const path = join(directory, 'again')
+    await writeFile(path, 'abc.def', { mode: 0o600 })
+    await writeFile(join(stateDirectory, 'written-files.json'), JSON.stringify([path]), { mode: 0o600 })
+    const files = filesFor([], { keeper, log, stateDirectory })
+    keeper.hold('abc.def')
+    let reloaded: Promise<void> | undefined
+    // The first look at it is that for its owner.
+    onTestFinished(
+      watchFileCalls((name, [at]) => {
+        if (name === 'lstat' && at === path)
+          reloaded ??= files.reconfigure({ ...files.config, tokenFiles: [fileAt(path)] })
+      }),
+    )
+    running(files)
+    await eventually(() => expect(files.status()).toMatchObject([{ path, ok: true, present: true }]))
+    await reloaded
+    keeper.hold('ghi.jkl')
+    await untilContent(path, 'ghi.jkl')
+  })
+
   it('keeps a file that cannot be removed yet', async () => {
     const { keeper, log } = createScene()
     const [directory, stateDirectory] = [await tempDirectory('memory'), await tempDirectory('memory')]
