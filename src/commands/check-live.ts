@@ -35,10 +35,11 @@ export async function askOnce(
     return { findings: [warning(sentence)], status: exitStatus.tryAgain }
   }
   const clock = createSystemClock()
+  const secrets = (): string[] => revealAll(config)
   const seen = [ok(`is sent ${requestInWords(config.service)}`)]
   const onAnswer = (answer: ServiceResponse): unknown =>
-    seen.push(ok(`answers with ${describeAnswer(answer, revealAll(config))}`))
-  const fetchToken = createFetchToken({ ...config, env, clock, secrets: () => [], onAnswer })
+    seen.push(ok(`answers with ${describeAnswer(answer, secrets())}`))
+  const fetchToken = createFetchToken({ ...config, env, clock, secrets, onAnswer })
   const outcome = await fetchToken(signal)
   const answer = answerOf(outcome, { wallMs: clock.now().wallMs, config })
   return { ...answer, findings: [...seen, ...answer.findings] }

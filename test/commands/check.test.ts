@@ -302,6 +302,9 @@ describe('kyc-tokend check --live', () => {
     )
     const refused = await checkLive({ status: 401 }, { service: oauth2 })
     expect(refused.output).toMatch(/may not decode them: try "send": "basic-plain" in `service`\./)
+    const echo = { status: 400, json: { detail: 'no such X-Api-Key: header-hush' } }
+    const written = { service: { headers: { 'X-Api-Key': 'header-hush' } } }
+    expect((await checkLive(echo, written)).output).toMatch(/no such X-Api-Key: \[secret\]/)
     const { output: lifeless } = await checkLive(given(), { service: { lifetime: 'expires_in' } })
     expect(lifeless).toMatch(/^warning +service +gave no life at "expires_in"/m)
     const answer = { ...given(), json: { accessToken: 'opaque-token', expires_in: 600 } }
