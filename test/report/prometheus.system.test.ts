@@ -3,7 +3,7 @@ import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
-import { configOf, PROGRAM } from '../support/daemon.ts'
+import { configOf, credentials, PROGRAM } from '../support/daemon.ts'
 import { freshToken, serviceOf, tokenOf } from '../support/outside.ts'
 import { freePort, startRedis, whyNoRedis } from '../support/redis.ts'
 import { granting } from '../support/service.ts'
@@ -131,7 +131,10 @@ async function startScrapedDaemon(): Promise<string> {
   onTestFinished(async () => redis.stop())
   const directory = await tempDirectory()
   const file = join(directory, 'kyc-tokend.config.json')
-  const config = { share: { servers: [join(redis.directory, 'redis.sock')] } }
+  const config = {
+    credentials: { ...credentials, expiresAt: '2099-12-31' },
+    share: { servers: [join(redis.directory, 'redis.sock')] },
+  }
   writeFileSync(file, JSON.stringify(configOf({ directory, baseUrl: service.url, config })), { mode: 0o600 })
   const httpPath = join(directory, 'http.sock')
   const address = `127.0.0.1:${await freePort()}`
