@@ -10,6 +10,7 @@ import {
   timeoutError,
   TokenClientError,
   type Disconnect,
+  type TokenClientErrorCode,
 } from './errors.ts'
 
 /** The longest wait for an answer to a request without a wait of its own. */
@@ -18,7 +19,12 @@ const ANSWER_MS = 5_000
 const SLOW_MS = 250
 /** Faults that a daemon gives without looking at the request: it counts as absent. */
 const FAULTS_OF_ABSENCE: ReadonlySet<string> = new Set<FaultCode>(['busy', 'misconfigured'])
-const FAULTS_WITHOUT_TOKEN: ReadonlySet<string> = new Set<FaultCode>(['no-token-yet', 'expired'])
+/** Ends of a request's wait: a caller that shares it, and began later, may go on waiting. */
+const ENDS_OF_WAIT: ReadonlySet<string> = new Set<TokenClientErrorCode>([
+  'no-token-yet',
+  'expired',
+  'timeout',
+])
 
 export interface Call<T> {
   readonly type: RequestType
@@ -41,9 +47,9 @@ export interface Call<T> {
 /** The time for the answer to a request for which the daemon may wait so long. */
 export const answerMsFor = (waitMs: number): number => Math.max(waitMs, SLOW_MS) + SLOW_MS
 
-/** True if the error says that no token has come. */
+/** True if the error says that no token has come in time. */
 export const isWithoutToken = (error: unknown): boolean =>
-  error instanceof TokenClientError && FAULTS_WITHOUT_TOKEN.has(error.code)
+  error instanceof TokenClientError && ENDS_OF_WAIT.has(error.code)
 
 /** The answer's fields. Rejects with TokenClientError, or with a signal's reason. */
 export function call<T>(connection: ReconnectingConnection, options: Call<T>): Promise<T> {

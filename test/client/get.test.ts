@@ -164,9 +164,11 @@ test.each([
   [{ waitSeconds: 0 }, 250],
   [{}, 10_000],
 ])('an answer that does not come to get(%j) is a timeout after %i ms and 250 more', async (options, ms) => {
-  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'Date'] })
+  vi.spyOn(process, 'uptime').mockImplementation(() => Date.now() / 1_000)
   onTestFinished(() => {
     vi.useRealTimers()
+    vi.restoreAllMocks()
   })
   const daemon = await daemonWith(() => undefined)
   const ended = vi.fn<() => void>()

@@ -1,6 +1,7 @@
 // A token that the API refuses is reported once; only the refused call waits for another; a refusal of both is the call's own.
-import { setTimeout as pause } from 'node:timers/promises'
 import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
+import type { Request } from '../../src/client/connection.ts'
+import { createSource } from '../../src/client/create-source.ts'
 import { createFakeTokenClient } from '../../src/client/testing.ts'
 import type { ClientOptions, RejectResult } from '../../src/client/index.ts'
 import { clientOf, daemonWith, renewingDaemon, startApi, strict } from '../support/client-world.ts'
@@ -70,6 +71,32 @@ describe('with the time of the test', () => {
       await vi.advanceTimersByTimeAsync(6_000)
       await during(1_000, it.call('/good'))
       expect(it.tokens.reported).toHaveLength(2)
+    },
+  )
+
+  test.each(['no-token-yet', 'timeout'])(
+    'a call whose wait began later goes on waiting when the first one ends with %s',
+    async (code) => {
+      const asked: Request[] = []
+      const client = createSource({}, () => ({
+        open: (request) => {
+          asked.push(request)
+          return () => undefined
+        },
+        onSilence: () => undefined,
+        isSilent: false,
+        mayStop: true,
+        monotonicMs: () => Date.now(),
+      }))
+      const first = client.get({ waitSeconds: 1 }).catch((error: { code: string }) => error.code)
+      await vi.advanceTimersByTimeAsync(800)
+      const second = client.get({ waitSeconds: 1 })
+      await vi.advanceTimersByTimeAsync(200)
+      if (code !== 'timeout') asked[0]?.onAnswer({ type: 'fault', data: { code, message: 'Wait.' } })
+      expect(await during(500, first)).toBe(code)
+      expect(asked).toHaveLength(2)
+      asked[1]?.onAnswer({ type: 'token.result', data: tokenFields('token-1') })
+      expect(await second).toMatchObject({ accessToken: 'token-1' })
     },
   )
 
@@ -201,20 +228,6 @@ test('a thousand refused calls are one report and one wait, and other calls go o
   expect((await Promise.all(calls)).every(({ status }) => status === 200)).toBe(true)
   expect(daemon.asked.filter(({ type }) => type === 'token.reject')).toHaveLength(1)
   expect(waiting).toHaveLength(1)
-})
-
-test('a call whose wait began later gets a token that comes after the end of the first wait', async () => {
-  const daemon = await daemonWith(({ answer }) => {
-    const { length } = daemon.asked
-    if (length === 1) setTimeout(answer, 1_000, 'fault', { code: 'no-token-yet', message: 'Wait.' })
-    else answer('token.result', tokenFields('token-1'))
-  })
-  const client = clientOf(daemon)
-  const first = client.get({ waitSeconds: 1 }).catch(({ code }: { code: string }) => code)
-  await pause(800)
-  const second = client.get({ waitSeconds: 1 })
-  expect(await first).toBe('no-token-yet')
-  expect(await second).toMatchObject({ accessToken: 'token-1' })
 })
 
 test('a token of another service is not sent to the former', async () => {
