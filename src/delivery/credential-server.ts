@@ -5,6 +5,7 @@ import { extname } from 'node:path'
 import { errorMessage } from '../lib/error.ts'
 import type { Log } from '../lib/log.ts'
 import { shellWord } from '../lib/remedy.ts'
+import { raceAbort } from '../lib/tasks.ts'
 import { MAX_WAIT_SECONDS, type Fault, type TokenResult } from '../protocol.ts'
 import { adoptListeners, type Listener } from './listener/listener.ts'
 import type { Peer, Peers } from './peers.ts'
@@ -15,6 +16,8 @@ import { textOf, type TextFormat } from './token-format.ts'
 const FORMATS: Readonly<Record<string, TextFormat>> = { '.header': 'header', '.json': 'json', '.env': 'env' }
 /** systemd takes at most 1 MiB and fails the unit otherwise; an end without data, or a reset, is an empty credential for it. */
 const TOO_MUCH_BYTES = 1_048_576 + 4_096
+/** The time for those who are answered when the daemon stops: systemd reads at once, another program may never do so. */
+const STOP_MS = 2_500
 const FOR_ROOT = { allow: { uids: [0], gids: [] } }
 const BEFORE_UNIT = '/unit/'
 
@@ -33,7 +36,7 @@ export function createCredentialServer(
 ) {
   const { replies, peers, audit, log } = options
   const stop = new AbortController()
-  const serving = new Set<Promise<void>>()
+  const serving = new Map<Socket, Promise<void>>()
   let listener: Listener | null = null
 
   async function serve(socket: Socket): Promise<void> {
@@ -73,8 +76,19 @@ export function createCredentialServer(
   }
 
   const onConnection = (socket: Socket): void => {
-    const served = serve(socket).finally(() => serving.delete(served))
-    serving.add(served)
+    const served = serve(socket).catch((error: unknown) => {
+      logFault('A connection failed by an internal error', error)
+      socket.end(Buffer.alloc(TOO_MUCH_BYTES, ' '))
+    })
+    serving.set(
+      socket,
+      served.finally(() => serving.delete(socket)),
+    )
+  }
+
+  function logFault(sentence: string, error: unknown): void {
+    const fields = { transport: 'credential', detail: errorMessage(error) }
+    log('error', sentence, { event: 'connection-fault', ...fields })
   }
 
   return {
@@ -82,12 +96,7 @@ export function createCredentialServer(
     async open(): Promise<void> {
       listener = await adoptListeners(fds, FOR_ROOT, {
         createServer: () => createServer({ allowHalfOpen: true }, onConnection),
-        onAcceptError: (error) =>
-          log('error', 'A connection could not be accepted', {
-            event: 'connection-fault',
-            transport: 'credential',
-            detail: errorMessage(error),
-          }),
+        onAcceptError: (error) => logFault('A connection could not be accepted', error),
         log,
       })
     },
@@ -97,7 +106,8 @@ export function createCredentialServer(
     async close(): Promise<void> {
       await listener?.close()
       stop.abort()
-      await Promise.all(serving)
+      await raceAbort(Promise.all(serving.values()), AbortSignal.timeout(STOP_MS))
+      for (const socket of serving.keys()) socket.destroy()
     },
   }
 }
