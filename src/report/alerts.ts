@@ -110,7 +110,9 @@ export function createAlerts(options: {
   let rehearsal: { readonly alert: Raised; readonly untilMs: number } | null = null
 
   const current = (): CurrentAlert | null =>
-    currentAlert(keeper.state(), keeper.now(), settings.noTokenAfterMs, { isRaised: told.raised !== null })
+    currentAlert(keeper.state(), keeper.now(), settings.noTokenAfterMs, {
+      isRaised: told.raised?.reason === 'no-token',
+    })
 
   const origin = (): AlertRecord => ({
     host: host(),
@@ -167,8 +169,9 @@ export function createAlerts(options: {
   }
 
   function resolveRaised({ reason, since, askedBy }: Raised): void {
-    const { token, next } = keeper.state()
-    const by = reason === 'test' ? 'test' : token !== null && next === null ? 'token' : 'reload'
+    const { lastSuccessAt } = keeper.state()
+    const isByToken = lastSuccessAt !== null && lastSuccessAt.bootMs > since.bootMs
+    const by = reason === 'test' ? 'test' : isByToken ? 'token' : 'reload'
     const alert = {
       reason,
       since: isoTime(since.wallMs),

@@ -69,6 +69,8 @@ interface Trip {
   useless: number
   /** The time for which leases of others may still delay it. */
   patienceMs: number
+  /** The end of a wait of the fleet that the act goes through, on the boot clock: a failure does not shorten it. */
+  heldUntilMs: number
 }
 /** Null: the store is of no use now; undefined: it is asked again. */
 type Step = FetchOutcome | null | undefined
@@ -116,7 +118,8 @@ export function createAttempts(options: AttemptOptions) {
     const state = keeper.state()
     const isRefused = refusalOf(state) !== null && state.credentialsId === options.credentialsId
     const isAnew = act.stands() ? act.isReload() : isRefused
-    const trip = { id: randomHex(8), attempt, signal, isAnew, useless: 0, patienceMs: Infinity }
+    const id = randomHex(8)
+    const trip = { id, attempt, signal, isAnew, useless: 0, patienceMs: Infinity, heldUntilMs: 0 }
     const outcome = await shared(trip).catch((error: unknown) => {
       telemetry.failed(error)
       return null
@@ -163,7 +166,7 @@ export function createAttempts(options: AttemptOptions) {
       // The time has been planned for being alone: nobody is waited for.
       return plan !== null && !act.stands() ? null : waitForOther(lease, { leftMs, trip })
     }
-    const wait = waits.read(lease)
+    const wait = waits.read(lease, trip)
     if (wait !== null) return wait
     link.discard(lease)
     trip.useless += 1
@@ -181,7 +184,8 @@ export function createAttempts(options: AttemptOptions) {
     trip.patienceMs = Math.min(trip.patienceMs, patienceMs)
     await options.sleep(Math.min(leftMs + AFTER_LEASE_MS * random(), trip.patienceMs), trip.signal)
     trip.patienceMs -= link.bootMs() - fromMs
-    if (trip.patienceMs > 0 || trip.signal.aborted || link.isNew()) return undefined
+    const isAnswered = link.isNew() && act.isAnsweredBy(link.known())
+    if (trip.patienceMs > 0 || trip.signal.aborted || isAnswered) return undefined
     link.discard(lease)
     throw new StoreError('lost', 'Another host has held the lease for too long')
   }
@@ -234,7 +238,7 @@ export function createAttempts(options: AttemptOptions) {
 
   /** An urgent plan may come before one that is not. */
   function planned({ cause }: Attempt): Plan {
-    const isUrgent = cause === 'client'
+    const isUrgent = cause === 'client' || keeper.state().rejection?.isUnchanged === false
     if (plan !== null && (plan.isUrgent || !isUrgent)) return plan
     const nowMs = link.bootMs()
     // Another host's lease may be waited for: the token must live as long.
@@ -286,13 +290,16 @@ function createWaits(
       ownId = id
     },
     /** Why no host is to ask, and until when; null: the text is of no use, or an act goes through it. */
-    read(text: string): Postponed | null {
+    read(text: string, trip: Trip): Postponed | null {
       const wait = seal.open('lease', text)
       if (wait === null) telemetry.unreadable()
       if (wait === null || !isOfUse(wait, link.storeMs()) || !isLarger(wait, link.known())) return null
       const { id, at, end, reason, detail, by } = wait
-      if (act.overrules({ sentAtMs: at - link.storeMs(0), reason })) return null
       const nowMs = link.bootMs()
+      if (act.overrules({ sentAtMs: at - link.storeMs(0), reason })) {
+        trip.heldUntilMs = nowMs + end - link.storeMs()
+        return null
+      }
       if (held.id !== id) held = { id, untilMs: nowMs + end - at }
       const leftMs = Math.min(end - link.storeMs(), held.untilMs - nowMs)
       const laterMs = AFTER_LEASE_MS * (id === ownId ? 1 : random())

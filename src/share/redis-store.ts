@@ -9,6 +9,9 @@ const PING_EVERY_MS = 1_000
 /** Version of the keys: daemons with different versions do not share a token. */
 export const KEY_VERSION = 2
 
+/** Fences follow from the store's clock: one of the year 5138 or later would leave no room for others. */
+const MAX_MS = 1e14
+
 /** Opens the store of one account. Connects in the background. */
 export async function openRedisStore(
   settings: StoreConfig,
@@ -116,7 +119,7 @@ function replyOf(value: unknown) {
   const [seconds, micros, verdict, text = null, number] = isReply ? (value as (string | null)[]) : []
   const nowMs = Number(seconds ?? undefined) * 1_000 + Number(micros ?? undefined) / 1_000
   const reply = { nowMs, verdict, text, number: Number(number ?? undefined) }
-  if (!Number.isFinite(nowMs) || !Number.isSafeInteger(reply.number)) throw nonsense()
+  if (!(nowMs >= 0 && nowMs <= MAX_MS) || !Number.isSafeInteger(reply.number)) throw nonsense()
   return reply
 }
 

@@ -26,6 +26,8 @@ export interface Requesting {
   readonly id: string
   /** When the lease was taken, on the boot clock; Infinity: there is none. */
   readonly takenAtMs: number
+  /** No failure ends the wait of the fleet before this moment of the boot clock. */
+  readonly heldUntilMs: number
   readonly attempt: Attempt
   readonly signal: AbortSignal
 }
@@ -49,7 +51,7 @@ const EXPIRED = { reason: 'malformed-answer', detail: 'The token has already exp
  * out.
  */
 export async function request(
-  { id, takenAtMs, attempt, signal }: Requesting,
+  { id, takenAtMs, heldUntilMs, attempt, signal }: Requesting,
   around: {
     readonly service: Service
     readonly link: Link
@@ -80,18 +82,18 @@ export async function request(
   if (answer !== null)
     return { outcome, own: { fence, id, answer, by, sentAtMs, at: null, isWritten: false }, kept: null }
   const failure = outcome.kind === 'transient' ? outcome : EXPIRED
-  return { outcome, own: null, kept: keptOf(failure, { ...around, id, fence, sentAtMs }) }
+  return { outcome, own: null, kept: keptOf(failure, { ...around, id, heldUntilMs, fence, sentAtMs }) }
 }
 
 function keptOf(
   failure: Omit<TransientFailure, 'kind'>,
-  given: Pick<Requesting, 'id'> &
+  given: Pick<Requesting, 'id' | 'heldUntilMs'> &
     Pick<Parameters<typeof request>[1], 'link' | 'seal' | 'service' | 'host'> & {
       fence: number
       sentAtMs: number
     },
 ): Expiring {
-  const { link, seal, service, host, id, fence, sentAtMs } = given
+  const { link, seal, service, host, id, heldUntilMs, fence, sentAtMs } = given
   const situation = {
     nowMs: 0,
     attempts: 1,
@@ -101,7 +103,8 @@ function keptOf(
     bounds: NO_BOUNDS,
   }
   const { askedMs, paceMs } = retryPlan(failure, situation).bounds
-  const keepMs = Math.ceil(Math.min(MAX_WAIT_MS, Math.max(FAILURE_MS, askedMs, paceMs)))
+  const heldMs = heldUntilMs - link.bootMs()
+  const keepMs = Math.ceil(Math.min(MAX_WAIT_MS, Math.max(FAILURE_MS, askedMs, paceMs, heldMs)))
   const at = Math.floor(link.storeMs(sentAtMs))
   // Counted from the answer: the request itself may have taken long.
   const end = Math.floor(link.storeMs()) + keepMs

@@ -10,7 +10,7 @@ export interface RetryPolicy {
 export interface Bounds {
   /** `Retry-After`. */
   readonly askedMs: number
-  /** The pace of `rejected`. It ends with the next answer of another kind. */
+  /** The pace of `rejected`, for the request that is planned next. */
   readonly paceMs: number
 }
 export const NO_BOUNDS: Bounds = { askedMs: 0, paceMs: 0 }
@@ -62,14 +62,13 @@ export function retryPlan(
       ? REJECTED_INTERVAL_MS * (1 + drawn)
       : backoffMs(attempts, { ...policy, maxDelayMs: delayCapMs(policy, left) }, drawn)
   const waitMs = left === null ? wishedMs : withinLifeMs(wishedMs, left, drawn)
-  // The pace of `rejected` holds until an answer of another kind, `Retry-After` whatever is answered to an
-  // operator.
-  const paceMs = reason === 'rejected' ? nowMs + waitMs : 0
+  // Both bounds hold whatever is answered to an operator meanwhile. Once they are past, the backoff decides.
+  const paceMs = reason === 'rejected' ? nowMs + waitMs : bounds.paceMs
   const askedForMs = retryAfterMs ?? (reason === 'rate-limited' ? RATE_LIMITED_DEFAULT_MS : null)
   // Hosts that get the same Retry-After at the same time do not ask again at the same time.
   const spreadMs = Math.max((askedForMs ?? 0) / 5, 1_000) * drawn
   const askedMs = Math.max(bounds.askedMs, askedForMs === null ? 0 : nowMs + askedForMs + spreadMs)
-  return { retryAtMs: Math.max(nowMs + waitMs, askedMs), bounds: { askedMs, paceMs } }
+  return { retryAtMs: Math.max(nowMs + waitMs, askedMs, paceMs), bounds: { askedMs, paceMs } }
 }
 
 /**

@@ -279,8 +279,10 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
   async function tryNow(signal: AbortSignal): Promise<void> {
     if (trial === null) return
     const current = trial
-    const { settings, cause } = current
+    const { settings } = current
     const { credentialsId } = settings
+    // Only the first try is the act itself: the others keep to every wait.
+    const cause = current.retryAtMs === null ? current.cause : 'retry'
     if (credentialsId === get().credentialsId) return giveUp()
     set({ ...get(), inFlight: { since: clock.now(), cause, credentialsId } })
     try {

@@ -204,7 +204,7 @@ export async function createWorld({
       const kind = await answerTo(life(), account, signal)
       if (kind === null) return givenUp
       const outcome = outcomeOf(kind, account, askedMs)
-      learn(life(), { account, outcome, cause, isDisturbed: before !== disturbances })
+      learn(life(), { account, outcome, isDisturbed: before !== disturbances })
       await effect(life(), { isMoment: true })
       return outcome
     }
@@ -379,25 +379,22 @@ export async function createWorld({
 
   function learn(
     life: Life,
-    {
-      account,
-      outcome,
-      cause,
-      isDisturbed,
-    }: { account: string; outcome: ServiceOutcome; cause: Cause; isDisturbed: boolean },
+    { account, outcome, isDisturbed }: { account: string; outcome: ServiceOutcome; isDisturbed: boolean },
   ): void {
     const atMs = nowMs()
+    const isTrial = account !== nameOf(life.config)
     if (outcome.kind === 'permanent') knownOf(life.host.known, account).refusedAt = tokens.size
     unsettled.push(() => {
       const known = knownOf(life.host.known, account)
       life.host.mayAskAgain = false
       // Killed or stopped in the moment of the answer: it may have been saved, or not.
       const isSaved = !life.isDead && life.inbox === null
-      const notBeforeMs = isSaved && outcome.kind === 'transient' ? known.notBeforeMs : 0
+      const isKept = isSaved && outcome.kind === 'transient'
+      const { notBeforeMs, rejectedUntilMs } = isKept ? known : { notBeforeMs: 0, rejectedUntilMs: 0 }
       Object.assign(known, {
         refused: isSaved && outcome.kind === 'permanent',
         notBeforeMs,
-        rejectedUntilMs: 0,
+        rejectedUntilMs,
       })
       if (isSaved && isShared && redis === 'well' && cutOff.size === 0 && !isDisturbed) {
         const shared = knownOf(fleet, account)
@@ -409,7 +406,7 @@ export async function createWorld({
       const { reason, retryAfterMs = 0 } = outcome
       if (retryAfterMs > 0) known.notBeforeMs = Math.max(notBeforeMs, atMs + retryAfterMs)
       // A wait that would end after the token's life ends in the last tenth of that.
-      if (reason === 'rejected' && cause !== 'reload')
+      if (reason === 'rejected' && !isTrial)
         known.rejectedUntilMs = atMs + Math.min(REJECTED_MS, leftMs(life, atMs) / 2)
     })
   }

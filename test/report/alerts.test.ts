@@ -311,6 +311,38 @@ test('an alert that a reload ends is over by that, whether a token is held or no
   expect(world.of('alert-resolved').map(({ by }) => by)).toEqual(['reload', 'reload'])
 })
 
+test('an alert that a reload ends while a token is held is not over by that token', async () => {
+  const world = await alerting({ first: { kind: 'ok', accessToken: 'good' } })
+  world.answer(failures.inactive)
+  void world.keeper.refresh(AbortSignal.timeout(60_000))
+  await world.clock.advance(0)
+  await content()
+  world.reload({ credentialsId: 'first', refuses: () => false })
+  await world.clock.advance(0)
+  await expect.poll(isThere).toBe(false)
+  expect(world.of('alert-resolved').map(({ by }) => by)).toEqual(['reload'])
+})
+
+test('a refusal that a reload ends is over by that, and a token that has been missing for long is told once that attempt has failed', async () => {
+  const settings = { noTokenAfterMs: 600_000 }
+  const world = await alerting({ settings, first: failures.inactive })
+  await world.clock.advance(HOUR / 2)
+  const told = world.events().length
+  const answered = Promise.withResolvers<void>()
+  onTestFinished(() => answered.resolve())
+  world.keeper.reload({
+    baseUrl: 'https://service.test',
+    credentialsId: 'second',
+    policy: { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 300_000 },
+    fetchToken: () => answered.promise.then(() => failures.network),
+  })
+  await world.clock.advance(0)
+  expect(world.events().slice(told)).toEqual(['alert-resolved'])
+  answered.resolve()
+  await world.clock.advance(0)
+  expect(world.of('alert').at(-1)).toMatchObject({ reason: 'no-token', failure: 'network' })
+})
+
 test('a refusal outranks it: the missing token is a reminder', async () => {
   const { clock, of } = await alerting({ settings: { noTokenAfterMs: 600_000 }, first: failures.inactive })
   await clock.advance(HOUR / 2)

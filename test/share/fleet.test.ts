@@ -241,6 +241,46 @@ describe('an operator', () => {
   })
 })
 
+describe('an operator whose request fails', () => {
+  test('in another way leaves the wait that the service asked for to all hosts', async () => {
+    const hosts = world.hosts(3)
+    await settle()
+    world.answer(() => busy)
+    await refresh(hosts[0]!)
+    await settle()
+    world.answer(() => failures.network)
+    expect(await refresh(hosts[1]!)).toMatchObject({ reason: 'network' })
+    for (const host of hosts) reject(host)
+    await world.clock.advance(9 * MINUTE)
+    expect(world.asked).toHaveLength(3)
+    world.answer(() => world.token())
+    await world.clock.advance(4 * MINUTE)
+    expect(world.asked).toHaveLength(4)
+    expect(phases(hosts)).toEqual(['ready'])
+  })
+})
+
+describe('an operator who acts while a lease does not end', () => {
+  test('is answered after two leases, also if a token has come that is older than the act', async () => {
+    const hosts = world.hosts(2)
+    await settle()
+    world.server.push(false)
+    await refresh(hosts[0]!)
+    await settle()
+    world.server.plant('lease', { text: '0123456789abcdef', keepMs: 10 * MINUTE })
+    let steps = 0
+    world.server.onStep = () => {
+      steps += 1
+      if (steps > 1_000) world.server.fail(lost)
+    }
+    const act = refresh(hosts[1]!)
+    await world.clock.advance(40 * SECOND)
+    expect(steps).toBeLessThan(100)
+    expect(await act).toMatchObject({ kind: 'ok' })
+    expect(world.asked).toHaveLength(3)
+  })
+})
+
 describe('clients', () => {
   test('cause one request in 30 s, whichever hosts they report to', async () => {
     const hosts = world.hosts(10)
@@ -382,6 +422,18 @@ describe('a store that is lost', () => {
     expect(peak(world.asked)).toBeLessThanOrEqual(5)
     await refresh(hosts[0]!)
     expect(world.asked).toHaveLength(22)
+  })
+
+  test('after a report is replaced within a minute, also once its refresh was put off', async () => {
+    start({ lifeSeconds: 86_400 })
+    const hosts = world.hosts(20)
+    await world.clock.advance(12 * HOUR)
+    world.server.fail(lost)
+    await world.clock.advance(4.2 * HOUR)
+    const before = tokensOf(hosts)
+    for (const host of hosts) reject(host)
+    await world.clock.advance(MINUTE)
+    expect(tokensOf(hosts).filter((token) => before.includes(token))).toEqual([])
   })
 
   test('gives the later of two tokens that were obtained alone to all, whichever host is back first', async () => {

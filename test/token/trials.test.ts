@@ -178,6 +178,18 @@ test('other credentials that an operator wrote are tried at once, and then as lo
   }
 })
 
+test('other credentials that an operator wrote are his act once: what is repeated keeps to every wait of the fleet', async () => {
+  const { keeper, settings, answer, clock } = await running()
+  const causes: unknown[] = []
+  answer(() => {
+    causes.push(keeper.state().inFlight?.cause)
+    return failures.network
+  })
+  void keeper.tryCredentials(settings('second'), { ...trial, cause: 'operator' })
+  await clock.advance(5_000)
+  expect(causes.slice(0, 3)).toEqual(['operator', 'retry', 'retry'])
+})
+
 test('the answer to credentials that a reload replaced during a trial says nothing of the new ones', async () => {
   const { keeper, settings, answer, clock, token } = await running()
   answer(failures.network)
@@ -187,7 +199,7 @@ test('the answer to credentials that a reload replaced during a trial says nothi
   answer(() => (keeper.state().inFlight?.credentialsId === 'first' ? failures.inactive : hanging.promise))
   const refreshed = keeper.refresh(never)
   await clock.settle()
-  const inFlight = { since: clock.now(), cause: 'reload', credentialsId: 'second' }
+  const inFlight = { since: clock.now(), cause: 'retry', credentialsId: 'second' }
   expect(keeper.state().inFlight).toEqual(inFlight)
   answer(token())
   keeper.reload(settings('third'))
