@@ -49,7 +49,7 @@ export interface Disconnect {
 /** What starts the daemon of this socket; without a path, the daemon of the default account. */
 export function startRemedy(path?: string): string {
   const account = path === undefined ? undefined : accountOfSocket(path)
-  const start = `start it with \`systemctl start ${unitNames(account).unit}\``
+  const start = `start it with \`sudo systemctl start ${unitNames(account).unit}\``
   return account === undefined ? `${start} or \`kyc-tokend run\`` : start
 }
 
@@ -68,7 +68,7 @@ export function disconnectError({ path, error, closeFault }: Disconnect): TokenC
   if (isForbidden(error))
     return new TokenClientError(`The socket ${path} may not be opened by this user`, {
       code: 'denied',
-      remedy: 'have the user added to its group (usermod -aG kyc-token USER) and log in again',
+      remedy: 'have the user added to its group (sudo usermod -aG kyc-token USER) and log in again',
       cause: error,
     })
   const why = error === undefined ? 'it closed the connection' : (errorCode(error) ?? errorMessage(error))
@@ -97,6 +97,6 @@ export const originError = (origin: string, origins: readonly string[]): TokenCl
 
 export const timeoutError = (answerMs: number): TokenClientError =>
   new TokenClientError(
-    `kyc-tokend gave no answer within ${answerMs / 1_000} s: see its log (journalctl -u 'kyc-tokend*').`,
+    `kyc-tokend gave no answer within ${answerMs / 1_000} s: see its log (sudo journalctl -u 'kyc-tokend*').`,
     { code: 'timeout' },
   )

@@ -13,14 +13,14 @@ export const run: RunCommand = async (invocation) => {
   }))
   if (outcome === 'refused')
     throw new UserError(
-      `There is no test alert, because another alert is raised: ${detail ?? ''}`,
+      asSentence(`There is no test alert, because another alert is raised: ${detail ?? ''}`),
       exitStatus.tryAgain,
     )
   const { unit, alertProblem } = await systemdStateOf(daemon)
   const command =
     unit === null || alertProblem !== null
       ? ''
-      : ` and the alert command (journalctl -u ${unitNames(accountOfConfig(daemon.configFile)).alertUnit})`
+      : ` and the alert command (sudo journalctl -u ${unitNames(accountOfConfig(daemon.configFile)).alertUnit})`
   invocation.stdout.write(
     `A test alert is raised, and is over at ${resolvesAt?.slice(0, 19) ?? ''}Z. See that it reached you: the log, alert.json${command}.\n`,
   )

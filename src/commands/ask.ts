@@ -158,6 +158,7 @@ export function configurationOf({ options, env }: Pick<Invocation, 'options' | '
   return { configPath: accountConfigPath(name), env: accountEnvironment(name, identity), account: name }
 }
 
-function bothGiven(names: string): UsageError {
+/** Of options or variables that exclude one another. */
+export function bothGiven(names: string): UsageError {
   return new UsageError(`${names} are both given: leave one of them out.`)
 }

@@ -47,7 +47,7 @@ export const clientCommands = {
     options: {
       format: {
         value: 'FORMAT',
-        summary: 'The token alone, an Authorization header, KYC_ACCESS_TOKEN=…, or JSON with its expiry',
+        summary: 'The token alone, its header for a request, KYC_ACCESS_TOKEN=…, or JSON with its expiry',
         default: 'raw',
         choices: ['raw', 'header', 'env', 'json'],
       },

@@ -56,10 +56,14 @@ function parseCommand(spec: CommandSpec, args: string[]): ParsedCommand {
     if (token.kind === 'positional') positionals.push(token.value)
     if (token.kind !== 'option') continue
     if (token.name === 'help') return { wants: 'help', spec }
-    const option = spec.options[token.name]
+    const option = Object.hasOwn(spec.options, token.name) ? spec.options[token.name] : undefined
     if (option === undefined)
       throw new UsageError(`${spec.name} has no option${shown(token.rawName)}`, {
-        mistake: { typed: token.rawName, names: Object.keys(spec.options).map((name) => `--${name}`) },
+        mistake: {
+          typed: token.rawName,
+          names: Object.keys(spec.options).map((name) => `--${name}`),
+          of: spec.name,
+        },
       })
     const value = checkedValue(token, option)
     const before = options[token.name]

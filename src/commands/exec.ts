@@ -86,20 +86,21 @@ function whyNotRun(path: string): string | undefined {
 function changesOf(invocation: Invocation): Changes | undefined {
   const { options, env } = invocation
   const onChange = options['on-change']
-  if (onChange === undefined || onChange === 'none') return undefined
-  if (countListenFds(env, process.pid) > 0)
-    throw new UsageError(
-      'exec cannot hand over the sockets of LISTEN_FDS with --on-change: leave the option out, or run the command without socket activation.',
-    )
   const msOf = (option: string, otherwise: number): number =>
     (secondsOf(invocation, option, MAX_SECONDS) ?? otherwise) * 1_000
-  return {
-    action: onChange === 'restart' ? 'restart' : signalOf('on-change', onChange, 'none, restart or '),
+  const times = {
     stopSignal: signalOf('stop-signal', options['stop-signal'] ?? 'TERM', ''),
     splayMs: msOf('splay', 0),
     stopTimeoutMs: msOf('stop-timeout', 10),
     minBetweenMs: msOf('min-between', 30),
   }
+  if (onChange === undefined || onChange === 'none') return undefined
+  if (countListenFds(env, process.pid) > 0)
+    throw new UsageError(
+      'exec cannot hand over the sockets of LISTEN_FDS with --on-change: leave the option out, or run the command without socket activation.',
+    )
+  const action = onChange === 'restart' ? 'restart' : signalOf('on-change', onChange, 'none, restart or ')
+  return { action, ...times }
 }
 
 function signalOf(option: string, name: string | boolean, others: string): NodeJS.Signals {

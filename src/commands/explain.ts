@@ -87,7 +87,7 @@ function retryLine(failure: TransientFailure, policy: Policy): string {
 
 function statusOf(given: Invocation['options'][string]): number {
   if (typeof given === 'string' && /^[1-9]\d\d$/.test(given)) return Number(given)
-  throw new UsageError('--status takes the HTTP status of the answer, such as --status 500')
+  throw new UsageError('--status takes the HTTP status of the answer, such as --status 500.')
 }
 
 /** The headers by lower-case name. `given` has one on each line. */
@@ -97,7 +97,7 @@ function headersOf(given: Invocation['options'][string]): Record<string, string>
     .filter((line) => line.trim() !== '')
     .map((line) => /^([\w!#$%&'*+.^`|~-]+):\s*(.*?)\s*$/.exec(line))
   if (matches.includes(null))
-    throw new UsageError("--header takes a name and a value, such as --header 'Retry-After: 120'")
+    throw new UsageError("--header takes a name and a value, such as --header 'Retry-After: 120'.")
   return Object.fromEntries(matches.map((match) => [match![1]!.toLowerCase(), match![2]!]))
 }
 
@@ -112,7 +112,7 @@ async function bodyOf(
     const body = await readLimited(stream, { maxBytes: MAX_BODY_BYTES })
     return body === undefined ? { body: new Uint8Array(), isCut: true } : { body }
   } catch (cause) {
-    const message = `The file of --body cannot be read (${errorMessage(cause)}): name one that can, or - for stdin`
+    const message = `The file of --body cannot be read (${errorMessage(cause)}): name one that can, or - for stdin.`
     throw new UsageError(message, { cause })
   }
 }

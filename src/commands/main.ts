@@ -115,7 +115,8 @@ async function withNearest(error: UsageError): Promise<UsageError> {
   if (mistake === undefined) return error
   const { nearestName } = await import('../config/nearest.ts')
   const nearest = nearestName(mistake.typed, mistake.names)
-  const remedy = nearest === undefined ? '`kyc-tokend --help` lists them.' : `did you mean ${nearest}?`
+  const help = `\`kyc-tokend ${mistake.of === undefined ? '' : `${mistake.of} `}--help\` lists them.`
+  const remedy = nearest === undefined ? help : `did you mean ${nearest}?`
   return new UsageError(`${error.message}: ${remedy}`)
 }
 

@@ -48,6 +48,13 @@ async function namedToken(given: Invocation): Promise<string | { fingerprint: st
   if (line === '') throw new UsageError('There is no token on stdin.')
   const token = line?.replace(BEFORE_TOKEN, '').replace(/^'(.*)'$/, '$1')
   if (token !== undefined && TOKEN.test(token)) return token
+  // Perhaps with the header of another service, which the daemon knows.
+  if (line?.includes(': ') === true) {
+    const { header, prefix } = await ask(given, (client) => client.get({ waitSeconds: 1 }))
+    const before = `${header}: ${prefix}`
+    const rest = line.slice(before.length)
+    if (line.startsWith(before) && TOKEN.test(rest)) return rest
+  }
   throw new UsageError(
     'The text on stdin is not a token: give the token alone, or the line that holds it as `kyc-tokend token --format header` or `env` prints it.',
   )

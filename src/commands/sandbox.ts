@@ -56,7 +56,7 @@ In kyc-tokend.config.json, which only you may read (chmod 600):
 ${isElsewhere ? `\nand in its "service":\n\n  "tokenUrl": "${tokenUrl}"\n` : ''}
 Tokens live ${formatDuration(tokenLifetimeMs)}. To try:
 
-  ${requestLine({ ...service, tokenUrl })}
+  ${escapeUnsafe(requestLine({ ...service, tokenUrl }))}
   header=$(kyc-tokend token --format header) && echo "$header" | curl -H @- ${url}/me
   curl -X PUT -d outage ${url}/scenario
 
@@ -90,11 +90,11 @@ function requestLine(service: ServiceConfig): string {
 
 function portOf(given: string | boolean): number {
   if (/^\d{1,5}$/.test(String(given)) && Number(given) <= 65_535) return Number(given)
-  throw new UsageError('--port takes a number from 0 to 65535; 0 is a free port')
+  throw new UsageError('--port takes a number from 0 to 65535; 0 is a free port.')
 }
 
 function lifetimeOf(given: string | boolean): number {
   const ms = parseDuration(String(given))
   if (ms !== undefined && ms >= 1_000 && ms <= MAX_TOKEN_LIFETIME_MS) return ms
-  throw new UsageError('--token-lifetime takes a duration of at least 1s, such as 60s or 15m')
+  throw new UsageError('--token-lifetime takes a duration of at least 1s, such as 60s or 15m.')
 }

@@ -4,9 +4,9 @@ import { existsSync } from 'node:fs'
 import { accountNames, systemSocket } from '../lib/account.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
-import { exitStatus, UsageError, UserError } from '../lib/error.ts'
+import { exitStatus, UserError } from '../lib/error.ts'
 import type { StatusResult } from '../protocol.ts'
-import { ask, openClient } from './ask.ts'
+import { ask, bothGiven, openClient } from './ask.ts'
 import type { Invocation, RunCommand } from './command.ts'
 import { formatStatus, screenOf } from './format-status.ts'
 import { configuredAccounts, isConfigured, systemdStateOf } from './systemd.ts'
@@ -19,6 +19,7 @@ export const run: RunCommand = async (invocation) => {
   const { options, env, stdout } = invocation
   if (options['all'] === true) return allAccounts(invocation)
   if (options['watch'] === true) {
+    if (options['json'] === true) throw bothGiven('--watch and --json')
     using client = openClient(invocation)
     const last = await watchStatus(client, invocation)
     return last === null ? exitStatus.unavailable : exitStatusOf(last)
@@ -34,8 +35,7 @@ export const run: RunCommand = async (invocation) => {
 
 async function allAccounts({ options, stdout }: Invocation): Promise<number> {
   const excluded = ['socket', 'account', 'watch'].find((name) => options[name] !== undefined)
-  if (excluded !== undefined)
-    throw new UsageError(`--all and --${excluded} are both given: leave one of them out.`)
+  if (excluded !== undefined) throw bothGiven(`--all and --${excluded}`)
   const socket = systemSocket(undefined)
   // Its directory, or its socket, may be gone.
   const accounts = new Set([...accountNames(), ...configuredAccounts()])

@@ -140,7 +140,7 @@ export async function alertState(account: string | undefined): Promise<Omit<Syst
 }
 
 function lastRunOf(run: UnitProperties, alertUnit: string): SystemdState['alertCommand'] {
-  const failed = (how: string): string => `${how}: see \`journalctl -u ${alertUnit}\``
+  const failed = (how: string): string => `${how}: see \`sudo journalctl -u ${alertUnit}\``
   // The unit repeats a command that fails, and its status text says so.
   const [, status, failedAt] = /^(exit status \d+) at (\S+Z): /.exec(run['StatusText'] ?? '') ?? []
   if (status !== undefined && failedAt !== undefined) return { failure: failed(status), at: failedAt }
@@ -233,7 +233,7 @@ function reasonOf(account: string | undefined, service: UnitProperties): Remedy 
     }
     return result === 'exit-code' && status === '69'
       ? { text: `${text}: another daemon runs, or its directories are in use`, commands: [check] }
-      : { text, commands: [`journalctl -u ${unit} -n 20`] }
+      : { text, commands: [`sudo journalctl -u ${unit} -n 20`] }
   }
   if (state === 'activating') return { text: `${unit}.service is starting`, commands: [] }
   const enable = file === 'enabled' ? 'start' : 'enable --now'

@@ -72,7 +72,7 @@ export async function watchStatus(
     } catch (error) {
       const reason = await withReason(error, options)
       if (last === null) throw reason
-      const text = errorMessage(reason)
+      const text = escapeUnsafe(errorMessage(reason))
       note([...notes.splice(0), ...(problem === text ? [] : [{ text }])])
       problem = text
     }

@@ -28,7 +28,7 @@ export const run: RunCommand = async (invocation) => {
       if (!isOfConnection) print({ code, message, reason })
       else
         void withReason(fault, invocation).then((error) =>
-          hasAnswered ? stderr.write(`${errorMessage(error)}\n`) : reject(error),
+          hasAnswered ? stderr.write(`${escapeUnsafe(errorMessage(error))}\n`) : reject(error),
         )
     },
   })

@@ -92,7 +92,7 @@ function deniedRemedy(directory: string, place: Place): Remedy {
   if (isOfUnit(directory, place)) return { text, commands: remakeSockets(place.account) }
   return isSystemDirectory(directory)
     ? { text: `${text}; make a directory of its own and set that`, commands: ownDirectory(directory, place) }
-    : { text, commands: [`${sudo(place)}chown ${user} ${shellWord(directory)}`] }
+    : { text, commands: [`sudo chown ${user} ${shellWord(directory)}`] }
 }
 
 /**
@@ -158,7 +158,7 @@ export function nearestThere(directory: string): string {
 
 /** Makes a directory of the daemon's own in one that serves the whole system. */
 export function ownDirectory(directory: string, place: Place): string[] {
-  return [`${sudo(place)}install -d -m 2750 -o ${userOf(place)} ${shellWord(join(directory, 'kyc-tokend'))}`]
+  return [`sudo install -d -m 2750 -o ${userOf(place)} ${shellWord(join(directory, 'kyc-tokend'))}`]
 }
 
 /** Makes a directory for the daemon. */

@@ -107,7 +107,7 @@ test.skipIf(isSystemSocketThere)(
     if (me === 0) for (const path of [runtime, directory]) chownSync(path, owner, -1)
     chmodSync(directory, 0o777)
     const env = { XDG_RUNTIME_DIR: runtime }
-    const none = `No kyc-tokend is running here (no socket at /run/kyc-tokend/ipc.sock and ${directory}/ipc.sock): start it with \`systemctl start kyc-tokend\` or \`kyc-tokend run\`, or name its socket with --socket or $KYC_TOKEND_SOCKET.`
+    const none = `No kyc-tokend is running here (no socket at /run/kyc-tokend/ipc.sock and ${directory}/ipc.sock): start it with \`sudo systemctl start kyc-tokend\` or \`kyc-tokend run\`, or name its socket with --socket or $KYC_TOKEND_SOCKET.`
     expect(() => find(env)).toThrow(failing('daemon-unreachable', none))
     writeFileSync(join(directory, 'ipc.sock'), '')
     const untrusted = `The socket ${directory}/ipc.sock is not trusted, because others can write to ${directory}, and could answer instead of the daemon: fix that, or name the daemon's socket with --socket or $KYC_TOKEND_SOCKET.`

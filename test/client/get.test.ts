@@ -115,7 +115,7 @@ test('a socket without a daemon is an error at once, with what to do', async () 
 
 test('the remedy for the socket of an account names the unit of the account', async () => {
   const failed = clientOf({ path: '/run/kyc-tokend/accounts/eu/ipc.sock' }).get()
-  await expect(failed).rejects.toThrow('start it with `systemctl start kyc-tokend@eu`.')
+  await expect(failed).rejects.toThrow('start it with `sudo systemctl start kyc-tokend@eu`.')
 })
 
 test.skipIf(!isStrangerAble)(

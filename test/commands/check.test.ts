@@ -368,14 +368,14 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () 
     const { stdout } = await runCli(['check', '--config', path], { uid: 65_533, cwd: '/' })
     expect(stdout).toMatch(/^FAULT +directories +the runtime directory .*run does not exist: `install -d/m)
     expect(stdout).toMatch(
-      /^FAULT +directories +the state directory .*state cannot be written, .*: `chown \w+ \S+state`$/m,
+      /^FAULT +directories +the state directory .*state cannot be written, .*: `sudo chown \w+ \S+state`$/m,
     )
     expect(stdout).toMatch(/: the directory \/root\/of cannot be seen by the daemon$/m)
     // No remedy changes the owner of what serves the whole system.
     for (const directory of ['/var/lib', '/usr/share', '/opt', '/', '/var/lib/dpkg'])
       expect(stdout).toMatch(
         new RegExp(
-          `: the directory ${directory} cannot be written, .* make a directory .*: \`install -d -m 2750 -o \\w+ ${join(directory, 'kyc-tokend')}\`$`,
+          `: the directory ${directory} cannot be written, .* make a directory .*: \`sudo install -d -m 2750 -o \\w+ ${join(directory, 'kyc-tokend')}\`$`,
           'm',
         ),
       )

@@ -92,6 +92,7 @@ test.each([
   [['help', 'statsu'], 'There is no command statsu: did you mean status?'],
   [['no.word'], 'There is no command of this name: `kyc-tokend --help` lists them.'],
   [['token', '--fromat', 'raw'], 'token has no option --fromat: did you mean --format?'],
+  [['token', '--constructor'], 'token has no option --constructor: `kyc-tokend token --help` lists them.'],
   [['token', '--format', 'xml'], '--format takes one of raw, header, env, json.'],
   [['token', '--format'], '--format needs a value: --format FORMAT.'],
   [['token', '--wait', '--format', 'raw'], '--wait needs a value: --wait DURATION.'],
@@ -100,11 +101,13 @@ test.each([
   [['status', '--json=yes'], '--json takes no value.'],
   [['status', 'more'], 'status does not take arguments beside its options: see `kyc-tokend status --help`.'],
   [['token', '--min-valid', '25h'], '--min-valid takes a duration such as 30s or 5m, up to 24h.'],
+  [['exec', '--splay', 'soon', '--', 'true'], '--splay takes a duration such as 30s or 5m, up to 24h.'],
+  [['status', '--watch', '--json'], '--watch and --json are both given: leave one of them out.'],
   [['exec'], 'exec needs a command: kyc-tokend exec -- CMD …'],
   [['completions', 'tcsh'], 'Name one shell: kyc-tokend completions bash, zsh or fish.'],
   [
     ['explain', '--status', '429', '--header', 'nothing', '--header', 'Retry-After: 1'],
-    "--header takes a name and a value, such as --header 'Retry-After: 120'",
+    "--header takes a name and a value, such as --header 'Retry-After: 120'.",
   ],
   [['reject', 'aaaa', 'bbbb'], 'reject takes one fingerprint, or - for a token on stdin.'],
 ])('%j is a usage error of one sentence', async (args, sentence) => {

@@ -396,8 +396,12 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
       failed,
       'is failed (exit status 78): the configuration is faulty; correct that, then: `sudo kyc-tokend check && sudo systemctl restart kyc-tokend`',
     ],
-    ['killed', { ...failed, Result: 'oom-kill' }, 'is failed (oom-kill): `journalctl -u kyc-tokend'],
-    ['broken', { ...failed, ExecMainStatus: '1' }, 'is failed (exit status 1): `journalctl -u kyc-tokend'],
+    ['killed', { ...failed, Result: 'oom-kill' }, 'is failed (oom-kill): `sudo journalctl -u kyc-tokend'],
+    [
+      'broken',
+      { ...failed, ExecMainStatus: '1' },
+      'is failed (exit status 1): `sudo journalctl -u kyc-tokend',
+    ],
   ])('`token` says why a unit does not run that is %s, with the remedy', async (_, unit, sentence) => {
     const { stderr } = await onHost(['token'], { unit })
     expect(stderr).toContain(`kyc-tokend.service ${sentence}`)

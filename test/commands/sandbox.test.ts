@@ -56,17 +56,19 @@ describe('the command sandbox', () => {
   it('is the service of a configuration, and says what that one answers', async () => {
     const path = join(await tempDirectory(), 'c.json')
     const refusals = [{ status: 401, says: 'invalid_client', in: 'error', reason: 'account-not-found' }]
+    const parameters = { note: 'red\u009b31m' }
     const credentials = { apiKey: { env: 'NOT_SET' }, apiSecret: { env: 'NOT_SET' } }
     await writeFile(
       path,
-      JSON.stringify({ baseUrl: 'https://api.example.com', credentials, service: { refusals } }),
+      JSON.stringify({ baseUrl: 'https://api.example.com', credentials, service: { refusals, parameters } }),
     )
     const sandbox = start({ config: path })
     const url = await urlOf(sandbox)
-    const body = JSON.stringify({ apiKey: 'another', apiSecret: 'another' })
+    const body = JSON.stringify({ apiKey: 'another', apiSecret: 'another', ...parameters })
     const response = await fetch(`${url}/token/external/jwt`, { method: 'POST', body })
     expect(response.status).toBe(401)
     const output = sandbox.stdout.lines().join('\n')
+    expect(output).toContain(String.raw`"note":"red\u009b31m"`)
     expect(output).toMatch(/^ {2}account-not-found +401 "invalid_client": refused for good$/m)
     expect(output).toMatch(/^ {2}account-inactive +400, because `service\.refusals` names no such refusal$/m)
   })
@@ -107,12 +109,12 @@ describe('the command sandbox', () => {
     await expect(start({ port }).status).rejects.toThrow(/in use/)
     for (const wrong of ['-1', '65536', 'http', '']) {
       await expect(start({ port: wrong }).status).rejects.toThrow(
-        /^--port takes a number from 0 to 65535; 0 is a free port$/,
+        /^--port takes a number from 0 to 65535; 0 is a free port\.$/,
       )
     }
     for (const wrong of ['60', '0s', '999ms', '10000d', 'soon']) {
       await expect(start({ 'token-lifetime': wrong }).status).rejects.toThrow(
-        /^--token-lifetime takes a duration of at least 1s, such as 60s or 15m$/,
+        /^--token-lifetime takes a duration of at least 1s, such as 60s or 15m\.$/,
       )
     }
   })
