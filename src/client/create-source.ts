@@ -79,7 +79,7 @@ export function createSource(
     checkRange('minValidSeconds', minValidSeconds, MAX_MIN_VALID_SECONDS)
     checkRange('waitSeconds', waitSeconds, MAX_WAIT_SECONDS)
     const waitsForStart = request.waitSeconds !== undefined
-    const fallback = (): ClientToken | undefined => cached(request, isForCall)
+    const fallback = (): ClientToken | undefined => cached({ minValidSeconds, notFingerprint }, isForCall)
     if (connection.isSilent) {
       const inMemory = fallback()
       // Not at once: a caller that asks in a loop would keep the process from reading the daemon's answers.

@@ -17,6 +17,9 @@ import type { ClientOptions, TokenSource } from './token-source.ts'
 
 export type { TokenSource } from './token-source.ts'
 
+/** The longest time for which a good token waits for one with a longer life, as the daemon has it. */
+const SHORT_LIFE_WAIT_SECONDS = 1
+
 export interface FakeTokenClientOptions extends ClientOptions {
   /** The first token; by default `fake-token-1`. */
   accessToken?: string | undefined
@@ -117,17 +120,25 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
       else answer(type === 'refresh.request' ? { outcome: 'ok', ...description() } : token)
     }
     const { notFingerprint, minValidSeconds, waitSeconds } = data
-    const isAnotherWanted =
-      notFingerprint === token.fingerprint || lifeLeftMs() < Number(minValidSeconds) * 1_000
+    const isKnown = notFingerprint === token.fingerprint
+    const needed = Number(minValidSeconds)
+    const isShort = needed <= lifeSeconds && lifeLeftMs() < needed * 1_000
     if (type === 'token.reject') {
       const isCurrent = data['fingerprint'] === token.fingerprint
       reported.push(String(data['fingerprint']))
       answer(reportResult ?? { verdict: isCurrent ? 'refreshing' : 'replaced' })
       if (reportResult === undefined && isCurrent) rotate()
-    } else if (type !== 'token.get' || currentFault() !== undefined || !isAnotherWanted || waitSeconds === 0)
+    } else if (
+      type !== 'token.get' ||
+      currentFault() !== undefined ||
+      !(isKnown || isShort) ||
+      waitSeconds === 0
+    )
       answerNow()
-    else if (requests.get(request) === undefined)
-      requests.set(request, setTimeout(answerNow, Number(waitSeconds) * 1_000))
+    else if (requests.get(request) === undefined) {
+      const longest = isKnown ? Infinity : SHORT_LIFE_WAIT_SECONDS
+      requests.set(request, setTimeout(answerNow, Math.min(Number(waitSeconds), longest) * 1_000))
+    }
   }
 
   function description(): TokenDescription {

@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
-import type { TokenClientError } from '../../src/client/index.ts'
+import type { GetOptions, TokenClientError } from '../../src/client/index.ts'
 import { clientOf, codeOf, daemonWith, generous } from '../support/client-world.ts'
 import { startScriptedDaemon, tokenFields, type Asking } from '../support/scripted-daemon.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -40,6 +40,16 @@ test('a daemon that does not answer costs one call a quarter of a second, until 
   await vi.waitUntil(async () => (await client.get()).accessToken === 'token-2')
   void client.get().catch(() => undefined)
   await vi.waitUntil(() => daemon.asked.length > 2)
+})
+
+test('options that are changed later change nothing', async () => {
+  const daemon = await daemonWith((asking) => void (daemon.asked.length === 1 && generous(asking)))
+  const client = clientOf(daemon)
+  const options: GetOptions = {}
+  const { fingerprint } = await client.get(options)
+  const call = client.get(options)
+  options.notFingerprint = fingerprint
+  expect(await call).toMatchObject({ cached: true })
 })
 
 test('a daemon that has answered is not taken for a silent one afterwards', async () => {

@@ -112,9 +112,25 @@ test.each([
   tokens.rotate()
   const second = await tokens.get()
   expect(second.accessToken).toBe('fake-token-2')
-  // Nothing to wait for, or not as long as the token lives.
+  // Nothing to wait for, or longer than the token lives.
   expect(await tokens.get({ notFingerprint: second.fingerprint, waitSeconds: 0 })).toEqual(second)
-  const later = tokens.get({ minValidSeconds: 90, waitSeconds: 60 }).catch((error: unknown) => error)
+  const { fingerprint: notFingerprint } = second
+  const later = tokens.get({ notFingerprint, waitSeconds: 60 }).catch((error: unknown) => error)
   await vi.advanceTimersByTimeAsync(60_000)
   expect(await later).toMatchObject({ code: 'expired' })
+})
+
+test('a good token with less life than asked for comes after a second, and at once if no token lives so long', async () => {
+  vi.useFakeTimers()
+  onTestFinished(() => void vi.useRealTimers())
+  const tokens = fake({ lifeSeconds: 60 })
+  await vi.advanceTimersByTimeAsync(30_000)
+  const beganMs = Date.now()
+  const tookMs = async (minValidSeconds: number): Promise<number> => {
+    await tokens.get({ minValidSeconds })
+    return Date.now() - beganMs
+  }
+  const took = [tookMs(20), tookMs(40), tookMs(90)]
+  await vi.advanceTimersByTimeAsync(15_000)
+  expect(await Promise.all(took)).toEqual([0, 1_000, 0])
 })
