@@ -146,11 +146,11 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
 /** Tallies by user, transport and name; never more than MAX_TALLIES. */
 function createTallies(clock: Pick<Clock, 'now'>) {
   const tallies = new Map<string, Tally>()
-  /** By user, the tallies with a name. */
+  /** By user, the tallies with a name that a client chose; systemd names its units itself. */
   const names = new Map<number, number>()
 
-  function named({ uid, client }: Tally, by: 1 | -1): void {
-    if (client === null) return
+  function named({ uid, client, transport }: Tally, by: 1 | -1): void {
+    if (client === null || transport === 'credential') return
     const next = (names.get(uid) ?? 0) + by
     if (next === 0) names.delete(uid)
     else names.set(uid, next)
@@ -172,7 +172,6 @@ function createTallies(clock: Pick<Clock, 'now'>) {
     const key = `${uid} ${transport} ${client ?? ''}`
     const found = tallies.get(key)
     if (found !== undefined) return found
-    // systemd names its units itself.
     const isChosen = client !== null && client !== OTHER_NAMES && transport !== 'credential'
     if (isChosen && (names.get(uid) ?? 0) >= MAX_NAMES) return of(peer, transport, OTHER_NAMES)
     if (tallies.size >= MAX_TALLIES) replaceOne()
