@@ -18,7 +18,7 @@ import type { ClientOptions, TokenSource } from './token-source.ts'
 export type { TokenSource } from './token-source.ts'
 
 /** The longest time for which a good token waits for one with a longer life, as the daemon has it. */
-const SHORT_LIFE_WAIT_SECONDS = 1
+const SHORT_LIFE_WAIT_MS = 1_000
 
 export interface FakeTokenClientOptions extends ClientOptions {
   /** The first token; by default `fake-token-1`. */
@@ -100,6 +100,16 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
     return lifeLeftMs() > 0 ? undefined : { code: 'expired', message: 'The token of the fake has expired.' }
   }
 
+  /** How long the daemon waits for another token, at most. */
+  function waitMsOf({ notFingerprint, minValidSeconds, waitSeconds }: Frame['data']): number {
+    const waitMs = Number(waitSeconds) * 1_000
+    const neededMs = Number(minValidSeconds) * 1_000
+    if (currentFault() !== undefined) return 0
+    if (notFingerprint === token.fingerprint) return waitMs
+    const isShort = lifeLeftMs() < neededMs && neededMs <= lifeSeconds * 1_000
+    return isShort ? Math.min(waitMs, SHORT_LIFE_WAIT_MS) : 0
+  }
+
   /** Answers, or waits for the next rotation as the daemon would. */
   function serve(request: Request): void {
     if (!requests.has(request)) return
@@ -108,6 +118,7 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
       return
     }
     const { type, data } = request.frame() as { type: RequestType; data: Frame['data'] }
+    const waitMs = type === 'token.get' ? waitMsOf(data) : 0
     const answer = (fields: object, answerType: string = answerTypes[type]): void => {
       const frame: Frame = { type: answerType, data: { ...fields } }
       onAnswer(frame)
@@ -119,26 +130,13 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
       else if (fault !== undefined) answer(fault, 'fault')
       else answer(type === 'refresh.request' ? { outcome: 'ok', ...description() } : token)
     }
-    const { notFingerprint, minValidSeconds, waitSeconds } = data
-    const isKnown = notFingerprint === token.fingerprint
-    const needed = Number(minValidSeconds)
-    const isShort = needed <= lifeSeconds && lifeLeftMs() < needed * 1_000
     if (type === 'token.reject') {
       const isCurrent = data['fingerprint'] === token.fingerprint
       reported.push(String(data['fingerprint']))
       answer(reportResult ?? { verdict: isCurrent ? 'refreshing' : 'replaced' })
       if (reportResult === undefined && isCurrent) rotate()
-    } else if (
-      type !== 'token.get' ||
-      currentFault() !== undefined ||
-      !(isKnown || isShort) ||
-      waitSeconds === 0
-    )
-      answerNow()
-    else if (requests.get(request) === undefined) {
-      const longest = isKnown ? Infinity : SHORT_LIFE_WAIT_SECONDS
-      requests.set(request, setTimeout(answerNow, Math.min(Number(waitSeconds), longest) * 1_000))
-    }
+    } else if (waitMs === 0) answerNow()
+    else if (requests.get(request) === undefined) requests.set(request, setTimeout(answerNow, waitMs))
   }
 
   function description(): TokenDescription {
