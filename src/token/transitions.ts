@@ -209,9 +209,12 @@ function afterRefusal(state: TokenState, refused: PermanentFailure, { now }: Ste
   return { ...state, ...NOTHING_PENDING, objection: objectionOf(state, refused, now), next: actOf(state) }
 }
 
-/** One with the same reason as the one that stands keeps its start and the host that raised it. */
+/**
+ * One with the same reason as the one that stands, or for which attempts were put off, keeps its start and the
+ * host that raised it.
+ */
 function objectionOf(
-  { objection }: TokenState,
+  { objection, postponement }: TokenState,
   answer: Pick<PermanentFailure, 'detail' | 'askedBy' | 'known'> & {
     readonly reason: Objection['reason']
     readonly status?: number
@@ -219,7 +222,8 @@ function objectionOf(
   now: Instant,
 ): Objection {
   const { reason, detail, status = null, askedBy = null, known = null } = answer
-  const { since, askedBy: raisedBy } = objection?.reason === reason ? objection : { since: now, askedBy }
+  const raised = [objection, postponement].find((one) => one?.reason === reason)
+  const { since, askedBy: raisedBy } = raised ?? { since: now, askedBy }
   return { reason, detail, status, since, askedBy: raisedBy, known }
 }
 

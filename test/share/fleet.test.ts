@@ -139,6 +139,17 @@ describe('a failure of the service', () => {
     expect(tokensOf(hosts)).toHaveLength(1)
   })
 
+  test('that people must know of is told to them by one host, though hosts ask in turn', async () => {
+    const hosts = world.hosts(3)
+    await settle()
+    world.answer(() => failures.rejected)
+    await refresh(hosts[0]!)
+    await world.clock.advance(45 * MINUTE)
+    const objections = hosts.flatMap(({ keeper }) => keeper.state().objection ?? [])
+    expect(objections).toHaveLength(3)
+    expect(objections.filter(({ askedBy }) => askedBy === null)).toHaveLength(1)
+  })
+
   test('that is the way of one host leaves the request to another after 5 s', async () => {
     world.answer((host) => (host === 'host-1' ? failures.network : world.token()))
     const hosts = world.hosts(3)
