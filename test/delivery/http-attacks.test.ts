@@ -2,7 +2,7 @@
 import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, it } from 'vitest'
-import { startDelivery } from '../support/delivery-world.ts'
+import { asStranger, startDelivery } from '../support/delivery-world.ts'
 import { connectRaw } from '../support/ipc-client.ts'
 import { exchange } from '../support/raw-http.ts'
 import { expectUntil } from '../support/until.ts'
@@ -43,7 +43,7 @@ describe('a request and the next one are two', () => {
       '200 404',
     ],
     ['without a Host header', 'GET /v1/token HTTP/1.1\r\n\r\n', '200 404'],
-    ['with an unknown expectation', `GET /v1/token ${HEAD}Expect: the-unexpected\r\n\r\n`, '417 404'],
+    ['with an unknown expectation', `GET /v1/token ${HEAD}Expect: the-unexpected\r\n\r\n`, '200 404'],
     [
       'with a body that a GET need not have',
       `GET /v1/token ${HEAD}Content-Length: 5\r\n\r\nhello`,
@@ -74,6 +74,13 @@ describe('a request and the next one are two', () => {
     const text = `${POST}Expect: 100-continue\r\nContent-Length: ${BODY.length}\r\n\r\n${BODY}`
     expect(await statuses(text + NEXT)).toBe('100 200 404')
   })
+})
+
+it('an unknown expectation gets nobody past `allow`', async () => {
+  const socket = { allow: { uids: [4_002], gids: [] } }
+  const { httpPath } = await startDelivery({ socket, loadLibc: asStranger })
+  const received = await exchange(httpPath, `GET /v1/token ${HEAD}Expect: the-unexpected\r\n\r\n`)
+  expect(received).toMatch(/^HTTP\/1\.1 403 .*"code":"denied"/s)
 })
 
 describe('the connection ends after the answer', () => {

@@ -194,6 +194,9 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
       onRequest,
     )
     server.on('connection', onConnection)
+    // An unknown expectation may be ignored (RFC 9110, section 10.1.1). Node's own 417 would pass by `allow`
+    // and all limits.
+    server.on('checkExpectation', onRequest)
     server.on('clientError', (error: NodeJS.ErrnoException, stream) => onClientError(error, stream as Socket))
     server.on('timeout', (socket) => {
       const client = connections.of(socket)
