@@ -271,11 +271,11 @@ export function nextMomentMs(state: TokenState, now: Instant): number {
 }
 
 /**
- * Reports whether an attempt has ended or none is due: the daemon serves a token, or can say why it does not.
+ * Reports whether there is a usable token, or no attempt under way or due: after a crash a failure of the
+ * former process says nothing of the attempt that is due now.
  */
 export function isSettled(state: TokenState, now: Instant): boolean {
-  const isOver = state.failure !== null || (state.inFlight === null && dueAtMs(state) > now.bootMs)
-  return isOver || usableToken(state, now) !== null
+  return usableToken(state, now) !== null || (state.inFlight === null && dueAtMs(state) > now.bootMs)
 }
 
 /** The facts whose change is an event. */

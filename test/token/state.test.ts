@@ -240,13 +240,16 @@ test('an attempt that was put off comes again then, for the same cause, and says
   expect(dueAtMs(afterReload(planned, { ...SETTINGS, credentialsId: 'second' }, step(2)))).toBe(at(2).bootMs)
 })
 
-test('a daemon is settled once it has a token, or an attempt has ended or was put off', () => {
+test('a daemon is settled once it has a token, or no attempt is due: one has ended or was put off', () => {
   const putOff: TokenState = { ...initial, next: { cause: 'start', atMs: at(HOUR).bootMs } }
-  for (const state of [held, after([down]), after([inactive]), putOff, asked(held, down, MINUTE)])
+  expect(isSettled(after([down]), at(0))).toBe(true)
+  for (const state of [held, after([inactive]), putOff, asked(held, down, MINUTE)])
     expect(isSettled(state, at(MINUTE))).toBe(true)
   for (const [state, ms] of [
     [initial, 0],
     [held, HOUR],
+    // The process that failed has crashed: the attempt of this one is due.
+    [after([down]), MINUTE],
   ] as const)
     expect(isSettled(state, at(ms))).toBe(false)
 })
