@@ -2,7 +2,7 @@
 import { dirname } from 'node:path'
 import { errorMessage, UserError } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
-import { inDirectory } from '../lib/in-directory.ts'
+import { DiskError, inDirectory } from '../lib/in-directory.ts'
 import { isSame } from '../lib/secret.ts'
 import { secretsOf, type Config } from './config.ts'
 
@@ -11,6 +11,8 @@ export type OnDisk =
   | { readonly kind: 'loaded'; readonly config: Config }
   /** A sentence with the remedy. */
   | { readonly kind: 'faulty'; readonly problem: string }
+  /** A disk does not answer: what is on it is not known. */
+  | { readonly kind: 'stalled'; readonly problem: string }
 
 export interface ConfigurationState {
   readonly state: 'current' | 'changed' | 'faulty'
@@ -28,27 +30,36 @@ const OF_RESTART = ['runtimeDirectory', 'stateDirectory'] as const
 /** `load` throws nothing but UserError. */
 export function createConfigOnDisk(load: () => Promise<Config>, running: () => Config) {
   let last: { version: string; against: Config; found: OnDisk } | null = null
+  let stalled: OnDisk | null = null
   let examining: Promise<OnDisk> | null = null
 
-  async function examine(): Promise<OnDisk> {
+  async function examine(isFaultKept: boolean): Promise<OnDisk> {
     const against = running()
     try {
       const version = await versionOf([against.file, ...against.inputs])
-      if (last?.version !== version || last.against !== against)
+      const isKept = isFaultKept || last?.found.kind === 'loaded'
+      if (!isKept || last?.version !== version || last.against !== against)
         last = { version, against, found: await load().then(loaded, faulty) }
+      stalled = null
+      return last.found
     } catch (error) {
-      last = { version: '', against, found: faulty(error) }
+      if (!(error instanceof DiskError)) throw error
+      stalled = { kind: 'stalled', problem: error.message }
+      return stalled
     }
-    return last.found
   }
 
   return {
-    /** Loads the configuration if it has changed. Calls at the same time share one examination. */
-    examine: async (): Promise<OnDisk> => (examining ??= examine().finally(() => (examining = null))),
+    /**
+     * Loads the configuration if it has changed; with `isFaultKept` false also a faulty one, whose fault may have gone by itself:
+     * a certificate has become valid, a group was made. Calls at the same time share one examination.
+     */
+    examine: async ({ isFaultKept = true } = {}): Promise<OnDisk> =>
+      (examining ??= examine(isFaultKept).finally(() => (examining = null))),
     /** The result of the last examination; secrets in files are not compared. */
     state(): ConfigurationState {
-      const found = last?.found
-      if (found?.kind === 'faulty') {
+      const found = stalled ?? last?.found
+      if (found !== undefined && found.kind !== 'loaded') {
         const words = hasSecretFiles(running())
           ? 'No rotation of the secrets is noticed until this is corrected: '
           : ''
@@ -103,6 +114,6 @@ async function versionOfFile(path: string): Promise<string> {
 const loaded = (config: Config): OnDisk => ({ kind: 'loaded', config })
 
 function faulty(error: unknown): OnDisk {
-  if (!(error instanceof UserError)) throw error
+  if (!(error instanceof UserError) || error instanceof DiskError) throw error
   return { kind: 'faulty', problem: error.message }
 }

@@ -45,14 +45,18 @@ export function createSecretWatch(options: {
   /** The configuration on disk against the running one, and the pair in the files that gives no token. */
   function state(): ConfigurationState {
     const found = onDisk.state()
-    return found.state === 'current' && failedPair?.against === running() ? failedPair.state : found
+    return found.state !== 'faulty' && failedPair?.against === running() ? failedPair.state : found
   }
 
-  /** The other pair in the files, once it has stayed the same for 2 s; null: there is none; undefined: the signal was aborted. */
+  /**
+   * The other pair in the files, once it has stayed the same for 2 s; null: there is none; undefined: a disk does not answer, or
+   * the signal was aborted.
+   */
   async function settledPair(signal: AbortSignal): Promise<Loaded | null | undefined> {
     for (;;) {
-      const found = await onDisk.examine()
-      diskFault.set(found.kind === 'faulty' ? found.problem : null)
+      const found = await onDisk.examine({ isFaultKept: false })
+      diskFault.set(found.kind === 'loaded' ? null : found.problem)
+      if (found.kind === 'stalled') return undefined
       if (found.kind === 'faulty' || !isOtherPair(found.config, running())) return null
       await clock.sleep(SETTLE_MS, signal)
       if (signal.aborted) return undefined
@@ -152,6 +156,9 @@ export function createSecretWatch(options: {
   }
 }
 
-function isOtherPair(next: Config, running: Config): boolean {
-  return hasSameSettings(next, running) && !isSame(next.credentials, running.credentials)
+/** Authorities are not compared: an update of the host may change them, and must not hold up a rotation. */
+function isOtherPair({ request, ...next }: Config, running: Config): boolean {
+  const { ca } = running.request
+  const hasSame = hasSameSettings({ ...next, request: { ...request, ca } }, running)
+  return hasSame && !isSame(next.credentials, running.credentials)
 }

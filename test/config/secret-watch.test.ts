@@ -1,11 +1,13 @@
 import { renameSync, rmSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, it } from 'vitest'
+import { beforeEach, describe, expect, it, vi } from 'vitest'
 
 import type { Config } from '../../src/config/config.ts'
+import { ConfigError } from '../../src/config/issues.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { createConfigOnDisk, type ConfigOnDisk } from '../../src/config/on-disk.ts'
 import { createSecretWatch } from '../../src/config/secret-watch.ts'
+import { DiskError, inDirectory } from '../../src/lib/in-directory.ts'
 import { untilAborted } from '../../src/lib/tasks.ts'
 import type { FetchOutcome, TrialOptions } from '../../src/token/outcome.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
@@ -51,6 +53,11 @@ beforeEach(async () => {
   configure()
   running = await load()
   onDisk = createConfigOnDisk(load, () => running)
+  createWatch()
+  await clock.advance(TICK_MS)
+})
+
+function createWatch(): void {
   watch = createSecretWatch({
     onDisk,
     running: () => running,
@@ -63,8 +70,7 @@ beforeEach(async () => {
     clock,
     log: recorder.log,
   })
-  await clock.advance(TICK_MS)
-})
+}
 
 /** One tick, and the time that the files get to settle; `meanwhile` comes 1 s after the tick. */
 async function ticked(meanwhile: () => void = () => undefined): Promise<void> {
@@ -334,6 +340,62 @@ describe('secret files that change', () => {
     await ticked()
     expect(watch.state()).toEqual({ state: 'changed', problem: null })
     configure({ baseUrl: 'https://api.example.com' })
+    await ticked()
+    expect(tried).toEqual(['key-of-old secret-of-new'])
+  })
+
+  it('are tried where an update of the host has changed the authorities meanwhile', async () => {
+    const old = createAuthority('Old').cert
+    files.write('ca.pem', old)
+    configure({ request: { caFile: 'ca.pem' } })
+    running = await load()
+    files.write('ca.pem', `${old}${createAuthority('New').cert}`)
+    await ticked()
+    expect(watch.state().state).toBe('changed')
+    expect(tried).toEqual([])
+    answer = () => ({ kind: 'permanent', reason: 'account-not-found', detail: 'No', status: 404 })
+    files.write('vol/secret', 'secret-of-new')
+    await ticked()
+    expect(tried).toEqual(['key-of-old secret-of-new'])
+    expect(watch.state().pair).toBe('refused')
+  })
+
+  it('are tried once, although a disk has not answered since', async () => {
+    answer = () => ({ kind: 'permanent', reason: 'account-not-found', detail: 'No', status: 404 })
+    files.write('vol/secret', 'secret-of-new')
+    await ticked()
+    const volume = Promise.withResolvers<void>()
+    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
+    const call = inDirectory(join(files.directory, 'vol'), async () => volume.promise)
+    vi.advanceTimersByTime(5_000)
+    vi.useRealTimers()
+    await expect(call).rejects.toThrow(DiskError)
+    await ticked()
+    expect(watch.state()).toMatchObject({
+      state: 'faulty',
+      problem: expect.stringMatching(/has not answered/),
+    })
+    volume.resolve()
+    await ticked()
+    await ticked()
+    expect(watch.state().pair).toBe('refused')
+    expect(tried).toHaveLength(1)
+    expect(recorder.of('credentials-not-taken-over')).toHaveLength(1)
+  })
+
+  it('are tried once their fault has gone by itself', async () => {
+    let isAbsent = true
+    onDisk = createConfigOnDisk(
+      async () =>
+        isAbsent ? Promise.reject(new ConfigError([{ at: 'ipc.group', sentence: 'no' }], 'c')) : load(),
+      () => running,
+    )
+    createWatch()
+    await clock.advance(TICK_MS)
+    files.write('vol/secret', 'secret-of-new')
+    await ticked()
+    expect(watch.state().state).toBe('faulty')
+    isAbsent = false
     await ticked()
     expect(tried).toEqual(['key-of-old secret-of-new'])
   })
