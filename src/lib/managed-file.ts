@@ -139,7 +139,7 @@ export function createManagedFile(
       writtenAt = new Date()
       return true
     } catch (error) {
-      if (mayOldStay(content)) throw error
+      if (await mayOldStay(content)) throw error
       await removeFile(path).catch((other: unknown) => {
         // The first error has the remedy.
         throw other instanceof FileError ? error : other
@@ -150,7 +150,11 @@ export function createManagedFile(
     }
   }
 
-  function mayOldStay(next: Content): boolean {
+  async function mayOldStay(next: Content): Promise<boolean> {
+    // Of a former run: it may hold the same, and only its mode or owner is another.
+    const former = written === undefined ? await lstatIfAny(path).catch(fallbackOnSystemError(null)) : null
+    if (former?.isFile() === true && (await hasText(former, next.text)))
+      written = { content: next, attributes: attributesOf(former) }
     if (written === undefined) return mayFormerStay
     return written.content === null || written.content.text === next.text || written.content.mayStay()
   }

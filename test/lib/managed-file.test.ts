@@ -170,6 +170,32 @@ test.each([true, false])(
   },
 )
 
+test('a file of a former run that holds the same stays where it cannot be given another group', async () => {
+  const path = join(await tempDirectory('memory'), 'file')
+  writeFileSync(path, 'old', { mode: 0o600 })
+  const spy = failing('fchown', 'EPERM')
+  let desired = 'old'
+  let mayStay = true
+  const counts = { writes: 0, repairs: 0, errors: 0 }
+  const options = { log: createRecords().log, mayFormerStay: false, counts }
+  const file = createManagedFile(
+    { path, mode: 0o600, gid: 12_345 },
+    { ...options, desired: () => content(desired, () => mayStay) },
+  )
+  for (const text of ['old', 'new']) {
+    desired = text
+    await file.reconcile()
+    expect([readFileSync(path, 'utf8'), file.isPresent(), counts.errors > 0]).toEqual(['old', true, true])
+  }
+  mayStay = false
+  await file.reconcile()
+  expect(existsSync(path)).toBe(false)
+  spy.mockRestore()
+  file.reconfigure({ mode: 0o600 })
+  await file.reconcile()
+  expect([readFileSync(path, 'utf8'), file.error(), counts.repairs]).toEqual(['new', null, 0])
+})
+
 /** The call, of those of fs.ts, that fails from now on with this error. */
 function failing(name: keyof typeof fs, code: string) {
   const error = Object.assign(new Error(`${code}: not here`), { code, syscall: name })
