@@ -303,8 +303,12 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
       // An operator who asked meanwhile has a new token now.
       set({ ...state, next: null })
       variable.use(settings)
-      await attempts.report({ outcome, cause, tookMs })
-    } else if (!isAboutCredentials(outcome)) {
+      // Before the save, which may take 2 s: whoever ends the trial meanwhile comes too late.
+      trial = null
+      current.ended.resolve(outcome)
+      return attempts.report({ outcome, cause, tookMs })
+    }
+    if (!isAboutCredentials(outcome)) {
       current.failure = state.failure
       current.retryAtMs = state.next?.atMs ?? state.failure?.retryAtMs ?? Infinity
       // The pace of `rejected` holds for the running credentials alone: changed files are tried at once.

@@ -252,3 +252,18 @@ test('other credentials are saved as the running ones only when they gave a toke
   await keeper.tryCredentials(settings('second'), trial)
   expect(saved.at(-1)).toMatchObject({ credentialsId: 'second' })
 })
+
+test('other credentials that gave a token are said to be in use, although a disk hangs and the trial is ended', async () => {
+  const ended = new AbortController()
+  const { keeper, settings, answer, token, clock } = await running({
+    remember: async (state) => {
+      if (state.credentialsId === 'second') await new Promise(() => undefined)
+    },
+  })
+  answer(token())
+  const tried = keeper.tryCredentials(settings('second'), { ...trial, signal: ended.signal })
+  await clock.settle()
+  expect(keeper.state().credentialsId).toBe('second')
+  ended.abort()
+  expect(await tried).toMatchObject({ kind: 'ok' })
+})
