@@ -61,7 +61,7 @@ export function createReconnectingConnection(
   let pause: NodeJS.Timeout | undefined
   /** With the part of the delay, drawn once, after which the next connect follows. */
   let last: { disconnect: Disconnect; atMs: number; part: number } | undefined
-  /** Since the last answer. */
+  /** Since the last answer that was no fault. */
   let disconnects = 0
   let lastId = 0
 
@@ -124,7 +124,8 @@ export function createReconnectingConnection(
   /** False if the frame answers no request. */
   function deliver({ type, data: { id, ...data } }: Frame): boolean {
     if (typeof id !== 'string') return false
-    disconnects = 0
+    // A daemon that denies access answers, and closes the connection, each time.
+    if (type !== 'fault') disconnects = 0
     isSilent = false
     onAnswer({ type, data })
     requests.get(id)?.onAnswer({ type, data })

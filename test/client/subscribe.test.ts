@@ -195,3 +195,16 @@ test('close ends the listeners, and a closed client takes none', async () => {
   expect([tokens.length, faults.length]).toEqual([1, 0])
   expect(() => client.subscribe(() => undefined)).toThrow(/was closed/)
 })
+
+test('a subscription that is denied again and again comes back more and more rarely, and says it once', async () => {
+  const daemon = await daemonWith(({ answer, cut }) => {
+    answer('fault', { code: 'denied', message: 'No.' })
+    setImmediate(cut)
+  })
+  const beganAt = performance.now()
+  const { faults } = subscribed(clientOf(daemon))
+  await vi.waitUntil(() => daemon.connections.made === 6, { interval: 5, timeout: 20_000 })
+  // At least half of 50, 100, and three times 200 ms.
+  expect(performance.now() - beganAt).toBeGreaterThan(370)
+  expect(faults).toEqual(['denied'])
+})
