@@ -255,15 +255,16 @@ test('other credentials are saved as the running ones only when they gave a toke
 
 test('other credentials that gave a token are said to be in use, although a disk hangs and the trial is ended', async () => {
   const ended = new AbortController()
+  const disk = Promise.withResolvers<void>()
   const { keeper, settings, answer, token, clock } = await running({
-    remember: async (state) => {
-      if (state.credentialsId === 'second') await new Promise(() => undefined)
-    },
+    remember: async ({ credentialsId }) => (credentialsId === 'second' ? disk.promise : undefined),
   })
   answer(token())
   const tried = keeper.tryCredentials(settings('second'), { ...trial, signal: ended.signal })
   await clock.settle()
   expect(keeper.state().credentialsId).toBe('second')
   ended.abort()
-  expect(await tried).toMatchObject({ kind: 'ok' })
+  const outcome = await tried
+  disk.resolve()
+  expect(outcome).toMatchObject({ kind: 'ok' })
 })
