@@ -400,7 +400,8 @@ export async function createWorld({
         const shared = knownOf(fleet, account)
         const freshUntilMs = outcome.kind === 'ok' ? atMs + FRESH_MS : 0
         const bound = outcome.kind === 'transient' ? atMs + (outcome.retryAfterMs ?? 0) : 0
-        Object.assign(shared, { freshUntilMs, notBeforeMs: bound > atMs ? bound : 0 })
+        const before = outcome.kind === 'transient' ? shared.notBeforeMs : 0
+        Object.assign(shared, { freshUntilMs, notBeforeMs: Math.max(before, bound) })
       } else fleet.delete(account)
       if (!isSaved || outcome.kind !== 'transient') return
       const { reason, retryAfterMs = 0 } = outcome
