@@ -10,6 +10,7 @@ import { validateDocument } from '../config/validate.ts'
 import { holdsCertificates, privateKeyOf } from '../lib/crypto.ts'
 import { errorMessage, UsageError, withSystemFallback } from '../lib/error.ts'
 import { readLimited } from '../lib/input.ts'
+import { decoded } from '../source/proxy.ts'
 import type { Invocation } from './command.ts'
 import { createPrompt, isTerminal } from './prompt.ts'
 import { existing, existsError, type Answers, type Contents, type SetupFiles } from './setup-files.ts'
@@ -155,7 +156,7 @@ function withProxy(answers: Answers, { env, stdout }: Invocation, { contents }: 
   const { protocol, host, username, password } = new URL(text)
   const url = `${protocol}//${host}`
   const login = username !== '' && {
-    user: decodeURIComponent(username),
+    user: decoded(username),
     password: password === '' ? null : { file: basename(contents.proxyPassword) },
   }
   stdout.write(`The daemon will use the proxy ${url}, which HTTPS_PROXY names here\n`)
@@ -163,7 +164,7 @@ function withProxy(answers: Answers, { env, stdout }: Invocation, { contents }: 
     ...answers,
     contents: {
       ...answers.contents,
-      ...(password !== '' && { proxyPassword: decodeURIComponent(password) }),
+      ...(password !== '' && { proxyPassword: decoded(password) }),
     },
     request: { ...answers.request, proxy: { url, ...login } },
   }

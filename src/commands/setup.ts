@@ -2,6 +2,7 @@
 // that the service does not confirm is not taken over.
 import { accountWords, checkedAccount, systemSocket, unitNames } from '../lib/account.ts'
 import { monotonicMs } from '../lib/clock.ts'
+import { escapeUnsafe } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { runProgram } from '../lib/run-program.ts'
@@ -46,7 +47,7 @@ export const run: RunCommand = async (invocation) => {
       return status
     }
     await apply()
-    for (const { path } of changes) stdout.write(`Wrote ${path}\n`)
+    for (const { path } of changes) stdout.write(`Wrote ${escapeUnsafe(path)}\n`)
     if (status === exitStatus.configuration) {
       const end = changes.length > 0 ? 'The files stay' : 'Nothing was changed'
       stdout.write(`${end}: correct the faults above\n`)

@@ -52,7 +52,8 @@ function proxyAt(
   return { url, host, login: login && Buffer.from(login).toString('base64'), setting }
 }
 
-function decoded(text: string): string {
+/** User or password of a URL. */
+export function decoded(text: string): string {
   try {
     return decodeURIComponent(text)
   } catch {

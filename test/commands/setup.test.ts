@@ -381,7 +381,8 @@ describe('kyc-tokend setup without a terminal', () => {
     const { port } = proxy.address() as AddressInfo
     const words = ['setup', '--base-url', 'https://api.example.com', '--unverified', '--proxy']
     const files = ['--api-key-file', 'key.txt', '--api-secret-file', 'secret.txt']
-    const HTTPS_PROXY = `http://me:hush-hush@127.0.0.1:${port}`
+    // A "%" that begins no escape stands for itself.
+    const HTTPS_PROXY = `http://me:hush-hush%@127.0.0.1:${port}`
     const options = { cwd: directory, env: { ...env(), HTTPS_PROXY }, ...(uid !== undefined && { uid }) }
     const { stdout } = await runCli([...words, ...files], options)
     expect(stdout).toContain(`The daemon will use the proxy http://127.0.0.1:${port}, which`)
@@ -389,8 +390,19 @@ describe('kyc-tokend setup without a terminal', () => {
     expect(configNow()['request']).toEqual({
       proxy: { url: `http://127.0.0.1:${port}`, user: 'me', password: { file: 'proxy-password' } },
     })
-    expect(contentOf('proxy-password')).toBe('hush-hush\n')
-    expect(proxies).toContain(`Basic ${btoa('me:hush-hush')}`)
+    expect(contentOf('proxy-password')).toBe('hush-hush%\n')
+    expect(proxies).toContain(`Basic ${btoa('me:hush-hush%')}`)
+  })
+
+  it('has no raw control character of its directory in its output', async () => {
+    const odd = join(directory, '\u001b[31m')
+    mkdirSync(odd)
+    if (uid !== undefined) chownSync(odd, uid, uid)
+    const words = ['--api-key-file', '../key.txt', '--api-secret-file', '../secret.txt', '--unverified']
+    const options = { cwd: odd, env: env(), ...(uid !== undefined && { uid }) }
+    const { stdout } = await runCli(['setup', '--base-url', sandbox.url, ...words], options)
+    expect(stdout).toContain(String.raw`/\u001b[31m/api-key`)
+    expect(stdout).not.toContain('\u001b')
   })
 
   it.runIf(uid !== undefined)('is not kept from its directory by another user who locks it', async () => {
