@@ -13,7 +13,7 @@ import { badRequest, startRemedy, TokenClientError } from './errors.ts'
 const SOCKET_VARIABLE = 'KYC_TOKEND_SOCKET'
 
 /** A daemon, by its socket or its account; neither: the one of the host or the person. */
-export interface NamedDaemon {
+interface NamedDaemon {
   readonly socketPath?: string | undefined
   readonly account?: string | undefined
 }

@@ -27,8 +27,6 @@ interface Credential {
   readonly id: string
 }
 
-export type CredentialServer = ReturnType<typeof createCredentialServer>
-
 /** `fds` listen already, for root alone. */
 export function createCredentialServer(
   fds: readonly number[],
