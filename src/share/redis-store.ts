@@ -119,7 +119,8 @@ function replyOf(value: unknown) {
   const [seconds, micros, verdict, text = null, number] = isReply ? (value as (string | null)[]) : []
   const nowMs = Number(seconds ?? undefined) * 1_000 + Number(micros ?? undefined) / 1_000
   const reply = { nowMs, verdict, text, number: Number(number ?? undefined) }
-  if (!(nowMs >= 0 && nowMs <= MAX_MS) || !Number.isSafeInteger(reply.number)) throw nonsense()
+  const isSane = nowMs >= 0 && nowMs <= MAX_MS && Number.isSafeInteger(reply.number) && reply.number >= 0
+  if (!isSane) throw nonsense()
   return reply
 }
 

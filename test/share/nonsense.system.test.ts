@@ -24,6 +24,7 @@ const NONSENSE: Readonly<Record<string, (socket: Socket, command: string) => voi
   'arrays in arrays': scripts('*2\r\n*1\r\n:1\r\n*1\r\n:2\r\n'),
   'a wait that is no number': scripts(array('1', '1', 'taken', '0123456789abcdef', 'soon')),
   'a lease that never ends': scripts(array('1', '1', 'taken', '0123456789abcdef', '9007199254740991')),
+  'a lease that ended long ago': scripts(array('1', '1', 'taken', '0123456789abcdef', '-9007199254740991')),
   'a record that does not open, again and again': scripts(
     array('1', '1', 'newer', '9 0123456789abcdef x', '0'),
   ),
@@ -74,6 +75,7 @@ test.each(Object.entries(NONSENSE))('%s', { timeout: 90_000 }, async (_name, ans
   })
   await expectUntil('a token', () => tokenFile(host) !== undefined, { withinMs: 40_000 })
   const before = { ...redis.counts }
+  expect(before.commands).toBeLessThan(200)
   await sleep(3_000)
   expect(host.process.exitCode, host.stderr()).toBeNull()
   expect(residentMb(host)).toBeLessThan(200)

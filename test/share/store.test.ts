@@ -6,6 +6,7 @@ import { createSystemClock } from '../../src/lib/clock.ts'
 import { openRedisStore } from '../../src/share/redis-store.ts'
 import type { Store } from '../../src/share/store.ts'
 import { createMemoryServer } from '../support/memory-store.ts'
+import { startNonsenseRedis } from '../support/nonsense-redis.ts'
 import { isWithoutRedis, settingsOf, startRedis, type RedisServer } from '../support/redis.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -28,6 +29,29 @@ async function openOne(
   onTestFinished(() => store.close())
   return { subject, store }
 }
+
+test('a clock that would leave no room for another fence is no answer', async () => {
+  for (const [seconds, isAnswer] of [
+    ['99999999999', true],
+    ['9007199254740', false],
+    ['-1', false],
+  ] as const) {
+    const parts = [seconds, '0', 'known', '', '1'].map((text) => `$${text.length}\r\n${text}\r\n`)
+    const { address } = await startNonsenseRedis(
+      (socket) => void socket.write(`*${parts.length}\r\n${parts.join('')}`),
+    )
+    const around = { accountKey: 'subject', clock: createSystemClock(), random: Math.random }
+    const store = await openRedisStore({ ...settingsOf({ address }), tls: null }, around)
+    onTestFinished(() => store.close())
+    const looked = store.look({ drop: null, known: { fence: 0, id: '0'.repeat(16) } })
+    expect(
+      await looked.then(
+        () => true,
+        () => false,
+      ),
+    ).toBe(isAnswer)
+  }
+})
 
 // Few of each, so that they meet.
 const fence = fc.constantFrom(0, 5, 6, 10, 9_007_199_254_740_991)
