@@ -8,7 +8,7 @@ import {
 } from 'node:http'
 import { isIP, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
-import type { SecureContext } from 'node:tls'
+import type { ConnectionOptions, SecureContext } from 'node:tls'
 import type { Clock } from '../lib/clock.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { readLimited } from '../lib/input.ts'
@@ -151,12 +151,11 @@ async function secure(
   { through, secureContext, onSocket }: Omit<SendOptions, 'onSent'> & { secureContext: SecureContext },
 ): Promise<Socket> {
   const { connect } = await import('node:tls')
-  const host = hostname.replaceAll(/[[\]]/g, '')
   const { promise, resolve, reject } = Promise.withResolvers<Socket>()
   const socket = connect({
-    host,
+    host: hostname.replaceAll(/[[\]]/g, ''),
     port: Number(port || 443),
-    servername: isIP(host) === 0 ? host : '',
+    servername: serverNameOf({ hostname }),
     ...(through && { socket: through }),
     secureContext,
     // Set here, so that NODE_TLS_REJECT_UNAUTHORIZED in an environment cannot expose the secret to another server.
@@ -168,6 +167,11 @@ async function secure(
   return promise
 }
 
+/** An address is no name that a server could be told (RFC 6066, section 3). */
+function serverNameOf({ hostname }: Pick<URL, 'hostname'>): string {
+  return isIP(hostname.replaceAll(/[[\]]/g, '')) === 0 ? hostname : ''
+}
+
 /** Opens the way to the service through the proxy (RFC 9110, section 9.3.6). Rejects with ERR_PROXY_TUNNEL if it does not. */
 async function tunnel(
   { hostname, port }: URL,
@@ -175,14 +179,15 @@ async function tunnel(
 ): Promise<Socket> {
   const target = `${hostname}:${port || 443}`
   const login = proxy.login === null ? {} : { 'proxy-authorization': `Basic ${proxy.login}` }
-  const options: RequestOptions & { rejectUnauthorized: true } = {
+  const options: ConnectionOptions & RequestOptions = {
     method: 'CONNECT',
     path: target,
-    // As in `secure`: it gets the login.
-    rejectUnauthorized: true,
     headers: { host: target, ...login },
     agent: false,
     maxHeaderSize: MAX_HEAD_BYTES,
+    // As in `secure`: the proxy gets the login. Without a name Node would check that of the `Host` header, the service's.
+    rejectUnauthorized: true,
+    servername: serverNameOf(proxy.url),
   }
   const { request: open } =
     proxy.url.protocol === 'https:' ? await import('node:https') : { request: httpRequest }

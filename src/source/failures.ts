@@ -65,7 +65,7 @@ const FAILURES: readonly (readonly [RegExp, TransientFailure['reason'], string])
     'tls',
     'HOST does not speak TLS, or no version that the daemon supports (CODE): check SETTING',
   ],
-  [/^ERR_PROXY_HEAD$/, 'network', `${PROXY} answered with a head of more than 16 KiB, or without end`],
+  [/^ERR_PROXY_HEAD$/, 'network', `${PROXY} answered with no HTTP, or with a head of more than 16 KiB`],
   [
     /^(?:HPE_HEADER_OVERFLOW|ERR_HEAD_TOO_LONG)$/,
     'malformed-answer',

@@ -3,6 +3,7 @@ import { getEventListeners } from 'node:events'
 import http from 'node:http'
 import https from 'node:https'
 import net, { type AddressInfo, type Socket } from 'node:net'
+import { getCACertificates, setDefaultCACertificates } from 'node:tls'
 import { promisify } from 'node:util'
 import { afterEach, describe, expect, it } from 'vitest'
 import { createSystemClock } from '../../src/lib/clock.ts'
@@ -543,6 +544,17 @@ describe('a proxy', () => {
     }
   })
 
+  it('may be reached by TLS, and its certificate is for its own name', async () => {
+    const service = await serve(granting('t'), createCertificate(authority, { names: ['api.example.com'] }))
+    const proxy = await startProxy((_target, socket) => tunnel(`localhost:${service.port}`, socket), good)
+    const known = getCACertificates()
+    setDefaultCACertificates([...known, authority.cert])
+    stops.push(() => setDefaultCACertificates(known))
+    const env = { HTTPS_PROXY: `https://${proxy.address.replace('127.0.0.1', 'localhost')}` }
+    expect(await fetchFrom('https://api.example.com', { env, request })).toMatchObject({ kind: 'ok' })
+    expect(proxy.seen).toEqual(['CONNECT api.example.com:443'])
+  })
+
   it('or none: the checks of TLS are not switched off by NODE_TLS_REJECT_UNAUTHORIZED', async () => {
     const service = await serve(granting('t'), good)
     const proxy = await startProxy(tunnel)
@@ -655,7 +667,7 @@ describe('a proxy', () => {
       env: { HTTPS_PROXY: `http://${proxy.address}` },
     })
     const words =
-      /^The proxy of HTTPS_PROXY (?:answered with a head of more than 16 KiB, or without end|opened no way .*103\))$/
+      /^The proxy of HTTPS_PROXY (?:answered with no HTTP, or with a head of more than 16 KiB|opened no way .*103\))$/
     expect(outcome).toMatchObject(failed('network', words))
     await expect.poll(() => proxy.sockets.size).toBe(0)
   })

@@ -98,7 +98,7 @@ test('a proxy is named as such, and its settings are', () => {
   )
   for (const code of ['HPE_HEADER_OVERFLOW', 'ERR_HEAD_TOO_LONG', 'ERR_TOO_MANY_INFORMATIONAL'])
     expect(proxied({ code })).toBe(
-      'The proxy of HTTPS_PROXY answered with a head of more than 16 KiB, or without end',
+      'The proxy of HTTPS_PROXY answered with no HTTP, or with a head of more than 16 KiB',
     )
 })
 
