@@ -75,7 +75,7 @@ export function createSecretWatch(options: {
     tried.add(found)
     const own = new AbortController()
     trial = own
-    const files = Object.values(found.config.secretFiles).filter((file) => file !== null)
+    const files = Object.values(found.config.secretFiles)
     const outcome = await tryCredentials(found.config, {
       cause: how.cause,
       signal: AbortSignal.any([how.signal, own.signal]),

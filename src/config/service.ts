@@ -118,7 +118,10 @@ function checkKeys(
       'is missing, and the preset "oauth2" needs it: write it as "/oauth/token" or "https://auth.example.com/oauth/token"',
     )
   if (lifetime !== null && expires !== null)
-    fault('service.expires', 'is set beside service.lifetime: an answer has one of the two, so leave one out')
+    fault(
+      'service.expires',
+      'is set beside service.lifetime (the preset "oauth2" sets that, too): set one of the two to null',
+    )
   if ((send === 'assertion') !== (assertion !== null))
     fault(
       'service.assertion',
