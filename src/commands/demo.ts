@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { ReadStream } from 'node:tty'
 import { TokenClient } from '../client/index.ts'
 import { createSystemClock } from '../lib/clock.ts'
-import { exitStatus, UserError } from '../lib/error.ts'
+import { errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import { shellWord } from '../lib/remedy.ts'
 import { requireLinux } from '../lib/supported-node.ts'
 import { createSandbox, writeSandboxConfig, type Sandbox } from '../sandbox/sandbox.ts'
@@ -27,13 +27,16 @@ const CTRL_C = '\u0003'
 /** Runs a program until it ends, or until the standard input does: then the demo has ended, however it did. */
 const UNTIL_INPUT_ENDS = `exec 3<&0
 "$@" 3<&- </dev/null & program=$!
-{ cat <&3 >/dev/null; kill "$program"; } &
+{ cat <&3 >/dev/null; kill "$program" 2>/dev/null; } &
 wait "$program"`
 
 export const run: RunCommand = async (invocation) => {
   requireLinux()
   const { env, stdin, stdout, signal } = invocation
-  const directory = await mkdtemp(join(tmpdir(), 'kyc-demo-'))
+  const directory = await mkdtemp(join(tmpdir(), 'kyc-demo-')).catch((cause: unknown) => {
+    const message = `The demo cannot make its directory (${errorMessage(cause)}): set TMPDIR to one that you may write in.`
+    throw new UserError(message, exitStatus.unavailable, { cause })
+  })
   const stop = new AbortController()
   const ended = AbortSignal.any([signal, stop.signal])
   const socket = join(directory, 'ipc.sock')

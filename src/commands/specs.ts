@@ -203,6 +203,7 @@ export const commands: readonly CommandSpec[] = [
     name: 'demo',
     load: () => import('./demo.ts'),
     summary: 'Run sandbox and daemon in a temporary directory, and show what happens and what to try',
+    exits: { 69: `its directory cannot be made, ${oldNode}` },
     options: {},
   },
   {

@@ -217,11 +217,11 @@ function sendAnswer(response: ServerResponse, { status, headers, body }: Sandbox
 function portError(cause: Error, port: number): Error {
   const code = errorCode(cause)
   if (code === 'EADDRINUSE') {
-    const sentence = `Port ${port} of 127.0.0.1 is in use: choose another with --port, or leave it out for a free one`
+    const sentence = `Port ${port} of 127.0.0.1 is in use: choose another with --port, or leave it out for a free one.`
     return new UserError(sentence, exitStatus.unavailable, { cause })
   }
   if (code !== 'EACCES') return cause
-  const sentence = `Port ${port} may not be used by this user: choose one above 1023 with --port`
+  const sentence = `Port ${port} may not be used by this user: choose one above 1023 with --port.`
   return new UserError(sentence, exitStatus.noPermission, { cause })
 }
 

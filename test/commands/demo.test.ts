@@ -9,7 +9,7 @@ import { onTestFinished, expect, test } from 'vitest'
 import type { StatusResult } from '../../src/protocol.ts'
 import { block } from '../manual/manual.ts'
 import { PROGRAM } from '../support/daemon.ts'
-import { startAtTerminal, startCli } from '../support/run-cli.ts'
+import { runCli, startAtTerminal, startCli } from '../support/run-cli.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { lacks } from '../support/lacks.ts'
 import { expectUntil } from '../support/until.ts'
@@ -125,6 +125,12 @@ test.skipIf(lacks('script'))('a terminal that cannot be repainted gets lines', a
   await expectUntil('the token', () => / token 1 \([0-9a-f]{16}\), good until /.test(screen()))
   expect(screen()).not.toContain('\u001b')
   child.stdin.write('\u0003')
+})
+
+test('without a directory for temporary files it ends with 69, and says which variable to set', async () => {
+  const { status, stderr } = await runCli(['demo'], { env: { TMPDIR: '/nonexistent' } })
+  expect(status).toBe(69)
+  expect(stderr).toMatch(/^The demo cannot make its directory \(ENOENT.*\): set TMPDIR to .*\.\n$/)
 })
 
 test('killed it leaves nothing running', async () => {
