@@ -152,7 +152,21 @@ export function values() {
 /** Any values of JSON by name. */
 export function claims() {
   const sentence = 'must be an object: write it as { "scope": "kyc" }'
-  return forObjects(() => v.record(v.string(), v.unknown(), sentence), sentence)
+  const claim = v.pipe(
+    v.unknown(),
+    v.check(
+      (value) => isTree(value, MAX_CLAIM_DEPTH),
+      `must not be nested more than ${MAX_CLAIM_DEPTH} levels deep, nor hold a YAML alias of what it is in`,
+    ),
+  )
+  return forObjects(() => v.record(v.string(), claim, sentence), sentence)
+}
+
+const MAX_CLAIM_DEPTH = 8
+
+function isTree(value: unknown, depth: number): boolean {
+  if (typeof value !== 'object' || value === null) return true
+  return depth > 0 && Object.values(value).every((item) => isTree(item, depth - 1))
 }
 
 export function count(to: number, from = 1, sentence = `must be a whole number from ${from} to ${to}`) {

@@ -183,6 +183,15 @@ describe('a file that cannot be a configuration', () => {
       () => files.write('c.yaml', 'apiSecret: *HUSH\n'),
       /is not YAML at line 1, column 13: it cannot be read/,
     ],
+    [
+      'YAML with a claim that holds itself',
+      () =>
+        files.write(
+          'c.yaml',
+          `${JSON.stringify(smallConfig()).slice(0, -1)}, service: { assertion: { key: HUSH, claims: &c { x: *c } } } }`,
+        ),
+      /service\.assertion\.claims\.x: must not be nested more than 8 levels deep, nor hold a YAML alias/,
+    ],
     ['YAML twice', () => files.write('c.yaml', 'a: 1\n---\nb: 2'), /is not YAML: expected a single document/],
     ['YAML with a tag', () => files.write('c.yaml', 'apiSecret: !HUSH%zz x\n'), /is not YAML/],
     ['YAML that runs code', () => files.write('c.yaml', 'a: !!js/function "HUSH"\n'), /is not YAML/],
