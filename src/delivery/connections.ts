@@ -292,8 +292,12 @@ export function createConnections<Own>(
       return {
         async open(): Promise<void> {
           const onAcceptError = (error: Error): void => logError('A connection could not be accepted', error)
-          listener = await listen(options, { createServer, onAcceptError, log })
+          // Before anybody can connect: no subscription misses a token.
           unsubscribe = options.replies.onChange(onTokenChange)
+          listener = await listen(options, { createServer, onAcceptError, log }).catch((error: unknown) => {
+            unsubscribe()
+            throw error
+          })
         },
         async close(): Promise<void> {
           unsubscribe()

@@ -1,11 +1,24 @@
 import { execFile } from 'node:child_process'
 import { existsSync, statSync } from 'node:fs'
+import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { describe, expect, it, vi } from 'vitest'
+import { createIpcServer } from '../../src/delivery/ipc/server.ts'
+import type { Replies } from '../../src/delivery/replies.ts'
+import { createDeliveryContext } from '../../src/delivery/servers.ts'
+import { createSystemClock } from '../../src/lib/clock.ts'
 import { failures } from '../support/failures.ts'
-import { asStranger, lateAnswer, startDelivery, type DeliveryWorld } from '../support/delivery-world.ts'
+import {
+  asStranger,
+  lateAnswer,
+  limits,
+  startDelivery,
+  type DeliveryWorld,
+} from '../support/delivery-world.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { lacks } from '../support/lacks.ts'
+import { createRecords } from '../support/records.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
 import { eventually, expectUntil } from '../support/until.ts'
 
 const run = promisify(execFile)
@@ -337,4 +350,25 @@ describe('other clients', () => {
     ])
     expect(stdout).toMatch(/^\{"type":"token\.result","data":\{"id":"1",.*\}\f$/)
   })
+})
+
+it('a server hears of new tokens before anybody can subscribe, and of none if it cannot listen', async () => {
+  const { log } = createRecords()
+  const path = join(await tempDirectory(), 'ipc.sock')
+  const heard: string[] = []
+  const replies = {
+    onChange: () => {
+      heard.push(existsSync(path) ? 'there' : 'not there')
+      return () => void heard.push('ended')
+    },
+  } as unknown as Replies
+  const testAlert = () => ({ value: { outcome: 'refused' as const } })
+  const context = createDeliveryContext({ replies, testAlert, log, clock: createSystemClock() })
+  const options = { ...context, inherited: null, socket: { path, ...limits } }
+  const server = createIpcServer(options)
+  await server.open()
+  expect(heard).toEqual(['not there'])
+  await expect(createIpcServer(options).open()).rejects.toThrow('A process answers')
+  expect(heard.at(-1)).toBe('ended')
+  await server.close()
 })
