@@ -122,27 +122,28 @@ type Counts = ReturnType<Operations['counts']> & {
   readonly dropped: Readonly<Record<DropReason, number>>
 }
 
+interface Counted<Own> {
+  readonly client: Client & Own
+  readonly madeAtMs: number
+  /** Ends its count. */
+  readonly release: () => void
+  /**
+   * The timeout that ran at the last sweep, what would have changed by then, and the sweeps without a
+   * change.
+   */
+  timeout: TimeoutReason | null
+  progress: number
+  sweeps: number
+}
+
 export type Connections<Own> = ReturnType<typeof createConnections<Own>>
 
 export function createConnections<Own>(
   { transport, operations, own, push, timeoutOf, timeouts = TIMEOUTS }: Protocol<Own>,
   { peers, descriptors, log, ...options }: DeliveryContext & ServerOptions,
 ) {
-  interface Counted {
-    readonly client: Client & Own
-    readonly madeAtMs: number
-    /** Ends its count. */
-    readonly release: () => void
-    /**
-     * The timeout that ran at the last sweep, what would have changed by then, and the sweeps without a
-     * change.
-     */
-    timeout: TimeoutReason | null
-    progress: number
-    sweeps: number
-  }
   const quota = createQuota(descriptors)
-  const all = new Map<Socket, Counted>()
+  const all = new Map<Socket, Counted<Own>>()
   const { dropped, noteDrop, logError } = createReports(transport, log)
   let config = options.socket
   let sweepTimer: NodeJS.Timeout | undefined
