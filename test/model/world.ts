@@ -708,7 +708,9 @@ export async function createWorld({
   /** The service is well from now on: a token in bounded time, no alert, and few requests. */
   async function calm(): Promise<void> {
     const stateOf = ({ life }: Host): TokenState => life.parts.keeper.state()
-    const isReady = (host: Host): boolean => phaseOf(stateOf(host), host.life.clock.now()) === 'ready'
+    // A token that is good now may end before the wait of the fleet does.
+    const isReady = (host: Host): boolean =>
+      phaseOf(stateOf(host), host.life.clock.now()) === 'ready' && stateOf(host).postponement === null
     const isSettled = (host: Host): boolean => host.files === nameOf(host.life.config)
     for (const host of hosts) {
       host.armed = null
