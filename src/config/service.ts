@@ -81,7 +81,7 @@ export function resolveService(
     /** Answers that refuse the account for good. */
     refusals: refusals.map(({ in: at, ...refusal }): ServiceRefusal => {
       // An answer with a token must not be taken for a refusal because of words elsewhere in it.
-      const isPathRequired = refusals === STANDARD.refusals || refusal.status < 300
+      const isPathRequired = refusal.status < 300
       return { ...refusal, in: at?.split('.') ?? null, isPathRequired }
     }),
     /** Statuses by which the API, not the token endpoint, says that a token is refused. */

@@ -201,6 +201,8 @@ describe('a refusal', () => {
     ['a text', 'Your account is not active'],
     ['a page', '<h1>Your account\n is not active</h1>'],
     ['a JSON string', '"Your account is not active"'],
+    ['another field, without a detail', { title: 'Your account is not active' }],
+    ['a detail that is no text', { detail: ['Your account is not active'] }],
   ]
   it.each(inactive)('is a 500 with %s', (_what, body) => {
     expect(outcomeOf(answer(500, body))).toMatchObject({ kind: 'permanent', reason: 'account-inactive' })
@@ -220,8 +222,12 @@ describe('a refusal', () => {
     ['another status', 503, problem('Your account is not active'), 'server-error'],
     ['the words of the other status', 500, problem('Account not found'), 'server-error'],
     ['the words of the other status', 404, problem('Your account is not active'), 'rejected'],
-    ['the words in another field', 500, { title: 'Your account is not active' }, 'server-error'],
-    ['a detail that is no string', 500, { detail: ['Your account is not active'] }, 'server-error'],
+    [
+      'the words beside another detail',
+      500,
+      { title: 'Your account is not active', detail: 'Down' },
+      'server-error',
+    ],
     ['a 403 with the words', 403, problem('Your account is not active'), 'rejected'],
     ['a body that is too long', 500, 'Your account is not active'.padEnd(70_000), 'server-error'],
   ]
