@@ -4,6 +4,7 @@ import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { cloneProject } from '../support/clone.ts'
 
 /** Of the tests that import what changed, those about it: all would be most of the suite. */
 const NEAR = [
@@ -15,14 +16,11 @@ const NEAR = [
   'test/source/response',
 ]
 
-const PROJECT = path.resolve(import.meta.dirname, '../..')
-
 describe('how to add', { timeout: 900_000 }, () => {
   let copy: string
   beforeAll(() => {
     copy = mkdtempSync(path.join(tmpdir(), 'kyc-recipes-'))
-    execFileSync('git', ['clone', '--quiet', PROJECT, copy])
-    execFileSync('cp', ['-al', path.join(PROJECT, 'node_modules'), copy])
+    cloneProject(copy)
   })
   afterAll(() => rmSync(copy, { recursive: true, force: true }))
 

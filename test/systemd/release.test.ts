@@ -4,11 +4,10 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { block } from '../manual/manual.ts'
+import { cloneProject } from '../support/clone.ts'
 import { lacks } from '../support/lacks.ts'
 
 // A release, verified and built again as the page says.
-
-const PROJECT = path.resolve(import.meta.dirname, '../..')
 
 describe.skipIf(lacks('dpkg-deb', 'strip', 'reprepro', 'gpg', 'gpgv', 'git'))('a release', () => {
   let work: string
@@ -25,8 +24,7 @@ describe.skipIf(lacks('dpkg-deb', 'strip', 'reprepro', 'gpg', 'gpgv', 'git'))('a
   /** A clone of what is committed, which needs no second installation. */
   function clone(name: string): string {
     const directory = path.join(work, name)
-    execFileSync('git', ['clone', '--quiet', '--no-hardlinks', PROJECT, directory])
-    execFileSync('cp', ['-al', path.join(PROJECT, 'node_modules'), directory])
+    cloneProject(directory)
     return directory
   }
 
