@@ -40,8 +40,6 @@ export interface ServiceRefusal {
   /** Path of the text in the answer's JSON object; null: anywhere in the answer. */
   readonly in: readonly string[] | null
   readonly reason: PermanentReason
-  /** A JSON object without a text at that path does not say them. */
-  readonly isPathRequired: boolean
 }
 
 /** Resolves `service`: its request, and how its answers are read. `input` null: the standard service. */
@@ -79,11 +77,10 @@ export function resolveService(
     /** Path of the instant of its end; null: the answer has none. */
     expires: expires?.split('.') ?? null,
     /** Answers that refuse the account for good. */
-    refusals: refusals.map(({ in: at, ...refusal }): ServiceRefusal => {
-      // An answer with a token must not be taken for a refusal because of words elsewhere in it.
-      const isPathRequired = refusal.status < 300
-      return { ...refusal, in: at?.split('.') ?? null, isPathRequired }
-    }),
+    refusals: refusals.map(({ in: at, ...refusal }): ServiceRefusal => ({
+      ...refusal,
+      in: at?.split('.') ?? null,
+    })),
     /** Statuses by which the API, not the token endpoint, says that a token is refused. */
     refusedBy: [...new Set<number>(refusedBy)],
     /** How the API wants the token. */

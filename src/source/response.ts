@@ -320,7 +320,8 @@ function wordsAt({ fields = {} }: Content, path: readonly string[]): string | un
 
 function isRefusal({ status, content }: Omit<Reading, 'grant'>, refusal: ServiceRefusal): boolean {
   if (status !== refusal.status) return false
-  const elsewhere = refusal.isPathRequired && content.fields !== undefined ? '' : content.text
+  // An answer with a token must not be taken for a refusal because of words elsewhere in it.
+  const elsewhere = status < 300 && content.fields !== undefined ? '' : content.text
   const said = (refusal.in === null ? undefined : wordsAt(content, refusal.in)) ?? elsewhere
   return bare(said).includes(bare(refusal.says))
 }

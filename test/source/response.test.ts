@@ -162,7 +162,7 @@ describe('a 200', () => {
   })
 
   it('may refuse by a code, which is looked for before the token, and at its place alone', () => {
-    const refusal = { status: 200, says: 'true', in: ['error', 'has'], isPathRequired: true }
+    const refusal = { status: 200, says: 'true', in: ['error', 'has'] }
     const service = {
       ...standardService(),
       refusals: [{ ...refusal, reason: 'account-not-found' as const }],
@@ -235,15 +235,16 @@ describe('a refusal', () => {
     expect(outcomeOf(answer(status, body))).toMatchObject({ kind: 'transient', reason })
   })
   it('is looked for in the whole answer if no path is named, and only at a path that is required', () => {
-    const reasonOf = (change: object, body: unknown) => {
+    const reasonOf = (change: object, body: unknown, status = 500) => {
       const refusals = standardService().refusals.map((known) => ({ ...known, ...change }))
-      return (outcomeOf(answer(500, body), { ...standardService(), refusals }) as { reason: string }).reason
+      return (outcomeOf(answer(status, body), { ...standardService(), refusals }) as { reason: string })
+        .reason
     }
     const elsewhere = { title: 'Your account is not active' }
-    expect(reasonOf({ in: null, isPathRequired: false }, elsewhere)).toBe('account-inactive')
-    expect(reasonOf({ isPathRequired: true }, elsewhere)).toBe('server-error')
-    expect(reasonOf({ isPathRequired: false }, elsewhere)).toBe('account-inactive')
-    expect(reasonOf({ isPathRequired: true }, 'Your account is not active')).toBe('account-inactive')
+    expect(reasonOf({ in: null }, elsewhere)).toBe('account-inactive')
+    expect(reasonOf({ status: 200 }, elsewhere, 200)).toBe('malformed-answer')
+    expect(reasonOf({}, elsewhere)).toBe('account-inactive')
+    expect(reasonOf({ status: 200 }, 'Your account is not active', 200)).toBe('account-inactive')
   })
   it('is none where the rest of the body was not read', () => {
     const cut = { ...answer(500, 'Your account is not active'), isCut: true }
@@ -278,7 +279,7 @@ describe('any other answer', () => {
 
   it('is reported in the words at the paths of the description, too; a refusal in those at its own', () => {
     const refusal = { status: 400, says: 'gone', in: ['error'], reason: 'account-inactive' } as const
-    const refusals = [{ ...refusal, isPathRequired: true }]
+    const refusals = [refusal]
     const words = (body: object) => detailOf(answer(400, body), { ...standardService(), refusals })
     for (const name of ['detail', 'error_description', 'error'])
       expect(words({ [name]: 'Closed', more: 'x' })).toBe('Closed')
