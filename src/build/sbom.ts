@@ -12,7 +12,7 @@ interface LockedPackage {
   readonly license?: string
   readonly integrity: string
 }
-export interface Component {
+interface Component {
   readonly type: 'application' | 'library'
   readonly 'bom-ref': string
   readonly name: string

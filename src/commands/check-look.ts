@@ -21,7 +21,7 @@ import { serviceEnvironment } from '../lib/account.ts'
 import { credentialsEnd, describeEnd, endRemedies } from '../report/credentials-end.ts'
 import { askOnce } from './check-live.ts'
 
-export interface LookOptions {
+interface LookOptions {
   readonly configPath: string | undefined
   readonly env: NodeJS.ProcessEnv
   readonly staged: ReadonlyMap<string, string> | undefined
@@ -36,7 +36,7 @@ export interface LookOptions {
 }
 
 /** A finding and what it is about. */
-export type Sighting = Finding & { readonly subject: string }
+type Sighting = Finding & { readonly subject: string }
 
 export interface Looked {
   readonly sightings: readonly Sighting[]

@@ -6,7 +6,7 @@ import type { Settings } from './schema.ts'
 import { OAUTH2, STANDARD } from './service-presets.ts'
 
 /** A value of a field or a header that is a secret: its key path in `Credentials.further`. */
-export interface SecretReference {
+interface SecretReference {
   readonly secretAt: string
 }
 export type Value = string | number | boolean | SecretReference

@@ -8,7 +8,7 @@ import { nameOf } from './posix-ids.ts'
 import { commandAt, remakeSockets, shellWord, type Place, type Remedy } from './remedy.ts'
 
 /** Directories and files of the daemon, as its configuration names them. */
-export interface DaemonPaths {
+interface DaemonPaths {
   readonly runtimeDirectory: string
   readonly stateDirectory: string
   readonly sockets: readonly SocketFacts[]
@@ -23,7 +23,7 @@ export interface SocketFacts {
 }
 
 /** The ids of the daemon's user, and of the group of its clients; null: not known. */
-export interface PathIds {
+interface PathIds {
   readonly uid: number
   readonly clients: number | null
 }

@@ -48,7 +48,7 @@ export function rendered({ text, commands }: Remedy): string {
 }
 
 /** The advice with the commands of this place; one that needs a daemon is left out if none is known. */
-export function remedyAt({ text, steps }: Advice, place: Place): Remedy {
+function remedyAt({ text, steps }: Advice, place: Place): Remedy {
   return { text, commands: steps.flatMap((step) => commandAt(step, place) ?? []) }
 }
 

@@ -59,7 +59,7 @@ type Effect =
   | { readonly kind: 'over'; readonly alert: Raised }
 
 /** What the operator is told next, as effects in their order. `alert`: the one that is to be raised now. */
-export function nextAlert(
+function nextAlert(
   before: Told,
   alert: Raised | null,
   { now, remindAfterMs }: { now: Instant } & Pick<AlertSettings, 'remindAfterMs'>,

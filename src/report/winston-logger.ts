@@ -32,7 +32,7 @@ export interface LineOptions {
 }
 
 /** An open file, and its directory. */
-export interface LogFile {
+interface LogFile {
   readonly fd: number
   readonly directory: string
 }

@@ -21,7 +21,7 @@ export interface Service {
   readonly retry: RetryPolicy
 }
 
-export interface Requesting {
+interface Requesting {
   /** Of the attempt. */
   readonly id: string
   /** When the lease was taken, on the boot clock; Infinity: there is none. */

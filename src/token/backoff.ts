@@ -36,7 +36,7 @@ export interface LifeLeft {
 /** A life that ends no wait. */
 export const ENDLESS: LifeLeft = { freshMs: Infinity, usableMs: Infinity, lifeMs: Infinity }
 
-export interface RetrySituation {
+interface RetrySituation {
   readonly nowMs: number
   /** Failures in a row, this one included. */
   readonly attempts: number

@@ -35,7 +35,7 @@ export interface Objection extends Trouble<PermanentReason | 'rejected'> {
   readonly known: string | null
 }
 /** An objection that is final: the service is not asked again until an operator acts. */
-export type Refusal = Objection & { readonly reason: PermanentReason }
+type Refusal = Objection & { readonly reason: PermanentReason }
 
 export interface TokenState {
   readonly baseUrl: string
@@ -208,7 +208,7 @@ export function phaseOf(state: TokenState, now: Instant): Phase {
 }
 
 /** Reports whether the token that is held was obtained with other credentials than the present ones. */
-export function isOthersToken({ token, credentialsId }: TokenState): boolean {
+function isOthersToken({ token, credentialsId }: TokenState): boolean {
   return token !== null && token.credentialsId !== credentialsId
 }
 
