@@ -25,7 +25,7 @@ const MAX_TEMPLATE_BYTES = 64 * 1024
 
 /** Files that the daemon itself writes into its directories. */
 const OWN_FILES = {
-  runtimeDirectory: ['alert.json', 'alert-resolved.json', 'kept.json', 'instance.lock', 'token.front'],
+  runtimeDirectory: ['alert.json', 'alert-resolved.json', 'kept.json', 'instance.lock'],
   stateDirectory: ['instance.lock', 'key', 'memory.json', 'written-files.json'],
 } as const
 

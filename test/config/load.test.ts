@@ -400,10 +400,6 @@ describe('faults that only the host shows', () => {
     [{ http: { path: 'ipc.sock' } }, /http\.path: .*ipc\.path too/],
     [{ tokenFiles: [{ path: 'alert.json' }] }, /a file of the daemon itself/],
     [
-      { tokenFiles: [{ path: 'token' }, { path: 'token.front' }] },
-      /\[1\]\.path: .*a file of the daemon itself/,
-    ],
-    [
       { stateDirectory: '/var/lib/state', tokenFiles: [{ path: '/var/lib/state/key' }] },
       /a file of the daemon itself/,
     ],

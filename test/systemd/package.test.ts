@@ -5,7 +5,8 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { gunzipSync } from 'node:zlib'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, test } from 'vitest'
+import { clientCommands } from '../../src/commands/client-specs.ts'
 import { lacks } from '../support/lacks.ts'
 import { buildPackage } from '../support/package.ts'
 
@@ -86,6 +87,12 @@ describe.skipIf(lacks('dpkg-deb', 'strip'))('the Debian package', () => {
     const [one, other] = await Promise.all(builds.map(async (build) => hashOf(build)))
     expect(one).toBe(other)
   })
+})
+
+test('/usr/bin/kyc-tokend runs the small program for the commands that this one has', () => {
+  const script = readFileSync(path.join(PROJECT, 'systemd/kyc-tokend.sh'), 'utf8')
+  const [, names] = /^(.*)\) exec \S+ \S+\/client-cli\.cjs "\$@"/m.exec(script) ?? []
+  expect(names?.split(' | ')).toEqual(Object.keys(clientCommands))
 })
 
 describe.skipIf(lacks('shellcheck'))('the shell scripts', () => {

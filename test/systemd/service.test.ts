@@ -74,17 +74,6 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
     expect(stderr).toContain('Permission denied')
   })
 
-  it('answers in the shell where that is right', async () => {
-    const [from, till, token] = (await sh('cat /run/kyc-tokend/token.front')).trim().split(' ')
-    expect(token).toBe(await fullToken('member'))
-    expect(Number(till) - Number(from)).toBeGreaterThan(3000)
-    expect(await modesOf('/run/kyc-tokend/token.front')).toEqual(['640 kyc-tokend:kyc-token'])
-    // Nothing but the shell is needed for it.
-    await sh('chmod 0 /usr/lib/kyc-tokend/*cli.cjs')
-    expect(await sh('kyc-tokend token', { as: 'member' })).toBe(`${token}\n`)
-    await sh('chmod 644 /usr/lib/kyc-tokend/*cli.cjs')
-  })
-
   it('reloads a good configuration, and keeps the running one against a faulty one', async () => {
     await configure({ ...config, log: { level: 'debug' } })
     await sh('systemctl reload kyc-tokend')

@@ -1,19 +1,9 @@
 import { spawnSync } from 'node:child_process'
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-} from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync } from 'node:fs'
 import { chmod, chown, rm, utimes, writeFile } from 'node:fs/promises'
-import { dirname, join } from 'node:path'
-import { setImmediate as nextTurn } from 'node:timers/promises'
+import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import type { SocketConfig, TokenFileConfig, TokenFileFormat } from '../../../src/config/config.ts'
+import type { TokenFileConfig, TokenFileFormat } from '../../../src/config/config.ts'
 import { createTokenFiles, type TokenFilesConfig } from '../../../src/delivery/files/token-files.ts'
 import { describeCurrent } from '../../../src/delivery/status.ts'
 import type { Log } from '../../../src/lib/log.ts'
@@ -90,24 +80,19 @@ function createScene() {
   return { clock, keeper, log, records, events }
 }
 
-/** Token files in a runtime directory of their own, so that the shell's file does not mix with them. */
 function filesFor(
   tokenFiles: readonly TokenFileConfig[],
   {
     keeper,
     log,
-    allow = { uids: [], gids: [] },
-    runtimeDirectory = ownDirectory(),
     stateDirectory = ownDirectory(),
   }: {
     keeper: Pick<Keeper, 'state' | 'now' | 'onEvent'>
     log: Log
-    allow?: SocketConfig['allow']
-    runtimeDirectory?: string
     stateDirectory?: string
   },
 ): ReturnType<typeof createTokenFiles> & { config: TokenFilesConfig } {
-  const config = { tokenFiles, runtimeDirectory, stateDirectory, ipc: { ...SOCKET, allow } }
+  const config = { tokenFiles, stateDirectory }
   return { ...createTokenFiles({ config, keeper, log }), config }
 }
 
@@ -115,16 +100,6 @@ function ownDirectory(): string {
   const directory = mkdtempSync('/tmp/kyc-tokend-test-')
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }))
   return directory
-}
-
-const SOCKET: SocketConfig = {
-  path: '/nowhere/ipc.sock',
-  mode: 0o600,
-  gid: null,
-  allow: { uids: [], gids: [] },
-  maxConnections: 1,
-  maxConnectionsPerUser: 1,
-  maxRequestsPerSecond: null,
 }
 
 /** Runs it until the returned function is called, or the test ends. */
@@ -154,14 +129,14 @@ const modeOf = (path: string): string => (statSync(path).mode & 0o7777).toString
 describe('a token that needs quotes, for an API that wants another header', () => {
   const use = { header: 'X-Api-Token', prefix: '' }
 
-  it('is in quotes for shells, in that header, and not in the file for the shell', async () => {
+  it('is in quotes for shells, in that header', async () => {
     const { keeper, log, events, records } = createScene()
     const directory = ownDirectory()
     const at = (format: TokenFileFormat, template: string | null = null) =>
       fileAt(join(directory, format), format, { template })
     const entries = [at('raw'), at('header'), at('env'), at('template', 'token=${accessToken}')]
     const other = { ...keeper, state: () => ({ ...keeper.state(), use }) }
-    running(filesFor(entries, { keeper: other, log, runtimeDirectory: directory }))
+    running(filesFor(entries, { keeper: other, log }))
     const token = '12|a!b$(id)`id`&*?<>~'
     keeper.hold(token)
     await eventually(() => {
@@ -170,7 +145,6 @@ describe('a token that needs quotes, for an API that wants another header', () =
       expect(contentOf(join(directory, 'env'))).toBe(`KYC_ACCESS_TOKEN='${token}'\n`)
       expect(contentOf(join(directory, 'template'))).toBe(`token=${token}`)
     })
-    expect(existsSync(join(directory, 'token.front'))).toBe(false)
     const shell = spawnSync('sh', ['-c', '. "$0" && printf %s "$KYC_ACCESS_TOKEN"', join(directory, 'env')])
     expect(shell.stdout.toString()).toBe(token)
     keeper.hold(`${token}2`)
@@ -555,70 +529,5 @@ describe('written-files.json', () => {
     await writeFile(list, '{"no": "list"}')
     running(filesFor([fileAt(join(directory, 'token'))], { keeper, log, stateDirectory }))
     await eventually(() => expect(contentOf(list)).toBeNull())
-  })
-})
-
-describe('token.front', () => {
-  async function front(facts: { isOpen?: boolean; format?: TokenFileFormat; name?: string } = {}) {
-    const scene = createScene()
-    const runtimeDirectory = await tempDirectory('memory')
-    const { name = 'token', format = 'raw' } = facts
-    const file = filesFor([fileAt(join(runtimeDirectory, name), format, { mode: 0o640 })], {
-      ...scene,
-      runtimeDirectory,
-      allow: { uids: (facts.isOpen ?? true) ? [] : [1], gids: [] },
-    })
-    return { ...scene, file, path: join(runtimeDirectory, 'token.front') }
-  }
-
-  it('says from when until when the token is good, in whole seconds that are never wrong', async () => {
-    const { keeper, clock, file, path } = await front()
-    const end = running(file)
-    keeper.hold('abc.def', { lifeMs: 90_500 })
-    await eventually(() => {
-      expect(contentOf(path)).toBe('5000 5090 abc.def\n')
-      expect(modeOf(path)).toBe('640')
-    })
-    await clock.advance(89_749)
-    keeper.look()
-    await clock.settle()
-    expect(contentOf(path)).not.toBeNull()
-    await clock.advance(1)
-    keeper.look()
-    await untilContent(path, null)
-    keeper.hold('ghi.jkl')
-    await eventually(() => expect(contentOf(path)).toContain('ghi.jkl'))
-    await end()
-    expect(contentOf(path)).toBeNull()
-  })
-
-  it('has a new token before the token files: who sees a change of these may ask the shell', async () => {
-    const { keeper, file, path } = await front()
-    const tokenPath = join(dirname(path), 'token')
-    running(file)
-    for (const token of ['abc.def', 'ghi.jkl']) {
-      // Work on the former token is over.
-      await file.reconfigure(file.config)
-      keeper.hold(token)
-      while (contentOf(tokenPath) !== token) await nextTurn()
-      expect(contentOf(path)).toContain(token)
-    }
-  })
-
-  it('is not there for a stale token, while not everybody may ask, or without the default raw file', async () => {
-    const stale = await front()
-    running(stale.file)
-    stale.keeper.hold('abc.def', { lifeMs: MINUTE, expirySource: 'assumed' })
-    await eventually(() => expect(contentOf(stale.path)).toContain('abc.def'))
-    await stale.clock.advance(MINUTE)
-    stale.keeper.look()
-    await untilContent(stale.path, null)
-    for (const facts of [{ isOpen: false }, { format: 'json' }, { name: 'other' }] as const) {
-      const closed = await front(facts)
-      await writeFile(closed.path, 'of a former run')
-      running(closed.file)
-      closed.keeper.hold('abc.def')
-      await untilContent(closed.path, null)
-    }
   })
 })
