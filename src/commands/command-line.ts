@@ -129,7 +129,7 @@ export const exitsOf = ({ exits }: CommandSpec): NonNullable<CommandSpec['exits'
 })
 
 /** The exit statuses of a command, as one sentence. */
-export function exitSentence(spec: CommandSpec): string {
+function exitSentence(spec: CommandSpec): string {
   const { other, ...known } = exitsOf(spec)
   const parts = Object.entries(known).map(([status, when]) => `${status} ${when}`)
   return `Exit status: ${[...parts, ...(other === undefined ? [] : [`any other: ${other}`])].join('; ')}.`

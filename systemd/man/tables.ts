@@ -1,7 +1,7 @@
 // The parts of the manual that come from the code; `node systemd/man/tables.ts` writes them into its pages.
 import { readFileSync, writeFileSync } from 'node:fs'
 import type { CommandSpec, OptionSpec } from '../../src/commands/command.ts'
-import { exitSentence } from '../../src/commands/command-line.ts'
+import { exitsOf, wrap } from '../../src/commands/command-line.ts'
 import { commands } from '../../src/commands/specs.ts'
 import { standardService } from '../../src/config/service.ts'
 import { scenarioNames, summaryOf } from '../../src/sandbox/scenarios.ts'
@@ -30,17 +30,6 @@ export function tables(): Readonly<Record<string, Table>> {
         meaning,
       ]),
     },
-    service: {
-      page: 'other-services.md',
-      head: ['key', 'default', 'meaning'],
-      rows: settingRows()
-        .filter(({ key }) => key.startsWith('service.'))
-        .map(({ key, default: standard, meaning }) => [
-          code(key),
-          standard === undefined ? 'required' : code(standard),
-          meaning,
-        ]),
-    },
     failures: {
       page: 'kyc-tokend.8.md',
       head: ['the service answers', 'reason', 'then'],
@@ -68,20 +57,53 @@ export function tables(): Readonly<Record<string, Table>> {
 
 /** The chapter of kyc-tokend(1) with every command and option, between `<!-- commands -->` and `<!-- /commands -->`. */
 export function commandChapter(): string {
-  return commands.map(commandSection).join('\n')
+  const shared = [...new Set(commands.flatMap(optionRows))].filter((row) => timesOf(row) >= 3)
+  return [
+    ...commands.map(commandSection),
+    '### Options of every command that asks the daemon\n',
+    optionTable(shared),
+  ].join('\n')
 }
 
+/** How many commands have this row. */
+function timesOf(row: string): number {
+  return commands.filter((spec) => optionRows(spec).includes(row)).length
+}
+
+/** What other commands have, too, stands once: their options in a table of their own, their exit statuses in the page. */
 function commandSection(spec: CommandSpec): string {
-  const { name, positionals, summary, details = [], options } = spec
-  const rows = Object.entries(options).map(([option, { value, ...more }]) => [
-    code(value === undefined ? `--${option}` : `--${option} ${value}`),
-    optionMeaning(more),
-  ])
+  const { name, positionals, summary, details = [] } = spec
+  const rows = optionRows(spec)
+  const own = rows.filter((row) => timesOf(row) < 3)
+  const exits = ownExits(spec)
+  const paragraphs = [
+    `${summary}.${own.length < rows.length ? ' It asks the daemon.' : ''}`,
+    ...details,
+    ...(exits.length === 0 ? [] : [`Exit status: ${exits.join('; ')}.`]),
+  ]
   return [
     `### kyc-tokend ${[name, ...(positionals === undefined ? [] : [code(positionals)])].join(' ')}\n`,
-    ...[`${summary}.`, ...details, exitSentence(spec)].map((paragraph) => `${paragraph}\n`),
-    ...(rows.length === 0 ? [] : [markdownTable({ head: ['option', 'meaning'], rows })]),
+    ...paragraphs.map((paragraph) => `${wrap(paragraph, 110).join('\n')}\n`),
+    ...(own.length === 0 ? [] : [optionTable(own)]),
   ].join('\n')
+}
+
+function ownExits(spec: CommandSpec): string[] {
+  const { other, ...known } = exitsOf(spec)
+  const isOwn = (meaning: string): boolean =>
+    commands.every((each) => each === spec || !Object.values(exitsOf(each)).includes(meaning))
+  const parts = Object.entries(known).flatMap(([status, when]) => (isOwn(when) ? [`${status} ${when}`] : []))
+  return [...parts, ...(other === undefined ? [] : [`any other: ${other}`])]
+}
+
+const optionTable = (rows: readonly string[]): string =>
+  markdownTable({ head: ['option', 'meaning'], rows: [] }) + rows.join('')
+
+/** A line of the table for each option. */
+function optionRows({ options }: CommandSpec): string[] {
+  return Object.entries(options).map(([option, { value, ...more }]) =>
+    tableLine([code(value === undefined ? `--${option}` : `--${option} ${value}`), optionMeaning(more)]),
+  )
 }
 
 function optionMeaning({ summary, choices, default: standard }: Omit<OptionSpec, 'value'>): string {
@@ -92,10 +114,12 @@ function optionMeaning({ summary, choices, default: standard }: Omit<OptionSpec,
   ].join(' ')
 }
 
-export function markdownTable({ head, rows }: Pick<Table, 'head' | 'rows'>): string {
-  const line = (cells: readonly string[]): string =>
-    `| ${cells.map((cell) => cell.replaceAll('|', String.raw`\|`)).join(' | ')} |\n`
-  return line(head) + line(head.map(() => '---')) + rows.map(line).join('')
+function markdownTable({ head, rows }: Pick<Table, 'head' | 'rows'>): string {
+  return [head, head.map(() => '---'), ...rows].map(tableLine).join('')
+}
+
+function tableLine(cells: readonly string[]): string {
+  return `| ${cells.map((cell) => cell.replaceAll('|', String.raw`\|`)).join(' | ')} |\n`
 }
 
 function code(text: string): string {
