@@ -136,7 +136,7 @@ describe('kyc-tokend check', () => {
     [
       'a token file’s directory that does not exist',
       () => undefined,
-      /the directory .*nowhere does not exist: `install -d -m 0750 -o root \S+nowhere`$/m,
+      /the directory .*nowhere does not exist: `install -d -m 0750 -o \S+ \S+nowhere`$/m,
     ],
     [
       'a directory where a token file should be',

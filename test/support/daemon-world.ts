@@ -6,7 +6,7 @@ import { granting } from './service.ts'
 import { tempDirectory } from './temp-directory.ts'
 
 /** To be called outside of tests: each of them gets a directory and a service. */
-export function useDaemons(where: 'disk' | 'memory' = 'disk') {
+export function useDaemons(where?: 'memory') {
   /** Every token that the service has given. */
   const given: string[] = []
   /** The answer of the service with its next token; that of a test sets another with `service.answer`. */

@@ -4,9 +4,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 
-/** `memory`: on /dev/shm, a tmpfs on every Linux. */
-export async function tempDirectory(where: 'disk' | 'memory' = 'disk'): Promise<string> {
-  const directory = await mkdtemp(join(where === 'disk' ? tmpdir() : '/dev/shm', 'kyc-tokend-test-'))
+/** Where directories are that the test needs on a disk (/tmp may be in memory), in memory, or anywhere. */
+const ROOTS = { disk: '/var/tmp', memory: '/dev/shm', anywhere: tmpdir() }
+
+export async function tempDirectory(where: keyof typeof ROOTS = 'anywhere'): Promise<string> {
+  const directory = await mkdtemp(join(ROOTS[where], 'kyc-tokend-test-'))
   onTestFinished(async () => rm(directory, { recursive: true, force: true }))
   return directory
 }
