@@ -49,12 +49,6 @@ export function normaliseBaseUrl(text: string): string {
   return new URL(text).href.replace(/\/+$/, '')
 }
 
-/** The whole URL of the token endpoint; empty if the base URL is faulty. */
-export function tokenUrlOf(baseUrl: string, tokenUrl: string): string {
-  const text = tokenUrl.startsWith('/') ? baseUrl + tokenUrl : tokenUrl
-  return URL.canParse(text) ? new URL(text).href : ''
-}
-
 /** The hosts that are this host itself: there, and only there, plain HTTP keeps a secret. */
 const LOOPBACK = /^(?:(?:.+\.)?localhost|127(?:\.\d{1,3}){3}|::1|\[::1\])$/i
 

@@ -1,6 +1,6 @@
 // The configuration as the rest of the program sees it: read, validated, resolved, frozen.
 import { basicOf, Secret } from '../lib/secret.ts'
-import { NAME_OF_SECRET, type ServiceRefusal } from './service.ts'
+import { NAME_OF_SECRET } from './service.ts'
 import type { resolveConfig } from './resolve.ts'
 import type { TokenFileConfig } from './resolve-outputs.ts'
 
@@ -10,7 +10,7 @@ type Frozen<T> = unknown extends T ? T : T extends Secret ? T : { readonly [Key 
 export type Config = Frozen<Awaited<ReturnType<typeof resolveConfig>>['config']>
 export type SocketConfig = Config['ipc']
 export type ServiceConfig = Config['service']
-export type { ServiceRefusal }
+export type ServiceRefusal = ServiceConfig['refusals'][number]
 export type ShareConfig = NonNullable<Config['share']>
 
 export type { TokenFileConfig }

@@ -6,7 +6,7 @@ import { Secret, type Credentials } from '../lib/secret.ts'
 import type { Inputs } from './inputs.ts'
 import { keyPath, type Diagnostics } from './issues.ts'
 import type { SecretSource, Settings } from './schema.ts'
-import { headerValueProblem } from './service.ts'
+import { hasNames, headerValueProblem } from './service.ts'
 
 type Input = Pick<Settings, 'credentials' | 'service' | 'request'>
 interface Context {
@@ -37,7 +37,7 @@ export async function resolveCredentials({ credentials, service, request }: Inpu
     (await inputs.secret('credentials.apiSecret', watched('credentials.apiSecret', credentials.apiSecret))) ??
     null
   for (const group of ['parameters', 'headers'] as const)
-    for (const [name, value] of Object.entries(service?.[group] ?? {})) {
+    for (const [name, value] of Object.entries(service[group])) {
       if (typeof value !== 'object') continue
       const at = keyPath(['service', group, name])
       const secret = await inputs.secret(at, watched(at, value))
@@ -45,7 +45,7 @@ export async function resolveCredentials({ credentials, service, request }: Inpu
       if (problem) fault(at, problem)
       add(at, secret)
     }
-  if (service?.send === 'assertion' && service.assertion) {
+  if (service.send === 'assertion' && service.assertion) {
     const { key, algorithm } = service.assertion
     const at = 'service.assertion.key'
     add(at, await inputs.privateKey(at, watched(at, key), (found) => algorithmProblem(found, algorithm)))
@@ -70,16 +70,18 @@ export async function resolveCredentials({ credentials, service, request }: Inpu
 
   /** Key and secret are there if they are sent, and fit for headers. */
   function checkSent(): void {
-    const { send = service?.preset === 'oauth2' ? 'basic' : 'json', names } = service ?? {}
-    const isSent = send !== 'assertion' && names?.apiSecret !== null
+    const { send, names } = service
+    const isSent = send !== 'assertion' && names.apiSecret !== null
     if (credentials.apiSecret === null && isSent)
       fault(
         'credentials.apiSecret',
-        'is null, and the service is sent a secret: give it, or set service.names.apiSecret to null, too',
+        hasNames(service)
+          ? 'is null, and the service is sent a secret: give it, or set service.names.apiSecret to null, too'
+          : `is null, and "send": "${send}" sends a secret: give it, or send the key alone, by another service.send`,
       )
     if (send !== 'headers') return
     for (const [name, secret] of Object.entries({ apiKey, apiSecret })) {
-      const problem = secret && names?.[name as 'apiKey'] !== null && headerValueProblem(secret.reveal())
+      const problem = secret && names[name as 'apiKey'] !== null && headerValueProblem(secret.reveal())
       if (problem) fault(`credentials.${name}`, problem)
     }
   }

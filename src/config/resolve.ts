@@ -36,7 +36,7 @@ export async function resolveConfig(input: Settings, options: ResolveOptions) {
   const plan = resolvePlan(input, diagnostics)
   const pair = await resolveCredentials(input, { directory, inputs, diagnostics })
   const { apiSecret } = pair.credentials
-  const hasSecret = input.credentials.apiSecret !== null || input.service?.send === 'assertion'
+  const hasSecret = input.credentials.apiSecret !== null || input.service.send === 'assertion'
   const outputs = createOutputs({ runtimeDirectory, directory, inputs, diagnostics })
   const config = {
     /** The configuration file, absolute. */

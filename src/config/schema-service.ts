@@ -1,96 +1,132 @@
-// The settings of `service`, and the paths and words by which they name parts of an answer.
+// The settings of `service`, their defaults, and the presets, which bring other defaults.
 import * as v from 'valibot'
+import { isRecord } from '../lib/input.ts'
 import { permanentReasons } from '../token/outcome.ts'
-import { TOKEN_URL_SHAPE, tokenUrlProblem } from './base-url.ts'
+import { ENDPOINT, TOKEN_URL_SHAPE, tokenUrlProblem } from './base-url.ts'
 import {
+  claims,
   count,
-  dependentSetting,
-  list,
   fieldName,
+  formed,
+  group,
+  line,
+  list,
   oneOf,
   orNull,
   rawCheck,
   required,
   secretSource,
-  formed,
-  values,
-  claims,
-  line,
   section,
   setting,
   span,
+  values,
 } from './schema-parts.ts'
-import { presetNames, STANDARD } from './service-presets.ts'
 
+/** The service of the interface description. */
+const STANDARD = {
+  tokenUrl: ENDPOINT,
+  send: 'json',
+  names: { apiKey: 'apiKey', apiSecret: 'apiSecret' },
+  parameters: {},
+  token: 'accessToken',
+  lifetime: null,
+  refusals: [
+    { status: 500, says: 'Your account is not active', in: 'detail', reason: 'account-inactive' },
+    { status: 404, says: 'Account not found', in: 'detail', reason: 'account-not-found' },
+  ],
+} as const
+
+/** The client credentials grant (RFC 6749, section 4.4). */
+const OAUTH2 = {
+  send: 'basic',
+  // Of use with another `send` only (section 2.3.1).
+  names: { apiKey: 'client_id', apiSecret: 'client_secret' },
+  parameters: { grant_type: 'client_credentials' },
+  token: 'access_token',
+  lifetime: 'expires_in',
+  refusals: ([400, 401] as const).flatMap(
+    (status) =>
+      [
+        { status, says: 'invalid_client', in: 'error', reason: 'account-not-found' },
+        { status, says: 'unauthorized_client', in: 'error', reason: 'account-inactive' },
+      ] as const,
+  ),
+} as const
+
+/** The defaults beside this preset; null: none. */
+export const defaultsOf = (preset: unknown) => (preset === 'oauth2' ? OAUTH2 : STANDARD)
+
+/** Names of an answer's fields, one within the other. */
 const answerPath = () => {
   const shape = 'must be the path of a field, names joined by dots: write it as "token" or "data.token"'
-  return v.pipe(line(255, shape), v.regex(/^[^.\s]+(?:\.[^.\s]+)*$/, shape))
+  return v.pipe(
+    line(255, shape),
+    v.regex(/^[^.\s]+(?:\.[^.\s]+)*$/, shape),
+    v.transform((text) => text.split('.')),
+  )
 }
 const saidWords = () => {
   const shape = 'must be words of the answer, and not empty: write them as "Account not found"'
   return v.pipe(line(200, shape), v.regex(/\S/, shape))
 }
-const errorStatus = () => count(599, 400)
 
-/** The settings of `service`. */
-export const service = () =>
-  section({
+const TOKEN_URL_MEANING =
+  'Path (and query) of the token endpoint after `baseUrl`, or its whole URL: https, or http for a loopback host.'
+
+const described = (preset: unknown) => {
+  const defaults = defaultsOf(preset)
+  const tokenUrl = v.pipe(line(2048, TOKEN_URL_SHAPE), rawCheck(tokenUrlProblem))
+  return section({
     preset: orNull(
-      oneOf(presetNames),
+      oneOf(['oauth2']),
       'Defaults of the other keys: `oauth2` for the client credentials grant (RFC 6749, section 4.4), which needs `tokenUrl`.',
     ),
-    tokenUrl: dependentSetting(
-      v.pipe(line(2048, TOKEN_URL_SHAPE), rawCheck(tokenUrlProblem)),
-      'Path (and query) of the token endpoint after `baseUrl`, or its whole URL: https, or http for a loopback host.',
-      STANDARD.tokenUrl,
-    ),
-    send: dependentSetting(
+    tokenUrl:
+      preset === 'oauth2'
+        ? required(tokenUrl, TOKEN_URL_MEANING)
+        : setting(tokenUrl, TOKEN_URL_MEANING, STANDARD.tokenUrl),
+    send: setting(
       oneOf(['json', 'form', 'headers', 'basic', 'basic-plain', 'assertion']),
       'How key and secret are sent: fields of a JSON object (`json`) or of a form (`form`), `headers`, HTTP Basic with `parameters` as a form (`basic`; `basic-plain`: without form-encoding them first), or a signed `assertion` in a form.',
-      STANDARD.send,
+      defaults.send,
     ),
-    names: dependentSetting(
-      section({
-        apiKey: dependentSetting(
-          v.nullable(fieldName()),
-          'Name of the field or header with the key; `null`: it is not sent.',
-          STANDARD.names.apiKey,
-        ),
-        apiSecret: dependentSetting(
-          v.nullable(fieldName()),
-          'Name of the field or header with the secret; `null`: it is not sent.',
-          STANDARD.names.apiSecret,
-        ),
-      }),
-      'Names of those fields or headers; with `json`, `form` and `headers`.',
-      {},
-    ),
-    parameters: dependentSetting(
+    names: group('Names of those fields or headers; with `json`, `form` and `headers`.', {
+      apiKey: setting(
+        v.nullable(fieldName()),
+        'Name of the field or header with the key; `null`: it is not sent.',
+        defaults.names.apiKey,
+      ),
+      apiSecret: setting(
+        v.nullable(fieldName()),
+        'Name of the field or header with the secret; `null`: it is not sent.',
+        defaults.names.apiSecret,
+      ),
+    }),
+    parameters: setting(
       values(),
       'Further fields of the request: each a text, a number, true or false, or a secret source.',
-      {},
+      defaults.parameters,
     ),
-    headers: dependentSetting(
+    headers: setting(
       values(),
       'Further headers, likewise; not `Authorization`, `Host`, `Content-…` and others that the request decides.',
       {},
     ),
-    token: dependentSetting(
+    token: setting(
       answerPath(),
       'Path of the token in the JSON object of the answer, its names joined by dots.',
-      STANDARD.token,
+      defaults.token,
     ),
-    lifetime: dependentSetting(
+    lifetime: setting(
       v.nullable(answerPath()),
       'Path of its life in seconds, a number or digits as text; `null`: the answer has none.',
-      null,
+      defaults.lifetime,
     ),
-    expires: dependentSetting(
-      v.nullable(answerPath()),
+    expires: orNull(
+      answerPath(),
       'Path of the instant at which it ends: ISO 8601 with a zone, or seconds or ms since 1970; `null`: the answer has none.',
-      null,
     ),
-    refusals: dependentSetting(
+    refusals: setting(
       list(
         section({
           status: required(
@@ -103,56 +139,63 @@ export const service = () =>
         }),
       ),
       'Answers that refuse the account for good, until a person acts; the list replaces the default.',
-      [...STANDARD.refusals],
+      [...defaults.refusals],
     ),
-    refusedBy: dependentSetting(
-      list(errorStatus()),
+    refusedBy: setting(
+      list(count(599, 400)),
       'Statuses by which the API, not the token endpoint, says that a token is refused; 400 to 599.',
-      [...STANDARD.refusedBy],
+      [401],
     ),
-    use: dependentSetting(
-      section({
-        header: dependentSetting(
-          fieldName('X-Api-Token'),
-          'Header in which the API wants the token.',
-          STANDARD.use.header,
+    use: group('How the API wants the token.', {
+      header: setting(fieldName('X-Api-Token'), 'Header in which the API wants the token.', 'Authorization'),
+      prefix: setting(
+        formed(
+          /^(?:[!-~][ -~]{0,63})?$/,
+          'must be at most 64 visible ASCII characters, or "": write it as "Bearer " with its blank',
         ),
-        prefix: dependentSetting(
-          formed(
-            /^(?:[!-~][ -~]{0,63})?$/,
-            'must be at most 64 visible ASCII characters, or "": write it as "Bearer " with its blank',
+        'What stands before the token in it; may be empty.',
+        'Bearer ',
+      ),
+    }),
+    assertion: orNull(
+      section(
+        {
+          key: required(secretSource(), 'Private key that signs it, PEM or JWK: a secret source.'),
+          algorithm: setting(
+            oneOf(['RS256', 'PS256', 'ES256', 'EdDSA']),
+            'Algorithm of the signature.',
+            'RS256',
           ),
-          'What stands before the token in it; may be empty.',
-          STANDARD.use.prefix,
-        ),
-      }),
-      'How the API wants the token.',
-      {},
-    ),
-    assertion: dependentSetting(
-      v.nullable(
-        section(
-          {
-            key: required(secretSource(), 'Private key that signs it, PEM or JWK: a secret source.'),
-            algorithm: setting(
-              oneOf(['RS256', 'PS256', 'ES256', 'EdDSA']),
-              'Algorithm of the signature.',
-              'RS256',
-            ),
-            keyId: orNull(line(255), '`kid` of its header; `null`: none.'),
-            audience: orNull(line(2048), '`aud`; `null`: `tokenUrl`.'),
-            lifetime: span('Time between `iat` and `exp`', ['10s', '1h'], '1m'),
-            as: setting(
-              oneOf(['client', 'grant']),
-              '`client`: it authenticates the client (private_key_jwt; RFC 7523, section 2.2). `grant`: it is the grant (section 2.1).',
-              'client',
-            ),
-            claims: setting(claims(), 'Further claims, which replace its own.', {}),
-          },
-          '{ "key": { "file": "assertion.pem" } }',
-        ),
+          keyId: orNull(line(255), '`kid` of its header; `null`: none.'),
+          audience: orNull(line(2048), '`aud`; `null`: `tokenUrl`.'),
+          lifetime: span('Time between `iat` and `exp`', ['10s', '1h'], '1m'),
+          as: setting(
+            oneOf(['client', 'grant']),
+            '`client`: it authenticates the client (private_key_jwt; RFC 7523, section 2.2). `grant`: it is the grant (section 2.1).',
+            'client',
+          ),
+          claims: setting(claims(), 'Further claims, which replace its own.', {}),
+        },
+        '{ "key": { "file": "assertion.pem" } }',
       ),
       'With `send: "assertion"`: a JWT (RFC 7523) that the daemon signs; its `iss` and `sub` are the key.',
-      null,
     ),
   })
+}
+
+/** The settings of `service`, whose defaults depend on its preset. */
+const service = () => v.lazy((given) => described(isRecord(given) ? given['preset'] : null))
+
+/** The settings of the service of the interface description. */
+export const standardSettings = () => v.parse(service(), {})
+
+/** `service`; null means the service of the interface description. */
+export const serviceSetting = () =>
+  v.optional(
+    v.pipe(
+      v.nullable(service()),
+      v.description('Another service than that of the interface description; `null`: that one.'),
+      v.transform((given) => given ?? standardSettings()),
+    ),
+    null,
+  )

@@ -23,7 +23,7 @@ import {
   setting,
   span,
 } from './schema-parts.ts'
-import { service } from './schema-service.ts'
+import { serviceSetting } from './schema-service.ts'
 import { share } from './schema-share.ts'
 
 /** The default of `retry.initialDelay`, unless `retry.maxDelay` is shorter. */
@@ -178,7 +178,7 @@ export const configSchema = () =>
       ),
       contact: orNull(line(200), 'Whom to call: a text that every alert and remedy repeats.'),
     }),
-    service: orNull(service(), 'Another service than that of the interface description; `null`: that one.'),
+    service: serviceSetting(),
     share: orNull(share(), 'One token for all hosts of the account, through Redis; `null`: each by itself.'),
     log: group('The log, on stderr.', {
       level: setting(oneOf(logLevels), 'The least urgent records that are written; syslog’s levels.', 'info'),

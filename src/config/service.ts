@@ -1,9 +1,9 @@
-// The described service (`service`): the defaults, the rules across its keys, and the compiled description.
-import type { PermanentReason } from '../token/outcome.ts'
-import { tokenUrlOf } from './base-url.ts'
+// The described service (`service`): the rules between its keys, and the description that the program uses.
+import { ENDPOINT } from './base-url.ts'
 import { keyPath, silent, type Diagnostics } from './issues.ts'
+import { isSame } from '../lib/secret.ts'
+import { defaultsOf, standardSettings } from './schema-service.ts'
 import type { Settings } from './schema.ts'
-import { OAUTH2, STANDARD } from './service-presets.ts'
 
 /** A value of a field or a header that is a secret: its key path in `Credentials.further`. */
 interface SecretReference {
@@ -11,128 +11,73 @@ interface SecretReference {
 }
 export type Value = string | number | boolean | SecretReference
 type Values = Readonly<Record<string, Value>>
-type Given = NonNullable<Settings['service']>
-type Assertion = NonNullable<Given['assertion']>
+type Given = Omit<Settings['service'], 'preset'>
+type Fault = Diagnostics['fault']
 
 /** The keys that make it another service, even at the same `baseUrl`. */
-interface Described {
+interface Described extends Pick<Given, 'send' | 'names' | 'token'> {
   /** The whole URL of the token endpoint. */
   readonly tokenUrl: string
-  readonly send: NonNullable<Given['send']>
-  /** Names of the fields or headers with key and secret; null: it is not sent. */
-  readonly names: { readonly apiKey: string | null; readonly apiSecret: string | null }
   /** Further fields. */
   readonly parameters: Values
   readonly headers: Values
-  /** Path of the token in the answer's JSON object. */
-  readonly token: string
-  readonly assertion: Omit<Assertion, 'key'> | null
+  readonly assertion: Omit<NonNullable<Given['assertion']>, 'key'> | null
 }
 
 /** Key and secret are fields of JSON or of a form, or headers; else they are HTTP Basic, or the issuer of an assertion. */
-const HAS_NAMES: ReadonlySet<Described['send']> = new Set(['json', 'form', 'headers'])
+export const hasNames = ({ send }: Pick<Given, 'send'>): boolean =>
+  send === 'json' || send === 'form' || send === 'headers'
 
-/** An answer that refuses the account for good. */
-export interface ServiceRefusal {
-  readonly status: number
-  /** Words that are looked for, case and white space aside. */
-  readonly says: string
-  /** Path of the text in the answer's JSON object; null: anywhere in the answer. */
-  readonly in: readonly string[] | null
-  readonly reason: PermanentReason
-}
-
-/** Resolves `service`: its request, and how its answers are read. `input` null: the standard service. */
+/** Resolves `service`: its request, and how its answers are read. */
 export function resolveService(
-  input: Settings['service'],
+  { preset, ...given }: Settings['service'],
   { baseUrl, diagnostics }: { baseUrl: string; diagnostics: Diagnostics },
 ) {
-  const { fault } = diagnostics
-  const given: Partial<Given> = input ?? {}
-  const preset = given.preset === 'oauth2' ? OAUTH2 : undefined
-  const merged = { ...STANDARD, ...preset, ...given }
-  const { send, token, lifetime, expires, refusals, refusedBy } = merged
-  const { key: _, ...assertion } = { key: null, ...merged.assertion }
+  const isPath = given.tokenUrl.startsWith('/')
+  const { key: _, ...assertion } = { key: null, ...given.assertion }
   const described: Described = {
-    tokenUrl: tokenUrlOf(baseUrl, merged.tokenUrl),
-    send,
-    names: { ...STANDARD.names, ...preset?.names, ...given.names },
-    parameters: valuesOf('parameters', merged.parameters, diagnostics),
-    headers: valuesOf('headers', merged.headers, diagnostics),
-    token,
-    assertion: merged.assertion && (assertion as Omit<Assertion, 'key'>),
+    tokenUrl: new URL(isPath ? baseUrl + given.tokenUrl : given.tokenUrl).href,
+    send: given.send,
+    names: given.names,
+    parameters: valuesOf('parameters', given.parameters, diagnostics),
+    headers: valuesOf('headers', given.headers, diagnostics),
+    token: given.token,
+    assertion: given.assertion && (assertion as Described['assertion']),
   }
-  const use = { ...STANDARD.use, ...given.use }
-  checkKeys({ ...merged, isUrlMissing: preset !== undefined && given.tokenUrl === undefined }, fault)
-  if (!HEADER_NAME.test(use.header)) fault('service.use.header', NO_HEADER_NAME)
-  checkNames(described, { isGiven: given.names !== undefined, fault })
-  checkHeaders(described, fault)
+  checkKeys(given, diagnostics.fault)
+  checkNames(described, { standard: defaultsOf(preset).names, fault: diagnostics.fault })
+  checkHeaders(described, diagnostics.fault)
   return {
+    ...given,
     ...described,
     /** The setting from which the host of `tokenUrl` comes. */
-    hostSetting: merged.tokenUrl.startsWith('/') ? ('baseUrl' as const) : ('service.tokenUrl' as const),
-    token: token.split('.'),
-    /** Path of its life in seconds; null: the answer has none. */
-    lifetime: lifetime?.split('.') ?? null,
-    /** Path of the instant of its end; null: the answer has none. */
-    expires: expires?.split('.') ?? null,
-    /** Answers that refuse the account for good. */
-    refusals: refusals.map(({ in: at, ...refusal }): ServiceRefusal => ({
-      ...refusal,
-      in: at?.split('.') ?? null,
-    })),
-    /** Statuses by which the API, not the token endpoint, says that a token is refused. */
-    refusedBy: [...new Set<number>(refusedBy)],
-    /** How the API wants the token. */
-    use,
+    hostSetting: isPath ? ('baseUrl' as const) : ('service.tokenUrl' as const),
     /** What makes it another service, as one canonical text without secrets; null: it is the standard service. */
     description: descriptionOf(described, baseUrl),
   }
 }
 
 /** The rules between keys. */
-function checkKeys(
-  {
-    isUrlMissing,
-    lifetime,
-    expires,
-    send,
-    assertion,
-    refusals,
-  }: {
-    isUrlMissing: boolean
-    lifetime: unknown
-    expires: unknown
-    send: Described['send']
-    assertion: unknown
-    refusals: readonly { status: number; in: unknown }[]
-  },
-  fault: Diagnostics['fault'],
-): void {
-  if (isUrlMissing)
-    fault(
-      'service.tokenUrl',
-      'is missing, and the preset "oauth2" needs it: write it as "/oauth/token" or "https://auth.example.com/oauth/token"',
-    )
+function checkKeys({ lifetime, expires, send, assertion, refusals, use }: Given, fault: Fault): void {
   if (lifetime !== null && expires !== null)
     fault(
       'service.expires',
       'is set beside service.lifetime (the preset "oauth2" sets that, too): set one of the two to null',
     )
-  if ((send === 'assertion') !== (assertion !== null))
+  if (send === 'assertion' && assertion === null)
     fault(
       'service.assertion',
-      send === 'assertion'
-        ? 'is missing, and "send": "assertion" needs it: write it as { "key": { "file": "assertion.pem" } }'
-        : 'is of use with "send": "assertion" only: set that, or leave it out',
+      'is missing, and "send": "assertion" needs it: write it as { "key": { "file": "assertion.pem" } }',
     )
-  refusals.forEach(({ status, in: at }, index) => {
-    if (status < 300 && at === null)
+  if (send !== 'assertion' && assertion !== null)
+    fault('service.assertion', 'is of use with "send": "assertion" only: set that, or leave it out')
+  if (!HEADER_NAME.test(use.header)) fault('service.use.header', NO_HEADER_NAME)
+  for (const [index, refusal] of refusals.entries())
+    if (refusal.status < 300 && refusal.in === null)
       fault(
         `service.refusals[${index}].in`,
         'is missing: a status under 300 is a refusal only by words at one place',
       )
-  })
 }
 
 /** Names under which people send secrets. */
@@ -140,7 +85,7 @@ export const NAME_OF_SECRET = /key|secret|token|password/i
 
 function valuesOf(
   group: 'parameters' | 'headers',
-  given: NonNullable<Given['parameters']>,
+  given: Given['parameters'],
   { warn }: Diagnostics,
 ): Values {
   const entries = Object.entries(given).map(([name, value]) => {
@@ -157,7 +102,7 @@ function valuesOf(
 
 /** The service of the interface description at this base URL. */
 export function standardService(baseUrl = 'https://api.example.com'): ReturnType<typeof resolveService> {
-  return resolveService(null, { baseUrl, diagnostics: silent })
+  return resolveService(standardSettings(), { baseUrl, diagnostics: silent })
 }
 
 /** RFC 9110, sections 5.1 and 5.5: a token; visible characters, blanks and tabs within. */
@@ -170,10 +115,10 @@ const OWN_HEADER =
 
 function checkNames(
   { send, names, parameters }: Described,
-  { isGiven, fault }: { isGiven: boolean; fault: Diagnostics['fault'] },
+  { standard, fault }: { standard: object; fault: Fault },
 ): void {
-  if (!HAS_NAMES.has(send)) {
-    if (isGiven)
+  if (!hasNames({ send })) {
+    if (!isSame(names, standard))
       fault(
         'service.names',
         `is of no use with "send": "${send}": leave it out, or set "send" to "form" or "json"`,
@@ -193,7 +138,7 @@ function checkNames(
 }
 
 /** No sentence quotes a value. */
-function checkHeaders({ send, names, headers }: Described, fault: Diagnostics['fault']): void {
+function checkHeaders({ send, names, headers }: Described, fault: Fault): void {
   const seen = new Set<string>()
   const check = (at: string, name: string, value: Value): void => {
     const problem =
@@ -224,11 +169,14 @@ export function headerValueProblem(value: string): string | undefined {
 }
 
 function descriptionOf(described: Described, baseUrl: string): string | null {
-  const { tokenUrl } = described
-  const path = tokenUrl.startsWith(`${baseUrl}/`) ? tokenUrl.slice(baseUrl.length) : tokenUrl
-  const text = canonical({ ...described, tokenUrl: path })
-  return text === canonical(STANDARD) ? null : text
+  const isBelow = described.tokenUrl.startsWith(`${baseUrl}/`)
+  const tokenUrl = isBelow ? described.tokenUrl.slice(baseUrl.length) : described.tokenUrl
+  const text = canonical({ ...described, tokenUrl })
+  return text === STANDARD_TEXT ? null : text
 }
+
+/** The canonical text of the service of the interface description. */
+const STANDARD_TEXT = `["${ENDPOINT}","json",["apiKey","apiSecret"],[],[],"accessToken"]`
 
 /** The same text as in 1.2.0 for what that version had. */
 function canonical({ tokenUrl, send, names, parameters, headers, token, assertion }: Described): string {
@@ -236,8 +184,8 @@ function canonical({ tokenUrl, send, names, parameters, headers, token, assertio
     Object.entries(fields)
       .map(([name, value]) => [nameOf(name), value] as const)
       .toSorted(([one], [other]) => (one < other ? -1 : 1))
-  const sent = HAS_NAMES.has(send) ? [names.apiKey, names.apiSecret] : null
+  const sent = hasNames({ send }) ? [names.apiKey, names.apiSecret] : null
   const headersSent = sorted(headers, (name) => name.toLowerCase())
-  const whole = [tokenUrl, send, sent, sorted(parameters), headersSent, token]
+  const whole = [tokenUrl, send, sent, sorted(parameters), headersSent, token.join('.')]
   return JSON.stringify(assertion === null ? whole : [...whole, assertion])
 }

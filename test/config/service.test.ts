@@ -110,7 +110,7 @@ describe('the description', () => {
 describe('a faulty description', () => {
   const faulty: (readonly [unknown, RegExp])[] = [
     [{ preset: 'oauth' }, /^service\.preset: must be one of "oauth2"/],
-    [{ preset: 'oauth2' }, /^service\.tokenUrl: is missing, and the preset "oauth2" needs it: write it as/],
+    [{ preset: 'oauth2' }, /^service\.tokenUrl: is missing: it must be a path or a whole URL: write it as/],
     [{ preset: 'oauth2', tokenUrl: 5 }, /^service\.tokenUrl: must be a path or a whole URL/],
     [
       { send: 'xml' },

@@ -278,7 +278,7 @@ describe('any other answer', () => {
   })
 
   it('is reported in the words at the paths of the description, too; a refusal in those at its own', () => {
-    const refusal = { status: 400, says: 'gone', in: ['error'], reason: 'account-inactive' } as const
+    const refusal = { status: 400, says: 'gone', in: ['error'], reason: 'account-inactive' as const }
     const refusals = [refusal]
     const words = (body: object) => detailOf(answer(400, body), { ...standardService(), refusals })
     for (const name of ['detail', 'error_description', 'error'])

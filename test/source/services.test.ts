@@ -133,6 +133,9 @@ describe('key, secret and a third one', () => {
     expect(await faults({ send: 'headers' }, { apiSecret: 'hush✓hush' })).toMatch(
       /credentials\.apiSecret: has a value that an HTTP header cannot have/,
     )
+    expect(await faults({ send: 'basic' }, { apiSecret: null })).toMatch(
+      /credentials\.apiSecret: is null, and "send": "basic" sends a secret: give it, or send .* another service\.send$/,
+    )
     expect(await faults({ send: 'form' }, { apiSecret: null })).toMatch(
       /credentials\.apiSecret: is null, and the service is sent a secret: .* service\.names\.apiSecret to null/,
     )
