@@ -2,8 +2,8 @@
 import type { Writable } from 'node:stream'
 import type { LoadOptions } from './config/load.ts'
 import { createDaemon, type Daemon, type Load } from './daemon.ts'
-import { assertUnixSockets } from './delivery/listener/handed-over.ts'
 import { acquireInstanceLock } from './delivery/listener/instance-lock.ts'
+import { assertUnixSockets } from './delivery/listener/listener.ts'
 import { serveMisconfigured } from './delivery/servers.ts'
 import { raceAbort } from './lib/tasks.ts'
 import { accountOfEnvironment, accountWords, unitNames } from './lib/account.ts'
@@ -71,11 +71,10 @@ async function start(
   const config = await unlessStopped(loadConfig({ configPath, env }))
   const directories = createDirectories(config)
   await unlessStopped(directories.prepare())
-  // Held until the process ends.
-  const lock = await unlessStopped(acquireInstanceLock(config, inherited))
+  const unlocked = await unlessStopped(acquireInstanceLock(config, inherited))
   const clock = createSystemClock()
   const gcAfterBurst = createGcAfterBurst(clock)
-  return createDaemon(config, {
+  const daemon = await createDaemon(config, {
     env,
     stderr,
     inherited,
@@ -85,11 +84,17 @@ async function start(
     createFetchToken,
     sendDatagram: (path, text) => loadLibc().sendDatagram(path, text),
     tick: async (log) => {
-      // Work in one directory is done in order: a removed directory is made before it is locked.
-      await Promise.all([directories.tick(log), lock.tick(log)])
+      await directories.tick(log)
       gcAfterBurst()
     },
   })
+  if (unlocked !== null)
+    daemon.log('warning', 'Nothing keeps a second daemon out of the state directory', {
+      event: 'state-unlocked',
+      path: config.stateDirectory,
+      error: unlocked,
+    })
+  return daemon
 }
 
 /** Returns the function that reads the configuration again. It throws only UserError, so that no file can end the daemon. */

@@ -11,7 +11,7 @@ import {
   createQuota,
   MAX_SUBSCRIPTIONS,
   MAX_WAITING,
-  tryAcquire,
+  isWithinRate,
   type Descriptors,
   type RequestRate,
   type TimeoutReason,
@@ -270,7 +270,7 @@ export function createConnections<Own>(
       client.requests += 1
       if (!client.isAllowed) return 'denied'
       const { maxRequestsPerSecond } = config
-      const isWithin = maxRequestsPerSecond === null || tryAcquire(client.rate, maxRequestsPerSecond)
+      const isWithin = maxRequestsPerSecond === null || isWithinRate(client.rate, maxRequestsPerSecond)
       return isWithin ? null : 'too-many-requests'
     },
     /** Answers when the reply is there, unless the client has gone. */
@@ -364,7 +364,7 @@ function createClient(socket: Socket, peer: Peer | null, isAllowed: boolean): Cl
     isAllowed,
     isClosing: false,
     reads: null as Reader['reads'],
-    rate: { left: 0, refilledAtMs: -Infinity },
+    rate: { count: 0, sinceMs: -Infinity },
     requests: 0,
     waiting: 0,
     subscriptions: [],

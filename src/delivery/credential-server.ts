@@ -18,7 +18,6 @@ const FORMATS: Readonly<Record<string, TextFormat>> = { '.header': 'header', '.j
 const TOO_MUCH_BYTES = 1_048_576 + 4_096
 /** The time for those who are answered when the daemon stops: systemd reads at once, another program may never do so. */
 const STOP_MS = 2_500
-const FOR_ROOT = { allow: { uids: [0], gids: [] } }
 const BEFORE_UNIT = '/unit/'
 
 /** The unit and the name of the credential, as systemd gives them in the address from which it connects. */
@@ -92,14 +91,12 @@ export function createCredentialServer(
   return {
     /** Throws UserError (78) if a descriptor is no listening socket. */
     async open(): Promise<void> {
-      listener = await adoptListeners(fds, FOR_ROOT, {
+      listener = await adoptListeners(fds, {
         createServer: () => createServer({ allowHalfOpen: true }, onConnection),
         onAcceptError: (error) => logFault('A connection could not be accepted', error),
         log,
       })
     },
-    /** Logs once that the socket was removed. */
-    tick: async () => listener?.tick(),
     /** Refuses those who wait, so that none is left with an empty credential. Others wait at the socket for the next daemon. */
     async close(): Promise<void> {
       await listener?.close()

@@ -28,8 +28,8 @@ type Limits = Pick<SocketConfig, 'maxConnections' | 'maxConnectionsPerUser'>
 
 /**
  * Counts one more connection against the limits of its socket. Returns the function that ends the count;
- * null: one too many. Root and the daemon's own user have no limit, peers that `allow` excludes one of their
- * own, and unknown users count as one.
+ * null: one too many. Root and the daemon's own user have no limit,
+ * peers that `allow` excludes one of their own, and unknown users count as one.
  */
 export function createQuota(descriptors: Descriptors) {
   /** By user; of those that are limited. */
@@ -37,13 +37,8 @@ export function createQuota(descriptors: Descriptors) {
   let limited = 0
   let denied = 0
 
-  function isWithin(peer: Peer | null, isAllowed: boolean, limits: Limits): boolean {
-    if (peer?.isPrivileged) return true
-    if (!isAllowed) return denied < MAX_DENIED
-    return limited < limits.maxConnections && (counts.get(peer?.uid) ?? 0) < limits.maxConnectionsPerUser
-  }
-
   function count(peer: Peer | null, isAllowed: boolean, by: 1 | -1): void {
+    descriptors.used += by
     if (peer?.isPrivileged) return
     if (!isAllowed) {
       denied += by
@@ -55,15 +50,18 @@ export function createQuota(descriptors: Descriptors) {
     else counts.set(peer?.uid, ofUser)
   }
 
+  function isWithin(peer: Peer | null, isAllowed: boolean, limits: Limits): boolean {
+    const { used, most, privileged } = descriptors
+    if (peer?.isPrivileged) return used < most
+    if (used >= most - privileged) return false
+    if (!isAllowed) return denied < MAX_DENIED
+    return limited < limits.maxConnections && (counts.get(peer?.uid) ?? 0) < limits.maxConnectionsPerUser
+  }
+
   return (peer: Peer | null, isAllowed: boolean, limits: Limits): (() => void) | null => {
     if (!isWithin(peer, isAllowed, limits)) return null
-    const release = descriptors.take(peer)
-    if (release === null) return null
     count(peer, isAllowed, 1)
-    return () => {
-      count(peer, isAllowed, -1)
-      release()
-    }
+    return () => count(peer, isAllowed, -1)
   }
 }
 
@@ -71,32 +69,25 @@ export function createQuota(descriptors: Descriptors) {
  * Descriptors for connections of all sockets together: beyond them the daemon could open no file and reach no
  * service.
  */
-export type Descriptors = ReturnType<typeof createDescriptors>
+export interface Descriptors {
+  used: number
+  readonly most: number
+  /** The part of them that only root and the daemon's own user may use. */
+  readonly privileged: number
+}
 
 /**
  * For files, logs, the service and Redis; of a small limit six tenths, so that some clients are served, too.
  */
 const OWN_DESCRIPTORS = 64
 const OWN_SHARE = 0.6
-/** The part of the other descriptors that only root and the daemon's own user may use. */
 const PRIVILEGED_DESCRIPTORS = 32
 /** Assumed if /proc is hidden: the usual soft limit. */
 const USUAL_DESCRIPTORS = 1_024
 
-export function createDescriptors(limit = descriptorLimit()) {
+export function createDescriptors(limit = descriptorLimit()): Descriptors {
   const most = limit - Math.min(OWN_DESCRIPTORS, Math.ceil(limit * OWN_SHARE))
-  const privileged = Math.min(PRIVILEGED_DESCRIPTORS, Math.ceil(most / 2))
-  let used = 0
-  return {
-    /** Counts one more. Returns the function that ends the count; null: none is left. */
-    take(peer: Peer | null): (() => void) | null {
-      if (used >= most - (peer?.isPrivileged ? 0 : privileged)) return null
-      used += 1
-      return () => {
-        used -= 1
-      }
-    },
-  }
+  return { used: 0, most, privileged: Math.min(PRIVILEGED_DESCRIPTORS, Math.ceil(most / 2)) }
 }
 
 /** RLIMIT_NOFILE, whose soft limit Node has raised to the hard one. Linux has no unlimited one. */
@@ -105,19 +96,19 @@ function descriptorLimit(): number {
   return Number(/Max open files +(\d+)/.exec(text)?.[1] ?? USUAL_DESCRIPTORS)
 }
 
-/** A token bucket that holds the requests of one second. */
+/** The requests of a connection in the second that began at `sinceMs`. */
 export interface RequestRate {
-  left: number
-  refilledAtMs: number
+  count: number
+  sinceMs: number
 }
 
-/** Takes one request from the bucket. False: one too many. */
-export function tryAcquire(rate: RequestRate, perSecond: number): boolean {
+/** Counts one request. False: one too many in this second. */
+export function isWithinRate(rate: RequestRate, perSecond: number): boolean {
   const nowMs = monotonicMs()
-  const refill = ((nowMs - rate.refilledAtMs) / 1_000) * perSecond
-  rate.left = Math.min(Math.max(1, perSecond), rate.left + refill)
-  rate.refilledAtMs = nowMs
-  if (rate.left < 1) return false
-  rate.left -= 1
-  return true
+  if (nowMs - rate.sinceMs >= 1_000) {
+    rate.sinceMs = nowMs
+    rate.count = 0
+  }
+  rate.count += 1
+  return rate.count <= perSecond
 }

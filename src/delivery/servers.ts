@@ -116,7 +116,7 @@ export function createServers(
     },
     /** Makes removed sockets again, and logs reads of tokens that are due. Never fails. */
     async tick(): Promise<void> {
-      await Promise.all([ipc.tick(), http?.tick(), credentials.tick()])
+      await Promise.all([ipc.tick(), http?.tick()])
       audit.flush()
     },
     clients: (): StatusResult['clients'] => ({

@@ -15,7 +15,6 @@ export interface Reader {
 
 /** The acts of one user through one socket under one name. */
 interface Tally {
-  readonly key: string
   readonly uid: number
   readonly transport: Transport
   /** The name that the client gives itself, or the one that replaces it. */
@@ -29,21 +28,19 @@ interface Tally {
   total: number
   /** On the wall clock. */
   lastAtMs: number
-  /** The last record, and the time from which another one is due; on the boot clock. */
-  loggedAtMs: number
+  /** The time from which another record is due, on the boot clock. */
   dueAtMs: number
-  /** Another one has taken its place. */
-  isReplaced: boolean
 }
 
 export type TokenAudit = ReturnType<typeof createTokenAudit>
 
 const HOUR_MS = 3_600_000
-/** Clients choose their names: further names of one user count under OTHER_NAMES. */
-const MAX_NAMES = 16
+/**
+ * Clients choose their names, and units that are started again and again may have a new one each time: further
+ * names of one user count under OTHER_NAMES.
+ */
+const MAX_NAMES = { ipc: 16, http: 16, credential: 256 }
 const OTHER_NAMES = '(other names)'
-/** If there are this many tallies, a new one replaces the oldest without a record in this hour. */
-const MAX_TALLIES = 4_096
 /**
  * Reads and reports together, so that no user, of however many names and ids, crowds other records out of the
  * journal.
@@ -52,8 +49,8 @@ const MAX_RECORDS_AN_HOUR = 200
 const MAX_READERS = 20
 
 export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 'now'> }) {
-  const reads = createTallies(clock)
-  const rejects = createTallies(clock)
+  const reads = createTallies()
+  const rejects = createTallies()
   /** Of the last records, the oldest first, on the boot clock. */
   const recordedAtMs: number[] = []
   let leftOut = 0
@@ -74,7 +71,6 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
     if (!mayLog(bootMs)) return
     const { uid, pid, transport, client, verdict } = tally
     const fields = { uid, pid, transport, ...(client !== null && { client }), count: tally.count }
-    tally.loggedAtMs = bootMs
     tally.count = 0
     if (verdict === undefined)
       return log('info', 'A client took the token', { event: 'token-taken', ...fields })
@@ -103,8 +99,7 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
     recordRead(reader: Reader, transport: Transport, client: string | null, now = clock.now()): void {
       const { peer, reads: last } = reader
       if (peer === null) return
-      if (last !== null && last.client === client && !last.tally.isReplaced)
-        return count(last.tally, peer, now)
+      if (last !== null && last.client === client) return count(last.tally, peer, now)
       const tally = reads.of(peer, transport, client)
       reader.reads = { client, tally }
       count(tally, peer, now)
@@ -143,42 +138,34 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
   }
 }
 
-/** Tallies by user, transport and name; never more than MAX_TALLIES. */
-function createTallies(clock: Pick<Clock, 'now'>) {
+/** Tallies by user, transport and name. */
+function createTallies() {
   const tallies = new Map<string, Tally>()
-  /** By user, the tallies with a name that a client chose; systemd names its units itself. */
-  const names = new Map<number, number>()
-
-  function named({ uid, client, transport }: Tally, by: 1 | -1): void {
-    if (client === null || transport === 'credential') return
-    const next = (names.get(uid) ?? 0) + by
-    if (next === 0) names.delete(uid)
-    else names.set(uid, next)
-  }
-
-  /** At most 200 have a record in this hour, so there is one without. */
-  function replaceOne(): void {
-    const { bootMs } = clock.now()
-    for (const tally of tallies.values()) {
-      if (bootMs - tally.loggedAtMs < HOUR_MS) continue
-      tallies.delete(tally.key)
-      tally.isReplaced = true
-      return named(tally, -1)
-    }
-  }
+  /** The number of names, by user and kind of name: that of a client, or of a unit. */
+  const names = new Map<string, number>()
 
   function of(peer: Peer, transport: Transport, client: string | null): Tally {
     const { uid } = peer
     const key = `${uid} ${transport} ${client ?? ''}`
     const found = tallies.get(key)
     if (found !== undefined) return found
-    const isChosen = client !== null && client !== OTHER_NAMES && transport !== 'credential'
-    if (isChosen && (names.get(uid) ?? 0) >= MAX_NAMES) return of(peer, transport, OTHER_NAMES)
-    if (tallies.size >= MAX_TALLIES) replaceOne()
-    const counts = { pid: 0, count: 0, total: 0, lastAtMs: 0, loggedAtMs: -Infinity, dueAtMs: -Infinity }
-    const tally: Tally = { key, uid, transport, client, ...counts, isReplaced: false }
+    if (client !== null && client !== OTHER_NAMES) {
+      const kind = `${uid} ${transport === 'credential' ? 'unit' : 'client'}`
+      const count = names.get(kind) ?? 0
+      if (count >= MAX_NAMES[transport]) return of(peer, transport, OTHER_NAMES)
+      names.set(kind, count + 1)
+    }
+    const tally: Tally = {
+      uid,
+      transport,
+      client,
+      pid: 0,
+      count: 0,
+      total: 0,
+      lastAtMs: 0,
+      dueAtMs: -Infinity,
+    }
     tallies.set(key, tally)
-    named(tally, 1)
     return tally
   }
 

@@ -24,6 +24,7 @@ export function createPathWatch(options: {
   const { config, inherited, place, log } = options
   const uid = process.geteuid!()
   let adopted: readonly SocketFacts[] | null = null
+  let open: readonly string[] = []
   /** What is wrong, by path. */
   let problems: ReadonlyMap<string, string> = new Map()
 
@@ -40,24 +41,42 @@ export function createPathWatch(options: {
     return left === undefined ? null : rendered(left)
   }
 
-  /** Sockets of systemd to which everybody may connect; their listener logs that. */
+  /** Paths of sockets of systemd to which everybody may connect. */
   function openSockets(): string[] {
     const { ipc, http } = config()
     return [ipc, http].flatMap((socket) => {
       const found = adopted?.find(({ path }) => path === socket?.path)
       const isForAll = ((found?.mode ?? 0) & 0o002) !== 0
       if (socket === null || !isForAll || socket.allow.uids.length + socket.allow.gids.length > 0) return []
-      const text = `every user of this host may connect to ${socket.path} and take the token; see how to close it`
-      return [renderedAt({ text, steps: ['check'] }, place)]
+      return [socket.path]
     })
+  }
+
+  function logOpenSockets(): void {
+    const before = open
+    open = openSockets()
+    for (const path of open)
+      if (!before.includes(path))
+        log('warning', 'Every user of this host may connect to a socket of systemd and take the token', {
+          event: 'socket-open',
+          path,
+          remedy: 'Set SocketMode=0660 and SocketGroup=kyc-token in its unit, or list its users in `allow`',
+        })
   }
 
   return {
     /** What is wrong with the paths, each a sentence with its remedy. */
-    problems: (): string[] => [...problems.values(), ...openSockets()],
+    problems: (): string[] => [
+      ...problems.values(),
+      ...openSockets().map((path) => {
+        const text = `every user of this host may connect to ${path} and take the token; see how to close it`
+        return renderedAt({ text, steps: ['check'] }, place)
+      }),
+    ],
     /** Never fails. */
     async tick(): Promise<void> {
       adopted ??= await Promise.all(inheritedPaths(inherited).map(asItIs))
+      logOpenSockets()
       const clients = adopted.find(({ gid }) => gid !== null)?.gid ?? null
       const sockets = isSocketActivated(inherited) ? adopted : ownSockets(config())
       const rows = pathTable({ ...config(), sockets }, { uid, clients }, place)

@@ -103,13 +103,3 @@ test('names and ids without end make 200 records an hour, then one with the numb
   expect(fieldsOf('token-taken').filter(({ uid }) => uid === 1)).toHaveLength(2)
   expect(records()).toBe(400)
 })
-
-test('of 4,097 users one is no longer counted, and a next read on its connection begins another count', async () => {
-  const { audit, clock } = start()
-  const users = Array.from({ length: 4_097 }, (_, uid) => readerOf(uid + 1))
-  for (const user of users) audit.recordRead(user, 'ipc', null)
-  await clock.advance(1)
-  const replaced = users[200]!
-  for (let count = 0; count < 2; count += 1) audit.recordRead(replaced, 'ipc', null)
-  expect(audit.readers()[0]).toMatchObject({ uid: 201, count: 2 })
-})

@@ -1,6 +1,6 @@
 // Two daemons for the same directories: the first lives, and only that one asks the service.
 import { spawn } from 'node:child_process'
-import { existsSync, readdirSync, renameSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { configOf, PROGRAM } from '../support/daemon.ts'
@@ -88,17 +88,6 @@ test.skipIf(!canMount)(
     expect(await daemon.end()).toBe(0)
   },
 )
-
-test('a state directory that is removed keeps a second daemon away again when it is made again', async () => {
-  const daemon = await world.started()
-  const state = join(world.directory, 'state')
-  renameSync(state, `${state}.gone`)
-  daemon.process.kill('SIGUSR2')
-  await expectUntil('the lock', () => existsSync(join(state, 'instance.lock')))
-  const second = world.start({ stateDirectory: state }, { directory: join(world.directory, 'other') })
-  expect(await second.ended()).toBe(69)
-  expect(second.stderr()).toContain('`stateDirectory`')
-})
 
 /** Starts two daemons at once with sockets that were made for them, and gives the statuses of those that have ended. */
 function launchTwo(directory: string, paths: { ipcPath: string; httpPath: string }) {

@@ -77,8 +77,11 @@ it('a socket of systemd to which everybody may connect is told, unless `allow` n
   const path = join(await tempDirectory(), 'ipc.sock')
   const fd = loadLibc().listenAt(path, 1)
   chmodSync(path, 0o666)
-  const { watch, ipc } = await watching({ ...none, ipc: [fd] }, path)
-  await watch.tick()
+  const { watch, ipc, of } = await watching({ ...none, ipc: [fd] }, path)
+  for (let tick = 0; tick < 2; tick += 1) await watch.tick()
+  expect(of('socket-open')).toMatchObject([
+    { level: 'warning', path, remedy: expect.stringContaining('SocketMode=0660') as string },
+  ])
   expect(watch.problems()).toEqual([
     `every user of this host may connect to ${path} and take the token; see how to close it: \`sudo kyc-tokend check\``,
   ])

@@ -4,23 +4,21 @@ import { once } from 'node:events'
 import { closeSync, constants, type Stats } from 'node:fs'
 import { Server } from 'node:net'
 import { dirname, join } from 'node:path'
-import { setImmediate as nextRound, setTimeout as sleep } from 'node:timers/promises'
-import { raceAbort } from '../../lib/tasks.ts'
-import { accountOfEnvironment } from '../../lib/account.ts'
+import { setImmediate as nextRound } from 'node:timers/promises'
+import { serviceEnvironment, unitNames } from '../../lib/account.ts'
 import { FileError, inDirectoryOf, lstatIfAny, onFile, removeOwn } from '../../lib/atomic-file.ts'
-import { STOP_WAIT_MS } from '../../lib/in-directory.ts'
+import { monotonicMs } from '../../lib/clock.ts'
 import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
 import { fs } from '../../lib/fs.ts'
+import { STOP_WAIT_MS } from '../../lib/in-directory.ts'
 import { loadLibc } from '../../lib/libc.ts'
 import { createProblemLog, type Log } from '../../lib/log.ts'
-import { monotonicMs } from '../../lib/clock.ts'
 import { nameOf } from '../../lib/posix-ids.ts'
-import { remakeSockets } from '../../lib/remedy.ts'
-import { isOpen } from '../peers.ts'
+import type { InheritedSockets } from '../../lib/socket-activation.ts'
+import { raceAbort } from '../../lib/tasks.ts'
 import {
   assertPathFree,
   assertReplaceable,
-  createPathResource,
   inTurnAt,
   isSame,
   noSocketAt,
@@ -39,8 +37,6 @@ const O_PATH = 0o10000000
 const NEW_SOCKET = '.kyc-tokend.new'
 /** The longest time for which the backlog is accepted at the end, in ms. */
 const ACCEPT_ALL_MS = 3_000
-/** The wait for another daemon that binds in the same directory at the same moment. */
-const BIND_TURN = { tries: 100, pollMs: 10 }
 
 interface ListenerOptions {
   /** Makes a server that does not listen yet: one for each socket that is opened. */
@@ -76,7 +72,7 @@ export async function listen(
   { socket, inherited }: { socket: SocketAddress; inherited: readonly number[] | null },
   options: ListenerOptions,
 ): Promise<Listener> {
-  return inherited === null ? openListener(socket, options) : adoptListeners(inherited, socket, options)
+  return inherited === null ? openListener(socket, options) : adoptListeners(inherited, options)
 }
 
 /**
@@ -85,45 +81,75 @@ export async function listen(
  */
 export async function openListener(first: SocketAddress, options: ListenerOptions): Promise<Listener> {
   const { log } = options
-  const make = async (address: SocketAddress): Promise<Bound> => bind(address, options)
-  const kept = createPathResource(first, await make(first), {
-    make,
-    release: remove,
-    onProblem(error, path) {
-      if (error !== null) log('error', 'A socket cannot be kept', { event: 'socket-error', path, error })
-    },
-    onRestored: (path) =>
-      log('warning', 'Restored a socket that was removed', { event: 'socket-restored', path }),
+  let address = first
+  let bound = await bind(first, options)
+  let isClosed = false
+  let last: Promise<unknown> = Promise.resolve()
+  const problem = createProblemLog((error) => {
+    const { path } = address
+    if (error !== null) log('error', 'A socket cannot be kept', { event: 'socket-error', path, error })
   })
+
+  /** One step at a time: each begins when the one before has ended. */
+  function inTurn(step: () => Promise<void>): Promise<void> {
+    const done = last.then(step)
+    last = done.catch(() => undefined)
+    return done
+  }
+
+  function isThere(): Promise<boolean> {
+    return inTurnAt(address, async () => {
+      const found = await lstatIfAny(address.path).catch(fallbackOnSystemError(null))
+      return found !== null && isSame(found, bound.stats)
+    })
+  }
+
+  async function replace(next: SocketAddress): Promise<void> {
+    const other = await bind(next, options)
+    if (isClosed) return remove(other, next)
+    const former = { bound, address }
+    bound = other
+    address = next
+    await remove(former.bound, former.address)
+  }
+
+  async function restore(): Promise<void> {
+    try {
+      if (!isClosed && !(await isThere())) {
+        await replace(address)
+        const { path } = address
+        log('warning', 'Restored a socket that was removed', { event: 'socket-restored', path })
+      }
+      problem.set(null)
+    } catch (error) {
+      if (!(error instanceof UserError)) throw error
+      problem.set(error.message)
+    }
+  }
+
   return {
-    tick: async () => kept.tick(),
-    move: async (next) => kept.move(next, async ({ stats }) => adjust(stats, next)),
-    close: async () => kept.close(),
+    tick: () => inTurn(restore),
+    move: (next) =>
+      inTurn(async () => {
+        if (next.path === address.path && (await isThere())) await adjust(bound.stats, next)
+        else await replace(next)
+        address = next
+      }),
+    close() {
+      isClosed = true
+      return remove(bound, address)
+    },
   }
 }
 
 /**
  * Listens on sockets that were handed over: their mode, owner and end belong to their unit. Throws UserError.
  */
-export async function adoptListeners(
-  fds: readonly number[],
-  { allow }: Pick<SocketAddress, 'allow'>,
-  options: ListenerOptions,
-): Promise<Listener> {
-  let isForAll = isOpen(allow)
+export async function adoptListeners(fds: readonly number[], options: ListenerOptions): Promise<Listener> {
   const servers = await Promise.all(fds.map(async (fd) => listenOn(fd, options)))
-  const paths = fds.map((fd) => loadLibc().socketPath(fd)).filter((path) => path !== '')
-  const looks = paths.map((path) => createSocketWatch(path, options.log))
-  const tick = async (): Promise<void> => {
-    await Promise.all(looks.map(async (look) => look(isForAll)))
-  }
-  void tick()
   return {
-    tick,
-    move(next) {
-      isForAll = isOpen(next.allow)
-      return Promise.resolve()
-    },
+    tick: () => Promise.resolve(),
+    move: () => Promise.resolve(),
     close() {
       for (const server of servers) closeListening(server)
       return Promise.resolve()
@@ -132,28 +158,22 @@ export async function adoptListeners(
 }
 
 /**
- * Returns the function that logs once that a socket of systemd was removed, and once that everybody may
- * connect to it.
+ * Throws UserError (78), with the line of the unit to change, if a socket handed over as `ipc` or `http` is
+ * not a Unix socket with a path: over TCP or an abstract name the token would go to everybody who can connect.
  */
-function createSocketWatch(path: string, log: Log): (isForAll: boolean) => Promise<void> {
-  const removed = createProblemLog((remedy) => {
-    const sentence = 'A socket of systemd was removed: no client finds it'
-    if (remedy !== null) log('error', sentence, { event: 'socket-removed', path, remedy })
-  })
-  const open = createProblemLog((remedy) => {
-    const sentence = 'Every user of this host may connect to a socket of systemd and take the token'
-    if (remedy !== null) log('warning', sentence, { event: 'socket-open', path, remedy })
-  })
-  return async (isForAll) => {
-    const found = await onFile(path, async () => lstatIfAny(path)).catch(() => undefined)
-    if (found === undefined) return
-    removed.set(found === null ? remakeSockets(accountOfEnvironment(process.env)).join(' && ') : null)
-    open.set(found !== null && isForAll && (found.mode & WRITABLE_BY_OTHERS) !== 0 ? NARROWER : null)
+export function assertUnixSockets(inherited: InheritedSockets, account: string | undefined): void {
+  const { unit, httpUnit } = unitNames(account)
+  for (const name of ['ipc', 'http'] as const) {
+    if (inherited[name].every((fd) => loadLibc().socketPath(fd) !== '')) continue
+    const socketUnit = `${name === 'ipc' ? unit : httpUnit}.socket`
+    const path = join(serviceEnvironment(account).RUNTIME_DIRECTORY, `${name}.sock`)
+    const message =
+      `The socket that systemd hands over as \`${name}\` is no Unix socket with a path, so that everybody who can ` +
+      `connect to it would get the token: write \`ListenStream=${path}\` in its unit ` +
+      `(\`sudo systemctl edit --full ${socketUnit}\`), then \`sudo systemctl restart ${socketUnit} ${unit}\``
+    throw new UserError(message, exitStatus.configuration)
   }
 }
-/** Who may write in a socket may connect to it (unix(7)). */
-const WRITABLE_BY_OTHERS = 0o002
-const NARROWER = 'Set SocketMode=0660 and SocketGroup=kyc-token in its unit, or list its users in `allow`'
 
 /**
  * Accepts no more. `http.Server.close()` would end connections whose requests have arrived and are not read
@@ -176,61 +196,42 @@ async function listenOn(fd: number, { createServer, onAcceptError }: ListenerOpt
 
 /**
  * Binds under another name in the directory, sets mode and group, and renames the socket to the path, where
- * none or a dead one is. The directory is locked meanwhile, so that no other daemon replaces the same dead
- * socket.
+ * none or a dead one is.
  */
 async function bind(address: SocketAddress, options: ListenerOptions): Promise<Bound> {
-  const failure = noSocketAt(address.path)
-  const work = async (): Promise<Bound> => {
+  const { path } = address
+  return inTurnAt(address, async (givenUp) => {
     // That a daemon answers is reported first, even if its directory is not safe.
     await assertPathFree(address)
-    return inDirectoryOf(address.path, { use: 'sockets', failure }, async (reached, directory) => {
-      await lockForBinding(directory)
-      await assertPathFree(address)
-      const created = join(dirname(reached), NEW_SOCKET)
-      await assertReplaceable(address, created)
-      await fs.unlink(created).catch(ignoreAbsence)
-      const fd = await listenPrivately(created, directory)
-      try {
-        const stats = await setAccess(created, address)
-        await fs.rename(created, reached)
-        return { server: await listenOn(fd, options), stats }
-      } catch (error) {
-        closeSync(fd)
+    const bound = await inDirectoryOf(
+      path,
+      { use: 'sockets', failure: noSocketAt(path) },
+      async (reached) => {
+        const created = join(dirname(reached), NEW_SOCKET)
+        await assertReplaceable(address, created)
         await fs.unlink(created).catch(ignoreAbsence)
-        throw error
-      }
-    })
-  }
-  return inTurnAt(address, {
-    work,
-    async undo({ server, stats }) {
-      closeListening(server)
-      await removeOwn(address.path, stats)
-    },
+        const fd = listenPrivately(created)
+        try {
+          const stats = await setAccess(created, address)
+          await fs.rename(created, reached)
+          return { server: await listenOn(fd, options), stats }
+        } catch (error) {
+          closeSync(fd)
+          await fs.unlink(created).catch(ignoreAbsence)
+          throw error
+        }
+      },
+    )
+    if (givenUp.aborted) {
+      closeListening(bound.server)
+      await removeOwn(path, bound.stats)
+    }
+    return bound
   })
 }
 
-/**
- * Locks the directory until it is closed. If another user holds the lock for 1 s, binding goes on without it:
- * it only matters to daemons that start at the same moment.
- */
-async function lockForBinding(directory: number): Promise<void> {
-  try {
-    for (let tries = 0; tries < BIND_TURN.tries && !loadLibc().lock(directory); tries += 1)
-      await sleep(BIND_TURN.pollMs)
-  } catch (error) {
-    // A file system without locks.
-    fallbackOnSystemError(undefined)(error)
-  }
-}
-
 /** Binds with the umask changed for that moment alone: only this user may connect at first. */
-async function listenPrivately(path: string, directory: number): Promise<number> {
-  const now = new Date()
-  // Binding is synchronous, so a disk that stalls would block the process. It stalls in this write instead;
-  // its result is of no interest.
-  await fs.futimes(directory, now, now).catch(fallbackOnSystemError(undefined))
+function listenPrivately(path: string): number {
   const umask = process.umask(0o177)
   try {
     return loadLibc().listenAt(path, BACKLOG)
@@ -270,9 +271,7 @@ async function setAccess(path: string, address: SocketAddress, own?: Stats): Pro
 async function adjust(stats: Stats, address: SocketAddress): Promise<void> {
   const failure = noSocketAt(address.path)
   const change = async (reached: string): Promise<Stats> => setAccess(reached, address, stats)
-  await inTurnAt(address, {
-    work: async () => inDirectoryOf(address.path, { use: 'sockets', failure }, change),
-  })
+  await inTurnAt(address, () => inDirectoryOf(address.path, { use: 'sockets', failure }, change))
 }
 
 function ignoreAbsence(error: unknown): void {

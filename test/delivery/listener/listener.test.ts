@@ -1,7 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import {
-  chmodSync,
   existsSync,
   lstatSync,
   mkdirSync,
@@ -14,10 +13,9 @@ import {
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
-import { adoptListeners, openListener, type Listener } from '../../../src/delivery/listener/listener.ts'
+import { openListener, type Listener } from '../../../src/delivery/listener/listener.ts'
 import type { SocketConfig } from '../../../src/config/config.ts'
 import { acquireInstanceLock } from '../../../src/delivery/listener/instance-lock.ts'
-import { loadLibc } from '../../../src/lib/libc.ts'
 import { createRecords } from '../../support/records.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
 
@@ -220,45 +218,4 @@ it('no directory is locked while a process answers at a socket of the settings',
     ),
   ).rejects.toMatchObject({ status: 69 })
   expect(readdirSync(runtimeDirectory)).toEqual([])
-})
-
-it('a socket of systemd that was removed is logged once, with the cure for its account', async () => {
-  const path = join(await tempDirectory(), 's')
-  const fd = loadLibc().listenAt(path, 1)
-  const { log, records } = createRecords()
-  const listener = await adoptListeners([fd], { allow }, { ...events, log })
-  onTestFinished(async () => listener.close())
-  vi.stubEnv('RUNTIME_DIRECTORY', '/run/kyc-tokend/accounts/eu')
-  onTestFinished(() => void vi.unstubAllEnvs())
-  await listener.tick()
-  expect(records).toEqual([])
-  unlinkSync(path)
-  for (let tick = 0; tick < 2; tick += 1) await listener.tick()
-  expect(records.map(({ fields }) => fields)).toEqual([
-    {
-      event: 'socket-removed',
-      path,
-      remedy:
-        'sudo systemd-tmpfiles --create kyc-tokend.conf && sudo systemctl try-restart kyc-tokend@eu.socket kyc-tokend-http@eu.socket kyc-tokend-alert@eu.path',
-    },
-  ])
-})
-
-it('a socket of systemd to which everybody may connect is a warning, once, unless `allow` names its users', async () => {
-  const path = join(await tempDirectory(), 's')
-  const fd = loadLibc().listenAt(path, 1)
-  chmodSync(path, 0o666)
-  const { log, records } = createRecords()
-  const listener = await adoptListeners([fd], { allow: { uids: [1], gids: [] } }, { ...events, log })
-  onTestFinished(async () => listener.close())
-  await listener.tick()
-  expect(records).toEqual([])
-  await listener.move({ path, mode: 0o600, gid: null, allow })
-  for (let tick = 0; tick < 2; tick += 1) await listener.tick()
-  expect(records).toMatchObject([
-    {
-      level: 'warning',
-      fields: { event: 'socket-open', path, remedy: expect.stringContaining('SocketMode=0660') as string },
-    },
-  ])
 })
