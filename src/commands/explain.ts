@@ -8,7 +8,7 @@ import { readLimited } from '../lib/input.ts'
 import { renderedAt, unitPlace, type Place } from '../lib/remedy.ts'
 import { accountOfConfig } from '../lib/account.ts'
 import { createClassify, failureTable, MAX_BODY_BYTES, type ServiceResponse } from '../source/response.ts'
-import { ENDLESS, MAX_DELAY_WITHOUT_TOKEN_MS, NO_BOUNDS, retryPlan } from '../token/backoff.ts'
+import { ENDLESS, MAX_DELAY_WITHOUT_TOKEN_MS, retryPlan } from '../token/backoff.ts'
 import { remedies, type ServiceOutcome, type TransientFailure } from '../token/outcome.ts'
 import { initialState, type Policy } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
@@ -74,7 +74,7 @@ function tokenLines({ lifeMs, refreshAtMs, expirySource }: Token): string[] {
 /** When the service is asked again, with the shortest and the longest time that chance can give. */
 function retryLine(failure: TransientFailure, policy: Policy): string {
   const waitMs = (attempts: number, drawn: number): number =>
-    retryPlan(failure, { nowMs: 0, attempts, policy, drawn, left: ENDLESS, bounds: NO_BOUNDS }).retryAtMs
+    retryPlan(failure, { nowMs: 0, attempts, policy, drawn, left: ENDLESS, notBeforeMs: 0 }).retryAtMs
   const range = `${formatDuration(waitMs(1, 0))} to ${formatDuration(waitMs(1, 1))}`
   if (failure.reason === 'rejected') return `an alert, and asked again every ${range}`
   const bound =

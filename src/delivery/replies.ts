@@ -14,7 +14,15 @@ import type { Keeper } from '../token/keeper.ts'
 import { createLiveness } from '../token/variable.ts'
 import { renderedAt, type Place } from '../lib/remedy.ts'
 import { remedies, type FetchOutcome } from '../token/outcome.ts'
-import { dueAtMs, isStale, refusalOf, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
+import {
+  dueAtMs,
+  hasHadToken,
+  isStale,
+  refusalOf,
+  usableToken,
+  usableUntilMs,
+  type TokenState,
+} from '../token/state.ts'
 import { fingerprintOf } from '../token/token.ts'
 import { describeCurrent, describeToken, statusOf, type StatusSources } from './status.ts'
 
@@ -195,10 +203,9 @@ function faultOf(state: TokenState, place: Place): Fault {
       reason,
     }
   }
-  const [code, words] =
-    state.token !== null
-      ? (['expired', 'The token has expired and there is no other'] as const)
-      : (['no-token-yet', 'There is no token yet'] as const)
+  const [code, words] = hasHadToken(state)
+    ? (['expired', 'The token has expired and there is no other'] as const)
+    : (['no-token-yet', 'There is no token yet'] as const)
   if (state.failure === null)
     return { code, message: `${words}: the service is being asked. Wait, or ask again.` }
   const { reason, detail } = state.failure

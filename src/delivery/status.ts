@@ -87,7 +87,7 @@ function describeFailure(state: TokenState, now: Instant): StatusResult['failure
   const refusal = refusalOf(state)
   const shown =
     (refusal && { ...refusal, attempts: 1 }) ??
-    failure ??
+    (failure && { ...failure, askedBy: null }) ??
     (postponement && { ...postponement, status: null, attempts: 0 })
   if (shown === null) return null
   const { reason, detail, status, since, attempts, askedBy } = shown

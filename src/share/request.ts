@@ -1,7 +1,7 @@
 // One request of this host to the service. Its answer is one for all hosts; a failure becomes a wait for all
 // of them.
 import type { Clock } from '../lib/clock.ts'
-import { ENDLESS, NO_BOUNDS, retryPlan, type RetryPolicy } from '../token/backoff.ts'
+import { ENDLESS, retryPlan, type RetryPolicy } from '../token/backoff.ts'
 import type { Attempt, FetchOutcome, FetchToken, TransientFailure } from '../token/outcome.ts'
 import type { Policy } from '../token/state.ts'
 import { answerOf, type Known } from './known.ts'
@@ -94,17 +94,10 @@ function keptOf(
     },
 ): Expiring {
   const { link, seal, service, host, id, heldUntilMs, fence, sentAtMs } = given
-  const situation = {
-    nowMs: 0,
-    attempts: 1,
-    policy: service.retry,
-    drawn: 0,
-    left: ENDLESS,
-    bounds: NO_BOUNDS,
-  }
-  const { askedMs, paceMs } = retryPlan(failure, situation).bounds
+  const atFirst = { nowMs: 0, attempts: 1, drawn: 0, left: ENDLESS, notBeforeMs: 0 }
+  const { notBeforeMs } = retryPlan(failure, { ...atFirst, policy: service.retry })
   const heldMs = heldUntilMs - link.bootMs()
-  const keepMs = Math.ceil(Math.min(MAX_WAIT_MS, Math.max(FAILURE_MS, askedMs, paceMs, heldMs)))
+  const keepMs = Math.ceil(Math.min(MAX_WAIT_MS, Math.max(FAILURE_MS, notBeforeMs, heldMs)))
   const at = Math.floor(link.storeMs(sentAtMs))
   // Counted from the answer: the request itself may have taken long.
   const end = Math.floor(link.storeMs()) + keepMs

@@ -101,7 +101,7 @@ function sentTexts(credentials: Credentials): string[] {
 /** Reports whether the service's refusals still include this earlier one, whose detail may have been cut or redacted. */
 export function isNamedRefusal(
   { refusals }: ServiceConfig,
-  { status, reason, detail }: { status: number; reason: PermanentReason; detail: string },
+  { status, reason, detail }: { status: number | null; reason: PermanentReason; detail: string },
 ): boolean {
   const isWhole = !/…$|\[secret\]/.test(detail)
   return refusals.some(

@@ -3,7 +3,6 @@
 import * as v from 'valibot'
 import type { Instant } from '../lib/clock.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
-import type { Bounds } from '../token/backoff.ts'
 import { expirySources, permanentReasons, transientReasons } from '../token/outcome.ts'
 import {
   initialState,
@@ -37,7 +36,7 @@ const ms = v.pipe(v.number(), v.minValue(-MAX_MS), v.maxValue(MAX_MS))
 const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0))
 const instant = v.object({ bootMs: ms, wallMs: ms })
 const text = v.nullable(v.string())
-const trouble = { detail: v.string(), since: instant, askedBy: text }
+const trouble = { detail: v.string(), since: instant }
 
 /** The moment of writing, and the boot; null: the boot's id could not be read. */
 const writtenShape = v.object({ at: instant, bootId: text })
@@ -52,7 +51,7 @@ const savedStateShape = v.object({
   generation: count,
   answers: count,
   /** The moment, past or to come, from which on there is no usable token. */
-  tokenlessFrom: v.nullable(instant),
+  tokenlessFrom: instant,
   failure: v.nullable(
     v.object({
       reason: v.picklist(transientReasons),
@@ -66,11 +65,12 @@ const savedStateShape = v.object({
     v.object({
       reason: v.picklist([...permanentReasons, 'rejected']),
       status: v.nullable(count),
+      askedBy: text,
       known: text,
       ...trouble,
     }),
   ),
-  notBefore: v.record(v.string(), v.object({ askedMs: ms, paceMs: ms })),
+  notBefore: v.record(v.string(), ms),
   pace: v.object({ requestedMs: v.nullable(ms), answer: v.nullable(count), reported: count }),
   lastRequestAt: v.nullable(instant),
   lastSuccessAt: v.nullable(instant),
@@ -149,9 +149,7 @@ function stateOfVersion2({ subject, notBeforeMs: ownMs, otherBounds, ...former }
     credentialsId: subject,
     answers: former['generation'],
     objection: isRecord(objection) ? { status: null, known: null, ...objection } : objection,
-    notBefore: Object.fromEntries(
-      Object.entries(bounds).map(([id, askedMs]) => [id, { askedMs, paceMs: 0 }]),
-    ),
+    notBefore: bounds,
     pace: { requestedMs: former['lastClientRequestAtMs'], answer: null, reported: 0 },
   }
 }
@@ -205,21 +203,21 @@ export function restoredState(
   const known = saved && onClock(saved.remembered, { shiftMs: clockShiftMs(saved, now), now })
   const generation = Math.max(kept?.generation ?? 0, known?.generation ?? 0)
   // One that was replaced is not served again, whatever the disk kept of it.
-  const token = kept?.generation === generation ? goodTokenOf(kept, now) : null
-  const initial = { ...initialState(settings, now), ...(known && factsOf(known, { settings, kept, now })) }
+  const isNewest = kept?.generation === generation
   return {
-    ...initial,
-    token: token !== null && isSameService(token, settings) ? token : null,
+    ...initialState(settings, now),
+    ...(known && factsOf(known, { settings, kept, now })),
+    token: isNewest && isSameService(kept, settings) && isGood(kept, now) ? kept : null,
     generation,
     answers: Math.max(kept?.answer ?? 0, known?.answers ?? 0),
   }
 }
 
-/** Null if the token may no longer be handed out, or if its instants are impossible. */
-function goodTokenOf(token: Token, now: Instant): Token | null {
+/** The token may still be handed out, and its instants are possible: the boot clock has not begun anew. */
+function isGood(token: Token, now: Instant): boolean {
   const latestMs = now.bootMs + CLOCK_GRAIN_MS
   const isPossible = token.received.bootMs <= latestMs && token.expiresAtMs <= latestMs + token.lifeMs
-  return isPossible && now.bootMs < usableUntilMs(token) ? token : null
+  return isPossible && now.bootMs < usableUntilMs(token)
 }
 
 /** The facts that count with these credentials. */
@@ -227,30 +225,30 @@ function factsOf(
   known: SavedState,
   { settings, kept, now }: { settings: ServiceSettings; kept: Token | null; now: Instant },
 ): Partial<TokenState> {
-  const { credentialsId, notBefore, pace, lastRequestAt, lastSuccessAt, tokenlessFrom: lost } = known
-  const tokenlessSince = lost !== null && lost.bootMs < now.bootMs ? lost : now
-  const always = { notBefore, pace, lastRequestAt, lastSuccessAt, tokenlessSince }
+  const { credentialsId, notBefore, pace, lastRequestAt, objection, isOrderly } = known
+  const always = {
+    notBefore,
+    pace,
+    lastRequestAt,
+    lastSuccessAt: kept !== null && !isSameService(kept, settings) ? null : known.lastSuccessAt,
+    tokenlessSince: known.tokenlessFrom.bootMs < now.bootMs ? known.tokenlessFrom : now,
+  }
   // Killed between the two files: what the token's answer had ended is older than the token.
   if (kept !== null && kept.credentialsId === credentialsId && kept.answer > known.answers) {
     const { [credentialsId]: _ended, ...others } = notBefore
     return { ...always, notBefore: others }
   }
   if (credentialsId !== settings.credentialsId) return always
-  const { failure, objection, isOrderly } = known
+  if (!isOrderly) return { ...always, objection, failure: known.failure }
+  const failure = failureInForce(known.failure, notBefore[credentialsId] ?? 0, now)
   // As long as an alert stands, an orderly start asks once.
-  const next = objection !== null && isOrderly ? ({ cause: 'start', atMs: now.bootMs } as const) : null
-  return {
-    ...always,
-    objection,
-    failure: isOrderly ? failureInForce(failure, notBefore[credentialsId], now) : failure,
-    next,
-  }
+  return { ...always, objection, failure, next: objection && { cause: 'start', atMs: now.bootMs } }
 }
 
 /** The part of a failure that outlives an orderly stop: only a wait that the service itself asked for. */
-function failureInForce(failure: Failure | null, bounds: Bounds | undefined, now: Instant): Failure | null {
-  const endMs = Math.max(bounds?.askedMs ?? 0, bounds?.paceMs ?? 0)
-  return failure === null || endMs <= now.bootMs ? null : { ...failure, attempts: 1, retryAtMs: endMs }
+function failureInForce(failure: Failure | null, notBeforeMs: number, now: Instant): Failure | null {
+  if (failure === null || notBeforeMs <= now.bootMs) return null
+  return { ...failure, attempts: 1, retryAtMs: notBeforeMs }
 }
 
 /**
@@ -271,22 +269,17 @@ function clockShiftMs(
 function onClock(saved: SavedState, { shiftMs, now }: { shiftMs: number; now: Instant }): SavedState {
   const pastMs = (bootMs: number): number => Math.min(bootMs + shiftMs, now.bootMs)
   const aheadMs = (bootMs: number): number => Math.min(bootMs + shiftMs, now.bootMs + MAX_RETRY_WAIT_MS)
-  const boundMs = (bootMs: number): number => (bootMs === 0 ? 0 : aheadMs(bootMs))
   const past = (at: Instant): Instant => ({ ...at, bootMs: pastMs(at.bootMs) })
-  const { failure, objection, pace, lastRequestAt, lastSuccessAt, tokenlessFrom: lost } = saved
-  const bounds = Object.entries(saved.notBefore).map(([id, { askedMs, paceMs }]) => [
-    id,
-    { askedMs: boundMs(askedMs), paceMs: boundMs(paceMs) },
-  ])
+  const { failure, objection, pace, lastRequestAt, lastSuccessAt, tokenlessFrom: tokenless } = saved
+  const notBefore = Object.entries(saved.notBefore).map(([id, untilMs]) => [id, aheadMs(untilMs)] as const)
   return {
     ...saved,
     failure: failure && { ...failure, since: past(failure.since), retryAtMs: aheadMs(failure.retryAtMs) },
     objection: objection && { ...objection, since: past(objection.since) },
-    notBefore: Object.fromEntries(bounds) as SavedState['notBefore'],
+    notBefore: Object.fromEntries(notBefore),
     pace: { ...pace, requestedMs: pace.requestedMs === null ? null : pastMs(pace.requestedMs) },
     lastRequestAt: lastRequestAt && past(lastRequestAt),
     lastSuccessAt: lastSuccessAt && past(lastSuccessAt),
-    // This instant may be past or to come.
-    tokenlessFrom: lost && { ...lost, bootMs: lost.bootMs + shiftMs },
+    tokenlessFrom: { ...tokenless, bootMs: tokenless.bootMs + shiftMs },
   }
 }

@@ -6,31 +6,22 @@ export interface RetryPolicy {
   readonly maxDelayMs: number
 }
 
-/** The bounds before which no request is to be made with some credentials, on the boot clock; 0: none. */
-export interface Bounds {
-  /** `Retry-After`. */
-  readonly askedMs: number
-  /** The pace of `rejected`, for the request that is planned next. */
-  readonly paceMs: number
-}
-export const NO_BOUNDS: Bounds = { askedMs: 0, paceMs: 0 }
-
 /** Longest wait between attempts while there is no usable token. */
 export const MAX_DELAY_WITHOUT_TOKEN_MS = 60_000
-/** The shortest interval of `rejected`; the longest is twice as long. */
-const REJECTED_INTERVAL_MS = 300_000
-/** The bound of a 429 without `Retry-After`. */
-const RATE_LIMITED_DEFAULT_MS = 60_000
+/** The shortest wait after `rejected`; the longest is twice as long. */
+const REJECTED_MS = 300_000
+/** The wait that a 429 without `Retry-After` asks for. */
+const RATE_LIMITED_MS = 60_000
 /** The part of a token's life, at its end, in which the last attempt before that end falls. */
 const LAST_SHARE = 1 / 10
 
-/**
- * The life of the usable token: what is left until it goes stale or out of use, what is left of its use, and
- * all of it, in ms.
- */
+/** The life of the usable token, in ms. */
 export interface LifeLeft {
+  /** Until it goes stale or out of use, whichever is next. */
   readonly freshMs: number
+  /** Until it goes out of use. */
   readonly usableMs: number
+  /** All of it. */
   readonly lifeMs: number
 }
 /** A life that ends no wait. */
@@ -45,30 +36,33 @@ interface RetrySituation {
   readonly drawn: number
   /** Null: there is no usable token. */
   readonly left: LifeLeft | null
-  /** Those of the answers before. */
-  readonly bounds: Bounds
+  /** The one that an earlier answer set; 0: none did. */
+  readonly notBeforeMs: number
 }
 
 /**
- * When the service is asked again after a failure, and the bounds that only an operator's request ignores. On
- * the boot clock.
+ * When the service is asked again after a failure, and the moment before which only an operator's request is
+ * made. On the boot clock.
  */
 export function retryPlan(
   { reason, retryAfterMs }: Pick<TransientFailure, 'reason' | 'retryAfterMs'>,
-  { nowMs, attempts, policy, drawn, left, bounds }: RetrySituation,
-): { retryAtMs: number; bounds: Bounds } {
+  { nowMs, attempts, policy, drawn, left, notBeforeMs: earlierMs }: RetrySituation,
+): { retryAtMs: number; notBeforeMs: number } {
   const wishedMs =
     reason === 'rejected'
-      ? REJECTED_INTERVAL_MS * (1 + drawn)
+      ? REJECTED_MS * (1 + drawn)
       : backoffMs(attempts, { ...policy, maxDelayMs: delayCapMs(policy, left) }, drawn)
   const waitMs = left === null ? wishedMs : withinLifeMs(wishedMs, left, drawn)
-  // Both bounds hold whatever is answered to an operator meanwhile. Once they are past, the backoff decides.
-  const paceMs = reason === 'rejected' ? nowMs + waitMs : bounds.paceMs
-  const askedForMs = retryAfterMs ?? (reason === 'rate-limited' ? RATE_LIMITED_DEFAULT_MS : null)
-  // Hosts that get the same Retry-After at the same time do not ask again at the same time.
-  const spreadMs = Math.max((askedForMs ?? 0) / 5, 1_000) * drawn
-  const askedMs = Math.max(bounds.askedMs, askedForMs === null ? 0 : nowMs + askedForMs + spreadMs)
-  return { retryAtMs: Math.max(nowMs + waitMs, askedMs, paceMs), bounds: { askedMs, paceMs } }
+  const askedForMs = retryAfterMs ?? (reason === 'rate-limited' ? RATE_LIMITED_MS : undefined)
+  const paceMs = reason === 'rejected' ? nowMs + waitMs : 0
+  const askedMs = askedForMs === undefined ? 0 : nowMs + spread(askedForMs, drawn)
+  const notBeforeMs = Math.max(earlierMs, paceMs, askedMs)
+  return { retryAtMs: Math.max(nowMs + waitMs, notBeforeMs), notBeforeMs }
+}
+
+/** Hosts that get the same Retry-After at the same time do not ask again at the same time. */
+function spread(askedForMs: number, drawn: number): number {
+  return askedForMs + Math.max(askedForMs / 5, 1_000) * drawn
 }
 
 /**

@@ -5,14 +5,12 @@ import { raceAbort } from '../lib/tasks.ts'
 import { afterClientNeed, afterReject, type RejectDecision } from './client-requests.ts'
 import type { Cause, FetchOutcome, TrialOptions } from './outcome.ts'
 import {
-  boundsOf,
   notBeforeMs,
   dueAtMs,
   isAsking,
   nextExpiryMs,
   nextMomentMs,
   plannedAttempt,
-  type Failure,
   type TokenState,
 } from './state.ts'
 import {
@@ -24,7 +22,7 @@ import {
   assumeFailed,
   isAboutCredentials,
   nextState,
-  withBounds,
+  withNotBefore,
   withCredentials,
 } from './transitions.ts'
 import { createVariable, type Attempted, type RefreshSettings, type Variable } from './variable.ts'
@@ -87,8 +85,8 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
       const answer = await attempts.ask(variable.settings(), { cause, assumed, stop: signal })
       if (answer === null) return null
       // One moment and one draw: the state that is saved and the one that is set have the same plan.
-      const { now, drawn } = step()
-      const answered = () => nextState(get(), answer.outcome, { ...step(), now, drawn })
+      const answeredAt = step()
+      const answered = () => nextState(get(), answer.outcome, answeredAt)
       const { outcome, state } = answered()
       // A failure is saved before anybody sees it: after a crash from then on, the service is asked no
       // sooner.
@@ -262,9 +260,8 @@ function createAttempts(variable: Variable, { clock, saveState }: KeeperOptions)
 interface Trial extends TrialOptions {
   readonly settings: RefreshSettings
   readonly ended: PromiseWithResolvers<FetchOutcome | undefined>
-  failure: Failure | null
-  /** On the boot clock; null: it has not been tried yet. */
-  retryAtMs: number | null
+  /** When they are tried, and after which failure: facts as the state has them for the running ones. */
+  plan: Pick<TokenState, 'failure' | 'next'>
 }
 
 /**
@@ -275,15 +272,21 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
   const { get, set, step } = variable
   let trial: Trial | null = null
 
+  /** The state as it is with the credentials that are tried. */
+  const stateOf = ({ settings, plan }: Trial): TokenState => ({
+    ...withCredentials(get(), settings, clock.now()),
+    ...plan,
+  })
+
   /** Tries the credentials that wait. Only for the loop, while no other attempt is under way. */
   async function tryNow(signal: AbortSignal): Promise<void> {
     if (trial === null) return
     const current = trial
     const { settings } = current
     const { credentialsId } = settings
-    // Only the first try is the act itself: the others keep to every wait.
-    const cause = current.retryAtMs === null ? current.cause : 'retry'
     if (credentialsId === get().credentialsId) return giveUp()
+    const { cause } = plannedAttempt(stateOf(current))
+    current.plan = { ...current.plan, next: null }
     set({ ...get(), inFlight: { since: clock.now(), cause, credentialsId } })
     try {
       const answer = await attempts.ask(settings, { cause, assumed: get, stop: signal })
@@ -297,8 +300,7 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
   async function end(current: Trial, { outcome: answer, tookMs }: NonNullable<Answer>): Promise<void> {
     const { settings, cause } = current
     const { credentialsId } = settings
-    const before = { ...withCredentials(get(), settings, step()), failure: current.failure }
-    const { state, outcome } = nextState(before, answer, step())
+    const { state, outcome } = nextState(stateOf(current), answer, step())
     if (outcome.kind === 'ok') {
       // An operator who asked meanwhile has a new token now.
       set({ ...state, next: null })
@@ -308,19 +310,19 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
       current.ended.resolve(outcome)
       return attempts.report({ outcome, cause, tookMs })
     }
-    if (!isAboutCredentials(outcome)) {
-      current.failure = state.failure
-      current.retryAtMs = state.next?.atMs ?? state.failure?.retryAtMs ?? Infinity
-      // The pace of `rejected` holds for the running credentials alone: changed files are tried at once.
-      const bounds = boundsOf(state)
-      if (bounds.askedMs > clock.now().bootMs) {
-        set(withBounds(get(), { credentialsId, bounds }, clock.now()))
-        await attempts.save()
-      }
-      return current.onFailed?.(outcome, current.retryAtMs)
+    if (isAboutCredentials(outcome)) {
+      trial = null
+      return current.ended.resolve(outcome)
     }
-    if (trial === current) trial = null
-    current.ended.resolve(outcome)
+    const { failure, next } = state
+    // Only the first try is the act itself: the others keep to every wait.
+    current.plan = { failure, next: next && { ...next, cause: 'retry' } }
+    const atMs = notBeforeMs(state)
+    if (atMs > clock.now().bootMs) {
+      set(withNotBefore(get(), { credentialsId, atMs }, clock.now()))
+      await attempts.save()
+    }
+    current.onFailed?.(outcome, plannedAttempt(state).atMs)
   }
 
   /** Gives up the trial that waits or is under way. */
@@ -341,7 +343,8 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
     if (options.signal.aborted) return undefined
     giveUp()
     const ended = Promise.withResolvers<FetchOutcome | undefined>()
-    const own: Trial = { ...options, settings, ended, failure: null, retryAtMs: null }
+    const next = { cause: options.cause, atMs: 0 }
+    const own: Trial = { ...options, settings, ended, plan: { failure: null, next } }
     trial = own
     attempts.wake()
     await raceAbort(ended.promise, options.signal)
@@ -352,12 +355,7 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
   return {
     tryCredentials,
     /** Time at which the credentials that wait are to be tried, on the boot clock; Infinity: none wait. */
-    dueAtMs(): number {
-      if (trial === null) return Infinity
-      const { retryAtMs, cause, settings } = trial
-      if (retryAtMs === null && cause === 'operator') return 0
-      return Math.max(retryAtMs ?? 0, notBeforeMs(get(), settings.credentialsId))
-    },
+    dueAtMs: (): number => (trial === null ? Infinity : dueAtMs(stateOf(trial))),
     tryNow,
     /**
      * Call it when the running credentials were refused: tries the ones that wait, and reports whether they

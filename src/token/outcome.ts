@@ -114,7 +114,7 @@ export interface Grant extends Shared {
   /** Time since that host obtained it, in ms. */
   readonly ageMs?: number
 }
-export interface TransientFailure extends Shared {
+export interface TransientFailure {
   readonly kind: 'transient'
   readonly reason: TransientReason
   /** One line for people; never holds a secret, even if the service echoed one. */

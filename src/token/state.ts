@@ -3,7 +3,7 @@
 import type { Instant } from '../lib/clock.ts'
 import type { Advice } from '../lib/remedy.ts'
 import { STANDARD_USE, type Phase, type TokenUse } from '../protocol.ts'
-import { NO_BOUNDS, type Bounds, type RetryPolicy } from './backoff.ts'
+import type { RetryPolicy } from './backoff.ts'
 import {
   remedies,
   type Cause,
@@ -18,7 +18,10 @@ interface Trouble<R> {
   readonly reason: R
   readonly detail: string
   readonly since: Instant
-  /** The host of the fleet that made the request, and notifies people; null: this one. */
+}
+/** Trouble that concerns all hosts of a fleet. */
+interface SharedTrouble<R> extends Trouble<R> {
+  /** The host that made the request, and notifies people; null: this one. */
   readonly askedBy: string | null
 }
 /** The last failure, since when there are failures, and how many in a row. */
@@ -29,13 +32,13 @@ export interface Failure extends Trouble<TransientReason> {
   readonly retryAtMs: number
 }
 /** The service says that something is wrong with the account or the request: an operator must know of it. */
-export interface Objection extends Trouble<PermanentReason | 'rejected'> {
+export interface Objection extends SharedTrouble<PermanentReason | 'rejected'> {
   readonly status: number | null
   /** The text by which `share/` knows this answer again; null: it is not shared. */
   readonly known: string | null
 }
 /** An objection that is final: the service is not asked again until an operator acts. */
-type Refusal = Objection & { readonly reason: PermanentReason }
+export type Refusal = Objection & { readonly reason: PermanentReason }
 
 export interface TokenState {
   readonly baseUrl: string
@@ -63,8 +66,11 @@ export interface TokenState {
    * failures.
    */
   readonly objection: Objection | null
-  /** By credentials, also former ones, which may come back. */
-  readonly notBefore: Readonly<Record<string, Bounds>>
+  /**
+   * The moment before which only an operator's request is made, on the boot clock: by credentials, also former
+   * ones, which may come back.
+   */
+  readonly notBefore: Readonly<Record<string, number>>
   /** The attempt that is under way; with other credentials than the state's it is a trial. */
   readonly inFlight: { readonly since: Instant; readonly cause: Cause; readonly credentialsId: string } | null
   /**
@@ -74,7 +80,7 @@ export interface TokenState {
    */
   readonly next: { readonly cause: Cause; readonly atMs: number } | null
   /** Why attempts are put off, if there may be no token for long. */
-  readonly postponement: Trouble<PostponedReason> | null
+  readonly postponement: SharedTrouble<PostponedReason> | null
   /**
    * The current token was reported as refused, at this age; `isUnchanged`: the service gave it again after
    * that.
@@ -90,6 +96,7 @@ export interface TokenState {
   /** Requests of this process. */
   readonly requests: number
   readonly lastRequestAt: Instant | null
+  /** Null: this service has given no token yet. */
   readonly lastSuccessAt: Instant | null
 }
 
@@ -204,7 +211,12 @@ export function phaseOf(state: TokenState, now: Instant): Phase {
   if (refusalOf(state) !== null) return 'refused'
   const token = usableToken(state, now)
   if (token !== null) return state.failure !== null || isStale(token, now) ? 'degraded' : 'ready'
-  return state.token !== null ? 'expired' : 'starting'
+  return hasHadToken(state) ? 'expired' : 'starting'
+}
+
+/** Reports whether the service has ever given a token, which a restart may have dropped since. */
+export function hasHadToken({ token, lastSuccessAt }: TokenState): boolean {
+  return token !== null || lastSuccessAt !== null
 }
 
 /** Reports whether the token that is held was obtained with other credentials than the present ones. */
@@ -217,16 +229,9 @@ export function isAsking({ inFlight, credentialsId }: TokenState): boolean {
   return inFlight?.credentialsId === credentialsId
 }
 
-export function boundsOf(state: TokenState, credentialsId = state.credentialsId): Bounds {
-  return state.notBefore[credentialsId] ?? NO_BOUNDS
-}
-/**
- * The moment before which no request is to be made with these credentials, on the boot clock; 0: there is
- * none.
- */
+/** The moment before which only an operator's request is made with these credentials; 0: there is none. */
 export function notBeforeMs(state: TokenState, credentialsId = state.credentialsId): number {
-  const { askedMs, paceMs } = boundsOf(state, credentialsId)
-  return Math.max(askedMs, paceMs)
+  return state.notBefore[credentialsId] ?? 0
 }
 
 /** A moment that is past: the boot clock begins with it. */
@@ -351,6 +356,6 @@ function noTokenAlert(state: TokenState, since: Instant, afterMs: number): Curre
     since: { bootMs: since.bootMs + afterMs, wallMs: since.wallMs + afterMs },
     noTokenSince: since,
     failure: trouble?.reason ?? null,
-    askedBy: trouble?.askedBy ?? null,
+    askedBy: state.postponement?.askedBy ?? null,
   }
 }

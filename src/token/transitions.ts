@@ -1,11 +1,10 @@
 // Transitions of the state: pure functions from the facts and an event (an attempt, time, an operator, other
 // settings) to the facts that follow.
 import { onWallClockOf, type Instant } from '../lib/clock.ts'
-import { backoffMs, delayCapMs, NO_BOUNDS, retryPlan, type Bounds, type LifeLeft } from './backoff.ts'
+import { backoffMs, delayCapMs, retryPlan, type LifeLeft } from './backoff.ts'
 import { endedEarlyAfter, paceAfterToken } from './client-requests.ts'
 import type { Cause, FetchOutcome, Grant, PermanentFailure, Postponed, TransientFailure } from './outcome.ts'
 import {
-  boundsOf,
   isAsking,
   isPermanent,
   nextExpiryMs,
@@ -15,6 +14,7 @@ import {
   usableToken,
   usableUntilMs,
   type Objection,
+  type Refusal,
   type ServiceSettings,
   type Step,
   type TokenState,
@@ -125,8 +125,7 @@ export function isAboutCredentials(outcome: FetchOutcome): boolean {
 export function assumeFailed(state: TokenState, step: Step): TokenState {
   if (refusalOf(state) !== null) return state
   const detail = 'The attempt did not end: kyc-tokend itself ended first'
-  // No answer has come, so no bound is over.
-  return { ...afterFailure(state, { reason: 'network', detail }, step), notBefore: state.notBefore }
+  return afterFailure(state, { reason: 'network', detail }, step)
 }
 
 function afterToken(
@@ -136,7 +135,7 @@ function afterToken(
 ): TokenState {
   const isUnchanged = state.rejection !== null && state.token?.fingerprint === token.fingerprint
   return {
-    ...withBounds(state, { credentialsId: state.credentialsId, bounds: NO_BOUNDS }, now),
+    ...withNotBefore(state, { credentialsId: state.credentialsId, atMs: 0 }, now),
     ...NOTHING_PENDING,
     // A token of another host fulfils every wish but an operator's, who wants a request from now on.
     next: state.next?.cause === 'operator' ? state.next : null,
@@ -156,19 +155,20 @@ function afterToken(
 function afterFailure(state: TokenState, failed: Omit<TransientFailure, 'kind'>, step: Step): TokenState {
   const { now, drawn } = step
   const { failure: before, credentialsId } = state
-  const { reason, detail, status = null, askedBy = null } = failed
+  const { reason, detail, status = null } = failed
   const attempts = (before?.attempts ?? 0) + 1
-  const { retryAtMs, bounds } = retryPlan(failed, {
+  const plan = retryPlan(failed, {
     nowMs: now.bootMs,
     attempts,
     policy: isAtEndOfSame(state, failed, now) ? sooner(step.policy) : step.policy,
     drawn,
     left: leftOfToken(state, now),
-    bounds: boundsOf(state),
+    notBeforeMs: notBeforeMs(state),
   })
+  const { retryAtMs } = plan
   return {
-    ...withBounds(state, { credentialsId, bounds }, now),
-    failure: { reason, detail, status, since: before?.since ?? now, attempts, retryAtMs, askedBy },
+    ...withNotBefore(state, { credentialsId, atMs: plan.notBeforeMs }, now),
+    failure: { reason, detail, status, since: before?.since ?? now, attempts, retryAtMs },
     objection: reason === 'rejected' ? objectionOf(state, { ...failed, reason }, now) : state.objection,
     next: actOf(state),
     postponement: null,
@@ -266,48 +266,40 @@ export function afterReload(
   const reloaded = afterRefusals(replanned, settings.refuses)
   if (settings.credentialsId === state.credentialsId) return reloaded
   return {
-    ...withCredentials(reloaded, settings, step),
+    ...withCredentials(reloaded, settings, step.now),
     next: { cause: 'reload', atMs: step.now.bootMs },
   }
 }
 
 /** Reports whether the description of the service still names this refusal. */
-export type Refuses = (refusal: Pick<PermanentFailure, 'status' | 'reason' | 'detail'>) => boolean
+export type Refuses = (refusal: Refusal) => boolean
 
 /** A refusal that the description of the service no longer names is forgotten, and its alert with it. */
 export function afterRefusals(state: TokenState, refuses: Refuses = () => true): TokenState {
   const { objection } = state
-  if (objection === null || !isPermanent(objection)) return state
-  // One of 1.2.0 that an operator's failed request had left as an alert alone has no status.
-  const { reason, detail, status } = objection
-  return status === null || refuses({ reason, detail, status })
-    ? state
-    : { ...state, objection: null, next: null }
+  if (objection === null || !isPermanent(objection) || refuses(objection)) return state
+  return { ...state, objection: null, next: null }
 }
 
 /** Other credentials, or another service: the facts about the former ones are dropped, except `notBefore`. */
 export function withCredentials(
   state: TokenState,
   { baseUrl, credentialsId }: ServiceSettings,
-  { now }: Step,
-): TokenState {
-  return {
-    ...(isSameService({ baseUrl, credentialsId }, state) ? state : withoutToken(state, now)),
-    baseUrl,
-    credentialsId,
-    ...NOTHING_PENDING,
-  }
-}
-
-/** No request is to be made with these credentials before these bounds. Those that are past are forgotten. */
-export function withBounds(
-  state: TokenState,
-  { credentialsId, bounds }: { credentialsId: string; bounds: Bounds },
   now: Instant,
 ): TokenState {
-  const all = Object.entries({ ...state.notBefore, [credentialsId]: bounds })
-  const isAhead = ({ askedMs, paceMs }: Bounds): boolean => Math.max(askedMs, paceMs) > now.bootMs
-  return { ...state, notBefore: Object.fromEntries(all.filter(([, one]) => isAhead(one))) }
+  const isSame = isSameService({ baseUrl, credentialsId }, state)
+  const former = isSame ? state : { ...withoutToken(state, now), lastSuccessAt: null }
+  return { ...former, baseUrl, credentialsId, ...NOTHING_PENDING }
+}
+
+/** No request but an operator's is made with these credentials before that. What is past is forgotten. */
+export function withNotBefore(
+  state: TokenState,
+  { credentialsId, atMs }: { credentialsId: string; atMs: number },
+  now: Instant,
+): TokenState {
+  const all = Object.entries({ ...state.notBefore, [credentialsId]: atMs })
+  return { ...state, notBefore: Object.fromEntries(all.filter(([, untilMs]) => untilMs > now.bootMs)) }
 }
 
 function withoutToken(state: TokenState, now: Instant): TokenState {

@@ -596,9 +596,7 @@ export async function createWorld({
       token: usableToken(one, now) && [usableToken(one, now)?.accessToken, one.token?.refreshAtMs],
       objection: one.objection?.reason ?? null,
       failure: one.failure && [one.failure.reason, one.failure.attempts, one.failure.retryAtMs],
-      notBefore: Object.entries(one.notBefore).filter(
-        ([, { askedMs, paceMs }]) => Math.max(askedMs, paceMs) > now.bootMs,
-      ),
+      notBefore: Object.entries(one.notBefore).filter(([, untilMs]) => untilMs > now.bootMs),
       generation: one.generation,
       pace: one.pace.requestedMs,
     })

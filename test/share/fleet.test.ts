@@ -144,7 +144,7 @@ describe('a failure of the service', () => {
     await settle()
     world.answer(() => failures.rejected)
     await refresh(hosts[0]!)
-    await world.clock.advance(45 * MINUTE)
+    await world.clock.advance(120 * MINUTE)
     const objections = hosts.flatMap(({ keeper }) => keeper.state().objection ?? [])
     expect(objections).toHaveLength(3)
     expect(objections.filter(({ askedBy }) => askedBy === null)).toHaveLength(1)

@@ -5,7 +5,6 @@ import {
   delayCapMs,
   MAX_DELAY_WITHOUT_TOKEN_MS,
   ENDLESS,
-  NO_BOUNDS,
   retryPlan,
   type LifeLeft,
   type RetryPolicy,
@@ -51,7 +50,7 @@ describe('the backoff', () => {
 
 describe('the wait after a failure', () => {
   const policy = { initialDelayMs: 1_000, maxDelayMs: 300_000 }
-  const situation = { nowMs: 0, attempts: 1, policy, left: null, bounds: NO_BOUNDS }
+  const situation = { nowMs: 0, attempts: 1, policy, left: null, notBeforeMs: 0 }
 
   test.each([
     ['Retry-After and 0 to 20 % more', { reason: 'rate-limited', retryAfterMs: 120_000 }, [120_000, 144_000]],
@@ -65,10 +64,9 @@ describe('the wait after a failure', () => {
       { reason: 'rate-limited' },
       [60_000, 72_000],
     ],
-  ] as const)('is %s', (_, failure, bounds) => {
+  ] as const)('is %s', (_, failure, waits) => {
     const plans = [0, 1].map((chance) => retryPlan(failure, { ...situation, drawn: chance }))
-    expect(plans.map(({ retryAtMs }) => retryAtMs)).toEqual(bounds)
-    expect(plans.map((plan) => plan.bounds)).toEqual(bounds.map((askedMs) => ({ askedMs, paceMs: 0 })))
+    expect(plans).toEqual(waits.map((atMs) => ({ retryAtMs: atMs, notBeforeMs: atMs })))
   })
 
   test('is 5 to 10 minutes after `rejected`, however often it happened', () => {
@@ -79,7 +77,7 @@ describe('the wait after a failure', () => {
           const plan = retryPlan({ reason: 'rejected' }, some)
           expect(plan.retryAtMs).toBeGreaterThanOrEqual(300_000)
           expect(plan.retryAtMs).toBeLessThanOrEqual(600_000)
-          expect(plan.bounds).toEqual({ askedMs: 0, paceMs: plan.retryAtMs })
+          expect(plan.notBeforeMs).toBe(plan.retryAtMs)
         }
       }),
     )
@@ -88,14 +86,14 @@ describe('the wait after a failure', () => {
   test('is the backoff where Retry-After is shorter, and has no bound where the service named none', () => {
     const late = { ...situation, attempts: 30, drawn: 0 }
     const named = retryPlan({ reason: 'server-error', retryAfterMs: 2_000 }, late)
-    expect(named).toEqual({ retryAtMs: 30_000, bounds: { askedMs: 2_000, paceMs: 0 } })
-    expect(retryPlan({ reason: 'network' }, late)).toEqual({ retryAtMs: 30_000, bounds: NO_BOUNDS })
+    expect(named).toEqual({ retryAtMs: 30_000, notBeforeMs: 2_000 })
+    expect(retryPlan({ reason: 'network' }, late)).toEqual({ retryAtMs: 30_000, notBeforeMs: 0 })
   })
 
   test('is not shortened by a later answer of another kind', () => {
-    const after = (bounds: { askedMs: number; paceMs: number }) =>
-      retryPlan({ reason: 'network' }, { ...situation, drawn: 0, bounds })
-    expect(after({ askedMs: 200_000, paceMs: 0 })).toMatchObject({ retryAtMs: 200_000 })
-    expect(after({ askedMs: 0, paceMs: 400_000 })).toMatchObject({ retryAtMs: 400_000 })
+    for (const reason of ['network', 'rejected'] as const) {
+      const plan = retryPlan({ reason }, { ...situation, drawn: 0, notBeforeMs: 400_000 })
+      expect(plan).toEqual({ retryAtMs: 400_000, notBeforeMs: 400_000 })
+    }
   })
 })

@@ -212,6 +212,9 @@ test.each([
   ['expired', after([opaque()]), 30 * MINUTE],
   ['refused', after([inactive]), 0],
   ['refused', asked(held, inactive, MINUTE), MINUTE],
+  // A restart has dropped the token, which had expired.
+  ['expired', { ...initial, lastSuccessAt: at(0) }, HOUR],
+  ['starting', afterReload(held, { baseUrl: 'https://other.test', credentialsId: 'other' }, step(0)), HOUR],
 ])('the phase is %s', (phase, state, ms) => {
   expect(phaseOf(state, at(ms))).toBe(phase)
 })
@@ -393,12 +396,8 @@ test('a request that goes out is counted, and what made it go out is over', () =
 test('no one is notified of a missing token before the first attempt has ended, unless that is not due yet', () => {
   const longAgo = { ...initial, tokenlessSince: at(-MINUTE) }
   expect(currentAlert(longAgo, at(0), 60_000)).toBeNull()
-  expect(
-    currentAlert({ ...longAgo, notBefore: { first: { askedMs: at(0).bootMs, paceMs: 0 } } }, at(0), MINUTE),
-  ).toBeNull()
-  expect(
-    currentAlert({ ...longAgo, notBefore: { first: { askedMs: at(1).bootMs, paceMs: 0 } } }, at(0), MINUTE),
-  ).not.toBeNull()
+  expect(currentAlert({ ...longAgo, notBefore: { first: at(0).bootMs } }, at(0), MINUTE)).toBeNull()
+  expect(currentAlert({ ...longAgo, notBefore: { first: at(1).bootMs } }, at(0), MINUTE)).not.toBeNull()
   const noToken = { reason: 'no-token', since: at(0), noTokenSince: at(-MINUTE), askedBy: null }
   const network = { detail: 'No answer', remedy: remedies.network, failure: 'network' }
   expect(currentAlert(asked(longAgo, down), at(0), MINUTE)).toEqual({ ...noToken, ...network })
@@ -437,16 +436,16 @@ test('the remedy of each reason is the one of the manual', () => {
 })
 
 test('a failure has its reason, its beginning, its count and the time of the next attempt', () => {
-  const known = { reason: 'rejected', detail: 'Forbidden', since: at(0), askedBy: null }
+  const known = { reason: 'rejected', detail: 'Forbidden', since: at(0) }
   const retryAtMs = at(450_000).bootMs
   expect(after([rejected])).toEqual({
     ...initial,
     answers: 1,
     requests: 1,
     lastRequestAt: at(0),
-    objection: { ...known, status: 403, known: null },
+    objection: { ...known, status: 403, askedBy: null, known: null },
     failure: { ...known, status: 403, attempts: 1, retryAtMs },
-    notBefore: { first: { askedMs: 0, paceMs: retryAtMs } },
+    notBefore: { first: retryAtMs },
   })
   expect(after([down]).notBefore).toEqual({})
   expect(after([rejected], [down, 450_000]).failure).toEqual({
@@ -523,7 +522,7 @@ function waiting(afterExpiryMs: number, notBeforeMs = 0): TokenState {
     attempts: 12,
     retryAtMs: at(HOUR + afterExpiryMs).bootMs,
   }
-  return { ...state, failure, notBefore: { first: { askedMs: at(HOUR + notBeforeMs).bootMs, paceMs: 0 } } }
+  return { ...state, failure, notBefore: { first: at(HOUR + notBeforeMs).bootMs } }
 }
 const lookedAt = (state: TokenState, ms: number): number =>
   dueAtMs(afterTick(state, step(ms))) - at(HOUR).bootMs

@@ -247,7 +247,7 @@ test('other credentials are saved as the running ones only when they gave a toke
   answer({ ...failures.network, retryAfterMs: MINUTE })
   void keeper.tryCredentials(settings('third'), trial)
   await clock.settle()
-  expect(saved.at(-1)?.notBefore).toMatchObject({ third: { askedMs: expect.any(Number) as number } })
+  expect(saved.at(-1)?.notBefore).toMatchObject({ third: expect.any(Number) as number })
   answer(token())
   await keeper.tryCredentials(settings('second'), trial)
   expect(saved.at(-1)).toMatchObject({ credentialsId: 'second' })
