@@ -34,17 +34,13 @@ const inNode = { needs: process.execPath, with: [process.execPath] }
 const languages: readonly Way[] = [
   { name: 'php', needs: 'php', with: ['php'], as: 'example.php' },
   { name: 'ruby', needs: 'ruby', with: ['ruby', '-W'], as: 'example.rb' },
-  { name: 'perl', needs: 'perl', with: ['perl'], as: 'example.pl' },
   { name: 'java', needs: 'javac', with: ['java'], as: 'Example.java' },
   { name: 'c', needs: 'gcc', with: compiled, as: 'example.c' },
   { name: 'python', needs: 'python3', with: ['python3'], as: 'example.py' },
   { name: 'go', needs: 'go', with: ['go', 'run'], as: 'example.go' },
   { name: 'node-ipc', ...inNode, as: 'ipc.mjs' },
 ]
-const readme: readonly Way[] = [
-  { name: 'readme-python', needs: 'python3', with: ['python3'], as: 'readme.py' },
-  { name: 'curl', ...inShell, as: 'curl.sh' },
-]
+const curl: Way = { name: 'curl', ...inShell, as: 'curl.sh' }
 const others: readonly Way[] = [
   { name: 'header-file', ...inShell, as: 'header.sh' },
   { name: 'env-file', ...inShell, as: 'env.sh' },
@@ -89,7 +85,7 @@ describe('examples in every language', { timeout: 120_000 }, () => {
         onTestFinished(() => void server.close())
       }
     }
-    const ways = [...languages, ...readme]
+    const ways = [...languages, curl]
     for (const { name } of ways) await listen(name)
     const edit = (code: string, name: string): string =>
       code.replaceAll(/(?<=\/run\/kyc-tokend\/)(?=ipc|http)/g, `${name}-`)

@@ -37,7 +37,6 @@ test.skipIf(lacks('curl', 'python3'))('the token files of the manual do what the
   const file = (name: string): string => readFileSync(join(example.daemon.directory, 'run', name), 'utf8')
   expect(file('token')).toBe(example.token)
   for (const name of ['raw-file', 'header-file', 'env-file']) await example.run(name, { with: sh })
-  expect(await example.run('set-a', { with: sh })).toBe(`${example.token.length} characters\n`)
   const header = `Bearer ${example.token}`
   expect(headersAt('/some/path', example)).toEqual([header, header])
   expect(file('token.header')).toBe(`Authorization: ${header}\n`)

@@ -76,7 +76,7 @@ describeInstallation('installed as the manual says', {}, (installation) => {
     await expectUntil('an answer after a reload', answers)
     await sh('systemctl restart kyc-api-proxy')
     await expectUntil('an answer after a restart', answers)
-    expect(await sh(`${log} --no-pager`)).toMatch(/GET \/some\/path (\d{3}) "\1"/)
+    expect(await sh(`${log.replace('sudo ', '')} --no-pager`)).toMatch(/GET \/some\/path (\d{3}) "\1"/)
     const steps = block('api-proxy-program').code.replaceAll('sudo ', '').split('\n')
     await sh(steps.slice(0, -2).join('\n'))
     const askOwn = `${steps.at(-2)} -sS -o /dev/null -w '%{http_code}'`
