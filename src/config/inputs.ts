@@ -3,7 +3,7 @@ import type { KeyObject } from 'node:crypto'
 import { join, resolve } from 'node:path'
 import { accountOfEnvironment, unitNames } from '../lib/account.ts'
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
-import { holdsCertificates, privateKeyOf } from '../lib/crypto.ts'
+import { certificateProblem, holdsCertificates, privateKeyOf } from '../lib/crypto.ts'
 import { shellWord } from '../lib/remedy.ts'
 import { Secret } from '../lib/secret.ts'
 import type { Diagnostics } from './issues.ts'
@@ -25,18 +25,20 @@ export interface InputsOptions {
 export type Inputs = ReturnType<typeof createInputs>
 
 /**
- * `at` is the key path of a setting. A function that gives undefined has reported the reason to the diagnostics. Throws
- * DiskError if a disk does not answer.
+ * `at` is the key path of a setting. A function that gives null or undefined has reported the reason, unless nothing was asked
+ * for. Throws DiskError if a disk does not answer.
  */
 export function createInputs({ env, directory, uid, isElsewhere, staged, diagnostics }: InputsOptions) {
-  /** Every file that was read or should have been, absolute: nothing may be written over it. */
-  const files: string[] = []
+  const { fault, warn } = diagnostics
+  /** Every file that was read or should have been, absolute, by key path: nothing may be written over it. */
+  const files: Record<string, string> = {}
   /** The settings whose secret only the daemon sees. */
   const unseen: string[] = []
   /** The names of the systemd credentials that were asked for. */
   const credentialNames: string[] = []
   let hasLiteral = false
-  const { fault, warn } = diagnostics
+
+  const pathOf = (path: string): string => resolve(directory, path)
 
   /** `remedy` is for a file that does not exist. */
   async function file(
@@ -45,8 +47,8 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
     remedy: string,
     { holdsSecret = false } = {},
   ): Promise<Buffer | undefined> {
-    const name = resolve(directory, path)
-    files.push(name)
+    const name = pathOf(path)
+    files[at] = name
     const reading = await readFile(contentPath(name, staged))
     if (reading.kind === 'absent')
       return fault(at, `the file ${name} is not there: ${remedy}`, { path: name, isAbsent: true })
@@ -94,9 +96,7 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
       return notThere(at, `${where} is not set: ${remedy}`)
     }
     const isFile = 'file' in source
-    const where = isFile
-      ? `the file ${resolve(directory, source.file)}`
-      : `the systemd credential ${source.credential}`
+    const where = isFile ? `the file ${pathOf(source.file)}` : `the systemd credential ${source.credential}`
     const bytes = await (isFile
       ? file(at, source.file, 'make it, with mode 0600 or 0640, or name another', { holdsSecret: true })
       : credential(at, source.credential))
@@ -110,58 +110,73 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
     return undefined
   }
 
-  function checked(at: string, where: string, value: string): Secret | undefined {
-    const refusal = secretRefusal(value)
-    if (refusal !== undefined) return fault(at, `${where} ${refusal}`)
-    if (value.length < MIN_LENGTH)
+  /** Null, too, if there is no source. */
+  async function secret(at: string, source: SecretSource | null): Promise<Secret | null> {
+    const found = source === null ? undefined : await read(at, source)
+    if (found === undefined) return null
+    const { where, text } = found
+    const refusal = secretRefusal(text)
+    if (refusal !== undefined) return fault(at, `${where} ${refusal}`) ?? null
+    if (text.length < MIN_LENGTH)
       warn(
         at,
         `${where} has fewer than ${MIN_LENGTH} characters: check that it is whole; words like it are hidden in the log, too`,
       )
-    const mistake = sentenceFor(value, MISTAKES)
+    const mistake = sentenceFor(text, MISTAKES)
     if (mistake !== undefined) warn(at, `${where} ${mistake}`)
-    return new Secret(value)
+    return new Secret(text)
+  }
+
+  /** A private key in PEM or as a JWK, without a passphrase. `problemOf`: why it does not fit, as words after its name. */
+  async function privateKey(
+    at: string,
+    source: SecretSource,
+    problemOf: (key: KeyObject) => string | undefined = () => undefined,
+  ): Promise<Secret | null> {
+    const found = await read(at, source)
+    if (found === undefined) return null
+    const key = privateKeyOf(found.text)
+    const problem = typeof key === 'string' ? key : problemOf(key)
+    if (problem === undefined) return new Secret(found.text)
+    return fault(at, `${found.where} ${problem}`) ?? null
+  }
+
+  /** The PEM text; null, too, if no file is named. */
+  async function certificates(
+    at: string,
+    path: string | null,
+    remedy = 'name a PEM file of certificates, or null',
+  ): Promise<string | null> {
+    const pem = path === null ? undefined : (await file(at, path, remedy))?.toString()
+    if (pem === undefined || holdsCertificates(pem)) return pem ?? null
+    const sentence = `the file ${files[at]} holds no certificate that can be read: name a PEM file with "-----BEGIN CERTIFICATE-----" in it`
+    return fault(at, sentence) ?? null
   }
 
   return {
+    ...diagnostics,
     files,
     unseen,
     credentialNames,
     /** Reports whether the configuration itself held a secret. */
     hasLiteral: (): boolean => hasLiteral,
+    /** The absolute path of an input. */
+    pathOf,
     file,
-    /** The PEM text; null, too, if no file is named. */
-    async certificates(
-      at: string,
-      path: string | null,
-      remedy = 'name a PEM file of certificates, or null',
-    ): Promise<string | null> {
-      if (path === null) return null
-      const bytes = await file(at, path, remedy)
-      if (bytes === undefined) return null
-      const pem = bytes.toString()
-      if (holdsCertificates(pem)) return pem
-      fault(
-        at,
-        `the file ${path} holds no certificate that can be read: name a PEM file with "-----BEGIN CERTIFICATE-----" in it`,
-      )
-      return null
-    },
-    async secret(at: string, source: SecretSource | null): Promise<Secret | undefined> {
-      const found = source === null ? undefined : await read(at, source)
-      return found && checked(at, found.where, found.text)
-    },
-    /** A private key in PEM or as a JWK, without a passphrase. `problemOf`: why it does not fit, as words after its name. */
-    async privateKey(
-      at: string,
-      source: SecretSource,
-      problemOf: (key: KeyObject) => string | undefined,
-    ): Promise<Secret | undefined> {
-      const found = await read(at, source)
-      if (found === undefined) return undefined
-      const key = privateKeyOf(found.text)
-      const problem = typeof key === 'string' ? key : problemOf(key)
-      return problem === undefined ? new Secret(found.text) : fault(at, `${found.where} ${problem}`)
+    certificates,
+    secret,
+    privateKey,
+    /** A certificate in PEM and its private key; each source with its key path. */
+    async certificateWithKey(
+      [certAt, certFile]: readonly [string, string],
+      [keyAt, source]: readonly [string, SecretSource],
+    ): Promise<{ cert: string; key: Secret } | null> {
+      const cert = await certificates(certAt, certFile, 'name the PEM file of the certificate')
+      const key = await privateKey(keyAt, source)
+      if (cert === null || key === null) return null
+      const problem = certificateProblem(cert, key.reveal(), Date.now())
+      if (problem === undefined) return { cert, key }
+      return fault(certAt, `the file ${files[certAt]} ${problem}`) ?? null
     },
   }
 }

@@ -1,6 +1,4 @@
 // Resolves `share`: servers, secrets and certificates of the fleet's store, and the rules across its settings.
-import { resolve } from 'node:path'
-import { certificateProblem } from '../lib/crypto.ts'
 import type { Secret } from '../lib/secret.ts'
 import { isLoopbackHost } from './base-url.ts'
 import type { Inputs } from './inputs.ts'
@@ -10,27 +8,22 @@ import type { Settings } from './schema.ts'
 
 type ShareInput = NonNullable<Settings['share']>
 
-interface ShareContext {
-  readonly directory: string
-  /** Null: there is none, or it cannot be read here. */
-  readonly apiSecret: Secret | null
-  /** The account has a secret, or a key that signs. */
-  readonly hasSecret: boolean
-  readonly inputs: Inputs
-  readonly diagnostics: Diagnostics
-}
-
 const MIN_KEY_BYTES = 16
 /** A reader of the store could find a shorter secret by trying all. */
 const MIN_SECRET_LENGTH = 16
 
-/** Resolves `share`. */
-export async function resolveShare(input: ShareInput, context: ShareContext) {
-  const { directory, inputs, apiSecret, hasSecret, diagnostics } = context
+/**
+ * Resolves `share`. `apiSecret`: null if there is none, or if it cannot be read here. `hasSecret`: the account has a secret, or a
+ * key that signs.
+ */
+export async function resolveShare(
+  input: ShareInput,
+  { apiSecret, hasSecret, inputs }: { apiSecret: Secret | null; hasSecret: boolean; inputs: Inputs },
+) {
   const { timeout, sentinel, ...settings } = input
   /** One server, all sentinels of one master, nodes of one cluster, or one Unix socket (absolute). */
   const servers: readonly ServerAddress[] = input.servers.map((server) =>
-    'path' in server ? { path: resolve(directory, server.path) } : server,
+    'path' in server ? { path: inputs.pathOf(server.path) } : server,
   )
   const config = {
     ...settings,
@@ -38,25 +31,26 @@ export async function resolveShare(input: ShareInput, context: ShareContext) {
     /** If set, the servers are sentinels. */
     sentinel: sentinel && {
       ...sentinel,
-      password: (await inputs.secret('share.sentinel.password', sentinel.password)) ?? null,
+      password: await inputs.secret('share.sentinel.password', sentinel.password),
     },
     /** Null: without TLS. PEM texts, read when the configuration was. */
-    tls: await resolveTls(input.tls ?? !hasUnixSocket(servers), context),
-    password: (await inputs.secret('share.password', input.password)) ?? null,
+    tls: await resolveTls(input.tls ?? !hasUnixSocket(servers), inputs),
+    password: await inputs.secret('share.password', input.password),
     /** For one command. */
     timeoutMs: timeout,
     /** A part of the key with which records are encrypted. */
-    key: (await inputs.secret('share.key', input.key)) ?? null,
+    key: await inputs.secret('share.key', input.key),
   }
-  checkServers(config, diagnostics.fault)
-  if (!hasSecret && input.key === null)
-    diagnostics.fault(
+  checkServers(config, inputs.fault)
+  if (input.key !== null) return config
+  if (!hasSecret)
+    inputs.fault(
       'share.key',
       'is missing, and the account has no secret with which the shared token could be encrypted: make one with `openssl rand -hex 32`',
     )
   const length = apiSecret?.reveal().length ?? MIN_SECRET_LENGTH
-  if (length < MIN_SECRET_LENGTH && !input.key)
-    diagnostics.warn(
+  if (length < MIN_SECRET_LENGTH)
+    inputs.warn(
       'credentials.apiSecret',
       `has ${length} characters: a reader of the store could try them all. Set share.key`,
     )
@@ -67,36 +61,32 @@ function hasUnixSocket(servers: readonly ServerAddress[]): boolean {
   return servers.some((server) => 'path' in server)
 }
 
-type TlsInput = Exclude<NonNullable<ShareInput['tls']>, boolean>
+type TlsInput = NonNullable<ShareInput['tls']>
+type TlsSettings = Partial<Exclude<TlsInput, boolean>>
 
-async function resolveTls(input: NonNullable<ShareInput['tls']>, context: ShareContext) {
+async function resolveTls(input: TlsInput, inputs: Inputs) {
   if (input === false) return null
-  const { caFile = null, serverName = null, ...own }: Partial<TlsInput> = input === true ? {} : input
-  const ca = await context.inputs.certificates('share.tls.caFile', caFile)
-  return { ca, serverName, ...(await resolveCertificate(own, context)) }
-}
-
-/** The certificate that is presented, and its key; null: none. */
-async function resolveCertificate(
-  { certFile = null, key: source = null, keyFile = null }: Partial<TlsInput>,
-  { inputs, diagnostics }: ShareContext,
-): Promise<{ cert: string | null; key: Secret | null }> {
-  if (source !== null && keyFile !== null)
-    diagnostics.fault('share.tls.keyFile', 'is beside share.tls.key, which says the same: leave it out')
-  const [keyAt, keySource] =
-    source === null && keyFile !== null ? ['share.tls.keyFile', { file: keyFile }] : ['share.tls.key', source]
-  if ((certFile === null) !== (keySource === null))
-    diagnostics.fault(
+  const given: TlsSettings = input === true ? {} : input
+  const { caFile = null, serverName = null, certFile = null } = given
+  const [keyAt, source] = keySourceOf(given, inputs)
+  if ((certFile === null) !== (source === null))
+    inputs.fault(
       certFile === null ? 'share.tls.certFile' : keyAt,
       'is missing beside the other one: a certificate needs its key, so set both or none',
     )
-  const cert = await inputs.certificates('share.tls.certFile', certFile)
-  if (cert === null || keySource === null) return { cert, key: null }
-  const key = await inputs.privateKey(keyAt, keySource, () => undefined)
-  if (key === undefined) return { cert, key: null }
-  const problem = certificateProblem(cert, key.reveal(), Date.now())
-  if (problem !== undefined) diagnostics.fault('share.tls.certFile', `the file ${certFile} ${problem}`)
-  return { cert, key }
+  const ca = await inputs.certificates('share.tls.caFile', caFile)
+  /** The certificate that is presented; null: none. */
+  const none = { ca, serverName, cert: null, key: null }
+  if (certFile === null || source === null) return none
+  const own = await inputs.certificateWithKey(['share.tls.certFile', certFile], [keyAt, source])
+  return { ...none, ...own }
+}
+
+/** The source of the key and its key path. `keyFile` says it as versions before 2.0.0 have it. */
+function keySourceOf({ key = null, keyFile = null }: TlsSettings, { fault }: Inputs) {
+  if (keyFile === null) return ['share.tls.key', key] as const
+  if (key !== null) fault('share.tls.keyFile', 'is beside share.tls.key, which says the same: leave it out')
+  return ['share.tls.keyFile', { file: keyFile }] as const
 }
 
 type ShareConfig = Awaited<ReturnType<typeof resolveShare>>

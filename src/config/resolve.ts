@@ -1,13 +1,13 @@
 // Makes the configuration of a valid document: defaults, durations, paths, ids, secrets, and the rules across settings.
 import type { Stats } from 'node:fs'
-import { dirname, resolve } from 'node:path'
+import { dirname } from 'node:path'
 import { parseDuration } from '../lib/duration.ts'
 import { runtimeDirectoryOf, stateDirectoryOf } from '../lib/paths.ts'
 import { baseUrlWarning } from './base-url.ts'
 import { createInputs, type Inputs, type InputsOptions } from './inputs.ts'
 import type { Diagnostics } from './issues.ts'
 import { permissionFaults } from './read-file.ts'
-import { createOutputs } from './resolve-outputs.ts'
+import { checkPaths, resolveSocket, resolveTokenFiles } from './resolve-outputs.ts'
 import { resolveShare } from './resolve-share.ts'
 import { STANDARD_INITIAL_DELAY, type Settings } from './schema.ts'
 import { resolveCredentials } from './resolve-credentials.ts'
@@ -25,38 +25,32 @@ interface ResolveOptions extends Omit<InputsOptions, 'directory'> {
  * The configuration, its `warnings` still empty, and the settings whose secret only the daemon sees. Faults go to
  * `diagnostics`; if there are any, the result is not to be used.
  */
-export async function resolveConfig(input: Settings, options: ResolveOptions) {
-  const { file, stats, uid, diagnostics } = options
-  const directory = dirname(file)
-  const inputs = createInputs({ ...options, directory })
-  const wantedRuntimeDirectory = resolve(directory, input.runtimeDirectory ?? runtimeDirectoryOf(options))
+export async function resolveConfig(settings: Settings, options: ResolveOptions) {
+  const { file, stats, uid, env, diagnostics } = options
+  const { credentials, service, request, alerts, share } = settings
+  const inputs = createInputs({ ...options, directory: dirname(file) })
+  const wantedRuntimeDirectory = inputs.pathOf(settings.runtimeDirectory ?? runtimeDirectoryOf(options))
   const runtimeDirectory = options.runtimeDirectory ?? wantedRuntimeDirectory
-  const { alerts, share } = input
-  const { timeout, connectTimeout } = input.request
-  const plan = resolvePlan(input, diagnostics)
-  const pair = await resolveCredentials(input, { directory, inputs, diagnostics })
+  const plan = resolvePlan(settings, diagnostics)
+  const pair = await resolveCredentials(settings, inputs)
   const { apiSecret } = pair.credentials
-  const hasSecret = input.credentials.apiSecret !== null || input.service.send === 'assertion'
-  const outputs = createOutputs({ runtimeDirectory, directory, inputs, diagnostics })
+  const hasSecret = credentials.apiSecret !== null || service.send === 'assertion'
+  const outputs = { runtimeDirectory, inputs }
   const config = {
     /** The configuration file, absolute. */
     file,
     ...plan,
     ...pair,
-    /** Every file that was read beside the configuration itself, absolute. */
-    inputs: inputs.files,
-    /** Names of systemd credentials among the secret sources: they change only at a restart. */
-    systemdCredentials: inputs.credentialNames,
     request: {
-      timeoutMs: timeout,
-      connectTimeoutMs: Math.min(connectTimeout, timeout),
-      ...(await resolveTrust(input.request, { env: options.env, inputs, diagnostics })),
+      timeoutMs: request.timeout,
+      connectTimeoutMs: Math.min(request.connectTimeout, request.timeout),
+      ...(await resolveTrust(request, inputs, env['SSL_CERT_FILE'] || SYSTEM_AUTHORITIES)),
       /** Null: that of the environment; false: none. */
-      proxy: await resolveProxy(input.request.proxy, { inputs, diagnostics }),
+      proxy: await resolveProxy(request.proxy, inputs),
     },
-    tokenFiles: await outputs.tokenFiles(input.tokenFiles),
-    ipc: await outputs.socket('ipc', input.ipc),
-    http: input.http === false ? null : await outputs.socket('http', input.http),
+    tokenFiles: await resolveTokenFiles(settings.tokenFiles, outputs),
+    ipc: await resolveSocket('ipc', settings.ipc, outputs),
+    http: settings.http === false ? null : await resolveSocket('http', settings.http, outputs),
     alerts: {
       /** Ages of an alert at which it is reminded of, in rising order. */
       remindAfterMs: [...new Set(alerts.remindAfter)].toSorted((a, b) => a - b),
@@ -65,38 +59,33 @@ export async function resolveConfig(input: Settings, options: ResolveOptions) {
       contact: alerts.contact,
     },
     /** Null: this host is by itself. */
-    share:
-      share &&
-      (await resolveShare(share, {
-        directory,
-        apiSecret,
-        hasSecret,
-        inputs,
-        diagnostics,
-      })),
-    log: input.log,
+    share: share && (await resolveShare(share, { apiSecret, hasSecret, inputs })),
+    log: settings.log,
     /** Absolute. */
     runtimeDirectory,
     /** The configured one. After a reload that changed it, it differs from `runtimeDirectory` until the next start. */
     wantedRuntimeDirectory,
-    stateDirectory: resolve(directory, input.stateDirectory ?? stateDirectoryOf(options)),
+    stateDirectory: inputs.pathOf(settings.stateDirectory ?? stateDirectoryOf(options)),
+    /** Every file that was read beside the configuration itself, absolute. */
+    inputs: Object.values(inputs.files),
+    /** Names of systemd credentials among the secret sources: they change only at a restart. */
+    systemdCredentials: inputs.credentialNames,
     /** Things that are allowed and unwise, one sentence each, for the log and for `check`. */
     warnings: [] as string[],
   }
   for (const sentence of permissionFaults(file, stats, { uid, holdsSecret: inputs.hasLiteral() }))
     diagnostics.fault('', `the configuration file ${sentence}`)
-  outputs.check(config)
+  checkPaths(config, inputs)
   return { config, unseen: inputs.unseen }
 }
 
+const SYSTEM_AUTHORITIES = '/etc/ssl/certs/ca-certificates.crt'
+
 /** Authorities of the service's certificate. */
-async function resolveTrust(
-  { trust, caFile }: Settings['request'],
-  { env, inputs, diagnostics }: { env: NodeJS.ProcessEnv; inputs: Inputs; diagnostics: Diagnostics },
-) {
+async function resolveTrust({ trust, caFile }: Settings['request'], inputs: Inputs, ofSystem: string) {
   if (trust === 'file' && caFile === null)
-    diagnostics.fault('request.caFile', 'is missing beside "trust": "file": name a PEM file of authorities')
-  const bundle = trust === 'system' ? env['SSL_CERT_FILE'] || SYSTEM_AUTHORITIES : null
+    inputs.fault('request.caFile', 'is missing beside "trust": "file": name a PEM file of authorities')
+  const bundle = trust === 'system' ? ofSystem : null
   const texts = [
     await inputs.certificates('request.trust', bundle, 'install ca-certificates, or set $SSL_CERT_FILE'),
     await inputs.certificates('request.caFile', caFile),
@@ -108,19 +97,14 @@ async function resolveTrust(
   }
 }
 
-const SYSTEM_AUTHORITIES = '/etc/ssl/certs/ca-certificates.crt'
-
-async function resolveProxy(
-  proxy: Settings['request']['proxy'],
-  { inputs, diagnostics }: { inputs: Inputs; diagnostics: Diagnostics },
-) {
+async function resolveProxy(proxy: Settings['request']['proxy'], inputs: Inputs) {
   if (proxy === null || proxy === false) return proxy
-  const password = (await inputs.secret('request.proxy.password', proxy.password)) ?? null
-  if (proxy.user === null && proxy.password !== null)
-    diagnostics.fault('request.proxy.user', 'is missing beside the password: set both, or none')
-  if (proxy.user?.includes(':'))
-    diagnostics.fault('request.proxy.user', 'must not hold a ":", which ends a user in HTTP Basic')
-  return { ...proxy, password }
+  const { url, user } = proxy
+  if (user === null && proxy.password !== null)
+    inputs.fault('request.proxy.user', 'is missing beside the password: set both, or none')
+  if (user?.includes(':'))
+    inputs.fault('request.proxy.user', 'must not hold a ":", which ends a user in HTTP Basic')
+  return { url, user, password: await inputs.secret('request.proxy.password', proxy.password) }
 }
 
 export type Plan = ReturnType<typeof resolvePlan>
