@@ -19,7 +19,7 @@ import type { Log } from './lib/log.ts'
 import { descriptorsOf, type InheritedSockets } from './lib/socket-activation.ts'
 import program from '../package.json' with { type: 'json' }
 import { createAlerts } from './report/alerts.ts'
-import { createCredentialsEnd, describeEnd } from './report/credentials-end.ts'
+import { createCredentialsEnd } from './report/credentials-end.ts'
 import { createLog } from './report/log.ts'
 import { createMetrics } from './report/metrics.ts'
 import { createPathWatch } from './report/path-watch.ts'
@@ -100,7 +100,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
         configFile: config.file,
         host: hostname(),
         configuration: secretWatch.state(),
-        credentials: describeEnd(ending.current(), clock.now().wallMs),
+        credentials: ending.current(),
         stateProblem: store.problem(),
         pathProblems: pathWatch.problems(),
       }),
@@ -123,7 +123,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
       logRecordsLost: logging.lost(),
       alert: alerts.current(),
       isFaultyOnDisk: secretWatch.isFaulty(),
-      credentialsEndAtMs: ending.current()?.atMs ?? null,
+      credentialsEndAt: ending.current()?.expiresAt,
       share: sharing.sample(),
     }),
   })

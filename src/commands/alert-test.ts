@@ -16,13 +16,13 @@ export const run: RunCommand = async (invocation) => {
       asSentence(`There is no test alert, because another alert is raised: ${detail ?? ''}`),
       exitStatus.tryAgain,
     )
-  const { unit, alertProblem } = await systemdStateOf(daemon)
-  const command =
-    unit === null || alertProblem !== null
-      ? ''
-      : ` and the alert command (sudo journalctl -u ${unitNames(accountOfConfig(daemon.configFile)).alertUnit})`
+  const { isUnit, alertProblem } = await systemdStateOf(daemon)
+  const { alertUnit } = unitNames(accountOfConfig(daemon.configFile))
+  const places =
+    isUnit && alertProblem === null ? ` and the alert command (sudo journalctl -u ${alertUnit})` : ''
   invocation.stdout.write(
-    `A test alert is raised, and is over at ${resolvesAt?.slice(0, 19) ?? ''}Z. See that it reached you: the log, alert.json${command}.\n`,
+    `A test alert is raised, and is over at ${resolvesAt?.slice(0, 19) ?? ''}Z. ` +
+      `See that it reached you: the log, alert.json${places}.\n`,
   )
   if (alertProblem !== null) throw new UserError(asSentence(alertProblem), exitStatus.configuration)
   return exitStatus.ok

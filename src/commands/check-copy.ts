@@ -1,6 +1,15 @@
 // A look from within the unit: systemd starts a copy of it once, which looks in place of the daemon.
-import { existsSync, globSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from 'node:fs'
-import { basename, dirname, join } from 'node:path'
+import {
+  closeSync,
+  constants,
+  openSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
+import { basename, join } from 'node:path'
 import type { Readable } from 'node:stream'
 import { serviceEnvironment } from '../lib/account.ts'
 import { exitStatus, UserError, withSystemFallback } from '../lib/error.ts'
@@ -8,7 +17,7 @@ import { fault, type Finding } from '../lib/finding.ts'
 import { readLimited } from '../lib/input.ts'
 import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { groupsOf, localUser } from '../lib/posix-ids.ts'
-import { shellWord, unitPlace } from '../lib/remedy.ts'
+import { editUnit, shellWord, unitPlace } from '../lib/remedy.ts'
 import { runProgram } from '../lib/run-program.ts'
 import { look, type Looked } from './check-look.ts'
 import type { Unit } from './check-unit.ts'
@@ -17,7 +26,6 @@ import { failedStart, firstLine, unitProperties } from './systemd.ts'
 /** The longest time for a look, which may wait for the service. */
 const LOOK_MS = 90_000
 const UNITS = '/run/systemd/system'
-const COPY = 'kyc-tokend-check-'
 
 /** What the copy gets on its standard input. */
 interface Request {
@@ -29,66 +37,56 @@ interface Request {
 }
 
 /** Settings of the copy: it starts once, makes and removes nothing, and has no socket. */
-const COPY_SETTINGS = [
-  'Type=oneshot',
-  'Restart=no',
-  'WatchdogSec=0',
-  'NotifyAccess=none',
-  'TimeoutStartSec=60',
-  ...[
-    'ExecCondition',
-    'ExecStartPre',
-    'ExecStartPost',
-    'ExecReload',
-    'ExecStop',
-    'ExecStopPost',
-    'ExecStart',
-  ].map((name) => `${name}=`),
-  ...['StateDirectory', 'RuntimeDirectory', 'CacheDirectory', 'LogsDirectory'].map((name) => `${name}=`),
-]
+const COPY_SETTINGS = `
+Type=oneshot
+Restart=no
+WatchdogSec=0
+NotifyAccess=none
+TimeoutStartSec=60
+ExecCondition=
+ExecStartPre=
+ExecStartPost=
+ExecReload=
+ExecStop=
+ExecStopPost=
+ExecStart=
+StateDirectory=
+RuntimeDirectory=
+CacheDirectory=
+LogsDirectory=`
 
 /**
- * Looks from within a copy of the unit, which systemd starts. Gives what it saw, or findings about why
- * systemd could not start it. No file of the copy stays, whatever ends this.
+ * Looks from within a copy of the unit, which systemd starts. Gives what it saw, or the finding about why
+ * systemd could not start it. No file of the copy stays, whatever ends this, save SIGKILL.
  */
 export async function lookFromUnit(
   unit: Unit,
   request: Omit<Request, 'account'>,
   signal: AbortSignal,
-): Promise<{ looked: Looked } | { findings: Finding[] }> {
+): Promise<{ looked: Looked } | { finding: Finding }> {
   const { account, name } = unit
-  const { isOk, stdout: text } = await runProgram(
-    'systemctl',
-    ['cat', '--no-pager', `${name}.service`],
-    LOOK_MS,
-  )
-  if (!isOk) return { findings: [fault(`systemd does not show ${name}.service`, [`systemctl cat ${name}`])] }
-  for (const file of globSync(`${UNITS}/${COPY}*`)) if (isLeft(file)) rmSync(file, { force: true })
-  const own = `${COPY}${process.pid}`
+  const systemctl = async (...words: string[]) => runProgram('systemctl', words, LOOK_MS)
+  const { isOk, stdout: text } = await systemctl('cat', '--no-pager', `${name}.service`)
+  if (!isOk) return { finding: fault(`systemd does not show ${name}.service`, [`systemctl cat ${name}`]) }
+  const own = `kyc-tokend-check-${process.pid}`
   const copy = account === undefined ? `${own}.service` : `${own}@${account}.service`
   const file = join(UNITS, account === undefined ? copy : `${own}@.service`)
   const answer = `/run/${own}.json`
-  const stop = (): void => void runProgram('systemctl', ['stop', copy], LOOK_MS)
+  const stop = (): void => void systemctl('stop', copy)
   signal.addEventListener('abort', stop)
   try {
     writeFileSync(file, copyOf(text, { account, answer, request: { ...request, account } }), { mode: 0o600 })
-    const started = await runProgram('systemctl', ['start', '--wait', copy], LOOK_MS)
+    const started = await systemctl('start', '--wait', copy)
     signal.throwIfAborted()
     const looked = withSystemFallback('', () => readFileSync(answer, 'utf8'))
     if (started.isOk && looked !== '') return { looked: JSON.parse(looked) as Looked }
-    return { findings: [await whyNotStarted(unit, copy)] }
+    return { finding: await whyNotStarted(unit, copy) }
   } finally {
     signal.removeEventListener('abort', stop)
     rmSync(file, { force: true })
     rmSync(answer, { force: true })
-    await runProgram('systemctl', ['reset-failed', copy], LOOK_MS)
+    await systemctl('reset-failed', copy)
   }
-}
-
-/** The copy of a process that is gone. */
-function isLeft(file: string): boolean {
-  const pid = /-(\d+)@?\.service$/.exec(file)?.[1]
-  return pid !== undefined && !existsSync(`/proc/${pid}`)
 }
 
 /** `text`: what systemctl cat says of the unit, whose dependencies would start other units. */
@@ -102,17 +100,18 @@ function copyOf(
     return section === '[Service]' && !/^\s*(?:[#;]|Sockets=)/.test(line)
   })
   const { STATE_DIRECTORY } = serviceEnvironment(account)
+  const quoted = (word: string): string =>
+    `"${word.replaceAll(/["\\]/g, String.raw`\$&`).replaceAll('%', '%%')}"`
   const program = [process.execPath, '--jitless', realpathSync(process.argv[1] ?? ''), 'check']
   return [
     ...service,
-    '[Service]',
-    ...COPY_SETTINGS,
+    `[Service]${COPY_SETTINGS}`,
     `ReadWritePaths=-${STATE_DIRECTORY}`,
     `Environment=STATE_DIRECTORY=${STATE_DIRECTORY} ${LOOK_VARIABLE}=1`,
     'StandardInput=data',
     `StandardInputData=${Buffer.from(JSON.stringify(request)).toString('base64')}`,
     `StandardOutput=file:${answer}`,
-    `ExecStart=${program.map((word) => `"${word.replaceAll(/["\\]/g, String.raw`\$&`).replaceAll('%', '%%')}"`).join(' ')}`,
+    `ExecStart=${program.map(quoted).join(' ')}`,
     '',
   ].join('\n')
 }
@@ -149,6 +148,9 @@ export async function answerLook(
   )
 }
 
+/** Makes a directory that every unit sees. */
+export const MAKE_BELOW_SRV = `sudo install -d -m 2750 -o ${SERVICE_USER} -g kyc-token /srv/kyc-tokend`
+
 /**
  * A finding of the copy, as this process sees the path, which is root outside of the sandbox: it tells who
  * hides it.
@@ -160,31 +162,38 @@ export function asSeenOutside(finding: Finding, unit: string): Finding {
   if (found === null || !(hidden.isAbsent || found !== hidden.path || isOpenToDaemon(found))) return finding
   const link = found === hidden.path ? '' : `, a link to ${found}`
   const settings = 'a setting such as ProtectHome=, PrivateTmp= or InaccessiblePaths= may hide it'
-  const why = `${unit}.service does not see ${hidden.path}${link} (${settings}, which systemctl cat ${unit} shows)`
-  if (statSync(found).isDirectory()) {
-    const make = `sudo install -d -m 2750 -o ${SERVICE_USER} -g kyc-token /srv/kyc-tokend`
-    return fault(`${why}; set another directory, such as one below /srv`, [make])
-  }
+  const shown = `which systemctl cat ${unit} shows`
+  const why = `${unit}.service does not see ${hidden.path}${link} (${settings}, ${shown})`
+  if (statSync(found).isDirectory())
+    return fault(`${why}; set another directory, such as one below /srv`, [MAKE_BELOW_SRV])
   const own = join(SYSTEM_CONFIG_DIRECTORY, basename(found))
-  if (found === own)
-    return fault(`${why}; take that setting out`, [
-      `sudo systemctl edit ${unit}`,
-      `sudo systemctl restart ${unit}`,
-    ])
-  const copy = `sudo install -m 0640 -g ${SERVICE_USER} ${shellWord(found)} ${shellWord(own)}`
-  return fault(`${why}; put the file where the unit sees it, and name that`, [copy])
+  return found === own
+    ? fault(`${why}; take that setting out`, editUnit(unit))
+    : fault(`${why}; put the file where the unit sees it, and name that`, [
+        `sudo install -m 0640 -g ${SERVICE_USER} ${shellWord(found)} ${shellWord(own)}`,
+      ])
 }
 
-/** Reports whether the modes let the daemon's user read the file and reach it. */
 function isOpenToDaemon(path: string): boolean {
-  const { uid, gid } = localUser(SERVICE_USER) ?? { uid: -1, gid: -1 }
-  const gids = new Set([gid, ...groupsOf(SERVICE_USER)])
-  const grants = (of: string, bits: number): boolean => {
-    const stats = statSync(of)
-    const shift = stats.uid === uid ? 6 : gids.has(stats.gid) ? 3 : 0
-    return ((stats.mode >> shift) & bits) === bits
+  const user = localUser(SERVICE_USER)
+  const end = user && becomeServiceUser(user)
+  const isOpen = withSystemFallback(false, () => {
+    closeSync(openSync(path, constants.O_RDONLY | constants.O_NONBLOCK))
+    return true
+  })
+  end?.()
+  return isOpen
+}
+
+/** Acts as the daemon's user until the function that it gives is called: so the kernel itself decides. */
+export function becomeServiceUser({ uid, gid }: { uid: number; gid: number }): () => void {
+  const before = { groups: process.getgroups!(), gid: process.getegid!() }
+  process.setgroups!([gid, ...groupsOf(SERVICE_USER)])
+  process.setegid!(gid)
+  process.seteuid!(uid)
+  return () => {
+    process.seteuid!(0)
+    process.setegid!(before.gid)
+    process.setgroups!(before.groups)
   }
-  const isReached = (directory: string): boolean =>
-    grants(directory, 1) && (directory === '/' || isReached(dirname(directory)))
-  return grants(path, 4) && isReached(dirname(path))
 }

@@ -1,8 +1,10 @@
 // The host: conditions that break a daemon like this one (clock, network, disk, memory).
+import { isLoopbackHost } from '../config/base-url.ts'
+import { nearestThere } from '../lib/access-remedy.ts'
+import { sleep, withTimeout } from '../lib/clock.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { runProgram } from '../lib/run-program.ts'
-import { sleep, withTimeout } from '../lib/clock.ts'
-import { nearestThere } from '../lib/access-remedy.ts'
+import type { LookedConfig } from './check-look.ts'
 
 /** The longest wait for programs, also those that systeminformation runs: on a broken host they may hang. */
 const ASK_MS = 3_000
@@ -14,16 +16,12 @@ const DISK = { fullBytes: 256 * 1024, scarceBytes: 8 * MIB }
 const SCARCE_MEMORY_BYTES = 64 * MIB
 
 /**
- * Examines the host. `directories` are those that the daemon writes to; for a missing one, the nearest
- * above it is examined.
+ * Examines the host, with the file systems of the directories that the daemon writes to; for a missing one,
+ * the nearest above it is examined.
  */
-export async function hostFindings(options: {
-  directories: readonly string[]
-  /** The service is on this host, so no network is needed. */
-  isServiceLocal: boolean
-  /** The present time; by default, the host's. */
-  nowMs?: number
-}): Promise<Finding[]> {
+export async function hostFindings(
+  config: Pick<LookedConfig, 'directories' | 'baseUrl'>,
+): Promise<Finding[]> {
   const { default: system } = await import('systeminformation')
   /** Undefined: there is no answer in time, and so no finding. */
   const ask = async <T>(question: Promise<T>): Promise<T | undefined> =>
@@ -32,17 +30,19 @@ export async function hostFindings(options: {
       question.catch(() => undefined),
       { sleep },
     )
-  const { isServiceLocal, directories, nowMs = system.time().current } = options
+  // A service on this host needs no network.
+  const isServiceLocal = isLoopbackHost(new URL(config.baseUrl).hostname)
   const [clock, gateway, fileSystems, memory] = await Promise.all([
-    clockFinding(nowMs),
+    clockFinding(system.time().current),
     isServiceLocal ? undefined : ask(system.networkGatewayDefault()),
     ask(system.fsSize()),
     ask(system.mem()),
   ])
+  const directories = new Set(config.directories.map(({ path }) => nearestThere(path)))
   return [
     clock,
     ...(gateway === undefined ? [] : [networkFinding(gateway)]),
-    ...diskFindings(fileSystems ?? [], [...new Set(directories.map(nearestThere))]),
+    ...diskFindings(fileSystems ?? [], [...directories]),
     ...(memory === undefined ? [] : [memoryFinding(memory.available)]),
   ]
 }

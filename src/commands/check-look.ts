@@ -18,8 +18,9 @@ import { isSystemDirectory } from '../lib/paths.ts'
 import type { Place } from '../lib/remedy.ts'
 import { nearestThere, ownDirectory, writeRemedy } from '../lib/access-remedy.ts'
 import { serviceEnvironment } from '../lib/account.ts'
-import { credentialsEnd, describeEnd, endRemedies } from '../report/credentials-end.ts'
+import { credentialsEnd, endRemedies } from '../report/credentials-end.ts'
 import { askOnce } from './check-live.ts'
+import { endInWords } from './format-status.ts'
 
 interface LookOptions {
   readonly configPath: string | undefined
@@ -54,40 +55,46 @@ export interface Looked {
 /** The part of the configuration that concerns the host. */
 export interface LookedConfig extends Pick<
   Config,
-  'file' | 'baseUrl' | 'runtimeDirectory' | 'stateDirectory' | 'systemdCredentials'
+  'file' | 'baseUrl' | 'runtimeDirectory' | 'stateDirectory'
 > {
   readonly sockets: readonly { path: string; mode: number; gid: number | null; isOpen: boolean }[]
   readonly tokenFiles: readonly Pick<Config['tokenFiles'][number], 'path' | 'mode' | 'gid'>[]
-  /** Directories that the daemon writes to, with their device and inode; null: not there. */
-  readonly directories: readonly { path: string; id: string | null }[]
+  /** Those that the daemon writes to. */
+  readonly directories: readonly { path: string; inode: string | null }[]
 }
 
 export async function look(options: LookOptions): Promise<Looked> {
-  const { configPath, env, staged, isElsewhere, isWhole, isLive, signal } = options
+  const { configPath, env, staged, isElsewhere, isWhole, isLive, place, signal } = options
   const inspection = await inspectConfig({ configPath, env, staged, isElsewhere })
   const { config, unseen, file, faults } = inspection
   const sightings: Sighting[] = []
-  const say = (subject: string, ...findings: readonly Finding[]): void => {
+  const say = (subject: string, findings: readonly Finding[]): void => {
     for (const finding of findings) sightings.push({ ...finding, subject })
   }
-  say('configuration', ...configFindings(inspection))
-  if (config !== undefined) say('credentials', ...endFindings(config, Date.now()))
-  if (config !== undefined && isWhole) {
-    const directories = writtenDirectories(config, options.place)
-    say('directories', ...directories.map((directory) => directoryFinding(directory, options.place)))
-    say('files', ...(await targetFindings(config)))
-    if (!options.place.isUnit) say('sockets', ...(await socketFindings(config)))
-    say('share', ...(await shareFindings(config, unseen)))
+  const isDenied = faults.some(({ hidden }) => hidden?.isAbsent === false)
+  say('configuration', configFindings(inspection))
+  if (config === undefined) return { sightings, live: null, reason: null, isDenied, file, config: null }
+
+  say('credentials', endFindings(config))
+  const directories = writtenDirectories(config, place)
+  if (isWhole) {
+    say(
+      'directories',
+      directories.map((directory) => directoryFinding(directory, place)),
+    )
+    say('files', await targetFindings(config))
+    if (!place.isUnit) say('sockets', await socketFindings(config))
+    say('share', await shareFindings(config, unseen))
   }
-  const answer = config !== undefined && isLive ? await askOnce(config, { unseen, env, signal }) : null
-  if (answer !== null) say('service', ...answer.findings)
+  const answer = isLive ? await askOnce(config, { unseen, env, signal }) : null
+  say('service', answer?.findings ?? [])
   return {
     sightings,
     live: answer?.status ?? null,
     reason: answer?.reason ?? null,
-    isDenied: faults.some(({ hidden }) => hidden?.isAbsent === false),
+    isDenied,
     file,
-    config: config === undefined ? null : hostPart(config, options.place),
+    config: hostPart(config, directories),
   }
 }
 
@@ -102,97 +109,86 @@ function configFindings({ file, faults, warnings }: Inspection): Finding[] {
 }
 
 /** The end of the credentials; a warning from 30 days before it on. */
-function endFindings(config: Config, nowMs: number): Finding[] {
-  const end = credentialsEnd(config)
-  const described = describeEnd(end, nowMs)
-  if (end === null || !described) return []
-  const name = end.what === 'pair' ? 'key and secret' : 'the client certificate'
-  if (described.daysLeft > 30) return [ok(`${name}: good until ${described.expiresAt}`)]
-  const when = described.daysLeft === 0 ? `ended at ${described.expiresAt}` : `end at ${described.expiresAt}`
-  return [warning(`${name}: ${when}. ${endRemedies[end.what]}`)]
+function endFindings(config: Config): Finding[] {
+  const end = credentialsEnd(config, Date.now())
+  if (end === null) return []
+  return [end.daysLeft > 30 ? ok(endInWords(end)) : warning(`${endInWords(end)}. ${endRemedies[end.what]}`)]
 }
 
-function hostPart(config: Config, place: Place): LookedConfig {
-  const { file, baseUrl, runtimeDirectory, stateDirectory, systemdCredentials } = config
+function hostPart(config: Config, directories: readonly WrittenDirectory[]): LookedConfig {
+  const { file, baseUrl, runtimeDirectory, stateDirectory, tokenFiles, ipc, http } = config
   return {
     file,
     baseUrl,
     runtimeDirectory,
     stateDirectory,
-    systemdCredentials,
-    sockets: [config.ipc, config.http]
+    sockets: [ipc, http]
       .filter((socket) => socket !== null)
-      .map(({ path, mode, gid, allow }) => ({
-        path,
-        mode,
-        gid,
-        isOpen: allow.uids.length + allow.gids.length === 0,
-      })),
-    tokenFiles: config.tokenFiles.map(({ path, mode, gid }) => ({ path, mode, gid })),
-    directories: writtenDirectories(config, place).map(({ path }) => ({ path, id: idOf(path) })),
+      .map(({ path, mode, gid, allow: { uids, gids } }) => {
+        return { path, mode, gid, isOpen: uids.length + gids.length === 0 }
+      }),
+    tokenFiles: tokenFiles.map(({ path, mode, gid }) => ({ path, mode, gid })),
+    directories: directories.map(({ path }) => ({ path, inode: inodeOf(path) })),
   }
 }
 
 /**
  * Device and inode of a directory: another process that sees others there does not see the same directory.
+ * Null: it is not there, or may not be seen.
  */
-export function idOf(path: string): string | null {
-  const stats = statsOf(path, statSync)
-  return stats === undefined || stats === 'hidden' ? null : `${stats.dev}:${stats.ino}`
+export function inodeOf(path: string): string | null {
+  return withSystemFallback(null, () => {
+    const { dev, ino } = statSync(path)
+    return `${dev}:${ino}`
+  })
 }
 
 /** A directory that the daemon writes to. */
 interface WrittenDirectory {
   readonly path: string
-  /** The setting that names it. */
-  readonly setting: string
-  /** Its name in a finding. */
+  /** In a finding: the setting that names it first. */
   readonly name: string
+  readonly use: 'files' | 'sockets'
   /** The one who makes the directory, which then need not exist yet; null: it must exist. */
   readonly maker: 'daemon' | 'systemd' | null
 }
 
-/**
- * Directories that the daemon writes to, each with the first setting that names it. systemd makes the
- * unit's own.
- */
+/** Directories that the daemon writes to, each once. */
 function writtenDirectories(config: Config, { account, isUnit }: Place): WrittenDirectory[] {
   const { file, runtimeDirectory, stateDirectory, tokenFiles, ipc, http } = config
   const ofUnit = isUnit ? Object.values(serviceEnvironment(account)) : []
-  const maker = (path: string): 'daemon' | 'systemd' => (ofUnit.includes(path) ? 'systemd' : 'daemon')
-  const own: WrittenDirectory[] = [
-    {
-      path: runtimeDirectory,
-      setting: 'runtimeDirectory',
-      name: `the runtime directory ${runtimeDirectory}`,
-      maker: maker(runtimeDirectory),
-    },
-    {
-      path: stateDirectory,
-      setting: 'stateDirectory',
-      name: `the state directory ${stateDirectory}`,
-      maker: maker(stateDirectory),
-    },
+  const own = { 'the runtime directory': runtimeDirectory, 'the state directory': stateDirectory }
+  const outputs = {
+    ...Object.fromEntries(tokenFiles.map(({ path }, index) => [`tokenFiles[${index}].path`, path])),
+    'ipc.path': ipc.path,
+    ...(http && { 'http.path': http.path }),
+  }
+  const all: WrittenDirectory[] = [
+    ...Object.entries(own).map(([name, path]) => ({
+      path,
+      name: `${name} ${path}`,
+      use: 'sockets' as const,
+      maker: ofUnit.includes(path) ? ('systemd' as const) : ('daemon' as const),
+    })),
+    ...Object.entries(outputs).map(([setting, output]) => ({
+      path: dirname(output),
+      name: `${file}: ${setting}: the directory ${dirname(output)}`,
+      use: setting.startsWith('tokenFiles') ? ('files' as const) : ('sockets' as const),
+      maker: null,
+    })),
   ]
-  const outputs = [
-    ...tokenFiles.map(({ path }, index) => [`tokenFiles[${index}].path`, path] as const),
-    ['ipc.path', ipc.path] as const,
-    ...(http === null ? [] : [['http.path', http.path] as const]),
-  ]
-  const further = outputs.map(([setting, output]): WrittenDirectory => {
-    const path = dirname(output)
-    return { path, setting, name: `${file}: ${setting}: the directory ${path}`, maker: null }
-  })
-  const all = [...own, ...further]
   return all.filter(({ path }, index) => all.findIndex((other) => other.path === path) === index)
 }
 
 function directoryFinding(directory: WrittenDirectory, place: Place): Finding {
   const { path, name } = directory
-  const stats = statsOf(path, statSync)
-  if (stats === 'hidden')
+  let stats: Stats
+  try {
+    stats = statSync(path)
+  } catch (error) {
+    if (errorCode(error) !== 'EACCES') return absentFinding(directory, place)
     return { ...fault(`${name} cannot be seen by the daemon`), hidden: { path, isAbsent: false } }
-  if (stats === undefined) return absentFinding(directory, place)
+  }
   if (!stats.isDirectory()) return fault(`${name} is not a directory: remove it, or set another`)
   // The daemon opens its own directories, and those of files, without following a link.
   if (lstatSync(path).isSymbolicLink())
@@ -210,13 +206,12 @@ function absentFinding({ path, name, maker }: WrittenDirectory, place: Place): F
   if (maker === 'systemd') return ok(`${name} will be made by systemd`)
   if (maker === 'daemon' && tryToWrite(nearestThere(dirname(path))) === undefined)
     return ok(`${name} will be made`)
-  const { commands } = writeRemedy(path, ABSENT, place)
+  const { commands } = writeRemedy(path, { code: 'ENOENT' }, place)
   return { ...fault(`${name} does not exist`, commands), hidden: { path, isAbsent: true } }
 }
 
-function safetyFinding({ path, setting, name }: WrittenDirectory, stats: Stats, place: Place): Finding {
+function safetyFinding({ path, name, use }: WrittenDirectory, stats: Stats, place: Place): Finding {
   const uid = process.geteuid!()
-  const use = setting.startsWith('tokenFiles') ? 'files' : 'sockets'
   const problem = directoryProblem(path, stats, { uid, use })
   if (problem !== undefined && isSystemDirectory(path)) {
     const own = ownDirectory(path, place)
@@ -228,8 +223,6 @@ function safetyFinding({ path, setting, name }: WrittenDirectory, stats: Stats, 
     ? ok(`${name} can be written`)
     : warning(`${name} can be written, but ${unwise}`)
 }
-
-const ABSENT = { code: 'ENOENT' }
 
 async function targetFindings({ file, tokenFiles }: Config): Promise<Finding[]> {
   const findings = tokenFiles.map(async ({ path }, index) => {
@@ -246,26 +239,25 @@ async function targetFindings({ file, tokenFiles }: Config): Promise<Finding[]> 
 
 /** Checks that a daemon of a person can listen. Makes connections. */
 async function socketFindings({ ipc, http }: Config): Promise<Finding[]> {
-  const named = Object.entries({ 'node-ipc': ipc, HTTP: http }).flatMap(([name, socket]) =>
-    socket === null ? [] : [{ path: socket.path, name: `the ${name} socket ${socket.path}` }],
+  const named = Object.entries({ 'node-ipc': ipc, HTTP: http })
+  return Promise.all(
+    named.flatMap(([name, socket]) =>
+      socket === null ? [] : [socketFinding(`the ${name} socket ${socket.path}`, socket.path)],
+    ),
   )
-  return (await Promise.all(named.map(socketFinding))).flat()
 }
 
-async function socketFinding({ path, name }: { path: string; name: string }): Promise<Finding | []> {
-  const stats = statsOf(path, lstatSync)
-  if (stats === undefined || stats === 'hidden') return ok(`${name} is free`)
-  // The table of paths tells of anything else.
-  if (!stats.isSocket()) return []
+async function socketFinding(name: string, path: string): Promise<Finding> {
   const socket = connect(path)
   try {
     await once(socket, 'connect')
     return ok(`${name} is answered: a daemon runs`)
   } catch (error) {
-    if (errorCode(error) === 'ECONNREFUSED')
-      return ok(`${name} was left behind by a daemon that is gone; the next one replaces it`)
+    const code = errorCode(error)
+    // The table of paths tells of what is no socket.
+    if (code === 'ENOENT' || code === 'ECONNREFUSED') return ok(`${name} is free`)
     const why = errorMessage(error)
-    return warning(`${name} exists and cannot be tried (${why}): run this as the user that runs the daemon`)
+    return warning(`${name} cannot be tried (${why}): run this as the user that runs the daemon`)
   } finally {
     socket.destroy()
   }
@@ -276,19 +268,11 @@ async function shareFindings({ share }: Config, unseen: readonly string[]): Prom
   if (share === null) return []
   const hidden = unseen.filter((setting) => setting.startsWith('share.'))
   if (hidden.length > 0) {
-    const sentence = `cannot be tried from here, because only the daemon sees ${hidden.join(' and ')}: see "kyc-tokend status"`
-    return [warning(sentence)]
+    const why = `cannot be tried from here, because only the daemon sees ${hidden.join(' and ')}`
+    return [warning(`${why}: see "kyc-tokend status"`)]
   }
   const { checkStore } = await import('../share/check-store.ts')
   return checkStore(share, { clock: createSystemClock(), random: Math.random })
-}
-
-function statsOf(path: string, read: (path: string) => Stats): Stats | 'hidden' | undefined {
-  try {
-    return read(path)
-  } catch (error) {
-    return errorCode(error) === 'EACCES' ? 'hidden' : undefined
-  }
 }
 
 /**

@@ -1,4 +1,4 @@
-// What systemd says of the unit: what keeps it from starting, its sockets, its credentials, the alert command.
+// What systemd says of the unit: what keeps it from starting, its sockets, the alert command.
 import { existsSync, statSync } from 'node:fs'
 import { dirname, isAbsolute, join } from 'node:path'
 import { serviceEnvironment, unitNames } from '../lib/account.ts'
@@ -6,14 +6,7 @@ import { fault, warning, type Finding } from '../lib/finding.ts'
 import { SERVICE_USER } from '../lib/paths.ts'
 import { dropIn, shellWord } from '../lib/remedy.ts'
 import type { LookedConfig } from './check-look.ts'
-import {
-  ALERT_COMMAND,
-  configDirectory,
-  failedStart,
-  unitCredentials,
-  unitProperties,
-  type SystemdState,
-} from './systemd.ts'
+import { ALERT_COMMAND, configDirectory, failedStart, unitProperties, type AlertState } from './systemd.ts'
 
 /** The permissions that others need to run a script, which has to be read for that. */
 const RUN_BY_OTHERS = 0o005
@@ -34,7 +27,6 @@ export async function readUnit(account: string | undefined) {
     'NeedDaemonReload',
     'ReadWritePaths',
     'DropInPaths',
-    'ImportCredential',
   ]
   const properties = await unitProperties(service, asked)
   if (properties === null) return null
@@ -72,54 +64,47 @@ export async function readUnit(account: string | undefined) {
   }
 }
 
-/**
- * Findings about what keeps the unit from starting, about its credentials and the alert command. For root.
- */
-export async function unitFindings(
+/** Findings about what keeps the unit from starting, and about the alert command. */
+export function unitFindings(
   unit: Unit,
-  {
-    config,
-    alerts,
-    isStarted,
-  }: { config: LookedConfig | null; alerts: Omit<SystemdState, 'unit'>; isStarted: boolean },
-): Promise<Finding[]> {
-  const { name, properties } = unit
-  const service = `${name}.service`
-  const needed = wordsOf(properties['ReadWritePaths']).filter((path) => isAbsolute(path))
-  const reloading = [
-    ...(properties['NeedDaemonReload'] === 'yes' ? [service] : []),
-    ...unit.sockets.filter(({ needsReload }) => needsReload).map((socket) => socket.name),
-  ]
+  { alerts, isStarted }: { alerts: AlertState; isStarted: boolean },
+): Finding[] {
   return [
-    ...(reloading.length === 0
-      ? []
-      : [
-          warning(`${reloading.join(' and ')} changed on disk, and systemd has not read that yet`, [
-            'sudo systemctl daemon-reload',
-            `sudo systemctl restart ${name}`,
-          ]),
-        ]),
+    ...reloadFindings(unit),
     ...stateFindings(unit, isStarted),
-    ...needed.map((path) => {
-      const setting = `a drop-in of ${service} has ReadWritePaths=${path}`
-      const remedy = `write ReadWritePaths=-${path} there`
-      const files = wordsOf(properties['DropInPaths']).map(shellWord).join(' ')
-      const change = String.raw`/^ReadWritePaths=/s#\([= ]\)${path}\( \|$\)#\1-${path}\2#`
-      const commands = [
-        `sudo sed -i '${change}' ${files}`,
-        'sudo systemctl daemon-reload',
-        `sudo systemctl restart ${name}`,
-      ]
-      return existsSync(path)
-        ? warning(`${setting}: without that directory the daemon would not start; ${remedy}`, commands)
-        : fault(
-            `${setting}, which does not exist, so the daemon does not start (226/NAMESPACE); ${remedy}`,
-            commands,
-          )
-    }),
-    ...(await credentialFindings(unit, config)),
+    ...pathFindings(unit),
     ...alertCommandFindings(alerts),
   ]
+}
+
+function reloadFindings({ name, properties, sockets }: Unit): Finding[] {
+  const changed = [
+    ...(properties['NeedDaemonReload'] === 'yes' ? [`${name}.service`] : []),
+    ...sockets.filter(({ needsReload }) => needsReload).map((socket) => socket.name),
+  ]
+  if (changed.length === 0) return []
+  const commands = ['sudo systemctl daemon-reload', `sudo systemctl restart ${name}`]
+  return [warning(`${changed.join(' and ')} changed on disk, and systemd has not read that yet`, commands)]
+}
+
+/** Paths of drop-ins without which the unit does not start, because the `-` before them is missing. */
+function pathFindings({ name, properties }: Unit): Finding[] {
+  const files = wordsOf(properties['DropInPaths']).map(shellWord).join(' ')
+  const needed = wordsOf(properties['ReadWritePaths']).filter((path) => isAbsolute(path))
+  return needed.map((path) => {
+    const setting = `a drop-in of ${name}.service has ReadWritePaths=${path}`
+    const remedy = `write ReadWritePaths=-${path} there`
+    const change = String.raw`/^ReadWritePaths=/s#\([= ]\)${path}\( \|$\)#\1-${path}\2#`
+    const commands = [
+      `sudo sed -i '${change}' ${files}`,
+      'sudo systemctl daemon-reload',
+      `sudo systemctl restart ${name}`,
+    ]
+    if (existsSync(path))
+      return warning(`${setting}: without that directory the daemon would not start; ${remedy}`, commands)
+    const why = 'which does not exist, so the daemon does not start (226/NAMESPACE)'
+    return fault(`${setting}, ${why}; ${remedy}`, commands)
+  })
 }
 
 /** `isStarted`: a copy of the unit, which has another ExecStart=, could start. */
@@ -173,33 +158,8 @@ export function unitSocketFindings(unit: Unit, { sockets }: LookedConfig): Findi
   })
 }
 
-async function credentialFindings(unit: Unit, config: LookedConfig | null): Promise<Finding[]> {
-  if (unit.isMasked) return []
-  const service = `${unit.name}.service`
-  const credentials = await unitCredentials(service)
-  const lost = credentials?.filter(({ path }) => isAbsolute(path) && !existsSync(path)) ?? []
-  const hidesAny = credentials === null || (unit.properties['ImportCredential'] ?? '') !== ''
-  const wanted = config?.systemdCredentials ?? []
-  const unknown = hidesAny ? [] : wanted.filter((id) => !credentials.some((one) => one.id === id))
-  const edit = [`sudo systemctl edit ${service}`, `sudo systemctl restart ${unit.name}`]
-  return [
-    ...lost.map(({ id, path }) =>
-      fault(
-        `a drop-in of ${service} loads the credential ${id} from ${path}, which does not exist, so the daemon does not start (243/CREDENTIALS); make the file, or correct the drop-in`,
-        edit,
-      ),
-    ),
-    ...unknown.map((id) =>
-      fault(
-        `${config?.file}: ${service} loads no credential ${id}: add LoadCredential=${id}:/PATH to it`,
-        edit,
-      ),
-    ),
-  ]
-}
-
 /** Findings about the alert command, which its unit runs as another user than root. */
-function alertCommandFindings({ alertCommand, alertProblem }: Omit<SystemdState, 'unit'>): Finding[] {
+function alertCommandFindings({ alertCommand, alertProblem }: AlertState): Finding[] {
   const mode = statSync(ALERT_COMMAND, { throwIfNoEntry: false })?.mode
   if (mode === undefined) return []
   const isRunnable = (mode & RUN_BY_OTHERS) === RUN_BY_OTHERS

@@ -2,19 +2,26 @@
 // each with its remedy.
 import type { Writable } from 'node:stream'
 import { styleText } from 'node:util'
-import { isLoopbackHost } from '../config/base-url.ts'
 import { loadParsers, type LoadOptions } from '../config/load.ts'
-import { accountOfConfig, accountWords, serviceEnvironment } from '../lib/account.ts'
+import { accountOfConfig, serviceEnvironment } from '../lib/account.ts'
 import { capitalized, escapeUnsafe } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
-import { groupsOf, localUser, nameOf } from '../lib/posix-ids.ts'
+import { localUser, nameOf } from '../lib/posix-ids.ts'
+import { commandAt, unitPlace, type Place } from '../lib/remedy.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
 import { configurationOf, statusIfAny, type Configuration } from './ask.ts'
-import { idOf, look, type Looked, type LookedConfig } from './check-look.ts'
+import { inodeOf, look, type Looked, type LookedConfig } from './check-look.ts'
 import { pathFindings } from './check-paths.ts'
-import { answerLook, asSeenOutside, LOOK_VARIABLE, lookFromUnit } from './check-copy.ts'
+import {
+  answerLook,
+  asSeenOutside,
+  becomeServiceUser,
+  LOOK_VARIABLE,
+  lookFromUnit,
+  MAKE_BELOW_SRV,
+} from './check-copy.ts'
 import { readUnit, unitFindings, unitSocketFindings, type Unit } from './check-unit.ts'
 import type { RunCommand } from './command.ts'
 import { counted } from './format-status.ts'
@@ -57,50 +64,40 @@ export async function performCheck(
   options: CheckOptions,
   report: Report,
 ): Promise<{ status: number; live: number | null; reason: string | null }> {
-  const { isWhole, isLive, isReload = false, signal } = options
+  const { account, isWhole, isLive, isReload = false, signal } = options
   // Programs run as the caller, who may be root: the PATH must not be one that another user set.
   process.env['PATH'] = SYSTEM_PATH
   const unit = isReload ? null : await unitOf(options)
+  const place = { account, isUnit: unit !== null }
   if (isLive) announce(options.stderr, 'Asking the service')
-  const seen = await lookInside(options, unit, report)
-  const looked = seen ?? (await lookHere(options, unit, report))
+  const seen = unit && (await lookInside(options, unit, report))
+  const { sightings, config, live, reason, ...looked } = seen ?? (await lookHere(options, place, report))
   refuseReader(looked)
-  for (const { subject, ...sighting } of looked.sightings)
-    report.say(subject, unit === null ? sighting : asSeenOutside(sighting, unit.name))
-  if (isWhole && unit !== null)
-    await checkUnit({ options, unit, report, config: looked.config, isStarted: seen !== null })
-  if (isWhole && looked.config !== null) await checkHost({ options, unit, report, config: looked.config })
+  for (const { subject, ...sighting } of sightings)
+    report.say(subject, unit && seen ? asSeenOutside(sighting, unit.name) : sighting)
+  if (isWhole) await checkHost(options, { unit, config, isStarted: seen !== null }, report)
   signal.throwIfAborted()
-  const { live, reason } = looked
   return { status: report.faults() > 0 ? exitStatus.configuration : (live ?? exitStatus.ok), live, reason }
 }
 
-interface Surroundings<Config> {
-  readonly options: CheckOptions
-  readonly report: Report
-  readonly config: Config
-}
-
-async function checkUnit(
-  on: Surroundings<LookedConfig | null> & { unit: Unit; isStarted: boolean },
+/** What this process sees itself, and what systemd and a running daemon know. */
+async function checkHost(
+  { account, asksDaemon }: CheckOptions,
+  on: { unit: Unit | null; config: LookedConfig | null; isStarted: boolean },
+  report: Report,
 ): Promise<void> {
-  const { options, unit, report, config, isStarted } = on
-  if (config !== null && isStarted) report.say('directories', ...ownDirectoryFindings(config, unit.name))
-  const alerts = await alertState(options.account)
-  report.say('unit', ...(await unitFindings(unit, { config, alerts, isStarted })))
-  if (config !== null) report.say('sockets', ...unitSocketFindings(unit, config))
-}
-
-/** What this process sees itself, and what a running daemon knows. */
-async function checkHost(on: Surroundings<LookedConfig> & { unit: Unit | null }): Promise<void> {
-  const { options, unit, report, config } = on
-  report.say('paths', ...(await pathFindings(config, unit, placeOfCheck(options, unit))))
-  if (options.asksDaemon && (unit === null || unit.isActive))
+  const { unit, config, isStarted } = on
+  if (unit !== null) {
+    if (config !== null && isStarted) report.say('directories', ...ownDirectoryFindings(config, unit.name))
+    report.say('unit', ...unitFindings(unit, { alerts: await alertState(account), isStarted }))
+  }
+  if (config === null) return
+  if (unit !== null) report.say('sockets', ...unitSocketFindings(unit, config))
+  report.say('paths', ...(await pathFindings(config, unit, { account, isUnit: unit !== null })))
+  if (asksDaemon && (unit === null || unit.isActive))
     report.say('secrets', ...(await pairFindings(config.sockets[0]?.path)))
   const { hostFindings } = await import('./check-host.ts')
-  const directories = config.directories.map(({ path }) => path)
-  const isServiceLocal = isLoopbackHost(new URL(config.baseUrl).hostname)
-  report.say('host', ...(await hostFindings({ directories, isServiceLocal })))
+  report.say('host', ...(await hostFindings(config)))
 }
 
 const nothingSeen: Looked = {
@@ -121,14 +118,12 @@ async function unitOf({ account, configPath, env }: CheckOptions): Promise<Unit 
   return named === undefined && process.geteuid!() !== 0 ? null : unit
 }
 
-const placeOfCheck = ({ account }: CheckOptions, unit: Unit | null) => ({ account, isUnit: unit !== null })
-
 /**
  * What the daemon would see in its unit; null: nobody but root can look so, or systemd cannot start it,
  * which is reported.
  */
-async function lookInside(options: CheckOptions, unit: Unit | null, report: Report): Promise<Looked | null> {
-  if (unit === null || unit.isMasked || process.geteuid!() !== 0) return null
+async function lookInside(options: CheckOptions, unit: Unit, report: Report): Promise<Looked | null> {
+  if (unit.isMasked || process.geteuid!() !== 0) return null
   const { configPath, staged, isWhole, isLive, signal } = options
   const request = { configPath, staged: [...(staged ?? [])], isWhole, isLive }
   const answer = await lookFromUnit(unit, request, signal)
@@ -136,68 +131,43 @@ async function lookInside(options: CheckOptions, unit: Unit | null, report: Repo
     report.say('unit', ok(`looked from within a copy of ${unit.name}.service`))
     return answer.looked
   }
-  report.say('unit', ...answer.findings)
+  report.say('unit', answer.finding)
   return null
 }
 
-async function lookHere(options: CheckOptions, unit: Unit | null, report: Report): Promise<Looked> {
-  const { account, configPath, staged, isWhole, isLive, signal } = options
+async function lookHere(options: CheckOptions, place: Place, report: Report): Promise<Looked> {
+  const { configPath, staged, isWhole, isLive, signal } = options
   // The user of the unit was removed: what root or another user sees says nothing.
-  if (unit !== null && localUser(SERVICE_USER) === undefined) return nothingSeen
+  if (place.isUnit && localUser(SERVICE_USER) === undefined) return nothingSeen
   // The user kyc-tokend may not be able to read the program's files later.
   await loadParsers()
-  const identity = becomeServiceUser(options.env, account)
-  if (identity.isElsewhere) report.say('user', ok(`checked as the user ${SERVICE_USER}`))
-  const { isElsewhere, env } = identity
-  const place = placeOfCheck(options, unit)
-  return look({ configPath, env, staged, isElsewhere, isWhole, isLive, place, signal }).finally(identity.end)
+  const user = process.geteuid!() === 0 ? localUser(SERVICE_USER) : undefined
+  const isElsewhere = user !== undefined
+  if (isElsewhere) report.say('user', ok(`checked as the user ${SERVICE_USER}`))
+  const env = { ...options.env, ...(isElsewhere && serviceEnvironment(place.account)) }
+  const end = user && becomeServiceUser(user)
+  return look({ configPath, env, staged, isElsewhere, isWhole, isLive, place, signal }).finally(end)
 }
 
 /** Directories of which the unit has one of its own, in which no other program finds a file. */
 function ownDirectoryFindings({ file, directories }: LookedConfig, unit: string): Finding[] {
   return directories
-    .filter(({ path, id }) => id !== null && ![null, id].includes(idOf(path)))
+    .filter(({ path, inode }) => inode !== null && ![null, inode].includes(inodeOf(path)))
     .map(({ path }) => {
-      const why = `${unit}.service has a directory of its own at ${path} (PrivateTmp= or the like), which no other program sees`
-      return fault(`${file}: ${why}; make a directory below /srv and set that`, [
-        `sudo install -d -m 2750 -o ${SERVICE_USER} -g kyc-token /srv/kyc-tokend`,
+      const own = `${unit}.service has a directory of its own at ${path} (PrivateTmp= or the like)`
+      return fault(`${file}: ${own}, which no other program sees; make a directory below /srv and set that`, [
+        MAKE_BELOW_SRV,
       ])
     })
 }
 
-/** Acts as the daemon's user until `end`, if root asks and that user exists: so the kernel itself decides. */
-function becomeServiceUser(env: NodeJS.ProcessEnv, account: string | undefined) {
-  const service = serviceEnvironment(account)
-  const user = process.geteuid!() === 0 ? localUser(SERVICE_USER) : undefined
-  if (user === undefined) {
-    // A reload's check runs in the unit, and older systemd does not pass it the directory of the credentials.
-    const { CREDENTIALS_DIRECTORY } = service
-    const known = env['RUNTIME_DIRECTORY'] === undefined ? {} : { CREDENTIALS_DIRECTORY }
-    return { isElsewhere: false, env: { ...known, ...env }, end: () => undefined }
-  }
-  const before = { groups: process.getgroups!(), gid: process.getegid!() }
-  process.setgroups!([user.gid, ...groupsOf(SERVICE_USER)])
-  process.setegid!(user.gid)
-  process.seteuid!(user.uid)
-  return {
-    /** Acting as the daemon's user, which this process was not started as. */
-    isElsewhere: true,
-    /** The environment that systemd would set for the unit. */
-    env: { ...env, ...service },
-    end() {
-      process.seteuid!(0)
-      process.setegid!(before.gid)
-      process.setgroups!(before.groups)
-    },
-  }
-}
-
 /** A user who may not read the daemon's files must not be advised to open them: root checks them. */
-function refuseReader({ file = '', isDenied }: Looked): void {
+function refuseReader({ file = '', isDenied }: Pick<Looked, 'file' | 'isDenied'>): void {
   const user = nameOf('user', process.geteuid!())
   const isOfSystem = file.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`)
   if (!isDenied || !isOfSystem || process.geteuid!() === 0 || user === SERVICE_USER) return
-  const message = `${file} or a secret in it cannot be read by ${user}: run \`sudo kyc-tokend check${accountWords(accountOfConfig(file))}\`.`
+  const command = commandAt('check', unitPlace(accountOfConfig(file)))
+  const message = `${file} or a secret in it cannot be read by ${user}: run \`${command}\`.`
   throw new UserError(message, exitStatus.noPermission)
 }
 
@@ -218,28 +188,25 @@ const LOOKS = {
   failure: { mark: 'FAILED ', style: 'red' },
 } as const
 
-/**
- * Reports whether a reader is shown a finding. At a reload the reader is the journal, which gets the faults
- * as errors.
- */
-const IS_SHOWN_TO: Readonly<
-  Record<'check' | 'setup' | 'reload', (subject: string, level: Finding['level']) => boolean>
-> = {
-  check: () => true,
+/** At a reload the reader is the journal, which gets the faults as errors. */
+type Reader = 'check' | 'setup' | 'reload'
+
+function isShownTo(reader: Reader, subject: string, level: Finding['level']): boolean {
+  if (reader === 'check') return true
+  if (reader === 'reload') return level === 'fault'
   // `setup` starts the sockets next.
-  setup: (subject, level) =>
-    subject === 'service' || (level !== 'ok' && (level !== 'warning' || subject !== 'sockets')),
-  reload: (_, level) => level === 'fault',
+  if (subject === 'sockets' && level === 'warning') return false
+  return subject === 'service' || level !== 'ok'
 }
 
 /** One line for each finding; in colour on a terminal. */
-export function createReport(stdout: Writable, reader: keyof typeof IS_SHOWN_TO) {
+export function createReport(stdout: Writable, reader: Reader) {
   const counts = { ok: 0, warning: 0, fault: 0, failure: 0 }
   return {
     say(subject: string, ...findings: readonly Finding[]): void {
       for (const { level, sentence } of findings) {
         counts[level] += 1
-        if (!IS_SHOWN_TO[reader](subject, level)) continue
+        if (!isShownTo(reader, subject, level)) continue
         const priority = reader === 'reload' ? '<3>' : ''
         const mark = styleText(LOOKS[level].style, LOOKS[level].mark, { stream: stdout })
         stdout.write(`${priority}${mark}  ${subject.padEnd(13)}  ${escapeUnsafe(sentence)}\n`)

@@ -218,9 +218,9 @@ const OF_CREDENTIALS = new Set(['account-not-found', 'rejected'])
  * The next steps, the most important first, as sentences with the commands of this host; none if all is
  * well.
  */
-function nextSteps(status: StatusResult, { unit }: SystemdState): string[] {
+function nextSteps(status: StatusResult, { isUnit }: SystemdState): string[] {
   const { alert, failure, files, daemon } = status
-  const place = { account: accountOfConfig(daemon.configFile), isUnit: unit !== null, pid: daemon.pid }
+  const place = { account: accountOfConfig(daemon.configFile), isUnit, pid: daemon.pid }
   const advise = (advice: Advice): string => renderedAt(advice, place)
   const steps: string[] = []
   // An alert may be older than the present failure, whose remedy counts; a refusal stays one.
@@ -265,11 +265,8 @@ export function keyMistakes(reason: string): Advice[] {
   return [{ text, steps: ['check'] }]
 }
 
-function endInWords({
-  what,
-  expiresAt,
-  daysLeft,
-}: NonNullable<StatusResult['daemon']['credentials']>): string {
+export function endInWords(end: NonNullable<StatusResult['daemon']['credentials']>): string {
+  const { what, expiresAt, daysLeft } = end
   const name = what === 'pair' ? 'key and secret' : 'the client certificate'
   if (daysLeft === 0) return `${name}: ended at ${expiresAt}`
   return `${name}: good until ${expiresAt} (for ${counted(daysLeft, 'more day')})`

@@ -1,18 +1,25 @@
 // Asks systemd, by its own commands, about the units of an account: it knows their drop-ins and defaults.
 import { existsSync, globSync, lstatSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { accountConfigPath, accountOfConfig, accountWords, systemSocket, unitNames } from '../lib/account.ts'
+import { accountConfigPath, accountOfConfig, systemSocket, unitNames } from '../lib/account.ts'
 import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { isLocalGroup } from '../lib/posix-ids.ts'
 import { errorCode, exitStatus, withSystemFallback, UserError } from '../lib/error.ts'
 import { runProgram } from '../lib/run-program.ts'
-import { remakeSockets, type Place, type Remedy } from '../lib/remedy.ts'
+import {
+  editUnit,
+  programCommand,
+  remakeSockets,
+  rendered,
+  unitPlace,
+  type Place,
+  type Remedy,
+} from '../lib/remedy.ts'
 
 /** The operator's command for alerts of all accounts. */
 export const ALERT_COMMAND = join(SYSTEM_CONFIG_DIRECTORY, 'alert-command')
 const SYSTEMD_RUNS = '/run/systemd/system'
 const ASK_MS = 10_000
-const CREDENTIALS = ['LoadCredential', 'LoadCredentialEncrypted', 'SetCredential', 'SetCredentialEncrypted']
 
 /** The directory of the configuration that the unit of an account reads. */
 export function configDirectory(account: string | undefined): string {
@@ -58,39 +65,8 @@ function parseProperties(text: string): UnitProperties {
   return properties
 }
 
-/**
- * Credentials of a `.service` unit, with the file of those that are loaded from one; null if systemd does
- * not say.
- */
-export async function unitCredentials(service: string): Promise<{ id: string; path: string }[] | null> {
-  // systemctl shows no property that is a list of pairs. In a path of D-Bus all but letters and digits is
-  // escaped.
-  const escaped = service.replaceAll(/[^A-Za-z0-9]/g, (byte) => `_${Buffer.from(byte).toString('hex')}`)
-  const object = `/org/freedesktop/systemd1/unit/${escaped}`
-  const words = ['--json=short', 'get-property', 'org.freedesktop.systemd1', object]
-  const { isOk, stdout } = await runProgram(
-    'busctl',
-    [...words, 'org.freedesktop.systemd1.Service', ...CREDENTIALS],
-    ASK_MS,
-  )
-  if (!isOk) return null
-  const lines = stdout.trim().split('\n')
-  return lines.flatMap((line) =>
-    // A path, or the bytes of the credential.
-    (JSON.parse(line) as { data: [string, unknown][] }).data.map(([id, from]) => ({
-      id,
-      path: typeof from === 'string' ? from : '',
-    })),
-  )
-}
-
-/**
- * Facts that systemd has about a daemon, and about the units that run the operator's command for its
- * alerts.
- */
-export interface SystemdState {
-  /** Unit of the daemon without its suffix; null: systemd does not run it. */
-  readonly unit: string | null
+/** Facts that systemd has about the units that run the operator's command for alerts. */
+export interface AlertState {
   /** Its last run. Null: it has not run, or there is none. */
   readonly alertCommand: {
     /** Its exit status, or the result as systemd names it, with the remedy; null: it succeeded. */
@@ -101,16 +77,16 @@ export interface SystemdState {
   readonly alertProblem: string | null
 }
 
-export const notUnderSystemd: SystemdState = { unit: null, alertCommand: null, alertProblem: null }
+export interface SystemdState extends AlertState {
+  /** systemd runs the daemon. */
+  readonly isUnit: boolean
+}
+
+export const notUnderSystemd: SystemdState = { isUnit: false, alertCommand: null, alertProblem: null }
 
 /** For the commands of remedies about a daemon that answers. */
-export async function placeOfDaemon({
-  pid,
-  configFile,
-}: {
-  pid: number
-  configFile: string
-}): Promise<Place> {
+export async function placeOfDaemon(daemon: { pid: number; configFile: string }): Promise<Place> {
+  const { pid, configFile } = daemon
   const account = accountOfConfig(configFile)
   const service = await unitProperties(`${unitNames(account).unit}.service`, ['MainPID'])
   return { account, isUnit: service?.['MainPID'] === String(pid), pid }
@@ -119,27 +95,26 @@ export async function placeOfDaemon({
 /** The facts about a daemon that answers. */
 export async function systemdStateOf(daemon: { pid: number; configFile: string }): Promise<SystemdState> {
   const { account, isUnit } = await placeOfDaemon(daemon)
-  return isUnit ? { unit: unitNames(account).unit, ...(await alertState(account)) } : notUnderSystemd
+  return isUnit ? { isUnit, ...(await alertState(account)) } : notUnderSystemd
 }
 
 /** The facts about the operator's command, and about the unit that starts it at an alert. */
-export async function alertState(account: string | undefined): Promise<Omit<SystemdState, 'unit'>> {
+export async function alertState(account: string | undefined): Promise<AlertState> {
   if (isAbsent(ALERT_COMMAND)) return { alertCommand: null, alertProblem: null }
   const { alertUnit } = unitNames(account)
   const path = `${alertUnit}.path`
-  const { LoadState: load, ActiveState: state = 'active' } =
-    (await unitProperties(path, ['ActiveState'])) ?? {}
-  const unmask = load === 'masked' ? `\`sudo systemctl unmask ${path}\`, then ` : ''
-  const alertProblem =
-    state === 'active'
-      ? null
-      : `${path} is ${load === 'masked' ? load : state}, so that no alert reaches the alert command: ${unmask}\`sudo systemctl enable --now ${path}\``
+  const { LoadState, ActiveState: state = 'active' } = (await unitProperties(path, ['ActiveState'])) ?? {}
+  const isMasked = LoadState === 'masked'
+  const text = `${path} is ${isMasked ? 'masked' : state}, so that no alert reaches the alert command`
+  const unmask = isMasked ? [`sudo systemctl unmask ${path}`] : []
+  const commands = [...unmask, `sudo systemctl enable --now ${path}`]
+  const alertProblem = state === 'active' ? null : rendered({ text, commands })
   const names = ['Result', 'ExecMainStatus', 'ExecMainExitTimestamp', 'StatusText']
   const run = (await unitProperties(`${alertUnit}.service`, names)) ?? {}
   return { alertCommand: lastRunOf(run, alertUnit), alertProblem }
 }
 
-function lastRunOf(run: UnitProperties, alertUnit: string): SystemdState['alertCommand'] {
+function lastRunOf(run: UnitProperties, alertUnit: string): AlertState['alertCommand'] {
   const failed = (how: string): string => `${how}: see \`sudo journalctl -u ${alertUnit}\``
   // The unit repeats a command that fails, and its status text says so.
   const [, status, failedAt] = /^(exit status \d+) at (\S+Z): /.exec(run['StatusText'] ?? '') ?? []
@@ -162,35 +137,27 @@ function resultOf({ Result: result = '', ExecMainStatus: status = '0' }: UnitPro
  * Undefined: it is none of these.
  */
 export function failedStart(unit: string, status: string): Remedy | undefined {
-  const service = `${unit}.service`
-  const restart = `sudo systemctl restart ${unit}`
-  const edited = [`sudo systemctl edit ${service}`, restart]
-  // Those of the package; another one is of a drop-in.
-  const isPackageWhole = isLocalGroup(SERVICE_USER) && isLocalGroup('kyc-token')
+  const edited = editUnit(unit)
   const users = [
     'sudo systemd-sysusers kyc-tokend.conf',
     'sudo systemd-tmpfiles --create kyc-tokend.conf',
-    restart,
+    `sudo systemctl restart ${unit}`,
   ]
-  const meanings: Readonly<Record<string, Omit<Remedy, 'text'> & { because: string }>> = {
-    '203': {
-      because: '203/EXEC: its program cannot be run; correct ExecStart= in its drop-ins',
-      commands: edited,
-    },
-    '216': { because: '216/GROUP: a group of it does not exist', commands: isPackageWhole ? edited : users },
-    '217': { because: '217/USER: its user does not exist', commands: users },
-    '226': {
-      because: '226/NAMESPACE: a path of its drop-ins does not exist; make it, or correct the drop-in',
-      commands: edited,
-    },
-    '243': {
-      because:
-        '243/CREDENTIALS: a credential of its drop-ins does not exist; make it, or correct the drop-in',
-      commands: edited,
-    },
+  // Those of the package; another one is of a drop-in.
+  const isPackageWhole = isLocalGroup(SERVICE_USER) && isLocalGroup('kyc-token')
+  const correct = 'make it, or correct the drop-in'
+  const meanings: Readonly<Record<string, readonly [because: string, commands: string[]]>> = {
+    '203': ['203/EXEC: its program cannot be run; correct ExecStart= in its drop-ins', edited],
+    '216': ['216/GROUP: a group of it does not exist', isPackageWhole ? edited : users],
+    '217': ['217/USER: its user does not exist', users],
+    '226': [`226/NAMESPACE: a path of its drop-ins does not exist; ${correct}`, edited],
+    '243': [
+      `243/CREDENTIALS: what LoadCredential= of its drop-ins names does not exist; ${correct}`,
+      [`systemctl cat ${unit} | grep Credential`, ...edited],
+    ],
   }
-  const meaning = meanings[status]
-  return meaning && { text: `${service} cannot start (${meaning.because})`, commands: meaning.commands }
+  const [because, commands] = meanings[status] ?? []
+  return commands && { text: `${unit}.service cannot start (${because})`, commands }
 }
 
 /** Why the unit does not run, and the remedy; undefined if it runs or is not installed. */
@@ -199,9 +166,10 @@ export async function whyNotRunning(account: string | undefined): Promise<Remedy
   const names = ['ActiveState', 'Result', 'ExecMainStatus', 'UnitFileState', 'StatusText']
   const service = await unitProperties(`${unit}.service`, names)
   if (service === null) return undefined
-  const words = accountWords(account)
-  if (!isConfigured(account))
-    return { text: `${unit}.service has no configuration`, commands: [`sudo kyc-tokend setup${words}`] }
+  if (!isConfigured(account)) {
+    const commands = [programCommand('setup', unitPlace(account))]
+    return { text: `${unit}.service has no configuration`, commands }
+  }
   const socket = await unitProperties(`${unit}.socket`, ['ActiveState'])
   const masked = Object.entries({ service, socket })
     .filter(([, known]) => known?.['LoadState'] === 'masked')
@@ -224,12 +192,12 @@ function reasonOf(account: string | undefined, service: UnitProperties): Remedy 
     const known = result === 'exit-code' ? failedStart(unit, status) : undefined
     if (known !== undefined) return known
     const text = `${unit}.service is ${state} (${resultOf(service)})`
-    const check = `sudo kyc-tokend check${accountWords(account)}`
-    const restart = `sudo systemctl restart ${unit}`
+    const check = programCommand('check', unitPlace(account))
     // The daemon itself has said what is faulty.
     if (result === 'exit-code' && status === '78') {
       const faults = service['StatusText'] || 'the configuration is faulty'
-      return { text: `${text}: ${faults}; correct that, then`, commands: [check, restart] }
+      const commands = [check, `sudo systemctl restart ${unit}`]
+      return { text: `${text}: ${faults}; correct that, then`, commands }
     }
     return result === 'exit-code' && status === '69'
       ? { text: `${text}: another daemon runs, or its directories are in use`, commands: [check] }

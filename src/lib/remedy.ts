@@ -58,15 +58,16 @@ export function renderedAt(advice: Advice, place: Place): string {
 }
 
 /** Undefined: the command needs a daemon, and none is known. */
-export function commandAt(step: Step, { account, isUnit, pid }: Place): string | undefined {
-  const { unit } = unitNames(account)
-  if (step === 'restart') return isUnit ? `sudo systemctl restart ${unit}` : signal('TERM', pid)
-  if (step === 'reload') return isUnit ? `sudo systemctl reload ${unit}` : signal('HUP', pid)
-  return `${isUnit ? 'sudo ' : ''}kyc-tokend ${step}${accountWords(account)}`
+export function commandAt(step: Step, place: Place): string | undefined {
+  if (step !== 'restart' && step !== 'reload') return programCommand(step, place)
+  const { account, isUnit, pid } = place
+  if (isUnit) return `sudo systemctl ${step} ${unitNames(account).unit}`
+  return pid === undefined ? undefined : `kill -${step === 'restart' ? 'TERM' : 'HUP'} ${pid}`
 }
 
-function signal(name: string, pid: number | undefined): string | undefined {
-  return pid === undefined ? undefined : `kill -${name} ${pid}`
+/** A command of this program, about the daemon of this place. */
+export function programCommand(words: string, { account, isUnit }: Place): string {
+  return `${isUnit ? 'sudo ' : ''}kyc-tokend ${words}${accountWords(account)}`
 }
 
 /**
@@ -85,6 +86,11 @@ export function allowInUnit(account: string | undefined, settings: readonly stri
   const { unit } = unitNames(account)
   const lines = ['[Service]', ...settings]
   return [...dropIn(`${unit}.service`, { name: 'token-files', lines }), `sudo systemctl restart ${unit}`]
+}
+
+/** Commands that open the settings of a unit in an editor and have them take effect. */
+export function editUnit(unit: string): string[] {
+  return [`sudo systemctl edit ${unit}`, `sudo systemctl restart ${unit}`]
 }
 
 /** Commands that add lines to this drop-in of a unit and have systemd read it. */

@@ -19,8 +19,8 @@ export interface MetricsSample {
   readonly alert: CurrentAlert | null
   /** The secret files hold a pair that the service refused, or one of them or the configuration cannot be used. */
   readonly isFaultyOnDisk: boolean
-  /** When the credentials end, in ms since the epoch; null: not known. */
-  readonly credentialsEndAtMs?: number | null
+  /** When the credentials end, ISO 8601; undefined: not known. */
+  readonly credentialsEndAt?: string | undefined
   /** Null: this host does not share its token. */
   readonly share: ShareSample | null
 }
@@ -129,7 +129,7 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
       [
         'credentials_expiry_timestamp_seconds',
         'Time at which key and secret, or the client certificate, end; absent if it is not known.',
-        others.credentialsEndAtMs ? others.credentialsEndAtMs / 1000 : null,
+        others.credentialsEndAt === undefined ? null : Date.parse(others.credentialsEndAt) / 1000,
       ],
       ['requests_total', 'Requests to the service.', state.requests],
       ['fetches_total', 'Finished attempts to get a token, by outcome and reason.', ended],

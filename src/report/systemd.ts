@@ -37,7 +37,7 @@ export function createSystemdNotifier(options: {
     if (error !== null) log('warning', 'systemd cannot be notified', { event: 'notify-failed', error })
   })
 
-  /** Reports whether systemd got the lines; a status that could not be sent is sent again at the keeper's next event. */
+  /** Reports whether systemd got the lines; what it did not get is sent again at the keeper's next event. */
   function send(...lines: string[]): boolean {
     if (socket === undefined) return true
     try {
@@ -55,10 +55,9 @@ export function createSystemdNotifier(options: {
     const state = keeper.state()
     const now = keeper.now()
     const status = statusLine(state, now)
-    const lines = status === lastStatus ? [] : [`STATUS=${status}`]
     const isReady = !isReadySent && !isReloading && isAnswering && isSettled(state, now)
-    if (isReady) lines.unshift('READY=1')
-    if (lines.length === 0 || !send(...lines)) return
+    if (!isReady && status === lastStatus) return
+    if (!send(...(isReady ? ['READY=1'] : []), `STATUS=${status}`)) return
     lastStatus = status
     isReadySent ||= isReady
   }
@@ -82,7 +81,7 @@ export function createSystemdNotifier(options: {
       await signs
       send('STOPPING=1', 'STATUS=Stopping')
     },
-    /** The sockets answer: READY=1 follows as soon as a kept token is usable or the first attempt has ended. */
+    /** The sockets answer: READY=1 follows once a kept token is usable or the first attempt has ended. */
     ready(): void {
       isAnswering = true
       notify()
@@ -111,22 +110,19 @@ function takeSettings(env: NodeJS.ProcessEnv, pid: number) {
 /** The status for `systemctl status`: one line without line breaks. */
 function statusLine(state: TokenState, now: Instant): string {
   const token = usableToken(state, now)
-  const words =
-    token === null
-      ? 'no usable token'
-      : `token ${token.fingerprint} is good until ${at(usableUntilMs(token), now)}`
-  return `${phaseOf(state, now)}: ${words}; ${planWords(state, now)}`
+  const held = token && `token ${token.fingerprint} is good until ${at(usableUntilMs(token), now)}`
+  return `${phaseOf(state, now)}: ${held ?? 'no usable token'}; ${planWords(state, now)}`
 }
 
 function planWords(state: TokenState, now: Instant): string {
   const refusal = refusalOf(state)
-  if (refusal !== null) {
+  if (refusal !== null)
     return `${refusal.reason}, not asked again until an operator acts (see kyc-tokend status)`
-  }
   const { failure, token } = state
   if (failure !== null) {
-    const times = failure.attempts === 1 ? 'failed once' : `failed ${failure.attempts} times`
-    return `${times} since ${at(failure.since.bootMs, now)} (${failure.reason}), next attempt ${at(failure.retryAtMs, now)}`
+    const { attempts, reason, since, retryAtMs } = failure
+    const failed = attempts === 1 ? 'failed once' : `failed ${attempts} times`
+    return `${failed} since ${at(since.bootMs, now)} (${reason}), next attempt ${at(retryAtMs, now)}`
   }
   if (token === null) return 'asking for the first one'
   return `next refresh ${at(token.refreshAtMs, now)}`

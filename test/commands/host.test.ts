@@ -73,8 +73,6 @@ interface Host {
   readonly directory?: string
   /** There is the user kyc-tokend. */
   readonly hasUser?: boolean
-  /** The credentials of the unit, as busctl prints them. */
-  readonly loaded?: readonly string[]
   /** The command of systemctl that fails. */
   readonly failing?: string
   /** The name of a secret file that only root reads; then all read the configuration. */
@@ -97,7 +95,6 @@ async function onHost(words: readonly string[], host: Host): Promise<Ended & { c
     alertCommand,
     hasUser = false,
     failing,
-    loaded = [],
     directory = await tempDirectory(),
     env = {},
     uid,
@@ -131,11 +128,6 @@ async function onHost(words: readonly string[], host: Host): Promise<Ended & { c
   if (failing !== undefined) writeFileSync(under('sbin/units', failing), 'It said no.\nAnd more.\n')
   writeFileSync(under('sbin/systemctl'), SYSTEMCTL, { mode: 0o755 })
   writeFileSync(under('sbin/timedatectl'), TIMEDATECTL, { mode: 0o755 })
-  writeFileSync(
-    under('sbin/busctl'),
-    `#!/bin/sh\nprintf '%s\\n' '${loaded.join("' '")}'\nexit ${loaded.length > 0 ? 0 : 1}\n`,
-    { mode: 0o755 },
-  )
   for (const [name, given] of Object.entries({ ...units, ...(unit && { 'kyc-tokend.service': unit }) })) {
     const lines = Object.entries({ LoadState: 'loaded', ...given }).map(([key, value]) => `${key}=${value}\n`)
     writeFileSync(under('sbin/units', name), lines.join(''))

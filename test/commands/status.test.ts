@@ -63,7 +63,7 @@ const format = (
   fields: Partial<StatusResult> = {},
   options: Partial<Parameters<typeof formatStatus>[1]> = {},
 ): string => formatStatus(statusWith(fields), { nowMs, hasColour: false, columns: Infinity, ...options })
-const underSystemd = (unit: string) => ({ unit, alertCommand: null, alertProblem: null })
+const underSystemd = { isUnit: true, alertCommand: null, alertProblem: null }
 
 const good = statusWith()
 const share = {
@@ -243,10 +243,13 @@ test('the shared store: connected, alone and denied', () => {
 test('commands are those of this host: systemd’s under systemd, a signal elsewhere', () => {
   const configuration = { state: 'changed', problem: null } as const
   const changed = { daemon: { ...good.daemon, configuration } }
-  const systemd = underSystemd('kyc-tokend')
   const ofAccount = { ...changed.daemon, configFile: '/etc/kyc-tokend/accounts/eu.json' }
-  expect(format(changed, { systemd })).toMatch(/^● ready.*\n→ .*: `sudo systemctl reload kyc-tokend`\.\n/)
-  expect(format({ daemon: ofAccount }, { systemd })).toContain('`sudo systemctl reload kyc-tokend@eu`')
+  expect(format(changed, { systemd: underSystemd })).toMatch(
+    /^● ready.*\n→ .*: `sudo systemctl reload kyc-tokend`\.\n/,
+  )
+  expect(format({ daemon: ofAccount }, { systemd: underSystemd })).toContain(
+    '`sudo systemctl reload kyc-tokend@eu`',
+  )
   expect(format(changed)).toContain('`kill -HUP 4711`')
   expect(format(changed)).toMatch(/settings +changed on disk: the daemon runs with the former ones/)
 })
@@ -269,7 +272,7 @@ test('a refused account: the command is first, and mistakes with keys are named'
   const refused = { ...failure, reason: 'account-not-found', status: 404, attempts: 1 }
   const daemon = { ...good.daemon, configFile: '/etc/kyc-tokend/accounts/eu.json' }
   const fields = { state: 'refused', token: null, failure: refused, nextAttemptAt: null, daemon } as const
-  const lines = format(fields, { systemd: underSystemd('kyc-tokend@eu') }).split('\n')
+  const lines = format(fields, { systemd: underSystemd }).split('\n')
   expect(lines[1]).toMatch(
     /^→ .*: `sudo systemctl reload kyc-tokend@eu && sudo kyc-tokend refresh --account eu`\.$/,
   )
@@ -310,7 +313,7 @@ test('the whole picture of a daemon in trouble: what to do first, then a row for
     readers: Array.from({ length: 6 }, () => reader),
   }
   const alertCommand = { failure: 'exit status 7: see `journalctl`', at: '2030-01-01T00:10:00.000Z' }
-  expect(inColours(fields, { ...underSystemd('kyc-tokend@eu'), alertCommand }))
+  expect(inColours(fields, { ...underSystemd, alertCommand }))
     .toBe(`<yellow ●> <bold degraded>: the token is good, but refreshing it fails
 <yellow →> ${remedies['server-error'].text}.
 <yellow →> Call 555-1234.
@@ -346,14 +349,14 @@ test.each([
   ['expired', 'red', 'the token has expired and there is no other'],
   ['refused', 'red', 'the service refuses the account'],
 ] as const)('%s is %s and means: %s', (state, colour, meaning) => {
-  const text = inColours({ state }, { ...underSystemd('kyc-tokend'), alertProblem: 'No alert arrives' })
+  const text = inColours({ state }, { ...underSystemd, alertProblem: 'No alert arrives' })
   expect(text).toMatch(`<${colour} ●> <bold ${state}>: ${meaning}\n`)
   expect(text).toMatch(/<green █{15}>_░{5}_ 45 min left/)
   expect(text).toContain('  _alerts    _<yellow No alert arrives>\n')
 })
 
 test('long sentences are wrapped, or cut in a picture that is repainted; what to do is never cut', () => {
-  const options = { hasColour: true, columns: 56, systemd: underSystemd('kyc-tokend') }
+  const options = { hasColour: true, columns: 56, systemd: underSystemd }
   for (const isCut of [false, true]) {
     const lines = format({ state: 'degraded', failure }, { ...options, isCut })
       .trimEnd()

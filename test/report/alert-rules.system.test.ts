@@ -130,9 +130,9 @@ const cases: readonly { name: string; alert: string; story: Story }[] = [
     name: 'the key and secret end within a week',
     alert: 'KycTokendCredentialsExpire',
     async story(daemon) {
-      daemon.sample({ credentialsEndAtMs: 30 * 86_400_000 })
+      daemon.sample({ credentialsEndAt: new Date(30 * 86_400_000).toISOString() })
       await daemon.pass(120)
-      daemon.sample({ credentialsEndAtMs: 6 * 86_400_000 })
+      daemon.sample({ credentialsEndAt: new Date(6 * 86_400_000).toISOString() })
       await daemon.pass(300)
     },
   },

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { createCredentialsEnd, describeEnd } from '../../src/report/credentials-end.ts'
+import { createCredentialsEnd, credentialsEnd } from '../../src/report/credentials-end.ts'
 import { createRecords } from '../support/records.ts'
 
 const DAY_MS = 86_400_000
@@ -48,12 +48,8 @@ test('a daemon that starts late tells it once, and again for another end', () =>
 })
 
 test('a status has the first end, and what is not known as null', () => {
-  const { end, renew } = watched({ pair: null, certificate: END })
-  expect(describeEnd(end.current(), END - 1)).toEqual({
-    what: 'certificate',
-    expiresAt: '2027-03-01T00:00:00.000Z',
-    daysLeft: 1,
-  })
-  renew({ pair: null, certificate: null })
-  expect(describeEnd(end.current(), END)).toBeNull()
+  const ends = { pair: null, certificate: END }
+  const expected = { what: 'certificate', expiresAt: '2027-03-01T00:00:00.000Z', daysLeft: 1 }
+  expect(credentialsEnd({ endsAtMs: ends }, END - 1)).toEqual(expected)
+  expect(credentialsEnd({ endsAtMs: { ...ends, certificate: null } }, END)).toBeNull()
 })

@@ -88,7 +88,7 @@ const rows: Readonly<Record<string, Row>> = {
   },
   'a credential that is gone': {
     breaks: `${dropIn('LoadCredential=gone:/srv/gone')}; ${RESTART}`,
-    says: /^FAULT +unit +a drop-in .* loads the credential gone from \/srv\/gone, which does not exist/m,
+    says: /^FAULT +unit +kyc-tokend\.service cannot start \(243\/CREDENTIALS: what LoadCredential= .* names/m,
     edit: `rm ${DROP_IN}`,
   },
   'a drop-in that systemd has not read': {
