@@ -1,5 +1,6 @@
 // Makes the Debian package of what `npm run build` has made: dist/kyc-tokend_VERSION_ARCH.deb.
 import { execFileSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
@@ -9,7 +10,7 @@ import { gzipSync } from 'node:zlib'
 import { sbomFor, type Sbom } from '../src/build/sbom.ts'
 import { configJsonSchema } from '../src/config/json-schema.ts'
 import { notices } from './build/notices.ts'
-import { ARCHITECTURES, runtimeFor, STRIP } from './build/runtime.ts'
+import { ARCHITECTURES, runtimeFor } from './build/runtime.ts'
 import { fail, needCommands, step } from './build/say.ts'
 import { sourceDate } from './build/source-date.ts'
 import { createTree } from './build/tree.ts'
@@ -37,8 +38,7 @@ const description = readJson('package.json') as { version: string }
 const version = options.version ?? description.version
 const architecture =
   ARCHITECTURES.find((known) => known === options.arch) ?? fail(`--arch is ${ARCHITECTURES.join(' or ')}`)
-const strip = STRIP[architecture]
-needCommands({ 'dpkg-deb': 'dpkg', md5sum: 'coreutils', [strip.command]: strip.debian })
+needCommands({ 'dpkg-deb': 'dpkg' })
 /** The distributor of the package is named as for Debian's own tools. */
 const maintainer = `${process.env['DEBFULLNAME'] ?? 'The kyc-tokend authors'} <${process.env['DEBEMAIL'] ?? 'kyc-tokend@localhost'}>`
 const runtime = runtimeFor(architecture, project)
@@ -57,7 +57,7 @@ const root = mkdtempSync(path.join(tmpdir(), 'kyc-tokend-deb-'))
 const tree = createTree(root, project)
 try {
   chmodSync(root, 0o755)
-  step('The program, stripped of what only its developers use')
+  step('The program')
   addProgram()
   step('Units, manual, completions')
   addUnits()
@@ -78,7 +78,7 @@ try {
 }
 
 function addProgram(): void {
-  addStripped(`${program}/node`, { from: path.join(runtime.nodePackage, 'bin/node'), mode: 0o755 })
+  tree.add(`${program}/node`, { from: path.join(runtime.nodePackage, 'bin/node'), mode: 0o755 })
   for (const file of readdirSync(bundle))
     // They are run by the package's Node only, so they are no scripts.
     if (/\.c?js$/.test(file)) {
@@ -96,7 +96,7 @@ function addProgram(): void {
   tree.add(`${native}/package.json`, {
     text: json({ name: runtime.koffiName, version: koffiVersion, main: 'koffi.node' }),
   })
-  addStripped(`${native}/koffi.node`, { from: path.join(runtime.koffiPackage, runtime.koffiFile) })
+  tree.add(`${native}/koffi.node`, { from: path.join(runtime.koffiPackage, runtime.koffiFile) })
   const library = 'node_modules/systeminformation'
   const parts = readdirSync(source(`${library}/lib`)).filter(
     (file) => file.endsWith('.js') && file !== 'cli.js',
@@ -177,14 +177,13 @@ function addControl(): void {
   const sums = tree
     .files()
     .filter((file) => !file.startsWith('DEBIAN/'))
-    .map((file) => execFileSync('md5sum', [file], { cwd: root, encoding: 'utf8' }))
+    .map(
+      (file) =>
+        `${createHash('md5')
+          .update(readFileSync(tree.path(file)))
+          .digest('hex')}  ${file}\n`,
+    )
   tree.add('DEBIAN/md5sums', { text: sums.join('') })
-}
-
-/** Symbols of Node's functions are for its developers: 18 MB. */
-function addStripped(file: string, content: { from: string; mode?: number }): void {
-  tree.add(file, content)
-  execFileSync(strip.command, ['--strip-unneeded', '--remove-section=.comment', tree.path(file)])
 }
 
 /** As in RFC 5322, with a numeric zone. */

@@ -48,7 +48,7 @@ const LOADED_LATER = ['/lib/x86_64-linux-gnu/libnss_dns.so.2', '/lib/x86_64-linu
 const OWN_DIRECTORIES = { 'run/kyc-tokend': 0o755, 'var/lib/kyc-tokend': 0o700 }
 const MEDIA_TYPE = 'application/vnd.oci.image'
 
-needCommands({ 'dpkg-deb': 'dpkg', 'dpkg-query': 'dpkg', strip: 'binutils', ldd: 'libc-bin', tar: 'tar' })
+needCommands({ 'dpkg-deb': 'dpkg', 'dpkg-query': 'dpkg', ldd: 'libc-bin', tar: 'tar' })
 process.umask(0o022)
 const work = mkdtempSync(path.join(tmpdir(), 'kyc-tokend-oci-'))
 try {

@@ -22,11 +22,6 @@ export interface Runtime {
 
 /** As Node names them. */
 const PROCESSORS: Readonly<Record<Architecture, string>> = { amd64: 'x64', arm64: 'arm64' }
-/** strip(1) for the processor, and Debian's package with it. */
-export const STRIP: Readonly<Record<Architecture, { readonly command: string; readonly debian: string }>> = {
-  amd64: { command: 'strip', debian: 'binutils' },
-  arm64: { command: 'aarch64-linux-gnu-strip', debian: 'binutils-aarch64-linux-gnu' },
-}
 /** Not in package-lock.json, which names one processor's Node only: npm 10 links no `node` command otherwise. */
 const NODE_ARM64_INTEGRITY: Readonly<Record<string, string>> = {
   '24.21.0':

@@ -12,7 +12,7 @@ const LIBRARIES = '/usr/aarch64-linux-gnu'
 const hasLibraries = existsSync(`${LIBRARIES}/lib/libstdc++.so.6`)
 if (!hasLibraries)
   process.stderr.write('The package for arm64 is not tested without libstdc++6-arm64-cross\n')
-const isLeftOut = !hasLibraries || lacks('qemu-aarch64-static', 'aarch64-linux-gnu-strip', 'dpkg-deb')
+const isLeftOut = !hasLibraries || lacks('qemu-aarch64-static', 'dpkg-deb')
 
 describe.skipIf(isLeftOut && process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] !== '1')(
   'the package for arm64',
@@ -55,7 +55,7 @@ describe.skipIf(isLeftOut && process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] !== '1')(
       })
       const lines = found.trim().split('\n')
       expect(lines).toHaveLength(2)
-      for (const line of lines) expect(line).toMatch(/ARM aarch64.*stripped/)
+      for (const line of lines) expect(line).toMatch(/ARM aarch64/)
     })
 
     it('asks the service, and gives the token to a client', { timeout: 120_000 }, async () => {
