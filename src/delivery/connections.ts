@@ -71,6 +71,7 @@ export interface ServerOptions {
 /** One connection. */
 export interface Client extends Caller {
   readonly socket: Socket
+  readonly madeAtMs: number
   isAllowed: boolean
   isClosing: boolean
   readonly rate: RequestRate
@@ -81,6 +82,8 @@ export interface Client extends Caller {
   /** Their ids, and how many of them were sent the newest token. */
   readonly subscriptions: string[]
   pushed: number
+  /** The timeout that ran at the last sweep, what would have changed by then, and the sweeps since it did. */
+  watch: { readonly timeout: TimeoutReason | null; readonly progress: number; readonly sweeps: number }
   /** Its waits end: they are answered with what there is. */
   abort(): void
 }
@@ -122,20 +125,6 @@ type Counts = ReturnType<Operations['counts']> & {
   readonly dropped: Readonly<Record<DropReason, number>>
 }
 
-interface Counted<Own> {
-  readonly client: Client & Own
-  readonly madeAtMs: number
-  /** Ends its count. */
-  readonly release: () => void
-  /**
-   * The timeout that ran at the last sweep, what would have changed by then, and the sweeps without a
-   * change.
-   */
-  timeout: TimeoutReason | null
-  progress: number
-  sweeps: number
-}
-
 export type Connections<Own> = ReturnType<typeof createConnections<Own>>
 
 export function createConnections<Own>(
@@ -143,10 +132,26 @@ export function createConnections<Own>(
   { peers, descriptors, log, ...options }: DeliveryContext & ServerOptions,
 ) {
   const quota = createQuota(descriptors)
-  const all = new Map<Socket, Counted<Own>>()
-  const { dropped, noteDrop, logError } = createReports(transport, log)
+  const all = new Map<Socket, Client & Own>()
+  const dropped = Object.fromEntries(dropReasons.map((reason) => [reason, 0])) as Record<DropReason, number>
   let config = options.socket
   let sweepTimer: NodeJS.Timeout | undefined
+  let errorLoggedAtMs = -Infinity
+
+  /** Counts and logs that a client loses its connection. */
+  function noteDrop(peer: Peer | null, reason: DropReason): void {
+    dropped[reason] += 1
+    const fields = { event: 'client-dropped', transport, reason }
+    log('debug', 'A client lost its connection', { ...fields, ...(peer && { uid: peer.uid, pid: peer.pid }) })
+  }
+
+  /** Logs one record an hour at most, because clients could cause them over and over. */
+  function logError(sentence: string, error: unknown): void {
+    const nowMs = monotonicMs()
+    if (nowMs - errorLoggedAtMs < ERROR_LOGGED_EVERY_MS) return
+    errorLoggedAtMs = nowMs
+    log('error', sentence, { event: 'connection-fault', transport, detail: errorMessage(error) })
+  }
 
   /** Identifies and counts a new connection; null: it was closed without an answer. */
   function accept(socket: Socket): (Client & Own) | null {
@@ -162,9 +167,13 @@ export function createConnections<Own>(
         return null
       }
       const client = Object.assign(createClient(socket, peer, isAllowed), own())
-      const madeAtMs = monotonicMs()
-      all.set(socket, { client, madeAtMs, release, timeout: null, progress: 0, sweeps: 0 })
-      socket.once('close', () => leave(client))
+      all.set(socket, client)
+      socket.once('close', () => {
+        release()
+        all.delete(socket)
+        client.isClosing = true
+        client.abort()
+      })
       sweepTimer ??= setInterval(sweep, timeouts.sweepMs)
       return client
     } catch (error) {
@@ -172,13 +181,6 @@ export function createConnections<Own>(
       logError('A connection failed by an internal error', error)
       return null
     }
-  }
-
-  function leave(client: Client): void {
-    all.get(client.socket)?.release()
-    all.delete(client.socket)
-    client.isClosing = true
-    client.abort()
   }
 
   /** Ends the connection, after these last words if the client reads them. */
@@ -200,16 +202,14 @@ export function createConnections<Own>(
   }
 
   function sweep(): void {
-    for (const counted of all.values()) {
-      const { client } = counted
-      const { socket } = client
+    for (const client of all.values()) {
+      const { socket, watch } = client
       const timeout = socket.writableLength > 0 ? 'stalled' : timeoutOf(client)
       const progress = timeout === 'stalled' ? socket.bytesWritten - socket.writableLength : client.requests
-      const isSame = timeout === counted.timeout && progress === counted.progress
-      counted.sweeps = isSame ? counted.sweeps + 1 : 0
-      counted.timeout = timeout
-      counted.progress = progress
-      if (timeout === null || counted.sweeps * timeouts.sweepMs < timeouts[timeout]) continue
+      const isSame = timeout === watch.timeout && progress === watch.progress
+      const sweeps = isSame ? watch.sweeps + 1 : 0
+      client.watch = { timeout, progress, sweeps }
+      if (timeout === null || sweeps * timeouts.sweepMs < timeouts[timeout]) continue
       // Also one that does not read its last words.
       if (client.isClosing) socket.destroy()
       else end(client, timeout)
@@ -221,7 +221,7 @@ export function createConnections<Own>(
 
   /** A client that has not read the last change yet gets the newest one later. */
   function onTokenChange(): void {
-    for (const { client } of all.values()) {
+    for (const client of all.values()) {
       if (client.subscriptions.length === 0) continue
       client.pushed = 0
       pushTo(client)
@@ -239,11 +239,9 @@ export function createConnections<Own>(
   /** Ends the waits, and each connection once it is answered. What is left after 2.5 s is closed. */
   async function drain(endAnswered: Lifecycle['endAnswered']): Promise<void> {
     const begunAtMs = monotonicMs()
-    const isFresh = ({ socket }: Client): boolean => {
-      const madeAtMs = all.get(socket)?.madeAtMs ?? 0
-      return socket.bytesRead === 0 && monotonicMs() - madeAtMs < FIRST_REQUEST_MS
-    }
-    for (const { client } of all.values()) client.abort()
+    const isFresh = ({ socket, madeAtMs }: Client): boolean =>
+      socket.bytesRead === 0 && monotonicMs() - madeAtMs < FIRST_REQUEST_MS
+    for (const client of all.values()) client.abort()
     while (all.size > 0 && monotonicMs() - begunAtMs < DRAIN_MS) {
       await endAnswered(isFresh)
       await sleep(1)
@@ -260,18 +258,15 @@ export function createConnections<Own>(
     /** Sends the newest token for each subscription that lacks it. */
     pushTo,
     /** The client of this connection; undefined: it has ended. */
-    of: (socket: Socket): (Client & Own) | undefined => all.get(socket)?.client,
-    clients: () => [...all.values()].map(({ client }) => client),
-    /**
-     * Counts a request that has arrived. Returns the reason to close the connection for it; null: the request
-     * is answered.
-     */
-    refusalOf(client: Client): 'denied' | 'too-many-requests' | null {
+    of: (socket: Socket): (Client & Own) | undefined => all.get(socket),
+    clients: () => [...all.values()],
+    /** Counts a request that has arrived. Returns why the connection is closed for it; null: it is answered. */
+    refusalOf(client: Client): { readonly reason: DropReason; readonly fault: Fault } | null {
       client.requests += 1
-      if (!client.isAllowed) return 'denied'
-      const { maxRequestsPerSecond } = config
-      const isWithin = maxRequestsPerSecond === null || isWithinRate(client.rate, maxRequestsPerSecond)
-      return isWithin ? null : 'too-many-requests'
+      if (!client.isAllowed) return { reason: 'denied', fault: operations.denied }
+      const { maxRequestsPerSecond: most } = config
+      if (most === null || isWithinRate(client.rate, most)) return null
+      return { reason: 'too-many-requests', fault: OVER_LIMIT['too-many-requests'] }
     },
     /** Answers when the reply is there, unless the client has gone. */
     async later<T>(client: Client, reply: Promise<T>, answer: (reply: T) => void): Promise<void> {
@@ -309,13 +304,12 @@ export function createConnections<Own>(
         async reconfigure(next: SocketConfig): Promise<void> {
           await listener?.move(next)
           config = next
-          for (const { client } of all.values())
+          for (const client of all.values())
             client.isAllowed = peers.isAllowed(client.socket, client.peer, next.allow)
         },
         tick: async () => listener?.tick(),
         counts() {
-          const clients = [...all.values()].map(({ client }) => client)
-          const subscribers = clients.filter(({ subscriptions }) => subscriptions.length > 0).length
+          const subscribers = [...all.values()].filter(({ subscriptions }) => subscriptions.length > 0).length
           return { connections: all.size, subscribers, dropped: { ...dropped }, ...operations.counts() }
         },
       }
@@ -329,37 +323,11 @@ export function subscribe({ client, id }: { client: Client; id: string }): void 
   client.pushed += 1
 }
 
-/** What is counted and logged of connections that end. */
-function createReports(transport: string, log: Log) {
-  const dropped = Object.fromEntries(dropReasons.map((reason) => [reason, 0])) as Record<DropReason, number>
-  let errorLoggedAtMs = -Infinity
-
-  /** Counts and logs that a client loses its connection. */
-  function noteDrop(peer: Peer | null, reason: DropReason): void {
-    dropped[reason] += 1
-    log('debug', 'A client lost its connection', {
-      event: 'client-dropped',
-      transport,
-      reason,
-      ...(peer !== null && { uid: peer.uid, pid: peer.pid }),
-    })
-  }
-
-  /** Logs one record an hour at most, because clients could cause them over and over. */
-  function logError(sentence: string, error: unknown): void {
-    const nowMs = monotonicMs()
-    if (nowMs - errorLoggedAtMs < ERROR_LOGGED_EVERY_MS) return
-    errorLoggedAtMs = nowMs
-    log('error', sentence, { event: 'connection-fault', transport, detail: errorMessage(error) })
-  }
-
-  return { dropped, noteDrop, logError }
-}
-
 function createClient(socket: Socket, peer: Peer | null, isAllowed: boolean): Client {
   let waits: AbortController | null = null
   return {
     socket,
+    madeAtMs: monotonicMs(),
     peer,
     isAllowed,
     isClosing: false,
@@ -369,6 +337,7 @@ function createClient(socket: Socket, peer: Peer | null, isAllowed: boolean): Cl
     waiting: 0,
     subscriptions: [],
     pushed: 0,
+    watch: { timeout: null, progress: 0, sweeps: 0 },
     // Made when it is needed: most clients never wait.
     get signal() {
       waits ??= new AbortController()

@@ -68,12 +68,12 @@ export function createOperations(options: {
       // Read once for each request, because requests are many.
       const now = replies.now()
       const reply = replies.token(request, caller, now)
-      if (!(reply instanceof Promise)) return handOut(caller, reply, { client: request.client, now })
-      return reply.then((late) => handOut(caller, late, { client: request.client, now: replies.now() }))
+      if (!(reply instanceof Promise)) return handOut(caller, request.client ?? null, reply, now)
+      return reply.then((late) => handOut(caller, request.client ?? null, late, replies.now()))
     },
     'token.subscribe'(request, caller) {
       replies.need(request)
-      return handOut(caller, replies.current(), { client: request.client, now: replies.now() })
+      return handOut(caller, request.client ?? null, replies.current(), replies.now())
     },
     'token.reject'(request, { peer }) {
       const isToken = request.accessToken !== undefined
@@ -103,8 +103,9 @@ export function createOperations(options: {
    */
   function handOut(
     caller: Caller,
+    client: string | null,
     reply: Result<CachedToken>,
-    { client = null, now }: { readonly client?: string | null | undefined; readonly now: Instant },
+    now: Instant,
   ): Result<CachedToken> {
     if (!caller.isAllowed) return denied
     if ('value' in reply && !caller.isClosing) {
@@ -131,7 +132,7 @@ export function createOperations(options: {
     /** The fault for peers that `allow` excludes. */
     denied: denied.fault,
     changedToken: (caller: Caller): Reply<'token.subscribe'> =>
-      handOut(caller, replies.current(), { client: caller.reads?.client, now: replies.now() }),
+      handOut(caller, caller.reads?.client ?? null, replies.current(), replies.now()),
     counts: () => ({ reads, rejects: { ...rejects } }),
   }
 }

@@ -249,8 +249,7 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
       const exchange = { client, req, res }
       const refusal = connections.refusalOf(client)
       if (isOneAnswer || (isStopping && client.last === res)) res.setHeader('Connection', 'close')
-      if (refusal === 'denied') refuse(exchange, refusal, operations.denied)
-      else if (refusal !== null) refuse(exchange, refusal, OVER_LIMIT[refusal])
+      if (refusal !== null) refuse(exchange, refusal.reason, refusal.fault)
       else if (req.rawHeaders.length > 2 * MAX_HEAD_FIELDS)
         refuseRequest(exchange, badRequest(TOO_MANY_FIELDS))
       // Nothing can be answered after an event stream, which has no end.

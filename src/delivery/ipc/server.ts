@@ -2,7 +2,8 @@
 // not used: its limits and timers see one connection at a time, and it asks for the host's network
 // interfaces, which the unit's sandbox forbids.
 import { createServer, type Socket } from 'node:net'
-import { GuardedParser, IPCProtocolError } from 'node-ipc/parsers'
+import { Parser } from 'node-ipc/parsers'
+import { getDefaultHighWaterMark } from 'node:stream'
 import { isRecord } from '../../lib/input.ts'
 import {
   answerTypes,
@@ -25,26 +26,15 @@ import {
 import { MAX_SUBSCRIPTIONS, MAX_WAITING, type TimeoutReason } from '../limits.ts'
 import { createOperations, isInOrder, isRequestType, type Reply } from '../operations.ts'
 
-const parser = new GuardedParser({
-  delimiter: FRAME_END,
-  maxMessageSize: MAX_FRAME_BYTES,
-  maxPendingBytes: MAX_FRAME_BYTES,
-  maxEventNameLength: 64,
-  messageTimeout: 0,
-  allowReservedEvents: true,
-})
-/**
- * What the parser says of a frame after which no other can be found; what else it refuses is a message, but
- * no request.
- */
-const BROKEN_FRAMING = new Set(['ERR_IPC_INVALID_JSON', 'ERR_IPC_FRAME_TOO_LARGE'])
+const parser = new Parser({ delimiter: FRAME_END })
 
 interface Own {
   /** Received and not answered yet. */
   unread: string
   /** Answers that are sent together. */
   out: string
-  /** The socket is. */
+  /** The client has not read what it was sent: nothing is answered before it has. */
+  isBlocked: boolean
   isPaused: boolean
   /** Requests that are answered later and wait for no token: at most 16, then nothing is read. */
   answering: number
@@ -56,7 +46,14 @@ type IpcClient = Client & Own
 export function createIpcServer(options: DeliveryContext & ServerOptions): ConnectionServer {
   const { peers } = options
   const operations = createOperations({ ...options, transport: 'ipc' })
-  const own = (): Own => ({ unread: '', out: '', isPaused: false, answering: 0, isEnding: false })
+  const own = (): Own => ({
+    unread: '',
+    out: '',
+    isBlocked: false,
+    isPaused: false,
+    answering: 0,
+    isEnding: false,
+  })
   const connections = createConnections({ transport: 'ipc', operations, own, push, timeoutOf }, options)
 
   function onConnection(socket: Socket): void {
@@ -64,10 +61,13 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
     if (client === null) return
     socket.setEncoding('utf8')
     socket.on('data', (text: string) => {
-      client.unread = client.unread === '' ? text : client.unread + text
+      client.unread += text
       proceed(client)
     })
-    socket.on('drain', () => proceed(client))
+    socket.on('drain', () => {
+      client.isBlocked = false
+      proceed(client)
+    })
     socket.on('end', () => {
       client.isEnding = true
       client.subscriptions.length = 0
@@ -79,63 +79,54 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
   /** Answers what has arrived, as far as the client reads its answers. */
   function proceed(client: IpcClient): void {
     try {
-      let isMore = true
-      while (isMore && !client.isClosing && mayAnswer(client)) isMore = answerSome(client)
+      const isMore = answerFrames(client)
       if (client.isClosing) return
       if (client.pushed < client.subscriptions.length) push(client)
-      if (client.isPaused === mayAnswer(client)) pauseOrResume(client)
+      if (client.isPaused !== isHeldUp(client)) {
+        client.isPaused = !client.isPaused
+        if (client.isPaused) client.socket.pause()
+        else client.socket.resume()
+      }
       if (client.isEnding && !isMore && client.waiting + client.answering === 0) client.socket.destroySoon()
     } catch (error) {
       connections.fail(client, error)
     }
   }
 
-  function mayAnswer({ socket, answering }: IpcClient): boolean {
-    return answering < MAX_WAITING && !socket.writableNeedDrain
-  }
-
-  function pauseOrResume(client: IpcClient): void {
-    client.isPaused = !client.isPaused
-    if (client.isPaused) client.socket.pause()
-    else client.socket.resume()
-  }
-
-  /** Answers as many frames as make a write. Returns whether there are more. */
-  function answerSome(client: IpcClient): boolean {
-    const { unread, socket } = client
+  /** Returns whether there are more, which are answered later. */
+  function answerFrames(client: IpcClient): boolean {
+    const { unread } = client
     let from = 0
     let end = unread.indexOf(FRAME_END)
-    while (end !== -1 && client.out.length < socket.writableHighWaterMark && client.answering < MAX_WAITING) {
+    while (end !== -1 && !isHeldUp(client)) {
       answer(client, unread.slice(from, end))
       if (client.isClosing) return false
       from = end + 1
       end = unread.indexOf(FRAME_END, from)
+      if (client.out.length >= WRITE_LENGTH) flush(client)
     }
-    if (from > 0) client.unread = unread.slice(from)
+    client.unread = unread.slice(from)
     if (end === -1 && client.unread.length > MAX_FRAME_BYTES) refuse(client, null, 'broken-framing', FRAMING)
     else flush(client)
     return end !== -1
   }
 
+  function isHeldUp({ isBlocked, answering }: IpcClient): boolean {
+    return isBlocked || answering >= MAX_WAITING
+  }
+
   function answer(client: IpcClient, frame: string): void {
-    let message: { readonly type: string; readonly data?: unknown }
-    try {
-      message = parser.decode(frame)
-    } catch (error) {
-      if (!(error instanceof IPCProtocolError)) throw error
-      if (BROKEN_FRAMING.has(error.code)) return refuse(client, null, 'broken-framing', FRAMING)
-      message = NO_MESSAGE
-    }
-    const data = isRecord(message.data) ? message.data : NOTHING
-    const { id: given } = data
+    const message = frame.length > MAX_FRAME_BYTES ? undefined : messageOf(frame)
+    if (message === undefined) return refuse(client, null, 'broken-framing', FRAMING)
+    const { type, data } = isRecord(message) ? message : NOTHING
+    const fields = isRecord(data) ? data : NOTHING
+    const { id: given } = fields
     const id = typeof given === 'string' && given !== '' && given.length <= MAX_ID_LENGTH ? given : null
     const refusal = connections.refusalOf(client)
-    if (refusal === 'denied') refuse(client, id, refusal, operations.denied)
-    else if (refusal !== null) refuse(client, id, refusal, OVER_LIMIT[refusal])
-    else if (message === NO_MESSAGE) writeFault(client, null, NO_TYPE)
+    if (refusal !== null) refuse(client, id, refusal.reason, refusal.fault)
+    else if (!isRequestType(type)) writeFault(client, id, NO_TYPE)
     else if (id === null) writeFault(client, null, NO_ID)
-    else if (isRequestType(message.type)) perform(client, message.type, id, data)
-    else writeFault(client, id, NO_TYPE)
+    else perform(client, type, id, fields)
   }
 
   function perform(
@@ -162,16 +153,15 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
     void connections.later(client, reply, (value) => {
       client[kind] -= 1
       write(client, answerTypes[type], id, value)
-      flush(client)
       proceed(client)
     })
   }
 
   function push(client: IpcClient): void {
-    const { socket, subscriptions } = client
-    while (client.pushed < subscriptions.length && !socket.writableNeedDrain && !client.isClosing) {
+    const { subscriptions } = client
+    while (client.pushed < subscriptions.length && !client.isBlocked && !client.isClosing) {
       const reply = operations.changedToken(client)
-      while (client.pushed < subscriptions.length && client.out.length < socket.writableHighWaterMark) {
+      while (client.pushed < subscriptions.length && client.out.length < WRITE_LENGTH) {
         write(client, 'token.changed', subscriptions[client.pushed]!, reply)
         client.pushed += 1
       }
@@ -193,7 +183,7 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
 
   function flush(client: IpcClient): void {
     if (client.out === '' || client.isClosing) return
-    client.socket.write(client.out)
+    client.isBlocked = !client.socket.write(client.out)
     client.out = ''
   }
 
@@ -222,12 +212,22 @@ function timeoutOf(client: IpcClient): TimeoutReason | null {
   return client.subscriptions.length > 0 ? null : 'idle'
 }
 
+/** Undefined: it is no JSON, and no other frame can be found after it. */
+function messageOf(frame: string): unknown {
+  try {
+    return parser.decode(frame)
+  } catch {
+    return undefined
+  }
+}
+
 function frameOf(type: string, data: object): string {
   return JSON.stringify({ type, data }) + FRAME_END
 }
 
 const NOTHING: Readonly<Record<string, unknown>> = {}
-const NO_MESSAGE = { type: '' }
+/** Answers are sent once they have so many characters: the least for which Node tells that a client is slow. */
+const WRITE_LENGTH = getDefaultHighWaterMark(false)
 const badRequest = (message: string): Fault => ({ code: 'bad-request', message })
 const NO_ID = badRequest(
   'A request is {"type": …, "data": {"id": …}}, and `data.id` is a string of 1 to 64 characters',
