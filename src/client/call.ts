@@ -53,55 +53,44 @@ export const isWithoutToken = (error: unknown): boolean =>
 
 /** The answer's fields. Rejects with TokenClientError, or with a signal's reason. */
 export function call<T>(connection: ReconnectingConnection, options: Call<T>): Promise<T> {
-  const { type, waitMs = 0, answerMs = ANSWER_MS, signals, fallback = () => undefined } = options
+  const { type, waitMs = 0, answerMs = ANSWER_MS, signals, fallback } = options
   const { monotonicMs } = connection
   const untilMs = monotonicMs() + waitMs
   const leftMs = (): number => Math.max(0, untilMs - monotonicMs())
   let sends = 0
-
-  /** Gives the answer in memory. False: there is none. */
-  function fallBack({ resolve }: Wait<T>): boolean {
-    const value = fallback()
-    if (value !== undefined) resolve(value)
-    return value !== undefined
-  }
-
-  return waitFor<T>({
-    signals,
-    deadline: {
-      ms: answerMs,
-      onDeadline(wait) {
-        if (!fallBack(wait)) wait.reject(timeoutError(answerMs))
+  return unlessAborted<T>(signals, (resolve, reject) => {
+    /** Gives the answer in memory. False: there is none. */
+    function fallBack(): boolean {
+      const value = fallback?.()
+      if (value !== undefined) resolve(value)
+      return value !== undefined
+    }
+    const slow = setTimeout(fallBack, SLOW_MS)
+    const deadline = setTimeout(() => fallBack() || reject(timeoutError(answerMs)), answerMs)
+    const close = connection.open({
+      frame() {
+        sends += 1
+        return { type, data: options.data?.(sends === 1 ? waitMs : leftMs()) ?? {} }
       },
-    },
-    begin(wait) {
-      const slow = setTimeout(() => {
-        if (fallBack(wait)) connection.onSilence()
-      }, SLOW_MS)
-      const close = connection.open({
-        frame() {
-          sends += 1
-          return { type, data: options.data?.(sends === 1 ? waitMs : leftMs()) ?? {} }
-        },
-        onAnswer(frame) {
-          if (frame.type === answerTypes[type]) return wait.resolve(frame.data as T)
-          if (frame.type !== 'fault') return
-          const fault = faultError(frame.data)
-          if (!FAULTS_OF_ABSENCE.has(fault.code) || !fallBack(wait)) wait.reject(fault)
-        },
-        onDisconnect(disconnect) {
-          if (fallBack(wait)) return false
-          const canBeSent = leftMs() > 0 || (disconnect.wasConnected && sends < 2)
-          if (canBeSent && options.isOnce !== true && isWorthAnother(disconnect, options)) return true
-          wait.reject(disconnectError(disconnect))
-          return false
-        },
-      })
-      return () => {
-        clearTimeout(slow)
-        close()
-      }
-    },
+      onAnswer(frame) {
+        if (frame.type === answerTypes[type]) return resolve(frame.data as T)
+        if (frame.type !== 'fault') return
+        const fault = faultError(frame.data)
+        if (!FAULTS_OF_ABSENCE.has(fault.code) || !fallBack()) reject(fault)
+      },
+      onDisconnect(disconnect) {
+        if (fallBack()) return false
+        const canBeSent = leftMs() > 0 || (disconnect.wasConnected && sends < 2)
+        if (canBeSent && options.isOnce !== true && isWorthAnother(disconnect, options)) return true
+        reject(disconnectError(disconnect))
+        return false
+      },
+    })
+    return () => {
+      clearTimeout(slow)
+      clearTimeout(deadline)
+      close()
+    }
   })
 }
 
@@ -136,7 +125,7 @@ export function createSharing<T>(): Share<T> {
     underWay.set(key, shared)
     shared.callers += 1
     try {
-      return await unlessAborted(shared.answer.finally(remove), signal)
+      return await orAborted(shared.answer.finally(remove), signal)
     } finally {
       shared.callers -= 1
       if (shared.callers === 0) {
@@ -147,47 +136,35 @@ export function createSharing<T>(): Share<T> {
   }
 }
 
-/** As the promise, but rejects with the signal's reason as soon as that is aborted; it must not be aborted yet. */
-export function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  return waitFor<T>({
-    signals: [signal],
-    begin({ resolve, reject }) {
-      promise.then(resolve, reject)
-      return () => undefined
-    },
+/**
+ * A promise that rejects with the reason of the first signal that is aborted. `begin` starts what settles it,
+ * but settles nothing before it returns the clean-up.
+ */
+export function unlessAborted<T>(
+  given: readonly (AbortSignal | undefined)[],
+  begin: (resolve: (value: T) => void, reject: (reason: unknown) => void) => () => void,
+): Promise<T> {
+  const signals = given.filter((signal) => signal !== undefined)
+  return new Promise((resolve, reject) => {
+    const onAbort = (): void => settle(reject)(signals.find(({ aborted }) => aborted)?.reason)
+    const settle =
+      <V>(how: (value: V) => void) =>
+      (value: V): void => {
+        for (const signal of signals) signal.removeEventListener('abort', onAbort)
+        end()
+        how(value)
+      }
+    let end = (): void => undefined
+    if (signals.some(({ aborted }) => aborted)) return onAbort()
+    for (const signal of signals) signal.addEventListener('abort', onAbort)
+    end = begin(settle(resolve), settle(reject))
   })
 }
 
-interface Wait<T> {
-  readonly resolve: (value: T) => void
-  readonly reject: (error: Error) => void
-}
-
-/** Calls `begin`, which returns the clean-up and must not settle the wait itself. `onDeadline` must settle it. */
-function waitFor<T>(options: {
-  readonly signals: readonly (AbortSignal | undefined)[]
-  readonly begin: (wait: Wait<T>) => () => void
-  readonly deadline?: { readonly ms: number; readonly onDeadline: (wait: Wait<T>) => void }
-}): Promise<T> {
-  const { begin, deadline } = options
-  const signals = options.signals.filter((signal) => signal !== undefined)
-  return new Promise((resolve, reject) => {
-    let timer: NodeJS.Timeout | undefined
-    let end = (): void => undefined
-    const settle = (how: () => void): void => {
-      clearTimeout(timer)
-      for (const signal of signals) signal.removeEventListener('abort', onAbort)
-      end()
-      how()
-    }
-    const wait: Wait<T> = {
-      resolve: (value) => settle(() => resolve(value)),
-      reject: (error) => settle(() => reject(error)),
-    }
-    const onAbort = (): void => wait.reject(signals.find(({ aborted }) => aborted)?.reason as Error)
-    if (signals.some(({ aborted }) => aborted)) return onAbort()
-    for (const signal of signals) signal.addEventListener('abort', onAbort)
-    if (deadline !== undefined) timer = setTimeout(() => deadline.onDeadline(wait), deadline.ms)
-    end = begin(wait)
+/** As the promise, unless the signal is aborted before. */
+export function orAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  return unlessAborted<T>([signal], (resolve, reject) => {
+    promise.then(resolve, reject)
+    return () => undefined
   })
 }

@@ -14,8 +14,8 @@ export interface Frame {
 export interface Request {
   /** The id, if the request replaces the one that has the same id; otherwise it gets an id of its own. */
   readonly id?: string
-  /** No caller waits for the answer: while all open requests are such, connects may become rare. */
-  readonly isBackground?: boolean
+  /** No caller waits for the answer: while all open requests are such, connects become rare. */
+  readonly isBackground?: true
   /** The frame to send. Called again for each new connection, so that the time left can be computed again. */
   frame(): Frame
   /** Called with each frame that repeats the id, without the id. */
@@ -26,10 +26,6 @@ export interface Request {
 export interface ReconnectingConnection {
   /** Opens a request; returns a function that ends it. Its callbacks are never called before this returns. */
   open(request: Request): () => void
-  /** Call it when an answer that needs no time has not come. */
-  onSilence(): void
-  /** No answer has come since then. */
-  readonly isSilent: boolean
   /** The process may be stopping and answer only for that reason; the next process may have a token. */
   readonly mayStop: boolean
   readonly monotonicMs: () => number
@@ -57,7 +53,6 @@ export function createReconnectingConnection(
   let socket: Socket | undefined
   let isConnecting = false
   let wasEverConnected = false
-  let isSilent = false
   let pause: NodeJS.Timeout | undefined
   /** With the part of the delay, drawn once, after which the next connect follows. */
   let last: { disconnect: Disconnect; atMs: number; part: number } | undefined
@@ -126,7 +121,6 @@ export function createReconnectingConnection(
     if (typeof id !== 'string') return false
     // A daemon that denies access answers, and closes the connection, each time.
     if (type !== 'fault') disconnects = 0
-    isSilent = false
     onAnswer({ type, data })
     requests.get(id)?.onAnswer({ type, data })
     return true
@@ -151,7 +145,7 @@ export function createReconnectingConnection(
   /** The rest of the delay since the last disconnect. */
   function untilNextConnectMs(): number {
     if (last === undefined) return 0
-    const isUrgent = [...requests.values()].some(({ isBackground }) => isBackground !== true)
+    const isUrgent = [...requests.values()].some(({ isBackground }) => !isBackground)
     const { first, largest, largestInBackground } = RECONNECT_DELAY_MS
     const delayMs = Math.min(isUrgent ? largest : largestInBackground, first * 2 ** (disconnects - 1))
     return last.atMs + delayMs * last.part - monotonicMs()
@@ -162,7 +156,7 @@ export function createReconnectingConnection(
     clearTimeout(pause)
     socket?.destroy()
     socket = undefined
-    isConnecting = isSilent = false
+    isConnecting = false
   }
 
   function open(request: Request): () => void {
@@ -197,12 +191,6 @@ export function createReconnectingConnection(
   signal.addEventListener('abort', drop)
   return {
     open,
-    onSilence() {
-      isSilent = isConnected()
-    },
-    get isSilent() {
-      return isSilent
-    },
     mayStop: true,
     monotonicMs,
   }

@@ -12,7 +12,7 @@ import {
   type TokenResult,
 } from '../protocol.ts'
 import { createFetch, type Admission } from './authorized-fetch.ts'
-import { answerMsFor, call, createSharing, isWithoutToken, unlessAborted, type Call } from './call.ts'
+import { answerMsFor, call, createSharing, isWithoutToken, orAborted, type Call } from './call.ts'
 import type { Connect } from './connection.ts'
 import { badRequest, closedError } from './errors.ts'
 import { createRefusals } from './refusals.ts'
@@ -80,11 +80,6 @@ export function createSource(
     checkRange('waitSeconds', waitSeconds, MAX_WAIT_SECONDS)
     const waitsForStart = request.waitSeconds !== undefined
     const fallback = (): ClientToken | undefined => cached({ minValidSeconds, notFingerprint }, isForCall)
-    if (connection.isSilent) {
-      const inMemory = fallback()
-      // Not at once: a caller that asks in a loop would keep the process from reading the daemon's answers.
-      if (inMemory !== undefined) return new Promise((resolve) => setImmediate(resolve, inMemory))
-    }
     const key = JSON.stringify([minValidSeconds, notFingerprint, waitSeconds, waitsForStart, isForCall])
     const untilMs = monotonicMs() + waitSeconds * 1_000
     for (let waitMs = waitSeconds * 1_000; ; waitMs = untilMs - monotonicMs()) {
@@ -111,7 +106,7 @@ export function createSource(
       } catch (error) {
         if (!isWithoutToken(error) || isFinal()) throw error
       }
-      await unlessAborted(sleep(PAUSE_MS, closing.signal), signal)
+      await orAborted(sleep(PAUSE_MS, closing.signal), signal)
     }
   }
 

@@ -1,7 +1,7 @@
 // The package: a client of kyc-tokend on this host, over its Unix socket.
 import type { AlertTestResult } from '../protocol.ts'
 import { createSource } from './create-source.ts'
-import { createReconnectingConnection } from './connection.ts'
+import { createReconnectingConnection, type Connect } from './connection.ts'
 import { socketFinder } from './find-socket.ts'
 import type { ClientOptions, TokenSource } from './token-source.ts'
 
@@ -41,17 +41,17 @@ export interface TokenClientOptions extends ClientOptions {
  * once.
  */
 export class TokenClient implements TokenSource {
-  readonly get: TokenSource['get']
-  readonly authorize: TokenSource['authorize']
-  readonly fetch: TokenSource['fetch']
-  readonly subscribe: TokenSource['subscribe']
-  readonly reject: TokenSource['reject']
-  readonly status: TokenSource['status']
-  readonly refresh: TokenSource['refresh']
+  declare readonly get: TokenSource['get']
+  declare readonly authorize: TokenSource['authorize']
+  declare readonly fetch: TokenSource['fetch']
+  declare readonly subscribe: TokenSource['subscribe']
+  declare readonly reject: TokenSource['reject']
+  declare readonly status: TokenSource['status']
+  declare readonly refresh: TokenSource['refresh']
   /** Raises an alert that is marked as a test, for 10 s. For root and the daemon's own user; others are `denied`. */
-  readonly alertTest: () => Promise<AlertTestResult>
-  readonly close: TokenSource['close']
-  readonly [Symbol.dispose]: TokenSource['close'] = () => this.close()
+  declare readonly alertTest: () => Promise<AlertTestResult>
+  declare readonly close: TokenSource['close']
+  declare readonly [Symbol.dispose]: TokenSource['close']
 
   /**
    * Opens nothing. Throws TypeError if one of `origins` is no URL, and TokenClientError (`bad-request`) if
@@ -59,17 +59,7 @@ export class TokenClient implements TokenSource {
    */
   constructor(options: TokenClientOptions = {}) {
     const findPath = socketFinder(() => ({ env: process.env, uid: process.geteuid?.() ?? -1 }), options)
-    const source = createSource(options, (onAnswer, signal) =>
-      createReconnectingConnection(findPath, onAnswer, signal),
-    )
-    this.get = source.get
-    this.authorize = source.authorize
-    this.fetch = source.fetch
-    this.subscribe = source.subscribe
-    this.reject = source.reject
-    this.status = source.status
-    this.refresh = source.refresh
-    this.alertTest = source.alertTest
-    this.close = source.close
+    const connect: Connect = (...wiring) => createReconnectingConnection(findPath, ...wiring)
+    Object.assign(this, createSource(options, connect))
   }
 }

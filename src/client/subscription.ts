@@ -6,8 +6,8 @@ import type { SubscribeOptions, TokenSource } from './token-source.ts'
 
 /** The expiry of one token, as the daemons before and after a restart give it, differs by less than this. */
 const SAME_INSTANT_MS = 2_000
-/** A daemon that answers again within this time was restarted, which is no fault: a second, and time for the next connect. */
-const RESTART_MS = 1_500
+/** A daemon that answers again within this time was restarted, which is no fault: a second, and the next connect. */
+const RESTART_MS = 2_000
 
 /** Returns the function that subscribes. The signal ends all subscriptions; after that, it throws the signal's reason. */
 export function createSubscriptions(
@@ -18,7 +18,7 @@ export function createSubscriptions(
   const subscribers = new Map<Subscriber, () => void>()
   let newest: Notification | undefined
   let end: (() => void) | undefined
-  let restart: NodeJS.Timeout | 'over' | undefined
+  let restart: NodeJS.Timeout | undefined
 
   function notifyAll(notification: Notification): void {
     clearTimeout(restart)
@@ -55,9 +55,7 @@ export function createSubscriptions(
     return connection.open({
       // There is no way to unsubscribe: another subscription on this connection replaces the one before.
       id: 'subscription',
-      get isBackground() {
-        return restart === 'over'
-      },
+      isBackground: true,
       frame: () => ({ type: 'token.subscribe', data: { client: client.name } }),
       onAnswer: ({ type, data }) => {
         const token = data as unknown as TokenResult
@@ -66,12 +64,8 @@ export function createSubscriptions(
       },
       onDisconnect: (disconnect) => {
         const fault = disconnectError(disconnect)
-        const notifyAway = (): void => {
-          notifyAll({ fault })
-          restart = 'over'
-        }
-        if (!disconnect.wasEverConnected || restart === 'over') notifyAway()
-        else restart ??= setTimeout(notifyAway, RESTART_MS)
+        if (disconnect.wasEverConnected) restart ??= setTimeout(notifyAll, RESTART_MS, { fault })
+        else notifyAll({ fault })
         return true
       },
     })

@@ -174,8 +174,6 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
           requests.delete(request)
         }
       },
-      onSilence: () => undefined,
-      isSilent: false,
       mayStop: false,
       monotonicMs: () => Date.now(),
     }

@@ -83,8 +83,6 @@ describe('with the time of the test', () => {
           asked.push(request)
           return () => undefined
         },
-        onSilence: () => undefined,
-        isSilent: false,
         mayStop: true,
         monotonicMs: () => Date.now(),
       }))
