@@ -141,8 +141,8 @@ export function createConnections<Own>(
   /** Counts and logs that a client loses its connection. */
   function noteDrop(peer: Peer | null, reason: DropReason): void {
     dropped[reason] += 1
-    const fields = { event: 'client-dropped', transport, reason }
-    log('debug', 'A client lost its connection', { ...fields, ...(peer && { uid: peer.uid, pid: peer.pid }) })
+    const fields = { transport, reason, ...(peer && { uid: peer.uid, pid: peer.pid }) }
+    log('debug', 'A client lost its connection', { event: 'client-dropped', ...fields })
   }
 
   /** Logs one record an hour at most, because clients could cause them over and over. */

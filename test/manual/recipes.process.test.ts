@@ -33,14 +33,14 @@ describe('how to add', { timeout: 900_000 }, () => {
       text.replace(anchor, () => anchor + lines),
     )
   }
-  /** Puts a row before that of `next` in a table of the manual. */
-  function row(page: string, next: string, text: string): void {
-    const file = path.join(copy, `systemd/man/${page}.md`)
+  /** Puts the row of an event before that of `next`. */
+  function eventRow(next: string, row: string): void {
+    const file = path.join(copy, 'systemd/man/kyc-tokend.8.md')
     const before = readFileSync(file, 'utf8')
     expect(before).toContain(`\n| ${next} `)
     writeFileSync(
       file,
-      before.replace(`\n| ${next} `, () => `\n${text}\n| ${next} `),
+      before.replace(`\n| ${next} `, () => `\n${row}\n| ${next} `),
     )
   }
   const npm = (
@@ -65,7 +65,6 @@ describe('how to add', { timeout: 900_000 }, () => {
       "Omit<Row, 'reasons'>>> = {\n",
       "'recipe-failed': { answer: '431', follows: 'retried', covers: ({ status }) => status === 431 },\n",
     )
-    row('troubleshooting', 'reason `server-error`', '| reason `recipe-failed` | a recipe failed | nothing |')
     appendFileSync(
       path.join(copy, 'test/scenarios/scenarios.yaml'),
       `
@@ -86,7 +85,7 @@ describe('how to add', { timeout: 900_000 }, () => {
     const record =
       "log('notice', 'A recipe was followed', { event: 'recipe-followed', recipe: config.recipe })\n"
     insert('src/daemon.ts', '  logWarnings(config, log)\n', record)
-    row('kyc-tokend.8', '`recovered`', '| `recipe-followed` | notice | a recipe was followed: `recipe` |')
+    eventRow('`recovered`', '| `recipe-followed` | notice | a recipe was followed: `recipe` |')
     const spec =
       "{ name: 'follow', load: () => import('./follow.ts'), summary: 'Follow a recipe', exits: {}, options: {} },\n"
     insert('src/commands/specs.ts', 'export const commands: readonly CommandSpec[] = [\n', spec)

@@ -114,10 +114,6 @@ describe('of troubleshooting', () => {
     for (const code of faultCodes) expect(symptoms).toContain(`\`${code}\``)
   })
 
-  test('every reason of a failure is a symptom', () => {
-    for (const [reason] of tableRows('remedies')) expect(symptoms).toContain(reason)
-  })
-
   test('every exit status but success is a symptom', () => {
     for (const status of Object.values(exitStatus).filter((value) => value !== 0))
       expect(symptoms).toContain(`exit status ${status}`)
