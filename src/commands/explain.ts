@@ -1,10 +1,7 @@
 // `kyc-tokend explain`: says what the daemon would do after an answer of the service, by the daemon's own code.
-import { createReadStream } from 'node:fs'
-import type { Readable } from 'node:stream'
 import { loadPlan } from '../config/load.ts'
 import { formatDuration } from '../lib/duration.ts'
-import { errorMessage, exitStatus, UsageError } from '../lib/error.ts'
-import { readLimited } from '../lib/input.ts'
+import { exitStatus, UsageError } from '../lib/error.ts'
 import { renderedAt, unitPlace, type Place } from '../lib/remedy.ts'
 import { accountOfConfig } from '../lib/account.ts'
 import { createClassify, failureTable, MAX_BODY_BYTES, type ServiceResponse } from '../source/response.ts'
@@ -15,16 +12,18 @@ import type { Token } from '../token/token.ts'
 import { nextState } from '../token/transitions.ts'
 import type { Invocation, RunCommand } from './command.ts'
 import { keyMistakes } from './format-status.ts'
+import { readGiven } from './given-file.ts'
 
 const AFTER_REFUSAL =
   'one alert, and no request until the credentials or baseUrl change, an operator runs `kyc-tokend refresh`, or the daemon is started after an orderly stop'
 const AFTER_SHARED_REFUSAL =
   'one alert for all hosts that share, and no request of theirs until the credentials or baseUrl change, or an operator runs `kyc-tokend refresh` on one of them; a host that is started after an orderly stop asks only while the shared store is away'
 
-export const run: RunCommand = async ({ options, env, stdin, stdout }) => {
+export const run: RunCommand = async (invocation) => {
+  const { options, env, stdout } = invocation
   const status = statusOf(options['status'])
   const headers = headersOf(options['header'])
-  const answer: ServiceResponse = { status, headers, ...(await bodyOf(options['body'], stdin)) }
+  const answer: ServiceResponse = { status, headers, ...(await bodyOf(invocation)) }
   const now = { bootMs: 0, wallMs: Date.now() }
   const { service, retry, refresh, isShared } = await loadPlan({ configPath: options['config'], env })
   const policy = { ...retry, ...refresh }
@@ -102,17 +101,10 @@ function headersOf(given: Invocation['options'][string]): Record<string, string>
 }
 
 /** The body as the daemon would read it: none if it is longer than its limit. */
-async function bodyOf(
-  given: Invocation['options'][string],
-  stdin: Readable,
-): Promise<Pick<ServiceResponse, 'body' | 'isCut'>> {
-  if (given === undefined) return { body: new Uint8Array() }
-  const stream = given === '-' ? stdin : createReadStream(String(given))
-  try {
-    const body = await readLimited(stream, { maxBytes: MAX_BODY_BYTES })
-    return body === undefined ? { body: new Uint8Array(), isCut: true } : { body }
-  } catch (cause) {
-    const message = `The file of --body cannot be read (${errorMessage(cause)}): name one that can, or - for stdin.`
-    throw new UsageError(message, { cause })
-  }
+async function bodyOf(invocation: Invocation): Promise<Pick<ServiceResponse, 'body' | 'isCut'>> {
+  const path = invocation.options['body']
+  if (path === undefined) return { body: new Uint8Array() }
+  const given = { by: '--body', path: String(path), maxBytes: MAX_BODY_BYTES }
+  const body = await readGiven(given, invocation)
+  return body === undefined ? { body: new Uint8Array(), isCut: true } : { body }
 }

@@ -2,6 +2,7 @@
 import { createInterface } from 'node:readline/promises'
 import { Writable, type Readable } from 'node:stream'
 import { UsageError } from '../lib/error.ts'
+import type { Invocation } from './command.ts'
 
 export function isTerminal(stream: Readable | Writable): boolean {
   return 'isTTY' in stream && stream.isTTY === true
@@ -12,18 +13,19 @@ export function announce(stderr: Writable, sentence: string): void {
   if (isTerminal(stderr)) stderr.write(`${sentence} …\n`)
 }
 
-/** Questions go to `output`, a terminal like `input`. */
-export function createPrompt(options: { input: Readable; output: Writable; signal: AbortSignal }) {
-  const { input, output, signal } = options
+export type Prompt = ReturnType<typeof createPrompt>
+
+/** Questions go to stderr, a terminal like stdin. */
+export function createPrompt({ stdin, stderr, signal }: Pick<Invocation, 'stdin' | 'stderr' | 'signal'>) {
   let isHiding = false
   // readline shows what is typed by writing it here.
   const screen = new Writable({
     write(chunk: Buffer, _encoding, done) {
-      if (!isHiding) output.write(chunk)
+      if (!isHiding) stderr.write(chunk)
       done()
     },
   })
-  const lines = createInterface({ input, output: screen, terminal: true })
+  const lines = createInterface({ input: stdin, output: screen, terminal: true })
   // In raw mode the terminal sends no signal for Ctrl-C.
   lines.once('SIGINT', () => process.kill(process.pid, 'SIGINT'))
 
@@ -31,22 +33,22 @@ export function createPrompt(options: { input: Readable; output: Writable; signa
     /** Asks again until the answer has no problem. Throws the signal's reason when it is aborted. */
     async ask(
       question: string,
-      { isHidden, problem }: { isHidden: boolean; problem: (answer: string) => string | undefined },
-    ): Promise<string> {
-      isHiding = isHidden
+      options: { isHidden: boolean; problem: (answer: string) => Promise<string | undefined> },
+    ): Promise<void> {
+      isHiding = options.isHidden
       for (;;) {
-        if (isHidden) output.write(`${question}: `)
+        if (isHiding) stderr.write(`${question}: `)
         // Ctrl-D ends the input.
         const typed = await lines
-          .question(isHidden ? '' : `${question}: `, { signal })
+          .question(isHiding ? '' : `${question}: `, { signal })
           .catch((cause: unknown) => {
             signal.throwIfAborted()
             throw new UsageError('Nothing was entered, and nothing was written.', { cause })
           })
-        if (isHidden) output.write('\n')
-        const found = problem(typed.trim())
-        if (found === undefined) return typed.trim()
-        output.write(`  ${found}\n`)
+        if (isHiding) stderr.write('\n')
+        const found = await options.problem(typed.trim())
+        if (found === undefined) return
+        stderr.write(`  ${found}\n`)
       }
     },
     [Symbol.dispose]: () => lines.close(),

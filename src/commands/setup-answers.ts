@@ -1,6 +1,5 @@
 // The answers on which `setup` builds: the kind of service, its address, key and secret. They come from options, from a
 // document, or from a person.
-import { readFileSync } from 'node:fs'
 import { basename } from 'node:path'
 import { baseUrlProblem, baseUrlWarning, tokenUrlProblem } from '../config/base-url.ts'
 import { secretRefusal, withoutNewline } from '../config/inputs.ts'
@@ -8,14 +7,14 @@ import { ConfigError, type ConfigIssue } from '../config/issues.ts'
 import { findJsonFault } from '../config/json-fault.ts'
 import { validateDocument } from '../config/validate.ts'
 import { holdsCertificates, privateKeyOf } from '../lib/crypto.ts'
-import { errorMessage, UsageError, withSystemFallback } from '../lib/error.ts'
-import { readLimited } from '../lib/input.ts'
+import { UsageError } from '../lib/error.ts'
 import { decoded } from '../source/proxy.ts'
 import type { Invocation } from './command.ts'
-import { createPrompt, isTerminal } from './prompt.ts'
+import { readGiven } from './given-file.ts'
+import { createPrompt, isTerminal, type Prompt } from './prompt.ts'
 import { existing, existsError, type Answers, type Contents, type SetupFiles } from './setup-files.ts'
 
-export const kinds = {
+const kinds = {
   json: 'JSON with key and secret',
   oauth2: 'OAuth2 client credentials',
   certificate: 'client certificate (mutual TLS)',
@@ -23,22 +22,23 @@ export const kinds = {
   other: 'another way',
 } as const
 type Kind = keyof typeof kinds
-const isKind = (text: string): text is Kind => Object.hasOwn(kinds, text)
 
 type Name =
   'kind' | 'baseUrl' | 'tokenUrl' | 'apiKey' | 'apiSecret' | 'certificate' | 'key' | 'keyId' | 'expiresAt'
 type Given = Partial<Record<Name, string>>
 
-interface Field {
-  readonly option: string
-  /** The kinds of service that need it; undefined: all. */
-  readonly kinds?: readonly Kind[]
-  readonly question: string | ((kind: Kind) => string)
-  readonly isOptional?: boolean
+interface Question {
+  readonly question: string
   /** The answer is the content of a file: at a terminal it is `typed` unseen, or the `path` is asked for. */
   readonly file?: 'typed' | 'path'
   /** The fault of an answer, as a sentence without its full stop. Never quotes a secret. */
   readonly problem: (text: string) => string | undefined
+}
+interface Field extends Question {
+  readonly option: string
+  /** The kinds of service that need it; undefined: all. */
+  readonly kinds?: readonly Kind[]
+  readonly isOptional?: boolean
 }
 
 const KIND_QUESTION = [
@@ -46,6 +46,8 @@ const KIND_QUESTION = [
   ...Object.entries(kinds).map(([kind, words]) => `  ${kind.padEnd(11)}  ${words}`),
   'Kind [json]',
 ].join('\n')
+const OTHER_KIND =
+  'Describe the service in a configuration and give that with --from FILE: other-services.md of the manual has the settings, and examples'
 const OAUTH2_KINDS: readonly Kind[] = ['oauth2', 'certificate', 'assertion']
 
 /** The fields, in the order of the questions. */
@@ -54,8 +56,12 @@ const fields: Readonly<Record<Name, Field>> = {
     option: 'kind',
     question: KIND_QUESTION,
     isOptional: true,
-    problem: (text) =>
-      text === '' || isKind(text) ? undefined : `Write one of ${Object.keys(kinds).join(', ')}`,
+    problem(text) {
+      if (text === 'other') return OTHER_KIND
+      return text === '' || Object.hasOwn(kinds, text)
+        ? undefined
+        : `Write one of ${Object.keys(kinds).join(', ')}`
+    },
   },
   baseUrl: {
     option: 'base-url',
@@ -70,14 +76,14 @@ const fields: Readonly<Record<Name, Field>> = {
   },
   apiKey: {
     option: 'api-key-file',
-    question: (kind) => `${kind === 'json' ? 'API key' : 'Client ID'} (not shown)`,
+    question: 'API key or client id (not shown)',
     file: 'typed',
     problem: problemWith('The secret', secretRefusal),
   },
   apiSecret: {
     option: 'api-secret-file',
     kinds: ['json', 'oauth2'],
-    question: (kind) => `${kind === 'json' ? 'API secret' : 'Client secret'} (not shown)`,
+    question: 'API secret or client secret (not shown)',
     file: 'typed',
     problem: problemWith('The secret', secretRefusal),
   },
@@ -115,30 +121,31 @@ const fields: Readonly<Record<Name, Field>> = {
 }
 const names = Object.keys(fields) as Name[]
 
-const MAX_DOCUMENT_BYTES = 1_048_576
+const MAX_FILE_BYTES = 1_048_576
 
 /** Throws UsageError (64) for what is missing or cannot be right, and ConfigError (78) for a faulty document. */
 export async function readAnswers(invocation: Invocation, files: SetupFiles): Promise<Answers> {
   const { options } = invocation
-  const document = options['from'] as string | undefined
   const answers =
-    document === undefined
+    options['from'] === undefined
       ? settingsOf(await singleAnswers(invocation, files), files)
-      : await documentAnswers(document, invocation)
-  const path = options['ca-file'] as string | undefined
-  const withCa = path === undefined ? answers : withAuthority(answers, files, readNamed('--ca-file', path))
-  return options['proxy'] === true ? withProxy(withCa, invocation, files) : withCa
+      : await documentAnswers(invocation)
+  const authority = options['ca-file']
+  const trusting =
+    authority === undefined
+      ? answers
+      : withAuthority(answers, files, await textOf('--ca-file', authority, invocation))
+  return options['proxy'] === true ? withProxy(trusting, invocation, files) : trusting
 }
 
-/** Asks for the certificate of the service's authority; undefined: there is none to give. */
-export async function askAuthority(invocation: Invocation): Promise<string | undefined> {
-  const { stdin, stderr, signal } = invocation
-  using prompt = createPrompt({ input: stdin, output: stderr, signal })
-  const question = "File with the certificate of the service's private authority (PEM) [none]"
-  const problem = (path: string): string | undefined =>
-    path === '' ? undefined : problemOfFile(path, certificateProblem)
-  const path = await prompt.ask(question, { isHidden: false, problem })
-  return path === '' ? undefined : readNamed(question, path)
+/** The certificate of the service's authority, from a person at the terminal; empty: there is none to give. */
+export async function askAuthority(invocation: Invocation): Promise<string> {
+  using prompt = createPrompt(invocation)
+  return await askFor(prompt, invocation, {
+    question: "File with the certificate of the service's private authority (PEM) [none]",
+    file: 'path',
+    problem: (text) => (text === '' ? undefined : certificateProblem(text)),
+  })
 }
 
 export function withAuthority(answers: Answers, { contents }: SetupFiles, ca: string): Answers {
@@ -162,26 +169,20 @@ function withProxy(answers: Answers, { env, stdout }: Invocation, { contents }: 
   stdout.write(`The daemon will use the proxy ${url}, which HTTPS_PROXY names here\n`)
   return {
     ...answers,
-    contents: {
-      ...answers.contents,
-      ...(password !== '' && { proxyPassword: decoded(password) }),
-    },
+    contents: { ...answers.contents, ...(password !== '' && { proxyPassword: decoded(password) }) },
     request: { ...answers.request, proxy: { url, ...login } },
   }
 }
 
 /** The answers from a configuration that contains key and secret. No fault quotes a value. */
-async function documentAnswers(document: string, { options, stdin }: Invocation): Promise<Answers> {
+async function documentAnswers(invocation: Invocation): Promise<Answers> {
+  const { options } = invocation
   const both = Object.values(fields).find(({ option }) => options[option] !== undefined)
   if (both !== undefined)
     throw new UsageError(`--from and --${both.option} are both given: leave one of them out.`)
-  if (document !== '-') return answersOf(readNamed('--from', document), document)
-  const bytes = await readLimited(stdin as AsyncIterable<Buffer>, { maxBytes: MAX_DOCUMENT_BYTES })
-  if (bytes === undefined) throw new UsageError('--from: there is more than 1 MiB on standard input.')
-  return answersOf(bytes.toString(), 'standard input')
-}
-
-function answersOf(text: string, name: string): Answers {
+  const path = String(options['from'])
+  const name = path === '-' ? 'standard input' : path
+  const text = await textOf('--from', path, invocation)
   const syntax = findJsonFault(text)
   if (syntax !== undefined) throw new ConfigError([{ at: '', sentence: syntax }], name)
   const document: unknown = JSON.parse(text)
@@ -189,69 +190,78 @@ function answersOf(text: string, name: string): Answers {
   if (misshapen.length > 0) throw new ConfigError(misshapen, name)
   const { baseUrl, credentials, ...settings } = document as { baseUrl: string; credentials: Given }
   const { apiKey = '', apiSecret = '', expiresAt } = credentials
-  const faults = Object.entries({ apiKey, apiSecret, baseUrl }).flatMap(([field, value]): ConfigIssue[] => {
-    const at = field === 'baseUrl' ? field : `credentials.${field}`
-    if (value === null && field === 'apiSecret') return []
-    const sentence =
-      typeof value === 'string'
-        ? fields[field as Name].problem(value)
-        : 'must be the text itself: setup writes it to a file of its own'
-    return sentence === undefined ? [] : [{ at, sentence }]
-  })
+  const hasSecret = apiSecret !== null
+  const faults = [
+    ...issueAt('credentials.apiKey', secretProblem(apiKey)),
+    ...(hasSecret ? issueAt('credentials.apiSecret', secretProblem(apiSecret)) : []),
+    ...issueAt('baseUrl', fields.baseUrl.problem(baseUrl)),
+  ]
   if (faults.length > 0) throw new ConfigError(faults, name)
-  const contents = { apiKey, ...(apiSecret !== null && { apiSecret }) }
+  const contents = { apiKey, ...(hasSecret && { apiSecret }) }
   return { baseUrl, contents, expiresAt: expiresAt ?? undefined, settings, request: {} }
+}
+
+function secretProblem(value: unknown): string | undefined {
+  if (typeof value === 'string') return fields.apiKey.problem(value)
+  return 'must be the text itself: setup writes it to a file of its own'
+}
+
+function issueAt(at: string, sentence: string | undefined): ConfigIssue[] {
+  return sentence === undefined ? [] : [{ at, sentence }]
 }
 
 /** The answers from the options; what they lack is asked at the terminal. */
 async function singleAnswers(invocation: Invocation, files: SetupFiles): Promise<Given> {
-  const { options, stdin, stderr, signal } = invocation
+  const { options } = invocation
   const given: Given = {}
   for (const name of names) {
     const { option, file, problem } = fields[name]
-    const text = options[option]
-    if (text === undefined) continue
-    given[name] = file === undefined ? String(text) : readNamed(`--${option}`, String(text))
-    const fault = problem(given[name])
+    const word = options[option]
+    if (word === undefined) continue
+    const text = file === undefined ? String(word) : await textOf(`--${option}`, word, invocation)
+    const fault = problem(text)
     if (fault !== undefined) throw new UsageError(`--${option}: ${fault}.`)
+    given[name] = text
   }
-  const missing = (): Name[] =>
-    names.filter((name) => given[name] === undefined && isNeeded(name, kindOf(given)))
-  refuseOther(given)
-  const absent = missing().filter((name) => fields[name].isOptional !== true)
-  if (absent.length === 0) return given
-  if (!isTerminal(stdin)) {
-    const words = absent.map((name) => `--${fields[name].option}`)
-    const last = words.pop()!
-    throw new UsageError(
-      `There is no terminal to ask at: give ${words.length > 0 ? `${words.join(', ')} and ` : ''}${last}, or --from.`,
-    )
+  const isMissing = (name: Name): boolean =>
+    given[name] === undefined && (fields[name].kinds?.includes(kindOf(given)) ?? true)
+  const needed = names.filter((name) => isMissing(name) && fields[name].isOptional !== true)
+  if (needed.length === 0) return given
+  if (!isTerminal(invocation.stdin)) {
+    const words = new Intl.ListFormat('en-GB').format(needed.map((name) => `--${fields[name].option}`))
+    throw new UsageError(`There is no terminal to ask at: give ${words}, or --from.`)
   }
   const there = existing([files.config, ...Object.values(files.contents), ...files.others])
   if (there.length > 0 && options['force'] !== true) throw existsError(there, 'add --force to replace it')
-  using prompt = createPrompt({ input: stdin, output: stderr, signal })
-  for (const name of names) {
-    if (!missing().includes(name)) continue
-    const { question, file, problem } = fields[name]
-    const isPath = file === 'path'
-    const answer = await prompt.ask(typeof question === 'string' ? question : question(kindOf(given)), {
-      isHidden: file === 'typed',
-      problem: isPath ? (path) => problemOfFile(path, problem) : problem,
-    })
-    given[name] = isPath ? readNamed('The answer', answer) : answer
-    refuseOther(given)
-  }
+  using prompt = createPrompt(invocation)
+  for (const name of names) if (isMissing(name)) given[name] = await askFor(prompt, invocation, fields[name])
   return given
 }
 
-const kindOf = ({ kind = '' }: Given): Kind => (isKind(kind) ? kind : 'json')
-const isNeeded = (name: Name, kind: Kind): boolean => fields[name].kinds?.includes(kind) ?? true
+/** Asks until there is an answer without a problem: what is typed, or the content of the file that is named. */
+async function askFor(
+  prompt: Prompt,
+  invocation: Invocation,
+  { question, file, problem }: Question,
+): Promise<string> {
+  let text = ''
+  await prompt.ask(question, {
+    isHidden: file === 'typed',
+    async problem(typed) {
+      try {
+        text = file === 'path' && typed !== '' ? await textOf('this name', typed, invocation) : typed
+        return problem(text)
+      } catch (error) {
+        if (error instanceof UsageError) return error.message
+        throw error
+      }
+    },
+  })
+  return text
+}
 
-function refuseOther({ kind }: Given): void {
-  if (kind !== 'other') return
-  throw new UsageError(
-    'Describe the service in a configuration and give that with --from FILE: other-services.md of the manual has the settings, and examples.',
-  )
+function kindOf({ kind }: Given): Kind {
+  return (kind || 'json') as Kind
 }
 
 /** The settings of the kind of service, and the texts of the files that they name. */
@@ -292,25 +302,17 @@ function algorithmOf(text: string): { algorithm?: string } {
 }
 
 /** The content of a file without its newline. Throws UsageError (64). */
-function readNamed(by: string, path: string): string {
-  try {
-    return withoutNewline(readFileSync(path, 'utf8'))
-  } catch (error) {
-    const message = `The file of ${by} cannot be read (${errorMessage(error)}): name one that can.`
-    throw new UsageError(message, { cause: error })
-  }
-}
-
-function problemOfFile(path: string, problem: Field['problem']): string | undefined {
-  const text = withSystemFallback(undefined, () => readFileSync(path, 'utf8'))
-  return text === undefined ? 'The file cannot be read: name one that can' : problem(withoutNewline(text))
+async function textOf(by: string, path: string | boolean, invocation: Invocation): Promise<string> {
+  const bytes = await readGiven({ by, path: String(path), maxBytes: MAX_FILE_BYTES }, invocation)
+  if (bytes === undefined) throw new UsageError(`The file of ${by} holds more than 1 MiB: name another.`)
+  return withoutNewline(bytes.toString())
 }
 
 function certificateProblem(text: string): string | undefined {
   return holdsCertificates(text) ? undefined : 'The file does not hold a certificate in PEM'
 }
 
-function problemWith(subject: string, problem: Field['problem']): Field['problem'] {
+function problemWith(subject: string, problem: Question['problem']): Question['problem'] {
   return (text) => {
     const found = problem(text)
     return found === undefined ? undefined : `${subject} ${found}`

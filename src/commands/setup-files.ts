@@ -1,7 +1,7 @@
 // The files that `setup` writes: configuration, key and secret, with the owner and mode that the daemon needs. They replace
 // what is there once they are confirmed.
-import { closeSync, constants, fstatSync, lstatSync, openSync, statSync } from 'node:fs'
-import { mkdir, rename, rm, rmdir } from 'node:fs/promises'
+import { lstatSync, statSync } from 'node:fs'
+import { mkdir, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { normaliseBaseUrl } from '../config/base-url.ts'
@@ -15,9 +15,8 @@ import {
   replaceFile,
   type FileAttributes,
 } from '../lib/atomic-file.ts'
-import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from '../lib/error.ts'
-import { isRecord } from '../lib/input.ts'
-import { loadLibc } from '../lib/libc.ts'
+import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
+import { isRecord, parseJson } from '../lib/input.ts'
 import { SERVICE_USER } from '../lib/paths.ts'
 import { idOf, localUser } from '../lib/posix-ids.ts'
 import { configDirectory } from './systemd.ts'
@@ -78,38 +77,6 @@ export async function setupFiles(account: string | undefined, workingDirectory: 
   }
 }
 
-/** Locked while a setup runs, by a file that only its owner can open: nobody else can hold the lock. */
-const LOCK_FILE = '.kyc-tokend-setup.lock'
-const LOCK_FLAGS = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW
-
-/**
- * One setup at a time in a directory: two would check and discard each other's files. Throws UserError: 75, or 78 if it
- * cannot write there. Returns a function that ends the lock, and removes the directory if it was made here and is empty.
- */
-export async function lockSetup({ config }: SetupFiles): Promise<() => Promise<void>> {
-  const directory = dirname(config)
-  const path = join(directory, LOCK_FILE)
-  const made = await mkdir(directory, { recursive: true }).catch(refuseUnwritten)
-  await lockedFile(path).catch(refuseUnwritten)
-  return async () => {
-    await rm(path)
-    if (made !== undefined) await rmdir(directory).catch(fallbackOnSystemError(undefined))
-  }
-}
-
-/** Keeps the lock file open until the process ends. The one that ends removes it, so that another file may be there by now. */
-async function lockedFile(path: string): Promise<void> {
-  for (;;) {
-    const file = openSync(path, LOCK_FLAGS, 0o600)
-    if (!loadLibc().lock(file)) {
-      const message = `Another \`kyc-tokend setup\` runs in ${dirname(path)}: wait until it has ended. Nothing was written.`
-      throw new UserError(message, exitStatus.tryAgain)
-    }
-    if (fstatSync(file).ino === (await lstatIfAny(path))?.ino) return
-    closeSync(file)
-  }
-}
-
 /** Those of the paths that exist already. */
 export function existing(paths: readonly string[]): string[] {
   return paths.filter((path) => lstatSync(path, { throwIfNoEntry: false }) !== undefined)
@@ -136,10 +103,9 @@ export async function planSetup(
   }
   const known = await readSettings(config)
   const wanted = wantedSettings(answers, { known, contents, isSamePair: changes.length === 0 })
-  if (!isSameUrl(known?.['baseUrl'], answers.baseUrl) || !isDeepStrictEqual({ ...known, ...wanted }, known)) {
-    const settings = { ...(known ?? files.settings), baseUrl: answers.baseUrl, ...wanted }
+  const settings = { ...(known ?? files.settings), ...wanted }
+  if (!isDeepStrictEqual(settings, known))
     changes.push({ path: config, content: `${JSON.stringify(settings, null, 2)}\n` })
-  }
   const overwritten = existing(changes.map(({ path }) => path))
   if (overwritten.length > 0 && !force)
     throw existsError(overwritten, 'add --force to replace it', ', with other content')
@@ -148,9 +114,9 @@ export async function planSetup(
 
 /** The settings that the answers need; those of a configuration that is there stay beside them. */
 function wantedSettings(
-  { contents: given, settings, request, expiresAt }: Answers,
-  on: { known: Record<string, unknown> | undefined; contents: SetupFiles['contents']; isSamePair: boolean },
-): Record<string, unknown> {
+  { baseUrl, contents: given, settings, request, expiresAt }: Answers,
+  on: { known: Settings | undefined; contents: SetupFiles['contents']; isSamePair: boolean },
+): Settings {
   const { known, contents, isSamePair } = on
   const knownEnd = (known?.['credentials'] as { expiresAt?: unknown } | undefined)?.expiresAt
   const endsAt = expiresAt ?? (isSamePair ? knownEnd : undefined)
@@ -166,7 +132,8 @@ function wantedSettings(
   const meant = Object.entries(settings).filter(
     ([name, value]) => value !== null || known?.[name] !== undefined,
   )
-  return { ...Object.fromEntries(meant), credentials, ...joined }
+  const url = isSameUrl(known?.['baseUrl'], baseUrl) ? known?.['baseUrl'] : baseUrl
+  return { baseUrl: url, ...Object.fromEntries(meant), credentials, ...joined }
 }
 
 /** Throws UserError (78) if another user can have written the configuration: the loader would refuse it, too. */
@@ -181,31 +148,33 @@ function refuseUntrusted(config: string): void {
 /** The name of a new file until the service has confirmed it, so that a setup that is killed changes nothing. */
 const stagedName = (path: string): string => `${path}.new`
 
-/**
- * Writes the changes beside the files that they replace. `apply` replaces these, `discard` leaves them. Throws UserError
- * (78).
- */
-export async function stageSetup(changes: readonly Change[], files: SetupFiles) {
-  const staged = new Map(changes.map(({ path }) => [path, stagedName(path)]))
-  const discard = async (): Promise<void> => {
-    // Those of a setup that was killed, too.
-    for (const path of [files.config, ...Object.values(files.contents)])
-      await rm(stagedName(path), { force: true })
-  }
-  await discard().catch(refuseUnwritten)
+/** Writes the changes beside the files that they replace; gives their paths by those of the latter. Throws UserError (78). */
+export async function stageSetup(
+  changes: readonly Change[],
+  files: SetupFiles,
+): Promise<ReadonlyMap<string, string>> {
   try {
+    await mkdir(dirname(files.config), { recursive: true })
+    await discardSetup(files)
     for (const { path, content } of changes) {
       refuseOddTarget(path, await lstatIfAny(path))
       await replaceFile(stagedName(path), content, files.attributes)
     }
   } catch (error) {
-    await discard()
     refuseUnwritten(error)
   }
-  const apply = async (): Promise<void> => {
-    for (const [path, from] of staged) await rename(from, path)
-  }
-  return { staged, apply, discard }
+  return new Map(changes.map(({ path }) => [path, stagedName(path)]))
+}
+
+/** Has the staged files replace the others. */
+export async function applySetup(staged: ReadonlyMap<string, string>): Promise<void> {
+  for (const [path, from] of staged) await rename(from, path)
+}
+
+/** Removes what was staged and not applied, also by a setup that was killed. Throws UserError (78). */
+export async function discardSetup(files: SetupFiles): Promise<void> {
+  for (const path of [files.config, ...Object.values(files.contents)])
+    await rm(stagedName(path), { force: true }).catch(refuseUnwritten)
 }
 
 /** Throws UserError (78) for an error of a file. */
@@ -218,21 +187,14 @@ function refuseUnwritten(error: unknown): never {
 }
 
 export function existsError(paths: readonly string[], remedy: string, as = ''): UserError {
-  const [verb, last] = paths.length === 1 ? ['exists', ''] : ['exist', ' (each of them)']
-  const message = `${paths.join(', ')} ${verb} already${as}: ${remedy}${last}.`
+  const message = `There is ${paths.join(' and ')} already${as}: ${remedy}.`
   return new UserError(message, exitStatus.configuration)
 }
 
 /** The settings of an existing configuration; undefined if there is none, or if it is no JSON object. */
-async function readSettings(path: string): Promise<Record<string, unknown> | undefined> {
-  try {
-    const settings: unknown = JSON.parse((await textIfAny(path)) ?? 'null')
-    return isRecord(settings) ? settings : undefined
-  } catch (error) {
-    // Not JSON: its content has to be replaced.
-    if (error instanceof SyntaxError) return undefined
-    throw error
-  }
+async function readSettings(path: string): Promise<Settings | undefined> {
+  const settings = parseJson((await textIfAny(path)) ?? '')
+  return isRecord(settings) ? settings : undefined
 }
 
 function isSameUrl(known: unknown, wanted: string): boolean {

@@ -12,7 +12,15 @@ import { createReport, performCheck } from './check.ts'
 import type { Invocation, RunCommand } from './command.ts'
 import { isTerminal } from './prompt.ts'
 import { askAuthority, readAnswers, withAuthority } from './setup-answers.ts'
-import { lockSetup, planSetup, setupFiles, stageSetup, type Answers, type SetupFiles } from './setup-files.ts'
+import {
+  applySetup,
+  discardSetup,
+  planSetup,
+  setupFiles,
+  stageSetup,
+  type Answers,
+  type SetupFiles,
+} from './setup-files.ts'
 import { firstLine, unitProperties, type UnitProperties } from './systemd.ts'
 
 /** The longest wait for a token of the daemon that was started, in ms. */
@@ -30,36 +38,33 @@ export const run: RunCommand = async (invocation) => {
   const isService = files.attributes.gid !== undefined
   const asked = ['ActiveState', 'UnitFileState']
   const before = isService ? await unitProperties(`${unit}.service`, asked, { isNeeded: true }) : null
-  const unlock = await lockSetup(files)
+  const on = { invocation, account, files, isInstalled: before !== null }
   try {
-    const on = { invocation, account, files, isInstalled: before !== null }
     let trial = await tryOut(answers, on)
     if (trial.check.reason === 'tls' && answers.contents.ca === undefined && isTerminal(stdin)) {
       const ca = await askAuthority(invocation)
-      if (ca !== undefined) trial = await tryOut(withAuthority(answers, files, ca), on)
+      if (ca !== '') trial = await tryOut(withAuthority(answers, files, ca), on)
     }
-    const { changes, check, apply, discard } = trial
+    const { staged, check } = trial
     const { status } = check
-    const isUnverified = options['unverified'] === true
-    if (decide({ isChanged: changes.length > 0, isUnverified }, check) === 'leave') {
-      await discard()
+    const isChanged = staged.size > 0
+    if (isChanged && check.live !== exitStatus.ok && options['unverified'] !== true) {
       stdout.write(`Nothing was changed, because ${whyNothing(check)}\n`)
       return status
     }
-    await apply()
-    for (const { path } of changes) stdout.write(`Wrote ${escapeUnsafe(path)}\n`)
+    await applySetup(staged)
+    for (const path of staged.keys()) stdout.write(`Wrote ${escapeUnsafe(path)}\n`)
     if (status === exitStatus.configuration) {
-      const end = changes.length > 0 ? 'The files stay' : 'Nothing was changed'
+      const end = isChanged ? 'The files stay' : 'Nothing was changed'
       stdout.write(`${end}: correct the faults above\n`)
       return status
     }
-    if (before !== null)
-      return await bringUp(invocation, { unit, account, before }, { isChanged: changes.length > 0, status })
-    if (changes.length === 0) stdout.write('Nothing was changed\n')
+    if (before !== null) return await bringUp(invocation, { unit, account, before }, { isChanged, status })
+    if (!isChanged) stdout.write('Nothing was changed\n')
     stdout.write(`Next: kyc-tokend run${accountWords(account)}\n`)
     return status
   } finally {
-    await unlock()
+    await discardSetup(files)
   }
 }
 
@@ -74,29 +79,18 @@ interface Surroundings {
 async function tryOut(answers: Answers, { invocation, account, files, isInstalled }: Surroundings) {
   const { options, env, stdout, stderr, signal } = invocation
   const changes = await planSetup(files, answers, { force: options['force'] === true })
-  const { staged, apply, discard } = await stageSetup(changes, files)
+  const staged = await stageSetup(changes, files)
   const words = account === undefined ? { config: files.config } : { account }
   const isLive = changes.length > 0 || !isInstalled
   // A running daemon may hold another pair, which is about to be replaced.
   const how = { isWhole: true, isLive, asksDaemon: false, staged, signal, stderr }
   const configuration = configurationOf({ options: words, env })
-  const check = await performCheck({ ...configuration, ...how }, createReport(stdout, 'setup')).catch(
-    async (error: unknown) => {
-      await discard()
-      throw error
-    },
-  )
-  return { changes, check, apply, discard }
+  const check = await performCheck({ ...configuration, ...how }, createReport(stdout, 'setup'))
+  return { staged, check }
 }
 
 /** The exit status of a check, that for the service's answer alone, and the reason if it gave no token. */
 type Check = Awaited<ReturnType<typeof performCheck>>
-
-/** Decides whether new files take the place of the former ones. */
-function decide(files: { isChanged: boolean; isUnverified: boolean }, { live }: Check): 'take' | 'leave' {
-  if (!files.isChanged || files.isUnverified) return 'take'
-  return live === exitStatus.ok ? 'take' : 'leave'
-}
 
 function whyNothing({ status, live, reason }: Check): string {
   if (status === exitStatus.configuration) return 'of the faults above'

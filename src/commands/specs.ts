@@ -25,7 +25,7 @@ export const commands: readonly CommandSpec[] = [
     exits: {
       0: 'there is a token',
       69: `systemd does not answer, the unit does not start, ${oldNode}`,
-      75: 'there is no token, or another setup is running',
+      75: 'there is no token',
       77: 'the service refuses the account, or access is denied',
       78: 'existing files differ or are faulty',
     },

@@ -8,7 +8,7 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs'
-import { spawn } from 'node:child_process'
+import { spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from 'node:http'
 import { createServer as createTlsServer, type ServerOptions } from 'node:https'
@@ -20,8 +20,9 @@ import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vit
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { createSandbox, sandboxCredentials, type Sandbox } from '../../src/sandbox/sandbox.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
+import { PROGRAM } from '../support/daemon.ts'
 import { lacks } from '../support/lacks.ts'
-import { runCli, startAtTerminal, startCli, type Ended } from '../support/run-cli.ts'
+import { runCli, startAtTerminal, startCli, startProgram, type Ended } from '../support/run-cli.ts'
 import { canMount, smallDisk, type SmallDisk } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
@@ -179,7 +180,7 @@ describe('kyc-tokend setup without a terminal', () => {
     it('refuses more than 1 MiB', async () => {
       expect(await setupFrom(' '.repeat(1_048_577))).toMatchObject({
         status: 64,
-        stderr: '--from: there is more than 1 MiB on standard input.\n',
+        stderr: 'The file of --from holds more than 1 MiB: name another.\n',
       })
     })
 
@@ -199,7 +200,9 @@ describe('kyc-tokend setup without a terminal', () => {
     chmodSync(config, 0o644)
     const refused = await setup()
     expect(refused.status).toBe(78)
-    expect(refused.stderr).toContain(`${directory}/api-key, ${config} exist already, with other content: add`)
+    expect(refused.stderr).toContain(
+      `There is ${directory}/api-key and ${config} already, with other content: add`,
+    )
     expect(contentOf('api-key')).toBe('another-key\n')
     const forced = await setup('--force')
     expect(forced.status).toBe(0)
@@ -226,7 +229,7 @@ describe('kyc-tokend setup without a terminal', () => {
     },
   )
 
-  it('replaces no file before the service has confirmed the pair, also if it is killed; and is alone in its directory', async () => {
+  it('replaces no file before the service has confirmed the pair, also if it is killed', async () => {
     await setup()
     const names = readdirSync(directory)
     const seen = (): unknown => [...FILES, 'api-key', 'api-secret'].map((name) => contentOf(name))
@@ -244,7 +247,6 @@ describe('kyc-tokend setup without a terminal', () => {
     const { child, ended } = startCli([...words, ...files], options)
     await expectUntil('the request', () => asked > 0)
     expect(seen()).toEqual(former)
-    expect(await setup('--force')).toMatchObject({ status: 75, stderr: expect.stringMatching(/^Another/) })
     child.stdout.destroy()
     child.kill('SIGHUP')
     expect(await ended).toMatchObject({ status: null, signal: 'SIGHUP' })
@@ -405,21 +407,26 @@ describe('kyc-tokend setup without a terminal', () => {
     expect(stdout).not.toContain('\u001b')
   })
 
-  it.runIf(uid !== undefined)('is not kept from its directory by another user who locks it', async () => {
-    chmodSync(directory, 0o755)
-    const other = spawn('setpriv', [
-      '--reuid=65531',
-      '--clear-groups',
-      'flock',
-      directory,
-      'sh',
-      '-c',
-      'echo; cat',
-    ])
-    await once(other.stdout, 'data')
-    expect((await setup()).status).toBe(0)
-    other.stdin.end()
-    await once(other, 'close')
+  it.each([
+    ['--api-key-file', '--base-url https://api.example.com --api-secret-file secret.txt'],
+    ['--from', ''],
+  ])('says that nobody writes to a named pipe of %s, and ends by a signal', async (option, others) => {
+    spawnSync('mkfifo', [join(directory, 'pipe')])
+    const options = { cwd: directory, env: env(), ...(uid !== undefined && { uid }) }
+    const words = ['setup', option, 'pipe', ...others.split(' ').filter(Boolean)]
+    const { child, stderr, ended } = startCli(words, options)
+    onTestFinished(() => void child.kill('SIGKILL'))
+    await expectUntil('what it waits for', () => stderr() === `Waiting for the file of ${option}: pipe\n`)
+    child.kill('SIGTERM')
+    expect(await ended).toMatchObject({ status: null, signal: 'SIGTERM' })
+  })
+
+  it.skipIf(lacks('bash'))('reads what a shell substitutes for a file', async () => {
+    const program = PROGRAM.map((word) => `'${word}'`).join(' ')
+    const files = '--api-key-file <(cat key.txt) --api-secret-file <(cat secret.txt)'
+    const script = `${program} setup --base-url ${sandbox.url} ${files}`
+    const options = { cwd: directory, env: env(), ...(uid !== undefined && { uid }) }
+    expect(await startProgram(['bash', '-c', script], options).ended).toMatchObject({ status: 0 })
   })
 
   it('builds nothing on a configuration that another user can write', async () => {
@@ -464,7 +471,7 @@ describe('kyc-tokend setup without a terminal', () => {
   it('writes nothing beside a configuration of another form, which would be read instead', async () => {
     given('kyc-tokend.config.yaml', '')
     const { status, stderr } = await setup('--force')
-    expect(stderr).toMatch(/config\.yaml exists already: remove it, or edit it instead\.\n$/)
+    expect(stderr).toMatch(/config\.yaml already: remove it, or edit it instead\.\n$/)
     expect(status).toBe(78)
     expect(existsSync(join(directory, 'api-key'))).toBe(false)
   })
@@ -539,7 +546,7 @@ describe.skipIf(lacks('script'))('kyc-tokend setup at a terminal', () => {
     given('api-key', `${sandboxCredentials.apiKey}\n`)
     const { stdout, status } = await start().ended
     expect(status, stdout).toBe(78)
-    expect(stdout).toContain(`${directory}/api-key exists already: add --force to replace it.`)
+    expect(stdout).toContain(`There is ${directory}/api-key already: add --force to replace it.`)
   })
 
   /** Gives each answer once the screen ends with its question. */
@@ -561,8 +568,8 @@ describe.skipIf(lacks('script'))('kyc-tokend setup at a terminal', () => {
       [/Kind \[json\]: $/, 'oauth2\r'],
       [/Address of the service[^\n]*: $/, `${sandbox.url}\r`],
       [/Where it gives tokens [^\n]*: $/, '/oauth/token\r'],
-      [/Client ID \(not shown\): $/, 'id\r'],
-      [/Client secret \(not shown\): $/, '\u0004'],
+      [/API key or client id \(not shown\): $/, 'id\r'],
+      [/API secret or client secret \(not shown\): $/, '\u0004'],
     ])
     const { status, stdout } = await running.ended
     expect(stdout).toContain('Nothing was entered, and nothing was written.')
@@ -578,8 +585,8 @@ describe.skipIf(lacks('script'))('kyc-tokend setup at a terminal', () => {
       [/Write one of json,[^]*: $/, '\r'],
       [/Address of the service[^\n]*: $/, 'api.example.com\r'],
       [/must be a whole URL[^\n]*\n[^\n]*: $/, `${sandbox.url}\r`],
-      [/API key \(not shown\): $/, `${sandboxCredentials.apiKey}\r`],
-      [/API secret \(not shown\): $/, `${sandboxCredentials.apiSecret}\r`],
+      [/API key or client id \(not shown\): $/, `${sandboxCredentials.apiKey}\r`],
+      [/API secret or client secret \(not shown\): $/, `${sandboxCredentials.apiSecret}\r`],
       [/such as 2027-03-01 \[not known\]: $/, 'soon\r'],
       [/Write a date[^\n]*\n[^\n]*: $/, '2099-03-01\r'],
     ])
