@@ -15,10 +15,10 @@ import { placeOf, renderedAt } from './lib/remedy.ts'
 import { withTimeout } from './lib/clock.ts'
 import { UserError } from './lib/error.ts'
 import type { DaemonSignals } from './lib/daemon-signals.ts'
-import type { Log } from './lib/log.ts'
-import { descriptorsOf, type InheritedSockets } from './lib/socket-activation.ts'
+import type { InheritedSockets } from './lib/socket-activation.ts'
 import program from '../package.json' with { type: 'json' }
 import { createAlerts } from './report/alerts.ts'
+import { logReload, logStart } from './report/configuration-log.ts'
 import { createCredentialsEnd } from './report/credentials-end.ts'
 import { createLog } from './report/log.ts'
 import { createMetrics } from './report/metrics.ts'
@@ -40,7 +40,7 @@ interface Environment extends Omit<ConfiguredKeeperOptions, 'log' | 'store'> {
   readonly load: Load
   readonly sendDatagram: SendDatagram
   /** Keeps the host fit for the daemon. To be called every 15 s; never fails. */
-  readonly tick: (log: Log, signal: AbortSignal) => Promise<unknown>
+  readonly tick: () => Promise<unknown>
 }
 
 /** Builds the components in the order in which a token travels. Throws UserError if the settings cannot work. */
@@ -148,7 +148,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
     await files.reconfigure(next)
   }
 
-  /** Loads, validates, then reconfigures every component; a faulty configuration is logged, and the running one stays. */
+  /** A faulty configuration is logged, and the running one stays. */
   async function reload(stop: AbortSignal): Promise<void> {
     if (stop.aborted) return
     systemd.reloading()
@@ -164,7 +164,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
         ...(next.stateDirectory === stateDirectory ? [] : ['stateDirectory']),
         ...(isHttpFixed ? ['http'] : []),
       ]
-      logReload(next, log, needingRestart)
+      logReload(next, needingRestart, log)
     } catch (error) {
       if (!(error instanceof UserError)) throw error
       log('error', 'The configuration was not taken over: the running one stays', {
@@ -175,10 +175,11 @@ export async function createDaemon(initial: Config, environment: Environment) {
       systemd.reloaded()
     }
   }
-  const reloadInTurn = coalesce(reload)
+
+  /** The upkeep of every component, every 15 s. */
   async function tick(signal: AbortSignal): Promise<void> {
     ending.tick()
-    const ticks = [environment.tick(log, signal), servers.tick(), store.tick(), secretWatch.tick(signal)]
+    const ticks = [environment.tick(), servers.tick(), store.tick(), secretWatch.tick(signal)]
     await Promise.all([...ticks, pathWatch.tick()])
   }
 
@@ -187,13 +188,14 @@ export async function createDaemon(initial: Config, environment: Environment) {
     async run(signals: DaemonSignals): Promise<void> {
       const { stop } = signals
       const listening = Promise.withResolvers<void>()
-      signals.onReload(() => void raceAbort(listening.promise, stop).then(() => reloadInTurn(stop)))
+      // One after the other.
+      let reloads = raceAbort(listening.promise, stop)
+      signals.onReload(() => void (reloads = reloads.then(async () => reload(stop))))
       signals.onRefresh(() => void refresh(stop))
       /** Runs the keeper, which asks the service only once this daemon has its sockets. */
       async function keepToken(signal: AbortSignal): Promise<void> {
-        logging.begin()
         if (!signal.aborted) systemd.ready()
-        if (!signal.aborted) logStart(config, log, inherited)
+        if (!signal.aborted) logStart(config, { version: program.version, inherited, log })
         await keeper.run(signal)
       }
       await runTasks(
@@ -215,76 +217,5 @@ export async function createDaemon(initial: Config, environment: Environment) {
     },
     /** Resolves when the log is written. */
     close: logging.close,
-  }
-}
-
-/** Returns a function that never runs the work twice at once: calls that come meanwhile lead to one more run. */
-function coalesce(work: (stop: AbortSignal) => Promise<void>): (stop: AbortSignal) => Promise<void> {
-  let last = Promise.resolve()
-  let isWaiting = false
-  return (stop) => {
-    if (isWaiting) return last
-    isWaiting = true
-    last = last.then(() => {
-      isWaiting = false
-      return work(stop)
-    })
-    return last
-  }
-}
-
-function logStart(config: Config, log: Log, inherited: InheritedSockets): void {
-  const { file: configFile, baseUrl } = config
-  const where = (name: 'ipc' | 'http', path: string): string => {
-    const fds = descriptorsOf(inherited, name)
-    if (fds === null) return path
-    return fds.length === 0 ? 'off' : "systemd's socket"
-  }
-  log('info', 'kyc-tokend has started', {
-    event: 'started',
-    version: program.version,
-    configFile,
-    baseUrl,
-    ipc: where('ipc', config.ipc.path),
-    http: config.http === null ? 'off' : where('http', config.http.path),
-  })
-  logWarnings(config, log)
-  for (const { name } of inherited.unknown) {
-    log('warning', 'A socket that was handed over has an unknown name', {
-      event: 'socket-unknown',
-      name,
-      remedy: 'Give it FileDescriptorName=ipc, =http, =metrics or =credential in its unit, or disable that',
-    })
-  }
-  if (config.http === null && inherited.http.length > 0) {
-    log('warning', 'A socket that was handed over is not used', {
-      event: 'socket-unused',
-      name: 'http',
-      remedy: 'Disable kyc-tokend-http.socket, or take `"http": false` out of the configuration',
-    })
-  }
-}
-
-/** `needingRestart`: settings that have changed and are not taken over. */
-function logReload(config: Config, log: Log, needingRestart: readonly string[]): void {
-  logWarnings(config, log)
-  for (const setting of needingRestart) {
-    log('warning', 'A setting was changed that takes effect at a restart', {
-      event: 'restart-needed',
-      setting,
-    })
-  }
-  if (config.systemdCredentials.length > 0) {
-    log('notice', 'A systemd credential is what it was when the daemon started: to change it, restart', {
-      event: 'credentials-of-start',
-      credentials: config.systemdCredentials,
-    })
-  }
-  log('notice', 'The configuration was read again', { event: 'reloaded', configFile: config.file })
-}
-
-function logWarnings({ warnings }: Config, log: Log): void {
-  for (const warning of warnings) {
-    log('warning', 'The configuration can be better', { event: 'config-warning', warning })
   }
 }

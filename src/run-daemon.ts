@@ -10,12 +10,12 @@ import { accountOfEnvironment, accountWords, unitNames } from './lib/account.ts'
 import { createSystemClock } from './lib/clock.ts'
 import type { DaemonSignals } from './lib/daemon-signals.ts'
 import { createDirectories } from './lib/directories.ts'
-import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from './lib/error.ts'
+import { errorCode, exitStatus, fallbackOnSystemError, UserError } from './lib/error.ts'
 import { createGcAfterBurst } from './lib/gc-after-burst.ts'
 import { loadLibc } from './lib/libc.ts'
 import { readEntries } from './lib/posix-ids.ts'
 import { rendered } from './lib/remedy.ts'
-import { closeUnknownSockets, takeInheritedSockets, type InheritedSockets } from './lib/socket-activation.ts'
+import { takeInheritedSockets, type InheritedSockets } from './lib/socket-activation.ts'
 import { createLog } from './report/log.ts'
 import { createFetchToken } from './source/fetch-token.ts'
 
@@ -34,9 +34,9 @@ interface DaemonOptions {
  */
 export async function runDaemon(options: DaemonOptions): Promise<void> {
   const { env, signals } = options
-  const dumpsProblem = forbidDumps()
+  // No core dump holds a secret, and no other process of our user reads our memory.
+  loadLibc().forbidDumps()
   const inherited = takeInheritedSockets(env, process.pid)
-  closeUnknownSockets(inherited)
   const daemon = await start(options, inherited).catch(async (error: unknown) => {
     if (error === signals.stop.reason) return null
     await answerMisconfigured(error, options, inherited)
@@ -44,8 +44,6 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   })
   if (daemon === null) return
   try {
-    if (dumpsProblem !== null)
-      daemon.log('warning', 'Core dumps cannot be forbidden', { event: 'dumps-allowed', error: dumpsProblem })
     await daemon.run(signals)
   } finally {
     await daemon.close()
@@ -83,8 +81,8 @@ async function start(
     random: Math.random,
     createFetchToken,
     sendDatagram: (path, text) => loadLibc().sendDatagram(path, text),
-    tick: async (log) => {
-      await directories.tick(log)
+    tick: async () => {
+      await directories.tick()
       gcAfterBurst()
     },
   })
@@ -113,17 +111,6 @@ export function createLoad(options: LoadOptions): Load {
   }
 }
 
-/** No core dump holds a secret, and no other process of our user reads our memory. Returns why not. */
-function forbidDumps(): string | null {
-  const libc = loadLibc()
-  try {
-    libc.forbidDumps()
-    return null
-  } catch (error) {
-    return errorMessage(error)
-  }
-}
-
 /** Says to systemd how it is, if it can be told. */
 function sayStatus(socket: string | undefined, status: string): void {
   if (socket === undefined) return
@@ -147,19 +134,16 @@ async function answerMisconfigured(
   const clock = createSystemClock()
   const { log, close } = createLog({ ...settings, stream: stderr, env, clock, secrets: () => [] })
   const account = accountOfEnvironment(env)
-  const { unit } = unitNames(account)
   const check = `sudo kyc-tokend check${accountWords(account)}`
+  const restart = `sudo systemctl restart ${unitNames(account).unit}`
   log('error', 'The configuration is faulty: clients are answered `misconfigured` for 2 s', {
     event: 'misconfigured',
     error: error.message,
-    remedy: `Correct it (${check}), then sudo systemctl restart ${unit}`,
+    remedy: `Correct it (${check}), then ${restart}`,
   })
   const faults = error.lines.map((line) => line.trim()).join(' ')
-  const restart = `sudo systemctl restart ${unit}`
-  const message = rendered({
-    text: `kyc-tokend is misconfigured and not running: ${faults}`,
-    commands: [check, restart],
-  })
+  const text = `kyc-tokend is misconfigured and not running: ${faults}`
+  const message = rendered({ text, commands: [check, restart] })
   // systemd keeps it, for `status` after the end of this process.
   sayStatus(env['NOTIFY_SOCKET'], faults)
   await serveMisconfigured(inherited, { message, log, clock, signal: signals.stop })

@@ -209,7 +209,7 @@ describe.skipIf(lacks('cc'))(
       expect(await daemon.logged('reload-failed')).toMatchObject({
         error: expect.stringContaining('has not answered for 5 s') as string,
       })
-      const blamed = daemon.records('file-error', 'state-file-error', 'directory-error', 'disk-busy')
+      const blamed = daemon.records('file-error', 'state-file-error', 'disk-busy')
       expect(blamed.map(({ path }) => path)).toEqual([paths.slow])
       expect(await healthOf(daemon)).toBe(200)
       daemon.process.kill('SIGHUP')

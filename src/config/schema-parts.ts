@@ -1,9 +1,8 @@
 // The kinds of values that settings have, each with its sentence.
 import * as v from 'valibot'
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
-import { DURATION, parseDuration } from '../lib/duration.ts'
+import { DURATION, parseDuration, parseInstant } from '../lib/duration.ts'
 import { isRecord } from '../lib/input.ts'
-import { parseInstant } from '../lib/instant.ts'
 import { nearestName } from './nearest.ts'
 
 // Every message is our own: valibot's quote the value, which may be a secret. Rules across settings are in resolve.ts.

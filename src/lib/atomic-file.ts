@@ -27,11 +27,6 @@ export interface FileAttributes {
   readonly gid?: number | null
 }
 
-interface ReplaceOptions extends FileAttributes {
-  /** Asked before the file gets its name: false leaves the old one. */
-  readonly isStillDesired?: () => boolean
-}
-
 const CREATE_FLAGS = constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW | constants.O_WRONLY
 /** Opens the directory itself, never what a link leads to. */
 export const DIRECTORY_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
@@ -41,18 +36,18 @@ const MODE_BITS = 0o7777
 const FILES = { use: 'files' } as const
 
 /**
- * Writes the file durably under its name, and gives its stats and why its directory could not be synced (null: it was);
- * null if it was no longer desired. Throws FileError; then the file is as it was.
+ * Writes the file durably under its name, and gives its stats and why its directory could not be synced; null: it was.
+ * Throws FileError; then the file is as it was.
  */
 export async function replaceFile(
   path: string,
   content: string | Uint8Array,
-  options: ReplaceOptions,
-): Promise<{ stats: Stats; unsynced: string | null } | null> {
+  attributes: FileAttributes,
+): Promise<{ stats: Stats; unsynced: string | null }> {
   return inDirectoryOf(path, FILES, async (reached, directory) => {
     refuseOddTarget(path, await lstatIfAny(reached))
-    const stats = await writeAndRename(reached, content, options)
-    return stats && { stats, unsynced: await syncDirectory(directory) }
+    const stats = await writeAndRename(reached, content, attributes)
+    return { stats, unsynced: await syncDirectory(directory) }
   })
 }
 
@@ -101,12 +96,10 @@ export async function removeOwn(path: string, own: Pick<Stats, 'ino' | 'dev'>): 
 
 /** Attributes of the path itself, links not followed; null if nothing is there. Throws as lstat does. */
 export async function lstatIfAny(path: string): Promise<Stats | null> {
-  try {
-    return await fs.lstat(path)
-  } catch (error) {
+  return fs.lstat(path).catch((error: unknown) => {
     if (errorCode(error) === 'ENOENT') return null
     throw error
-  }
+  })
 }
 
 /**
@@ -116,16 +109,12 @@ export async function lstatIfAny(path: string): Promise<Stats | null> {
 export async function readSmallFile(
   path: string,
   maxBytes: number,
-): Promise<{ content: Buffer | null; stats: Stats }> {
+): Promise<{ content: string | null; stats: Stats }> {
   const file = await fs.open(path, READ_FLAGS)
   try {
     const stats = await fs.fstat(file)
-    if (!stats.isFile()) return { content: null, stats }
-    const buffer = Buffer.allocUnsafe(maxBytes + 1)
-    let length = 0
-    for (let bytes = -1; bytes !== 0 && length < buffer.length; length += bytes)
-      bytes = (await fs.read(file, buffer, length, buffer.length - length, null)).bytesRead
-    return { content: length > maxBytes ? null : buffer.subarray(0, length), stats }
+    const isSmall = stats.isFile() && stats.size <= maxBytes
+    return { content: isSmall ? await fs.readFile(file, 'utf8') : null, stats }
   } finally {
     await fs.close(file)
   }
@@ -165,12 +154,12 @@ export async function inDirectoryOf<T>(
   }
 }
 
-/** Writes the file under a temporary name and renames it; the temporary name is gone afterwards, also after an error. */
+/** Writes the file under a temporary name and renames it; that name is gone afterwards, also after an error. */
 async function writeAndRename(
   path: string,
   content: string | Uint8Array,
-  options: ReplaceOptions,
-): Promise<Stats | null> {
+  attributes: FileAttributes,
+): Promise<Stats> {
   // Unguessable, so that others cannot occupy it in a directory that all may write (a sticky one), and short: names of
   // more than 31 bytes cost the kernel more.
   const temporary = join(dirname(path), `.${basename(path)}.${randomHex(6)}.kyc`)
@@ -178,10 +167,9 @@ async function writeAndRename(
   const file = await fs.open(temporary, CREATE_FLAGS, 0o600)
   let isRenamed = false
   try {
-    await applyAttributes(file, options)
+    await applyAttributes(file, attributes)
     await fs.writeFile(file, content)
     await fs.fsync(file)
-    if (options.isStillDesired?.() === false) return null
     await fs.rename(temporary, path)
     isRenamed = true
     return await fs.fstat(file)

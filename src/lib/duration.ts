@@ -1,4 +1,4 @@
-// Durations as people write them: "500ms", "30s", "15m", "1h", "1d".
+// Durations and instants as people write them: "500ms", "30s", "1d"; "2027-03-01", "2027-03-01T12:00Z".
 
 export const DAY_MS = 86_400_000
 
@@ -35,4 +35,18 @@ export function formatDuration(ms: number): string {
     .filter(([count]) => count > 0)
     .map(([count, unit]) => `${count} ${unit}`)
     .join(' ')
+}
+
+const DAY = /^\d{4}-\d{2}-\d{2}$/
+/** ISO 8601 with its zone; seconds may be left out. */
+const INSTANT = /^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?:Z|[+-]\d{2}:?\d{2})$/i
+
+/** Ms since the epoch of a date with time and zone, or of the end of a day in UTC; undefined if the text is neither. */
+export function parseInstant(text: string): number | undefined {
+  const isDay = DAY.test(text)
+  if (!isDay && !INSTANT.test(text)) return undefined
+  const ms = Date.parse(isDay ? text : text.replace(' ', 'T').replace(',', '.').toUpperCase())
+  // V8 takes 30 February for 2 March.
+  if (Number.isNaN(ms) || (isDay && new Date(ms).toISOString().slice(0, 10) !== text)) return undefined
+  return isDay ? ms + DAY_MS : ms
 }

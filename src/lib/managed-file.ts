@@ -3,7 +3,6 @@ import type { Stats } from 'node:fs'
 import { dirname } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import {
-  asFileError,
   clearLeftovers,
   FileError,
   lstatIfAny,
@@ -13,11 +12,10 @@ import {
   replaceFile,
   type FileAttributes,
 } from './atomic-file.ts'
-import { errorCode, errorMessage, fallbackOnSystemError } from './error.ts'
+import { fallbackOnSystemError } from './error.ts'
 import { fs } from './fs.ts'
 import { DiskError } from './in-directory.ts'
 import { createProblemLog, type Log } from './log.ts'
-import { nameOf } from './posix-ids.ts'
 
 export type ManagedFile = ReturnType<typeof createManagedFile>
 export interface Content {
@@ -73,8 +71,10 @@ export function createManagedFile(
   let isPresent = false
   let writtenAt: Date | null = null
   let repairs = 0
-  /** The call that has not begun: it will see what is desired then. */
-  let waiting: Promise<void> | null = null
+  /** The call that waits for its turn, or is under way. */
+  let underWay: Promise<void> | null = null
+  /** What is desired, or the file, may have changed since that call looked. */
+  let isAskedAgain = false
   let isBusy = false
   const problem = createProblemLog((error) => {
     if (error === null) log('notice', 'A file is as it should be again', { event: 'file-mended', path })
@@ -86,7 +86,10 @@ export function createManagedFile(
     const stats = await lstatIfAny(path)
     isPresent = stats?.isFile() === true
     if (stats === null || content === null) return stats === null && content === null
-    return stats.isFile() && (await hasAttributes(stats)) && (await hasText(stats, content.text))
+    if (!stats.isFile() || !(await hasText(stats, content.text))) return false
+    // A file of a former run may have another mode or owner, and stays if it cannot be replaced.
+    written ??= { content, attributes: attributesOf(stats) }
+    return hasAttributes(stats)
   }
 
   async function hasText(stats: Stats, text: string): Promise<boolean> {
@@ -94,7 +97,7 @@ export function createManagedFile(
     if (compared !== null && text === written?.content?.text && isUnchanged(compared, stats)) return true
     // Another program may have removed or exchanged it since it was looked at.
     const read = await readSmallFile(path, stats.size).catch(fallbackOnSystemError(null))
-    if (read?.content?.toString() !== text) return false
+    if (read?.content !== text) return false
     writtenAt ??= stats.mtime
     compared = Date.now() - stats.ctimeMs > SETTLED_MS ? stats : null
     return true
@@ -106,12 +109,14 @@ export function createManagedFile(
     return stats.gid === (gid ?? (inheritedGid ??= await gidIn(directory)))
   }
 
-  /** Compares the file with this content, and replaces or removes it. False: that is to be done once more. */
-  async function attempt(content: Content | null): Promise<boolean> {
-    const isKnown = written?.content?.text === content?.text && written?.attributes === attributes
+  /** Compares the file with this content, and replaces or removes it. */
+  async function attempt(content: Content | null): Promise<void> {
+    const wanted = attributes
+    const isKnown = written?.attributes === wanted && written.content?.text === content?.text
     if (!(await isAsDesired(content))) {
       compared = null
-      if (!(await (content === null ? remove() : replace(content)))) return false
+      if (content === null) warnUnsynced(await removeFile(path))
+      else await replace(content)
       isPresent = content !== null
       counts.writes += 1
       if (isKnown) {
@@ -120,41 +125,24 @@ export function createManagedFile(
         log('warning', 'Restored a file that was changed externally', { event: 'file-restored', path })
       }
     }
-    written = { content, attributes }
-    return true
+    written = { content, attributes: wanted }
   }
 
-  async function remove(): Promise<boolean> {
-    warnUnsynced(await removeFile(path))
-    return true
-  }
-
-  async function replace(content: Content): Promise<boolean> {
-    const isStillDesired = (): boolean => desired()?.text === content.text
-    try {
-      const replaced = await replaceFile(path, content.text, { ...attributes, isStillDesired })
-      if (replaced === null) return false
-      warnUnsynced(replaced.unsynced)
-      if (attributes.gid === null) inheritedGid = replaced.stats.gid
-      writtenAt = new Date()
-      return true
-    } catch (error) {
-      if (await mayOldStay(content)) throw error
-      await removeFile(path).catch((other: unknown) => {
-        // The first error has the remedy.
-        throw other instanceof FileError ? error : other
-      })
-      // Once more: on a full disk there is space now.
+  async function replace(content: Content): Promise<void> {
+    const replaced = await replaceFile(path, content.text, attributes).catch(async (error: unknown) => {
+      if (mayOldStay(content)) throw error
+      // On a full disk there is space then.
+      await removeFile(path)
       written = { content: null, attributes }
-      return false
-    }
+      isPresent = false
+      return replaceFile(path, content.text, attributes)
+    })
+    warnUnsynced(replaced.unsynced)
+    if (attributes.gid === null) inheritedGid = replaced.stats.gid
+    writtenAt = new Date()
   }
 
-  async function mayOldStay(next: Content): Promise<boolean> {
-    // Of a former run: it may hold the same, and only its mode or owner is another.
-    const former = written === undefined ? await lstatIfAny(path).catch(fallbackOnSystemError(null)) : null
-    if (former?.isFile() === true && (await hasText(former, next.text)))
-      written = { content: next, attributes: attributesOf(former) }
+  function mayOldStay(next: Content): boolean {
     if (written === undefined) return mayFormerStay
     return written.content === null || written.content.text === next.text || written.content.mayStay()
   }
@@ -175,12 +163,15 @@ export function createManagedFile(
     problem.set(error.message)
   }
 
-  async function attemptUntilDone(): Promise<void> {
+  async function makeAsDesired(): Promise<void> {
     try {
-      while (!(await attempt(desired())));
+      do {
+        isAskedAgain = false
+        await attempt(desired())
+      } while (isAskedAgain)
       problem.set(null)
-    } catch (error) {
-      fail(asFileError(path, error))
+    } finally {
+      underWay = null
     }
   }
 
@@ -202,19 +193,12 @@ export function createManagedFile(
      * failed, or the disk has not answered in time: the next call tries it again. Never fails.
      */
     reconcile(): Promise<void> {
-      if (waiting !== null) return waiting
-      let hasBegun = false
-      const begin = async (): Promise<void> => {
-        hasBegun = true
-        waiting = null
-        await attemptUntilDone()
-      }
-      const call = onFile(path, begin).catch((error: unknown) => {
-        waiting = null
+      isAskedAgain = true
+      underWay ??= onFile(path, makeAsDesired).catch((error: unknown) => {
+        underWay = null
         fail(error)
       })
-      if (!hasBegun) waiting = call
-      return call
+      return underWay
     },
     /** Why it is not as it should be: one sentence with the remedy. */
     error: (): string | null => problem.current(),
@@ -240,87 +224,4 @@ function isUnchanged(before: Stats, after: Stats): boolean {
 async function gidIn(directory: string): Promise<number> {
   const { mode, gid } = await fs.stat(directory)
   return (mode & SETGID) === 0 ? process.getegid!() : gid
-}
-
-/** Well above the size of a token of 16 KiB and the longest detail. */
-const MAX_BYTES = 256 * 1024
-const STATE_FAILURE = { sentence: 'Cannot save the state for a restart', event: 'state-file-error' }
-
-/**
- * A file that only this daemon reads and writes, for its next start: 0600, unless `mode` says more. A disk that fails or
- * hangs is logged once, and survived. `mayStay`: an old content may stay if it cannot be replaced.
- */
-export function createOwnFile(
-  path: string,
-  {
-    log,
-    mode = 0o600,
-    failure = STATE_FAILURE,
-    mayStay = true,
-  }: { log: Log; mode?: number; failure?: typeof STATE_FAILURE; mayStay?: boolean },
-) {
-  /** The value as JSON, and the text that the file should hold for it. */
-  let current: { readonly json: string; readonly text: string } | null = null
-  const desired = (): Content | null => current && { text: current.text, mayStay: () => mayStay }
-  const file = createManagedFile({ path, mode }, { desired, log, failure, mayFormerStay: mayStay })
-  return {
-    /** Removes what a crash left of replacing the file. */
-    begin: file.begin,
-    /**
-     * The parser's result; null if there is no file, or one that cannot be trusted, which is logged. `valueOf` returns the part
-     * of the result that a later `write` would get.
-     */
-    async read<T>(
-      parser: (text: string) => T | undefined,
-      valueOf: (parsed: T) => unknown = (parsed) => parsed,
-    ): Promise<T | null> {
-      const { text, fault } = await readTrusted(path, mode)
-      const value = text === null ? undefined : parser(text)
-      if (text !== null && value !== undefined) {
-        current = { json: JSON.stringify(valueOf(value)), text }
-        return value
-      }
-      if (fault !== null || text !== null) {
-        log('warning', 'A state file cannot be used and is ignored', {
-          event: 'state-file-ignored',
-          path,
-          fault: fault ?? 'it is torn, foreign or of another version',
-        })
-      }
-      return null
-    },
-    /**
-     * Writes the value if it differs from the last one, and restores the file if it was removed. Null removes it. If several
-     * values wait for the disk, only the newest is written. Never fails.
-     */
-    async write<T>(value: T | null, format = (given: T) => `${JSON.stringify(given)}\n`): Promise<void> {
-      const json = JSON.stringify(value)
-      if (value === null) current = null
-      else if (json !== current?.json) current = { json, text: format(value) }
-      await file.reconcile()
-    },
-    /** Why it cannot be written: one sentence with the remedy; null if it can. */
-    error: (): string | null => file.error(),
-    /** Repeats what last failed, or what was undone from outside. */
-    async tick(): Promise<void> {
-      if (current !== null || file.error() !== null) await file.reconcile()
-    },
-  }
-}
-
-/** The text of a file of this daemon; null if there is none, or if its owner, mode, size or kind is not as it should be. */
-async function readTrusted(path: string, mode: number) {
-  const untrusted = (fault: string | null) => ({ text: null, fault })
-  try {
-    const { content, stats } = await onFile(path, async () => readSmallFile(path, MAX_BYTES))
-    if (content === null) return untrusted('it is too long, or no regular file')
-    if (stats.uid !== process.geteuid!())
-      return untrusted(`it belongs to another user (${nameOf('user', stats.uid)})`)
-    if ((stats.mode & 0o077 & ~mode) !== 0)
-      return untrusted(`others may read or write it (not 0${mode.toString(8)})`)
-    return { text: content.toString('utf8'), fault: null }
-  } catch (error) {
-    const code = errorCode(error)
-    return untrusted(code === 'ENOENT' ? null : `it cannot be read (${code ?? errorMessage(error)})`)
-  }
 }

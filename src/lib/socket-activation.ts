@@ -1,6 +1,4 @@
 // Listening sockets that systemd handed over (sd_listen_fds(3)).
-import { closeSync, fstatSync } from 'node:fs'
-import { errorCode } from './error.ts'
 
 /** SD_LISTEN_FDS_START. */
 export const FIRST_LISTEN_FD = 3
@@ -11,8 +9,8 @@ type SocketName = (typeof NAMES)[number]
 
 /** Descriptors by name, any number of each. */
 export interface InheritedSockets extends Readonly<Record<SocketName, readonly number[]>> {
-  /** Those of other names. */
-  readonly unknown: readonly { readonly name: string; readonly fd: number }[]
+  /** The names of others. */
+  readonly unknown: readonly string[]
 }
 
 /** Number of descriptors that LISTEN_FDS hands to the process with this pid; none if LISTEN_PID names another one. */
@@ -23,23 +21,18 @@ export function countListenFds(env: NodeJS.ProcessEnv, pid: number): number {
 
 /** Takes LISTEN_FDS, LISTEN_PID and LISTEN_FDNAMES out of the environment, so that no child uses them. */
 export function takeInheritedSockets(env: NodeJS.ProcessEnv, pid: number): InheritedSockets {
-  const names = (env['LISTEN_FDNAMES'] ?? '').split(':')
-  const sockets = Array.from({ length: countListenFds(env, pid) }, (_, index) => ({
-    // As systemd calls one without a name.
-    name: names[index] || 'unknown',
-    fd: FIRST_LISTEN_FD + index,
-  }))
-  delete env['LISTEN_PID']
-  delete env['LISTEN_FDS']
-  delete env['LISTEN_FDNAMES']
+  const given = (env['LISTEN_FDNAMES'] ?? '').split(':')
+  // `unknown`: as systemd calls one without a name.
+  const names = Array.from({ length: countListenFds(env, pid) }, (_, index) => given[index] || 'unknown')
+  for (const name of ['LISTEN_PID', 'LISTEN_FDS', 'LISTEN_FDNAMES']) Reflect.deleteProperty(env, name)
   const fdsOf = (wanted: SocketName): number[] =>
-    sockets.filter(({ name }) => name === wanted).map(({ fd }) => fd)
+    names.flatMap((name, index) => (name === wanted ? [FIRST_LISTEN_FD + index] : []))
   return {
     ipc: fdsOf('ipc'),
     http: fdsOf('http'),
     metrics: fdsOf('metrics'),
     credential: fdsOf('credential'),
-    unknown: sockets.filter(({ name }) => !(NAMES as readonly string[]).includes(name)),
+    unknown: names.filter((name) => !(NAMES as readonly string[]).includes(name)),
   }
 }
 
@@ -51,18 +44,4 @@ export function isSocketActivated(inherited: InheritedSockets): boolean {
 /** The descriptors to listen on; null: systemd handed over no socket at all, and this one is opened at its path. */
 export function descriptorsOf(inherited: InheritedSockets, name: SocketName): readonly number[] | null {
   return isSocketActivated(inherited) ? inherited[name] : null
-}
-
-/**
- * Closes sockets of other names, so that their clients are refused and do not wait for ever. Call it before anything else
- * is opened. Only sockets are closed: a descriptor could be one of Node's own.
- */
-export function closeUnknownSockets({ unknown }: InheritedSockets): void {
-  for (const { fd } of unknown) {
-    try {
-      if (fstatSync(fd).isSocket()) closeSync(fd)
-    } catch (error) {
-      if (errorCode(error) !== 'EBADF') throw error
-    }
-  }
 }

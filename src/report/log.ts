@@ -1,25 +1,31 @@
-// The log: one record per event. Records are queued until winston is loaded, which an error or the end does at once.
-import { fstatSync, readlinkSync } from 'node:fs'
-import { dirname } from 'node:path'
+// The log: one record per event, one line per record. What its reader or its disk does not take is lost, and counted.
+import { EventEmitter, once } from 'node:events'
+import { fstatSync } from 'node:fs'
 import type { Writable } from 'node:stream'
+import winston from 'winston'
+import Transport from 'winston-transport'
 import type { Config } from '../config/config.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
 import { allowsColour } from '../lib/display-text.ts'
-import { withSystemFallback } from '../lib/error.ts'
-import { logLevels, type LogLevel } from '../lib/log.ts'
-import type { LineOptions, LogRecord, WinstonLogger } from './winston-logger.ts'
+import { fallbackOnSystemError, withSystemFallback } from '../lib/error.ts'
+import { fs } from '../lib/fs.ts'
+import type { Log } from '../lib/log.ts'
+import { formatLine, type LogRecord } from './log-line.ts'
 
 export type LogSettings = Config['log']
 
-/** The most bytes that wait for a reader; further records are lost. */
+/** Writes a line, and calls `done` with whether it was lost. */
+type Send = (line: string, done: (isLost: boolean) => void) => void
+
+/** The most bytes that wait for a reader or a disk; further lines are lost. */
 const UNSENT_LIMIT_BYTES = 1024 * 1024
 const CLOSE_LIMIT_MS = 1_000
-/** winston is loaded this long after the start: clients that want a token come first. */
-const LOAD_AFTER_MS = 250
+/** The symbol under which winston's formats put the finished line. */
+const LINE = Symbol.for('message')
 
 /**
- * A log on this stream. `secrets` is called for each record, and what it returns is redacted: a second measure beside the rule
- * that no field contains a secret.
+ * A log on this stream, which may stop reading or go away. `secrets` is called for each record, and what it returns is
+ * redacted: a second measure beside the rule that no field contains a secret.
  */
 export function createLog(
   options: LogSettings & {
@@ -30,77 +36,125 @@ export function createLog(
   },
 ) {
   const { stream, env, clock, secrets } = options
-  const target = targetOf(stream)
-  const lineOptions = ({ format }: LogSettings): LineOptions => {
-    const isTerminal = Reflect.get(stream, 'isTTY') === true
-    const isColoured = isTerminal && allowsColour(env)
-    // systemd.exec(5), $JOURNAL_STREAM: device and inode of its socket.
-    const isJournal = target !== null && env['JOURNAL_STREAM'] === `${target.dev}:${target.ino}`
-    const automatic = isJournal ? 'journal' : isTerminal ? 'text' : 'json'
-    return { format: format === 'auto' ? automatic : format, isColoured, isJournal, secrets }
-  }
   let settings: LogSettings = options
-  let logger: WinstonLogger | null = null
-  let queue: LogRecord[] = []
-  let loading: Promise<WinstonLogger> | null = null
-  let timer: NodeJS.Timeout | undefined
+  const target = targetOf(stream)
+  const isTerminal = Reflect.get(stream, 'isTTY') === true
+  const isColoured = isTerminal && allowsColour(env)
+  // systemd.exec(5), $JOURNAL_STREAM: device and inode of its socket.
+  const isJournal = target !== null && env['JOURNAL_STREAM'] === `${target.dev}:${target.ino}`
+  const automatic = isJournal ? 'journal' : isTerminal ? 'text' : 'json'
 
-  function load(): Promise<WinstonLogger> {
-    loading ??= import('./winston-logger.ts').then(({ createWinstonLogger }) => {
-      logger = createWinstonLogger({
-        ...lineOptions(settings),
-        stream,
-        file: target?.isFile === true ? { fd: target.fd, directory: directoryOf(target.fd) } : null,
-        limitBytes: UNSENT_LIMIT_BYTES,
-        onDrain: logLost,
-      })
-      for (const record of queue) logger.write(record)
-      queue = []
-      return logger
-    })
-    return loading
-  }
-
-  function log(level: LogLevel, message: string, fields: LogRecord['fields']): void {
-    if (urgency(level) > urgency(settings.level)) return
-    const record = { level, message, fields, wallMs: clock.now().wallMs }
-    if (logger !== null) return logger.write(record)
-    queue.push(record)
-    if (urgency(level) <= urgency('error')) void load()
-  }
-
-  function logLost(dropped: number): void {
-    log('warning', 'Records of this log were lost: it was not read, or its disk was full', {
-      event: 'log-records-lost',
-      dropped,
-    })
+  const lines = createLineWriter(stream, {
+    send: target?.isFile === true ? appendTo(target.fd) : streamTo(stream),
+    onLost(dropped) {
+      const sentence = 'Records of this log were lost: it was not read, or its disk was full'
+      log('warning', sentence, { event: 'log-records-lost', dropped })
+    },
+  })
+  const logger = winston.createLogger({
+    levels: winston.config.syslog.levels,
+    level: settings.level,
+    format: winston.format.printf((info) => {
+      const format = settings.format === 'auto' ? automatic : settings.format
+      return formatLine(info as unknown as LogRecord, { format, isColoured, isJournal, secrets: secrets() })
+    }),
+    transports: [
+      new Transport({
+        /** Takes the line at once, so that winston never buffers. */
+        log(info: Record<symbol, unknown>, next: () => void) {
+          lines.write(`${String(info[LINE])}\n`)
+          next()
+        },
+      }),
+    ],
+  })
+  const log: Log = (level, message, fields) => {
+    if (logger.isLevelEnabled(level)) logger.log({ level, message, fields, wallMs: clock.now().wallMs })
   }
 
   return {
     log,
-    /** Call it after the start: from now on records are written soon, and not only with the first error or at the end. */
-    begin(): void {
-      timer ??= setTimeout(() => void load(), LOAD_AFTER_MS)
-    },
     /** Uses other settings from now on. */
-    reconfigure: (next: LogSettings): void => {
+    reconfigure(next: LogSettings): void {
       settings = next
-      logger?.reconfigure(lineOptions(next))
+      logger.level = next.level
     },
     /** Records that were lost since the start: the log was not read, or its disk was full. */
-    lost: (): number => logger?.lost() ?? 0,
+    lost: lines.lost,
     /** Resolves when every record is written, or after 1 s, so that a reader that has stopped does not delay the end. */
-    close: async (): Promise<void> => {
-      clearTimeout(timer)
-      const loaded = await load()
-      await withTimeout(CLOSE_LIMIT_MS, loaded.flushed(), clock)
+    close: async (): Promise<void> => withTimeout(CLOSE_LIMIT_MS, lines.flushed(), clock),
+  }
+}
+
+/** Bounds what is unsent. `onLost` is called with the count of lines lost since, once all that was unsent is taken. */
+function createLineWriter(
+  stream: Writable,
+  { send, onLost }: { send: Send; onLost: (count: number) => void },
+) {
+  let lost = 0
+  let reported = 0
+  let unsentBytes = 0
+  let isBroken = false
+  const writer = new EventEmitter()
+  // EPIPE: the reader has gone; the daemon continues without it.
+  stream.on('error', () => {
+    isBroken = true
+    writer.emit('idle')
+  })
+
+  function reportLost(): void {
+    const since = lost - reported
+    reported = lost
+    if (since > 0) onLost(since)
+  }
+
+  return {
+    write(line: string): void {
+      const bytes = Buffer.byteLength(line)
+      if (isBroken || unsentBytes + bytes > UNSENT_LIMIT_BYTES) {
+        lost += 1
+        return
+      }
+      unsentBytes += bytes
+      send(line, (isLost) => {
+        unsentBytes -= bytes
+        if (isLost) lost += 1
+        if (unsentBytes > 0) return
+        if (!isLost) reportLost()
+        writer.emit('idle')
+      })
+    },
+    lost: () => lost,
+    /** Resolves when every line is written, or can no longer be. */
+    async flushed(): Promise<void> {
+      if (unsentBytes > 0 && !isBroken) await once(writer, 'idle')
     },
   }
 }
 
-/** 0 (emerg) to 7 (debug). */
-function urgency(level: LogLevel): number {
-  return logLevels.indexOf(level)
+function streamTo(stream: Writable): Send {
+  return (line, done) => stream.write(line, (error) => done(Boolean(error)))
+}
+
+/**
+ * A file is written directly: Node's own stream to a file blocks, and ends for good at the first error, such as a full
+ * disk. One line is under way at a time, so that a disk that hangs takes one thread, and the lines wait.
+ */
+function appendTo(fd: number): Send {
+  /** The last line was cut, as the disk was full: the next one begins with the line end that it lacks. */
+  let isCut = false
+  let last = Promise.resolve()
+
+  async function append(...[line, done]: Parameters<Send>): Promise<void> {
+    const bytes = Buffer.from(isCut ? `\n${line}` : line)
+    const { bytesWritten } = await fs.write(fd, bytes).catch(fallbackOnSystemError({ bytesWritten: 0 }))
+    if (bytesWritten > 0) isCut = bytesWritten < bytes.length
+    done(bytesWritten < bytes.length)
+  }
+
+  return (line, done) => {
+    last = last.then(async () => append(line, done))
+  }
 }
 
 /** The descriptor of the stream, and the file or socket behind it; null: it has none that is open. */
@@ -109,9 +163,4 @@ function targetOf(stream: Writable): { fd: number; isFile: boolean; dev: number;
   if (typeof fd !== 'number') return null
   const stats = withSystemFallback(null, () => fstatSync(fd))
   return stats && { fd, isFile: stats.isFile(), dev: stats.dev, ino: stats.ino }
-}
-
-/** The kernel gives it without a look at the disk. */
-function directoryOf(fd: number): string {
-  return dirname(withSystemFallback('/', () => readlinkSync(`/proc/self/fd/${fd}`)))
 }

@@ -2,7 +2,7 @@
 import { STATUS_CODES } from 'node:http'
 import type { ServiceConfig, ServiceRefusal } from '../config/config.ts'
 import { isRecord } from '../lib/input.ts'
-import { parseInstant } from '../lib/instant.ts'
+import { parseInstant } from '../lib/duration.ts'
 import { holdsSecret, type Credentials } from '../lib/secret.ts'
 import {
   transientReasons,

@@ -8,7 +8,7 @@ import { inDirectory } from '../lib/in-directory.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
 import type { Log } from '../lib/log.ts'
-import { createOwnFile } from '../lib/managed-file.ts'
+import { createOwnFile } from '../lib/own-file.ts'
 import { credentialTexts, type Credentials } from '../lib/secret.ts'
 import type { ServiceSettings, TokenState } from '../token/state.ts'
 import {

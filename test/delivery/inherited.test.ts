@@ -34,7 +34,7 @@ async function inheriting(names: string, config: object = {}): ReturnType<typeof
 }
 
 test.skipIf(isLeftOut)(
-  'each of several of one name is served; those of other names are reported, and refuse',
+  'each of several of one name is served; those of other names are reported',
   async () => {
     const { daemon, given } = await inheriting('ipc:other:ipc:http:other:http')
     for (const index of [0, 2])
@@ -43,12 +43,8 @@ test.skipIf(isLeftOut)(
       })
     for (const index of [3, 5])
       expect(await httpAsk({ httpPath: given(index) }, '/readyz')).toMatchObject({ status: 200 })
-    for (const index of [1, 4])
-      await expect(httpAsk({ httpPath: given(index) }, '/readyz')).rejects.toMatchObject({
-        code: 'ECONNREFUSED',
-      })
     expect(await daemon.end()).toBe(0)
-    expect(daemon.records('socket-unknown')).toMatchObject([
+    expect(daemon.records('socket-unused')).toMatchObject([
       {
         level: 'warning',
         name: 'other',

@@ -91,25 +91,23 @@ test.each([
   },
 )
 
-test('content that is no longer desired when it is written does not get its name', async () => {
+test('content that is no longer desired once it is written is replaced at once', async () => {
   const directory = await tempDirectory('memory')
   const path = join(directory, 'file')
-  let desired = 'first'
+  let desired = 'expired'
   const file = createManagedFile(
     { path, mode: 0o600 },
     { desired: () => content(desired), log: createRecords().log },
   )
-  await file.reconcile()
-  desired = 'expired'
-  const contents: string[] = []
   const end = watchFileCalls((name) => {
-    if (name === 'fsync') desired = 'newest'
-    contents.push(readFileSync(path, 'utf8'))
+    if (name !== 'fsync') return
+    end()
+    desired = 'newest'
+    void file.reconcile()
   })
   onTestFinished(end)
   await file.reconcile()
-  end()
-  expect(new Set([...contents, readFileSync(path, 'utf8')])).toEqual(new Set(['first', 'newest']))
+  expect(readFileSync(path, 'utf8')).toBe('newest')
   expect(readdirSync(directory)).toEqual(['file'])
 })
 

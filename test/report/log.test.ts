@@ -4,9 +4,8 @@ import { open, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { expect, onTestFinished, test, vi } from 'vitest'
-import winston, { type Logger } from 'winston'
 import { createSystemClock } from '../../src/lib/clock.ts'
-import { inDirectory } from '../../src/lib/in-directory.ts'
+import { fs } from '../../src/lib/fs.ts'
 import { createLog, type LogSettings } from '../../src/report/log.ts'
 import { createMemoryStream } from '../support/memory-stream.ts'
 import { canMount, smallDisk } from '../support/small-disk.ts'
@@ -21,34 +20,8 @@ function openLog(
 ) {
   const { env = {}, traits = {}, secrets = () => [], ...settings } = options
   const stream = Object.assign(createMemoryStream(), traits)
-  const opened = createLog({ level: 'info', format: 'auto', stream, env, clock, secrets, ...settings })
-  opened.begin()
-  return { ...opened, stream }
+  return { ...createLog({ level: 'info', format: 'auto', stream, env, clock, secrets, ...settings }), stream }
 }
-
-test('records are queued until winston is loaded, and come in order', async () => {
-  const made = vi.spyOn(winston, 'createLogger')
-  onTestFinished(() => made.mockRestore())
-  const { log, close, stream } = openLog({ format: 'journal' })
-  log('info', 'One', { event: 'one' })
-  expect(stream.lines()).toEqual([])
-  expect(made).not.toHaveBeenCalled()
-  await expectUntil('winston', () => made.mock.results[0]?.value as Logger | undefined)
-  await expectUntil('the line', () => stream.lines().length === 1)
-  log('alert', 'Two', { event: 'two' })
-  expect(stream.lines()).toEqual(['<6>One event=one', '<1>Two event=two'])
-  await close()
-})
-
-test('an error loads winston at once', async () => {
-  const { log, close, stream } = openLog({ format: 'journal' })
-  vi.useFakeTimers({ toFake: ['setTimeout'] })
-  onTestFinished(() => void vi.useRealTimers())
-  log('info', 'One', { event: 'one' })
-  log('error', 'Two', { event: 'two' })
-  await vi.waitFor(() => expect(stream.lines()).toEqual(['<6>One event=one', '<3>Two event=two']))
-  await close()
-})
 
 test('a record less urgent than the level is not written, and a reload changes that', async () => {
   const { log, close, reconfigure, stream } = openLog({ format: 'journal', level: 'notice' })
@@ -94,8 +67,7 @@ test.each([
 })
 
 test('what no one reads is dropped beyond 1 MiB, and one record says how much when it flows again', async () => {
-  const { log, close, lost, stream } = openLog({ format: 'json' })
-  await close()
+  const { log, lost, stream } = openLog({ format: 'json' })
   stream.stall()
   for (let count = 0; count < 20_000; count += 1)
     log('info', 'Flood', { event: 'flood', count, filler: 'x'.repeat(100) })
@@ -113,7 +85,6 @@ test('what no one reads is dropped beyond 1 MiB, and one record says how much wh
 
 test('a stream that fails is survived, and its records are counted as lost', async () => {
   const { log, close, lost, stream } = openLog()
-  await close()
   stream.destroy(Object.assign(new Error('write EPIPE'), { code: 'EPIPE' }))
   log('info', 'Into the void', { event: 'void' })
   await expect.poll(lost).toBe(1)
@@ -128,7 +99,6 @@ async function logOnSmallDisk(format: LogSettings['format']) {
   const file = await open(join(directory, 'log'), 'a')
   onTestFinished(() => file.close())
   const opened = openLog({ format, traits: { fd: file.fd } })
-  await opened.close()
   return { ...opened, disk, written: () => readFile(join(directory, 'log'), 'utf8') }
 }
 
@@ -179,16 +149,18 @@ test('records wait in at most 1 MiB for a disk that hangs; more are lost, and co
   const path = join(directory, 'log')
   const file = await open(path, 'a')
   onTestFinished(() => file.close())
-  const { log, close, lost } = openLog({ format: 'json', traits: { fd: file.fd } })
-  await close()
+  const { log, lost } = openLog({ format: 'json', traits: { fd: file.fd } })
   const answer = Promise.withResolvers<void>()
-  const hanging = inDirectory(directory, async () => answer.promise)
+  const write = vi.spyOn(fs, 'write').mockImplementationOnce(async (...line: Parameters<typeof fs.write>) => {
+    await answer.promise
+    return fs.write(...line)
+  })
+  onTestFinished(() => write.mockRestore())
   for (let count = 0; count < 2_000; count += 1)
     log('info', 'One', { event: 'one', filler: 'x'.repeat(1_000) })
   expect((await readFile(path)).length).toBe(0)
   expect(lost()).toBeGreaterThan(900)
   answer.resolve()
-  await hanging
   await expectUntil('the count', async () => (await readFile(path, 'utf8')).includes(`"dropped":${lost()}`))
   expect((await readFile(path)).length).toBeLessThan(1024 * 1024 + 1_000)
 })
@@ -211,34 +183,29 @@ test('closing waits for a reader that has stopped no longer than a second, and l
 const imports = `
   import { createLog } from ${JSON.stringify(new URL('../../src/report/log.ts', import.meta.url).href)}
   import { createSystemClock } from ${JSON.stringify(new URL('../../src/lib/clock.ts', import.meta.url).href)}
-  const options = { level: 'info', format: 'json', stream: process.stderr, env: process.env, clock: createSystemClock(), secrets: () => [] }
-  const { log, close, lost, begin } = createLog(options)
-  begin()
+  const options = {
+    level: 'info', format: 'json', stream: process.stderr,
+    env: process.env, clock: createSystemClock(), secrets: () => [],
+  }
+  const { log, close } = createLog(options)
 `
-function program(source: string): string[] {
-  return ['--input-type=module', '-e', `${imports}\n${source}`]
-}
 
 async function linesOf(source: string): Promise<string[]> {
-  const child = spawn(process.execPath, program(source), { stdio: ['ignore', 'ignore', 'pipe'] })
+  const program = ['--input-type=module', '-e', `${imports}\n${source}`]
+  const child = spawn(process.execPath, program, { stdio: ['ignore', 'ignore', 'pipe'] })
   return (await text(child.stderr)).trim().split('\n')
 }
-
-test('nothing is lost when the log is closed before winston has loaded', async () => {
-  const lines = await linesOf(
-    `log('error', 'One', { event: 'one' }); log('error', 'Two', { event: 'two' }); await close(); process.exit(78)`,
-  )
-  expect(lines).toEqual([expect.stringContaining('"One"'), expect.stringContaining('"Two"')])
-})
 
 test('nothing is lost when the process runs dry', async () => {
   expect(await linesOf(`log('info', 'One', { event: 'one' })`)).toEqual([expect.stringContaining('"One"')])
 })
 
 test('all of it is in the pipe of a slow reader after an orderly exit', async () => {
-  const lines =
-    await linesOf(`for (let count = 0; count < 5000; count += 1) log('info', 'Line', { event: 'line', count, filler: 'x'.repeat(50) })
-      await close(); process.exit(0)`)
+  const lines = await linesOf(`
+    for (let count = 0; count < 5000; count += 1)
+      log('info', 'Line', { event: 'line', count, filler: 'x'.repeat(50) })
+    await close()
+    process.exit(0)`)
   expect(lines).toHaveLength(5000)
   expect(lines.at(-1)).toContain('"count":4999')
 })

@@ -1,0 +1,105 @@
+// The line of a log record: for the journal, a person or a program; on one line, and without secrets in its fields.
+import { styleText } from 'node:util'
+import { escapeUnsafe } from '../lib/display-text.ts'
+import { logLevels, type LogFields, type LogLevel } from '../lib/log.ts'
+import { redact } from '../lib/secret.ts'
+
+export interface LogRecord {
+  readonly level: LogLevel
+  /** The constant sentence. */
+  readonly message: string
+  readonly fields: LogFields
+  /** Since the Unix epoch, in ms. */
+  readonly wallMs: number
+}
+export interface LineOptions {
+  readonly format: 'journal' | 'text' | 'json'
+  readonly isColoured: boolean
+  /** The line goes to the journal, which takes the priority from its beginning. */
+  readonly isJournal: boolean
+  /** No field contains one of these, as it is or in a usual encoding. */
+  readonly secrets: Iterable<string>
+}
+
+/** journald cuts lines at 48 KiB (`LineMax=`), and the rest of such a line would have no level. */
+const MAX_LINE_BYTES = 48 * 1024 - 1
+/** A longer text is cut. */
+const MAX_TEXT_LENGTH = 4096
+
+/** The record as one line of at most 48 KiB without control characters; of one that would be longer, all but its fields. */
+export function formatLine(record: LogRecord, options: LineOptions): string {
+  const write = { journal: journalLine, text: textLine, json: jsonLine }[options.format]
+  const line = write(redacted(record, options.secrets), options)
+  const bytes = Buffer.byteLength(line)
+  if (bytes <= MAX_LINE_BYTES) return line
+  return write({ ...record, fields: { event: record.fields.event, omittedBytes: bytes } }, options)
+}
+
+/** Event and sentence are constants of this program that others rely on, so only the values of fields are redacted. */
+function redacted(record: LogRecord, secrets: Iterable<string>): LogRecord {
+  const { event, ...others } = record.fields
+  const values = JSON.parse(
+    JSON.stringify(others, (_, value: unknown) => {
+      const text = value instanceof Error ? value.message : value
+      return typeof text === 'string' ? clean(text, secrets) : text
+    }),
+  ) as object
+  return { ...record, fields: { event, ...values } }
+}
+
+/** Redacts before it cuts: half of a secret would not be recognized. */
+function clean(text: string, secrets: Iterable<string>): string {
+  const shown = redact(text, secrets)
+  return shown.length <= MAX_TEXT_LENGTH ? shown : `${shown.slice(0, MAX_TEXT_LENGTH)}…`
+}
+
+function journalLine({ level, message, fields }: LogRecord): string {
+  return escapeUnsafe(`${priority(level)}${message} ${toLogfmt(fields)}`)
+}
+
+/** As sd-daemon(3) has it. */
+function priority(level: LogLevel): string {
+  return `<${logLevels.indexOf(level)}>`
+}
+
+function jsonLine({ level, message, fields, wallMs }: LogRecord, { isJournal }: LineOptions): string {
+  const json = JSON.stringify({ time: new Date(wallMs).toISOString(), level, message, ...fields })
+  return escapeUnsafe(isJournal ? `${priority(level)}${json}` : json)
+}
+
+/** More urgent levels are red. */
+const colours: Partial<Record<LogLevel, 'yellow' | 'green' | 'blue' | 'gray'>> = {
+  warning: 'yellow',
+  notice: 'green',
+  info: 'blue',
+  debug: 'gray',
+}
+
+function textLine({ level, message, fields, wallMs }: LogRecord, { isColoured }: LineOptions): string {
+  const { event: _event, ...others } = fields
+  const paint = (colour: Parameters<typeof styleText>[0], text: string): string =>
+    isColoured && text !== '' ? styleText(colour, text, { validateStream: false }) : text
+  const parts = [
+    paint('gray', localTime(wallMs)),
+    paint(colours[level] ?? 'red', level.padEnd(7)),
+    paint('bold', escapeUnsafe(message)),
+    paint('gray', escapeUnsafe(toLogfmt(others))),
+  ]
+  return parts.join(' ').trimEnd()
+}
+
+function localTime(wallMs: number): string {
+  const aheadMs = -60_000 * new Date(wallMs).getTimezoneOffset()
+  return new Date(wallMs + aheadMs).toISOString().slice(0, 19).replace('T', ' ')
+}
+
+/** `name=value` for fields that have a value, quoted if it has other than plain characters. */
+function toLogfmt(fields: Readonly<Record<string, unknown>>): string {
+  return Object.entries(fields)
+    .filter(([, value]) => value !== undefined && value !== null)
+    .map(([name, value]) => {
+      const text = typeof value === 'string' ? value : JSON.stringify(value)
+      return `${name}=${/^[\w.:/@+,~*[\]-]+$/.test(text) ? text : JSON.stringify(text)}`
+    })
+    .join(' ')
+}
