@@ -75,7 +75,7 @@ export function createLog(
   return {
     log,
     /** Uses other settings from now on. */
-    reconfigure(next: LogSettings): void {
+    reconfigure: (next: LogSettings): void => {
       settings = next
       logger.level = next.level
     },
