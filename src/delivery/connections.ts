@@ -6,13 +6,15 @@ import type { SocketConfig } from '../config/config.ts'
 import { monotonicMs } from '../lib/clock.ts'
 import { errorMessage } from '../lib/error.ts'
 import type { Log } from '../lib/log.ts'
-import { CONNECTION_IDLE_MS, type Fault } from '../protocol.ts'
+import { CONNECTION_IDLE_MS } from '../protocol.ts'
 import {
   createQuota,
-  MAX_SUBSCRIPTIONS,
-  MAX_WAITING,
+  dropReasons,
   isWithinRate,
+  OVER_LIMIT,
   type Descriptors,
+  type DropReason,
+  type Refusal,
   type RequestRate,
   type TimeoutReason,
   type Timeouts,
@@ -22,20 +24,6 @@ import type { Caller, Operations, TestAlert } from './operations.ts'
 import type { Peer, Peers } from './peers.ts'
 import type { Replies } from './replies.ts'
 import type { Reader, TokenAudit } from './token-audit.ts'
-
-/** Reasons for which a client loses its connection. */
-const dropReasons = [
-  'too-many-connections',
-  'too-many-requests',
-  'too-many-subscriptions',
-  'denied',
-  'stalled',
-  'idle',
-  'incomplete-request',
-  'broken-framing',
-  'fault-of-ours',
-] as const
-export type DropReason = (typeof dropReasons)[number]
 
 const TIMEOUTS: Timeouts = {
   sweepMs: 15_000,
@@ -77,8 +65,6 @@ export interface Client extends Caller {
   readonly rate: RequestRate
   /** Requests so far. */
   requests: number
-  /** Requests that wait for a token. */
-  waiting: number
   /** Their ids, and how many of them were sent the newest token. */
   readonly subscriptions: string[]
   pushed: number
@@ -261,12 +247,11 @@ export function createConnections<Own>(
     of: (socket: Socket): (Client & Own) | undefined => all.get(socket),
     clients: () => [...all.values()],
     /** Counts a request that has arrived. Returns why the connection is closed for it; null: it is answered. */
-    refusalOf(client: Client): { readonly reason: DropReason; readonly fault: Fault } | null {
+    refusalOf(client: Client): Refusal | null {
       client.requests += 1
-      if (!client.isAllowed) return { reason: 'denied', fault: operations.denied }
+      if (!client.isAllowed) return { ...operations.denied, drop: 'denied' }
       const { maxRequestsPerSecond: most } = config
-      if (most === null || isWithinRate(client.rate, most)) return null
-      return { reason: 'too-many-requests', fault: OVER_LIMIT['too-many-requests'] }
+      return most === null || isWithinRate(client.rate, most) ? null : OVER_LIMIT.requests
     },
     /** Answers when the reply is there, unless the client has gone. */
     async later<T>(client: Client, reply: Promise<T>, answer: (reply: T) => void): Promise<void> {
@@ -349,13 +334,3 @@ function createClient(socket: Socket, peer: Peer | null, isAllowed: boolean): Cl
     },
   }
 }
-
-const busy = (message: string): Fault => ({ code: 'busy', message })
-/** The faults for a connection that is over a limit of its own. */
-export const OVER_LIMIT = {
-  'too-many-requests': busy('More requests per second than `maxRequestsPerSecond` allows: send fewer'),
-  'too-many-waits': busy(`At most ${MAX_WAITING} requests of one connection wait for a token: open another`),
-  'too-many-subscriptions': busy(
-    `One connection has at most ${MAX_SUBSCRIPTIONS} subscriptions: open another`,
-  ),
-} as const

@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs'
 import type { SocketConfig } from '../config/config.ts'
 import { monotonicMs } from '../lib/clock.ts'
 import { withSystemFallback } from '../lib/error.ts'
+import type { Fault } from '../protocol.ts'
 import type { Peer } from './peers.ts'
 
 /** Requests of one connection that wait for a token. */
@@ -23,6 +24,42 @@ const MAX_DENIED = 64
 export type TimeoutReason = 'idle' | 'stalled' | 'incomplete-request'
 /** In ms. Connections are checked every `sweepMs`: one ends at the first check after its time is up. */
 export type Timeouts = Readonly<Record<TimeoutReason | 'sweepMs', number>>
+
+/** Reasons for which a client loses its connection. */
+export const dropReasons = [
+  'too-many-connections',
+  'too-many-requests',
+  'too-many-subscriptions',
+  'denied',
+  'stalled',
+  'idle',
+  'incomplete-request',
+  'broken-framing',
+  'fault-of-ours',
+] as const
+export type DropReason = (typeof dropReasons)[number]
+
+/** A fault, after which the client loses its connection. */
+export interface Refusal {
+  readonly fault: Fault
+  readonly drop: DropReason
+}
+const busy = (drop: DropReason, message: string): Refusal => ({ fault: { code: 'busy', message }, drop })
+/** For a connection that is over a limit of its own. */
+export const OVER_LIMIT = {
+  requests: busy(
+    'too-many-requests',
+    'More requests per second than `maxRequestsPerSecond` allows: send fewer',
+  ),
+  waits: busy(
+    'too-many-requests',
+    `At most ${MAX_WAITING} requests of one connection wait for a token: open another`,
+  ),
+  subscriptions: busy(
+    'too-many-subscriptions',
+    `One connection has at most ${MAX_SUBSCRIPTIONS} subscriptions: open another`,
+  ),
+} as const
 
 type Limits = Pick<SocketConfig, 'maxConnections' | 'maxConnectionsPerUser'>
 

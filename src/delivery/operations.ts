@@ -15,6 +15,7 @@ import {
   type StatusResult,
   type TokenRequest,
 } from '../protocol.ts'
+import { MAX_WAITING, OVER_LIMIT, type Refusal } from './limits.ts'
 import type { CachedToken, Later, Replies, Result } from './replies.ts'
 import type { Reader, TokenAudit, Transport } from './token-audit.ts'
 
@@ -22,6 +23,8 @@ import type { Reader, TokenAudit, Transport } from './token-audit.ts'
 export interface Caller extends Reader {
   readonly isAllowed: boolean
   readonly isClosing: boolean
+  /** Its requests that wait for a token. */
+  waiting: number
   /** Aborted when the client goes, and when the daemon stops: a client that waits then gets what there is. */
   readonly signal: AbortSignal
 }
@@ -35,7 +38,7 @@ interface Results {
   'refresh.request': RefreshResult
   'alert.test': AlertTestResult
 }
-export type Reply<T extends RequestType = RequestType> = Result<Results[T]>
+export type Reply<T extends RequestType = RequestType> = Result<Results[T]> | Refusal
 type Operation<T extends RequestType> = (
   request: TokenRequest & RejectRequest,
   caller: Caller,
@@ -69,7 +72,11 @@ export function createOperations(options: {
       const now = replies.now()
       const reply = replies.token(request, caller, now)
       if (!(reply instanceof Promise)) return handOut(caller, request.client ?? null, reply, now)
-      return reply.then((late) => handOut(caller, request.client ?? null, late, replies.now()))
+      if (caller.waiting >= MAX_WAITING) return OVER_LIMIT.waits
+      caller.waiting += 1
+      return reply
+        .finally(() => (caller.waiting -= 1))
+        .then((late) => handOut(caller, request.client ?? null, late, replies.now()))
     },
     'token.subscribe'(request, caller) {
       replies.need(request)
@@ -130,7 +137,7 @@ export function createOperations(options: {
       return operations[type](data, caller)
     },
     /** The fault for peers that `allow` excludes. */
-    denied: denied.fault,
+    denied,
     changedToken: (caller: Caller): Reply<'token.subscribe'> =>
       handOut(caller, caller.reads?.client ?? null, replies.current(), replies.now()),
     counts: () => ({ reads, rejects: { ...rejects } }),

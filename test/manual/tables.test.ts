@@ -1,12 +1,11 @@
 // Compares the tables of the manual with the code and with a daemon.
 import { readdirSync, readFileSync } from 'node:fs'
-import type { ServerResponse } from 'node:http'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { sendProblem, type ProblemCode } from '../../src/delivery/http/answers.ts'
+import { statusOf } from '../../src/delivery/http/answers.ts'
 import { commands } from '../../src/commands/specs.ts'
 import { exitStatus } from '../../src/lib/error.ts'
-import { answerTypes, faultCodes } from '../../src/protocol.ts'
+import { answerTypes, faultCodes, type FaultCode } from '../../src/protocol.ts'
 import { startExample } from './example.ts'
 import { bare, block, manualText, pages, tableRows } from './manual.ts'
 import { stateDiagram } from '../../systemd/man/states.ts'
@@ -45,7 +44,7 @@ describe('of the protocol', () => {
   test('the codes of faults have the status that http.sock gives them', () => {
     const listed = tableRows('faults').map(([code, status]) => [bare(code), Number(status)] as const)
     expect(listed.map(([code]) => code)).toEqual(expect.arrayContaining([...faultCodes]))
-    for (const [code, status] of listed) expect([code, statusOf(code as ProblemCode)]).toEqual([code, status])
+    for (const [code, status] of listed) expect([code, statusOf[code as FaultCode]]).toEqual([code, status])
   })
 
   test('the paths are those that the daemon has, with their methods', async () => {
@@ -170,13 +169,6 @@ test('the signals are those that the daemon listens to', () => {
   const listened = new Set(source.match(/SIG[A-Z]+[12]?/g))
   expect(new Set(listed)).toEqual(listened)
 })
-
-function statusOf(code: ProblemCode): number {
-  let seen = 0
-  const response = { writeHead: (status: number) => (seen = status), end: () => undefined }
-  sendProblem(response as unknown as ServerResponse, { code, message: '' })
-  return seen
-}
 
 /** Name, type, labels and meaning of each metric, in the order of the text. */
 function metricRows(text: string): string[][] {

@@ -1,12 +1,13 @@
 // Answers over HTTP: headers, problem details (RFC 9457), and the last answer of a connection that is closed.
 import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Fault, FaultCode } from '../../protocol.ts'
+import type { DropReason } from '../limits.ts'
 
 /** The codes of the protocol, and those that only HTTP has. */
-export type ProblemCode = FaultCode | 'not-found' | 'method-not-allowed' | 'stalled'
+type ProblemCode = FaultCode | 'not-found' | 'method-not-allowed' | 'stalled'
 type Problem = Omit<Fault, 'code'> & { readonly code: ProblemCode }
 
-const statusOf: Readonly<Record<ProblemCode, number>> = {
+export const statusOf: Readonly<Record<ProblemCode, number>> = {
   'no-token-yet': 503,
   expired: 503,
   'account-inactive': 503,
@@ -19,59 +20,47 @@ const statusOf: Readonly<Record<ProblemCode, number>> = {
   'method-not-allowed': 405,
   busy: 429,
 }
-export const JSON_TYPE = 'application/json'
-export const TEXT_TYPE = 'text/plain; charset=utf-8'
-const PROBLEM_TYPE = 'application/problem+json'
 
-interface Answer {
-  readonly status?: number
-  readonly contentType: string
+/** A whole answer. */
+export interface Answer {
+  readonly status: number
+  /** Null: it has no body. */
+  readonly contentType: string | null
   readonly body: string | Buffer
   readonly headers?: readonly string[]
+  /** The connection ends with this answer, for this reason. */
+  readonly drop?: DropReason
 }
 
-/** Sends a whole answer that no cache may keep. */
-export function send(res: ServerResponse, { status = 200, contentType, body, headers = [] }: Answer): void {
-  if (res.destroyed) return
+/** Sends the answer, which no cache may keep. */
+export function send(res: ServerResponse, { status, contentType, body, headers }: Answer): void {
   const length = String(Buffer.byteLength(body))
-  const common = ['Content-Type', contentType, 'Content-Length', length, 'Cache-Control', 'no-store']
-  res.writeHead(status, headers.length === 0 ? common : [...common, ...headers])
+  const content = contentType === null ? [] : ['Content-Type', contentType, 'Content-Length', length]
+  res.writeHead(status, ['Cache-Control', 'no-store', ...content, ...(headers ?? [])])
   res.end(body)
 }
 
-export function sendJson(res: ServerResponse, body: object): void {
-  send(res, { contentType: JSON_TYPE, body: JSON.stringify(body) })
+export function json(body: object): Answer {
+  return { status: 200, contentType: 'application/json', body: JSON.stringify(body) }
 }
 
-export function sendProblem(
-  res: ServerResponse,
-  problem: Problem,
-  { status = statusOf[problem.code], headers = [] }: { status?: number; headers?: readonly string[] } = {},
-): void {
-  send(res, { status, contentType: PROBLEM_TYPE, body: problemText(status, problem), headers })
+/** Problem details. `status`: another one than that of the fault's code. */
+export function problem({
+  fault,
+  status = statusOf[fault.code],
+  ...more
+}: { readonly fault: Problem } & Partial<Answer>): Answer {
+  const { code, message, reason } = fault
+  const title = STATUS_CODES[status]
+  const fields = { type: 'about:blank', title, status, detail: message, code, reason }
+  return { status, contentType: 'application/problem+json', body: JSON.stringify(fields), ...more }
 }
 
-export function badRequest(message: string): Fault {
-  return { code: 'bad-request', message }
-}
-
-function problemText(status: number, { code, message, reason }: Problem): string {
-  return JSON.stringify({
-    type: 'about:blank',
-    title: STATUS_CODES[status],
-    status,
-    detail: message,
-    code,
-    ...(reason !== undefined && { reason }),
-  })
-}
-
-/** A whole answer, for a connection whose input is no request. */
-export function closingAnswer(status: number, fault: Fault): string {
-  const body = problemText(status, fault)
+/** The answer as text, for a connection whose input is no request. */
+export function closingText({ status, contentType, body }: Answer): string {
   return [
     `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
-    `Content-Type: ${PROBLEM_TYPE}`,
+    `Content-Type: ${contentType}`,
     `Content-Length: ${Buffer.byteLength(body)}`,
     'Cache-Control: no-store',
     'Connection: close',

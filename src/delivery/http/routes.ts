@@ -1,47 +1,22 @@
 // The paths of `http.sock`, and what each of them does.
-import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { IncomingMessage } from 'node:http'
 import { monotonicMs } from '../../lib/clock.ts'
 import { fallbackOnSystemError } from '../../lib/error.ts'
 import { isRecord, parseJson, readLimited } from '../../lib/input.ts'
-import type { Fault, RequestType } from '../../protocol.ts'
-import type { Client } from '../connections.ts'
-import { MAX_BODY_BYTES } from '../limits.ts'
-import { isInOrder, type Operations, type Reply } from '../operations.ts'
-import type { CachedToken, Later, Replies, Result } from '../replies.ts'
-import {
-  badRequest,
-  headerOf,
-  JSON_TYPE,
-  prefersText,
-  send,
-  sendJson,
-  sendProblem,
-  TEXT_TYPE,
-} from './answers.ts'
+import type { RequestType } from '../../protocol.ts'
+import { MAX_BODY_BYTES, type Refusal } from '../limits.ts'
+import { isInOrder, type Caller, type Operations, type Reply } from '../operations.ts'
+import type { Later, Replies } from '../replies.ts'
+import { headerOf, json, prefersText, problem, type Answer } from './answers.ts'
 
-/** One request. */
-export interface Exchange {
-  readonly client: Client
+/** One request, and the connection from which it came. */
+interface Request {
+  readonly client: Caller
   readonly req: IncomingMessage
-  readonly res: ServerResponse
 }
-/** The server as a route sees it. */
-export interface HttpHost {
-  /**
-   * Sends the reply, once it is there. `isWait`: the request waits for a token, as at most 16 of a connection
-   * may.
-   */
-  answer<T>(
-    exchange: Exchange,
-    reply: Later<T>,
-    options: { readonly send: (reply: T) => void; readonly isWait?: boolean },
-  ): void
-  /** Answers with the fault and closes the connection: what comes after the request may be a part of it. */
-  refuse(exchange: Exchange, fault: Fault): void
-  /** Answers with an event stream, with one event for each change of the token. */
-  startEvents(exchange: Exchange, first: Reply<'token.subscribe'>): void
-}
-type Route = (exchange: Exchange) => void
+/** An answer, an event stream with this first event, or null: the client went away before the end of its request. */
+export type Outcome = Answer | { readonly events: Reply<'token.subscribe'> } | null
+type Route = (request: Request) => Later<Outcome>
 type Fields = Record<string, unknown>
 /** By path and method; GET serves HEAD as well. */
 type Routes = Readonly<Record<string, Readonly<Partial<Record<'GET' | 'POST', Route>>>>>
@@ -55,81 +30,73 @@ const QUERY_NAMES = ['minValidSeconds', 'waitSeconds', 'notFingerprint', 'client
 
 export function createHttpRoutes(routes: Routes): Route {
   const paths = new Map(Object.entries(routes))
-  return (exchange) => {
-    const { req, res } = exchange
-    if (headerOf(req, 'origin') !== undefined) return sendProblem(res, { code: 'denied', message: NO_ORIGIN })
+  return (request) => {
+    const { req } = request
+    if (headerOf(req, 'origin') !== undefined)
+      return problem({ fault: { code: 'denied', message: NO_ORIGIN } })
     const methods = paths.get(splitTarget(req).path)
     if (methods === undefined) {
       const message = `There is nothing at this path; there is ${[...paths.keys()].join(', ')}`
-      return sendProblem(res, { code: 'not-found', message })
+      return problem({ fault: { code: 'not-found', message } })
     }
     const method = req.method === 'HEAD' ? 'GET' : req.method
     const route = method === 'GET' || method === 'POST' ? methods[method] : undefined
-    if (route === undefined) sendNotAllowed(res, methods)
-    else route(exchange)
+    return route === undefined ? notAllowed(methods) : route(request)
   }
 }
 
-export function createTokenRoutes(operations: Operations, host: HttpHost): Routes {
-  function withQuery(
-    type: 'token.get' | 'token.subscribe',
-    exchange: Exchange,
-    give: (reply: Result<CachedToken>) => void,
-  ): void {
-    const { client, req, res } = exchange
+export function createTokenRoutes(operations: Operations): Routes {
+  function ask<T extends 'token.get' | 'token.subscribe'>(
+    type: T,
+    { client, req }: Request,
+    give: (reply: Reply<T>) => Outcome,
+  ): Later<Outcome> {
     const fields = parseQuery(splitTarget(req).query)
-    if (typeof fields === 'string') sendProblem(res, badRequest(fields))
-    else host.answer(exchange, operations.perform(type, fields, client), { send: give, isWait: true })
+    if (typeof fields === 'string') return badRequest(fields)
+    const reply = operations.perform(type, fields, client)
+    return reply instanceof Promise ? reply.then(give) : give(reply)
   }
 
-  function getToken(exchange: Exchange): void {
-    const { req, res } = exchange
-    withQuery('token.get', exchange, (reply) => {
-      if ('fault' in reply) sendProblem(res, reply.fault)
-      else if (prefersText(headerOf(req, 'accept')))
-        send(res, { contentType: TEXT_TYPE, body: reply.value.text })
-      else send(res, { contentType: JSON_TYPE, body: reply.value.json })
+  function getToken(request: Request): Later<Outcome> {
+    return ask('token.get', request, (reply) => {
+      if ('fault' in reply) return problem(reply)
+      const { text, json: body } = reply.value
+      return prefersText(headerOf(request.req, 'accept'))
+        ? { status: 200, contentType: 'text/plain; charset=utf-8', body: text }
+        : { status: 200, contentType: 'application/json', body }
     })
   }
 
   /** For proxies that ask before each request which header to add (nginx `auth_request`, `forward_auth`). */
-  function getAuthorization(exchange: Exchange): void {
-    const { res } = exchange
-    withQuery('token.get', exchange, (reply) => {
-      if ('fault' in reply) return sendProblem(res, reply.fault)
-      if (res.destroyed) return
+  function getAuthorization(request: Request): Later<Outcome> {
+    return ask('token.get', request, (reply) => {
+      if ('fault' in reply) return problem(reply)
       const { authorization, fingerprint } = reply.value
       const headers = [...authorization, 'Token-Fingerprint', fingerprint]
-      res.writeHead(204, [...headers, 'Cache-Control', 'no-store'])
-      res.end()
+      return { status: 204, contentType: null, body: '', headers }
     })
   }
 
-  function getEvents(exchange: Exchange): void {
-    withQuery('token.subscribe', exchange, (reply) => {
-      if ('fault' in reply && !isInOrder(reply)) sendProblem(exchange.res, reply.fault)
-      else host.startEvents(exchange, reply)
-    })
+  function getEvents(request: Request): Later<Outcome> {
+    return ask('token.subscribe', request, (reply) =>
+      'fault' in reply && !isInOrder(reply) ? problem(reply) : { events: reply },
+    )
   }
 
-  function perform(type: RequestType, exchange: Exchange, fields: Fields): void {
-    const { client, res } = exchange
-    const answer = (reply: Reply): void => {
-      if ('fault' in reply) sendProblem(res, reply.fault)
-      else sendJson(res, reply.value)
-    }
-    host.answer(exchange, operations.perform(type, fields, client), { send: answer })
+  async function perform(type: RequestType, client: Caller, fields: Fields): Promise<Outcome> {
+    const reply = await operations.perform(type, fields, client)
+    return 'fault' in reply ? problem(reply) : json(reply.value)
   }
 
-  function postReject(exchange: Exchange): void {
-    const report = (body: Body): void => {
-      if (body.kind === 'gone') return
-      if (body.kind === 'too-long') return host.refuse(exchange, badRequest(BODY_TOO_LONG))
-      const fields = parseJson(body.text)
-      if (isRecord(fields)) perform('token.reject', exchange, fields)
-      else sendProblem(exchange.res, badRequest(BODY_SHAPE))
-    }
-    host.answer(exchange, readBody(exchange.req), { send: report })
+  async function postReject({ client, req }: Request): Promise<Outcome> {
+    const stream = req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>
+    const read = readLimited(stream, { maxBytes: MAX_BODY_BYTES })
+    const body = await read.catch(fallbackOnSystemError(null))
+    if (body === null) return null
+    // What comes after it may be a part of it.
+    if (body === undefined) return problem(refusal(BODY_TOO_LONG))
+    const fields = parseJson(body.toString('utf8'))
+    return isRecord(fields) ? perform('token.reject', client, fields) : badRequest(BODY_SHAPE)
   }
 
   return {
@@ -137,38 +104,45 @@ export function createTokenRoutes(operations: Operations, host: HttpHost): Route
     '/v1/token/events': { GET: getEvents },
     '/v1/authorization': { GET: getAuthorization },
     '/v1/token/reject': { POST: postReject },
-    '/v1/status': { GET: (exchange) => perform('status.get', exchange, {}) },
-    '/v1/refresh': { POST: (exchange) => perform('refresh.request', exchange, {}) },
+    '/v1/status': { GET: ({ client }) => perform('status.get', client, {}) },
+    '/v1/refresh': { POST: ({ client }) => perform('refresh.request', client, {}) },
   }
 }
 
-export function createHealthRoutes(options: { replies: Replies; metrics: Metrics }): Routes {
-  const { replies, metrics } = options
-  let rendered: { readonly contentType: string; readonly body: Buffer } | null = null
+export function createHealthRoutes({ replies, metrics }: { replies: Replies; metrics: Metrics }): Routes {
+  let rendered: Answer | null = null
   let renderedAtMs = -Infinity
 
-  function getHealth({ res }: Exchange): void {
-    if (replies.isAlive()) sendJson(res, { status: 'ok' })
-    else sendProblem(res, { code: 'stalled', message: STALLED })
+  function getHealth(): Answer {
+    return replies.isAlive()
+      ? json({ status: 'ok' })
+      : problem({ fault: { code: 'stalled', message: STALLED } })
   }
 
-  function getReadiness({ res }: Exchange): void {
+  function getReadiness(): Answer {
     const reply = replies.current()
-    if ('fault' in reply) sendProblem(res, reply.fault)
-    else sendJson(res, { status: 'ok' })
+    return 'fault' in reply ? problem(reply) : json({ status: 'ok' })
   }
 
-  function getMetrics({ res }: Exchange): void {
+  function getMetrics(): Answer {
     const nowMs = monotonicMs()
-    if (rendered === null || nowMs - renderedAtMs >= METRICS_EVERY_MS) {
-      const { contentType, body } = metrics()
-      rendered = { contentType, body: Buffer.from(body) }
-      renderedAtMs = nowMs
-    }
-    send(res, rendered)
+    if (rendered !== null && nowMs - renderedAtMs < METRICS_EVERY_MS) return rendered
+    const { contentType, body } = metrics()
+    renderedAtMs = nowMs
+    rendered = { status: 200, contentType, body: Buffer.from(body) }
+    return rendered
   }
 
   return { '/healthz': { GET: getHealth }, '/readyz': { GET: getReadiness }, '/metrics': { GET: getMetrics } }
+}
+
+/** A request that is none, after which the connection ends. */
+export function refusal(message: string, drop: Refusal['drop'] = 'broken-framing'): Refusal {
+  return { fault: { code: 'bad-request', message }, drop }
+}
+
+function badRequest(message: string): Answer {
+  return problem({ fault: { code: 'bad-request', message } })
 }
 
 /** Path and query, also of the absolute form, which clients send to proxies (RFC 9112, section 3.2.2). */
@@ -192,24 +166,10 @@ function parseQuery(query: string): Fields | string {
   return fields
 }
 
-/** `gone`: the client went away before the end of the body. */
-type Body =
-  | { readonly kind: 'whole'; readonly text: string }
-  | { readonly kind: 'too-long' }
-  | { readonly kind: 'gone' }
-
-async function readBody(req: IncomingMessage): Promise<Body> {
-  const stream = req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>
-  const read = readLimited(stream, { maxBytes: MAX_BODY_BYTES })
-  const body = await read.catch(fallbackOnSystemError(null))
-  if (body === null) return { kind: 'gone' }
-  return body === undefined ? { kind: 'too-long' } : { kind: 'whole', text: body.toString('utf8') }
-}
-
-function sendNotAllowed(res: ServerResponse, methods: object): void {
+function notAllowed(methods: object): Answer {
   const allowed = Object.keys(methods).flatMap((method) => (method === 'GET' ? ['GET', 'HEAD'] : [method]))
-  const message = `This path takes ${allowed.join(' and ')}`
-  sendProblem(res, { code: 'method-not-allowed', message }, { headers: ['Allow', allowed.join(', ')] })
+  const fault = { code: 'method-not-allowed', message: `This path takes ${allowed.join(' and ')}` } as const
+  return problem({ fault, headers: ['Allow', allowed.join(', ')] })
 }
 
 const NO_ORIGIN = 'Requests of web pages (with an `Origin` header) are refused: the token is not for browsers'

@@ -3,29 +3,25 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
-import { CONNECTION_IDLE_MS, type Fault } from '../../protocol.ts'
+import { CONNECTION_IDLE_MS } from '../../protocol.ts'
 import {
   createConnections,
-  OVER_LIMIT,
   subscribe,
   type Client,
-  type Connections,
   type ConnectionServer,
   type DeliveryContext,
-  type DropReason,
   type ServerOptions,
 } from '../connections.ts'
 import { MAX_HEAD_BYTES, MAX_HEAD_FIELDS, MAX_WAITING } from '../limits.ts'
 import { createOperations, type Reply } from '../operations.ts'
-import type { Later } from '../replies.ts'
-import { badRequest, closingAnswer, sendProblem } from './answers.ts'
+import { closingText, problem, send } from './answers.ts'
 import {
   createHealthRoutes,
   createHttpRoutes,
   createTokenRoutes,
-  type Exchange,
-  type HttpHost,
+  refusal,
   type Metrics,
+  type Outcome,
 } from './routes.ts'
 
 interface HttpOptions extends DeliveryContext, ServerOptions {
@@ -96,46 +92,6 @@ export function createMetricsServer(options: Omit<HttpOptions, 'socket'>): Conne
   return serve('metrics', { times: METRICS_TIMES, ...options, socket: METRICS_SOCKET })
 }
 
-/** Answers to single requests: at once, later, or as the last of a connection. */
-function createAnswers(connections: Connections<Own>) {
-  /**
-   * Answers with the fault; the connection ends with this answer, and what waits before it gets what there
-   * is.
-   */
-  function refuse({ client, res }: Exchange, reason: DropReason, fault: Fault, status?: number): void {
-    const own = client as HttpClient
-    if (own.isRefused) return
-    own.isRefused = true
-    connections.noteDrop(client.peer, reason)
-    res.setHeader('Connection', 'close')
-    sendProblem(res, fault, { ...(status !== undefined && { status }) })
-    client.abort()
-  }
-
-  function refuseRequest(exchange: Exchange, fault: Fault): void {
-    refuse(exchange, 'broken-framing', fault)
-  }
-
-  function answer<T>(
-    exchange: Exchange,
-    reply: Later<T>,
-    { send, isWait = false }: { send: (reply: T) => void; isWait?: boolean },
-  ): void {
-    const { client } = exchange
-    if (!(reply instanceof Promise)) return send(reply)
-    if (!isWait) return void connections.later(client, reply, send)
-    if (client.waiting >= MAX_WAITING)
-      return refuse(exchange, 'too-many-requests', OVER_LIMIT['too-many-waits'])
-    client.waiting += 1
-    void connections.later(client, reply, (value) => {
-      client.waiting -= 1
-      send(value)
-    })
-  }
-
-  return { answer, refuse, refuseRequest }
-}
-
 function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionServer {
   const { times = TIMES } = options
   const isOneAnswer = transport === 'metrics'
@@ -151,13 +107,10 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
     },
     options,
   )
-  const { answer, refuse, refuseRequest } = createAnswers(connections)
-  const host: HttpHost = { answer, refuse: refuseRequest, startEvents }
-  const routes = {
-    ...(isOneAnswer ? {} : createTokenRoutes(operations, host)),
+  const route = createHttpRoutes({
+    ...(isOneAnswer ? {} : createTokenRoutes(operations)),
     ...createHealthRoutes(options),
-  }
-  const route = createHttpRoutes(routes)
+  })
   /** Several only after a reload has moved the socket. */
   const servers = new Set<Server>()
   let isStopping = false
@@ -246,26 +199,39 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
 
   function handle(client: HttpClient, req: IncomingMessage, res: ServerResponse): void {
     try {
-      const exchange = { client, req, res }
-      const refusal = connections.refusalOf(client)
+      const refused = connections.refusalOf(client)
       if (isOneAnswer || (isStopping && client.last === res)) res.setHeader('Connection', 'close')
-      if (refusal !== null) refuse(exchange, refusal.reason, refusal.fault)
-      else if (req.rawHeaders.length > 2 * MAX_HEAD_FIELDS)
-        refuseRequest(exchange, badRequest(TOO_MANY_FIELDS))
+      if (refused !== null) return give(client, res, problem(refused))
+      if (req.rawHeaders.length > 2 * MAX_HEAD_FIELDS) return give(client, res, problem(TOO_MANY_FIELDS))
       // Nothing can be answered after an event stream, which has no end.
-      else if (client.events !== null) connections.end(client, 'broken-framing')
-      else route(exchange)
+      if (client.events !== null) return connections.end(client, 'broken-framing')
+      const outcome = route({ client, req })
+      if (!(outcome instanceof Promise)) return give(client, res, outcome)
+      void connections.later(client, outcome, (late) => give(client, res, late))
     } catch (error) {
       connections.fail(client, error)
     }
   }
 
+  /** If the connection ends with this answer, what waits before it gets what there is. */
+  function give(client: HttpClient, res: ServerResponse, outcome: Outcome): void {
+    if (outcome === null || res.destroyed) return
+    if ('events' in outcome) return startEvents(client, res, outcome.events)
+    if (outcome.drop === undefined) return send(res, outcome)
+    if (client.isRefused) return
+    client.isRefused = true
+    connections.noteDrop(client.peer, outcome.drop)
+    res.setHeader('Connection', 'close')
+    send(res, outcome)
+    client.abort()
+  }
+
   /** The head is sent at once. Without a token, the first event comes with the first token. */
-  function startEvents({ client, res }: Exchange, first: Reply<'token.subscribe'>): void {
+  function startEvents(client: HttpClient, res: ServerResponse, first: Reply<'token.subscribe'>): void {
     res.writeHead(200, ['Content-Type', 'text/event-stream', 'Cache-Control', 'no-store'])
     if (res.req.method === 'HEAD' || isStopping) return void res.end()
     res.flushHeaders()
-    ;(client as HttpClient).events = res
+    client.events = res
     subscribe({ client, id: '' })
     if ('value' in first) writeEvent(res, first)
   }
@@ -282,14 +248,12 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
     if (client === undefined || client.isRefused || client.events !== null || !socket.writable)
       return void socket.destroy()
     const { last } = client
-    const isLate = code === 'ERR_HTTP_REQUEST_TIMEOUT'
-    const [reason, status] = isLate
-      ? (['incomplete-request', 408] as const)
-      : (['broken-framing', 400] as const)
-    const fault = badRequest(isLate ? 'The request did not end in time' : FRAMING)
-    if (last !== null && !last.headersSent && !last.req.complete)
-      return refuse({ client, req: last.req, res: last }, reason, fault, status)
-    const end = (): void => connections.end(client, reason, closingAnswer(status, fault))
+    const answer =
+      code === 'ERR_HTTP_REQUEST_TIMEOUT'
+        ? problem({ ...refusal('The request did not end in time', 'incomplete-request'), status: 408 })
+        : problem(FRAMING)
+    if (last !== null && !last.headersSent && !last.req.complete) return give(client, last, answer)
+    const end = (): void => connections.end(client, answer.drop ?? 'broken-framing', closingText(answer))
     if (last === null || last.writableFinished) end()
     else last.once('finish', end)
   }
@@ -325,5 +289,7 @@ function writeEvent(events: ServerResponse, reply: Reply<'token.subscribe'>): vo
   events.write(`event: ${event}\ndata: ${data}\n\n`)
 }
 
-const FRAMING = `This is not a valid HTTP/1.1 request, or its header section is longer than ${MAX_HEAD_BYTES / 1024} KiB`
-const TOO_MANY_FIELDS = `The head of a request has at most ${MAX_HEAD_FIELDS} fields`
+const FRAMING = refusal(
+  `This is not a valid HTTP/1.1 request, or its header section is longer than ${MAX_HEAD_BYTES / 1024} KiB`,
+)
+const TOO_MANY_FIELDS = refusal(`The head of a request has at most ${MAX_HEAD_FIELDS} fields`)

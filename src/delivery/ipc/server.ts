@@ -15,15 +15,13 @@ import {
 } from '../../protocol.ts'
 import {
   createConnections,
-  OVER_LIMIT,
   subscribe,
   type Client,
   type ConnectionServer,
   type DeliveryContext,
-  type DropReason,
   type ServerOptions,
 } from '../connections.ts'
-import { MAX_SUBSCRIPTIONS, MAX_WAITING, type TimeoutReason } from '../limits.ts'
+import { MAX_SUBSCRIPTIONS, MAX_WAITING, OVER_LIMIT, type Refusal, type TimeoutReason } from '../limits.ts'
 import { createOperations, isInOrder, isRequestType, type Reply } from '../operations.ts'
 
 const parser = new Parser({ delimiter: FRAME_END })
@@ -36,7 +34,7 @@ interface Own {
   /** The client has not read what it was sent: nothing is answered before it has. */
   isBlocked: boolean
   isPaused: boolean
-  /** Requests that are answered later and wait for no token: at most 16, then nothing is read. */
+  /** Requests that are answered later. With 16 that wait for no token, nothing is read. */
   answering: number
   /** The client has ended its side: the connection ends with the last answer. */
   isEnding: boolean
@@ -87,7 +85,7 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
         if (client.isPaused) client.socket.pause()
         else client.socket.resume()
       }
-      if (client.isEnding && !isMore && client.waiting + client.answering === 0) client.socket.destroySoon()
+      if (client.isEnding && !isMore && client.answering === 0) client.socket.destroySoon()
     } catch (error) {
       connections.fail(client, error)
     }
@@ -106,24 +104,24 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
       if (client.out.length >= WRITE_LENGTH) flush(client)
     }
     client.unread = unread.slice(from)
-    if (end === -1 && client.unread.length > MAX_FRAME_BYTES) refuse(client, null, 'broken-framing', FRAMING)
+    if (end === -1 && client.unread.length > MAX_FRAME_BYTES) writeFault(client, null, FRAMING)
     else flush(client)
     return end !== -1
   }
 
-  function isHeldUp({ isBlocked, answering }: IpcClient): boolean {
-    return isBlocked || answering >= MAX_WAITING
+  function isHeldUp({ isBlocked, answering, waiting }: IpcClient): boolean {
+    return isBlocked || answering - waiting >= MAX_WAITING
   }
 
   function answer(client: IpcClient, frame: string): void {
     const message = frame.length > MAX_FRAME_BYTES ? undefined : messageOf(frame)
-    if (message === undefined) return refuse(client, null, 'broken-framing', FRAMING)
+    if (message === undefined) return writeFault(client, null, FRAMING)
     const { type, data } = isRecord(message) ? message : NOTHING
     const fields = isRecord(data) ? data : NOTHING
     const { id: given } = fields
     const id = typeof given === 'string' && given !== '' && given.length <= MAX_ID_LENGTH ? given : null
     const refusal = connections.refusalOf(client)
-    if (refusal !== null) refuse(client, id, refusal.reason, refusal.fault)
+    if (refusal !== null) writeFault(client, id, refusal)
     else if (!isRequestType(type)) writeFault(client, id, NO_TYPE)
     else if (id === null) writeFault(client, null, NO_ID)
     else perform(client, type, id, fields)
@@ -138,7 +136,7 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
     const { subscriptions } = client
     const subscribes = type === 'token.subscribe' && !subscriptions.includes(id)
     if (subscribes && subscriptions.length >= MAX_SUBSCRIPTIONS)
-      return refuse(client, id, 'too-many-subscriptions', OVER_LIMIT['too-many-subscriptions'])
+      return writeFault(client, id, OVER_LIMIT.subscriptions)
     const reply = operations.perform(type, data, client)
     if (reply instanceof Promise) return answerLater(client, type, id, reply)
     write(client, answerTypes[type], id, reply)
@@ -146,12 +144,9 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
   }
 
   function answerLater(client: IpcClient, type: RequestType, id: string, reply: Promise<Reply>): void {
-    const kind = type === 'token.get' ? 'waiting' : 'answering'
-    if (client.waiting >= MAX_WAITING && kind === 'waiting')
-      return refuse(client, id, 'too-many-requests', OVER_LIMIT['too-many-waits'])
-    client[kind] += 1
+    client.answering += 1
     void connections.later(client, reply, (value) => {
-      client[kind] -= 1
+      client.answering -= 1
       write(client, answerTypes[type], id, value)
       proceed(client)
     })
@@ -170,27 +165,23 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
   }
 
   function write(client: IpcClient, type: string, id: string, reply: Reply): void {
-    if ('fault' in reply) writeFault(client, id, reply.fault)
+    if ('fault' in reply) writeFault(client, id, reply)
     // The JSON of the token is ready: only the id is inserted.
     else if ('jsonTail' in reply.value)
       client.out += `{"type":"${type}","data":{"id":${JSON.stringify(id)},${reply.value.jsonTail}}${FRAME_END}`
     else client.out += frameOf(type, { id, ...reply.value })
   }
 
-  function writeFault(client: IpcClient, id: string | null, fault: Fault): void {
-    client.out += frameOf('fault', { id, ...fault })
+  /** A refusal ends the connection. */
+  function writeFault(client: IpcClient, id: string | null, refused: { fault: Fault } | Refusal): void {
+    client.out += frameOf('fault', { id, ...refused.fault })
+    if ('drop' in refused) connections.end(client, refused.drop, client.out)
   }
 
   function flush(client: IpcClient): void {
     if (client.out === '' || client.isClosing) return
     client.isBlocked = !client.socket.write(client.out)
     client.out = ''
-  }
-
-  /** Answers with a fault and closes the connection. */
-  function refuse(client: IpcClient, id: string | null, reason: DropReason, fault: Fault): void {
-    writeFault(client, id, fault)
-    connections.end(client, reason, client.out)
   }
 
   return connections.serve({
@@ -207,7 +198,7 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
 
 /** The timeout that runs for a client that has read its answers. */
 function timeoutOf(client: IpcClient): TimeoutReason | null {
-  if (client.answering + client.waiting > 0) return null
+  if (client.answering > 0) return null
   if (client.unread !== '') return 'incomplete-request'
   return client.subscriptions.length > 0 ? null : 'idle'
 }
@@ -228,9 +219,14 @@ function frameOf(type: string, data: object): string {
 const NOTHING: Readonly<Record<string, unknown>> = {}
 /** Answers are sent once they have so many characters: the least for which Node tells that a client is slow. */
 const WRITE_LENGTH = getDefaultHighWaterMark(false)
-const badRequest = (message: string): Fault => ({ code: 'bad-request', message })
+const badRequest = (message: string): { readonly fault: Fault } => ({
+  fault: { code: 'bad-request', message },
+})
 const NO_ID = badRequest(
   'A request is {"type": …, "data": {"id": …}}, and `data.id` is a string of 1 to 64 characters',
 )
 const NO_TYPE = badRequest(`\`type\` is one of ${Object.keys(answerTypes).join(', ')}`)
-const FRAMING = badRequest(`A frame is one JSON object of at most ${MAX_FRAME_BYTES} bytes and a form feed`)
+const FRAMING: Refusal = {
+  ...badRequest(`A frame is one JSON object of at most ${MAX_FRAME_BYTES} bytes and a form feed`),
+  drop: 'broken-framing',
+}
