@@ -42,6 +42,7 @@ test('strict TypeScript accepts each, with exactOptionalPropertyTypes', async ()
     noEmit: true,
     module: 'nodenext',
     target: 'esnext',
+    lib: ['esnext'],
     allowImportingTsExtensions: true,
     types: ['node'],
     typeRoots: [join(PROJECT, 'node_modules/@types')],
