@@ -3,7 +3,7 @@ import { hostname } from 'node:os'
 import { join } from 'node:path'
 import type { Writable } from 'node:stream'
 import { revealAll, type Config } from './config/config.ts'
-import { createConfigOnDisk } from './config/on-disk.ts'
+import { createLook } from './config/on-disk.ts'
 import { createSecretWatch } from './config/secret-watch.ts'
 import { createConfiguredKeeper, type ConfiguredKeeperOptions } from './configured-keeper.ts'
 import { createTokenFiles } from './delivery/files/token-files.ts'
@@ -69,9 +69,8 @@ export async function createDaemon(initial: Config, environment: Environment) {
     place,
   })
   const pathWatch = createPathWatch({ config: running, inherited, place, log })
-  const onDisk = createConfigOnDisk(load, running)
   const secretWatch = createSecretWatch({
-    onDisk,
+    look: createLook(load, running),
     running,
     async tryCredentials(next, trial) {
       const outcome = await configured.tryCredentials(next, trial)
@@ -90,7 +89,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
     place,
     keeper: { ...keeper, refresh },
     sources: {
-      examineConfiguration: () => withTimeout(MAX_EXAMINE_MS, onDisk.examine(), clock),
+      examineConfiguration: () => withTimeout(MAX_EXAMINE_MS, secretWatch.look(), clock),
       files: () => files.status(),
       clients: () => servers.clients(),
       daemon: () => ({

@@ -1,91 +1,41 @@
-// Compares the configuration on disk with the running one. It is loaded only when one of its files has changed.
+// The configuration on disk. It is loaded again only when one of its files has changed.
 import { dirname } from 'node:path'
 import { errorMessage, UserError } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
 import { DiskError, inDirectory } from '../lib/in-directory.ts'
-import { isSame } from '../lib/secret.ts'
-import { secretsOf, type Config } from './config.ts'
+import type { Config } from './config.ts'
 
-/** The configuration on disk: the same object until one of the files, or the running configuration, changes. */
+/** `problem` is a sentence with the remedy. */
 export type OnDisk =
   | { readonly kind: 'loaded'; readonly config: Config }
-  /** A sentence with the remedy. */
   | { readonly kind: 'faulty'; readonly problem: string }
   /** A disk does not answer: what is on it is not known. */
   | { readonly kind: 'stalled'; readonly problem: string }
 
-export interface ConfigurationState {
-  readonly state: 'current' | 'changed' | 'faulty'
-  /** The faults and their remedies, or why a reload does not help; null: neither. */
-  readonly problem: string | null
-  /** The problem is another pair in the secret files: the service refused it, or it is being tried. */
-  readonly pair?: 'refused' | 'tried'
-}
+/**
+ * Returns the function that looks at the disk. It gives the same object until a file of the running configuration changes; a
+ * faulty one is loaded each time, because its fault may go by itself: a certificate becomes valid, a group is made. Calls at the
+ * same time share one look. `load` throws nothing but UserError.
+ */
+export function createLook(load: () => Promise<Config>, running: () => Config): () => Promise<OnDisk> {
+  let last: { readonly version: string; readonly found: OnDisk } | null = null
+  let looking: Promise<OnDisk> | null = null
 
-export type ConfigOnDisk = ReturnType<typeof createConfigOnDisk>
-
-/** Settings that take effect only at a restart. */
-const OF_RESTART = ['runtimeDirectory', 'stateDirectory'] as const
-
-/** `load` throws nothing but UserError. */
-export function createConfigOnDisk(load: () => Promise<Config>, running: () => Config) {
-  let last: { version: string; against: Config; found: OnDisk } | null = null
-  let stalled: OnDisk | null = null
-  let examining: Promise<OnDisk> | null = null
-
-  async function examine(isFaultKept: boolean): Promise<OnDisk> {
-    const against = running()
+  async function look(): Promise<OnDisk> {
+    const { file, inputs } = running()
     try {
-      const version = await versionOf([against.file, ...against.inputs])
-      const isKept = isFaultKept || last?.found.kind === 'loaded'
-      if (!isKept || last?.version !== version || last.against !== against)
-        last = { version, against, found: await load().then(loaded, faulty) }
-      stalled = null
+      const version = await versionOf([file, ...inputs])
+      if (last?.version !== version) last = { version, found: { kind: 'loaded', config: await load() } }
       return last.found
     } catch (error) {
-      if (!(error instanceof DiskError)) throw error
-      stalled = { kind: 'stalled', problem: error.message }
-      return stalled
+      if (error instanceof DiskError) return { kind: 'stalled', problem: error.message }
+      if (!(error instanceof UserError)) throw error
+      last = null
+      return { kind: 'faulty', problem: error.message }
     }
   }
 
-  return {
-    /**
-     * Loads the configuration if it has changed; with `isFaultKept` false also a faulty one, whose fault may have gone by itself:
-     * a certificate has become valid, a group was made. Calls at the same time share one examination.
-     */
-    examine: async ({ isFaultKept = true } = {}): Promise<OnDisk> =>
-      (examining ??= examine(isFaultKept).finally(() => (examining = null))),
-    /** The result of the last examination; secrets in files are not compared. */
-    state(): ConfigurationState {
-      const found = stalled ?? last?.found
-      if (found !== undefined && found.kind !== 'loaded') {
-        const words = hasSecretFiles(running())
-          ? 'No rotation of the secrets is noticed until this is corrected: '
-          : ''
-        return { state: 'faulty', problem: `${words}${found.problem}` }
-      }
-      if (found === undefined || hasSameSettings(found.config, running()))
-        return { state: 'current', problem: null }
-      const fixed = OF_RESTART.filter((name) => found.config[name] !== running()[name])
-      const problem = fixed.length === 0 ? null : `${fixed.join(' and ')} can be changed by a restart alone`
-      return { state: 'changed', problem }
-    },
-  }
-}
-
-export function hasSecretFiles({ secretFiles }: Config): boolean {
-  return Object.keys(secretFiles).length > 0
-}
-
-/** Reports whether both are the same, apart from secrets that come from files. */
-export function hasSameSettings(one: Config, other: Config): boolean {
-  return isSame(settingsOf(one), settingsOf(other))
-}
-
-function settingsOf({ credentials, endsAtMs, ...settings }: Config): object {
-  const written = Object.entries(secretsOf({ credentials })).filter(([at]) => !(at in settings.secretFiles))
-  return { ...settings, warnings: null, endsAtMs: endsAtMs.pair, written: Object.fromEntries(written) }
+  return () => (looking ??= look().finally(() => (looking = null)))
 }
 
 /**
@@ -109,11 +59,4 @@ async function versionOfFile(path: string): Promise<string> {
   } catch (error) {
     return errorMessage(error)
   }
-}
-
-const loaded = (config: Config): OnDisk => ({ kind: 'loaded', config })
-
-function faulty(error: unknown): OnDisk {
-  if (!(error instanceof UserError) || error instanceof DiskError) throw error
-  return { kind: 'faulty', problem: error.message }
 }

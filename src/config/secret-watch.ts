@@ -1,120 +1,139 @@
-// Notices that secret files have changed, and has the new pair used once the service gives a token for it.
+// Compares the configuration on disk with the running one. Another pair in the secret files is tried, and is used once the service
+// gives a token for it.
 import { withTimeout, type Clock } from '../lib/clock.ts'
 import { createProblemLog, type Log } from '../lib/log.ts'
 import { isSame } from '../lib/secret.ts'
 import type { FetchOutcome, TrialOptions } from '../token/outcome.ts'
-import type { Config } from './config.ts'
-import {
-  hasSameSettings,
-  hasSecretFiles,
-  type ConfigOnDisk,
-  type ConfigurationState,
-  type OnDisk,
-} from './on-disk.ts'
+import { secretsOf, type Config } from './config.ts'
+import type { OnDisk } from './on-disk.ts'
 
-/** The time for which changed files must stay the same before they are tried: a second file may be written after the first. */
+/** The time for which changed files must stay the same before they are tried: a second one may be written after the first. */
 const SETTLE_MS = 2_000
+/** The first look comes so long after the start, because clients that wait for the start come first. */
 const FIRST_AFTER_MS = 5_000
 /** The longest time for which an operator's request waits for a disk. */
 const MAX_LOOK_MS = 5_000
 
+/** Settings that take effect only at a restart. */
+const OF_RESTART = ['runtimeDirectory', 'stateDirectory'] as const
+
+interface ConfigurationState {
+  readonly state: 'current' | 'changed' | 'faulty'
+  /** The faults and their remedies, or why a reload does not help; null: neither. */
+  readonly problem: string | null
+  /** The problem is another pair in the secret files: the service refused it, or it is being tried. */
+  readonly pair?: 'refused' | 'tried'
+}
+
 type Loaded = Extract<OnDisk, { kind: 'loaded' }>
 
+/** The last trial of a pair in the files. */
+interface Trial {
+  readonly found: Loaded
+  /** The running configuration at that time: the trial says nothing about another one. */
+  readonly against: Config
+  readonly over: AbortController
+  /** Why it has given no token so far. */
+  failure: ConfigurationState | null
+}
+
 export function createSecretWatch(options: {
-  onDisk: Pick<ConfigOnDisk, 'examine' | 'state'>
+  look: () => Promise<OnDisk>
   running: () => Config
   /** Uses these credentials once they give a token. Undefined: a reload or the signal ended it before the service decided. */
   tryCredentials: (next: Config, options: TrialOptions) => Promise<FetchOutcome | undefined>
   clock: Clock
   log: Log
 }) {
-  const { onDisk, running, tryCredentials, clock, log } = options
-  /** The first look comes after this moment, because clients that wait for the start come first. */
-  const firstAtMs = clock.now().bootMs + FIRST_AFTER_MS
-  let isBusy = false
-  /** Pairs that are being tried or were refused: they are not tried again. */
-  const tried = new WeakSet<Loaded>()
-  let trial: AbortController | null = null
-  /** The pair in the files that gave no token, until a reload: `against` is the running configuration at that time. */
-  let failedPair: { readonly state: ConfigurationState; readonly against: Config } | null = null
+  const { running, tryCredentials, clock, log } = options
+  const startedAtMs = clock.now().bootMs
+  let onDisk: OnDisk | null = null
+  /** Null: the files have the running pair, or one that is still to be tried. */
+  let trial: Trial | null = null
   const diskFault = createProblemLog((error) => {
     const sentence = 'The configuration on disk is faulty: the running one stays, and a restart would fail'
     if (error !== null) log('error', sentence, { event: 'configuration-faulty', error })
   })
 
-  /** The configuration on disk against the running one, and the pair in the files that gives no token. */
+  async function look(): Promise<OnDisk> {
+    onDisk = await options.look()
+    return onDisk
+  }
+
+  /** The result of the last look against the running configuration; secrets in files are not compared. */
   function state(): ConfigurationState {
-    const found = onDisk.state()
-    return found.state !== 'faulty' && failedPair?.against === running() ? failedPair.state : found
-  }
-
-  /**
-   * The other pair in the files, once it has stayed the same for 2 s; null: there is none; undefined: a disk does not answer, or
-   * the signal was aborted.
-   */
-  async function settledPair(signal: AbortSignal): Promise<Loaded | null | undefined> {
-    for (;;) {
-      const found = await onDisk.examine({ isFaultKept: false })
-      diskFault.set(found.kind === 'loaded' ? null : found.problem)
-      if (found.kind === 'stalled') return undefined
-      if (found.kind === 'faulty' || !isOtherPair(found.config, running())) return null
-      await clock.sleep(SETTLE_MS, signal)
-      if (signal.aborted) return undefined
-      if ((await onDisk.examine()) === found) return found
+    if (onDisk === null) return { state: 'current', problem: null }
+    if (onDisk.kind !== 'loaded') {
+      const words = hasSecretFiles(running())
+        ? 'No rotation of the secrets is noticed until this is corrected: '
+        : ''
+      return { state: 'faulty', problem: `${words}${onDisk.problem}` }
     }
+    if (trial?.against === running() && trial.failure !== null) return trial.failure
+    const { config } = onDisk
+    if (hasSameSettings(config, running())) return { state: 'current', problem: null }
+    const fixed = OF_RESTART.filter((name) => config[name] !== running()[name])
+    const problem = fixed.length === 0 ? null : `${fixed.join(' and ')} can be changed by a restart alone`
+    return { state: 'changed', problem }
   }
 
-  function giveUp(): void {
-    trial?.abort()
+  /** The other pair in the files; undefined: there is none, it has just changed, a disk does not answer, or the signal was aborted. */
+  async function otherPair(signal: AbortSignal): Promise<Loaded | undefined> {
+    const found = await look()
+    diskFault.set(found.kind === 'loaded' ? null : found.problem)
+    if (found.kind === 'stalled') return undefined
+    if (found.kind === 'faulty' || !isOtherPair(found.config, running())) {
+      endTrial()
+      return undefined
+    }
+    await clock.sleep(SETTLE_MS, signal)
+    return !signal.aborted && (await look()) === found ? found : undefined
+  }
+
+  function endTrial(): void {
+    trial?.over.abort()
     trial = null
-    failedPair = null
   }
 
   async function tryPair(found: Loaded, how: TrialOptions): Promise<FetchOutcome | undefined> {
-    giveUp()
-    tried.add(found)
-    const own = new AbortController()
+    endTrial()
+    const own: Trial = { found, against: running(), over: new AbortController(), failure: null }
     trial = own
-    const files = Object.values(found.config.secretFiles)
     const outcome = await tryCredentials(found.config, {
       cause: how.cause,
-      signal: AbortSignal.any([how.signal, own.signal]),
+      signal: AbortSignal.any([how.signal, own.over.signal]),
       onFailed(failed, retryAtMs) {
-        if (trial === own) report(failed, files)
+        if (trial === own) report(own, failed)
         how.onFailed?.(failed, retryAtMs)
       },
     })
-    if (trial === own) trial = null
-    if (outcome?.kind === 'ok') {
-      failedPair = null
+    if (outcome?.kind === 'ok')
       log('notice', 'The credentials in the files were changed and are in use', {
         event: 'credentials-taken-over',
-        files,
+        files: Object.values(found.config.secretFiles),
       })
-    } else if (outcome !== undefined) report(outcome, files)
-    // A trial that was ended is repeated, unless an operator's trial of the same pair has replaced it.
-    else if (trial === null) tried.delete(found)
+    // An operator's trial of the same pair may have replaced it.
+    if (trial !== own) return outcome
+    if (outcome === undefined || outcome.kind === 'ok') trial = null
+    else report(own, outcome)
     return outcome
   }
 
   /** Reports why the pair in the files gives no token: in the log once, and in the state until it is over. */
-  function report(
-    { kind, reason, detail = '' }: Exclude<FetchOutcome, { kind: 'ok' }>,
-    files: readonly string[],
-  ): void {
+  function report(own: Trial, { kind, reason, detail = '' }: Exclude<FetchOutcome, { kind: 'ok' }>): void {
+    const files = Object.values(own.found.config.secretFiles)
     const error = `${reason ?? kind}: ${detail}`
     const at = new Date(clock.now().wallMs).toISOString().slice(11, 16)
     const isRefused = kind === 'permanent' || reason === 'rejected'
     const words = isRefused
       ? `holds a pair that the service refused at ${at} UTC (${error}); the next restart will use it: correct these files`
       : `holds another pair, which is tried until there is an answer (${error})`
-    const former = failedPair?.state.problem
-    const sentence = `${files.join(' with ')} ${words}`
-    const verdict = isRefused
-      ? ({ state: 'faulty', pair: 'refused' } as const)
-      : ({ state: 'changed', pair: 'tried' } as const)
-    failedPair = { state: { ...verdict, problem: sentence }, against: running() }
-    if (former === sentence) return
+    const problem = `${files.join(' with ')} ${words}`
+    const isKnown = own.failure?.problem === problem
+    own.failure = isRefused
+      ? { state: 'faulty', pair: 'refused', problem }
+      : { state: 'changed', pair: 'tried', problem }
+    if (isKnown) return
     log('error', 'The credentials in the files were changed and give no token: the former ones stay in use', {
       event: 'credentials-not-taken-over',
       files,
@@ -126,34 +145,36 @@ export function createSecretWatch(options: {
   }
 
   return {
+    look,
+    state,
+    /** Reports whether the next start would be refused, or would fail for a secret file. */
+    isFaulty: (): boolean => hasSecretFiles(running()) && state().state === 'faulty',
     /**
      * Notices changed files and has them tried. Nothing is tried while the configuration on disk differs from the running
      * one, or while a secret is missing, empty or unfit; a pair that was refused is tried again when a file changes.
      */
     async tick(signal: AbortSignal): Promise<void> {
-      const isEarly = clock.now().bootMs < firstAtMs
-      if (!hasSecretFiles(running()) || isBusy || isEarly) return
-      isBusy = true
-      const found = await settledPair(signal).finally(() => (isBusy = false))
-      if (found === null) giveUp()
+      const isEarly = clock.now().bootMs < startedAtMs + FIRST_AFTER_MS
+      if (!hasSecretFiles(running()) || isEarly) return
+      const found = await otherPair(signal)
       // Not awaited: while it waits for the service the files may change again.
-      else if (found !== undefined && !tried.has(found)) void tryPair(found, { cause: 'reload', signal })
+      if (found !== undefined && found !== trial?.found) void tryPair(found, { cause: 'reload', signal })
     },
     /** An operator asks: tries the pair in the files now. Returns undefined if that gave no token. */
     async refresh(signal: AbortSignal): Promise<FetchOutcome | undefined> {
-      const found = await withTimeout(MAX_LOOK_MS, settledPair(signal), clock)
-      if (found === null) giveUp()
-      if (!found) return undefined
+      const found = await withTimeout(MAX_LOOK_MS, otherPair(signal), clock)
+      if (found === undefined) return undefined
       const failed = Promise.withResolvers<undefined>()
       const onFailed = (): void => failed.resolve(undefined)
       const asked = tryPair(found, { cause: 'operator', signal, onFailed })
       const outcome = await Promise.race([asked, failed.promise])
       return outcome?.kind === 'ok' ? outcome : undefined
     },
-    state,
-    /** Reports whether the next start would be refused, or would fail for a secret file. */
-    isFaulty: (): boolean => hasSecretFiles(running()) && state().state === 'faulty',
   }
+}
+
+function hasSecretFiles({ secretFiles }: Config): boolean {
+  return Object.keys(secretFiles).length > 0
 }
 
 /** Authorities are not compared: an update of the host may change them, and must not hold up a rotation. */
@@ -161,4 +182,14 @@ function isOtherPair({ request, ...next }: Config, running: Config): boolean {
   const { ca } = running.request
   const hasSame = hasSameSettings({ ...next, request: { ...request, ca } }, running)
   return hasSame && !isSame(next.credentials, running.credentials)
+}
+
+/** Reports whether both are the same, apart from secrets that come from files. */
+function hasSameSettings(one: Config, other: Config): boolean {
+  return isSame(settingsOf(one), settingsOf(other))
+}
+
+function settingsOf({ credentials, endsAtMs, ...settings }: Config): object {
+  const written = Object.entries(secretsOf({ credentials })).filter(([at]) => !(at in settings.secretFiles))
+  return { ...settings, warnings: null, endsAtMs: endsAtMs.pair, written: Object.fromEntries(written) }
 }

@@ -523,7 +523,7 @@ export async function createWorld({
       createFetchToken: ({ credentials }) => fetchTokenOf(() => life, credentials.apiKey.reveal()),
     })
     let found: { key: object; written: number; onDisk: OnDisk } | null = null
-    const examine = (): Promise<OnDisk> => {
+    const lookAtDisk = (): Promise<OnDisk> => {
       if (found?.key !== life.config || found.written !== host.written)
         found = {
           key: life.config,
@@ -533,7 +533,7 @@ export async function createWorld({
       return Promise.resolve(found.onDisk)
     }
     const watch = createSecretWatch({
-      onDisk: { examine, state: () => ({ state: 'current', problem: null }) },
+      look: lookAtDisk,
       running: () => life.config,
       async tryCredentials(next, trial) {
         const outcome = await parts.tryCredentials(next, trial)
