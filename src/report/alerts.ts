@@ -21,8 +21,6 @@ interface Raised extends Omit<CurrentAlert, 'reason'> {
 /** The content of alert.json. */
 type AlertRecord = Readonly<Record<string, unknown>>
 
-/** Readable by all: it holds no secret. */
-const ALERT_FILE_MODE = 0o644
 const SENTENCES: Readonly<Record<Raised['reason'], string>> = {
   'account-inactive': 'The account is not active: the service gives it no token',
   'account-not-found': 'The service knows no account for these credentials',
@@ -50,33 +48,28 @@ interface Told {
 }
 const NOTHING_TOLD: Told = { raised: null, reminders: 0, remindedAt: null }
 
+/** Why the operator is told: a reminder, or that the alert is raised. */
 interface Occasion {
-  readonly resumed?: true
   readonly reminder?: number
 }
-type Effect =
-  | { readonly kind: 'raised'; readonly alert: Raised; readonly occasion: Occasion }
-  | { readonly kind: 'over'; readonly alert: Raised }
 
-/** What the operator is told next, as effects in their order. `alert`: the one that is to be raised now. */
+/** What the operator is told next. `alert`: the one that is to be raised now. */
 function nextAlert(
   before: Told,
   alert: Raised | null,
   { now, remindAfterMs }: { now: Instant } & Pick<AlertSettings, 'remindAfterMs'>,
-): { told: Told; effects: readonly Effect[] } {
+): { told: Told; over: Raised | null; occasion: Occasion | null } {
   const former = before.raised
-  const isOver = former !== null && (alert === null || (former.reason === 'test' && alert.reason !== 'test'))
-  const over: Effect[] = isOver ? [{ kind: 'over', alert: former }] : []
-  if (alert === null) return { told: NOTHING_TOLD, effects: over }
+  if (alert === null) return { told: NOTHING_TOLD, over: former, occasion: null }
+  // Another alert takes the place of the former one, which is over only if it was a rehearsal.
+  const over = former?.reason === 'test' && alert.reason !== 'test' ? former : null
   const ageMs = now.bootMs - alert.since.bootMs
   const reminders = remindersAt(alert, { ageMs, isTokenless: alert.noTokenSince !== null, remindAfterMs })
-  if (former?.reason !== alert.reason) {
-    const told = { raised: alert, reminders, remindedAt: null }
-    return { told, effects: [...over, { kind: 'raised', alert, occasion: {} }] }
-  }
-  if (reminders <= before.reminders) return { told: { ...before, raised: alert }, effects: over }
+  if (former?.reason !== alert.reason)
+    return { told: { raised: alert, reminders, remindedAt: null }, over, occasion: {} }
+  if (reminders <= before.reminders) return { told: { ...before, raised: alert }, over, occasion: null }
   const told = { raised: alert, reminders, remindedAt: isoTime(now.wallMs) }
-  return { told, effects: [...over, { kind: 'raised', alert, occasion: { reminder: reminders } }] }
+  return { told, over, occasion: { reminder: reminders } }
 }
 
 /**
@@ -109,10 +102,10 @@ export function createAlerts(options: {
   let isBegun = false
   let rehearsal: { readonly alert: Raised; readonly untilMs: number } | null = null
 
-  const current = (): CurrentAlert | null =>
-    currentAlert(keeper.state(), keeper.now(), settings.noTokenAfterMs, {
-      isRaised: told.raised?.reason === 'no-token',
-    })
+  /** `isRaised`: a `no-token` that stands goes on while an attempt is due. */
+  function current(isRaised = told.raised?.reason === 'no-token'): CurrentAlert | null {
+    return currentAlert(keeper.state(), keeper.now(), settings.noTokenAfterMs, { isRaised })
+  }
 
   const origin = (): AlertRecord => ({
     host: host(),
@@ -138,18 +131,14 @@ export function createAlerts(options: {
    * Logs the alert and writes its file. In a fleet the host that asked logs at `alert`, to wake one person,
    * the others at `error`.
    */
-  function announce(alert: Raised, occasion: Occasion): void {
-    const sentence = SENTENCES[alert.reason]
-    const fields = { ...fieldsOf(alert), ...occasion }
-    if (alert.askedBy === null) log('alert', sentence, { event: 'alert', ...fields })
-    else log('error', sentence, { event: 'alert', ...fields })
+  function announce(alert: Raised, occasion: Occasion & { resumed?: true }): void {
+    const fields = { event: 'alert', ...fieldsOf(alert), ...occasion } as const
+    if (alert.askedBy === null) log('alert', SENTENCES[alert.reason], fields)
+    else log('error', SENTENCES[alert.reason], fields)
     writeAlert(alert)
   }
 
-  /**
-   * Called only at an occasion for the operator, because each change of the file runs the operator's
-   * command.
-   */
+  /** Only at an occasion for the operator, because each change of the file runs the operator's command. */
   function writeAlert(alert: Raised): void {
     files.setRaised({
       level: 'alert',
@@ -172,13 +161,8 @@ export function createAlerts(options: {
     const { lastSuccessAt } = keeper.state()
     const isByToken = lastSuccessAt !== null && lastSuccessAt.bootMs > since.bootMs
     const by = reason === 'test' ? 'test' : isByToken ? 'token' : 'reload'
-    const alert = {
-      reason,
-      since: isoTime(since.wallMs),
-      lastedSeconds: Math.round((keeper.now().bootMs - since.bootMs) / 1000),
-      askedBy: askedBy ?? undefined,
-    }
-    resolve(alert, by)
+    const lastedSeconds = Math.round((keeper.now().bootMs - since.bootMs) / 1000)
+    resolve({ reason, since: isoTime(since.wallMs), lastedSeconds, askedBy: askedBy ?? undefined }, by)
   }
 
   /** The alert that has to be raised now. A real one ends a rehearsal. */
@@ -189,14 +173,12 @@ export function createAlerts(options: {
   }
 
   /** Tells what `alert` changes of what was told before. */
-  function tell(alert: Raised | null, occasion: Occasion = {}): void {
-    const { told: next, effects } = nextAlert(told, alert, { now: keeper.now(), ...settings })
+  function tell(alert: Raised | null, resumed: { resumed?: true } = {}): void {
+    const { told: next, over, occasion } = nextAlert(told, alert, { now: keeper.now(), ...settings })
     told = next
-    for (const effect of effects) {
-      if (effect.kind === 'over') resolveRaised(effect.alert)
-      else announce(effect.alert, { ...effect.occasion, ...occasion })
-    }
+    if (over !== null) resolveRaised(over)
     if (alert === null) files.setRaised(null)
+    else if (occasion !== null) announce(alert, { ...occasion, ...resumed })
   }
 
   function check(): void {
@@ -206,23 +188,20 @@ export function createAlerts(options: {
 
   /** Logs an alert of a former run once more, and continues its reminders. */
   async function begin(): Promise<void> {
-    // An alert that a former run would have had; alert.json says whether it was raised.
-    const initial = currentAlert(keeper.state(), keeper.now(), settings.noTokenAfterMs, { isRaised: true })
-    const first = current()
-    if (first !== null) tell(first, { resumed: true })
+    // A disk that hangs does not delay it.
+    tell(current(), { resumed: true })
     const saved = await files.begin()
     isBegun = true
     if (saved === null) return
-    const { reason, since, askedBy, noTokenSince } = saved
-    if (told.raised === null && initial !== null && initial.reason === reason)
-      tell(initial, { resumed: true })
+    const { reason, since, askedBy, noTokenSince, remindedAt } = saved
+    // That it was raised is known from its file alone.
+    if (reason === 'no-token') tell(current(true), { resumed: true })
     const { raised } = told
     if (raised === null) return resolve({ reason, since, askedBy }, 'restart')
     if (raised.reason !== reason) return
-    const remindedAt = typeof saved['remindedAt'] === 'string' ? saved['remindedAt'] : null
-    const ageMs = Date.parse(remindedAt ?? String(since)) - raised.since.wallMs
-    const isTokenless = noTokenSince !== undefined
-    told = { raised, remindedAt, reminders: remindersAt(raised, { ageMs, isTokenless, ...settings }) }
+    const ageMs = Date.parse(String(remindedAt ?? since)) - raised.since.wallMs
+    const reminders = remindersAt(raised, { ageMs, isTokenless: noTokenSince !== undefined, ...settings })
+    told = { raised, reminders, remindedAt: typeof remindedAt === 'string' ? remindedAt : null }
     writeAlert(raised)
   }
 
@@ -240,14 +219,13 @@ export function createAlerts(options: {
       settings = next
     },
     /** The alert that is raised; null: none. A rehearsal does not count. */
-    current,
+    current: () => current(),
     /** Raises an alert with `test: true` and resolves it after 10 s. Refused while an alert is raised. */
     test(): { value: AlertTestResult } {
       if (told.raised !== null)
         return { value: { outcome: 'refused', detail: `The alert ${told.raised.reason} is raised` } }
       const since = keeper.now()
-      const alert = { ...REHEARSAL, since }
-      rehearsal = { alert, untilMs: since.bootMs + REHEARSAL_MS }
+      rehearsal = { alert: { ...REHEARSAL, since }, untilMs: since.bootMs + REHEARSAL_MS }
       check()
       setTimeout(check, REHEARSAL_MS).unref()
       return { value: { outcome: 'raised', resolvesAt: isoTime(since.wallMs + REHEARSAL_MS) } }
@@ -259,21 +237,18 @@ function isoTime(wallMs: number): string {
   return new Date(wallMs).toISOString()
 }
 
-/**
- * alert.json while an alert is raised, and alert-resolved.json once it is over: what the operator's command
- * reads.
- */
+/** alert.json while an alert is raised, and alert-resolved.json once it is over. */
 function createAlertFiles(path: string, log: Log) {
   let raised: AlertRecord | null = null
   let resolved: AlertRecord | null = null
   const failure = { sentence: 'An alert file cannot be brought up to date', event: 'alert-file-failed' }
-  const file = (name: string) =>
-    createOwnFile(join(dirname(path), name), { mode: ALERT_FILE_MODE, log, failure })
-  const raisedFile = file('alert.json')
-  const resolvedFile = file('alert-resolved.json')
+  // Readable by all: they hold no secret.
+  const options = { mode: 0o644, log, failure }
+  const raisedFile = createOwnFile(path, options)
+  const resolvedFile = createOwnFile(join(dirname(path), 'alert-resolved.json'), options)
   let work = Promise.resolve()
 
-  async function reconcile(): Promise<void> {
+  async function write(): Promise<void> {
     // The present alert: if it ends during the writes, the next call removes it.
     const alert = raised
     if (resolved !== null) await resolvedFile.write(resolved)
@@ -301,7 +276,7 @@ function createAlertFiles(path: string, log: Log) {
      * alert-resolved.json is there before alert.json goes.
      */
     async reconcile(): Promise<void> {
-      work = work.then(reconcile)
+      work = work.then(write)
       await work
     },
   }

@@ -10,9 +10,18 @@ import type { Log } from '../lib/log.ts'
 import { differenceOf, pathTable, type PathRow, type SocketFacts } from '../lib/path-table.ts'
 import { isSocketActivated, type InheritedSockets } from '../lib/socket-activation.ts'
 import { loadLibc } from '../lib/libc.ts'
-import { rendered, renderedAt, type Place } from '../lib/remedy.ts'
+import { rendered, type Place } from '../lib/remedy.ts'
 
 const SETGID = 0o2000
+const CLOSE_IT = 'set SocketMode=0660 and SocketGroup=kyc-token in its unit, or list its users in `allow`'
+
+interface Problem {
+  readonly path: string
+  /** With the remedy. */
+  readonly sentence: string
+  /** Everybody may connect, which is unwise only. */
+  readonly isOpen?: boolean
+}
 
 export function createPathWatch(options: {
   config: () => Config
@@ -24,9 +33,7 @@ export function createPathWatch(options: {
   const { config, inherited, place, log } = options
   const uid = process.geteuid!()
   let adopted: readonly SocketFacts[] | null = null
-  let open: readonly string[] = []
-  /** What is wrong, by path. */
-  let problems: ReadonlyMap<string, string> = new Map()
+  let problems: readonly Problem[] = []
 
   async function compare(row: PathRow): Promise<string | null> {
     const stats = await lstatIfAny(row.path)
@@ -41,65 +48,54 @@ export function createPathWatch(options: {
     return left === undefined ? null : rendered(left)
   }
 
-  /** Paths of sockets of systemd to which everybody may connect. */
-  function openSockets(): string[] {
+  async function compareAll(): Promise<Problem[]> {
+    const clients = adopted?.find(({ gid }) => gid !== null)?.gid ?? null
+    const sockets = isSocketActivated(inherited) ? (adopted ?? []) : ownSockets(config())
+    const rows = pathTable({ ...config(), sockets }, { uid, clients }, place)
+    const found = await Promise.all(
+      [...new Set(rows.map(({ path }) => dirname(path)))].map(async (directory) => {
+        const together = rows.filter(({ path }) => dirname(path) === directory)
+        // One after the other: a disk that hangs takes one thread.
+        const work = async () =>
+          Array.fromAsync(together, async (row) => ({ path: row.path, sentence: await compare(row) }))
+        // A disk that hangs is told by what uses it.
+        return inDirectory(directory, work).catch((error: unknown) => {
+          if (error instanceof DiskError) return []
+          throw error
+        })
+      }),
+    )
+    return found.flat().flatMap(({ path, sentence }) => (sentence === null ? [] : [{ path, sentence }]))
+  }
+
+  /** Sockets of systemd to which everybody may connect. */
+  function openSockets(): Problem[] {
     const { ipc, http } = config()
     return [ipc, http].flatMap((socket) => {
       const found = adopted?.find(({ path }) => path === socket?.path)
       const isForAll = ((found?.mode ?? 0) & 0o002) !== 0
       if (socket === null || !isForAll || socket.allow.uids.length + socket.allow.gids.length > 0) return []
-      return [socket.path]
+      const { path } = socket
+      const sentence = `every user of this host may connect to ${path} and take the token: ${CLOSE_IT}`
+      return [{ path, sentence, isOpen: true }]
     })
   }
 
-  function logOpenSockets(): void {
-    const before = open
-    open = openSockets()
-    for (const path of open)
-      if (!before.includes(path))
-        log('warning', 'Every user of this host may connect to a socket of systemd and take the token', {
-          event: 'socket-open',
-          path,
-          remedy: 'Set SocketMode=0660 and SocketGroup=kyc-token in its unit, or list its users in `allow`',
-        })
+  function tell({ path, sentence: error, isOpen }: Problem): void {
+    const open = 'Every user of this host may connect to a socket of systemd and take the token'
+    if (isOpen) log('warning', open, { event: 'socket-open', path, remedy: CLOSE_IT })
+    else log('error', 'A path is not as it has to be', { event: 'path-problem', path, error })
   }
 
   return {
     /** What is wrong with the paths, each a sentence with its remedy. */
-    problems: (): string[] => [
-      ...problems.values(),
-      ...openSockets().map((path) => {
-        const text = `every user of this host may connect to ${path} and take the token; see how to close it`
-        return renderedAt({ text, steps: ['check'] }, place)
-      }),
-    ],
+    problems: (): string[] => problems.map(({ sentence }) => sentence),
     /** Never fails. */
     async tick(): Promise<void> {
       adopted ??= await Promise.all(inheritedPaths(inherited).map(asItIs))
-      logOpenSockets()
-      const clients = adopted.find(({ gid }) => gid !== null)?.gid ?? null
-      const sockets = isSocketActivated(inherited) ? adopted : ownSockets(config())
-      const rows = pathTable({ ...config(), sockets }, { uid, clients }, place)
-      const found = await Promise.all(
-        [...new Set(rows.map(({ path }) => dirname(path)))].map(async (directory) => {
-          const together = rows.filter(({ path }) => dirname(path) === directory)
-          // One after the other: a disk that hangs takes one thread.
-          const work = async () =>
-            Array.fromAsync(together, async (row) => [row, await compare(row)] as const)
-          // A disk that hangs is told by what uses it.
-          return inDirectory(directory, work).catch((error: unknown) => {
-            if (error instanceof DiskError) return []
-            throw error
-          })
-        }),
-      )
-      const before = problems
-      problems = new Map(
-        found.flat().flatMap(([{ path }, problem]) => (problem === null ? [] : [[path, problem]])),
-      )
-      for (const [path, error] of problems)
-        if (before.get(path) !== error)
-          log('error', 'A path is not as it has to be', { event: 'path-problem', path, error })
+      const before = problems.map(({ sentence }) => sentence)
+      problems = [...(await compareAll()), ...openSockets()]
+      for (const problem of problems) if (!before.includes(problem.sentence)) tell(problem)
     },
   }
 }
