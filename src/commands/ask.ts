@@ -135,8 +135,6 @@ export function secondsOf({ options }: WithOptions, option: string, max: number)
   return ms / 1_000
 }
 
-export type Configuration = ReturnType<typeof configurationOf>
-
 /**
  * The configuration that `run` and `check` are meant for, by --config, by --account, or by the environment; without a path
  * that which the search finds. `env` has the directories of the account. Throws UsageError (64) if a configuration and an

@@ -17,24 +17,15 @@ import { fault, type Finding } from '../lib/finding.ts'
 import { readLimited } from '../lib/input.ts'
 import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { groupsOf, localUser } from '../lib/posix-ids.ts'
-import { editUnit, shellWord, unitPlace } from '../lib/remedy.ts'
+import { editUnit, shellWord } from '../lib/remedy.ts'
 import { runProgram } from '../lib/run-program.ts'
-import { look, type Looked } from './check-look.ts'
+import { look, type Looked, type LookRequest } from './check-look.ts'
 import type { Unit } from './check-unit.ts'
 import { failedStart, firstLine, unitProperties } from './systemd.ts'
 
 /** The longest time for a look, which may wait for the service. */
 const LOOK_MS = 90_000
 const UNITS = '/run/systemd/system'
-
-/** What the copy gets on its standard input. */
-interface Request {
-  readonly configPath: string | undefined
-  readonly account: string | undefined
-  readonly staged: readonly (readonly [string, string])[]
-  readonly isWhole: boolean
-  readonly isLive: boolean
-}
 
 /** Settings of the copy: it starts once, makes and removes nothing, and has no socket. */
 const COPY_SETTINGS = `
@@ -61,10 +52,11 @@ LogsDirectory=`
  */
 export async function lookFromUnit(
   unit: Unit,
-  request: Omit<Request, 'account'>,
+  request: LookRequest,
   signal: AbortSignal,
 ): Promise<{ looked: Looked } | { finding: Finding }> {
-  const { account, name } = unit
+  const { name } = unit
+  const { account } = request
   const systemctl = async (...words: string[]) => runProgram('systemctl', words, LOOK_MS)
   const { isOk, stdout: text } = await systemctl('cat', '--no-pager', `${name}.service`)
   if (!isOk) return { finding: fault(`systemd does not show ${name}.service`, [`systemctl cat ${name}`]) }
@@ -75,7 +67,7 @@ export async function lookFromUnit(
   const stop = (): void => void systemctl('stop', copy)
   signal.addEventListener('abort', stop)
   try {
-    writeFileSync(file, copyOf(text, { account, answer, request: { ...request, account } }), { mode: 0o600 })
+    writeFileSync(file, copyOf(text, request, answer), { mode: 0o600 })
     const started = await systemctl('start', '--wait', copy)
     signal.throwIfAborted()
     const looked = withSystemFallback('', () => readFileSync(answer, 'utf8'))
@@ -90,16 +82,13 @@ export async function lookFromUnit(
 }
 
 /** `text`: what systemctl cat says of the unit, whose dependencies would start other units. */
-function copyOf(
-  text: string,
-  { account, answer, request }: { account: string | undefined; answer: string; request: Request },
-): string {
+function copyOf(text: string, request: LookRequest, answer: string): string {
   let section = ''
   const service = text.split('\n').filter((line) => {
     if (/^\[.*\]\s*$/.test(line)) section = line.trim()
     return section === '[Service]' && !/^\s*(?:[#;]|Sockets=)/.test(line)
   })
-  const { STATE_DIRECTORY } = serviceEnvironment(account)
+  const { STATE_DIRECTORY } = serviceEnvironment(request.account)
   const quoted = (word: string): string =>
     `"${word.replaceAll(/["\\]/g, String.raw`\$&`).replaceAll('%', '%%')}"`
   const program = [process.execPath, '--jitless', realpathSync(process.argv[1] ?? ''), 'check']
@@ -141,11 +130,8 @@ export async function answerLook(
 ): Promise<string> {
   const bytes = await readLimited(stdin as AsyncIterable<Buffer>, { maxBytes: 1_048_576 })
   if (bytes === undefined) throw new UserError('The request is too long.', exitStatus.usage)
-  const { account, staged, ...request } = JSON.parse(bytes.toString()) as Request
-  const place = unitPlace(account)
-  return JSON.stringify(
-    await look({ ...request, env, staged: new Map(staged), isElsewhere: false, place, signal }),
-  )
+  const request = JSON.parse(bytes.toString()) as LookRequest
+  return JSON.stringify(await look(request, { env, isElsewhere: false, isUnit: true, signal }))
 }
 
 /** Makes a directory that every unit sees. */

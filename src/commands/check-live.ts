@@ -31,16 +31,16 @@ export async function askOnce(
 ): Promise<Answer> {
   const hidden = unseen.filter((setting) => !setting.startsWith('share.'))
   if (hidden.length > 0) {
-    const sentence = `cannot be asked from here, because only the daemon sees ${hidden.join(' and ')}: ask with "kyc-tokend refresh"`
-    return { findings: [warning(sentence)], status: exitStatus.tryAgain }
+    const why = `cannot be asked from here, because only the daemon sees ${hidden.join(' and ')}`
+    const findings = [warning(`${why}: ask with "kyc-tokend refresh"`)]
+    return { findings, status: exitStatus.tryAgain }
   }
   const clock = createSystemClock()
   const secrets = (): string[] => revealAll(config)
   const seen = [ok(`is sent ${requestInWords(config.service)}`)]
   const onAnswer = (answer: ServiceResponse): unknown =>
     seen.push(ok(`answers with ${describeAnswer(answer, secrets())}`))
-  const fetchToken = createFetchToken({ ...config, env, clock, secrets, onAnswer })
-  const outcome = await fetchToken(signal)
+  const outcome = await createFetchToken({ ...config, env, clock, secrets, onAnswer })(signal)
   const answer = answerOf(outcome, { wallMs: clock.now().wallMs, config })
   return { ...answer, findings: [...seen, ...answer.findings] }
 }
@@ -80,9 +80,10 @@ function failed(outcome: Exclude<ServiceOutcome, { kind: 'ok' }>, { file, servic
   const advice = { text, steps: steps.filter((step) => step !== 'check --live') }
   const remedy = asSentence(renderedAt(advice, unitPlace(accountOfConfig(file))))
   const hint = outcome.status === 401 && service.send === 'basic' ? ` ${PLAIN_BASIC}` : ''
-  const sentence = `${http} (${outcome.reason}): ${asSentence(outcome.detail)}${hint} ${remedy} Configuration: ${file}`
+  const said = `${http} (${outcome.reason}): ${asSentence(outcome.detail)}${hint}`
   const status = outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain
-  return { findings: [failure(sentence)], status, reason: outcome.reason }
+  const findings = [failure(`${said} ${remedy} Configuration: ${file}`)]
+  return { findings, status, reason: outcome.reason }
 }
 
 function answerOf(outcome: ServiceOutcome, { wallMs, config }: { wallMs: number; config: Config }): Answer {
@@ -90,8 +91,9 @@ function answerOf(outcome: ServiceOutcome, { wallMs, config }: { wallMs: number;
   if (outcome.kind !== 'ok') return failed(outcome, config)
   const lifeMs = knownLife(outcome, wallMs)?.lifeMs
   if (lifeMs !== undefined && lifeMs <= 0) {
-    const sentence = `gave a token that has expired already (HTTP 200). ${asSentence(remedies['malformed-answer'].text)}`
-    return { findings: [failure(sentence)], status: exitStatus.tryAgain }
+    const remedy = asSentence(remedies['malformed-answer'].text)
+    const findings = [failure(`gave a token that has expired already (HTTP 200). ${remedy}`)]
+    return { findings, status: exitStatus.tryAgain }
   }
   const lives = lifeMs === undefined ? 'does not say how long it lives' : `lives ${formatDuration(lifeMs)}`
   const findings = [ok(`gave a token that ${lives} (HTTP 200)`)]

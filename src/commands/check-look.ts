@@ -22,18 +22,16 @@ import { credentialsEnd, endRemedies } from '../report/credentials-end.ts'
 import { askOnce } from './check-live.ts'
 import { endInWords } from './format-status.ts'
 
-interface LookOptions {
+/** What is to be looked at. It goes to the copy of the unit as JSON. */
+export interface LookRequest {
   readonly configPath: string | undefined
-  readonly env: NodeJS.ProcessEnv
-  readonly staged: ReadonlyMap<string, string> | undefined
+  readonly account: string | undefined
+  /** Files that are read instead of others, which they are about to replace, by the paths of the latter. */
+  readonly staged?: readonly (readonly [path: string, instead: string])[] | undefined
   /** False: the configuration alone. */
   readonly isWhole: boolean
   /** Asks the service once. */
   readonly isLive: boolean
-  /** Secrets that only the daemon sees are no fault. */
-  readonly isElsewhere: boolean
-  readonly place: Place
-  readonly signal: AbortSignal
 }
 
 /** A finding and what it is about. */
@@ -63,9 +61,14 @@ export interface LookedConfig extends Pick<
   readonly directories: readonly { path: string; inode: string | null }[]
 }
 
-export async function look(options: LookOptions): Promise<Looked> {
-  const { configPath, env, staged, isElsewhere, isWhole, isLive, place, signal } = options
-  const inspection = await inspectConfig({ configPath, env, staged, isElsewhere })
+/** `isElsewhere`: secrets that only the daemon sees are no fault. */
+export async function look(
+  { configPath, account, staged, isWhole, isLive }: LookRequest,
+  on: { env: NodeJS.ProcessEnv; isElsewhere: boolean; isUnit: boolean; signal: AbortSignal },
+): Promise<Looked> {
+  const { env, isElsewhere, isUnit, signal } = on
+  const place = { account, isUnit }
+  const inspection = await inspectConfig({ configPath, env, staged: new Map(staged), isElsewhere })
   const { config, unseen, file, faults } = inspection
   const sightings: Sighting[] = []
   const say = (subject: string, findings: readonly Finding[]): void => {
@@ -83,7 +86,7 @@ export async function look(options: LookOptions): Promise<Looked> {
       directories.map((directory) => directoryFinding(directory, place)),
     )
     say('files', await targetFindings(config))
-    if (!place.isUnit) say('sockets', await socketFindings(config))
+    if (!isUnit) say('sockets', await socketFindings(config))
     say('share', await shareFindings(config, unseen))
   }
   const answer = isLive ? await askOnce(config, { unseen, env, signal }) : null

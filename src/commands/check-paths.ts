@@ -6,8 +6,8 @@ import { withSystemFallback } from '../lib/error.ts'
 import { fault, ok, type Finding } from '../lib/finding.ts'
 import { differenceOf, pathTable, type SocketFacts } from '../lib/path-table.ts'
 import { isSystemDirectory, SERVICE_USER } from '../lib/paths.ts'
-import { idOf as idNamed, localUser, nameOf } from '../lib/posix-ids.ts'
-import { remakeSockets, shellWord, type Place, type Remedy } from '../lib/remedy.ts'
+import { idOf, localUser, nameOf } from '../lib/posix-ids.ts'
+import { remakeSockets, shellWord, sudoAt, type Place, type Remedy } from '../lib/remedy.ts'
 import { runProgram } from '../lib/run-program.ts'
 import type { LookedConfig } from './check-look.ts'
 import type { Unit } from './check-unit.ts'
@@ -28,7 +28,10 @@ export async function pathFindings(
   const user = unit === null ? { uid: process.geteuid!() } : localUser(SERVICE_USER)
   // That the user is missing keeps the unit from starting, which is a finding already.
   if (user === undefined) return []
-  const sockets = unit === null ? socketsOf(config, user.uid) : await socketsOfUnit(config, unit)
+  const sockets =
+    unit === null
+      ? config.sockets.map(({ path, mode, gid }) => ({ path, mode, gid, uid: user.uid }))
+      : await socketsOfUnit(config, unit)
   const clients = sockets.find(({ gid }) => gid !== null)?.gid ?? null
   const rows = pathTable({ ...config, sockets }, { uid: user.uid, clients }, place)
   const different = rows.flatMap((row) => {
@@ -43,10 +46,6 @@ export async function pathFindings(
   return [...findings, ...answers]
 }
 
-function socketsOf({ sockets }: LookedConfig, uid: number): SocketFacts[] {
-  return sockets.map(({ path, mode, gid }) => ({ path, mode, gid, uid }))
-}
-
 /** The sockets that systemd listens at, as their units say. */
 async function socketsOfUnit(config: LookedConfig, unit: Unit): Promise<SocketFacts[]> {
   const used = unit.sockets.filter(
@@ -56,8 +55,8 @@ async function socketsOfUnit(config: LookedConfig, unit: Unit): Promise<SocketFa
     used.map(async ({ path, mode, user, group }) => ({
       path,
       mode,
-      uid: (await idNamed('user', user)) ?? null,
-      gid: (await idNamed('group', group)) ?? null,
+      uid: (await idOf('user', user)) ?? null,
+      gid: (await idOf('group', group)) ?? null,
     })),
   )
 }
@@ -127,7 +126,8 @@ async function ask({ path, use }) {
     socket.once('error', ({ code }) => resolve({ code, at: path }))
   })
 }
-Promise.all(JSON.parse(process.argv[1]).map(ask)).then((answers) => process.stdout.write(JSON.stringify(answers)))
+Promise.all(JSON.parse(process.argv[1]).map(ask))
+  .then((answers) => process.stdout.write(JSON.stringify(answers)))
 `
 
 function freeId(): number {
@@ -148,11 +148,11 @@ function memberFinding(
   const sentence = `${member} cannot ${does} (${code} at ${at})`
   const row = different.find((each) => each.path === at || each.path === dirname(path))
   // A file keeps its group, and the daemon makes it again.
-  const again = use === 'read' && at === path ? [`${place.isUnit ? 'sudo ' : ''}rm ${shellWord(path)}`] : []
+  const again = use === 'read' && at === path ? [`${sudoAt(place)}rm ${shellWord(path)}`] : []
   if (row !== undefined) return fault(sentence, [...row.commands, ...again])
   if (again.length > 0) return fault(sentence, again)
   if (at === path) return fault(sentence, place.isUnit ? remakeSockets(place.account) : [])
   return isSystemDirectory(at)
     ? fault(`${sentence}: set a path elsewhere, such as in the runtime directory`)
-    : fault(sentence, [`${place.isUnit ? 'sudo ' : ''}chmod o+x ${shellWord(at)}`])
+    : fault(sentence, [`${sudoAt(place)}chmod o+x ${shellWord(at)}`])
 }

@@ -1,12 +1,12 @@
 // What systemd says of the unit: what keeps it from starting, its sockets, the alert command.
 import { existsSync, statSync } from 'node:fs'
-import { dirname, isAbsolute, join } from 'node:path'
+import { isAbsolute, join } from 'node:path'
 import { serviceEnvironment, unitNames } from '../lib/account.ts'
 import { fault, warning, type Finding } from '../lib/finding.ts'
 import { SERVICE_USER } from '../lib/paths.ts'
 import { dropIn, shellWord } from '../lib/remedy.ts'
 import type { LookedConfig } from './check-look.ts'
-import { ALERT_COMMAND, configDirectory, failedStart, unitProperties, type AlertState } from './systemd.ts'
+import { ALERT_COMMAND, failedStart, unitProperties, type AlertState } from './systemd.ts'
 
 /** The permissions that others need to run a script, which has to be read for that. */
 const RUN_BY_OTHERS = 0o005
@@ -19,7 +19,6 @@ export type Unit = NonNullable<Awaited<ReturnType<typeof readUnit>>>
  */
 export async function readUnit(account: string | undefined) {
   const { unit: name, httpUnit } = unitNames(account)
-  const service = `${name}.service`
   const asked = [
     'ActiveState',
     'Result',
@@ -28,7 +27,7 @@ export async function readUnit(account: string | undefined) {
     'ReadWritePaths',
     'DropInPaths',
   ]
-  const properties = await unitProperties(service, asked)
+  const properties = await unitProperties(`${name}.service`, asked)
   if (properties === null) return null
   const { RUNTIME_DIRECTORY: directory } = serviceEnvironment(account)
   const sockets = await Promise.all(
@@ -53,14 +52,12 @@ export async function readUnit(account: string | undefined) {
     }),
   )
   return {
-    account,
     /** Without its suffix. */
     name,
     properties,
     isMasked: properties['LoadState'] === 'masked',
     isActive: properties['ActiveState'] === 'active',
     sockets,
-    runs: (file: string) => dirname(file) === configDirectory(account),
   }
 }
 

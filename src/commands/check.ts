@@ -1,18 +1,19 @@
 // `kyc-tokend check`: every fault of configuration, permissions, directories, sockets, host and service,
 // each with its remedy.
+import { dirname } from 'node:path'
 import type { Writable } from 'node:stream'
 import { styleText } from 'node:util'
-import { loadParsers, type LoadOptions } from '../config/load.ts'
+import { loadParsers } from '../config/load.ts'
 import { accountOfConfig, serviceEnvironment } from '../lib/account.ts'
 import { capitalized, escapeUnsafe } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { localUser, nameOf } from '../lib/posix-ids.ts'
-import { commandAt, unitPlace, type Place } from '../lib/remedy.ts'
+import { commandAt, unitPlace } from '../lib/remedy.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
-import { configurationOf, statusIfAny, type Configuration } from './ask.ts'
-import { inodeOf, look, type Looked, type LookedConfig } from './check-look.ts'
+import { configurationOf, statusIfAny } from './ask.ts'
+import { inodeOf, look, type Looked, type LookedConfig, type LookRequest } from './check-look.ts'
 import { pathFindings } from './check-paths.ts'
 import {
   answerLook,
@@ -26,17 +27,14 @@ import { readUnit, unitFindings, unitSocketFindings, type Unit } from './check-u
 import type { RunCommand } from './command.ts'
 import { counted } from './format-status.ts'
 import { announce } from './prompt.ts'
-import { alertState } from './systemd.ts'
+import { alertState, configDirectory } from './systemd.ts'
 
-interface CheckOptions extends Configuration {
-  /** False: the configuration alone. */
-  readonly isWhole: boolean
-  readonly isLive: boolean
+interface CheckOptions extends LookRequest {
+  readonly env: NodeJS.ProcessEnv
   /** Also asks a running daemon for its status. */
   readonly asksDaemon: boolean
   /** In the unit, which is to be reloaded. */
   readonly isReload?: boolean
-  readonly staged?: LoadOptions['staged']
   readonly signal: AbortSignal
   readonly stderr: Writable
 }
@@ -64,14 +62,14 @@ export async function performCheck(
   options: CheckOptions,
   report: Report,
 ): Promise<{ status: number; live: number | null; reason: string | null }> {
-  const { account, isWhole, isLive, isReload = false, signal } = options
+  const { isWhole, isLive, isReload = false, signal } = options
   // Programs run as the caller, who may be root: the PATH must not be one that another user set.
   process.env['PATH'] = SYSTEM_PATH
   const unit = isReload ? null : await unitOf(options)
-  const place = { account, isUnit: unit !== null }
   if (isLive) announce(options.stderr, 'Asking the service')
   const seen = unit && (await lookInside(options, unit, report))
-  const { sightings, config, live, reason, ...looked } = seen ?? (await lookHere(options, place, report))
+  const { sightings, config, live, reason, ...looked } =
+    seen ?? (await lookHere(options, unit !== null, report))
   refuseReader(looked)
   for (const { subject, ...sighting } of sightings)
     report.say(subject, unit && seen ? asSeenOutside(sighting, unit.name) : sighting)
@@ -100,22 +98,13 @@ async function checkHost(
   report.say('host', ...(await hostFindings(config)))
 }
 
-const nothingSeen: Looked = {
-  sightings: [],
-  live: null,
-  reason: null,
-  isDenied: false,
-  file: undefined,
-  config: null,
-}
-
 /** The unit that runs with this configuration; null: there is none. */
 async function unitOf({ account, configPath, env }: CheckOptions): Promise<Unit | null> {
   const unit = await readUnit(account)
   const named = configPath ?? (env['KYC_TOKEND_CONFIG'] || undefined)
-  if (unit === null || (named !== undefined && !unit.runs(named))) return null
   // A person's own configuration comes first.
-  return named === undefined && process.geteuid!() !== 0 ? null : unit
+  if (named === undefined) return process.geteuid!() === 0 ? unit : null
+  return dirname(named) === configDirectory(account) ? unit : null
 }
 
 /**
@@ -124,9 +113,8 @@ async function unitOf({ account, configPath, env }: CheckOptions): Promise<Unit 
  */
 async function lookInside(options: CheckOptions, unit: Unit, report: Report): Promise<Looked | null> {
   if (unit.isMasked || process.geteuid!() !== 0) return null
-  const { configPath, staged, isWhole, isLive, signal } = options
-  const request = { configPath, staged: [...(staged ?? [])], isWhole, isLive }
-  const answer = await lookFromUnit(unit, request, signal)
+  const { configPath, account, staged, isWhole, isLive, signal } = options
+  const answer = await lookFromUnit(unit, { configPath, account, staged, isWhole, isLive }, signal)
   if ('looked' in answer) {
     report.say('unit', ok(`looked from within a copy of ${unit.name}.service`))
     return answer.looked
@@ -135,18 +123,18 @@ async function lookInside(options: CheckOptions, unit: Unit, report: Report): Pr
   return null
 }
 
-async function lookHere(options: CheckOptions, place: Place, report: Report): Promise<Looked> {
-  const { configPath, staged, isWhole, isLive, signal } = options
+async function lookHere(options: CheckOptions, isUnit: boolean, report: Report): Promise<Looked> {
   // The user of the unit was removed: what root or another user sees says nothing.
-  if (place.isUnit && localUser(SERVICE_USER) === undefined) return nothingSeen
+  if (isUnit && localUser(SERVICE_USER) === undefined)
+    return { sightings: [], live: null, reason: null, isDenied: false, file: undefined, config: null }
   // The user kyc-tokend may not be able to read the program's files later.
   await loadParsers()
   const user = process.geteuid!() === 0 ? localUser(SERVICE_USER) : undefined
   const isElsewhere = user !== undefined
   if (isElsewhere) report.say('user', ok(`checked as the user ${SERVICE_USER}`))
-  const env = { ...options.env, ...(isElsewhere && serviceEnvironment(place.account)) }
+  const env = { ...options.env, ...(isElsewhere && serviceEnvironment(options.account)) }
   const end = user && becomeServiceUser(user)
-  return look({ configPath, env, staged, isElsewhere, isWhole, isLive, place, signal }).finally(end)
+  return look(options, { env, isElsewhere, isUnit, signal: options.signal }).finally(end)
 }
 
 /** Directories of which the unit has one of its own, in which no other program finds a file. */

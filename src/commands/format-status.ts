@@ -74,7 +74,7 @@ export function formatStatus(
   const head = `${ink(colour, '●')} ${ink('bold', status.state)}: ${meaning}`
   // The fault and the command against it come first: they are read by a person who was just woken up.
   const steps = nextSteps(status, systemd).flatMap((step) =>
-    wrap(step, columns - 2).map((line, index) => (index === 0 ? `${ink(colour, '→')} ${line}` : `  ${line}`)),
+    wrap(step, columns - 2).map((line, index) => `${index === 0 ? ink(colour, '→') : ' '} ${line}`),
   )
   return `${[head, ...steps, '', ...lines].join('\n')}\n`
 }
@@ -140,7 +140,8 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
     return faultyFirst.map(({ ok, path, error, format, present, writtenAt, repairs }) => {
       if (!ok) return `${ink('red', '✗')} ${path}: ${error}`
       const written = present && writtenAt !== null ? `written ${ago(writtenAt)}` : 'not there now'
-      return `${ink('green', '✓')} ${path} (${format}), ${written}${repairs > 0 ? `, restored ${times(repairs)}` : ''}`
+      const restored = repairs > 0 ? `, restored ${times(repairs)}` : ''
+      return `${ink('green', '✓')} ${path} (${format}), ${written}${restored}`
     })
   },
   alerts({ alert }, { ink, ago, absolute, systemd: { alertCommand, alertProblem } }) {
@@ -195,11 +196,10 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
     return [`${version} on ${host}, pid ${pid}, started ${ago(startedAt)}`, configFile]
   },
   readers({ readers = [] }, { ago }) {
-    const latest = readers.slice(0, MAX_READERS)
-    return latest.map(
-      ({ uid, client, pid, transport, lastAt, count }) =>
-        `${client ?? 'a client without a name'} (uid ${uid}, pid ${pid}, ${transport}) ${ago(lastAt)}, ${times(count)}`,
-    )
+    return readers.slice(0, MAX_READERS).map(({ uid, client, pid, transport, lastAt, count }) => {
+      const name = client ?? 'a client without a name'
+      return `${name} (uid ${uid}, pid ${pid}, ${transport}) ${ago(lastAt)}, ${times(count)}`
+    })
   },
 }
 
@@ -248,21 +248,18 @@ function configurationSteps(
     return [renderedAt({ text, steps: ['check', 'reload'] }, place)]
   }
   if (state === 'current') return []
+  const text = 'Have the changed configuration taken over'
+  if (problem === null) return [renderedAt({ text, steps: ['reload'] }, place)]
   // A reload has no effect on some settings.
-  if (problem === null)
-    return [renderedAt({ text: 'Have the changed configuration taken over', steps: ['reload'] }, place)]
-  const text = place.isUnit ? 'by a restart' : 'by ending the daemon and starting it again'
-  return [
-    renderedAt({ text: `Have the changed configuration taken over ${text}`, steps: ['restart'] }, place),
-  ]
+  const how = place.isUnit ? 'by a restart' : 'by ending the daemon and starting it again'
+  return [renderedAt({ text: `${text} ${how}`, steps: ['restart'] }, place)]
 }
 
 /** Where common mistakes with keys are found, if the reason can come from one. */
 export function keyMistakes(reason: string): Advice[] {
   if (!OF_CREDENTIALS.has(reason)) return []
-  const text =
-    'look for quotes or blanks around a key, NAME= before it, or the endpoint in `baseUrl`, which a check names'
-  return [{ text, steps: ['check'] }]
+  const mistakes = 'quotes or blanks around a key, NAME= before it, or the endpoint in `baseUrl`'
+  return [{ text: `look for ${mistakes}, which a check names`, steps: ['check'] }]
 }
 
 export function endInWords(end: NonNullable<StatusResult['daemon']['credentials']>): string {

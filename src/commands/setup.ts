@@ -83,7 +83,7 @@ async function tryOut(answers: Answers, { invocation, account, files, isInstalle
   const words = account === undefined ? { config: files.config } : { account }
   const isLive = changes.length > 0 || !isInstalled
   // A running daemon may hold another pair, which is about to be replaced.
-  const how = { isWhole: true, isLive, asksDaemon: false, staged, signal, stderr }
+  const how = { isWhole: true, isLive, asksDaemon: false, staged: [...staged], signal, stderr }
   const configuration = configurationOf({ options: words, env })
   const check = await performCheck({ ...configuration, ...how }, createReport(stdout, 'setup'))
   return { staged, check }

@@ -105,8 +105,9 @@ export async function watchStatus(
   }
 }
 
+/** `before` is null at first. */
 type Change = (after: StatusResult, before: StatusResult | null) => Event | false
-/** Each gives the event of one kind of change between two statuses, or false. The former status is null at first. */
+/** Each gives the event of one kind of change between two statuses, or false. */
 const changes: readonly Change[] = [
   (after, before) =>
     after.state !== before?.state && { text: `state ${after.state}`, at: stateAt(after, before) },

@@ -6,7 +6,15 @@ import { errorCode, errorMessage, withSystemFallback } from './error.ts'
 import { fs } from './fs.ts'
 import { isSystemDirectory, SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from './paths.ts'
 import { nameOf } from './posix-ids.ts'
-import { allowInUnit, commandAt, remakeSockets, shellWord, type Place, type Remedy } from './remedy.ts'
+import {
+  allowInUnit,
+  commandAt,
+  remakeSockets,
+  shellWord,
+  sudoAt,
+  type Place,
+  type Remedy,
+} from './remedy.ts'
 
 /** The text begins with what is wrong with the directory. */
 export function writeRemedy(directory: string, error: unknown, place: Place): Remedy {
@@ -147,10 +155,6 @@ function userOf({ isUnit }: Place): string {
   return isUnit ? SERVICE_USER : nameOf('user', process.geteuid!())
 }
 
-function sudo({ isUnit }: Place): string {
-  return isUnit ? 'sudo ' : ''
-}
-
 /** The directory, or the nearest above it that exists and may be seen. */
 export function nearestThere(directory: string): string {
   return existsSync(directory) ? directory : nearestThere(dirname(directory))
@@ -163,5 +167,5 @@ export function ownDirectory(directory: string, place: Place): string[] {
 
 /** Makes a directory for the daemon. */
 function makeFor(directory: string, place: Place): string {
-  return `${sudo(place)}install -d -m 0750 -o ${userOf(place)} ${shellWord(directory)}`
+  return `${sudoAt(place)}install -d -m 0750 -o ${userOf(place)} ${shellWord(directory)}`
 }

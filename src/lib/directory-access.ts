@@ -55,15 +55,16 @@ export function directoryProblem(
     const owner = nameOf('user', stats.uid)
     // Of a user who is gone nothing is taken away.
     const isGone = owner === String(stats.uid) && !isSystemDirectory(directory)
-    const mine = `sudo chown ${nameOf('user', uid)} ${shellWord(directory)}`
+    const why = `the directory belongs to the user ${owner}, who could exchange what is made there`
     return rendered({
-      text: `the directory belongs to the user ${owner}, who could exchange what is made there; choose another directory${isGone ? ', or take this one over' : ''}`,
-      commands: isGone ? [mine] : [],
+      text: `${why}; choose another directory${isGone ? ', or take this one over' : ''}`,
+      commands: isGone ? [`sudo chown ${nameOf('user', uid)} ${shellWord(directory)}`] : [],
     })
   }
   if (writers === 'all') {
+    const close = 'or close this one (an emptyDir of Kubernetes: medium: Memory)'
     return rendered({
-      text: 'every user can write in the directory; choose another directory, or close this one (an emptyDir of Kubernetes: medium: Memory)',
+      text: `every user can write in the directory; choose another directory, ${close}`,
       commands: isSystemDirectory(directory) ? [] : [`sudo chmod o-w ${shellWord(directory)}`],
     })
   }
@@ -77,8 +78,9 @@ export function directoryWarning(
   uid: number,
 ): string | undefined {
   if (directoryAccess(stats, uid).writers !== 'group') return undefined
+  const group = nameOf('group', stats.gid)
   return rendered({
-    text: `the group ${nameOf('group', stats.gid)} can exchange what kyc-tokend writes in ${directory}; unless all its members may`,
+    text: `the group ${group} can exchange what kyc-tokend writes in ${directory}; unless all its members may`,
     commands: [`sudo chmod g-w ${shellWord(directory)}`],
   })
 }

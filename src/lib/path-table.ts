@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path'
 import { serviceEnvironment } from './account.ts'
 import { SERVICE_USER, SYSTEM_RUNTIME_DIRECTORY } from './paths.ts'
 import { nameOf } from './posix-ids.ts'
-import { commandAt, remakeSockets, shellWord, type Place, type Remedy } from './remedy.ts'
+import { commandAt, remakeSockets, shellWord, sudoAt, type Place, type Remedy } from './remedy.ts'
 
 /** Directories and files of the daemon, as its configuration names them. */
 interface DaemonPaths {
@@ -48,86 +48,71 @@ export interface PathRow {
  * group.
  */
 const RUNTIME_MODE = 0o2751
-const OWN_MODE = 0o700
 const LOCK = 'instance.lock'
 
 export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: Place): PathRow[] {
   const { runtimeDirectory, stateDirectory, sockets } = paths
-  // Whether a person's daemon can use a directory of another user is found by trying.
-  const owner = place.isUnit ? uid : null
-  const system = serviceEnvironment(place.account)
-  const isRuntimeOfUnit = place.isUnit && runtimeDirectory === system.RUNTIME_DIRECTORY
-  const remake = remakeSockets(place.account)
+  const { account, isUnit } = place
+  const sudo = sudoAt(place)
   const restart = commandAt('restart', place)
-  const sudo = place.isUnit ? 'sudo ' : ''
-  const afterRestart = (command: string): string[] => (restart === undefined ? [command] : [command, restart])
-  const directory = {
-    kind: 'directory',
-    uid: owner,
+  const remake = remakeSockets(account)
+  const thenRestart = (command: string): string[] => (restart === undefined ? [command] : [command, restart])
+  const directory = (path: string, name: string, needed: string) => ({
+    path,
+    kind: 'directory' as const,
+    name,
+    needed,
+    // Whether a person's daemon can use a directory of another user is found by trying.
+    uid: isUnit ? uid : null,
     gid: null,
-    mode: OWN_MODE,
+    mode: 0o700,
     mayBeAbsent: true,
-    commands: [`${sudo}chmod u+rwx ${shellWord(runtimeDirectory)}`],
-  } as const
-  const runtime = isRuntimeOfUnit
-    ? { ...directory, gid: clients, mode: RUNTIME_MODE, mayBeAbsent: sockets.length === 0, commands: remake }
-    : directory
-  const rowsOfRuntime: PathRow[] = [
-    ...(isRuntimeOfUnit && place.account !== undefined
-      ? [SYSTEM_RUNTIME_DIRECTORY, dirname(runtimeDirectory)].map((path) => ({
-          ...runtime,
-          gid: null,
-          path,
-          name: 'the directory',
-          needed: 'clients do not reach the sockets below it',
-        }))
-      : []),
-    {
-      ...runtime,
-      path: runtimeDirectory,
-      name: 'the runtime directory',
-      needed: 'clients do not reach the sockets and files in it',
-    },
-  ]
-  const owned = place.isUnit
-    ? `${sudo}chown -hR ${SERVICE_USER}:${SERVICE_USER} ${shellWord(stateDirectory)}`
-    : ''
-  const state = {
-    ...directory,
-    path: stateDirectory,
-    name: 'the state directory',
-    needed: 'the daemon cannot save its state',
-    commands: place.isUnit
-      ? ['sudo systemd-tmpfiles --create kyc-tokend.conf', ...afterRestart(owned)]
-      : [`chmod u+rwx ${shellWord(stateDirectory)}`],
-  }
-  const files = [
-    ...[LOCK, 'kept.json'].map((name) => ({ path: join(runtimeDirectory, name), isState: false })),
-    ...[LOCK, 'memory.json', 'key', 'written-files.json'].map((name) => ({
-      path: join(stateDirectory, name),
-      isState: true,
-    })),
-  ].map(({ path, isState }) => ({
-    ...directory,
+    commands: [`${sudo}chmod u+rwx ${shellWord(path)}`],
+  })
+
+  const isRuntimeOfUnit = isUnit && runtimeDirectory === serviceEnvironment(account).RUNTIME_DIRECTORY
+  const ofUnit = { mode: RUNTIME_MODE, mayBeAbsent: sockets.length === 0, commands: remake }
+  const above =
+    isRuntimeOfUnit && account !== undefined ? [SYSTEM_RUNTIME_DIRECTORY, dirname(runtimeDirectory)] : []
+  const runtime = directory(
+    runtimeDirectory,
+    'the runtime directory',
+    'clients do not reach the sockets and files in it',
+  )
+  const state = directory(stateDirectory, 'the state directory', 'the daemon cannot save its state')
+  const own = `sudo chown -hR ${SERVICE_USER}:${SERVICE_USER} ${shellWord(stateDirectory)}`
+  const makeState = ['sudo systemd-tmpfiles --create kyc-tokend.conf', ...thenRestart(own)]
+  const file = (path: string, command = `${sudo}rm ${shellWord(path)}`) => ({
+    ...directory(path, 'the file', 'the daemon cannot use it'),
     kind: 'file' as const,
     uid,
-    path,
-    name: 'the file',
-    needed: 'the daemon cannot use it',
     mode: 0o600,
-    commands: afterRestart(isState && place.isUnit ? owned : `${sudo}rm ${shellWord(path)}`),
-  }))
-  const rowsOfSockets = sockets.map((socket) => ({
-    ...socket,
-    kind: 'socket' as const,
-    uid: place.isUnit ? socket.uid : null,
-    name: 'the socket',
-    needed: 'clients cannot connect',
-    mode: socket.mode ?? 0o600,
-    mayBeAbsent: !place.isUnit,
-    commands: place.isUnit ? remake : [`chmod ${octal(socket.mode ?? 0o600)} ${shellWord(socket.path)}`],
-  }))
-  const rows = [...rowsOfRuntime, state, ...files, ...rowsOfSockets]
+    commands: thenRestart(command),
+  })
+
+  const rows: PathRow[] = [
+    ...above.map((path) => ({
+      ...directory(path, 'the directory', 'clients do not reach the sockets below it'),
+      ...ofUnit,
+    })),
+    isRuntimeOfUnit ? { ...runtime, ...ofUnit, gid: clients } : runtime,
+    isUnit ? { ...state, commands: makeState } : state,
+    ...[LOCK, 'kept.json'].map((name) => file(join(runtimeDirectory, name))),
+    ...[LOCK, 'memory.json', 'key', 'written-files.json'].map((name) =>
+      file(join(stateDirectory, name), isUnit ? own : undefined),
+    ),
+    ...sockets.map(({ path, uid: ownerOf, gid, mode }) => ({
+      path,
+      kind: 'socket' as const,
+      name: 'the socket',
+      needed: 'clients cannot connect',
+      uid: isUnit ? ownerOf : null,
+      gid,
+      mode: mode ?? 0o600,
+      mayBeAbsent: !isUnit,
+      commands: isUnit ? remake : [`chmod ${octal(mode ?? 0o600)} ${shellWord(path)}`],
+    })),
+  ]
   // Both directories may be one, and both locks are then one.
   return rows.filter(({ path }, index) => rows.findIndex((other) => other.path === path) === index)
 }

@@ -66,8 +66,13 @@ export function commandAt(step: Step, place: Place): string | undefined {
 }
 
 /** A command of this program, about the daemon of this place. */
-export function programCommand(words: string, { account, isUnit }: Place): string {
-  return `${isUnit ? 'sudo ' : ''}kyc-tokend ${words}${accountWords(account)}`
+export function programCommand(words: string, place: Place): string {
+  return `${sudoAt(place)}kyc-tokend ${words}${accountWords(place.account)}`
+}
+
+/** `sudo ` before a command about what is the unit's. */
+export function sudoAt({ isUnit }: Place): string {
+  return isUnit ? 'sudo ' : ''
 }
 
 /**

@@ -12,9 +12,12 @@ type End = NonNullable<StatusResult['daemon']['credentials']>
 const TOLD_DAYS = [0, 1, 7, 30]
 
 export const endRemedies: Readonly<Record<End['what'], string>> = {
-  pair: 'Make another pair where the service issues them, write it where the configuration reads the secrets from, and set `credentials.expiresAt` to its end',
+  pair:
+    'Make another pair where the service issues them, write it where the configuration reads the secrets ' +
+    'from, and set `credentials.expiresAt` to its end',
   certificate:
-    'Have the client certificate renewed, and write it and its key over the files of `request.clientCertificate`: they are tried within 30 s',
+    'Have the client certificate renewed, and write it and its key over the files of ' +
+    '`request.clientCertificate`: they are tried within 30 s',
 }
 
 /** The first end by which the service stops to know the account; null: none is known. */

@@ -93,9 +93,9 @@ export function createPathWatch(options: {
     /** Never fails. */
     async tick(): Promise<void> {
       adopted ??= await Promise.all(inheritedPaths(inherited).map(asItIs))
-      const before = problems.map(({ sentence }) => sentence)
+      const before = new Set(problems.map(({ sentence }) => sentence))
       problems = [...(await compareAll()), ...openSockets()]
-      for (const problem of problems) if (!before.includes(problem.sentence)) tell(problem)
+      for (const problem of problems) if (!before.has(problem.sentence)) tell(problem)
     },
   }
 }
