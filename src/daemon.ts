@@ -1,4 +1,4 @@
-// The composition root: one loop asks the service, one variable holds the answer, everything else reads it or is notified.
+// The composition root: one loop asks the service, one variable holds the answer, all else reads it.
 import { hostname } from 'node:os'
 import { join } from 'node:path'
 import type { Writable } from 'node:stream'
@@ -43,7 +43,7 @@ interface Environment extends Omit<ConfiguredKeeperOptions, 'log' | 'store'> {
   readonly tick: () => Promise<unknown>
 }
 
-/** Builds the components in the order in which a token travels. Throws UserError if the settings cannot work. */
+/** Builds the components in the order in which a token travels. Throws UserError for unfit settings. */
 export async function createDaemon(initial: Config, environment: Environment) {
   const { env, clock, inherited, load, stderr: stream } = environment
   const startedAtMs = Math.trunc(clock.now().wallMs)
@@ -211,7 +211,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
         ],
         stop,
       )
-      // Not after an internal error: that is a crash, and the next start must not take it for an orderly stop.
+      // Not after an internal error: the next start must take that for a crash.
       await store.close(keeper.state())
     },
     /** Resolves when the log is written. */

@@ -1,4 +1,4 @@
-// The daemon's life: load the configuration, make sure that no other daemon runs, build this one, run it, close it.
+// The daemon's life: load the configuration, see that no other daemon runs, build this one, run it, close it.
 import type { Writable } from 'node:stream'
 import type { LoadOptions } from './config/load.ts'
 import { createDaemon, type Daemon, type Load } from './daemon.ts'
@@ -29,8 +29,8 @@ interface DaemonOptions {
 }
 
 /**
- * Runs the daemon until `signals.stop` is aborted. Throws UserError: 78 for the configuration, 69 if another daemon
- * runs for the same sockets or directories, 75 if the disk of the runtime directory does not answer.
+ * Runs the daemon until `signals.stop` is aborted. Throws UserError: 78 for the configuration, 69 if another
+ * daemon runs for the same sockets or directories, 75 if the disk of the runtime directory does not answer.
  */
 export async function runDaemon(options: DaemonOptions): Promise<void> {
   const { env, signals } = options
@@ -50,7 +50,7 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   }
 }
 
-/** Loads the configuration, acquires the instance lock and builds the daemon. Throws UserError, or the reason of a stop. */
+/** Loads the configuration, takes the lock, builds the daemon. Throws UserError, or the reason of a stop. */
 async function start(
   { configPath, env, stderr, signals }: DaemonOptions,
   inherited: InheritedSockets,
@@ -95,7 +95,7 @@ async function start(
   return daemon
 }
 
-/** Returns the function that reads the configuration again. It throws only UserError, so that no file can end the daemon. */
+/** Returns the function that reads the configuration again. It throws only UserError: no file ends us. */
 export function createLoad(options: LoadOptions): Load {
   return async (running) => {
     const { loadConfig } = await import('./config/load.ts')

@@ -1,4 +1,4 @@
-// Replaces a file so that a reader sees the old one or the new one, whole, with the right mode and owner from its first moment.
+// Replaces a file: a reader sees the old one or the new one, whole, with its mode and owner from the start.
 import { constants, type Stats } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { randomHex } from './crypto.ts'
@@ -9,7 +9,7 @@ import { DiskError, inDirectory } from './in-directory.ts'
 import { placeOf, rendered } from './remedy.ts'
 import { writeRemedy } from './access-remedy.ts'
 
-/** Why a file could not be replaced or removed: one sentence with the remedy. `code` is the system's, if there is one. */
+/** Why a file could not be replaced or removed, with the remedy. `code`: the system's, if there is one. */
 export class FileError extends Error {
   override readonly name = 'FileError'
   readonly code: string | undefined
@@ -36,8 +36,8 @@ const MODE_BITS = 0o7777
 const FILES = { use: 'files' } as const
 
 /**
- * Writes the file durably under its name, and gives its stats and why its directory could not be synced; null: it was.
- * Throws FileError; then the file is as it was.
+ * Writes the file durably under its name, and gives its stats and why its directory could not be synced;
+ * null: it was. Throws FileError; then the file is as it was.
  */
 export async function replaceFile(
   path: string,
@@ -52,8 +52,8 @@ export async function replaceFile(
 }
 
 /**
- * Removes a regular file durably, if there is one; anything else at the path stays. Gives why its directory could not be
- * synced; null: it was. Throws FileError.
+ * Removes a regular file durably, if there is one; anything else at the path stays. Gives why its directory
+ * could not be synced; null: it was. Throws FileError.
  */
 export async function removeFile(path: string): Promise<string | null> {
   return inDirectoryOf(path, FILES, async (reached, directory) => {
@@ -75,7 +75,7 @@ async function syncDirectory(directory: number): Promise<string | null> {
   }
 }
 
-/** Removes what a crash left of replacing this file. Returns a warning about its directory. Throws FileError. */
+/** Removes what a crash left of replacing the file. Gives a warning about its directory. Throws FileError. */
 export async function clearLeftovers(path: string): Promise<string | undefined> {
   return inDirectoryOf(path, FILES, async (reached, directory) => {
     const names = await fs.readdir(dirname(reached))
@@ -103,8 +103,8 @@ export async function lstatIfAny(path: string): Promise<Stats | null> {
 }
 
 /**
- * The content of a regular file of at most `maxBytes`, and its stats; null for the content if it is longer or is no
- * regular file. Never follows a link. Throws as open does.
+ * The content of a regular file of at most `maxBytes`, and its stats; null for the content if it is longer or
+ * is no regular file. Never follows a link. Throws as open does.
  */
 export async function readSmallFile(
   path: string,
@@ -130,9 +130,9 @@ export async function onFile<T>(path: string, work: () => Promise<T>): Promise<T
 }
 
 /**
- * Opens the directory itself, and refuses it if other users could exchange what is made there. Then does the work with
- * `reached`, the path of the file through the directory's descriptor: it leads to this directory even if a directory above is
- * renamed or replaced. Throws FileError, whose message begins with `failure`.
+ * Opens the directory itself, and refuses it if other users could exchange what is made there. Then does the
+ * work with `reached`, the path of the file through the directory's descriptor: it leads to this directory
+ * even if a directory above is renamed or replaced. Throws FileError, whose message begins with `failure`.
  */
 export async function inDirectoryOf<T>(
   path: string,
@@ -154,16 +154,16 @@ export async function inDirectoryOf<T>(
   }
 }
 
-/** Writes the file under a temporary name and renames it; that name is gone afterwards, also after an error. */
+/** Writes the file under a temporary name, which is gone afterwards, also after an error, and renames it. */
 async function writeAndRename(
   path: string,
   content: string | Uint8Array,
   attributes: FileAttributes,
 ): Promise<Stats> {
-  // Unguessable, so that others cannot occupy it in a directory that all may write (a sticky one), and short: names of
-  // more than 31 bytes cost the kernel more.
+  // Unguessable, so that others cannot occupy it in a directory that all may write (a sticky one), and short:
+  // names of more than 31 bytes cost the kernel more.
   const temporary = join(dirname(path), `.${basename(path)}.${randomHex(6)}.kyc`)
-  // Private until it has its owner: a descriptor that others opened now would show them what is written later.
+  // Private until it has its owner: who opened it before would see what is written later.
   const file = await fs.open(temporary, CREATE_FLAGS, 0o600)
   let isRenamed = false
   try {
@@ -185,7 +185,7 @@ async function applyAttributes(file: number, { mode, uid, gid }: FileAttributes)
   const owner = { uid: uid ?? created.uid, gid: gid ?? created.gid }
   const isOwned = owner.uid === created.uid && owner.gid === created.gid
   if (isOwned && (created.mode & MODE_BITS) === mode) return
-  // The owner first: chown takes set-id bits away, and a mode for a group must not open the file to another one.
+  // The owner first: chown takes set-id bits away, and a mode must not open the file to another group.
   if (!isOwned) await fs.fchown(file, owner.uid, owner.gid)
   await fs.fchmod(file, mode)
   const kept = await fs.fstat(file)
@@ -209,7 +209,7 @@ export function refuseOddTarget(path: string, stats: Stats | null): void {
   )
 }
 
-/** An error of the system as a FileError with its remedy, any other as it is. The message begins with `failure`. */
+/** An error of the system as a FileError with its remedy, others as they are. `failure` begins the text. */
 export function asFileError(path: string, error: unknown, failure = cannotWrite(path)): unknown {
   if (error instanceof DiskError) return new FileError(`${failure}: ${error.message}`, { cause: error })
   if (error instanceof FileError || errorCode(error) === undefined) return error

@@ -1,4 +1,4 @@
-// The clock: lives are counted on CLOCK_BOOTTIME, which goes on during suspend and never jumps; the wall clock is for display.
+// The clock: lives are counted on CLOCK_BOOTTIME, which never jumps; the wall clock is for display.
 import { uptime } from 'node:os'
 
 /** One moment on both clocks, in milliseconds. */
@@ -47,7 +47,7 @@ export function sleep(ms: number, signal: AbortSignal): Promise<void> {
   })
 }
 
-/** Resolves with the work's result, or with undefined after `ms`; the work goes on. Rejects as the work does. */
+/** Resolves with the work's result, or undefined after `ms`; the work goes on. Rejects as the work does. */
 export async function withTimeout<T>(
   ms: number,
   work: Promise<T>,
@@ -63,8 +63,8 @@ export async function withTimeout<T>(
 
 /**
  * The clock of this machine. `os.uptime()` costs microseconds and `monotonicMs()` stops during suspend, so a
- * reading is monotonic time plus an offset, and the offset is read again only when the wall clock disagrees with
- * it: after a suspend, a step of the wall clock, or long slewing.
+ * reading is monotonic time plus an offset, and the offset is read again only when the wall clock disagrees
+ * with it: after a suspend, a step of the wall clock, or long slewing.
  */
 export function createSystemClock(): Clock {
   let bootOffset = 0
@@ -87,10 +87,10 @@ export function createSystemClock(): Clock {
   return { now, schedule, sleep }
 }
 
-/** The text of an instant changes only once the wall clock has drifted from the boot clock by more than this. */
+/** The text of an instant changes only once the clocks have drifted apart by more than this. */
 const TOLERATED_MS = 2_000
 
-/** An instant on the boot clock as the wall clock shows it (ISO 8601). `known`: any moment, read from both clocks. */
+/** An instant of the boot clock as the wall clock shows it (ISO 8601). `known`: any moment on both. */
 export function formatInstant(bootMs: number, known: Instant): string {
   return new Date(known.wallMs + bootMs - known.bootMs).toISOString()
 }

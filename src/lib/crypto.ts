@@ -33,7 +33,7 @@ export function holdsCertificates(pem: string): boolean {
   )
 }
 
-/** The private key in a text, PEM or JWK; else why there is none, as the words that follow the name of its source. */
+/** The private key in a text (PEM, JWK); else why there is none, as words after the name of its source. */
 export function privateKeyOf(text: string): KeyObject | string {
   const { createPrivateKey } = crypto()
   const jwk = text.trimStart().startsWith('{') ? parseJson(text) : undefined
@@ -42,12 +42,15 @@ export function privateKeyOf(text: string): KeyObject | string {
   } catch (error) {
     if (errorCode(error) === undefined) throw error
     if (/-----BEGIN ENCRYPTED|^Proc-Type: 4,ENCRYPTED/m.test(text))
-      return 'wants a passphrase, which nobody could type when the daemon starts: write the key without one (openssl pkey -in KEY -out PLAIN)'
+      return (
+        'wants a passphrase, which nobody could type when the daemon starts: ' +
+        'write the key without one (openssl pkey -in KEY -out PLAIN)'
+      )
     return 'holds no private key that can be read: name one in PEM ("-----BEGIN PRIVATE KEY-----")'
   }
 }
 
-/** Why the first of these certificates (PEM) cannot be presented, as the words that follow the name of its file. */
+/** Why the first of these certificates (PEM) cannot be presented, as words after the name of its file. */
 export function certificateProblem(certificates: string, keyText: string, nowMs: number): string | undefined {
   const key = privateKeyOf(keyText) as KeyObject
   const certificate = new (crypto().X509Certificate)(certificates)
@@ -65,7 +68,8 @@ export function certificateProblem(certificates: string, keyText: string, nowMs:
   } catch (error) {
     const code = errorCode(error)
     if (code === undefined) throw error
-    return `and its key are nothing that TLS takes (${code}): name a key in PEM, not a JWK, and RSA of 2048 bits or more`
+    const remedy = 'name a key in PEM, not a JWK, and RSA of 2048 bits or more'
+    return `and its key are nothing that TLS takes (${code}): ${remedy}`
   }
 }
 
@@ -82,8 +86,9 @@ interface Trust {
 }
 
 /**
- * The context of TLS connections: to be made once and not for each of them, because each context takes memory. Presents the
- * certificate `cert`, if it is given with its key. All are PEM. Throws if certificate and key do not belong together.
+ * The context of TLS connections: to be made once and not for each of them, because each context takes
+ * memory. Presents the certificate `cert`, if it is given with its key. All are PEM. Throws if certificate
+ * and key do not belong together.
  */
 export async function createSecureContext(
   { ca, isBuiltInTrusted = true }: Trust,

@@ -1,9 +1,9 @@
-// The signals that the daemon understands: stop, reload, refresh. To be imported before everything else: what is set here is
-// set by the first statements of the program.
+// The signals that the daemon understands: stop, reload, refresh. To be imported before everything else: what
+// is set here is set by the first statements of the program.
 
 export type DaemonSignals = ReturnType<typeof listenToSignals>
 
-/** Call it once, as early as possible: a signal that comes while the daemon starts must not end it, nor be lost. */
+/** Call it once, as early as possible: a signal during the start must not end the daemon, nor be lost. */
 export function listenToSignals() {
   const stop = new AbortController()
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.on(name, () => stop.abort())
@@ -11,7 +11,7 @@ export function listenToSignals() {
   process.on('SIGUSR1', () => undefined)
   return {
     stop: stop.signal,
-    /** Calls the listener when the configuration is to be read again; at once, if that was requested before. */
+    /** Calls the listener when the configuration is to be read again, or was to be before. */
     onReload: remembering('SIGHUP'),
     /** Calls the listener when the service is to be asked now; at once, if that was requested before. */
     onRefresh: remembering('SIGUSR2'),
@@ -32,8 +32,9 @@ function remembering(name: NodeJS.Signals): (listener: () => void) => void {
 
 const isDaemon = process.argv[2] === 'run'
 
-/** The signals of the command `run`, from here on: those that come while the rest is loaded are remembered. */
+/** The signals of the command `run`: those that come while the rest is loaded are remembered. */
 export const earlySignals = isDaemon ? listenToSignals() : undefined
 
-// libuv reads it when it first needs a thread. Eight calls may wait for disks (in-directory.ts); the others are for name look-ups.
+// libuv reads it when it first needs a thread. Eight calls may wait for disks (in-directory.ts); the others
+// are for name look-ups.
 if (isDaemon) process.env['UV_THREADPOOL_SIZE'] ??= '16'

@@ -14,9 +14,9 @@ export function createDirectories(paths: { runtimeDirectory: string; stateDirect
   const makeRuntime = async (): Promise<void> => make(runtimeDirectory, runtimeMode)
   return {
     /**
-     * Makes those that do not exist; one that exists is left as it is, and what uses it refuses an unsafe one. Throws
-     * UserError with the remedy: 78, or 75 if the disk of the runtime directory does not answer; if the state
-     * directory's does not, the daemon starts.
+     * Makes those that do not exist; one that exists is left as it is, and what uses it refuses an unsafe
+     * one. Throws UserError with the remedy: 78, or 75 if the disk of the runtime directory does not answer;
+     * if the state directory's does not, the daemon starts.
      */
     async prepare(): Promise<void> {
       await makeState().catch((error: unknown) => {
@@ -24,7 +24,7 @@ export function createDirectories(paths: { runtimeDirectory: string; stateDirect
       })
       await makeRuntime()
     },
-    /** Makes them again if they were removed. Never fails: what uses a directory tells that it is not there. */
+    /** Makes them again if they were removed. Never fails: what uses one tells that it is not there. */
     async tick(): Promise<void> {
       for (const result of await Promise.allSettled([makeState(), makeRuntime()]))
         if (result.status === 'rejected' && !(result.reason instanceof UserError)) throw result.reason

@@ -1,8 +1,8 @@
-// Text made fit to show: no control character of a file, a process or the service reaches a terminal or a log.
+// Text made fit to show: no control character of others reaches a terminal or a log.
 
 export const CONTROL_CHARACTER = /\p{Cc}/u
 
-/** Control and formatting characters, line and paragraph separators, and all that Unicode has not assigned. */
+/** Control and formatting characters, separators of lines and paragraphs, what Unicode has not assigned. */
 const UNSAFE = /[\p{C}\p{Zl}\p{Zp}]/gu
 
 /** The text with every unsafe character as a JSON escape, so that it stays one line. */

@@ -6,7 +6,7 @@ const UNIT_MS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: DAY_MS } as const
 
 export const DURATION = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/
 
-/** Milliseconds of a duration such as "30s" (a whole number or a decimal, and its unit); undefined if it is none. */
+/** Milliseconds of a duration such as "30s" or "0.5h"; undefined if the text is none. */
 export function parseDuration(text: string): number | undefined {
   const match = DURATION.exec(text.trim())
   if (match === null) return undefined
@@ -41,7 +41,7 @@ const DAY = /^\d{4}-\d{2}-\d{2}$/
 /** ISO 8601 with its zone; seconds may be left out. */
 const INSTANT = /^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?:Z|[+-]\d{2}:?\d{2})$/i
 
-/** Ms since the epoch of a date with time and zone, or of the end of a day in UTC; undefined if the text is neither. */
+/** Ms since the epoch of a date with time and zone, or of a day's end (UTC); undefined: it is neither. */
 export function parseInstant(text: string): number | undefined {
   const isDay = DAY.test(text)
   if (!isDay && !INSTANT.test(text)) return undefined

@@ -1,4 +1,4 @@
-// Errors for people: one sentence that names the setting and the remedy, and the exit status that goes with it.
+// Errors for people: one sentence that names the setting and the remedy, and the exit status.
 
 /** Exit statuses, from sysexits.h. */
 export const exitStatus = {

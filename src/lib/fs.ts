@@ -1,5 +1,6 @@
-// The asynchronous calls of node:fs as promises. They give descriptors, through which /proc/self/fd reaches a file whatever
-// happens to its name; `node:fs/promises` gives objects, which close a descriptor when they are collected.
+// The asynchronous calls of node:fs as promises. They give descriptors, through which /proc/self/fd reaches a
+// file whatever happens to its name; `node:fs/promises` gives objects, which close a descriptor when they are
+// collected.
 import * as node from 'node:fs'
 import { promisify } from 'node:util'
 

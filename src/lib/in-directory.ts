@@ -1,9 +1,9 @@
-// Work on files: one call under way in each directory, and at most eight in all, so that disks that hang stop nothing else.
+// Work on files: one call under way in each directory, eight in all, so that a disk that hangs costs itself.
 import { exitStatus, UserError } from './error.ts'
 
 /** Half of libuv's threads, of which `run` asks for 16: the others are for name look-ups. */
 const MAX_RUNNING = 8
-/** A call is given up after this many steps of 1 s. A process that gets no processor for long loses one step, not the call. */
+/** A call is given up after 5 steps of 1 s. A process that gets no processor for long loses one step. */
 const STEPS = 5
 const STEP_MS = 1_000
 /** The longest time that the daemon's end waits for a file. */
@@ -11,7 +11,7 @@ export const STOP_WAIT_MS = 1_000
 
 /** A disk has not done its work in time (status 75). */
 export class DiskError extends UserError {
-  /** `disk-stalled`: it does not answer. `disk-busy`: the work has not begun, because other disks are waited for. */
+  /** `disk-stalled`: it does not answer. `disk-busy`: the work has not begun, because others do not. */
   readonly kind: 'disk-stalled' | 'disk-busy'
   constructor(directory: string, kind: DiskError['kind']) {
     const message =
@@ -23,7 +23,7 @@ export class DiskError extends UserError {
   }
 }
 
-/** Its `givenUp` is aborted when its caller waits no longer. It goes on all the same, because no call to a disk can be ended. */
+/** `givenUp` is aborted once its caller waits no longer. It goes on: no call to a disk can be ended. */
 type Work<T> = (givenUp: AbortSignal) => Promise<T>
 
 interface Call {
@@ -37,9 +37,9 @@ const running = new Map<string, { isStalled: boolean }>()
 let waiting: Call[] = []
 
 /**
- * Does the work once no other is under way in the directory, and gives its result. Rejects as the work does, or with
- * DiskError: if the work has not ended 5 s after it began, or has not begun within 5 s; then it is never begun. Work must
- * not wait for other work in the same directory.
+ * Does the work once no other is under way in the directory, and gives its result. Rejects as the work does,
+ * or with DiskError: if the work has not ended 5 s after it began, or has not begun within 5 s; then it is
+ * never begun. Work must not wait for other work in the same directory.
  */
 export function inDirectory<T>(directory: string, work: Work<T>): Promise<T> {
   return new Promise((resolve, reject) => {
@@ -96,7 +96,7 @@ function failWaiting(directory: string): void {
   for (const call of behind) call.fail('disk-stalled')
 }
 
-/** Calls the function once all steps are over, and the loop has read what ended meanwhile. Returns the function that cancels it. */
+/** Calls the function once all steps are over and the loop has read what ended. Returns its cancellation. */
 function afterSteps(call: () => void): () => void {
   let steps = 0
   let last: NodeJS.Immediate | undefined

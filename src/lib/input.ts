@@ -1,8 +1,9 @@
 // Input of others: streams that may be too long, and JSON of any shape.
 
 /**
- * The bytes of the stream; undefined if they are more than `maxBytes`. Then `maxDiscardedBytes` more (by default none) are
- * read and dropped, and the rest is left unread, which destroys most streams. Rejects if the stream fails.
+ * The bytes of the stream; undefined if they are more than `maxBytes`. Then `maxDiscardedBytes` more (by
+ * default none) are read and dropped, and the rest is left unread, which destroys most streams. Rejects if
+ * the stream fails.
  */
 export async function readLimited(
   stream: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,

@@ -1,5 +1,5 @@
-// The calls of libc that Node lacks: for sockets and connections, against core dumps, for file locks, and for processes (to
-// become another program, reap orphans, end at once).
+// The calls of libc that Node lacks: for sockets and connections, against core dumps, for file locks, and for
+// processes (to become another program, reap orphans, end at once).
 import { closeSync, readdirSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { getSystemErrorName } from 'node:util'
@@ -7,11 +7,11 @@ import { MAX_SOCKET_PATH_BYTES } from './paths.ts'
 import { errorCode, errorMessage, exitStatus, withSystemFallback, UserError } from './error.ts'
 import { countListenFds, FIRST_LISTEN_FD } from './socket-activation.ts'
 
-/** The function of libc with this definition in C. */
-type GetFunction = (definition: string) => (...args: unknown[]) => number
+/** A function of libc by its name, the C type of its result, and those of its arguments. */
+type Declare = (name: string, result: string, types: readonly string[]) => (...args: unknown[]) => number
 /** The part of koffi's native module that is used. */
 interface Koffi {
-  load(path: null): { func: GetFunction }
+  load(path: null): { func: Declare }
   errno(): number
 }
 /** The process at the other end of a connection. */
@@ -20,10 +20,10 @@ export interface PeerIds {
   readonly uid: number
   readonly gid: number
 }
-/** A call that the kernel refuses throws an error whose `code` is as Node names it (`EAGAIN`, `ENOENT` …). */
+/** A call that the kernel refuses throws an error with a `code` as Node names it (`EAGAIN`, `ENOENT` …). */
 export type Libc = ReturnType<typeof createLibc>
 
-/** Numbers of the Linux ABI in include/uapi/asm-generic; kyc-tokend does not run on the architectures that differ. */
+/** Numbers of the Linux ABI in include/uapi/asm-generic: of all processors for which there is a koffi. */
 const ABI = {
   AF_UNIX: 1,
   SOCK_STREAM: 1,
@@ -50,88 +50,73 @@ const ABI = {
   WEXITED: 4,
   WNOWAIT: 0x1000000,
 } as const
-const ARCHITECTURES = new Set(['x64', 'arm64', 'arm', 'ia32', 'riscv64', 'loong64'])
 /** `sun_path`, with the NUL byte that ends it (unix(7)). */
 const SUN_PATH_BYTES = MAX_SOCKET_PATH_BYTES + 1
-/** Most users have fewer supplementary groups; if there are more, the kernel says how many. */
-const USUAL_GROUPS = 32
+/** The most supplementary groups of a process (NGROUPS_MAX). */
+const MAX_GROUPS = 65_536
 const SIGINFO_BYTES = 128
 /** `si_pid`: the union that holds it is aligned to a pointer. */
 const PID_OFFSET = process.arch === 'arm' || process.arch === 'ia32' ? 12 : 16
-/** Signals that Node ignores from its start; a program that is executed would ignore them, too (signal(7)). */
+/** Signals that Node ignores from its start; a program that is executed would, too (signal(7)). */
 const IGNORED_BY_NODE = ['SIGPIPE', 'SIGXFSZ'] as const
 
 /**
- * libc through koffi. The first time takes about 4 ms and 2.5 MB: load it where it is needed. Throws UserError (78) with
- * the remedy if there is none.
+ * libc through koffi. The first time takes about 4 ms and 2.5 MB: load it where it is needed. Throws
+ * UserError (78) with the remedy if there is none.
  */
 export const loadLibc = (): Libc => (loaded ??= load())
 let loaded: Libc | undefined
 
 function load(): Libc {
-  const userError = (message: string, cause?: unknown) =>
-    new UserError(message, exitStatus.configuration, { cause })
-  if (process.platform !== 'linux' || !ARCHITECTURES.has(process.arch))
-    throw userError(
-      `System calls of ${process.platform} on ${process.arch} are not known to kyc-tokend: use another host`,
-    )
   try {
-    return createLibc(nativeModule())
+    // The native module itself: the entry point of koffi takes 9 ms and 4 MB more.
+    const native = `@koromix/koffi-linux-${process.arch}`
+    return createLibc(createRequire(import.meta.filename)(native) as Koffi)
   } catch (cause) {
-    throw userError(
-      `The package koffi, by which kyc-tokend calls libc, cannot be loaded (${errorMessage(cause).split('\n')[0]}): install it with \`npm install koffi\``,
-      cause,
-    )
-  }
-}
-
-/** The native module itself if it can be found: koffi's own entry point takes 9 ms and 4 MB more. */
-function nativeModule(): Koffi {
-  const requireHere = createRequire(import.meta.filename)
-  try {
-    return requireHere(`@koromix/koffi-linux-${process.arch}`) as Koffi
-  } catch (error) {
-    if (errorCode(error) !== 'MODULE_NOT_FOUND') throw error
-    return requireHere('koffi') as Koffi
+    const why = errorMessage(cause).split('\n')[0]
+    const message =
+      `The package koffi, by which kyc-tokend calls libc, cannot be loaded (${why}): ` +
+      'install it on Linux with `npm install koffi`'
+    throw new UserError(message, exitStatus.configuration, { cause })
   }
 }
 
 function createLibc(koffi: Koffi) {
   const libc = koffi.load(null)
-  const func: GetFunction = (definition) => libc.func(definition)
-  const checked: Check = (call, result) => {
-    if (result >= 0) return result
-    const code = getSystemErrorName(-koffi.errno())
-    throw Object.assign(new Error(`${call}: ${code}`), { code })
+  const lenient: Declare = (name, result, types) => libc.func(name, result, types)
+  /** Throws if the call fails. */
+  const strict: Declare = (name, result, types) => {
+    const call = lenient(name, result, types)
+    return (...args) => {
+      const returned = call(...args)
+      if (returned >= 0) return returned
+      const code = getSystemErrorName(-koffi.errno())
+      throw Object.assign(new Error(`${name}: ${code}`), { code })
+    }
   }
   return {
-    ...createSocketCalls(func, checked),
-    ...createConnectionCalls(func, checked),
-    ...createProcessCalls(func, checked),
+    ...createSocketCalls(strict),
+    ...createConnectionCalls(strict, lenient),
+    ...createProcessCalls(strict, lenient),
   }
 }
 
-/** Returns the result, or throws if it says that the call of this name failed. */
-type Check = (call: string, result: number) => number
-
-function createSocketCalls(func: GetFunction, checked: Check) {
-  const socket = func('int socket(int, int, int)')
-  const bind = func('int bind(int, void *, uint32_t)')
-  const listen = func('int listen(int, int)')
-  const sendto = func('long sendto(int, void *, size_t, int, void *, uint32_t)')
-  const getsockname = func('int getsockname(int, void *, void *)')
+function createSocketCalls(strict: Declare) {
+  const socket = strict('socket', 'int', ['int', 'int', 'int'])
+  const bind = strict('bind', 'int', ['int', 'void *', 'uint32_t'])
+  const listen = strict('listen', 'int', ['int', 'int'])
+  const sendto = strict('sendto', 'long', ['int', 'void *', 'size_t', 'int', 'void *', 'uint32_t'])
   return {
     /**
-     * Listens at this path and returns the descriptor. Unlike `listen` of Node, whose close removes the name that it
-     * bound, nothing done to the descriptor waits for the disk of the path.
+     * Listens at this path and returns the descriptor. Unlike `listen` of Node, whose close removes the name
+     * that it bound, nothing done to the descriptor waits for the disk of the path.
      */
     listenAt(path: string, backlog: number): number {
       const address = socketAddress(path)
-      const type = ABI.SOCK_STREAM | ABI.SOCK_CLOEXEC | ABI.SOCK_NONBLOCK
-      const fd = checked('socket', socket(ABI.AF_UNIX, type, 0))
+      const fd = socket(ABI.AF_UNIX, ABI.SOCK_STREAM | ABI.SOCK_CLOEXEC | ABI.SOCK_NONBLOCK, 0)
       try {
-        checked('bind', bind(fd, address, address.length))
-        checked('listen', listen(fd, backlog))
+        bind(fd, address, address.length)
+        listen(fd, backlog)
         return fd
       } catch (error) {
         closeSync(fd)
@@ -139,79 +124,74 @@ function createSocketCalls(func: GetFunction, checked: Check) {
       }
     },
     /**
-     * Sends one datagram to the Unix socket at this path; `@name` is an abstract one, as in `$NOTIFY_SOCKET`. Never
-     * waits: EAGAIN if the receiver does not read.
+     * Sends one datagram to the Unix socket at this path; `@name` is an abstract one, as in `$NOTIFY_SOCKET`.
+     * Never waits: EAGAIN if the receiver does not read.
      */
     sendDatagram(path: string, text: string): void {
       const address = socketAddress(path)
-      const fd = checked('socket', socket(ABI.AF_UNIX, ABI.SOCK_DGRAM | ABI.SOCK_CLOEXEC, 0))
+      const fd = socket(ABI.AF_UNIX, ABI.SOCK_DGRAM | ABI.SOCK_CLOEXEC, 0)
       try {
         const datagram = Buffer.from(text)
         const flags = ABI.MSG_DONTWAIT | ABI.MSG_NOSIGNAL
-        checked('sendto', sendto(fd, datagram, datagram.length, flags, address, address.length))
+        sendto(fd, datagram, datagram.length, flags, address, address.length)
       } finally {
         closeSync(fd)
       }
     },
-    /** The path at which this socket was bound (getsockname(2)); empty if it has none. */
-    socketPath(fd: number): string {
-      const address = Buffer.alloc(2 + SUN_PATH_BYTES)
-      const length = Int32Array.of(address.length)
-      checked('getsockname', getsockname(fd, address, length))
-      const isUnix = address.readUInt16LE() === ABI.AF_UNIX
-      return isUnix ? (address.toString('utf8', 2, length[0]).split('\0')[0] ?? '') : ''
-    },
   }
 }
 
-function createConnectionCalls(func: GetFunction, checked: Check) {
-  const poll = func('int poll(void *, ulong, int)')
-  const getpeername = func('int getpeername(int, void *, void *)')
-  const shutdown = func('int shutdown(int, int)')
-  const getsockopt = func('int getsockopt(int, int, int, void *, void *)')
-  // Reused, because each connection needs them.
+function createConnectionCalls(strict: Declare, lenient: Declare) {
+  const getsockname = strict('getsockname', 'int', ['int', 'void *', 'void *'])
+  const getpeername = strict('getpeername', 'int', ['int', 'void *', 'void *'])
+  const getsockopt = strict('getsockopt', 'int', ['int', 'int', 'int', 'void *', 'void *'])
+  const poll = strict('poll', 'int', ['void *', 'ulong', 'int'])
+  const shutdown = lenient('shutdown', 'int', ['int', 'int'])
+  // Reused, because each connection needs them. Memory that no group was written to takes no space.
   const credentials = new Int32Array(3)
+  const groups = new Uint32Array(MAX_GROUPS)
   const length = new Int32Array(1)
+
+  /**
+   * The address of a Unix socket: empty, a path that a NUL may end, or a NUL and a name; empty for others.
+   */
+  function addressBy(getname: typeof getsockname, fd: number): string {
+    const address = Buffer.alloc(2 + SUN_PATH_BYTES)
+    length[0] = address.length
+    getname(fd, address, length)
+    const isUnix = address.readUInt16LE() === ABI.AF_UNIX
+    return isUnix ? address.toString('utf8', 2, Math.max(2, length[0])) : ''
+  }
 
   /** The events of a descriptor at this moment, of those that need not be asked for (poll(2)). */
   function eventsOf(fd: number): number {
     // `struct pollfd`
     const asked = Buffer.alloc(8)
     asked.writeInt32LE(fd)
-    checked('poll', poll(asked, 1, 0))
+    poll(asked, 1, 0)
     return asked.readInt16LE(6)
   }
 
-  /** The supplementary groups of that peer (SO_PEERGROUPS, Linux 4.13). */
-  function peerGroups(fd: number, capacity = USUAL_GROUPS): number[] {
-    const groups = new Uint32Array(capacity)
-    length[0] = groups.byteLength
-    const result = getsockopt(fd, ABI.SOL_SOCKET, ABI.SO_PEERGROUPS, groups, length)
-    const needed = length[0] / groups.BYTES_PER_ELEMENT
-    if (result < 0 && needed > capacity) return peerGroups(fd, needed)
-    checked('getsockopt(SO_PEERGROUPS)', result)
-    return [...groups.subarray(0, needed)]
-  }
-
   return {
+    /** The path at which this socket was bound (getsockname(2)); empty if it has none. */
+    socketPath: (fd: number): string => addressBy(getsockname, fd).split('\0')[0] ?? '',
+    /** The address of the other end of a connected Unix socket: empty, a path, or a NUL and a name. */
+    peerAddress: (fd: number): string => addressBy(getpeername, fd),
     /**
-     * The process at the other end of a connected Unix socket, as the kernel noted it at connect (unix(7), SO_PEERCRED).
-     * The descriptor is gone once the socket is destroyed.
+     * The process at the other end of a connected Unix socket, as the kernel noted it at connect (unix(7),
+     * SO_PEERCRED). The descriptor is gone once the socket is destroyed.
      */
     peerOf(fd: number): PeerIds {
       length[0] = credentials.byteLength
-      const result = getsockopt(fd, ABI.SOL_SOCKET, ABI.SO_PEERCRED, credentials, length)
-      checked('getsockopt(SO_PEERCRED)', result)
+      getsockopt(fd, ABI.SOL_SOCKET, ABI.SO_PEERCRED, credentials, length)
       const [pid = 0, uid = 0, gid = 0] = credentials
       return { pid, uid: uid >>> 0, gid: gid >>> 0 }
     },
-    peerGroups,
-    /** The address of the other end of a connected Unix socket (getpeername(2)): empty, a path, or a NUL and a name. */
-    peerAddress(fd: number): string {
-      const address = Buffer.alloc(2 + SUN_PATH_BYTES)
-      length[0] = address.length
-      checked('getpeername', getpeername(fd, address, length))
-      return address.toString('utf8', 2, Math.max(2, length[0]))
+    /** The supplementary groups of that peer (SO_PEERGROUPS, Linux 4.13). */
+    peerGroups(fd: number): number[] {
+      length[0] = groups.byteLength
+      getsockopt(fd, ABI.SOL_SOCKET, ABI.SO_PEERGROUPS, groups, length)
+      return [...groups.subarray(0, length[0] / groups.BYTES_PER_ELEMENT)]
     },
     /** Reports whether the other end is closed in both directions (poll(2), POLLHUP). */
     isHungUp: (fd: number): boolean => (eventsOf(fd) & ABI.POLLHUP) !== 0,
@@ -222,15 +202,15 @@ function createConnectionCalls(func: GetFunction, checked: Check) {
   }
 }
 
-function createProcessCalls(func: GetFunction, checked: Check) {
-  const setrlimit = func('int setrlimit(int, void *)')
-  const prctl = func('int prctl(int, ulong, ulong, ulong, ulong)')
-  const fcntl = func('int fcntl(int, int, int)')
-  const exit = func('void _exit(int)')
-  const execve = func('int execve(const char *, const char **, const char **)')
-  const waitid = func('int waitid(int, uint32_t, void *, int)')
-  const waitpid = func('int waitpid(int, void *, int)')
-  const flock = func('int flock(int, int)')
+function createProcessCalls(strict: Declare, lenient: Declare) {
+  const setrlimit = strict('setrlimit', 'int', ['int', 'void *'])
+  const prctl = strict('prctl', 'int', ['int', 'ulong', 'ulong', 'ulong', 'ulong'])
+  const execve = strict('execve', 'int', ['const char *', 'const char **', 'const char **'])
+  const flock = strict('flock', 'int', ['int', 'int'])
+  const exit = lenient('_exit', 'void', ['int'])
+  const fcntl = lenient('fcntl', 'int', ['int', 'int', 'int'])
+  const waitid = lenient('waitid', 'int', ['int', 'uint32_t', 'void *', 'int'])
+  const waitpid = lenient('waitpid', 'int', ['int', 'void *', 'int'])
 
   /** Descriptors below `end` are inherited by programs that are executed, all others are not. */
   function inheritBelow(end: number): void {
@@ -247,17 +227,21 @@ function createProcessCalls(func: GetFunction, checked: Check) {
   }
 
   return {
-    /** From here on: no core dump, and no other process of this user reads the memory (prctl(2), PR_SET_DUMPABLE). */
+    /**
+     * From here on: no core dump, and no other process of this user reads the memory (prctl(2),
+     * PR_SET_DUMPABLE).
+     */
     forbidDumps(): void {
       const noBytes = Buffer.alloc(16)
-      checked('setrlimit', setrlimit(ABI.RLIMIT_CORE, noBytes))
-      checked('prctl', prctl(ABI.PR_SET_DUMPABLE, 0, 0, 0, 0))
+      setrlimit(ABI.RLIMIT_CORE, noBytes)
+      prctl(ABI.PR_SET_DUMPABLE, 0, 0, 0, 0)
     },
     /**
-     * Becomes another program (execve(2)) with the same process id, standard streams, and sockets that systemd handed to
-     * this process (`LISTEN_FDS` and `LISTEN_PID` in `env`). All other descriptors are closed, and no code of this program
-     * runs any more, not even exit listeners. `path` is the file itself, `argv[0]` its name. Throws if the kernel refuses,
-     * where `process.execve` of Node aborts; otherwise it does not return.
+     * Becomes another program (execve(2)) with the same process id, standard streams, and sockets that
+     * systemd handed to this process (`LISTEN_FDS` and `LISTEN_PID` in `env`). All other descriptors are
+     * closed, and no code of this program runs any more, not even exit listeners. `path` is the file itself,
+     * `argv[0]` its name. Throws if the kernel refuses, where `process.execve` of Node aborts; otherwise it
+     * does not return.
      */
     replaceProcess(path: string, argv: readonly string[], env: NodeJS.ProcessEnv): never {
       const settings = Object.entries(env).flatMap(([name, value]) =>
@@ -265,18 +249,20 @@ function createProcessCalls(func: GetFunction, checked: Check) {
       )
       for (const signal of IGNORED_BY_NODE) restoreDefault(signal)
       inheritBelow(FIRST_LISTEN_FD + countListenFds(env, process.pid))
-      checked('execve', execve(path, [...argv, null], [...settings, null]))
+      execve(path, [...argv, null], [...settings, null])
       throw new Error('execve returned without an error')
     },
     /** Programs that this one starts inherit no descriptor that is open now, save the standard streams. */
     closeOnExec: (): void => inheritBelow(FIRST_LISTEN_FD),
-    /** The orphans of what this program starts become its own children (prctl(2)): it then has to reap them. */
+    /**
+     * The orphans of what this program starts become its own children (prctl(2)): it then has to reap them.
+     */
     adoptOrphans(): void {
-      checked('prctl', prctl(ABI.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+      prctl(ABI.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     },
     /**
-     * Reaps the ended children that this program did not start itself. `own` is the child that Node reaps; if that one has
-     * just ended, the rest waits for the next call.
+     * Reaps the ended children that this program did not start itself. `own` is the child that Node reaps; if
+     * that one has just ended, the rest waits for the next call.
      */
     reapOrphans(own: number | undefined): void {
       for (;;) {
@@ -284,16 +270,21 @@ function createProcessCalls(func: GetFunction, checked: Check) {
         if (pid === 0 || pid === own || waitpid(pid, null, ABI.WNOHANG) !== pid) return
       }
     },
-    /** Locks the open file (flock(2)) until its descriptor is closed. False: another process has locked it. */
+    /**
+     * Locks the open file (flock(2)) until its descriptor is closed. False: another process has locked it.
+     */
     lock(fd: number): boolean {
       try {
-        return checked('flock', flock(fd, ABI.LOCK_EX | ABI.LOCK_NB)) === 0
+        return flock(fd, ABI.LOCK_EX | ABI.LOCK_NB) === 0
       } catch (error) {
         if (errorCode(error) !== 'EAGAIN') throw error
         return false
       }
     },
-    /** Ends this process with this status (_exit(2)): no exit listener runs, no thread is waited for, nothing is flushed. */
+    /**
+     * Ends this process with this status (_exit(2)): no exit listener runs, no thread is waited for, nothing
+     * is flushed.
+     */
     exitNow(status: number): never {
       exit(status)
       throw new Error('_exit returned')

@@ -20,7 +20,10 @@ import { createProblemLog, type Log } from './log.ts'
 export type ManagedFile = ReturnType<typeof createManagedFile>
 export interface Content {
   readonly text: string
-  /** Reports whether the file may go on holding it if it cannot be replaced; else it is removed, which needs no space. */
+  /**
+   * Reports whether the file may go on holding it if it cannot be replaced; else it is removed, which needs
+   * no space.
+   */
   readonly mayStay: () => boolean
 }
 export interface FileCounts {
@@ -31,7 +34,10 @@ export interface FileCounts {
   errors: number
 }
 
-/** File times have a grain of a few ms: a file that was changed within this time may change once more and keep its times. */
+/**
+ * File times have a grain of a few ms: a file that was changed within this time may change once more and keep
+ * its times.
+ */
 const SETTLED_MS = 1_000
 const FAILURE = { sentence: 'Cannot write a file', event: 'file-error' }
 const MODE_BITS = 0o7777
@@ -176,7 +182,10 @@ export function createManagedFile(
   }
 
   return {
-    /** Uses other attributes at the next `reconcile`. The file is then replaced, if it has not got them already. */
+    /**
+     * Uses other attributes at the next `reconcile`. The file is then replaced, if it has not got them
+     * already.
+     */
     reconfigure(next: FileAttributes): void {
       const wanted = attributesOf(next)
       if (!isDeepStrictEqual(wanted, attributes)) attributes = wanted
@@ -189,8 +198,8 @@ export function createManagedFile(
       log('warning', 'A group can exchange files of the daemon', { event: 'directory-shared', path, warning })
     },
     /**
-     * Compares the file with what it should hold, and writes, restores or removes it. Resolves when that is done, has
-     * failed, or the disk has not answered in time: the next call tries it again. Never fails.
+     * Compares the file with what it should hold, and writes, restores or removes it. Resolves when that is
+     * done, has failed, or the disk has not answered in time: the next call tries it again. Never fails.
      */
     reconcile(): Promise<void> {
       isAskedAgain = true

@@ -10,8 +10,9 @@ const MAX_BYTES = 256 * 1024
 const STATE_FAILURE = { sentence: 'Cannot save the state for a restart', event: 'state-file-error' }
 
 /**
- * A file that only this daemon reads and writes, for its next start: 0600, unless `mode` says more. A disk that fails or
- * hangs is logged once, and survived. `mayStay`: an old content may stay if it cannot be replaced.
+ * A file that only this daemon reads and writes, for its next start: 0600, unless `mode` says more. A disk
+ * that fails or hangs is logged once, and survived. `mayStay`: an old content may stay if it cannot be
+ * replaced.
  */
 export function createOwnFile(
   path: string,
@@ -30,8 +31,8 @@ export function createOwnFile(
     /** Removes what a crash left of replacing the file. */
     begin: file.begin,
     /**
-     * The parser's result; null if there is no file, or one that cannot be trusted, which is logged. `valueOf` returns the part
-     * of the result that a later `write` would get.
+     * The parser's result; null if there is no file, or one that cannot be trusted, which is logged.
+     * `valueOf` returns the part of the result that a later `write` would get.
      */
     async read<T>(
       parser: (text: string) => T | undefined,
@@ -53,8 +54,8 @@ export function createOwnFile(
       return null
     },
     /**
-     * Writes the value if it differs from the last one, and restores the file if it was removed. Null removes it. If several
-     * values wait for the disk, only the newest is written. Never fails.
+     * Writes the value if it differs from the last one, and restores the file if it was removed. Null removes
+     * it. If several values wait for the disk, only the newest is written. Never fails.
      */
     async write<T>(value: T | null, format = (given: T) => `${JSON.stringify(given)}\n`): Promise<void> {
       const json = JSON.stringify(value)
@@ -71,7 +72,10 @@ export function createOwnFile(
   }
 }
 
-/** The text of a file of this daemon; null if there is none, or if its owner, mode, size or kind is not as it should be. */
+/**
+ * The text of a file of this daemon; null if there is none, or if its owner, mode, size or kind is not as it
+ * should be.
+ */
 async function readTrusted(path: string, mode: number) {
   const untrusted = (fault: string | null) => ({ text: null, fault })
   try {

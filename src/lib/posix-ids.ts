@@ -1,4 +1,4 @@
-// Unix users and groups by name and by number: /etc/passwd and /etc/group first, then the name service of the host.
+// Unix users and groups by name and number: /etc/passwd and /etc/group, then the host's name service.
 import { readFileSync } from 'node:fs'
 import { fallbackOnSystemError, withSystemFallback } from './error.ts'
 import { fs } from './fs.ts'
@@ -15,20 +15,20 @@ const ASK_MS = 3_000
 const known: Partial<Record<IdKind, readonly string[][]>> = {}
 
 /**
- * The id of a name, a number or a number written as a string; undefined if there is no such user or group. Throws DiskError
- * (75).
+ * The id of a name, a number or a number written as a string; undefined if there is no such user or group.
+ * Throws DiskError (75).
  */
 export async function idOf(kind: IdKind, name: string | number): Promise<number | undefined> {
   if (typeof name === 'number') return name
   const id = idIn(await readEntries(kind), name)
   if (id !== undefined) return id
   if (/^\d{1,10}$/.test(name)) return Number(name) < 2 ** 32 - 1 ? Number(name) : undefined
-  // The output is empty if the name is unknown there, too, if no answer comes in time, or if no program may be run.
+  // The output is empty if the name is unknown there, too, or no answer comes in time.
   const { stdout } = await runProgram('getent', [DATABASES[kind], '--', name], ASK_MS)
   return idIn(entriesIn(stdout), name)
 }
 
-/** The name of a local user or group, for remedies; the number itself if only a directory service knows it. */
+/** The name of a local user or group, for remedies; else the number itself. */
 export function nameOf(kind: IdKind, id: number): string {
   return entriesOf(kind).find((fields) => fields[2] === String(id))?.[0] ?? String(id)
 }

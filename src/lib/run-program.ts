@@ -1,5 +1,5 @@
-// Runs a program of the system to its end and returns its output. It runs as the caller, who may be root, with a PATH that no
-// other user has set.
+// Runs a program of the system to its end and returns its output. It runs as the caller, who may be root,
+// with a PATH that no other user has set.
 
 export const SYSTEM_PATH = '/usr/sbin:/usr/bin:/sbin:/bin'
 

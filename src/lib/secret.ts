@@ -1,4 +1,4 @@
-// A secret value: it prints as [secret], and is read only by reveal(). And the search for secrets in texts of others.
+// A secret value, which only reveal() reads and which prints as [secret]. The search for secrets in texts.
 import { inspect } from 'node:util'
 
 const REDACTED = '[secret]'
@@ -28,7 +28,7 @@ export interface Credentials {
   readonly apiKey: Secret
   /** Null: the service takes none. */
   readonly apiSecret: Secret | null
-  /** Further ones, by the key path of their setting: those of `service`, and the client certificate with its key. */
+  /** Further ones, by their settings' key paths: those of `service`, the client certificate and its key. */
   readonly further?: Readonly<Record<string, Secret>>
 }
 
@@ -40,8 +40,8 @@ export function credentialTexts({ apiKey, apiSecret, further = {} }: Credentials
 }
 
 /**
- * The secrets from which the key of a fleet is made: the account's and `share.key`. Not the client certificate, which each host
- * may have of its own.
+ * The secrets from which the key of a fleet is made: the account's and `share.key`. Not the client
+ * certificate, which each host may have of its own.
  */
 export function sharedTexts(credentials: Credentials, key: Secret | null): readonly unknown[] {
   const further = Object.entries(credentials.further ?? {}).filter(([at]) => !at.startsWith('request.'))
@@ -63,8 +63,8 @@ function formEncoded(text: string): string {
 const MIN_SECRET_LENGTH = 8
 
 /**
- * Reports whether the text is or contains the secret, as it is or encoded. With `isEncoded` false, only the secret as it is
- * counts as contained. A short secret is never counted as contained.
+ * Reports whether the text is or contains the secret, as it is or encoded. With `isEncoded` false, only the
+ * secret as it is counts as contained. A short secret is never counted as contained.
  */
 export function holdsSecret(text: string, secret: string, { isEncoded = true } = {}): boolean {
   const shapes = shapesOf(secret)
@@ -73,8 +73,8 @@ export function holdsSecret(text: string, secret: string, { isEncoded = true } =
 }
 
 /**
- * The text with every one of the secrets replaced, also as JSON, a URL, hex digits or base64 would show them. For
- * texts that others wrote: a service may echo what it was sent.
+ * The text with every one of the secrets replaced, also as JSON, a URL, hex digits or base64 would show them.
+ * For texts that others wrote: a service may echo what it was sent.
  */
 export function redact(text: string, secrets: Iterable<string>): string {
   // Longest first: a secret that is a piece of another would leave the rest of that one.
@@ -117,7 +117,7 @@ function base64Shapes(secret: string): string[] {
   return [base64, base64.replace(/=+$/, ''), ...inOthers].flatMap((text) => [text, urlSafe(text)])
 }
 
-/** The base64 of these bytes within a longer text, after `before` bytes (modulo 3): the characters that depend on them alone. */
+/** The base64 of these bytes after `before` others (modulo 3): the characters that depend on them alone. */
 function base64Within(bytes: Buffer, before: number): string {
   const base64 = Buffer.concat([Buffer.alloc(before), bytes]).toString('base64')
   return base64.slice(Math.ceil((before * 4) / 3), Math.floor(((before + bytes.length) * 4) / 3))

@@ -13,7 +13,7 @@ export interface InheritedSockets extends Readonly<Record<SocketName, readonly n
   readonly unknown: readonly string[]
 }
 
-/** Number of descriptors that LISTEN_FDS hands to the process with this pid; none if LISTEN_PID names another one. */
+/** Number of descriptors that LISTEN_FDS hands to this pid; none if LISTEN_PID names another one. */
 export function countListenFds(env: NodeJS.ProcessEnv, pid: number): number {
   const { LISTEN_PID = '', LISTEN_FDS = '' } = env
   return LISTEN_PID === String(pid) && /^\d{1,4}$/.test(LISTEN_FDS) ? Number(LISTEN_FDS) : 0
@@ -41,7 +41,7 @@ export function isSocketActivated(inherited: InheritedSockets): boolean {
   return NAMES.some((name) => inherited[name].length > 0)
 }
 
-/** The descriptors to listen on; null: systemd handed over no socket at all, and this one is opened at its path. */
+/** The descriptors to listen on; null: systemd handed over none at all, and the socket's path is opened. */
 export function descriptorsOf(inherited: InheritedSockets, name: SocketName): readonly number[] | null {
   return isSocketActivated(inherited) ? inherited[name] : null
 }

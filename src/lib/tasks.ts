@@ -7,8 +7,8 @@ interface Task {
 }
 
 /**
- * Resolves when every part has ended. A part that ends, well or not, stops the others. Throws the first error, once all
- * have ended.
+ * Resolves when every part has ended. A part that ends, well or not, stops the others. Throws the first
+ * error, once all have ended.
  */
 export async function runTasks(parts: readonly Task[], signal: AbortSignal): Promise<void> {
   const stop = new AbortController()
@@ -35,7 +35,7 @@ export function after(begun: Promise<unknown>, task: Task): Task {
   }
 }
 
-/** Resolves when the signal is aborted. Rejects if `wait.signal` is aborted before, and leaves no listener then. */
+/** Resolves when the signal is aborted. Rejects if `wait.signal` is before, and leaves no listener then. */
 export async function untilAborted(signal: AbortSignal, wait: { signal?: AbortSignal } = {}): Promise<void> {
   if (!signal.aborted) await once(signal, 'abort', wait)
 }

@@ -1,4 +1,4 @@
-// A template for one token: text with the placeholders `${accessToken}` and a few more; `$${` is a literal `${`.
+// A template for one token: text with the placeholders `${accessToken}` …; `$${` is a literal `${`.
 
 export const placeholders = ['accessToken', 'expiresAt', 'obtainedAt', 'fingerprint', 'baseUrl'] as const
 

@@ -1,4 +1,4 @@
-// The line of a log record: for the journal, a person or a program; on one line, and without secrets in its fields.
+// The line of a log record, for the journal, a person or a program, without secrets in its fields.
 import { styleText } from 'node:util'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { logLevels, type LogFields, type LogLevel } from '../lib/log.ts'
@@ -26,7 +26,7 @@ const MAX_LINE_BYTES = 48 * 1024 - 1
 /** A longer text is cut. */
 const MAX_TEXT_LENGTH = 4096
 
-/** The record as one line of at most 48 KiB without control characters; of one that would be longer, all but its fields. */
+/** One line of at most 48 KiB without control characters; a longer one has no fields but its length. */
 export function formatLine(record: LogRecord, options: LineOptions): string {
   const write = { journal: journalLine, text: textLine, json: jsonLine }[options.format]
   const line = write(redacted(record, options.secrets), options)
@@ -35,7 +35,7 @@ export function formatLine(record: LogRecord, options: LineOptions): string {
   return write({ ...record, fields: { event: record.fields.event, omittedBytes: bytes } }, options)
 }
 
-/** Event and sentence are constants of this program that others rely on, so only the values of fields are redacted. */
+/** Others rely on event and sentence, constants of this program: only values of fields are redacted. */
 function redacted(record: LogRecord, secrets: Iterable<string>): LogRecord {
   const { event, ...others } = record.fields
   const values = JSON.parse(

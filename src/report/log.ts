@@ -1,4 +1,4 @@
-// The log: one record per event, one line per record. What its reader or its disk does not take is lost, and counted.
+// The log: one record per event and one line per record. What is not taken is lost, and counted.
 import { EventEmitter, once } from 'node:events'
 import { fstatSync } from 'node:fs'
 import type { Writable } from 'node:stream'
@@ -24,8 +24,8 @@ const CLOSE_LIMIT_MS = 1_000
 const LINE = Symbol.for('message')
 
 /**
- * A log on this stream, which may stop reading or go away. `secrets` is called for each record, and what it returns is
- * redacted: a second measure beside the rule that no field contains a secret.
+ * A log on this stream, which may stop reading or go away. `secrets` is called for each record, and what it
+ * returns is redacted: a second measure beside the rule that no field contains a secret.
  */
 export function createLog(
   options: LogSettings & {
@@ -81,12 +81,12 @@ export function createLog(
     },
     /** Records that were lost since the start: the log was not read, or its disk was full. */
     lost: lines.lost,
-    /** Resolves when every record is written, or after 1 s, so that a reader that has stopped does not delay the end. */
+    /** Resolves when every record is written, or after 1 s: a reader that has stopped delays no end. */
     close: async (): Promise<void> => withTimeout(CLOSE_LIMIT_MS, lines.flushed(), clock),
   }
 }
 
-/** Bounds what is unsent. `onLost` is called with the count of lines lost since, once all that was unsent is taken. */
+/** Bounds what is unsent. `onLost` gets the count of lines lost since, once all that was unsent is taken. */
 function createLineWriter(
   stream: Writable,
   { send, onLost }: { send: Send; onLost: (count: number) => void },
@@ -137,8 +137,9 @@ function streamTo(stream: Writable): Send {
 }
 
 /**
- * A file is written directly: Node's own stream to a file blocks, and ends for good at the first error, such as a full
- * disk. One line is under way at a time, so that a disk that hangs takes one thread, and the lines wait.
+ * A file is written directly: Node's own stream to a file blocks, and ends for good at the first error, such
+ * as a full disk. One line is under way at a time, so that a disk that hangs takes one thread, and the lines
+ * wait.
  */
 function appendTo(fd: number): Send {
   /** The last line was cut, as the disk was full: the next one begins with the line end that it lacks. */

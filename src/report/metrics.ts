@@ -1,4 +1,4 @@
-// Metrics for Prometheus: one table of names, help and values, written in the text format (version 0.0.4) at each scrape.
+// Metrics for Prometheus: one table of names, help and values, written in the text format 0.0.4.
 import type { FileCounts } from '../lib/managed-file.ts'
 import type { Phase, StatusResult } from '../protocol.ts'
 import { permanentReasons, transientReasons, type FetchOutcome, type Reason } from '../token/outcome.ts'
@@ -16,7 +16,7 @@ export interface MetricsSample {
   readonly files: FileCounts
   readonly logRecordsLost: number
   readonly alert: CurrentAlert | null
-  /** The secret files hold a pair that the service refused, or one of them or the configuration cannot be used. */
+  /** The secret files hold a refused pair, or one of them or the configuration cannot be used. */
   readonly isFaultyOnDisk: boolean
   /** When the credentials end, ISO 8601; undefined: not known. */
   readonly credentialsEndAt?: string | undefined
@@ -185,7 +185,7 @@ function shareMetrics({ state, hosts, outcomes, unreadable }: ShareSample): Metr
   ]
 }
 
-/** The text of one metric with help and type; empty without a value. Labels are names of this program and need no escapes. */
+/** The text of one metric with help and type; empty without a value. Labels need no escapes. */
 function metricText([ending, help, given]: Metric): string {
   const name = `kyc_tokend_${ending}`
   const values: readonly Value[] = typeof given === 'number' ? [{ value: given }] : (given ?? [])

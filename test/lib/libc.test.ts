@@ -213,7 +213,8 @@ test('ended children are reaped but for the own one, and none that runs is waite
        libc.reapOrphans(own)
        console.log(existsSync(stat))
      }
-     running.kill()`
+     running.kill()
+     process.exit()`
   expect(await inChild(source, { timeout: 10_000 })).toBe('true\nfalse\nfalse\n')
 })
 
@@ -225,19 +226,16 @@ async function bundled(packages: readonly string[]): Promise<string> {
   return bundledModule(await mkdtemp(join(directory, 'bundle-')), { entry: LOADING, packages })
 }
 
-test.each([
-  ['the native module beside it', ['@koromix']],
-  ['koffi beside it', ['koffi']],
-])('a bundle loads it with %s, without JIT and without code generation', async (_, packages) => {
+test('a bundle loads the native module without JIT and without code generation', async () => {
   const flags = ['--jitless', '--disallow-code-generation-from-strings', '--disable-proto=throw']
-  const { stdout } = await run(process.execPath, [...flags, await bundled(packages)])
+  const { stdout } = await run(process.execPath, [...flags, await bundled(['@koromix'])])
   expect(stdout).toBe('loaded\n')
 })
 
 test('where koffi is not installed the error has the reason and the remedy', async () => {
   const { stdout } = await run(process.execPath, [await bundled([])])
-  expect(stdout).toBe(
-    "78 The package koffi, by which kyc-tokend calls libc, cannot be loaded (Cannot find module 'koffi'): install it with `npm install koffi`\n",
+  expect(stdout).toMatch(
+    /^78 The package koffi, .* \(Cannot find module '@koromix\/koffi-linux-.*'\): .*`npm install koffi`\n$/,
   )
 })
 
