@@ -137,8 +137,8 @@ export function createSharing<T>(): Share<T> {
 }
 
 /**
- * A promise that rejects with the reason of the first signal that is aborted. `begin` starts what settles it,
- * but settles nothing before it returns the clean-up.
+ * Rejects with the reason of the first signal that is aborted. `begin` starts what settles the promise, but
+ * settles nothing before it returns the clean-up.
  */
 export function unlessAborted<T>(
   given: readonly (AbortSignal | undefined)[],

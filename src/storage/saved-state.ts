@@ -1,5 +1,4 @@
-// What the two files of the state store hold, and the state out of them: pure. Any bytes give what was
-// written, or nothing.
+// The contents of the two files of the state store, and the state out of them: pure. Other bytes are nothing.
 import * as v from 'valibot'
 import type { Instant } from '../lib/clock.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
@@ -15,20 +14,16 @@ import {
 import { fingerprintOf, isSameService, type Token } from '../token/token.ts'
 
 /**
- * The longest wait there is: `Retry-After` of an hour and a fifth of it. A clock that jumped cannot make a
- * longer one.
+ * The longest wait there is, `Retry-After` of an hour and a fifth more: a jump of a clock makes none longer.
  */
 const MAX_RETRY_WAIT_MS = 72 * 60_000
-/**
- * Boot clocks of two processes disagree by less: if /proc/uptime is hidden (`ProcSubset=pid`) Node reads
- * whole seconds.
- */
+/** Boot clocks of two processes may differ by this: without /proc/uptime Node reads whole seconds. */
 const CLOCK_GRAIN_MS = 1_000
 
 /** Raised when the shape changes. A file of another version is ignored, which costs one request. */
 const VERSION = 3
 
-// ---- the files' content ----------------------------------------------------------------------------------------------
+// ---- the files' content
 
 /** Far beyond any uptime and any date, and still exact in milliseconds. */
 const MAX_MS = 1e14
@@ -41,10 +36,7 @@ const trouble = { detail: v.string(), since: instant }
 /** The moment of writing, and the boot; null: the boot's id could not be read. */
 const writtenShape = v.object({ at: instant, bootId: text })
 
-/**
- * The facts about the attempts, in the state directory: neither token nor credentials. The names are those of
- * TokenState.
- */
+/** The facts about attempts, in the state directory, by the names of TokenState: no token, no credentials. */
 const savedStateShape = v.object({
   isOrderly: v.boolean(),
   credentialsId: v.string(),
@@ -71,7 +63,7 @@ const savedStateShape = v.object({
     }),
   ),
   notBefore: v.record(v.string(), ms),
-  pace: v.object({ requestedMs: v.nullable(ms), answer: v.nullable(count), reported: count }),
+  pace: v.object({ requestedMs: v.nullable(ms), reported: count }),
   lastRequestAt: v.nullable(instant),
   lastSuccessAt: v.nullable(instant),
 })
@@ -89,6 +81,7 @@ const savedTokenShape = v.pipe(
     expirySource: v.picklist(expirySources),
     refreshAtMs: ms,
     answer: count,
+    isOfClients: v.boolean(),
     isSameUntilEnd: v.boolean(),
     known: text,
   }),
@@ -127,7 +120,7 @@ function parsed<T>(file: unknown, shape: v.GenericSchema<unknown, T>): T | undef
   return success ? output : undefined
 }
 
-// ---- 1.2.0 (version 2): the number of the token stood for that of the answer -------------------------------------------
+// ---- 1.2.0 (version 2): the number of the token stood for that of the answer
 
 type Facts = Record<string, unknown>
 
@@ -150,7 +143,7 @@ function stateOfVersion2({ subject, notBeforeMs: ownMs, otherBounds, ...former }
     answers: former['generation'],
     objection: isRecord(objection) ? { status: null, known: null, ...objection } : objection,
     notBefore: bounds,
-    pace: { requestedMs: former['lastClientRequestAtMs'], answer: null, reported: 0 },
+    pace: { requestedMs: former['lastClientRequestAtMs'], reported: 0 },
   }
 }
 
@@ -160,12 +153,13 @@ function tokenOfVersion2({ subject, token }: Facts): Facts {
     ...former,
     credentialsId: subject,
     answer: former['generation'],
+    isOfClients: false,
     isSameUntilEnd: false,
     known: null,
   }
 }
 
-// ---- the facts that are saved, and the state out of them --------------------------------------------------------------
+// ---- the facts that are saved, and the state out of them
 
 export const savedTokenOf = ({ token }: TokenState): Token | null => token
 
@@ -251,9 +245,7 @@ function failureInForce(failure: Failure | null, notBeforeMs: number, now: Insta
   return { ...failure, attempts: 1, retryAtMs: notBeforeMs }
 }
 
-/**
- * The time to add to an instant of the former boot clock: 0 in the same boot, else what the wall clocks say.
- */
+/** To be added to an instant of the former boot clock: 0 in the same boot, else what the wall clocks say. */
 function clockShiftMs(
   { written: { at }, isThisBoot }: { written: Written; isThisBoot: boolean },
   now: Instant,
@@ -262,10 +254,7 @@ function clockShiftMs(
   return now.bootMs - now.wallMs + (at.wallMs - at.bootMs)
 }
 
-/**
- * The same facts with their instants on the present boot clock; no past one is in the future, and no wait is
- * too long.
- */
+/** The same facts on the present boot clock; no past instant is in the future, and no wait is too long. */
 function onClock(saved: SavedState, { shiftMs, now }: { shiftMs: number; now: Instant }): SavedState {
   const pastMs = (bootMs: number): number => Math.min(bootMs + shiftMs, now.bootMs)
   const aheadMs = (bootMs: number): number => Math.min(bootMs + shiftMs, now.bootMs + MAX_RETRY_WAIT_MS)

@@ -52,9 +52,7 @@ export async function createStateStore({
   const keyFile = createOwnFile(join(stateDirectory, 'key'), { log })
   const files = [keyFile, tokenFile, stateFile]
   const key = await openKey()
-  /**
-   * Null if it cannot be read: `ProcSubset=pid` hides it. The file is the kernel's own, which never blocks.
-   */
+  /** Null: `ProcSubset=pid` hides it. The file is the kernel's own, which never blocks. */
   const bootId = withSystemFallback(null, () => readFileSync(bootIdFile, 'utf8').trim())
 
   async function withinLimit(work: Promise<unknown>): Promise<void> {
@@ -70,8 +68,7 @@ export async function createStateStore({
   }
 
   /**
-   * Reports whether the file was written in this boot. If no boot id can be read: whether the directory is in
-   * memory.
+   * Whether the file was written in this boot; if no boot id can be read, whether its directory is in memory.
    */
   async function isThisBoot(written: Written): Promise<boolean> {
     if (written.bootId === null || bootId === null) return isInMemory(runtimeDirectory)
@@ -92,8 +89,8 @@ export async function createStateStore({
       return description === null ? id : `${hmacSha256(key, description)}:${id}`
     },
     /**
-     * The state to begin with. Once it returns, the files say that the daemon runs: an end without `close` is
-     * a crash. Never fails: a file that cannot be used is logged and ignored.
+     * The state to begin with. From then on the files say that the daemon runs: an end without `close` is a
+     * crash. Never fails: a file that cannot be used is logged and ignored.
      */
     async load(settings: ServiceSettings): Promise<TokenState> {
       await withinLimit(Promise.all(files.map(async (file) => file.begin())))
@@ -120,16 +117,14 @@ export async function createStateStore({
       await Promise.all(files.map(async (file) => file.tick()))
     },
     /**
-     * An orderly stop: the next start may ask again what was refused. Never fails, and does not wait for a
-     * disk that hangs.
+     * An orderly stop: the next start may ask again what was refused. Never fails, nor waits for a disk that
+     * hangs.
      */
     close: async (state: TokenState): Promise<void> => withinLimit(save(state, { isOrderly: true })),
   }
 }
 
-/**
- * Reports whether the directory is on a file system that lives in memory, and so does not outlive the boot.
- */
+/** Whether the directory is on a file system that lives in memory, and so does not outlive the boot. */
 async function isInMemory(directory: string): Promise<boolean> {
   return inDirectory(directory, async () => fs.statfs(directory)).then(
     ({ type }) => IN_MEMORY_TYPES.has(type),

@@ -41,8 +41,8 @@ interface RetrySituation {
 }
 
 /**
- * When the service is asked again after a failure, and the moment before which only an operator's request is
- * made. On the boot clock.
+ * The next attempt after a failure, and the moment before which only an operator's request is made; on the
+ * boot clock.
  */
 export function retryPlan(
   { reason, retryAfterMs }: Pick<TransientFailure, 'reason' | 'retryAfterMs'>,
@@ -66,8 +66,8 @@ function spread(askedForMs: number, drawn: number): number {
 }
 
 /**
- * The cap on a delay: `maxDelay`. While there is no usable token, it is at most a minute; while there is one,
- * at most the rest of its life, so that the life does not end before the next attempt.
+ * The cap on a delay: `maxDelay`; without a usable token a minute at most, with one the rest of its life at
+ * most, so that the next attempt comes before its end.
  */
 export function delayCapMs({ initialDelayMs, maxDelayMs }: RetryPolicy, left: LifeLeft | null): number {
   if (left === null) return Math.min(maxDelayMs, MAX_DELAY_WITHOUT_TOKEN_MS)
@@ -80,9 +80,7 @@ export function backoffMs(attempts: number, policy: RetryPolicy, drawn: number):
   return delayMs / 2 + (delayMs / 2) * drawn
 }
 
-/**
- * A wait that would end after the token's life ends in the last tenth of that instead, if that has not begun.
- */
+/** A wait that would end after the token's life ends in its last tenth, if that has not begun. */
 function withinLifeMs(waitMs: number, { usableMs, lifeMs }: LifeLeft, drawn: number): number {
   const lastMs = LAST_SHARE * lifeMs
   if (waitMs < usableMs || usableMs <= lastMs) return waitMs

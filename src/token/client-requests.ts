@@ -1,5 +1,5 @@
-// What clients wish: a token with more life, or another one than the one that the service refused; and the
-// pace of the requests that they cause.
+// What clients wish, a token with more life or another than the refused one, and the pace of the requests for
+// it.
 import type { Instant } from '../lib/clock.ts'
 import type { RejectVerdict } from '../protocol.ts'
 import {
@@ -11,20 +11,15 @@ import {
   type ClientPace,
   type TokenState,
 } from './state.ts'
+import type { Token } from './token.ts'
 
-/**
- * The shortest time between two requests that clients caused; it doubles, and doubles again, as their tokens
- * are reported.
- */
+/** The shortest time between two requests of clients; it doubles, and again, as their tokens are reported. */
 const CLIENT_INTERVAL_MS = 30_000
 const MAX_DOUBLINGS = 2
 const MINUTE_MS = 60_000
 const MAX_AGES = 10
 
-/**
- * A client needs a token with this life left. A need of more than the last token's whole life changes
- * nothing.
- */
+/** A client needs a token with this life left. A need of more than the last token's life changes nothing. */
 export function afterClientNeed(state: TokenState, minValidMs: number, now: Instant): TokenState {
   const { token } = state
   if (token === null || refusalOf(state) !== null || isAsking(state)) return state
@@ -50,10 +45,9 @@ export function afterReject(
     return { state: before, decision: { verdict: 'replaced' } }
   if (refusalOf(before) !== null) return { state: before, decision: { verdict: 'refused' } }
   if (token === null) return { state: before, decision: { verdict: 'refreshing' } }
-  const reported = withReport(before, now)
+  const reported = withReport(before, token, now)
   const isKnown = before.rejection?.isUnchanged === true
-  // What is the same until its end was asked for once because of a report: another request would not change
-  // it.
+  // What is the same until its end was asked for once because of a report: again would not change it.
   const state =
     isAsking(before) || (token.isSameUntilEnd && isKnown) ? reported : withClientRequest(reported, now)
   const retryAfterMs = dueAtMs(state) - now.bootMs
@@ -62,17 +56,16 @@ export function afterReject(
 }
 
 /** The same state if the answer that gave the token was reported before. */
-function withReport(state: TokenState, now: Instant): TokenState {
-  const { token, rejection, pace } = state
-  if (token === null) return state
-  const isOfClients = pace.answer === token.answer
+function withReport(state: TokenState, token: Token, now: Instant): TokenState {
+  const { rejection, pace } = state
+  const { isOfClients, received } = token
   if (rejection !== null && !isOfClients) return state
-  const ageMs = now.bootMs - token.received.bootMs
   const reported = isPastHalf(state, now) ? 0 : pace.reported + (isOfClients ? 1 : 0)
   return {
     ...state,
-    rejection: rejection ?? { ageMs, isUnchanged: false },
-    pace: { ...pace, answer: null, reported },
+    token: { ...token, isOfClients: false },
+    rejection: rejection ?? { ageMs: now.bootMs - received.bootMs, isUnchanged: false },
+    pace: { ...pace, reported },
   }
 }
 
@@ -85,17 +78,12 @@ function isPastHalf({ token, rejection }: TokenState, now: Instant): boolean {
 const reportedInARow = (state: TokenState, now: Instant): number =>
   isPastHalf(state, now) ? 0 : state.pace.reported
 
-/**
- * The pace once another token is there; `answer`: the number of its answer, if a client caused the request.
- */
-export function paceAfterToken(state: TokenState, now: Instant, answer: number | null): ClientPace {
-  return { ...state.pace, answer, reported: reportedInARow(state, now) }
+/** The pace once another token is there. */
+export function paceAfterToken(state: TokenState, now: Instant): ClientPace {
+  return { ...state.pace, reported: reportedInARow(state, now) }
 }
 
-/**
- * Plans the request that a client wishes, at once or when the pace allows it, unless another attempt comes
- * first.
- */
+/** Plans the request of a client, at once or as the pace allows, unless another attempt comes first. */
 function withClientRequest(state: TokenState, now: Instant): TokenState {
   const isRefreshAhead = plannedAttempt(state).cause === 'refresh' && dueAtMs(state) > now.bootMs
   if (state.next !== null || !isRefreshAhead) return state
@@ -105,19 +93,17 @@ function withClientRequest(state: TokenState, now: Instant): TokenState {
   return { ...state, next: { cause: 'client', atMs } }
 }
 
-// ---- tokens that end before `refresh.maxAge` --------------------------------------------------------------------------
+// ---- tokens that end before `refresh.maxAge`
 
-/** The ages of early ends, once the service has given another token. */
-export function endedEarlyAfter(state: TokenState, replacement: string, maxAgeMs: number): readonly number[] {
+/** The ages of early ends, once the service has given another token than the one that was reported. */
+export function endedEarlyAfter(state: TokenState, maxAgeMs: number): readonly number[] {
   const { token, rejection, endedEarlyMs } = state
-  const isReplaced = token !== null && rejection !== null && token.fingerprint !== replacement
-  if (!isReplaced || token.expirySource !== 'assumed' || rejection.ageMs >= maxAgeMs) return endedEarlyMs
+  if (token?.expirySource !== 'assumed' || rejection === null || rejection.ageMs >= maxAgeMs)
+    return endedEarlyMs
   return [...endedEarlyMs, rejection.ageMs].slice(-MAX_AGES)
 }
 
-/**
- * The `refresh.maxAge` that would fit these ages: the shortest, in whole minutes, and not under one; in ms.
- */
+/** The `refresh.maxAge` that would fit these ages: the shortest in whole minutes, at least one; in ms. */
 export function fittingMaxAgeMs(endedEarlyMs: readonly number[]): number {
   return Math.max(1, Math.floor(Math.min(...endedEarlyMs) / MINUTE_MS)) * MINUTE_MS
 }

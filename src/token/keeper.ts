@@ -1,4 +1,4 @@
-// The keeper: the one loop that asks the service, one request at a time, and the one variable that holds the
+// The keeper: the one loop that asks the service, one request at a time, and the one variable with the
 // result.
 import { createWakeableSleep, withTimeout, type Clock, type Instant } from '../lib/clock.ts'
 import { raceAbort } from '../lib/tasks.ts'
@@ -48,10 +48,8 @@ const TICK_MS = 15_000
 /** The longest time that a request waits for its save: a disk that hangs must not cost the token. */
 const SAVE_TIMEOUT_MS = 2_000
 
-/** The attempt failed, was put off or was cancelled: it is made again. */
+/** The attempt brought no token. */
 class AttemptFailed extends Error {}
-/** The service refuses the account: the attempt is not made again until an operator acts. */
-class Refused extends Error {}
 
 export function createKeeper(initial: TokenState, options: KeeperOptions) {
   const { clock } = options
@@ -71,9 +69,7 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     }
   }
 
-  /**
-   * Makes one attempt and sets the state that follows from it. Null: none was needed, or it was cancelled.
-   */
+  /** Makes one attempt and sets the state that follows. Null: none was needed, or it was cancelled. */
   async function attempt(signal: AbortSignal): Promise<FetchOutcome | null> {
     // Another host's token may have come since the attempt was due.
     if (signal.aborted || dueAtMs(get()) > clock.now().bootMs) return null
@@ -88,8 +84,7 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
       const answeredAt = step()
       const answered = () => nextState(get(), answer.outcome, answeredAt)
       const { outcome, state } = answered()
-      // A failure is saved before anybody sees it: after a crash from then on, the service is asked no
-      // sooner.
+      // A failure is saved before anybody sees it: a crash from then on leads to no sooner request.
       if (outcome.kind === 'permanent' || outcome.kind === 'transient') await attempts.save(state)
       // The files may hold other credentials, which may be the right ones.
       if (isAboutCredentials(outcome) && (await trials.tryInstead(signal))) return null
@@ -102,10 +97,7 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     }
   }
 
-  /**
-   * Changes the state and wakes the loop, unless the state is the same: most wishes of clients change
-   * nothing.
-   */
+  /** Changes the state and wakes the loop, if it is another one: most wishes of clients change nothing. */
   function change(next: TokenState): void {
     if (next === get()) return
     set(next)
@@ -120,16 +112,16 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     waitUntil: variable.waitUntil,
     tryCredentials: trials.tryCredentials,
     /**
-     * The loop. Ends when the signal is aborted. p-retry repeats an attempt until there is a token or a
-     * refusal. Its own timers are off, because they ignore suspend, a reload and an operator, and have no
-     * jitter at the cap.
+     * The loop, until the signal is aborted. p-retry repeats an attempt until there is a token or a refusal.
+     * Its own timers are off: they ignore suspend, a reload and an operator, and have no jitter at the cap.
      */
     async run(signal: AbortSignal): Promise<void> {
       const { default: pRetry, AbortError } = await import('p-retry')
       const refresh = async (): Promise<void> => {
         const outcome = await attempt(signal)
-        // Only a refusal is final: 500 "Your account is not active", 404 "Account not found" (`service.refusals`).
-        if (outcome?.kind === 'permanent') throw new AbortError(new Refused())
+        // A refusal is final: 500 "Your account is not active", 404 "Account not found".
+        if (outcome?.kind === 'permanent') throw new AbortError(new AttemptFailed())
+        // It failed, was put off or was cancelled.
         if (outcome?.kind !== 'ok') throw new AttemptFailed()
       }
       const onFailedAttempt = async ({ error }: { error: Error }): Promise<void> => {
@@ -141,8 +133,8 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
         try {
           await pRetry(refresh, { retries: Infinity, minTimeout: 0, signal, onFailedAttempt })
         } catch (error) {
-          // A stop is no failure.
-          if (!(error instanceof Refused) && !signal.aborted) throw error
+          // After a refusal until an operator acts. A stop is no failure.
+          if (!(error instanceof AttemptFailed) && !signal.aborted) throw error
         }
       }
     },
@@ -157,8 +149,8 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
       return decision
     },
     /**
-     * An operator asks: resolves with the outcome when the attempt is over, or undefined when the signal is
-     * aborted first.
+     * An operator asks. Resolves with the outcome; undefined: the signal was aborted before the attempt was
+     * over.
      */
     async refresh(signal: AbortSignal): Promise<FetchOutcome | undefined> {
       for (;;) {
@@ -192,8 +184,8 @@ type Attempts = ReturnType<typeof createAttempts>
 type Answer = Awaited<ReturnType<Attempts['ask']>>
 
 /**
- * Attempts, of the loop or of a trial, one at a time: each is saved before its request goes out, the state
- * ticks while it is under way, and it is reported when it is over.
+ * Attempts of the loop and of trials, one at a time: each is saved before its request goes out, ticks go on
+ * while it is under way, and it is reported when it is over.
  */
 function createAttempts(variable: Variable, { clock, saveState }: KeeperOptions) {
   const { get, set } = variable
@@ -221,9 +213,8 @@ function createAttempts(variable: Variable, { clock, saveState }: KeeperOptions)
     wake,
     cancel: (): void => request.abort(),
     /**
-     * Makes one attempt with these settings; the state says that it is under way. Before the request goes
-     * out, `assumed` is saved, the state after a failure: so a crash loop keeps to the backoff. Null: the
-     * attempt was cancelled.
+     * Makes one attempt with these settings. Before its request goes out, `assumed` is saved, the state after
+     * a failure: so a crash loop keeps to the backoff. Null: the attempt was cancelled.
      */
     async ask(
       settings: RefreshSettings,
@@ -265,8 +256,7 @@ interface Trial extends TrialOptions {
 }
 
 /**
- * Trials of other credentials: repeated until the service gives a token, after which they are used, or
- * refuses them.
+ * Trials of other credentials, repeated until the service gives a token, and they are used, or refuses them.
  */
 function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
   const { get, set, step } = variable
@@ -333,8 +323,8 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
   }
 
   /**
-   * Resolves with the token or the refusal; undefined: a reload, another trial or the signal ended it.
-   * `baseUrl` must be the one of the running settings.
+   * Resolves with the token or the refusal; undefined: a reload, another trial or the signal ended it. The
+   * `baseUrl` must be the running one.
    */
   async function tryCredentials(
     settings: RefreshSettings,
@@ -358,8 +348,8 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
     dueAtMs: (): number => (trial === null ? Infinity : dueAtMs(stateOf(trial))),
     tryNow,
     /**
-     * Call it when the running credentials were refused: tries the ones that wait, and reports whether they
-     * are now in use.
+     * The running credentials were refused: tries the ones that wait, and reports whether they are in use
+     * now.
      */
     async tryInstead(signal: AbortSignal): Promise<boolean> {
       const waiting = trial?.settings.credentialsId

@@ -1,5 +1,4 @@
-// Outcomes of one attempt: a token, a failure that is retried, a refusal that is not, or an attempt that is
-// put off.
+// Outcomes of one attempt: a token, a failure that is retried, a refusal that is not, or that it is put off.
 import type { Advice } from '../lib/remedy.ts'
 
 /** Failures that are retried. `rejected` also raises an alert. */
@@ -13,9 +12,7 @@ export const transientReasons = [
   'rejected',
 ] as const
 export type TransientReason = (typeof transientReasons)[number]
-/**
- * `not-asked`: this host never asks the service (`share.asks`). `share-lost`: it waits for the shared store.
- */
+/** `not-asked`: this host never asks (`share.asks`). `share-lost`: it waits for the shared store. */
 export type PostponedReason = TransientReason | 'not-asked' | 'share-lost'
 /** Refusals: the service is not asked again until an operator acts. */
 export const permanentReasons = ['account-inactive', 'account-not-found'] as const
@@ -33,38 +30,39 @@ export const remedies: Readonly<Record<Reason | PostponedReason, Advice>> = {
   },
   'account-not-found': {
     text:
-      'Compare `baseUrl`, `service` (if set), `credentials.apiKey` and `credentials.apiSecret` with the dashboard of the ' +
-      "account, and correct what differs; if nothing does, contact the service's support; then ask again",
+      'Compare `baseUrl`, `service` (if set), `credentials.apiKey` and `credentials.apiSecret` with the ' +
+      "dashboard of the account, and correct what differs; if nothing does, contact the service's support; " +
+      'then ask again',
     steps: ['reload', 'refresh'],
   },
   rejected: {
     text:
-      'Correct `baseUrl`, `service` (if set) or the credentials, because the service rejects requests of this kind at this ' +
-      'address; kyc-tokend asks again every 5 to 10 minutes, or at once',
+      'Correct `baseUrl`, `service` (if set) or the credentials, because the service rejects requests of this ' +
+      'kind at this address; kyc-tokend asks again every 5 to 10 minutes, or at once',
     steps: ['reload', 'refresh'],
   },
   'rate-limited': {
     text:
-      'Nothing to do if it passes: kyc-tokend waits as long as the service asked for; if it goes on, find out what else uses ' +
-      'these credentials',
+      'Nothing to do if it passes: kyc-tokend waits as long as the service asked for; if it goes on, find out ' +
+      'what else uses these credentials',
     steps: [],
   },
   'server-error': {
     text:
-      "Nothing to do if it passes: kyc-tokend goes on asking; if it lasts, read the service's status page or contact its " +
-      'support',
+      "Nothing to do if it passes: kyc-tokend goes on asking; if it lasts, read the service's status page or " +
+      'contact its support',
     steps: [],
   },
   'malformed-answer': {
     text:
-      'See that `baseUrl` (or `service.tokenUrl`) leads to the service itself and not to a login page, a proxy or a redirect; ' +
-      "if it does, contact the service's support",
+      'See that `baseUrl` (or `service.tokenUrl`) leads to the service itself and not to a login page, a proxy ' +
+      "or a redirect; if it does, contact the service's support",
     steps: [],
   },
   network: {
     text:
-      'See that the name in `baseUrl` (or `service.tokenUrl`) resolves on this host and that no firewall, proxy or route ' +
-      'blocks the connection',
+      'See that the name in `baseUrl` (or `service.tokenUrl`) resolves on this host and that no firewall, proxy ' +
+      'or route blocks the connection',
     steps: ['check --live'],
   },
   timeout: {
@@ -75,8 +73,8 @@ export const remedies: Readonly<Record<Reason | PostponedReason, Advice>> = {
   },
   tls: {
     text:
-      "Check this host's clock and that `baseUrl` (or `service.tokenUrl`) has the service's own name; where a proxy or the " +
-      'service has a private authority, give its certificate as `request.caFile`',
+      "Check this host's clock and that `baseUrl` (or `service.tokenUrl`) has the service's own name; where a " +
+      'proxy or the service has a private authority, give its certificate as `request.caFile`',
     steps: [],
   },
   'share-lost': {
@@ -93,10 +91,7 @@ export const remedies: Readonly<Record<Reason | PostponedReason, Advice>> = {
 interface Shared {
   /** The host of the fleet that asked instead of this one. */
   readonly askedBy?: string
-  /**
-   * The text by which `share/` knows this answer again after a restart. Saved with it, and read by nobody
-   * else.
-   */
+  /** The text by which `share/` knows this answer again after a restart: saved, and read by nobody else. */
   readonly known?: string
 }
 
@@ -138,9 +133,7 @@ export interface PermanentFailure extends Shared {
 export interface Postponed {
   readonly kind: 'postponed'
   readonly retryAfterMs: number
-  /**
-   * Why there may be no token for long, a line for people, and the host of the fleet that was answered so.
-   */
+  /** Why there may be no token for long, a line for people, and the host that was answered so. */
   readonly reason?: PostponedReason
   readonly detail?: string
   readonly askedBy?: string
@@ -149,10 +142,7 @@ export interface Postponed {
 export type ServiceOutcome = Grant | TransientFailure | PermanentFailure
 export type FetchOutcome = ServiceOutcome | Postponed
 
-/**
- * `jwt`: the token itself says when it expires (`exp`); `response`: the answer did; `assumed`: a life is
- * assumed for it.
- */
+/** Who says when the token expires: `jwt` itself (`exp`), the `response`; `assumed`: nobody does. */
 export const expirySources = ['jwt', 'response', 'assumed'] as const
 export type ExpirySource = (typeof expirySources)[number]
 
@@ -162,7 +152,7 @@ export type Cause = 'start' | 'refresh' | 'retry' | 'client' | 'operator' | 'rel
 export interface Attempt {
   readonly cause: Cause
   /**
-   * To be awaited before a request goes out: counts it, and saves it as failed in case the process ends
+   * Await it before a request goes out: it is counted, and saved as failed in case the process ends
    * meanwhile.
    */
   readonly beforeRequest: () => Promise<void>
@@ -176,9 +166,6 @@ export interface TrialOptions {
   /** `operator`: not held back by a wait that the service asked for. */
   readonly cause: Extract<Cause, 'reload' | 'operator'>
   readonly signal: AbortSignal
-  /**
-   * An attempt failed for another reason than the credentials, and is repeated at that time on the boot
-   * clock.
-   */
+  /** An attempt failed for another reason than the credentials; it is repeated then, on the boot clock. */
   readonly onFailed?: (outcome: Exclude<FetchOutcome, Grant>, retryAtMs: number) => void
 }

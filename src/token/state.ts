@@ -1,5 +1,4 @@
-// The program's one variable: the facts. Their meaning (ready, stale, expired, due) is a function of them and
-// the time.
+// The program's one variable: facts. What they mean (ready, expired, due) follows from them and the time.
 import type { Instant } from '../lib/clock.ts'
 import type { Advice } from '../lib/remedy.ts'
 import { STANDARD_USE, type Phase, type TokenUse } from '../protocol.ts'
@@ -43,8 +42,8 @@ export type Refusal = Objection & { readonly reason: PermanentReason }
 export interface TokenState {
   readonly baseUrl: string
   /**
-   * Keyed fingerprint of `baseUrl` and the credentials. If the service is not the standard one, the keyed
-   * fingerprint of its description and a colon come before it.
+   * Keyed fingerprint of `baseUrl` and the credentials; before it, and a colon, that of the service's
+   * description if it is not the standard one.
    */
   readonly credentialsId: string
   /** How the API wants the token: for clients, who ask it. */
@@ -61,37 +60,25 @@ export interface TokenState {
   readonly tokenlessSince: Instant
   /** The last attempt failed, and is retried. */
   readonly failure: Failure | null
-  /**
-   * The last answer of weight (a token, a refusal or `rejected`), if it was no token. It outlives other
-   * failures.
-   */
+  /** The last answer of weight (token, refusal, `rejected`), if it was no token. Other failures leave it. */
   readonly objection: Objection | null
-  /**
-   * The moment before which only an operator's request is made, on the boot clock: by credentials, also former
-   * ones, which may come back.
-   */
+  /** By credentials, also former ones: only an operator's request is made before that, on the boot clock. */
   readonly notBefore: Readonly<Record<string, number>>
   /** The attempt that is under way; with other credentials than the state's it is a trial. */
   readonly inFlight: { readonly since: Instant; readonly cause: Cause; readonly credentialsId: string } | null
   /**
    * An attempt that somebody asked for, or that was put off, and its time on the boot clock: it comes instead
-   * of the one that the other facts plan. An operator's waits for nothing else, any other for `notBefore`,
-   * too.
+   * of the planned one. An operator's waits for nothing, any other for `notBefore`.
    */
   readonly next: { readonly cause: Cause; readonly atMs: number } | null
   /** Why attempts are put off, if there may be no token for long. */
   readonly postponement: SharedTrouble<PostponedReason> | null
-  /**
-   * The current token was reported as refused, at this age; `isUnchanged`: the service gave it again after
-   * that.
-   */
+  /** The token was reported as refused, at this age; `isUnchanged`: and then given again by the service. */
   readonly rejection: { readonly ageMs: number; readonly isUnchanged: boolean } | null
   /** The last token that was replaced after clients had reported it; null: none was. */
   readonly refusedFingerprint: string | null
   readonly pace: ClientPace
-  /**
-   * Ages at which clients reported tokens whose life was assumed to be longer, the newest last; at most 10.
-   */
+  /** Ages at which clients reported tokens whose assumed life was longer, the newest last; at most 10. */
   readonly endedEarlyMs: readonly number[]
   /** Requests of this process. */
   readonly requests: number
@@ -104,15 +91,10 @@ export interface TokenState {
 export interface ClientPace {
   /** Time of the last of them, on the boot clock; null: there was none. */
   readonly requestedMs: number | null
-  /**
-   * The answer (see `answers`) that it brought, while the token of that answer has not been reported; null:
-   * none.
-   */
-  readonly answer: number | null
   /** How many tokens in a row that clients asked for were reported themselves. */
   readonly reported: number
 }
-export const NO_PACE: ClientPace = { requestedMs: null, answer: null, reported: 0 }
+export const NO_PACE: ClientPace = { requestedMs: null, reported: 0 }
 
 export interface Policy extends RetryPolicy {
   /** Life assumed for a token that does not say its own, in ms. */
@@ -176,15 +158,7 @@ export function isPermanent(objection: Objection): objection is Refusal {
   return objection.reason !== 'rejected'
 }
 
-/** What `share/` wrote beside the last answer that holds for all hosts; null: nothing. */
-export function knownOf(state: TokenState): string | null {
-  return refusalOf(state)?.known ?? state.token?.known ?? null
-}
-
-/**
- * A token may be handed out until then, on the boot clock: its known expiry, or the end of twice an assumed
- * life.
- */
+/** Until then a token may be handed out, on the boot clock: its expiry, or twice the life assumed for it. */
 export function usableUntilMs(token: Pick<Token, 'expirySource' | 'expiresAtMs' | 'lifeMs'>): number {
   return token.expirySource === 'assumed' ? token.expiresAtMs + token.lifeMs : token.expiresAtMs
 }
@@ -219,11 +193,6 @@ export function hasHadToken({ token, lastSuccessAt }: TokenState): boolean {
   return token !== null || lastSuccessAt !== null
 }
 
-/** Reports whether the token that is held was obtained with other credentials than the present ones. */
-function isOthersToken({ token, credentialsId }: TokenState): boolean {
-  return token !== null && token.credentialsId !== credentialsId
-}
-
 /** Reports whether an attempt with the running credentials is under way. */
 export function isAsking({ inFlight, credentialsId }: TokenState): boolean {
   return inFlight?.credentialsId === credentialsId
@@ -234,13 +203,7 @@ export function notBeforeMs(state: TokenState, credentialsId = state.credentials
   return state.notBefore[credentialsId] ?? 0
 }
 
-/** A moment that is past: the boot clock begins with it. */
-const AT_ONCE = 0
-
-/**
- * The reason for the next attempt, and its time on the boot clock if nothing else holds it back; Infinity:
- * never.
- */
+/** The next attempt: why, and when, on the boot clock, if nothing holds it back; Infinity: never. */
 export function plannedAttempt(state: TokenState): { cause: Cause; atMs: number } {
   const { next } = state
   const plan = planOf(state)
@@ -250,11 +213,12 @@ export function plannedAttempt(state: TokenState): { cause: Cause; atMs: number 
 }
 
 function planOf(state: TokenState): { cause: Cause; atMs: number } {
-  const { failure, token } = state
+  const { failure, token, credentialsId } = state
   if (failure !== null) return { cause: 'retry', atMs: failure.retryAtMs }
   if (refusalOf(state) !== null) return { cause: 'retry', atMs: Infinity }
-  if (token === null || isOthersToken(state)) return { cause: 'start', atMs: AT_ONCE }
-  return { cause: 'refresh', atMs: token.refreshAtMs }
+  if (token?.credentialsId === credentialsId) return { cause: 'refresh', atMs: token.refreshAtMs }
+  // At once: the boot clock begins with 0.
+  return { cause: 'start', atMs: 0 }
 }
 
 /** Time of the next attempt, on the boot clock; Infinity: not until an operator acts. */
@@ -263,21 +227,21 @@ export function dueAtMs(state: TokenState): number {
   return cause === 'operator' ? atMs : Math.max(atMs, notBeforeMs(state))
 }
 
-/** The next moment at which the token goes stale or out of use, on the boot clock; Infinity: none. */
+/** When the token goes stale or out of use next, on the boot clock; Infinity: it does not. */
 export function nextExpiryMs({ token }: TokenState, now: Instant): number {
   if (token === null) return Infinity
   const moments = [token.expiresAtMs, usableUntilMs(token)]
   return Math.min(...moments.filter((moment) => moment > now.bootMs))
 }
 
-/** The next moment at which an attempt is due or the meaning of the facts changes, on the boot clock. */
+/** When an attempt is due or the meaning of the facts changes next, on the boot clock. */
 export function nextMomentMs(state: TokenState, now: Instant): number {
   return Math.min(dueAtMs(state), nextExpiryMs(state, now))
 }
 
 /**
- * Reports whether there is a usable token, or no attempt under way or due: after a crash a failure of the
- * former process says nothing of the attempt that is due now.
+ * Reports whether there is a usable token, or no attempt under way or due. A failure of a former process that
+ * crashed says nothing of the attempt that is due now.
  */
 export function isSettled(state: TokenState, now: Instant): boolean {
   return usableToken(state, now) !== null || (state.inFlight === null && dueAtMs(state) > now.bootMs)
@@ -287,7 +251,8 @@ export function isSettled(state: TokenState, now: Instant): boolean {
 export function signatureOf(state: TokenState, now: Instant): string {
   const { token } = state
   const isUsable = usableToken(state, now) !== null
-  return `${phaseOf(state, now)} ${token?.generation ?? 0} ${token?.expiresAtMs ?? 0} ${String(isUsable)} ${state.refusedBy.join()} ${Object.values(state.use).join()}`
+  const { generation = 0, expiresAtMs = 0 } = token ?? {}
+  return JSON.stringify([phaseOf(state, now), generation, expiresAtMs, isUsable, state.refusedBy, state.use])
 }
 
 /** The condition that an operator must know of now. */
@@ -329,17 +294,9 @@ export function currentAlert(
   const isLong = since !== null && noTokenAfterMs !== null && now.bootMs - since.bootMs >= noTokenAfterMs
   const { objection } = state
   if (objection !== null) {
-    const { reason, detail, since: objectedAt, askedBy } = objection
-    const remedy = remedies[reason]
-    return {
-      reason,
-      detail,
-      remedy,
-      since: objectedAt,
-      askedBy,
-      noTokenSince: isLong ? since : null,
-      failure: null,
-    }
+    const { reason, detail, askedBy } = objection
+    const told = { reason, detail, since: objection.since, askedBy, remedy: remedies[reason] }
+    return { ...told, noTokenSince: isLong ? since : null, failure: null }
   }
   if (!isLong) return null
   const isForMoment = state.next !== null && state.postponement === null

@@ -14,10 +14,7 @@ export interface Token {
   readonly baseUrl: string
   /** The credentials that it was obtained with, see TokenState. */
   readonly credentialsId: string
-  /**
-   * The wall clock by which all instants of the token are shown: so their texts change only when that clock
-   * is set.
-   */
+  /** Its wall clock shows all instants of the token: so their texts change only when that clock is set. */
   readonly received: Instant
   /** The life that was obtained, in ms. */
   readonly lifeMs: number
@@ -28,6 +25,8 @@ export interface Token {
   readonly refreshAtMs: number
   /** The number of the answer that gave it last (see TokenState). */
   readonly answer: number
+  /** A client caused the request that gave it last, and none has reported it since. */
+  readonly isOfClients: boolean
   /** The service gave it again with its life counted down: it gives no other before the end of that life. */
   readonly isSameUntilEnd: boolean
   /** The text by which `share/` knows this answer again; null: it is not shared. */
@@ -43,23 +42,15 @@ type ServiceKey = Pick<Token, 'baseUrl' | 'credentialsId'>
 
 /** Lives shorter than this are refreshed at half, longer ones at two thirds less a draw. */
 const SHORT_LIFE_MS = 120_000
-/**
- * Share of the life that is drawn and taken off the refresh, so that a fleet that starts together does not
- * refresh together.
- */
+/** Share of the life that is drawn and taken off: a fleet that starts together does not refresh together. */
 const DRAWN_SHARE = 0.1
 /** The shortest time from one fetch to the refresh, however short the life is. */
 const MIN_REFRESH_AFTER_MS = 1_000
-/**
- * The longest time to the refresh, however long the life is: a wrong date must not keep a token for years.
- */
+/** The longest time to the refresh: a wrong date must not keep a token for years. */
 const MAX_REFRESH_AFTER_MS = 24 * 3_600_000
 /** A century: longer lives are counted as this one, so that every instant can be written as a date. */
 const MAX_LIFE_MS = 100 * 365 * 24 * 3_600_000
-/**
- * A NumericDate beyond this is milliseconds (of 2001 or later), written by a service that took them for
- * seconds.
- */
+/** A NumericDate beyond this is milliseconds (of 2001 or later) from a service that took them for seconds. */
 const MAX_NUMERIC_DATE = 1e12
 
 /** Time from the start of a life to its refresh, in ms. `drawn` is from [0, 1). */
@@ -117,10 +108,7 @@ export function jwtLifeMs(
   return Math.min(MAX_LIFE_MS, expMs - (startMs < 0 ? moment.wallMs : startMs))
 }
 
-/**
- * The smallest life that is known of a grant, in ms: the token's own word, or the answer's; undefined:
- * neither has one.
- */
+/** The smallest known life of a grant, in ms: by the token or by the answer; undefined: neither says one. */
 export function knownLife(
   { accessToken, serverDateMs, answerLifeMs }: Grant,
   wallMs: number,

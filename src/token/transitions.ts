@@ -1,5 +1,5 @@
-// Transitions of the state: pure functions from the facts and an event (an attempt, time, an operator, other
-// settings) to the facts that follow.
+// Transitions of the state, pure: from the facts and an event (an attempt, time, a person, other settings) to
+// the facts that follow.
 import { onWallClockOf, type Instant } from '../lib/clock.ts'
 import { backoffMs, delayCapMs, retryPlan, type LifeLeft } from './backoff.ts'
 import { endedEarlyAfter, paceAfterToken } from './client-requests.ts'
@@ -21,7 +21,7 @@ import {
 } from './state.ts'
 import { fingerprintOf, isSameService, knownLife, refreshAfterMs, sameAgain, type Token } from './token.ts'
 
-// ---- an attempt ------------------------------------------------------------------------------------------------------
+// ---- an attempt
 
 /** An attempt begins. Whether it makes a request is up to the source. */
 export function afterAttemptBegan(state: TokenState, cause: Cause, now: Instant): TokenState {
@@ -42,22 +42,20 @@ export function afterAttemptEnded(state: TokenState): TokenState {
 }
 
 /**
- * The attempt that is under way (if there is none: one of another host) ends with this outcome. Returns the
- * outcome that counts, too: a token that has expired is a failure.
+ * The attempt that is under way, or one of another host, ends with this outcome. Returns the outcome that
+ * counts, too: a token that has expired is a failure.
  */
 export function nextState<T extends FetchOutcome>(
   state: TokenState,
   outcome: T,
   step: Step,
 ): { state: TokenState; outcome: T | TransientFailure } {
-  const ended = { ...state, inFlight: null, answers: state.answers + 1 }
   if (outcome.kind === 'postponed') return { state: afterPostponed(state, outcome, step), outcome }
+  const ended = { ...state, inFlight: null, answers: state.answers + 1 }
   if (outcome.kind === 'permanent') return { state: afterRefusal(ended, outcome, step), outcome }
   if (outcome.kind === 'transient') return { state: afterFailure(ended, outcome, step), outcome }
-  const token = tokenOf(ended, outcome, step)
-  const isOfClients = state.inFlight?.cause === 'client'
-  if (token.expiresAtMs > step.now.bootMs)
-    return { state: afterToken(ended, token, { ...step, isOfClients }), outcome }
+  const token = tokenOf(state, outcome, step)
+  if (token.expiresAtMs > step.now.bootMs) return { state: afterToken(ended, token, step), outcome }
   const isKnown = token.generation === state.generation
   const detail = isKnown
     ? 'The service gave the same token again, which has expired'
@@ -82,7 +80,8 @@ function tokenOf(state: TokenState, grant: Grant, { now, policy, drawn }: Step):
     expiresAtMs: received.bootMs + lifeMs,
     expirySource,
     refreshAtMs: received.bootMs + refreshAfterMs(lifeMs, drawn),
-    answer: state.answers,
+    answer: state.answers + 1,
+    isOfClients: state.inFlight?.cause === 'client',
     isSameUntilEnd: false,
     known: grant.known ?? null,
   }
@@ -119,8 +118,7 @@ export function isAboutCredentials(outcome: FetchOutcome): boolean {
 }
 
 /**
- * The state if the request that is about to go out is never answered: it is saved, in case the process ends
- * meanwhile.
+ * The state if the request that goes out now is never answered: saved, in case the process ends meanwhile.
  */
 export function assumeFailed(state: TokenState, step: Step): TokenState {
   if (refusalOf(state) !== null) return state
@@ -128,26 +126,21 @@ export function assumeFailed(state: TokenState, step: Step): TokenState {
   return afterFailure(state, { reason: 'network', detail }, step)
 }
 
-function afterToken(
-  state: TokenState,
-  token: Token,
-  { now, policy, isOfClients }: Step & { isOfClients: boolean },
-): TokenState {
-  const isUnchanged = state.rejection !== null && state.token?.fingerprint === token.fingerprint
+function afterToken(state: TokenState, token: Token, { now, policy }: Step): TokenState {
+  const { token: before, rejection, next } = state
+  const isUnchanged = before?.fingerprint === token.fingerprint
+  const isReplaced = before !== null && rejection !== null && !isUnchanged
   return {
     ...withNotBefore(state, { credentialsId: state.credentialsId, atMs: 0 }, now),
     ...NOTHING_PENDING,
     // A token of another host fulfils every wish but an operator's, who wants a request from now on.
-    next: state.next?.cause === 'operator' ? state.next : null,
+    next: next?.cause === 'operator' ? next : null,
     token,
     generation: token.generation,
-    rejection: isUnchanged && state.rejection ? { ...state.rejection, isUnchanged } : null,
-    refusedFingerprint:
-      state.rejection !== null && !isUnchanged
-        ? (state.token?.fingerprint ?? null)
-        : state.refusedFingerprint,
-    pace: paceAfterToken(state, now, isOfClients ? token.answer : null),
-    endedEarlyMs: endedEarlyAfter(state, token.fingerprint, policy.maxAgeMs),
+    rejection: isUnchanged && rejection ? { ...rejection, isUnchanged } : null,
+    refusedFingerprint: isReplaced ? before.fingerprint : state.refusedFingerprint,
+    pace: paceAfterToken(state, now),
+    endedEarlyMs: isReplaced ? endedEarlyAfter(state, policy.maxAgeMs) : state.endedEarlyMs,
     lastSuccessAt: now,
   }
 }
@@ -182,9 +175,7 @@ const sooner = (policy: Step['policy']): Step['policy'] => ({
   initialDelayMs: Math.min(SAME_AGAIN_DELAY_MS, policy.initialDelayMs),
 })
 
-/**
- * The service gives a token until it ends, and does so a moment too long: the next one is there very soon.
- */
+/** The service gives its token until that ends, and a moment longer: the next one is there very soon. */
 function isAtEndOfSame({ token }: TokenState, { reason }: { reason: string }, now: Instant): boolean {
   return token?.isSameUntilEnd === true && reason === 'malformed-answer' && token.expiresAtMs <= now.bootMs
 }
@@ -210,8 +201,7 @@ function afterRefusal(state: TokenState, refused: PermanentFailure, { now }: Ste
 }
 
 /**
- * One with the same reason as the one that stands, or for which attempts were put off, keeps its start and the
- * host that raised it.
+ * One with the reason of the one that stands, or for which attempts were put off, keeps its start and host.
  */
 function objectionOf(
   { objection, postponement }: TokenState,
@@ -227,7 +217,7 @@ function objectionOf(
   return { reason, detail, status, since, askedBy: raisedBy, known }
 }
 
-// ---- time and operators ----------------------------------------------------------------------------------------------
+// ---- time and operators
 
 /** Time has passed, or the settings have changed: a wait longer than the present cap is drawn again. */
 export function afterTick(before: TokenState, { now, policy, drawn }: Step): TokenState {
@@ -254,7 +244,7 @@ export function afterOperator(state: TokenState, now: Instant): TokenState {
   return isAsking(state) ? state : { ...state, next: { cause: 'operator', atMs: now.bootMs } }
 }
 
-// ---- other settings --------------------------------------------------------------------------------------------------
+// ---- other settings
 
 export function afterReload(
   state: TokenState,

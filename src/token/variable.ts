@@ -1,5 +1,4 @@
-// The program's one variable, and the settings that decide how it changes: read by everybody, changed by the
-// keeper alone, observed by listeners.
+// The program's one variable, and the settings by which it changes: read by everybody, changed by the keeper.
 import type { Clock } from '../lib/clock.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { Cause, FetchOutcome, FetchToken } from './outcome.ts'
@@ -68,9 +67,9 @@ export function createVariable(
   }
 
   /**
-   * Resolves when `isMet` returns true, after `waitMs`, or when the signal is aborted. `isMet` is called
-   * after each event, so it must be cheap. Thousands may wait: an AbortController for each would take a third
-   * of the heap.
+   * Resolves when `isMet` returns true, after `waitMs`, or when the signal is aborted. `isMet` is called at
+   * each event: it must be cheap. Thousands may wait: an AbortController for each would take a third of the
+   * heap.
    */
   function waitUntil(
     isMet: () => boolean,
@@ -123,8 +122,8 @@ export function createVariable(
 const ALIVE_MS = 45_000
 
 /**
- * Returns the function that reports whether the loop is alive: it ticks during a request, too. `monotonicMs`:
- * a clock that stops during suspend, because a suspended loop cannot tick.
+ * Returns whether the loop is alive: it ticks during a request, too. `monotonicMs` stops during suspend,
+ * because a suspended loop cannot tick.
  */
 export function createLiveness(keeper: Pick<Variable, 'onEvent'>, monotonicMs: () => number): () => boolean {
   let tickedAtMs = monotonicMs()

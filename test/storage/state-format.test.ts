@@ -34,7 +34,7 @@ const remembered: SavedState = {
     known: 'what share/ wrote',
   },
   notBefore: { other: 6_000 },
-  pace: { requestedMs: 900, answer: 6, reported: 1 },
+  pace: { requestedMs: 900, reported: 1 },
   lastRequestAt: at,
   lastSuccessAt: at,
 }
@@ -50,6 +50,7 @@ const kept: Token = {
   expirySource: 'assumed',
   refreshAtMs: 500_000,
   answer: 5,
+  isOfClients: false,
   isSameUntilEnd: false,
   known: 'what share/ wrote',
 }
@@ -73,7 +74,7 @@ function partsOf(value: object, path = ''): [string, unknown][] {
   })
 }
 const MAY_BE_NULL =
-  /^(?:written.bootId|kept.known|remembered.(?:(?:failure|objection)(?:.askedBy|.status|.known)?|pace.(?:requestedMs|answer)|lastRequestAt|lastSuccessAt))$/
+  /^(?:written.bootId|kept.known|remembered.(?:(?:failure|objection)(?:.askedBy|.status|.known)?|pace.requestedMs|lastRequestAt|lastSuccessAt))$/
 
 const isBound = (path: string, stranger: unknown): boolean =>
   path === 'remembered.notBefore' ? typeof stranger === 'object' && stranger !== null : stranger === undefined

@@ -140,7 +140,7 @@ describe('facts that outlive the process', () => {
     const succeededAt = clock.now()
     const held = answered(state, ok())
     await clock.advance(MINUTE)
-    const pace = { requestedMs: clock.now().bootMs, answer: 7, reported: 2 }
+    const pace = { requestedMs: clock.now().bootMs, reported: 2 }
     await store.save({ ...answered(held, down), pace })
     const requestedAt = clock.now()
     await clock.advance(MINUTE)
@@ -363,7 +363,7 @@ describe('the files of 1.2.0', () => {
     const { askedBy: _, ...read } = failure
     expect(state).toMatchObject({ failure: read, generation: 3, lastSuccessAt: at, lastRequestAt: at })
     expect(state.token).toMatchObject({ accessToken: token, isSameUntilEnd: false, known: null })
-    expect(state.pace).toEqual({ requestedMs: at.bootMs - 1, answer: null, reported: 0 })
+    expect(state.pace).toEqual({ requestedMs: at.bootMs - 1, reported: 0 })
     expect(state.notBefore).toEqual({
       other: at.bootMs + 1,
       [state.credentialsId]: at.bootMs + MINUTE,

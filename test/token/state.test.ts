@@ -103,6 +103,7 @@ test('a token that was obtained is held with all that is known of it, and ends f
       expirySource: 'jwt',
       refreshAtMs: expect.closeTo(at(1_000).bootMs + HOUR * (2 / 3 - 0.05), 3),
       answer: 2,
+      isOfClients: false,
       isSameUntilEnd: false,
       known: null,
     },

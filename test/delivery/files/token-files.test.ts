@@ -48,6 +48,7 @@ function createHolder(clock: FakeClock) {
         generation: state.generation + 1,
         ...SETTINGS,
         answer: 1,
+        isOfClients: false,
         isSameUntilEnd: false,
         known: null,
         received: now,
