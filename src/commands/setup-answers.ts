@@ -5,7 +5,7 @@ import { baseUrlProblem, baseUrlWarning, tokenUrlProblem } from '../config/base-
 import { secretRefusal, withoutNewline } from '../config/inputs.ts'
 import { ConfigError, type ConfigIssue } from '../config/issues.ts'
 import { findJsonFault } from '../config/json-fault.ts'
-import { validateDocument } from '../config/validate.ts'
+import { validateDocument } from '../config/schema.ts'
 import { holdsCertificates, privateKeyOf } from '../lib/crypto.ts'
 import { UsageError } from '../lib/error.ts'
 import { decoded } from '../source/proxy.ts'

@@ -12,14 +12,21 @@ export interface ConfigIssue {
   readonly hidden?: Hidden | undefined
 }
 
-/** Collects the faults and warnings of a configuration. `fault` returns undefined, the value of a faulty setting. */
-export interface Diagnostics {
-  readonly fault: (at: string, sentence: string, hidden?: Hidden) => undefined
-  readonly warn: (at: string, sentence: string) => void
+/** Collects the faults and warnings of a configuration. */
+export function createDiagnostics() {
+  const faults: ConfigIssue[] = []
+  const warnings: ConfigIssue[] = []
+  return {
+    faults: faults as readonly ConfigIssue[],
+    warnings: warnings as readonly ConfigIssue[],
+    /** Returns undefined, the value of a faulty setting. */
+    fault(at: string, sentence: string, hidden?: Hidden): undefined {
+      faults.push({ at, sentence, hidden })
+    },
+    warn: (at: string, sentence: string): void => void warnings.push({ at, sentence }),
+  }
 }
-
-/** Diagnostics for settings that are known to be valid. */
-export const silent: Diagnostics = { fault: () => undefined, warn: () => undefined }
+export type Diagnostics = Pick<ReturnType<typeof createDiagnostics>, 'fault' | 'warn'>
 
 /** A configuration that cannot be used (status 78). The message holds all faults, each on a line. */
 export class ConfigError extends UserError {

@@ -9,11 +9,11 @@ import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import type { Hidden } from '../lib/finding.ts'
 import type { Config } from './config.ts'
-import { ConfigError, formatIssue, silent, type ConfigIssue, type Diagnostics, printable } from './issues.ts'
-import { resolveConfig, resolvePlan } from './resolve.ts'
-import { validateDocument } from './validate.ts'
+import { ConfigError, createDiagnostics, formatIssue, printable, type Diagnostics } from './issues.ts'
 import { findJsonFault } from './json-fault.ts'
 import { contentPath, readFile, type Present, type StagedFiles } from './read-file.ts'
+import { resolveConfig, resolvePlan } from './resolve.ts'
+import { validateDocument, type Settings } from './schema.ts'
 
 export interface LoadOptions {
   /** `--config`. */
@@ -28,7 +28,7 @@ export interface LoadOptions {
 
 export type Inspection = Awaited<ReturnType<typeof inspectConfig>>
 
-/** The configuration, frozen. Throws ConfigError (78) and DiskError (75). Files, owners, modes and secrets are read again each time. */
+/** The configuration. Throws ConfigError (78) and DiskError (75). Files, owners, modes and secrets are read again each time. */
 export async function loadConfig(options: LoadOptions): Promise<Config> {
   const { config, faults, file } = await inspectConfig(options)
   if (config === undefined) throw new ConfigError(faults, file)
@@ -37,19 +37,18 @@ export async function loadConfig(options: LoadOptions): Promise<Config> {
 
 /** The part that needs no secret and no other file; without a path, all defaults. Throws ConfigError (78). */
 export async function loadPlan({ configPath, env }: { configPath: unknown; env: NodeJS.ProcessEnv }) {
-  if (typeof configPath !== 'string') {
-    const { settings } = validateDocument({
-      baseUrl: 'https://api.example.com',
-      credentials: { apiKey: 'key', apiSecret: 'secret' },
-    })
-    return { ...resolvePlan(settings!, silent), isShared: false }
-  }
-  const { file, usable, faults, diagnostics } = await readDocument({ configPath, env })
-  if (usable === undefined) throw new ConfigError(faults, file)
-  const plan = resolvePlan(usable.settings, diagnostics)
-  if (faults.length > 0) throw new ConfigError(faults, file)
-  return { ...plan, isShared: usable.settings.share !== null }
+  const diagnostics = createDiagnostics()
+  const { file, settings } =
+    typeof configPath === 'string'
+      ? await readSettings({ configPath, env }, diagnostics)
+      : { file: undefined, settings: validateDocument(DEFAULTS).settings }
+  const plan = settings && resolvePlan(settings, diagnostics)
+  if (plan === undefined || diagnostics.faults.length > 0) throw new ConfigError(diagnostics.faults, file)
+  return { ...plan, isShared: settings!.share !== null }
 }
+
+/** A document that leaves everything to the defaults. */
+const DEFAULTS = { baseUrl: 'https://api.example.com', credentials: { apiKey: 'key', apiSecret: 'secret' } }
 
 /**
  * Reports everything about a configuration. If there are faults, `config` is undefined. `file` is undefined if no file was
@@ -57,45 +56,16 @@ export async function loadPlan({ configPath, env }: { configPath: unknown; env: 
  */
 export async function inspectConfig(options: LoadOptions) {
   const { env, isElsewhere = false, runtimeDirectory, staged } = options
-  const { file, usable, faults, warnings, diagnostics } = await readDocument(options)
+  const diagnostics = createDiagnostics()
+  const { faults, warnings } = diagnostics
+  const found = await readSettings(options, diagnostics)
+  const { file } = found
+  if (found.settings === undefined) return { file, faults, warnings, config: undefined, unseen: [] }
   const context = { uid: process.geteuid!(), env, isElsewhere, runtimeDirectory, staged, diagnostics }
-  const resolved = usable && (await resolveConfig(usable.settings, { ...context, ...usable }))
-  const config =
-    resolved && faults.length === 0
-      ? deepFreeze({ ...resolved.config, warnings: warnings.map(formatIssue) })
-      : undefined
-  const unseen: readonly string[] = resolved?.unseen ?? []
-  return { file, faults, warnings, config, unseen }
-}
-
-/** The file, and its settings if their shape is right: only then the rules across them are applied. */
-async function readDocument(options: LoadOptions) {
-  const faults: ConfigIssue[] = []
-  const warnings: ConfigIssue[] = []
-  const diagnostics: Diagnostics = {
-    fault: (at, sentence, hidden) => void faults.push({ at, sentence, hidden }),
-    warn: (at, sentence) => void warnings.push({ at, sentence }),
-  }
-  const all = { faults, warnings, diagnostics }
-  const found = await findConfig(options)
-  if (found.kind === 'unusable') {
-    diagnostics.fault('', found.sentence, found.hidden)
-    return { ...all, file: found.file, usable: undefined }
-  }
-  const { faults: shape, settings } = validateDocument(found.document)
-  for (const { at, sentence } of shape)
-    diagnostics.fault(at, at === '' ? `the configuration ${sentence}` : sentence)
-  const { file, stats, ignored } = found
-  if (ignored.length > 0)
-    diagnostics.warn('', `${ignored.join(' and ')} beside it is ignored: remove what is not meant`)
-  return { ...all, file, usable: settings && { file, stats, settings } }
-}
-
-function deepFreeze<T>(value: T): T {
-  // Anything but an object counts as frozen.
-  if (!Object.isFrozen(value))
-    for (const child of Object.values(Object.freeze(value) as object)) deepFreeze(child)
-  return value
+  const resolved = await resolveConfig(found.settings, { ...context, ...found })
+  const config: Config | undefined =
+    faults.length > 0 ? undefined : { ...resolved.config, warnings: warnings.map(formatIssue) }
+  return { file, faults, warnings, config, unseen: resolved.unseen }
 }
 
 /** File names that are searched for, in this order. */
@@ -105,49 +75,42 @@ const FILE_NAMES = ['kyc-tokend.config.json', 'kyc-tokend.config.yaml', 'kyc-tok
 const EXAMPLE =
   'kyc-tokend.config.example.json (of the package: /usr/share/doc/kyc-tokend/examples/kyc-tokend.config.json)'
 
+/** `file` is undefined if none was found, and `settings` if they are faulty: rules across settings need the shape. */
 type Found =
-  | {
-      readonly kind: 'found'
-      readonly file: string
-      readonly stats: Stats
-      readonly document: unknown
-      /** Configurations beside it. */
-      readonly ignored: readonly string[]
-    }
-  /** `file` is undefined if none was found. The sentence quotes nothing of the file and ends with the remedy. */
-  | {
-      readonly kind: 'unusable'
-      readonly file: string | undefined
-      readonly sentence: string
-      readonly hidden?: Hidden | undefined
-    }
+  | { readonly file: string; readonly settings: Settings; readonly stats: Stats }
+  | { readonly file: string | undefined; readonly settings?: undefined }
 
-/** The document of a text, or why it is none, as the words that follow the name of its file. */
-type Parsed = { readonly document: unknown } | { readonly problem: string }
-
-/** The configuration that `--config` or $KYC_TOKEND_CONFIG names, or else the first one of the search. */
-async function findConfig({ configPath, env, staged }: LoadOptions): Promise<Found> {
+/** The settings in the file that `--config` or $KYC_TOKEND_CONFIG names, or else in the first one of the search. */
+async function readSettings(
+  { configPath, env, staged }: LoadOptions,
+  diagnostics: Diagnostics,
+): Promise<Found> {
   const named = configPath ?? (env['KYC_TOKEND_CONFIG'] || undefined)
   const directories = configDirectories({ env, uid: process.geteuid!() }, workingDirectory())
   const searched = named === undefined ? directories.flatMap(candidatesIn) : [resolve(named)]
   const found = await firstThere(searched, staged)
   if (found === undefined) {
     const option = named && (configPath === undefined ? '$KYC_TOKEND_CONFIG' : '--config')
-    const hidden = { path: searched[0]!, isAbsent: true }
-    return { kind: 'unusable', file: undefined, sentence: await notFound(searched, option), hidden }
+    diagnostics.fault('', await notFound(searched, option), { path: searched[0]!, isAbsent: true })
+    return { file: undefined }
   }
   const { file, reading } = found
+  /** The words follow the name of the file, quote nothing of it, and end with the remedy. */
   const unusable = (words: string, hidden?: Hidden): Found => {
-    return { kind: 'unusable', file, sentence: `the configuration file ${words}`, hidden }
+    diagnostics.fault('', `the configuration file ${words}`, hidden)
+    return { file }
   }
   if (reading.kind === 'unreadable')
     return unusable(reading.sentence, reading.isDenied ? { path: file, isAbsent: false } : undefined)
-  if (CONTROL_CHARACTER.test(file)) return unusable('has a control character in its path: rename it')
-  if (!/\.(?:json|ya?ml)$/.test(file)) return unusable('must be named *.json, *.yaml or *.yml: rename it')
-  const parsed = parse(extname(file), reading.bytes, (await loadCosmiconfig()).defaultLoadersSync)
+  const parsed = await parse(file, reading.bytes)
   if ('problem' in parsed) return unusable(parsed.problem)
+  const { faults, settings } = validateDocument(parsed.document)
+  for (const { at, sentence } of faults)
+    diagnostics.fault(at, at === '' ? `the configuration ${sentence}` : sentence)
   const ignored = named === undefined ? await othersThere(file) : []
-  return { kind: 'found', file, stats: reading.stats, document: parsed.document, ignored }
+  if (ignored.length > 0)
+    diagnostics.warn('', `${ignored.join(' and ')} beside it is ignored: remove what is not meant`)
+  return settings === undefined ? { file } : { file, settings, stats: reading.stats }
 }
 
 /** Configurations beside this one, which comes before them in the search. */
@@ -206,11 +169,15 @@ export async function loadParsers(): Promise<void> {
   defaultLoadersSync['.yaml']('', 'a: 1')
 }
 
-type Loader = (path: string, content: string) => unknown
 /** An error of the library that reads YAML. */
 type YamlError = { reason: string; mark?: { line: number; column: number } }
 
-function parse(extension: string, bytes: Buffer, loaders: Record<'.json' | '.yaml', Loader>): Parsed {
+/** The document in a file, or why there is none, as the words that follow the name of the file. */
+async function parse(file: string, bytes: Buffer): Promise<{ document: unknown } | { problem: string }> {
+  const extension = extname(file)
+  if (CONTROL_CHARACTER.test(file)) return { problem: 'has a control character in its path: rename it' }
+  if (!/^\.(?:json|ya?ml)$/.test(extension))
+    return { problem: 'must be named *.json, *.yaml or *.yml: rename it' }
   if (!isUtf8(bytes)) return { problem: 'is not valid UTF-8: save it as UTF-8' }
   // Without a byte order mark, which says nothing in UTF-8 and is allowed.
   const text = new TextDecoder().decode(bytes)
@@ -218,6 +185,7 @@ function parse(extension: string, bytes: Buffer, loaders: Record<'.json' | '.yam
   const isJson = extension === '.json'
   const fault = isJson ? findJsonFault(text) : undefined
   if (fault !== undefined) return { problem: `is not JSON at ${fault}` }
+  const { defaultLoadersSync: loaders } = await loadCosmiconfig()
   try {
     return { document: loaders[isJson ? '.json' : '.yaml']('', text) }
   } catch (error) {

@@ -2,6 +2,7 @@
 import * as v from 'valibot'
 import { logLevels } from '../lib/log.ts'
 import { baseUrlProblem, normaliseBaseUrl, PROXY_SHAPE, proxyUrlProblem } from './base-url.ts'
+import { keyPath, type ConfigIssue } from './issues.ts'
 import {
   account,
   count,
@@ -201,3 +202,17 @@ export const configSchema = () =>
 /** A configuration with its defaults; durations in ms, modes as permission bits, servers as addresses. */
 export type Settings = v.InferOutput<ReturnType<typeof configSchema>>
 export type SecretSource = Settings['credentials']['apiKey']
+
+/** The settings, or the faults of the document's shape: one for each key path, with its remedy and without a value. */
+export function validateDocument(document: unknown): {
+  faults: ConfigIssue[]
+  settings: Settings | undefined
+} {
+  const { success, output, issues } = v.safeParse(configSchema(), document, { abortPipeEarly: true })
+  if (success) return { faults: [], settings: output }
+  const faults = issues.map((issue) => ({
+    at: keyPath((issue.path ?? []).map(({ key }) => key as PropertyKey)),
+    sentence: issue.message,
+  }))
+  return { faults, settings: undefined }
+}

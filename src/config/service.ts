@@ -1,6 +1,6 @@
 // The described service (`service`): the rules between its keys, and the description that the program uses.
 import { ENDPOINT } from './base-url.ts'
-import { keyPath, silent, type Diagnostics } from './issues.ts'
+import { createDiagnostics, keyPath, type Diagnostics } from './issues.ts'
 import { isSame } from '../lib/secret.ts'
 import { defaultsOf, standardSettings } from './schema-service.ts'
 import type { Settings } from './schema.ts'
@@ -102,7 +102,7 @@ function valuesOf(
 
 /** The service of the interface description at this base URL. */
 export function standardService(baseUrl = 'https://api.example.com'): ReturnType<typeof resolveService> {
-  return resolveService(standardSettings(), { baseUrl, diagnostics: silent })
+  return resolveService(standardSettings(), { baseUrl, diagnostics: createDiagnostics() })
 }
 
 /** RFC 9110, sections 5.1 and 5.5: a token; visible characters, blanks and tabs within. */

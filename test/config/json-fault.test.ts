@@ -5,12 +5,12 @@ import { findJsonFault } from '../../src/config/json-fault.ts'
 
 describe('where a text stops being JSON', () => {
   it.each([
-    ['{"a": x}', 1, 7, 'a value should be here'],
-    ['{\n  "a": 1,\n}', 3, 1, 'there is a comma too many before "}"'],
+    ['{"a": x}', 1, 7, 'keys and texts are in double quotes'],
+    ['{\n  "a": 1,\n}', 3, 1, 'a key in double quotes should be here: there is no comma before a "}"'],
     ['{\n  // no\n}', 2, 3, 'JSON has no comments: remove it, or use a .yaml file'],
-    ['[1,]', 1, 4, 'there is a comma too many before "]"'],
-    ['{ab : 1}', 1, 2, 'a key in double quotes should be here'],
-    ["{'a': 1}", 1, 2, 'JSON has double quotes only'],
+    ['[1,]', 1, 4, 'a value should be here: there is no comma before a "]"'],
+    ['{ab : 1}', 1, 2, 'keys and texts are in double quotes'],
+    ["{'a': 1}", 1, 2, 'keys and texts are in double quotes'],
     ['{"a" 1}', 1, 6, '":" should be here'],
     ['{"a": 1 "b": 2}', 1, 9, '"," or the closing bracket should be here'],
     ['{"a": "b\nc"}', 1, 7, 'this string is not closed on its line: write a line break in it as \\n'],

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 
 import { formatIssue } from '../../src/config/issues.ts'
 import { configJsonSchema } from '../../src/config/json-schema.ts'
-import { validateDocument } from '../../src/config/validate.ts'
+import { validateDocument } from '../../src/config/schema.ts'
 import { settingRows } from '../../systemd/man/setting-rows.ts'
 import { bare, tableRows } from '../manual/manual.ts'
 import { smallConfig } from '../support/config-files.ts'
