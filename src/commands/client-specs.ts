@@ -151,8 +151,8 @@ export const clientCommands = {
       ...ofDaemon,
     },
     details: [
-      'CMD gets the token in KYC_ACCESS_TOKEN, or in the variable of --env. It replaces this process, so it gets the signals and gives the exit status. It gets the standard streams and the sockets that systemd handed to this process, and no other descriptor. It does not see later tokens: a program that runs long uses the token file or the socket, or is run with --on-change.',
-      'With --on-change restart, kyc-tokend stays as the parent of CMD and restarts it at each new token. With the name of a signal, CMD gets that signal instead, once the token files are written; its environment cannot change, so CMD must read the token from a file. Changes that come together count once. If CMD ends by itself, it is not started again: exec ends with its status, or with 128 plus the number of the signal that killed it. exec passes TERM, INT, HUP, USR1, USR2 and WINCH on to the process group of CMD; after TERM it does not start CMD again. While the daemon is away or the account is refused, CMD keeps running. CMD has no controlling terminal. With --on-change, sockets that systemd handed to this process are an error.',
+      'CMD gets the token in KYC_ACCESS_TOKEN, or in the variable of --env. It replaces this process, so it gets the signals and gives the exit status. Of the open descriptors it gets the standard streams, and the sockets that systemd handed to this process.',
+      'With --on-change restart, kyc-tokend stays as the parent of CMD and restarts it at each new token. With the name of a signal, CMD gets that signal once the token files are written, and must read the token from a file. If CMD ends by itself, exec ends with its status, or with 128 plus the number of the signal that killed it. exec passes TERM, INT, HUP, USR1, USR2 and WINCH on to the process group of CMD; after TERM it does not start CMD again. While the daemon is away or the account is refused, CMD keeps running. It has no controlling terminal, and sockets that systemd handed to this process are an error.',
     ],
   },
 } satisfies Readonly<Record<string, CommandSpec>>

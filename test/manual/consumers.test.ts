@@ -28,14 +28,12 @@ interface Way {
   readonly with: readonly string[]
   readonly as: string
 }
-const compiled = [...sh, 'gcc -Wall -Wextra -Werror -o example "$0" && ./example']
 const inShell = { needs: 'curl', with: ['sh', '-eu'] }
 const inNode = { needs: process.execPath, with: [process.execPath] }
 const languages: readonly Way[] = [
   { name: 'php', needs: 'php', with: ['php'], as: 'example.php' },
   { name: 'ruby', needs: 'ruby', with: ['ruby', '-W'], as: 'example.rb' },
   { name: 'java', needs: 'javac', with: ['java'], as: 'Example.java' },
-  { name: 'c', needs: 'gcc', with: compiled, as: 'example.c' },
   { name: 'python', needs: 'python3', with: ['python3'], as: 'example.py' },
   { name: 'go', needs: 'go', with: ['go', 'run'], as: 'example.go' },
   { name: 'node-ipc', ...inNode, as: 'ipc.mjs' },

@@ -1,6 +1,4 @@
 // The descriptions of other-services.md: each is loaded, and asks a service that insists on exactly that request.
-import { spawn } from 'node:child_process'
-import { createHmac } from 'node:crypto'
 import net, { type AddressInfo } from 'node:net'
 import { expect, onTestFinished, test } from 'vitest'
 import type { Config } from '../../src/config/config.ts'
@@ -11,9 +9,7 @@ import { createFetchToken } from '../../src/source/fetch-token.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
 import { useConfigFiles } from '../support/config-files.ts'
 import { createSandbox, sandboxCredentials } from '../../src/sandbox/sandbox.ts'
-import { freePort } from '../support/redis.ts'
 import { serviceOf } from '../support/outside.ts'
-import { expectUntil } from '../support/until.ts'
 import { block, tableRows } from './manual.ts'
 
 const files = useConfigFiles()
@@ -34,37 +30,6 @@ async function ask(config: Config): Promise<ServiceOutcome> {
   const fetchToken = createFetchToken({ ...config, env: {}, clock: createSystemClock(), secrets: () => [] })
   return fetchToken(new AbortController().signal)
 }
-
-test('a service of one’s own does what a description cannot say', async () => {
-  const upstream = await serviceOf(({ headers }) => {
-    const key = String(headers['x-key'])
-    const signed = createHmac('sha256', SECRET)
-      .update(`${key}.${String(headers['x-time'])}`)
-      .digest('hex')
-    return headers['x-signature'] === signed
-      ? { json: { token: 'signed' } }
-      : { status: 401, json: { error: 'no' } }
-  })
-  const port = await freePort()
-  const path = files.write('own.mjs', block('service-own').code)
-  const own = spawn(process.execPath, [path], {
-    env: { PORT: String(port), SERVICE_URL: upstream.url },
-    stdio: 'ignore',
-  })
-  onTestFinished(() => void own.kill())
-  const standard = await loadConfig({
-    configPath: files.write('d.json', {
-      baseUrl: `http://127.0.0.1:${port}`,
-      credentials: { apiKey: 'plain-key', apiSecret: SECRET },
-    }),
-    env: { RUNTIME_DIRECTORY: '/run/x', STATE_DIRECTORY: '/var/lib/x' },
-  })
-  const outcome = await expectUntil('its own service listens', async () => {
-    const asked = await ask(standard)
-    return asked.kind === 'ok' && asked
-  })
-  expect(outcome).toMatchObject({ accessToken: 'signed' })
-})
 
 /** The stand-in of `kyc-tokend sandbox` plays the description: it gives a token, takes it, and refuses what is wrong. */
 async function expectStandIn(

@@ -18,7 +18,7 @@ test(
     expect(outageRequestsMs.length).toBeGreaterThan(1_000)
     expect(numbers.storeOutagePeakPerSecond).toBeLessThanOrEqual(30)
     expect(numbers.withoutTokenSeconds).toBe(0)
-    const page = readFileSync(new URL('../../systemd/man/fleet.md', import.meta.url), 'utf8')
+    const page = readFileSync(new URL('../README.md', import.meta.url), 'utf8')
     expect(page).toMatch(
       new RegExp(`requests in the fullest second while it is gone +${numbers.storeOutagePeakPerSecond}\n`),
     )
