@@ -145,7 +145,7 @@ describe('kyc-tokend setup without a terminal', () => {
       [
         'what is not JSON',
         () => '{"baseUrl": hush-hush}',
-        /standard input: line 1, column 13: a value should/,
+        /standard input: line 1, column 13: keys and texts/,
       ],
       ['a text', () => '"hush-hush"', /standard input/],
       ['nothing', () => '', /standard input/],
