@@ -34,8 +34,6 @@ export const exitsOfClient = {
   77: 'the service refuses the account, or access is denied',
   78: "the daemon's configuration is faulty",
 }
-/** Signals that programs use to read something again or to end. */
-const signalNames = ['HUP', 'USR1', 'USR2', 'WINCH', 'TERM', 'INT', 'QUIT']
 
 /** By name. */
 export const clientCommands = {
@@ -120,12 +118,11 @@ export const clientCommands = {
     },
     options: {
       ...ofToken,
-      env: { value: 'NAME', summary: 'Variable that has the token', default: 'KYC_ACCESS_TOKEN' },
+      env: { value: 'VARIABLE', summary: 'Variable that has the token', default: 'KYC_ACCESS_TOKEN' },
       'on-change': {
         value: 'ACTION',
         summary: 'What to do at each new token: none, restart, or the name of a signal to send',
         default: 'none',
-        suggestions: ['none', 'restart', ...signalNames],
       },
       splay: {
         value: 'DURATION',
@@ -141,7 +138,6 @@ export const clientCommands = {
         value: 'SIGNAL',
         summary: 'Signal that stops the command before it is started again',
         default: 'TERM',
-        suggestions: signalNames,
       },
       'stop-timeout': {
         value: 'DURATION',

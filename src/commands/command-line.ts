@@ -1,5 +1,7 @@
-// The command line: finds the command and the options in argv, and writes the help. A word that could be a token is never repeated.
+// The command line: finds the command and the options in argv, and writes the help. A word that could be a token is never
+// repeated.
 import { parseArgs, stripVTControlCharacters } from 'node:util'
+import { nearestName } from '../config/nearest.ts'
 import { UsageError } from '../lib/error.ts'
 import type { CommandSpec, OptionSpec } from './command.ts'
 
@@ -13,7 +15,6 @@ type ParsedCommand =
       readonly positionals: string[]
     }
 
-const HELP = new Set(['--help', '-h'])
 /** A word that a message may repeat: one that looks like a command or an option. Anything else could be a secret. */
 const WORD = /^-{0,2}[a-z][a-z-]{0,23}$/
 
@@ -22,7 +23,7 @@ export function parseCommandLine(argv: readonly string[], commands: readonly Com
   const [first, ...rest] = argv
   if (first === undefined) throw new UsageError('Say what to do: `kyc-tokend --help` lists the commands.')
   if (first === '--version') return { wants: 'version' }
-  if (HELP.has(first) || first === 'help') {
+  if (['--help', '-h', 'help'].includes(first)) {
     const topic = rest.find((word) => !word.startsWith('-'))
     return { wants: 'help', spec: topic === undefined ? undefined : specOf(topic, commands) }
   }
@@ -32,49 +33,52 @@ export function parseCommandLine(argv: readonly string[], commands: readonly Com
 function specOf(name: string, commands: readonly CommandSpec[]): CommandSpec {
   const spec = commands.find((command) => command.name === name)
   if (spec !== undefined) return spec
+  const kind = name.startsWith('-') ? 'option' : 'command'
   const names = [...commands.map((command) => command.name), '--help', '--version']
-  throw new UsageError(`There is no ${name.startsWith('-') ? 'option' : 'command'}${shown(name)}`, {
-    mistake: { typed: name, names },
-  })
+  throw unknownWord(`There is no ${kind}`, name, { names, help: 'kyc-tokend --help' })
 }
 
 function parseCommand(spec: CommandSpec, args: string[]): ParsedCommand {
-  const known = Object.entries(spec.options).map(([name, { value }]) => {
-    const type = value === undefined ? 'boolean' : 'string'
-    return [name, { type }] as const
+  const types = Object.entries(spec.options).map(([name, { value }]) => {
+    return [name, { type: value === undefined ? 'boolean' : 'string' }] as const
   })
   const { tokens } = parseArgs({
     args,
-    options: { help: { type: 'boolean', short: 'h' }, ...Object.fromEntries(known) },
+    options: { help: { type: 'boolean', short: 'h' }, ...Object.fromEntries(types) },
+    // Its own errors repeat what was typed.
     strict: false,
     allowPositionals: true,
     tokens: true,
   })
   const options: Record<string, string | boolean> = {}
   const positionals: string[] = []
+  const help = `kyc-tokend ${spec.name} --help`
   for (const token of tokens) {
     if (token.kind === 'positional') positionals.push(token.value)
     if (token.kind !== 'option') continue
     if (token.name === 'help') return { wants: 'help', spec }
     const option = Object.hasOwn(spec.options, token.name) ? spec.options[token.name] : undefined
-    if (option === undefined)
-      throw new UsageError(`${spec.name} has no option${shown(token.rawName)}`, {
-        mistake: {
-          typed: token.rawName,
-          names: Object.keys(spec.options).map((name) => `--${name}`),
-          of: spec.name,
-        },
-      })
-    const value = checkedValue(token, option)
-    const before = options[token.name]
-    const isAnother = option.isRepeatable === true && before !== undefined
-    options[token.name] = isAnother ? `${String(before)}\n${String(value)}` : value
+    if (option === undefined) {
+      const names = Object.keys(spec.options).map((name) => `--${name}`)
+      throw unknownWord(`${spec.name} has no option`, token.rawName, { names, help })
+    }
+    options[token.name] = checkedValue(token, option)
   }
   if (positionals.length > 0 && spec.positionals === undefined)
-    throw new UsageError(
-      `${spec.name} does not take arguments beside its options: see \`kyc-tokend ${spec.name} --help\`.`,
-    )
+    throw new UsageError(`${spec.name} does not take arguments beside its options: see \`${help}\`.`)
   return { wants: 'command', spec, options, positionals }
+}
+
+/** Names the word that was probably meant, or the command that lists the words. */
+function unknownWord(
+  problem: string,
+  word: string,
+  { names, help }: { names: readonly string[]; help: string },
+): UsageError {
+  const nearest = nearestName(word, names)
+  const shown = WORD.test(word) ? word : 'of this name'
+  const remedy = nearest === undefined ? `\`${help}\` lists them.` : `did you mean ${nearest}?`
+  return new UsageError(`${problem} ${shown}: ${remedy}`)
 }
 
 type OptionToken = { rawName: string; value?: string | undefined; inlineValue?: boolean | undefined }
@@ -91,10 +95,6 @@ function checkedValue({ rawName, value, inlineValue }: OptionToken, option: Opti
   if (option.choices !== undefined && !option.choices.includes(value))
     throw new UsageError(`${rawName} takes one of ${option.choices.join(', ')}.`)
   return value
-}
-
-function shown(word: string): string {
-  return WORD.test(word) ? ` ${word}` : ' of this name'
 }
 
 const WIDTH = 90
@@ -115,7 +115,8 @@ function programHelp(commands: readonly CommandSpec[]): string[] {
     '',
     ...table(commands.map(({ name, summary }) => [name, summary])),
     '',
-    'kyc-tokend COMMAND --help describes a command; kyc-tokend --version prints its version and those of Node and OpenSSL.',
+    'kyc-tokend COMMAND --help describes a command; kyc-tokend --version prints its version and those of',
+    'Node and OpenSSL.',
   ]
 }
 

@@ -7,13 +7,9 @@ export interface OptionSpec {
   readonly value?: string
   /** The possible values, if they are few. */
   readonly choices?: readonly string[] | undefined
-  /** Values that completions offer, if there are others, too. */
-  readonly suggestions?: readonly string[]
   /** Shown in the help; the command itself applies it. */
   readonly default?: string | undefined
   readonly summary: string
-  /** It may be given several times; its values come to the command as one, a line each. */
-  readonly isRepeatable?: true
 }
 export interface CommandSpec {
   readonly name: string

@@ -11,7 +11,6 @@ const scripts: Readonly<Record<string, string>> = {
   bash: `# kyc-tokend: completions for bash
 _kyc_tokend() {
   local current=\${COMP_WORDS[COMP_CWORD]} IFS=$'\\n' offers
-  [[ $current == = ]] && current=
   offers=$(kyc-tokend completions offers -- "\${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f1)
   if [[ $offers == ${FILES} ]]; then
     COMPREPLY=() && compopt -o default 2>/dev/null
@@ -27,7 +26,7 @@ _kyc-tokend() {
   local -a offers=("\${(@f)$(kyc-tokend completions offers -- "\${(@)words[2,CURRENT]}" 2>/dev/null)}")
   case \${offers[1]} in
     '') ;;
-    ${FILES}) compset -P '*='; _files ;;
+    ${FILES}) _files ;;
     *)
       offers=("\${(@)offers//:/\\\\:}")
       offers=("\${(@)offers/$'\\t'/:}")
@@ -47,7 +46,7 @@ function __kyc_tokend_offers
   set -l current (commandline -ct)
   set -l offers (kyc-tokend completions offers -- $words[2..] "$current" 2>/dev/null)
   if test "$offers[1]" = '${FILES}'
-    __fish_complete_path (string replace -r -- '^--[a-z-]+=' '' "$current")
+    __fish_complete_path "$current"
   else
     string join -- \\n $offers
   end
@@ -58,55 +57,42 @@ complete -c kyc-tokend -f -a '(__kyc_tokend_offers)'
 
 /** The command that completes these commands. */
 export function completionsOf(commands: readonly CommandSpec[]): RunCommand {
-  return ({ positionals, stdout }) => {
-    const [shell = '', ...words] = positionals
-    const script = Object.hasOwn(scripts, shell) && words.length === 0 ? scripts[shell] : undefined
+  return ({ positionals: [shell = '', ...words], stdout }) => {
+    const script = Object.hasOwn(scripts, shell) ? scripts[shell] : undefined
     if (script === undefined && shell !== 'offers')
       throw new UsageError('Name one shell: kyc-tokend completions bash, zsh or fish.')
-    const offers = offersFor(words, commands).map((line) => `${line}\n`)
-    stdout.write(script ?? offers.join(''))
+    stdout.write(script ?? offersFor(words, commands).join(''))
     return Promise.resolve(0)
   }
 }
 
 /** The lines to offer for the last of the words after the program's name: each is a word, a tab and its meaning. */
-function offersFor(typed: readonly string[], commands: readonly CommandSpec[]): string[] {
-  // bash splits --format=raw into three words.
-  const words = typed.at(-1) === '=' ? [...typed.slice(0, -1), ''] : typed.filter((word) => word !== '=')
+function offersFor(words: readonly string[], commands: readonly CommandSpec[]): string[] {
   const current = words.at(-1) ?? ''
-  const offers = candidatesFor(current, words.slice(0, -1), commands)
-  return offers.filter((offer) => offer === FILES || offer.startsWith(current))
+  const candidates = candidatesAfter(words.slice(0, -1), commands)
+  const offers = candidates.filter((offer) => offer === FILES || offer.startsWith(current))
+  return offers.map((offer) => `${offer}\n`)
 }
 
-function candidatesFor(
-  current: string,
+function candidatesAfter(
   [name, ...before]: readonly string[],
   commands: readonly CommandSpec[],
 ): readonly string[] {
   const described = commands.map((spec) => `${spec.name}\t${spec.summary}`)
+  if (name === undefined) return [...described, 'help\tShow the help', '--version\tShow the version', HELP]
   if (name === 'help') return described
-  if (name === undefined)
-    return current.startsWith('-')
-      ? ['--version\tShow the version', HELP]
-      : [...described, 'help\tShow the help']
   const spec = commands.find((command) => command.name === name)
   if (spec === undefined) return []
   if (before.includes('--')) return [FILES]
-  const optionOf = (word: string): OptionSpec | undefined => spec.options[word.replace(/^--/, '')]
-  const [, inline] = /^(--[a-z-]+)=/.exec(current) ?? []
-  if (inline !== undefined)
-    return valuesOf(optionOf(inline)).map((value) => (value === FILES ? value : `${inline}=${value}`))
   const last = before.at(-1) ?? ''
-  if (last.startsWith('--') && optionOf(last)?.value !== undefined) return valuesOf(optionOf(last))
-  if (/^[a-z]+(\|[a-z]+)+$/.test(spec.positionals ?? '') && !current.startsWith('-'))
-    return spec.positionals!.split('|')
-  return [...Object.entries(spec.options).map(([option, { summary }]) => `--${option}\t${summary}`), HELP]
+  const option = last.startsWith('--') ? spec.options[last.slice(2)] : undefined
+  if (option?.value !== undefined) return valuesOf(option)
+  if (spec.name === 'completions') return Object.keys(scripts)
+  return [...Object.entries(spec.options).map(([word, { summary }]) => `--${word}\t${summary}`), HELP]
 }
 
 /** The values of an option that are known here. */
-function valuesOf(option: OptionSpec | undefined): readonly string[] {
-  if (option?.value === undefined) return []
-  if (option.value === 'PATH' || option.value === 'FILE') return [FILES]
-  if (option.value === 'NAME' && option.choices === undefined) return accountNames()
-  return option.choices ?? option.suggestions ?? []
+function valuesOf({ value, choices }: OptionSpec): readonly string[] {
+  if (value === 'PATH' || value === 'FILE') return [FILES]
+  return choices ?? (value === 'NAME' ? accountNames() : [])
 }

@@ -89,15 +89,13 @@ function statusOf(given: Invocation['options'][string]): number {
   throw new UsageError('--status takes the HTTP status of the answer, such as --status 500.')
 }
 
-/** The headers by lower-case name. `given` has one on each line. */
+/** The header by its lower-case name. */
 function headersOf(given: Invocation['options'][string]): Record<string, string> {
-  const lines = String(given ?? '').split('\n')
-  const matches = lines
-    .filter((line) => line.trim() !== '')
-    .map((line) => /^([\w!#$%&'*+.^`|~-]+):\s*(.*?)\s*$/.exec(line))
-  if (matches.includes(null))
+  if (given === undefined) return {}
+  const [, name, value = ''] = /^([\w!#$%&'*+.^`|~-]+):\s*(.*?)\s*$/.exec(String(given)) ?? []
+  if (name === undefined)
     throw new UsageError("--header takes a name and a value, such as --header 'Retry-After: 120'.")
-  return Object.fromEntries(matches.map((match) => [match![1]!.toLowerCase(), match![2]!]))
+  return { [name.toLowerCase()]: value }
 }
 
 /** The body as the daemon would read it: none if it is longer than its limit. */

@@ -149,8 +149,7 @@ export const commands: readonly CommandSpec[] = [
       body: { value: 'FILE', summary: 'File with the body of the answer; - for stdin' },
       header: {
         value: 'HEADER',
-        summary: "Header of the answer, such as 'Retry-After: 120'; may be given several times",
-        isRepeatable: true,
+        summary: "Header of the answer, such as 'Retry-After: 120'",
       },
       config: {
         value: 'PATH',

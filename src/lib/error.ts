@@ -32,18 +32,8 @@ export class UserError extends Error {
 
 /** A command or option that was given wrongly (status 64). */
 export class UsageError extends UserError {
-  /** Something mistyped, with the names there are: the sentence may add the nearest. */
-  readonly mistake:
-    | {
-        readonly typed: string
-        readonly names: readonly string[]
-        /** The command whose options these are. */
-        readonly of?: string
-      }
-    | undefined
-  constructor(message: string, options: ErrorOptions & { mistake?: UsageError['mistake'] } = {}) {
+  constructor(message: string, options?: ErrorOptions) {
     super(message, exitStatus.usage, options)
-    this.mistake = options.mistake
   }
 }
 

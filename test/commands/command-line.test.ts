@@ -12,7 +12,7 @@ test('the help names every command with its summary', async () => {
   )
   for (const { name } of commands) expect(stdout).toMatch(new RegExp(`^  ${name} +\\S`, 'm'))
   expect(stdout).toMatch(
-    /\n\nkyc-tokend COMMAND --help describes a command; .* --version prints its version and those of Node and OpenSSL\.\n$/,
+    /\n\nkyc-tokend COMMAND --help describes a command; .* --version prints its version and those of\nNode and OpenSSL\.\n$/,
   )
 })
 
@@ -71,7 +71,7 @@ test.each(commands)('the help of $name names all its options, and leaves nothing
     expect(option.summary).toMatch(/^[A-Z]/)
     expect(option.value ?? 'VALUE').toMatch(/^[A-Z_]+$/)
     expect(option.default ?? '-').not.toBe('')
-    for (const word of option.choices ?? option.suggestions ?? []) expect(word).not.toBe('')
+    for (const word of option.choices ?? []) expect(word).not.toBe('')
   }
 })
 
@@ -106,7 +106,7 @@ test.each([
   [['exec'], 'exec needs a command: kyc-tokend exec -- CMD …'],
   [['completions', 'tcsh'], 'Name one shell: kyc-tokend completions bash, zsh or fish.'],
   [
-    ['explain', '--status', '429', '--header', 'nothing', '--header', 'Retry-After: 1'],
+    ['explain', '--status', '429', '--header', 'nothing'],
     "--header takes a name and a value, such as --header 'Retry-After: 120'.",
   ],
   [['reject', 'aaaa', 'bbbb'], 'reject takes one fingerprint, or - for a token on stdin.'],

@@ -52,11 +52,7 @@ describe('explain', () => {
     ['429', 'Retry-After: 120', /^Then: asked again after 2 min to 2 min 24 s, not before/m],
     ['429', '', /^Then: asked again after 1 min to 1 min 12 s;/m],
     ['403', '', /^Then: an alert, and asked again every 5 min to 10 min$/m],
-    [
-      '503',
-      'retry-AFTER:Sun, 01 Nov 2026 12:00:30 GMT\nDate: Sun, 01 Nov 2026 12:00:00 GMT',
-      /not before the 30 s of Retry-After/,
-    ],
+    ['503', 'retry-AFTER:  30 ', /not before the 30 s of Retry-After/],
   ])('says when it would ask again after %s with %j', async (status, header, sentence) => {
     expect(await explain({ status, ...(header && { header }) })).toMatch(sentence)
   })
