@@ -83,7 +83,7 @@ interface Protocol<Own> {
   readonly push: (client: Client & Own) => void
   /** The timeout that runs for a client that has read all its answers; null: none, or Node has it. */
   readonly timeoutOf: (client: Client & Own) => TimeoutReason | null
-  readonly timeouts?: Timeouts
+  readonly timeouts?: Partial<Timeouts>
 }
 
 interface Lifecycle {
@@ -114,9 +114,10 @@ type Counts = ReturnType<Operations['counts']> & {
 export type Connections<Own> = ReturnType<typeof createConnections<Own>>
 
 export function createConnections<Own>(
-  { transport, operations, own, push, timeoutOf, timeouts = TIMEOUTS }: Protocol<Own>,
+  { transport, operations, own, push, timeoutOf, ...protocol }: Protocol<Own>,
   { peers, descriptors, log, ...options }: DeliveryContext & ServerOptions,
 ) {
+  const timeouts = { ...TIMEOUTS, ...protocol.timeouts }
   const quota = createQuota(descriptors)
   const all = new Map<Socket, Client & Own>()
   const dropped = Object.fromEntries(dropReasons.map((reason) => [reason, 0])) as Record<DropReason, number>

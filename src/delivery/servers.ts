@@ -1,6 +1,5 @@
 // The servers of the daemon, `ipc.sock`, `http.sock` and the metrics, which share peers, audit and
 // descriptors. And the servers that answer clients at sockets of systemd while the configuration is faulty.
-import { setImmediate as nextRound } from 'node:timers/promises'
 import type { Config, SocketConfig } from '../config/config.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { Clock } from '../lib/clock.ts'
@@ -16,12 +15,6 @@ import type { TestAlert } from './operations.ts'
 import { createPeers, type Peers } from './peers.ts'
 import type { Replies } from './replies.ts'
 import { createTokenAudit } from './token-audit.ts'
-
-/**
- * Rounds of the event loop that it takes to accept the clients that wait at `ipc.sock` and to read their
- * requests.
- */
-const ROUNDS_BEFORE_HTTP = 3
 
 interface ContextOptions {
   readonly replies: Replies
@@ -88,9 +81,6 @@ export function createServers(
       let metricsServer: ConnectionServer | null = null
       try {
         await ipc.open()
-        // Most clients use `ipc.sock`, and HTTP takes time to load: clients that wait at `ipc.sock` are
-        // served first.
-        for (let round = 0; round < ROUNDS_BEFORE_HTTP; round += 1) await nextRound()
         await reconfigureHttp(config.http)
         if (inherited.metrics.length > 0) {
           const { createMetricsServer } = await import('./http/server.ts')

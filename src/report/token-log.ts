@@ -40,7 +40,9 @@ export function createTokenLog({
   let outage: Outage | null = null
   /** The refusal that was logged. */
   let refused: string | null = null
-  const habits = createHabitLog(log)
+  let isSameLogged = false
+  let knownEarlyMs: readonly number[] = []
+  let earlyLoggedMs = -Infinity
 
   function logAttempt({ outcome, cause, tookMs }: Attempted): void {
     log('debug', 'An attempt is over', { event: 'attempt', outcome: outcome.kind, cause, tookMs })
@@ -59,8 +61,33 @@ export function createTokenLog({
       log('info', 'The service gave the same token again', { event: 'token-unchanged', ...fields })
     else log('info', 'Token obtained', { event: 'token-obtained', ...fields })
     obtained = token.fingerprint
-    if (token.isSameUntilEnd) habits.sameUntilEnd(lifeFields(token))
-    habits.earlyEnds(keeper.state().endedEarlyMs, keeper.now())
+    if (token.isSameUntilEnd) logSameUntilEnd(token)
+    logEarlyEnds()
+  }
+
+  /** Once. */
+  function logSameUntilEnd(token: Token): void {
+    if (isSameLogged) return
+    isSameLogged = true
+    const sentence = 'The service gives the same token until it ends, and is asked again then'
+    log('info', sentence, { event: 'same-token', ...lifeFields(token) })
+  }
+
+  /** At most once an hour: a service that ends tokens early does so again and again. */
+  function logEarlyEnds(): void {
+    const { endedEarlyMs } = keeper.state()
+    const { bootMs } = keeper.now()
+    const isKnown = endedEarlyMs === knownEarlyMs || endedEarlyMs.length === 0
+    knownEarlyMs = endedEarlyMs
+    if (isKnown || bootMs < earlyLoggedMs + HOUR_MS) return
+    earlyLoggedMs = bootMs
+    const maxAge = formatSetting(fittingMaxAgeMs(endedEarlyMs))
+    log('warning', 'Clients report that tokens are refused before the life assumed for them is over', {
+      event: 'tokens-end-early',
+      agesSeconds: endedEarlyMs.map((ageMs) => Math.round(ageMs / 1_000)),
+      maxAge,
+      remedy: `Set refresh.maxAge to "${maxAge}", and reload`,
+    })
   }
 
   const secondsSince = ({ bootMs }: Instant): number => Math.round((keeper.now().bootMs - bootMs) / 1000)
@@ -134,36 +161,31 @@ export function createTokenLog({
     return token && formatInstant(usableUntilMs(token), now)
   }
 
-  /** Changes that time alone or a reload brings. */
+  /** Changes that time alone brings. */
   function logElapsed(): void {
     const now = keeper.now()
     const state = keeper.state()
     const before = usable
     usable = usableToken(state, now)
-    if (usable === null && before !== null) logExpiry(before)
-    if (usable === null || usable.fingerprint === staleLogged || !isStale(usable, now)) return
-    staleLogged = usable.fingerprint
-    log('warning', 'The token is past the life assumed for it, and is handed out all the same', {
-      event: 'token-stale',
-      fingerprint: usable.fingerprint,
-      usableUntil: formatInstant(usableUntilMs(usable), now),
-    })
+    if (usable === null) {
+      // Without a token a reload has dropped it, with its service.
+      if (before !== null && state.token !== null) logExpiry(before)
+    } else if (usable.fingerprint !== staleLogged && isStale(usable, now)) {
+      staleLogged = usable.fingerprint
+      log('warning', 'The token is past the life assumed for it, and is handed out all the same', {
+        event: 'token-stale',
+        fingerprint: usable.fingerprint,
+        usableUntil: tokenUsableUntil(),
+      })
+    }
   }
 
   function logExpiry(token: Token): void {
     const state = keeper.state()
-    const { fingerprint } = token
     const now = keeper.now()
-    if (state.token === null) {
-      return log('notice', 'The token was dropped, because another service is asked now', {
-        event: 'token-dropped',
-        fingerprint,
-        baseUrl: state.baseUrl,
-      })
-    }
     log('error', 'The token has expired, and there is no other', {
       event: 'token-expired',
-      fingerprint,
+      fingerprint: token.fingerprint,
       expiredAt: formatInstant(usableUntilMs(token), now),
       reason: refusalOf(state)?.reason ?? state.failure?.reason ?? null,
       nextAttemptAt: formatInstantOrNull(dueAtMs(state), now),
@@ -185,36 +207,6 @@ export function createTokenLog({
       await keeper.listenUntil(signal, (event) => {
         logElapsed()
         if (event.type === 'attempted') logAttempt(event)
-      })
-    },
-  }
-}
-
-/** Logs what is peculiar to the tokens of this service. */
-function createHabitLog(log: Log) {
-  let isSameLogged = false
-  let known: readonly number[] = []
-  let earlyLoggedMs: number | null = null
-  return {
-    /** Once. */
-    sameUntilEnd(fields: Record<string, unknown>): void {
-      if (isSameLogged) return
-      isSameLogged = true
-      const sentence = 'The service gives the same token until it ends, and is asked again then'
-      log('info', sentence, { event: 'same-token', ...fields })
-    },
-    /** At most once an hour: a service that ends tokens early does so again and again. */
-    earlyEnds(endedEarlyMs: readonly number[], { bootMs }: Instant): void {
-      const isKnown = endedEarlyMs === known || endedEarlyMs.length === 0
-      known = endedEarlyMs
-      if (isKnown || (earlyLoggedMs !== null && bootMs < earlyLoggedMs + HOUR_MS)) return
-      earlyLoggedMs = bootMs
-      const maxAge = formatSetting(fittingMaxAgeMs(endedEarlyMs))
-      log('warning', 'Clients report that tokens are refused before the life assumed for them is over', {
-        event: 'tokens-end-early',
-        agesSeconds: endedEarlyMs.map((ageMs) => Math.round(ageMs / 1_000)),
-        maxAge,
-        remedy: `Set refresh.maxAge to "${maxAge}", and reload`,
       })
     },
   }

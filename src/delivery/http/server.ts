@@ -40,24 +40,18 @@ interface Own {
 }
 type HttpClient = Client & Own
 
-/**
- * Node's own limits. A client that has sent nothing, or no whole request, has as long as one that is idle
- * between two.
- */
-const TIMES = {
-  headersTimeout: CONNECTION_IDLE_MS,
-  requestTimeout: CONNECTION_IDLE_MS,
-  keepAliveTimeout: CONNECTION_IDLE_MS,
-  connectionsCheckingInterval: 15_000,
-}
+/** Node's own limits, in ms: for a whole head, a whole request and the pause between two, and their checks. */
+const timesOf = (limit: number, interval: number) => ({
+  headersTimeout: limit,
+  requestTimeout: limit,
+  keepAliveTimeout: limit,
+  connectionsCheckingInterval: interval,
+})
+/** A client that has sent no whole request has as long as one that is idle between two. */
+const TIMES = timesOf(CONNECTION_IDLE_MS, 15_000)
 /** Connections to the metrics, which may come from the network, end within 10 s. */
-const METRICS_TIMES = {
-  headersTimeout: 6_000,
-  requestTimeout: 6_000,
-  keepAliveTimeout: 6_000,
-  connectionsCheckingInterval: 2_000,
-}
-const METRICS_TIMEOUTS = { sweepMs: 2_000, idle: 8_000, stalled: 8_000, 'incomplete-request': 8_000 }
+const METRICS_TIMES = timesOf(6_000, 2_000)
+const METRICS_TIMEOUTS = { sweepMs: 2_000, stalled: 8_000 }
 
 /**
  * Node makes a request, of about 6 KB, of each head in what it reads at once (64 KiB), however few of the
