@@ -92,17 +92,6 @@ export function createTokenLog({
 
   const secondsSince = ({ bootMs }: Instant): number => Math.round((keeper.now().bootMs - bootMs) / 1000)
 
-  function lifeFields(token: Token): Record<string, unknown> {
-    const { fingerprint, generation, expirySource, received } = token
-    return {
-      fingerprint,
-      generation,
-      expiresAt: formatInstant(token.expiresAtMs, received),
-      expirySource,
-      nextRefreshAt: formatInstant(token.refreshAtMs, received),
-    }
-  }
-
   function logRecovery(): void {
     if (outage === null) return
     const { attempts, since } = outage.last
@@ -209,5 +198,16 @@ export function createTokenLog({
         if (event.type === 'attempted') logAttempt(event)
       })
     },
+  }
+}
+
+function lifeFields(token: Token): Record<string, unknown> {
+  const { fingerprint, generation, expirySource, received } = token
+  return {
+    fingerprint,
+    generation,
+    expiresAt: formatInstant(token.expiresAtMs, received),
+    expirySource,
+    nextRefreshAt: formatInstant(token.refreshAtMs, received),
   }
 }
