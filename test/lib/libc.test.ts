@@ -1,20 +1,18 @@
-import { execFile, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { closeSync, openSync, readdirSync } from 'node:fs'
+import { closeSync, copyFileSync, openSync, readdirSync } from 'node:fs'
 import { chmod, mkdtemp, rm } from 'node:fs/promises'
 import { createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import type { Readable } from 'node:stream'
 import { join } from 'node:path'
+import { createInterface } from 'node:readline'
 import { text } from 'node:stream/consumers'
-import { promisify } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { loadLibc, type Libc, type PeerIds } from '../../src/lib/libc.ts'
-import { bundledModule } from '../support/bundled-module.ts'
+import { PROGRAM } from '../support/daemon.ts'
 import { lacks } from '../support/lacks.ts'
-import { receiveDatagrams } from '../support/receive-datagrams.ts'
 
-const run = promisify(execFile)
 const isRoot = process.getuid?.() === 0
 const STRANGER = 65_533
 const module = JSON.stringify(new URL('../../src/lib/libc.ts', import.meta.url).href)
@@ -94,6 +92,31 @@ test('what is no socket is a system call error with its code', () => {
   expect(() => libc.peerOf(99_999)).toThrow(expect.objectContaining({ code: 'EBADF' }) as Error)
   expect(() => libc.peerGroups(99_999)).toThrow(expect.objectContaining({ code: 'EBADF' }) as Error)
 })
+
+const receiving = `
+import json, socket, sys
+receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+receiver.bind(sys.argv[1].replace('@', chr(0), 1) if sys.argv[1].startswith('@') else sys.argv[1])
+print(json.dumps(None), flush=True)
+while sys.stdin.readline():
+    print(json.dumps(receiver.recv(65536).decode()), flush=True)
+`
+
+/** A receiver of datagrams at a path or an abstract name (`@…`), as systemd is one; Node has none. */
+async function receiveDatagrams(path: string) {
+  const child = spawn('python3', ['-c', receiving, path], { stdio: ['pipe', 'pipe', 'inherit'] })
+  const lines = createInterface({ input: child.stdout })
+  await once(lines, 'line')
+  return {
+    /** The next datagram; waits for it. */
+    next: async (): Promise<string> => {
+      const line = once(lines, 'line')
+      child.stdin.write('\n')
+      return JSON.parse(String((await line)[0])) as string
+    },
+    stop: () => child.kill(),
+  }
+}
 
 test.skipIf(lacks('python3')).each(['path', 'abstract'])(
   'a datagram arrives at a socket with %s name',
@@ -218,24 +241,24 @@ test('ended children are reaped but for the own one, and none that runs is waite
   expect(await inChild(source, { timeout: 10_000 })).toBe('true\nfalse\nfalse\n')
 })
 
-const LOADING =
-  'import { loadLibc } from "./libc.ts"; try { loadLibc(); console.log("loaded") } catch (error) { console.log(error.status, error.message) }'
-
-/** In a directory of its own; `packages` are installed beside it. */
-async function bundled(packages: readonly string[]): Promise<string> {
-  return bundledModule(await mkdtemp(join(directory, 'bundle-')), { entry: LOADING, packages })
+/** `kyc-tokend run` without a configuration, which is looked for after libc is loaded. */
+async function runProgram(program: string, flags: readonly string[] = []): Promise<string> {
+  const words = [...flags, program, 'run', '--config', join(directory, 'none.json')]
+  const child = spawn(process.execPath, words, { stdio: ['ignore', 'ignore', 'pipe'] })
+  const [stderr, [status]] = await Promise.all([text(child.stderr), once(child, 'exit')])
+  return `${String(status)} ${stderr}`
 }
 
-test('a bundle loads the native module without JIT and without code generation', async () => {
+test('the program loads it without JIT and without code generation', async () => {
   const flags = ['--jitless', '--disallow-code-generation-from-strings', '--disable-proto=throw']
-  const { stdout } = await run(process.execPath, [...flags, await bundled(['@koromix'])])
-  expect(stdout).toBe('loaded\n')
+  expect(await runProgram(PROGRAM[1], flags)).toMatch(/^78 .*none\.json/)
 })
 
 test('where koffi is not installed the error has the reason and the remedy', async () => {
-  const { stdout } = await run(process.execPath, [await bundled([])])
-  expect(stdout).toMatch(
-    /^78 The package koffi, .* \(Cannot find module '@koromix\/koffi-linux-.*'\): .*`npm install koffi`\n$/,
+  const alone = join(directory, 'cli.cjs')
+  copyFileSync(PROGRAM[1], alone)
+  expect(await runProgram(alone)).toMatch(
+    /^78 The package koffi, .* \(Cannot find module '@koromix\/koffi-linux-.*'\): .*`npm install koffi`/,
   )
 })
 

@@ -1,350 +1,193 @@
-// Prometheus' alert rules, on series of the real keeper and metrics: each fires in its case and in no other.
+// Prometheus' alert rules, on series as a daemon has them: each fires in its case and in no other.
 import { spawnSync } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
-import type { MetricsSample } from '../../src/report/metrics.ts'
 import { bare, block, tableRows } from '../manual/manual.ts'
-import { failures } from '../support/failures.ts'
-import { scrapedSeries, type ScrapedDaemon, type Series } from '../support/scraped-daemon.ts'
+import { lacks } from '../support/lacks.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 const RULES = new URL('../../systemd/prometheus/kyc-tokend.rules.yml', import.meta.url).pathname
-/** The metrics that the rules use. */
-const names = new Set(readFileSync(RULES, 'utf8').match(/\bkyc_tokend_\w+/g))
-const hasPromtool = spawnSync('promtool', ['--version']).status === 0
-if (!hasPromtool)
-  process.stderr.write('Alert rules are not tested: there is no promtool (package prometheus)\n')
 
-const lives = [
-  { life: '20 s', lifeSeconds: 20, intervalSeconds: 2 },
-  { life: '10 min', lifeSeconds: 600, intervalSeconds: 15 },
-  { life: '24 h', lifeSeconds: 86_400, intervalSeconds: 60 },
-]
-interface RuleFile {
-  readonly groups: readonly {
-    readonly rules: readonly { readonly alert?: string; readonly labels?: { readonly severity: string } }[]
-  }[]
-}
-interface Life {
-  readonly lifeSeconds: number
-  readonly intervalSeconds: number
-}
+/** Values by name, one a minute, as promtool writes them: `1x9 0x30` is 1 ten times, then 0; `_` is no value. */
+type Series = Readonly<Record<string, string>>
+/** The labels that Prometheus gives to what it scrapes. */
+const TARGET = 'instance="host:9477",job="kyc-tokend"'
+const ALWAYS = 'x120'
+/** A token's age at the first scrape after its refresh. */
+const AGE_S = 8
 
-type Story = (daemon: ScrapedDaemon, life: Life) => Promise<void>
-/** Several refreshes, and all windows of the rules. */
-const longTime = ({ lifeSeconds }: Life): number => Math.max(1_500, lifeSeconds * 1.2)
-
-const putOff = {
-  kind: 'transient',
-  reason: 'rate-limited',
-  detail: 'Too many requests',
-  status: 429,
-  retryAfterMs: 3_600_000,
-} as const
-
-const cases: readonly { name: string; alert: string; story: Story }[] = [
-  {
-    name: 'the account is inactive',
-    alert: 'KycTokendRefused',
-    async story(daemon, life) {
-      await daemon.pass(120)
-      daemon.answer(() => failures.inactive)
-      await daemon.pass(longTime(life))
-    },
-  },
-  {
-    name: 'the service rejects the requests',
-    alert: 'KycTokendRefused',
-    async story(daemon, life) {
-      await daemon.pass(120)
-      daemon.answer(() => failures.rejected)
-      await daemon.pass(longTime(life))
-    },
-  },
-  {
-    name: 'the daemon starts while the service is away',
-    alert: 'KycTokendNoToken',
-    async story(daemon) {
-      daemon.answer(() => failures.network)
-      await daemon.pass(1_800)
-    },
-  },
-  {
-    name: 'the service gives the same token again until shortly before its end',
-    alert: 'KycTokendTokenExpiring',
-    async story(daemon, life) {
-      const same = daemon.token()
-      daemon.answer(() => same)
-      await daemon.passUntil(() => daemon.age() > 0.9)
-      daemon.answer(daemon.token)
-      await daemon.refresh()
-      await daemon.pass(longTime(life))
-    },
-  },
-  {
-    name: 'the service asks to be left alone until an operator refreshes',
-    alert: 'KycTokendNotRefreshed',
-    async story(daemon, life) {
-      await daemon.pass(60)
-      await daemon.passUntil(() => daemon.age() < 0.3)
-      daemon.answer(() => putOff)
-      await daemon.passUntil(() => daemon.age() > 0.79)
-      daemon.answer(daemon.token)
-      await daemon.refresh()
-      await daemon.pass(longTime(life))
-    },
-  },
-  {
-    name: 'most requests fail, and the token is refreshed in time',
-    alert: 'KycTokendServiceFailing',
-    async story(daemon, life) {
-      let asked = 0
-      const answersOneInThree = (): ReturnType<typeof daemon.token> => {
-        asked += 1
-        return asked % 3 === 0 ? daemon.token() : failures.timeout
-      }
-      await daemon.pass(60)
-      daemon.answer(answersOneInThree)
-      if (life.lifeSeconds > 3_600) {
-        // Long lives have few requests: the service is away for an hour.
-        daemon.answer(() => failures.timeout)
-        await daemon.passUntil(() => daemon.age() > 0.5)
-        await daemon.passUntil(() => daemon.age() > 0.7)
-        daemon.answer(daemon.token)
-      }
-      await daemon.pass(longTime(life))
-    },
-  },
-  {
-    name: 'the files hold a pair that the service refused',
-    alert: 'KycTokendCredentialsRefused',
-    async story(daemon) {
-      await daemon.pass(120)
-      daemon.sample({ isFaultyOnDisk: true })
-      await daemon.pass(1_500)
-    },
-  },
-  {
-    name: 'the key and secret end within a week',
-    alert: 'KycTokendCredentialsExpire',
-    async story(daemon) {
-      daemon.sample({ credentialsEndAt: new Date(30 * 86_400_000).toISOString() })
-      await daemon.pass(120)
-      daemon.sample({ credentialsEndAt: new Date(6 * 86_400_000).toISOString() })
-      await daemon.pass(300)
-    },
-  },
-  {
-    name: 'a client does not read its answers',
-    alert: 'KycTokendClientsDropped',
-    async story(daemon) {
-      await daemon.pass(120)
-      daemon.sample({ servers: { ipc: dropping({ stalled: 1 }), http: null } })
-      await daemon.pass(1_500)
-    },
-  },
-  {
-    name: 'the shared store cannot be reached',
-    alert: 'KycTokendShareLost',
-    async story(daemon) {
-      daemon.sample({ share: sharing({ state: 'connected' }) })
-      await daemon.pass(600)
-      daemon.sample({ share: sharing({ state: 'alone' }) })
-      await daemon.pass(1_500)
-    },
-  },
-  {
-    name: 'the shared store has a record that does not open',
-    alert: 'KycTokendShareUnreadable',
-    async story(daemon) {
-      daemon.sample({ share: sharing({ state: 'connected' }) })
-      await daemon.pass(600)
-      daemon.sample({ share: sharing({ state: 'connected', unreadable: 1 }) })
-      await daemon.pass(1_500)
-    },
-  },
-  {
-    name: 'the daemon is down',
-    alert: 'KycTokendDown',
-    async story(daemon) {
-      await daemon.pass(600)
-      await daemon.restart(600)
-      await daemon.pass(1_500)
-    },
-  },
-]
-
-function dropping(dropped: Record<string, number>): MetricsSample['servers']['ipc'] {
-  return { connections: 0, subscribers: 0, reads: 0, rejects: {}, dropped: { idle: 0, ...dropped } }
-}
-
-function sharing(change: Partial<NonNullable<MetricsSample['share']>>): MetricsSample['share'] {
-  return { state: 'connected', hosts: 3, outcomes: {}, unreadable: 0, ...change }
-}
-
-describe.skipIf(!hasPromtool)('the alert rules', () => {
-  test('are valid', () => {
-    expect(promtool('check', 'rules', RULES)).toContain('SUCCESS')
-  })
-
-  test('the manual has all of them, and a configuration of Prometheus for them', async () => {
-    const { groups } = parse(readFileSync(RULES, 'utf8')) as RuleFile
-    const alerts = groups.flatMap(({ rules }) => rules).filter(({ alert }) => alert !== undefined)
-    expect(tableRows('alert-rules').map(([name, severity]) => [bare(name), severity])).toEqual(
-      alerts.map(({ alert, labels }) => [alert, labels?.severity]),
+/** A daemon that got a token of this life at the beginning, in s, and refreshes it in time. */
+function healthy(lifeS: number): Series {
+  const refreshEveryS = Math.max(60, Math.floor((lifeS * 2) / 180) * 60)
+  /** In the minute of a refresh, and in those until the next one, what it was then. */
+  const stepping = (firstS: number): string =>
+    Array.from({ length: 121 }, (_, minute) => firstS + minute * 60 - ((minute * 60) % refreshEveryS)).join(
+      ' ',
     )
-    const file = join(await tempDirectory(), 'prometheus.yml')
-    const { code } = block('prometheus-config')
-    writeFileSync(file, code)
-    expect(promtool('check', 'config', '--syntax-only', file)).toContain('SUCCESS')
-    expect(parse(code)).toMatchObject({ scrape_configs: [{ job_name: 'kyc-tokend' }] })
-  })
-
-  describe.each(lives)('with tokens that live for $life', (life) => {
-    test.each(cases)('$name: $alert and no other', async ({ story, alert }) => {
-      await expectFired(await record(life, (daemon) => story(daemon, life)), life, { ever: [alert] })
-    })
-
-    test('in normal life, over restarts, none fires', async () => {
-      const recorded = await record(life, async (daemon) => {
-        await daemon.pass(longTime(life))
-        await daemon.restart(life.intervalSeconds)
-        daemon.sample({ servers: { ipc: dropping({ idle: 7 }), http: null } })
-        await daemon.pass(longTime(life))
-      })
-      await expectFired(recorded, life, { ever: [] })
-    })
-
-    test('through an outage they follow one another, to no token, and end with it', async () => {
-      const outage: Story = async (daemon) => {
-        await daemon.pass(60)
-        daemon.answer(() => failures.network)
-        await daemon.passUntil(() => daemon.age() > 1)
-        await daemon.pass(600)
-      }
-      const during = await record(life, (daemon) => outage(daemon, life))
-      const ladder = ['KycTokendNoToken', 'KycTokendNotRefreshed', 'KycTokendTokenExpiring']
-      const isLong = life.lifeSeconds > 3_600
-      await expectFired(during, life, {
-        ever: isLong ? [...ladder, 'KycTokendServiceFailing'] : ladder,
-        last: ['KycTokendNoToken'],
-      })
-      const over = await record(life, async (daemon) => {
-        await outage(daemon, life)
-        daemon.answer(daemon.token)
-        await daemon.refresh()
-        await daemon.pass(600)
-      })
-      await expectFired(over, life, { last: [] })
-    })
-  })
-
-  test.each([15, 60])(
-    'a token that lives shorter than the time between scrapes, %i s, raises none',
-    async (seconds) => {
-      const rare = { lifeSeconds: 20, intervalSeconds: seconds }
-      const recorded = await record(rare, (daemon) => daemon.pass(3_600))
-      await expectFired(recorded, rare, { ever: [] })
-    },
-  )
-
-  describe('are not blind after a restart', () => {
-    const life = lives[2]!
-    test('of a daemon whose refresh is overdue', async () => {
-      const recorded = await record(life, async (daemon) => {
-        daemon.answer(() => putOff)
-        await daemon.pass(0)
-        daemon.answer(daemon.token)
-        await daemon.refresh()
-        daemon.answer(() => putOff)
-        await daemon.passUntil(() => daemon.age() > 0.77)
-        await daemon.restart(60)
-        await daemon.pass(120)
-      })
-      await expectFired(recorded, life, { last: ['KycTokendNotRefreshed'] })
-    })
-
-    test('of a daemon that is refused', async () => {
-      const recorded = await record(life, async (daemon) => {
-        await daemon.pass(60)
-        daemon.answer(() => failures.notFound)
-        await daemon.refresh()
-        await daemon.pass(600)
-        await daemon.restart(60)
-        await daemon.pass(60)
-      })
-      await expectFired(recorded, life, { last: ['KycTokendRefused'] })
-    })
-
-    test('of one without a token that restarts again and again', async () => {
-      const recorded = await record(lives[1]!, async (daemon) => {
-        daemon.answer(() => failures.network)
-        for (let round = 0; round < 10; round += 1) {
-          await daemon.pass(60)
-          await daemon.restart(45)
-        }
-      })
-      await expectFired(recorded, lives[1]!, { ever: ['KycTokendNoToken'], last: ['KycTokendNoToken'] })
-    })
-
-    test('of one that dropped a client before the first scrape', async () => {
-      const recorded = await record(life, async (daemon) => {
-        await daemon.pass(600)
-        daemon.sample({ servers: { ipc: dropping({ stalled: 1 }), http: null } })
-        await daemon.restart(60)
-        await daemon.pass(120)
-      })
-      await expectFired(recorded, life, { ever: ['KycTokendClientsDropped'] })
-    })
-  })
-
-  test('without any target one says so', async () => {
-    const recorded = { series: [{ series: 'up{job="other"}', values: '1+0x60' }], seconds: 3_600 }
-    await expectFired(recorded, lives[2]!, { ever: ['KycTokendNotScraped'] })
-  })
-})
-
-function record(
-  life: Life,
-  story: (daemon: ScrapedDaemon) => Promise<void>,
-): ReturnType<typeof scrapedSeries> {
-  return scrapedSeries({ ...life, names }, story)
+  return {
+    up: `1${ALWAYS}`,
+    kyc_tokend_token_usable: `1${ALWAYS}`,
+    kyc_tokend_token_lifetime_seconds: `${lifeS}${ALWAYS}`,
+    kyc_tokend_token_expiry_timestamp_seconds: stepping(lifeS - AGE_S),
+    kyc_tokend_last_success_timestamp_seconds: stepping(-AGE_S),
+    'kyc_tokend_alert{reason="account-inactive"}': `0${ALWAYS}`,
+    'kyc_tokend_alert{reason="no-token"}': `0${ALWAYS}`,
+    kyc_tokend_credentials_refused_on_disk: `0${ALWAYS}`,
+    'kyc_tokend_fetches_total{outcome="ok",reason="none"}': `1+1${ALWAYS}`,
+    'kyc_tokend_fetches_total{outcome="transient",reason="timeout"}': `0${ALWAYS}`,
+    'kyc_tokend_dropped_clients_total{socket="ipc",reason="idle"}': `0+3${ALWAYS}`,
+    'kyc_tokend_dropped_clients_total{socket="ipc",reason="stalled"}': `0${ALWAYS}`,
+    kyc_tokend_share_connected: `1${ALWAYS}`,
+    kyc_tokend_share_unreadable_total: `0${ALWAYS}`,
+  }
 }
+/** It asks without getting another token: that of an hour expires at minute 60. */
+const unrefreshed: Series = {
+  kyc_tokend_token_expiry_timestamp_seconds: `3600${ALWAYS}`,
+  kyc_tokend_last_success_timestamp_seconds: `0${ALWAYS}`,
+  kyc_tokend_token_usable: '1x59 0x60',
+}
+const DAYS = 86_400
 
-/** Fails unless exactly these fired at some time, and these fire at the end. */
-async function expectFired(
-  { series, seconds }: { series: readonly Series[]; seconds: number },
-  { intervalSeconds }: Life,
-  { ever, last }: { ever?: readonly string[]; last?: readonly string[] },
-): Promise<void> {
-  const firing = 'ALERTS{alertstate="firing"}'
-  const expected = (expr: string, alerts: readonly string[]): object => ({
-    expr: `group by (alertname) (${expr})`,
-    eval_time: `${seconds}s`,
-    exp_samples: alerts.map((alertname) => ({ labels: `{alertname="${alertname}"}`, value: 1 })),
-  })
-  const file = join(await tempDirectory(), 'test.yml')
-  const unitTest = {
-    interval: `${intervalSeconds}s`,
-    input_series: series,
+/** What differs from a healthy daemon whose tokens live for an hour, and the alerts at this minute. */
+const cases: readonly { name: string; series: Series; at: number; alerts: readonly string[] }[] = [
+  { name: 'a healthy daemon', series: {}, at: 120, alerts: [] },
+  { name: 'tokens of 20 s', series: healthy(20), at: 120, alerts: [] },
+  { name: 'tokens of a day', series: healthy(DAYS), at: 120, alerts: [] },
+  {
+    name: 'a refused account, also once its token is gone',
+    series: { ...unrefreshed, 'kyc_tokend_alert{reason="account-inactive"}': '0x9 1x110' },
+    at: 70,
+    alerts: ['KycTokendRefused'],
+  },
+  { name: 'a refresh that is overdue', series: unrefreshed, at: 47, alerts: ['KycTokendNotRefreshed'] },
+  {
+    name: 'a refresh that is overdue, soon after a restart',
+    series: {
+      ...unrefreshed,
+      up: '1x40 0x3 1x70',
+      kyc_tokend_last_success_timestamp_seconds: '0x40 _x3 0x70',
+    },
+    at: 47,
+    alerts: ['KycTokendNotRefreshed'],
+  },
+  { name: 'a token shortly before its end', series: unrefreshed, at: 55, alerts: ['KycTokendTokenExpiring'] },
+  { name: 'no token any more', series: unrefreshed, at: 70, alerts: ['KycTokendNoToken'] },
+  {
+    name: 'no token from the start, with restarts',
+    series: {
+      kyc_tokend_token_usable: '0 0 _ 0 0 _ 0 0 _ 0 0',
+      kyc_tokend_token_lifetime_seconds: '_',
+      kyc_tokend_token_expiry_timestamp_seconds: '_',
+      kyc_tokend_last_success_timestamp_seconds: '_',
+    },
+    at: 10,
+    alerts: ['KycTokendNoToken'],
+  },
+  {
+    name: 'secret files with a refused pair',
+    series: { kyc_tokend_credentials_refused_on_disk: '0x9 1x110' },
+    at: 30,
+    alerts: ['KycTokendCredentialsRefused'],
+  },
+  {
+    name: 'a pair that ends in a month',
+    series: { kyc_tokend_credentials_expiry_timestamp_seconds: `${30 * DAYS}${ALWAYS}` },
+    at: 30,
+    alerts: [],
+  },
+  {
+    name: 'a pair that ends within a week',
+    series: { kyc_tokend_credentials_expiry_timestamp_seconds: `${6 * DAYS}${ALWAYS}` },
+    at: 30,
+    alerts: ['KycTokendCredentialsExpire'],
+  },
+  {
+    name: 'more failures than tokens',
+    series: { 'kyc_tokend_fetches_total{outcome="transient",reason="timeout"}': `0+2${ALWAYS}` },
+    at: 30,
+    alerts: ['KycTokendServiceFailing'],
+  },
+  {
+    name: 'a client that does not read its answers',
+    series: { 'kyc_tokend_dropped_clients_total{socket="ipc",reason="stalled"}': '0x20 1x100' },
+    at: 30,
+    alerts: ['KycTokendClientsDropped'],
+  },
+  {
+    name: 'a client that was dropped before the first scrape after a restart',
+    series: { 'kyc_tokend_dropped_clients_total{socket="ipc",reason="stalled"}': '0x20 _x1 1x100' },
+    at: 30,
+    alerts: ['KycTokendClientsDropped'],
+  },
+  {
+    name: 'a shared store that is lost',
+    series: { kyc_tokend_share_connected: '1x9 0x110' },
+    at: 30,
+    alerts: ['KycTokendShareLost'],
+  },
+  {
+    name: 'a shared record that does not open',
+    series: { kyc_tokend_share_unreadable_total: '0x20 1x100' },
+    at: 30,
+    alerts: ['KycTokendShareUnreadable'],
+  },
+  { name: 'a daemon that is down', series: { up: '1x20 0x100' }, at: 30, alerts: ['KycTokendDown'] },
+]
+
+/** A unit test of promtool: the names of the alerts that fire at this minute. */
+function unitTest({ name, series, at, alerts }: (typeof cases)[number], of = healthy(3_600)): object {
+  const labelled = (metric: string): string =>
+    metric.includes('{') ? metric.replace('}', `,${TARGET}}`) : `${metric}{${TARGET}}`
+  return {
+    name,
+    interval: '1m',
+    input_series: Object.entries({ ...of, ...series }).map(([metric, values]) => ({
+      series: labelled(metric),
+      values,
+    })),
     promql_expr_test: [
-      ...(ever ? [expected(`count_over_time(${firing}[${seconds}s])`, ever)] : []),
-      ...(last ? [expected(firing, last)] : []),
-      // No token has less than nothing of its life left.
-      expected(`min_over_time(instance:kyc_tokend_token_left:ratio[${seconds}s]) < 0`, []),
+      {
+        expr: 'group by (alertname) (ALERTS{alertstate="firing"})',
+        eval_time: `${at}m`,
+        exp_samples: alerts.map((alertname) => ({ labels: `{alertname="${alertname}"}`, value: 1 })),
+      },
     ],
   }
-  // JSON is YAML.
-  writeFileSync(
-    file,
-    JSON.stringify({ rule_files: [RULES], evaluation_interval: `${intervalSeconds}s`, tests: [unitTest] }),
-  )
-  expect(promtool('test', 'rules', file)).toContain('SUCCESS')
 }
 
 function promtool(...words: string[]): string {
   const { stdout, stderr } = spawnSync('promtool', words, { encoding: 'utf8', maxBuffer: 1e8 })
   return `${stdout}${stderr}`
 }
+
+describe.skipIf(lacks('promtool'))('the alert rules', () => {
+  test('fire each in its case and in no other', async () => {
+    const file = join(await tempDirectory(), 'test.yml')
+    const unscraped = { name: 'no target', series: {}, at: 30, alerts: ['KycTokendNotScraped'] }
+    const tests = [...cases.map((each) => unitTest(each)), unitTest(unscraped, {})]
+    // JSON is YAML.
+    writeFileSync(file, JSON.stringify({ rule_files: [RULES], evaluation_interval: '1m', tests }))
+    expect(promtool('test', 'rules', file)).toContain('SUCCESS')
+  })
+
+  test('are valid, and the manual has all of them, and a configuration of Prometheus for them', async () => {
+    expect(promtool('check', 'rules', RULES)).toContain('SUCCESS')
+    const { groups } = parse(readFileSync(RULES, 'utf8')) as {
+      groups: { rules: { alert?: string; labels?: { severity: string } }[] }[]
+    }
+    const alerts = groups.flatMap(({ rules }) => rules).filter(({ alert }) => alert !== undefined)
+    expect(tableRows('alert-rules').map(([name, severity]) => [bare(name), severity])).toEqual(
+      alerts.map(({ alert, labels }) => [alert, labels?.severity]),
+    )
+    const tested = new Set([...cases.flatMap((each) => each.alerts), 'KycTokendNotScraped'])
+    expect(new Set(alerts.map(({ alert }) => alert))).toEqual(tested)
+    const file = join(await tempDirectory(), 'prometheus.yml')
+    const { code } = block('prometheus-config')
+    writeFileSync(file, code)
+    expect(promtool('check', 'config', '--syntax-only', file)).toContain('SUCCESS')
+    expect(parse(code)).toMatchObject({ scrape_configs: [{ job_name: 'kyc-tokend' }] })
+  })
+})
