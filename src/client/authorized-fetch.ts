@@ -1,22 +1,23 @@
-// The platform's fetch with the token's header, for permitted origins only; a refused request is sent once more.
+// The platform's fetch with the token's header, for permitted origins; a refused request is repeated once.
 import { readLimited } from '../lib/input.ts'
 import { originError } from './errors.ts'
 import type { Authorization, ClientToken, FetchOptions, TokenSource } from './token-source.ts'
 
-/** Largest body of a Request object that is kept for a repetition, in bytes. Other bodies are in memory anyway. */
+/** Largest body of a Request object that is kept for a repetition. Other bodies are in memory anyway. */
 const MAX_KEPT_BODY_BYTES = 1024 * 1024
 /** Requests that may be sent again after any refusal. */
 const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS'])
 
 /** An authorization for a call that the client makes itself. */
 export interface Admission extends Authorization {
-  /** As that of an authorization. `isFinal`: the call cannot be repeated, so the token is reported and nothing is awaited. */
+  /** `isFinal`: the call cannot be repeated, so the token is reported, and no other one awaited. */
   readonly refused: (how?: { isFinal?: boolean }) => Promise<Admission | undefined>
 }
 
 /**
- * As `fetch`. A refused request is sent once more with another token, if its body can be sent again: a stream cannot.
- * A redirect to another origin is followed without the header (Fetch Standard, HTTP-redirect fetch, step 13).
+ * As `fetch`. A refused request is sent once more with another token, if its body can be sent again: a stream
+ * cannot. A redirect to another origin is followed without the header (Fetch Standard, HTTP-redirect fetch,
+ * step 13).
  */
 export function createFetch(
   options: FetchOptions & { origins: readonly string[] | undefined },
@@ -114,8 +115,8 @@ function copyOf(body: Body): Body {
 }
 
 /**
- * Call it before the first request, which uses the body up. Returns a function that gives, after the answer, the fields of
- * `init` for a repetition, or null if the body cannot be sent again.
+ * Call it before the first request, which uses the body up. The function that it returns gives, after the
+ * answer, the fields of `init` for a repetition, or null if the body cannot be sent again.
  */
 function keepBody({ target, init: { body } }: Outgoing): () => RequestInit | null {
   if (isBody(body)) return () => (isOneShot(body) ? null : {})

@@ -1,5 +1,5 @@
-// One request to the daemon and its answer: sent again after a restart while there is time, or answered from memory; and calls
-// that ask for the same share one request.
+// One request to the daemon and its answer: sent again after a restart while there is time, or answered from
+// memory. Calls that ask for the same share one request.
 import { errorCode } from '../lib/error.ts'
 import { answerTypes, type FaultCode, type RequestType } from '../protocol.ts'
 import type { Frame, ReconnectingConnection } from './connection.ts'
@@ -15,7 +15,7 @@ import {
 
 /** The longest wait for an answer to a request without a wait of its own. */
 const ANSWER_MS = 5_000
-/** The time that a daemon has to answer once it waits for nothing. After it a token in memory is given, or the call fails. */
+/** The time for an answer that waits for nothing. After it a token in memory is given, or the call fails. */
 const SLOW_MS = 250
 /** Faults that a daemon gives without looking at the request: it counts as absent. */
 const FAULTS_OF_ABSENCE: ReadonlySet<string> = new Set<FaultCode>(['busy', 'misconfigured'])
@@ -30,7 +30,7 @@ export interface Call<T> {
   readonly type: RequestType
   /** Computed again for each connection. */
   readonly data?: (leftMs: number) => Frame['data']
-  /** The longest time that the daemon may wait, and in which the request is sent again if the connection is lost. */
+  /** How long the daemon may wait at most, and the request is sent again if the connection is lost. */
   readonly waitMs?: number
   /** True: also wait for a daemon that was never there. */
   readonly waitsForStart?: boolean
@@ -94,7 +94,7 @@ export function call<T>(connection: ReconnectingConnection, options: Call<T>): P
   })
 }
 
-/** Reports whether to wait for another connection. Without `waitsForStart`, not for a daemon that was never there. */
+/** Whether to wait for another connection; without `waitsForStart` not to a daemon that was never there. */
 function isWorthAnother(disconnect: Disconnect, options: Call<unknown>): boolean {
   const { error, wasEverConnected = false } = disconnect
   const code = errorCode(error)
@@ -112,7 +112,7 @@ type Share<T> = (
   signal: AbortSignal | undefined,
 ) => Promise<T>
 
-/** Callers with the same key share one request while it is under way: few requests of a connection may wait. */
+/** Callers with the same key share the request that is under way: few of a connection may wait. */
 export function createSharing<T>(): Share<T> {
   const underWay = new Map<string, { answer: Promise<T>; end: AbortController; callers: number }>()
   return async (key, ask, signal) => {

@@ -1,4 +1,4 @@
-// A connection to the process behind a Unix socket: made while it is used, and made again when that process restarts.
+// A connection to the process behind a Unix socket: made while it is used, and again when that is restarted.
 import { createConnection, type Socket } from 'node:net'
 import { monotonicMs } from '../lib/clock.ts'
 import { CONNECTION_IDLE_MS, FRAME_END } from '../protocol.ts'
@@ -20,7 +20,7 @@ export interface Request {
   frame(): Frame
   /** Called with each frame that repeats the id, without the id. */
   onAnswer(frame: Frame): void
-  /** Called when no connection could be made or the connection was lost. True: send again on a new one. False: it is over. */
+  /** The connection was lost, or none could be made. True: send again on the next one. False: it is over. */
   onDisconnect(disconnect: Disconnect): boolean
 }
 export interface ReconnectingConnection {
@@ -31,21 +31,23 @@ export interface ReconnectingConnection {
   readonly monotonicMs: () => number
 }
 
-/** Makes the connection of a client: `onAnswer` gets every answer, also one to a request that is over; the signal ends it. */
+/**
+ * Makes a client's connection. `onAnswer` gets every answer, even to an ended request; the signal ends it.
+ */
 export type Connect = (onAnswer: (frame: Frame) => void, signal: AbortSignal) => ReconnectingConnection
 
-/** Time between two connects, however many requests wait: doubled up to the largest, and drawn from its upper half. */
+/** Time between two connects, whatever waits: doubled up to the largest, and drawn from its upper half. */
 const RECONNECT_DELAY_MS = { first: 50, largest: 200, largestInBackground: 2_000 }
 /** A process that leaves more than this unread is taken to read no more: the connection is made again. */
 const MAX_UNSENT_BYTES = 256 * 1024
 /** Enough for every answer: a token of 16 KiB, or the status with many files. */
 const MAX_FRAME_LENGTH = 1024 * 1024
-/** The client closes an idle connection before the daemon would: no request must meet a connection that is being closed. */
+/** Idle connections are closed before the daemon does it: no request must meet one that is being closed. */
 const IDLE_MS = CONNECTION_IDLE_MS / 2
 
-/** Connects at the first request. Without an open request it does not keep the process alive. It buffers one frame at most. */
+/** Connects at the first request; keeps the process alive while one is open; buffers one frame at most. */
 export function createReconnectingConnection(
-  /** Returns the socket's path. Called before each connect: a restarted process may have another. An error is a disconnect. */
+  /** Gives the socket's path, before each connect: a restarted process may have another. It may throw. */
   findPath: () => string,
   ...[onAnswer, signal]: Parameters<Connect>
 ): ReconnectingConnection {
@@ -180,7 +182,7 @@ export function createReconnectingConnection(
     }
   }
 
-  /** Between two connects a new request gets the last disconnect, and may then wait for the next connect as the others do. */
+  /** Between two connects a new request gets the last disconnect. It may then wait for the next connect. */
   function tellLastDisconnect(id: string, request: Request): void {
     if (isConnecting || last === undefined || requests.get(id) !== request) return
     if (request.onDisconnect(last.disconnect)) return

@@ -62,8 +62,9 @@ export function createSource(
     call(connection, { ...question, signals: [closing.signal, signal] })
 
   /**
-   * The last token, if it is as good as asked for. Its life is counted on two clocks: one stops during suspend, and the
-   * other may be set. A reported token is given for a call alone: it may have been refused for a reason of another call.
+   * The last token, if it is as good as asked for. Its life is counted on two clocks: one stops during
+   * suspend, the other may be set. A reported one is given for a call alone: another call may have had its
+   * own reason.
    */
   function cached({ minValidSeconds = 0, notFingerprint }: GetOptions, isForCall: boolean) {
     if (last === undefined || last.token.fingerprint === notFingerprint) return undefined
@@ -98,7 +99,7 @@ export function createSource(
           signal: end,
           fallback,
         })
-      // The answer of a daemon that stops, or to a request that began earlier, comes before this caller's time is over.
+      // A daemon that stops, or a request that began earlier, answers before this caller's time is over.
       const isFinal = (): boolean => !connection.mayStop || untilMs - monotonicMs() < PAUSE_MS
       try {
         const token = await share(key, ownRequest, signal)

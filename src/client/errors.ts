@@ -1,4 +1,4 @@
-// The one error class of the client, and its errors: faults of the daemon, a lost connection, a mistake of the caller.
+// The client's one class of errors, and each of them: a fault, a lost connection, a mistake of the caller.
 import { accountOfSocket, unitNames } from '../lib/account.ts'
 import { errorCode, errorMessage } from '../lib/error.ts'
 import { faultCodes, type FaultCode } from '../protocol.ts'
@@ -92,7 +92,8 @@ export const badRequest = (message: string): TokenClientError =>
 
 export const originError = (origin: string, origins: readonly string[]): TokenClientError =>
   badRequest(
-    `The token is for ${origins.join(', ')} and is not sent to ${origin}: name it in the option origins if it may be.`,
+    `The token is for ${origins.join(', ')} and is not sent to ${origin}: ` +
+      'name it in the option origins if it may be.',
   )
 
 export const timeoutError = (answerMs: number): TokenClientError =>

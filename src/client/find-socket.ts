@@ -1,5 +1,5 @@
-// The socket a client connects to: the one that was named, an account's, or the first candidate that exists, which is refused if
-// another user could have made it.
+// The socket of a client: the one that was named, an account's, or the first candidate that is there, which
+// is refused if another user could have made it.
 import { lstatSync, statSync, type Stats } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { ACCOUNT_VARIABLE, accountNames, ACCOUNTS_DIRECTORY, checkedAccount } from '../lib/account.ts'
@@ -25,11 +25,11 @@ export function namedDaemon(env: NodeJS.ProcessEnv, options: NamedDaemon): Named
 }
 
 /**
- * Returns a function that finds the daemon's socket: the one that the options name, else the one that the environment
- * names, else the first candidate that exists, even if it may not be opened. That function throws TokenClientError:
- * `daemon-unreachable` if there is no socket or no such account, `denied` for a candidate that another user could have
- * made. This one throws TokenClientError (`bad-request`) if a socket and an account are named in the same way, or if the
- * account's name is malformed.
+ * Returns the function that finds the socket: as the options name it, else as the environment does, else the
+ * first candidate that is there, even if it may not be opened. That throws TokenClientError:
+ * `daemon-unreachable` if there is no socket or no such account, `denied` for a candidate that another user
+ * could have made. This throws `bad-request` if socket and account are named together, or the account's name
+ * is none.
  */
 export function socketFinder(
   identity: () => ProcessIdentity,
@@ -72,15 +72,16 @@ function trustedSocket(identity: ProcessIdentity): string {
   }
   const reason = untrustedReason(dirname(path), identity.uid)
   if (reason === undefined) return path
-  const message = `The socket ${path} is not trusted, because ${reason}, and could answer instead of the daemon: fix that, or name the daemon's socket with --socket or $${SOCKET_VARIABLE}.`
-  throw new TokenClientError(message, { code: 'denied' })
+  const why = `because ${reason}, and could answer instead of the daemon`
+  const remedy = `fix that, or name the daemon's socket with --socket or $${SOCKET_VARIABLE}`
+  throw new TokenClientError(`The socket ${path} is not trusted, ${why}`, { code: 'denied', remedy })
 }
 
 /**
- * Why a user other than root and this one could have made a socket in the directory; undefined: none could. Others must
- * not be able to write in the directory. If only root or this user can write in the directory above it (/run,
- * XDG_RUNTIME_DIR), no other user can have made it, and its owner does not matter. If the directory above is sticky (/tmp),
- * the directory must be no link and must belong to root or this user: then no other user can replace it.
+ * Why a user other than root and this one could have made a socket in the directory; undefined: none could.
+ * Others must not be able to write in it. If only root or this user can write in the directory above (/run,
+ * XDG_RUNTIME_DIR), no other can have made it, and its owner does not matter. If that is sticky (/tmp), the
+ * directory must be no link and belong to root or this user: then no other can replace it.
  */
 export function untrustedReason(directory: string, uid: number): string | undefined {
   const above = dirname(directory)

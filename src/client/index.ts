@@ -29,16 +29,16 @@ export type {
 } from '../protocol.ts'
 
 export interface TokenClientOptions extends ClientOptions {
-  /** The daemon's socket; by default `$KYC_TOKEND_SOCKET`, else the system's if it exists, else the person's own. */
+  /** The daemon's socket; by default `$KYC_TOKEND_SOCKET`, else the system's or the person's own. */
   socketPath?: string | undefined
-  /** The account whose daemon it is, if a host has several; by default `$KYC_TOKEND_ACCOUNT`. Not with `socketPath`. */
+  /** The account whose daemon it is; by default `$KYC_TOKEND_ACCOUNT`. Not with `socketPath`. */
   account?: string | undefined
 }
 
 /**
- * A client of kyc-tokend. It connects when it is first used and again after a restart of the daemon; while it waits for
- * nothing it does not keep the process alive. A process needs one: its calls share a connection, and report a refused token
- * once.
+ * A client of kyc-tokend. It connects when it is first used, and again after a restart of the daemon; while
+ * it waits for nothing it does not keep the process alive. A process needs one: its calls share a connection,
+ * and report a refused token once.
  */
 export class TokenClient implements TokenSource {
   declare readonly get: TokenSource['get']
@@ -48,7 +48,7 @@ export class TokenClient implements TokenSource {
   declare readonly reject: TokenSource['reject']
   declare readonly status: TokenSource['status']
   declare readonly refresh: TokenSource['refresh']
-  /** Raises an alert that is marked as a test, for 10 s. For root and the daemon's own user; others are `denied`. */
+  /** Raises an alert marked as a test, for 10 s. For root and the daemon's user; others are `denied`. */
   declare readonly alertTest: () => Promise<AlertTestResult>
   declare readonly close: TokenSource['close']
   declare readonly [Symbol.dispose]: TokenSource['close']

@@ -1,16 +1,16 @@
-// The rule for a token that the API refuses: it is reported once, only the refused call waits for another token, and a call that
-// is refused with that one, too, is refused for a reason of its own.
+// The rule for a token that the API refuses: it is reported once, only the refused call waits for another,
+// and a call that is refused with that one, too, is refused for a reason of its own.
 import type { RejectResult } from '../protocol.ts'
 import { orAborted } from './call.ts'
 import type { ClientToken, GetOptions } from './token-source.ts'
 
 /** How long a refused call waits for another token. */
 const WAIT_SECONDS = 10
-/** How long an answer to a report stands that does not say it: the daemon causes no two requests within this time. */
+/** How long an answer to a report stands if it does not say so: the daemon asks no sooner again. */
 const STANDS_MS = 30_000
 /** For this long the refusals of a place that refused two tokens concern their callers alone. */
 const OWN_MS = 5 * 60_000
-/** The numbers that are remembered: a call that began with an earlier token may be refused some tokens later. */
+/** So many are remembered: a call with an earlier token may be refused some tokens later. */
 const MAX_REPORTS = 16
 const MAX_PLACES = 64
 
@@ -65,7 +65,7 @@ export function createRefusals(options: {
   }
 
   /**
-   * The token with which the refused call is to be sent once more; undefined: the refusal is its answer. Rejects with the
+   * The token for sending the refused call once more; undefined: the refusal is its answer. Rejects with the
    * reason of its signal.
    */
   async function another(refused: ClientToken, how: Refused): Promise<ClientToken | undefined> {

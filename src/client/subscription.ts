@@ -6,10 +6,10 @@ import type { SubscribeOptions, TokenSource } from './token-source.ts'
 
 /** The expiry of one token, as the daemons before and after a restart give it, differs by less than this. */
 const SAME_INSTANT_MS = 2_000
-/** A daemon that answers again within this time was restarted, which is no fault: a second, and the next connect. */
+/** Who answers again within this time was restarted, which is no fault: a second, and the next connect. */
 const RESTART_MS = 2_000
 
-/** Returns the function that subscribes. The signal ends all subscriptions; after that, it throws the signal's reason. */
+/** Returns the function that subscribes. The signal ends all subscriptions; then that throws its reason. */
 export function createSubscriptions(
   connection: ReconnectingConnection,
   client: { readonly name: string | undefined; readonly signal: AbortSignal },
@@ -38,7 +38,7 @@ export function createSubscriptions(
     void deliver(subscriber, () => listener(token))
   }
 
-  /** Calls the program outside the connection's own call; by a promise, because fake timers hold up everything else. */
+  /** Calls the program outside of the connection's call; by a promise, because fake timers hold all else. */
   async function deliver(subscriber: Subscriber, call: () => void): Promise<void> {
     await Promise.resolve()
     try {

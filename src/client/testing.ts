@@ -1,4 +1,4 @@
-// A client without a daemon, for the tests of programs that use one: `import { createFakeTokenClient } from 'kyc-tokend/testing'`.
+// A client without a daemon, for the tests of programs that use one.
 import { createHash } from 'node:crypto'
 import {
   answerTypes,
@@ -25,13 +25,13 @@ export interface FakeTokenClientOptions extends ClientOptions {
   accessToken?: string | undefined
   /** The life of its tokens, in seconds; by default an hour. */
   lifeSeconds?: number | undefined
-  /** The service that the tokens are for: `fetch` sends them to its origin. By default `https://api.example.com`. */
+  /** The service of the tokens: `fetch` sends them to its origin. By default `https://api.example.com`. */
   baseUrl?: string | undefined
 }
 
 /** As TokenClient, against a daemon that does what the test says. */
 export interface FakeTokenClient extends TokenSource {
-  /** Takes another token, by default `fake-token-2` and so on, and notifies the listeners. Ends what `fail` and `goAway` began. */
+  /** Takes another token (`fake-token-2`), and calls the listeners. Ends what `fail` and `goAway` began. */
   readonly rotate: (accessToken?: string) => TokenResult
   /** From now on there is no token: calls are rejected with this code. */
   readonly fail: (
@@ -40,15 +40,15 @@ export interface FakeTokenClient extends TokenSource {
   ) => void
   /** From now on the daemon is away: the last token is given from memory, everything else is rejected. */
   readonly goAway: () => void
-  /** From now on this is the answer to a report. By default it is `refreshing`, and another token comes at once. */
+  /** From now on the answer to a report. By default it is `refreshing`, and another token comes at once. */
   readonly answerReports: (result: RejectResult) => void
   /** Fingerprints of the tokens that were reported as refused, oldest first. */
   readonly reported: readonly string[]
 }
 
 /**
- * A fake client, also under the fake timers of Jest and vitest. A token whose life is over is an error, until `rotate`.
- * Its `fetch` sends real requests, unless the option `fetch` or `globalThis.fetch` is replaced.
+ * A fake client, also under the fake timers of Jest and vitest. A token whose life is over is an error, until
+ * `rotate`. Its `fetch` sends real requests, unless the option `fetch` or `globalThis.fetch` is replaced.
  *
  * @example
  * ```js

@@ -16,7 +16,7 @@ export interface GetOptions {
   minValidSeconds?: number | undefined
   /** Wait for another token than the one with this fingerprint. */
   notFingerprint?: string | undefined
-  /** The longest wait for it, in seconds (0 to 60, by default 10); if given, also for a daemon that is not started yet. */
+  /** The longest wait, in seconds (0 to 60; 10); if given, also for a daemon that is not started yet. */
   waitSeconds?: number | undefined
   /** Ends the waiting: the call is rejected with the signal's reason. */
   signal?: AbortSignal | undefined
@@ -35,9 +35,10 @@ export interface Authorization {
   readonly headers: Readonly<Record<string, string>>
   readonly token: ClientToken
   /**
-   * Call it if the API refuses the token: if `token.refusedBy` has the status of its answer. Reports the token, once however
-   * many calls it hits, and gives the authorization for one repetition; undefined if no other token comes within 10 s, none
-   * can come, or this was the repetition: then the refusal is the answer to the call.
+   * Call it if the API refuses the token: if `token.refusedBy` has the status of its answer. Reports the
+   * token, once however many calls it hits, and gives the authorization for one repetition; undefined if no
+   * other token comes within 10 s, none can come, or this was the repetition: then the refusal is the answer
+   * to the call.
    */
   readonly refused: () => Promise<Authorization | undefined>
 }
@@ -46,8 +47,8 @@ export interface FetchOptions {
   /** Origins to which `fetch` may send the token; by default that of the service's `baseUrl` alone. */
   origins?: readonly string[] | undefined
   /**
-   * Reports that an answer says that the token is refused; by default its status does (`refusedBy` of the token). It gets a
-   * clone, and may read the body.
+   * Reports whether an answer refuses the token; by default its status does (`refusedBy` of the token). It
+   * gets a clone, and may read the body.
    */
   isRefusal?: ((response: Response) => boolean | Promise<boolean>) | undefined
   /** Sends the requests of `fetch`; by default `globalThis.fetch`. */
@@ -63,7 +64,7 @@ export interface ClientOptions extends FetchOptions {
 
 export interface SubscribeOptions {
   /**
-   * Called once for each cause why there is no token, and with null when that is over. The absence of a daemon that is back
+   * Called once for each cause why there is no token, and with null when that is over. A daemon that is back
    * within a second is no cause.
    */
   onFault?: ((fault: TokenClientError | null) => void) | undefined
@@ -72,16 +73,17 @@ export interface SubscribeOptions {
 }
 
 /**
- * Implemented by `TokenClient`, and for tests by `createFakeTokenClient` of `kyc-tokend/testing`. All methods are bound,
- * and reject with TokenClientError: `denied`, `busy`, `bad-request` (the daemon did not accept the request),
- * `daemon-unreachable`, `timeout`, `closed`; if there is no token `no-token-yet`, `expired`, `account-inactive`,
- * `account-not-found`, `misconfigured`.
+ * Implemented by `TokenClient`, and for tests by `createFakeTokenClient` of `kyc-tokend/testing`. All methods
+ * are bound, and reject with TokenClientError: `denied`, `busy`, `bad-request` (the daemon did not accept the
+ * request), `daemon-unreachable`, `timeout`, `closed`; if there is no token `no-token-yet`, `expired`,
+ * `account-inactive`, `account-not-found`, `misconfigured`.
  */
 export interface TokenSource {
   /**
-   * The token. Waits for a first one, or for one that lives long enough, up to `waitSeconds`, also across a restart
-   * of the daemon; then gives the freshest there is. Where the daemon is away, or has not answered within 250 ms, it
-   * gives the last token again (`cached: true`), unless that was refused, is too old for `minValidSeconds` or expired.
+   * The token. Waits for a first one, or for one that lives long enough, up to `waitSeconds`, also across a
+   * restart of the daemon; then gives the freshest there is. If the daemon is away, or has not answered
+   * within 250 ms, it gives the last token again (`cached: true`), unless that was refused, is too old for
+   * `minValidSeconds` or has expired.
    *
    * @example
    * ```js
@@ -106,39 +108,38 @@ export interface TokenSource {
   readonly authorize: (options?: AuthorizeOptions) => Promise<Authorization>
 
   /**
-   * As the platform's `fetch`, with the token in the header that the API wants, for the origin of the service's `baseUrl` (or
-   * those of the option `origins`) and no other. If the answer refuses the token, that is reported once for all calls. This
-   * call alone waits, up to 10 s, for another token and is sent once more with it: after a 401 if the body can be sent again
-   * (a stream cannot; of a Request object, up to 1 MiB), after another status if it is a GET, HEAD or OPTIONS. If no other
-   * token comes the refusal is the answer. If the other token is refused as well, the refusals of this method, origin and
-   * path are the answers to their own calls for 5 min. All other calls go on.
+   * As the platform's `fetch`, with the token in the header that the API wants, for the origin of the
+   * service's `baseUrl` (or those of the option `origins`) and no other. If the answer refuses the token,
+   * that is reported once for all calls. This call alone waits, up to 10 s, for another token and is sent
+   * once more with it: after a 401 if the body can be sent again (a stream cannot; of a Request object, up to
+   * 1 MiB), after another status if it is a GET, HEAD or OPTIONS. If no other token comes the refusal is the
+   * answer. If the other token is refused as well, the refusals of this method, origin and path are their own
+   * calls' answers for 5 min.
    *
    * @throws {TokenClientError} also `bad-request` for another origin
    */
   readonly fetch: (input: string | URL | Request, init?: RequestInit) => Promise<Response>
 
   /**
-   * Calls the listener with the token, now and at each change of it or of its state, also across restarts of the
-   * daemon; never twice for the same, and never after its end. Returns a function that ends it; until then the
-   * process stays alive.
-   *
-   * While there is no token, or no daemon, the listener is not called; `onFault` is, once for each cause. What a
+   * Calls the listener with the token, now and at each change of it or of its state, also across restarts of
+   * the daemon; never twice for the same, and never after its end. Returns a function that ends it; until
+   * then the process stays alive. While there is no token, or no daemon, `onFault` is called instead. What a
    * listener throws is an uncaught exception of the program, and the subscription goes on.
    */
   readonly subscribe: (listener: (token: TokenResult) => void, options?: SubscribeOptions) => () => void
 
-  /** Reports that the service answered 401 to this token. Only its fingerprint is sent, so `{ fingerprint }` is enough. */
+  /** Reports that the service answered 401 to this token. Its fingerprint is sent alone, and is enough. */
   readonly reject: (token: string | { fingerprint: string }) => Promise<RejectResult>
 
-  /** The token that the daemon holds, what fails and since when, and what it writes and serves. Never has the token itself. */
+  /** What the daemon holds, what fails and since when, what it writes and serves. Never has the token. */
   readonly status: () => Promise<StatusResult>
 
-  /** Has the daemon ask the service now, also after a refusal. For root and the daemon's user; others are `denied`. */
+  /** Has the daemon ask the service now, even after a refusal. For root and the daemon's user alone. */
   readonly refresh: (options?: { signal?: AbortSignal | undefined }) => Promise<RefreshResult>
 
   /**
-   * Ends everything: calls that wait are rejected with `closed`, listeners are called no more. Requests of `fetch` that are
-   * under way go on; a refusal is then their answer.
+   * Ends everything: calls that wait are rejected with `closed`, and listeners are called no more. Requests
+   * of `fetch` that are under way go on; a refusal is then their answer.
    */
   readonly close: () => void
   readonly [Symbol.dispose]: () => void

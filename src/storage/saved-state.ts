@@ -13,9 +13,7 @@ import {
 } from '../token/state.ts'
 import { fingerprintOf, isSameService, type Token } from '../token/token.ts'
 
-/**
- * The longest wait there is, `Retry-After` of an hour and a fifth more: a jump of a clock makes none longer.
- */
+/** The longest wait, `Retry-After` of an hour and a fifth more: a jump of a clock makes none longer. */
 const MAX_RETRY_WAIT_MS = 72 * 60_000
 /** Boot clocks of two processes may differ by this: without /proc/uptime Node reads whole seconds. */
 const CLOCK_GRAIN_MS = 1_000

@@ -67,9 +67,7 @@ export async function createStateStore({
     return own
   }
 
-  /**
-   * Whether the file was written in this boot; if no boot id can be read, whether its directory is in memory.
-   */
+  /** Whether it was written in this boot; if no boot id can be read, whether the directory is in memory. */
   async function isThisBoot(written: Written): Promise<boolean> {
     if (written.bootId === null || bootId === null) return isInMemory(runtimeDirectory)
     return written.bootId === bootId
@@ -116,10 +114,7 @@ export async function createStateStore({
     async tick(): Promise<void> {
       await Promise.all(files.map(async (file) => file.tick()))
     },
-    /**
-     * An orderly stop: the next start may ask again what was refused. Never fails, nor waits for a disk that
-     * hangs.
-     */
+    /** An orderly stop: the next start may ask again. Never fails, nor waits for a disk that hangs. */
     close: async (state: TokenState): Promise<void> => withinLimit(save(state, { isOrderly: true })),
   }
 }

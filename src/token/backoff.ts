@@ -40,10 +40,7 @@ interface RetrySituation {
   readonly notBeforeMs: number
 }
 
-/**
- * The next attempt after a failure, and the moment before which only an operator's request is made; on the
- * boot clock.
- */
+/** The next attempt after a failure, and the bound that only an operator passes; on the boot clock. */
 export function retryPlan(
   { reason, retryAfterMs }: Pick<TransientFailure, 'reason' | 'retryAfterMs'>,
   { nowMs, attempts, policy, drawn, left, notBeforeMs: earlierMs }: RetrySituation,

@@ -1,5 +1,4 @@
-// What clients wish, a token with more life or another than the refused one, and the pace of the requests for
-// it.
+// What clients wish, more life or another token than the refused one, and the pace of requests for it.
 import type { Instant } from '../lib/clock.ts'
 import type { RejectVerdict } from '../protocol.ts'
 import {

@@ -1,5 +1,4 @@
-// The keeper: the one loop that asks the service, one request at a time, and the one variable with the
-// result.
+// The keeper: the one loop that asks the service, one request at a time, and sets the one variable.
 import { createWakeableSleep, withTimeout, type Clock, type Instant } from '../lib/clock.ts'
 import { raceAbort } from '../lib/tasks.ts'
 import { afterClientNeed, afterReject, type RejectDecision } from './client-requests.ts'
@@ -148,10 +147,7 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
       change(state)
       return decision
     },
-    /**
-     * An operator asks. Resolves with the outcome; undefined: the signal was aborted before the attempt was
-     * over.
-     */
+    /** An operator asks. Resolves with the outcome; undefined: the signal was aborted before it came. */
     async refresh(signal: AbortSignal): Promise<FetchOutcome | undefined> {
       for (;;) {
         change(afterOperator(get(), clock.now()))
@@ -255,9 +251,7 @@ interface Trial extends TrialOptions {
   plan: Pick<TokenState, 'failure' | 'next'>
 }
 
-/**
- * Trials of other credentials, repeated until the service gives a token, and they are used, or refuses them.
- */
+/** Trials of other credentials, repeated until they give a token, and are used, or are refused. */
 function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
   const { get, set, step } = variable
   let trial: Trial | null = null
@@ -348,8 +342,7 @@ function createTrials(variable: Variable, attempts: Attempts, clock: Clock) {
     dueAtMs: (): number => (trial === null ? Infinity : dueAtMs(stateOf(trial))),
     tryNow,
     /**
-     * The running credentials were refused: tries the ones that wait, and reports whether they are in use
-     * now.
+     * The running credentials were refused: tries those that wait, and reports whether they are in use now.
      */
     async tryInstead(signal: AbortSignal): Promise<boolean> {
       const waiting = trial?.settings.credentialsId

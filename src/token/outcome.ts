@@ -151,10 +151,7 @@ export type Cause = 'start' | 'refresh' | 'retry' | 'client' | 'operator' | 'rel
 
 export interface Attempt {
   readonly cause: Cause
-  /**
-   * Await it before a request goes out: it is counted, and saved as failed in case the process ends
-   * meanwhile.
-   */
+  /** Await it before a request goes out: it is counted, and saved as failed in case the process ends. */
   readonly beforeRequest: () => Promise<void>
 }
 

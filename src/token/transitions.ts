@@ -117,9 +117,7 @@ export function isAboutCredentials(outcome: FetchOutcome): boolean {
   return outcome.kind === 'permanent' || (outcome.kind === 'transient' && outcome.reason === 'rejected')
 }
 
-/**
- * The state if the request that goes out now is never answered: saved, in case the process ends meanwhile.
- */
+/** The state if the request that goes out now is never answered: saved, lest the process end meanwhile. */
 export function assumeFailed(state: TokenState, step: Step): TokenState {
   if (refusalOf(state) !== null) return state
   const detail = 'The attempt did not end: kyc-tokend itself ended first'
@@ -200,9 +198,7 @@ function afterRefusal(state: TokenState, refused: PermanentFailure, { now }: Ste
   return { ...state, ...NOTHING_PENDING, objection: objectionOf(state, refused, now), next: actOf(state) }
 }
 
-/**
- * One with the reason of the one that stands, or for which attempts were put off, keeps its start and host.
- */
+/** One with the reason of the one that stands, or of the postponement, keeps its start and its host. */
 function objectionOf(
   { objection, postponement }: TokenState,
   answer: Pick<PermanentFailure, 'detail' | 'askedBy' | 'known'> & {
