@@ -194,7 +194,8 @@ function eventsOfSource(): string[] {
   const calls = texts.flatMap((text) =>
     [...text.matchAll(/\blog\(\s*'(\w+)',/g)].flatMap(({ 1: level = '', index }) => {
       const call = text.slice(index, endOfCall(text, index))
-      const event = /(?:event: |fields\()'([a-z-]+)'/.exec(call)?.[1]
+      const made = /, fields\b/.test(call) ? text.slice(0, index).split('const fields = ').at(-1) : ''
+      const event = /(?:event: |fields\()'([a-z-]+)'/.exec(call + made)?.[1]
       if (call.includes('event: failure.event')) return failures.map((failure) => `${failure} ${level}`)
       return `${event ?? `none in ${call}`} ${level}`
     }),
