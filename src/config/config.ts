@@ -1,5 +1,5 @@
 // The configuration as the rest of the program sees it: read, validated, resolved, frozen.
-import { basicOf, Secret } from '../lib/secret.ts'
+import { basicOf, Secret, sentTexts } from '../lib/secret.ts'
 import { NAME_OF_SECRET } from './service.ts'
 import type { resolveConfig } from './resolve.ts'
 import type { TokenFileConfig } from './resolve-outputs.ts'
@@ -29,19 +29,22 @@ export function secretsOf({ credentials }: Pick<Config, 'credentials'>): Readonl
 /** A shorter value of a header or a field is a word. */
 const MIN_LITERAL_SECRET = 8
 
-/** Every secret in the clear, also as HTTP Basic has it: no log may show one. Headers and fields may hold secrets, too. */
+/**
+ * Every secret in the clear, also as HTTP Basic has it: no log may show one. Headers and fields may hold
+ * secrets, too. Keys of certificates are never sent.
+ */
 export function revealAll({ credentials, share, service, request: { proxy } }: Config): string[] {
-  const shared = [share?.password, share?.key, share?.sentinel?.password, share?.tls?.key]
-  const login = proxy ? { apiKey: new Secret(proxy.user ?? ''), apiSecret: proxy.password } : null
-  const secrets = [...Object.values(secretsOf({ credentials })), login?.apiSecret, ...shared]
+  const password = proxy ? proxy.password : null
+  const login = { apiKey: new Secret((proxy && proxy.user) || ''), apiSecret: password }
+  const shared = [share?.password, share?.key, share?.sentinel?.password]
   const parameters = Object.entries(service.parameters).filter(([name]) => NAME_OF_SECRET.test(name))
   const written = [...Object.values(service.headers), ...parameters.map(([, value]) => value)]
-  const literals = written.filter((value) => typeof value === 'string')
   return [
-    ...[true, false].map((isEncoded) => basicOf(credentials, { isEncoded })),
-    ...(login?.apiSecret ? [basicOf(login, { isEncoded: false })] : []),
-    ...literals.filter((value) => value.length >= MIN_LITERAL_SECRET),
-    // A certificate and a key have several lines, and are never sent as text.
-    ...secrets.flatMap((secret) => secret?.reveal() ?? []).filter((text) => !text.includes('\n')),
+    ...sentTexts(credentials),
+    ...(password ? [basicOf(login, { isEncoded: false })] : []),
+    ...[password, ...shared].flatMap((secret) => secret?.reveal() ?? []),
+    ...written
+      .filter((value) => typeof value === 'string')
+      .filter((text) => text.length >= MIN_LITERAL_SECRET),
   ]
 }

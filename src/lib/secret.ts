@@ -55,6 +55,17 @@ export function basicOf({ apiKey, apiSecret }: Credentials, { isEncoded = true }
   return Buffer.from(pair.map((text) => (isEncoded ? formEncoded(text) : text)).join(':')).toString('base64')
 }
 
+/**
+ * All of them in the forms in which they may be sent. A certificate and its key, which have several lines,
+ * never are.
+ */
+export function sentTexts(credentials: Credentials): string[] {
+  const { apiKey, apiSecret, further = {} } = credentials
+  const texts = [apiKey, apiSecret, ...Object.values(further)].flatMap((secret) => secret?.reveal() ?? [])
+  const basic = [true, false].map((isEncoded) => basicOf(credentials, { isEncoded }))
+  return [...texts.filter((text) => !text.includes('\n')), ...basic]
+}
+
 function formEncoded(text: string): string {
   return new URLSearchParams({ '': text }).toString().slice(1)
 }

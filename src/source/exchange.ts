@@ -30,13 +30,6 @@ interface ExchangeOptions {
   readonly signal: AbortSignal
 }
 
-/** How far an exchange has come. */
-interface Progress {
-  /** The proxy while it has not opened the way to the service; null: there is none, or it has. */
-  pendingProxy: Proxy | null
-  isSent: boolean
-}
-
 /** The answer as it came, or why there is none. Never rejects. */
 export async function exchange(
   asked: ServiceRequest,
@@ -49,58 +42,45 @@ export async function exchange(
   const { host } = url
   const over = new AbortController()
   const connecting = new AbortController()
+  const ended = Promise.withResolvers<TransientFailure>()
   const sockets = new Set<Duplex>()
-  const progress: Progress = { pendingProxy: proxy, isSent: false }
-  const onSocket = (socket: Duplex): void => {
+  /** The proxy while it has not opened the way to the service; null: there is none, or it has. */
+  let pendingProxy = proxy
+  let isSent = false
+
+  function onSocket(socket: Duplex): void {
     // Opened for an exchange that is over.
     if (over.signal.aborted) socket.destroy()
     sockets.add(socket)
   }
-
-  async function ask(): Promise<ServiceResponse> {
-    const through = proxy && (await tunnel(url, { proxy, onSocket }))
-    progress.pendingProxy = null
-    over.signal.throwIfAborted()
-    return send(asked, { through, secureContext, onSocket, onSent })
-  }
   function onSent(): void {
-    progress.isSent = true
+    isSent = true
     connecting.abort()
   }
-  /** Resolves after this time with what was awaited in vain, or with the answer if it was there before. */
-  async function limit(
-    ms: number,
-    until: AbortSignal,
-    { awaited, setting }: { awaited: string; setting: string },
-  ): Promise<ServiceResponse | TransientFailure> {
-    await clock.sleep(ms, until)
-    if (until.aborted) return answer
-    const by = progress.pendingProxy && ` through ${proxyInWords(progress.pendingProxy)}`
-    const detail = `No ${awaited} ${host}${by ?? ''} within ${formatDuration(ms)} (request.${setting})`
-    return { kind: 'transient', reason: 'timeout', detail }
+  async function ask(): Promise<ServiceResponse | TransientFailure> {
+    try {
+      const through = proxy && (await tunnel(url, { proxy, onSocket }))
+      pendingProxy = null
+      over.signal.throwIfAborted()
+      return await send(asked, { through, secureContext, onSocket, onSent })
+    } catch (error) {
+      return failureFromError(error, { host, hostSetting, proxy: pendingProxy, isSent, hasCertificate })
+    }
   }
-  const answer: Promise<ServiceResponse | TransientFailure> = ask().catch((error: unknown) =>
-    failureFromError(error, {
-      host,
-      hostSetting,
-      proxy: progress.pendingProxy,
-      isSent: progress.isSent,
-      hasCertificate,
-    }),
-  )
-  const cancelled = Promise.withResolvers<TransientFailure>()
-  const cancel = (): void => cancelled.resolve(givenUp)
+  /** Ends the exchange after this time, unless what is awaited has come before. */
+  async function limit(ms: number, until: AbortSignal, awaited: string, setting: string): Promise<void> {
+    await clock.sleep(ms, until)
+    if (until.aborted) return
+    const by = pendingProxy === null ? '' : ` through ${proxyInWords(pendingProxy)}`
+    const detail = `No ${awaited} ${host}${by} within ${formatDuration(ms)} (request.${setting})`
+    ended.resolve({ kind: 'transient', reason: 'timeout', detail })
+  }
+  const cancel = (): void => ended.resolve(givenUp)
   signal.addEventListener('abort', cancel)
+  void limit(limits.connectTimeoutMs, connecting.signal, 'connection to', 'connectTimeout')
+  void limit(limits.timeoutMs, over.signal, 'whole answer from', 'timeout')
   try {
-    return await Promise.race([
-      answer,
-      cancelled.promise,
-      limit(limits.connectTimeoutMs, connecting.signal, {
-        awaited: 'connection to',
-        setting: 'connectTimeout',
-      }),
-      limit(limits.timeoutMs, over.signal, { awaited: 'whole answer from', setting: 'timeout' }),
-    ])
+    return await Promise.race([ask(), ended.promise])
   } finally {
     over.abort()
     connecting.abort()
@@ -153,9 +133,9 @@ async function secure(
   const { connect } = await import('node:tls')
   const { promise, resolve, reject } = Promise.withResolvers<Socket>()
   const socket = connect({
-    host: hostname.replaceAll(/[[\]]/g, ''),
+    host: withoutBrackets(hostname),
     port: Number(port || 443),
-    servername: serverNameOf({ hostname }),
+    servername: serverNameOf(hostname),
     ...(through && { socket: through }),
     secureContext,
     // Set here, so that NODE_TLS_REJECT_UNAUTHORIZED in an environment cannot expose the secret to another server.
@@ -167,9 +147,14 @@ async function secure(
   return promise
 }
 
+/** An IPv6 address of a URL is in brackets. */
+function withoutBrackets(hostname: string): string {
+  return hostname.replaceAll(/[[\]]/g, '')
+}
+
 /** An address is no name that a server could be told (RFC 6066, section 3). */
-function serverNameOf({ hostname }: Pick<URL, 'hostname'>): string {
-  return isIP(hostname.replaceAll(/[[\]]/g, '')) === 0 ? hostname : ''
+function serverNameOf(hostname: string): string {
+  return isIP(withoutBrackets(hostname)) === 0 ? hostname : ''
 }
 
 /** Opens the way to the service through the proxy (RFC 9110, section 9.3.6). Rejects with ERR_PROXY_TUNNEL if it does not. */
@@ -187,7 +172,7 @@ async function tunnel(
     maxHeaderSize: MAX_HEAD_BYTES,
     // As in `secure`: the proxy gets the login. Without a name Node would check that of the `Host` header, the service's.
     rejectUnauthorized: true,
-    servername: serverNameOf(proxy.url),
+    servername: serverNameOf(proxy.url.hostname),
   }
   const { request: open } =
     proxy.url.protocol === 'https:' ? await import('node:https') : { request: httpRequest }
@@ -201,19 +186,14 @@ async function tunnel(
     // TLS reports what happens on it from now on.
     socket.on('error', reject)
     if (statusCode >= 200 && statusCode < 300) resolve(socket)
-    else reject(Object.assign(new ExchangeError('ERR_PROXY_TUNNEL'), { statusCode }))
+    else reject(errorWith('ERR_PROXY_TUNNEL', { statusCode }))
   })
   request.end()
   return promise
 }
 
-class ExchangeError extends Error {
-  override readonly name = 'ExchangeError'
-  readonly code: string
-  constructor(code: string) {
-    super(code)
-    this.code = code
-  }
+function errorWith(code: string, more: object = {}): Error {
+  return Object.assign(new Error(code), { code, ...more })
 }
 
 /** Largest head of an answer, in bytes. */
@@ -230,13 +210,13 @@ function bound(request: ClientRequest, onSocket: (socket: Duplex) => void): void
     request.prependOnceListener(event, () => (isOver = true))
   request.on('information', () => {
     informational += 1
-    if (informational > MAX_INFORMATIONAL) request.destroy(new ExchangeError('ERR_TOO_MANY_INFORMATIONAL'))
+    if (informational > MAX_INFORMATIONAL) request.destroy(errorWith('ERR_TOO_MANY_INFORMATIONAL'))
   })
   request.once('socket', (socket) => {
     onSocket(socket)
     socket.on('data', (chunk: Buffer) => {
       headBytes += chunk.length
-      if (!isOver && headBytes > MAX_HEAD_BYTES) request.destroy(new ExchangeError('ERR_HEAD_TOO_LONG'))
+      if (!isOver && headBytes > MAX_HEAD_BYTES) request.destroy(errorWith('ERR_HEAD_TOO_LONG'))
     })
   })
 }

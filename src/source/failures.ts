@@ -16,8 +16,7 @@ const FAILURES: readonly (readonly [RegExp, TransientFailure['reason'], string])
   [/^ENOTFOUND$/, 'network', "The name of HOST was not found: check SETTING and this host's DNS"],
   [/^EAI_AGAIN$/, 'network', 'The name of HOST could not be looked up: the DNS server does not answer'],
   [/^ECONNREFUSED$/, 'network', 'HOST refused the connection'],
-  [/^EHOSTUNREACH$/, 'network', 'There is no route to HOST'],
-  [/^ENETUNREACH$/, 'network', 'There is no network to HOST'],
+  [/^(?:EHOSTUNREACH|ENETUNREACH)$/, 'network', 'There is no route to HOST'],
   [/^(?:EACCES|EPERM)$/, 'network', "This host's firewall or sandbox forbids connections to HOST"],
   [/^(?:ECONNRESET|EPIPE|ECONNABORTED)$/, 'network', 'HOST closed the connection WHEN'],
   [/^ETIMEDOUT$/, 'timeout', 'HOST does not answer'],
@@ -30,7 +29,6 @@ const FAILURES: readonly (readonly [RegExp, TransientFailure['reason'], string])
   [/^ERR_PROXY_TUNNEL \d/, 'network', `${PROXY} opened no way to SERVICE (it answered STATUS)`],
   [/^CERT_HAS_EXPIRED$/, 'tls', "The certificate of HOST has expired, or this host's clock is wrong"],
   [/^CERT_NOT_YET_VALID$/, 'tls', "The certificate of HOST is not valid yet, or this host's clock is wrong"],
-  [/^CERT_REVOKED$/, 'tls', 'The certificate of HOST was revoked'],
   [/^ERR_TLS_CERT_ALTNAME_INVALID$/, 'tls', 'The certificate of HOST is for another name: check SETTING'],
   [/^DEPTH_ZERO_SELF_SIGNED_CERT$/, 'tls', `The certificate of HOST is signed by itself: ${TRUST}`],
   [

@@ -3,7 +3,7 @@ import type { SecureContext } from 'node:tls'
 import type { Clock } from '../lib/clock.ts'
 import { formatDuration } from '../lib/duration.ts'
 import type { Config, ServiceConfig } from '../config/config.ts'
-import { basicOf, type Credentials } from '../lib/secret.ts'
+import { sentTexts, type Credentials } from '../lib/secret.ts'
 import { createSecureContext } from '../lib/crypto.ts'
 import type { Attempt, PermanentReason, ServiceOutcome } from '../token/outcome.ts'
 import { bare } from './detail.ts'
@@ -88,14 +88,6 @@ function certificateOf({ further = {} }: Credentials): { cert: string; key: stri
   const cert = further['request.clientCertificate.certFile']
   const key = further['request.clientCertificate.key']
   return cert && key ? { cert: cert.reveal(), key: key.reveal() } : null
-}
-
-/** The secrets in the forms in which they may be sent. A certificate and a key, which have several lines, never are. */
-function sentTexts(credentials: Credentials): string[] {
-  const { apiKey, apiSecret, further = {} } = credentials
-  const texts = [apiKey, apiSecret, ...Object.values(further)].flatMap((secret) => secret?.reveal() ?? [])
-  const basic = [true, false].map((isEncoded) => basicOf(credentials, { isEncoded }))
-  return [...texts.filter((text) => !text.includes('\n')), ...basic]
 }
 
 /** Reports whether the service's refusals still include this earlier one, whose detail may have been cut or redacted. */

@@ -1,5 +1,4 @@
 // The proxy between this host and the service: that of `request.proxy`, or else of HTTPS_PROXY and NO_PROXY.
-import { BlockList, isIPv4 } from 'node:net'
 import type { Config } from '../config/config.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 
@@ -62,27 +61,13 @@ export function decoded(text: string): string {
   }
 }
 
-/** NO_PROXY as Node documents it: names, `.suffix`, `*.suffix`, `host:port`, ranges of IPv4 addresses, or `*`. */
+/** NO_PROXY: names, `host:port`, `.suffix` or `*.suffix` (that domain and all below it), or `*`. */
 function isExcepted({ hostname, port }: URL, exceptions: string): boolean {
   const host = hostname.replaceAll(/[[\]]/g, '')
   return exceptions.split(',').some((written) => {
     const entry = written.trim().toLowerCase()
-    const suffix = /^\*?(\..+)$/.exec(entry)?.[1]
-    if (suffix !== undefined)
-      return `.${host}`.endsWith(suffix) && (entry.startsWith('.') || host !== suffix.slice(1))
-    const [from = '', to = ''] = entry.split('-').map((address) => address.trim())
-    if (isIPv4(from) && isIPv4(to) && isIPv4(host)) return isWithin(host, from, to)
+    const domain = /^\*?\.(.+)$/.exec(entry)?.[1]
+    if (domain !== undefined) return host === domain || host.endsWith(`.${domain}`)
     return entry === '*' || entry === host || entry === `${host}:${port || '443'}`
   })
-}
-
-function isWithin(address: string, from: string, to: string): boolean {
-  const range = new BlockList()
-  try {
-    range.addRange(from, to)
-  } catch {
-    // It ends before it begins: nothing is in it.
-    return false
-  }
-  return range.check(address)
 }

@@ -148,19 +148,21 @@ interface Reading {
 /** The words of the service, or ours. A 2xx is never quoted. */
 function detailOf(
   { status, content, grant }: Reading,
-  options: { answer: ServiceResponse; service: ServiceConfig; secrets: Iterable<string> },
+  {
+    answer,
+    service,
+    secrets,
+  }: { answer: ServiceResponse; service: ServiceConfig; secrets: Iterable<string> },
 ): string {
-  const { answer, service, secrets } = options
-  const named = `The service answered ${`${status} ${STATUS_CODES[status] ?? ''}`.trim()}`
+  const answered = `The service answered ${status} ${STATUS_CODES[status] ?? ''}`.trim()
   const refusal = service.refusals.find((known) => isRefusal({ status, content }, known))
   if (refusal !== undefined && status < 300) return refusal.says
-  if (typeof grant === 'string') return `${named}, but ${grant}`.slice(0, MAX_DETAIL_LENGTH)
-  const paths =
-    refusal === undefined
-      ? [['detail'], ['error_description'], ...service.refusals.map((known) => known.in)]
-      : [refusal.in]
-  const said = status < 300 ? '' : paths.map((path) => path && textAt(content, path)).find(Boolean)
-  return oneLine(said ?? '', secrets) || refusal?.says || named + remarkOn(answer, service)
+  if (typeof grant === 'string') return `${answered}, but ${grant}`.slice(0, MAX_DETAIL_LENGTH)
+  if (status < 300) return answered + remarkOn(answer, service)
+  const usual = [['detail'], ['error_description'], ...service.refusals.map((known) => known.in)]
+  const paths = refusal === undefined ? usual : [refusal.in]
+  const said = paths.map((path) => path && textAt(content, path)).find(Boolean)
+  return oneLine(said ?? '', secrets) || refusal?.says || answered + remarkOn(answer, service)
 }
 
 function remarkOn({ status, headers }: ServiceResponse, { description, hostSetting }: ServiceConfig): string {
@@ -204,14 +206,30 @@ function grantOf(
   return { kind: 'ok', accessToken, serverDateMs, answerLifeMs }
 }
 
+/** From this number on an instant is in ms: in seconds it would be in the year 5138. */
+const LEAST_MS = 1e11
+
 /** The token's life by the fields of the answer, in ms; undefined if they do not say it. */
 function answerLife(
   { lifetime, expires }: Pick<ServiceConfig, 'lifetime' | 'expires'>,
   fields: Fields,
   nowMs: number,
 ): number | undefined {
-  if (lifetime !== null) return lifeMsOf(valueAt(fields, lifetime))
-  return expires === null ? undefined : lifeUntil(valueAt(fields, expires), nowMs)
+  if (lifetime !== null) {
+    const seconds = numberOf(valueAt(fields, lifetime))
+    return seconds && seconds * 1_000
+  }
+  const end = expires === null ? undefined : valueAt(fields, expires)
+  const isoMs = typeof end === 'string' ? parseInstant(end.trim()) : undefined
+  const number = numberOf(end)
+  const endMs = isoMs ?? (number !== undefined && number < LEAST_MS ? number * 1_000 : number)
+  return endMs === undefined ? undefined : endMs - nowMs
+}
+
+/** A number, also as digits; undefined if it is neither. */
+function numberOf(value: unknown): number | undefined {
+  if (typeof value === 'string' && /^-?\d+(?:\.\d+)?$/.test(value.trim())) return Number(value)
+  return typeof value === 'number' ? value : undefined
 }
 
 function withoutPrefix(text: string, prefix: string): string {
@@ -226,24 +244,6 @@ function holdsCredentials(token: string, { apiKey, apiSecret, further = {} }: Cr
     (apiSecret !== null && holdsSecret(token, apiSecret.reveal())) ||
     names.some((name) => holdsSecret(token, name, { isEncoded: false }))
   )
-}
-
-/** From this number on an instant is in ms: in seconds it would be in the year 5138. */
-const LEAST_MS = 1e11
-
-/** The life that ends at an instant: ISO 8601 with a zone, or seconds or ms since 1970; undefined if it is neither. */
-function lifeUntil(value: unknown, nowMs: number): number | undefined {
-  const isoMs = typeof value === 'string' ? parseInstant(value.trim()) : undefined
-  if (isoMs !== undefined) return isoMs - nowMs
-  const number = typeof value === 'string' && /^\d+(?:\.\d+)?$/.test(value.trim()) ? Number(value) : value
-  if (typeof number !== 'number') return undefined
-  return (number < LEAST_MS ? number * 1_000 : number) - nowMs
-}
-
-/** A life in seconds, as a number or as digits, in ms; undefined if it is neither. */
-function lifeMsOf(value: unknown): number | undefined {
-  const seconds = typeof value === 'string' && /^-?\d+(?:\.\d+)?$/.test(value.trim()) ? Number(value) : value
-  return typeof seconds === 'number' ? seconds * 1_000 : undefined
 }
 
 /** Names of an answer that are shown, and their length: a longer one could be a value. */
@@ -342,13 +342,11 @@ export function dateOf({ headers }: ServiceResponse): number | undefined {
   return httpDateMs(headers['date'])
 }
 
-/** About the three forms of RFC 9110, section 5.6.7. `Date.parse` alone would take `-5` for a year. */
-const HTTP_DATE = /^[A-Z][a-z]{2,8},? [\w -]+ \d{2}:\d{2}:\d{2} (?:GMT|\d{4})$/
+/** The form of RFC 9110, section 5.6.7, in which dates are sent. `Date.parse` alone would take `-5` for a year. */
+const HTTP_DATE = /^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/
 
 function httpDateMs(value: unknown): number | undefined {
-  if (typeof value !== 'string') return undefined
-  const text = value.trim()
-  if (!HTTP_DATE.test(text)) return undefined
-  const ms = Date.parse(text.endsWith('GMT') ? text : `${text} GMT`)
+  if (typeof value !== 'string' || !HTTP_DATE.test(value.trim())) return undefined
+  const ms = Date.parse(value)
   return Number.isNaN(ms) ? undefined : ms
 }

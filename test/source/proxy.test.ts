@@ -35,7 +35,7 @@ describe('the proxy of the environment', () => {
     }
   })
 
-  test('is passed by for names, suffixes, ports and ranges of NO_PROXY, in lower case first', () => {
+  test('is passed by for names, domains and ports of NO_PROXY, in lower case first', () => {
     const isPassed = (host: string, NO_PROXY: string): boolean =>
       proxyOf(new URL(`https://${host}`), { proxy: null, env: { HTTPS_PROXY: 'p:1', NO_PROXY } }) === null
     const passed: [string, string][] = [
@@ -45,16 +45,12 @@ describe('the proxy of the environment', () => {
       ['api.example.com', '*.example.com'],
       ['api.example.com', 'api.example.com:443'],
       ['api.example.com', '*'],
-      ['192.168.1.7', '192.168.1.0-192.168.1.255'],
       ['[::1]', '::1'],
     ]
     const asked: [string, string][] = [
       ['api.example.com', 'example.com'],
       ['myexample.com', '.example.com'],
-      ['example.com', '*.example.com'],
       ['api.example.com', 'api.example.com:8443'],
-      ['192.168.2.7', '192.168.1.0-192.168.1.255'],
-      ['192.168.1.7', '192.168.1.255-192.168.1.0'],
       ['api.example.com', ''],
     ]
     expect(passed.filter(([host, entry]) => !isPassed(host, entry))).toEqual([])

@@ -367,8 +367,6 @@ describe('Retry-After', () => {
     ['86400', 3_600_000],
     ['9'.repeat(400), 3_600_000],
     ['Sun, 01 Nov 2026 12:02:00 GMT', 120_000],
-    ['Sunday, 01-Nov-26 12:02:00 GMT', 120_000],
-    ['Sun Nov  1 12:02:00 2026', 120_000],
     [` ${DATE} `, 0],
     ['Sun, 01 Nov 2099 12:00:00 GMT', 3_600_000],
   ]
@@ -387,10 +385,8 @@ describe('Retry-After', () => {
     ['120'],
     `on ${DATE}`,
     `${DATE}, or later`,
-    'on Sunday, 01-Nov-26 12:02:00 GMT',
-    'Sunday, 01-Nov-26 12:02:00 GMT+1',
-    'on Sun Nov  1 12:02:00 2026',
-    'Sun Nov  1 12:02:00 2026 PST',
+    'Sunday, 01-Nov-26 12:02:00 GMT',
+    'Sun Nov  1 12:02:00 2026',
     'Sun, 01 Nov 2026 11:00:00 GMT',
     'Sun, 99 Nov 2026 12:00:00 GMT',
     '2026-11-01T12:02:00Z',
@@ -401,17 +397,6 @@ describe('Retry-After', () => {
   it('as a date is on the clock of the answer, where that has one', () => {
     const date = 'Sun, 01 Nov 2026 17:00:00 GMT'
     expect(waitOf({ 'retry-after': 'Sun, 01 Nov 2026 17:02:00 GMT', date })).toBe(120_000)
-  })
-
-  it('as a date without a time zone, wherever this host is', () => {
-    const here = process.env['TZ']
-    process.env['TZ'] = 'America/New_York'
-    try {
-      expect(waitOf({ 'retry-after': 'Sun Nov  1 12:02:00 2026' })).toBe(120_000)
-    } finally {
-      if (here === undefined) delete process.env['TZ']
-      else process.env['TZ'] = here
-    }
   })
 
   it('means nothing in the rows that do not wait for it', () => {
