@@ -7,7 +7,7 @@ import { configSchema } from './schema.ts'
 export function configJsonSchema(): Record<string, unknown> {
   const whole = toJsonSchema(configSchema(), {
     target: 'draft-07',
-    ignoreActions: ['check', 'raw_check', 'raw_transform', 'transform'],
+    ignoreActions: ['check', 'finite', 'raw_check', 'raw_transform', 'transform'],
     overrideSchema: ({ jsonSchema }) =>
       jsonSchema.properties === undefined ? undefined : { ...jsonSchema, additionalProperties: false },
   })

@@ -187,9 +187,13 @@ async function parse(file: string, bytes: Buffer): Promise<{ document: unknown }
   if (fault !== undefined) return { problem: `is not JSON at ${fault}` }
   const { defaultLoadersSync: loaders } = await loadCosmiconfig()
   try {
-    return { document: loaders[isJson ? '.json' : '.yaml']('', text) }
+    const document = loaders[isJson ? '.json' : '.yaml']('', text)
+    // Throws where an alias of YAML leads into what it is in, which no walk through the document would survive.
+    JSON.stringify(document)
+    return { document }
   } catch (error) {
-    const { reason = '', mark } = error as Partial<YamlError>
+    const { reason, mark } = error as Partial<YamlError>
+    if (reason === undefined) return { problem: 'is nested too deep, or has an alias that leads into itself' }
     const where = mark === undefined ? '' : ` at line ${mark.line + 1}, column ${mark.column + 1}`
     // Words alone are the parser's own; anything else in a reason may be quoted from the file.
     const why = /^[a-z ,-]+$/.test(reason) ? reason : 'it cannot be read from there on'
