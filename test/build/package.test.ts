@@ -1,12 +1,11 @@
 // The package that `npm run pack` makes, installed in a project without a network and used as its users do.
 import { execFile, spawnSync } from 'node:child_process'
-import { readdirSync, readFileSync } from 'node:fs'
+import { cpSync, readdirSync, readFileSync, symlinkSync } from 'node:fs'
 import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { copyProject } from '../manual/build-aside.ts'
 import { daemonWith, generous, renewingDaemon, startApi, strict } from '../support/client-world.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
 
@@ -15,6 +14,19 @@ let directory: string
 /** The project in which the package is installed. */
 let app: string
 const installed = (...path: string[]): string => join(app, 'node_modules/kyc-tokend', ...path)
+
+/** Copies the project, and returns a function that runs a shell script there, returns its output and throws if it fails. */
+function copyProject(target: string): (script: string) => string {
+  for (const name of ['src', 'node_modules']) symlinkSync(join(root, name), join(target, name))
+  cpSync(join(root, 'systemd'), join(target, 'systemd'), { recursive: true })
+  for (const { name } of readdirSync(root, { withFileTypes: true }).filter((entry) => entry.isFile()))
+    cpSync(join(root, name), join(target, name))
+  return (script) => {
+    const { status, stdout, stderr } = spawnSync('sh', ['-euc', script], { cwd: target, encoding: 'utf8' })
+    if (status !== 0) throw new Error(`${script} ended with ${String(status)}: ${stderr}`)
+    return stdout
+  }
+}
 
 beforeAll(async () => {
   directory = await mkdtemp(join(tmpdir(), 'kyc-tokend-test-'))

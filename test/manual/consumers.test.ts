@@ -15,12 +15,6 @@ import { installClient, startExample, type Example } from './example.ts'
 import { block } from './manual.ts'
 
 const sh = ['sh', '-euc']
-function calls({ service }: Example): { authorization: string | undefined; body: string }[] {
-  return service.requests
-    .filter(({ path }) => path === '/some/path')
-    .map(({ headers, body }) => ({ authorization: headers.authorization, body }))
-}
-
 /** The name of a block, the program that it needs, and how it is run. */
 interface Way {
   readonly name: string
@@ -111,36 +105,23 @@ describe('examples in every language', { timeout: 120_000 }, () => {
     const patient = (code: string): string => code.replaceAll(/\b30(?=\b|_000\b)/g, '1')
     const stuck = await outcomes(example, languages, patient)
     for (const [name, outcome] of [...away, ...stuck]) expect(outcome, name).toMatch(/ended with \d+: \S/)
-    expect(calls(example)).toEqual([])
+    expect(example.authorizations('/some/path')).toEqual([])
   })
 })
 
-describe('files and schedules', () => {
-  test.skipIf(lacks('curl'))('the time in a file of JSON says whether its token has expired', async () => {
-    const example = await startExample({
-      tokenFiles: [
-        { path: 'token', format: 'raw' },
-        { path: 'token.json', format: 'json' },
-      ],
-    })
-    expect(await example.run('expired-file', { with: sh })).toBe('')
-    await example.daemon.end('SIGKILL')
-    const file = join(example.daemon.directory, 'run/token.json')
-    const past = readFileSync(file, 'utf8').replace(/"expiresAt":"\d{4}/, '"expiresAt":"2020')
-    writeFileSync(file, past)
-    expect(await example.run('expired-file', { with: sh })).toBe('the token has expired\n')
+test.skipIf(lacks('curl'))('the time in a file of JSON says whether its token has expired', async () => {
+  const example = await startExample({
+    tokenFiles: [
+      { path: 'token', format: 'raw' },
+      { path: 'token.json', format: 'json' },
+    ],
   })
-
-  test.skipIf(lacks('curl'))('crontab', async () => {
-    const example = await startExample()
-    expect(block('crontab').code).toMatch(/^\S+( \S+){4} [^%]+$/)
-    const output = await example.run('crontab', {
-      with: [...sh, 'sh -c "$(cut -d" " -f6- "$0")"'],
-      as: 'crontab',
-    })
-    expect(output).toBe('/some/path is answered\n')
-    expect(calls(example)).toEqual([{ authorization: `Bearer ${example.token}`, body: '' }])
-  })
+  expect(await example.run('expired-file', { with: sh })).toBe('')
+  await example.daemon.end('SIGKILL')
+  const file = join(example.daemon.directory, 'run/token.json')
+  const past = readFileSync(file, 'utf8').replace(/"expiresAt":"\d{4}/, '"expiresAt":"2020')
+  writeFileSync(file, past)
+  expect(await example.run('expired-file', { with: sh })).toBe('the token has expired\n')
 })
 
 describe.skipIf(!canMount)('a container', () => {
@@ -175,68 +156,56 @@ describe.skipIf(!canMount)('a container', () => {
   })
 })
 
-test.skipIf(lacks('nginx'))('nginx', async () => {
-  const example = await startExample()
+/** Starts a proxy with this configuration, and asks through it: requests have the daemon's token, whatever they bring. */
+async function expectTokens(example: Example, port: number, words: readonly string[]): Promise<void> {
   const { directory } = example.daemon
-  const port = await freePort()
-  const server = block('nginx')
-    .code.replaceAll('/run/kyc-tokend', join(directory, 'run'))
-    .replace('api.example.com:443', new URL(example.service.url).host)
-    .replace('https://kyc_api', 'http://kyc_api')
-    .replace('127.0.0.1:8080', `127.0.0.1:${port}`)
-  const paths = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
-    .map((name) => `${name}_temp_path ${directory}/nginx-${name};`)
-    .join(' ')
-  const user = process.getuid?.() === 0 ? 'user root;' : ''
-  const config = `daemon off; pid ${directory}/nginx.pid; error_log stderr; ${user}
-    events {} http { access_log off; ${paths} ${server} }`
-  writeFileSync(join(directory, 'nginx.conf'), config)
-  const nginx = spawn('nginx', ['-c', join(directory, 'nginx.conf'), '-e', 'stderr'], { stdio: 'ignore' })
-  onTestFinished(() => void nginx.kill('SIGTERM'))
-  await expectTokens('nginx', { example, port })
-})
-
-test.skipIf(lacks('caddy'))('caddy, which listens on loopback only', async () => {
-  const example = await startExample()
-  const { directory } = example.daemon
-  const port = await freePort()
-  const site = block('caddy')
-    .code.replaceAll('/run/kyc-tokend', join(directory, 'run'))
-    .replaceAll('https://api.example.com', example.service.url)
-    .replaceAll(':8080', `:${port}`)
-  const file = join(directory, 'Caddyfile')
-  writeFileSync(file, `{\n\tadmin off\n}\n${site}\n`)
-  const caddy = spawn('caddy', ['run', '--config', file, '--adapter', 'caddyfile'], {
-    stdio: 'ignore',
-    env: { ...process.env, HOME: directory, XDG_CONFIG_HOME: directory, XDG_DATA_HOME: directory },
-  })
-  onTestFinished(() => void caddy.kill('SIGTERM'))
-  await expectTokens('caddy', { example, port })
-  const other = request({ port, path: '/some/path', headers: { host: 'other.example' } }).end()
-  const [{ statusCode }] = (await once(other, 'response')) as [{ statusCode: number }]
-  expect(statusCode).toBe(421)
-  other.destroy()
-  // 0100007F is 127.0.0.1.
-  const listening = readFileSync('/proc/net/tcp', 'utf8') + readFileSync('/proc/net/tcp6', 'utf8')
-  const local = new RegExp(`: (\\w+):${port.toString(16).toUpperCase().padStart(4, '0')} \\w+:0000 0A`, 'g')
-  expect([...listening.matchAll(local)].map(([, address]) => address)).toEqual(['0100007F'])
-})
-
-/** Requests through a proxy have the daemon's token, whatever they bring. */
-async function expectTokens(
-  name: string,
-  { example, port }: { example: Example; port: number },
-): Promise<void> {
+  const env = { ...process.env, HOME: directory, XDG_CONFIG_HOME: directory, XDG_DATA_HOME: directory }
+  const proxy = spawn(words[0]!, words.slice(1), { stdio: 'ignore', env })
+  onTestFinished(() => void proxy.kill('SIGTERM'))
   const call = async (headers: Record<string, string>): Promise<string | undefined> =>
     fetch(`http://127.0.0.1:${port}/some/path`, { headers }).then(
       (response) => response.text(),
       () => undefined,
     )
-  await expectUntil(name, () => call({}))
-  expect(await call({ authorization: 'Bearer mine', origin: 'https://example.com' })).toBe(
-    '/some/path is answered\n',
-  )
-  expect(new Set(calls(example).map(({ authorization }) => authorization))).toEqual(
-    new Set([`Bearer ${example.token}`]),
-  )
+  await expectUntil(words[0]!, () => call({}))
+  const brought = { authorization: 'Bearer mine', origin: 'https://example.com' }
+  expect(await call(brought)).toBe('/some/path is answered\n')
+  expect(new Set(example.authorizations('/some/path'))).toEqual(new Set([`Bearer ${example.token}`]))
 }
+
+/** The block, for the daemon and the service of the example. */
+function configured(name: string, { daemon, service }: Example, port: number): string {
+  return block(name)
+    .code.replaceAll('/run/kyc-tokend', join(daemon.directory, 'run'))
+    .replace('api.example.com:443', new URL(service.url).host)
+    .replace('https://kyc_api', 'http://kyc_api')
+    .replaceAll('https://api.example.com', service.url)
+    .replaceAll(':8080', `:${port}`)
+}
+
+test.skipIf(lacks('nginx'))('nginx', async () => {
+  const example = await startExample()
+  const { directory } = example.daemon
+  const port = await freePort()
+  const paths = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
+    .map((name) => `${name}_temp_path ${directory}/nginx-${name};`)
+    .join(' ')
+  const user = process.getuid?.() === 0 ? 'user root;' : ''
+  const file = join(directory, 'nginx.conf')
+  const config = `daemon off; pid ${directory}/nginx.pid; error_log stderr; ${user}
+    events {} http { access_log off; ${paths} ${configured('nginx', example, port)} }`
+  writeFileSync(file, config)
+  await expectTokens(example, port, ['nginx', '-c', file, '-e', 'stderr'])
+})
+
+test.skipIf(lacks('caddy'))('caddy, which answers other host names with 421', async () => {
+  const example = await startExample()
+  const port = await freePort()
+  const file = join(example.daemon.directory, 'Caddyfile')
+  writeFileSync(file, `{\n\tadmin off\n}\n${configured('caddy', example, port)}\n`)
+  await expectTokens(example, port, ['caddy', 'run', '--config', file, '--adapter', 'caddyfile'])
+  const other = request({ port, path: '/some/path', headers: { host: 'other.example' } }).end()
+  const [{ statusCode }] = (await once(other, 'response')) as [{ statusCode: number }]
+  expect(statusCode).toBe(421)
+  other.destroy()
+})

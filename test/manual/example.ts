@@ -43,6 +43,9 @@ export async function startExample(config: object = {}) {
     daemon,
     service,
     token,
+    /** The header `Authorization` of each request that came for this path. */
+    authorizations: (path: string): (string | undefined)[] =>
+      service.requests.filter((request) => request.path === path).map(({ headers }) => headers.authorization),
     /** Starts another daemon at the same paths, after the first has ended. */
     restart: start,
     /** Runs the marked block with this interpreter, and returns its output. Rejects if it fails. */

@@ -7,16 +7,10 @@ import { PROGRAM } from '../support/daemon.ts'
 import { lacks } from '../support/lacks.ts'
 import { freePort } from '../support/redis.ts'
 import { expectUntil } from '../support/until.ts'
-import { startExample, type Example } from './example.ts'
+import { startExample } from './example.ts'
 import { block, blocks, PROJECT } from './manual.ts'
 
 const sh = ['sh', '-euc']
-
-function headersAt(path: string, { service }: Example): (string | undefined)[] {
-  return service.requests
-    .filter((request) => request.path === path)
-    .map(({ headers }) => headers.authorization)
-}
 
 test('the configuration in README.md works as it is written', async () => {
   const { baseUrl, credentials, ...settings } = JSON.parse(block('readme-config').code) as Record<
@@ -38,7 +32,7 @@ test.skipIf(lacks('curl', 'python3'))('the token files of the manual do what the
   expect(file('token')).toBe(example.token)
   for (const name of ['raw-file', 'header-file', 'env-file']) await example.run(name, { with: sh })
   const header = `Bearer ${example.token}`
-  expect(headersAt('/some/path', example)).toEqual([header, header])
+  expect(example.authorizations('/some/path')).toEqual([header, header])
   expect(file('token.header')).toBe(`Authorization: ${header}\n`)
   expect(block('environment-file').code).toContain('EnvironmentFile=/run/kyc-tokend/token.env\n')
   // systemd.exec(5): assignments without quotes and without spaces are taken as they are.
@@ -62,8 +56,11 @@ describe('the shell', () => {
     ])
     expect(JSON.parse(lines[4] ?? '')).toMatchObject({ state: 'ready' })
     expect(await example.run('readme-shell', { with: sh })).toBe('/some/path is answered\n')
+    expect(block('crontab').code).toMatch(/^\S+( \S+){4} [^%]+$/)
+    const entry = [...sh, 'sh -c "$(cut -d" " -f6- "$0")"']
+    expect(await example.run('crontab', { with: entry, as: 'crontab' })).toBe('/some/path is answered\n')
     const header = `Bearer ${example.token}`
-    expect(headersAt('/some/path', example)).toEqual([header, header])
+    expect(example.authorizations('/some/path')).toEqual([header, header, header])
   })
 
   test('kyc-tokend exec --on-change', async () => {

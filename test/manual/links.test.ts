@@ -44,12 +44,8 @@ describe('the manual names what exists', () => {
   })
 
   test('every manual page', () => {
-    const named = new Set([...text.matchAll(/\b(kyc-tokend[\w.-]*)\((\d)\)/g)].map(([whole]) => whole))
-    expect([...named].toSorted()).toEqual(
-      ['kyc-tokend(1)', 'kyc-tokend(8)', 'kyc-tokend-protocol(7)', 'kyc-tokend.config(5)'].toSorted(),
-    )
-    for (const page of named)
-      expect(existsSync(join(PROJECT, 'systemd/man', page.replace(/\((\d)\)/, '.$1.md'))), page).toBe(true)
+    for (const [page, name, section] of text.matchAll(/\b(kyc-tokend[\w.-]*)\((\d)\)/g))
+      expect(existsSync(join(PROJECT, `systemd/man/${name}.${section}.md`)), page).toBe(true)
   })
 
   test('every script, and all of them', () => {
@@ -61,10 +57,8 @@ describe('the manual names what exists', () => {
   test('every folder of src, and all of them', () => {
     const listed = tableRows('folders').map(([path]) => bare(path))
     for (const path of listed) expect(existsSync(join(PROJECT, 'src', path)), path).toBe(true)
-    const folders = readdirSync(join(PROJECT, 'src'), { withFileTypes: true }).filter((entry) =>
-      entry.isDirectory(),
-    )
-    expect(listed).toEqual(expect.arrayContaining(folders.map(({ name }) => `${name}/`)))
+    const there = readdirSync(join(PROJECT, 'src'), { withFileTypes: true })
+    for (const entry of there) if (entry.isDirectory()) expect(listed).toContain(`${entry.name}/`)
   })
 })
 
@@ -77,13 +71,6 @@ test('the drop-ins are those that the package has as examples', () => {
       expect(example.replaceAll(/^#(?=\w+=)/gm, '')).toContain(`${line}\n`)
   }
 })
-
-test.each(['README.md', 'systemd/man/install.md', 'systemd/debian/postinst'])(
-  '%s names the one command that sets the service up',
-  (path) => {
-    expect(readFileSync(join(PROJECT, path), 'utf8')).toMatch(/^ *sudo kyc-tokend setup$/m)
-  },
-)
 
 test('every version is that of package.json', () => {
   const changelog = readFileSync(join(PROJECT, 'CHANGELOG.md'), 'utf8')

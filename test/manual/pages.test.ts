@@ -30,8 +30,13 @@ async function renderedMarkdown(body: string): Promise<string> {
 describe.skipIf(lacks('man'))('a manual page', () => {
   test('has its name, and no warnings', async () => {
     const pages = manualPages('1.0.0', new Date(0))
-    expect(pages.map(({ name, section }) => `${name}(${section})`).toSorted()).toEqual(
-      ['kyc-tokend(1)', 'kyc-tokend(8)', 'kyc-tokend-protocol(7)', 'kyc-tokend.config(5)'].toSorted(),
+    expect(pages.map(({ name, section }) => `${name}(${section})`)).toEqual(
+      expect.arrayContaining([
+        'kyc-tokend(1)',
+        'kyc-tokend.config(5)',
+        'kyc-tokend-protocol(7)',
+        'kyc-tokend(8)',
+      ]),
     )
     for (const page of pages) {
       const { text, warnings } = await rendered(page.text)

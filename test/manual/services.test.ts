@@ -1,10 +1,8 @@
 // The descriptions of other-services.md: each is loaded, and asks a service that insists on exactly that request.
-import net, { type AddressInfo } from 'node:net'
 import { expect, onTestFinished, test } from 'vitest'
 import type { Config } from '../../src/config/config.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
-import program from '../../package.json' with { type: 'json' }
 import { createFetchToken } from '../../src/source/fetch-token.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
 import { useConfigFiles } from '../support/config-files.ts'
@@ -18,11 +16,8 @@ const SECRET = 'S3cret:&=ü'
 const FORM_KEY = 'key+of%2Fthe%2Baccount'
 const FORM_SECRET = 'S3cret%3A%26%3D%C3%BC'
 
-/** Loads a block of the page, with the service at this URL. */
-async function configOf(name: string, url: string, credentials: object): Promise<Config> {
-  const { code } = block(name)
-  const document = JSON.parse(code.replaceAll(/https:\/\/\w+\.example\.com/g, url)) as object
-  const configPath = files.write('c.json', { ...document, credentials })
+async function configOf(document: object): Promise<Config> {
+  const configPath = files.write('c.json', document)
   return loadConfig({ configPath, env: { RUNTIME_DIRECTORY: '/run/x', STATE_DIRECTORY: '/var/lib/x' } })
 }
 
@@ -56,7 +51,10 @@ async function expectStandIn(
 test.each(['service-oauth2', 'service-form'])(
   '%s gets a token of the stand-in that it describes',
   async (name) => {
-    await expectStandIn(async (baseUrl, credentials) => configOf(name, baseUrl, credentials))
+    await expectStandIn(async (baseUrl, credentials) => {
+      const text = block(name).code.replaceAll(/https:\/\/\w+\.example\.com/g, baseUrl)
+      return configOf({ ...(JSON.parse(text) as object), credentials })
+    })
   },
 )
 
@@ -144,10 +142,8 @@ test.each(Object.entries(vendors))(
       files.write(secret, `secret-${secret}`)
     const described = (JSON.parse(block('vendors').code) as Record<string, { tokenUrl: string }>)[name]!
     const tokenUrl = described.tokenUrl.replace(/^(?:https:\/\/[^/]+|TOKEN_URL$)/, '') || '/token'
-    const configAt = async (baseUrl: string, credentials: object): Promise<Config> => {
-      const configPath = files.write('c.json', { baseUrl, credentials, service: { ...described, tokenUrl } })
-      return loadConfig({ configPath, env: { RUNTIME_DIRECTORY: '/r', STATE_DIRECTORY: '/s' } })
-    }
+    const configAt = async (baseUrl: string, credentials: object): Promise<Config> =>
+      configOf({ baseUrl, credentials, service: { ...described, tokenUrl } })
     const outcome = await ask(await configAt(service.url, { apiKey: KEY, apiSecret: SECRET }))
     const [request] = service.requests
     expect(request?.body).toMatch(body)
@@ -159,39 +155,3 @@ test.each(Object.entries(vendors))(
     await expectStandIn(configAt)
   },
 )
-
-test('without a description the request is that of 1.1.0, byte for byte', async () => {
-  const { promise: arrived, resolve } = Promise.withResolvers<string>()
-  const server = net.createServer((socket) => {
-    let text = ''
-    socket.on('data', (chunk) => {
-      text += chunk.toString()
-      if (!text.endsWith('}')) return
-      resolve(text)
-      socket.end('HTTP/1.1 200 OK\r\ncontent-length: 19\r\n\r\n{"accessToken":"t"}')
-    })
-  })
-  onTestFinished(() => void server.close())
-  await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening))
-  const { port } = server.address() as AddressInfo
-  const configPath = files.write('c.json', {
-    baseUrl: `http://127.0.0.1:${port}/kyc/`,
-    credentials: { apiKey: 'key-ß', apiSecret: 's "q" \\ é' },
-  })
-  const config = await loadConfig({ configPath, env: { RUNTIME_DIRECTORY: '/r', STATE_DIRECTORY: '/s' } })
-  expect(await ask(config)).toMatchObject({ kind: 'ok' })
-  expect(await arrived).toBe(
-    [
-      'POST /kyc/token/external/jwt HTTP/1.1',
-      'accept: application/json',
-      'accept-encoding: identity',
-      'content-type: application/json',
-      'content-length: 47',
-      `user-agent: kyc-tokend/${program.version}`,
-      `Host: 127.0.0.1:${port}`,
-      'Connection: close',
-      '',
-      '{"apiKey":"key-ß","apiSecret":"s \\"q\\" \\\\ é"}',
-    ].join('\r\n'),
-  )
-})
