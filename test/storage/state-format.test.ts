@@ -80,11 +80,11 @@ const isBound = (path: string, stranger: unknown): boolean =>
   path === 'remembered.notBefore' ? typeof stranger === 'object' && stranger !== null : stranger === undefined
 
 const files = [
-  { name: 'what is remembered', text: formatSavedState(remembered, written), parse: parseSavedState },
-  { name: 'the token that is kept', text: formatSavedToken(kept, written), parse: parseSavedToken },
+  { name: 'remembered', text: formatSavedState(remembered, written), parse: parseSavedState },
+  { name: 'kept', text: formatSavedToken(kept, written), parse: parseSavedToken },
 ]
 
-describe.each(files)('$name', ({ text, parse }) => {
+describe.each(files)('what is $name', ({ text, parse }) => {
   test('is read as it was written, on one line', () => {
     expect(parse(text)).toEqual(JSON.parse(text))
     expect(text).toMatch(/^[^\n]+\n$/)
@@ -112,51 +112,18 @@ describe.each(files)('$name', ({ text, parse }) => {
   })
 })
 
-describe('what is remembered', () => {
-  const read = (path: string, value: unknown) =>
-    parseSavedState(changed(formatSavedState(remembered, written), path, value))
-
-  test('may have neither failure nor objection nor boot', () => {
-    for (const path of ['remembered.failure', 'remembered.objection', 'written.bootId'])
-      expect(read(path, null)).toBeDefined()
-    expect(read('remembered.failure.status', null)).toBeDefined()
-    expect(read('remembered.failure.since', null)).toBeUndefined()
-  })
-
-  test('knows every reason where it belongs', () => {
-    const permanent = ['account-inactive', 'account-not-found']
-    const transient = ['rate-limited', 'server-error', 'malformed-answer', 'network', 'timeout', 'tls']
-    const alerting = new Set(['rejected', ...permanent])
-    for (const reason of ['', ...permanent, ...transient, 'rejected']) {
-      const known = (path: string) => read(`remembered.${path}.reason`, reason) !== undefined
-      expect([reason, known('failure')]).toEqual([reason, [...transient, 'rejected'].includes(reason)])
-      expect([reason, known('objection')]).toEqual([reason, alerting.has(reason)])
-    }
-  })
-
-  test('has instants of exact milliseconds, and whole counts', () => {
-    for (const ms of [0, -1e14, 1e14]) expect(read('remembered.failure.retryAtMs', ms)).toBeDefined()
-    for (const ms of [-1e14 - 1, 1e14 + 1, 1e300])
-      expect(read('remembered.failure.retryAtMs', ms)).toBeUndefined()
-    for (const count of [0, Number.MAX_SAFE_INTEGER])
-      expect(read('remembered.generation', count)).toBeDefined()
-    for (const count of [-1, 0.5, 2 ** 53]) expect(read('remembered.generation', count)).toBeUndefined()
-  })
-})
-
-describe('the token that is kept', () => {
-  const read = (path: string, value: unknown) =>
-    parseSavedToken(changed(formatSavedToken(kept, written), path, value))
-
-  test('is vouched for by its fingerprint', () => {
-    expect(read('kept.accessToken', 'opaquf')).toBeUndefined()
-    expect(read('kept.fingerprint', fingerprintOf('other'))).toBeUndefined()
-  })
-
-  test('has a life, that of a JWT or an assumed one', () => {
-    for (const lifeMs of [0, -1]) expect(read('kept.lifeMs', lifeMs)).toBeUndefined()
-    expect(read('kept.lifeMs', 0.5)).toBeDefined()
-    expect(read('kept.expirySource', 'jwt')).toBeDefined()
-    expect(read('kept.expirySource', '')).toBeUndefined()
-  })
+test.each<[path: string, right: unknown[], wrong: unknown[]]>([
+  ['remembered.failure.reason', ['network', 'rejected'], ['', 'account-inactive']],
+  ['remembered.objection.reason', ['account-inactive', 'rejected'], ['', 'network']],
+  ['remembered.failure.retryAtMs', [0, -1e14, 1e14], [-1e14 - 1, 1e14 + 1, 1e300]],
+  ['remembered.generation', [0, Number.MAX_SAFE_INTEGER], [-1, 0.5, 2 ** 53]],
+  ['kept.lifeMs', [0.5], [0, -1]],
+  ['kept.expirySource', ['jwt', 'response'], ['']],
+  // It vouches for the token: not one character of that was lost.
+  ['kept.fingerprint', [kept.fingerprint], [fingerprintOf('other')]],
+  ['kept.accessToken', ['opaque'], ['opaquf']],
+])('%s may be one of %j, and none of %j', (path, right, wrong) => {
+  const { text, parse } = files.find(({ name }) => path.startsWith(name))!
+  for (const value of right) expect(parse(changed(text, path, value))).toBeDefined()
+  for (const value of wrong) expect(parse(changed(text, path, value))).toBeUndefined()
 })
