@@ -1,7 +1,13 @@
 // A keeper on a fake clock, with a service that answers as the test says.
-import { createKeeper, type RefreshSettings, type SaveState } from '../../src/token/keeper.ts'
+import { onTestFinished } from 'vitest'
+import {
+  createKeeper,
+  type KeeperEvent,
+  type RefreshSettings,
+  type SaveState,
+} from '../../src/token/keeper.ts'
 import type { Attempt, FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
-import { initialState, type TokenState } from '../../src/token/state.ts'
+import { dueAtMs, initialState, type TokenState } from '../../src/token/state.ts'
 import { failures } from './failures.ts'
 import { createFakeClock, type FakeClock } from './fake-clock.ts'
 import { jwtOf } from './jwt.ts'
@@ -61,11 +67,21 @@ export function createKeeperWorld(
       saveState: options.remember ?? (() => Promise.resolve()),
     },
   )
+  const heard: Exclude<KeeperEvent, { type: 'tick' }>[] = []
+  const ticks: number[] = []
+  keeper.onEvent((event) => {
+    if (event.type === 'tick') ticks.push(clock.now().bootMs)
+    else heard.push(event)
+  })
   const stopping = new AbortController()
   let running: Promise<void> = Promise.resolve()
   return {
     clock,
     keeper,
+    /** All events so far but the ticks, and the instants of these on the boot clock. */
+    heard,
+    ticks,
+    dueInMs: () => dueAtMs(keeper.state()) - clock.now().bootMs,
     token,
     /** Sets the service's answer from now on. */
     answer: (to: FetchOutcome | Answer): void => {
@@ -89,4 +105,13 @@ export function createKeeperWorld(
       await running
     },
   }
+}
+
+/** A world whose keeper is at work until the test is over. */
+export async function runningKeeper(options?: Parameters<typeof createKeeperWorld>[0]): Promise<KeeperWorld> {
+  const world = createKeeperWorld(options)
+  world.start()
+  onTestFinished(world.stop)
+  await world.clock.settle()
+  return world
 }

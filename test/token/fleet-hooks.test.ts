@@ -1,25 +1,12 @@
 // The keeper's hooks for a fleet: outcomes of other hosts, attempts that are put off, and lives that are given.
-import { expect, onTestFinished, test } from 'vitest'
-import type { KeeperEvent } from '../../src/token/keeper.ts'
+import { expect, test } from 'vitest'
 import type { FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
-import { currentAlert, dueAtMs, refusalOf, usableToken } from '../../src/token/state.ts'
+import { currentAlert, refusalOf, usableToken } from '../../src/token/state.ts'
 import { failures } from '../support/failures.ts'
-import { createKeeperWorld } from '../support/keeper-world.ts'
+import { runningKeeper } from '../support/keeper-world.ts'
 
 const MINUTE = 60_000
 const never = new AbortController().signal
-
-async function running(fetchToken?: FetchToken, remember = (): Promise<void> => Promise.resolve()) {
-  const world = createKeeperWorld({ remember, ...(fetchToken && { fetchToken }) })
-  const events: Extract<KeeperEvent, { type: 'attempted' }>[] = []
-  world.keeper.onEvent((event) => {
-    if (event.type === 'attempted') events.push(event)
-  })
-  world.start()
-  onTestFinished(world.stop)
-  await world.clock.settle()
-  return { ...world, events, dueInMs: () => dueAtMs(world.keeper.state()) - world.clock.now().bootMs }
-}
 
 /** A source that makes no request of its own and gives these outcomes, one after another, the last one over and over. */
 function giving(...outcomes: FetchOutcome[]): { fetchToken: FetchToken; causes: string[] } {
@@ -39,10 +26,10 @@ const postponed = { kind: 'postponed', retryAfterMs: 7 * MINUTE, askedBy: 'web-2
 
 test('an attempt that is put off is no failure, raises no alert, and is made again when its time is over', async () => {
   const { fetchToken, causes } = giving(postponed, adopted)
-  const { keeper, clock, dueInMs, events } = await running(fetchToken)
+  const { keeper, clock, dueInMs, heard } = await runningKeeper({ fetchToken })
   expect(keeper.state()).toMatchObject({ failure: null, objection: null, requests: 0, lastRequestAt: null })
   expect(dueInMs()).toBe(7 * MINUTE)
-  expect(events).toMatchObject([{ outcome: postponed, tookMs: null }])
+  expect(heard).toMatchObject([{ outcome: postponed, tookMs: null }])
   await clock.advance(7 * MINUTE - 1)
   expect(causes).toEqual(['start'])
   await clock.advance(1)
@@ -55,7 +42,7 @@ test('an attempt that is put off is no failure, raises no alert, and is made aga
 
 test('an attempt that is put off does not hold back an operator, who is answered with it', async () => {
   const { fetchToken, causes } = giving(adopted, postponed)
-  const { keeper, clock } = await running(fetchToken)
+  const { keeper, clock } = await runningKeeper({ fetchToken })
   expect(await keeper.refresh(never)).toEqual(postponed)
   await clock.advance(20 * MINUTE)
   expect(causes).toEqual(['start', 'operator', 'retry', 'retry'])
@@ -63,9 +50,9 @@ test('an attempt that is put off does not hold back an operator, who is answered
 
 test('an operator who asks during an attempt that is put off is answered by one of their own', async () => {
   const first = Promise.withResolvers<FetchOutcome>()
-  const { keeper } = await running(async (_signal, { cause }) =>
-    cause === 'start' ? first.promise : adopted,
-  )
+  const { keeper } = await runningKeeper({
+    fetchToken: async (_signal, { cause }) => (cause === 'start' ? first.promise : adopted),
+  })
   const refreshed = keeper.refresh(never)
   first.resolve(postponed)
   expect(await refreshed).toBe(adopted)
@@ -73,7 +60,7 @@ test('an operator who asks during an attempt that is put off is answered by one 
 
 test("an attempt that is put off is made later if a client's wish caused it", async () => {
   const { fetchToken, causes } = giving(adopted, postponed, { ...adopted, accessToken: 'next' })
-  const { keeper, clock } = await running(fetchToken)
+  const { keeper, clock } = await runningKeeper({ fetchToken })
   expect(keeper.reject(keeper.state().token?.fingerprint ?? '')).toEqual({ verdict: 'refreshing' })
   await clock.advance(7 * MINUTE - 1)
   expect(causes).toEqual(['start', 'client'])
@@ -84,7 +71,7 @@ test("an attempt that is put off is made later if a client's wish caused it", as
 
 test('an attempt that is put off leaves a refusal, and is made again when its time is over', async () => {
   const { fetchToken, causes } = giving(failures.inactive, postponed)
-  const { keeper, clock } = await running(fetchToken)
+  const { keeper, clock } = await runningKeeper({ fetchToken })
   void keeper.refresh(never)
   await clock.settle()
   expect(refusalOf(keeper.state())).toMatchObject({ reason: 'account-inactive' })
@@ -93,7 +80,7 @@ test('an attempt that is put off leaves a refusal, and is made again when its ti
 })
 
 test('an outcome of another host is taken while nothing is asked, with its event and a new plan', async () => {
-  const { keeper, clock, events, asked, answer, dueInMs } = await running()
+  const { keeper, clock, heard, asked, answer, dueInMs } = await runningKeeper()
   answer(failures.network)
   await clock.advance(45 * MINUTE)
   const before = asked()
@@ -108,7 +95,7 @@ test('an outcome of another host is taken while nothing is asked, with its event
     failure: null,
     token: { accessToken, lifeMs: 10 * MINUTE, received },
   })
-  expect(events.at(-1)).toMatchObject({ cause: 'fleet', outcome: { askedBy: 'web-2' }, tookMs: null })
+  expect(heard.at(-1)).toMatchObject({ cause: 'fleet', outcome: { askedBy: 'web-2' }, tookMs: null })
   expect(usableToken(keeper.state(), clock.now())?.expiresAtMs).toBe(clock.now().bootMs + 6 * MINUTE)
   expect(dueInMs()).toBeLessThan(3 * MINUTE)
   await clock.advance(MINUTE)
@@ -116,7 +103,7 @@ test('an outcome of another host is taken while nothing is asked, with its event
 })
 
 test('an outcome of another host that comes as an attempt falls due spares the request', async () => {
-  const { keeper, clock, asked, dueInMs } = await running()
+  const { keeper, clock, asked, dueInMs } = await runningKeeper()
   keeper.onEvent(({ type }) => {
     if (type === 'tick' && dueInMs() <= 0) queueMicrotask(() => keeper.offer(adopted))
   })
@@ -127,7 +114,7 @@ test('an outcome of another host that comes as an attempt falls due spares the r
 
 test('an outcome of another host is not taken while an attempt is under way', async () => {
   const answered = Promise.withResolvers<FetchOutcome>()
-  const { keeper, clock } = await running(async () => answered.promise)
+  const { keeper, clock } = await runningKeeper({ fetchToken: async () => answered.promise })
   expect(keeper.offer(adopted)).toBe(false)
   expect(keeper.state().token).toBeNull()
   answered.resolve(adopted)
@@ -136,7 +123,7 @@ test('an outcome of another host is not taken while an attempt is under way', as
 })
 
 test("an outcome of another host ends a client's wish, and an attempt that was put off", async () => {
-  const { keeper, clock, asked } = await running()
+  const { keeper, clock, asked } = await runningKeeper()
   const fingerprint = (): string => keeper.state().token?.fingerprint ?? ''
   keeper.reject(fingerprint())
   await clock.settle()
@@ -157,7 +144,7 @@ test("an outcome of another host ends a client's wish, and an attempt that was p
 })
 
 test('a refusal or a failure of another host counts as if it were its own', async () => {
-  const { keeper, clock, dueInMs } = await running()
+  const { keeper, clock, dueInMs } = await runningKeeper()
   keeper.offer({ ...failures.inactive, askedBy: 'web-2' })
   expect(refusalOf(keeper.state())).toMatchObject({ reason: 'account-inactive', askedBy: 'web-2' })
   expect(dueInMs()).toBe(Infinity)
@@ -170,7 +157,7 @@ test('a refusal or a failure of another host counts as if it were its own', asyn
 })
 
 test('an opaque token of another host lives no longer than refresh.maxAge allows here, a JWT as long as it was given, and one without life left is a failure', async () => {
-  const { keeper } = await running()
+  const { keeper } = await runningKeeper()
   keeper.offer({ kind: 'ok', accessToken: 'opaque', lifeMs: 60 * MINUTE, expirySource: 'assumed' })
   expect(keeper.state().token).toMatchObject({ lifeMs: 15 * MINUTE, expirySource: 'assumed' })
   keeper.offer({
@@ -187,22 +174,25 @@ test('an opaque token of another host lives no longer than refresh.maxAge allows
 
 test('a source that makes no request costs no save before, and is not counted as one', async () => {
   let saves = 0
-  const { keeper, events } = await running(giving(adopted).fetchToken, async () => void (saves += 1))
+  const remember = async (): Promise<void> => void (saves += 1)
+  const { keeper, heard } = await runningKeeper({ ...giving(adopted), remember })
   expect(saves).toBe(1)
   expect(keeper.state()).toMatchObject({ requests: 0, lastRequestAt: null, lastSuccessAt: {} })
-  expect(events[0]?.tookMs).toBeNull()
-  await running(giving(postponed).fetchToken, async () => void (saves += 1))
+  expect(heard.at(-1)).toMatchObject({ tookMs: null })
+  await runningKeeper({ ...giving(postponed), remember })
   expect(saves).toBe(1)
 })
 
 test('a source that waits before its request is timed from the request', async () => {
   const go = Promise.withResolvers<void>()
   const answer = Promise.withResolvers<void>()
-  const { keeper, clock, events } = await running(async (_signal, { beforeRequest }) => {
-    await go.promise
-    await beforeRequest()
-    await answer.promise
-    return adopted
+  const { keeper, clock, heard } = await runningKeeper({
+    async fetchToken(_signal, { beforeRequest }) {
+      await go.promise
+      await beforeRequest()
+      await answer.promise
+      return adopted
+    },
   })
   await clock.advance(5_000)
   expect(keeper.state()).toMatchObject({ requests: 0, inFlight: { cause: 'start' } })
@@ -211,5 +201,5 @@ test('a source that waits before its request is timed from the request', async (
   expect(keeper.state().requests).toBe(1)
   answer.resolve()
   await clock.settle()
-  expect(events[0]?.tookMs).toBe(2_000)
+  expect(heard.at(-1)).toMatchObject({ tookMs: 2_000 })
 })

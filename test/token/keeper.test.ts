@@ -1,42 +1,15 @@
 import { getEventListeners } from 'node:events'
-import { expect, onTestFinished, test } from 'vitest'
-import type { KeeperEvent } from '../../src/token/keeper.ts'
+import { expect, test } from 'vitest'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { refusalOf, usableToken, type TokenState } from '../../src/token/state.ts'
 import { createLiveness } from '../../src/token/variable.ts'
 import { failures } from '../support/failures.ts'
-import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
+import { createKeeperWorld, runningKeeper, type KeeperWorld } from '../support/keeper-world.ts'
 import { kindOf } from '../support/kind-of.ts'
 
 const TICK_MS = 15_000
 const MINUTE = 60_000
 const HOUR = 60 * MINUTE
-
-type Scene = ReturnType<typeof createScene>
-type Options = Parameters<typeof createKeeperWorld>[0]
-
-function createScene(options?: Options) {
-  const world = createKeeperWorld(options)
-  const events: KeeperEvent[] = []
-  /** Instants of the loop's ticks, on the boot clock. */
-  const ticks: number[] = []
-  world.keeper.onEvent((event) => {
-    if (event.type === 'tick') ticks.push(world.clock.now().bootMs)
-    else events.push(event)
-  })
-  /** `reported`: the types of all events so far, without `tick`. */
-  return { ...world, ticks, reported: () => events.map(({ type }) => type) }
-}
-
-/** A keeper at work, whose service first answers so; it is stopped when the test is over. */
-async function running(first?: Parameters<KeeperWorld['answer']>[0], options?: Options): Promise<Scene> {
-  const scene = createScene(options)
-  if (first !== undefined) scene.answer(first)
-  scene.start()
-  onTestFinished(scene.stop)
-  await scene.clock.settle()
-  return scene
-}
 
 /** Requests that are answered when the test says so, and given up as the source gives them up. */
 function byHand() {
@@ -61,15 +34,11 @@ const refused = failures.inactive
 const longestSilence = (ticks: number[]): number =>
   Math.max(...ticks.slice(1).map((at, index) => at - (ticks[index] ?? 0)))
 
-test('the loop ticks at least every 15 s, and not much more often', async () => {
-  const { clock, ticks } = await running()
-  await clock.advance(10 * MINUTE)
-  expect(longestSilence(ticks)).toBe(TICK_MS)
-  expect(ticks.length).toBeLessThanOrEqual(42)
-})
-
-test('the loop ticks while a request hangs', async () => {
-  const { clock, ticks, asked } = await running(byHand().answer)
+test.each([
+  ['between two requests', undefined],
+  ['while a request hangs', byHand().answer],
+])('the loop ticks at least every 15 s, and not much more often, %s', async (_, first) => {
+  const { clock, ticks, asked } = await runningKeeper(first && { first })
   await clock.advance(10 * MINUTE)
   expect(asked()).toBe(1)
   expect(longestSilence(ticks)).toBe(TICK_MS)
@@ -77,7 +46,7 @@ test('the loop ticks while a request hangs', async () => {
 })
 
 test('the loop counts as alive for 45 s after its last tick', async () => {
-  const { clock, keeper, settings, stop } = await running(byHand().answer)
+  const { clock, keeper, settings, stop } = await runningKeeper({ first: byHand().answer })
   const isAlive = createLiveness(keeper, () => clock.now().bootMs)
   await clock.advance(HOUR)
   await stop()
@@ -89,7 +58,7 @@ test('the loop counts as alive for 45 s after its last tick', async () => {
 })
 
 test('the loop asks at the moment that was planned, to the millisecond', async () => {
-  const { clock, keeper, asked, answer } = await running(failures.network)
+  const { clock, keeper, asked, answer } = await runningKeeper({ first: failures.network })
   const waitMs = (keeper.state().failure?.retryAtMs ?? 0) - clock.now().bootMs
   answer(failures.timeout)
   await clock.advance(Math.floor(waitMs))
@@ -100,20 +69,20 @@ test('the loop asks at the moment that was planned, to the millisecond', async (
 
 test('the loop ends when it is stopped, asleep or in the middle of a request, and leaves nothing behind', async () => {
   for (const outcome of [undefined, failures.network, refused, byHand().answer]) {
-    const { clock, keeper, start, stop, answer, reported } = createScene()
+    const { clock, keeper, start, stop, answer, heard } = createKeeperWorld()
     if (outcome !== undefined) answer(outcome)
     start()
     await clock.settle()
-    const before = reported()
+    const { length } = heard
     await stop()
     expect(clock.sleepers()).toBe(0)
     expect(keeper.state().inFlight).toBeNull()
-    expect(reported()).toEqual(before)
+    expect(heard).toHaveLength(length)
   }
 })
 
 test('the loop ends with a fault that no one expected', async () => {
-  const { keeper, answer, clock } = createScene()
+  const { keeper, answer, clock } = createKeeperWorld()
   answer(() => Promise.reject(new Error('A fault of the daemon')))
   await expect(keeper.run(never)).rejects.toThrow('A fault of the daemon')
   expect(keeper.state().inFlight).toBeNull()
@@ -123,7 +92,7 @@ test('the loop ends with a fault that no one expected', async () => {
 test('the loop holds no listener of its signal longer than it needs it', async () => {
   const stop = new AbortController()
   const listening = (): number => getEventListeners(stop.signal, 'abort').length
-  const { keeper, clock } = createScene({ lifeSeconds: 100 })
+  const { keeper, clock } = createKeeperWorld({ lifeSeconds: 100 })
   const end = keeper.run(stop.signal)
   await clock.advance(10 * MINUTE)
   const before = listening()
@@ -135,24 +104,20 @@ test('the loop holds no listener of its signal longer than it needs it', async (
 
 test('each change is an event once, and each attempt with its outcome, its cause and its duration', async () => {
   const service = byHand()
-  const scene = createScene()
-  const events: KeeperEvent[] = []
-  scene.keeper.onEvent((event) => void (event.type === 'tick' || events.push(event)))
-  scene.answer(service.answer)
-  scene.start()
-  onTestFinished(scene.stop)
-  await scene.clock.advance(2_000)
-  expect(events).toEqual([])
-  const outcome = scene.token()
+  const { clock, heard, token } = await runningKeeper({ first: service.answer })
+  await clock.advance(2_000)
+  expect(heard).toEqual([])
+  const outcome = token()
   service.resolve(outcome)
-  await scene.clock.settle()
-  expect(events).toEqual([{ type: 'changed' }, { type: 'attempted', outcome, cause: 'start', tookMs: 2_000 }])
-  await scene.clock.advance(30 * MINUTE)
-  expect(events).toHaveLength(2)
+  await clock.settle()
+  expect(heard).toEqual([{ type: 'changed' }, { type: 'attempted', outcome, cause: 'start', tookMs: 2_000 }])
+  await clock.advance(30 * MINUTE)
+  expect(heard).toHaveLength(2)
 })
 
 test('a change of the phase, of the token and of its life is an event, and nothing else', async () => {
-  const { clock, keeper, answer, reported, token } = await running()
+  const { clock, keeper, answer, heard, token } = await runningKeeper()
+  const reported = (): string[] => heard.map(({ type }) => type)
   answer(failures.network)
   const refresh = async () => {
     const before = reported().length
@@ -174,7 +139,7 @@ test('a change of the phase, of the token and of its life is an event, and nothi
 })
 
 test('a listener that was ended gets no event, not even the one that is being sent', async () => {
-  const { keeper, clock } = await running()
+  const { keeper, clock } = await runningKeeper()
   const heard: string[] = []
   const endFirst = keeper.onEvent(() => {
     heard.push('first')
@@ -189,7 +154,7 @@ test('a listener that was ended gets no event, not even the one that is being se
 })
 
 test('a refresh resolves with the outcome when the attempt is over, and not before', async () => {
-  const { keeper, answer, clock, reported, token } = await running()
+  const { keeper, answer, clock, heard, token } = await runningKeeper()
   const service = byHand()
   answer(service.answer)
   let result: FetchOutcome | undefined
@@ -200,12 +165,12 @@ test('a refresh resolves with the outcome when the attempt is over, and not befo
   const outcome = token()
   service.resolve(outcome)
   expect(await refreshed).toBe(outcome)
-  expect(reported().at(-1)).toBe('attempted')
+  expect(heard.at(-1)?.type).toBe('attempted')
 })
 
 test('a refresh resolves with the request that is under way, and makes no second one', async () => {
   const service = byHand()
-  const { keeper, asked, clock, token } = await running(service.answer)
+  const { keeper, asked, clock, token } = await runningKeeper({ first: service.answer })
   const both = Promise.all([keeper.refresh(never), keeper.refresh(never)])
   await clock.advance(MINUTE)
   const outcome = token()
@@ -216,7 +181,7 @@ test('a refresh resolves with the request that is under way, and makes no second
 })
 
 test('a refresh is undefined when it is stopped first, and leaves nothing behind', async () => {
-  const { keeper, clock } = await running(byHand().answer)
+  const { keeper, clock } = await runningKeeper({ first: byHand().answer })
   const sleepers = clock.sleepers()
   const stop = new AbortController()
   const refreshed = keeper.refresh(stop.signal)
@@ -226,7 +191,11 @@ test('a refresh is undefined when it is stopped first, and leaves nothing behind
   expect(clock.sleepers()).toBe(sleepers)
 })
 
-async function watched(scene: Scene, isMet: () => boolean, options: { waitMs: number; signal: AbortSignal }) {
+async function watched(
+  scene: KeeperWorld,
+  isMet: () => boolean,
+  options: { waitMs: number; signal: AbortSignal },
+) {
   const result = { isOver: false }
   void scene.keeper.waitUntil(isMet, options).then(() => (result.isOver = true))
   await scene.clock.settle()
@@ -234,7 +203,7 @@ async function watched(scene: Scene, isMet: () => boolean, options: { waitMs: nu
 }
 
 test('waitUntil resolves at the event after which the condition holds, when its time is over or when it is stopped, and leaves nothing behind', async () => {
-  const scene = await running()
+  const scene = await runningKeeper()
   const { clock } = scene
   const sleepers = clock.sleepers()
   const stop = new AbortController()
@@ -266,22 +235,9 @@ test('waitUntil resolves at the event after which the condition holds, when its 
   expect(clock.sleepers()).toBe(sleepers)
 })
 
-test('a listener hears every event until its signal is aborted, and none after that', async () => {
-  const { clock, keeper } = await running()
-  const stop = new AbortController()
-  let heard = 0
-  const listening = keeper.listenUntil(stop.signal, () => (heard += 1))
-  await clock.advance(TICK_MS)
-  expect(heard).toBe(1)
-  stop.abort()
-  await listening
-  await clock.advance(MINUTE)
-  expect(heard).toBe(1)
-})
-
 test('a reload with the same credentials lets the request under way end', async () => {
   const service = byHand()
-  const { keeper, reload, asked, clock } = await running(service.answer)
+  const { keeper, reload, asked, clock } = await runningKeeper({ first: service.answer })
   reload({ credentialsId: 'first' })
   await clock.settle()
   expect(service.signals[0]?.aborted).toBe(false)
@@ -293,9 +249,7 @@ test('a reload with the same credentials lets the request under way end', async 
 
 test('a reload with other credentials keeps a request from going out that is still being saved', async () => {
   const writing = Promise.withResolvers<void>()
-  const { reload, asked, clock, keeper } = await running(undefined, {
-    remember: () => writing.promise,
-  })
+  const { reload, asked, clock, keeper } = await runningKeeper({ remember: () => writing.promise })
   reload({ credentialsId: 'second' })
   await clock.settle()
   expect(asked()).toBe(0)
@@ -308,7 +262,7 @@ test('a reload with other credentials keeps a request from going out that is sti
 test('the state is saved before the request goes out, as if it had failed, and again with its outcome', async () => {
   const writes: { state: TokenState; done: () => void }[] = []
   const remember = (state: TokenState) => new Promise<void>((done) => writes.push({ state, done }))
-  const { asked, clock } = await running(undefined, { remember })
+  const { asked, clock } = await runningKeeper({ remember })
   expect(asked()).toBe(0)
   const detail = 'The attempt did not end: kyc-tokend itself ended first'
   expect(writes.map(({ state }) => state.failure)).toMatchObject([{ reason: 'network', detail, attempts: 1 }])
@@ -326,7 +280,7 @@ test.each([failures.inactive, failures.rejected])(
     const reasonOf = (state: TokenState) => (refusalOf(state) ?? state.failure)?.reason
     let seen = (): string | undefined => undefined
     const remember = async (state: TokenState) => void story.push(`saved ${reasonOf(state)}, seen ${seen()}`)
-    const { keeper, answer } = await running(undefined, { remember })
+    const { keeper, answer } = await runningKeeper({ remember })
     story.length = 0
     seen = () => reasonOf(keeper.state())
     keeper.onEvent(({ type }) => void (type === 'changed' && story.push(type)))
@@ -342,7 +296,7 @@ test('the state is saved before the loop continues, but a disk that hangs is wai
   const remember = async (state: TokenState) => {
     if (written.push(state) === 2) await writing.promise
   }
-  const { keeper, asked, ticks, clock } = await running(failures.network, { remember })
+  const { keeper, asked, ticks, clock } = await runningKeeper({ first: failures.network, remember })
   const before = ticks.length
   await clock.advance(1_999)
   expect([asked(), ticks.length, keeper.state().failure]).toEqual([1, before, null])
@@ -352,7 +306,7 @@ test('the state is saved before the loop continues, but a disk that hangs is wai
 })
 
 test('clients and operators wake the loop at once if something follows from their wish', async () => {
-  const { keeper, ticks, clock, reload, asked } = await running()
+  const { keeper, ticks, clock, reload, asked } = await runningKeeper()
   const fingerprint = (): string => keeper.state().token?.fingerprint ?? ''
   const acts: [() => unknown, boolean, number][] = [
     [() => keeper.need(HOUR * 2), false, 0],
@@ -379,7 +333,7 @@ test('a service that gives the same token until it ends is asked at most four ti
   const LIFE_MS = HOUR
   let startedMs = -LIFE_MS
   let lives = 0
-  const { clock, keeper, answer, asked } = await running(failures.network)
+  const { clock, keeper, answer, asked } = await runningKeeper({ first: failures.network })
   // As the service counts, which is behind by a tenth of a second.
   answer(() => {
     const nowMs = clock.now().bootMs - 100

@@ -1,23 +1,15 @@
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, test } from 'vitest'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import type { TokenState } from '../../src/token/state.ts'
 import { failures } from '../support/failures.ts'
-import { createKeeperWorld } from '../support/keeper-world.ts'
+import { runningKeeper } from '../support/keeper-world.ts'
 
 const MINUTE = 60_000
 const never = new AbortController().signal
 const trial = { cause: 'reload', signal: never } as const
 
-async function running(options: Parameters<typeof createKeeperWorld>[0] = {}) {
-  const world = createKeeperWorld(options)
-  world.start()
-  onTestFinished(world.stop)
-  await world.clock.settle()
-  return world
-}
-
 test('other credentials are used if they give a token, after one request', async () => {
-  const { keeper, settings, asked, token, answer, clock } = await running()
+  const { keeper, settings, asked, token, answer, clock } = await runningKeeper()
   const former = keeper.state().token
   answer(token())
   expect(await keeper.tryCredentials(settings('second'), trial)).toMatchObject({ kind: 'ok' })
@@ -37,7 +29,7 @@ test('other credentials are used if they give a token, after one request', async
 
 test('other credentials that are refused leave everything as it was', async () => {
   for (const outcome of [failures.inactive, failures.rejected]) {
-    const { keeper, settings, asked, answer, clock } = await running()
+    const { keeper, settings, asked, answer, clock } = await runningKeeper()
     const before = keeper.state()
     answer(outcome)
     expect(await keeper.tryCredentials(settings('second'), trial)).toEqual(outcome)
@@ -51,7 +43,7 @@ test('other credentials that are refused leave everything as it was', async () =
 })
 
 test('other credentials that fail for another reason are tried again with backoff, until there is a token or a refusal', async () => {
-  const { keeper, settings, asked, answer, clock, token } = await running()
+  const { keeper, settings, asked, answer, clock, token } = await runningKeeper()
   const failed: (readonly [string, number])[] = []
   answer(failures.network)
   const tried = keeper.tryCredentials(settings('second'), {
@@ -77,7 +69,7 @@ test('other credentials that fail for another reason are tried again with backof
 })
 
 test('other credentials that wait are tried first where the running ones are refused, save during Retry-After', async () => {
-  const { keeper, settings, answer, clock, token } = await running()
+  const { keeper, settings, answer, clock, token } = await runningKeeper()
   const events: string[] = []
   const limited = {
     kind: 'transient',
@@ -106,7 +98,7 @@ test('other credentials that wait are tried first where the running ones are ref
 test('other credentials do not hold up an operator, who is answered with their token or with that of the running ones', async () => {
   for (const gives of ['token', 'refusal'] as const) {
     const first = Promise.withResolvers<FetchOutcome>()
-    const { keeper, settings, asked, answer, clock, token } = await running()
+    const { keeper, settings, asked, answer, clock, token } = await runningKeeper()
     answer(() => first.promise)
     void keeper.tryCredentials(settings('second'), trial)
     await clock.settle()
@@ -121,7 +113,7 @@ test('other credentials do not hold up an operator, who is answered with their t
 })
 
 test('other credentials leave a refused account refused, and end the refusal where they give a token', async () => {
-  const { keeper, settings, answer, token } = await running({})
+  const { keeper, settings, answer, token } = await runningKeeper()
   answer(failures.inactive)
   await keeper.refresh(never)
   answer(failures.notFound)
@@ -134,7 +126,7 @@ test('other credentials leave a refused account refused, and end the refusal whe
 
 test('other credentials wait for the attempt that is under way: one request at a time', async () => {
   const first = Promise.withResolvers<FetchOutcome>()
-  const { keeper, settings, asked, answer, clock, token } = await running()
+  const { keeper, settings, asked, answer, clock, token } = await runningKeeper()
   answer(() => first.promise)
   void keeper.refresh(never)
   await clock.settle()
@@ -148,7 +140,7 @@ test('other credentials wait for the attempt that is under way: one request at a
 })
 
 test('other credentials wait as long as the service asked for with them', async () => {
-  const { keeper, settings, asked, answer, clock, token } = await running()
+  const { keeper, settings, asked, answer, clock, token } = await runningKeeper()
   answer({
     kind: 'transient',
     reason: 'rate-limited',
@@ -167,7 +159,7 @@ test('other credentials wait as long as the service asked for with them', async 
 })
 
 test('other credentials that an operator wrote are tried at once, and then as long after as the service asked for', async () => {
-  const { keeper, settings, asked, answer, clock } = await running()
+  const { keeper, settings, asked, answer, clock } = await runningKeeper()
   answer({ ...failures.network, retryAfterMs: 10 * MINUTE })
   for (const requests of [2, 3]) {
     void keeper.tryCredentials(settings('second'), { ...trial, cause: 'operator' })
@@ -179,7 +171,7 @@ test('other credentials that an operator wrote are tried at once, and then as lo
 })
 
 test('other credentials that an operator wrote are his act once: what is repeated keeps to every wait of the fleet', async () => {
-  const { keeper, settings, answer, clock } = await running()
+  const { keeper, settings, answer, clock } = await runningKeeper()
   const causes: unknown[] = []
   answer(() => {
     causes.push(keeper.state().inFlight?.cause)
@@ -191,7 +183,7 @@ test('other credentials that an operator wrote are his act once: what is repeate
 })
 
 test('the answer to credentials that a reload replaced during a trial says nothing of the new ones', async () => {
-  const { keeper, settings, answer, clock, token } = await running()
+  const { keeper, settings, answer, clock, token } = await runningKeeper()
   answer(failures.network)
   void keeper.tryCredentials(settings('second'), trial)
   await clock.settle()
@@ -208,7 +200,7 @@ test('the answer to credentials that a reload replaced during a trial says nothi
 })
 
 test('other credentials are given up at a reload, at another trial and when the signal is aborted', async () => {
-  const { keeper, settings, answer, clock, asked } = await running()
+  const { keeper, settings, answer, clock, asked } = await runningKeeper()
   answer(
     (signal) =>
       new Promise((resolve) => {
@@ -236,7 +228,7 @@ test('other credentials are given up at a reload, at another trial and when the 
 
 test('other credentials are saved as the running ones only when they gave a token', async () => {
   const saved: TokenState[] = []
-  const { keeper, settings, answer, token, clock } = await running({
+  const { keeper, settings, answer, token, clock } = await runningKeeper({
     remember: async (state) => void saved.push(state),
   })
   answer(failures.network)
@@ -256,7 +248,7 @@ test('other credentials are saved as the running ones only when they gave a toke
 test('other credentials that gave a token are said to be in use, although a disk hangs and the trial is ended', async () => {
   const ended = new AbortController()
   const disk = Promise.withResolvers<void>()
-  const { keeper, settings, answer, token, clock } = await running({
+  const { keeper, settings, answer, token, clock } = await runningKeeper({
     remember: async ({ credentialsId }) => (credentialsId === 'second' ? disk.promise : undefined),
   })
   answer(token())
