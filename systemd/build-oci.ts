@@ -1,15 +1,13 @@
-// Makes the OCI image of what `npm run build` has made: dist/kyc-tokend_VERSION_amd64.oci.tar. It contains the Debian package
-// and the libraries that its programs load, from this Debian.
+// Makes the OCI image of what `npm run build` has made: dist/kyc-tokend_VERSION_amd64.oci.tar. It contains the Debian
+// package and the libraries that its programs load, from this Debian.
 import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import {
   chmodSync,
-  cpSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
   readFileSync,
-  realpathSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -20,6 +18,7 @@ import path from 'node:path'
 import { parseArgs } from 'node:util'
 import { gzipSync } from 'node:zlib'
 
+import manifest from '../package.json' with { type: 'json' }
 import { fail, needCommands, step } from './build/say.ts'
 import { sourceDate } from './build/source-date.ts'
 import { createTree } from './build/tree.ts'
@@ -35,9 +34,7 @@ const { values: options } = parseArgs({
 })
 
 const project = path.dirname(import.meta.dirname)
-const { version } = JSON.parse(readFileSync(path.join(project, 'package.json'), 'utf8')) as {
-  version: string
-}
+const { version } = manifest
 const changedAt = sourceDate(project)
 /** The user of the image: no one of the host's. */
 const USER = 65532
@@ -66,38 +63,31 @@ try {
 }
 
 function addProgram(root: string): void {
-  const packages = path.join(work, 'deb')
   const script = path.join(import.meta.dirname, 'build-deb.ts')
-  execFileSync(
-    process.execPath,
-    [script, '--program', path.resolve(project, options.program), '--out', packages, '--compression', 'none'],
-    { stdio: ['ignore', 'ignore', 'inherit'] },
-  )
-  const unpacked = path.join(work, 'unpacked')
-  execFileSync('dpkg-deb', ['--extract', path.join(packages, `kyc-tokend_${version}_amd64.deb`), unpacked])
-  for (const directory of ['usr/lib/kyc-tokend', 'usr/share/kyc-tokend', 'usr/share/doc/kyc-tokend'])
-    cpSync(path.join(unpacked, directory), path.join(root, directory), { recursive: true })
-  for (const ofUnits of ['alert', 'changed']) rmSync(path.join(root, PROGRAM, ofUnits))
+  const program = path.resolve(project, options.program)
+  const words = [script, '--program', program, '--out', work, '--compression', 'none']
+  execFileSync(process.execPath, words, { stdio: ['ignore', 'ignore', 'inherit'] })
+  const parts = ['lib/kyc-tokend', 'share/kyc-tokend', 'share/doc/kyc-tokend'].map((part) => `./usr/${part}`)
+  const ofUnits = ['alert', 'changed'].map((name) => `--exclude=.${PROGRAM}/${name}`)
+  const unpack = 'dpkg-deb --fsys-tarfile "$0" | tar --extract --directory "$@"'
+  const file = path.join(work, `kyc-tokend_${version}_amd64.deb`)
+  execFileSync('sh', ['-ec', unpack, file, root, ...ofUnits, ...parts])
 }
 
 /** The least of a system: libraries, names of users, a way to look up hosts, commands that need no shell. */
 function addSystem(root: string): void {
   const tree = createTree(root, project)
-  for (const [link, directory] of [
-    ['lib', 'usr/lib'],
-    ['lib64', 'usr/lib64'],
-  ] as const) {
-    mkdirSync(tree.path(directory), { recursive: true })
-    symlinkSync(directory, tree.path(link))
+  for (const directory of ['lib', 'lib64']) {
+    mkdirSync(tree.path(`usr/${directory}`), { recursive: true })
+    symlinkSync(`usr/${directory}`, tree.path(directory))
   }
   const programs = ['node', 'node_modules/@koromix/koffi-linux-x64/koffi.node']
   const linked = programs.flatMap((file) => librariesOf(path.join(root, PROGRAM, file)))
   for (const library of new Set([...linked, ...LOADED_LATER])) {
-    tree.add(`usr${library.replace(/^\/usr/, '')}`, {
-      from: realpathSync(library),
-      mode: statSync(library).mode & 0o777,
-    })
-    addCopyright(library, root)
+    const file = library.replace(/^\/usr/, '')
+    tree.add(`usr${file}`, { from: library, mode: statSync(library).mode & 0o777 })
+    const copyright = copyrightOf(file)
+    tree.add(copyright, { from: `/${copyright}` })
   }
   tree.add('usr/bin/kyc-tokend', { text: `#!${PROGRAM}/node\nrequire('${PROGRAM}/cli.cjs')\n`, mode: 0o755 })
   tree.add('usr/bin/kyc-tokend-probe', { from: 'systemd/oci/probe.cjs', mode: 0o755 })
@@ -118,78 +108,57 @@ function librariesOf(file: string): string[] {
   return lines.flatMap((line) => /(?:=> |^\s*)(\/\S+) \(0x/.exec(line)?.[1] ?? [])
 }
 
-function addCopyright(library: string, root: string): void {
-  const owners = execFileSync('dpkg-query', ['--search', `*${library.replace(/^\/usr/, '')}`], {
-    encoding: 'utf8',
-  })
+/** The licence of a library that Debian has in `/` or `/usr`, as a path from the root. */
+function copyrightOf(library: string): string {
+  const owners = execFileSync('dpkg-query', ['--search', `*${library}`], { encoding: 'utf8' })
   const [name = ''] = owners.split(':', 1)
   const file = `usr/share/doc/${name}/copyright`
   if (!existsSync(`/${file}`)) fail(`${library} belongs to no package of Debian with /${file}`)
-  mkdirSync(path.join(root, path.dirname(file)), { recursive: true })
-  cpSync(realpathSync(`/${file}`), path.join(root, file))
+  return file
 }
 
 /** The files in one archive, in order, with one date, owned by root or, where the daemon writes, by its user. */
 function layerOf(root: string): Buffer {
   const layer = path.join(work, 'layer.tar')
-  const own = Object.keys(OWN_DIRECTORIES)
-  tar(layer, root, ['--owner=0', '--group=0', ...own.map((directory) => `--exclude=./${directory}`), '.'])
-  tar(layer, root, [
-    '--append',
-    `--owner=${USER}`,
-    `--group=${USER}`,
-    ...own.map((directory) => `./${directory}`),
-  ])
+  const own = Object.keys(OWN_DIRECTORIES).map((directory) => `./${directory}`)
+  tar(root, 0, ['--create', '--file', layer, ...own.map((directory) => `--exclude=${directory}`), '.'])
+  tar(root, USER, ['--append', '--file', layer, ...own])
   return readFileSync(layer)
 }
 
-function tar(file: string, directory: string, given: readonly string[]): void {
-  const date = `--mtime=@${changedAt.getTime() / 1000}`
-  const common = [
-    '--file',
-    file,
-    '--directory',
-    directory,
-    '--format=ustar',
-    '--sort=name',
-    '--numeric-owner',
-    date,
-  ]
-  execFileSync('tar', [...(given.includes('--append') ? [] : ['--create']), ...common, ...given])
+function tar(directory: string, owner: number, words: readonly string[]): void {
+  const place = ['--directory', directory, `--owner=${owner}`, `--group=${owner}`, '--numeric-owner']
+  const order = ['--format=ustar', '--sort=name', `--mtime=${changedAt.toISOString()}`]
+  execFileSync('tar', [...place, ...order, ...words])
 }
 
 /** As in the image format specification: a layout of blobs that are named by their digest. */
 function writeImage(layer: Buffer, target: string): void {
   const layout = path.join(work, 'layout')
   mkdirSync(path.join(layout, 'blobs/sha256'), { recursive: true })
-  const addBlob = (
-    bytes: Buffer | string,
-    mediaType: string,
-  ): { mediaType: string; digest: string; size: number } => {
-    writeFileSync(path.join(layout, 'blobs', digestOf(bytes).replace(':', '/')), bytes)
-    return {
-      mediaType: `${MEDIA_TYPE}.${mediaType}`,
-      digest: digestOf(bytes),
-      size: Buffer.byteLength(bytes),
-    }
+  const addBlob = (mediaType: string, bytes: Buffer | string) => {
+    const digest = digestOf(bytes)
+    writeFileSync(path.join(layout, 'blobs', digest.replace(':', '/')), bytes)
+    return { mediaType: `${MEDIA_TYPE}.${mediaType}`, digest, size: Buffer.byteLength(bytes) }
   }
-  const config = addBlob(json(configOf(digestOf(layer))), 'config.v1+json')
-  const layers = [addBlob(gzipSync(layer), 'layer.v1.tar+gzip')]
-  const manifest = addBlob(
-    json({ schemaVersion: 2, mediaType: `${MEDIA_TYPE}.manifest.v1+json`, config, layers }),
-    'manifest.v1+json',
-  )
-  const annotations = { 'org.opencontainers.image.ref.name': version }
-  writeFileSync(
-    path.join(layout, 'index.json'),
-    json({ schemaVersion: 2, manifests: [{ ...manifest, annotations }] }),
-  )
-  writeFileSync(path.join(layout, 'oci-layout'), json({ imageLayoutVersion: '1.0.0' }))
-  tar(target, layout, ['--owner=0', '--group=0', 'blobs', 'index.json', 'oci-layout'])
+  const image = {
+    schemaVersion: 2,
+    mediaType: `${MEDIA_TYPE}.manifest.v1+json`,
+    config: addBlob('config.v1+json', JSON.stringify(configOf(digestOf(layer)))),
+    layers: [addBlob('layer.v1.tar+gzip', gzipSync(layer))],
+  }
+  const named = {
+    ...addBlob('manifest.v1+json', JSON.stringify(image)),
+    annotations: { 'org.opencontainers.image.ref.name': version },
+  }
+  const index = { schemaVersion: 2, manifests: [named] }
+  writeFileSync(path.join(layout, 'index.json'), JSON.stringify(index))
+  writeFileSync(path.join(layout, 'oci-layout'), JSON.stringify({ imageLayoutVersion: '1.0.0' }))
+  tar(layout, 0, ['--create', '--file', target, 'blobs', 'index.json', 'oci-layout'])
 }
 
 function configOf(layer: string): object {
-  const created = changedAt.toISOString().replace('.000', '')
+  const created = changedAt.toISOString()
   return {
     created,
     architecture: 'amd64',
@@ -224,7 +193,4 @@ function entrypoint(): string[] {
 
 function digestOf(bytes: Buffer | string): string {
   return `sha256:${createHash('sha256').update(bytes).digest('hex')}`
-}
-function json(value: unknown): string {
-  return JSON.stringify(value)
 }
