@@ -4,10 +4,10 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { createAuthority } from './support/certificates.ts'
-import { PROGRAM, startDaemon, textOf, type Daemon } from './support/daemon.ts'
-import { jwtOf } from './support/jwt.ts'
-import { httpAsk, serviceOf, tokenOf } from './support/outside.ts'
+import { PROGRAM, startDaemon, textOf, type Daemon, type DaemonOptions } from './support/daemon.ts'
+import { freshToken, httpAsk, serviceOf, tokenOf } from './support/outside.ts'
 import { lacks } from './support/lacks.ts'
+import { granting } from './support/service.ts'
 import { createStalledDisk } from './support/preloaded.ts'
 import { canMount, smallDisk } from './support/small-disk.ts'
 import { tempDirectory } from './support/temp-directory.ts'
@@ -15,44 +15,53 @@ import { expectUntil } from './support/until.ts'
 
 const LIFE_S = 8
 
-/** A service, and a disk that stalls before the daemon is started. */
-async function stalledStart(configOn: (slow: string) => object) {
-  const slow = await tempDirectory('disk')
-  const directory = await tempDirectory('memory')
-  const disk = createStalledDisk(slow, directory)
-  const service = await serviceOf()
-  disk.stall()
-  onTestFinished(() => disk.goOn())
-  const start = () => startDaemon({ directory, baseUrl: service.url, config: configOn(slow), env: disk.env })
-  return { slow, disk, start }
+interface Places {
+  /** On a disk that hangs on command; there is another one. */
+  readonly slow: string
+  readonly otherSlow: string
+  /** In memory. */
+  readonly directory: string
 }
 
-/** State and one of the token files are on the disk that stalls; the configuration and the other one are in memory. */
-async function stalledWorld() {
-  const slow = await tempDirectory('disk')
-  const directory = await tempDirectory('memory')
-  const disk = createStalledDisk(slow, directory)
-  const service = await serviceOf()
-  let issued = 0
-  const grant = () => {
-    const now = Date.now() / 1000
-    issued += 1
-    return { status: 200, json: { accessToken: jwtOf({ iat: now, exp: now + LIFE_S }, issued) } }
-  }
-  service.answer(grant)
-  const paths = { good: join(directory, 'run', 'token'), slow: join(slow, 'token') }
-  const config = {
-    stateDirectory: join(slow, 'state'),
-    // Two attempts are waited for.
-    retry: { maxDelay: '2s' },
-    tokenFiles: [{ path: paths.slow }, { path: paths.good }],
-  }
-  mkdirSync(join(slow, 'state'), { mode: 0o700 })
-  const daemon = startDaemon({ directory, baseUrl: service.url, config, env: disk.env })
+/** A service whose tokens live 8 s, two disks that hang on command, and daemons with this configuration. */
+async function stalling(configOn: (places: Places) => object) {
+  const [slow, otherSlow, directory] = await Promise.all([
+    tempDirectory('disk'),
+    tempDirectory('disk'),
+    tempDirectory('memory'),
+  ])
+  const places = { slow, otherSlow, directory }
+  const disk = createStalledDisk([slow, otherSlow], directory)
   onTestFinished(() => disk.goOn())
-  await daemon.listening()
-  await expectUntil('both token files', () => existsSync(paths.good) && existsSync(paths.slow))
-  return { daemon, disk, service, grant, paths }
+  const grant = () => granting(freshToken(LIFE_S))
+  const service = await serviceOf(grant)
+  const config = { retry: { maxDelay: '2s' }, ...configOn(places) }
+  const start = (options: Partial<DaemonOptions> = {}) =>
+    startDaemon({ directory, baseUrl: service.url, config, env: disk.env, ...options })
+  /** It runs, with all its token files. */
+  const started = async (options: Partial<DaemonOptions> = {}) => {
+    const daemon = start(options)
+    await daemon.listening()
+    const { tokenFiles = [] } = config as { tokenFiles?: { path: string }[] }
+    await expectUntil('the token files', () => tokenFiles.every(({ path }) => existsSync(path)))
+    return daemon
+  }
+  return { ...places, disk, service, grant, start, started }
+}
+
+/** State and one of the token files are on the disk; the configuration and the other one are in memory. */
+async function stalledWorld() {
+  const world = await stalling(({ slow, directory }) => ({
+    ...stateOn({ slow }),
+    tokenFiles: [{ path: join(slow, 'token') }, { path: join(directory, 'run', 'token') }],
+  }))
+  const paths = { good: join(world.directory, 'run', 'token'), slow: join(world.slow, 'token') }
+  return { ...world, daemon: await world.started(), paths }
+}
+
+function stateOn({ slow }: Pick<Places, 'slow'>): { stateDirectory: string } {
+  mkdirSync(join(slow, 'state'), { mode: 0o700 })
+  return { stateDirectory: join(slow, 'state') }
 }
 
 const healthOf = async (daemon: Daemon) => (await httpAsk(daemon, '/healthz')).status
@@ -95,13 +104,9 @@ describe.skipIf(lacks('cc'))('a disk that does not answer', () => {
 })
 
 describe.skipIf(lacks('cc'))('a start while the disk of the state directory does not answer', () => {
-  const stateOn = (slow: string) => {
-    mkdirSync(join(slow, 'state'), { recursive: true, mode: 0o700 })
-    return { stateDirectory: join(slow, 'state') }
-  }
-
   test('serves, says that nothing keeps a second daemon out, and saves its state once the disk answers', async () => {
-    const { slow, disk, start } = await stalledStart(stateOn)
+    const { slow, disk, start } = await stalling(stateOn)
+    disk.stall()
     const daemon = start()
     await daemon.listening()
     await tokenOf(daemon)
@@ -119,7 +124,8 @@ describe.skipIf(lacks('cc'))('a start while the disk of the state directory does
   }, 90_000)
 
   test('ends in time while it waits for the disk', async () => {
-    const { disk, start } = await stalledStart(stateOn)
+    const { disk, start } = await stalling(stateOn)
+    disk.stall()
     const daemon = start()
     await expectUntil('a call to the disk', () => disk.isMet())
     const before = performance.now()
@@ -132,50 +138,46 @@ describe.skipIf(lacks('cc'))('a start while the disk of the state directory does
 test.skipIf(lacks('cc'))(
   'a start on a runtime directory that does not answer ends with 75, and names it',
   async () => {
-    const { slow, start } = await stalledStart((disk) => ({ runtimeDirectory: join(disk, 'run') }))
+    const { slow, disk, start } = await stalling((on) => ({ runtimeDirectory: join(on.slow, 'run') }))
+    disk.stall()
     const daemon = start()
     expect(await daemon.ended()).toBe(75)
+    const path = join(slow, 'run')
     expect(daemon.stderr()).toBe(
-      `The directory ${join(slow, 'run')} cannot be used: the disk of ${join(slow, 'run')} has not answered for 5 s: check the disk or its server, or set another directory.\n`,
+      `The directory ${path} cannot be used: the disk of ${path} has not answered for 5 s: ` +
+        'check the disk or its server, or set another directory.\n',
     )
   },
   60_000,
 )
 
-/** A daemon with its configuration, key, secret and CA on one disk and a token file on another; both hang on command. */
+/** Configuration, key, secret and CA are on one disk, a token file is on another, others in memory or on a small one. */
 async function twoDisks({ fullToken = false } = {}) {
-  const [inputs, slow, directory] = await Promise.all([
-    tempDirectory('disk'),
-    tempDirectory('disk'),
-    tempDirectory('memory'),
-  ])
-  const disk = createStalledDisk([inputs, slow], directory)
-  const service = await serviceOf()
-  let issued = 0
-  service.answer(() => {
-    const now = Date.now() / 1000
-    issued += 1
-    return { status: 200, json: { accessToken: jwtOf({ iat: now, exp: now + LIFE_S }, issued) } }
-  })
-  const small = join(directory, 'small')
-  const full = fullToken ? smallDisk(small) : undefined
-  for (const [name, text] of Object.entries({ key: 'api-key-0815', secret: 'api-secret-4711' }))
-    writeFileSync(join(inputs, name), text, { mode: 0o600 })
-  writeFileSync(join(inputs, 'ca.pem'), createAuthority().cert)
-  const paths = {
+  const pathsIn = ({ otherSlow, directory }: Places) => ({
+    slow: join(otherSlow, 'token'),
     good: join(directory, 'run', 'token'),
-    slow: join(slow, 'token'),
-    full: join(small, 'token'),
+    full: join(directory, 'small', 'token'),
+  })
+  const world = await stalling((places) => {
+    for (const [name, text] of Object.entries({ key: 'api-key-0815', secret: 'api-secret-4711' }))
+      writeFileSync(join(places.slow, name), text, { mode: 0o600 })
+    writeFileSync(join(places.slow, 'ca.pem'), createAuthority().cert)
+    const { full, ...others } = pathsIn(places)
+    return {
+      credentials: { apiKey: { file: 'key' }, apiSecret: { file: 'secret' } },
+      request: { caFile: 'ca.pem' },
+      tokenFiles: [...Object.values(others), ...(fullToken ? [full] : [])].map((path) => ({ path })),
+    }
+  })
+  const full = fullToken ? smallDisk(join(world.directory, 'small')) : undefined
+  const configDirectory = world.slow
+  return {
+    ...world,
+    start: () => world.start({ configDirectory }),
+    started: async () => world.started({ configDirectory }),
+    paths: pathsIn(world),
+    full,
   }
-  const config = {
-    credentials: { apiKey: { file: 'key' }, apiSecret: { file: 'secret' } },
-    request: { caFile: 'ca.pem' },
-    retry: { maxDelay: '2s' },
-    tokenFiles: [{ path: paths.slow }, { path: paths.good }, ...(fullToken ? [{ path: paths.full }] : [])],
-  }
-  onTestFinished(() => disk.goOn())
-  const options = { directory, configDirectory: inputs, baseUrl: service.url, config, env: disk.env }
-  return { disk, start: () => startDaemon(options), paths, full, inputs }
 }
 
 /** Looks at the file for this time, at the clients too; gives the faults that it saw. */
@@ -199,10 +201,8 @@ describe.skipIf(lacks('cc'))(
   'configuration, secrets and CA on a disk that hangs, and a token file on another',
   () => {
     test('cost no client its token, no healthy file its content, and blame no healthy disk; a reload and the stop go on', async () => {
-      const { disk, start, paths } = await twoDisks()
-      const daemon = start()
-      await daemon.listening()
-      await expectUntil('both token files', () => existsSync(paths.good) && existsSync(paths.slow))
+      const { disk, started, paths } = await twoDisks()
+      const daemon = await started()
       disk.stall()
       daemon.process.kill('SIGHUP')
       expect(await faultsOf(daemon, paths.good, 25_000)).toEqual([])
@@ -221,10 +221,8 @@ describe.skipIf(lacks('cc'))(
     test.skipIf(!canMount)(
       'beside a full disk of a third: its good file stays',
       async () => {
-        const { disk, start, paths, full } = await twoDisks({ fullToken: true })
-        const daemon = start()
-        await daemon.listening()
-        await expectUntil('all token files', () => Object.values(paths).every((path) => existsSync(path)))
+        const { disk, started, paths, full } = await twoDisks({ fullToken: true })
+        const daemon = await started()
         const first = textOf(paths.full)
         disk.stall()
         full?.fill()
@@ -237,7 +235,7 @@ describe.skipIf(lacks('cc'))(
     )
 
     test('a start hears SIGTERM at once; without one it ends with 75 and names the disk', async () => {
-      const { disk, start, inputs } = await twoDisks()
+      const { disk, start, slow } = await twoDisks()
       disk.stall()
       const daemon = start()
       await expectUntil('a call to the disk', () => disk.isMet())
@@ -246,7 +244,7 @@ describe.skipIf(lacks('cc'))(
       expect(performance.now() - before).toBeLessThan(2_500)
       const second = start()
       expect(await second.ended()).toBe(75)
-      expect(second.stderr()).toContain(`the disk of ${inputs} has not answered for 5 s`)
+      expect(second.stderr()).toContain(`the disk of ${slow} has not answered for 5 s`)
     }, 60_000)
   },
 )
@@ -254,13 +252,9 @@ describe.skipIf(lacks('cc'))(
 test.skipIf(lacks('cc'))(
   'a log on a disk that hangs holds up no client, no refresh and no end, and is written once the disk answers',
   async () => {
-    const [slow, directory] = [await tempDirectory('disk'), await tempDirectory('memory')]
-    const disk = createStalledDisk(slow, directory)
-    onTestFinished(() => disk.goOn())
-    const service = await serviceOf()
+    const { slow, disk, start } = await stalling(() => ({}))
     const file = join(slow, 'log')
-    const program = ['sh', '-c', `exec "$@" 2>${file}`, 'sh', ...PROGRAM]
-    const daemon = startDaemon({ directory, baseUrl: service.url, env: disk.env, program })
+    const daemon = start({ program: ['sh', '-c', `exec "$@" 2>${file}`, 'sh', ...PROGRAM] })
     const isLogged = (event: string) => () => textOf(file)?.includes(`"${event}"`)
     await expectUntil('the start', isLogged('started'))
     const { accessToken } = await tokenOf(daemon)

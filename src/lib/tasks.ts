@@ -35,17 +35,19 @@ export function after(begun: Promise<unknown>, task: Task): Task {
   }
 }
 
-/** Resolves when the signal is aborted. Rejects if `wait.signal` is before, and leaves no listener then. */
-export async function untilAborted(signal: AbortSignal, wait: { signal?: AbortSignal } = {}): Promise<void> {
-  if (!signal.aborted) await once(signal, 'abort', wait)
+/** Resolves when the signal is aborted. */
+export async function untilAborted(signal: AbortSignal): Promise<void> {
+  if (!signal.aborted) await once(signal, 'abort')
 }
 
 /** Resolves when the promise resolves or the signal is aborted. Rejects as the promise does. */
 export async function raceAbort(promise: Promise<unknown>, signal: AbortSignal): Promise<void> {
   const ended = new AbortController()
+  const aborted = signal.aborted ? undefined : once(signal, 'abort', { signal: ended.signal })
   try {
-    await Promise.race([promise, untilAborted(signal, ended)])
+    await Promise.race([promise, aborted])
   } finally {
+    // Leaves no listener.
     ended.abort()
   }
 }

@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
-import { credentials, PROGRAM, startDaemon } from '../support/daemon.ts'
+import { credentials, PROGRAM, startDaemon, withSockets } from '../support/daemon.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { lacks } from '../support/lacks.ts'
 import { httpAsk, serviceOf } from '../support/outside.ts'
@@ -20,9 +20,7 @@ async function startInheriting(
   const directory = await tempDirectory()
   const baseUrl = options.baseUrl ?? (await serviceOf()).url
   const given = (index: number): string => join(directory, `${index}.sock`)
-  const script = new URL('../support/launch-with-sockets.py', import.meta.url).pathname
-  const sockets = names.split(':').map((name, index) => `${name}=${given(index)}`)
-  const program = ['python3', script, ...sockets, '0', ...PROGRAM]
+  const program = withSockets(...names.split(':').map((name, index) => `${name}=${given(index)}`))
   return { daemon: startDaemon({ directory, ...options, baseUrl, program }), given }
 }
 
@@ -99,15 +97,14 @@ test.skipIf(isLeftOut).each(['ipc', 'http'])(
   async (name) => {
     const directory = await tempDirectory()
     const { url: baseUrl } = await serviceOf()
-    const script = new URL('../support/launch-with-sockets.py', import.meta.url).pathname
-    const launch = (sockets: string[]) =>
-      startDaemon({ directory, baseUrl, program: ['python3', script, ...sockets, '0', ...PROGRAM] })
-    const daemon = launch([`${name}=127.0.0.1:0`])
+    const launch = (...sockets: string[]) =>
+      startDaemon({ directory, baseUrl, program: withSockets(...sockets) })
+    const daemon = launch(`${name}=127.0.0.1:0`)
     expect(await daemon.ended()).toBe(78)
     const unit = name === 'ipc' ? 'kyc-tokend' : 'kyc-tokend-http'
     expect(daemon.stderr()).toContain(`ListenStream=/run/kyc-tokend/${name}.sock`)
     expect(daemon.stderr()).toContain(`sudo systemctl edit --full ${unit}.socket`)
-    const other = launch([`ipc=${join(directory, 'ipc.sock')}`, 'metrics=127.0.0.1:0'])
+    const other = launch(`ipc=${join(directory, 'ipc.sock')}`, 'metrics=127.0.0.1:0')
     await other.listening()
     expect(await other.end()).toBe(0)
   },

@@ -1,15 +1,11 @@
 // Two daemons for the same directories: the first lives, and only that one asks the service.
-import { spawn } from 'node:child_process'
-import { existsSync, readdirSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, onTestFinished, test } from 'vitest'
-import { configOf, PROGRAM } from '../support/daemon.ts'
+import { expect, test } from 'vitest'
 import { useDaemons } from '../support/daemon-world.ts'
 import { askOnce } from '../support/ipc-client.ts'
-import { lacks } from '../support/lacks.ts'
 import { tokenOf } from '../support/outside.ts'
 import { canMount, smallDisk } from '../support/small-disk.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
 const world = useDaemons()
@@ -88,39 +84,3 @@ test.skipIf(!canMount)(
     expect(await daemon.end()).toBe(0)
   },
 )
-
-/** Starts two daemons at once with sockets that were made for them, and gives the statuses of those that have ended. */
-function launchTwo(directory: string, paths: { ipcPath: string; httpPath: string }) {
-  const file = join(directory, 'kyc-tokend.config.json')
-  const config = configOf({ directory, baseUrl: world.service.url })
-  writeFileSync(file, JSON.stringify(config), { mode: 0o600 })
-  const script = new URL('../support/launch-with-sockets.py', import.meta.url).pathname
-  const words = [script, `ipc=${paths.ipcPath}`, `http=${paths.httpPath}`, '2', ...PROGRAM]
-  const launcher = spawn('python3', [...words, 'run', '--config', file], {
-    stdio: ['ignore', 'pipe', 'ignore'],
-  })
-  onTestFinished(() => void launcher.kill('SIGTERM'))
-  let stdout = ''
-  launcher.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
-  return {
-    ended: () => [...stdout.matchAll(/^\d+ (-?\d+)\n/gm)].map(([, status]) => Number(status)),
-    /** Ends all with SIGTERM. */
-    stop: () => void launcher.kill('SIGTERM'),
-  }
-}
-
-test.skipIf(lacks('python3'))('of two that inherit the same sockets one lives', async () => {
-  for (let round = 1; round <= 2; round += 1) {
-    const directory = await tempDirectory()
-    const paths = { ipcPath: join(directory, 'ipc.sock'), httpPath: join(directory, 'http.sock') }
-    const launched = launchTwo(directory, paths)
-    await expectUntil('one to end', () => launched.ended().length === 1)
-    expect(launched.ended()).toEqual([69])
-    expect((await tokenOf(paths)).state).toBe('ready')
-    expect(await askOnce(paths.ipcPath, 'token.get', {})).toMatchObject({ type: 'token.result' })
-    expect(world.service.requests).toHaveLength(round)
-    launched.stop()
-    await expectUntil('the other to end', () => launched.ended().length === 2)
-    expect(launched.ended()).toEqual([69, 0])
-  }
-})

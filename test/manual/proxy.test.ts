@@ -265,7 +265,7 @@ async function startWorld({ trusted }: { trusted?: string } = {}) {
   const config = configOf({ directory, baseUrl: service.url, config: { request: { caFile: 'ca.pem' } } })
   writeFileSync(join(directory, 'kyc-tokend.config.json'), JSON.stringify(config), { mode: 0o600 })
   const httpPath = join(directory, 'given-http.sock')
-  const words = [LAUNCHER, `ipc=${join(directory, 'given-ipc.sock')}`, `http=${httpPath}`, '1']
+  const words = [LAUNCHER, `ipc=${join(directory, 'given-ipc.sock')}`, `http=${httpPath}`]
   const daemonWords = [...PROGRAM, 'run', '--config', join(directory, 'kyc-tokend.config.json')]
   const launcher = spawn('python3', [...words, 'sh', '-euc', SERVICE_MANAGER, '-', ...daemonWords], {
     cwd: directory,

@@ -1,9 +1,10 @@
 // A real Prometheus that scrapes a real daemon through its metrics socket: rules and dashboard find what they ask for.
-import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
-import { configOf, credentials, PROGRAM } from '../support/daemon.ts'
+import { credentials, startDaemon, withSockets } from '../support/daemon.ts'
 import { freshToken, serviceOf, tokenOf } from '../support/outside.ts'
 import { freePort, startRedis, whyNoRedis } from '../support/redis.ts'
 import { granting } from '../support/service.ts'
@@ -12,7 +13,6 @@ import { expectUntil } from '../support/until.ts'
 
 const FOLDER = new URL('../../systemd/prometheus/', import.meta.url).pathname
 const RULES = join(FOLDER, 'kyc-tokend.rules.yml')
-const LAUNCHER = new URL('../support/launch-with-sockets.py', import.meta.url).pathname
 const why =
   spawnSync('prometheus', ['--version']).status === 0
     ? whyNoRedis()
@@ -98,33 +98,20 @@ async function overTcp(address: string, path: string): Promise<{ status: number;
   return { status: response.status, body: await response.text() }
 }
 
-/** Ends the program with the test, before its directory is removed. */
-function endWithTest(child: ChildProcess): void {
-  const ended = new Promise((resolve) => child.once('close', resolve))
-  onTestFinished(async () => {
-    child.kill('SIGTERM')
-    await ended
-  })
-}
-
 /** A daemon whose token is refreshed all the time, with a shared store; gives the address of its metrics. */
 async function startScrapedDaemon(): Promise<string> {
   const service = await serviceOf(() => granting(freshToken(4)))
   const redis = await startRedis()
   onTestFinished(async () => redis.stop())
   const directory = await tempDirectory()
-  const file = join(directory, 'kyc-tokend.config.json')
   const config = {
     credentials: { ...credentials, expiresAt: '2099-12-31' },
     share: { servers: [join(redis.directory, 'redis.sock')] },
   }
-  writeFileSync(file, JSON.stringify(configOf({ directory, baseUrl: service.url, config })), { mode: 0o600 })
   const httpPath = join(directory, 'http.sock')
   const address = `127.0.0.1:${await freePort()}`
-  const sockets = [`ipc=${join(directory, 'ipc.sock')}`, `http=${httpPath}`, `metrics=${address}`]
-  const words = [LAUNCHER, ...sockets, '1', ...PROGRAM, 'run', '--config', file]
-  const launcher = spawn('python3', words, { stdio: 'ignore' })
-  endWithTest(launcher)
+  const program = withSockets(`ipc=${join(directory, 'ipc.sock')}`, `http=${httpPath}`, `metrics=${address}`)
+  startDaemon({ directory, baseUrl: service.url, config, program })
   await expectUntil('the sockets', () => existsSync(httpPath))
   await tokenOf({ httpPath })
   return address
@@ -151,7 +138,12 @@ async function startPrometheus(
     `--web.listen-address=${listen}`,
   ]
   const child = spawn('prometheus', words, { stdio: 'ignore' })
-  endWithTest(child)
+  const ended = once(child, 'close')
+  // Before its directory is removed.
+  onTestFinished(async () => {
+    child.kill('SIGTERM')
+    await ended
+  })
   await expectUntil('Prometheus', async () => {
     const answer = await fetch(`http://${listen}/-/ready`).catch(() => undefined)
     return answer?.status === 200

@@ -17,7 +17,7 @@ export const config = {
   tokenFiles: [{ path: 'token', mode: '0640' }],
 }
 
-export type Installation = ReturnType<typeof createInstallation>
+type Installation = ReturnType<typeof createInstallation>
 
 /** A suite with a machine of its own, whose tests build on each other; skipped, with a line, where none can be booted. */
 export function describeInstallation(

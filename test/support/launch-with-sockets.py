@@ -1,7 +1,6 @@
-# Starts programs that inherit listening sockets, as systemd starts a service: NAME=ADDRESS... COUNT COMMAND...
-# An address is a path, or HOST:PORT. With a COUNT of 0 it becomes the program itself; else it prints "PID STATUS" as each ends; SIGTERM is passed on to all of them.
+# Becomes a program that inherits listening sockets, as systemd starts a service: NAME=ADDRESS... COMMAND...
+# An address is a path, or HOST:PORT.
 import os
-import signal
 import socket
 import sys
 
@@ -20,36 +19,7 @@ while "=" in words[0]:
     listener.listen(128)
     os.dup2(listener.fileno(), 100 + len(names), inheritable=False)
     names.append(name)
-count, *command = words
-children = []
-
-
-def become_program():
-    for index in range(len(names)):
-        os.dup2(100 + index, 3 + index)
-    os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(names)), LISTEN_FDNAMES=":".join(names))
-    os.execvp(command[0], command)
-
-
-if count == "0":
-    become_program()
-for _ in range(int(count)):
-    pid = os.fork()
-    if pid == 0:
-        become_program()
-    children.append(pid)
-
-
-def stop(number, frame):
-    for child in children:
-        try:
-            os.kill(child, number)
-        except ProcessLookupError:
-            pass
-
-
-signal.signal(signal.SIGTERM, stop)
-for _ in list(children):
-    pid, status = os.wait()
-    children.remove(pid)
-    print(pid, os.waitstatus_to_exitcode(status), flush=True)
+for index in range(len(names)):
+    os.dup2(100 + index, 3 + index)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(names)), LISTEN_FDNAMES=":".join(names))
+os.execvp(words[0], words)

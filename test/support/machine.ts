@@ -11,7 +11,7 @@ export interface Finished {
   readonly stdout: string
   readonly stderr: string
 }
-export interface RunOptions {
+interface RunOptions {
   /** Written to its standard input. */
   readonly input?: string
   /** A user of the machine; root where there is none. */

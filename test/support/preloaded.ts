@@ -13,8 +13,6 @@ function compile(name: string, workDirectory: string): string {
   return library
 }
 
-export type StalledDisk = ReturnType<typeof createStalledDisk>
-
 /** Disks that stop answering on command, with all files below these directories; `workDirectory` is on none of them. */
 export function createStalledDisk(directories: string | readonly string[], workDirectory: string) {
   const flag = join(workDirectory, 'stalled')
@@ -37,7 +35,6 @@ export interface Halt {
   readonly when: 'before' | 'after'
   readonly text: string
 }
-export type Halts = ReturnType<typeof createHalts>
 
 /** For a program that stops itself (SIGSTOP) at a certain write. */
 export function createHalts(workDirectory: string) {

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto'
 import { rmSync } from 'node:fs'
 import { createServer, type Socket } from 'node:net'
 
-export interface AskedFrame {
+interface AskedFrame {
   readonly type: string
   readonly data: Record<string, unknown>
 }

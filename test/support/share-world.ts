@@ -14,7 +14,7 @@ import { createRandom } from './random.ts'
 await import('p-retry')
 
 export type Host = ReturnType<ShareWorld['host']>
-export interface HostOptions extends Partial<
+interface HostOptions extends Partial<
   Pick<SessionOptions, 'host'> & Pick<SessionOptions['share'], 'asks' | 'whenAlone'>
 > {
   /** The lead of its own clocks over those of the others. */
@@ -35,7 +35,7 @@ export interface Asked {
 export type ShareWorld = ReturnType<typeof createShareWorld>
 
 const BASE_URL = 'https://service.test'
-export const SHARE = {
+const SHARE = {
   timeoutMs: 1_000,
   asks: true,
   whenAlone: 'fetch',
