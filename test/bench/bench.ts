@@ -1,5 +1,6 @@
-// `npm run bench`: measures the built program against the least in Node that gives the same answers, with the same flags on both
-// sides, in interleaved rounds; ends with 1 if an aim is missed. `--cli PATH` measures another build.
+// `npm run bench`: measures the built program against the least in Node that gives the same answers, with the
+// same flags on both sides, in interleaved rounds; ends with 1 if an aim is missed. `--cli PATH` measures
+// another build.
 import { execFile, spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
@@ -10,12 +11,11 @@ import { parseArgs, promisify } from 'node:util'
 import { jwtOf } from '../support/jwt.ts'
 import { granting, startService } from '../support/service.ts'
 
-const { values: options } = parseArgs({ options: { cli: { type: 'string' }, rounds: { type: 'string' } } })
+const { values: options } = parseArgs({ options: { cli: { type: 'string' } } })
 const CLI = options.cli ?? join(import.meta.dirname, '../../dist/cli.cjs')
-const ROUNDS = Number(options.rounds ?? 9)
 const here = (name: string): string => join(import.meta.dirname, name)
 
-// ---- what is compared -----------------------------------------------------------------------------------------------
+// ---- what is compared
 
 /** The daemon and the bare servers, each without flags and with those of the daemon's systemd unit. */
 const contestants = ['ours', 'bare', 'oursUnit', 'bareUnit'] as const
@@ -24,8 +24,6 @@ interface Server {
   readonly process: ChildProcess
   readonly ipc: string
   readonly http: string
-  /** Of the server for HTTP, which is another one only beside the bare one for node-ipc. */
-  readonly httpProcess: ChildProcess
 }
 
 const directory = mkdtempSync(join(tmpdir(), 'kyc-tokend-bench-'))
@@ -71,17 +69,12 @@ function startDaemon(name: string, baseUrl: string, isUnit: boolean): Server {
   writeFileSync(config, JSON.stringify({ baseUrl, credentials }), { mode: 0o600 })
   const env = { RUNTIME_DIRECTORY: run, STATE_DIRECTORY: state }
   const child = start([CLI, 'run', '--config', config], { isUnit, env })
-  return { process: child, httpProcess: child, ipc: join(run, 'ipc.sock'), http: join(run, 'http.sock') }
+  return { process: child, ipc: join(run, 'ipc.sock'), http: join(run, 'http.sock') }
 }
 
 function startBare(name: string, isUnit: boolean): Server {
   const [ipc, http] = [join(directory, `${name}.ipc`), join(directory, `${name}.http`)]
-  return {
-    process: start([here('bare-ipc.mjs'), ipc, freshToken()], { isUnit }),
-    httpProcess: start([here('bare-http.mjs'), http, freshToken()], { isUnit }),
-    ipc,
-    http,
-  }
+  return { process: start([here('bare.mjs'), ipc, http, freshToken()], { isUnit }), ipc, http }
 }
 
 /** One request of `ipc.sock` on a connection of its own. */
@@ -105,7 +98,7 @@ async function answered(path: string): Promise<void> {
   throw new Error(`Nothing answers at ${path}`)
 }
 
-// ---- rows -----------------------------------------------------------------------------------------------------------
+// ---- rows
 
 interface Row {
   readonly what: string
@@ -122,32 +115,25 @@ interface Load {
   readonly p99Ns: number
 }
 
-const empty = (): Row['samples'] => ({ ours: [], bare: [], oursUnit: [], bareUnit: [] })
-
 /** In each round everybody is measured once, so that what disturbs one disturbs all. */
 async function measured(
   servers: Record<Contestant, Server>,
-  {
-    kind,
-    connections,
-    amount,
-    rounds = ROUNDS,
-  }: { kind: string; connections: number; amount: number; rounds?: number },
+  kind: 'ipc' | 'http' | 'push',
+  { connections, amount, rounds }: { connections: number; amount: number; rounds: number },
 ): Promise<(pick: (load: Load) => number) => Row['samples']> {
-  const loads: Record<Contestant, Load[]> = { ours: [], bare: [], oursUnit: [], bareUnit: [] }
+  const loads: Load[][] = contestants.map(() => [])
   process.stderr.write(`${kind}, ${connections} connections …\n`)
   for (let round = 0; round < rounds; round += 1)
-    for (const who of round % 2 === 0 ? contestants : contestants.toReversed()) {
-      const { process: child, httpProcess, ipc, http } = servers[who]
-      const [path, { pid }] = kind === 'http' ? [http, httpProcess] : [ipc, child]
-      const words = [kind, path, pid, connections, amount].map(String)
+    for (const index of round % 2 === 0 ? [0, 1, 2, 3] : [3, 2, 1, 0]) {
+      const server = servers[contestants[index]!]
+      const path = kind === 'http' ? server.http : server.ipc
+      const words = [kind, path, server.process.pid, connections, amount].map(String)
       const { stdout } = await promisify(execFile)(join(directory, 'load'), words)
-      loads[who].push(JSON.parse(stdout) as Load)
+      loads[index]!.push(JSON.parse(stdout) as Load)
     }
   return (pick) => {
-    const samples = empty()
-    for (const who of contestants) samples[who] = loads[who].map(pick)
-    return samples
+    const [ours = [], bare = [], oursUnit = [], bareUnit = []] = loads.map((each) => each.map(pick))
+    return { ours, bare, oursUnit, bareUnit }
   }
 }
 
@@ -156,54 +142,37 @@ const cpuOf = ({ cpuNs, count }: Load): number => cpuNs / count / 1_000
 const p99Of = ({ p99Ns }: Load): number => p99Ns / 1e6
 
 async function rowsOf(servers: Record<Contestant, Server>): Promise<Row[]> {
-  const rows: Row[] = []
-  for (const connections of [100, 1_000]) {
-    const samples = await measured(servers, { kind: 'ipc', connections, amount: 0.5 })
-    const what = `token.get, ${connections.toLocaleString('en')} connections`
-    rows.push(
-      { what, unit: 'requests/s', samples: samples(paceOf), aim: { atLeast: 0.9 } },
-      {
-        what: '… CPU for each',
-        unit: 'µs',
-        samples: samples(cpuOf),
-        aim: { atMost: 1.15 },
-        unitAim: { atMost: 1.25 },
-      },
+  async function rowsOfRequests(kind: 'ipc' | 'http', connections: number, atLeast: number): Promise<Row[]> {
+    const samples = await measured(servers, kind, { connections, amount: 0.5, rounds: 9 })
+    const request = kind === 'ipc' ? 'token.get' : 'GET /v1/token'
+    const what = `${request}, ${connections.toLocaleString('en')} connections`
+    const [aim, unitAim] = [{ atMost: 1.15 }, { atMost: 1.25 }]
+    return [
+      { what, unit: 'requests/s', samples: samples(paceOf), aim: { atLeast } },
+      { what: '… CPU for each', unit: 'µs', samples: samples(cpuOf), aim, unitAim },
       { what: '… wait of the slowest hundredth', unit: 'ms', samples: samples(p99Of), aim: { atMost: 2 } },
-    )
+    ]
   }
-  const http = await measured(servers, { kind: 'http', connections: 100, amount: 0.5 })
-  rows.push(
-    {
-      what: 'GET /v1/token, 100 connections',
-      unit: 'requests/s',
-      samples: http(paceOf),
-      aim: { atLeast: 0.95 },
-    },
-    {
-      what: '… CPU for each',
-      unit: 'µs',
-      samples: http(cpuOf),
-      aim: { atMost: 1.15 },
-      unitAim: { atMost: 1.25 },
-    },
-  )
-  // Less what the refresh itself takes, which writes files and asks the service.
-  const refresh = (await measured(servers, { kind: 'push', connections: 1, amount: 5, rounds: 3 }))(cpuOf)
-  const push = (await measured(servers, { kind: 'push', connections: 1_000, amount: 5, rounds: 3 }))(cpuOf)
-  const samples = empty()
-  for (const who of contestants)
-    samples[who] = push[who].map((value, round) => (value - refresh[who][round]!) / 1_000)
-  rows.push({
-    what: 'a new token to 10,000 subscriptions, CPU',
-    unit: 'ms',
-    samples,
-    aim: { atMost: 1.5 },
-  })
-  return rows
+
+  async function rowOfPush(): Promise<Row> {
+    const push = { amount: 5, rounds: 3 }
+    const samples = (await measured(servers, 'push', { ...push, connections: 1_000 }))(cpuOf)
+    // Less what the refresh itself takes, which writes files and asks the service.
+    const refresh = (await measured(servers, 'push', { ...push, connections: 1 }))(cpuOf)
+    for (const who of contestants)
+      samples[who] = samples[who].map((us, round) => (us - refresh[who][round]!) / 1_000)
+    return { what: 'a new token to 10,000 subscriptions, CPU', unit: 'ms', samples, aim: { atMost: 1.5 } }
+  }
+
+  return [
+    ...(await rowsOfRequests('ipc', 100, 0.9)),
+    ...(await rowsOfRequests('ipc', 1_000, 0.9)),
+    ...(await rowsOfRequests('http', 100, 0.95)),
+    await rowOfPush(),
+  ]
 }
 
-// ---- the table ------------------------------------------------------------------------------------------------------
+// ---- the table
 
 function median(values: readonly number[]): number {
   const sorted = values.toSorted((one, other) => one - other)
@@ -238,7 +207,7 @@ function tableOf(rows: readonly Row[]): string {
   return `${on}\n\n${[head, head.map(() => '---'), ...lines].map(line).join('')}`
 }
 
-// ---- run ------------------------------------------------------------------------------------------------------------
+// ---- run
 
 const compiled = spawnSync('cc', ['-O2', '-o', join(directory, 'load'), here('load.c')], { encoding: 'utf8' })
 if (compiled.status !== 0)

@@ -1,9 +1,12 @@
-// The least in Node that gives the answers of `ipc.sock`: frames split, JSON parsed, the request's own id in each answer, one write
-// for each chunk, and for a new token one for each connection. node bare-ipc.mjs SOCKET TOKEN
+// The least in Node that gives the same answers. node bare.mjs IPC HTTP TOKEN
+//
+// `ipc.sock`: frames split, JSON parsed, the request's own id in each answer, one write for each chunk, and for
+// a new token one for each connection. `GET /v1/token`: node:http, and a body that is ready.
+import { createServer as createHttpServer } from 'node:http'
 import { createServer } from 'node:net'
 
-const [path, accessToken] = process.argv.slice(2)
-const fields = {
+const [ipc, http, accessToken] = process.argv.slice(2)
+const body = JSON.stringify({
   accessToken,
   tokenType: 'Bearer',
   header: 'Authorization',
@@ -18,8 +21,10 @@ const fields = {
   fingerprint: '0123456789abcdef',
   state: 'ready',
   stale: false,
-}
-const rest = `${JSON.stringify(fields).slice(1)}}\f`
+})
+const length = String(Buffer.byteLength(body))
+const head = ['Content-Type', 'application/json', 'Content-Length', length, 'Cache-Control', 'no-store']
+const rest = `${body.slice(1)}}\f`
 const answer = (type, id) => `{"type":"${type}","data":{"id":${JSON.stringify(id)},${rest}`
 const subscribers = new Map()
 
@@ -48,5 +53,9 @@ createServer((socket) => {
     if (out !== '') socket.write(out)
   })
   socket.on('error', () => undefined).on('close', () => subscribers.delete(socket))
-}).listen({ path, backlog: 4096 })
-process.on('SIGTERM', () => process.exit())
+}).listen({ path: ipc, backlog: 4096 })
+
+createHttpServer((_request, response) => {
+  response.writeHead(200, head)
+  response.end(body)
+}).listen({ path: http, backlog: 4096 })
