@@ -138,8 +138,10 @@ export function createOperations(options: {
     },
     /** The fault for peers that `allow` excludes. */
     denied,
-    changedToken: (caller: Caller): Reply<'token.subscribe'> =>
-      handOut(caller, caller.reads?.client ?? null, replies.current(), replies.now()),
+    changedToken(caller: Caller): Reply<'token.subscribe'> {
+      const now = replies.now()
+      return handOut(caller, caller.reads?.client ?? null, replies.current(now), now)
+    },
     counts: () => ({ reads, rejects: { ...rejects } }),
   }
 }

@@ -26,7 +26,8 @@ export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } 
   }
 
   function isGroupAllowed(socket: Socket, { gid }: Peer, gids: readonly number[]): boolean {
-    const groups = gids.length === 0 ? [] : [gid, ...(onDescriptor(socket, libc.peerGroups) ?? [])]
+    const groups =
+      gids.length === 0 ? [] : [gid, ...(onDescriptor(socket, (fd) => libc.peerGroups(fd)) ?? [])]
     return groups.some((each) => each !== overflow.gid && gids.includes(each))
   }
 

@@ -130,7 +130,7 @@ export function createReplies(options: {
   return {
     now: (): Instant => keeper.now(),
     /** The current token, or why there is none. */
-    current: () => current(),
+    current,
     /** The token as it was asked for, now: waits for it up to `waitSeconds`. */
     token,
     /** Wakes the loop if the token does not live as long as a subscriber needs. */

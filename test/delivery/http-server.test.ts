@@ -7,21 +7,15 @@ import { failures } from '../support/failures.ts'
 import { kindOf } from '../support/kind-of.ts'
 import { lacks } from '../support/lacks.ts'
 import { exchange } from '../support/raw-http.ts'
-import { lateAnswer, startDelivery } from '../support/delivery-world.ts'
+import { lateAnswer, startDelivery, startWithToken } from '../support/delivery-world.ts'
 import { httpAsk } from '../support/outside.ts'
 import { eventually } from '../support/until.ts'
 
 const run = promisify(execFile)
 
-async function ready() {
-  const world = await startDelivery()
-  await world.rotate()
-  return world
-}
-
 describe('GET /v1/token', () => {
   it('gives what node-ipc gives, uncached', async () => {
-    const { httpPath } = await ready()
+    const { httpPath } = await startWithToken()
     const answer = await httpAsk({ httpPath }, '/v1/token')
     expect(answer.status).toBe(200)
     expect(answer.headers).toMatchObject({ 'content-type': 'application/json', 'cache-control': 'no-store' })
@@ -45,7 +39,7 @@ describe('GET /v1/token', () => {
     ['*/*', false],
     ['text/html', false],
   ])('Accept: %s', async (accept, isText) => {
-    const { httpPath } = await ready()
+    const { httpPath } = await startWithToken()
     const answer = await httpAsk({ httpPath }, '/v1/token', { headers: { accept } })
     if (isText) expect(answer.body).toBe('token-1')
     else expect(answer.json['accessToken']).toBe('token-1')
@@ -58,7 +52,7 @@ describe('GET /v1/token', () => {
     '?waitSeconds=1&waitSeconds=2',
     '?waitSeconds=-1',
   ])('%s is a bad request', async (query) => {
-    const { httpPath } = await ready()
+    const { httpPath } = await startWithToken()
     const answer = await httpAsk({ httpPath }, `/v1/token${query}`)
     expect(answer.status).toBe(400)
     expect(answer.headers['content-type']).toBe('application/problem+json')
@@ -88,7 +82,7 @@ describe('the other paths', () => {
   })
 
   it('status, health, readiness, metrics', async () => {
-    const { httpPath } = await ready()
+    const { httpPath } = await startWithToken()
     expect((await httpAsk({ httpPath }, '/v1/status')).json).toMatchObject({
       state: 'ready',
       token: { generation: 1 },
@@ -99,7 +93,7 @@ describe('the other paths', () => {
   })
 
   it('reject', async () => {
-    const { httpPath, http, keeper } = await ready()
+    const { httpPath, http, keeper } = await startWithToken()
     const { fingerprint } = keeper.state().token ?? {}
     const post = (body: string) => httpAsk({ httpPath }, '/v1/token/reject', { method: 'POST', body })
     expect((await post('{"accessToken":"token-0"}')).json).toEqual({ verdict: 'replaced', fingerprint })
@@ -118,14 +112,14 @@ describe('the other paths', () => {
   })
 
   it('refresh', async () => {
-    const { httpPath } = await ready()
+    const { httpPath } = await startWithToken()
     const answer = await httpAsk({ httpPath }, '/v1/refresh', { method: 'POST' })
     expect(answer.json).toMatchObject({ outcome: 'ok', generation: 2 })
     expect(answer.body).not.toContain('token-2')
   })
 
   it('are distinguished by path and method', async () => {
-    const { httpPath } = await ready()
+    const { httpPath } = await startWithToken()
     expect(await httpAsk({ httpPath }, '/v1')).toMatchObject({ status: 404, json: { code: 'not-found' } })
     expect(await httpAsk({ httpPath }, '//v1/token')).toMatchObject({ status: 404 })
     const wrong = await httpAsk({ httpPath }, '/v1/token', { method: 'DELETE' })
@@ -136,7 +130,7 @@ describe('the other paths', () => {
   })
 
   it('are closed to web pages', async () => {
-    const { httpPath } = await ready()
+    const { httpPath } = await startWithToken()
     const answer = await httpAsk({ httpPath }, '/v1/token', { headers: { Origin: 'https://evil.example' } })
     expect(answer).toMatchObject({ status: 403, json: { code: 'denied' } })
   })
@@ -168,7 +162,7 @@ describe('GET /v1/token/events', () => {
   })
 
   it('is counted as a read of the token', async () => {
-    const world = await ready()
+    const world = await startWithToken()
     const req = request({ socketPath: world.httpPath, path: '/v1/token/events', agent: false }, (res) => {
       res.on('error', () => undefined)
     })
@@ -180,7 +174,7 @@ describe('GET /v1/token/events', () => {
 
 describe('other clients', () => {
   it.skipIf(lacks('python3'))("Python's http.client", async () => {
-    const { httpPath } = await ready()
+    const { httpPath } = await startWithToken()
     const program = `
 import http.client, json, socket
 class Unix(http.client.HTTPConnection):
@@ -200,7 +194,7 @@ print(daemon.getresponse().status)
   })
 
   it('one that half-closes gets its answers, and the end of an event stream', async () => {
-    const { httpPath } = await ready()
+    const { httpPath } = await startWithToken()
     for (const last of ['/v1/token', '/v1/token/events']) {
       const text = `GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\nGET ${last} HTTP/1.1\r\nHost: x\r\n\r\n`
       expect(await exchange(httpPath, text, { half: true })).toContain('token-1')
@@ -218,14 +212,14 @@ describe('HEAD and bodies', () => {
     '/readyz',
     '/metrics',
   ])('HEAD %s has the status of GET and no body', async (path) => {
-    const { httpPath } = await ready()
+    const { httpPath } = await startWithToken()
     const head = await httpAsk({ httpPath }, path, { method: 'HEAD' })
     expect(head).toMatchObject({ status: path === '/v1/authorization' ? 204 : 200, body: '' })
     expect(head.headers['cache-control']).toBe('no-store')
   })
 
   it('a connection over its rate is closed after the answer that says so', async () => {
-    const world = await ready()
+    const world = await startWithToken()
     await world.http.reconfigure(world.socket({ path: world.httpPath, maxRequestsPerSecond: 2 }))
     const received = await exchange(world.httpPath, 'GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(3))
     expect(received.match(/HTTP\/1\.1 200/g)).toHaveLength(2)

@@ -1,33 +1,14 @@
 import { execFile } from 'node:child_process'
 import { existsSync, statSync } from 'node:fs'
-import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { describe, expect, it, vi } from 'vitest'
-import { createIpcServer } from '../../src/delivery/ipc/server.ts'
-import type { Replies } from '../../src/delivery/replies.ts'
-import { createDeliveryContext } from '../../src/delivery/servers.ts'
-import { createSystemClock } from '../../src/lib/clock.ts'
 import { failures } from '../support/failures.ts'
-import {
-  asStranger,
-  lateAnswer,
-  limits,
-  startDelivery,
-  type DeliveryWorld,
-} from '../support/delivery-world.ts'
+import { asStranger, lateAnswer, startDelivery, startWithToken } from '../support/delivery-world.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { lacks } from '../support/lacks.ts'
-import { createRecords } from '../support/records.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
 import { eventually, expectUntil } from '../support/until.ts'
 
 const run = promisify(execFile)
-
-async function ready(): Promise<DeliveryWorld> {
-  const world = await startDelivery()
-  await world.rotate()
-  return world
-}
 
 describe('token.get', () => {
   it('waits for the first token', async () => {
@@ -45,7 +26,7 @@ describe('token.get', () => {
   })
 
   it('wakes the loop for a longer life, and not for more than there is', async () => {
-    const world = await ready()
+    const world = await startWithToken()
     const before = world.asked()
     const none = await askOnce(world.ipcPath, 'token.get', { minValidSeconds: 0, waitSeconds: 0 })
     expect(none?.type).toBe('token.result')
@@ -61,7 +42,7 @@ describe('token.get', () => {
   })
 
   it('waits for another token than the one that is known', async () => {
-    const world = await ready()
+    const world = await startWithToken()
     const known = await askOnce(world.ipcPath, 'token.get', {})
     const client = await connectRaw(world.ipcPath)
     const rejected = { fingerprint: known?.data['fingerprint'] }
@@ -83,7 +64,7 @@ it.each([4_000, 16_384])('token.reject takes a token of %i characters', async (l
 
 describe('token.subscribe', () => {
   it('answers at once and sends each change, with its id', async () => {
-    const world = await ready()
+    const world = await startWithToken()
     const client = await connectRaw(world.ipcPath)
     client.ask('token.subscribe', { id: 's', waitSeconds: 60 })
     const first = await client.frame(0)
@@ -151,7 +132,7 @@ describe('requests that are none', () => {
       .map((type) => JSON.stringify({ type, data: { id: '1' } })),
   ]
   it('are each answered with bad-request, and the connection lives', async () => {
-    const world = await ready()
+    const world = await startWithToken()
     const client = await connectRaw(world.ipcPath)
     client.write(wrong.map((frame) => `${frame}\f`).join(''))
     client.ask('token.get', { id: 'after' })
@@ -168,7 +149,7 @@ describe('requests that are none', () => {
     `"${'x'.repeat(32_767)}"\f`,
     Buffer.from([0xff, 0x0c]),
   ])('broken framing loses the connection, after what was asked before is answered', async (bytes) => {
-    const world = await ready()
+    const world = await startWithToken()
     const client = await connectRaw(world.ipcPath)
     client.ask('token.get', { id: 'before' })
     client.write(bytes)
@@ -180,7 +161,7 @@ describe('requests that are none', () => {
 
 describe('the longest', () => {
   it('frame has 32,768 bytes', async () => {
-    const world = await ready()
+    const world = await startWithToken()
     const client = await connectRaw(world.ipcPath)
     const frame = (bytes: number): string => {
       const empty = '{"type":"token.get","data":{"id":"1","x":""}}'
@@ -199,7 +180,7 @@ describe('the longest', () => {
     ['wait is a minute', 'token.get', { waitSeconds: 60 }, { waitSeconds: 60.5 }],
     ['name has 128 characters', 'token.get', { client: 'x'.repeat(128) }, { client: 'x'.repeat(129) }],
   ])('%s', async (_what, type, longest, tooLong) => {
-    const world = await ready()
+    const world = await startWithToken()
     expect(await askOnce(world.ipcPath, type, longest)).toMatchObject({ type: 'token.result' })
     expect(await askOnce(world.ipcPath, type, tooLong)).toMatchObject({ data: { code: 'bad-request' } })
   })
@@ -219,7 +200,7 @@ describe('the rest', () => {
   })
 
   it('refreshes for the own user, and says how it went', async () => {
-    const world = await ready()
+    const world = await startWithToken()
     expect(await askOnce(world.ipcPath, 'refresh.request', {})).toMatchObject({
       type: 'refresh.result',
       data: { outcome: 'ok', generation: 2 },
@@ -231,7 +212,7 @@ describe('the rest', () => {
   })
 
   it('records who took the token, not what it is', async () => {
-    const world = await ready()
+    const world = await startWithToken()
     await world.ipc.reconfigure(world.socket({ allow: { uids: [12_345], gids: [] } }))
     await askOnce(world.ipcPath, 'token.get', { client: 'billing' })
     await askOnce(world.ipcPath, 'token.get', {})
@@ -248,7 +229,7 @@ describe('the rest', () => {
   })
 
   it('takes other limits, another mode and another path while connections live on', async () => {
-    const world = await ready()
+    const world = await startWithToken()
     const client = await connectRaw(world.ipcPath)
     await world.ipc.reconfigure(world.socket({ mode: 0o660 }))
     expect(statSync(world.ipcPath).mode & 0o777).toBe(0o660)
@@ -287,21 +268,8 @@ describe('alert.test', () => {
 })
 
 describe('the record of clients', () => {
-  it('has a report of a refused token once an hour for each reporter, with its verdict', async () => {
-    const world = await ready()
-    for (const client of ['billing', 'billing', 'search'])
-      await askOnce(world.ipcPath, 'token.reject', { client, fingerprint: '0123456789abcdef' })
-    const records = () => world.records.filter(({ fields }) => fields.event === 'token-rejected')
-    await eventually(() => expect(records()).toHaveLength(2))
-    const common = { uid: process.getuid?.(), pid: process.pid, count: 1, verdict: 'replaced' }
-    expect(records()).toMatchObject([
-      { level: 'warning', fields: { ...common, client: 'billing' } },
-      { level: 'warning', fields: { ...common, client: 'search' } },
-    ])
-  })
-
   it('names who read the token, to root and the own user', async () => {
-    const world = await ready()
+    const world = await startWithToken()
     for (const client of ['one', 'one', undefined]) await askOnce(world.ipcPath, 'token.get', { client })
     const { data } = (await askOnce(world.ipcPath, 'status.get', {})) ?? {}
     const common = { uid: process.getuid?.(), pid: process.pid, transport: 'ipc' }
@@ -324,7 +292,7 @@ describe('the record of clients', () => {
 
 describe('other clients', () => {
   it("node-ipc's own", async () => {
-    const world = await ready()
+    const world = await startWithToken()
     const program = `
       import { IPCModule } from 'node-ipc'
       const ipc = new IPCModule()
@@ -342,7 +310,7 @@ describe('other clients', () => {
   })
 
   it.skipIf(lacks('socat'))('socat, which ends its side at once', async () => {
-    const world = await ready()
+    const world = await startWithToken()
     const request = '{"type":"token.get","data":{"id":"1"}}\\f'
     const { stdout } = await run('sh', [
       '-c',
@@ -350,25 +318,4 @@ describe('other clients', () => {
     ])
     expect(stdout).toMatch(/^\{"type":"token\.result","data":\{"id":"1",.*\}\f$/)
   })
-})
-
-it('a server hears of new tokens before anybody can subscribe, and of none if it cannot listen', async () => {
-  const { log } = createRecords()
-  const path = join(await tempDirectory(), 'ipc.sock')
-  const heard: string[] = []
-  const replies = {
-    onChange: () => {
-      heard.push(existsSync(path) ? 'there' : 'not there')
-      return () => void heard.push('ended')
-    },
-  } as unknown as Replies
-  const testAlert = () => ({ value: { outcome: 'refused' as const } })
-  const context = createDeliveryContext({ replies, testAlert, log, clock: createSystemClock() })
-  const options = { ...context, inherited: null, socket: { path, ...limits } }
-  const server = createIpcServer(options)
-  await server.open()
-  expect(heard).toEqual(['not there'])
-  await expect(createIpcServer(options).open()).rejects.toThrow('A process answers')
-  expect(heard.at(-1)).toBe('ended')
-  await server.close()
 })

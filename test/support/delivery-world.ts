@@ -187,3 +187,10 @@ export async function startDelivery(
     stop,
   }
 }
+
+/** The same, with a token. */
+export async function startWithToken(options?: Parameters<typeof startDelivery>[0]): Promise<DeliveryWorld> {
+  const world = await startDelivery(options)
+  await world.rotate()
+  return world
+}
