@@ -14,7 +14,7 @@ import { errorCode, exitStatus, fallbackOnSystemError, UserError } from './lib/e
 import { createGcAfterBurst } from './lib/gc-after-burst.ts'
 import { loadLibc } from './lib/libc.ts'
 import { readEntries } from './lib/posix-ids.ts'
-import { rendered } from './lib/remedy.ts'
+import { rendered, programName } from './lib/remedy.ts'
 import { takeInheritedSockets, type InheritedSockets } from './lib/socket-activation.ts'
 import { createLog } from './report/log.ts'
 import { createFetchToken } from './source/fetch-token.ts'
@@ -105,7 +105,7 @@ export function createLoad(options: LoadOptions): Load {
       if (error instanceof UserError) throw error
       // Its message is left out, because it could quote the file.
       const why = errorCode(error) ?? 'an internal fault'
-      const message = `The configuration cannot be read (${why}): try \`kyc-tokend check\`, or restart`
+      const message = `The configuration cannot be read (${why}): try \`${programName()} check\`, or restart`
       throw new UserError(message, exitStatus.configuration, { cause: error })
     }
   }

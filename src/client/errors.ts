@@ -1,6 +1,7 @@
 // The client's one class of errors, and each of them: a fault, a lost connection, a mistake of the caller.
 import { accountOfSocket, unitNames } from '../lib/account.ts'
 import { errorCode, errorMessage } from '../lib/error.ts'
+import { programName } from '../lib/remedy.ts'
 import { faultCodes, type FaultCode } from '../protocol.ts'
 
 /** The daemon's codes, and: no daemon there, no answer in time, client closed. */
@@ -50,7 +51,7 @@ export interface Disconnect {
 export function startRemedy(path?: string): string {
   const account = path === undefined ? undefined : accountOfSocket(path)
   const start = `start it with \`sudo systemctl start ${unitNames(account).unit}\``
-  return account === undefined ? `${start} or \`kyc-tokend run\`` : start
+  return account === undefined ? `${start} or \`${programName()} run\`` : start
 }
 
 /** The daemon's `fault`. */

@@ -7,6 +7,7 @@ import { socketCandidates, type ProcessIdentity } from '../lib/paths.ts'
 import { directoryAccess } from '../lib/directory-access.ts'
 import { errorCode, errorMessage, withSystemFallback } from '../lib/error.ts'
 import { nameOf } from '../lib/posix-ids.ts'
+import { programName } from '../lib/remedy.ts'
 import { badRequest, startRemedy, TokenClientError } from './errors.ts'
 
 /** Names the socket for client commands and the client library. */
@@ -57,9 +58,11 @@ function accountSocket(account: string, directory: string): string {
   const path = join(directory, account, 'ipc.sock')
   if (isThere(join(directory, account))) return path
   const others = accountNames(directory).map((name) => `\`${name}\``)
-  const list = others.length === 0 ? 'there are none' : `there are: ${others.join(', ')}`
-  const message = `There is no account \`${account}\` here; ${list}.`
-  throw new TokenClientError(message, { code: 'daemon-unreachable' })
+  const make = `make it with \`sudo ${programName()} setup --account ${account}\``
+  const [known, remedy] =
+    others.length === 0 ? [' none', make] : [`: ${others.join(', ')}`, `name one of these, or ${make}`]
+  const problem = `There is no account \`${account}\` here (there are${known})`
+  throw new TokenClientError(problem, { code: 'daemon-unreachable', remedy })
 }
 
 function trustedSocket(identity: ProcessIdentity): string {

@@ -6,7 +6,7 @@ import { asSentence } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus } from '../lib/error.ts'
 import { clockFindings, failure, ok, warning, type Finding } from '../lib/finding.ts'
-import { renderedAt, unitPlace } from '../lib/remedy.ts'
+import { renderedAt, unitPlace, programName } from '../lib/remedy.ts'
 import { type Config, revealAll, type ServiceConfig } from '../config/config.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
 import { describeAnswer, type ServiceResponse } from '../source/response.ts'
@@ -32,7 +32,7 @@ export async function askOnce(
   const hidden = unseen.filter((setting) => !setting.startsWith('share.'))
   if (hidden.length > 0) {
     const why = `cannot be asked from here, because only the daemon sees ${hidden.join(' and ')}`
-    const findings = [warning(`${why}: ask with "kyc-tokend refresh"`)]
+    const findings = [warning(`${why}: ask with \`${programName()} refresh\``)]
     return { findings, status: exitStatus.tryAgain }
   }
   const clock = createSystemClock()

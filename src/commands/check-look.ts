@@ -15,7 +15,7 @@ import { directoryProblem, directoryWarning } from '../lib/directory-access.ts'
 import { errorCode, errorMessage, fallbackOnSystemError, withSystemFallback } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { isSystemDirectory } from '../lib/paths.ts'
-import type { Place } from '../lib/remedy.ts'
+import { programName, type Place } from '../lib/remedy.ts'
 import { nearestThere, ownDirectory, writeRemedy } from '../lib/access-remedy.ts'
 import { serviceEnvironment } from '../lib/account.ts'
 import { credentialsEnd, endRemedies } from '../report/credentials-end.ts'
@@ -272,7 +272,7 @@ async function shareFindings({ share }: Config, unseen: readonly string[]): Prom
   const hidden = unseen.filter((setting) => setting.startsWith('share.'))
   if (hidden.length > 0) {
     const why = `cannot be tried from here, because only the daemon sees ${hidden.join(' and ')}`
-    return [warning(`${why}: see "kyc-tokend status"`)]
+    return [warning(`${why}: see \`${programName()} status\``)]
   }
   const { checkStore } = await import('../share/check-store.ts')
   return checkStore(share, { clock: createSystemClock(), random: Math.random })

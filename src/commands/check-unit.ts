@@ -1,7 +1,9 @@
-// What systemd says of the unit: what keeps it from starting, its sockets, the alert command.
-import { existsSync, statSync } from 'node:fs'
-import { isAbsolute, join } from 'node:path'
+// What systemd says of the unit: what keeps it from starting, its sockets, the alert command, and the units
+// of programs that load the token.
+import { existsSync, globSync, readFileSync, statSync } from 'node:fs'
+import { basename, dirname, isAbsolute, join } from 'node:path'
 import { serviceEnvironment, unitNames } from '../lib/account.ts'
+import { withSystemFallback } from '../lib/error.ts'
 import { fault, warning, type Finding } from '../lib/finding.ts'
 import { SERVICE_USER } from '../lib/paths.ts'
 import { dropIn, shellWord } from '../lib/remedy.ts'
@@ -152,6 +154,31 @@ export function unitSocketFindings(unit: Unit, { sockets }: LookedConfig): Findi
         `sudo systemctl restart ${name} ${unit.name}`,
       ]),
     ]
+  })
+}
+
+/** The unit files and drop-ins of programs on this host. */
+const UNIT_FILES = ['/etc', '/run', '/usr/local/lib', '/usr/lib'].map(
+  (above) => `${above}/systemd/system/{*.service,*.service.d/*.conf}`,
+)
+/** systemd puts both names into an address of 108 bytes, beside others of its own. */
+const MAX_NAMES_BYTES = 83
+
+/** Findings about units that load the token from the account's credential.sock, and cannot for their names. */
+export function credentialFindings(account: string | undefined): Finding[] {
+  const socket = join(serviceEnvironment(account).RUNTIME_DIRECTORY, 'credential.sock')
+  return globSync(UNIT_FILES).flatMap((file) => {
+    const folder = basename(dirname(file))
+    const unit = folder.endsWith('.d') ? folder.slice(0, -2) : basename(file)
+    const text = withSystemFallback('', () => readFileSync(file, 'utf8'))
+    const loads = text.matchAll(/^\s*LoadCredential=([^:\s]+):(\S+)\s*$/gm)
+    return Array.from(loads, ([, id = '', path]) => {
+      const bytes = Buffer.byteLength(unit + id)
+      if (path !== socket || bytes <= MAX_NAMES_BYTES) return []
+      const names = `the unit ${unit} and its credential ${id} have ${bytes} bytes together`
+      const limit = `of which systemd takes ${MAX_NAMES_BYTES}`
+      return fault(`${file}: ${names}, ${limit}: give one of them a shorter name`)
+    }).flat()
   })
 }
 

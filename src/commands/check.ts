@@ -23,7 +23,7 @@ import {
   lookFromUnit,
   MAKE_BELOW_SRV,
 } from './check-copy.ts'
-import { readUnit, unitFindings, unitSocketFindings, type Unit } from './check-unit.ts'
+import { credentialFindings, readUnit, unitFindings, unitSocketFindings, type Unit } from './check-unit.ts'
 import type { RunCommand } from './command.ts'
 import { counted } from './format-status.ts'
 import { announce } from './prompt.ts'
@@ -88,6 +88,7 @@ async function checkHost(
   if (unit !== null) {
     if (config !== null && isStarted) report.say('directories', ...ownDirectoryFindings(config, unit.name))
     report.say('unit', ...unitFindings(unit, { alerts: await alertState(account), isStarted }))
+    report.say('credentials', ...credentialFindings(account))
   }
   if (config === null) return
   if (unit !== null) report.say('sockets', ...unitSocketFindings(unit, config))

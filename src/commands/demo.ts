@@ -2,14 +2,14 @@
 // status as it changes, with keys for outages; elsewhere it prints what to try, and a line for each event.
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { join } from 'node:path'
 import { Writable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { ReadStream } from 'node:tty'
 import { TokenClient } from '../client/index.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { errorMessage, exitStatus, UserError } from '../lib/error.ts'
-import { shellWord } from '../lib/remedy.ts'
+import { programName, shellWord } from '../lib/remedy.ts'
 import { requireLinux } from '../lib/supported-node.ts'
 import { runDaemon } from '../run-daemon.ts'
 import { createSandbox, writeSandboxConfig, type Sandbox } from '../sandbox/sandbox.ts'
@@ -107,8 +107,7 @@ function listenToKeys(stdin: ReadStream, signal: AbortSignal, onKey: (key: strin
 /** Writes a command that is this program for this daemon, whichever Node is in PATH, and returns its path. */
 async function writeCommand(directory: string, socket: string): Promise<string> {
   const file = join(directory, 'kyc-tokend')
-  const program = [process.execPath, ...process.execArgv, resolve(process.argv[1] ?? '')]
-  const line = `KYC_TOKEND_SOCKET=${shellWord(socket)} exec ${program.map(shellWord).join(' ')} "$@"`
+  const line = `KYC_TOKEND_SOCKET=${shellWord(socket)} exec ${programName()} "$@"`
   await writeFile(file, `#!/bin/sh\n${line}\n`, { mode: 0o755 })
   return file
 }

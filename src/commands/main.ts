@@ -6,6 +6,7 @@ import { helpOf, parseCommandLine } from './command-line.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import type { DaemonSignals } from '../lib/daemon-signals.ts'
+import { decideProgramName } from '../lib/remedy.ts'
 import { requireSupportedNode } from '../lib/supported-node.ts'
 
 const STDERR = 2
@@ -38,6 +39,7 @@ async function main(commands: readonly CommandSpec[]): Promise<number> {
   requireSupportedNode()
   const parsed = parseCommandLine(process.argv.slice(2), commands)
   if (parsed.wants === 'command') {
+    decideProgramName(process.env)
     const { run } = await parsed.spec.load()
     return run(invocationOf(parsed.options, parsed.positionals))
   }

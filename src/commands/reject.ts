@@ -2,6 +2,7 @@
 import { exitStatus, UsageError } from '../lib/error.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { readLimited } from '../lib/input.ts'
+import { programName } from '../lib/remedy.ts'
 import { FINGERPRINT_LENGTH, type RejectResult, type RejectVerdict } from '../protocol.ts'
 import { TOKEN, MAX_TOKEN_LENGTH } from '../source/response.ts'
 import { ask } from './ask.ts'
@@ -14,13 +15,13 @@ const BEFORE_TOKEN = /^(?:Authorization: *Bearer +|KYC_ACCESS_TOKEN=)/i
 const MAX_STDIN_BYTES = MAX_TOKEN_LENGTH + 64
 
 const verdicts: Readonly<Record<RejectVerdict, (result: RejectResult) => string>> = {
-  replaced: () => 'It is not the current token: take the current one (kyc-tokend token).',
+  replaced: () => `It is not the current token: take the current one (${programName()} token).`,
   refreshing: () => 'Another token is being fetched.',
   held: ({ retryAfterSeconds = 0 }) =>
     `Too soon after the last report: the service is asked in ${formatDuration(retryAfterSeconds * 1_000)}.`,
   unchanged: () =>
     'The service gave the same token again: the refusal has another cause, such as a missing right.',
-  refused: () => 'The service refuses the account: `kyc-tokend status` says what to do.',
+  refused: () => `The service refuses the account: \`${programName()} status\` says what to do.`,
 }
 
 export const run: RunCommand = async (invocation) => {

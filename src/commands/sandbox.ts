@@ -1,5 +1,6 @@
 // `kyc-tokend sandbox`: runs the stand-in of the service in the foreground, a line for each request.
 import { loadPlan } from '../config/load.ts'
+import { programName } from '../lib/remedy.ts'
 import type { Plan } from '../config/resolve.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { createSystemClock } from '../lib/clock.ts'
@@ -52,8 +53,8 @@ In kyc-tokend.config.json, which only you may read (chmod 600):
 ${isElsewhere ? `\nand in its "service":\n\n  "tokenUrl": "${tokenUrl}"\n` : ''}
 Tokens live ${formatDuration(tokenLifetimeMs)}. To try:
 
-  kyc-tokend check --live --config kyc-tokend.config.json
-  header=$(kyc-tokend token --format header) && echo "$header" | curl -H @- ${url}/me
+  ${programName()} check --live --config kyc-tokend.config.json
+  header=$(${programName()} token --format header) && echo "$header" | curl -H @- ${url}/me
   curl -X PUT -d outage ${url}/scenario
 
 Scenarios (now ${scenario}):

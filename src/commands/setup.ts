@@ -7,6 +7,7 @@ import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { runProgram } from '../lib/run-program.ts'
 import { requireLinux } from '../lib/supported-node.ts'
+import { programCommand, programName, unitPlace } from '../lib/remedy.ts'
 import { ask, configurationOf, statusIfAny } from './ask.ts'
 import { createReport, performCheck } from './check.ts'
 import type { Invocation, RunCommand } from './command.ts'
@@ -61,7 +62,7 @@ export const run: RunCommand = async (invocation) => {
     }
     if (before !== null) return await bringUp(invocation, { unit, account, before }, { isChanged, status })
     if (!isChanged) stdout.write('Nothing was changed\n')
-    stdout.write(`Next: kyc-tokend run${accountWords(account)}\n`)
+    stdout.write(`Next: ${programName()} run${accountWords(account)}\n`)
     return status
   } finally {
     await discardSetup(files)
@@ -172,7 +173,7 @@ async function tokenOf(
 }
 
 function seeStatus(account: string | undefined): string {
-  return `see \`sudo kyc-tokend status${accountWords(account)}\``
+  return `see \`${programCommand('status', unitPlace(account))}\``
 }
 
 /** Throws UserError (69) if systemctl fails. */

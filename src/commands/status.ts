@@ -5,6 +5,7 @@ import { accountNames, systemSocket } from '../lib/account.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
+import { programName } from '../lib/remedy.ts'
 import type { StatusResult } from '../protocol.ts'
 import { ask, bothGiven, openClient } from './ask.ts'
 import type { Invocation, RunCommand } from './command.ts'
@@ -45,7 +46,7 @@ async function allAccounts({ options, stdout }: Invocation): Promise<number> {
   ]
   if (daemons.length === 0)
     throw new UserError(
-      'There is no daemon of the system here: `sudo kyc-tokend setup`.',
+      `There is no daemon of the system here: \`sudo ${programName()} setup\`.`,
       exitStatus.unavailable,
     )
   const results = await Promise.all(

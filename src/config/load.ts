@@ -8,6 +8,7 @@ import { configDirectories, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import type { Hidden } from '../lib/finding.ts'
+import { programName } from '../lib/remedy.ts'
 import type { Config } from './config.ts'
 import { ConfigError, createDiagnostics, formatIssue, printable, type Diagnostics } from './issues.ts'
 import { findJsonFault } from './json-fault.ts'
@@ -147,12 +148,12 @@ async function notFound(searched: readonly string[], option: string | undefined)
   const first = searched[0]!
   const absent = `there is no configuration file ${shown(first)}`
   const account = accountOfConfig(first)
-  if (account !== undefined) return `${absent}: \`sudo kyc-tokend setup --account ${account}\` makes it`
+  if (account !== undefined) return `${absent}: \`sudo ${programName()} setup --account ${account}\` makes it`
   if (option !== undefined) return `${absent}: correct ${option}, or make the file from ${EXAMPLE}`
   const here = await firstThere(candidatesIn(workingDirectory()), undefined)
   if (here !== undefined)
     return `${absent}: ${shown(here.file)} is not looked at, because root and the unit read ${SYSTEM_CONFIG_DIRECTORY} only: name it with --config, or move it there`
-  return `there is no configuration file: \`kyc-tokend setup\` makes it (for the unit: with sudo), or name yours with --config (looked for ${searched.map(shown).join(', ')})`
+  return `there is no configuration file: \`${programName()} setup\` makes it (for the unit: with sudo), or name yours with --config (looked for ${searched.map(shown).join(', ')})`
 }
 
 /** The library. Its loaders are used, and no explorer, which would run a `.config/config.js` of the working directory. */

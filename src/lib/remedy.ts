@@ -1,5 +1,8 @@
 // Remedies: what a person does about a problem, and the commands for it, ready to paste on this host.
+import { realpathSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { accountOfEnvironment, accountWords, serviceEnvironment, unitNames } from './account.ts'
+import { withSystemFallback } from './error.ts'
 
 export interface Remedy {
   /** What to do, in plain words, without a full stop. */
@@ -65,9 +68,35 @@ export function commandAt(step: Step, place: Place): string | undefined {
   return pid === undefined ? undefined : `kill -${step === 'restart' ? 'TERM' : 'HUP'} ${pid}`
 }
 
-/** A command of this program, about the daemon of this place. */
-export function programCommand(words: string, place: Place): string {
-  return `${sudoAt(place)}kyc-tokend ${words}${accountWords(place.account)}`
+/** A command of this program, about the daemon of this place. Where there is its unit, there is the package. */
+export function programCommand(words: string, { account, isUnit }: Place): string {
+  return `${isUnit ? 'sudo kyc-tokend' : programName()} ${words}${accountWords(account)}`
+}
+
+/** Where the package has the program, which its /usr/bin/kyc-tokend starts. */
+const PACKAGE = '/usr/lib/kyc-tokend'
+let word = 'kyc-tokend'
+
+/** The word for this program in commands that are printed. */
+export function programName(): string {
+  return word
+}
+
+/**
+ * Called once, where the program starts: if a shell finds it by no name, or another one by that, its name is
+ * its file after that of its Node.
+ */
+export function decideProgramName({ PATH = '' }: NodeJS.ProcessEnv): void {
+  const file = realFile(process.argv[1] ?? '')
+  // npx alone finds what is in the latter.
+  const directories = PATH.split(':').filter((path) => !path.endsWith('/node_modules/.bin'))
+  const isFound = (): boolean => directories.some((path) => realFile(join(path, word)) === file)
+  if (dirname(file) === PACKAGE || isFound()) return
+  word = [process.execPath, ...process.execArgv, file].map(shellWord).join(' ')
+}
+
+function realFile(path: string): string {
+  return withSystemFallback(path, () => realpathSync(path))
 }
 
 /** `sudo ` before a command about what is the unit's. */

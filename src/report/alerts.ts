@@ -132,9 +132,9 @@ export function createAlerts(options: {
    * the others at `error`.
    */
   function announce(alert: Raised, occasion: Occasion & { resumed?: true }): void {
-    const fields = { event: 'alert', ...fieldsOf(alert), ...occasion } as const
-    if (alert.askedBy === null) log('alert', SENTENCES[alert.reason], fields)
-    else log('error', SENTENCES[alert.reason], fields)
+    const fields = { ...fieldsOf(alert), ...occasion }
+    if (alert.askedBy === null) log('alert', SENTENCES[alert.reason], { event: 'alert', ...fields })
+    else log('error', SENTENCES[alert.reason], { event: 'alert', ...fields })
     writeAlert(alert)
   }
 

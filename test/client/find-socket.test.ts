@@ -27,10 +27,12 @@ describe('the name of a socket', () => {
     expect(find(both, { account: 'us' }, accounts)).toBe(join(accounts, 'us', 'ipc.sock'))
     expect(find(path, { socketPath: '', account: '' })).toBe('/env.sock')
     expect(find({ KYC_TOKEND_SOCKET: '', KYC_TOKEND_ACCOUNT: 'uk' }, {}, accounts)).toMatch(/uk.ipc\.sock$/)
-    const unknown = (list: string): Error =>
-      failing('daemon-unreachable', `There is no account \`eu\` here; ${list}.`)
-    expect(() => find({}, { account: 'eu' }, accounts)).toThrow(unknown('there are: `uk`, `us`'))
-    expect(() => find({}, { account: 'eu' }, join(accounts, 'us'))).toThrow(unknown('there are none'))
+    const make = 'make it with `sudo kyc-tokend setup --account eu`'
+    const unknown = (rest: string): Error =>
+      failing('daemon-unreachable', `There is no account \`eu\` here ${rest}${make}.`)
+    const known = '(there are: `uk`, `us`): name one of these, or '
+    expect(() => find({}, { account: 'eu' }, accounts)).toThrow(unknown(known))
+    expect(() => find({}, { account: 'eu' }, join(accounts, 'us'))).toThrow(unknown('(there are none): '))
   })
   test.each([
     ['The socket and the account', {}, { socketPath: '/a.sock', account: 'us' }],

@@ -427,7 +427,7 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () 
       )
     expect(output).toMatch(/^ok +configuration +.* is valid$/m)
     expect(output).toMatch(
-      /^warning +service +cannot be asked from here, because only the daemon sees credentials\.apiKey and credentials\.apiSecret: ask with "kyc-tokend refresh"$/m,
+      /^warning +service +cannot be asked from here, because only the daemon sees credentials\.apiKey and credentials\.apiSecret: ask with `kyc-tokend refresh`$/m,
     )
     expect(output).toMatch(/^FAULT +directories +the runtime directory .* does not exist: `install -d/m)
   })

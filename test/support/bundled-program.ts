@@ -1,5 +1,5 @@
 // Bundles the program once for a whole run of the tests: what they start is what is shipped.
-import { chmodSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { bundleProgram } from '../../src/build/bundle.ts'
 
@@ -20,5 +20,9 @@ export async function setup(): Promise<() => void> {
     process.stderr.write('Tests that need other users, mounts or machines are skipped: you are not root\n')
   await bundleProgram(directory)
   process.env[VARIABLE] = join(directory, 'cli.cjs')
+  // Installed: a shell finds it by its name.
+  mkdirSync(join(directory, 'bin'))
+  symlinkSync(join(directory, 'cli.cjs'), join(directory, 'bin', 'kyc-tokend'))
+  process.env['PATH'] = `${process.env['PATH']}:${join(directory, 'bin')}`
   return () => rmSync(directory, { recursive: true, force: true })
 }

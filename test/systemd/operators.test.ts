@@ -118,7 +118,7 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
   it('status names the command for what has no configuration', async () => {
     const { status, stderr } = await attempt('kyc-tokend status --account us')
     expect(stderr).toMatch(
-      /^kyc-tokend@us\.service has no configuration: `sudo kyc-tokend setup --account us`\. /,
+      /^There is no account `us` here .*: kyc-tokend@us\.service has no configuration: `sudo kyc-tokend setup --account us`\.$/m,
     )
     expect(status).toBe(69)
   })
