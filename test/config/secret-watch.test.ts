@@ -1,11 +1,11 @@
-import { renameSync, rmSync, symlinkSync } from 'node:fs'
+import { rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, it, vi } from 'vitest'
 
 import type { Config } from '../../src/config/config.ts'
 import { ConfigError } from '../../src/config/issues.ts'
 import { loadConfig } from '../../src/config/load.ts'
-import { createLook, type OnDisk } from '../../src/config/on-disk.ts'
+import { createLook } from '../../src/config/on-disk.ts'
 import { createSecretWatch } from '../../src/config/secret-watch.ts'
 import { DiskError, inDirectory } from '../../src/lib/in-directory.ts'
 import { untilAborted } from '../../src/lib/tasks.ts'
@@ -17,65 +17,66 @@ import { createRecords, type Records } from '../support/records.ts'
 
 const TICK_MS = 15_000
 const fileSources = { apiKey: { file: 'vol/key' }, apiSecret: { file: 'vol/secret' } }
+const granted: FetchOutcome = { kind: 'ok', accessToken: 'token' }
+const refused: FetchOutcome = { kind: 'permanent', reason: 'account-not-found', detail: 'no', status: 404 }
+const failed = (detail: string) => ({ kind: 'transient', reason: 'network', detail }) as const
+const never = new AbortController().signal
 
 const files = useConfigFiles()
 let clock: FakeClock
 let recorder: Records
 let running: Config
-let look: () => Promise<OnDisk>
+let load: () => Promise<Config>
 /** Pairs that were tried. */
 let tried: string[]
-let answer: (pair: string) => FetchOutcome | undefined
+/** What comes of a trial. */
+let answer: (
+  pair: string,
+  trial: Required<TrialOptions>,
+) => FetchOutcome | undefined | Promise<FetchOutcome | undefined>
 let watch: ReturnType<typeof createSecretWatch>
-let during:
-  | ((
-      onFailed: NonNullable<TrialOptions['onFailed']>,
-      signal: AbortSignal,
-    ) => Promise<FetchOutcome | undefined>)
-  | undefined
-const granted: FetchOutcome = { kind: 'ok', accessToken: 'token' }
 
-const load = (): Promise<Config> =>
-  loadConfig({ configPath: join(files.directory, 'c.json'), env: { RUNTIME_DIRECTORY: '/run/x' } })
 const pairOf = ({ credentials: { apiKey, apiSecret } }: Config): string =>
   `${apiKey.reveal()} ${apiSecret!.reveal()}`
 const configure = (settings: object = {}): string =>
   files.write('c.json', { ...smallConfig(), credentials: fileSources, ...settings })
+const write = (name: 'key' | 'secret', content: string): string => files.write(`vol/${name}`, content)
+const untilEnded = async ({ signal }: TrialOptions): Promise<undefined> =>
+  untilAborted(signal).then(() => undefined)
 
 beforeEach(async () => {
   clock = createFakeClock()
   recorder = createRecords()
   tried = []
   answer = () => granted
-  during = undefined
-  files.write('vol/key', 'key-of-old')
-  files.write('vol/secret', 'secret-of-old')
+  load = () =>
+    loadConfig({ configPath: join(files.directory, 'c.json'), env: { RUNTIME_DIRECTORY: '/run/x' } })
+  write('key', 'key-of-old')
+  write('secret', 'secret-of-old')
   configure()
   running = await load()
-  look = createLook(load, () => running)
-  createWatch()
-  await clock.advance(TICK_MS)
-})
-
-function createWatch(): void {
   watch = createSecretWatch({
-    look,
+    look: createLook(
+      () => load(),
+      () => running,
+    ),
     running: () => running,
-    async tryCredentials(next, { onFailed, signal }) {
+    async tryCredentials(next, trial) {
       tried.push(pairOf(next))
-      const trial = await (during?.(onFailed!, signal) ?? answer(pairOf(next)))
-      if (trial?.kind === 'ok') running = { ...running, credentials: next.credentials }
-      return trial
+      const outcome = await answer(pairOf(next), trial as Required<TrialOptions>)
+      if (outcome?.kind === 'ok') running = { ...running, credentials: next.credentials }
+      return outcome
     },
     clock,
     log: recorder.log,
   })
-}
+  await clock.advance(TICK_MS)
+})
 
 /** One tick, and the time that the files get to settle; `meanwhile` comes 1 s after the tick. */
 async function ticked(meanwhile: () => void = () => undefined): Promise<void> {
   const progress = { isOver: false }
-  const check = watch.tick(new AbortController().signal).finally(() => {
+  const check = watch.tick(never).finally(() => {
     progress.isOver = true
   })
   // The files are real: their answers come when they come.
@@ -90,11 +91,19 @@ async function ticked(meanwhile: () => void = () => undefined): Promise<void> {
   await clock.advance(TICK_MS)
 }
 
+/** An operator's request, and the time that the files get to settle. */
+async function refreshed(): Promise<{ outcome: Promise<FetchOutcome | undefined> }> {
+  const outcome = watch.refresh(never)
+  await expect.poll(() => clock.sleepers()).toBe(2)
+  await clock.advance(2_000)
+  return { outcome }
+}
+
 describe('secret files that change', () => {
   it('are tried once and taken over where they give a token', async () => {
     await ticked()
     expect(tried).toEqual([])
-    files.write('vol/secret', 'secret-of-new')
+    write('secret', 'secret-of-new')
     await ticked()
     await ticked()
     expect(tried).toEqual(['key-of-old secret-of-new'])
@@ -111,6 +120,7 @@ describe('secret files that change', () => {
 
   it('are those of the service, and a client certificate with its key, too', async () => {
     const authority = createAuthority()
+    const at = 'request.clientCertificate.certFile'
     const renew = (): void => {
       const { cert, key } = createCertificate(authority, { names: ['us'] })
       files.write('vol/client.pem', cert)
@@ -123,34 +133,30 @@ describe('secret files that change', () => {
       request: { clientCertificate: { certFile: 'vol/client.pem', key: { file: 'vol/client.key' } } },
     })
     running = await load()
+    const { further: before = {} } = running.credentials
     await ticked()
     expect(tried).toHaveLength(0)
     files.write('vol/third', 'third-of-new')
     await ticked()
-    expect(tried).toHaveLength(1)
-    const { further = {} } = running.credentials
-    expect(further['service.parameters.realm']?.reveal()).toBe('third-of-new')
+    expect(running.credentials.further?.['service.parameters.realm']?.reveal()).toBe('third-of-new')
     renew()
     await ticked()
     await ticked()
-    expect(tried).toHaveLength(2)
-    const at = 'request.clientCertificate.certFile'
-    expect(running.credentials.further?.[at]?.reveal()).not.toBe(further[at]?.reveal())
+    expect(running.credentials.further?.[at]?.reveal()).not.toBe(before[at]?.reveal())
     expect(recorder.events()).toEqual(['credentials-taken-over', 'credentials-taken-over'])
-    const { certificate } = running.endsAtMs
-    expect(certificate).toBeGreaterThan(Date.now())
+    expect(running.endsAtMs.certificate).toBeGreaterThan(Date.now())
   })
 
   it('are left alone until both have been the same for 2 s', async () => {
-    files.write('vol/key', 'key-of-new')
-    await ticked(() => files.write('vol/secret', 'secret-of-new'))
+    write('key', 'key-of-new')
+    await ticked(() => write('secret', 'secret-of-new'))
     expect(tried).toEqual([])
     await ticked()
     expect(tried).toEqual(['key-of-new secret-of-new'])
   })
 
   it('are not tried any more once the daemon stops', async () => {
-    files.write('vol/secret', 'secret-of-new')
+    write('secret', 'secret-of-new')
     const stop = new AbortController()
     const check = watch.tick(stop.signal)
     await expect.poll(() => clock.sleepers()).toBe(1)
@@ -160,14 +166,10 @@ describe('secret files that change', () => {
   })
 
   it('are tried again only when a file changes, where they are refused, which is said until it is over', async () => {
-    answer = (pair) =>
-      pair.startsWith('key-of-new secret-of-new')
-        ? granted
-        : { kind: 'transient', reason: 'rejected', detail: 'no' }
-    files.write('vol/key', 'key-of-new')
-    await ticked()
-    await ticked()
-    await ticked()
+    const rejected = { kind: 'transient', reason: 'rejected', detail: 'no' } as const
+    answer = (pair) => (pair === 'key-of-new secret-of-new' ? granted : rejected)
+    write('key', 'key-of-new')
+    for (let ticks = 0; ticks < 3; ticks += 1) await ticked()
     expect(tried).toEqual(['key-of-new secret-of-old'])
     expect(recorder.of('credentials-not-taken-over')).toEqual([
       {
@@ -181,17 +183,17 @@ describe('secret files that change', () => {
       },
     ])
     expect(pairOf(running)).toBe('key-of-old secret-of-old')
-    expect(watch.state()).toEqual({
+    const words =
+      /^\S+vol\/key with \S+vol\/secret holds a pair that the service refused at 08:0\d UTC \(rejected: no\); the next/
+    expect(watch.state()).toMatchObject({
       state: 'faulty',
       pair: 'refused',
-      problem: expect.stringMatching(
-        /^\S+vol\/key with \S+vol\/secret holds a pair that the service refused at 08:0\d UTC \(rejected: no\); the next restart will use it: correct these files$/,
-      ) as string,
+      problem: expect.stringMatching(words),
     })
-    files.write('vol/key', 'key-of-new')
+    write('key', 'key-of-new')
     await ticked()
     expect(tried).toEqual(['key-of-new secret-of-old', 'key-of-new secret-of-old'])
-    files.write('vol/secret', 'secret-of-new')
+    write('secret', 'secret-of-new')
     await ticked()
     expect(tried.slice(2)).toEqual(['key-of-new secret-of-new'])
     expect(recorder.events()).toEqual([
@@ -203,120 +205,50 @@ describe('secret files that change', () => {
   })
 
   it('are said to be tried again, once for each reason, and given up where they change meanwhile', async () => {
-    during = (onFailed, signal) => {
-      for (const detail of ['down', 'down', 'still down'])
-        onFailed({ kind: 'transient', reason: 'network', detail }, 0)
-      return untilAborted(signal).then(() => undefined)
+    answer = (_, trial) => {
+      for (const detail of ['down', 'down', 'still down']) trial.onFailed(failed(detail), 0)
+      return untilEnded(trial)
     }
-    files.write('vol/secret', 'secret-of-new')
+    write('secret', 'secret-of-new')
     await ticked()
     expect(watch.state()).toMatchObject({
       state: 'changed',
       problem: expect.stringMatching(/tried until there is an answer \(network: still down\)$/),
     })
     expect(recorder.events()).toEqual(['credentials-not-taken-over', 'credentials-not-taken-over'])
-    during = undefined
-    files.write('vol/secret', 'secret-of-newer')
+    answer = () => granted
+    write('secret', 'secret-of-newer')
     await ticked()
     expect(tried).toEqual(['key-of-old secret-of-new', 'key-of-old secret-of-newer'])
     expect(watch.state().state).toBe('current')
   })
 
   it('are given up where they are put back while they are tried', async () => {
-    const trials: AbortSignal[] = []
-    during = (_, signal) =>
-      untilAborted(signal).then(() => {
-        trials.push(signal)
-        return undefined
-      })
-    files.write('vol/secret', 'secret-of-new')
+    let isEnded = false
+    answer = async (_, trial) => untilEnded(trial).finally(() => (isEnded = true))
+    write('secret', 'secret-of-new')
     await ticked()
-    files.write('vol/secret', 'secret-of-old')
+    write('secret', 'secret-of-old')
     await ticked()
-    await expect.poll(() => trials.length).toBe(1)
+    await expect.poll(() => isEnded).toBe(true)
     expect(tried).toEqual(['key-of-old secret-of-new'])
   })
 
-  it('are tried at once where an operator asks, also when they were refused before', async () => {
-    const never = new AbortController().signal
-    expect(await watch.refresh(never)).toBeUndefined()
-    const refused = { kind: 'permanent', reason: 'account-not-found', detail: 'no', status: 404 } as const
-    answer = () => refused
-    files.write('vol/secret', 'secret-of-new')
+  it('are tried again where a reload ended the trial', async () => {
+    answer = () => undefined
+    write('secret', 'secret-of-new')
     await ticked()
-    expect(watch.isFaulty()).toBe(true)
-    // As after a reload.
-    running = { ...running }
-    expect(watch.isFaulty()).toBe(false)
-    for (const [outcome, result] of [
-      [refused, undefined],
-      [granted, granted],
-    ] as const) {
-      answer = () => outcome
-      const refreshed = watch.refresh(never)
-      await expect.poll(() => clock.sleepers()).toBe(2)
-      await clock.advance(2_000)
-      expect(await refreshed).toBe(result)
-    }
-    expect(tried).toHaveLength(3)
-  })
-
-  it('are tried by one trial, also where an operator asks during another of the same', async () => {
-    const pending = new Set<() => void>()
-    during = async (onFailed, signal) =>
-      new Promise((resolve) => {
-        pending.add(() => resolve(granted))
-        void untilAborted(signal).then(() => {
-          onFailed({ kind: 'transient', reason: 'network', detail: 'late' }, 0)
-          return resolve(undefined)
-        })
-      })
-    files.write('vol/secret', 'secret-of-new')
-    await ticked()
-    const refreshed = watch.refresh(new AbortController().signal)
-    await expect.poll(() => clock.sleepers()).toBe(2)
-    await clock.advance(2_000)
-    await expect.poll(() => tried.length).toBe(2)
+    answer = () => granted
     await ticked()
     expect(tried).toHaveLength(2)
-    for (const grant of pending) grant()
-    expect(await refreshed).toBe(granted)
     expect(recorder.events()).toEqual(['credentials-taken-over'])
   })
 
-  it('are said at once to give no token where an operator asks and the trial goes on', async () => {
-    during = async (onFailed, signal) => {
-      onFailed({ kind: 'transient', reason: 'network', detail: 'down' }, 0)
-      return untilAborted(signal).then(() => undefined)
-    }
-    files.write('vol/secret', 'secret-of-new')
-    const refreshed = watch.refresh(new AbortController().signal)
-    await expect.poll(() => clock.sleepers()).toBe(2)
-    await clock.advance(2_000)
-    expect(await refreshed).toBeUndefined()
-  })
-
-  it('may be links that Kubernetes swaps', async () => {
-    for (const name of ['key', 'secret']) {
-      files.write(`vol/..1/${name}`, `${name}-of-old`, 0o440)
-      files.write(`vol/..2/${name}`, `${name}-of-new`, 0o440)
-      rmSync(join(files.directory, 'vol', name))
-      symlinkSync(`..data/${name}`, join(files.directory, 'vol', name))
-    }
-    symlinkSync('..1', join(files.directory, 'vol/..data'))
-    await ticked()
-    expect(tried).toEqual([])
-    symlinkSync('..2', join(files.directory, 'vol/..data_tmp'))
-    renameSync(join(files.directory, 'vol/..data_tmp'), join(files.directory, 'vol/..data'))
-    await ticked()
-    expect(tried).toEqual(['key-of-new secret-of-new'])
-  })
-
   it.each([
-    ['empty', /vol\/secret is empty/, () => files.write('vol/secret', '')],
+    ['empty', /vol\/secret is empty/, () => write('secret', '')],
     ['missing', /vol\/secret is not there/, () => rmSync(join(files.directory, 'vol/secret'))],
     ['readable by all', /chmod o-rwx/, () => files.write('vol/secret', 'secret-of-new', 0o644)],
-    ['written with the same content', null, () => files.write('vol/secret', 'secret-of-old')],
+    ['written with the same content', null, () => write('secret', 'secret-of-old')],
   ])('count as not changed while one is %s, and a fault is logged once', async (_, error, change) => {
     change()
     await ticked()
@@ -328,7 +260,7 @@ describe('secret files that change', () => {
         : [expect.objectContaining({ level: 'error', error: expect.stringMatching(error) as string })]
     expect(recorder.of('configuration-faulty')).toEqual(records)
     expect(watch.isFaulty()).toBe(error !== null)
-    files.write('vol/secret', 'secret-of-new')
+    write('secret', 'secret-of-new')
     await ticked()
     expect(tried).toEqual(['key-of-old secret-of-new'])
     expect(watch.isFaulty()).toBe(false)
@@ -336,10 +268,10 @@ describe('secret files that change', () => {
 
   it('are not tried while the configuration on disk is another one, but after its reload', async () => {
     configure({ baseUrl: 'https://other.example.com' })
-    files.write('vol/secret', 'secret-of-new')
+    write('secret', 'secret-of-new')
     await ticked()
     expect(watch.state()).toEqual({ state: 'changed', problem: null })
-    configure({ baseUrl: 'https://api.example.com' })
+    configure()
     await ticked()
     expect(tried).toEqual(['key-of-old secret-of-new'])
   })
@@ -353,16 +285,16 @@ describe('secret files that change', () => {
     await ticked()
     expect(watch.state().state).toBe('changed')
     expect(tried).toEqual([])
-    answer = () => ({ kind: 'permanent', reason: 'account-not-found', detail: 'No', status: 404 })
-    files.write('vol/secret', 'secret-of-new')
+    answer = () => refused
+    write('secret', 'secret-of-new')
     await ticked()
     expect(tried).toEqual(['key-of-old secret-of-new'])
     expect(watch.state().pair).toBe('refused')
   })
 
   it('are tried once, although a disk has not answered since', async () => {
-    answer = () => ({ kind: 'permanent', reason: 'account-not-found', detail: 'No', status: 404 })
-    files.write('vol/secret', 'secret-of-new')
+    answer = () => refused
+    write('secret', 'secret-of-new')
     await ticked()
     const volume = Promise.withResolvers<void>()
     vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
@@ -371,10 +303,8 @@ describe('secret files that change', () => {
     vi.useRealTimers()
     await expect(call).rejects.toThrow(DiskError)
     await ticked()
-    expect(watch.state()).toMatchObject({
-      state: 'faulty',
-      problem: expect.stringMatching(/has not answered/),
-    })
+    const problem = expect.stringMatching(/has not answered/) as string
+    expect(watch.state()).toMatchObject({ state: 'faulty', problem })
     volume.resolve()
     await ticked()
     await ticked()
@@ -383,31 +313,15 @@ describe('secret files that change', () => {
     expect(recorder.of('credentials-not-taken-over')).toHaveLength(1)
   })
 
-  it('are tried once their fault has gone by itself', async () => {
-    let isAbsent = true
-    look = createLook(
-      async () =>
-        isAbsent ? Promise.reject(new ConfigError([{ at: 'ipc.group', sentence: 'no' }], 'c')) : load(),
-      () => running,
-    )
-    createWatch()
-    await clock.advance(TICK_MS)
-    files.write('vol/secret', 'secret-of-new')
+  it('are tried once a fault of the configuration has gone by itself', async () => {
+    const readable = load
+    load = () => Promise.reject(new ConfigError([{ at: 'ipc.group', sentence: 'no' }], 'c'))
+    write('secret', 'secret-of-new')
     await ticked()
     expect(watch.state().state).toBe('faulty')
-    isAbsent = false
+    load = readable
     await ticked()
     expect(tried).toEqual(['key-of-old secret-of-new'])
-  })
-
-  it('are tried again where a reload came in between', async () => {
-    answer = () => undefined
-    files.write('vol/secret', 'secret-of-new')
-    await ticked()
-    answer = () => granted
-    await ticked()
-    expect(tried).toHaveLength(2)
-    expect(recorder.events()).toEqual(['credentials-taken-over'])
   })
 
   it('are not tried for a secret that is written in the configuration itself', async () => {
@@ -420,11 +334,62 @@ describe('secret files that change', () => {
     expect(watch.state().state).toBe('changed')
     configure({ credentials: { ...fileSources, apiKey: 'key-of-old' } })
     running = await load()
-    files.write('vol/secret', 'secret-of-new')
+    write('secret', 'secret-of-new')
     await ticked()
     expect(recorder.of('credentials-taken-over')).toMatchObject([
       { files: [join(files.directory, 'vol/secret')] },
     ])
+  })
+})
+
+describe('an operator who asks', () => {
+  it('has the pair in the files tried at once, also where it was refused before', async () => {
+    expect(await watch.refresh(never)).toBeUndefined()
+    answer = () => refused
+    write('secret', 'secret-of-new')
+    await ticked()
+    expect(watch.isFaulty()).toBe(true)
+    // As after a reload.
+    running = { ...running }
+    expect(watch.isFaulty()).toBe(false)
+    for (const [outcome, result] of [
+      [refused, undefined],
+      [granted, granted],
+    ] as const) {
+      answer = () => outcome
+      expect(await (await refreshed()).outcome).toBe(result)
+    }
+    expect(tried).toHaveLength(3)
+  })
+
+  it('replaces another trial of the same pair', async () => {
+    const pending = new Set<() => void>()
+    answer = async (_, { onFailed, signal }) =>
+      new Promise((resolve) => {
+        pending.add(() => resolve(granted))
+        void untilAborted(signal).then(() => {
+          onFailed(failed('late'), 0)
+          return resolve(undefined)
+        })
+      })
+    write('secret', 'secret-of-new')
+    await ticked()
+    const { outcome } = await refreshed()
+    await expect.poll(() => tried.length).toBe(2)
+    await ticked()
+    expect(tried).toHaveLength(2)
+    for (const grant of pending) grant()
+    expect(await outcome).toBe(granted)
+    expect(recorder.events()).toEqual(['credentials-taken-over'])
+  })
+
+  it('hears at once that there is no token where the trial goes on', async () => {
+    answer = (_, trial) => {
+      trial.onFailed(failed('down'), 0)
+      return untilEnded(trial)
+    }
+    write('secret', 'secret-of-new')
+    expect(await (await refreshed()).outcome).toBeUndefined()
   })
 })
 
@@ -448,46 +413,32 @@ describe('the configuration on disk', () => {
     await ticked()
     expect(watch.state()).toEqual({ state: 'current', problem: null })
   })
-  it('is changed, and for a directory only by a restart', async () => {
-    configure({ log: { level: 'debug' } })
+
+  const share = { servers: ['h:1'], tls: true, key: '0123456789abcdef' }
+  const ofRestart = 'stateDirectory can be changed by a restart alone'
+  it.each<[string, object, object, string | null]>([
+    ['a setting', {}, { log: { level: 'debug' } }, null],
+    ['a directory, which needs a restart', {}, { stateDirectory: '/srv/x' }, ofRestart],
+    ['a secret in it', { share }, { share: { ...share, key: '0123456789abcdeX' } }, null],
+    ['a secret that is left out', { share }, { share: { ...share, key: null } }, null],
+    ['a part that is left out', {}, { http: false }, null],
+    ['a part that is added', { http: false }, {}, null],
+  ])('is changed by %s', async (_what, before, after, problem) => {
+    configure(before)
+    running = await load()
+    configure(after)
     await ticked()
-    expect(watch.state()).toEqual({ state: 'changed', problem: null })
-    configure({ stateDirectory: '/srv/x' })
-    await ticked()
-    const problem = 'stateDirectory can be changed by a restart alone'
     expect(watch.state()).toEqual({ state: 'changed', problem })
   })
-  it('is changed where only a secret in it is another one', async () => {
-    configure({ share: { servers: ['h:1'], tls: true, key: '0123456789abcdef' } })
-    running = await load()
-    configure({ share: { servers: ['h:1'], tls: true, key: '0123456789abcdeX' } })
-    await ticked()
-    expect(watch.state().state).toBe('changed')
-    configure({ share: { servers: ['h:1'], tls: true } })
-    await ticked()
-    expect(watch.state().state).toBe('changed')
-  })
-  it('is changed where a part of it is left out or added', async () => {
-    configure({ http: false })
-    await ticked()
-    expect(watch.state().state).toBe('changed')
-    running = await load()
-    configure()
-    await ticked()
-    expect(watch.state().state).toBe('changed')
-  })
+
   it('is loaded again only when a file has changed', async () => {
-    let loads = 0
-    const count = async (): Promise<Config> => {
-      loads += 1
-      return load()
-    }
-    const counted = createLook(count, () => running)
-    await counted()
-    await counted()
-    expect(loads).toBe(1)
-    files.write('vol/key', 'key-of-new')
-    await counted()
-    expect(loads).toBe(2)
+    const counted = vi.fn<() => Promise<Config>>(load)
+    const look = createLook(counted, () => running)
+    await look()
+    await look()
+    expect(counted).toHaveBeenCalledTimes(1)
+    write('key', 'key-of-new')
+    await look()
+    expect(counted).toHaveBeenCalledTimes(2)
   })
 })
