@@ -9,7 +9,7 @@ import type { ReadStream } from 'node:tty'
 import { TokenClient } from '../client/index.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { errorMessage, exitStatus, UserError } from '../lib/error.ts'
-import { programName, shellWord } from '../lib/remedy.ts'
+import { shellWord, thisProgram } from '../lib/remedy.ts'
 import { requireLinux } from '../lib/supported-node.ts'
 import { runDaemon } from '../run-daemon.ts'
 import { createSandbox, writeSandboxConfig, type Sandbox } from '../sandbox/sandbox.ts'
@@ -107,7 +107,7 @@ function listenToKeys(stdin: ReadStream, signal: AbortSignal, onKey: (key: strin
 /** Writes a command that is this program for this daemon, whichever Node is in PATH, and returns its path. */
 async function writeCommand(directory: string, socket: string): Promise<string> {
   const file = join(directory, 'kyc-tokend')
-  const line = `KYC_TOKEND_SOCKET=${shellWord(socket)} exec ${programName()} "$@"`
+  const line = `KYC_TOKEND_SOCKET=${shellWord(socket)} exec ${thisProgram().map(shellWord).join(' ')} "$@"`
   await writeFile(file, `#!/bin/sh\n${line}\n`, { mode: 0o755 })
   return file
 }

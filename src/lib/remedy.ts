@@ -87,12 +87,18 @@ export function programName(): string {
  * its file after that of its Node.
  */
 export function decideProgramName({ PATH = '' }: NodeJS.ProcessEnv): void {
-  const file = realFile(process.argv[1] ?? '')
+  const program = thisProgram()
+  const file = program.at(-1)!
   // npx alone finds what is in the latter.
   const directories = PATH.split(':').filter((path) => !path.endsWith('/node_modules/.bin'))
   const isFound = (): boolean => directories.some((path) => realFile(join(path, word)) === file)
   if (dirname(file) === PACKAGE || isFound()) return
-  word = [process.execPath, ...process.execArgv, file].map(shellWord).join(' ')
+  word = program.map(shellWord).join(' ')
+}
+
+/** The program of this process, as words that work in each directory and with each PATH. */
+export function thisProgram(): string[] {
+  return [process.execPath, ...process.execArgv, realFile(process.argv[1] ?? '')]
 }
 
 function realFile(path: string): string {
