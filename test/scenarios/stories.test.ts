@@ -6,11 +6,11 @@
 import * as fc from 'fast-check'
 import { beforeAll, expect, test } from 'vitest'
 import { playStory, type Step } from './story.ts'
-import type { Harm, ServiceAnswer } from './world.ts'
+import type { Change, Harm, ServiceAnswer } from './world.ts'
 
 const MINUTE = 60_000
 const refusal = { status: 500, detail: 'Your account is not active' }
-const answers: fc.Arbitrary<ServiceAnswer> = fc.constantFrom<ServiceAnswer[]>(
+const answers = fc.constantFrom<ServiceAnswer[]>(
   { jwt: 'long', life: '1h' },
   { jwt: 'short', life: '5m' },
   { jwt: 'brief', life: '20s' },
@@ -29,184 +29,65 @@ const answers: fc.Arbitrary<ServiceAnswer> = fc.constantFrom<ServiceAnswer[]>(
   { to: 'two', status: 429 },
   { to: 'two', jwt: 'of two', life: '1h' },
 )
-const plain = (name: 'reject' | 'operator' | 'restart' | 'reboot' | 'freeDisk'): fc.Arbitrary<Step> =>
-  fc.constant({ do: name })
+const service = (answer: ServiceAnswer): Step => ({ do: 'service', answer })
+const wait = (ms: number): Step => ({ do: 'wait', ms })
+const suspend = (ms: number): Step => ({ do: 'suspend', ms })
+const clock = (ms: number): Step => ({ do: 'clock', ms })
+const need = (ms: number): Step => ({ do: 'need', ms })
+const rotate = (credentials: string): Step => ({ do: 'rotate', credentials })
+const reload = (change: Change): Step => ({ do: 'reload', change })
+const crash = (turns: number): Step => ({ do: 'crash', turns })
+const harm = (what: Harm): Step => ({ do: 'harm', what })
+const reject: Step = { do: 'reject' }
+const operator: Step = { do: 'operator' }
+const restart: Step = { do: 'restart' }
+const reboot: Step = { do: 'reboot' }
+
+const minutes = (min: number, max: number): fc.Arbitrary<number> =>
+  fc.integer({ min: min * MINUTE || 1, max: max * MINUTE })
+const changes = fc.record({
+  baseUrl: fc.constantFrom('here', 'here', 'there'),
+  maxAge: fc.constantFrom('15m', '2m'),
+  maxDelay: fc.constantFrom('5m', '10s'),
+})
 const steps: fc.Arbitrary<Step> = fc.oneof(
-  { weight: 7, arbitrary: answers.map((answer): Step => ({ do: 'service', answer })) },
-  {
-    weight: 9,
-    arbitrary: fc
-      .oneof(fc.integer({ min: 1, max: MINUTE }), fc.integer({ min: MINUTE, max: 8 * MINUTE }))
-      .map((ms): Step => ({ do: 'wait', ms })),
-  },
-  {
-    weight: 1,
-    arbitrary: fc.integer({ min: 1, max: 600 * MINUTE }).map((ms): Step => ({ do: 'suspend', ms })),
-  },
-  {
-    weight: 1,
-    arbitrary: fc.integer({ min: -600 * MINUTE, max: 600 * MINUTE }).map((ms): Step => ({ do: 'clock', ms })),
-  },
-  {
-    weight: 2,
-    arbitrary: fc.integer({ min: 1_000, max: 60 * MINUTE }).map((ms): Step => ({ do: 'need', ms })),
-  },
-  { weight: 3, arbitrary: plain('reject') },
-  { weight: 2, arbitrary: plain('operator') },
-  {
-    weight: 2,
-    arbitrary: fc.constantFrom('one', 'two').map((credentials): Step => ({ do: 'rotate', credentials })),
-  },
-  {
-    weight: 2,
-    arbitrary: fc
-      .record({
-        baseUrl: fc.constantFrom('here', 'here', 'there'),
-        maxAge: fc.constantFrom('15m', '2m'),
-        maxDelay: fc.constantFrom('5m', '10s'),
-      })
-      .map((change): Step => ({ do: 'reload', change })),
-  },
-  {
-    weight: 3,
-    arbitrary: fc.oneof(fc.constant(0), fc.nat(60)).map((turns): Step => ({ do: 'crash', turns })),
-  },
-  {
-    weight: 4,
-    arbitrary: fc
-      .constantFrom<Harm[]>('run', 'state', 'log', 'socket')
-      .map((what): Step => ({ do: 'harm', what })),
-  },
-  { weight: 1, arbitrary: plain('freeDisk') },
-  { weight: 1, arbitrary: plain('restart') },
-  { weight: 1, arbitrary: plain('reboot') },
+  { weight: 7, arbitrary: answers.map(service) },
+  { weight: 9, arbitrary: fc.oneof(minutes(0, 1), minutes(1, 8)).map(wait) },
+  { weight: 1, arbitrary: minutes(0, 600).map(suspend) },
+  { weight: 1, arbitrary: minutes(-600, 600).map(clock) },
+  { weight: 2, arbitrary: minutes(1 / 60, 60).map(need) },
+  { weight: 3, arbitrary: fc.constant(reject) },
+  { weight: 2, arbitrary: fc.constant(operator) },
+  { weight: 2, arbitrary: fc.constantFrom('one', 'two').map(rotate) },
+  { weight: 2, arbitrary: changes.map(reload) },
+  { weight: 3, arbitrary: fc.oneof(fc.constant(0), fc.nat(60)).map(crash) },
+  { weight: 4, arbitrary: fc.constantFrom<Harm[]>('run', 'state', 'log', 'socket').map(harm) },
+  { weight: 1, arbitrary: fc.constant<Step>({ do: 'freeDisk' }) },
+  { weight: 1, arbitrary: fc.constant(restart) },
+  { weight: 1, arbitrary: fc.constant(reboot) },
 )
 
-const WITH_TOKEN: readonly Step[] = [
-  { do: 'service', answer: { jwt: 'first', life: '1h' } },
-  { do: 'wait', ms: MINUTE },
-]
+const WITH_TOKEN: readonly Step[] = [service({ jwt: 'first', life: '1h' }), wait(MINUTE)]
+const network = service({ silent: 'network' })
+const again = service({ again: true })
+const refused = [service(refusal), operator, wait(MINUTE)]
+const short = [service({ jwt: 'short', life: '5m' }), operator, wait(MINUTE)]
 
 /** Stories that once broke a rule, of the daemon or of the model, or that chance rarely finds: they are played each time. */
 const former: [Step[], number][] = [
-  ...(['run', 'state'] as const).map((what): [Step[], number] => [
-    [
-      ...WITH_TOKEN,
-      { do: 'harm', what },
-      { do: 'service', answer: { jwt: 'short', life: '5m' } },
-      { do: 'operator' },
-      { do: 'wait', ms: MINUTE },
-      { do: 'service', answer: refusal },
-      { do: 'operator' },
-      { do: 'wait', ms: MINUTE },
-      { do: 'crash', turns: 0 },
-    ],
-    0,
-  ]),
-  [
-    [
-      ...WITH_TOKEN,
-      { do: 'reload', change: { baseUrl: 'there' } },
-      { do: 'service', answer: { silent: 'network' } },
-      { do: 'reload', change: { baseUrl: 'here' } },
-    ],
-    0,
-  ],
-  [
-    [
-      ...WITH_TOKEN,
-      { do: 'service', answer: { again: true } },
-      { do: 'suspend', ms: 59 * MINUTE + 501 },
-      { do: 'wait', ms: MINUTE },
-    ],
-    0,
-  ],
-  [
-    [
-      { do: 'rotate', credentials: 'two' },
-      { do: 'wait', ms: 3_105 },
-      { do: 'operator' },
-      { do: 'wait', ms: MINUTE },
-    ],
-    -1_181_383_809,
-  ],
-  [
-    [
-      ...WITH_TOKEN,
-      { do: 'harm', what: 'state' },
-      { do: 'suspend', ms: 36 * MINUTE },
-      { do: 'need', ms: 23 * MINUTE },
-      { do: 'crash', turns: 0 },
-      { do: 'reject' },
-    ],
-    0,
-  ],
-  [
-    [
-      { do: 'rotate', credentials: 'two' },
-      { do: 'wait', ms: 7_226 },
-      { do: 'crash', turns: 0 },
-    ],
-    -6,
-  ],
-  [
-    [
-      { do: 'rotate', credentials: 'two' },
-      { do: 'wait', ms: 102_222 },
-      { do: 'service', answer: refusal },
-      { do: 'wait', ms: 21_666 },
-    ],
-    0,
-  ],
-  [
-    [
-      { do: 'service', answer: refusal },
-      { do: 'wait', ms: MINUTE },
-      { do: 'service', answer: { status: 503, after: '10s' } },
-      { do: 'operator' },
-      { do: 'wait', ms: MINUTE / 2 },
-    ],
-    0,
-  ],
-  [
-    [
-      { do: 'rotate', credentials: 'two' },
-      { do: 'service', answer: { status: 401 } },
-      { do: 'wait', ms: 17_501 },
-      { do: 'restart' },
-    ],
-    0,
-  ],
-  [
-    [
-      ...WITH_TOKEN,
-      { do: 'rotate', credentials: 'two' },
-      { do: 'service', answer: { again: true } },
-      { do: 'suspend', ms: 3_538_000 },
-      { do: 'wait', ms: MINUTE },
-      { do: 'wait', ms: MINUTE },
-    ],
-    -996_967_578,
-  ],
-  [
-    [
-      { do: 'service', answer: { opaque: 'opaque' } },
-      { do: 'wait', ms: MINUTE },
-      { do: 'service', answer: { silent: 'network' } },
-      { do: 'suspend', ms: 16 * MINUTE },
-    ],
-    0,
-  ],
-  [
-    [
-      { do: 'harm', what: 'state' },
-      { do: 'wait', ms: 501 },
-      { do: 'reboot' },
-      { do: 'harm', what: 'run' },
-      { do: 'crash', turns: 0 },
-    ],
-    0,
-  ],
+  [[...WITH_TOKEN, harm('run'), ...short, ...refused, crash(0)], 0],
+  [[...WITH_TOKEN, harm('state'), ...short, ...refused, crash(0)], 0],
+  [[...WITH_TOKEN, reload({ baseUrl: 'there' }), network, reload({ baseUrl: 'here' })], 0],
+  [[...WITH_TOKEN, again, suspend(59 * MINUTE + 501), wait(MINUTE)], 0],
+  [[rotate('two'), wait(3_105), operator, wait(MINUTE)], -1_181_383_809],
+  [[...WITH_TOKEN, harm('state'), suspend(36 * MINUTE), need(23 * MINUTE), crash(0), reject], 0],
+  [[rotate('two'), wait(7_226), crash(0)], -6],
+  [[rotate('two'), wait(102_222), service(refusal), wait(21_666)], 0],
+  [[service(refusal), wait(MINUTE), service({ status: 503, after: '10s' }), operator, wait(MINUTE / 2)], 0],
+  [[rotate('two'), service({ status: 401 }), wait(17_501), restart], 0],
+  [[...WITH_TOKEN, rotate('two'), again, suspend(3_538_000), wait(MINUTE), wait(MINUTE)], -996_967_578],
+  [[service({ opaque: 'opaque' }), wait(MINUTE), network, suspend(16 * MINUTE)], 0],
+  [[harm('state'), wait(501), reboot, harm('run'), crash(0)], 0],
 ]
 
 const numRuns = Number(process.env['KYC_TOKEND_STORIES'] ?? 10)
