@@ -25,7 +25,6 @@ import {
   dueAtMs,
   noTokenSince,
   phaseOf,
-  plannedAttempt,
   type Policy,
   type TokenState,
 } from '../../src/token/state.ts'
@@ -148,40 +147,6 @@ describe('facts that outlive the process', () => {
   })
 })
 
-describe('an orderly stop', () => {
-  it('lets the next start ask once as long as an alert stands, which a crash does not', async () => {
-    const { start, answered, ok, clock } = await scene()
-    const { store, state } = await start()
-    const refusing = answered(answered(state, ok()), refused)
-    // An operator has asked since, in vain.
-    for (const alerting of [refusing, answered(refusing, down)]) {
-      await store.close(alerting)
-      const again = await start()
-      expect(plannedAttempt(again.state)).toEqual({ cause: 'start', atMs: clock.now().bootMs })
-      expect(phaseOf(again.state, clock.now())).toBe('refused')
-      expect((await start()).state).toMatchObject({ objection: refusing.objection, next: null })
-    }
-  })
-
-  it('leaves of a failure only the wait that the service asked for, and a crash leaves all of it', async () => {
-    const { start, answered, ok, clock } = await scene()
-    const { store, state } = await start()
-    const failed = answered(answered(state, down), limited)
-    await store.save(failed)
-    expect((await start()).state.failure).toEqual(failed.failure)
-    await store.close(failed)
-    const retryAtMs = notBeforeMs(failed)
-    expect((await start()).state.failure).toEqual({ ...failed.failure, attempts: 1, retryAtMs })
-    await store.close(failed)
-    await clock.advance(retryAtMs - clock.now().bootMs)
-    expect((await start()).state.failure).toBeNull()
-    for (const over of [answered(state, down), answered(answered(state, limited), ok())]) {
-      await store.close(over)
-      expect((await start()).state.failure).toBeNull()
-    }
-  })
-})
-
 describe('other credentials', () => {
   it('are reported apart by a key that is lost with its file', async () => {
     const { start, answered, ok, files } = await scene()
@@ -193,17 +158,6 @@ describe('other credentials', () => {
     const after = (await start()).state
     expect(after).toMatchObject({ token: expect.anything(), objection: null })
     expect(dueAtMs(after)).toBe(0)
-  })
-
-  it('leave a kept token in use, and another service does not', async () => {
-    const { start, answered, ok, clock } = await scene()
-    const { store, state } = await start()
-    await store.save(answered(state, ok()))
-    const rotated = await start({ credentials: SECOND })
-    expect(rotated.state).toMatchObject({ token: expect.anything() as unknown })
-    const elsewhere = (await start({ baseUrl: 'https://other.example.com' })).state
-    expect(elsewhere.token).toBeNull()
-    expect(phaseOf(elsewhere, clock.now())).toBe('starting')
   })
 })
 
@@ -398,17 +352,6 @@ describe('the boot', () => {
       const wallMs = clock.now().wallMs - MINUTE
       expect(noTokenSince(after.state, clock.now())).toEqual({ bootMs: bootMs - MINUTE, wallMs })
     }
-  })
-
-  it('that goes on counts alone, however the wall clock was set', async () => {
-    const { start, answered, clock } = await scene()
-    const { store, state } = await start()
-    const failed = answered(state, limited)
-    await store.save(failed)
-    const waitMs = waitOf(failed, clock)
-    const { bootMs, wallMs } = clock.now()
-    Object.assign(clock, createFakeClock({ wallMs: wallMs + 10 * HOUR, bootMs: bootMs + MINUTE }))
-    expect(waitOf((await start()).state, clock)).toBe(waitMs - MINUTE)
   })
 
   it('whose wall clock was set back begins nothing in the future and waits for nothing longer than 72 min', async () => {

@@ -23,9 +23,7 @@ import {
   afterReload,
   afterAttemptBegan,
   afterRequest,
-  afterStart,
   afterTick,
-  assumeFailed,
   nextState,
 } from '../../src/token/transitions.ts'
 import { afterClientNeed, afterReject, fittingMaxAgeMs } from '../../src/token/client-requests.ts'
@@ -72,11 +70,6 @@ function tokenOf(state: TokenState): Token {
   if (token === null) throw new Error('No token is held')
   return token
 }
-const failureIn = (state: TokenState) => {
-  const failure = state.failure
-  if (failure === null) throw new Error('No failure is there')
-  return failure
-}
 const held = after([jwt()])
 const { refreshAtMs, expiresAtMs } = tokenOf(held)
 
@@ -111,19 +104,9 @@ test('a token that was obtained is held with all that is known of it, and ends f
   expect(asked(state, jwt(HOUR, 2_000), 2_000)).toMatchObject({ generation: 2, token: { generation: 2 } })
 })
 
-test('the same token given again does not live longer because of a Date that is behind, and less long because of one ahead', () => {
-  const given = (serverDateMs: number) => ({ ...(jwt() as FetchOutcome & { kind: 'ok' }), serverDateMs })
-  const first = after([jwt()])
-  const behind = asked(first, given(at(-HOUR).wallMs), 30 * MINUTE)
-  expect(tokenOf(behind).expiresAtMs).toBe(at(HOUR).bootMs)
-  const ahead = asked(first, given(at(50 * MINUTE).wallMs), 30 * MINUTE)
-  expect(tokenOf(ahead).expiresAtMs).toBe(at(40 * MINUTE).bootMs)
-})
-
-test('an opaque token given again is the same one, with its life counted again; one that has expired is a failure', () => {
+test('an opaque token given again is the same one, whose other end is an event', () => {
   const first = after([opaque()])
   const again = asked(first, opaque(), 10 * MINUTE)
-  // A token that shows its expiry must hear of it.
   expect(signatureOf(again, at(10 * MINUTE))).not.toBe(signatureOf(first, at(10 * MINUTE)))
   expect(tokenOf(again)).toEqual({
     ...tokenOf(first),
@@ -131,43 +114,6 @@ test('an opaque token given again is the same one, with its life counted again; 
     expiresAtMs: at(25 * MINUTE).bootMs,
     refreshAtMs: expect.closeTo(tokenOf(first).refreshAtMs + 10 * MINUTE, 3),
   })
-  const failed = { reason: 'malformed-answer', status: 200 }
-  const expiredBefore = { ...failed, detail: 'The service gave a token that has already expired' }
-  expect(failureIn(after([jwt(0)]))).toMatchObject(expiredBefore)
-  const gaveAgain = { ...failed, detail: 'The service gave the same token again, which has expired' }
-  expect(failureIn(asked(held, jwt(), HOUR))).toMatchObject(gaveAgain)
-})
-
-test('the smaller of the lives that the token and the answer give counts', () => {
-  const lifeOf = (outcome: FetchOutcome, answerLifeMs: number) => {
-    const { lifeMs, expirySource } = tokenOf(after([{ ...outcome, answerLifeMs } as FetchOutcome]))
-    return [lifeMs, expirySource]
-  }
-  expect(lifeOf(jwt(), HOUR - 1)).toEqual([HOUR - 1, 'response'])
-  expect(lifeOf(jwt(), HOUR)).toEqual([HOUR, 'jwt'])
-  expect(lifeOf(opaque(), 2 * HOUR)).toEqual([2 * HOUR, 'response'])
-  expect(lifeOf(opaque(), 1e300)).toEqual([100 * 365 * 24 * HOUR, 'response'])
-})
-
-test('another maximum age counts for the token that is held: any at a reload, a smaller one at a start', () => {
-  const first = asked(after([opaque()]), opaque(), 10 * MINUTE)
-  const withAge = (maxAgeMs: number): Step => step(11 * MINUTE, { policy: { ...policy, maxAgeMs } })
-  const planned = (lifeMs: number) => ({
-    ...tokenOf(first),
-    lifeMs,
-    expiresAtMs: at(10 * MINUTE + lifeMs).bootMs,
-    refreshAtMs: expect.closeTo(at(10 * MINUTE).bootMs + lifeMs * (2 / 3 - 0.05), 3),
-  })
-  for (const lifeMs of [5 * MINUTE, HOUR])
-    expect(afterReload(first, SETTINGS, withAge(lifeMs)).token).toEqual(planned(lifeMs))
-  expect(afterReload(held, SETTINGS, withAge(MINUTE)).token).toBe(held.token)
-  expect(afterStart(first, withAge(5 * MINUTE)).token).toEqual(planned(5 * MINUTE))
-  for (const [state, maxAgeMs] of [
-    [first, HOUR],
-    [first, 15 * MINUTE],
-    [initial, MINUTE],
-  ] as const)
-    expect(afterStart(state, withAge(maxAgeMs))).toBe(state)
 })
 
 test('when the wall clock is set, the instants of the token follow it', () => {
@@ -176,29 +122,6 @@ test('when the wall clock is set, the instants of the token follow it', () => {
   expect(afterTick(held, setBy(2_000))).toBe(held)
   const received = { ...at(0), wallMs: at(0).wallMs + HOUR }
   expect(afterTick(held, setBy(HOUR))).toEqual({ ...held, token: { ...tokenOf(held), received } })
-})
-
-test('a refusal that the description no longer names is forgotten with its alert at a reload, any other stays', () => {
-  const refused = after([inactive])
-  const next = { cause: 'start', atMs: 0 } as const
-  const reloaded = (refuses: boolean) =>
-    afterReload({ ...refused, next }, { ...SETTINGS, refuses: () => refuses }, step(MINUTE))
-  expect(reloaded(true)).toMatchObject({ objection: refused.objection, next })
-  expect(reloaded(false)).toMatchObject({ objection: null, next: null })
-  expect(afterReload(refused, SETTINGS, step(MINUTE)).objection).toEqual(refused.objection)
-  const refuses = (): boolean => false
-  expect(afterReload(after([rejected]), { ...SETTINGS, refuses }, step(MINUTE)).objection).not.toBeNull()
-})
-
-test('a refusal outlives a crash during the request that an operator asked for', () => {
-  const refused = after([inactive])
-  expect(assumeFailed(refused, step(MINUTE))).toBe(refused)
-})
-
-test('a reload with other credentials asks at once, and keeps the token of the same service until then', () => {
-  const reloaded = afterReload(held, { ...SETTINGS, credentialsId: 'second' }, step(MINUTE))
-  expect(reloaded).toMatchObject({ token: held.token, credentialsId: 'second' })
-  expect(plannedAttempt(reloaded)).toEqual({ cause: 'reload', atMs: at(MINUTE).bootMs })
 })
 
 test.each([
@@ -218,15 +141,6 @@ test.each([
   ['starting', afterReload(held, { baseUrl: 'https://other.test', credentialsId: 'other' }, step(0)), HOUR],
 ])('the phase is %s', (phase, state, ms) => {
   expect(phaseOf(state, at(ms))).toBe(phase)
-})
-
-test('due is the first attempt at once, the refresh as planned, a repetition after its wait, and nothing while refused', () => {
-  expect(dueAtMs(initial)).toBe(0)
-  expect(dueAtMs(held)).toBe(refreshAtMs)
-  expect(dueAtMs(asked(held, down, MINUTE))).toBe(at(MINUTE + 750).bootMs)
-  expect(dueAtMs(after([down]))).toBe(at(750).bootMs)
-  expect(dueAtMs(after([inactive]))).toBe(Infinity)
-  expect(dueAtMs(asked(held, inactive, MINUTE))).toBe(Infinity)
 })
 
 test('an attempt that was put off comes again then, for the same cause, and says why and since when', () => {
@@ -268,22 +182,6 @@ test('a need or a report while an attempt is due or under way, or without a toke
   })
   for (const { state, decision } of reports)
     expect([state.next, decision]).toEqual([null, { verdict: 'refreshing' }])
-})
-
-test('a report is shown that the account is refused, or that the service gave the same token again', () => {
-  const first = after([opaque()])
-  const { fingerprint } = tokenOf(first)
-  const refused = asked(first, inactive, MINUTE)
-  expect(afterReject(refused, fingerprint, at(MINUTE))).toEqual({
-    state: refused,
-    decision: { verdict: 'refused' },
-  })
-  const reported = afterReject(first, fingerprint, at(MINUTE)).state
-  const again = asked(reported, opaque(), 2 * MINUTE, 'client')
-  expect(afterReject(again, fingerprint, at(2 * MINUTE)).decision).toEqual({
-    verdict: 'unchanged',
-    retryAfterMs: 30_000,
-  })
 })
 
 /** A client reports the token that is held, and its request brings this one when the pace allows it. */
@@ -353,19 +251,24 @@ test('ages at which tokens were refused before the life that was assumed for the
   expect(afterReload(once, SETTINGS, step(10 * MINUTE)).endedEarlyMs).toEqual([])
 })
 
-test.each<[Cause, TokenState]>([
-  ['start', initial],
-  ['retry', after([down])],
-  ['retry', asked(held, down, MINUTE)],
-  ['refresh', held],
-  ['client', afterClientNeed(held, HOUR, at(MINUTE))],
-  [
-    'refresh',
-    afterClientNeed({ ...held, pace: { ...held.pace, requestedMs: refreshAtMs - 30_000 } }, HOUR, at(MINUTE)),
-  ],
-])('the cause of the next attempt is %s', (cause, state) => {
-  expect(plannedAttempt(state).cause).toBe(cause)
-})
+const pacedUntilRefresh = { ...held, pace: { ...held.pace, requestedMs: refreshAtMs - 30_000 } }
+test.each<[Cause, TokenState, dueMs: number]>([
+  ['start', initial, 0],
+  ['retry', after([down]), at(750).bootMs],
+  ['retry', asked(held, down, MINUTE), at(MINUTE + 750).bootMs],
+  ['retry', after([inactive]), Infinity],
+  ['retry', asked(held, inactive, MINUTE), Infinity],
+  ['refresh', held, refreshAtMs],
+  ['client', afterClientNeed(held, HOUR, at(MINUTE)), at(MINUTE).bootMs],
+  // The pace of clients ends with the refresh.
+  ['refresh', afterClientNeed(pacedUntilRefresh, HOUR, at(MINUTE)), refreshAtMs],
+])(
+  'the cause of the next attempt is %s, and its time follows from the facts, case %#',
+  (cause, state, dueMs) => {
+    expect(plannedAttempt(state).cause).toBe(cause)
+    expect(dueAtMs(state)).toBe(dueMs)
+  },
+)
 
 test('the next moment at which a token goes out of use is its expiry, or twice the assumed age', () => {
   expect(nextExpiryMs(initial, at(0))).toBe(Infinity)
@@ -459,23 +362,6 @@ test('a failure has its reason, its beginning, its count and the time of the nex
   })
 })
 
-/** The wait after the twelfth failure in a row, at that moment. */
-function waitMs(state: TokenState, ms: number, failed: FetchOutcome = down): number {
-  const last = Array.from({ length: 12 }).reduce<TokenState>((before) => asked(before, failed, ms), state)
-  return failureIn(last).retryAtMs - at(ms).bootMs
-}
-
-test('waits are longer while a usable token is held, and no longer than that lives', () => {
-  expect(waitMs(held, MINUTE)).toBe(225_000)
-  expect(waitMs(held, HOUR - 100_000)).toBe(75_000)
-  expect(waitMs(held, HOUR - 1)).toBe(750)
-  expect(waitMs(initial, HOUR)).toBe(45_000)
-  expect(waitMs(held, HOUR)).toBe(45_000)
-  const assumed = after([opaque()])
-  expect(waitMs(assumed, 14 * MINUTE)).toBe(45_000)
-  expect(waitMs(assumed, 28 * MINUTE)).toBe(90_000)
-})
-
 test('whatever the settings, an attempt falls in the last tenth of a usable token’s life at the latest, Retry-After aside', () => {
   const [passed, chance] = [0.899, 1].map((max) => fc.double({ min: 0, max, maxExcluded: true, noNaN: true }))
   fc.assert(
@@ -492,15 +378,6 @@ test('whatever the settings, an attempt falls in the last tenth of a usable toke
   )
 })
 
-test('an attempt that was rejected is repeated once in the last tenth of the life, before its pace is over', () => {
-  const inTenth = HOUR - 6 * MINUTE
-  expect(waitMs(held, 30 * MINUTE, rejected)).toBe(450_000)
-  expect(waitMs(held, HOUR - 7.5 * MINUTE, rejected)).toBe(5.625 * MINUTE)
-  const once = asked(held, rejected, HOUR - 7 * MINUTE)
-  expect(dueAtMs(once)).toBeGreaterThan(at(HOUR - 6 * MINUTE).bootMs)
-  expect(waitMs(once, inTenth, rejected)).toBe(450_000)
-})
-
 test.each([
   [[[rejected], [{ ...rejected, detail: 'Go away' }, HOUR]], 'rejected', 'Go away', 0],
   [[[rejected], [inactive, HOUR]], 'account-inactive', 'Your account is not active', HOUR],
@@ -515,53 +392,22 @@ test.each([
   },
 )
 
-/** A failure whose wait ends so long after the expiry, with the token usable until `HOUR`. */
-function waiting(afterExpiryMs: number, notBeforeMs = 0): TokenState {
-  const state = asked(after([jwt()]), down, HOUR - 1)
-  const failure = {
-    ...failureIn(state),
-    attempts: 12,
-    retryAtMs: at(HOUR + afterExpiryMs).bootMs,
-  }
-  return { ...state, failure, notBefore: { first: at(HOUR + notBeforeMs).bootMs } }
-}
-const lookedAt = (state: TokenState, ms: number): number =>
-  dueAtMs(afterTick(state, step(ms))) - at(HOUR).bootMs
-
-test('when the last usable token expires, a wait over the cap is drawn again, once', () => {
-  const state = waiting(200_000)
-  expect(lookedAt(state, HOUR - 1)).toBe(749)
-  expect(lookedAt(state, HOUR)).toBe(45_000)
-  const drawn = afterTick(state, step(HOUR))
-  expect(drawn.failure).toEqual({ ...state.failure, retryAtMs: at(HOUR + 45_000).bootMs })
-  expect(afterTick(drawn, step(HOUR + 15_000))).toBe(drawn)
-})
-
-test('when the last usable token expires, the wait that the service asked for holds', () => {
-  expect(lookedAt(waiting(200_000, 100_000), HOUR)).toBe(100_000)
-  expect(lookedAt(waiting(200_000, 30_000), HOUR)).toBe(45_000)
-  const state = waiting(200_000, 200_000)
-  expect(afterTick(state, step(HOUR))).toBe(state)
-})
-
-test('the time without a usable token is counted from the first start', () => {
-  expect(noTokenSince(initial, at(HOUR))).toEqual(at(0))
-  expect(noTokenSince(after([down], [inactive, MINUTE]), at(HOUR))).toEqual(at(0))
-})
-
-test('the time without a usable token ends with a token, and begins when that goes out of use', () => {
-  const recovered = after([down], [jwt(), MINUTE])
-  expect(noTokenSince(recovered, at(MINUTE + HOUR - 1))).toBeNull()
-  expect(noTokenSince(recovered, at(3 * HOUR))).toEqual(at(MINUTE + HOUR))
-  const stale = after([opaque()])
-  expect(noTokenSince(stale, at(30 * MINUTE - 1))).toBeNull()
-  expect(noTokenSince(stale, at(30 * MINUTE))).toEqual(at(30 * MINUTE))
-})
-
-test('the time without a usable token begins at a reload that dropped the token, or at its loss before that', () => {
-  const elsewhere = { baseUrl: 'https://other.test', credentialsId: 'elsewhere' }
-  expect(noTokenSince(afterReload(held, elsewhere, step(MINUTE)), at(HOUR))).toEqual(at(MINUTE))
-  expect(noTokenSince(afterReload(held, elsewhere, step(2 * HOUR)), at(3 * HOUR))).toEqual(at(HOUR))
-  const moved = afterReload(afterReload(held, elsewhere, step(MINUTE)), SETTINGS, step(HOUR))
-  expect(noTokenSince(moved, at(3 * HOUR))).toEqual(at(MINUTE))
+const elsewhere = { baseUrl: 'https://other.test', credentialsId: 'elsewhere' }
+const dropped = afterReload(held, elsewhere, step(MINUTE))
+const recovered = after([down], [jwt(), MINUTE])
+test.each<[TokenState, seenMs: number, sinceMs: number | null]>([
+  // Counted from the first start, however attempts fail.
+  [initial, HOUR, 0],
+  [after([down], [inactive, MINUTE]), HOUR, 0],
+  // From the end of a token, which an assumed life doubles.
+  [recovered, MINUTE + HOUR - 1, null],
+  [recovered, 3 * HOUR, MINUTE + HOUR],
+  [after([opaque()]), 30 * MINUTE - 1, null],
+  [after([opaque()]), 30 * MINUTE, 30 * MINUTE],
+  // From a reload that dropped the token, or its loss before that.
+  [dropped, HOUR, MINUTE],
+  [afterReload(held, elsewhere, step(2 * HOUR)), 3 * HOUR, HOUR],
+  [afterReload(dropped, SETTINGS, step(HOUR)), 3 * HOUR, MINUTE],
+])('since when there is no usable token, case %#', (state, seenMs, sinceMs) => {
+  expect(noTokenSince(state, at(seenMs))).toEqual(sinceMs === null ? null : at(sinceMs))
 })

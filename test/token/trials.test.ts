@@ -112,18 +112,6 @@ test('other credentials do not hold up an operator, who is answered with their t
   }
 })
 
-test('other credentials leave a refused account refused, and end the refusal where they give a token', async () => {
-  const { keeper, settings, answer, token } = await runningKeeper()
-  answer(failures.inactive)
-  await keeper.refresh(never)
-  answer(failures.notFound)
-  await keeper.tryCredentials(settings('second'), trial)
-  expect(keeper.state()).toMatchObject({ credentialsId: 'first', objection: { reason: 'account-inactive' } })
-  answer(token())
-  await keeper.tryCredentials(settings('third'), trial)
-  expect(keeper.state()).toMatchObject({ credentialsId: 'third', objection: null })
-})
-
 test('other credentials wait for the attempt that is under way: one request at a time', async () => {
   const first = Promise.withResolvers<FetchOutcome>()
   const { keeper, settings, asked, answer, clock, token } = await runningKeeper()
