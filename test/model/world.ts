@@ -47,25 +47,16 @@ const CLIENT_INTERVAL_MS = 30_000
 const FRESH_MS = 30_000
 const MAX_REQUESTS = 3_000
 const URL = 'https://service.example'
+const INACTIVE = 'Your account is not active'
+const STORE = { servers: [], prefix: 'kyc-tokend', host: null, key: null, timeoutMs: 1_000 }
 
 const failures: Record<string, ServiceOutcome> = {
   outage: { kind: 'transient', reason: 'server-error', detail: 'Down', status: 503 },
   reset: { kind: 'transient', reason: 'network', detail: 'Reset' },
   timeout: { kind: 'transient', reason: 'timeout', detail: 'Too slow' },
-  busy: {
-    kind: 'transient',
-    reason: 'rate-limited',
-    detail: 'Busy',
-    status: 429,
-    retryAfterMs: RETRY_AFTER_MS,
-  },
+  busy: { kind: 'transient', reason: 'rate-limited', detail: 'Busy', retryAfterMs: RETRY_AFTER_MS },
   rejected: { kind: 'transient', reason: 'rejected', detail: 'No', status: 401 },
-  refused: {
-    kind: 'permanent',
-    reason: 'account-inactive',
-    detail: 'Your account is not active',
-    status: 500,
-  },
+  refused: { kind: 'permanent', reason: 'account-inactive', detail: INACTIVE, status: 500 },
 }
 /** Acts of one host; all others are of the world. */
 const OF_HOST = new Set(
@@ -122,7 +113,6 @@ interface Host {
 interface Request {
   readonly life: Life
   readonly account: string
-  readonly atMs: number
   /** The store was disturbed since: its lease may be lost. */
   isDisturbed: boolean
   readonly answer: (kind: string) => void
@@ -160,7 +150,7 @@ export async function createWorld({
     if (!isHeld) broken.add(rule)
   }
 
-  // ---- effects: the moments at which a process can be killed or stopped -----------------------------------------------
+  // ---- effects: the moments at which a process can be killed or stopped
 
   /** `isMoment`: too short a moment for a process to be stopped in. */
   async function effect(life: Life, { isMoment = false } = {}): Promise<void> {
@@ -188,7 +178,7 @@ export async function createWorld({
       requests.splice(requests.indexOf(one), 1)
   }
 
-  // ---- the service ----------------------------------------------------------------------------------------------------
+  // ---- the service
 
   function fetchTokenOf(life: () => Life, account: string): FetchToken {
     return async (signal, { cause, beforeRequest }) => {
@@ -222,7 +212,7 @@ export async function createWorld({
         timedOutMs = nowMs()
         end('timeout')
       })
-      const request: Request = { life, account, atMs: nowMs(), isDisturbed: false, answer: end }
+      const request: Request = { life, account, isDisturbed: false, answer: end }
       requests.push(request)
       signal.addEventListener('abort', () => end(null))
     })
@@ -247,7 +237,7 @@ export async function createWorld({
     return { kind: 'ok', accessToken, serverDateMs }
   }
 
-  // ---- the store -------------------------------------------------------------------------------------------------------
+  // ---- the store
 
   function openStore(life: () => Life, accountKey: string): Store {
     const server = servers.get(accountKey) ?? createMemoryServer(() => clock.now().wallMs + storeAheadMs)
@@ -312,19 +302,13 @@ export async function createWorld({
     }
   }
 
-  // ---- the rules about requests ---------------------------------------------------------------------------------------
+  // ---- the rules about requests
 
   const knownOf = (all: Map<string, Known>, account: string): Known => {
-    const fresh = {
-      freshUntilMs: 0,
-      refused: false,
-      notBeforeMs: 0,
-      rejectedUntilMs: 0,
-      clientMs: -CLIENT_INTERVAL_MS,
-      refusedAt: 0,
-    }
-    if (!all.has(account)) all.set(account, fresh)
-    return all.get(account) ?? fresh
+    const none = { freshUntilMs: 0, refused: false, notBeforeMs: 0, rejectedUntilMs: 0, refusedAt: 0 }
+    const known = all.get(account) ?? { ...none, clientMs: -CLIENT_INTERVAL_MS }
+    all.set(account, known)
+    return known
   }
   /**
    * What was answered counts once the process has lived on to the end of the step: until then it may not be
@@ -352,15 +336,9 @@ export async function createWorld({
 
   /** While the store is well and every host runs, the fleet is one client. */
   function checkFleet(life: Life, account: string, cause: Cause): void {
-    if (
-      !isShared ||
-      redis !== 'well' ||
-      cutOff.size > 0 ||
-      hosts.some(
-        ({ isLate, life: other }) => isLate || (other as Life | undefined)?.inbox?.length !== undefined,
-      )
-    )
-      return
+    if (!isShared || redis !== 'well' || cutOff.size > 0) return
+    // The first host asks before the last one has been started.
+    if (hosts.some(({ isLate, life: other }) => isLate || (other as Life | undefined)?.inbox)) return
     const token = usableToken(life.parts.keeper.state(), life.clock.now())
     // A host whose token ends soon waits for another host only for half of that time.
     const isPressed = token !== null && leftMs(life, nowMs()) < 2 * LEASE_MS
@@ -391,11 +369,7 @@ export async function createWorld({
       const isSaved = !life.isDead && life.inbox === null
       const isKept = isSaved && outcome.kind === 'transient'
       const { notBeforeMs, rejectedUntilMs } = isKept ? known : { notBeforeMs: 0, rejectedUntilMs: 0 }
-      Object.assign(known, {
-        refused: isSaved && outcome.kind === 'permanent',
-        notBeforeMs,
-        rejectedUntilMs,
-      })
+      Object.assign(known, { refused: isSaved && outcome.kind === 'permanent', notBeforeMs, rejectedUntilMs })
       if (isSaved && isShared && redis === 'well' && cutOff.size === 0 && !isDisturbed) {
         const shared = knownOf(fleet, account)
         const freshUntilMs = outcome.kind === 'ok' ? atMs + FRESH_MS : 0
@@ -417,7 +391,7 @@ export async function createWorld({
     return left > 0 ? left : Infinity
   }
 
-  // ---- hosts ----------------------------------------------------------------------------------------------------------
+  // ---- hosts
 
   const nameOf = (config: Config): string => config.credentials.apiKey.reveal()
   const configs = new Map<string, Config>()
@@ -435,17 +409,7 @@ export async function createWorld({
         refresh: { maxAgeMs: MAX_AGE_MS },
         secretFiles: { 'credentials.apiKey': 'key-file', 'credentials.apiSecret': 'secret-file' },
         endsAtMs: { pair: null },
-        share: isShared
-          ? {
-              servers: [],
-              prefix: 'kyc-tokend',
-              host: null,
-              key: null,
-              asks: true,
-              whenAlone: 'fetch',
-              timeoutMs: 1_000,
-            }
-          : null,
+        share: isShared ? { ...STORE, asks: true, whenAlone: 'fetch' } : null,
       } as unknown as Config)
     configs.set(name, config)
     return config
@@ -508,7 +472,7 @@ export async function createWorld({
     } as unknown as Life
     host.life = life
     const own = clock.of(life, () => host.bootedAtMs)
-    Object.assign(life, { clock: own, store: undefined })
+    Object.assign(life, { clock: own })
     const files = stateStoreOf(() => life)
     // Other credentials than before: their refusal in a trial is forgotten.
     if (former !== undefined && nameOf(former.config) !== name) host.known.delete(name)
@@ -524,12 +488,10 @@ export async function createWorld({
     })
     let found: { key: object; written: number; onDisk: OnDisk } | null = null
     const lookAtDisk = (): Promise<OnDisk> => {
-      if (found?.key !== life.config || found.written !== host.written)
-        found = {
-          key: life.config,
-          written: host.written,
-          onDisk: { kind: 'loaded', config: configOf(host.files) },
-        }
+      const { config: key } = life
+      const { written } = host
+      if (found?.key !== key || found.written !== written)
+        found = { key, written, onDisk: { kind: 'loaded', config: configOf(host.files) } }
       return Promise.resolve(found.onDisk)
     }
     const watch = createSecretWatch({
@@ -551,7 +513,7 @@ export async function createWorld({
     await settle(2)
   }
 
-  // ---- the rules about what is known and handed out -------------------------------------------------------------------
+  // ---- the rules about what is known and handed out
 
   function look(host: Host): void {
     const { parts, clock: own, config } = host.life
@@ -606,7 +568,7 @@ export async function createWorld({
       check(JSON.stringify(fact) === JSON.stringify(after[name]), `a crash changes ${name}`)
   }
 
-  // ---- acts -----------------------------------------------------------------------------------------------------------
+  // ---- acts
 
   async function restart(host: Host): Promise<void> {
     const { stop, store, parts } = host.life
@@ -643,12 +605,8 @@ export async function createWorld({
     restart,
     reboot(host) {
       kill(host)
-      Object.assign(host, {
-        disk: { ...host.disk, token: null },
-        boots: host.boots + 1,
-        bootedAtMs: nowMs() - 1_000,
-      })
-      host.newest = {}
+      const disk = { ...host.disk, token: null }
+      Object.assign(host, { disk, boots: host.boots + 1, bootedAtMs: nowMs() - 1_000, newest: {} })
     },
     arm: (host, what, effects) => (host.armed = { what, effects: Number(effects) }),
     stop: ({ life }) => (life.inbox = []),
@@ -767,7 +725,6 @@ export async function createWorld({
     tokens,
     calm,
     checkSaved: () => hosts.forEach(checkSaved),
-    auto: () => auto,
     servers,
     store: () => ({
       isWell: redis === 'well' && cutOff.size === 0 && isPushing,
@@ -780,7 +737,6 @@ export async function createWorld({
     served: () =>
       hosts.map(({ life }) => usableToken(life.parts.keeper.state(), life.clock.now())?.accessToken),
     nowMs,
-    requests: () => requests.length,
     isAsking: (host: Host) => requests.some((one) => one.life === host.life),
     nameOf: (host: Host) => nameOf(host.life.config),
     end: () => hosts.forEach(kill),
