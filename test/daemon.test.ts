@@ -17,7 +17,7 @@ test.each(['ipc', 'http'])(
   },
 )
 
-test('the daemon ends and gives up its sockets if a setting shows only late that it cannot work', async () => {
+test('the daemon ends and gives up its sockets if a setting shows late that it cannot work', async () => {
   const directory = await tempDirectory()
   const env = { HTTPS_PROXY: 'socks5://proxy.test:1080' }
   const daemon = startDaemon({ directory, baseUrl: 'https://service.test', env })

@@ -1,4 +1,4 @@
-// The imports of src/: layers import those below them, never each other, and each library is imported by one file.
+// The imports of src/: layers import those below them, never each other; one file imports each library.
 import { globSync, readFileSync } from 'node:fs'
 import { isBuiltin } from 'node:module'
 import { dirname, join } from 'node:path'
@@ -28,7 +28,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   'cli.ts': ['lib', 'commands'],
   'client-cli.ts': ['commands'],
 }
-/** It describes shapes where they are: of the configuration, of the files that a restart reads, of what hosts share. */
+/** It describes shapes where they are: of the configuration, of saved files, of what hosts share. */
 const IN_SEVERAL_FILES = new Set(['valibot'])
 
 const imports = globSync('src/**/*.ts')
@@ -55,7 +55,7 @@ it('each folder imports only those below it', () => {
   expect(wrong).toEqual([])
 })
 
-it('without `share` none of its code is loaded: others import types of it, or load it when it is needed', () => {
+it('without `share` none of its code is loaded: others import its types, or load it when needed', () => {
   const others = globSync('src/**/*.ts').filter((file) => !file.startsWith('src/share/'))
   const loading = others.flatMap((file) => {
     const text = readFileSync(file, 'utf8')

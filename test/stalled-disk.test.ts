@@ -67,7 +67,7 @@ function stateOn({ slow }: Pick<Places, 'slow'>): { stateDirectory: string } {
 const healthOf = async (daemon: Daemon) => (await httpAsk(daemon, '/healthz')).status
 
 describe.skipIf(lacks('cc'))('a disk that does not answer', () => {
-  test('keeps neither the refresh, nor other files, nor the health from their work, and is logged once', async () => {
+  test('holds up neither the refresh, nor other files, nor the health, and is logged once', async () => {
     const { daemon, disk, service, grant, paths } = await stalledWorld()
     const held = () => readFileSync(paths.good, 'utf8')
     disk.stall()
@@ -104,7 +104,7 @@ describe.skipIf(lacks('cc'))('a disk that does not answer', () => {
 })
 
 describe.skipIf(lacks('cc'))('a start while the disk of the state directory does not answer', () => {
-  test('serves, says that nothing keeps a second daemon out, and saves its state once the disk answers', async () => {
+  test('serves, says that nothing keeps a second daemon out, and saves its state later', async () => {
     const { slow, disk, start } = await stalling(stateOn)
     disk.stall()
     const daemon = start()
@@ -151,7 +151,7 @@ test.skipIf(lacks('cc'))(
   60_000,
 )
 
-/** Configuration, key, secret and CA are on one disk, a token file is on another, others in memory or on a small one. */
+/** Configuration, secrets and CA are on one disk, a token file on another, others in memory. */
 async function twoDisks({ fullToken = false } = {}) {
   const pathsIn = ({ otherSlow, directory }: Places) => ({
     slow: join(otherSlow, 'token'),
@@ -200,7 +200,7 @@ async function faultsOf(daemon: Daemon, path: string, forMs: number): Promise<st
 describe.skipIf(lacks('cc'))(
   'configuration, secrets and CA on a disk that hangs, and a token file on another',
   () => {
-    test('cost no client its token, no healthy file its content, and blame no healthy disk; a reload and the stop go on', async () => {
+    test('cost no client its token and no good file its content; a reload and the stop go on', async () => {
       const { disk, started, paths } = await twoDisks()
       const daemon = await started()
       disk.stall()
@@ -250,7 +250,7 @@ describe.skipIf(lacks('cc'))(
 )
 
 test.skipIf(lacks('cc'))(
-  'a log on a disk that hangs holds up no client, no refresh and no end, and is written once the disk answers',
+  'a log on a disk that hangs holds up no client, refresh or end, and is written once it answers',
   async () => {
     const { slow, disk, start } = await stalling(() => ({}))
     const file = join(slow, 'log')

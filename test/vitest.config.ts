@@ -18,14 +18,14 @@ export const PROCESS_TESTS = [
   'test/stalled-disk.test.ts',
   'test/**/*.process.test.ts',
 ]
-/** They start no daemon and mock no module: one process runs many of these files, which spares its start for each. */
+/** They start no daemon and mock no module: one process runs many of these files. */
 const SHARING_TESTS = [
   'test/{config,share,simulation,source,token}/**/*.test.ts',
   'test/report/!(log).test.ts',
   'test/imports.test.ts',
 ]
 
-/** The longest, those that wait beside those that compute; the others come by what they took last time, or by size. */
+/** The longest, those that wait beside those that compute; others come by their last time, or by size. */
 const FIRST = [
   'scenarios/stories',
   'scenarios/scenarios',
@@ -48,7 +48,7 @@ class LongestFirst extends BaseSequencer {
   }
 }
 
-/** The shared store's tests run with the library that ours is a fork of, too: `REDIS_LIBRARY=ioredis npx vitest run … test/share`. */
+/** `REDIS_LIBRARY=ioredis npx vitest run … test/share`: with the library that ours is a fork of. */
 const library = process.env['REDIS_LIBRARY']
 
 export const common: TestUserConfig = {

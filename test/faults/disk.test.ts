@@ -1,4 +1,4 @@
-// Directories that are full, read-only or gone: the daemon serves on by its sockets, says so once, and recovers by itself.
+// Directories that are full, read-only or gone: the daemon serves on, says so once, and recovers by itself.
 import { existsSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
@@ -113,7 +113,7 @@ test.skipIf(!canMount).each(FAULTS)(
 )
 
 test.skipIf(!canMount)(
-  'a refresh on a full disk leaves the good file, until its token is refused; the next one leaves it until its end',
+  'a refresh on a full disk leaves the good file, until its token is refused or ends',
   async () => {
     const disk = smallDisk(join(world.directory, 'small'))
     const path = join(world.directory, 'small', 'token')
@@ -230,7 +230,7 @@ test.skipIf(!canMount).each(FAULTS)(
   },
 )
 
-test('a state directory that is removed is made again, and all that a restart must know is in it', async () => {
+test('a state directory that is removed is made again, with all that a restart must know', async () => {
   const daemon = await started()
   const state = join(world.directory, 'state')
   const remembers = (): boolean | undefined => textOf(join(state, 'memory.json'))?.includes('"generation":1')

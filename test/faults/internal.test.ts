@@ -1,4 +1,4 @@
-// A fault of the daemon itself ends it as a crash does: with 70, without a stack trace, and with nothing forgotten.
+// A fault of the daemon itself ends it as a crash does: with 70, and with nothing forgotten.
 import { chmodSync, chownSync, mkdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
@@ -11,7 +11,8 @@ import { accountInactive } from '../support/service.ts'
 const world = useDaemons()
 const isRoot = process.getuid?.() === 0
 /** Fails where the host's name is logged with an alert, when all components run. */
-const BREAKING = `process.getBuiltinModule('os').hostname = () => ({ toJSON() { throw new Error('no name') } })`
+const BREAKING = `process.getBuiltinModule('os').hostname =
+  () => ({ toJSON() { throw new Error('no name') } })`
 const WITHOUT_NAME = `data:text/javascript,${encodeURIComponent(BREAKING)}`
 /** Writes the limit of core files to stderr whenever the configuration is opened. */
 const SHOWING = `const fs = process.getBuiltinModule('fs'); const { open } = fs;
@@ -23,7 +24,7 @@ const SHOWING = `const fs = process.getBuiltinModule('fs'); const { open } = fs;
   }`
 const SHOWING_LIMIT = `data:text/javascript,${encodeURIComponent(SHOWING)}`
 
-test('an internal fault ends the daemon with 70 and one sentence, and the next start takes it for a crash', async () => {
+test('an internal fault ends the daemon with 70, and the next start takes it for a crash', async () => {
   world.service.answer(accountInactive)
   const refused = world.start()
   await refused.logged('alert')
@@ -42,7 +43,7 @@ test('an internal fault ends the daemon with 70 and one sentence, and the next s
 })
 
 test.skipIf(isRoot && lacks('setpriv'))(
-  'no crash leaves a core file, from before the configuration is opened, and the same user sees no memory and no environment',
+  'from before the configuration is opened no crash leaves a core file, and the same user sees no memory',
   async () => {
     const { directory } = world
     const uid = isRoot ? 65_533 : process.getuid?.()

@@ -14,7 +14,7 @@ const { start, started } = world
 
 const inRun = (name: string): string => join(world.directory, 'run', name)
 
-test('at random moments of rapid rotation: every file is whole, and the next start serves at once', async () => {
+test('at random moments of rapid rotation: files are whole, and the next start serves at once', async () => {
   const random = createRandom(4711)
   const formats = { raw: (token: string) => token, env: (token: string) => `KYC_ACCESS_TOKEN=${token}\n` }
   const tokenFiles = [{ path: 'token' }, { path: 'token.env', format: 'env', mode: '0640' }]

@@ -1,4 +1,4 @@
-// An account that the service refuses, seen from outside: one alert, no further request, and the way out of it.
+// An account that the service refuses: one alert, no further request, and the way out of it.
 import { beforeEach, describe, expect, test } from 'vitest'
 import { alertFile, tokenFile } from '../support/daemon.ts'
 import { useDaemons } from '../support/daemon-world.ts'
@@ -15,7 +15,7 @@ describe.each([
   ['account-inactive', accountInactive, 'Your account is not active', /support/],
   ['account-not-found', accountNotFound, 'Account not found', /dashboard/],
 ] as const)('%s', (reason, answer, detail, remedy) => {
-  test('is one alert with what to do, in the log, in alert.json and in the status, and no further request', async () => {
+  test('is one alert with what to do, wherever one looks, and no further request', async () => {
     const { service } = world
     service.answer(answer)
     const daemon = await world.started({ retry: { initialDelay: '10ms', maxDelay: '100ms' } })

@@ -59,7 +59,7 @@ const answers: Record<string, { reason: string; answer: Answer }> = {
   '408': { reason: 'server-error', answer: { status: 408 } },
   '429': { reason: 'rate-limited', answer: { status: 429 } },
   '403': { reason: 'rejected', answer: { status: 403 } },
-  'a 404 that is not the service’s own': { reason: 'rejected', answer: { status: 404, body: 'Cannot POST' } },
+  'a 404 of another': { reason: 'rejected', answer: { status: 404, body: 'Cannot POST' } },
 }
 
 test('whatever it answers has its reason, and the token that is held is served on meanwhile', async () => {

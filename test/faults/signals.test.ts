@@ -1,4 +1,4 @@
-// Signals at every moment: an orderly end with 0 within 5 s, answers under way finished, and nothing that kills by surprise.
+// Signals at every moment: an orderly end with 0 within 5 s, and nothing that kills by surprise.
 import { existsSync, readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, test } from 'vitest'

@@ -30,7 +30,7 @@ test('of two that are started at once one lives, five times over', async () => {
 }, 90_000)
 
 test.each(['state', 'state/'.padEnd(120, 'x')])(
-  'two with one state directory (%s) and different sockets: the second ends with 69, names the setting, touches nothing',
+  'of two with one state directory (%s) the second ends with 69, names the setting, touches nothing',
   async (name) => {
     const stateDirectory = join(world.directory, name)
     const start = (folder: string) =>

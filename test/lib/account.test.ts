@@ -8,7 +8,7 @@ import { tempDirectory } from '../support/temp-directory.ts'
 const GOOD = ['0', 'eu-west', 'a'.repeat(32)]
 const BAD = ['', '-eu', 'EU', 'eu.west', 'eu ', ' eu', 'a'.repeat(33)]
 
-test('an account has a name for which its configuration, its socket and its directory are found', async () => {
+test('an account has a name, for which its configuration, socket and directory are found', async () => {
   const directory = await tempDirectory()
   for (const name of [...GOOD, ...BAD.slice(1)]) mkdirSync(join(directory, name))
   expect(account.accountNames(directory)).toEqual(GOOD.toSorted())
@@ -26,7 +26,7 @@ test('an account has a name for which its configuration, its socket and its dire
   expect(account.accountOfSocket('/run/other/eu/ipc.sock')).toBeUndefined()
 })
 
-test('an account is that of the directory that systemd gave, else of the variable, and is named in remedies', () => {
+test('an account is that of the directory from systemd, else of the variable, and is in remedies', () => {
   const of = (RUNTIME_DIRECTORY: string, KYC_TOKEND_ACCOUNT = 'us') =>
     account.accountOfEnvironment({ RUNTIME_DIRECTORY, KYC_TOKEND_ACCOUNT })
   expect([of('/run/kyc-tokend/accounts/eu'), of('/run/kyc-tokend'), of('', 'no name')]).toEqual([
@@ -38,7 +38,7 @@ test('an account is that of the directory that systemd gave, else of the variabl
   expect([account.accountWords(undefined), account.accountWords('eu')]).toEqual(['', ' --account eu'])
 })
 
-test('the directories of an account are below those of the default account, unless systemd has set them', () => {
+test('directories of an account are below those of the default one, unless systemd has set them', () => {
   const directories = {
     RUNTIME_DIRECTORY: '/run/kyc-tokend/accounts/eu',
     STATE_DIRECTORY: '/var/lib/kyc-tokend/accounts/eu',

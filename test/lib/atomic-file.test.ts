@@ -154,7 +154,7 @@ describe('a kill', () => {
 })
 
 describe.skipIf(!isRoot)('as root', () => {
-  it('is made exclusively and private, gets its owner, then its mode, and only then its content', async () => {
+  it('is made exclusively and private, gets its owner, then its mode, then its content', async () => {
     const directory = await tempDirectory()
     const seen: unknown[] = []
     const end = watchFileCalls((name, args) => {
@@ -223,7 +223,8 @@ describe.skipIf(!isRoot)('as root', () => {
     const program = `
       import { replaceFile } from ${JSON.stringify(here('../../src/lib/atomic-file.ts'))}
       process.setgroups([]); process.setgid(65533); process.setuid(65533)
-      for (const [path, gid] of [['${directory}/token', null], ['/dev/shm/kyc-tokend-test-foreign-group', 12345]]) {
+      const foreign = '/dev/shm/kyc-tokend-test-foreign-group'
+      for (const [path, gid] of [['${directory}/token', null], [foreign, 12345]]) {
         await replaceFile(path, 'x', { mode: 0o600, gid }).catch((error) => { console.log(error.message) })
       }`
     const child = spawn(process.execPath, ['--input-type=module', '-e', program], {

@@ -35,7 +35,7 @@ test.each([
   },
 )
 
-test('where its disk does not answer the state directory is done without, and the runtime directory is not', async () => {
+test('where its disk does not answer the state directory is done without, the other is not', async () => {
   const [slow, other] = [await tempDirectory('memory'), await tempDirectory('disk')]
   vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'setImmediate', 'clearImmediate'] })
   const { promise: ended, resolve: end } = Promise.withResolvers<void>()
@@ -51,7 +51,9 @@ test('where its disk does not answer the state directory is done without, and th
   const refused = createDirectories({ runtimeDirectory: slow, stateDirectory: other }).prepare()
   await expect(refused).rejects.toMatchObject({
     status: 75,
-    message: `The directory ${slow} cannot be used: the disk of ${slow} has not answered for 5 s: check the disk or its server, or set another directory.`,
+    message:
+      `The directory ${slow} cannot be used: the disk of ${slow} has not answered for 5 s: ` +
+      'check the disk or its server, or set another directory.',
   })
 })
 
@@ -63,7 +65,11 @@ test('a runtime directory of the unit has the cure of its account as the remedy'
   expect(
     asFileError(`${directory}/token`, Object.assign(new Error('none'), { code: 'ENOENT' })),
   ).toMatchObject({
-    message: `Cannot write ${directory}/token: the directory ${directory} is not there: \`sudo systemd-tmpfiles --create kyc-tokend.conf && sudo systemctl try-restart kyc-tokend@no-such-account.socket kyc-tokend-http@no-such-account.socket kyc-tokend-alert@no-such-account.path\``,
+    message:
+      `Cannot write ${directory}/token: the directory ${directory} is not there: ` +
+      '`sudo systemd-tmpfiles --create kyc-tokend.conf && sudo systemctl try-restart ' +
+      'kyc-tokend@no-such-account.socket kyc-tokend-http@no-such-account.socket ' +
+      'kyc-tokend-alert@no-such-account.path`',
   })
 })
 

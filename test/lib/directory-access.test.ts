@@ -20,9 +20,12 @@ test.each([
 ] as const)('a directory of user %i with mode %o', (owner, mode, sockets, files, writers) => {
   const stats = { uid: owner, gid: ME, mode: 0o40000 | mode }
   const reason = {
-    'another owner': `the directory belongs to the user ${ANOTHER}, who could exchange what is made there; choose another directory, or take this one over: \`sudo chown ${ME} /srv/a/d\``,
+    'another owner':
+      `the directory belongs to the user ${ANOTHER}, who could exchange what is made there; ` +
+      `choose another directory, or take this one over: \`sudo chown ${ME} /srv/a/d\``,
     'every user':
-      'every user can write in the directory; choose another directory, or close this one (an emptyDir of Kubernetes: medium: Memory): `sudo chmod o-w /srv/a/d`',
+      'every user can write in the directory; choose another directory, or close this one ' +
+      '(an emptyDir of Kubernetes: medium: Memory): `sudo chmod o-w /srv/a/d`',
   }
   const isOwnerTrusted = owner !== ANOTHER
   expect(directoryAccess(stats, ME)).toEqual({ isOwnerTrusted, writers })

@@ -1,7 +1,7 @@
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { createGcAfterBurst } from '../../src/lib/gc-after-burst.ts'
 
-/** Ticks, 15 s apart or as far as given, after these spans of CPU time in ms; the result has how often memory was collected. */
+/** How often memory was collected at ticks so far apart, after these spans of CPU time, all in ms. */
 function collectionsAfter(spans: readonly number[], tickMs = 15_000): number[] {
   let cpuMs = 0
   let count = 0

@@ -25,7 +25,7 @@ const ONE_MORE_TURN_MS = 2
 const settle = async (): Promise<unknown> => vi.advanceTimersByTimeAsync(0)
 const errorOf = async (result: Promise<unknown>): Promise<unknown> => result.catch((error: unknown) => error)
 
-test('one call is under way in a directory, and others elsewhere; what fails lets the next have its turn', async () => {
+test('one call is under way in a directory; others are elsewhere, or follow it, also if it fails', async () => {
   const [first, second, other] = [createWork(), createWork(), createWork()]
   const results = [
     inDirectory('/a', async (signal) => first.work(signal).then(() => Promise.reject(new Error('no space')))),
@@ -41,7 +41,7 @@ test('one call is under way in a directory, and others elsewhere; what fails let
   expect(await Promise.all(results.slice(1))).toEqual(['done', 'done'])
 })
 
-test('a directory that does not answer for 5 s keeps nobody waiting, begins nothing more, and is used again once it does', async () => {
+test('a directory that does not answer for 5 s keeps nobody waiting, and is used again later', async () => {
   const [stuck, behind] = [createWork(), createWork()]
   const results = [inDirectory('/b', stuck.work), inDirectory('/b', behind.work)].map(errorOf)
   await vi.advanceTimersByTimeAsync(4_999)
@@ -63,7 +63,7 @@ test('a directory that does not answer for 5 s keeps nobody waiting, begins noth
   expect(await inDirectory('/b', async () => Promise.resolve('well again'))).toBe('well again')
 })
 
-test('at most eight calls are under way; what waits for its turn for 5 s is told so, and its disk is not blamed', async () => {
+test('at most eight calls are under way; what waits for 5 s for its turn is told so', async () => {
   const stuck = Array.from({ length: 8 }, createWork)
   const stalls = stuck.map(async ({ work }, index) => errorOf(inDirectory(`/stuck/${index}`, work)))
   await vi.advanceTimersByTimeAsync(1_000)

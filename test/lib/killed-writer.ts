@@ -1,4 +1,4 @@
-// Replaces a file, with the name of each call written to stdout, and kills itself before the call of the given number.
+// Replaces a file, writes the name of each call to stdout, and kills itself before the call of this number.
 import { writeSync } from 'node:fs'
 import { replaceFile } from '../../src/lib/atomic-file.ts'
 import { watchFileCalls } from '../support/file-calls.ts'

@@ -144,7 +144,7 @@ test.skipIf(lacks('python3'))('a receiver that does not read causes no wait', as
   }
 })
 
-test('no receiver at the path, and a path that is too long, are errors, and leave no descriptor behind', () => {
+test('no receiver at the path, and a path that is too long, are errors without a trace', () => {
   const before = readdirSync('/proc/self/fd').length
   for (let index = 0; index < 100; index += 1)
     expect(() => libc.sendDatagram(join(directory, 'none'), '')).toThrow(
@@ -168,7 +168,7 @@ async function inChild(source: string, options: object = {}): Promise<string> {
   return text(child.stdout as Readable)
 }
 
-test('without dumps, no core file and no look into memory or environment, and the daemon finds what it needs', async () => {
+test('without dumps, no core file and no look into memory, and the daemon finds what it needs', async () => {
   const options = isRoot ? { uid: STRANGER, gid: STRANGER } : {}
   const output = await inChild(
     `import { execFileSync, spawnSync } from 'node:child_process'

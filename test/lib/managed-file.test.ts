@@ -255,7 +255,7 @@ test('a directory that cannot be synced is a warning, once, and no error', async
   ])
 })
 
-test('another mode is given at once, and is no repair; the same attributes again rewrite nothing', async () => {
+test('another mode is given at once, and is no repair; the same one rewrites nothing', async () => {
   const { path, counts, file } = await fileInMemory()
   await file.reconcile()
   const { ino } = statSync(path)

@@ -34,7 +34,7 @@ describe('inherited sockets', () => {
     },
   )
 
-  it('decide: where one is handed over no other is opened, and where none is, all are opened at their paths', () => {
+  it('decide: where one is handed over no other is opened, else all are, at their paths', () => {
     expect(descriptorsOf(none, 'ipc')).toBeNull()
     const inherited = { ...none, http: [3] }
     expect(descriptorsOf(inherited, 'http')).toEqual([3])

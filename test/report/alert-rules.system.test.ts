@@ -10,7 +10,7 @@ import { tempDirectory } from '../support/temp-directory.ts'
 
 const RULES = new URL('../../systemd/prometheus/kyc-tokend.rules.yml', import.meta.url).pathname
 
-/** Values by name, one a minute, as promtool writes them: `1x9 0x30` is 1 ten times, then 0; `_` is no value. */
+/** Values by name, one a minute, in promtool's notation: `1x9 0x30` is 1 ten times, then 0; `_` is none. */
 type Series = Readonly<Record<string, string>>
 /** The labels that Prometheus gives to what it scrapes. */
 const TARGET = 'instance="host:9477",job="kyc-tokend"'

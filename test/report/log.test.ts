@@ -66,7 +66,7 @@ test.each([
   expect(stream.lines()[0]).toMatch(line)
 })
 
-test('what no one reads is dropped beyond 1 MiB, and one record says how much when it flows again', async () => {
+test('what no one reads is dropped beyond 1 MiB, and one record says how much', async () => {
   const { log, lost, stream } = openLog({ format: 'json' })
   stream.stall()
   for (let count = 0; count < 20_000; count += 1)
@@ -144,7 +144,7 @@ test.skipIf(!canMount)('a disk that takes not one byte of a record leaves no emp
   ])
 })
 
-test('records wait in at most 1 MiB for a disk that hangs; more are lost, and counted once it answers', async () => {
+test('for a disk that hangs 1 MiB of records waits; more are lost, and counted once it answers', async () => {
   const directory = await tempDirectory()
   const path = join(directory, 'log')
   const file = await open(path, 'a')
@@ -165,7 +165,7 @@ test('records wait in at most 1 MiB for a disk that hangs; more are lost, and co
   expect((await readFile(path)).length).toBeLessThan(1024 * 1024 + 1_000)
 })
 
-test('closing waits for a reader that has stopped no longer than a second, and leaves no exit listeners', async () => {
+test('closing waits a second for a reader that has stopped, and leaves no exit listeners', async () => {
   const before = process.listenerCount('exit')
   const { log, close, stream } = openLog()
   stream.stall()
@@ -177,8 +177,6 @@ test('closing waits for a reader that has stopped no longer than a second, and l
   expect(performance.now() - from).toBeGreaterThan(900)
   expect(process.listenerCount('exit')).toBe(before)
 })
-
-// ---- with processes and pipes of their own --------------------------------------------------------------------------
 
 const imports = `
   import { createLog } from ${JSON.stringify(new URL('../../src/report/log.ts', import.meta.url).href)}

@@ -38,7 +38,7 @@ function measured(
   }
 }
 
-/** The value of each series by its name and labels. Whether the text is of the format is promtool's affair. */
+/** The value of each series by its name and labels; promtool judges the format. */
 function parse(body: string): Map<string, number> {
   return new Map(
     [...body.matchAll(/^(\w+(?:\{.*\})?) (\S+)$/gm)].map(([, key = '', value]) => [key, Number(value)]),
@@ -49,7 +49,7 @@ function valuesOf(metrics: ReturnType<typeof createMetrics>): Map<string, number
   return parse(metrics().body)
 }
 
-test('the text is of the format, and says so; before the first token: starting, no expiry, and no instants of 1970', () => {
+test('before the first token: starting, no expiry, and no instants of 1970', () => {
   const { metrics } = measured()
   const { contentType, body } = metrics()
   expect(contentType).toBe('text/plain; version=0.0.4; charset=utf-8')
@@ -68,7 +68,7 @@ test.skipIf(lacks('promtool'))('promtool has nothing against it', () => {
   expect(() => execFileSync('promtool', ['check', 'metrics'], { input: body })).not.toThrow()
 })
 
-test('with a token: state, expiry, next attempt and counts, and neither the token nor its fingerprint', async () => {
+test('with a token: state, expiry, next attempt and counts, and not the token itself', async () => {
   const { metrics, keeper, start, clock } = measured()
   start()
   await clock.advance(0)

@@ -1,4 +1,4 @@
-// A real Prometheus that scrapes a real daemon through its metrics socket: rules and dashboard find what they ask for.
+// A real Prometheus scrapes a real daemon's metrics socket: rules and dashboard find what they ask for.
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'

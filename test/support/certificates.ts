@@ -1,4 +1,4 @@
-// Certificates for tests, made when the test runs: X.509 in DER (RFC 5280), of P-256 keys, with nothing but node:crypto.
+// Certificates for tests, made when the test runs: X.509 in DER (RFC 5280), of P-256 keys.
 import { createPrivateKey, generateKeyPairSync, randomBytes, sign, type KeyObject } from 'node:crypto'
 
 /** A certificate and its private key, both PEM. */
@@ -17,7 +17,7 @@ export function createAuthority(subject = 'Test authority'): Certificate {
   return issue({ subject, issuer: subject, keys, signer: keys.privateKey, extensions: [isAuthority] })
 }
 
-/** A server's certificate for these DNS names, signed by the authority; valid from yesterday until tomorrow. */
+/** A server's certificate for these DNS names, signed by the authority; valid until tomorrow. */
 export function createCertificate(
   authority: Certificate,
   options: { names: readonly string[]; notBeforeMs?: number; notAfterMs?: number },

@@ -1,4 +1,4 @@
-// The real program as a process of its own, in a directory of its own, for tests that look at it from outside.
+// The real program as a process in a directory of its own, for tests that look at it from outside.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'

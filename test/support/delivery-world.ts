@@ -1,4 +1,4 @@
-// Both servers of the daemon on real sockets in a directory of their own, with a real keeper and a service that answers as the test says.
+// Both servers of the daemon on real sockets, with a keeper and a service that answers as the test says.
 import { join } from 'node:path'
 import { onTestFinished, vi } from 'vitest'
 import type { SocketConfig } from '../../src/config/config.ts'

@@ -1,4 +1,4 @@
-// An attacker: as user 65533 exchanges two names in a directory of its own as often as it can, until it is killed.
+// An attacker: as user 65533 exchanges two names in a directory of its own as often as it can.
 import { createRequire } from 'node:module'
 
 interface Koffi {

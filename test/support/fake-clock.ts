@@ -3,7 +3,7 @@ export type FakeClock = ReturnType<typeof createFakeClock>
 
 /** Turns of the event loop in which what a sleeper does on waking must be done. */
 const TURNS = 8
-/** More than any test here wakes at one moment: a loop that sleeps for no time at all ends here instead of never. */
+/** More than any test here wakes at one moment: ends a loop that sleeps for no time at all. */
 const MAX_WAKES_AT_ONCE = 1_000
 
 /** Without the checks of node:timers/promises, a million times. */
@@ -20,7 +20,7 @@ export function createFakeClock({
   let boot = bootMs
   let wall = wallMs
 
-  /** Lets promises settle, and what they start, without any time passing. Real I/O may take longer: wait for it. */
+  /** Lets promises settle, and what they start, in no time. Real I/O may take longer: wait for it. */
   async function settle(): Promise<void> {
     for (let turns = 0; turns < TURNS; turns = isBusy() ? 0 : turns + 1) await turn()
   }
@@ -59,7 +59,7 @@ export function createFakeClock({
         signal.addEventListener('abort', done)
       })
     },
-    /** Time passes. Sleepers wake in order, each at its moment, and what they do is done before the next wakes. */
+    /** Time passes. Sleepers wake in order, and what each does is done before the next wakes. */
     async advance(ms: number) {
       await settle()
       const untilMs = monotonicMs + ms
@@ -75,7 +75,7 @@ export function createFakeClock({
       pass(untilMs - monotonicMs)
       await settle()
     },
-    /** The host is suspended: boot clock and wall clock go on, timers stand still and fire that much later. */
+    /** The host is suspended: boot clock and wall clock go on, and timers fire that much later. */
     suspend(ms: number) {
       boot += ms
       wall += ms

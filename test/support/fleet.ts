@@ -1,11 +1,10 @@
 // A fleet of real daemons that share one token through a real redis-server, and the service that they ask.
 import { join } from 'node:path'
-import { onTestFinished } from 'vitest'
 import { PROGRAM, startDaemon, tokenFile, type Daemon } from './daemon.ts'
-import { connectRaw } from './ipc-client.ts'
-import { jwtOf } from './jwt.ts'
+import { askOnce } from './ipc-client.ts'
+import { freshToken, serviceOf } from './outside.ts'
 import type { RedisServer } from './redis.ts'
-import { granting, startService, type Service } from './service.ts'
+import { granting, type Service } from './service.ts'
 import { tempDirectory } from './temp-directory.ts'
 import { expectUntil } from './until.ts'
 
@@ -13,17 +12,12 @@ import { expectUntil } from './until.ts'
 export async function startTokenService(
   lifeSeconds: number,
 ): Promise<Service & { token: () => ReturnType<typeof granting>; lastToken: () => string }> {
-  let issued = 0
   let last = ''
   const token = (): ReturnType<typeof granting> => {
-    const iat = Date.now() / 1000
-    issued += 1
-    last = jwtOf({ iat, exp: iat + lifeSeconds }, issued)
+    last = freshToken(lifeSeconds)
     return granting(last)
   }
-  const service = await startService({ answer: token })
-  onTestFinished(() => service.stop())
-  return Object.assign(service, { token, lastToken: () => last })
+  return Object.assign(await serviceOf(token), { token, lastToken: () => last })
 }
 
 export interface FleetSettings {
@@ -99,18 +93,10 @@ export async function askAll(
   type: string,
   data: (host: Daemon) => object = () => ({}),
 ): Promise<Record<string, unknown>[]> {
-  return Promise.all(
-    hosts.map(async (host) => {
-      const client = await connectRaw(host.ipcPath)
-      client.ask(type, { id: '1', ...data(host) })
-      const frame = await client.frame(0)
-      client.socket.destroy()
-      return frame?.data ?? {}
-    }),
-  )
+  return Promise.all(hosts.map(async (host) => (await askOnce(host.ipcPath, type, data(host)))?.data ?? {}))
 }
 
-/** The ages at which answers of the service came to the hosts that had not asked, in ms, the shortest first. */
+/** The ages at which answers came to the hosts that had not asked, in ms, the shortest first. */
 export function lagsOf(hosts: readonly Daemon[]): number[] {
   return recordsOf(hosts, 'share-adopted')
     .map(({ ageMs }) => Number(ageMs))

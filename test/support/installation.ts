@@ -1,4 +1,4 @@
-// The package on a machine with a real systemd, beside a stand-in of the service: for tests that act as its administrator.
+// The package on a machine with a real systemd, beside a stand-in of the service, for its administrator.
 import { copyFileSync, mkdirSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -19,7 +19,7 @@ export const config = {
 
 type Installation = ReturnType<typeof createInstallation>
 
-/** A suite with a machine of its own, whose tests build on each other; skipped, with a line, where none can be booted. */
+/** A suite on one machine, whose tests build on each other; skipped, with a line, where none boots. */
 export function describeInstallation(
   name: string,
   { versions = ['1.0.0'], isInstalled = true }: { versions?: readonly string[]; isInstalled?: boolean },
@@ -75,7 +75,7 @@ function createInstallation(machineNow: () => Machine) {
     await sh('journalctl --sync')
     return sh(`journalctl -u ${unit} -o cat`)
   }
-  /** Resolves with a unit's journal once the text is in it: what was written before may be read there only a moment later. */
+  /** Resolves with a unit's journal once the text is in it, which may be a moment after it was written. */
   const expectJournal = async (unit: string, text: string | RegExp): Promise<string> =>
     expectUntil(`${text} in the journal of ${unit}`, async () => {
       const found = await journal(unit)

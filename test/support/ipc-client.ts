@@ -55,7 +55,7 @@ export async function connectRaw(path: string, { reads = true, allowHalfOpen = f
     write: (text: string | Buffer) => void socket.write(text),
     /** Sends a request. */
     ask: (type: string, data: object) => void socket.write(`${JSON.stringify({ type, data })}\f`),
-    /** Resolves with the frame of this index, from 0, once it is there; with undefined where the connection ended first. */
+    /** Resolves with the frame of this index, from 0, or with undefined where the connection ended first. */
     frame: async (index: number): Promise<RawFrame | undefined> => {
       await until(() => frames.length > index || isClosed)
       return frames[index]

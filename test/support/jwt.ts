@@ -3,5 +3,6 @@
 /** An unsigned JWT with these claims; `salt` makes it another token with the same claims. */
 export function jwtOf(claims: Record<string, unknown>, salt = 0): string {
   const part = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url')
-  return `${part({ alg: 'HS256', typ: 'JWT' })}.${part(claims)}.${Buffer.from(`signature-${salt}`).toString('base64url')}`
+  const signature = Buffer.from(`signature-${salt}`).toString('base64url')
+  return `${part({ alg: 'HS256', typ: 'JWT' })}.${part(claims)}.${signature}`
 }

@@ -143,18 +143,19 @@ export async function bootMachine() {
 }
 
 /**
- * Its own mounts: this host's files below, a tmpfs above. nspawn wants the unified hierarchy at /sys/fs/cgroup and
- * a control group that is all its own. IPAddressDeny= is enforced only with all capabilities and bpf.
+ * Its own mounts: this host's files below, a tmpfs above. nspawn wants the unified hierarchy at
+ * /sys/fs/cgroup and a control group that is all its own. IPAddressDeny= is enforced only with all
+ * capabilities and bpf.
  */
 const BOOT_SCRIPT = `
 directory=$1 cgroup=$2
 shift 2
 mount --make-rprivate /
-mkdir -p /run/systemd "$directory/layers"
-mount -t tmpfs tmpfs "$directory/layers"
-mkdir "$directory/layers/upper" "$directory/layers/work" "$directory/layers/root"
-root=$directory/layers/root
-mount -t overlay overlay -o "lowerdir=/,upperdir=$directory/layers/upper,workdir=$directory/layers/work" "$root"
+layers=$directory/layers root=$directory/layers/root
+mkdir -p /run/systemd "$layers"
+mount -t tmpfs tmpfs "$layers"
+mkdir "$layers/upper" "$layers/work" "$root"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$layers/upper,workdir=$layers/work" "$root"
 mount -t tmpfs tmpfs /run/systemd
 mkdir "$cgroup"
 echo $$ >"$cgroup/cgroup.procs"
@@ -174,7 +175,7 @@ exec systemd-nspawn --boot --quiet --register=no --keep-unit --link-journal=no -
   --console=read-only --directory="$root" -- --unit=tests.target
 `
 
-/** The directory in which a control group of one's own can be made: in one's own group of the unified hierarchy. */
+/** The directory in which a control group can be made: one's own group of the unified hierarchy. */
 function unifiedHierarchy(): string | undefined {
   try {
     const mount = /^\S+ \S+ \S+ \S+ (\S+) .* - cgroup2 /m.exec(readFileSync('/proc/self/mountinfo', 'utf8'))

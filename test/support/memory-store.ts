@@ -1,4 +1,4 @@
-// The shared store in memory: what the three scripts do, in TypeScript. test/share/store.test.ts compares both.
+// The shared store in memory: what the three scripts do, in TypeScript. store.test.ts compares both.
 import type { Clock } from '../../src/lib/clock.ts'
 import { StoreError, type Pair, type Store, type StoreListener } from '../../src/share/store.ts'
 

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import { tempDirectory } from './temp-directory.ts'
 
-/** `answer` writes what it likes for each script and subscription; what is needed to connect is answered well. */
+/** `answer` writes what it likes for each script and subscription; to connect is answered well. */
 export async function startNonsenseRedis(answer: (socket: Socket, command: string) => void) {
   const path = join(await tempDirectory(), 'redis.sock')
   /** Connections that were ever opened, and commands that came. */

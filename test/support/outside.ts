@@ -35,7 +35,7 @@ export interface HttpAnswer {
   readonly json: Record<string, unknown>
 }
 
-/** One request on a connection of its own. Rejects where there is no answer. Of an event stream the head is enough. */
+/** One request on a connection of its own; of an event stream the head. Rejects where there is no answer. */
 export function httpAsk(
   { httpPath }: Pick<Daemon, 'httpPath'>,
   path: string,

@@ -13,7 +13,7 @@ function compile(name: string, workDirectory: string): string {
   return library
 }
 
-/** Disks that stop answering on command, with all files below these directories; `workDirectory` is on none of them. */
+/** Disks with all below these directories that hang on command; `workDirectory` is on none of them. */
 export function createStalledDisk(directories: string | readonly string[], workDirectory: string) {
   const flag = join(workDirectory, 'stalled')
   return {

@@ -1,4 +1,4 @@
-// A process that loads a configuration and prints the result: the file, the base URL and the warnings, or all the faults.
+// A process that loads a configuration and prints its file, base URL and warnings, or all the faults.
 import { loadConfig } from '../../src/config/load.ts'
 
 const [configPath] = process.argv.slice(2)

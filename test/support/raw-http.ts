@@ -2,7 +2,7 @@
 import { connect } from 'node:net'
 import { onTestFinished } from 'vitest'
 
-/** Sends bytes, one per character, and resolves with what comes until the connection ends or the text matches. */
+/** Sends bytes, one a character; gives what comes until the connection ends or the text matches. */
 export function exchange(path: string, text: string, { until = /$^/, half = false } = {}): Promise<string> {
   return new Promise((resolve) => {
     const socket = connect({ path, allowHalfOpen: half })

@@ -57,8 +57,8 @@ export async function freePort(): Promise<number> {
 }
 
 /**
- * Starts one: on a Unix socket, or with `port` on loopback. `args` are further settings, such as `--requirepass x`;
- * with `config` it is a sentinel. Register `stop` for the end of the test at once.
+ * Starts one: on a Unix socket, or with `port` on loopback. `args` are further settings, such as
+ * `--requirepass x`; with `config` it is a sentinel. Register `stop` for the end of the test at once.
  */
 export async function startRedis({
   args = [],

@@ -1,4 +1,4 @@
-// A service to be asked: a real HTTP(S) server on loopback with scripted answers and a record of what arrived.
+// A service to be asked: a real HTTP(S) server with scripted answers and a record of what arrived.
 import http, { type IncomingMessage, type ServerResponse } from 'node:http'
 import https from 'node:https'
 import type { AddressInfo, Socket } from 'node:net'
@@ -21,8 +21,8 @@ export interface ScriptedAnswer {
   readonly body?: string | Buffer
 }
 /**
- * The answer: data, or a function of the request and its number (from 1). A function may also write the answer
- * itself, to the response or to the bare socket, and return nothing.
+ * The answer: data, or a function of the request and its number (from 1). A function may also write the
+ * answer itself, to the response or to the bare socket, and return nothing.
  */
 export type Answer =
   | ScriptedAnswer

@@ -1,4 +1,4 @@
-// A fleet on one fake clock: real keepers that share one token through a store in memory, and a service that answers as the test says.
+// A fleet on one fake clock: real keepers, a store in memory, and a service that answers as the test says.
 import { Secret } from '../../src/lib/secret.ts'
 import { createSeal, type Seal } from '../../src/share/seal.ts'
 import { createSession, type SessionOptions } from '../../src/share/session.ts'

@@ -1,4 +1,4 @@
-// How long tests wait, by the speed that this machine has just now: a busy machine is no fault of the program.
+// How long tests wait, by the speed that this machine has now: a busy machine is no fault of the program.
 import { createHash } from 'node:crypto'
 import { availableParallelism, loadavg } from 'node:os'
 

@@ -6,7 +6,7 @@ import { timeoutFactor } from './timeout-factor.ts'
 const EVERY_MS = 10
 const WITHIN_MS = 60_000
 
-/** Resolves with the first value that is neither undefined nor false; fails, saying what was waited for, when it takes too long. */
+/** Resolves with the first value that is neither undefined nor false; fails with `what` after too long. */
 export async function expectUntil<T>(
   what: string,
   look: () => T | undefined | false | Promise<T | undefined | false>,
