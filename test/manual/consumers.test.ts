@@ -1,15 +1,13 @@
 // The examples of the clients' page in every language that this machine has, run as they stand there.
-import { spawn, spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { request } from 'node:http'
 import { createConnection, createServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
-import { PROGRAM } from '../support/daemon.ts'
 import { lacks } from '../support/lacks.ts'
 import { freePort } from '../support/redis.ts'
-import { canMount } from '../support/small-disk.ts'
 import { expectUntil } from '../support/until.ts'
 import { installClient, startExample, type Example } from './example.ts'
 import { block } from './manual.ts'
@@ -122,38 +120,6 @@ test.skipIf(lacks('curl'))('the time in a file of JSON says whether its token ha
   const past = readFileSync(file, 'utf8').replace(/"expiresAt":"\d{4}/, '"expiresAt":"2020')
   writeFileSync(file, past)
   expect(await example.run('expired-file', { with: sh })).toBe('the token has expired\n')
-})
-
-describe.skipIf(!canMount)('a container', () => {
-  test('sees the socket of a daemon that was restarted, through the directory', async () => {
-    const example = await startExample()
-    const { directory, ipcPath } = example.daemon
-    const [, from = '', to = ''] = /-v (\S+):(\S+):ro/.exec(block('container').code) ?? []
-    expect(from).toBe('/run/kyc-tokend')
-    const run = from.replace('/run/kyc-tokend', join(directory, 'run'))
-    const target = join(directory, 'container', to)
-    mkdirSync(target, { recursive: true })
-    writeFileSync(join(directory, 'socket'), '')
-    const script = `mount --bind ${run} ${target}
-      mount -o remount,bind,ro ${target}
-      mount --bind ${ipcPath} ${join(directory, 'socket')}
-      touch ${join(directory, 'mounted')}
-      until [ -e ${join(directory, 'restarted')} ]; do sleep 0.05; done
-      cat ${target}/token; echo
-      ${PROGRAM.join(' ')} token --socket ${target}/ipc.sock
-      ${PROGRAM.join(' ')} token --socket ${join(directory, 'socket')} 2>/dev/null || echo $?`
-    const container = spawn('unshare', ['-m', 'sh', '-euc', script], { stdio: ['ignore', 'pipe', 'inherit'] })
-    onTestFinished(() => void container.kill('SIGKILL'))
-    let output = ''
-    container.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()))
-    const ended = new Promise((resolve) => container.on('close', resolve))
-    await expectUntil('the mounts', () => spawnSync('test', ['-e', join(directory, 'mounted')]).status === 0)
-    await example.daemon.end('SIGTERM')
-    await example.restart()
-    writeFileSync(join(directory, 'restarted'), '')
-    await ended
-    expect(output).toBe(`${example.token}\n${example.token}\n69\n`)
-  })
 })
 
 /** Starts a proxy with this configuration, and asks through it: requests have the daemon's token, whatever they bring. */

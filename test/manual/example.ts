@@ -1,9 +1,9 @@
 // Runs an example of the manual against a daemon of the test: its directory, its service, its `kyc-tokend`.
 import { spawn, type ChildProcess } from 'node:child_process'
-import { chmodSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { onTestFinished } from 'vitest'
-import { PROGRAM, startDaemon, tokenFile, type Daemon } from '../support/daemon.ts'
+import { PROGRAM, startDaemon, type Daemon } from '../support/daemon.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { serviceOf } from '../support/outside.ts'
 import { granting } from '../support/service.ts'
@@ -14,7 +14,9 @@ import { block, PROJECT } from './manual.ts'
 export type Example = Awaited<ReturnType<typeof startExample>>
 
 /** A daemon with a token, and a service that takes any request. */
-export async function startExample(config: object = {}) {
+export async function startExample(
+  config: { tokenFiles?: readonly { path: string; format?: string }[] } = {},
+) {
   const directory = await tempDirectory()
   const token = jwtOf({ exp: Date.now() / 1000 + 3_600 })
   const service = await serviceOf(({ path }) =>
@@ -28,7 +30,8 @@ export async function startExample(config: object = {}) {
     return started
   }
   const daemon = await start()
-  await expectUntil('the token file', () => tokenFile(daemon) === token)
+  const paths = ['token', ...(config.tokenFiles ?? []).map(({ path }) => path)]
+  await expectUntil('the token files', () => paths.every((path) => existsSync(join(directory, 'run', path))))
   const bin = join(directory, 'bin')
   mkdirSync(bin)
   writeFileSync(join(bin, 'kyc-tokend'), `#!/bin/sh\nexec ${PROGRAM.join(' ')} "$@"\n`)
