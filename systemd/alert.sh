@@ -1,9 +1,9 @@
 #!/bin/sh
-# Usage: alert DIRECTORY. Runs the operator's command for each alert of the daemon whose runtime directory this is:
-# with `raised` (a reminder too) or `resolved` as its argument, and the alert's JSON on its standard input. Without
-# such a command it only logs. It compares what the files say with what the command was run for, so that a change
-# during a run is not lost. A command that fails is run again after half a minute; that is logged once, and then once an
-# hour, and systemd shows it as the status of the unit.
+# Usage: alert DIRECTORY. Runs the operator's command for each alert of the daemon whose runtime directory
+# this is: with `raised` (a reminder too) or `resolved` as its argument, and the alert's JSON on its
+# standard input. Without such a command it only logs. It compares what the files say with what the command
+# was run for, so that a change during a run is not lost. A command that fails is run again after half a
+# minute; that is logged once, and then once an hour, and systemd shows it as the status of the unit.
 set -eu
 directory=$1
 cd "$RUNTIME_DIRECTORY"

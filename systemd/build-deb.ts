@@ -40,7 +40,8 @@ const architecture =
   ARCHITECTURES.find((known) => known === options.arch) ?? fail(`--arch is ${ARCHITECTURES.join(' or ')}`)
 needCommands({ 'dpkg-deb': 'dpkg' })
 /** The distributor of the package is named as for Debian's own tools. */
-const maintainer = `${process.env['DEBFULLNAME'] ?? 'The kyc-tokend authors'} <${process.env['DEBEMAIL'] ?? 'kyc-tokend@localhost'}>`
+const { DEBFULLNAME = 'The kyc-tokend authors', DEBEMAIL = 'kyc-tokend@localhost' } = process.env
+const maintainer = `${DEBFULLNAME} <${DEBEMAIL}>`
 const runtime = runtimeFor(architecture, project)
 step(`Node ${runtime.nodeVersion} and koffi for ${architecture}`)
 const program = 'usr/lib/kyc-tokend'
@@ -138,14 +139,15 @@ function addDocuments(): void {
   })
   for (const { name, section, text } of manualPages(version, changedAt))
     tree.add(`usr/share/man/man${section}/${name}.${section}.gz`, { bytes: gzip(text) })
-  const contains = `The package contains Node.js and libraries, whose licences are in ${documents}/notices.gz.`
+  const contains = `The package has Node.js and libraries, whose licences are in ${documents}/notices.gz.`
   tree.add(`${documents}/copyright`, { text: `kyc-tokend\n\n${read('LICENSE')}\n${contains}\n` })
   tree.add(`${documents}/notices.gz`, { bytes: gzip(notices(project, runtime.nodePackage)) })
   const sbom = JSON.parse(readFileSync(path.join(bundle, 'sbom.cdx.json'), 'utf8')) as Sbom
   tree.add(`${documents}/sbom.cdx.json`, { text: json(sbomFor(sbom, runtime.components)) })
   tree.add(`${documents}/changelog.gz`, {
     bytes: gzip(
-      `kyc-tokend (${version}) stable; urgency=medium\n\n  * Release ${version}.\n\n -- ${maintainer}  ${debianDate()}\n`,
+      `kyc-tokend (${version}) stable; urgency=medium\n\n  * Release ${version}.\n\n -- ` +
+        `${maintainer}  ${debianDate()}\n`,
     ),
   })
 }

@@ -1,5 +1,5 @@
-// Makes the OCI image of what `npm run build` has made: dist/kyc-tokend_VERSION_amd64.oci.tar. It contains the Debian
-// package and the libraries that its programs load, from this Debian.
+// Makes the OCI image of what `npm run build` has made: dist/kyc-tokend_VERSION_amd64.oci.tar. It contains
+// the Debian package and the libraries that its programs load, from this Debian.
 import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import {

@@ -1,5 +1,5 @@
-// Makes dist/repository/, from which apt installs: `dists/` with a signed InRelease, and `pool/` with the packages of
-// `npm run deb`. Beside them SHA256SUMS of all that a release has, signed with the same key.
+// Makes dist/repository/, from which apt installs: `dists/` with a signed InRelease, and `pool/` with the
+// packages of `npm run deb`. Beside them SHA256SUMS of all that a release has, signed with the same key.
 import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -73,7 +73,7 @@ function makeRepository(fingerprint: string): void {
   })
 }
 
-/** Lists packages, image, client and bill of materials, as sha256sum(1) reads it; SHA256SUMS.asc is the signature. */
+/** Lists all that a release has, as sha256sum(1) reads it; SHA256SUMS.asc is the signature. */
 function writeChecksums(fingerprint: string): void {
   const files = readdirSync(options.packages).filter((file) => /\.(deb|tgz|oci\.tar|cdx\.json)$/.test(file))
   const lines = files.toSorted().map((file) => {

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Usage: changed UNIT. Reloads or restarts a unit that runs, once for each token. It is run at a change of the token file
-# and every minute: systemd forgets a change that comes while this runs, before it watches again, or in a daemon-reload.
+# Usage: changed UNIT. Reloads or restarts a unit that runs, once for each token. It is run at a change of
+# the token file and every minute: systemd forgets a change that comes while this runs, before it watches
+# again, or in a daemon-reload.
 set -eu
 unit=$1
 file=${KYC_TOKEN_FILE:-/run/kyc-tokend/token}

@@ -1,4 +1,4 @@
-// Makes dist/: the program, its bill of materials, the client library, the types, the JSON Schema. Packages in dist/ are kept.
+// Makes dist/: program, bill of materials, client library, types, JSON Schema. Packages in dist/ are kept.
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { bundleProgram } from './bundle.ts'

@@ -1,8 +1,8 @@
 // The program as one file, the small one for the commands of clients, and the client library.
 //
-// esbuild makes a module that is imported by `import()` a part of the same file, and runs it at the first call: a start runs
-// only the modules that it needs. CommonJS loads a module of Node only then, too: an ES import of node:http sets up WebSocket
-// and fetch as well.
+// esbuild makes a module that is imported by `import()` a part of the same file, and runs it at the first
+// call: a start runs only the modules that it needs. CommonJS loads a module of Node only then, too: an ES
+// import of node:http sets up WebSocket and fetch as well.
 import { chmodSync, writeFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { build, type BuildOptions } from 'esbuild'
@@ -21,7 +21,7 @@ const common = {
 
 const PROGRAMS = ['cli', 'client-cli'] as const
 
-/** Writes cli.cjs, which contains the whole program, client-cli.cjs, its bill of materials, and the client library to this directory. */
+/** Writes cli.cjs, client-cli.cjs, their bill of materials, and the client library to this directory. */
 export async function bundleProgram(directory: string): Promise<void> {
   const { metafile } = await build({
     ...common,
@@ -33,8 +33,8 @@ export async function bundleProgram(directory: string): Promise<void> {
     format: 'cjs',
     target: 'node22.18',
     minifyIdentifiers: true,
-    // Native code cannot be bundled. systeminformation would be a third of the file, which V8 reads at each start, and is
-    // needed by `check` and for the name of the host.
+    // Native code cannot be bundled. systeminformation would be a third of the file, which V8 reads at each
+    // start, and is needed by `check` and for the name of the host.
     external: ['koffi', '@koromix/*', 'systeminformation'],
     // Its other build requires its parts by names that esbuild does not see.
     alias: { 'jsonc-parser': 'jsonc-parser/lib/esm/main.js' },

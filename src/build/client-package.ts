@@ -1,4 +1,4 @@
-// The client library for programs of others: one bundle as an ES module and one as CommonJS, and its types for both.
+// The client library for programs of others: as an ES module and as CommonJS, with types for both.
 import { spawnSync } from 'node:child_process'
 import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -29,7 +29,7 @@ export async function bundleClient(directory: string, options: BuildOptions): Pr
     })
 }
 
-/** Writes the types to `esm` and `cjs` in this directory: the same files, whose format is that of the directory. */
+/** Writes the types to `esm` and `cjs` in this directory: the same files, in the format of the directory. */
 export function writeClientTypes(directory: string): void {
   const emitted = mkdtempSync(join(tmpdir(), 'kyc-tokend-types-'))
   try {

@@ -1,5 +1,5 @@
-// Makes dist/kyc-tokend-VERSION.tgz, the client's package for other projects, from the output of `npm run build`. It does not
-// contain the daemon.
+// Makes dist/kyc-tokend-VERSION.tgz, the client's package for other projects, from the output of `npm run
+// build`. It does not contain the daemon.
 import { spawnSync } from 'node:child_process'
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

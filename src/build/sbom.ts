@@ -1,4 +1,4 @@
-// The software bill of materials (CycloneDX 1.6, JSON): each package that the program contains, Node and native code included.
+// The bill of materials (CycloneDX 1.6, JSON): each package in the program, with Node and native code.
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 
@@ -27,8 +27,9 @@ export interface Sbom {
 }
 
 /**
- * Lists what the program contains. `inputs` are the files that esbuild bundled, as its metafile names them. The same sources
- * give the same bytes: there is no serial number, and a timestamp only from SOURCE_DATE_EPOCH (seconds since 1970).
+ * Lists what the program contains. `inputs` are the files that esbuild bundled, as its metafile names them.
+ * The same sources give the same bytes: there is no serial number, and a timestamp only from
+ * SOURCE_DATE_EPOCH (seconds since 1970).
  */
 export function createSbom(inputs: readonly string[], project: string): Sbom {
   const { packages } = readJson(join(project, 'package-lock.json')) as {

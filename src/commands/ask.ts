@@ -1,5 +1,5 @@
-// Shared by the commands: they find the daemon or the configuration that is meant, send a request, and turn errors into a
-// sentence and an exit status.
+// Shared by the commands: they find the daemon or the configuration that is meant, send a request, and turn
+// errors into a sentence and an exit status.
 import { setTimeout as sleep } from 'node:timers/promises'
 import {
   TokenClient,
@@ -43,7 +43,7 @@ const statuses: Readonly<Record<TokenClientErrorCode, ExitStatus>> = {
 /** An invocation whose options or environment name the daemon. */
 type WithOptions = Pick<Invocation, 'options' | 'env'>
 
-/** A client for the socket or the account that the invocation means. Throws UsageError (64) if it means none. */
+/** A client for the socket or the account that the invocation names. Throws UsageError (64) for others. */
 export function openClient({ options }: Pick<Invocation, 'options'>): TokenClient {
   const { socket, account } = options as { socket?: string; account?: string }
   try {
@@ -53,7 +53,7 @@ export function openClient({ options }: Pick<Invocation, 'options'>): TokenClien
   }
 }
 
-/** Sends one request with a client of its own. Throws UserError for a fault of the daemon and for its absence. */
+/** Sends one request. Throws UserError for a fault of the daemon and for its absence. */
 export async function ask<T>(
   invocation: WithOptions,
   question: (client: TokenClient) => Promise<T>,
@@ -136,9 +136,9 @@ export function secondsOf({ options }: WithOptions, option: string, max: number)
 }
 
 /**
- * The configuration that `run` and `check` are meant for, by --config, by --account, or by the environment; without a path
- * that which the search finds. `env` has the directories of the account. Throws UsageError (64) if a configuration and an
- * account are named in the same way.
+ * The configuration that `run` and `check` are meant for, by --config, by --account, or by the environment;
+ * without a path that which the search finds. `env` has the directories of the account. Throws UsageError
+ * (64) if a configuration and an account are named in the same way.
  */
 export function configurationOf({ options, env }: Pick<Invocation, 'options' | 'env'>): {
   readonly configPath: string | undefined

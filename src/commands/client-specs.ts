@@ -1,4 +1,4 @@
-// The commands of programs that use the token, as data: the small program has these alone. And what all commands share.
+// The commands of the small program, as data: those for programs that use the token.
 import type { CommandSpec } from './command.ts'
 
 export const ofDaemon = {
@@ -22,7 +22,8 @@ const ofToken = {
   wait: {
     value: 'DURATION',
     summary:
-      'How long to wait for a token that is good enough (at most 60s); if given, the command also waits for a daemon that does not run yet',
+      'How long to wait for a token that is good enough (at most 60s); if given, the command also ' +
+      'waits for a daemon that does not run yet',
     default: '10s',
   },
 }
@@ -53,8 +54,10 @@ export const clientCommands = {
       ...ofDaemon,
     },
     details: [
-      'Only the token goes to stdout. If no token with enough life comes within the wait, the command prints the freshest one.',
-      'For curl, keep the token out of its arguments, which other users can read: header=$(kyc-tokend token --format header) && echo "$header" | curl --max-time 30 -H @- https://…',
+      'Only the token goes to stdout. If no token with enough life comes within the wait, the ' +
+        'command prints the freshest one.',
+      'For curl, keep the token out of its arguments, which other users can read: ' +
+        'header=$(kyc-tokend token --format header) && echo "$header" | curl --max-time 30 -H @- https://…',
     ],
   },
   watch: {
@@ -72,7 +75,8 @@ export const clientCommands = {
       ...ofDaemon,
     },
     details: [
-      'Each line has the fields of `token --format json`. While there is no token, it has `code` and `message` instead, which say why. The command survives restarts of the daemon.',
+      'Each line has the fields of `token --format json`. While there is no token, it has `code` and ' +
+        '`message` instead, which say why. The command survives restarts of the daemon.',
     ],
   },
   status: {
@@ -84,13 +88,16 @@ export const clientCommands = {
       json: { summary: 'Print one JSON object, for programs; with --all, one on each line' },
       watch: {
         summary:
-          'Repaint the status each second, with the last events, until Ctrl-C; on a pipe, print a line for each event',
+          'Repaint the status each second, with the last events, until Ctrl-C; on a pipe, print a ' +
+          'line for each event',
       },
       all: { summary: 'A line for each account of this host' },
       ...ofDaemon,
     },
     details: [
-      'It first says what to do, with the exact commands for this host. If no daemon runs, it says why the unit does not run. With --all it ends with the exit status of the worst of all accounts (from worst to best: 77, 75, 69, 78, 0).',
+      'It first says what to do, with the exact commands for this host. If no daemon runs, it says ' +
+        'why the unit does not run. With --all it ends with the exit status of the worst of all ' +
+        'accounts (from worst to best: 77, 75, 69, 78, 0).',
     ],
   },
   reject: {
@@ -101,7 +108,9 @@ export const clientCommands = {
     exits: exitsOfClient,
     options: ofDaemon,
     details: [
-      'Without an argument it reports the current token; with a fingerprint, the token that has it; with -, the token on stdin (alone, or as `token --format header` or `--format env` prints it). It refuses a token as an argument, because other users can read arguments.',
+      'Without an argument it reports the current token; with a fingerprint, the token that has it; ' +
+        'with -, the token on stdin (alone, or as `token --format header` or `--format env` prints ' +
+        'it). It refuses a token as an argument, because other users can read arguments.',
     ],
   },
   exec: {
@@ -147,8 +156,16 @@ export const clientCommands = {
       ...ofDaemon,
     },
     details: [
-      'CMD gets the token in KYC_ACCESS_TOKEN, or in the variable of --env. It replaces this process, so it gets the signals and gives the exit status. Of the open descriptors it gets the standard streams, and the sockets that systemd handed to this process.',
-      'With --on-change restart, kyc-tokend stays as the parent of CMD and restarts it at each new token. With the name of a signal, CMD gets that signal once the token files are written, and must read the token from a file. If CMD ends by itself, exec ends with its status, or with 128 plus the number of the signal that killed it. exec passes TERM, INT, HUP, USR1, USR2 and WINCH on to the process group of CMD; after TERM it does not start CMD again. While the daemon is away or the account is refused, CMD keeps running. It has no controlling terminal, and sockets that systemd handed to this process are an error.',
+      'CMD gets the token in KYC_ACCESS_TOKEN, or in the variable of --env. It replaces this ' +
+        'process, so it gets the signals and gives the exit status. Of the open descriptors it gets ' +
+        'the standard streams, and the sockets that systemd handed to this process.',
+      'With --on-change restart, kyc-tokend stays as the parent of CMD and restarts it at each new ' +
+        'token. With the name of a signal, CMD gets that signal once the token files are written, and ' +
+        'must read the token from a file. If CMD ends by itself, exec ends with its status, or with ' +
+        '128 plus the number of the signal that killed it. exec passes TERM, INT, HUP, USR1, USR2 and ' +
+        'WINCH on to the process group of CMD; after TERM it does not start CMD again. While the ' +
+        'daemon is away or the account is refused, CMD keeps running. It has no controlling terminal, ' +
+        'and sockets that systemd handed to this process are an error.',
     ],
   },
 } satisfies Readonly<Record<string, CommandSpec>>

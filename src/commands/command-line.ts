@@ -1,5 +1,4 @@
-// The command line: finds the command and the options in argv, and writes the help. A word that could be a token is never
-// repeated.
+// Finds the command and the options in argv, and writes the help. What could be a token is not repeated.
 import { parseArgs, stripVTControlCharacters } from 'node:util'
 import { nearestName } from '../config/nearest.ts'
 import { UsageError } from '../lib/error.ts'
@@ -15,7 +14,7 @@ type ParsedCommand =
       readonly positionals: string[]
     }
 
-/** A word that a message may repeat: one that looks like a command or an option. Anything else could be a secret. */
+/** A word that a message may repeat: it looks like a command or an option. Others could be a secret. */
 const WORD = /^-{0,2}[a-z][a-z-]{0,23}$/
 
 /** Throws UsageError. */

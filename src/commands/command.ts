@@ -1,4 +1,4 @@
-// A command: its words and options as data (help, completions and manual pages come from them), and its function.
+// A command: its words as data, from which help, completions and manual come, and its function.
 import type { Readable, Writable } from 'node:stream'
 import type { DaemonSignals } from '../lib/daemon-signals.ts'
 

@@ -66,7 +66,7 @@ export function completionsOf(commands: readonly CommandSpec[]): RunCommand {
   }
 }
 
-/** The lines to offer for the last of the words after the program's name: each is a word, a tab and its meaning. */
+/** The lines to offer for the last of the words: each is a word, and its meaning after a tab. */
 function offersFor(words: readonly string[], commands: readonly CommandSpec[]): string[] {
   const current = words.at(-1) ?? ''
   const candidates = candidatesAfter(words.slice(0, -1), commands)

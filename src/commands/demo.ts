@@ -1,5 +1,6 @@
-// `kyc-tokend demo`: runs the stand-in of the service and a daemon in a temporary directory. At a terminal it shows the
-// status as it changes, with keys for outages; elsewhere it prints what to try, and a line for each event.
+// `kyc-tokend demo`: runs the stand-in of the service and a daemon in a temporary directory. At a terminal
+// it shows the status as it changes, with keys for outages; elsewhere it prints what to try, and a line for
+// each event.
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -30,7 +31,8 @@ export const run: RunCommand = async (invocation) => {
   requireLinux()
   const { env, stdin, stdout, stderr, signal } = invocation
   const directory = await mkdtemp(join(tmpdir(), 'kyc-demo-')).catch((cause: unknown) => {
-    const message = `The demo cannot make its directory (${errorMessage(cause)}): set TMPDIR to one that you may write in.`
+    const problem = `The demo cannot make its directory (${errorMessage(cause)})`
+    const message = `${problem}: set TMPDIR to one that you may write in.`
     throw new UserError(message, exitStatus.unavailable, { cause })
   })
   const stop = new AbortController()

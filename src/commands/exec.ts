@@ -10,7 +10,7 @@ import { askToken, secondsOf } from './ask.ts'
 import type { RunCommand, Invocation } from './command.ts'
 import { supervise, type Changes } from './supervise.ts'
 
-/** Exit statuses of a shell for a command that cannot be run, and for one that does not exist (POSIX, 2.8.2). */
+/** Exit statuses of a shell for a command that cannot be run, and for one that is not there (POSIX). */
 const CANNOT_RUN = 126
 const NOT_FOUND = 127
 /** The search path if PATH is unset, as in execvp(3). */
@@ -97,7 +97,8 @@ function changesOf(invocation: Invocation): Changes | undefined {
   if (onChange === undefined || onChange === 'none') return undefined
   if (countListenFds(env, process.pid) > 0)
     throw new UsageError(
-      'exec cannot hand over the sockets of LISTEN_FDS with --on-change: leave the option out, or run the command without socket activation.',
+      'exec cannot hand over the sockets of LISTEN_FDS with --on-change: leave the option out, or ' +
+        'run the command without socket activation.',
     )
   const action = onChange === 'restart' ? 'restart' : signalOf('on-change', onChange, 'none, restart or ')
   return { action, ...times }

@@ -1,4 +1,4 @@
-// `kyc-tokend explain`: says what the daemon would do after an answer of the service, by the daemon's own code.
+// `kyc-tokend explain`: what the daemon would do after an answer of the service, by its own code.
 import { loadPlan } from '../config/load.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UsageError } from '../lib/error.ts'
@@ -15,9 +15,12 @@ import { keyMistakes } from './format-status.ts'
 import { readGiven } from './given-file.ts'
 
 const AFTER_REFUSAL =
-  'one alert, and no request until the credentials or baseUrl change, an operator runs `kyc-tokend refresh`, or the daemon is started after an orderly stop'
+  'one alert, and no request until the credentials or baseUrl change, an operator runs `kyc-tokend ' +
+  'refresh`, or the daemon is started after an orderly stop'
 const AFTER_SHARED_REFUSAL =
-  'one alert for all hosts that share, and no request of theirs until the credentials or baseUrl change, or an operator runs `kyc-tokend refresh` on one of them; a host that is started after an orderly stop asks only while the shared store is away'
+  'one alert for all hosts that share, and no request of theirs until the credentials or baseUrl ' +
+  'change, or an operator runs `kyc-tokend refresh` on one of them; a host that is started after an ' +
+  'orderly stop asks only while the shared store is away'
 
 export const run: RunCommand = async (invocation) => {
   const { options, env, stdout } = invocation
@@ -50,8 +53,11 @@ function failureLines(
   { policy, isShared, place }: { policy: Policy; isShared: boolean; place: Place },
 ): string[] {
   const { reason, detail } = outcome
-  const refused = `${isShared ? AFTER_SHARED_REFUSAL : AFTER_REFUSAL}; a token that is still good is served until it expires`
-  const then = outcome.kind === 'permanent' ? refused : retryLine(outcome, policy)
+  const refused = isShared ? AFTER_SHARED_REFUSAL : AFTER_REFUSAL
+  const then =
+    outcome.kind === 'permanent'
+      ? `${refused}; a token that is still good is served until it expires`
+      : retryLine(outcome, policy)
   const remedy = [remedies[reason], ...keyMistakes(reason)]
     .map((advice) => renderedAt(advice, place))
     .join('; ')
@@ -80,8 +86,9 @@ function retryLine(failure: TransientFailure, policy: Policy): string {
     failure.retryAfterMs === undefined
       ? ''
       : `, not before the ${formatDuration(failure.retryAfterMs)} of Retry-After`
-  const cap = `${formatDuration(policy.maxDelayMs)}, or ${formatDuration(MAX_DELAY_WITHOUT_TOKEN_MS)} while there is no token`
-  return `asked again after ${range}${bound}; the wait doubles with each failure, up to ${cap}`
+  const [cap, otherCap] = [policy.maxDelayMs, MAX_DELAY_WITHOUT_TOKEN_MS].map(formatDuration)
+  const growth = `the wait doubles with each failure, up to ${cap}, or ${otherCap} while there is no token`
+  return `asked again after ${range}${bound}; ${growth}`
 }
 
 function statusOf(given: Invocation['options'][string]): number {

@@ -6,7 +6,7 @@ import { readLimited } from '../lib/input.ts'
 import { raceAbort } from '../lib/tasks.ts'
 import type { Invocation } from './command.ts'
 
-/** After this silence it is said what is awaited: a named pipe that nobody writes to, or a disk that hangs. */
+/** After this silence it is said what is awaited: a pipe that nobody writes to, or a disk that hangs. */
 const SILENCE_MS = 3_000
 
 /**

@@ -53,7 +53,7 @@ async function main(commands: readonly CommandSpec[]): Promise<number> {
   return exitStatus.ok
 }
 
-/** The arguments of a command. Streams are opened and signals caught at the first use, because that takes time. */
+/** The arguments of a command. Streams are opened and signals caught at the first use: that takes time. */
 function invocationOf(options: Record<string, string | boolean>, positionals: readonly string[]): Invocation {
   let isListening = false
   return {
@@ -84,7 +84,7 @@ function onSignal(name: NodeJS.Signals): void {
   stop.abort()
 }
 
-/** A reader that has seen enough is no error: `kyc-tokend watch | head -1`. What the command then returns counts. */
+/** A reader that has seen enough is no error (`kyc-tokend watch | head -1`): the command's status counts. */
 function guardOutput(): NodeJS.WriteStream {
   if (process.stdout.listenerCount('error') === 0) process.stdout.on('error', onOutputError)
   return process.stdout
@@ -116,10 +116,11 @@ async function crash(thrown: unknown): Promise<void> {
 }
 
 /**
- * Ends the process with `process.exitCode` if name look-ups or calls to a disk are still under way after the command:
- * look-ups take half a minute if no DNS server answers, a disk that hangs takes for ever, and Node waits for both, even in
- * `process.exit`. The daemon is ended in any case, because koffi would sync stderr, which may be on a disk that hangs.
- * Without koffi the process ends as soon as nothing is under way.
+ * Ends the process with `process.exitCode` if name look-ups or calls to a disk are still under way after
+ * the command: look-ups take half a minute if no DNS server answers, a disk that hangs takes for ever, and
+ * Node waits for both, even in `process.exit`. The daemon is ended in any case, because koffi would sync
+ * stderr, which may be on a disk that hangs. Without koffi the process ends as soon as nothing is under
+ * way.
  */
 async function endIfStuck(): Promise<void> {
   const isUncancellable = (type: string): boolean => type === 'GetAddrInfoReqWrap' || type.startsWith('FSReq')

@@ -1,4 +1,4 @@
-// Questions to a person at a terminal, whose answers may be hidden while they are typed, and notices that work goes on.
+// Questions to a person at a terminal, whose answers may be hidden, and notices that work goes on.
 import { createInterface } from 'node:readline/promises'
 import { Writable, type Readable } from 'node:stream'
 import { UsageError } from '../lib/error.ts'

@@ -42,7 +42,8 @@ async function namedToken(given: Invocation): Promise<string | { fingerprint: st
   if (FINGERPRINT.test(named)) return { fingerprint: named }
   if (named !== '-')
     throw new UsageError(
-      `reject takes a fingerprint (${FINGERPRINT_LENGTH} hex digits, as status shows it), and not a token: give the token on stdin (kyc-tokend reject -), because arguments can be read by others.`,
+      `reject takes a fingerprint (${FINGERPRINT_LENGTH} hex digits, as status shows it), and not a ` +
+        'token: give the token on stdin (kyc-tokend reject -), because arguments can be read by others.',
     )
   const bytes = await readLimited(stdin as AsyncIterable<Buffer>, { maxBytes: MAX_STDIN_BYTES })
   const line = bytes?.toString().trim()
@@ -57,6 +58,7 @@ async function namedToken(given: Invocation): Promise<string | { fingerprint: st
     if (line.startsWith(before) && TOKEN.test(rest)) return rest
   }
   throw new UsageError(
-    'The text on stdin is not a token: give the token alone, or the line that holds it as `kyc-tokend token --format header` or `env` prints it.',
+    'The text on stdin is not a token: give the token alone, or the line that holds it as ' +
+      '`kyc-tokend token --format header` or `env` prints it.',
   )
 }

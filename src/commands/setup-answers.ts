@@ -1,5 +1,5 @@
-// The answers on which `setup` builds: the kind of service, its address, key and secret. They come from options, from a
-// document, or from a person.
+// The answers on which `setup` builds: the kind of service, its address, key and secret. They come from
+// options, from a document, or from a person.
 import { basename } from 'node:path'
 import { baseUrlProblem, baseUrlWarning, tokenUrlProblem } from '../config/base-url.ts'
 import { secretRefusal, withoutNewline } from '../config/inputs.ts'
@@ -47,7 +47,8 @@ const KIND_QUESTION = [
   'Kind [json]',
 ].join('\n')
 const OTHER_KIND =
-  'Describe the service in a configuration and give that with --from FILE: other-services.md of the manual has the settings, and examples'
+  'Describe the service in a configuration and give that with --from FILE: other-services.md of the ' +
+  'manual has the settings, and examples'
 const OAUTH2_KINDS: readonly Kind[] = ['oauth2', 'certificate', 'assertion']
 
 /** The fields, in the order of the questions. */
@@ -123,7 +124,7 @@ const names = Object.keys(fields) as Name[]
 
 const MAX_FILE_BYTES = 1_048_576
 
-/** Throws UsageError (64) for what is missing or cannot be right, and ConfigError (78) for a faulty document. */
+/** Throws UsageError (64) for what lacks or cannot be right, and ConfigError (78) for a faulty document. */
 export async function readAnswers(invocation: Invocation, files: SetupFiles): Promise<Answers> {
   const { options } = invocation
   const answers =
@@ -138,7 +139,7 @@ export async function readAnswers(invocation: Invocation, files: SetupFiles): Pr
   return options['proxy'] === true ? withProxy(trusting, invocation, files) : trusting
 }
 
-/** The certificate of the service's authority, from a person at the terminal; empty: there is none to give. */
+/** Asks for the certificate of the service's authority; empty: there is none to give. */
 export async function askAuthority(invocation: Invocation): Promise<string> {
   using prompt = createPrompt(invocation)
   return await askFor(prompt, invocation, {
@@ -238,7 +239,7 @@ async function singleAnswers(invocation: Invocation, files: SetupFiles): Promise
   return given
 }
 
-/** Asks until there is an answer without a problem: what is typed, or the content of the file that is named. */
+/** Asks until an answer has no problem: gives what is typed, or the content of the file that is named. */
 async function askFor(
   prompt: Prompt,
   invocation: Invocation,

@@ -1,5 +1,5 @@
-// The files that `setup` writes: configuration, key and secret, with the owner and mode that the daemon needs. They replace
-// what is there once they are confirmed.
+// The files that `setup` writes: configuration, key and secret, with the owner and mode that the daemon
+// needs. They replace what is there once they are confirmed.
 import { lstatSync, statSync } from 'node:fs'
 import { mkdir, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
@@ -83,8 +83,9 @@ export function existing(paths: readonly string[]): string[] {
 }
 
 /**
- * The changes that the answers need. Other settings of a configuration stay. Throws UserError (78) if a file exists that
- * says something else, unless `force` is set, and for files and directories that the daemon would refuse.
+ * The changes that the answers need. Other settings of a configuration stay. Throws UserError (78) if a
+ * file exists that says something else, unless `force` is set, and for files and directories that the
+ * daemon would refuse.
  */
 export async function planSetup(
   files: SetupFiles,
@@ -136,7 +137,7 @@ function wantedSettings(
   return { baseUrl: url, ...Object.fromEntries(meant), credentials, ...joined }
 }
 
-/** Throws UserError (78) if another user can have written the configuration: the loader would refuse it, too. */
+/** Throws UserError (78) if another user can have written the configuration, as the loader would. */
 function refuseUntrusted(config: string): void {
   const stats = statSync(config, { throwIfNoEntry: false })
   const uid = process.geteuid!() || (localUser(SERVICE_USER)?.uid ?? 0)
@@ -145,10 +146,10 @@ function refuseUntrusted(config: string): void {
     throw new UserError(`${config} ${fault}. Nothing was written.`, exitStatus.configuration)
 }
 
-/** The name of a new file until the service has confirmed it, so that a setup that is killed changes nothing. */
+/** A new file until the service has confirmed it: a setup that is killed changes nothing. */
 const stagedName = (path: string): string => `${path}.new`
 
-/** Writes the changes beside the files that they replace; gives their paths by those of the latter. Throws UserError (78). */
+/** Writes the changes beside the files that they replace; gives their paths by theirs. Throws UserError (78). */
 export async function stageSetup(
   changes: readonly Change[],
   files: SetupFiles,

@@ -1,5 +1,5 @@
-// `kyc-tokend setup`: asks for service, key and secret, writes the files, checks them live, and starts the daemon. A pair
-// that the service does not confirm is not taken over.
+// `kyc-tokend setup`: asks for service, key and secret, writes the files, checks them live, and starts the
+// daemon. A pair that the service does not confirm is not taken over.
 import { accountWords, checkedAccount, systemSocket, unitNames } from '../lib/account.ts'
 import { monotonicMs } from '../lib/clock.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
@@ -96,7 +96,10 @@ type Check = Awaited<ReturnType<typeof performCheck>>
 function whyNothing({ status, live, reason }: Check): string {
   if (status === exitStatus.configuration) return 'of the faults above'
   if (reason === 'tls')
-    return "the certificate of the service is not trusted: add --ca-file FILE with that of its authority, if it is the company's own"
+    return (
+      'the certificate of the service is not trusted: ' +
+      "add --ca-file FILE with that of its authority, if it is the company's own"
+    )
   const why =
     live === exitStatus.noPermission
       ? 'the service refuses key and secret: correct them'
@@ -119,7 +122,7 @@ async function bringUp(
 ): Promise<number> {
   const { unit, account, before } = service
   const isActive = before['ActiveState'] === 'active'
-  // A former `setup` may have ended before its reload. A daemon that does not answer is an error below, at the token.
+  // A former `setup` may have ended before its reload. A daemon that is silent is an error below.
   const isStale =
     isActive &&
     (isChanged || (await statusIfAny(systemSocket(account)))?.daemon.configuration.state === 'changed')
@@ -149,7 +152,7 @@ async function bringUp(
   return status
 }
 
-/** How long the token of the unit is good, and the command that gives it to programs. Throws UserError if there is none. */
+/** How long the unit's token is good, and the command that gives it to programs. Throws UserError without one. */
 async function tokenOf(
   { unit, account }: Service,
   { endMs, isStale }: { endMs: number; isStale: boolean },
@@ -165,7 +168,8 @@ async function tokenOf(
   // After a reload the state may still be that of the former credentials.
   if (known.state === 'refused' && !isStale)
     throw new UserError(
-      `${unit} holds a token, but the service refuses the account (${known.failure?.reason}): ${seeStatus(account)}.`,
+      `${unit} holds a token, but the service refuses the account (${known.failure?.reason}): ` +
+        `${seeStatus(account)}.`,
       exitStatus.noPermission,
     )
   const life = formatDuration(Date.parse(token.expiresAt) - Date.now())
@@ -184,9 +188,9 @@ async function systemctl(unit: string, verb: 'enable' | 'reload'): Promise<void>
 }
 
 /**
- * Starts the unit in place of a start that is under way: that may be one of a faulty configuration, which clients at the
- * socket cause again and again, and which a mere start would join. The end of the wait is no failure, because the token
- * tells. Throws UserError (69).
+ * Starts the unit in place of a start that is under way: that may be one of a faulty configuration, which
+ * clients at the socket cause again and again, and which a mere start would join. The end of the wait is no
+ * failure, because the token tells. Throws UserError (69).
  */
 async function restart(unit: string, timeoutMs: number): Promise<void> {
   const words = ['restart', `${unit}.service`]

@@ -1,4 +1,4 @@
-// Every command as data: help, completions and manual pages are made from this file. Only the command that is run is loaded.
+// Every command as data, from which help, completions and manual come. Only the one that is run is loaded.
 import type { CommandSpec } from './command.ts'
 import { clientCommands, exitsOfClient, noDaemon, ofDaemon, oldNode } from './client-specs.ts'
 import { scenarioNames } from '../sandbox/scenarios.ts'
@@ -8,7 +8,8 @@ const ofConfig = {
     value: 'PATH',
     summary: 'The configuration file',
     default:
-      '$KYC_TOKEND_CONFIG, else kyc-tokend.config.json, .yaml or .yml here (not for root) or in /etc/kyc-tokend',
+      '$KYC_TOKEND_CONFIG, else kyc-tokend.config.json, .yaml or .yml here (not for root) or in ' +
+      '/etc/kyc-tokend',
   },
   account: {
     value: 'NAME',
@@ -44,7 +45,8 @@ export const commands: readonly CommandSpec[] = [
       from: {
         value: 'FILE',
         summary:
-          'A configuration (JSON) that contains key and secret, instead of the options above; - for standard input',
+          'A configuration (JSON) that contains key and secret, instead of the options above; - for ' +
+          'standard input',
       },
       kind: {
         value: 'KIND',
@@ -90,8 +92,12 @@ export const commands: readonly CommandSpec[] = [
       },
     },
     details: [
-      'Root writes to /etc/kyc-tokend, readable by the group kyc-tokend. If the package is installed, setup then enables and starts the unit, and waits up to 15 s for a token. A person writes ./kyc-tokend.config.json and starts nothing.',
-      'With --base-url, --api-key-file and --api-secret-file, or with --from, it needs no terminal. A second run changes nothing, and says so: Nothing was changed. Existing files are replaced once the service has given a token, or with --unverified.',
+      'Root writes to /etc/kyc-tokend, readable by the group kyc-tokend. If the package is ' +
+        'installed, setup then enables and starts the unit, and waits up to 15 s for a token. A person ' +
+        'writes ./kyc-tokend.config.json and starts nothing.',
+      'With --base-url, --api-key-file and --api-secret-file, or with --from, it needs no terminal. ' +
+        'A second run changes nothing, and says so: Nothing was changed. Existing files are replaced ' +
+        'once the service has given a token, or with --unverified.',
     ],
   },
   {
@@ -106,8 +112,10 @@ export const commands: readonly CommandSpec[] = [
     },
     options: ofConfig,
     details: [
-      'Fetches the access token, keeps it fresh, and serves it on its sockets and in its token files. Logs go to stderr.',
-      'SIGTERM and SIGINT stop it, SIGHUP makes it read the configuration again, SIGUSR2 makes it ask the service now.',
+      'Fetches the access token, keeps it fresh, and serves it on its sockets and in its token ' +
+        'files. Logs go to stderr.',
+      'SIGTERM and SIGINT stop it, SIGHUP makes it read the configuration again, SIGUSR2 makes it ' +
+        'ask the service now.',
     ],
   },
   clientCommands.token,
@@ -154,7 +162,8 @@ export const commands: readonly CommandSpec[] = [
       config: {
         value: 'PATH',
         summary:
-          'Use the `service` and the settings of this configuration, not the standard ones; its secrets are not read',
+          'Use the `service` and the settings of this configuration, not the standard ones; its ' +
+          'secrets are not read',
       },
     },
   },
@@ -175,7 +184,10 @@ export const commands: readonly CommandSpec[] = [
       live: { summary: 'Also ask the service for a token, once' },
     },
     details: [
-      'With sudo, where the unit is installed, it looks from within a copy of that unit, which systemd starts once and which is gone after it: it sees what the daemon sees, with all drop-ins. It also tries, as a member of their groups, to connect to the sockets and to read the token files. It changes nothing and starts no daemon.',
+      'With sudo, where the unit is installed, it looks from within a copy of that unit, which ' +
+        'systemd starts once and which is gone after it: it sees what the daemon sees, with all ' +
+        'drop-ins. It also tries, as a member of their groups, to connect to the sockets and to read ' +
+        'the token files. It changes nothing and starts no daemon.',
     ],
   },
   clientCommands.exec,
@@ -212,7 +224,8 @@ export const commands: readonly CommandSpec[] = [
     positionals: 'bash|zsh|fish',
     options: {},
     details: [
-      'For bash: source <(kyc-tokend completions bash). For zsh: source <(kyc-tokend completions zsh) after compinit. For fish: kyc-tokend completions fish | source.',
+      'For bash: source <(kyc-tokend completions bash). For zsh: source <(kyc-tokend completions ' +
+        'zsh) after compinit. For fish: kyc-tokend completions fish | source.',
     ],
   },
 ]

@@ -1,4 +1,4 @@
-// exec --on-change: runs a command, and restarts or signals it when the token changes, until the command ends by itself.
+// exec --on-change: runs a command, and restarts or signals it at each new token, until it ends by itself.
 import { spawn, type ChildProcess } from 'node:child_process'
 import { constants as os } from 'node:os'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -71,7 +71,7 @@ export async function supervise(invocation: Invocation, command: Command, change
   return await ended
 }
 
-/** Starts the command, and signals or restarts it for other tokens. It is the only child that this process starts. */
+/** Starts the command, and signals or restarts it for other tokens. This process has no other child. */
 function startSupervisor(
   { env, stderr }: Invocation,
   { command, changes, token }: { command: Command; changes: Changes; token: TokenResult },
@@ -181,7 +181,7 @@ function startSupervisor(
   return {
     ended,
     onToken,
-    /** Passes a signal for this process on. After TERM, and after INT while it stops, the command is not started again. */
+    /** Passes a signal on. After TERM, and after INT while it stops, the command is not started again. */
     forward: (name: NodeJS.Signals): void => {
       send(name)
       if (name !== 'SIGTERM' && (name !== 'SIGINT' || phase === 'running')) return

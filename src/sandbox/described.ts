@@ -20,7 +20,7 @@ interface AskedPair {
   readonly apiSecret: unknown
 }
 
-/** Key and secret of a request as the service is described, or what is wrong with it. Shows no value of the request. */
+/** Key and secret of a request to the described service, or what is wrong with it, without its values. */
 export function credentialsOf(
   service: ServiceConfig,
   { headers, body }: { headers: IncomingHttpHeaders; body: string },

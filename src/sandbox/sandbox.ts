@@ -1,5 +1,5 @@
-// The stand-in of the service: an HTTP server on 127.0.0.1 that takes requests as the service is described, and issues tokens or
-// fails as its scenario says.
+// The stand-in of the service: an HTTP server on 127.0.0.1 that takes requests as the service is described,
+// and issues tokens or fails as its scenario says.
 import { writeFile } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -221,7 +221,8 @@ function sendAnswer(response: ServerResponse, { status, headers, body }: Sandbox
 function portError(cause: Error, port: number): Error {
   const code = errorCode(cause)
   if (code === 'EADDRINUSE') {
-    const sentence = `Port ${port} of 127.0.0.1 is in use: choose another with --port, or leave it out for a free one.`
+    const remedy = 'choose another with --port, or leave it out for a free one'
+    const sentence = `Port ${port} of 127.0.0.1 is in use: ${remedy}.`
     return new UserError(sentence, exitStatus.unavailable, { cause })
   }
   if (code !== 'EACCES') return cause
@@ -229,7 +230,7 @@ function portError(cause: Error, port: number): Error {
   return new UserError(sentence, exitStatus.noPermission, { cause })
 }
 
-/** Writes a configuration for the stand-in into the directory, which is also that of the sockets, and returns its path. */
+/** Writes a configuration for the stand-in into the directory of the sockets, and returns its path. */
 export async function writeSandboxConfig(directory: string, url: string): Promise<string> {
   const file = join(directory, 'kyc-tokend.config.json')
   const config = {

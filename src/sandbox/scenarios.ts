@@ -2,7 +2,7 @@
 import type { ServiceConfig } from '../config/config.ts'
 import type { PermanentReason } from '../token/outcome.ts'
 
-/** `jwt`: HS256, with its expiry. `opaque`: without a readable expiry, but it expires, too. `expired`: a JWT that has expired. */
+/** `jwt` has its expiry, `opaque` expires without saying so, `expired` is a JWT that has expired. */
 export type TokenKind = 'jwt' | 'opaque' | 'expired'
 
 /** An answer to be sent. */

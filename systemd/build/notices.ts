@@ -1,4 +1,4 @@
-// The licences of what the packages contain beside our own code: Node with its parts, and each library in the bundle.
+// The licences of what the packages contain beside our code: Node with its parts, and each library.
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 

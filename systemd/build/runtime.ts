@@ -1,4 +1,4 @@
-// Node and koffi as the packages contain them, for the processor of the package: from node_modules, or fetched and checked.
+// Node and koffi for the processor of the package: from node_modules, or fetched and checked.
 import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs'
@@ -22,7 +22,7 @@ export interface Runtime {
 
 /** As Node names them. */
 const PROCESSORS: Readonly<Record<Architecture, string>> = { amd64: 'x64', arm64: 'arm64' }
-/** Not in package-lock.json, which names one processor's Node only: npm 10 links no `node` command otherwise. */
+/** Not in package-lock.json: npm 10 links no `node` command if that names the Node of two processors. */
 const NODE_ARM64_INTEGRITY: Readonly<Record<string, string>> = {
   '24.21.0':
     'sha512-FpJRPEz2OvvTLfjIOlNGFY9JLPMKgl5m+d4oGYBLg24kJ1mmvN1Zl/HPJgF4HDaJ51ISev1l1cRZ/DM+keXW5g==',
@@ -66,7 +66,7 @@ export function runtimeFor(architecture: Architecture, project: string): Runtime
   }
 }
 
-/** Fetches a package of npm into the cache, unless it is there, and gives its directory. Nothing of it is run. */
+/** Fetches a package of npm into the cache, unless it is there; gives its directory. Nothing of it is run. */
 function fetchPackage(
   cache: string,
   wanted: { name: string; version?: string | undefined; integrity?: string | undefined },

@@ -1,4 +1,4 @@
-// The date of everything that is built: of the last change of the sources, so that the same sources give the same bytes.
+// The date of all that is built is that of the sources: the same sources give the same bytes.
 import { execFileSync } from 'node:child_process'
 import { lstatSync } from 'node:fs'
 import path from 'node:path'

@@ -1,4 +1,4 @@
-// The units of the package. Those of an account, `kyc-tokend@.service`, are the source of those of the default account.
+// The units of the package. Those of accounts (`kyc-tokend@.service`) are the source of the default one's.
 import { readdirSync, readFileSync } from 'node:fs'
 import path from 'node:path'
 

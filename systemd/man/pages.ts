@@ -1,4 +1,4 @@
-// The manual pages for man(1), made from the Markdown pages beside this file whose names end in a section's number.
+// The pages for man(1), made from the Markdown pages beside this file whose names end in a section's number.
 import { readdirSync, readFileSync } from 'node:fs'
 import type { Paragraph, PhrasingContent, Root, RootContent, Table } from 'mdast'
 import { remark } from 'remark'
@@ -60,7 +60,7 @@ function removeLinks(node: RootContent): void {
   }) as typeof node.children
 }
 
-/** A row becomes a list item: its first cell, and below it the others, with their heads where they are several. */
+/** A row becomes a list item: its first cell, and below it the others, with their heads if they are several. */
 function definitionsOf({ children: [head, ...rows] }: Table): RootContent {
   const heads = (head?.children ?? []).map((cell) => cell.children)
   const items = rows.map(({ children: [term, ...cells] }) => {
@@ -79,7 +79,7 @@ function definitionsOf({ children: [head, ...rows] }: Table): RootContent {
   return { type: 'list', ordered: false, children: items }
 }
 
-/** Adds to the converter's text: definition lists, minus signs and quotes as they are typed, no filling of lines. */
+/** Adds to the converter's text: definition lists, characters as they are typed, no filling of lines. */
 function finish(roff: string): string {
   let isLiteral = false
   const lines = roff.split('\n').map((line) => {

@@ -17,7 +17,7 @@ interface SchemaNode {
   readonly anyOf?: readonly SchemaNode[]
 }
 
-/** Every setting with its default and meaning, in the order of the file. The keys of `http` are those of `ipc`. */
+/** Every setting with its default and meaning, in the order of the file. `http` has the keys of `ipc`. */
 export function settingRows(): SettingRow[] {
   return rowsOf(configJsonSchema(), '')
 }

@@ -1,11 +1,13 @@
-// The states and transitions of src/README.md, found by trying every event in every state with the program's own functions.
+// The states and transitions of src/README.md, found by trying orders of events with the program's functions.
 import type { Instant } from '../../src/lib/clock.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
-import { initialState, nextExpiryMs, phaseOf, usableUntilMs, refusalOf } from '../../src/token/state.ts'
-import type { Step, TokenState } from '../../src/token/state.ts'
+import { initialState, nextExpiryMs, phaseOf, type Step, type TokenState } from '../../src/token/state.ts'
 import { afterAttemptBegan, afterReload, afterTick, nextState } from '../../src/token/transitions.ts'
 
-const SETTINGS = { baseUrl: 'https://api.example.com', credentialsId: 'first' }
+/** The events of an order: more of them find no other transition. */
+const DEPTH = 4
+const ORDER = ['starting', 'ready', 'degraded', 'expired', 'refused']
+
 const policy = { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 300_000 }
 const START: Instant = { bootMs: 0, wallMs: 1_800_000_000_000 }
 
@@ -17,11 +19,18 @@ interface Situation {
 type Event = (situation: Situation, step: Step) => Situation
 
 const answered =
-  (outcome: FetchOutcome): Event =>
-  ({ state, now }, step) => ({
-    state: nextState(afterAttemptBegan(state, 'retry', now), outcome, step).state,
-    now,
-  })
+  (outcomeIn: (situation: Situation) => FetchOutcome): Event =>
+  (situation, step) => {
+    const asking = afterAttemptBegan(situation.state, 'retry', situation.now)
+    return { ...situation, state: nextState(asking, outcomeIn(situation), step).state }
+  }
+
+/** A token that says its life; another one each time. */
+function jwtIn({ state, now }: Situation): string {
+  const iat = now.wallMs / 1_000
+  const claims = JSON.stringify({ iat, exp: iat + 3_600, jti: state.generation })
+  return `e30.${Buffer.from(claims).toString('base64url')}.c2ln`
+}
 
 /** To the next moment at which the token's life ends or it goes out of use. */
 const later: Event = ({ state, now }) => {
@@ -31,98 +40,47 @@ const later: Event = ({ state, now }) => {
   return { state: afterTick(state, { now: then, policy, drawn: 0 }), now: then }
 }
 
-/** A reload with other settings. */
+/** A reload with another value of these settings. */
 const reloaded =
-  (change: (settings: typeof SETTINGS) => typeof SETTINGS): Event =>
-  ({ state, now }, step) => ({ state: afterReload(state, change(state), step), now })
-const toggled = (text: string): string => (text.endsWith('2') ? text.slice(0, -1) : `${text}2`)
-
-/** A token that says its life, and one that does not; another one each time. */
-function tokens({ state, now }: Situation): Readonly<Record<'jwt' | 'opaque', string>> {
-  const claims = { iat: now.wallMs / 1_000, exp: now.wallMs / 1_000 + 3_600, jti: state.generation }
-  const payload = Buffer.from(JSON.stringify(claims)).toString('base64url')
-  return { jwt: `e30.${payload}.c2ln`, opaque: `opaque-${state.generation}` }
-}
+  (...names: ('baseUrl' | 'credentialsId')[]): Event =>
+  ({ state, now }, step) => {
+    const { baseUrl, credentialsId } = state
+    const others = Object.fromEntries(names.map((name) => [name, `${state[name]}2`]))
+    return { state: afterReload(state, { baseUrl, credentialsId, ...others }, step), now }
+  }
 
 /** The events, in the words of the picture. */
 const EVENTS: readonly (readonly [name: string, event: Event])[] = [
-  ...(['jwt', 'opaque'] as const).map((kind): [string, Event] => [
-    'token',
-    (situation, step) => answered({ kind: 'ok', accessToken: tokens(situation)[kind] })(situation, step),
-  ]),
-  ['failure', answered({ kind: 'transient', reason: 'server-error', detail: 'Bad gateway', status: 502 })],
-  [
-    'refusal',
-    answered({
-      kind: 'permanent',
-      reason: 'account-inactive',
-      detail: 'Your account is not active',
-      status: 500,
-    }),
-  ],
+  ['token', answered((situation) => ({ kind: 'ok', accessToken: jwtIn(situation) }))],
+  ['token', answered(({ state }) => ({ kind: 'ok', accessToken: `opaque-${state.generation}` }))],
+  ['failure', answered(() => ({ kind: 'transient', reason: 'server-error', detail: '', status: 502 }))],
+  ['refusal', answered(() => ({ kind: 'permanent', reason: 'account-inactive', detail: '', status: 500 }))],
   ['life over', later],
-  [
-    'other credentials',
-    reloaded(({ baseUrl, credentialsId }) => ({ baseUrl, credentialsId: toggled(credentialsId) })),
-  ],
-  [
-    'other service',
-    reloaded(({ baseUrl, credentialsId }) => ({
-      baseUrl: toggled(baseUrl),
-      credentialsId: toggled(credentialsId),
-    })),
-  ],
+  ['other credentials', reloaded('credentialsId')],
+  ['other service', reloaded('baseUrl', 'credentialsId')],
 ]
-
-/** The facts by which two situations differ for these transitions. */
-function keyOf({ state, now }: Situation): string {
-  const { token, failure } = state
-  const life = token === null ? 'none' : [token.expiresAtMs > now.bootMs, usableUntilMs(token) > now.bootMs]
-  return JSON.stringify([
-    life,
-    token?.expirySource,
-    failure !== null,
-    refusalOf(state) !== null,
-    state.baseUrl,
-    state.credentialsId,
-  ])
-}
-
-/** Every transition between different states, as `from`, `to` and the events that cause it. */
-export function transitions(): { from: string; to: string; events: readonly string[] }[] {
-  const found = new Map<string, Set<string>>()
-  const seen = new Set<string>()
-  const waiting: Situation[] = [{ state: initialState(SETTINGS, START), now: START }]
-  for (let situation = waiting.pop(); situation !== undefined; situation = waiting.pop()) {
-    if (seen.has(keyOf(situation))) continue
-    seen.add(keyOf(situation))
-    const { state, now } = situation
-    for (const [name, event] of EVENTS) {
-      const next = event(situation, { now, policy, drawn: 0 })
-      const edge = `${phaseOf(state, now)} ${phaseOf(next.state, next.now)}`
-      found.set(edge, (found.get(edge) ?? new Set()).add(name))
-      waiting.push(next)
-    }
-  }
-  return [...found]
-    .map(([edge, events]) => {
-      const [from = '', to = ''] = edge.split(' ')
-      return {
-        from,
-        to,
-        events: [...new Set(EVENTS.map(([name]) => name))].filter((name) => events.has(name)),
-      }
-    })
-    .filter(({ from, to }) => from !== to)
-}
-
-const ORDER = ['starting', 'ready', 'degraded', 'expired', 'refused']
 
 /** The picture: a diagram for Mermaid, which is readable as text too. */
 export function stateDiagram(): string {
-  const byState = transitions().toSorted(
-    (a, b) => ORDER.indexOf(a.from) - ORDER.indexOf(b.from) || ORDER.indexOf(a.to) - ORDER.indexOf(b.to),
+  const state = initialState({ baseUrl: 'https://api.example.com', credentialsId: 'first' }, START)
+  let situations: readonly Situation[] = [{ state, now: START }]
+  /** The events of each transition, by both states. */
+  const found = new Map<string, Set<string>>()
+  for (let depth = 0; depth < DEPTH; depth += 1)
+    situations = situations.flatMap((situation) =>
+      EVENTS.map(([name, event]) => {
+        const next = event(situation, { now: situation.now, policy, drawn: 0 })
+        const edge = `${phaseOf(situation.state, situation.now)} --> ${phaseOf(next.state, next.now)}`
+        found.set(edge, (found.get(edge) ?? new Set()).add(name))
+        return next
+      }),
+    )
+  const lines = ORDER.flatMap((from) =>
+    ORDER.filter((to) => to !== from).flatMap((to) => {
+      const events = found.get(`${from} --> ${to}`)
+      const names = EVENTS.map(([name]) => name).filter((name) => events?.has(name))
+      return events === undefined ? [] : `  ${from} --> ${to}: ${[...new Set(names)].join(', ')}`
+    }),
   )
-  const lines = byState.map(({ from, to, events }) => `  ${from} --> ${to}: ${events.join(', ')}`)
   return ['```mermaid', 'stateDiagram-v2', '  [*] --> starting', ...lines, '```', ''].join('\n')
 }

@@ -55,7 +55,10 @@ export function tables(): Readonly<Record<string, Table>> {
   }
 }
 
-/** The chapter of kyc-tokend(1) with every command and option, between `<!-- commands -->` and `<!-- /commands -->`. */
+/**
+ * The chapter of kyc-tokend(1) with every command and option, between `<!-- commands -->` and `<!--
+ * /commands -->`.
+ */
 export function commandChapter(): string {
   const shared = [...new Set(commands.flatMap(optionRows))].filter((row) => timesOf(row) >= 3)
   return [
@@ -70,7 +73,10 @@ function timesOf(row: string): number {
   return commands.filter((spec) => optionRows(spec).includes(row)).length
 }
 
-/** What other commands have, too, stands once: their options in a table of their own, their exit statuses in the page. */
+/**
+ * What other commands have, too, stands once: their options in a table of their own, their exit statuses in
+ * the page.
+ */
 function commandSection(spec: CommandSpec): string {
   const { name, positionals, summary, details = [] } = spec
   const rows = optionRows(spec)
