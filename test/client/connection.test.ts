@@ -27,7 +27,7 @@ const question: Request = {
   onDisconnect: () => false,
 }
 
-test('a connection without requests is closed before the daemon does it, also after a long silence', async () => {
+test('an idle connection is closed before the daemon does it, also after a long silence', async () => {
   const daemon = await silentDaemon()
   const idleMs: number[] = []
   const setIdle: (this: Socket, ms: number) => Socket = Reflect.get(Socket.prototype, 'setTimeout')
@@ -62,7 +62,7 @@ test('connects are paced by time, however many requests wait and come', async ()
   expect(connects).toBeLessThan(60)
 })
 
-test('between two connects a request that does not wait learns at once that there is no connection', async () => {
+test('between two connects a request that does not wait hears at once of the last one', async () => {
   const path = join(await tempDirectory(), 'none.sock')
   const connection = connectionTo(() => path)
   const disconnected = new Promise<void>((resolve) => {

@@ -12,7 +12,7 @@ import {
 } from '../support/client-world.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
 
-test('fetch sets the header for the origin of baseUrl, keeps the others, and sends nothing elsewhere', async () => {
+test('fetch sets the header for the origin of baseUrl alone, and keeps the others', async () => {
   const api = await startApi((request, response) => response.end(String(request.headers['x-own'])))
   const daemon = await daemonWith(({ answer }) =>
     answer('token.result', tokenFields('token-1', { baseUrl: `${api.url}/base/path` })),

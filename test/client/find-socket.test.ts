@@ -52,7 +52,7 @@ type Made = readonly [mode: number, uid?: number]
 const [root, mine, theirs] = [0, owner, another]
 const foreign = (uid: number): string => `belongs to another user (${nameOf('user', uid)})`
 
-// The directory above, the one of the socket, and why it is not trusted; then whether it is reached by a link.
+// The directory above, that of the socket, why it is not trusted, and whether a link leads to it.
 test.each<[string, Made, Made, reason: string | undefined, isLink?: boolean]>([
   ['the own one in /tmp', [0o1777, root], [0o700, mine], undefined],
   ['that of root in /tmp', [0o1777, root], [0o755, root], undefined],
@@ -109,10 +109,15 @@ test.skipIf(isSystemSocketThere)(
     if (me === 0) for (const path of [runtime, directory]) chownSync(path, owner, -1)
     chmodSync(directory, 0o777)
     const env = { XDG_RUNTIME_DIR: runtime }
-    const none = `No kyc-tokend is running here (no socket at /run/kyc-tokend/ipc.sock and ${directory}/ipc.sock): start it with \`sudo systemctl start kyc-tokend\` or \`kyc-tokend run\`, or name its socket with --socket or $KYC_TOKEND_SOCKET.`
+    const named = 'socket with --socket or $KYC_TOKEND_SOCKET.'
+    const none =
+      `No kyc-tokend is running here (no socket at /run/kyc-tokend/ipc.sock and ${directory}/ipc.sock): ` +
+      `start it with \`sudo systemctl start kyc-tokend\` or \`kyc-tokend run\`, or name its ${named}`
     expect(() => find(env)).toThrow(failing('daemon-unreachable', none))
     writeFileSync(join(directory, 'ipc.sock'), '')
-    const untrusted = `The socket ${directory}/ipc.sock is not trusted, because others can write to ${directory}, and could answer instead of the daemon: fix that, or name the daemon's socket with --socket or $KYC_TOKEND_SOCKET.`
+    const untrusted =
+      `The socket ${directory}/ipc.sock is not trusted, because others can write to ${directory}, ` +
+      `and could answer instead of the daemon: fix that, or name the daemon's ${named}`
     expect(() => find(env)).toThrow(failing('denied', untrusted))
     chmodSync(directory, 0o700)
     expect(find(env)).toBe(`${directory}/ipc.sock`)

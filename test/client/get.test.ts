@@ -60,7 +60,8 @@ test('many calls share one connection, and each gets its own answer whatever the
 
 test('an answer may come byte by byte', async () => {
   const writeAll = async ({ data, write }: Asking): Promise<void> => {
-    const text = `${JSON.stringify({ type: 'token.result', data: { id: data['id'], ...tokenFields('tökén') } })}\f`
+    const answer = { id: data['id'], ...tokenFields('tökén') }
+    const text = `${JSON.stringify({ type: 'token.result', data: answer })}\f`
     for (const byte of Buffer.from(text)) {
       write(Buffer.from([byte]))
       // The client reads it.
@@ -142,7 +143,8 @@ describe.skipIf(!isStrangerAble || isSystemSocketThere)('the socket of the perso
     chmodSync(thief.path, 0o777)
     const program = `const client = new TokenClient()
       await client.get().catch((error) => console.log(error.code, error.message))
-      await new Promise((resolve) => client.subscribe(console.log, { onFault: resolve })).then(({ code }) => console.log(code))
+      const fault = new Promise((onFault) => client.subscribe(console.log, { onFault }))
+      console.log((await fault).code)
       client.close()`
     expect(runAsStranger(program, [`TMPDIR=${temp}`, 'XDG_RUNTIME_DIR='])).toMatch(
       /^denied The socket .* is not trusted, because others can write.*\ndenied\n$/,

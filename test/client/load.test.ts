@@ -1,4 +1,4 @@
-// A service, a daemon and several clients that call the service all the time, through everything that goes wrong.
+// A service, a daemon and clients that call the service all the time, through all that goes wrong.
 import { setTimeout as pause } from 'node:timers/promises'
 import { expect, onTestFinished, test } from 'vitest'
 import { clientOf } from '../support/client-world.ts'
@@ -79,7 +79,7 @@ function loadWith(socketPath: string, url: string): { oddities: Oddity[]; end: (
   }
 }
 
-test('no call fails or waits while there is a good token, and none fails that another token could have served', async () => {
+test('no call fails or waits while there is a good token, or another one that would do', async () => {
   const api = revokingService()
   const world = await commandWorld({ answer: api.answer })
   let { daemon } = world

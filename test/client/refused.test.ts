@@ -1,4 +1,4 @@
-// A token that the API refuses is reported once; only the refused call waits for another; a refusal of both is the call's own.
+// A token that the API refuses is reported once; only the refused call waits for another one.
 import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import type { Request } from '../../src/client/connection.ts'
 import { createSource } from '../../src/client/create-source.ts'
@@ -11,8 +11,8 @@ const API = 'https://api.example.com'
 const LATENCY_MS = 50
 
 /**
- * A fake client and an API in memory: `/good` is answered with 200 while the token is good, each `/bad…` with 401. Time is
- * fake.
+ * A fake client and an API in memory: `/good` is answered with 200 while the token is good, `/bad` with 401.
+ * Time is fake.
  */
 function world(verdict?: RejectResult, options: ClientOptions = {}) {
   const sent: string[] = []
@@ -117,7 +117,7 @@ describe('with the time of the test', () => {
     expect(it.tokens.reported).toHaveLength(1)
   })
 
-  test('refusals of a place that refused two tokens are their own for 5 minutes, and nobody else’s', async () => {
+  test('refusals of a place that refused two tokens are its own for 5 minutes', async () => {
     const it = world()
     expect(await during(1_000, it.call('/bad/1?query=1'))).toMatchObject({ status: 401 })
     expect(it.sent).toEqual(['/bad/1?query=1 fake-token-1', '/bad/1?query=1 fake-token-2'])
@@ -153,7 +153,7 @@ describe('with the time of the test', () => {
     expect(it.tokens.reported).toHaveLength(length + 1)
   })
 
-  test('1,000 calls over revocations and a neighbour’s 401: those under way wait, and all are served', async () => {
+  test('of 1,000 calls over revocations and a neighbour’s 401 all are served', async () => {
     const it = world()
     let lastAtMs = -Infinity
     /** As the daemon: one request each 30 s because of reports, which takes 2 s. */
@@ -185,7 +185,7 @@ describe('with the time of the test', () => {
     expect(good).toHaveLength(1_000)
     expect(good.filter(({ status }) => status !== 200)).toEqual([])
     const waiting = good.filter(({ tookMs }) => tookMs > LATENCY_MS)
-    // Each revocation lasts for the 2 s of the request: at most the calls of that time wait, no longer than that.
+    // Each revocation lasts for the 2 s of the request: at most the calls of that time wait, and no longer.
     expect(waiting.length).toBeLessThanOrEqual(revocationsMs.length * Math.ceil((2_000 + LATENCY_MS) / 150))
     expect(Math.max(...waiting.map(({ tookMs }) => tookMs))).toBeLessThanOrEqual(2_000 + 2 * LATENCY_MS)
     expect(new Set((await Promise.all(bad)).map(({ status }) => status))).toEqual(new Set([401]))
@@ -267,7 +267,7 @@ test('isRefusal decides instead of the status, and may read the body', async () 
   expect(own.seen).toHaveLength(1)
 })
 
-test('an abort ends the wait, and so do the close of the client and its signal: then the refusal is the answer', async () => {
+test('an abort ends the wait, and so do a close and the client’s signal, with the refusal', async () => {
   const api = await startApi(strict)
   const ends: [ClientOptions, RequestInit, (client: { close: () => void }, stop: AbortController) => void][] =
     [[{}, { signal: new AbortController().signal }, (client) => client.close()]]

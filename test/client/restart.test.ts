@@ -41,7 +41,7 @@ test('a get that a daemon answers because it stops is asked again', async () => 
   expect((await clientOf(daemon).get()).accessToken).toBe('token-1')
 })
 
-test('a get that waits for the first token survives a restart of the real daemon, and so does a subscription', async () => {
+test('a get that waits and a subscription survive a restart of the real daemon', async () => {
   const { daemon, service, again } = await commandWorld({ answer: { status: 503 } })
   const client = clientOf({ path: daemon.ipcPath })
   const { tokens } = subscribed(client)

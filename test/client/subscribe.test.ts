@@ -119,7 +119,7 @@ test('a subscription that finds no daemon waits for it', async () => {
   expect(faults).toEqual(['daemon-unreachable', 'over'])
 })
 
-test('a fault does not end the subscription, and is reported once for each cause, and once when it is over', async () => {
+test('a fault does not end the subscription; each cause and its end are told once', async () => {
   const daemon = await daemonWith(({ answer }) => answer('fault', { code: 'no-token-yet', message: 'Wait.' }))
   const { tokens, faults } = subscribed(clientOf(daemon))
   await vi.waitUntil(() => faults.length === 1)
@@ -196,7 +196,7 @@ test('close ends the listeners, and a closed client takes none', async () => {
   expect(() => client.subscribe(() => undefined)).toThrow(/was closed/)
 })
 
-test('a subscription that is denied again and again comes back more and more rarely, and says it once', async () => {
+test('a subscription that is denied over and over comes back ever more rarely', async () => {
   const daemon = await daemonWith(({ answer, cut }) => {
     answer('fault', { code: 'denied', message: 'No.' })
     setImmediate(cut)

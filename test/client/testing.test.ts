@@ -120,7 +120,7 @@ test.each([
   expect(await later).toMatchObject({ code: 'expired' })
 })
 
-test('a good token with less life than asked for comes after a second, and at once if no token lives so long', async () => {
+test('a good token with too little life comes after a second, or at once if none lives so long', async () => {
   vi.useFakeTimers()
   onTestFinished(() => void vi.useRealTimers())
   const tokens = fake({ lifeSeconds: 60 })

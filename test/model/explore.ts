@@ -60,9 +60,10 @@ function storeActs(world: World): Priced[] {
 
 /** Facts that only people read, or that mean nothing after the path. */
 const LEFT_OUT = new Set(
-  'detail since wallMs requests lastRequestAt lastSuccessAt generation answers answer tokenlessSince tokenlessFrom refusedBy baseUrl received written accessToken fingerprint'.split(
-    ' ',
-  ),
+  (
+    'detail since wallMs requests lastRequestAt lastSuccessAt generation answers answer tokenlessSince ' +
+    'tokenlessFrom refusedBy baseUrl received written accessToken fingerprint'
+  ).split(' '),
 )
 
 /**

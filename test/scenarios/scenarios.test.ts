@@ -1,5 +1,5 @@
-// Plays the scenarios of scenarios.yaml (README.md beside it says how they are read): a third of them here, the others in the
-// files that import this one, each in a process with a clock of its own.
+// Plays the scenarios of scenarios.yaml (README.md says how they are read): a third of them here, the others
+// in the files that import this one, each in a process with a clock of its own.
 import { readFileSync } from 'node:fs'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { parse } from 'yaml'

@@ -1,8 +1,9 @@
-// Random stories about the whole daemon: no rule of the contract is broken, whatever happens in whatever order.
+// Random stories about the whole daemon break no rule of the contract.
 //
-//   KYC_TOKEND_STORY_SEED=7 KYC_TOKEND_STORIES=1000 npx vitest run --config test/vitest.config.ts test/scenarios/stories.test.ts
+//   KYC_TOKEND_STORY_SEED=7 KYC_TOKEND_STORIES=1000 \
+//     npx vitest run --config test/vitest.config.ts test/scenarios/stories.test.ts
 //
-// plays a thousand stories of that seed; without one each run has its own. A story that breaks a rule is shortened first.
+// plays 1,000 stories of that seed; without one each run has its own. A broken story is shortened first.
 import * as fc from 'fast-check'
 import { beforeAll, expect, test } from 'vitest'
 import { playStory, type Step } from './story.ts'
@@ -73,7 +74,7 @@ const again = service({ again: true })
 const refused = [service(refusal), operator, wait(MINUTE)]
 const short = [service({ jwt: 'short', life: '5m' }), operator, wait(MINUTE)]
 
-/** Stories that once broke a rule, of the daemon or of the model, or that chance rarely finds: they are played each time. */
+/** Stories that once broke a rule, or that chance rarely finds: they are played each time. */
 const former: [Step[], number][] = [
   [[...WITH_TOKEN, harm('run'), ...short, ...refused, crash(0)], 0],
   [[...WITH_TOKEN, harm('state'), ...short, ...refused, crash(0)], 0],

@@ -1,4 +1,4 @@
-// A random story about the whole daemon, and a model of the contract (sections 2 to 5) that says what it must not do.
+// A random story about the whole daemon, and a model of the contract that says what it must not do.
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import type { RejectResult, StatusResult, TokenResult } from '../../src/protocol.ts'
 import { isAboutCredentials } from '../../src/token/transitions.ts'
@@ -27,7 +27,7 @@ const REJECTED_PACE_MS = 300_000
 /** The clocks of the story go in fractions, and those of the answers in milliseconds. */
 const GRAIN_MS = 2
 
-/** The knowledge of the service about one pair of credentials at one address; instants are on the boot clock. */
+/** What the service knows of one pair of credentials at one address; instants are on the boot clock. */
 interface Account {
   isRefused: boolean
   /** Not to be asked before, by its own words. */
@@ -158,7 +158,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
       account.leftMs = Math.max(1_000, leftMs)
       account.failures += 1
       const { reason, retryAfterMs } = outcome as { reason?: string; retryAfterMs?: number }
-      // The pace is that of the running pair: one that was only tried is asked with at once when it is the running one.
+      // The pace is the running pair's: one that was only tried is asked with at once when it is in use.
       const isPaced = reason === 'rejected' && !isTrial
       const paceMs = isPaced ? Math.min(REJECTED_PACE_MS, account.leftMs / 2) : 0
       const boundMs = Math.max(retryAfterMs ?? 0, paceMs)

@@ -1,4 +1,4 @@
-// The world of a scenario: the whole daemon with its files and sockets; only the service, systemd, time and chance are not real.
+// The world of a scenario: the whole daemon; only the service, systemd, time and chance are not real.
 import {
   cpSync,
   existsSync,
@@ -92,7 +92,7 @@ export interface Seen {
   'refused by': string
   attempts: number
   alert: string
-  /** The log of alerts since the daemon was started: alert, repeated (found at the start), reminder, resolved. */
+  /** The log of alerts since the start: alert, repeated (found at the start), reminder, resolved. */
   'alert log': string
   /** Its notifications since the daemon was started. */
   systemd: string
@@ -114,7 +114,7 @@ const MAX_REQUESTS = 1_000
 
 export type World = ReturnType<typeof createWorld>
 
-/** A full disk (that of the runtime or the state directory), a log without a reader, a socket that was removed. */
+/** A full disk (of the runtime or the state directory), a log without a reader, a removed socket. */
 export type Harm = 'run' | 'state' | 'log' | 'socket'
 
 /** Watches a world from outside. */
@@ -154,7 +154,7 @@ export function createWorld(given: Given, observer?: Observer) {
   const createClock = (bootMs: number, wallMs: number) => createFakeClock({ bootMs, wallMs, isBusy })
   let clock = createClock(1_000_000, START_WALL_MS + offsetMs)
   let serviceOffsetMs = -offsetMs
-  /** By the service's own clock, which is right: the host's, less all that was done to it; in ms since the epoch. */
+  /** By the service's clock, which is right: the host's, less all that was done to it; in ms since 1970. */
   const serviceNowMs = (): number => clock.now().wallMs + serviceOffsetMs
 
   const names = new Map<string, string>()
@@ -352,8 +352,8 @@ export function createWorld(given: Given, observer?: Observer) {
   }
 
   /**
-   * The daemon is killed; with `turns` so many turns of its loop after SIGUSR2, in the middle of what that causes. All that
-   * it writes from here on is lost.
+   * The daemon is killed, `turns` turns of its loop after SIGUSR2 if there are any. All that it writes from
+   * here on is lost.
    */
   async function crash(turns = 0): Promise<void> {
     if (turns > 0) alive().refresh()
@@ -486,7 +486,7 @@ export function createWorld(given: Given, observer?: Observer) {
     },
     isFull: (): boolean => full !== null,
     hasSocket: (): boolean => existsSync(socketPath),
-    /** All that was logged, before and after restarts. Records are written when the daemon ends, at the latest. */
+    /** All that was logged, also before restarts. Records are written when the daemon ends, at the latest. */
     logged: (): string => logs.flatMap((log) => log.lines()).join('\n'),
     end: async (): Promise<void> => {
       if (running !== null) await stop()

@@ -74,7 +74,7 @@ function partsOf(value: object, path = ''): [string, unknown][] {
   })
 }
 const MAY_BE_NULL =
-  /^(?:written.bootId|kept.known|remembered.(?:(?:failure|objection)(?:.askedBy|.status|.known)?|pace.requestedMs|lastRequestAt|lastSuccessAt))$/
+  /^written.bootId$|^(?:kept|remembered).*(?:known|failure|objection|askedBy|status|requestedMs|last\w+At)$/
 
 const isBound = (path: string, stranger: unknown): boolean =>
   path === 'remembered.notBefore' ? typeof stranger === 'object' && stranger !== null : stranger === undefined

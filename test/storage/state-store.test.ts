@@ -209,7 +209,7 @@ it('a kept token that is older than the state remembers was replaced, and is not
 })
 
 describe('a kill between the two files', () => {
-  it('revives nothing that the token’s answer had ended, though the service gave the same token again', async () => {
+  it('revives nothing that the token’s answer had ended, also where that was the same token', async () => {
     for (const ending of [refused, limited, down])
       for (const isSame of [false, true]) {
         const { start, answered, ok, files } = await scene()
@@ -310,7 +310,7 @@ describe('the files of 1.2.0', () => {
 })
 
 describe('the boot', () => {
-  it('whose clock says what cannot be is in doubt, a second aside: whole seconds may be all it reports', async () => {
+  it('whose clock says what cannot be is in doubt, by more than the grain of whole seconds', async () => {
     const { start, answered, ok, files, clock } = await scene()
     const { store, state } = await start()
     const held = answered(state, ok())
@@ -354,7 +354,7 @@ describe('the boot', () => {
     }
   })
 
-  it('whose wall clock was set back begins nothing in the future and waits for nothing longer than 72 min', async () => {
+  it('whose wall clock was set back begins nothing in the future, and waits for 72 min at most', async () => {
     const { start, answered, clock } = await scene()
     const { store, state } = await start()
     const wallMs = clock.now().wallMs - 24 * HOUR
@@ -482,7 +482,7 @@ describe('the files', () => {
     expect(records.events()).toEqual([])
   })
 
-  it('that were removed are written again at the next look, and those that stand are left alone', async () => {
+  it('that were removed are written again at the next look, and only those', async () => {
     const { start, answered, ok, files } = await scene()
     const { store, state } = await start()
     await store.save(answered(state, ok()))

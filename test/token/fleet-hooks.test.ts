@@ -1,4 +1,4 @@
-// The keeper's hooks for a fleet: outcomes of other hosts, attempts that are put off, and lives that are given.
+// The keeper's hooks for a fleet: outcomes of other hosts, attempts that are put off, lives that are given.
 import { expect, test } from 'vitest'
 import type { FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
 import { currentAlert, refusalOf, usableToken } from '../../src/token/state.ts'
@@ -8,7 +8,7 @@ import { runningKeeper } from '../support/keeper-world.ts'
 const MINUTE = 60_000
 const never = new AbortController().signal
 
-/** A source that makes no request of its own and gives these outcomes, one after another, the last one over and over. */
+/** A source that makes no request, and gives these outcomes one after another, the last one over and over. */
 function giving(...outcomes: FetchOutcome[]): { fetchToken: FetchToken; causes: string[] } {
   const causes: string[] = []
   return {
@@ -24,7 +24,7 @@ const adopted = { kind: 'ok', accessToken: 'of-another-host', askedBy: 'web-2' }
 
 const postponed = { kind: 'postponed', retryAfterMs: 7 * MINUTE, askedBy: 'web-2' } as const
 
-test('an attempt that is put off is no failure, raises no alert, and is made again when its time is over', async () => {
+test('an attempt that is put off is no failure, raises no alert, and is made again then', async () => {
   const { fetchToken, causes } = giving(postponed, adopted)
   const { keeper, clock, dueInMs, heard } = await runningKeeper({ fetchToken })
   expect(keeper.state()).toMatchObject({ failure: null, objection: null, requests: 0, lastRequestAt: null })
@@ -79,7 +79,7 @@ test('an attempt that is put off leaves a refusal, and is made again when its ti
   expect(causes).toEqual(['start', 'operator', 'retry'])
 })
 
-test('an outcome of another host is taken while nothing is asked, with its event and a new plan', async () => {
+test('an outcome of another host is taken while nothing is asked, and told', async () => {
   const { keeper, clock, heard, asked, answer, dueInMs } = await runningKeeper()
   answer(failures.network)
   await clock.advance(45 * MINUTE)
@@ -156,7 +156,7 @@ test('a refusal or a failure of another host counts as if it were its own', asyn
   expect(alert).toMatchObject({ reason: 'no-token', failure: 'timeout', askedBy: null })
 })
 
-test('an opaque token of another host lives no longer than refresh.maxAge allows here, a JWT as long as it was given, and one without life left is a failure', async () => {
+test('an opaque token of another host lives for refresh.maxAge at most, a JWT as given', async () => {
   const { keeper } = await runningKeeper()
   keeper.offer({ kind: 'ok', accessToken: 'opaque', lifeMs: 60 * MINUTE, expirySource: 'assumed' })
   expect(keeper.state().token).toMatchObject({ lifeMs: 15 * MINUTE, expirySource: 'assumed' })

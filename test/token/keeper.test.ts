@@ -67,7 +67,7 @@ test('the loop asks at the moment that was planned, to the millisecond', async (
   expect(asked()).toBe(2)
 })
 
-test('the loop ends when it is stopped, asleep or in the middle of a request, and leaves nothing behind', async () => {
+test('the loop ends when it is stopped, also in a request, and leaves nothing behind', async () => {
   for (const outcome of [undefined, failures.network, refused, byHand().answer]) {
     const { clock, keeper, start, stop, answer, heard } = createKeeperWorld()
     if (outcome !== undefined) answer(outcome)
@@ -102,7 +102,7 @@ test('the loop holds no listener of its signal longer than it needs it', async (
   await end
 })
 
-test('each change is an event once, and each attempt with its outcome, its cause and its duration', async () => {
+test('each change is an event, and each attempt with outcome, cause and duration', async () => {
   const service = byHand()
   const { clock, heard, token } = await runningKeeper({ first: service.answer })
   await clock.advance(2_000)
@@ -202,7 +202,7 @@ async function watched(
   return result
 }
 
-test('waitUntil resolves at the event after which the condition holds, when its time is over or when it is stopped, and leaves nothing behind', async () => {
+test('waitUntil ends at the event that meets it, after its time or at a stop', async () => {
   const scene = await runningKeeper()
   const { clock } = scene
   const sleepers = clock.sleepers()
@@ -259,7 +259,7 @@ test('a reload with other credentials keeps a request from going out that is sti
   expect(keeper.state()).toMatchObject({ token: expect.anything(), objection: null, next: null })
 })
 
-test('the state is saved before the request goes out, as if it had failed, and again with its outcome', async () => {
+test('the state is saved as failed before the request goes out, and again with its outcome', async () => {
   const writes: { state: TokenState; done: () => void }[] = []
   const remember = (state: TokenState) => new Promise<void>((done) => writes.push({ state, done }))
   const { asked, clock } = await runningKeeper({ remember })
@@ -290,7 +290,7 @@ test.each([failures.inactive, failures.rejected])(
   },
 )
 
-test('the state is saved before the loop continues, but a disk that hangs is waited for no longer than 2 s', async () => {
+test('the loop waits for a save, for 2 s at most where the disk hangs', async () => {
   const writing = Promise.withResolvers<void>()
   const written: TokenState[] = []
   const remember = async (state: TokenState) => {
@@ -329,7 +329,7 @@ test('clients and operators wake the loop at once if something follows from thei
   }
 })
 
-test('a service that gives the same token until it ends is asked at most four times a life, whatever clients need, and the token is away for a moment', async () => {
+test('a service that gives the same token until it ends is asked at most four times a life', async () => {
   const LIFE_MS = HOUR
   let startedMs = -LIFE_MS
   let lives = 0

@@ -172,7 +172,7 @@ test('a daemon is settled once it has a token, or no attempt is due: one has end
     expect(isSettled(state, at(ms))).toBe(false)
 })
 
-test('a need or a report while an attempt is due or under way, or without a token to hand out, plans no other', () => {
+test('a need or a report plans nothing beside an attempt, or without a token to hand out', () => {
   const asking = afterAttemptBegan(held, 'refresh', at(MINUTE))
   for (const state of [initial, asking, asked(held, inactive, MINUTE)])
     expect(afterClientNeed(state, HOUR, at(MINUTE))).toBe(state)
@@ -196,7 +196,7 @@ function afterReport(
   return { state: asked(wished, outcome ?? jwt(HOUR, askedMs, askedMs), askedMs, 'client'), askedMs }
 }
 
-test('requests that clients cause are 30 s apart, then 60 s and 120 s while each token that they bring is reported itself', () => {
+test('requests of clients are 30 s apart, then 60 s and 120 s while their own tokens are reported', () => {
   let state = held
   let askedMs = 0
   const waits: number[] = []
@@ -206,7 +206,7 @@ test('requests that clients cause are 30 s apart, then 60 s and 120 s while each
     ;({ state, askedMs } = next)
   }
   expect(waits).toEqual([1_000, 30_000, 60_000, 120_000, 120_000, 120_000])
-  // The pace is the same after a report over and over, after a wish for more life, and beside an operator's token.
+  // The pace is the same after another report, after a wish for more life, and beside an operator's token.
   const twice = afterReject(state, tokenOf(state).fingerprint, at(askedMs + 2_000)).state
   expect(afterReject(twice, tokenOf(state).fingerprint, at(askedMs + 3_000)).state).toBe(twice)
   expect(dueAtMs(afterClientNeed(state, HOUR, at(askedMs + 2_000))) - at(askedMs).bootMs).toBe(120_000)
@@ -236,7 +236,7 @@ test('the same token again counts as reported again, and slows the requests down
   expect(waits).toEqual([1_000, 30_000, 60_000, 120_000, 120_000])
 })
 
-test('ages at which tokens were refused before the life that was assumed for them are told once another token follows', () => {
+test('an age at which a token was refused too early is told once another token follows', () => {
   const at8 = afterReject(after([opaque()]), tokenOf(after([opaque()])).fingerprint, at(8.5 * MINUTE)).state
   expect(asked(at8, opaque(), 9 * MINUTE, 'client').endedEarlyMs).toEqual([])
   const once = asked(at8, opaque('other'), 9 * MINUTE, 'client')
@@ -297,7 +297,7 @@ test('a request that goes out is counted, and what made it go out is over', () =
   expect(afterRequest(once, 'refresh', at(9)).pace.requestedMs).toBe(at(5).bootMs)
 })
 
-test('no one is notified of a missing token before the first attempt has ended, unless that is not due yet', () => {
+test('no alert of a missing token is raised while the first attempt is due or under way', () => {
   const longAgo = { ...initial, tokenlessSince: at(-MINUTE) }
   expect(currentAlert(longAgo, at(0), 60_000)).toBeNull()
   expect(currentAlert({ ...longAgo, notBefore: { first: at(0).bootMs } }, at(0), MINUTE)).toBeNull()
@@ -362,7 +362,7 @@ test('a failure has its reason, its beginning, its count and the time of the nex
   })
 })
 
-test('whatever the settings, an attempt falls in the last tenth of a usable token’s life at the latest, Retry-After aside', () => {
+test('an attempt falls in the last tenth of a usable token’s life at the latest, Retry-After aside', () => {
   const [passed, chance] = [0.899, 1].map((max) => fc.double({ min: 0, max, maxExcluded: true, noNaN: true }))
   fc.assert(
     fc.property(passed!, chance!, fc.integer({ min: 1, max: HOUR }), (share, drawn, initialDelayMs) => {

@@ -42,7 +42,7 @@ test('other credentials that are refused leave everything as it was', async () =
   }
 })
 
-test('other credentials that fail for another reason are tried again with backoff, until there is a token or a refusal', async () => {
+test('other credentials that fail for another reason are tried again with backoff', async () => {
   const { keeper, settings, asked, answer, clock, token } = await runningKeeper()
   const failed: (readonly [string, number])[] = []
   answer(failures.network)
@@ -68,7 +68,7 @@ test('other credentials that fail for another reason are tried again with backof
   expect(keeper.state()).toMatchObject({ credentialsId: 'second', failure: null })
 })
 
-test('other credentials that wait are tried first where the running ones are refused, save during Retry-After', async () => {
+test('other credentials come before a refusal of the running ones, save in Retry-After', async () => {
   const { keeper, settings, answer, clock, token } = await runningKeeper()
   const events: string[] = []
   const limited = {
@@ -95,7 +95,7 @@ test('other credentials that wait are tried first where the running ones are ref
   expect(keeper.state()).toMatchObject({ credentialsId: 'first', objection: { reason: 'account-inactive' } })
 })
 
-test('other credentials do not hold up an operator, who is answered with their token or with that of the running ones', async () => {
+test('other credentials do not hold up an operator, whose answer is the token of either', async () => {
   for (const gives of ['token', 'refusal'] as const) {
     const first = Promise.withResolvers<FetchOutcome>()
     const { keeper, settings, asked, answer, clock, token } = await runningKeeper()
@@ -146,7 +146,7 @@ test('other credentials wait as long as the service asked for with them', async 
   expect(await tried).toMatchObject({ kind: 'ok' })
 })
 
-test('other credentials that an operator wrote are tried at once, and then as long after as the service asked for', async () => {
+test('other credentials that an operator wrote are tried at once, also in Retry-After', async () => {
   const { keeper, settings, asked, answer, clock } = await runningKeeper()
   answer({ ...failures.network, retryAfterMs: 10 * MINUTE })
   for (const requests of [2, 3]) {
@@ -158,7 +158,7 @@ test('other credentials that an operator wrote are tried at once, and then as lo
   }
 })
 
-test('other credentials that an operator wrote are his act once: what is repeated keeps to every wait of the fleet', async () => {
+test('other credentials that an operator wrote are his act once, and are then repeated', async () => {
   const { keeper, settings, answer, clock } = await runningKeeper()
   const causes: unknown[] = []
   answer(() => {
@@ -170,7 +170,7 @@ test('other credentials that an operator wrote are his act once: what is repeate
   expect(causes.slice(0, 3)).toEqual(['operator', 'retry', 'retry'])
 })
 
-test('the answer to credentials that a reload replaced during a trial says nothing of the new ones', async () => {
+test('an answer to credentials that a reload has replaced says nothing of the new ones', async () => {
   const { keeper, settings, answer, clock, token } = await runningKeeper()
   answer(failures.network)
   void keeper.tryCredentials(settings('second'), trial)
@@ -187,7 +187,7 @@ test('the answer to credentials that a reload replaced during a trial says nothi
   expect(await refreshed).toMatchObject({ kind: 'ok' })
 })
 
-test('other credentials are given up at a reload, at another trial and when the signal is aborted', async () => {
+test('other credentials are given up at a reload, at another trial and at an abort', async () => {
   const { keeper, settings, answer, clock, asked } = await runningKeeper()
   answer(
     (signal) =>
@@ -233,7 +233,7 @@ test('other credentials are saved as the running ones only when they gave a toke
   expect(saved.at(-1)).toMatchObject({ credentialsId: 'second' })
 })
 
-test('other credentials that gave a token are said to be in use, although a disk hangs and the trial is ended', async () => {
+test('other credentials that gave a token are in use, even if a disk hangs or the trial ends', async () => {
   const ended = new AbortController()
   const disk = Promise.withResolvers<void>()
   const { keeper, settings, answer, token, clock } = await runningKeeper({
