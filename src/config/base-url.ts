@@ -2,14 +2,16 @@
 export const TOKEN_URL_SHAPE =
   'must be a path or a whole URL: write it as "/token" or "https://auth.example.com/token"'
 
-/** The reason why this cannot be the base URL, with the remedy. Never quotes it: it may hold a password. */
+/** Why this cannot be the base URL, with the remedy. Never quotes it: it may hold a password. */
 export function baseUrlProblem(text: string): string | undefined {
   const problem = urlProblem(text, 'must be a whole URL: write it as "https://api.example.com"')
   if (problem !== undefined || !/[?#]/.test(text)) return problem
   return 'must end with the path: remove the query ("?…") and the fragment ("#…")'
 }
 
-/** The reason why this cannot be the URL of the token endpoint: a path (and query) after the base URL, or a whole URL. */
+/**
+ * Why this cannot be the URL of the token endpoint: a path (and query) after the base URL, or a whole URL.
+ */
 export function tokenUrlProblem(text: string): string | undefined {
   if (text.includes('#')) return 'must not have a fragment: remove the "#" and what follows it'
   if (/^\/(?!\/)[^\s\\\p{Cc}]*$/u.test(text)) return undefined
@@ -32,7 +34,10 @@ function urlProblem(text: string, shape: string): string | undefined {
   if (username !== '' || password !== '')
     return 'must not hold a user name or password: put them into credentials'
   if (protocol !== 'http:' || isLoopbackHost(hostname)) return undefined
-  return 'must begin with https://, because the secret would cross the network in the clear (http:// is for a loopback host only)'
+  return (
+    'must begin with https://, because the secret would cross the network in the clear ' +
+    '(http:// is for a loopback host only)'
+  )
 }
 
 /** Path of the token endpoint of the interface description, after the base URL. */
@@ -52,7 +57,9 @@ export function normaliseBaseUrl(text: string): string {
 /** The hosts that are this host itself: there, and only there, plain HTTP keeps a secret. */
 const LOOPBACK = /^(?:(?:.+\.)?localhost|127(?:\.\d{1,3}){3}|::1|\[::1\])$/i
 
-/** Reports whether a host name of a URL (IPv6 with or without brackets) is `localhost`, below it, or a loopback address. */
+/**
+ * Reports whether the host of a URL (IPv6 with or without brackets) is `localhost`, below it, or loopback.
+ */
 export function isLoopbackHost(hostname: string): boolean {
   return LOOPBACK.test(hostname)
 }

@@ -6,7 +6,7 @@ import type { TokenFileConfig } from './resolve-outputs.ts'
 
 type Frozen<T> = unknown extends T ? T : T extends Secret ? T : { readonly [Key in keyof T]: Frozen<T[Key]> }
 
-/** Settings keep the names and meanings of the schema; `resolveConfig` describes what is more than what is written. */
+/** Settings have the names and meanings of the schema; `resolveConfig` describes the rest. */
 export type Config = Frozen<Awaited<ReturnType<typeof resolveConfig>>['config']>
 export type SocketConfig = Config['ipc']
 export type ServiceConfig = Config['service']

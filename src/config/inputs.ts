@@ -16,7 +16,7 @@ export interface InputsOptions {
   readonly directory: string
   /** The user that runs the daemon. */
   readonly uid: number
-  /** systemd runs the daemon and not this process: a secret that only the daemon sees is a warning, not a fault. */
+  /** systemd runs the daemon and not this process: a secret that only the daemon sees is a warning then. */
   readonly isElsewhere: boolean
   readonly staged?: StagedFiles | undefined
   readonly diagnostics: Diagnostics
@@ -25,8 +25,8 @@ export interface InputsOptions {
 export type Inputs = ReturnType<typeof createInputs>
 
 /**
- * `at` is the key path of a setting. A function that gives null or undefined has reported the reason, unless nothing was asked
- * for. Throws DiskError if a disk does not answer.
+ * `at` is the key path of a setting. A function that gives null or undefined has reported the reason,
+ * unless nothing was asked for. Throws DiskError if a disk does not answer.
  */
 export function createInputs({ env, directory, uid, isElsewhere, staged, diagnostics }: InputsOptions) {
   const { fault, warn } = diagnostics
@@ -62,12 +62,14 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
     return reading.bytes
   }
 
-  /** Owner and mode are not checked: systemd sets them, 0400, or 0440 with an access list, of root or of the daemon's user. */
+  /** Owner and mode are not checked: systemd sets them (0400, or 0440 with an access list). */
   async function credential(at: string, name: string): Promise<Buffer | undefined> {
     credentialNames.push(name)
     const where = `the systemd credential ${name}`
     const { unit } = unitNames(accountOfEnvironment(env))
-    const remedy = `add LoadCredential=${name}:/PATH to the unit (\`sudo systemctl edit ${unit} && sudo systemctl restart ${unit}\`), or use { "file": PATH }`
+    const remedy =
+      `add LoadCredential=${name}:/PATH to the unit ` +
+      `(\`sudo systemctl edit ${unit} && sudo systemctl restart ${unit}\`), or use { "file": PATH }`
     const credentials = env['CREDENTIALS_DIRECTORY']
     if (!credentials)
       return notThere(at, `${where} is not there, because there is no $CREDENTIALS_DIRECTORY: ${remedy}`)
@@ -92,7 +94,9 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
       const where = `the environment variable ${source.env}`
       const text = env[source.env]
       if (text !== undefined) return { where, text }
-      const remedy = `set it where kyc-tokend is started (Environment= or EnvironmentFile= of the unit), or use { "file": PATH }`
+      const remedy =
+        'set it where kyc-tokend is started ' +
+        '(Environment= or EnvironmentFile= of the unit), or use { "file": PATH }'
       return notThere(at, `${where} is not set: ${remedy}`)
     }
     const isFile = 'file' in source
@@ -120,14 +124,15 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
     if (text.length < MIN_LENGTH)
       warn(
         at,
-        `${where} has fewer than ${MIN_LENGTH} characters: check that it is whole; words like it are hidden in the log, too`,
+        `${where} has fewer than ${MIN_LENGTH} characters: check that it is whole; ` +
+          'words like it are hidden in the log, too',
       )
     const mistake = sentenceFor(text, MISTAKES)
     if (mistake !== undefined) warn(at, `${where} ${mistake}`)
     return new Secret(text)
   }
 
-  /** A private key in PEM or as a JWK, without a passphrase. `problemOf`: why it does not fit, as words after its name. */
+  /** A private key in PEM or as a JWK, without a passphrase. `problemOf`: why it does not fit. */
   async function privateKey(
     at: string,
     source: SecretSource,
@@ -149,7 +154,9 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
   ): Promise<string | null> {
     const pem = path === null ? undefined : (await file(at, path, remedy))?.toString()
     if (pem === undefined || holdsCertificates(pem)) return pem ?? null
-    const sentence = `the file ${files[at]} holds no certificate that can be read: name a PEM file with "-----BEGIN CERTIFICATE-----" in it`
+    const sentence =
+      `the file ${files[at]} holds no certificate that can be read: ` +
+      'name a PEM file with "-----BEGIN CERTIFICATE-----" in it'
     return fault(at, sentence) ?? null
   }
 
@@ -195,7 +202,8 @@ const REFUSALS: Sentences = [
   [
     // Formatting characters and line separators: the service would refuse the account for them.
     /[\p{Cf}\p{Zl}\p{Zp}]/u,
-    'holds an invisible character, as come along when text is copied from a page: type the secret, or copy it again',
+    'holds an invisible character, as come along when text is copied from a page: ' +
+      'type the secret, or copy it again',
   ],
   [/\uFFFD/, 'is not valid UTF-8: write the secret as plain text'],
 ]

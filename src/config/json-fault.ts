@@ -6,7 +6,7 @@ const MAX_DEPTH = 200
 /** Ends the visit at the first fault. */
 class Fault extends Error {}
 
-/** The first fault, as `line 1, column 2: …` (in characters). A repeated key is one, although JSON.parse lets it pass. */
+/** The first fault, as `line 1, column 2: …`. A repeated key is one, although JSON.parse lets it pass. */
 export function findJsonFault(text: string): string | undefined {
   /** The keys so far of each object or list that is open. */
   const open: Set<string>[] = []

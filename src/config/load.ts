@@ -1,4 +1,4 @@
-// Loads the configuration: finds its file (JSON or YAML, never executable), validates it, and reports all its faults at once.
+// Loads the configuration: finds its file (JSON or YAML, never code), and reports all its faults at once.
 import { isUtf8 } from 'node:buffer'
 import type { Stats } from 'node:fs'
 import { homedir } from 'node:os'
@@ -20,7 +20,7 @@ export interface LoadOptions {
   /** `--config`. */
   readonly configPath?: string | undefined
   readonly env: NodeJS.ProcessEnv
-  /** systemd runs the daemon and not this process: a secret that only the daemon sees is a warning, not a fault. */
+  /** systemd runs the daemon and not this process: a secret that only the daemon sees is a warning then. */
   readonly isElsewhere?: boolean | undefined
   /** The runtime directory of a daemon that runs, instead of the configured one: its outputs stay there. */
   readonly runtimeDirectory?: string | undefined
@@ -29,7 +29,10 @@ export interface LoadOptions {
 
 export type Inspection = Awaited<ReturnType<typeof inspectConfig>>
 
-/** The configuration. Throws ConfigError (78) and DiskError (75). Files, owners, modes and secrets are read again each time. */
+/**
+ * The configuration, with its files, owners, modes and secrets as they are now. Throws ConfigError (78) and
+ * DiskError (75).
+ */
 export async function loadConfig(options: LoadOptions): Promise<Config> {
   const { config, faults, file } = await inspectConfig(options)
   if (config === undefined) throw new ConfigError(faults, file)
@@ -52,8 +55,9 @@ export async function loadPlan({ configPath, env }: { configPath: unknown; env: 
 const DEFAULTS = { baseUrl: 'https://api.example.com', credentials: { apiKey: 'key', apiSecret: 'secret' } }
 
 /**
- * Reports everything about a configuration. If there are faults, `config` is undefined. `file` is undefined if no file was
- * found. `unseen`: settings whose secret only the daemon sees; they must not be used from `config`.
+ * Reports everything about a configuration. If there are faults, `config` is undefined. `file` is undefined
+ * if no file was found. `unseen`: settings whose secret only the daemon sees; they must not be used from
+ * `config`.
  */
 export async function inspectConfig(options: LoadOptions) {
   const { env, isElsewhere = false, runtimeDirectory, staged } = options
@@ -76,12 +80,12 @@ const FILE_NAMES = ['kyc-tokend.config.json', 'kyc-tokend.config.yaml', 'kyc-tok
 const EXAMPLE =
   'kyc-tokend.config.example.json (of the package: /usr/share/doc/kyc-tokend/examples/kyc-tokend.config.json)'
 
-/** `file` is undefined if none was found, and `settings` if they are faulty: rules across settings need the shape. */
+/** `file` is undefined if none was found; `settings` if their shape is faulty. */
 type Found =
   | { readonly file: string; readonly settings: Settings; readonly stats: Stats }
   | { readonly file: string | undefined; readonly settings?: undefined }
 
-/** The settings in the file that `--config` or $KYC_TOKEND_CONFIG names, or else in the first one of the search. */
+/** The settings in the file that `--config` or $KYC_TOKEND_CONFIG names, or in the first of the search. */
 async function readSettings(
   { configPath, env, staged }: LoadOptions,
   diagnostics: Diagnostics,
@@ -152,19 +156,25 @@ async function notFound(searched: readonly string[], option: string | undefined)
   if (option !== undefined) return `${absent}: correct ${option}, or make the file from ${EXAMPLE}`
   const here = await firstThere(candidatesIn(workingDirectory()), undefined)
   if (here !== undefined)
-    return `${absent}: ${shown(here.file)} is not looked at, because root and the unit read ${SYSTEM_CONFIG_DIRECTORY} only: name it with --config, or move it there`
-  return `there is no configuration file: \`${programName()} setup\` makes it (for the unit: with sudo), or name yours with --config (looked for ${searched.map(shown).join(', ')})`
+    return (
+      `${absent}: ${shown(here.file)} is not looked at, because ` +
+      `root and the unit read ${SYSTEM_CONFIG_DIRECTORY} only: name it with --config, or move it there`
+    )
+  return (
+    `there is no configuration file: \`${programName()} setup\` makes it ` +
+    `(for the unit: with sudo), or name yours with --config (looked for ${searched.map(shown).join(', ')})`
+  )
 }
 
-/** The library. Its loaders are used, and no explorer, which would run a `.config/config.js` of the working directory. */
+/** Only its loaders are used: an explorer would run a `.config/config.js` of the working directory. */
 async function loadCosmiconfig() {
-  // A part of it asks for the home directory when it is loaded, and throws if there is neither HOME nor an entry in passwd.
+  // When it is loaded it asks for the home directory, and throws without HOME and an entry in passwd.
   process.env['HOME'] ??= withSystemFallback('/', homedir)
   // A bundle has the default export of a CommonJS library and none of its names.
   return (await import('cosmiconfig')).default
 }
 
-/** Loads the libraries, also the one that reads YAML, for a process that may not read the program's files later. */
+/** Loads the libraries, that for YAML too, for a process that may not read the program's files later. */
 export async function loadParsers(): Promise<void> {
   const { defaultLoadersSync } = await loadCosmiconfig()
   defaultLoadersSync['.yaml']('', 'a: 1')
@@ -189,7 +199,7 @@ async function parse(file: string, bytes: Buffer): Promise<{ document: unknown }
   const { defaultLoadersSync: loaders } = await loadCosmiconfig()
   try {
     const document = loaders[isJson ? '.json' : '.yaml']('', text)
-    // Throws where an alias of YAML leads into what it is in, which no walk through the document would survive.
+    // Throws if an alias of YAML leads into what it is in: no walk through the document would end.
     JSON.stringify(document)
     return { document }
   } catch (error) {

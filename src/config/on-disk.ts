@@ -13,9 +13,10 @@ export type OnDisk =
   | { readonly kind: 'stalled'; readonly problem: string }
 
 /**
- * Returns the function that looks at the disk. It gives the same object until a file of the running configuration changes; a
- * faulty one is loaded each time, because its fault may go by itself: a certificate becomes valid, a group is made. Calls at the
- * same time share one look. `load` throws nothing but UserError.
+ * Returns the function that looks at the disk. It gives the same object until a file of the running
+ * configuration changes; a faulty one is loaded each time, because its fault may go by itself: a
+ * certificate becomes valid, a group is made. Calls at the same time share one look. `load` throws nothing
+ * but UserError.
  */
 export function createLook(load: () => Promise<Config>, running: () => Config): () => Promise<OnDisk> {
   let last: { readonly version: string; readonly found: OnDisk } | null = null
@@ -39,8 +40,8 @@ export function createLook(load: () => Promise<Config>, running: () => Config): 
 }
 
 /**
- * A text that changes when a file is written or replaced, or when a link to it is replaced. One call for each directory.
- * Throws DiskError.
+ * A text that changes when a file is written or replaced, or when a link to it is replaced. One call for
+ * each directory. Throws DiskError.
  */
 async function versionOf(paths: readonly string[]): Promise<string> {
   const versions = await Promise.all(

@@ -1,4 +1,4 @@
-// Reads the files of a configuration: small regular ones, each checked by the descriptor that it is read from.
+// Reads the files of a configuration: small regular ones, each judged by the descriptor that it is read from.
 import { constants, type Stats } from 'node:fs'
 import { dirname } from 'node:path'
 import { errorCode, errorMessage, fallbackOnSystemError } from '../lib/error.ts'
@@ -16,8 +16,8 @@ type Reading =
   | { readonly kind: 'read'; readonly bytes: Buffer; readonly stats: Stats; readonly isProjected: boolean }
   | { readonly kind: 'absent' }
   /**
-   * The sentence follows the file's name and ends with the remedy. `isThere`: it is known to exist. `isDenied`: this user may
-   * not read it.
+   * The sentence follows the file's name and ends with the remedy. `isThere`: it is known to exist.
+   * `isDenied`: this user may not read it.
    */
   | {
       readonly kind: 'unreadable'
@@ -29,8 +29,9 @@ type Reading =
 export type Present = Exclude<Reading, { kind: 'absent' }>
 
 /**
- * Reads the file, or the one at the end of a link. Its kind is checked before it is opened, because to open a device can do harm
- * (start a watchdog, make a terminal), and to open a FIFO waits for its writer. Throws DiskError (75).
+ * Reads the file, or the one at the end of a link. Its kind is checked before it is opened, because to open
+ * a device can do harm (start a watchdog, make a terminal), and to open a FIFO waits for its writer. Throws
+ * DiskError (75).
  */
 export async function readFile(path: string): Promise<Reading> {
   return inDirectory(dirname(path), async () => {
@@ -92,8 +93,8 @@ async function cannotRead(path: string, error: unknown): Promise<string> {
 }
 
 /**
- * Faults of owner and mode: root or the daemon's user must own the file, and no other user may write it or, if it holds a
- * secret, read it. Each sentence follows the file's name and ends with the remedy.
+ * Faults of owner and mode: root or the daemon's user must own the file, and no other user may write it or,
+ * if it holds a secret, read it. Each sentence follows the file's name and ends with the remedy.
  */
 export function permissionFaults(
   path: string,
@@ -103,15 +104,17 @@ export function permissionFaults(
   const word = shellWord(path)
   const sudo = owner === process.geteuid!() ? '' : 'sudo '
   const others = uid === 0 ? '' : ` or to the user ${nameOf('user', uid)}, who runs kyc-tokend`
+  const closing = isProjected
+    ? 'set defaultMode: 0440 at its volume and fsGroup at the pod'
+    : `\`${sudo}chmod o-rwx ${word}\``
   const faults = [
     owner !== 0 &&
       owner !== uid &&
-      `belongs to the user ${nameOf('user', owner)}, and must belong to root${others}: \`sudo chown root ${word}\``,
+      `belongs to the user ${nameOf('user', owner)}, and must belong to root${others}: ` +
+        `\`sudo chown root ${word}\``,
     (mode & 0o022) !== 0 &&
       `can be written by ${(mode & 0o002) === 0 ? 'its group' : 'others'}: \`${sudo}chmod go-w ${word}\``,
-    holdsSecret &&
-      (mode & 0o004) !== 0 &&
-      `holds a secret and can be read by everybody: ${isProjected ? 'set defaultMode: 0440 at its volume and fsGroup at the pod' : `\`${sudo}chmod o-rwx ${word}\``}`,
+    holdsSecret && (mode & 0o004) !== 0 && `holds a secret and can be read by everybody: ${closing}`,
   ]
   return faults.filter((fault) => fault !== false)
 }

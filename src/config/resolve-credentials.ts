@@ -1,4 +1,4 @@
-// Resolves everything by which the service knows the account: key, secret, those of `service`, and the client certificate.
+// Resolves all by which the service knows the account: key, secret, those of `service`, client certificate.
 import type { KeyObject } from 'node:crypto'
 import { certificateEndMs } from '../lib/crypto.ts'
 import { Secret, type Credentials } from '../lib/secret.ts'
@@ -51,7 +51,8 @@ export async function resolveCredentials(
         'credentials.apiSecret',
         hasNames(service)
           ? 'is null, and the service is sent a secret: give it, or set service.names.apiSecret to null, too'
-          : `is null, and "send": "${send}" sends a secret: give it, or send the key alone, by another service.send`,
+          : `is null, and "send": "${send}" sends a secret: ` +
+              'give it, or send the key alone, by another service.send',
       )
     if (send !== 'headers') return
     if (names.apiKey !== null) checkHeader('credentials.apiKey', apiKey)
@@ -88,7 +89,10 @@ function algorithmProblem(
     EdDSA: type === 'ed25519',
   }
   if (!fits[algorithm])
-    return `holds a key of the type ${type}, which is not for ${algorithm}: name another key, or set service.assertion.algorithm`
+    return (
+      `holds a key of the type ${type}, which is not for ${algorithm}: ` +
+      'name another key, or set service.assertion.algorithm'
+    )
   if ((details?.modulusLength ?? MIN_RSA_BITS) < MIN_RSA_BITS)
     return `holds an RSA key of less than ${MIN_RSA_BITS} bits, which is too weak to sign: make another`
   return undefined

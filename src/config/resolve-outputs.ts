@@ -1,4 +1,4 @@
-// The paths that the daemon writes to: token files and sockets, with modes, owners and groups, and no two at one path.
+// The paths that the daemon writes to: token files and sockets, with their owners, and no two at one path.
 import { isUtf8 } from 'node:buffer'
 import { join, resolve } from 'node:path'
 import { placeholders, placeholdersIn } from '../lib/template.ts'
@@ -75,7 +75,9 @@ async function idOrNull(
   const id = await idOf(kind, account)
   if (id !== undefined) return id
   const make = kind === 'user' ? 'useradd' : 'groupadd'
-  const sentence = `there is no ${kind} ${account} on this host: make it (${make} --system ${account}), or write its number if only a directory service knows it`
+  const sentence =
+    `there is no ${kind} ${account} on this host: ` +
+    `make it (${make} --system ${account}), or write its number if only a directory service knows it`
   return fault(at, sentence) ?? null
 }
 
@@ -90,7 +92,8 @@ export async function resolveSocket(
   if (bytes > MAX_SOCKET_PATH_BYTES)
     inputs.fault(
       `${at}.path`,
-      `is ${bytes} bytes long with its directory, and a socket's path has at most ${MAX_SOCKET_PATH_BYTES}: choose a shorter one, or a shorter runtimeDirectory`,
+      `is ${bytes} bytes long with its directory, and a socket's path has ` +
+        `at most ${MAX_SOCKET_PATH_BYTES}: choose a shorter one, or a shorter runtimeDirectory`,
     )
   if ((mode & 0o002) !== 0 && allow.users.length + allow.groups.length === 0)
     inputs.warn(`${at}.mode`, 'lets every user of this host take the token: set "0660" and a group, or allow')
@@ -105,7 +108,7 @@ export async function resolveSocket(
     /** Absolute. */
     path,
     gid: await idOrNull(`${at}.group`, 'group', group, inputs),
-    /** Users and groups that may use it beside root and the daemon's user; both empty: the socket's mode alone decides. */
+    /** Who may use it beside root and the daemon's user; both empty: the socket's mode alone decides. */
     allow: { uids: await idsOf('users', 'user'), gids: await idsOf('groups', 'group') },
     maxConnectionsPerUser: Math.min(maxConnectionsPerUser, maxConnections),
   }

@@ -1,4 +1,4 @@
-// Resolves `share`: servers, secrets and certificates of the fleet's store, and the rules across its settings.
+// Resolves `share`: servers, secrets and certificates of the fleet's store, and the rules between its keys.
 import type { Secret } from '../lib/secret.ts'
 import { isLoopbackHost } from './base-url.ts'
 import type { Inputs } from './inputs.ts'
@@ -13,8 +13,8 @@ const MIN_KEY_BYTES = 16
 const MIN_SECRET_LENGTH = 16
 
 /**
- * Resolves `share`. `apiSecret`: null if there is none, or if it cannot be read here. `hasSecret`: the account has a secret, or a
- * key that signs.
+ * Resolves `share`. `apiSecret`: null if there is none, or if it cannot be read here. `hasSecret`: the
+ * account has a secret, or a key that signs.
  */
 export async function resolveShare(
   input: ShareInput,
@@ -46,7 +46,8 @@ export async function resolveShare(
   if (!hasSecret)
     inputs.fault(
       'share.key',
-      'is missing, and the account has no secret with which the shared token could be encrypted: make one with `openssl rand -hex 32`',
+      'is missing, and the account has no secret with which the shared token could be encrypted: ' +
+        'make one with `openssl rand -hex 32`',
     )
   const length = apiSecret?.reveal().length ?? MIN_SECRET_LENGTH
   if (length < MIN_SECRET_LENGTH)
@@ -100,7 +101,8 @@ function checkServers(config: ShareConfig, fault: Diagnostics['fault']): void {
   else if (servers.length > 1 && !isSeveral)
     fault(
       'share.servers',
-      'has several servers, which are neither sentinels nor a cluster: name one, or set share.sentinel or share.cluster',
+      'has several servers, which are neither sentinels nor a cluster: ' +
+        'name one, or set share.sentinel or share.cluster',
     )
   checkTls(config, fault)
   if (sentinel !== null && cluster)
@@ -114,7 +116,8 @@ function checkServers(config: ShareConfig, fault: Diagnostics['fault']): void {
   if (!asks && whenAlone === 'fetch')
     fault(
       'share.asks',
-      'is false and share.whenAlone is "fetch": such a host would never have a token of its own; set share.whenAlone to "wait"',
+      'is false and share.whenAlone is "fetch": such a host would never have a token of its own; ' +
+        'set share.whenAlone to "wait"',
     )
 }
 
@@ -130,6 +133,7 @@ function checkTls({ servers, tls, password, sentinel }: ShareConfig, fault: Diag
   const exposed = password === null ? 'share.sentinel.password' : 'share.password'
   fault(
     'share.tls',
-    `is false and ${away} is not this host: ${exposed} would cross the network in the clear. Set share.tls, or leave ${exposed} out`,
+    `is false and ${away} is not this host: ${exposed} would cross the network in the clear. ` +
+      `Set share.tls, or leave ${exposed} out`,
   )
 }

@@ -1,4 +1,4 @@
-// Makes the configuration of a valid document: defaults, durations, paths, ids, secrets, and the rules across settings.
+// Makes the configuration of valid settings: paths, ids, secrets, and the rules across settings.
 import type { Stats } from 'node:fs'
 import { dirname } from 'node:path'
 import { parseDuration } from '../lib/duration.ts'
@@ -22,8 +22,8 @@ interface ResolveOptions extends Omit<InputsOptions, 'directory'> {
 }
 
 /**
- * The configuration, its `warnings` still empty, and the settings whose secret only the daemon sees. Faults go to
- * `diagnostics`; if there are any, the result is not to be used.
+ * The configuration, its `warnings` still empty, and the settings whose secret only the daemon sees. Faults
+ * go to `diagnostics`; if there are any, the result is not to be used.
  */
 export async function resolveConfig(settings: Settings, options: ResolveOptions) {
   const { file, stats, uid, env, diagnostics } = options
@@ -63,7 +63,9 @@ export async function resolveConfig(settings: Settings, options: ResolveOptions)
     log: settings.log,
     /** Absolute. */
     runtimeDirectory,
-    /** The configured one. After a reload that changed it, it differs from `runtimeDirectory` until the next start. */
+    /**
+     * The configured one: another than `runtimeDirectory` from a reload that changed it to the next start.
+     */
     wantedRuntimeDirectory,
     stateDirectory: inputs.pathOf(settings.stateDirectory ?? stateDirectoryOf(options)),
     /** Every file that was read beside the configuration itself, absolute. */

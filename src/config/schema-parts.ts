@@ -5,7 +5,7 @@ import { DURATION, parseDuration, parseInstant } from '../lib/duration.ts'
 import { isRecord } from '../lib/input.ts'
 import { nearestName } from './nearest.ts'
 
-// Every message is our own: valibot's quote the value, which may be a secret. Rules across settings are in resolve.ts.
+// Every message is our own: valibot's quote the value, which may be a secret.
 
 /** A setting that must be there. */
 export function required<T extends v.GenericSchema>(schema: T, description: string) {
@@ -26,7 +26,7 @@ export function orNull<T extends v.GenericSchema>(schema: T, description: string
   return v.optional(v.pipe(v.nullable(schema), v.description(description)), null)
 }
 
-/** A setting whose default depends on other settings: it is applied later, and `standard` is the one that the manual shows. */
+/** A setting whose default depends on others, and is applied later. `standard` is the one in the manual. */
 export function dependentSetting<T extends v.GenericSchema>(
   schema: T,
   description: string,
@@ -51,7 +51,7 @@ export function span(description: string, [from, to]: [string, string], standard
   return setting(duration(from, to), `${description}; ${from} to ${to}.`, standard)
 }
 
-/** Permission bits, written as octal digits: all of `required`, none of `forbidden`. `sentence` says which. */
+/** Permission bits as octal digits: all of `required`, none of `forbidden`. `sentence` says which. */
 export function octal(bits: { required: number; forbidden?: number }, sentence: string) {
   const shape = 'must be permission bits as a string of octal digits: write "0600" or "0640", in quotes'
   const mask = bits.required | (bits.forbidden ?? 0)
@@ -70,7 +70,8 @@ export function path(sentence = 'must be a path that is not empty: write it in q
     line(MAX_PATH_LENGTH, sentence),
     v.check(
       (value) => !value.startsWith('~'),
-      'must not begin with "~", which only a shell expands: write the whole path, or "./~…" for that very name',
+      'must not begin with "~", which only a shell expands: ' +
+        'write the whole path, or "./~…" for that very name',
     ),
   )
 }
@@ -98,7 +99,7 @@ export function fieldName(example = 'client_id') {
   return line(255, `must be a name that is not empty: write it as "${example}"`)
 }
 
-/** Ms since the epoch, written as a date with time and zone; or as a date, which means the end of that day in UTC. */
+/** Ms since the epoch, written as a date with time and zone, or as a date (the end of that day in UTC). */
 export function instant() {
   const shape =
     'must be a date, or a date with time and zone: write it as "2027-03-01" or "2027-03-01T12:00:00Z"'
@@ -159,7 +160,8 @@ export function oneOf<const T extends readonly string[]>(choices: T) {
 }
 
 const SECRET_SHAPE =
-  'must be a secret source: write a string that is not empty, or exactly one of { "file": PATH }, { "credential": NAME } and { "env": NAME }'
+  'must be a secret source: write a string that is not empty, or exactly one of ' +
+  '{ "file": PATH }, { "credential": NAME } and { "env": NAME }'
 
 export function secretSource() {
   const text = v.pipe(v.string(SECRET_SHAPE), v.minLength(1, SECRET_SHAPE))
@@ -186,8 +188,8 @@ export function flag() {
 }
 
 /**
- * A schema for objects alone: valibot takes lists for objects, too. `schemaOf` gets the object; with `undefined`, which no document
- * holds, the schema is asked for its JSON Schema.
+ * A schema for objects alone: valibot takes lists for objects, too. `schemaOf` gets the object; with
+ * `undefined`, which no document holds, the schema is asked for its JSON Schema.
  */
 function forObjects<T extends v.GenericSchema>(
   schemaOf: (given: Readonly<Record<string, unknown>>) => T,
@@ -202,7 +204,7 @@ function forObjects<T extends v.GenericSchema>(
   })
 }
 
-/** An object with these settings and no others. Every key that is unknown or missing is a fault of its own. */
+/** An object with these settings alone. Every key that is unknown or missing is a fault of its own. */
 export function section<T extends v.ObjectEntries>(entries: T, written = '{ … }') {
   const sentence = `must be an object: write it as ${written}`
   const message = (issue: Pick<v.BaseIssue<unknown>, 'path'>): string => {
@@ -243,7 +245,9 @@ export function group<T extends v.ObjectEntries>(description: string, entries: T
   return v.optional(schema, {} as v.InferInput<typeof schema>)
 }
 
-export function list<T extends v.GenericSchema>(element: T, sentence = 'must be a list: write it as [ … ]') {
+const LIST_SHAPE = 'must be a list: write it as [ … ]'
+
+export function list<T extends v.GenericSchema>(element: T, sentence = LIST_SHAPE) {
   return v.pipe(v.array(element, sentence), v.maxLength(64, 'has more than 64 entries: leave some out'))
 }
 

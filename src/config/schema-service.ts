@@ -71,7 +71,8 @@ const saidWords = () => {
 }
 
 const TOKEN_URL_MEANING =
-  'Path (and query) of the token endpoint after `baseUrl`, or its whole URL: https, or http for a loopback host.'
+  'Path (and query) of the token endpoint after `baseUrl`, or its whole URL: ' +
+  'https, or http for a loopback host.'
 
 const described = (preset: unknown) => {
   const defaults = defaultsOf(preset)
@@ -79,7 +80,8 @@ const described = (preset: unknown) => {
   return section({
     preset: orNull(
       oneOf(['oauth2']),
-      'Defaults of the other keys: `oauth2` for the client credentials grant (RFC 6749, section 4.4), which needs `tokenUrl`.',
+      'Defaults of the other keys: `oauth2` for the client credentials grant (RFC 6749, section 4.4), ' +
+        'which needs `tokenUrl`.',
     ),
     tokenUrl:
       preset === 'oauth2'
@@ -87,7 +89,9 @@ const described = (preset: unknown) => {
         : setting(tokenUrl, TOKEN_URL_MEANING, STANDARD.tokenUrl),
     send: setting(
       oneOf(['json', 'form', 'headers', 'basic', 'basic-plain', 'assertion']),
-      'How key and secret are sent: fields of a JSON object (`json`) or of a form (`form`), `headers`, HTTP Basic with `parameters` as a form (`basic`; `basic-plain`: without form-encoding them first), or a signed `assertion` in a form.',
+      'How key and secret are sent: fields of a JSON object (`json`) or of a form (`form`), `headers`, ' +
+        'HTTP Basic with `parameters` as a form (`basic`; ' +
+        '`basic-plain`: without form-encoding them first), or a signed `assertion` in a form.',
       defaults.send,
     ),
     names: group('Names of those fields or headers; with `json`, `form` and `headers`.', {
@@ -109,7 +113,8 @@ const described = (preset: unknown) => {
     ),
     headers: setting(
       values(),
-      'Further headers, likewise; not `Authorization`, `Host`, `Content-…` and others that the request decides.',
+      'Further headers, likewise; not `Authorization`, `Host`, `Content-…` ' +
+        'and others that the request decides.',
       {},
     ),
     token: setting(
@@ -124,14 +129,16 @@ const described = (preset: unknown) => {
     ),
     expires: orNull(
       answerPath(),
-      'Path of the instant at which it ends: ISO 8601 with a zone, or seconds or ms since 1970; `null`: the answer has none.',
+      'Path of the instant at which it ends: ISO 8601 with a zone, or seconds or ms since 1970; ' +
+        '`null`: the answer has none.',
     ),
     refusals: setting(
       list(
         section({
           status: required(
             count(599, 200),
-            'HTTP status of the answer; 200 to 599. One under 300 needs `in`, and is looked for before the token.',
+            'HTTP status of the answer; 200 to 599. ' +
+              'One under 300 needs `in`, and is looked for before the token.',
           ),
           says: required(saidWords(), 'Words that are looked for, case and white space aside.'),
           in: orNull(answerPath(), 'Path of the text that has them; `null`: anywhere in the answer.'),
@@ -171,7 +178,8 @@ const described = (preset: unknown) => {
           lifetime: span('Time between `iat` and `exp`', ['10s', '1h'], '1m'),
           as: setting(
             oneOf(['client', 'grant']),
-            '`client`: it authenticates the client (private_key_jwt; RFC 7523, section 2.2). `grant`: it is the grant (section 2.1).',
+            '`client`: it authenticates the client (private_key_jwt; RFC 7523, section 2.2). ' +
+              '`grant`: it is the grant (section 2.1).',
             'client',
           ),
           claims: setting(claims(), 'Further claims, which replace its own.', {}),

@@ -57,7 +57,8 @@ export const share = () =>
           }),
           'must be true, false, or an object with caFile, serverName, certFile and key',
         ),
-        'TLS to the servers; or an object with `caFile`, `serverName`, `certFile` and `key`. A Unix socket has none.',
+        'TLS to the servers; or an object with `caFile`, `serverName`, `certFile` and `key`. ' +
+          'A Unix socket has none.',
         true,
       ),
       user: orNull(line(255), 'ACL user.'),
@@ -74,7 +75,8 @@ export const share = () =>
       asks: setting(flag(), '`false`: this host never asks the service.', true),
       whenAlone: setting(
         oneOf(['fetch', 'wait']),
-        'While the store cannot be reached: `fetch` by itself, spread over time; or `wait`, if an account has one live token.',
+        'While the store cannot be reached: `fetch` by itself, spread over time; ' +
+          'or `wait`, if an account has one live token.',
         'fetch',
       ),
     },

@@ -1,4 +1,4 @@
-// The one description of the configuration file. Its types, messages, JSON Schema and manual page come from it.
+// The one description of the configuration file: its types, messages, JSON Schema and manual come from it.
 import * as v from 'valibot'
 import { logLevels } from '../lib/log.ts'
 import { baseUrlProblem, normaliseBaseUrl, PROXY_SHAPE, proxyUrlProblem } from './base-url.ts'
@@ -35,17 +35,21 @@ const tokenFile = () =>
     path: required(path(), 'Where the token is written; relative to the runtime directory.'),
     format: setting(
       oneOf(['raw', 'header', 'env', 'json', 'template']),
-      '`raw`: the token alone. `header`: for `curl -H @file`. `env`: for `EnvironmentFile=`. `json`: with its instants. `template`: as in `template`.',
+      '`raw`: the token alone. `header`: for `curl -H @file`. `env`: for `EnvironmentFile=`. ' +
+        '`json`: with its instants. `template`: as in `template`.',
       'raw',
     ),
     template: orNull(
       path(),
-      'File with the text to write, in which `${accessToken}`, `${expiresAt}`, `${obtainedAt}`, `${fingerprint}` and `${baseUrl}` are filled in and `$${` is a literal `${`; relative to the configuration file.',
+      'File with the text to write, in which `${accessToken}`, `${expiresAt}`, `${obtainedAt}`, ' +
+        '`${fingerprint}` and `${baseUrl}` are filled in and `$${` is a literal `${`; ' +
+        'relative to the configuration file.',
     ),
     mode: setting(
       octal(
         { required: 0o400, forbidden: 0o002 },
-        'must let its owner, the daemon, read the file, and must not let others write the file: write "0600" or "0640"',
+        'must let its owner, the daemon, read the file, and must not let others write the file: ' +
+          'write "0600" or "0640"',
       ),
       'Permission bits of the file.',
       '0600',
@@ -76,7 +80,7 @@ const socket = (name: string) =>
     maxRequestsPerSecond: orNull(count(1_000_000), 'Requests a second on one connection; `null`: no limit.'),
   })
 
-/** The schema. It is built for each document and not kept, because only a load needs it and it takes 0.2 MB. */
+/** The schema, built for each document: only a load needs it, and it takes 0.2 MB. */
 export const configSchema = () =>
   section({
     $schema: v.optional(v.string('must be a string')),
@@ -96,7 +100,8 @@ export const configSchema = () =>
         ),
         expiresAt: setting(
           v.nullable(instant()),
-          'When the service ends this pair: a date (it ends with that day, UTC), or a date with time and zone; `null`: not known.',
+          'When the service ends this pair: a date (it ends with that day, UTC), or a date with time ' +
+            'and zone; `null`: not known.',
           null,
         ),
       },
@@ -108,7 +113,9 @@ export const configSchema = () =>
       caFile: orNull(path(), 'PEM file of further authorities to trust; relative to the configuration file.'),
       trust: setting(
         oneOf(['built-in', 'system', 'file']),
-        '`built-in`: Node’s list of authorities. `system`: the host’s (`$SSL_CERT_FILE`, else `/etc/ssl/certs/ca-certificates.crt`). `file`: `caFile` alone.',
+        '`built-in`: Node’s list of authorities. ' +
+          '`system`: the host’s (`$SSL_CERT_FILE`, else `/etc/ssl/certs/ca-certificates.crt`). ' +
+          '`file`: `caFile` alone.',
         'built-in',
       ),
       clientCertificate: orNull(
@@ -142,7 +149,8 @@ export const configSchema = () =>
             'must be an object, false for no proxy, or null for that of HTTPS_PROXY',
           ),
         ),
-        'Proxy between this host and the service; `null`: that of `HTTPS_PROXY` and `NO_PROXY`; `false`: none.',
+        'Proxy between this host and the service; `null`: that of `HTTPS_PROXY` and `NO_PROXY`; ' +
+          '`false`: none.',
         null,
       ),
     }),
@@ -174,7 +182,8 @@ export const configSchema = () =>
       ),
       noTokenAfter: setting(
         v.nullable(duration('1s', '30d')),
-        'How long there may be no usable token before an alert is raised, whatever the reason; 1s to 30d, `null`: never.',
+        'How long there may be no usable token before an alert is raised, whatever the reason; ' +
+          '1s to 30d, `null`: never.',
         '10m',
       ),
       contact: orNull(line(200), 'Whom to call: a text that every alert and remedy repeats.'),
@@ -182,7 +191,7 @@ export const configSchema = () =>
     service: serviceSetting(),
     share: orNull(share(), 'One token for all hosts of the account, through Redis; `null`: each by itself.'),
     log: group('The log, on stderr.', {
-      level: setting(oneOf(logLevels), 'The least urgent records that are written; syslog’s levels.', 'info'),
+      level: setting(oneOf(logLevels), 'The least urgent records in it; syslog’s levels.', 'info'),
       format: setting(
         oneOf(['auto', 'journal', 'text', 'json']),
         '`auto`: `journal` under systemd, `text` on a terminal, else `json`.',
@@ -191,11 +200,13 @@ export const configSchema = () =>
     }),
     runtimeDirectory: orNull(
       path(),
-      'Directory of sockets and token files; `null`: by who runs the daemon. Relative to the configuration file.',
+      'Directory of sockets and token files; `null`: by who runs the daemon. ' +
+        'Relative to the configuration file.',
     ),
     stateDirectory: orNull(
       path(),
-      'Directory of what outlives a restart; `null`: by who runs the daemon. Relative to the configuration file.',
+      'Directory of what outlives a restart; `null`: by who runs the daemon. ' +
+        'Relative to the configuration file.',
     ),
   })
 
@@ -203,7 +214,7 @@ export const configSchema = () =>
 export type Settings = v.InferOutput<ReturnType<typeof configSchema>>
 export type SecretSource = Settings['credentials']['apiKey']
 
-/** The settings, or the faults of the document's shape: one for each key path, with its remedy and without a value. */
+/** The settings, or the faults of the document's shape: one for each key path, without any value. */
 export function validateDocument(document: unknown): {
   faults: ConfigIssue[]
   settings: Settings | undefined

@@ -1,5 +1,5 @@
-// Compares the configuration on disk with the running one. Another pair in the secret files is tried, and is used once the service
-// gives a token for it.
+// Compares the configuration on disk with the running one. Another pair in the secret files is tried, and is
+// used once the service gives a token for it.
 import { withTimeout, type Clock } from '../lib/clock.ts'
 import { createProblemLog, type Log } from '../lib/log.ts'
 import { isSame } from '../lib/secret.ts'
@@ -7,7 +7,7 @@ import type { FetchOutcome, TrialOptions } from '../token/outcome.ts'
 import { secretsOf, type Config } from './config.ts'
 import type { OnDisk } from './on-disk.ts'
 
-/** The time for which changed files must stay the same before they are tried: a second one may be written after the first. */
+/** Changed files must stay the same for so long before they are tried: a second may be written next. */
 const SETTLE_MS = 2_000
 /** The first look comes so long after the start, because clients that wait for the start come first. */
 const FIRST_AFTER_MS = 5_000
@@ -40,7 +40,7 @@ interface Trial {
 export function createSecretWatch(options: {
   look: () => Promise<OnDisk>
   running: () => Config
-  /** Uses these credentials once they give a token. Undefined: a reload or the signal ended it before the service decided. */
+  /** Uses these credentials once they give a token. Undefined: a reload or the signal ended the trial. */
   tryCredentials: (next: Config, options: TrialOptions) => Promise<FetchOutcome | undefined>
   clock: Clock
   log: Log
@@ -77,7 +77,7 @@ export function createSecretWatch(options: {
     return { state: 'changed', problem }
   }
 
-  /** The other pair in the files; undefined: there is none, it has just changed, a disk does not answer, or the signal was aborted. */
+  /** The other pair in the files, if there is one that has settled. */
   async function otherPair(signal: AbortSignal): Promise<Loaded | undefined> {
     const found = await look()
     diskFault.set(found.kind === 'loaded' ? null : found.problem)
@@ -126,7 +126,8 @@ export function createSecretWatch(options: {
     const at = new Date(clock.now().wallMs).toISOString().slice(11, 16)
     const isRefused = kind === 'permanent' || reason === 'rejected'
     const words = isRefused
-      ? `holds a pair that the service refused at ${at} UTC (${error}); the next restart will use it: correct these files`
+      ? `holds a pair that the service refused at ${at} UTC (${error}); the next restart will use it: ` +
+        'correct these files'
       : `holds another pair, which is tried until there is an answer (${error})`
     const problem = `${files.join(' with ')} ${words}`
     const isKnown = own.failure?.problem === problem
@@ -139,7 +140,8 @@ export function createSecretWatch(options: {
       files,
       error,
       remedy: isRefused
-        ? 'Correct the files: they are tried again when one changes. A reload or a restart uses them as they are'
+        ? 'Correct the files: they are tried again when one changes. ' +
+          'A reload or a restart uses them as they are'
         : 'Nothing to do if it passes: the files are tried again and again',
     })
   }
@@ -150,8 +152,9 @@ export function createSecretWatch(options: {
     /** Reports whether the next start would be refused, or would fail for a secret file. */
     isFaulty: (): boolean => hasSecretFiles(running()) && state().state === 'faulty',
     /**
-     * Notices changed files and has them tried. Nothing is tried while the configuration on disk differs from the running
-     * one, or while a secret is missing, empty or unfit; a pair that was refused is tried again when a file changes.
+     * Notices changed files and has them tried. Nothing is tried while the configuration on disk differs
+     * from the running one, or while a secret is missing, empty or unfit; a pair that was refused is tried
+     * again when a file changes.
      */
     async tick(signal: AbortSignal): Promise<void> {
       const isEarly = clock.now().bootMs < startedAtMs + FIRST_AFTER_MS

@@ -24,7 +24,7 @@ interface Described extends Pick<Given, 'send' | 'names' | 'token'> {
   readonly assertion: Omit<NonNullable<Given['assertion']>, 'key'> | null
 }
 
-/** Key and secret are fields of JSON or of a form, or headers; else they are HTTP Basic, or the issuer of an assertion. */
+/** Key and secret are fields or headers; else they are HTTP Basic, or the issuer of an assertion. */
 export const hasNames = ({ send }: Pick<Given, 'send'>): boolean =>
   send === 'json' || send === 'form' || send === 'headers'
 
@@ -52,7 +52,7 @@ export function resolveService(
     ...described,
     /** The setting from which the host of `tokenUrl` comes. */
     hostSetting: isPath ? ('baseUrl' as const) : ('service.tokenUrl' as const),
-    /** What makes it another service, as one canonical text without secrets; null: it is the standard service. */
+    /** What makes it another service, as a canonical text without secrets; null: it is the standard one. */
     description: descriptionOf(described, baseUrl),
   }
 }
@@ -93,7 +93,8 @@ function valuesOf(
     if (typeof value === 'string' && NAME_OF_SECRET.test(name))
       warn(
         at,
-        'is a secret by its name, and in the clear: write it into a file and name that as { "file": PATH } (or { "credential": NAME }, { "env": NAME })',
+        'is a secret by its name, and in the clear: write it into a file and name that as ' +
+          '{ "file": PATH } (or { "credential": NAME }, { "env": NAME })',
       )
     return [name, typeof value === 'object' ? { secretAt: at } : value] as const
   })
@@ -111,7 +112,7 @@ const HEADER_VALUE = /^(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x
 const NO_HEADER_NAME = 'is no name of an HTTP header: write it as "X-Client"'
 /** Headers that the request itself decides. */
 const OWN_HEADER =
-  /^(?:host|connection|content-.*|transfer-encoding|accept-encoding|expect|keep-alive|proxy-.*|te|trailer|upgrade)$/i
+  /^(?:host|connection|(?:content|proxy)-.*|(?:transfer|accept)-encoding|expect|te|trailer|upgrade)$/i
 
 function checkNames(
   { send, names, parameters }: Described,

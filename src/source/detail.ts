@@ -9,8 +9,9 @@ export const MAX_DETAIL_LENGTH = 200
 const TOKEN_LIKE = [/\bbearer\s+\S+/gi, /\beyJ[\w-]{4,}(?:\.[\w-]*)*/g]
 
 /**
- * The text on one line of at most MAX_DETAIL_LENGTH characters, without the secrets and without what looks like a token. It is
- * cut last, so that no part of a secret stays. Empty if it contains a secret with other white space or other letter case.
+ * The text on one line of at most MAX_DETAIL_LENGTH characters, without the secrets and without what looks
+ * like a token. It is cut last, so that no part of a secret stays. Empty if it contains a secret with other
+ * white space or other letter case.
  */
 export function oneLine(text: string, secrets: Iterable<string>): string {
   const hidden = [...secrets].filter((secret) => secret !== '')

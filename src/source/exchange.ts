@@ -1,5 +1,5 @@
-// Sends one request for a token and gives its answer, or why there is none, within limits of time and size. Afterwards no socket
-// is open.
+// Sends one request for a token and gives its answer, or why there is none, within limits of time and size.
+// Afterwards no socket is open.
 import {
   request as httpRequest,
   type ClientRequest,
@@ -19,7 +19,7 @@ import type { ServiceRequest } from './request.ts'
 import { MAX_BODY_BYTES, type ServiceResponse } from './response.ts'
 
 interface ExchangeOptions {
-  /** For the whole exchange; and for its beginning: name look-up, connection (also through a proxy) and TLS. In ms. */
+  /** For the whole exchange, and for its beginning (name, connection, proxy and TLS). */
   readonly limits: { readonly timeoutMs: number; readonly connectTimeoutMs: number }
   readonly proxy: Proxy | null
   /** Null: without TLS, which takes 3 MB to set up. */
@@ -125,7 +125,7 @@ async function send(
   return promise
 }
 
-/** Makes the TLS connection. Nothing is written before it is there: so the error of a refusal is the one that the server gave. */
+/** Makes the TLS connection before anything is written, so that a refusal's error is the server's own. */
 async function secure(
   { hostname, port }: URL,
   { through, secureContext, onSocket }: Omit<SendOptions, 'onSent'> & { secureContext: SecureContext },
@@ -138,7 +138,7 @@ async function secure(
     servername: serverNameOf(hostname),
     ...(through && { socket: through }),
     secureContext,
-    // Set here, so that NODE_TLS_REJECT_UNAUTHORIZED in an environment cannot expose the secret to another server.
+    // Set here, so that NODE_TLS_REJECT_UNAUTHORIZED cannot expose the secret to another server.
     rejectUnauthorized: true,
     ALPNProtocols: ['http/1.1'],
   })
@@ -157,7 +157,10 @@ function serverNameOf(hostname: string): string {
   return isIP(withoutBrackets(hostname)) === 0 ? hostname : ''
 }
 
-/** Opens the way to the service through the proxy (RFC 9110, section 9.3.6). Rejects with ERR_PROXY_TUNNEL if it does not. */
+/**
+ * Opens the way to the service (RFC 9110, section 9.3.6). Rejects with ERR_PROXY_TUNNEL if the proxy does
+ * not.
+ */
 async function tunnel(
   { hostname, port }: URL,
   { proxy, onSocket }: { proxy: Proxy; onSocket: (socket: Duplex) => void },
@@ -170,7 +173,7 @@ async function tunnel(
     headers: { host: target, ...login },
     agent: false,
     maxHeaderSize: MAX_HEAD_BYTES,
-    // As in `secure`: the proxy gets the login. Without a name Node would check that of the `Host` header, the service's.
+    // As in `secure`: the proxy gets the login. Without a name Node would check that of the `Host` header.
     rejectUnauthorized: true,
     servername: serverNameOf(proxy.url.hostname),
   }
@@ -201,7 +204,7 @@ const MAX_HEAD_BYTES = 16 * 1024
 /** The most informational answers (1xx) before the real one. */
 const MAX_INFORMATIONAL = 8
 
-/** Ends the request if its answer does not begin within these limits, which Node has for one head, and not for all of them. */
+/** Ends the request if its answer does not begin within these limits: Node's are for each head alone. */
 function bound(request: ClientRequest, onSocket: (socket: Duplex) => void): void {
   let informational = 0
   let headBytes = 0

@@ -9,8 +9,8 @@ const PROXY = 'The proxy of PROXY_SETTING'
 const CERTIFICATE = 'request.clientCertificate'
 
 /**
- * Failures by the code of the error; the first row that fits counts. The code of a proxy's refusal is followed by its HTTP
- * status. Messages of errors are never shown, because they quote text of others.
+ * Failures by the code of the error; the first row that fits counts. The code of a proxy's refusal is
+ * followed by its HTTP status. Messages of errors are never shown, because they quote text of others.
  */
 const FAILURES: readonly (readonly [RegExp, TransientFailure['reason'], string])[] = [
   [/^ENOTFOUND$/, 'network', "The name of HOST was not found: check SETTING and this host's DNS"],
@@ -38,7 +38,7 @@ const FAILURES: readonly (readonly [RegExp, TransientFailure['reason'], string])
   ],
   [
     // OpenSSL's other words for a certificate that does not hold (X509_verify_cert).
-    /^(?:CERT_|CRL_|UNABLE_TO_|ERROR_IN_C|INVALID_CA|INVALID_PURPOSE|PATH_LENGTH_|HOSTNAME_MISMATCH|EE_KEY_|CA_KEY_|CA_MD_)/,
+    /^(?:CERT_|CRL_|UNABLE_TO_|ERROR_IN_C|INVALID_(?:CA|PURPOSE)|PATH_LENGTH_|HOSTNAME_|EE_KEY_|CA_)/,
     'tls',
     'The certificate of HOST does not hold (CODE)',
   ],

@@ -1,4 +1,4 @@
-// One attempt at the service: asks for a token once, within limits of time and size, and says what came of it.
+// One attempt at the service: asks for a token once, and says what came of it.
 import type { SecureContext } from 'node:tls'
 import type { Clock } from '../lib/clock.ts'
 import { formatDuration } from '../lib/duration.ts'
@@ -24,9 +24,10 @@ export interface FetchTokenOptions {
 }
 
 /**
- * Returns the function that asks this service with these credentials. That function never throws for anything that service or
- * network does, follows no redirect, keeps no connection, and ends promptly when its signal is aborted. This one throws
- * UserError (78) if the environment names a proxy that cannot be used.
+ * Returns the function that asks this service with these credentials. That function never throws for
+ * anything that service or network does, follows no redirect, keeps no connection, and ends promptly when
+ * its signal is aborted. This one throws UserError (78) if the environment names a proxy that cannot be
+ * used.
  */
 export function createFetchToken(options: FetchTokenOptions) {
   const { service, credentials, request, clock } = options
@@ -73,14 +74,16 @@ export function createFetchToken(options: FetchTokenOptions) {
   }
 }
 
-/** A service may refuse an assertion for a difference of the clocks above this; up to it the life of one is long enough. */
+/** Above this difference of the clocks a service may refuse an assertion. */
 const TOLERATED_CLOCK_MS = 30_000
 
-/** The outcome, whose detail says that the clock is wrong: a service says no more than that the assertion is not valid. */
+/** Says that the clock is wrong: a service says no more than that the assertion is not valid. */
 function withClock(outcome: ServiceOutcome, aheadMs: number): ServiceOutcome {
   if (outcome.kind === 'ok' || Math.abs(aheadMs) <= TOLERATED_CLOCK_MS) return outcome
   const off = `${formatDuration(Math.abs(aheadMs))} ${aheadMs > 0 ? 'behind' : 'ahead of'}`
-  const detail = `${outcome.detail}; this host's clock is ${off} that of the service, whose time the next assertion has: set the clock`
+  const detail =
+    `${outcome.detail}; this host's clock is ${off} that of the service, ` +
+    'whose time the next assertion has: set the clock'
   return { ...outcome, detail }
 }
 
@@ -90,7 +93,7 @@ function certificateOf({ further = {} }: Credentials): { cert: string; key: stri
   return cert && key ? { cert: cert.reveal(), key: key.reveal() } : null
 }
 
-/** Reports whether the service's refusals still include this earlier one, whose detail may have been cut or redacted. */
+/** Reports whether `refusals` still names this earlier one, whose detail may have been cut or redacted. */
 export function isNamedRefusal(
   { refusals }: ServiceConfig,
   { status, reason, detail }: { status: number | null; reason: PermanentReason; detail: string },

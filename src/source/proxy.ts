@@ -13,8 +13,9 @@ export interface Proxy {
 }
 
 /**
- * The proxy of a service; null: none. Plain HTTP (a loopback service) never uses one, which would see the secret. Throws UserError
- * (78) if the environment names no HTTP proxy. Its value is not quoted, because it can contain a password.
+ * The proxy of a service; null: none. Plain HTTP (a loopback service) never uses one, which would see the
+ * secret. Throws UserError (78) if the environment names no HTTP proxy. Its value is not quoted, because it
+ * can contain a password.
  */
 export function proxyOf(
   service: URL,
@@ -35,7 +36,8 @@ function environmentProxy(env: NodeJS.ProcessEnv): Proxy | null {
   const text = given.includes('://') ? given : `http://${given}`
   if (!/^https?:\/\//i.test(text) || !URL.canParse(text)) {
     const message =
-      'HTTPS_PROXY names no HTTP proxy: write it as http://proxy.example.com:3128, or leave it out and set request.proxy'
+      'HTTPS_PROXY names no HTTP proxy: write it as http://proxy.example.com:3128, ' +
+      'or leave it out and set request.proxy'
     throw new UserError(message, exitStatus.configuration)
   }
   const url = new URL(text)

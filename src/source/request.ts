@@ -11,8 +11,8 @@ export interface ServiceRequest extends Pick<ServiceConfig, 'hostSetting'> {
 }
 
 /**
- * The request for a token. No compressed answer is accepted, because it could hide its size. `assertion`: the signed one, with
- * `send: "assertion"`.
+ * The request for a token. No compressed answer is accepted, because it could hide its size. `assertion`:
+ * the signed one, with `send: "assertion"`.
  */
 export function serviceRequest(
   service: ServiceConfig,

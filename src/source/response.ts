@@ -67,7 +67,7 @@ const retriedRows: Readonly<Record<TransientReason, Omit<Row, 'reasons'>>> = {
   },
 }
 
-/** The failure table of a service. Its rows are tried in this order, and the first that fits counts; one always fits. */
+/** The failure table of a service. The first row that covers an answer counts; one always does. */
 export function failureTable(service: Pick<ServiceConfig, 'refusals' | 'token'>): readonly Row[] {
   const name = service.token.join('.')
   const refusals = service.refusals.map((refusal) => ({
@@ -95,7 +95,7 @@ export function failureTable(service: Pick<ServiceConfig, 'refusals' | 'token'>)
   ]
 }
 
-/** Visible ASCII but what ends or escapes a text in headers, shells, and files of variables (more than RFC 6750 has). */
+/** Visible ASCII but what ends or escapes a text in headers, shells and files of variables. */
 export const TOKEN = /^[!#-&(-+\--:<-[\]-~]+$/
 
 interface ClassifyOptions {
@@ -109,7 +109,7 @@ interface ClassifyOptions {
 
 export type Classify = ReturnType<typeof createClassify>
 
-/** Returns the function that gives the outcome of an answer and the row that fits. To be called once for each configuration. */
+/** Returns the function that gives the outcome of an answer and its row. */
 export function createClassify(service: ServiceConfig) {
   const table = failureTable(service)
   return (answer: ServiceResponse, options: ClassifyOptions): { outcome: ServiceOutcome; row: Row } => {
@@ -170,7 +170,10 @@ function remarkOn({ status, headers }: ServiceResponse, { description, hostSetti
   const check = isInBoth ? 'check baseUrl and service.tokenUrl' : `check ${hostSetting}`
   if (status === 404) return `, and not the service's own: ${check}`
   if (status < 300 || status >= 400) return ''
-  return ` and points elsewhere${originOf(headers['location'])}; it was not followed, because the secret would go there too: ${check}`
+  return (
+    ` and points elsewhere${originOf(headers['location'])}; ` +
+    `it was not followed, because the secret would go there too: ${check}`
+  )
 }
 
 /** The origin a redirect points to. The rest of it is not shown: it could contain the secret. */
@@ -180,7 +183,7 @@ function originOf(location: unknown): string {
   return /^https?:\/\/[\w.:[\]-]{1,80}$/.test(origin) ? `, to ${origin}` : ''
 }
 
-/** The token of a 200 or 201, or why there is none, as the words that follow "but". No value of the answer is quoted. */
+/** The token of a 200 or 201, or why there is none, as the words after "but". No value is quoted. */
 function grantOf(
   { headers }: ServiceResponse,
   { fields, inWords }: Content,
@@ -342,7 +345,7 @@ export function dateOf({ headers }: ServiceResponse): number | undefined {
   return httpDateMs(headers['date'])
 }
 
-/** The form of RFC 9110, section 5.6.7, in which dates are sent. `Date.parse` alone would take `-5` for a year. */
+/** How dates are sent (RFC 9110, section 5.6.7). `Date.parse` alone would take `-5` for a year. */
 const HTTP_DATE = /^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/
 
 function httpDateMs(value: unknown): number | undefined {
