@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { access, chmod, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { access, chmod, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
 import { createAlerts, type AlertSettings } from '../../src/report/alerts.ts'
@@ -83,20 +83,28 @@ async function content(): Promise<Record<string, unknown>> {
   return JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown>
 }
 
-test('a refusal raises one alert, with the words of the service, the remedy and the host', async () => {
-  const { clock, of } = await alerting({ first: failures.inactive })
-  await clock.advance(HOUR / 2)
-  expect(of('alert')).toEqual([
-    {
-      level: 'alert',
-      sentence: 'The account is not active: the service gives it no token',
-      event: 'alert',
-      reason: 'account-inactive',
-      detail: 'Your account is not active',
-      remedy: renderedAt(remedies['account-inactive'], unitPlace(undefined)),
-      host: 'web-1',
-      since: '2027-01-15T08:00:00.000Z',
-    },
+test('a refusal raises one alert: in the log and, for everybody to read, in alert.json until it is over', async () => {
+  const { clock, of, reload } = await alerting({ first: failures.notFound })
+  await clock.advance(10 * 60_000)
+  const sentence = 'The service knows no account for these credentials'
+  const alert = {
+    level: 'alert',
+    event: 'alert',
+    reason: 'account-not-found',
+    detail: 'Account not found',
+    remedy: renderedAt(remedies['account-not-found'], unitPlace(undefined)),
+    host: 'web-1',
+    since: '2027-01-15T08:00:00.000Z',
+  }
+  expect(of('alert')).toEqual([{ sentence, ...alert }])
+  expect(await content()).toEqual({ message: sentence, ...alert })
+  expect((await stat(path)).mode & 0o777).toBe(0o644)
+  reload({ credentialsId: 'second' })
+  await clock.advance(0)
+  await expect.poll(isThere).toBe(false)
+  const { reason, host } = alert
+  expect(of('alert-resolved')).toMatchObject([
+    { level: 'notice', reason, lastedSeconds: 600, by: 'reload', host },
   ])
 })
 
@@ -104,34 +112,6 @@ test('the alert of an account has its name, and commands for it', async () => {
   const { of } = await alerting({ account: 'eu', first: failures.inactive })
   expect(of('alert')).toMatchObject([
     { account: 'eu', remedy: expect.stringContaining('`sudo kyc-tokend refresh --account eu`') as string },
-  ])
-})
-
-test('alert.json says the same, for everybody to read, and is gone when the alert is over', async () => {
-  const { clock, of, reload } = await alerting({ first: failures.notFound })
-  expect(await content()).toEqual({
-    level: 'alert',
-    message: 'The service knows no account for these credentials',
-    event: 'alert',
-    reason: 'account-not-found',
-    detail: 'Account not found',
-    remedy: renderedAt(remedies['account-not-found'], unitPlace(undefined)),
-    host: 'web-1',
-    since: '2027-01-15T08:00:00.000Z',
-  })
-  expect((await stat(path)).mode & 0o777).toBe(0o644)
-  await clock.advance(10 * 60_000)
-  reload({ credentialsId: 'second' })
-  await clock.advance(0)
-  await expect.poll(isThere).toBe(false)
-  expect(of('alert-resolved')).toEqual([
-    expect.objectContaining({
-      level: 'notice',
-      reason: 'account-not-found',
-      lastedSeconds: 600,
-      by: 'reload',
-      host: 'web-1',
-    }),
   ])
 })
 
@@ -146,51 +126,17 @@ test('asking again in vain says nothing new, and leaves the file as it is', asyn
   expect((await stat(path)).ino).toBe(ino)
 })
 
-test.each([
-  ['removed', async () => rm(path)],
-  ['changed', async () => writeFile(path, 'all is well')],
-  ['given another mode', async () => chmod(path, 0o600)],
-])(
-  'a file that was %s externally is restored at the next look, once, and the alert is not raised again',
-  async (_, harm) => {
-    const { answer, begin, clock, events, of } = await alerting()
-    answer(failures.inactive)
-    await begin()
-    const before = await content()
-    await harm()
-    await clock.advance(15_000)
-    await expect
-      .poll(() => of('file-restored'))
-      .toEqual([expect.objectContaining({ level: 'warning', path })])
-    expect(await content()).toEqual(before)
-    const { ino, mode } = await stat(path)
-    expect(mode & 0o777).toBe(0o644)
-    await clock.advance(60_000)
-    expect((await stat(path)).ino).toBe(ino)
-    expect(events()).toEqual(['alert', 'file-restored'])
-  },
-)
-
-test('a file that someone makes while no alert is there is removed at the next look', async () => {
-  const { begin, clock, of } = await alerting()
+test('a file that was removed is restored at the next look, and the alert is not raised again', async () => {
+  const { answer, begin, clock, events, of } = await alerting()
+  answer(failures.inactive)
   await begin()
-  // One that is there when it begins is cleared away without a word.
-  await expect
-    .poll(
-      async () => {
-        await writeFile(path, '{}')
-        await clock.advance(15_000)
-        return of('file-restored').length
-      },
-      { timeout: 10_000 },
-    )
-    .toBeGreaterThan(0)
-  await expect
-    .poll(async () => {
-      await clock.advance(15_000)
-      return isThere()
-    })
-    .toBe(false)
+  const before = await content()
+  await rm(path)
+  await clock.advance(15_000)
+  await expect.poll(() => of('file-restored')).toMatchObject([{ level: 'warning', path }])
+  expect(await content()).toEqual(before)
+  await clock.advance(60_000)
+  expect(events()).toEqual(['alert', 'file-restored'])
 })
 
 test('a long suspend makes one reminder of several', async () => {
@@ -206,13 +152,6 @@ test('a file that is left where no alert is there is removed at start, and its a
   expect(of('alert-resolved')).toEqual([
     expect.objectContaining({ reason: 'account-inactive', since: '2027-01-01T00:00:00.000Z', by: 'restart' }),
   ])
-})
-
-test('what a crash left beside the files is removed at start', async () => {
-  for (const name of ['alert', 'alert-resolved'])
-    await writeFile(join(directory, `.${name}.json.0123456789ab.kyc`), '{')
-  await alerting()
-  await expect.poll(() => readdir(directory)).toEqual([])
 })
 
 test('what is no alert of the daemon is removed, and that is logged', async () => {
@@ -295,32 +234,18 @@ test('a missing token that was announced stays an alert over a restart, until th
   expect(second.of('alert-resolved')).toMatchObject([{ by: 'token' }])
 })
 
-test('an alert that a reload ends is over by that, whether a token is held or not', async () => {
-  const world = await alerting()
-  world.answer(failures.inactive)
-  await world.begin()
+test('an alert that a reload ends is over by that, also while a token is held', async () => {
+  const world = await alerting({ first: { kind: 'ok', accessToken: 'good' } })
   for (const change of [{ credentialsId: 'first', refuses: () => false }, { credentialsId: 'second' }]) {
+    world.answer(failures.inactive)
+    void world.keeper.refresh(AbortSignal.timeout(60_000))
+    await world.clock.advance(0)
     await content()
     world.reload(change)
     await world.clock.advance(0)
     await expect.poll(isThere).toBe(false)
-    world.answer(failures.inactive)
-    void world.keeper.refresh(AbortSignal.timeout(60_000))
-    await world.clock.advance(0)
   }
   expect(world.of('alert-resolved').map(({ by }) => by)).toEqual(['reload', 'reload'])
-})
-
-test('an alert that a reload ends while a token is held is not over by that token', async () => {
-  const world = await alerting({ first: { kind: 'ok', accessToken: 'good' } })
-  world.answer(failures.inactive)
-  void world.keeper.refresh(AbortSignal.timeout(60_000))
-  await world.clock.advance(0)
-  await content()
-  world.reload({ credentialsId: 'first', refuses: () => false })
-  await world.clock.advance(0)
-  await expect.poll(isThere).toBe(false)
-  expect(world.of('alert-resolved').map(({ by }) => by)).toEqual(['reload'])
 })
 
 test('a refusal that a reload ends is over by that, and a token that has been missing for long is told once that attempt has failed', async () => {

@@ -21,8 +21,11 @@ export async function setup(): Promise<() => void> {
   await bundleProgram(directory)
   process.env[VARIABLE] = join(directory, 'cli.cjs')
   // Installed: a shell finds it by its name.
-  mkdirSync(join(directory, 'bin'))
-  symlinkSync(join(directory, 'cli.cjs'), join(directory, 'bin', 'kyc-tokend'))
-  process.env['PATH'] = `${process.env['PATH']}:${join(directory, 'bin')}`
-  return () => rmSync(directory, { recursive: true, force: true })
+  const bin = `${directory}.bin`
+  mkdirSync(bin)
+  symlinkSync(join(directory, 'cli.cjs'), join(bin, 'kyc-tokend'))
+  process.env['PATH'] = `${process.env['PATH']}:${bin}`
+  return () => {
+    for (const made of [directory, bin]) rmSync(made, { recursive: true, force: true })
+  }
 }
