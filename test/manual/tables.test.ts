@@ -164,16 +164,13 @@ test('the signals are those that the daemon listens to', () => {
   expect(new Set(listed)).toEqual(listened)
 })
 
-/** Name, type, labels and meaning of each metric, in the order of the text. */
+/** Name, labels and meaning of each metric, in the order of the text. */
 function metricRows(text: string): string[][] {
-  return [...text.matchAll(/^# HELP (\S+) (.*)\n# TYPE \S+ (\w+)\n(?:\S+?(?:\{(.*?)\})? )?/gm)].map(
-    ([, name = '', help = '', type = '', labels = '']) => [
-      `\`${name}\``,
-      type,
-      [...labels.matchAll(/(\w+)=/g)].map(([, label]) => `\`${label}\``).join(', '),
-      help,
-    ],
-  )
+  const metric = /^# HELP (\S+) (.*)\n# TYPE .*\n(?:\S+?\{(.*?)\} )?/gm
+  return [...text.matchAll(metric)].map(([, name = '', help = '', labels = '']) => {
+    const names = [...labels.matchAll(/(\w+)=/g)].map(([, label]) => label)
+    return [`\`${name}${names.length === 0 ? '' : `{${names.join(',')}}`}\``, help]
+  })
 }
 
 /** `event level` of each call of a log, sorted. A call without a literal event logs an alert, or a failure that is described elsewhere. */
