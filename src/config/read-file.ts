@@ -37,20 +37,15 @@ export async function readFile(path: string): Promise<Reading> {
   return inDirectory(dirname(path), async () => {
     let descriptor: number | null = null
     let isThere = false
-    const unreadable = (sentence: string, isDenied = false): Reading => ({
-      kind: 'unreadable',
-      sentence,
-      isThere,
-      isDenied,
-    })
+    const unreadable = (sentence: string, isDenied = false): Reading => {
+      return { kind: 'unreadable', sentence, isThere, isDenied }
+    }
     try {
       const problem = kindProblem(await fs.stat(path))
       isThere = true
       if (problem !== undefined) return unreadable(problem)
       descriptor = await fs.open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
       const stats = await fs.fstat(descriptor)
-      const other = kindProblem(stats)
-      if (other !== undefined) return unreadable(other)
       const bytes = await fs.readFile(descriptor)
       return { kind: 'read', bytes, stats, isProjected: await leadsToData(path) }
     } catch (error) {
@@ -86,7 +81,6 @@ export function contentPath(path: string, staged: StagedFiles | undefined): stri
 
 async function cannotRead(path: string, error: unknown): Promise<string> {
   const code = errorCode(error)
-  if (code === 'ELOOP') return 'is a link that leads round in a circle: replace it by the file'
   if (code !== 'EACCES' && code !== 'EPERM')
     return `cannot be read (${errorMessage(error)}): repair it, or name another file`
   return rendered(await readRemedy(path))

@@ -34,7 +34,7 @@ export async function resolveShare(
       password: await inputs.secret('share.sentinel.password', sentinel.password),
     },
     /** Null: without TLS. PEM texts, read when the configuration was. */
-    tls: await resolveTls(input.tls ?? !hasUnixSocket(servers), inputs),
+    tls: input.tls === true && hasUnixSocket(servers) ? null : await resolveTls(input.tls, inputs),
     password: await inputs.secret('share.password', input.password),
     /** For one command. */
     timeoutMs: timeout,
@@ -62,10 +62,9 @@ function hasUnixSocket(servers: readonly ServerAddress[]): boolean {
   return servers.some((server) => 'path' in server)
 }
 
-type TlsInput = NonNullable<ShareInput['tls']>
-type TlsSettings = Partial<Exclude<TlsInput, boolean>>
+type TlsSettings = Partial<Exclude<ShareInput['tls'], boolean>>
 
-async function resolveTls(input: TlsInput, inputs: Inputs) {
+async function resolveTls(input: ShareInput['tls'], inputs: Inputs) {
   if (input === false) return null
   const given: TlsSettings = input === true ? {} : input
   const { caFile = null, serverName = null, certFile = null } = given

@@ -1,7 +1,6 @@
 // Makes the configuration of valid settings: paths, ids, secrets, and the rules across settings.
 import type { Stats } from 'node:fs'
 import { dirname } from 'node:path'
-import { parseDuration } from '../lib/duration.ts'
 import { runtimeDirectoryOf, stateDirectoryOf } from '../lib/paths.ts'
 import { baseUrlWarning } from './base-url.ts'
 import { createInputs, type Inputs, type InputsOptions } from './inputs.ts'
@@ -9,7 +8,7 @@ import type { Diagnostics } from './issues.ts'
 import { permissionFaults } from './read-file.ts'
 import { checkPaths, resolveSocket, resolveTokenFiles } from './resolve-outputs.ts'
 import { resolveShare } from './resolve-share.ts'
-import { STANDARD_INITIAL_DELAY, type Settings } from './schema.ts'
+import type { Settings } from './schema.ts'
 import { resolveCredentials } from './resolve-credentials.ts'
 import { resolveService } from './service.ts'
 
@@ -113,16 +112,14 @@ export type Plan = ReturnType<typeof resolvePlan>
 
 /** The service and when it is asked: the part that needs no secret and no other file. */
 export function resolvePlan({ baseUrl, service, refresh, retry }: Settings, diagnostics: Diagnostics) {
-  const { maxDelay, initialDelay = Math.min(parseDuration(STANDARD_INITIAL_DELAY)!, maxDelay) } = retry
+  const { initialDelay, maxDelay } = retry
   const warning = baseUrlWarning(baseUrl)
   if (warning !== undefined) diagnostics.warn('baseUrl', warning)
-  if (initialDelay > maxDelay)
-    diagnostics.fault('retry.initialDelay', 'must not be longer than retry.maxDelay: lower it or raise that')
   return {
     /** Without a trailing slash. */
     baseUrl,
     service: resolveService(service, { baseUrl, diagnostics }),
     refresh: { maxAgeMs: refresh.maxAge },
-    retry: { initialDelayMs: initialDelay, maxDelayMs: maxDelay },
+    retry: { initialDelayMs: Math.min(initialDelay, maxDelay), maxDelayMs: maxDelay },
   }
 }

@@ -26,15 +26,6 @@ export function orNull<T extends v.GenericSchema>(schema: T, description: string
   return v.optional(v.pipe(v.nullable(schema), v.description(description)), null)
 }
 
-/** A setting whose default depends on others, and is applied later. `standard` is the one in the manual. */
-export function dependentSetting<T extends v.GenericSchema>(
-  schema: T,
-  description: string,
-  standard: v.InferInput<T>,
-) {
-  return v.exactOptional(v.pipe(schema, v.description(description), v.metadata({ default: standard })))
-}
-
 /** Milliseconds, written with their unit. */
 export function duration(from: string, to: string) {
   const shape = 'must be a duration with its unit, in quotes: write "500ms", "30s", "15m", "1h" or "1d"'

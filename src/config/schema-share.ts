@@ -2,7 +2,6 @@
 import * as v from 'valibot'
 import {
   count,
-  dependentSetting,
   flag,
   list,
   parseServer,
@@ -45,7 +44,7 @@ export const share = () =>
         'If set, `servers` are sentinels; `null`: they are not.',
       ),
       cluster: setting(flag(), '`true`: `servers` are nodes of a cluster; one slot is used.', false),
-      tls: dependentSetting(
+      tls: setting(
         sectionOr(
           v.boolean(),
           section({

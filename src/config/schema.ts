@@ -6,7 +6,6 @@ import { keyPath, type ConfigIssue } from './issues.ts'
 import {
   account,
   count,
-  dependentSetting,
   duration,
   group,
   instant,
@@ -26,9 +25,6 @@ import {
 } from './schema-parts.ts'
 import { serviceSetting } from './schema-service.ts'
 import { share } from './schema-share.ts'
-
-/** The default of `retry.initialDelay`, unless `retry.maxDelay` is shorter. */
-export const STANDARD_INITIAL_DELAY = '1s'
 
 const tokenFile = () =>
   section({
@@ -158,10 +154,10 @@ export const configSchema = () =>
       maxAge: span('Life assumed for a token that does not say its own', ['1m', '24h'], '15m'),
     }),
     retry: group('How a failed request is repeated.', {
-      initialDelay: dependentSetting(
+      initialDelay: setting(
         duration('10ms', '1h'),
-        'Delay after the first failure; it doubles with each further one; 10ms to 1h.',
-        STANDARD_INITIAL_DELAY,
+        'Delay after the first failure; it doubles with each further one, up to `maxDelay`; 10ms to 1h.',
+        '1s',
       ),
       maxDelay: span('Longest delay (while there is no usable token, 1m at most)', ['100ms', '24h'], '5m'),
     }),

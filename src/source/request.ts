@@ -26,15 +26,12 @@ export function serviceRequest(
       return name === null ? [] : [[name, credentials[which]?.reveal() ?? '']]
     }),
   )
-  const own = {
-    json: () => pair,
-    form: () => pair,
-    headers: () => ({}),
-    basic: () => ({}),
-    'basic-plain': () => ({}),
-    assertion: () => assertionFields(service, assertion),
-  }[send]()
-  const fields = { ...own, ...revealed(service.parameters, credentials) }
+  const isNamed = send === 'json' || send === 'form'
+  const fields = {
+    ...(isNamed && pair),
+    ...(send === 'assertion' && assertionFields(service, assertion)),
+    ...revealed(service.parameters, credentials),
+  }
   const isJson = send === 'json' || send === 'headers'
   const texts = Object.entries(fields).map(([name, value]): [string, string] => [name, String(value)])
   const body = Buffer.from(isJson ? JSON.stringify(fields) : new URLSearchParams(texts).toString())

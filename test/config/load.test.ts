@@ -29,7 +29,7 @@ describe('a configuration that is good', () => {
   it('may be at its limits, and have a socket for all whose users are listed', async () => {
     const allow = { users: ['root'], groups: ['root'] }
     const settings = {
-      retry: { initialDelay: '1m', maxDelay: '1m' },
+      retry: { initialDelay: '2m', maxDelay: '1m' },
       ipc: { path: `/${'x'.repeat(106)}`, maxConnections: 1_066, mode: '0666', allow },
     }
     expect((await load(write(settings))).warnings).toEqual([])
@@ -169,7 +169,7 @@ describe('a file that cannot be a configuration', () => {
     ['an odd path', () => files.write('a\u001b[2J/c.json', {}), /has a control character in its path: ren/],
     ['Latin-1', () => files.write('c.json', Buffer.from('"\u00e9"', 'latin1')), /is not valid UTF-8: save/],
     ['a device', () => '/dev/null', /is not a regular file/],
-    ['a link in a circle', () => link('c.json', 'c.json'), /is a link that leads round in a circle/],
+    ['a link in a circle', () => link('c.json', 'c.json'), /cannot be read \(ELOOP.*: repair it/],
     ['a name that is too long', () => `/${'x'.repeat(256)}.json`, /cannot be read \(ENAMETOOLONG.*repair it/],
     ['a list', () => files.write('c.json', []), /: the configuration must be an object: write it as/],
     [
@@ -411,7 +411,6 @@ describe('faults that only the host shows', () => {
       { tokenFiles: [{ path: 't', group: 'no-such-group' }] },
       /tokenFiles\[0\]\.group: there is no group no-such-group.*groupadd/,
     ],
-    [{ retry: { initialDelay: '1m', maxDelay: '1s' } }, /retry\.initialDelay: must not be longer/],
     [{ request: { caFile: 'no.pem' } }, /request\.caFile: .*is not there/],
   ])('are found in %j', async (settings, sentence) => {
     expect(await refusal(write(settings))).toMatch(sentence)
@@ -450,9 +449,9 @@ describe('faults that only the host shows', () => {
     const path = write({
       credentials: { apiKey: { env: 'NOT_SET' }, apiSecret: 'secret-1' },
       tokenFiles: [{ path: 't', group: 'no-such-group' }],
-      retry: { initialDelay: '2m', maxDelay: '1m' },
+      request: { trust: 'file' },
     })
     const across = (await refusalOf(load(path))).faults
-    expect(at(across)).toEqual(['credentials.apiKey', 'retry.initialDelay', 'tokenFiles[0].group'])
+    expect(at(across)).toEqual(['credentials.apiKey', 'request.caFile', 'tokenFiles[0].group'])
   })
 })

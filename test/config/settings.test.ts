@@ -180,7 +180,7 @@ describe('share', () => {
     [{ cluster: true, database: 1 }, /share\.database: is not 0/],
     [{ servers: ['/a.sock', 'b:1'] }, /share\.servers: has a Unix socket beside other servers/],
     [{ servers: ['a:1', 'b:1'] }, /share\.servers: has several servers, which are neither/],
-    [{ servers: ['/a.sock'], tls: true }, /share\.tls: is set, and a Unix socket has no TLS/],
+    [{ servers: ['/a.sock'], tls: {} }, /share\.tls: is set, and a Unix socket has no TLS/],
   ])('refuses %j', async (settings, sentence) => {
     const { cert, key } = createAuthority()
     files.write('key', key)
