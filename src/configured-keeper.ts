@@ -63,7 +63,7 @@ export async function createConfiguredKeeper(initial: Config, options: Configure
     const account = share && {
       config: { ...config, share },
       credentialsId,
-      service: { fetchToken: fromService, requestTimeoutMs: request.timeoutMs, retry },
+      service: { fetchToken: fromService, requestTimeoutMs: request.timeoutMs },
     }
     const shared: FetchToken = async (...attempt) => (await loadFleet()).attempt(account!, ...attempt)
     const settings: RefreshSettings = {

@@ -1,5 +1,5 @@
-// One attempt of the keeper in a fleet: it takes the answer that another host got, waits for a host that
-// asks, asks for all hosts, or, while the store is of no use, asks by itself.
+// One attempt of the keeper in a fleet: it takes the answer that another host got, waits for a host that asks, asks
+// for all hosts, or, while the store is of no use, asks by itself.
 import type { Clock, Instant } from '../lib/clock.ts'
 import { randomHex } from '../lib/crypto.ts'
 import type { Log } from '../lib/log.ts'
@@ -7,21 +7,12 @@ import type { Keeper } from '../token/keeper.ts'
 import type { Attempt, FetchOutcome, Postponed } from '../token/outcome.ts'
 import { refusalOf, usableToken, usableUntilMs, type Policy, type TokenState } from '../token/state.ts'
 import { createAct } from './act.ts'
-import {
-  formatKnown,
-  isLarger,
-  isOfUse,
-  NOTHING,
-  outcomeOf,
-  spreadMs,
-  type Known,
-  type Plan,
-} from './known.ts'
+import { isLarger, isOfUse, outcomeOf, type Answer } from './known.ts'
 import type { Link } from './link.ts'
-import { request, type Service } from './request.ts'
-import type { Seal } from './seal.ts'
-import { StoreError, type Acquired, type Store } from './store.ts'
-import type { createTelemetry } from './telemetry.ts'
+import { request, waitOf, type Sent, type Service } from './request.ts'
+import type { Opened, Seal } from './seal.ts'
+import { StoreError, type Store } from './store.ts'
+import type { Telemetry } from './telemetry.ts'
 
 /** The time between two looks at the store, and the longest wait of an attempt without it. */
 export const LOOK_EVERY_MS = 15_000
@@ -31,8 +22,8 @@ const LEASE_MARGIN_MS = 2_000
 const MAX_LEASE_MS = 602_000
 /** The longest time for which leases of others delay a host, as a number of its own leases. */
 const PATIENCE_IN_LEASES = 2
-/** After this number of useless texts in one attempt the store is of no use. */
-const MAX_USELESS = 5
+/** After this number of vain steps in one attempt the store is of no use. */
+const MAX_VAIN = 5
 /** Hosts that waited for a lease come within this time after its end, each at a moment drawn at random. */
 const AFTER_LEASE_MS = 500
 /** The shortest time between two requests of the fleet that clients cause. */
@@ -53,44 +44,21 @@ export interface AttemptOptions {
   readonly service: () => Service
   readonly keeper: Pick<Keeper, 'state'> & { readonly policy: () => Policy }
   readonly link: Link
-  readonly telemetry: ReturnType<typeof createTelemetry>
-  /** Sleeps, or is woken by a message. */
+  readonly telemetry: Telemetry
+  /** Sleeps, or is woken after a look. */
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
 }
-
-/** One attempt under way. */
-interface Trip {
-  readonly id: string
-  readonly attempt: Attempt
-  readonly signal: AbortSignal
-  /** What is known counts again: a refusal that stands, or for an act that a young refusal may answer. */
-  isAnew: boolean
-  /** Texts that were of no use. */
-  useless: number
-  /** The time for which leases of others may still delay it. */
-  patienceMs: number
-  /** The end of a wait of the fleet that the act goes through, on the boot clock: a failure does not shorten it. */
-  heldUntilMs: number
-}
-/** Null: the store is of no use now; undefined: it is asked again. */
-type Step = FetchOutcome | null | undefined
 
 export function createAttempts(options: AttemptOptions) {
   const { store, seal, clock, random, log, host, share, service, keeper, link, telemetry } = options
   const act = createAct()
   /** When this host asks by itself; drawn once for each loss of the store, and again after each request. */
-  let plan: Plan | null = null
-  const waits = createWaits({ ...options, act })
+  let plan: { readonly atMs: number; readonly isUrgent: boolean } | null = null
 
   const leaseMs = (): number => service().requestTimeoutMs + LEASE_MARGIN_MS
-  const around = () => ({ now: clock.now(), account: seal.accountKey, hosts: link.hosts() })
-  const requesting = () => ({ service: service(), link, seal, clock, policy: keeper.policy(), host })
-
+  const around = () => ({ service: service(), link, seal, clock, policy: keeper.policy(), host })
   /** The answer that is known, for the keeper. Null: there is none. */
-  function knownOutcome(): FetchOutcome | null {
-    const { answer, ...known } = link.known()
-    return answer && outcomeOf({ ...known, answer }, { ...around(), host })
-  }
+  const knownOutcome = (): FetchOutcome | null => outcomeOf(link.known(), { host, now: clock.now() })
 
   /** The keeper has the answer that is known, of another host. */
   function adopted(): void {
@@ -102,211 +70,165 @@ export function createAttempts(options: AttemptOptions) {
     log('debug', 'Took over what another host was answered', { event: 'share-adopted', by, ageMs })
   }
 
-  /**
-   * The answer that is known, if the keeper does not have it (or `isAnew`) and it counts for this attempt.
-   */
-  function takeKnown({ isAnew }: { isAnew: boolean }): FetchOutcome | null {
+  /** The answer that is known, if the keeper does not have it (or `isAnew`) and it counts for this attempt. */
+  function takeKnown({ isAnew = false } = {}): FetchOutcome | null {
     if (!(isAnew || link.isNew()) || !act.isAnsweredBy(link.known())) return null
     const outcome = knownOutcome()
     if (outcome !== null) adopted()
     return outcome
   }
-  const takeNew = (): FetchOutcome | null => takeKnown({ isAnew: false })
 
   async function make(attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome> {
     act.begin(attempt.cause, link.known())
-    const state = keeper.state()
-    const isRefused = refusalOf(state) !== null && state.credentialsId === options.credentialsId
-    const isAnew = act.stands() ? act.isReload() : isRefused
-    const id = randomHex(8)
-    const trip = { id, attempt, signal, isAnew, useless: 0, patienceMs: Infinity, heldUntilMs: 0 }
-    const outcome = await shared(trip).catch((error: unknown) => {
+    const outcome = await shared(attempt, signal).catch((error: unknown) => {
       telemetry.failed(error)
       return null
     })
-    const made = outcome ?? (await alone(trip))
+    const made = outcome ?? (await alone(attempt, signal))
     // A record that came meanwhile is larger than all that this host has.
-    return signal.aborted ? made : (takeNew() ?? made)
+    return signal.aborted ? made : (takeKnown() ?? made)
   }
 
   /** Null: the store is of no use now. Rejects with a StoreError if it cannot be used. */
-  async function shared(trip: Trip): Promise<FetchOutcome | null> {
-    const { id, attempt, signal } = trip
-    while (trip.useless < MAX_USELESS && !signal.aborted) {
-      if (!share.asks || !link.known().isWritten) await link.look()
-      const found = takeNew()
+  async function shared(attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome | null> {
+    const id = randomHex(8)
+    const state = keeper.state()
+    const isRefused = refusalOf(state) !== null && state.credentialsId === options.credentialsId
+    /** What is known counts again: a refusal that stands, or for an act that a young refusal may answer. */
+    const isAnew = act.stands() ? act.isReload() : isRefused
+    let vain = 0
+    /** Until then leases of others may delay this attempt. */
+    let patientUntilMs: number | null = null
+    /** The end of a wait that the act goes through: a failure does not shorten it. */
+    let heldUntilMs = 0
+    while (vain < MAX_VAIN && !signal.aborted) {
+      await link.look()
+      act.reached(link.bootMs())
+      const found = takeKnown({ isAnew: isAnew && link.record() !== null })
       if (found !== null) return found
-      if (!share.asks) {
-        act.reached(link.bootMs())
-        return postponed(LOOK_EVERY_MS, { reason: 'not-asked' })
-      }
+      if (!share.asks) return postponed(LOOK_EVERY_MS, { reason: 'not-asked' })
       const paceMs = link.known().sentAtMs + CLIENT_INTERVAL_MS - link.bootMs()
       if (attempt.cause === 'client' && paceMs > 0) return postponed(paceMs)
-      const known = trip.isAnew ? NOTHING : link.known()
-      const reply = await link.call((drop) => store.acquire({ drop, id, leaseMs: leaseMs(), known }))
-      act.reached(reply.atMs)
-      const step = await after(reply, trip)
-      if (step) telemetry.connected()
-      if (step !== undefined) return step
+
+      const known = link.known()
+      const held = await link.step((drop) => store.acquire({ drop, id, leaseMs: leaseMs(), known }))
+      const { lease, leaseLeftMs } = held
+      const nowMs = link.bootMs()
+      if (lease === id) {
+        const outcome = await askForAll({ attempt, signal, id, takenAtMs: nowMs, heldUntilMs })
+        if (outcome !== null) return outcome
+        vain += 1
+      } else if (lease === null) {
+        // A larger record has come since the look.
+        vain += 1
+      } else if (LIVE_LEASE.test(lease) && leaseLeftMs <= MAX_LEASE_MS) {
+        // The time has been planned for being alone: nobody is waited for.
+        if (plan !== null && !act.stands()) return null
+        patientUntilMs ??= nowMs + patienceMs()
+        if (nowMs >= patientUntilMs) {
+          link.discard(lease)
+          throw new StoreError('lost', 'Another host has held the lease for too long')
+        }
+        const waitMs = Math.min(leaseLeftMs + AFTER_LEASE_MS * random(), patientUntilMs - nowMs)
+        await options.sleep(waitMs, signal)
+      } else {
+        const wait = openWait(lease)
+        if (wait !== null && !act.overrules({ sentAtMs: wait.at - link.storeMs(0), reason: wait.reason }))
+          return postponedBy(wait)
+        if (wait !== null) heldUntilMs = nowMs + wait.end - link.storeMs()
+        link.discard(lease)
+        vain += 1
+      }
     }
     if (signal.aborted) return postponed(0)
     throw new StoreError('lost', 'What is in the shared store is of no use')
   }
 
-  async function after(reply: Acquired & { atMs: number }, trip: Trip): Promise<Step> {
-    if (reply.verdict === 'yours') return askForAll(trip, reply.atMs)
-    if (reply.verdict === 'newer') {
-      const taken = link.take(reply.record)
-      if (taken === 'useless') trip.useless += 1
-      trip.isAnew = false
-      return (taken === 'same' ? takeKnown({ isAnew: true }) : null) ?? undefined
-    }
-    const { lease, leftMs } = reply
-    if (LIVE_LEASE.test(lease) && leftMs <= MAX_LEASE_MS) {
-      // The time has been planned for being alone: nobody is waited for.
-      return plan !== null && !act.stands() ? null : waitForOther(lease, { leftMs, trip })
-    }
-    const wait = waits.read(lease, trip)
-    if (wait !== null) return wait
-    link.discard(lease)
-    trip.useless += 1
-    return undefined
+  function patienceMs(): number {
+    const usableMs = usableLeftMs(keeper.state(), clock.now())
+    return Math.min(PATIENCE_IN_LEASES * leaseMs(), usableMs > 0 ? usableMs / 2 : Infinity)
   }
 
-  /** Another host asks: waits for its answer, or the end of its lease. */
-  async function waitForOther(
-    lease: string,
-    { leftMs, trip }: { leftMs: number; trip: Trip },
-  ): Promise<Step> {
-    const fromMs = link.bootMs()
-    const usableMs = usableLeftMs(keeper.state(), clock.now())
-    const patienceMs = Math.min(PATIENCE_IN_LEASES * leaseMs(), usableMs > 0 ? usableMs / 2 : Infinity)
-    trip.patienceMs = Math.min(trip.patienceMs, patienceMs)
-    await options.sleep(Math.min(leftMs + AFTER_LEASE_MS * random(), trip.patienceMs), trip.signal)
-    trip.patienceMs -= link.bootMs() - fromMs
-    const isAnswered = link.isNew() && act.isAnsweredBy(link.known())
-    if (trip.patienceMs > 0 || trip.signal.aborted || isAnswered) return undefined
-    link.discard(lease)
-    throw new StoreError('lost', 'Another host has held the lease for too long')
+  /** Why no host is to ask; null: the text is of no use. */
+  function openWait(text: string): Opened<'lease'> | null {
+    const wait = seal.open('lease', text)
+    if (wait === null) telemetry.unreadable()
+    return wait !== null && isOfUse(wait, link.storeMs()) && isLarger(wait, link.known()) ? wait : null
+  }
+
+  /** The host that failed comes last: the failure may be its own. */
+  function postponedBy({ end, by, reason, detail }: Opened<'lease'>): Postponed {
+    const laterMs = AFTER_LEASE_MS * (by === host ? 1 : random())
+    return postponed(end - link.storeMs() + laterMs, { reason, detail, ...(by !== host && { askedBy: by }) })
   }
 
   /**
-   * Asks the service under the lease, and writes what it says to the store. Undefined: the lease had become
-   * too old before.
+   * Asks the service under the lease, and writes what it says to the store. Null: the lease had become too old before.
    */
-  async function askForAll(trip: Trip, takenAtMs: number): Promise<Step> {
-    const asked = await request({ ...trip, takenAtMs }, requesting())
-    if (asked === null) {
-      trip.useless += 1
-      return undefined
-    }
-    plan = null
-    const { outcome, own, kept } = asked
-    if (own !== null) {
-      hold(own, 'asked')
+  async function askForAll(
+    asking: Parameters<typeof request>[0] & { heldUntilMs: number },
+  ): Promise<FetchOutcome | null> {
+    const asked = await request(asking, around())
+    if (asked === null) return null
+    const { outcome, answer, sent } = asked
+    const { id, signal, heldUntilMs } = asking
+    if (answer !== null) {
+      hold(answer, sent, 'asked')
       await link.write().catch(telemetry.failed)
       log('info', 'Asked the service for the fleet', { event: 'share-asked', hosts: link.hosts() })
-      return toldOwn(outcome)
+      return knownOutcome()
     }
-    const { id } = trip
-    if (kept !== null) waits.isOwn(id)
+    plan = null
+    const isFailure = outcome.kind === 'transient' && !signal.aborted
+    const kept = isFailure ? waitOf(outcome, sent, { ...around(), heldUntilMs }) : null
     // If this fails, the lease ends by itself.
-    const written = await link
-      .call((drop) => store.write({ drop, id, record: null, kept }))
+    const held = await link
+      .step((drop) => store.write({ drop, id, record: null, kept }))
       .catch(telemetry.failed)
-    if (written?.record) link.take(written.record)
+    if (held) link.take(held.record)
     return outcome
   }
 
-  /**
-   * The store is of no use: the request is put off to the time that is planned for this host, and then made.
-   */
-  async function alone(trip: Trip): Promise<FetchOutcome> {
+  /** The store is of no use: the request is put off to the time that is planned for this host, and then made. */
+  async function alone(attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome> {
     const { asks, whenAlone } = share
     if (!asks || (whenAlone === 'wait' && !act.stands())) {
       const detail = 'The shared store cannot be used, and this host is not to ask by itself'
       return postponed(LOOK_EVERY_MS, { reason: asks ? 'share-lost' : 'not-asked', detail })
     }
-    const inMs = act.stands() ? 0 : planned(trip.attempt).atMs - link.bootMs()
+    const inMs = act.stands() ? 0 : plannedAtMs(attempt) - link.bootMs()
     if (inMs > 0) return postponed(Math.min(LOOK_EVERY_MS, inMs))
-    const asked = await request({ ...trip, id: randomHex(8), takenAtMs: Infinity }, requesting())
+    const asked = await request({ attempt, signal, id: randomHex(8), takenAtMs: Infinity }, around())
     plan = null
-    if (asked === null || asked.own === null) return asked?.outcome ?? postponed(0)
-    hold(asked.own, 'alone')
-    return toldOwn(asked.outcome)
+    if (asked?.answer) {
+      hold(asked.answer, asked.sent, 'alone')
+      return knownOutcome() ?? asked.outcome
+    }
+    return asked?.outcome ?? postponed(0)
   }
 
-  /** An urgent plan may come before one that is not. */
-  function planned({ cause }: Attempt): Plan {
-    const isUrgent = cause === 'client' || keeper.state().rejection?.isUnchanged === false
-    if (plan !== null && (plan.isUrgent || !isUrgent)) return plan
-    const nowMs = link.bootMs()
-    // Another host's lease may be waited for: the token must live as long.
-    const withinMs = spreadMs({
-      leftMs: usableLeftMs(keeper.state(), clock.now()) - leaseMs(),
-      hosts: link.hosts(),
-      isUrgent,
-    })
-    plan = { atMs: Math.min(plan?.atMs ?? Infinity, nowMs + random() * withinMs), isUrgent }
-    telemetry.alone({ spreadMs: Math.round(withinMs), inMs: Math.round(plan.atMs - nowMs) })
-    return plan
-  }
-
-  function hold(own: Known, how: 'asked' | 'alone'): void {
+  /** This host has asked, and this is what it knows from now on. */
+  function hold(answer: Answer, sent: Sent, how: 'asked' | 'alone'): void {
+    plan = null
     act.end()
-    link.setOwn(own)
+    link.setOwn({ ...sent, answer, isWritten: false })
     telemetry.counted(how)
   }
 
-  /**
-   * The outcome of this host's own request, with the text that is saved. A larger record that has come is
-   * told instead. The life of its token is counted from the request: this host may have been stopped since.
-   */
-  function toldOwn(outcome: FetchOutcome): FetchOutcome {
-    const isForAll = outcome.kind === 'ok' || outcome.kind === 'permanent'
-    if (!isForAll || link.isNew()) return outcome
-    const known = formatKnown(link.known(), around())
-    if (outcome.kind === 'permanent') return { ...outcome, known }
-    return { ...outcome, known, ageMs: link.bootMs() - link.known().sentAtMs }
+  /** An urgent plan may come before one that is not. */
+  function plannedAtMs({ cause }: Attempt): number {
+    const isUrgent = cause === 'client' || keeper.state().rejection?.isUnchanged === false
+    if (plan !== null && (plan.isUrgent || !isUrgent)) return plan.atMs
+    const nowMs = link.bootMs()
+    // Another host's lease may be waited for: the token must live as long.
+    const leftMs = usableLeftMs(keeper.state(), clock.now()) - leaseMs()
+    const withinMs = spreadMs({ leftMs, hosts: link.hosts(), isUrgent })
+    plan = { atMs: Math.min(plan?.atMs ?? Infinity, nowMs + random() * withinMs), isUrgent }
+    telemetry.alone({ spreadMs: Math.round(withinMs), inMs: Math.round(plan.atMs - nowMs) })
+    return plan.atMs
   }
 
   return { make, knownOutcome, adopted }
-}
-
-/** The waits that hosts whose request failed keep in place of their lease. */
-function createWaits(
-  options: Pick<AttemptOptions, 'seal' | 'link' | 'telemetry' | 'random' | 'host'> & {
-    readonly act: ReturnType<typeof createAct>
-  },
-) {
-  const { seal, link, telemetry, random, host, act } = options
-  /** The one that was seen last: it delays this host no longer than it says itself, counted from then. */
-  let held = { id: '', untilMs: 0 }
-  let ownId = ''
-
-  return {
-    /** Of the last attempt of this host that failed. */
-    isOwn(id: string): void {
-      ownId = id
-    },
-    /** Why no host is to ask, and until when; null: the text is of no use, or an act goes through it. */
-    read(text: string, trip: Trip): Postponed | null {
-      const wait = seal.open('lease', text)
-      if (wait === null) telemetry.unreadable()
-      if (wait === null || !isOfUse(wait, link.storeMs()) || !isLarger(wait, link.known())) return null
-      const { id, at, end, reason, detail, by } = wait
-      const nowMs = link.bootMs()
-      if (act.overrules({ sentAtMs: at - link.storeMs(0), reason })) {
-        trip.heldUntilMs = nowMs + end - link.storeMs()
-        return null
-      }
-      if (held.id !== id) held = { id, untilMs: nowMs + end - at }
-      const leftMs = Math.min(end - link.storeMs(), held.untilMs - nowMs)
-      const laterMs = AFTER_LEASE_MS * (id === ownId ? 1 : random())
-      const askedBy = by === host ? {} : { askedBy: by }
-      return leftMs > 0 ? postponed(leftMs + laterMs, { reason, detail, ...askedBy }) : null
-    },
-  }
 }
 
 /** The time until which the token in use can be used, from now; 0: there is none. */
@@ -317,4 +239,21 @@ function usableLeftMs(state: TokenState, now: Instant): number {
 
 function postponed(retryAfterMs: number, more: Partial<Postponed> = {}): Postponed {
   return { kind: 'postponed', retryAfterMs, ...more }
+}
+
+/** The rest of the life is for the request and its repetition. */
+const SHARE_OF_LIFE = 0.8
+const PER_HOST_MS = 100
+const SPREAD = { atLeastMs: 1_000, atMostMs: 300_000, unknownMs: 10_000 }
+/** A minute, less the time after which the store is tried again. */
+const URGENT_MS = 45_000
+
+/**
+ * The time from now over which hosts without the store spread their requests. `leftMs`: until this host needs another
+ * token; 0 or less: it has none. `isUrgent`: its token was reported as refused.
+ */
+function spreadMs({ leftMs, hosts, isUrgent }: { leftMs: number; hosts: number | null; isUrgent: boolean }) {
+  if (leftMs > 0) return Math.min(isUrgent ? URGENT_MS : Infinity, SHARE_OF_LIFE * leftMs)
+  if (hosts === null) return SPREAD.unknownMs
+  return Math.min(SPREAD.atMostMs, Math.max(SPREAD.atLeastMs, hosts * PER_HOST_MS))
 }

@@ -1,26 +1,20 @@
-// The store as `kyc-tokend check` sees it: server, role, memory policy, clock and rights. Leaves no key
-// behind.
+// The store as `kyc-tokend check` sees it: server, role, memory policy, clock and rights. Leaves no key behind.
 import type { ShareConfig } from '../config/config.ts'
 import type { Clock } from '../lib/clock.ts'
 import { fault, ok, warning, type Finding, clockFindings } from '../lib/finding.ts'
 import { randomHex } from '../lib/crypto.ts'
-import { formatServers, openRedisStore } from './redis-store.ts'
+import { aclLine, formatServers, openRedisStore } from './redis-store.ts'
 import { StoreError, type Store } from './store.ts'
-import { aclLine } from './telemetry.ts'
 
 /** Ages are counted on the store's clock and shown on the host's: the clocks must not differ by more. */
 const CLOCK_OFF_MS = 2_000
 /** All that a check writes is gone after this time, whatever happens. */
 const SHORT_MS = 1_000
-/**
- * The longest wait for the subscription, which takes milliseconds, as the refusal of a wrong password does.
- */
+/** The longest wait for the subscription, which takes milliseconds, as the refusal of a wrong password does. */
 const SUBSCRIBE_MS = 5_000
 const WRITE_EVERY_MS = 100
 
-/**
- * Reports what the store is and whether this host may use it. Never throws for anything that the store does.
- */
+/** Reports what the store is and whether this host may use it. Never throws for anything that the store does. */
 export async function checkStore(
   share: ShareConfig,
   surroundings: { readonly clock: Clock; readonly random: () => number },
@@ -57,7 +51,10 @@ function faultOf({ kind, message }: StoreError, share: ShareConfig): Finding {
   const [is, check] =
     kind === 'denied'
       ? ['denies access', `share.user and share.password; these rights are needed: ${aclLine(share)}`]
-      : ['cannot be used', 'share.servers, share.tls, and the way from this host']
+      : [
+          'cannot be used',
+          'share.servers, the way from this host, and share.tls: false if the server speaks no TLS; else caFile, serverName, certFile and key',
+        ]
   return fault(`${is} at ${formatServers(share.servers)}: ${message}. Check ${check}`)
 }
 
@@ -81,32 +78,19 @@ function describe(info: string): Finding[] {
   return findings
 }
 
-/**
- * Uses every right that a host needs. Resolves with the lead of the store's clock over this host's, in ms.
- */
+/** Uses every right that a host needs. Resolves with the lead of the store's clock over this host's, in ms. */
 async function tryAll(store: Store, clock: Clock): Promise<number> {
-  const stop = new AbortController()
   const heard = new AbortController()
-  const watching = store.watch({ onMessage: () => heard.abort(), onConnection: () => undefined }, stop.signal)
-  try {
-    await store.contact
-    const known = { fence: 0, id: randomHex(8) }
-    const request = { drop: null, known, id: known.id }
-    const { verdict } = await store.acquire({ ...request, leaseMs: SHORT_MS })
-    if (verdict !== 'yours') throw new StoreError('lost', `it answered ${verdict} to a new name`)
-    const beforeMs = clock.now().wallMs
-    const { nowMs } = await store.look(request)
-    const aheadMs = nowMs - (beforeMs + clock.now().wallMs) / 2
-    for (let fence = 1; fence * WRITE_EVERY_MS <= SUBSCRIBE_MS && !heard.signal.aborted; fence += 1) {
-      const record = { text: `${fence} ${known.id} x`, keepMs: SHORT_MS }
-      await store.write({ ...request, record, kept: null })
-      await clock.sleep(WRITE_EVERY_MS, heard.signal)
-    }
-    if (!heard.signal.aborted)
-      throw new StoreError('denied', 'the subscription was refused, or took too long')
-    return aheadMs
-  } finally {
-    stop.abort()
-    await watching
+  store.listen((what) => what === 'message' && heard.abort())
+  const request = { drop: null, known: { fence: 0, id: randomHex(8) }, id: randomHex(8), kept: null }
+  await store.acquire({ ...request, leaseMs: SHORT_MS })
+  const beforeMs = clock.now().wallMs
+  const { nowMs } = await store.look(request)
+  const aheadMs = nowMs - (beforeMs + clock.now().wallMs) / 2
+  for (let fence = 1; fence * WRITE_EVERY_MS <= SUBSCRIBE_MS && !heard.signal.aborted; fence += 1) {
+    await store.write({ ...request, record: { text: `${fence} ${request.id} x`, keepMs: SHORT_MS } })
+    await clock.sleep(WRITE_EVERY_MS, heard.signal)
   }
+  if (!heard.signal.aborted) throw new StoreError('denied', 'the subscription was refused, or took too long')
+  return aheadMs
 }

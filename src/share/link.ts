@@ -1,11 +1,11 @@
-// The link of a host to the store of one account: the last answer that the host knows, the store's clock, and
-// looks, which bring both sides to the same answer.
+// The link of a host to the store of one account: the last answer that the host knows, the store's clock, and looks,
+// which bring both sides to the same answer.
 import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
-import { AHEAD_MS, isLarger, isOfUse, knownOf, NOTHING, recordOf, type Known, type Resumed } from './known.ts'
-import type { Seal } from './seal.ts'
-import { StoreError, type Store } from './store.ts'
-import type { createTelemetry } from './telemetry.ts'
+import { AHEAD_MS, isLarger, isOfUse, knownOf, recordOf, type Known } from './known.ts'
+import type { Seal, Sealed } from './seal.ts'
+import { StoreError, type Held, type Store } from './store.ts'
+import type { Telemetry } from './telemetry.ts'
 
 export type Link = ReturnType<typeof createLink>
 
@@ -15,110 +15,106 @@ export function createLink(options: {
   readonly clock: Pick<Clock, 'now'>
   readonly log: Log
   readonly timeoutMs: number
-  readonly telemetry: ReturnType<typeof createTelemetry>
-  readonly resumed: Resumed
+  readonly telemetry: Telemetry
+  readonly resumed: Known
 }) {
   const { store, seal, clock, log, timeoutMs, telemetry } = options
-  let { known, hosts } = options.resumed
+  let known = options.resumed
   /** The keeper does not have the answer that is known. */
   let isNew = false
-  /** The lead of the store's clock over the boot clock; null: it was never read. */
-  let aheadMs: number | null = null
-  /** What was found to be of no use, until the next call removes it. */
+  /** The last count; null: it was never read. */
+  let hosts: number | null = null
+  /** The lead of the store's clock over the boot clock, once it was read. */
+  let aheadMs = 0
+  /** What was found to be of no use, until the next step removes it. */
   let drop: string | null = null
 
   const bootMs = (): number => clock.now().bootMs
   /** The store's clock at this moment of the boot clock. */
-  const storeMs = (atMs = bootMs()): number => atMs + (aheadMs ?? 0)
+  const storeMs = (atMs = bootMs()): number => atMs + aheadMs
 
-  /** Reads the clock of the store with each call. `atMs`: the moment of the answer on the boot clock. */
-  async function call<T extends { nowMs: number }>(command: (drop: string | null) => Promise<T>) {
-    await store.contact
+  /** Reads the clock of the store with each step. Rejects with a StoreError if the store cannot be used. */
+  async function step(command: (drop: string | null) => Promise<Held>): Promise<Held> {
     const dropping = drop
     const sentMs = bootMs()
-    const reply = await command(dropping)
+    const held = await command(dropping)
     const receivedMs = bootMs()
     if (drop === dropping) drop = null
     if (receivedMs - sentMs > timeoutMs)
       throw new StoreError('lost', 'The answer of the server came too late')
-    const atMs = (sentMs + receivedMs) / 2
-    aheadMs = reply.nowMs - atMs
-    return { ...reply, atMs }
+    aheadMs = held.nowMs - (sentMs + receivedMs) / 2
+    if (held.hosts > 0) ({ hosts } = held)
+    return held
   }
 
-  /** The age that the record says is not the one that this host counts: the store's clock was set. */
-  function isShifted(): boolean {
-    if (known.at === null || aheadMs === null) return false
-    return Math.abs(known.at - storeMs(known.sentAtMs)) > AHEAD_MS
-  }
-
-  /**
-   * Takes a larger record; `same`: it is known; `useless`: the known one, if there is any, belongs in its
-   * place.
-   */
-  function take(text: string): 'taken' | 'same' | 'useless' {
+  /** Takes a larger record. False: what is known, if anything, belongs in its place. */
+  function take(text: string | null): boolean {
+    if (text === null) return false
     const opened = seal.open('record', text)
     if (opened === null) telemetry.unreadable()
     if (opened?.id === known.id) {
       // Dated twice, if the first write seemed to have failed.
       const fence = known.isWritten ? Math.max(known.fence, opened.fence) : opened.fence
-      known = { ...known, fence, at: opened.at, isWritten: true }
-      if (opened.fence === fence && !isShifted()) return 'same'
+      known = { ...known, fence, isWritten: true }
+      // Another age than this host counts: the store's clock was set.
+      const isShifted = Math.abs(opened.at - storeMs(known.sentAtMs)) > AHEAD_MS
+      if (opened.fence === fence && !isShifted) return true
     } else if (opened !== null && isOfUse(opened, storeMs())) {
-      if (!known.isWritten || !isLarger(opened, known)) return 'useless'
-      known = knownOf(opened, storeMs(0))
+      if (!known.isWritten || !isLarger(opened, known)) return false
+      known = knownOf(opened, aheadMs)
       isNew = true
-      return 'taken'
+      return true
     }
     drop = text
-    return 'useless'
+    return false
   }
 
-  /** Rejects with a StoreError if the store cannot be used. */
+  /** Brings both sides to the same answer. Rejects with a StoreError. */
   async function look(): Promise<void> {
-    const before = known
-    const isForText = !before.isWritten || isShifted()
-    const reply = await call((dropping) =>
-      store.look({ drop: dropping, known: isForText ? NOTHING : before }),
-    )
-    if (reply.hosts > 0) ({ hosts } = reply)
-    // An attempt has ended meanwhile, or the clock was set: looks again.
-    if (known !== before || (!isForText && isShifted())) return look()
-    if (!reply.isKnown && (reply.record === null || take(reply.record) === 'useless')) await write()
+    const { record } = await step((dropping) => store.look({ drop: dropping }))
+    if (!take(record)) await write()
     telemetry.connected()
+  }
+
+  /** The answer that is known; null: there is none, or its end is over. */
+  function record(): Sealed<'record'> | null {
+    const { answer, by, sentAtMs } = known
+    const content = answer && recordOf(answer, { by, at: Math.floor(storeMs(sentAtMs)) })
+    return content !== null && isOfUse(content, storeMs()) ? content : null
   }
 
   /** Writes the answer that is known, and takes a larger one. Rejects with a StoreError. */
   async function write(): Promise<void> {
-    const { answer, by, id, sentAtMs, isWritten } = known
-    const at = Math.floor(storeMs(sentAtMs))
-    const own = { ...known, fence: isWritten ? known.fence : Math.max(at, known.fence), at, isWritten: true }
-    const content = answer && recordOf(answer, { by, at })
-    if (content === null || !isOfUse(content, storeMs())) {
-      known = { ...known, isWritten: true }
+    const { id, by, fence, isWritten } = known
+    const content = record()
+    const own = { ...known, fence: isWritten ? fence : Math.max(content?.at ?? 0, fence), isWritten: true }
+    if (content === null) {
+      known = own
       return
     }
     const text = seal.seal('record', own, content)
-    const record = { text, keepMs: Math.ceil(content.end - storeMs()) }
-    const reply = await call((dropping) => store.write({ drop: dropping, id, record, kept: null }))
+    const expiring = { text, keepMs: Math.ceil(content.end - storeMs()) }
+    const held = await step((dropping) => store.write({ drop: dropping, id, record: expiring, kept: null }))
     if (known.id !== id) return
     known = own
-    if (reply.record === text && isWritten)
-      log('debug', 'The shared store has the last answer again', { event: 'share-repaired', by })
-    if (reply.record !== text && (reply.record === null || take(reply.record) === 'useless'))
+    if (held.record === text) {
+      if (isWritten)
+        log('debug', 'The shared store has the last answer again', { event: 'share-repaired', by })
+    } else if (!take(held.record))
       throw new StoreError('lost', 'What is written to the shared store does not stay there')
   }
 
   return {
     bootMs,
     storeMs,
-    call,
+    step,
     take,
     look,
     write,
+    record,
     known: (): Known => known,
     hosts: (): number | null => hosts,
-    /** An answer that the keeper does not have. */
+    /** The keeper does not have the answer that is known. */
     isNew: (): boolean => isNew,
     delivered(): void {
       isNew = false
@@ -128,7 +124,7 @@ export function createLink(options: {
       known = own
       isNew = false
     },
-    /** The next call removes this text. */
+    /** The next step removes this text. */
     discard(text: string): void {
       drop = text
     },

@@ -1,101 +1,79 @@
 // The shared store in Redis or Valkey: three short-lived keys and one channel for each account.
 import { createHash } from 'node:crypto'
-import { connect, type StoreConfig, type Surroundings } from './redis-client.ts'
+import * as v from 'valibot'
+import type { ShareConfig } from '../config/config.ts'
+import { withTimeout, type Clock } from '../lib/clock.ts'
+import { createConnection, type StoreConfig } from './redis-client.ts'
 import { ACQUIRE, LOOK, WRITE } from './scripts.ts'
-import { StoreError, type Expiring, type Pair, type Store } from './store.ts'
+import { StoreError, type Expiring, type Held, type Store } from './store.ts'
 
+/** Version of the keys: daemons with different versions do not share a token. */
+const KEY_VERSION = 2
 /** Subscribed connections send nothing by themselves: a ping shows whether the server still answers. */
 const PING_EVERY_MS = 1_000
-/** Version of the keys: daemons with different versions do not share a token. */
-export const KEY_VERSION = 2
 
-/** Fences follow from the store's clock: one of the year 5138 or later would leave no room for others. */
-const MAX_MS = 1e14
-
-/** Opens the store of one account. Connects in the background. */
+/** Opens the store of one account: waits for the connection, at most for `share.timeout`, and goes on trying. */
 export async function openRedisStore(
   settings: StoreConfig,
-  { accountKey, ...surroundings }: { accountKey: string } & Surroundings,
+  { accountKey, clock, random }: { accountKey: string; clock: Clock; random: () => number },
 ) {
   // A cluster keeps all keys with the same text in braces in one slot.
   const keyOf = (name: string): string => `${settings.prefix}:${KEY_VERSION}:{${accountKey}}:${name}`
   /** Each script gets all keys, in this order. */
   const keys = ['record', 'lease', 'seen'].map(keyOf)
   const channel = keyOf('changed')
-  const connection = await connect(settings, surroundings)
-  const { client } = connection
+  const { client, errorOf } = await createConnection(settings, random)
+  const closed = new AbortController()
+  // The client tells errors by an event.
+  await withTimeout(settings.timeoutMs, client.connect().catch(ignore), clock)
 
   async function send<T>(command: () => Promise<T>): Promise<T> {
-    await connection.firstContact
     try {
-      const reply = await command()
-      connection.understood()
-      return reply
+      return await command()
     } catch (error) {
-      throw connection.errorOf(error)
+      throw errorOf(error)
     }
   }
-  const run = async (script: string, drop: string | null, ...values: readonly (string | number)[]) =>
-    send(async () => replyOf(await client.eval(script, keys.length, ...keys, sha1Of(drop), ...values)))
+  async function run(script: string, drop: string | null, ...values: readonly (string | number)[]) {
+    const sha1 = drop === null ? '' : createHash('sha1').update(drop).digest('hex')
+    return heldOf(await send(() => client.eval(script, keys.length, ...keys, sha1, channel, ...values)))
+  }
 
   const store: Store = {
     server: formatServers(settings.servers),
-    contact: connection.firstContact,
-    async look({ known, drop }) {
-      const { nowMs, verdict, text, number } = await run(LOOK, drop, formatPair(known), channel)
-      if (verdict !== 'known' && verdict !== 'other') throw nonsense()
-      return { nowMs, hosts: number, isKnown: verdict === 'known', record: text }
+    look: ({ drop }) => run(LOOK, drop),
+    acquire: ({ known: { fence, id: knownId }, id, leaseMs, drop }) =>
+      run(ACQUIRE, drop, `${fence} ${knownId}`, id, leaseMs),
+    write: ({ id, record, kept, drop }) => run(WRITE, drop, ...valuesOf(record), id, ...valuesOf(kept)),
+    listen: (call) => void listen(call),
+    close() {
+      closed.abort()
+      client.disconnect()
     },
-    async acquire({ known, id, leaseMs, drop }) {
-      const { nowMs, verdict, text, number } = await run(ACQUIRE, drop, formatPair(known), id, leaseMs)
-      if (verdict === 'yours') return { nowMs, verdict }
-      if (verdict === 'newer' && text !== null) return { nowMs, verdict, record: text }
-      if (verdict === 'taken' && text !== null) return { nowMs, verdict, lease: text, leftMs: number }
-      throw nonsense()
-    },
-    async write({ id, record, kept, drop }) {
-      const { nowMs, verdict, text } = await run(
-        WRITE,
-        drop,
-        ...valuesOf(record),
-        id,
-        ...valuesOf(kept),
-        channel,
-      )
-      if (verdict !== 'written') throw nonsense()
-      return { nowMs, record: text }
-    },
-    async watch(listener, signal) {
-      // A connection of its own: a subscribed one takes no other commands. The other one reports its errors,
-      // too.
-      const { client: messages, understood, close } = await connect(settings, surroundings)
-      messages.on('message', () => {
-        understood()
-        listener.onMessage()
-      })
-      const subscribe = (): void =>
-        void messages
-          .subscribe(channel)
-          .then(understood)
-          .then(() => listener.onConnection(), ignore)
-      messages.on('ready', subscribe)
-      messages.on('close', () => listener.onConnection())
-      client.on('ready', () => listener.onConnection())
-      if (messages.status === 'ready') subscribe()
-      while (!signal.aborted) {
-        await surroundings.clock.sleep(PING_EVERY_MS, signal)
-        if (messages.status === 'ready') messages.ping().then(understood, ignore)
-      }
-      close()
-    },
-    close: () => connection.close(),
   }
+
+  /** On a connection of its own: a subscribed one takes no other commands. The other one reports errors, too. */
+  async function listen(call: Parameters<Store['listen']>[0]): Promise<void> {
+    const { client: messages } = await createConnection(settings, random)
+    const reconnected = (): void => call('connection')
+    messages.on('message', () => call('message'))
+    messages.on('ready', () => void messages.subscribe(channel).then(reconnected, ignore))
+    messages.on('close', reconnected)
+    client.on('ready', reconnected)
+    messages.connect().catch(ignore)
+    while (!closed.signal.aborted) {
+      await clock.sleep(PING_EVERY_MS, closed.signal)
+      if (messages.status === 'ready') messages.ping().catch(ignore)
+    }
+    messages.disconnect()
+  }
+
   return {
     ...store,
     /** The server's description of itself (the command INFO). */
-    info: async () => send(() => client.info()),
+    info: () => send(() => client.info()),
     /** Deletes every key of the account. */
-    forget: async () => send(() => client.del(...keys)),
+    forget: () => send(() => client.del(...keys)),
   }
 }
 
@@ -106,24 +84,34 @@ export function formatServers(servers: StoreConfig['servers']): string {
     .join(', ')
 }
 
-const ignore = (): void => undefined
+/** Settings that decide which rights are needed. */
+export type AclSettings = Pick<ShareConfig, 'user' | 'prefix' | 'database' | 'cluster'>
 
-const formatPair = ({ fence, id }: Pair): string => `${fence} ${id}`
-const valuesOf = (given: Expiring | null): [string, number] => [given?.text ?? '', given?.keepMs ?? 0]
-const sha1Of = (text: string | null): string =>
-  text === null ? '' : createHash('sha1').update(text).digest('hex')
-
-/** Checks an answer: the server may be another program, or controlled by an attacker. Throws StoreError. */
-function replyOf(value: unknown) {
-  const isReply = Array.isArray(value) && value.every((part) => part === null || typeof part === 'string')
-  const [seconds, micros, verdict, text = null, number] = isReply ? (value as (string | null)[]) : []
-  const nowMs = Number(seconds ?? undefined) * 1_000 + Number(micros ?? undefined) / 1_000
-  const reply = { nowMs, verdict, text, number: Number(number ?? undefined) }
-  const isSane = nowMs >= 0 && nowMs <= MAX_MS && Number.isSafeInteger(reply.number) && reply.number >= 0
-  if (!isSane) throw nonsense()
-  return reply
+/** For `ACL SETUSER`: the commands, keys and channels of this prefix, and nothing else. */
+export function aclLine({ user, prefix, database, cluster }: AclSettings): string {
+  const commands =
+    '-@all +ping +auth +hello +info +client +eval +evalsha +script +time +get +set +del +pttl +publish +subscribe +unsubscribe +pubsub|numsub'
+  const select = database === 0 ? '' : ' +select'
+  const slots = cluster ? ' +cluster|slots +cluster|info' : ''
+  const all = `${prefix}:${KEY_VERSION}:*`
+  return `ACL SETUSER ${user ?? 'default'} on >PASSWORD resetkeys ~${all} resetchannels &${all} ${commands}${select}${slots}`
 }
 
-function nonsense(): StoreError {
-  return new StoreError('lost', 'The server answers what no script does')
+const ignore = (): void => undefined
+
+const valuesOf = (given: Expiring | null): [string, number] => [given?.text ?? '', given?.keepMs ?? 0]
+
+/** Fences follow from the store's clock: one with more digits, of the year 5138 or later, would leave no room. */
+const digits = v.pipe(v.string(), v.regex(/^\d{1,11}$/))
+const text = v.nullable(v.string())
+const count = v.pipe(v.number(), v.minValue(0))
+/** The server may be another program, or controlled by an attacker. */
+const reply = v.tuple([digits, digits, text, text, count, count])
+
+/** Throws a StoreError if the answer is none of a script. */
+function heldOf(answer: unknown): Held {
+  const { success, output } = v.safeParse(reply, answer)
+  if (!success) throw new StoreError('lost', 'The server answers what no script does')
+  const [seconds, micros, record, lease, leaseLeftMs, hosts] = output
+  return { nowMs: Number(seconds) * 1_000 + Number(micros) / 1_000, record, lease, leaseLeftMs, hosts }
 }

@@ -1,6 +1,6 @@
-// The scripts that run inside Redis: each is one atomic step, and says what time it is there.
-// KEYS of each: record, lease, seen. ARGV[1] of each: the SHA-1 of a text that is of no use, or an empty
-// text.
+// The scripts that run inside Redis: each is one atomic step, and replies what is there after it.
+// KEYS of each: record, lease, seen. ARGV of each: the SHA-1 of a text that is of no use, or an empty text; the
+// channel; then its own.
 
 /** The longest text of a host has 44 KiB. */
 const MAX_TEXT_BYTES = 65_536
@@ -10,11 +10,10 @@ const MAX_LEASE_MS = 73 * 60_000
 const SEEN_MS = 30_000
 
 /**
- * What no host can have written is deleted: a key of another type, a long text, one without an end; and the
- * text that the caller judged. The order of two texts is that of their numbers: first the fence, then the id
- * as hex digits (locales play no part).
+ * What no host can have written is deleted (a key of another type, a long text, one without an end), and the text
+ * that the caller judged. The order of two texts is that of their numbers: the fence, then the id as hex digits.
  */
-const PREAMBLE = `
+const BEFORE = `
 local time = redis.call('TIME')
 local function get(key, longest)
   local text = redis.pcall('GET', key)
@@ -41,42 +40,38 @@ end
 local record = get(KEYS[1], math.huge)
 local lease, left = get(KEYS[2], ${MAX_LEASE_MS})
 `
+const AFTER = `
+return {time[1], time[2], record, lease, left, redis.call('PUBSUB', 'NUMSUB', ARGV[2])[2]}
+`
 
-/**
- * ARGV[2..]: known pair, channel. Sets `seen`, which fails on a replica, a full server or one that cannot
- * save.
- */
-export const LOOK = `${PREAMBLE}
+/** Sets `seen`, which fails on a replica, a full server or one that cannot save. */
+export const LOOK = `${BEFORE}
 redis.call('SET', KEYS[3], '1', 'PX', ${SEEN_MS})
-local hosts = redis.call('PUBSUB', 'NUMSUB', ARGV[3])[2]
-local isKnown = record and string.sub(record, 1, #ARGV[2] + 1) == ARGV[2] .. ' '
-return {time[1], time[2], isKnown and 'known' or 'other', not isKnown and record, tostring(hosts)}
-`
+${AFTER}`
 
-/** ARGV[2..]: known pair, id, leaseMs. */
-export const ACQUIRE = `${PREAMBLE}
-if isLarger(record, ARGV[2]) then return {time[1], time[2], 'newer', record, '0'} end
-if lease and lease ~= ARGV[3] then return {time[1], time[2], 'taken', lease, tostring(left)} end
-redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])
-return {time[1], time[2], 'yours', false, '0'}
-`
+/** ARGV[3..]: known pair, id, leaseMs. */
+export const ACQUIRE = `${BEFORE}
+if not isLarger(record, ARGV[3]) and (not lease or lease == ARGV[4]) then
+  redis.call('SET', KEYS[2], ARGV[4], 'PX', ARGV[5])
+  lease, left = ARGV[4], tonumber(ARGV[5])
+end
+${AFTER}`
 
-/**
- * ARGV[2..]: record or an empty text, its ms, id, kept text or an empty one, its ms, channel. The largest
- * record wins.
- */
-export const WRITE = `${PREAMBLE}
-local isChanged = isLarger(ARGV[2], record)
+/** ARGV[3..]: record or an empty text, its ms, id, kept text or an empty one, its ms. */
+export const WRITE = `${BEFORE}
+local isChanged = isLarger(ARGV[3], record)
 if isChanged then
-  redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
-  record = ARGV[2]
+  redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4])
+  record = ARGV[3]
 end
-local isFree = not lease or lease == ARGV[4]
-if isFree and ARGV[5] ~= '' then
-  isChanged = redis.call('SET', KEYS[2], ARGV[5], 'PX', ARGV[6])
-elseif isFree and lease then
-  isChanged = redis.call('DEL', KEYS[2])
+if not lease or lease == ARGV[5] then
+  isChanged = isChanged or lease or ARGV[6] ~= ''
+  redis.call('DEL', KEYS[2])
+  lease, left = false, 0
+  if ARGV[6] ~= '' then
+    redis.call('SET', KEYS[2], ARGV[6], 'PX', ARGV[7])
+    lease, left = ARGV[6], tonumber(ARGV[7])
+  end
 end
-if isChanged then redis.call('PUBLISH', ARGV[7], 'look') end
-return {time[1], time[2], 'written', record, '0'}
-`
+if isChanged then redis.call('PUBLISH', ARGV[2], 'look') end
+${AFTER}`

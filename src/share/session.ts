@@ -1,5 +1,5 @@
-// A session with the shared store of one account: it makes the keeper's attempts, looks at the store from
-// time to time and at each message, and offers the keeper what other hosts obtained.
+// A session with the shared store of one account: it makes the keeper's attempts, looks at the store from time to time
+// and at each message, and offers the keeper what other hosts obtained.
 import type { Config, ShareConfig } from '../config/config.ts'
 import { createWakeableSleep, withTimeout, type Clock } from '../lib/clock.ts'
 import { randomHex } from '../lib/crypto.ts'
@@ -8,10 +8,10 @@ import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
 import { createAttempts, LOOK_EVERY_MS, type AttemptOptions } from './attempt.ts'
 import { resumed } from './known.ts'
 import { createLink } from './link.ts'
-import { openRedisStore } from './redis-store.ts'
+import { openRedisStore, type AclSettings } from './redis-store.ts'
 import { createSeal } from './seal.ts'
 import type { Store } from './store.ts'
-import { createTelemetry, type AclSettings } from './telemetry.ts'
+import { createTelemetry } from './telemetry.ts'
 
 export interface SessionOptions extends Omit<AttemptOptions, 'link' | 'telemetry' | 'sleep' | 'share'> {
   readonly share: Pick<ShareConfig, 'timeoutMs' | 'asks' | 'whenAlone'> & AclSettings
@@ -27,13 +27,12 @@ export type SharingConfig = Config & { readonly share: ShareConfig }
 export type OpenStore = (...account: Parameters<typeof openRedisStore>) => Promise<Store>
 export type Session = ReturnType<typeof createSession>
 
-const LOOK_EVERY_WHILE_DENIED_MS = 60_000
 /** The time after which an outcome that the keeper could not take is offered again. */
 const OFFER_AGAIN_MS = 50
 /** Messages cause no more looks than one in this time. */
 const MESSAGE_MS = 250
 
-/** A session of the account of this configuration. Connects in the background: never fails. */
+/** A session of the account of this configuration, once the store was reached or `share.timeout` is over. */
 export async function openSession(
   { baseUrl, service, credentials, share }: SharingConfig,
   {
@@ -47,39 +46,23 @@ export async function openSession(
 }
 
 export function createSession(options: SessionOptions) {
-  const { store, seal, clock, host, credentialsId, share, keeper } = options
+  const { store, clock, host, credentialsId, share, keeper } = options
   const telemetry = createTelemetry({ ...options, server: store.server })
+  const own = { credentialsId, host, id: randomHex(8), now: clock.now() }
   const link = createLink({
     ...options,
     timeoutMs: share.timeoutMs,
     telemetry,
-    resumed: resumed(keeper.state(), {
-      account: seal.accountKey,
-      credentialsId,
-      host,
-      id: randomHex(8),
-      now: clock.now(),
-    }),
+    resumed: resumed(keeper.state(), own),
   })
   /** Of the attempt that waits for another host, and of the looks. */
   const [waiting, resting] = [createBell(clock), createBell(clock)]
-  const attempts = createAttempts({
-    ...options,
-    link,
-    telemetry,
-    sleep: (ms, signal) => waiting.wait(ms, signal),
-  })
+  const attempts = createAttempts({ ...options, link, telemetry, sleep: waiting.wait })
   let underWay: Promise<unknown> | null = null
 
-  function wake(): void {
-    waiting.ring()
-    resting.ring()
-  }
-
-  /** Offers the keeper what it lacks. Between two steps of its own it takes nothing. */
+  /** Offers the keeper what it lacks. An attempt under way takes it, and the keeper nothing between two steps. */
   async function deliver(signal: AbortSignal): Promise<void> {
-    while (link.isNew() && keeper.isUsing() && !signal.aborted) {
-      if (underWay !== null) return waiting.ring()
+    while (link.isNew() && underWay === null && keeper.isUsing() && !signal.aborted) {
       const outcome = attempts.knownOutcome()
       if (outcome === null || keeper.offer(outcome)) return attempts.adopted()
       await clock.sleep(OFFER_AGAIN_MS, signal)
@@ -89,9 +72,10 @@ export function createSession(options: SessionOptions) {
   async function lookAgainAndAgain(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       await link.look().catch(telemetry.failed)
+      waiting.ring()
       await deliver(signal)
-      const isDenied = telemetry.storeState().state === 'denied'
-      await resting.wait(isDenied ? LOOK_EVERY_WHILE_DENIED_MS : LOOK_EVERY_MS, signal)
+      await clock.sleep(MESSAGE_MS, signal)
+      await resting.wait(LOOK_EVERY_MS, signal)
     }
   }
 
@@ -108,16 +92,10 @@ export function createSession(options: SessionOptions) {
 
   return {
     fetchToken,
-    /**
-     * Looks again and again until the signal is aborted. Then closes the store, once an attempt under way has
-     * ended.
-     */
+    /** Looks again and again until the signal is aborted; closes the store once an attempt under way has ended. */
     async run(signal: AbortSignal): Promise<void> {
-      const watching = store.watch(
-        { onMessage: createThrottle(clock, signal, wake), onConnection: wake },
-        signal,
-      )
-      await Promise.all([watching, lookAgainAndAgain(signal)])
+      store.listen(resting.ring)
+      await lookAgainAndAgain(signal)
       if (underWay !== null) await withTimeout(2 * share.timeoutMs, underWay, clock)
       store.close()
     },
@@ -143,19 +121,4 @@ function createBell(clock: Clock) {
       isRung = false
     },
   }
-}
-
-/** Returns a function that calls this one, once for all calls in MESSAGE_MS. */
-function createThrottle(clock: Clock, signal: AbortSignal, call: () => void): () => void {
-  let isWaiting = false
-  let nextMs = -Infinity
-  async function callSoon(): Promise<void> {
-    isWaiting = true
-    const waitMs = nextMs - clock.now().bootMs
-    if (waitMs > 0) await clock.sleep(waitMs, signal)
-    isWaiting = false
-    nextMs = clock.now().bootMs + MESSAGE_MS
-    call()
-  }
-  return () => void (isWaiting || callSoon())
 }

@@ -1,17 +1,14 @@
 // Telemetry of sharing: the state of the store, counts for metrics, and log records, each change once.
-import type { ShareConfig } from '../config/config.ts'
 import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
-import { KEY_VERSION } from './redis-store.ts'
+import { aclLine, type AclSettings } from './redis-store.ts'
 import { StoreError } from './store.ts'
 
 type StoreState = Pick<NonNullable<StatusResult['share']>, 'state' | 'since' | 'lastError'>
+export type Telemetry = ReturnType<typeof createTelemetry>
 
-/**
- * The shortest time between two records in the log: a process that may write to the store can write a
- * thousand times a second.
- */
+/** The shortest time between two records: who may write to the store can write a thousand times a second. */
 const UNREADABLE_EVERY_MS = 600_000
 
 export function createTelemetry(options: {
@@ -20,14 +17,16 @@ export function createTelemetry(options: {
   clock: Pick<Clock, 'now'>
   share: AclSettings
 }) {
-  const { server, log, clock } = options
-  const isoNow = (): string => new Date(clock.now().wallMs).toISOString()
+  const { server, log, clock, share } = options
   const outcomes = { asked: 0, adopted: 0, alone: 0 }
   let unreadable = 0
   let unreadableAtMs = -Infinity
-  let storeState: StoreState = { state: 'alone', since: isoNow(), lastError: null }
-  let failures = 0
   let isAloneLogged = false
+  let storeState = stateNow('alone', null)
+
+  function stateNow(state: StoreState['state'], lastError: string | null): StoreState {
+    return { state, since: new Date(clock.now().wallMs).toISOString(), lastError }
+  }
 
   return {
     sample: () => ({ outcomes: { ...outcomes }, unreadable, state: storeState.state }),
@@ -35,30 +34,26 @@ export function createTelemetry(options: {
     /** An operation succeeded. */
     connected(): void {
       if (storeState.state === 'connected') return
-      const aloneSeconds = Math.round((clock.now().wallMs - Date.parse(storeState.since)) / 1000)
-      const loss = failures > 0 && { failures, aloneSeconds }
-      log('info', 'Connected to the shared store', { event: 'share-connected', server, ...loss })
-      failures = 0
+      log('info', 'Connected to the shared store', { event: 'share-connected', server })
       isAloneLogged = false
-      storeState = { state: 'connected', since: isoNow(), lastError: null }
+      storeState = stateNow('connected', null)
     },
     /** An operation failed. Throws an error that is not the store's, because it is an internal one. */
     failed: (thrown: unknown): void => {
       if (!(thrown instanceof StoreError)) throw thrown
       const { kind, message: error } = thrown
-      failures += 1
+      const state = kind === 'denied' ? kind : 'alone'
       // A server that refuses the password then closes the connection, which is no other failure.
-      if (storeState.state === 'denied' && kind !== 'denied') return
-      const isFirst = failures === 1 || (kind === 'denied' && storeState.state !== 'denied')
-      const since = failures === 1 ? isoNow() : storeState.since
-      storeState = { state: kind === 'denied' ? 'denied' : 'alone', since, lastError: error }
-      if (!isFirst) return
-      if (kind === 'denied')
+      if (storeState.state === 'denied' && state !== 'denied') return
+      const isNews = storeState.lastError === null || state !== storeState.state
+      storeState = isNews ? stateNow(state, error) : { ...storeState, lastError: error }
+      if (!isNews) return
+      if (state === 'denied')
         log('error', 'The shared store denies access: this host is alone', {
           event: 'share-denied',
           server,
           error,
-          remedy: `Check share.user and share.password; the user needs these rights: ${aclLine(options.share)}`,
+          remedy: `Check share.user and share.password; the user needs these rights: ${aclLine(share)}`,
         })
       else
         log('warning', 'The shared store cannot be used: this host is alone', {
@@ -66,7 +61,7 @@ export function createTelemetry(options: {
           server,
           error,
           remedy:
-            'Nothing to do if it passes: the token is served meanwhile, and this host asks by itself when its time comes; if it lasts, check share.servers from this host with `kyc-tokend check`',
+            'Nothing to do if it passes: the token is served meanwhile, and this host asks by itself when its time comes; if it lasts, check share.servers and share.tls from this host with `kyc-tokend check`',
         })
     },
     /** This host will ask by itself. Logged once for each loss of the store. */
@@ -92,17 +87,4 @@ export function createTelemetry(options: {
       })
     },
   }
-}
-
-/** Settings that decide which rights are needed. */
-export type AclSettings = Pick<ShareConfig, 'user' | 'prefix' | 'database' | 'cluster'>
-
-/** For `ACL SETUSER`: the commands, keys and channels of this prefix, and nothing else. */
-export function aclLine({ user, prefix, database, cluster }: AclSettings): string {
-  const commands =
-    '-@all +ping +auth +hello +info +client +eval +evalsha +script +time +get +set +del +pttl +publish +subscribe +unsubscribe +pubsub|numsub'
-  const select = database === 0 ? '' : ' +select'
-  const slots = cluster ? ' +cluster|slots +cluster|info' : ''
-  const all = `${prefix}:${KEY_VERSION}:*`
-  return `ACL SETUSER ${user ?? 'default'} on >PASSWORD resetkeys ~${all} resetchannels &${all} ${commands}${select}${slots}`
 }

@@ -242,7 +242,7 @@ export async function createWorld({
   function openStore(life: () => Life, accountKey: string): Store {
     const server = servers.get(accountKey) ?? createMemoryServer(() => clock.now().wallMs + storeAheadMs)
     servers.set(accountKey, server)
-    const inner = server.connect(`host-${life().host.index}`)
+    const inner = server.connect(`host-${life().host.index}`, life().stop.signal)
     const through =
       <A, R>(command: (request: A) => Promise<R>) =>
       async (request: A): Promise<R> => {
@@ -264,16 +264,11 @@ export async function createWorld({
       look: through(inner.look.bind(inner)),
       acquire: through(inner.acquire.bind(inner)),
       write: through(inner.write.bind(inner)),
-      watch: (listener, signal) => {
-        const heard = (call: () => void): void => {
-          if (isPushing && redis === 'well' && !cutOff.has(life().host.index)) deliver(life(), call)
-        }
-        const heardBy = {
-          onMessage: () => heard(() => listener.onMessage()),
-          onConnection: () => heard(() => listener.onConnection()),
-        }
-        return inner.watch(heardBy, signal)
-      },
+      listen: (call) =>
+        inner.listen((what) => {
+          if (isPushing && redis === 'well' && !cutOff.has(life().host.index))
+            deliver(life(), () => call(what))
+        }),
     }
   }
   const keptLease = (server: MemoryServer): string | null => {

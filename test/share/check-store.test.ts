@@ -65,7 +65,9 @@ describe.skipIf(withoutRedis)('check', () => {
     onTestFinished(() => server.stop())
     const tls = { ca: null, serverName: null, cert: null, key: null }
     expect((await check(server, { change: { tls, timeoutMs: 1_000 } })).join('\n')).toMatch(
-      new RegExp(`^fault cannot be used at 127.0.0.1:${port}: .*set share.tls to false`),
+      new RegExp(
+        `^fault cannot be used at 127.0.0.1:${port}: .* share.tls: false if the server speaks no TLS`,
+      ),
     )
   })
 })

@@ -11,8 +11,11 @@ import { expectUntil } from '../support/until.ts'
 const MEGABYTE = 'x'.repeat(1 << 20)
 const SUBSCRIBED = '*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n'
 const bulk = (text: string): string => `$${text.length}\r\n${text}\r\n`
-const array = (...texts: string[]): string => `*${texts.length}\r\n${texts.map(bulk).join('')}`
-const message = (text: string): string => array('message', 'c', text)
+const message = (text: string): string => `*3\r\n${bulk('message')}${bulk('c')}${bulk(text)}`
+/** What a script replies: the time, record, lease, the time that is left of it, and the number of hosts. */
+const held = (record: string, lease: string, left: string): string =>
+  `*6\r\n${bulk('1')}${bulk('1')}${bulk(record)}${bulk(lease)}${left}\r\n:1\r\n`
+const [RECORD, LEASE] = ['9 0123456789abcdef x', '0123456789abcdef']
 
 const scripts =
   (answer: string) =>
@@ -22,12 +25,10 @@ const scripts =
 const NONSENSE: Readonly<Record<string, (socket: Socket, command: string) => void>> = {
   'a number': scripts(':1\r\n'),
   'arrays in arrays': scripts('*2\r\n*1\r\n:1\r\n*1\r\n:2\r\n'),
-  'a wait that is no number': scripts(array('1', '1', 'taken', '0123456789abcdef', 'soon')),
-  'a lease that never ends': scripts(array('1', '1', 'taken', '0123456789abcdef', '9007199254740991')),
-  'a lease that ended long ago': scripts(array('1', '1', 'taken', '0123456789abcdef', '-9007199254740991')),
-  'a record that does not open, again and again': scripts(
-    array('1', '1', 'newer', '9 0123456789abcdef x', '0'),
-  ),
+  'a wait that is no number': scripts(held(RECORD, LEASE, '+soon')),
+  'a lease that never ends': scripts(held(RECORD, LEASE, ':9007199254740991')),
+  'a lease that has ended': scripts(held(RECORD, LEASE, ':0')),
+  'a record that does not open, again and again': scripts(held(RECORD, LEASE, ':1000')),
   'a redirection to itself': scripts('-MOVED 1 127.0.0.1:1\r\n'),
   'a replica': scripts("-READONLY You can't write against a read only replica.\r\n"),
   nothing: () => undefined,

@@ -7,10 +7,9 @@ import { join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { Secret } from '../../src/lib/secret.ts'
-import { openRedisStore } from '../../src/share/redis-store.ts'
-import { connect, type StoreConfig } from '../../src/share/redis-client.ts'
+import { createConnection, type StoreConfig } from '../../src/share/redis-client.ts'
+import { aclLine, openRedisStore } from '../../src/share/redis-store.ts'
 import { StoreError, type Store } from '../../src/share/store.ts'
-import { aclLine } from '../../src/share/telemetry.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
 import {
   freePort,
@@ -53,18 +52,15 @@ const nothing = {
 /** Takes the lease, writes, looks and listens: all that a host does. */
 async function expectAllWorks(store: Store): Promise<void> {
   let heard = 0
-  await subscribe(store, { onMessage: () => (heard += 1) })
-  expect(await store.acquire(nothing)).toMatchObject({ verdict: 'yours' })
+  await subscribe(store, (what) => (heard += what === 'message' ? 1 : 0))
+  expect(await store.acquire(nothing)).toMatchObject({ lease: ID })
   const text = `${Date.now()} ${ID} box`
   expect(await store.write({ ...nothing, record: { text, keepMs: 60_000 } })).toMatchObject({ record: text })
   await expectUntil('the message', () => heard > 0)
   expect(await store.look(nothing)).toMatchObject({ record: text, hosts: 1 })
   const kept = { text: `${Date.now()} ${ID} why`, keepMs: 5_000 }
   await store.write({ ...nothing, kept })
-  expect(await store.acquire({ ...nothing, drop: text })).toMatchObject({
-    verdict: 'taken',
-    lease: kept.text,
-  })
+  expect(await store.acquire({ ...nothing, drop: text })).toMatchObject({ record: null, lease: kept.text })
 }
 async function errorOf(operation: Promise<unknown>): Promise<StoreError> {
   const error = await operation.then(
@@ -106,9 +102,9 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
     }
     await expectAllWorks(await open(settingsOf(server, { tls })))
     for (const [change, words] of [
-      [{ ca: null }, /share\.tls\.caFile/],
-      [{ serverName: 'redis.example.com' }, /redis\.example\.com.*share\.tls\.serverName/],
-      [{ cert: null, key: null }, /share\.tls\.certFile/],
+      [{ ca: null }, /certificate/],
+      [{ serverName: 'redis.example.com' }, /redis\.example\.com/],
+      [{ cert: null, key: null }, /alert|ECONNRESET|EPIPE/],
     ] as const) {
       const store = await open(settingsOf(server, { tls: { ...tls, ...change } }))
       const message = expect.stringMatching(words) as string
@@ -202,12 +198,12 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
   test('a subscription to a server that hangs is noticed and made again', async () => {
     const server = await start()
     const store = await open(settingsOf(server))
-    const connections: number[] = []
-    await subscribe(store, { onConnection: () => connections.push(Date.now()) })
+    let told = 0
+    await subscribe(store, (what) => (told += what === 'connection' ? 1 : 0))
     onTestFinished(() => server.signal('SIGCONT'))
-    const before = connections.length
+    const before = told
     server.signal('SIGSTOP')
-    await expectUntil('the loss to be told', () => connections.length > before)
+    await expectUntil('the loss to be told', () => told > before)
     server.signal('SIGCONT')
     await expectUntil('the next subscription', async () => {
       const looked = await store.look(nothing).catch(() => null)
@@ -235,13 +231,17 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
 })
 
 const reply = (...parts: string[]): string => `*${parts.length}\r\n${parts.join('\r\n')}`
+const held = (time: string, left: string): string => reply(time, '+1', '+x', '$-1', left, ':1')
 test.each<[string, string, string?]>([
   ['no array', ':1'],
-  ['an array at the end', reply('+1', '+1', '+other', '+x', '*0')],
-  ['an endless number', reply('+1', '+1', '+other', '+x', '+1e999')],
-  ['a time that is none', reply('+soon', '+1', '+other', '+x', '+1')],
-  ['no time', reply('$-1', '+1', '+other', '+x', '+1')],
-  ['an alert of TLS', '\x15\x03\x03', ': if the server speaks TLS, set share.tls to true'],
+  ['an array at the end', reply('+1', '+1', '+x', '$-1', ':0', '*0')],
+  ['an endless number', held('+1', '+1e999')],
+  ['a lease that ended long ago', held('+1', ':-9007199254740991')],
+  ['a time that is none', held('+soon', ':0')],
+  ['no time', held('$-1', ':0')],
+  ['a time before 1970', held('+-1', ':0')],
+  ['a time that leaves no room for another fence', held('+9007199254740', ':0')],
+  ['an alert of TLS', '\x15\x03\x03', 'Protocol error'],
 ])('an answer that no script gives (%s) is a lost store', async (_what, answer, words = 'no script does') => {
   const redis = await startNonsenseRedis((socket) => socket.write(`${answer}\r\n`))
   const store = await open(settingsOf(redis))
@@ -271,17 +271,15 @@ test.each([
     onTestFinished(() => void listener.close())
     await once(listener, 'listening')
     const { port } = listener.address() as AddressInfo
-    const connection = await connect(settingsOf({ address: { host: '127.0.0.1', port } }), {
-      clock: createSystemClock(),
-      random: Math.random,
-    })
-    onTestFinished(() => connection.close())
-    await connection.firstContact
+    const settings = settingsOf({ address: { host: '127.0.0.1', port } })
+    const { client } = await createConnection(settings, Math.random)
+    onTestFinished(() => client.disconnect())
+    await client.connect()
     answer = `-${refusal}`
-    await expect(connection.client.get('key')).rejects.toThrow(refusal)
+    await expect(client.get('key')).rejects.toThrow(refusal)
     const before = commands[0]
     answer = '+OK'
-    await expectUntil('the next answer', () => connection.client.get('key').catch(() => false as const))
+    await expectUntil('the next answer', () => client.get('key').catch(() => false as const))
     expect(commands).toHaveLength(connections)
     expect(commands[0]).toBe((before ?? 0) + (connections === 1 ? 1 : 0))
   },

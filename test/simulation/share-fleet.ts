@@ -88,8 +88,10 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
   const clock: Clock = {
     now,
     schedule: () => () => undefined,
-    sleep: (_ms, signal) =>
+    sleep: (ms, signal) =>
       new Promise((resolve) => {
+        // A pause after a look.
+        if (ms < 1_000) return resolve()
         const end = (): void => {
           looks.delete(end)
           resolve()

@@ -1,67 +1,63 @@
 // The shared store in memory: what the three scripts do, in TypeScript. store.test.ts compares both.
 import type { Clock } from '../../src/lib/clock.ts'
-import { StoreError, type Pair, type Store, type StoreListener } from '../../src/share/store.ts'
+import { StoreError, type Expiring, type Pair, type Store } from '../../src/share/store.ts'
 
-interface Held {
-  readonly text: string
-  readonly untilMs: number
-}
 export type MemoryServer = ReturnType<typeof createMemoryServer>
+type Listener = Parameters<Store['listen']>[0]
 
 const MAX_LEASE_MS = 73 * 60_000
 
 export function createMemoryServer(nowMs: () => number) {
-  const keys: { record: Held | null; lease: Held | null } = { record: null, lease: null }
+  const keys: Record<'record' | 'lease', { text: string; untilMs: number } | null> = {
+    record: null,
+    lease: null,
+  }
   const failures = new Map<string | undefined, StoreError>()
-  const listeners = new Map<StoreListener, string>()
+  const listeners = new Map<Listener, string>()
   let isPushing = true
 
+  const leftMs = (key: keyof typeof keys): number => (keys[key]?.untilMs ?? nowMs()) - nowMs()
   function get(key: keyof typeof keys, drop: string | null): string | null {
-    const held = keys[key]
-    const leftMs = (held?.untilMs ?? 0) - nowMs()
-    const isOdd = key === 'lease' && leftMs > MAX_LEASE_MS
-    if (held === null || leftMs <= 0 || isOdd || held.text === drop || held.text.length > 65_536)
-      keys[key] = null
+    const text = keys[key]?.text ?? ''
+    const isOdd = (key === 'lease' && leftMs(key) > MAX_LEASE_MS) || text.length > 65_536
+    if (leftMs(key) <= 0 || isOdd || text === drop) keys[key] = null
     return keys[key]?.text ?? null
   }
-  function set(key: keyof typeof keys, { text, keepMs }: { text: string; keepMs: number }): void {
+  function set(key: keyof typeof keys, { text, keepMs }: Expiring): void {
     keys[key] = { text, untilMs: nowMs() + keepMs }
   }
-  function tell(what: keyof StoreListener, host?: string): void {
-    for (const [listener, name] of listeners) if (host === undefined || name === host) listener[what]()
+  function tell(what: Parameters<Listener>[0], host?: string): void {
+    for (const [listener, name] of listeners) if (host === undefined || name === host) listener(what)
   }
 
-  /** A host's connection to it. */
-  function connect(host: string): Store {
+  /** A host's connection to it. `life`: that of the process, which may end without closing it. */
+  function connect(host: string, life?: AbortSignal): Store {
+    let listener: Listener | null = null
     let isClosed = false
     /** As over a network: the answer comes later, and what goes wrong is a rejection. */
-    async function step<T>(
-      drop: string | null,
-      work: (record: string | null, lease: string | null) => T,
-    ): Promise<T> {
+    async function step(drop: string | null, work: (record: string | null, lease: string | null) => void) {
       await Promise.resolve()
       if (isClosed) throw new StoreError('lost', 'Connection is closed.')
       const failure = failures.get(undefined) ?? failures.get(host)
       if (failure !== undefined) throw failure
       server.onStep()
-      return work(get('record', drop), get('lease', drop))
+      work(get('record', drop), get('lease', drop))
+      const { record, lease } = keys
+      return {
+        nowMs: nowMs(),
+        record: record?.text ?? null,
+        lease: lease?.text ?? null,
+        leaseLeftMs: leftMs('lease'),
+        hosts: listeners.size,
+      }
     }
     return {
       server: 'memory',
-      contact: Promise.resolve(),
-      look: ({ known, drop }) =>
-        step(drop, (record) => {
-          const isKnown = record?.startsWith(`${known.fence} ${known.id} `) ?? false
-          return { nowMs: nowMs(), hosts: listeners.size, isKnown, record: isKnown ? null : record }
-        }),
+      look: ({ drop }) => step(drop, () => undefined),
       acquire: ({ known, id, leaseMs, drop }) =>
         step(drop, (record, lease) => {
-          if (record !== null && isLargerText(record, textOf(known)))
-            return { verdict: 'newer', nowMs: nowMs(), record }
-          const leftMs = (keys.lease?.untilMs ?? 0) - nowMs()
-          if (lease !== null && lease !== id) return { verdict: 'taken', nowMs: nowMs(), lease, leftMs }
-          set('lease', { text: id, keepMs: leaseMs })
-          return { verdict: 'yours', nowMs: nowMs() }
+          const isNewer = record !== null && isLargerText(record, textOf(known))
+          if (!isNewer && (lease === null || lease === id)) set('lease', { text: id, keepMs: leaseMs })
         }),
       write: ({ id, record, kept, drop }) =>
         step(drop, (former, lease) => {
@@ -71,22 +67,17 @@ export function createMemoryServer(nowMs: () => number) {
           if (isFree) keys.lease = null
           if (isFree && kept !== null) set('lease', kept)
           const isChanged = isWritten || (isFree && (lease !== null || kept !== null))
-          if (isChanged && isPushing) tell('onMessage')
-          return { nowMs: nowMs(), record: keys.record?.text ?? null }
+          if (isChanged && isPushing) tell('message')
         }),
-      watch: (listener, signal) =>
-        new Promise((resolve) => {
-          listeners.set(listener, host)
-          const end = (): void => {
-            listeners.delete(listener)
-            resolve()
-          }
-          if (signal.aborted) return end()
-          signal.addEventListener('abort', end)
-          listener.onConnection()
-        }),
+      listen(call) {
+        listener = call
+        listeners.set(call, host)
+        life?.addEventListener('abort', () => listeners.delete(call))
+        call('connection')
+      },
       close() {
         isClosed = true
+        if (listener !== null) listeners.delete(listener)
       },
     }
   }
@@ -100,7 +91,7 @@ export function createMemoryServer(nowMs: () => number) {
       if (error === null) failures.delete(host)
       else failures.set(host, error)
       // Connections are made again at moments of their own: the next look finds the store.
-      if (error !== null) tell('onConnection', host)
+      if (error !== null) tell('connection', host)
     },
     flush() {
       keys.record = keys.lease = null
@@ -110,22 +101,24 @@ export function createMemoryServer(nowMs: () => number) {
       isPushing = isOn
     },
     text: (key: keyof typeof keys): string | null => get(key, null),
-    leftMs: (key: keyof typeof keys): number => (keys[key]?.untilMs ?? 0) - nowMs(),
-    plant: (key: keyof typeof keys, held: { text: string; keepMs: number }) => set(key, held),
+    leftMs,
+    plant: set,
     remove(key: keyof typeof keys) {
       keys[key] = null
     },
     /** Number of connections that listen. */
     listeners: () => listeners.size,
-    message: () => tell('onMessage'),
+    message: () => tell('message'),
   }
   return server
 }
 
 /** The same store, from far away: each command and its answer take so long. */
-export function delayed(store: Store, clock: Pick<Clock, 'sleep'>, latencyMs: number): Store {
+export function delayed(
+  store: Store,
+  { clock, latencyMs, signal }: { clock: Pick<Clock, 'sleep'>; latencyMs: number; signal: AbortSignal },
+): Store {
   if (latencyMs === 0) return store
-  const { signal } = new AbortController()
   const slowly =
     <A, T>(command: (request: A) => Promise<T>) =>
     async (request: A): Promise<T> => {

@@ -5,9 +5,8 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, type AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { onTestFinished } from 'vitest'
 import type { StoreConfig } from '../../src/share/redis-client.ts'
-import type { Store, StoreListener } from '../../src/share/store.ts'
+import type { Store } from '../../src/share/store.ts'
 import { missingOf } from './lacks.ts'
 import { expectUntil } from './until.ts'
 
@@ -147,18 +146,14 @@ export async function startRedis({
   return server
 }
 
-/** Listens until the test ends. Resolves when the server knows of it. */
-export async function subscribe(store: Store, listener: Partial<StoreListener> = {}): Promise<void> {
-  const stop = new AbortController()
-  const ignore = (): void => undefined
-  const watching = store.watch({ onMessage: ignore, onConnection: ignore, ...listener }, stop.signal)
-  onTestFinished(async () => {
-    stop.abort()
-    await watching
-  })
-  const known = { fence: 0, id: '0'.repeat(16) }
+/** Resolves when the server knows that the store listens. */
+export async function subscribe(
+  store: Store,
+  call: Parameters<Store['listen']>[0] = () => undefined,
+): Promise<void> {
+  store.listen(call)
   await expectUntil('the subscription', async () => {
-    const looked = await store.look({ drop: null, known }).catch(() => null)
+    const looked = await store.look({ drop: null }).catch(() => null)
     return looked !== null && looked.hosts > 0
   })
 }

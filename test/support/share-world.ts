@@ -99,7 +99,7 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}) {
       return isDead ? new Promise(() => undefined) : answer
     }
     const share = createSession({
-      store: delayed(server.connect(name), clock, options.latencyMs ?? 0),
+      store: delayed(server.connect(name), { clock, latencyMs: options.latencyMs ?? 0, signal: life.signal }),
       seal: sealOf(options.apiSecret),
       clock: own,
       random,
