@@ -4,7 +4,7 @@ import { Secret } from '../../src/lib/secret.ts'
 import { createSeal, type Opened, type Seal } from '../../src/share/seal.ts'
 import { createSession, type Session } from '../../src/share/session.ts'
 import { StoreError } from '../../src/share/store.ts'
-import type { FetchOutcome } from '../../src/token/outcome.ts'
+import type { FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
 import {
   dueAtMs,
   initialState,
@@ -105,11 +105,12 @@ export async function runShareFleet(options: ShareFleetOptions): Promise<ShareFl
   let withoutTokenMs = 0
   const step = () => ({ now: now(), policy: POLICY, drawn: random() })
 
-  const fetchToken = (): Promise<FetchOutcome> => {
+  const fetchToken: FetchToken = async (_signal, { beforeRequest }) => {
+    await beforeRequest()
     requestsMs.push(nowMs)
     const iat = now().wallMs / 1000
     const accessToken = jwtOf({ iat, exp: iat + tokenLifeMs / 1000 }, requestsMs.length)
-    return Promise.resolve({ kind: 'ok', accessToken })
+    return { kind: 'ok', accessToken }
   }
 
   function become(host: Host, outcome: FetchOutcome): void {
