@@ -10,7 +10,7 @@ import { createAct } from './act.ts'
 import { isLarger, isOfUse, outcomeOf, type Answer } from './known.ts'
 import type { Link } from './link.ts'
 import { request, waitOf, type Sent, type Service } from './request.ts'
-import type { Opened, Seal } from './seal.ts'
+import type { Seal } from './seal.ts'
 import { StoreError, type Store } from './store.ts'
 import type { Telemetry } from './telemetry.ts'
 
@@ -47,6 +47,19 @@ export interface AttemptOptions {
   readonly telemetry: Telemetry
   /** Sleeps, or is woken after a look. */
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
+}
+
+/** One attempt under way. */
+interface Trip {
+  readonly id: string
+  readonly attempt: Attempt
+  readonly signal: AbortSignal
+  /** Steps in vain. */
+  vain: number
+  /** Until then leases of others may delay it; null: none has. */
+  patientUntilMs: number | null
+  /** The end of a wait of the fleet that the act goes through, on the boot clock: a failure does not shorten it. */
+  heldUntilMs: number
 }
 
 export function createAttempts(options: AttemptOptions) {
@@ -91,87 +104,88 @@ export function createAttempts(options: AttemptOptions) {
 
   /** Null: the store is of no use now. Rejects with a StoreError if it cannot be used. */
   async function shared(attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome | null> {
-    const id = randomHex(8)
+    const trip: Trip = { id: randomHex(8), attempt, signal, vain: 0, patientUntilMs: null, heldUntilMs: 0 }
     const state = keeper.state()
     const isRefused = refusalOf(state) !== null && state.credentialsId === options.credentialsId
     /** What is known counts again: a refusal that stands, or for an act that a young refusal may answer. */
     const isAnew = act.stands() ? act.isReload() : isRefused
-    let vain = 0
-    /** Until then leases of others may delay this attempt. */
-    let patientUntilMs: number | null = null
-    /** The end of a wait that the act goes through: a failure does not shorten it. */
-    let heldUntilMs = 0
-    while (vain < MAX_VAIN && !signal.aborted) {
+    while (trip.vain < MAX_VAIN && !signal.aborted) {
       await link.look()
       act.reached(link.bootMs())
-      const found = takeKnown({ isAnew: isAnew && link.record() !== null })
+      const found = takeKnown({ isAnew: isAnew && link.knownRecord() !== null }) ?? notToAsk(attempt)
       if (found !== null) return found
-      if (!share.asks) return postponed(LOOK_EVERY_MS, { reason: 'not-asked' })
-      const paceMs = link.known().sentAtMs + CLIENT_INTERVAL_MS - link.bootMs()
-      if (attempt.cause === 'client' && paceMs > 0) return postponed(paceMs)
-
-      const known = link.known()
-      const held = await link.step((drop) => store.acquire({ drop, id, leaseMs: leaseMs(), known }))
-      const { lease, leaseLeftMs } = held
-      const nowMs = link.bootMs()
-      if (lease === id) {
-        const outcome = await askForAll({ attempt, signal, id, takenAtMs: nowMs, heldUntilMs })
-        if (outcome !== null) return outcome
-        vain += 1
-      } else if (lease === null) {
-        // A larger record has come since the look.
-        vain += 1
-      } else if (LIVE_LEASE.test(lease) && leaseLeftMs <= MAX_LEASE_MS) {
-        // The time has been planned for being alone: nobody is waited for.
-        if (plan !== null && !act.stands()) return null
-        patientUntilMs ??= nowMs + patienceMs()
-        if (nowMs >= patientUntilMs) {
-          link.discard(lease)
-          throw new StoreError('lost', 'Another host has held the lease for too long')
-        }
-        const waitMs = Math.min(leaseLeftMs + AFTER_LEASE_MS * random(), patientUntilMs - nowMs)
-        await options.sleep(waitMs, signal)
-      } else {
-        const wait = openWait(lease)
-        if (wait !== null && !act.overrules({ sentAtMs: wait.at - link.storeMs(0), reason: wait.reason }))
-          return postponedBy(wait)
-        if (wait !== null) heldUntilMs = nowMs + wait.end - link.storeMs()
-        link.discard(lease)
-        vain += 1
-      }
+      const step = await tryLease(trip)
+      if (step !== undefined) return step
     }
     if (signal.aborted) return postponed(0)
     throw new StoreError('lost', 'What is in the shared store is of no use')
   }
 
-  function patienceMs(): number {
-    const usableMs = usableLeftMs(keeper.state(), clock.now())
-    return Math.min(PATIENCE_IN_LEASES * leaseMs(), usableMs > 0 ? usableMs / 2 : Infinity)
+  /** Asks under the lease, or heeds that of others. Null: the store is of no use now; undefined: look again. */
+  async function tryLease(trip: Trip): Promise<FetchOutcome | null | undefined> {
+    const wanted = { id: trip.id, leaseMs: leaseMs(), known: link.known() }
+    const { lease, leaseLeftMs } = await link.step((drop) => store.acquire({ ...wanted, drop }))
+    let outcome: FetchOutcome | null = null
+    if (lease === trip.id) outcome = await askForAll(trip, link.bootMs())
+    else if (lease !== null && LIVE_LEASE.test(lease) && leaseLeftMs <= MAX_LEASE_MS) {
+      // The time has been planned for being alone: nobody is waited for.
+      if (plan !== null && !act.stands()) return null
+      await waitForOther(lease, { leaseLeftMs, trip })
+      return undefined
+    } else if (lease !== null) outcome = readWait(lease, trip)
+    if (outcome !== null) return outcome
+    // A larger record has come, the lease had become too old, or a wait is of no use or gone through.
+    trip.vain += 1
+    return undefined
   }
 
-  /** Why no host is to ask; null: the text is of no use. */
-  function openWait(text: string): Opened<'lease'> | null {
+  /** Why this host does not ask for the others. */
+  function notToAsk({ cause }: Attempt): Postponed | null {
+    if (!share.asks) return postponed(LOOK_EVERY_MS, { reason: 'not-asked' })
+    const paceMs = link.known().sentAtMs + CLIENT_INTERVAL_MS - link.bootMs()
+    return cause === 'client' && paceMs > 0 ? postponed(paceMs) : null
+  }
+
+  /** Another host asks: waits for its answer, or the end of its lease. */
+  async function waitForOther(
+    lease: string,
+    { leaseLeftMs, trip }: { leaseLeftMs: number; trip: Trip },
+  ): Promise<void> {
+    const nowMs = link.bootMs()
+    const usableMs = usableLeftMs(keeper.state(), clock.now())
+    trip.patientUntilMs ??=
+      nowMs + Math.min(PATIENCE_IN_LEASES * leaseMs(), usableMs > 0 ? usableMs / 2 : Infinity)
+    if (nowMs >= trip.patientUntilMs) {
+      link.discard(lease)
+      throw new StoreError('lost', 'Another host has held the lease for too long')
+    }
+    const waitMs = Math.min(leaseLeftMs + AFTER_LEASE_MS * random(), trip.patientUntilMs - nowMs)
+    await options.sleep(waitMs, trip.signal)
+  }
+
+  /** Why no host is to ask, and until when; null: the text is of no use, or an act goes through it. */
+  function readWait(text: string, trip: Trip): Postponed | null {
     const wait = seal.open('lease', text)
     if (wait === null) telemetry.unreadable()
-    return wait !== null && isOfUse(wait, link.storeMs()) && isLarger(wait, link.known()) ? wait : null
+    if (wait !== null && isOfUse(wait, link.storeMs()) && isLarger(wait, link.known())) {
+      const { at, end, by, reason, detail } = wait
+      const leftMs = end - link.storeMs()
+      if (!act.overrules({ sentAtMs: at - link.storeMs(0), reason })) {
+        // The host that failed comes last: the failure may be its own.
+        const laterMs = AFTER_LEASE_MS * (by === host ? 1 : random())
+        return postponed(leftMs + laterMs, { reason, detail, ...(by !== host && { askedBy: by }) })
+      }
+      trip.heldUntilMs = link.bootMs() + leftMs
+    }
+    link.discard(text)
+    return null
   }
 
-  /** The host that failed comes last: the failure may be its own. */
-  function postponedBy({ end, by, reason, detail }: Opened<'lease'>): Postponed {
-    const laterMs = AFTER_LEASE_MS * (by === host ? 1 : random())
-    return postponed(end - link.storeMs() + laterMs, { reason, detail, ...(by !== host && { askedBy: by }) })
-  }
-
-  /**
-   * Asks the service under the lease, and writes what it says to the store. Null: the lease had become too old before.
-   */
-  async function askForAll(
-    asking: Parameters<typeof request>[0] & { heldUntilMs: number },
-  ): Promise<FetchOutcome | null> {
-    const asked = await request(asking, around())
+  /** Asks the service under the lease, and writes what it says to the store. Null: the lease had become too old before. */
+  async function askForAll(trip: Trip, takenAtMs: number): Promise<FetchOutcome | null> {
+    const asked = await request({ ...trip, takenAtMs }, around())
     if (asked === null) return null
     const { outcome, answer, sent } = asked
-    const { id, signal, heldUntilMs } = asking
     if (answer !== null) {
       hold(answer, sent, 'asked')
       await link.write().catch(telemetry.failed)
@@ -179,6 +193,7 @@ export function createAttempts(options: AttemptOptions) {
       return knownOutcome()
     }
     plan = null
+    const { id, signal, heldUntilMs } = trip
     const isFailure = outcome.kind === 'transient' && !signal.aborted
     const kept = isFailure ? waitOf(outcome, sent, { ...around(), heldUntilMs }) : null
     // If this fails, the lease ends by itself.

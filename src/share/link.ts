@@ -77,7 +77,7 @@ export function createLink(options: {
   }
 
   /** The answer that is known; null: there is none, or its end is over. */
-  function record(): Sealed<'record'> | null {
+  function knownRecord(): Sealed<'record'> | null {
     const { answer, by, sentAtMs } = known
     const content = answer && recordOf(answer, { by, at: Math.floor(storeMs(sentAtMs)) })
     return content !== null && isOfUse(content, storeMs()) ? content : null
@@ -86,7 +86,7 @@ export function createLink(options: {
   /** Writes the answer that is known, and takes a larger one. Rejects with a StoreError. */
   async function write(): Promise<void> {
     const { id, by, fence, isWritten } = known
-    const content = record()
+    const content = knownRecord()
     const own = { ...known, fence: isWritten ? fence : Math.max(content?.at ?? 0, fence), isWritten: true }
     if (content === null) {
       known = own
@@ -111,7 +111,7 @@ export function createLink(options: {
     take,
     look,
     write,
-    record,
+    knownRecord,
     known: (): Known => known,
     hosts: (): number | null => hosts,
     /** The keeper does not have the answer that is known. */

@@ -49,10 +49,10 @@ export async function createConnection(settings: StoreConfig, random: () => numb
   return {
     client,
     /** An error of a command as a StoreError; names the reason why there is no connection, if that is known. */
-    errorOf(error: unknown): StoreError {
-      if (client.status === 'ready') return storeErrorOf(error)
-      return lastError ?? new StoreError('lost', 'no connection yet')
-    },
+    errorOf: (error: unknown): StoreError =>
+      client.status === 'ready'
+        ? storeErrorOf(error)
+        : (lastError ?? new StoreError('lost', 'no connection yet')),
   }
 }
 

@@ -62,7 +62,8 @@ export function createSession(options: SessionOptions) {
 
   /** Offers the keeper what it lacks. An attempt under way takes it, and the keeper nothing between two steps. */
   async function deliver(signal: AbortSignal): Promise<void> {
-    while (link.isNew() && underWay === null && keeper.isUsing() && !signal.aborted) {
+    while (link.isNew() && keeper.isUsing() && !signal.aborted) {
+      if (underWay !== null) return
       const outcome = attempts.knownOutcome()
       if (outcome === null || keeper.offer(outcome)) return attempts.adopted()
       await clock.sleep(OFFER_AGAIN_MS, signal)
@@ -112,11 +113,11 @@ function createBell(clock: Clock) {
   const { sleep, wake } = createWakeableSleep(clock)
   let isRung = false
   return {
-    ring(): void {
+    ring: (): void => {
       isRung = true
       wake()
     },
-    async wait(ms: number, signal: AbortSignal): Promise<void> {
+    wait: async (ms: number, signal: AbortSignal): Promise<void> => {
       if (!isRung) await sleep(ms, signal)
       isRung = false
     },
