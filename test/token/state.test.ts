@@ -2,7 +2,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import type { Instant } from '../../src/lib/clock.ts'
-import { renderedAt, unitPlace } from '../../src/lib/remedy.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import {
   currentAlert,
@@ -30,7 +29,6 @@ import { afterClientNeed, afterReject, fittingMaxAgeMs } from '../../src/token/c
 import { remedies, type Cause } from '../../src/token/outcome.ts'
 import { fingerprintOf, type Token } from '../../src/token/token.ts'
 import { failures } from '../support/failures.ts'
-import { bare, tableRows } from '../manual/manual.ts'
 import { jwtOf } from '../support/jwt.ts'
 
 const BASE_URL = 'https://service.test'
@@ -323,20 +321,6 @@ test('no alert of a missing token is raised while the first attempt is due or un
   for (const afterMs of [MINUTE + 1, null])
     expect(currentAlert(refused, at(MINUTE), afterMs)).toEqual({ ...alert, noTokenSince: null })
   expect(currentAlert(held, at(MINUTE), 0)).toBeNull()
-})
-
-test('the remedy of each reason is the one of the manual', () => {
-  const listed = tableRows('remedies').map(([reason, remedy]) => [bare(reason), remedy])
-  expect(listed.length).toBeGreaterThan(8)
-  const rendered = Object.entries(remedies).map(([reason, advice]) => [
-    reason,
-    renderedAt(advice, unitPlace(undefined)),
-  ])
-  expect(Object.fromEntries(rendered)).toEqual({
-    ...Object.fromEntries(listed),
-    'share-lost': expect.stringMatching(/^Nothing to do if it passes.*: `sudo kyc-tokend check`$/),
-    'not-asked': expect.stringMatching(/: `sudo kyc-tokend refresh`$/),
-  })
 })
 
 test('a failure has its reason, its beginning, its count and the time of the next attempt', () => {
