@@ -84,12 +84,13 @@ interface Protocol<Own> {
   /** The timeout that runs for a client that has read all its answers; null: none, or Node has it. */
   readonly timeoutOf: (client: Client & Own) => TimeoutReason | null
   readonly timeouts?: Partial<Timeouts>
-}
-
-interface Lifecycle {
   /** Makes a server that does not listen yet: one for each socket that is opened. */
   readonly createServer: () => Server
   readonly onStop?: () => void
+  /**
+   * Closes connections that have sent all and have their answers, of a server that stops: called again and
+   * again until all have ended. `isFresh`: the first request of a client may be on its way.
+   */
   readonly endAnswered: (isFresh: (client: Client) => boolean) => Promise<void> | void
 }
 
@@ -114,31 +115,18 @@ type Counts = ReturnType<Operations['counts']> & {
 export type Connections<Own> = ReturnType<typeof createConnections<Own>>
 
 export function createConnections<Own>(
-  { transport, operations, own, push, timeoutOf, ...protocol }: Protocol<Own>,
+  protocol: Protocol<Own>,
   { peers, descriptors, log, ...options }: DeliveryContext & ServerOptions,
 ) {
+  const { transport, operations } = protocol
   const timeouts = { ...TIMEOUTS, ...protocol.timeouts }
   const quota = createQuota(descriptors)
   const all = new Map<Socket, Client & Own>()
-  const dropped = Object.fromEntries(dropReasons.map((reason) => [reason, 0])) as Record<DropReason, number>
+  const { dropped, noteDrop, logError } = createReports(transport, log)
   let config = options.socket
   let sweepTimer: NodeJS.Timeout | undefined
-  let errorLoggedAtMs = -Infinity
-
-  /** Counts and logs that a client loses its connection. */
-  function noteDrop(peer: Peer | null, reason: DropReason): void {
-    dropped[reason] += 1
-    const fields = { transport, reason, ...(peer && { uid: peer.uid, pid: peer.pid }) }
-    log('debug', 'A client lost its connection', { event: 'client-dropped', ...fields })
-  }
-
-  /** Logs one record an hour at most, because clients could cause them over and over. */
-  function logError(sentence: string, error: unknown): void {
-    const nowMs = monotonicMs()
-    if (nowMs - errorLoggedAtMs < ERROR_LOGGED_EVERY_MS) return
-    errorLoggedAtMs = nowMs
-    log('error', sentence, { event: 'connection-fault', transport, detail: errorMessage(error) })
-  }
+  let listener: Listener | null = null
+  let unsubscribe = (): void => undefined
 
   /** Identifies and counts a new connection; null: it was closed without an answer. */
   function accept(socket: Socket): (Client & Own) | null {
@@ -153,7 +141,7 @@ export function createConnections<Own>(
         noteDrop(peer, isAllowed ? 'too-many-connections' : 'denied')
         return null
       }
-      const client = Object.assign(createClient(socket, peer, isAllowed), own())
+      const client = Object.assign(createClient(socket, peer, isAllowed), protocol.own())
       all.set(socket, client)
       socket.once('close', () => {
         release()
@@ -191,7 +179,7 @@ export function createConnections<Own>(
   function sweep(): void {
     for (const client of all.values()) {
       const { socket, watch } = client
-      const timeout = socket.writableLength > 0 ? 'stalled' : timeoutOf(client)
+      const timeout = socket.writableLength > 0 ? 'stalled' : protocol.timeoutOf(client)
       const progress = timeout === 'stalled' ? socket.bytesWritten - socket.writableLength : client.requests
       const isSame = timeout === watch.timeout && progress === watch.progress
       const sweeps = isSame ? watch.sweeps + 1 : 0
@@ -217,24 +205,54 @@ export function createConnections<Own>(
 
   function pushTo(client: Client & Own): void {
     try {
-      push(client)
+      protocol.push(client)
     } catch (error) {
       fail(client, error)
     }
   }
 
   /** Ends the waits, and each connection once it is answered. What is left after 2.5 s is closed. */
-  async function drain(endAnswered: Lifecycle['endAnswered']): Promise<void> {
+  async function drain(): Promise<void> {
     const begunAtMs = monotonicMs()
     const isFresh = ({ socket, madeAtMs }: Client): boolean =>
       socket.bytesRead === 0 && monotonicMs() - madeAtMs < FIRST_REQUEST_MS
     for (const client of all.values()) client.abort()
     while (all.size > 0 && monotonicMs() - begunAtMs < DRAIN_MS) {
-      await endAnswered(isFresh)
+      await protocol.endAnswered(isFresh)
       await sleep(1)
     }
     for (const socket of all.keys()) socket.destroy()
     clearInterval(sweepTimer)
+  }
+
+  const server: ConnectionServer = {
+    async open(): Promise<void> {
+      const onAcceptError = (error: Error): void => logError('A connection could not be accepted', error)
+      // Before anybody can connect: no subscription misses a token.
+      unsubscribe = options.replies.onChange(onTokenChange)
+      const { createServer } = protocol
+      listener = await listen(options, { createServer, onAcceptError, log }).catch((error: unknown) => {
+        unsubscribe()
+        throw error
+      })
+    },
+    async close(): Promise<void> {
+      unsubscribe()
+      protocol.onStop?.()
+      await listener?.close()
+      await drain()
+    },
+    async reconfigure(next: SocketConfig): Promise<void> {
+      await listener?.move(next)
+      config = next
+      for (const client of all.values())
+        client.isAllowed = peers.isAllowed(client.socket, client.peer, next.allow)
+    },
+    tick: async () => listener?.tick(),
+    counts() {
+      const subscribers = [...all.values()].filter(({ subscriptions }) => subscriptions.length > 0).length
+      return { connections: all.size, subscribers, dropped: { ...dropped }, ...operations.counts() }
+    },
   }
 
   return {
@@ -263,43 +281,7 @@ export function createConnections<Own>(
         fail(client, error)
       }
     },
-    /**
-     * The server of this socket. `endAnswered` closes connections that have sent all and have their answers,
-     * of a server that stops: called again and again until all have ended. `isFresh`: the first request of a
-     * client may be on its way.
-     */
-    serve({ createServer, onStop, endAnswered }: Lifecycle): ConnectionServer {
-      let listener: Listener | null = null
-      let unsubscribe = (): void => undefined
-      return {
-        async open(): Promise<void> {
-          const onAcceptError = (error: Error): void => logError('A connection could not be accepted', error)
-          // Before anybody can connect: no subscription misses a token.
-          unsubscribe = options.replies.onChange(onTokenChange)
-          listener = await listen(options, { createServer, onAcceptError, log }).catch((error: unknown) => {
-            unsubscribe()
-            throw error
-          })
-        },
-        async close(): Promise<void> {
-          unsubscribe()
-          onStop?.()
-          await listener?.close()
-          await drain(endAnswered)
-        },
-        async reconfigure(next: SocketConfig): Promise<void> {
-          await listener?.move(next)
-          config = next
-          for (const client of all.values())
-            client.isAllowed = peers.isAllowed(client.socket, client.peer, next.allow)
-        },
-        tick: async () => listener?.tick(),
-        counts() {
-          const subscribers = [...all.values()].filter(({ subscriptions }) => subscriptions.length > 0).length
-          return { connections: all.size, subscribers, dropped: { ...dropped }, ...operations.counts() }
-        },
-      }
-    },
+    server,
   }
 }
 
@@ -307,6 +289,29 @@ export function createConnections<Own>(
 export function subscribe({ client, id }: { client: Client; id: string }): void {
   client.subscriptions.unshift(id)
   client.pushed += 1
+}
+
+/** What is counted and logged of connections that end. */
+function createReports(transport: string, log: Log) {
+  const dropped = Object.fromEntries(dropReasons.map((reason) => [reason, 0])) as Record<DropReason, number>
+  let errorLoggedAtMs = -Infinity
+
+  /** Counts and logs that a client loses its connection. */
+  function noteDrop(peer: Peer | null, reason: DropReason): void {
+    dropped[reason] += 1
+    const fields = { transport, reason, ...(peer && { uid: peer.uid, pid: peer.pid }) }
+    log('debug', 'A client lost its connection', { event: 'client-dropped', ...fields })
+  }
+
+  /** Logs one record an hour at most, because clients could cause them over and over. */
+  function logError(sentence: string, error: unknown): void {
+    const nowMs = monotonicMs()
+    if (nowMs - errorLoggedAtMs < ERROR_LOGGED_EVERY_MS) return
+    errorLoggedAtMs = nowMs
+    log('error', sentence, { event: 'connection-fault', transport, detail: errorMessage(error) })
+  }
+
+  return { dropped, noteDrop, logError }
 }
 
 function createClient(socket: Socket, peer: Peer | null, isAllowed: boolean): Client {

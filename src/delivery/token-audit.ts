@@ -22,14 +22,13 @@ interface Tally {
   /** Of the last one. */
   pid: number
   verdict?: RejectVerdict
-  /** Since the last record. */
+  /** Since the last record; `isLogged`: that was in this hour, and the next one is made at its end. */
   count: number
+  isLogged: boolean
   /** Since the start. */
   total: number
   /** On the wall clock. */
   lastAtMs: number
-  /** The time from which another record is due, on the boot clock. */
-  dueAtMs: number
 }
 
 export type TokenAudit = ReturnType<typeof createTokenAudit>
@@ -51,10 +50,8 @@ const MAX_READERS = 20
 export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 'now'> }) {
   const reads = createTallies()
   const rejects = createTallies()
-  /** Of the last records, the oldest first, on the boot clock. */
-  const recordedAtMs: number[] = []
-  let leftOut = 0
-  let leftOutSinceMs = 0
+  /** Since when, on the boot clock; the records made and left out since then. */
+  let hour = { sinceMs: clock.now().bootMs, made: 0, leftOut: 0 }
 
   function count(tally: Tally, { pid }: Peer, now: Instant): void {
     tally.pid = pid
@@ -63,12 +60,13 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
     tally.lastAtMs = now.wallMs
   }
 
-  /** Logs the tally, at most once an hour, and resets its count. */
-  function logIfDue(tally: Tally): void {
-    const { bootMs } = clock.now()
-    if (tally.count === 0 || bootMs < tally.dueAtMs) return
-    tally.dueAtMs = bootMs + HOUR_MS
-    if (!mayLog(bootMs)) return
+  function record(tally: Tally): void {
+    tally.isLogged = true
+    if (hour.made >= MAX_RECORDS_AN_HOUR) {
+      hour.leftOut += 1
+      return
+    }
+    hour.made += 1
     const { uid, pid, transport, client, verdict } = tally
     const fields = { uid, pid, transport, ...(client !== null && { client }), count: tally.count }
     tally.count = 0
@@ -76,19 +74,6 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
       return log('info', 'A client took the token', { event: 'token-taken', ...fields })
     const sentence = 'A client reported that the service refused the token'
     log('warning', sentence, { event: 'token-rejected', ...fields, verdict })
-  }
-
-  /** Takes one of the hour's records. False: none is left, and one more is left out. */
-  function mayLog(bootMs: number): boolean {
-    const [oldest = -Infinity] = recordedAtMs
-    if (recordedAtMs.length >= MAX_RECORDS_AN_HOUR && bootMs - oldest < HOUR_MS) {
-      if (leftOut === 0) leftOutSinceMs = bootMs
-      leftOut += 1
-      return false
-    }
-    if (recordedAtMs.length >= MAX_RECORDS_AN_HOUR) recordedAtMs.shift()
-    recordedAtMs.push(bootMs)
-    return true
   }
 
   return {
@@ -105,26 +90,29 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
       count(tally, peer, now)
       const fields = { transport, uid: peer.uid, pid: peer.pid, ...(client !== null && { client }) }
       log('debug', 'A connection was given the token', { event: 'token-given', ...fields })
-      logIfDue(tally)
+      if (!tally.isLogged) record(tally)
     },
     /** A client reported a token as refused: logged at once, and then once an hour for each reporter. */
     recordReject(peer: Peer, transport: Transport, client: string | undefined, verdict: RejectVerdict): void {
       const tally = rejects.of(peer, transport, client ?? null)
       count(tally, peer, clock.now())
       tally.verdict = verdict
-      logIfDue(tally)
+      if (!tally.isLogged) record(tally)
     },
-    /** Logs the tallies that are due, and how many were left out an hour ago. Call it at each tick. */
+    /** Once an hour logs what was counted since, and how many records were left out. Call it at each tick. */
     flush(): void {
       const { bootMs } = clock.now()
-      if (leftOut > 0 && bootMs - leftOutSinceMs >= HOUR_MS) {
+      if (bootMs - hour.sinceMs < HOUR_MS) return
+      if (hour.leftOut > 0)
         log('warning', 'Records of who took or reported the token were left out', {
           event: 'token-records-left-out',
-          count: leftOut,
+          count: hour.leftOut,
         })
-        leftOut = 0
+      hour = { sinceMs: bootMs, made: 0, leftOut: 0 }
+      for (const tally of [...reads.all(), ...rejects.all()]) {
+        tally.isLogged = false
+        if (tally.count > 0) record(tally)
       }
-      for (const tally of [...reads.all(), ...rejects.all()]) logIfDue(tally)
     },
     /** At most 20 who took the token last. */
     readers: (): NonNullable<StatusResult['readers']> =>
@@ -155,16 +143,8 @@ function createTallies() {
       if (count >= MAX_NAMES[transport]) return of(peer, transport, OTHER_NAMES)
       names.set(kind, count + 1)
     }
-    const tally: Tally = {
-      uid,
-      transport,
-      client,
-      pid: 0,
-      count: 0,
-      total: 0,
-      lastAtMs: 0,
-      dueAtMs: -Infinity,
-    }
+    const none = { pid: 0, count: 0, isLogged: false, total: 0, lastAtMs: 0 }
+    const tally: Tally = { uid, transport, client, ...none }
     tallies.set(key, tally)
     return tally
   }

@@ -29,15 +29,9 @@ describe('GET /v1/token', () => {
 
   it.each([
     ['text/plain', true],
-    ['text/plain;q=0.9, application/json;q=0.5', true],
+    ['Text/Plain; charset=utf-8, */*;q=0.1', true],
     ['application/json, text/plain;q=0.5', false],
-    ['text/plain;q=0.5, application/json', false],
-    ['application/json;q=0.1, text/plain', true],
-    ['TEXT/*, */*;q=0.1', true],
-    ['text/plain;q=0, */*', false],
-    ['text/plain;q=0', false],
     ['*/*', false],
-    ['text/html', false],
   ])('Accept: %s', async (accept, isText) => {
     const { httpPath } = await startWithToken()
     const answer = await httpAsk({ httpPath }, '/v1/token', { headers: { accept } })

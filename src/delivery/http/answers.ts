@@ -1,5 +1,5 @@
-// Answers over HTTP: headers, problem details (RFC 9457), and the last answer of a connection that is closed.
-import { STATUS_CODES, type IncomingMessage, type ServerResponse } from 'node:http'
+// Answers over HTTP: JSON, problem details (RFC 9457), and how they are sent.
+import { STATUS_CODES, type ServerResponse } from 'node:http'
 import type { Fault, FaultCode } from '../../protocol.ts'
 import type { DropReason } from '../limits.ts'
 
@@ -68,31 +68,3 @@ export function closingText({ status, contentType, body }: Answer): string {
     body,
   ].join('\r\n')
 }
-
-/**
- * The first header of this lower-case name. Node's `headers` would build an object of all headers for each
- * request.
- */
-export function headerOf({ rawHeaders }: IncomingMessage, name: string): string | undefined {
-  for (let index = 0; index < rawHeaders.length; index += 2) {
-    const candidate = rawHeaders[index]
-    if (candidate?.length === name.length && candidate.toLowerCase() === name) return rawHeaders[index + 1]
-  }
-  return undefined
-}
-
-/**
- * Reports whether a client names plain text alone, with a higher weight than JSON, or before it with the
- * same.
- */
-export function prefersText(accept = ''): boolean {
-  const weightOf = ([, , weight = '1']: RegExpMatchArray): number => Number(weight)
-  const [best] = [...accept.matchAll(MEDIA_RANGE)]
-    .filter((range) => weightOf(range) > 0)
-    .toSorted((one, other) => weightOf(other) - weightOf(one))
-  return best?.[1] !== undefined
-}
-
-/** A media range that names plain text (group 1), JSON or both, and its weight (RFC 9110, section 12.5.1). */
-const MEDIA_RANGE =
-  /(?:(text\/(?:plain|\*))|application\/(?:json|\*)|\*\/\*)[^,]*?(?:;\s*q=([\d.]+)[^,]*)?(?=,|$)/gi

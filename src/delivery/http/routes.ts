@@ -7,12 +7,13 @@ import type { RequestType } from '../../protocol.ts'
 import { MAX_BODY_BYTES, type Refusal } from '../limits.ts'
 import { isInOrder, type Caller, type Operations, type Reply } from '../operations.ts'
 import type { Later, Replies } from '../replies.ts'
-import { headerOf, json, prefersText, problem, type Answer } from './answers.ts'
+import { json, problem, type Answer } from './answers.ts'
 
 /** One request, and the connection from which it came. */
 interface Request {
   readonly client: Caller
   readonly req: IncomingMessage
+  readonly query: string
 }
 /** An answer, an event stream with this first event, or null: the client went away before the end of its request. */
 export type Outcome = Answer | { readonly events: Reply<'token.subscribe'> } | null
@@ -28,30 +29,30 @@ export type Metrics = () => { readonly contentType: string; readonly body: strin
 const METRICS_EVERY_MS = 1_000
 const QUERY_NAMES = ['minValidSeconds', 'waitSeconds', 'notFingerprint', 'client']
 
-export function createHttpRoutes(routes: Routes): Route {
+/** Returns the function that gives the outcome of a request. */
+export function createHttpRoutes(routes: Routes) {
   const paths = new Map(Object.entries(routes))
-  return (request) => {
-    const { req } = request
-    if (headerOf(req, 'origin') !== undefined)
-      return problem({ fault: { code: 'denied', message: NO_ORIGIN } })
-    const methods = paths.get(splitTarget(req).path)
+  return (client: Caller, req: IncomingMessage): Later<Outcome> => {
+    if (req.headers.origin !== undefined) return problem({ fault: { code: 'denied', message: NO_ORIGIN } })
+    const { path, query } = splitTarget(req)
+    const methods = paths.get(path)
     if (methods === undefined) {
       const message = `There is nothing at this path; there is ${[...paths.keys()].join(', ')}`
       return problem({ fault: { code: 'not-found', message } })
     }
     const method = req.method === 'HEAD' ? 'GET' : req.method
     const route = method === 'GET' || method === 'POST' ? methods[method] : undefined
-    return route === undefined ? notAllowed(methods) : route(request)
+    return route === undefined ? notAllowed(methods) : route({ client, req, query })
   }
 }
 
 export function createTokenRoutes(operations: Operations): Routes {
   function ask<T extends 'token.get' | 'token.subscribe'>(
     type: T,
-    { client, req }: Request,
+    { client, query }: Request,
     give: (reply: Reply<T>) => Outcome,
   ): Later<Outcome> {
-    const fields = parseQuery(splitTarget(req).query)
+    const fields = parseQuery(query)
     if (typeof fields === 'string') return badRequest(fields)
     const reply = operations.perform(type, fields, client)
     return reply instanceof Promise ? reply.then(give) : give(reply)
@@ -61,7 +62,7 @@ export function createTokenRoutes(operations: Operations): Routes {
     return ask('token.get', request, (reply) => {
       if ('fault' in reply) return problem(reply)
       const { text, json: body } = reply.value
-      return prefersText(headerOf(request.req, 'accept'))
+      return prefersText(request.req.headers)
         ? { status: 200, contentType: 'text/plain; charset=utf-8', body: text }
         : { status: 200, contentType: 'application/json', body }
     })
@@ -150,6 +151,11 @@ function splitTarget({ url = '' }: IncomingMessage): { path: string; query: stri
   const own = url.startsWith('/') ? url : url.replace(/^https?:\/\/[^/?]*/i, '')
   const at = own.indexOf('?')
   return at === -1 ? { path: own, query: '' } : { path: own.slice(0, at), query: own.slice(at + 1) }
+}
+
+/** Reports whether the client names plain text, and not JSON beside it. */
+function prefersText({ accept = '' }: IncomingMessage['headers']): boolean {
+  return /\btext\/plain\b/i.test(accept) && !/\bjson\b/i.test(accept)
 }
 
 /** The fields of the query, or the sentence that says what is wrong with it. */

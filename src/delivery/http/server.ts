@@ -97,6 +97,9 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
       own: (): Own => ({ last: null, events: null, unsent: 0, isRefused: false }),
       push,
       timeoutOf: () => null,
+      createServer: createNodeServer,
+      onStop,
+      endAnswered,
       ...(isOneAnswer && { timeouts: METRICS_TIMEOUTS }),
     },
     options,
@@ -106,25 +109,18 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
     ...createHealthRoutes(options),
   })
   /** Several only after a reload has moved the socket. */
-  const servers = new Set<Server>()
+  const servers: Server[] = []
   let isStopping = false
   /** Requests so far, and unsent answers now. */
   let requests = 0
   let unsent = 0
-  let isNewestFirst = false
 
-  /**
-   * Reads nothing more in this turn of the event loop, and in the next one alternately from the oldest or the
-   * newest connection first: nobody has to wait until all of a flood was read.
-   */
+  /** Reads nothing more in this turn of the event loop. */
   function readInNextTurn(): void {
-    const sockets = connections.clients().map(({ socket }) => socket)
-    const reading = sockets.filter((socket) => !socket.isPaused())
-    for (const socket of reading) socket.pause()
-    if (isNewestFirst) reading.reverse()
-    isNewestFirst = !isNewestFirst
+    const reading = connections.clients().filter(({ socket }) => !socket.isPaused())
+    for (const { socket } of reading) socket.pause()
     setImmediate(() => {
-      for (const socket of reading) socket.resume()
+      for (const { socket } of reading) socket.resume()
     })
   }
 
@@ -145,14 +141,7 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
     // and all limits.
     server.on('checkExpectation', onRequest)
     server.on('clientError', (error: NodeJS.ErrnoException, stream) => onClientError(error, stream as Socket))
-    server.on('timeout', (socket) => {
-      const client = connections.of(socket)
-      if (client === undefined) socket.destroy()
-      else connections.end(client, 'idle')
-    })
-    // Ends the timer of its checks, too, once its last connection has gone.
-    server.once('close', () => servers.delete(server) && server.close())
-    servers.add(server)
+    servers.push(server)
     return server
   }
 
@@ -199,7 +188,7 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
       if (req.rawHeaders.length > 2 * MAX_HEAD_FIELDS) return give(client, res, problem(TOO_MANY_FIELDS))
       // Nothing can be answered after an event stream, which has no end.
       if (client.events !== null) return connections.end(client, 'broken-framing')
-      const outcome = route({ client, req })
+      const outcome = route(client, req)
       if (!(outcome instanceof Promise)) return give(client, res, outcome)
       void connections.later(client, outcome, (late) => give(client, res, late))
     } catch (error) {
@@ -264,17 +253,15 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
       if (client.last === null && !isFresh(client)) client.socket.destroy()
   }
 
-  return connections.serve({
-    createServer: createNodeServer,
-    onStop() {
-      isStopping = true
-      for (const { events, last } of connections.clients()) {
-        events?.end()
-        if (last?.headersSent === false) last.setHeader('Connection', 'close')
-      }
-    },
-    endAnswered,
-  })
+  function onStop(): void {
+    isStopping = true
+    for (const { events, last } of connections.clients()) {
+      events?.end()
+      if (last?.headersSent === false) last.setHeader('Connection', 'close')
+    }
+  }
+
+  return connections.server
 }
 
 function writeEvent(events: ServerResponse, reply: Reply<'token.subscribe'>): void {

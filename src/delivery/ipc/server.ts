@@ -52,7 +52,19 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
     answering: 0,
     isEnding: false,
   })
-  const connections = createConnections({ transport: 'ipc', operations, own, push, timeoutOf }, options)
+  const connections = createConnections(
+    {
+      transport: 'ipc',
+      operations,
+      own,
+      push,
+      timeoutOf,
+      // Half open: a client that has ended its side still gets the answers for which it waits.
+      createServer: () => createServer({ allowHalfOpen: true }, onConnection),
+      endAnswered,
+    },
+    options,
+  )
 
   function onConnection(socket: Socket): void {
     const client = connections.accept(socket)
@@ -184,16 +196,13 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
     client.out = ''
   }
 
-  return connections.serve({
-    // Half open: a client that has ended its side still gets the answers for which it waits.
-    createServer: () => createServer({ allowHalfOpen: true }, onConnection),
-    // What has arrived can still be read, and then the input ends: nothing is lost, and no request comes
-    // after it.
-    endAnswered(isFresh) {
-      for (const client of connections.clients())
-        if (!client.isEnding && !isFresh(client)) peers.endInput(client.socket)
-    },
-  })
+  /** What has arrived can still be read, and then the input ends: nothing is lost, and nothing comes after it. */
+  function endAnswered(isFresh: (client: Client) => boolean): void {
+    for (const client of connections.clients())
+      if (!client.isEnding && !isFresh(client)) peers.endInput(client.socket)
+  }
+
+  return connections.server
 }
 
 /** The timeout that runs for a client that has read its answers. */
