@@ -3,9 +3,7 @@ import { spawnSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { commands } from '../../src/commands/specs.ts'
 import { manualPages, roffOf } from '../../systemd/man/pages.ts'
-import { settingRows } from '../../systemd/man/setting-rows.ts'
 import { lacks } from '../support/lacks.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
@@ -64,21 +62,3 @@ describe.skipIf(lacks('man'))('a manual page', () => {
     expect(text).toContain('See page(8), alerts and RFC ⟨https://example.com/x⟩.')
   })
 })
-
-test('the pages have every command, every option and every setting', () => {
-  const pages = manualPages('1.0.0', new Date(0))
-  const textOf = (section: number): string =>
-    (pages.find((page) => page.section === section)?.text ?? '')
-      .replaceAll('\\-', '-')
-      .replaceAll('\\[lB]', '[')
-      .replaceAll('\\[rB]', ']')
-  for (const { name, options } of commands) {
-    expect(textOf(1)).toMatch(new RegExp(`^\\.SS "kyc-tokend ${name}\\b`, 'm'))
-    for (const option of Object.keys(options)) expect(textOf(1)).toMatch(definition(`--${option}\\b`))
-  }
-  for (const { key } of settingRows()) expect(textOf(5)).toContain(`.TP\n\\fB\\fB${key}\\fB\\fR\n`)
-})
-
-function definition(term: string): RegExp {
-  return new RegExp(String.raw`^\.TP\n\\fB\\fB${term}`, 'm')
-}
