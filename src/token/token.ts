@@ -60,6 +60,15 @@ export function refreshAfterMs(lifeMs: number, drawn: number): number {
   return Math.min(lifeMs * (2 / 3 - DRAWN_SHARE * drawn), latestMs)
 }
 
+/** A life of this length from this moment on, with its end and its refresh, on the boot clock. */
+export function lifeFrom(
+  startMs: number,
+  lifeMs: number,
+  drawn: number,
+): Pick<Token, 'lifeMs' | 'expiresAtMs' | 'refreshAtMs'> {
+  return { lifeMs, expiresAtMs: startMs + lifeMs, refreshAtMs: startMs + refreshAfterMs(lifeMs, drawn) }
+}
+
 /** Clocks, whole seconds and the time of a request make two counts of one life differ by less. */
 const COUNT_GRAIN_MS = 2_000
 /** The request at the end of a life that the service counts down comes within this time after it. */

@@ -19,7 +19,7 @@ import {
   type Step,
   type TokenState,
 } from './state.ts'
-import { fingerprintOf, isSameService, knownLife, refreshAfterMs, sameAgain, type Token } from './token.ts'
+import { fingerprintOf, isSameService, knownLife, lifeFrom, sameAgain, type Token } from './token.ts'
 
 // ---- an attempt
 
@@ -76,10 +76,8 @@ function tokenOf(state: TokenState, grant: Grant, { now, policy, drawn }: Step):
     baseUrl: state.baseUrl,
     credentialsId: state.credentialsId,
     received,
-    lifeMs,
-    expiresAtMs: received.bootMs + lifeMs,
+    ...lifeFrom(received.bootMs, lifeMs, drawn),
     expirySource,
-    refreshAtMs: received.bootMs + refreshAfterMs(lifeMs, drawn),
     answer: state.answers + 1,
     isOfClients: state.inFlight?.cause === 'client',
     isSameUntilEnd: false,
@@ -90,13 +88,10 @@ function tokenOf(state: TokenState, grant: Grant, { now, policy, drawn }: Step):
 }
 
 function lifeOf(grant: Grant, now: Instant, maxAgeMs: number): Pick<Token, 'lifeMs' | 'expirySource'> {
-  const known = knownLife(grant, now.wallMs)
-  const expirySource = grant.expirySource ?? known?.expirySource ?? 'assumed'
-  const givenMs = grant.lifeMs ?? known?.lifeMs
+  const known = knownLife(grant, now.wallMs) ?? { lifeMs: Infinity, expirySource: 'assumed' }
+  const { lifeMs, expirySource } = { ...known, ...grant }
   // Of two assumed lives the shorter counts: the one that another host sent, or the one here.
-  if (givenMs === undefined || expirySource === 'assumed')
-    return { lifeMs: Math.min(givenMs ?? Infinity, maxAgeMs), expirySource }
-  return { lifeMs: givenMs, expirySource }
+  return { lifeMs: expirySource === 'assumed' ? Math.min(lifeMs, maxAgeMs) : lifeMs, expirySource }
 }
 
 function afterPostponed(state: TokenState, postponed: Postponed, { now }: Step): TokenState {
@@ -305,12 +300,7 @@ function withMaxAge(state: TokenState, { policy, drawn }: Step): TokenState {
   if (token?.expirySource !== 'assumed' || token.lifeMs === lifeMs) return state
   // An assumed life begins with the last answer that gave the token.
   const startMs = token.expiresAtMs - token.lifeMs
-  const plan = {
-    lifeMs,
-    expiresAtMs: startMs + lifeMs,
-    refreshAtMs: startMs + refreshAfterMs(lifeMs, drawn),
-  }
-  return { ...state, token: { ...token, ...plan } }
+  return { ...state, token: { ...token, ...lifeFrom(startMs, lifeMs, drawn) } }
 }
 
 /** A restart: a `refresh.maxAge` that was lowered meanwhile counts for the token that is held. */

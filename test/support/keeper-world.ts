@@ -1,11 +1,7 @@
 // A keeper on a fake clock, with a service that answers as the test says.
 import { onTestFinished } from 'vitest'
-import {
-  createKeeper,
-  type KeeperEvent,
-  type RefreshSettings,
-  type SaveState,
-} from '../../src/token/keeper.ts'
+import type { SaveState } from '../../src/token/attempts.ts'
+import { createKeeper, type KeeperEvent, type RefreshSettings } from '../../src/token/keeper.ts'
 import type { Attempt, FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
 import { dueAtMs, initialState, type TokenState } from '../../src/token/state.ts'
 import { failures } from './failures.ts'
