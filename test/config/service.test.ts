@@ -2,16 +2,12 @@ import { describe, expect, it } from 'vitest'
 
 import { revealAll, type Config } from '../../src/config/config.ts'
 import { formatIssue } from '../../src/config/issues.ts'
-import { loadConfig } from '../../src/config/load.ts'
 import { standardService } from '../../src/config/service.ts'
-import { refusalOf, serviceEnv as env, smallConfig, useConfigFiles } from '../support/config-files.ts'
+import { refusalOf, useConfigFiles } from '../support/config-files.ts'
 
 const files = useConfigFiles()
 const load = (service: unknown, baseUrl = 'https://api.example.com'): Promise<Config> =>
-  loadConfig({
-    configPath: files.write('c.json', { ...smallConfig(), baseUrl, service }),
-    env,
-  })
+  files.load({ baseUrl, service })
 const faultsOf = async (service: unknown): Promise<string[]> =>
   (await refusalOf(load(service))).faults.map(formatIssue)
 

@@ -3,52 +3,39 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 
 import type { Config, ShareConfig } from '../../src/config/config.ts'
-import { loadConfig } from '../../src/config/load.ts'
 import { renderTemplate } from '../../src/lib/template.ts'
 import { createAuthority, createCertificate, type Certificate } from '../support/certificates.ts'
-import { refusalOf, serviceEnv as env, smallConfig, useConfigFiles } from '../support/config-files.ts'
+import { refusalOf, useConfigFiles } from '../support/config-files.ts'
 
 const files = useConfigFiles()
 
 const LONG_SECRET = 'a-secret-of-acme'
-const load = (settings: object): Promise<Config> => {
-  const credentials = { apiKey: 'key-0815', apiSecret: LONG_SECRET }
-  return loadConfig({
-    configPath: files.write('c.json', { ...smallConfig(), credentials, ...settings }),
-    env,
-  })
-}
-const faults = async (settings: object): Promise<string> => (await refusalOf(load(settings))).message
+const account = { apiKey: 'key-0815', apiSecret: LONG_SECRET }
+const load = (settings: object): Promise<Config> => files.load({ credentials: account, ...settings })
+const faults = (settings: object): Promise<string> => files.refusal({ credentials: account, ...settings })
+const servers = ['redis.example.com:6379']
 
-describe('alerts', () => {
-  it('may be without an end of patience, and name whom to call', async () => {
-    const { alerts } = await load({ alerts: { noTokenAfter: null, contact: 'Ada, +44 20 7946 0000' } })
-    expect(alerts).toMatchObject({ noTokenAfterMs: null, contact: 'Ada, +44 20 7946 0000' })
-    const other = await load({ alerts: { noTokenAfter: '90s', remindAfter: ['6h', '1h', '6h'] } })
-    expect(other.alerts).toMatchObject({ noTokenAfterMs: 90_000, remindAfterMs: [3_600_000, 21_600_000] })
-  })
-  it.each([
-    [{ noTokenAfter: '0s' }, /alerts\.noTokenAfter: must be from "1s" to "30d"/],
-    [{ contact: 'Ada\u001b[2J' }, /alerts\.contact: must not hold a control character/],
-    [{ contact: 'x'.repeat(201) }, /alerts\.contact: must not be longer than 200 characters/],
-  ])('refuse %j', async (alerts, sentence) => {
-    expect(await faults({ alerts })).toMatch(sentence)
-  })
+it('alerts may be without an end of patience, and name whom to call', async () => {
+  const { alerts } = await load({ alerts: { noTokenAfter: null, contact: 'Ada, +44 20 7946 0000' } })
+  expect(alerts).toMatchObject({ noTokenAfterMs: null, contact: 'Ada, +44 20 7946 0000' })
+  const other = await load({ alerts: { noTokenAfter: '90s', remindAfter: ['6h', '1h', '6h'] } })
+  expect(other.alerts).toMatchObject({ noTokenAfterMs: 90_000, remindAfterMs: [3_600_000, 21_600_000] })
 })
 
-describe('a control character in a path or a name', () => {
-  it.each([
-    [{ tokenFiles: [{ path: 'to\u001b[2Jken' }] }, /tokenFiles\[0\]\.path: must not hold a control/],
-    [{ ipc: { group: 'a\nb' } }, /ipc\.group: must be the name or the number/],
-    [
-      { credentials: { apiKey: 'k', apiSecret: { file: 'a\nb' } } },
-      /credentials\.apiSecret\.file: must not hold/,
-    ],
-  ])('is a fault: %j', async (settings, sentence) => {
-    const message = await faults(settings)
-    expect(message).toMatch(sentence)
-    expect(message).not.toMatch(/[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/)
-  })
+it.each([
+  [{ alerts: { noTokenAfter: '0s' } }, /alerts\.noTokenAfter: must be from "1s" to "30d"/],
+  [{ alerts: { contact: 'x'.repeat(201) } }, /alerts\.contact: must not be longer than 200 characters/],
+  [{ alerts: { contact: 'Ada\u001b[2J' } }, /alerts\.contact: must not hold a control character/],
+  [{ tokenFiles: [{ path: 'to\u001b[2Jken' }] }, /tokenFiles\[0\]\.path: must not hold a control/],
+  [{ ipc: { group: 'a\nb' } }, /ipc\.group: must be the name or the number/],
+  [
+    { credentials: { apiKey: 'k', apiSecret: { file: 'a\nb' } } },
+    /credentials\.apiSecret\.file: must not hold/,
+  ],
+])('%j is refused, and no control character is repeated', async (settings, sentence) => {
+  const message = await faults(settings)
+  expect(message).toMatch(sentence)
+  expect(message).not.toMatch(/[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/)
 })
 
 describe('a template', () => {
@@ -97,7 +84,7 @@ describe('a template', () => {
 
 describe('share', () => {
   const share = async (settings: object): Promise<ShareConfig> => {
-    const config = await load({ share: { servers: ['redis.example.com:6379'], ...settings } })
+    const config = await load({ share: { servers, ...settings } })
     expect(config.warnings).toEqual([])
     return config.share!
   }
@@ -185,15 +172,14 @@ describe('share', () => {
     const { cert, key } = createAuthority()
     files.write('key', key)
     files.write('cert', cert)
-    const refusal = await refusalOf(load({ share: { servers: ['redis.example.com:6379'], ...settings } }))
+    const refusal = await refusalOf(load({ share: { servers, ...settings } }))
     expect(refusal.message).toMatch(sentence)
     expect(refusal.faults).toHaveLength(1)
     expect(refusal.message).not.toContain('HUSH')
   })
   it('needs a key of its own where the account has no secret', async () => {
-    const credentials = { apiKey: 'key-0815', apiSecret: null }
     const service = { names: { apiSecret: null } }
-    const settings = { credentials, service, share: { servers: ['redis.example.com:6379'] } }
+    const settings = { credentials: { ...account, apiSecret: null }, service, share: { servers } }
     expect(await faults(settings)).toMatch(/share\.key: is missing, .* `openssl rand -hex 32`/)
     const key = 'x'.repeat(64)
     await load({ ...settings, share: { ...settings.share, key } })
@@ -213,7 +199,7 @@ describe('share', () => {
     expect((await share(tls('own'))).tls?.key?.reveal()).toBe(own.key.trim())
     const source = { certFile: 'cert', key: { file: 'own' } }
     expect((await share({ tls: source })).tls?.key?.reveal()).toBe(own.key.trim())
-    const both = { servers: ['redis.example.com:6379'], tls: { ...source, keyFile: 'own' } }
+    const both = { servers, tls: { ...source, keyFile: 'own' } }
     expect(await faults({ share: both })).toMatch(/share\.tls\.keyFile: is beside share\.tls\.key/)
     const reasons: [string, RegExp][] = [
       ['other', /share\.tls\.certFile: the file \S+cert is not the certificate of that key: name the two/],
@@ -221,9 +207,9 @@ describe('share', () => {
       ['cert', /share\.tls\.keyFile: .* holds no private key that can be read: name one in PEM/],
     ]
     for (const [keyFile, words] of reasons)
-      expect(await faults({ share: { servers: ['redis.example.com:6379'], ...tls(keyFile) } })).toMatch(words)
+      expect(await faults({ share: { servers, ...tls(keyFile) } })).toMatch(words)
     files.write('own', own.key, 0o644)
-    expect(await faults({ share: { servers: ['redis.example.com:6379'], ...tls('own') } })).toMatch(
+    expect(await faults({ share: { servers, ...tls('own') } })).toMatch(
       /share\.tls\.keyFile: .* holds a secret and can be read by everybody/,
     )
   })
@@ -233,7 +219,6 @@ describe('share', () => {
   })
   it('warns of a short secret of the account, unless share.key is set', async () => {
     const short = { credentials: { apiKey: 'key-0815', apiSecret: 'short-one' } }
-    const servers = ['redis.example.com:6379']
     expect((await load({ ...short, share: { servers } })).warnings).toEqual([
       'credentials.apiSecret: has 9 characters: a reader of the store could try them all. Set share.key',
     ])

@@ -10,12 +10,11 @@ import type { TLSSocket, TlsOptions } from 'node:tls'
 import { jwtVerify } from 'jose'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { revealAll, type Config } from '../../src/config/config.ts'
-import { loadConfig } from '../../src/config/load.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { redact } from '../../src/lib/secret.ts'
 import { createFetchToken } from '../../src/source/fetch-token.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
-import { refusalOf, serviceEnv, useConfigFiles } from '../support/config-files.ts'
+import { useConfigFiles } from '../support/config-files.ts'
 import { startService, type Answer, type Service } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
@@ -30,10 +29,12 @@ async function serve(answer: Answer): Promise<Service> {
   return service
 }
 
-async function load(document: { service?: object; credentials?: object; request?: object; baseUrl: string }) {
-  const credentials = { apiKey: KEY, apiSecret: SECRET, ...document.credentials }
-  return loadConfig({ configPath: files.write('c.json', { ...document, credentials }), env: serviceEnv })
-}
+const credentials = { apiKey: KEY, apiSecret: SECRET }
+const load = (
+  settings: { service?: object; credentials?: object; request?: object; baseUrl?: string },
+  env = {},
+) => files.load({ ...settings, credentials: { ...credentials, ...settings.credentials } }, env)
+const faults = (settings: object): Promise<string> => files.refusal({ credentials, ...settings })
 
 async function ask(config: Config): Promise<ServiceOutcome> {
   const fetchToken = createFetchToken({ ...config, env: {}, clock: createSystemClock(), secrets: () => [] })
@@ -89,12 +90,7 @@ describe('key, secret and a third one', () => {
       return { status: 503, json: { detail: echo, error_description: echo } }
     })
     files.write('third', `${THIRD}\n`)
-    const configPath = files.write('c.json', {
-      baseUrl: server.url,
-      credentials: { apiKey: KEY, apiSecret: SECRET },
-      service,
-    })
-    const config = await loadConfig({ configPath, env: { ...serviceEnv, THIRD_OF_THREE: 'thirdofthree' } })
+    const config = await load({ baseUrl: server.url, service }, { THIRD_OF_THREE: 'thirdofthree' })
     const outcome = await ask(config)
     const { body, headers } = server.requests[0]!
     expect(typeof sent.body === 'string' ? body : JSON.parse(body)).toEqual(sent.body)
@@ -114,36 +110,37 @@ describe('key, secret and a third one', () => {
       expect(shown, form).not.toContain(form)
   })
 
-  it('are faults where they cannot be sent: not there, readable by all, no header', async () => {
-    const document = (service: object, credentials = {}) =>
-      refusalOf(load({ baseUrl: 'https://api.example.com', service, credentials }))
-    const faults = async (...given: Parameters<typeof document>): Promise<string> =>
-      (await document(...given)).message
-    expect(await faults({ parameters: { realm: { file: 'absent' } } })).toMatch(
-      /service\.parameters\.realm: the file \S+absent is not there/,
-    )
+  it.each([
+    [
+      { parameters: { realm: { file: 'absent' } } },
+      {},
+      /service\.parameters\.realm: the file \S+absent is not/,
+    ],
+    [
+      { headers: { 'X-A': { file: 'open' } } },
+      {},
+      /service\.headers\.X-A: .* read by everybody: `chmod o-rwx/,
+    ],
+    [{ headers: { 'X-A': { file: 'odd' } } }, {}, /X-A: has a value that an HTTP header cannot have/],
+    [
+      { send: 'headers' },
+      { apiSecret: 'hush✓hush' },
+      /apiSecret: has a value that an HTTP header cannot have/,
+    ],
+    [
+      { send: 'form' },
+      { apiSecret: null },
+      /apiSecret: is null, .* set service\.names\.apiSecret to null, too$/,
+    ],
+    [{ send: 'basic' }, { apiSecret: null }, /apiSecret: is null, .* give it, or .* another service\.send$/],
+  ])('are faults where they cannot be sent: %j, %j', async (service, change, sentence) => {
     files.write('open', 'hush-hush', 0o644)
-    expect(await faults({ headers: { 'X-A': { file: 'open' } } })).toMatch(
-      /service\.headers\.X-A: the file \S+open holds a secret and can be read by everybody: `chmod o-rwx/,
-    )
     files.write('odd', 'hush✓hush')
-    expect(await faults({ headers: { 'X-A': { file: 'odd' } } })).toMatch(
-      /X-A: has a value that an HTTP header/,
-    )
-    expect(await faults({ send: 'headers' }, { apiSecret: 'hush✓hush' })).toMatch(
-      /credentials\.apiSecret: has a value that an HTTP header cannot have/,
-    )
-    expect(await faults({ send: 'basic' }, { apiSecret: null })).toMatch(
-      /credentials\.apiSecret: is null, and "send": "basic" sends a secret: give it, or send .* another service\.send$/,
-    )
-    expect(await faults({ send: 'form' }, { apiSecret: null })).toMatch(
-      /credentials\.apiSecret: is null, and the service is sent a secret: .* service\.names\.apiSecret to null/,
-    )
+    expect(await faults({ service, credentials: { ...credentials, ...change } })).toMatch(sentence)
   })
 
   it('are warned of where one is in the clear, and only there', async () => {
     const config = await load({
-      baseUrl: 'https://api.example.com',
       service: {
         parameters: { client_secret_2: 'hush-hush', scope: 'kyc', grant_type: 'x' },
         headers: { 'X-Api-Key': 'hush-hush' },
@@ -250,33 +247,25 @@ describe('a client certificate', () => {
 
   it('that does not fit is a fault, with its remedy', async () => {
     const { read } = await certificates()
-    for (const name of ['client.pem', 'client.key', 'stranger.key', 'locked.key'])
+    for (const name of ['client.pem', 'client.key', 'stranger.key', 'locked.key', 'weak.pem', 'weak.key'])
       files.write(name, read(name))
-    const faultsOf = async (certFile: string, key: string): Promise<string> => {
-      const request = { clientCertificate: { certFile, key: { file: key } } }
-      return (await refusalOf(load({ baseUrl: 'https://api.example.com', request }))).message
-    }
-    expect(await faultsOf('client.pem', 'stranger.key')).toMatch(
-      /clientCertificate\.certFile: the file \S+client\.pem is not the certificate of that key/,
-    )
-    expect(await faultsOf('client.pem', 'locked.key')).toMatch(
-      /clientCertificate\.key: the file \S+locked\.key wants a passphrase.*openssl pkey/,
-    )
-    expect(await faultsOf('client.key', 'client.key')).toMatch(/certFile: the file \S+ holds no certificate/)
+    files.write('open.key', read('client.key'), 0o644)
+    files.write('client.jwk', createPrivateKey(read('client.key')).export({ format: 'jwk' }))
     // TLS takes fewer keys than can be read: without the fault the first request would end the daemon.
     const takesNone =
       /certFile: the file \S+ and its key are nothing that TLS takes \(\w+\): name a key in PEM/
-    files.write('weak.pem', read('weak.pem'))
-    files.write('weak.key', read('weak.key'))
-    expect(await faultsOf('weak.pem', 'weak.key')).toMatch(takesNone)
-    files.write('client.jwk', createPrivateKey(read('client.key')).export({ format: 'jwk' }))
-    expect(await faultsOf('client.pem', 'client.jwk')).toMatch(takesNone)
-    files.write('client.key', read('client.key'), 0o644)
-    expect(await faultsOf('client.pem', 'client.key')).toMatch(
-      /key: .* holds a secret and can be read by everybody/,
-    )
-    const request = { trust: 'file' }
-    expect((await refusalOf(load({ baseUrl: 'https://api.example.com', request }))).message).toMatch(
+    for (const [certFile, key, sentence] of [
+      ['client.pem', 'stranger.key', /certFile: the file \S+client\.pem is not the certificate of that key/],
+      ['client.pem', 'locked.key', /\.key: the file \S+locked\.key wants a passphrase.*openssl pkey/],
+      ['client.key', 'client.key', /certFile: the file \S+ holds no certificate/],
+      ['client.pem', 'open.key', /\.key: .* holds a secret and can be read by everybody/],
+      ['weak.pem', 'weak.key', takesNone],
+      ['client.pem', 'client.jwk', takesNone],
+    ] as const)
+      expect(await faults({ request: { clientCertificate: { certFile, key: { file: key } } } })).toMatch(
+        sentence,
+      )
+    expect(await faults({ request: { trust: 'file' } })).toMatch(
       /request\.caFile: is missing beside "trust": "file"/,
     )
   })
@@ -288,13 +277,8 @@ describe('a client certificate', () => {
     files.write('ca.pem', read('ca.pem'))
     files.write('other-ca.pem', read('other-ca.pem'))
     const kindOf = async (request: object, bundle: string): Promise<string> => {
-      const configPath = files.write('c.json', {
-        baseUrl: url,
-        credentials: { apiKey: KEY, apiSecret: SECRET },
-        request,
-      })
-      const env = { ...serviceEnv, SSL_CERT_FILE: join(files.directory, bundle) }
-      return (await ask(await loadConfig({ configPath, env }))).kind
+      const env = { SSL_CERT_FILE: join(files.directory, bundle) }
+      return (await ask(await load({ baseUrl: url, request }, env))).kind
     }
     expect(await kindOf({ trust: 'system' }, 'ca.pem')).toBe('ok')
     expect(await kindOf({ trust: 'system' }, 'other-ca.pem')).toBe('transient')
@@ -389,18 +373,16 @@ describe('an assertion', () => {
   })
 
   it('with a key that is not for the algorithm is a fault', async () => {
-    const faultsOf = async (key: KeyObject, algorithm: string): Promise<string> => {
+    const rsa = generateKeyPairSync('rsa', { modulusLength: 1024 }).privateKey
+    const other = generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey
+    for (const [key, algorithm, sentence] of [
+      [rsa, 'ES256', /assertion\.key: .* type rsa, which is not for ES256/],
+      [rsa, 'RS256', /assertion\.key: .* RSA key of less than 2048 bits/],
+      [other, 'ES256', /is not for ES256/],
+    ] as const) {
       files.write('key', key.export({ type: 'pkcs8', format: 'pem' }))
       const assertion = { key: { file: 'key' }, algorithm }
-      return (
-        await refusalOf(load({ baseUrl: 'https://a.example', service: { send: 'assertion', assertion } }))
-      ).message
+      expect(await faults({ service: { send: 'assertion', assertion } })).toMatch(sentence)
     }
-    const rsa = generateKeyPairSync('rsa', { modulusLength: 1024 }).privateKey
-    expect(await faultsOf(rsa, 'ES256')).toMatch(/assertion\.key: .* type rsa, which is not for ES256/)
-    expect(await faultsOf(rsa, 'RS256')).toMatch(/assertion\.key: .* RSA key of less than 2048 bits/)
-    expect(await faultsOf(generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey, 'ES256')).toMatch(
-      /is not for ES256/,
-    )
   })
 })

@@ -4,7 +4,9 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { afterEach, beforeEach } from 'vitest'
 
+import type { Config } from '../../src/config/config.ts'
 import { ConfigError } from '../../src/config/issues.ts'
+import { loadConfig } from '../../src/config/load.ts'
 
 /** To be called outside of tests: the directory is made before each of them and removed after it. */
 export function useConfigFiles() {
@@ -15,19 +17,28 @@ export function useConfigFiles() {
   afterEach(() => {
     rmSync(directory, { recursive: true, force: true })
   })
+  /** Writes a file and gives its path. Objects are written as JSON. */
+  function write(name: string, content: string | Buffer | object, mode = 0o600): string {
+    const path = join(directory, name)
+    mkdirSync(dirname(path), { recursive: true })
+    const isText = typeof content === 'string' || Buffer.isBuffer(content)
+    writeFileSync(path, isText ? content : JSON.stringify(content))
+    chmodSync(path, mode)
+    return path
+  }
+  /** Loads the least configuration with these settings. */
+  async function load(settings: object, env: NodeJS.ProcessEnv = {}): Promise<Config> {
+    const configPath = write('c.json', { ...smallConfig(), ...settings })
+    return loadConfig({ configPath, env: { ...serviceEnv, ...env } })
+  }
   return {
     get directory() {
       return directory
     },
-    /** Writes a file and gives its path. Objects are written as JSON. */
-    write(name: string, content: string | Buffer | object, mode = 0o600) {
-      const path = join(directory, name)
-      mkdirSync(dirname(path), { recursive: true })
-      const isText = typeof content === 'string' || Buffer.isBuffer(content)
-      writeFileSync(path, isText ? content : JSON.stringify(content))
-      chmodSync(path, mode)
-      return path
-    },
+    write,
+    load,
+    /** All that is said of these settings, which are refused. */
+    refusal: async (settings: object) => (await refusalOf(load(settings))).message,
   }
 }
 
