@@ -240,18 +240,22 @@ test('the shared store: connected, alone and denied', () => {
   expect(format()).not.toMatch(/share|settings|failure|alerts|readers/)
 })
 
-test('commands are those of this host: systemd’s under systemd, a signal elsewhere', () => {
+test('commands are those of this host and account: systemd’s under systemd, a signal elsewhere', () => {
   const configuration = { state: 'changed', problem: null } as const
   const changed = { daemon: { ...good.daemon, configuration } }
-  const ofAccount = { ...changed.daemon, configFile: '/etc/kyc-tokend/accounts/eu.json' }
   expect(format(changed, { systemd: underSystemd })).toMatch(
     /^● ready.*\n→ .*: `sudo systemctl reload kyc-tokend`\.\n/,
   )
-  expect(format({ daemon: ofAccount }, { systemd: underSystemd })).toContain(
-    '`sudo systemctl reload kyc-tokend@eu`',
-  )
   expect(format(changed)).toContain('`kill -HUP 4711`')
   expect(format(changed)).toMatch(/settings +changed on disk: the daemon runs with the former ones/)
+  const refused = { ...failure, reason: 'account-not-found', status: 404, attempts: 1 }
+  const daemon = { ...good.daemon, configFile: '/etc/kyc-tokend/accounts/eu.json' }
+  const fields = { state: 'refused', token: null, failure: refused, nextAttemptAt: null, daemon } as const
+  const lines = format(fields, { systemd: underSystemd }).split('\n')
+  expect(lines[1]).toMatch(
+    /^→ .*: `sudo systemctl reload kyc-tokend@eu && sudo kyc-tokend refresh --account eu`\.$/,
+  )
+  expect(lines[2]).toMatch(/^→ Look for quotes .*: `sudo kyc-tokend check --account eu`\.$/)
 })
 
 test('a change that a reload leaves out needs a restart, and status says so after the reload, too', async () => {
@@ -266,17 +270,6 @@ test('a change that a reload leaves out needs a restart, and status says so afte
     /^→ Have the changed configuration taken over by ending the daemon and starting it again: `kill -TERM \d+`\.$/m,
   )
   expect(stdout).toMatch(/settings +changed on disk: stateDirectory can be changed by a restart alone$/m)
-})
-
-test('a refused account: the command is first, and mistakes with keys are named', () => {
-  const refused = { ...failure, reason: 'account-not-found', status: 404, attempts: 1 }
-  const daemon = { ...good.daemon, configFile: '/etc/kyc-tokend/accounts/eu.json' }
-  const fields = { state: 'refused', token: null, failure: refused, nextAttemptAt: null, daemon } as const
-  const lines = format(fields, { systemd: underSystemd }).split('\n')
-  expect(lines[1]).toMatch(
-    /^→ .*: `sudo systemctl reload kyc-tokend@eu && sudo kyc-tokend refresh --account eu`\.$/,
-  )
-  expect(lines[2]).toMatch(/^→ Look for quotes .*: `sudo kyc-tokend check --account eu`\.$/)
 })
 
 const inColours = (fields: Partial<StatusResult>, systemd: SystemdState): string => {
@@ -343,16 +336,18 @@ test('the whole picture of a daemon in trouble: what to do first, then a row for
 ${'  _          _a client without a name (uid 7, pid 9, ipc) 1 min ago (00:14:00Z), once\n'.repeat(4)}`)
 })
 
-test.each([
-  ['ready', 'green', 'the token is good and is refreshed in time'],
-  ['starting', 'yellow', 'there is no token yet'],
-  ['expired', 'red', 'the token has expired and there is no other'],
-  ['refused', 'red', 'the service refuses the account'],
-] as const)('%s is %s and means: %s', (state, colour, meaning) => {
-  const text = inColours({ state }, { ...underSystemd, alertProblem: 'No alert arrives' })
-  expect(text).toMatch(`<${colour} ●> <bold ${state}>: ${meaning}\n`)
-  expect(text).toMatch(/<green █{15}>_░{5}_ 45 min left/)
-  expect(text).toContain('  _alerts    _<yellow No alert arrives>\n')
+test('each state has its colour and its meaning', () => {
+  for (const [state, colour, meaning] of [
+    ['ready', 'green', 'the token is good and is refreshed in time'],
+    ['starting', 'yellow', 'there is no token yet'],
+    ['expired', 'red', 'the token has expired and there is no other'],
+    ['refused', 'red', 'the service refuses the account'],
+  ] as const) {
+    const text = inColours({ state }, { ...underSystemd, alertProblem: 'No alert arrives' })
+    expect(text).toMatch(`<${colour} ●> <bold ${state}>: ${meaning}\n`)
+    expect(text).toMatch(/<green █{15}>_░{5}_ 45 min left/)
+    expect(text).toContain('  _alerts    _<yellow No alert arrives>\n')
+  }
 })
 
 test('long sentences are wrapped, or cut in a picture that is repainted; what to do is never cut', () => {
@@ -387,23 +382,12 @@ test('what is watched and never answers ends with 69', async () => {
   expect(status).toBe(69)
 })
 
-test('--watch on a pipe prints a line for each event and ends with the status', async () => {
-  const { cli, daemon } = await commandWorld()
-  await cli(['token'])
-  const { child, stdout, ended } = startCli(['status', '--watch', '--socket', daemon.ipcPath])
-  onTestFinished(() => void child.kill('SIGKILL'))
-  await expectUntil('the token', () => /^\S{19}Z {2}state ready\n\S+Z {2}token 1 \(/.test(stdout()))
-  expect(stdout()).not.toContain('\u001b')
-  child.kill('SIGINT')
-  expect((await ended).status).toBe(0)
-})
-
 test('--watch shows each change once: of state, token, failure and alert, and that the daemon is away', async () => {
   const alert = { reason: 'no-token', since: failure.since, remedy: 'Wait', contact: null }
   const without = { state: 'expired', token: null, failure, alert } as const
   let now = statusWith()
   const daemon = await daemonWith(({ answer }) => answer('status.result', now))
-  const { child, stdout } = startCli(['status', '--watch', '--socket', daemon.path])
+  const { child, stdout, ended } = startCli(['status', '--watch', '--socket', daemon.path])
   onTestFinished(() => void child.kill('SIGKILL'))
   const events = (): string[] =>
     stdout()
@@ -439,6 +423,9 @@ test('--watch shows each change once: of state, token, failure and alert, and th
     'token 13 (fedcba9876543210), good until 01:00:00Z',
     'alert over: no-token',
   ])
+  expect(stdout()).not.toContain('\u001b')
+  child.kill('SIGINT')
+  expect((await ended).status).toBe(0)
 })
 
 test.skipIf(lacks('script'))('--watch on a terminal repaints the bar and restores the screen', async () => {

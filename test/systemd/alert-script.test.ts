@@ -1,7 +1,6 @@
-import { spawn, spawnSync } from 'node:child_process'
-import { once } from 'node:events'
+import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { chmod, mkdir, readFile, rename, rm, utimes, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, rename, rm, utimes, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -151,21 +150,6 @@ describe('the script that runs the operator’s command', () => {
       new Set(['--status=exit status 3 at 2026-01-01T00:00:00Z: run again every 0.05 s']),
     )
     expect(status.slice(7)).toEqual(['--status='])
-  })
-
-  it('names the remedy for a command that may not be run', async () => {
-    await chmod(path.join(work, 'command'), 0o644)
-    await daemonWrites('alert', { reason: 'rejected' })
-    const script = spawn(path.join(work, 'alert'), [runtime], {
-      env: { PATH: process.env['PATH'], RUNTIME_DIRECTORY: path.join(work, 'own') },
-      stdio: ['ignore', 'pipe', 'ignore'],
-    })
-    const ended = once(script, 'exit')
-    const [said] = (await once(script.stdout, 'data')) as [Buffer]
-    expect(said.toString()).toContain(`sudo chmod 755 ${path.join(work, 'command')}\n`)
-    await chmod(path.join(work, 'command'), 0o755)
-    expect(await ended).toEqual([0, null])
-    expect(await calls()).toEqual([expect.stringContaining('raised')])
   })
 
   it('loses no change that comes while it runs', async () => {

@@ -6,7 +6,6 @@ import { expectUntil } from '../support/until.ts'
 describeInstallation('The commands of an operator under systemd', {}, (installation) => {
   const { configure, attempt, startStandIn, show, sh } = installation
   const words = '--base-url http://127.0.0.1:8099 --api-key-file key --api-secret-file secret'
-  const elsewhere = { ...config, tokenFiles: [...config.tokenFiles, { path: '/srv/app/kyc/token' }] }
 
   it('setup gives an account beside the default one a token; status --all shows both', async () => {
     await startStandIn()
@@ -68,23 +67,6 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
       await sh((/`(.*)`/.exec(stderr)?.[1] ?? '').replaceAll('sudo ', ''))
       expect(await sh('kyc-tokend token --wait 10s')).toMatch(/^ey/)
     }
-  })
-
-  it('status and check name the command that makes a removed socket again, and it does, with a masked unit, too', async () => {
-    const cure =
-      'sudo systemd-tmpfiles --create kyc-tokend.conf && sudo systemctl try-restart kyc-tokend.socket kyc-tokend-http.socket kyc-tokend-alert.path'
-    for (const removed of ['/run/kyc-tokend/ipc.sock', '/run/kyc-tokend']) {
-      await sh(`rm -r ${removed}`)
-      const { status, stderr } = await attempt('kyc-tokend status')
-      expect(stderr).toContain(`: the socket of kyc-tokend.socket was removed: \`${cure}\``)
-      expect(status).toBe(69)
-      const check = await attempt('systemctl stop kyc-tokend; kyc-tokend check')
-      expect(check.stdout).toContain(
-        `/run/kyc-tokend/ipc.sock is not there, so that clients cannot connect: \`${cure}\`\n`,
-      )
-      await sh(cure.replaceAll('sudo ', ''))
-      expect(await sh('kyc-tokend token --wait 10s')).toMatch(/^ey/)
-    }
     await sh('systemctl unmask kyc-tokend-http.socket; systemctl restart kyc-tokend')
   })
 
@@ -113,29 +95,6 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
       process.kill(leader, 'SIGCONT')
     }
     expect((await attempt('ls /etc/kyc-tokend/accounts/us.json')).status).toBe(2)
-  })
-
-  it('status names the command for what has no configuration', async () => {
-    const { status, stderr } = await attempt('kyc-tokend status --account us')
-    expect(stderr).toMatch(
-      /^There is no account `us` here .*: kyc-tokend@us\.service has no configuration: `sudo kyc-tokend setup --account us`\.$/m,
-    )
-    expect(status).toBe(69)
-  })
-
-  it('check: a directory outside of the sandbox is a fault, and its drop-in can be pasted', async () => {
-    await sh('install -d -o kyc-tokend -g kyc-tokend -m 2750 /srv/app/kyc')
-    await configure(elsewhere)
-    const { status, stdout } = await attempt('kyc-tokend check')
-    expect(stdout).toMatch(
-      /^FAULT +directories +\/etc\/\S+: tokenFiles\[1\]\.path: the directory \/srv\/app\/kyc cannot be written, because \/srv\/app\/kyc is read-only for this unit alone: `sudo /m,
-    )
-    expect(stdout).not.toContain('/srv/app/kyc can be written')
-    expect(status).toBe(78)
-    const pasted = /app\/kyc cannot be written, .*: `(.*)`/.exec(stdout)?.[1] ?? ''
-    await sh(pasted.replaceAll('sudo ', ''))
-    expect((await attempt('kyc-tokend check')).stdout).toContain('the directory /srv/app/kyc can be written')
-    await expectUntil('the file', async () => (await attempt('test -s /srv/app/kyc/token')).status === 0)
   })
 
   it('check: home directories, a private /tmp and directories of the system have remedies of their own', async () => {
