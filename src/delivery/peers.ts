@@ -39,7 +39,7 @@ export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } 
     },
     /** Reports whether the peer may use a socket: with an empty `allow` the socket's mode alone decides. */
     isAllowed(socket: Socket, peer: Peer | null, allow: SocketConfig['allow']): boolean {
-      if (isOpen(allow)) return true
+      if (allow.uids.length + allow.gids.length === 0) return true
       if (peer === null) return false
       const isUserAllowed = peer.uid !== overflow.uid && allow.uids.includes(peer.uid)
       return peer.isPrivileged || isUserAllowed || isGroupAllowed(socket, peer, allow.gids)
@@ -57,11 +57,6 @@ export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } 
      */
     endInput: (socket: Socket) => onDescriptor(socket, libc.endInput),
   }
-}
-
-/** Reports whether the socket's mode alone decides who may use it. */
-export function isOpen({ uids, gids }: SocketConfig['allow']): boolean {
-  return uids.length === 0 && gids.length === 0
 }
 
 /** The id that the kernel shows for every user or group that is unknown in this user namespace. */

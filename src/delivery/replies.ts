@@ -195,25 +195,17 @@ function whyNoToken(
 
 function faultOf(state: TokenState, place: Place): Fault {
   const refusal = refusalOf(state)
-  if (refusal !== null) {
-    const { reason, detail } = refusal
-    return {
-      code: reason,
-      message: `The service refuses the account: ${asSentence(detail)} ${asSentence(renderedAt(remedies[reason], place))}`,
-      reason,
-    }
-  }
-  const [code, words] = hasHadToken(state)
-    ? (['expired', 'The token has expired and there is no other'] as const)
-    : (['no-token-yet', 'There is no token yet'] as const)
-  if (state.failure === null)
-    return { code, message: `${words}: the service is being asked. Wait, or ask again.` }
-  const { reason, detail } = state.failure
-  return {
-    code,
-    message: `${words}: ${asSentence(detail)} ${asSentence(renderedAt(remedies[reason], place))}`,
-    reason,
-  }
+  const [code, words] =
+    refusal !== null
+      ? ([refusal.reason, 'The service refuses the account'] as const)
+      : hasHadToken(state)
+        ? (['expired', 'The token has expired and there is no other'] as const)
+        : (['no-token-yet', 'There is no token yet'] as const)
+  const failure = refusal ?? state.failure
+  if (failure === null) return { code, message: `${words}: the service is being asked. Wait, or ask again.` }
+  const { reason, detail } = failure
+  const remedy = asSentence(renderedAt(remedies[reason], place))
+  return { code, message: `${words}: ${asSentence(detail)} ${remedy}`, reason }
 }
 
 /**

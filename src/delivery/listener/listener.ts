@@ -16,15 +16,7 @@ import { createProblemLog, type Log } from '../../lib/log.ts'
 import { nameOf } from '../../lib/posix-ids.ts'
 import type { InheritedSockets } from '../../lib/socket-activation.ts'
 import { raceAbort } from '../../lib/tasks.ts'
-import {
-  assertPathFree,
-  assertReplaceable,
-  inTurnAt,
-  isSame,
-  noSocketAt,
-  settingOf,
-  type SocketAddress,
-} from './socket-path.ts'
+import { assertPathFree, inTurnAt, isSame, noSocketAt, settingOf, type SocketAddress } from './socket-path.ts'
 
 /** Connects that wait while the daemon is busy; Node's own 511 refuses a burst of 1,000. */
 const BACKLOG = 4096
@@ -208,7 +200,6 @@ async function bind(address: SocketAddress, options: ListenerOptions): Promise<B
       { use: 'sockets', failure: noSocketAt(path) },
       async (reached) => {
         const created = join(dirname(reached), NEW_SOCKET)
-        await assertReplaceable(address, created)
         await fs.unlink(created).catch(ignoreAbsence)
         const fd = listenPrivately(created)
         try {

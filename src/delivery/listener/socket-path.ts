@@ -2,12 +2,10 @@
 // their remedies.
 import type { Stats } from 'node:fs'
 import { connect } from 'node:net'
-import { basename, dirname, join } from 'node:path'
-import type { SocketConfig } from '../../config/config.ts'
+import { dirname } from 'node:path'
 import { asFileError, FileError, lstatIfAny } from '../../lib/atomic-file.ts'
 import { DiskError, inDirectory } from '../../lib/in-directory.ts'
 import { errorCode, exitStatus, UserError } from '../../lib/error.ts'
-import { fs } from '../../lib/fs.ts'
 import { nameOf } from '../../lib/posix-ids.ts'
 import { shellWord } from '../../lib/remedy.ts'
 
@@ -24,7 +22,6 @@ export interface SocketAddress extends SocketPath {
   readonly mode: number
   /** null: as the socket is created. */
   readonly gid: number | null
-  readonly allow: SocketConfig['allow']
 }
 
 /**
@@ -64,27 +61,7 @@ export async function assertPathFree(address: SocketPath): Promise<void> {
       : `${path} is a socket of the user ${nameOf('user', found.uid)}: stop its process and remove it (\`sudo rm ${shellWord(path)}\`)`
     throw new UserError(`${sentence}, or set another ${settingOf(address)}`, exitStatus.unavailable)
   }
-  await assertReplaceable(address, path)
 }
-
-/**
- * In a sticky directory, such as /tmp, only root and its owner may replace a file (inode(7)). Throws
- * UserError (78), which says whose it is, if that is another user. Call it within the work of inTurnAt.
- */
-export async function assertReplaceable(address: SocketPath, reached: string): Promise<void> {
-  const ownUid = process.geteuid!()
-  const found = await lstatIfAny(reached)
-  if (found === null || found.uid === ownUid || ownUid === 0) return
-  // With the dot, a link to the directory is followed.
-  const directory = await fs.lstat(`${dirname(reached)}/.`)
-  if ((directory.mode & STICKY) === 0) return
-  const file = join(dirname(address.path), basename(reached))
-  const message =
-    `${file} belongs to the user ${nameOf('user', found.uid)}, and its directory is sticky: ` +
-    `remove it (\`sudo rm ${shellWord(file)}\`), or set another ${settingOf(address)}`
-  throw new UserError(message, exitStatus.configuration)
-}
-const STICKY = 0o1000
 
 export function isSame(one: Stats, other: Stats): boolean {
   return one.ino === other.ino && one.dev === other.dev

@@ -1,16 +1,7 @@
 // Another user exchanges directories and links while root's daemon creates, chowns, chmods and renames in them.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import {
-  chmodSync,
-  chownSync,
-  closeSync,
-  lstatSync,
-  mkdirSync,
-  readdirSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs'
+import { chmodSync, chownSync, lstatSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -19,12 +10,10 @@ import { acquireInstanceLock } from '../../../src/delivery/listener/instance-loc
 import { openListener, type Listener } from '../../../src/delivery/listener/listener.ts'
 import { FileError, removeFile, replaceFile } from '../../../src/lib/atomic-file.ts'
 import { UserError } from '../../../src/lib/error.ts'
-import { loadLibc } from '../../../src/lib/libc.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
 
 const ATTACKER = 65533
 const ATTACKS_MS = 700
-const allow = { uids: [], gids: [] }
 const events = {
   createServer: () => createServer((socket) => socket.destroy()),
   onAcceptError: () => undefined,
@@ -108,7 +97,7 @@ describe.skipIf(process.geteuid?.() !== 0).each(Object.entries(fakes))('exchange
     const until = performance.now() + ATTACKS_MS
     while (performance.now() < until || outcomes.bound === 0 || outcomes.refused === 0) {
       let listener: Listener | null = null
-      const address = { path: join(directory, 's'), mode: 0o600, gid: null, allow }
+      const address = { path: join(directory, 's'), mode: 0o600, gid: null }
       try {
         listener = await openListener(address, events)
         await listener.move({ ...address, mode: 0o666, gid: 1 })
@@ -126,7 +115,7 @@ describe.skipIf(process.geteuid?.() !== 0).each(Object.entries(fakes))('exchange
 
 describe.skipIf(process.geteuid?.() !== 0)('for root', () => {
   const listen = async (directory: string): Promise<void> => {
-    const listener = await openListener({ path: join(directory, 's'), mode: 0o600, gid: null, allow }, events)
+    const listener = await openListener({ path: join(directory, 's'), mode: 0o600, gid: null }, events)
     await listener.close()
   }
 
@@ -174,7 +163,7 @@ describe.skipIf(process.geteuid?.() !== 0)('for root', () => {
 
   it('a living daemon in a refused directory counts first (69)', async () => {
     const directory = await tempDirectory()
-    const living = await openListener({ path: join(directory, 's'), mode: 0o600, gid: null, allow }, events)
+    const living = await openListener({ path: join(directory, 's'), mode: 0o600, gid: null }, events)
     onTestFinished(async () => living.close())
     chmodSync(directory, 0o777)
     await expect(listen(directory)).rejects.toMatchObject({ status: 69 })
@@ -225,27 +214,5 @@ describe.skipIf(process.geteuid?.() !== 0)('another user than root', () => {
       await printed(`await acquireInstanceLock(${config}, ${inherited}).catch(tell); process.exit()`),
     ).toBe('')
     expect(lstatSync(path).uid).toBe(ATTACKER)
-  })
-
-  it.each([
-    ['s', 'a dead socket'],
-    ['.kyc-tokend.new', 'a socket that is in the way'],
-    ['instance.lock', 'a lock'],
-  ])('is told whose %s it is that stops the start in a sticky directory: %s', async (name) => {
-    const directory = await tempDirectory()
-    chmodSync(directory, 0o1777)
-    const path = join(directory, name)
-    if (name === 'instance.lock') writeFileSync(path, '')
-    else closeSync(loadLibc().listenAt(path, 1))
-    chmodSync(path, 0o666)
-    chownSync(path, 4242, 4242)
-    const config = `{ ipc: { path: '${directory}/s' }, http: null, runtimeDirectory: '${directory}', stateDirectory: '${directory}' }`
-    const output = await printed(`
-      await acquireInstanceLock(${config}, { ipc: [], http: [], metrics: [], credential: [], unknown: [] }).catch(tell)
-      await openListener({ path: '${directory}/s', mode: 0o600, gid: null }, {}).catch(tell)
-      process.exit()`)
-    expect(output).toContain(
-      `${path} belongs to the user 4242, and its directory is sticky: remove it (\`sudo rm ${path}\`), or set another \``,
-    )
   })
 })

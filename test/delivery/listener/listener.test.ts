@@ -19,7 +19,6 @@ import { acquireInstanceLock } from '../../../src/delivery/listener/instance-loc
 import { createRecords } from '../../support/records.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
 
-const allow = { uids: [], gids: [] }
 const events = {
   createServer: () => createServer((socket) => socket.destroy()),
   onAcceptError: () => undefined,
@@ -27,7 +26,7 @@ const events = {
 }
 
 async function listen(path: string, { mode = 0o600, gid = null as number | null } = {}): Promise<Listener> {
-  const listener = await openListener({ path, mode, gid, allow }, events)
+  const listener = await openListener({ path, mode, gid }, events)
   onTestFinished(async () => listener.close())
   return listener
 }
@@ -128,7 +127,7 @@ describe('a listening socket', () => {
       onTestFinished(() => void other.close())
       await once(other, 'listening')
       const { ino, mode } = lstatSync(join(directory, 'other'))
-      const moving = listener.move({ path, mode: 0o666, gid: null, allow }).catch(() => undefined)
+      const moving = listener.move({ path, mode: 0o666, gid: null }).catch(() => undefined)
       for (let step = 0; step < steps; step += 1) await Promise.resolve()
       renameSync(join(directory, 'other'), path)
       await moving
@@ -143,7 +142,7 @@ describe('a listening socket', () => {
     const directory = await tempDirectory('memory')
     const path = join(directory, 's')
     const { log, events: logged } = createRecords()
-    const listener = await openListener({ path, mode: 0o600, gid: null, allow }, { ...events, log })
+    const listener = await openListener({ path, mode: 0o600, gid: null }, { ...events, log })
     onTestFinished(async () => listener.close())
     const { ino } = lstatSync(path)
     await listener.tick()
