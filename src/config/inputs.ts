@@ -25,7 +25,7 @@ export interface InputsOptions {
 export type Inputs = ReturnType<typeof createInputs>
 
 /**
- * `at` is the key path of a setting. A function that gives null or undefined has reported the reason,
+ * `at` is the key path of a setting. A function that gives null has reported the reason,
  * unless nothing was asked for. Throws DiskError if a disk does not answer.
  */
 export function createInputs({ env, directory, uid, isElsewhere, staged, diagnostics }: InputsOptions) {
@@ -46,7 +46,7 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
     path: string,
     remedy: string,
     { holdsSecret = false } = {},
-  ): Promise<Buffer | undefined> {
+  ): Promise<Buffer | null> {
     const name = pathOf(path)
     files[at] = name
     const reading = await readFile(contentPath(name, staged))
@@ -63,7 +63,7 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
   }
 
   /** Owner and mode are not checked: systemd sets them (0400, or 0440 with an access list). */
-  async function credential(at: string, name: string): Promise<Buffer | undefined> {
+  async function credential(at: string, name: string): Promise<Buffer | null> {
     credentialNames.push(name)
     const where = `the systemd credential ${name}`
     const { unit } = unitNames(accountOfEnvironment(env))
@@ -82,10 +82,7 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
   }
 
   /** The text at a secret source, and its name for sentences. */
-  async function read(
-    at: string,
-    source: SecretSource,
-  ): Promise<{ where: string; text: string } | undefined> {
+  async function read(at: string, source: SecretSource): Promise<{ where: string; text: string } | null> {
     if (typeof source === 'string') {
       hasLiteral = true
       return { where: 'the secret', text: source }
@@ -107,26 +104,20 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
     return bytes && { where, text: withoutNewline(bytes.toString()) }
   }
 
-  function notThere(at: string, sentence: string): undefined {
+  function notThere(at: string, sentence: string): null {
     if (!isElsewhere) return fault(at, sentence)
     unseen.push(at)
     warn(at, `cannot be checked from here, because only the daemon sees it: ${sentence}`)
-    return undefined
+    return null
   }
 
   /** Null, too, if there is no source. */
   async function secret(at: string, source: SecretSource | null): Promise<Secret | null> {
-    const found = source === null ? undefined : await read(at, source)
-    if (found === undefined) return null
+    const found = source === null ? null : await read(at, source)
+    if (found === null) return null
     const { where, text } = found
     const refusal = secretRefusal(text)
-    if (refusal !== undefined) return fault(at, `${where} ${refusal}`) ?? null
-    if (text.length < MIN_LENGTH)
-      warn(
-        at,
-        `${where} has fewer than ${MIN_LENGTH} characters: check that it is whole; ` +
-          'words like it are hidden in the log, too',
-      )
+    if (refusal !== undefined) return fault(at, `${where} ${refusal}`)
     const mistake = sentenceFor(text, MISTAKES)
     if (mistake !== undefined) warn(at, `${where} ${mistake}`)
     return new Secret(text)
@@ -139,11 +130,11 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
     problemOf: (key: KeyObject) => string | undefined = () => undefined,
   ): Promise<Secret | null> {
     const found = await read(at, source)
-    if (found === undefined) return null
+    if (found === null) return null
     const key = privateKeyOf(found.text)
     const problem = typeof key === 'string' ? key : problemOf(key)
     if (problem === undefined) return new Secret(found.text)
-    return fault(at, `${found.where} ${problem}`) ?? null
+    return fault(at, `${found.where} ${problem}`)
   }
 
   /** The PEM text; null, too, if no file is named. */
@@ -152,12 +143,13 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
     path: string | null,
     remedy = 'name a PEM file of certificates, or null',
   ): Promise<string | null> {
-    const pem = path === null ? undefined : (await file(at, path, remedy))?.toString()
-    if (pem === undefined || holdsCertificates(pem)) return pem ?? null
+    const bytes = path && (await file(at, path, remedy))
+    const pem = bytes ? bytes.toString() : null
+    if (pem === null || holdsCertificates(pem)) return pem
     const sentence =
       `the file ${files[at]} holds no certificate that can be read: ` +
       'name a PEM file with "-----BEGIN CERTIFICATE-----" in it'
-    return fault(at, sentence) ?? null
+    return fault(at, sentence)
   }
 
   return {
@@ -183,13 +175,10 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
       if (cert === null || key === null) return null
       const problem = certificateProblem(cert, key.reveal(), Date.now())
       if (problem === undefined) return { cert, key }
-      return fault(certAt, `the file ${files[certAt]} ${problem}`) ?? null
+      return fault(certAt, `the file ${files[certAt]} ${problem}`)
     },
   }
 }
-
-/** A shorter secret is probably not whole. And to hide it in the log hides words that contain it, too. */
-const MIN_LENGTH = 8
 
 /** Each sentence follows the name of the source. */
 type Sentences = readonly (readonly [RegExp, string])[]
@@ -216,6 +205,10 @@ const MISTAKES: Sentences = [
     'begins with a name and "=", as a line of an environment file does: write what follows the "=" alone',
   ],
   [/^Bearer\s/i, 'begins with "Bearer", as a token does: write the secret of the account'],
+  [
+    /^.{1,7}$/,
+    'has fewer than 8 characters: check that it is whole; words like it are hidden in the log, too',
+  ],
 ]
 
 /** Why a secret cannot be used, as the words that follow the name of its source. */

@@ -19,9 +19,10 @@ export function createDiagnostics() {
   return {
     faults: faults as readonly ConfigIssue[],
     warnings: warnings as readonly ConfigIssue[],
-    /** Returns undefined, the value of a faulty setting. */
-    fault(at: string, sentence: string, hidden?: Hidden): undefined {
+    /** Returns null, the value of a faulty setting. */
+    fault(at: string, sentence: string, hidden?: Hidden): null {
       faults.push({ at, sentence, hidden })
+      return null
     },
     warn: (at: string, sentence: string): void => void warnings.push({ at, sentence }),
   }

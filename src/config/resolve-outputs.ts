@@ -40,7 +40,7 @@ export async function resolveTokenFiles(
     return {
       path: resolve(runtimeDirectory, path),
       format,
-      template: (await readTemplate(`${at}.template`, input, inputs)) ?? null,
+      template: await readTemplate(`${at}.template`, input, inputs),
       mode,
       uid: await idOrNull(`${at}.owner`, 'user', owner, inputs),
       gid: await idOrNull(`${at}.group`, 'group', group, inputs),
@@ -52,16 +52,18 @@ async function readTemplate(
   at: string,
   { format, template: path }: Settings['tokenFiles'][number],
   inputs: Inputs,
-): Promise<string | undefined> {
-  if (format !== 'template' && path === null) return undefined
+): Promise<string | null> {
+  if (format !== 'template' && path === null) return null
   if (format !== 'template')
     return inputs.fault(at, 'is of use with "format": "template" only: set that, or leave it out')
   const remedy = 'name a file with the text to write, in which ${accessToken} is filled in'
   if (path === null) return inputs.fault(at, `is missing, and "format": "template" needs it: ${remedy}`)
   const bytes = await inputs.file(at, path, remedy)
-  const problem = bytes && templateProblem(bytes)
-  if (problem !== undefined) return inputs.fault(at, `the file ${inputs.pathOf(path)} ${problem}`)
-  return bytes?.toString()
+  if (bytes === null) return null
+  const problem = templateProblem(bytes)
+  return problem === undefined
+    ? bytes.toString()
+    : inputs.fault(at, `the file ${inputs.pathOf(path)} ${problem}`)
 }
 
 /** The id of an account; null, too, if none is named. */
@@ -78,7 +80,7 @@ async function idOrNull(
   const sentence =
     `there is no ${kind} ${account} on this host: ` +
     `make it (${make} --system ${account}), or write its number if only a directory service knows it`
-  return fault(at, sentence) ?? null
+  return fault(at, sentence)
 }
 
 export async function resolveSocket(

@@ -21,7 +21,7 @@ interface Described extends Pick<Given, 'send' | 'names' | 'token'> {
   /** Further fields. */
   readonly parameters: Values
   readonly headers: Values
-  readonly assertion: Omit<NonNullable<Given['assertion']>, 'key'> | null
+  readonly assertion: ReturnType<typeof withoutKey> | null
 }
 
 /** Key and secret are fields or headers; else they are HTTP Basic, or the issuer of an assertion. */
@@ -34,7 +34,6 @@ export function resolveService(
   { baseUrl, diagnostics }: { baseUrl: string; diagnostics: Diagnostics },
 ) {
   const isPath = given.tokenUrl.startsWith('/')
-  const { key: _, ...assertion } = { key: null, ...given.assertion }
   const described: Described = {
     tokenUrl: new URL(isPath ? baseUrl + given.tokenUrl : given.tokenUrl).href,
     send: given.send,
@@ -42,7 +41,7 @@ export function resolveService(
     parameters: valuesOf('parameters', given.parameters, diagnostics),
     headers: valuesOf('headers', given.headers, diagnostics),
     token: given.token,
-    assertion: given.assertion && (assertion as Described['assertion']),
+    assertion: given.assertion && withoutKey(given.assertion),
   }
   checkKeys(given, diagnostics.fault)
   checkNames(described, { standard: defaultsOf(preset).names, fault: diagnostics.fault })
@@ -55,6 +54,11 @@ export function resolveService(
     /** What makes it another service, as a canonical text without secrets; null: it is the standard one. */
     description: descriptionOf(described, baseUrl),
   }
+}
+
+/** The key is one of the credentials. */
+function withoutKey({ key: _key, ...assertion }: NonNullable<Given['assertion']>) {
+  return assertion
 }
 
 /** The rules between keys. */
