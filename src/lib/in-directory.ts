@@ -26,88 +26,77 @@ export class DiskError extends UserError {
 /** `givenUp` is aborted once its caller waits no longer. It goes on: no call to a disk can be ended. */
 type Work<T> = (givenUp: AbortSignal) => Promise<T>
 
-interface Call {
+/** A call that waits for its turn. */
+interface Waiting {
   readonly directory: string
-  readonly begin: () => Promise<void>
-  readonly fail: (kind: DiskError['kind']) => void
+  readonly begin: () => void
 }
 
-/** Those that have begun and not ended; `isStalled`: given up. */
+/** Directories with a call under way, and whether that was given up. */
 const running = new Map<string, { isStalled: boolean }>()
-let waiting: Call[] = []
+/** In the order in which they came. */
+const waiting = new Set<Waiting>()
 
 /**
  * Does the work once no other is under way in the directory, and gives its result. Rejects as the work does,
  * or with DiskError: if the work has not ended 5 s after it began, or has not begun within 5 s; then it is
  * never begun. Work must not wait for other work in the same directory.
  */
-export function inDirectory<T>(directory: string, work: Work<T>): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const givenUp = new AbortController()
-    const fail: Call['fail'] = (kind) => {
-      givenUp.abort()
-      reject(new DiskError(directory, kind))
-    }
-    if (running.get(directory)?.isStalled === true) return fail('disk-stalled')
-    const leave = afterSteps(() => {
-      waiting = waiting.filter((other) => other !== call)
-      fail('disk-busy')
-    })
-    const call: Call = {
-      directory,
-      fail(kind) {
-        leave()
-        fail(kind)
-      },
-      async begin() {
-        leave()
-        const end = afterSteps(() => {
-          running.get(directory)!.isStalled = true
-          fail('disk-stalled')
-          failWaiting(directory)
-        })
-        await work(givenUp.signal).then(resolve, reject)
-        end()
-      },
-    }
-    waiting.push(call)
+export async function inDirectory<T>(directory: string, work: Work<T>): Promise<T> {
+  await turnIn(directory)
+  const givenUp = new AbortController()
+  const ended = work(givenUp.signal).finally(() => {
+    running.delete(directory)
     beginNext()
+  })
+  return withinSteps(ended, () => {
+    running.set(directory, { isStalled: true })
+    givenUp.abort()
+    return new DiskError(directory, 'disk-stalled')
+  })
+}
+
+/** Resolves when the call may begin, and counts as under way. Rejects with DiskError. */
+async function turnIn(directory: string): Promise<void> {
+  if (running.get(directory)?.isStalled === true) throw new DiskError(directory, 'disk-stalled')
+  const { promise, resolve: begin } = Promise.withResolvers<void>()
+  const call = { directory, begin }
+  waiting.add(call)
+  beginNext()
+  await withinSteps(promise, () => {
+    waiting.delete(call)
+    return new DiskError(directory, running.has(directory) ? 'disk-stalled' : 'disk-busy')
   })
 }
 
 function beginNext(): void {
   for (const call of waiting) {
     if (running.size >= MAX_RUNNING) return
-    if (!running.has(call.directory)) void run(call)
+    if (running.has(call.directory)) continue
+    waiting.delete(call)
+    running.set(call.directory, { isStalled: false })
+    call.begin()
   }
 }
 
-async function run(call: Call): Promise<void> {
-  waiting = waiting.filter((other) => other !== call)
-  running.set(call.directory, { isStalled: false })
-  await call.begin()
-  running.delete(call.directory)
-  beginNext()
-}
-
-function failWaiting(directory: string): void {
-  const behind = waiting.filter((call) => call.directory === directory)
-  waiting = waiting.filter((call) => call.directory !== directory)
-  for (const call of behind) call.fail('disk-stalled')
-}
-
-/** Calls the function once all steps are over and the loop has read what ended. Returns its cancellation. */
-function afterSteps(call: () => void): () => void {
-  let steps = 0
-  let last: NodeJS.Immediate | undefined
-  const timer = setInterval(() => {
-    steps += 1
-    if (steps < STEPS) return
-    clearInterval(timer)
-    last = setImmediate(call)
-  }, STEP_MS).unref()
-  return () => {
-    clearInterval(timer)
-    clearImmediate(last)
-  }
+/**
+ * Resolves or rejects as the promise does; rejects with the error of `giveUp` once all steps are over and the
+ * loop has read what ended meanwhile.
+ */
+function withinSteps<T>(promise: Promise<T>, giveUp: () => DiskError): Promise<T> {
+  return new Promise((resolve, reject) => {
+    let steps = 0
+    let last: NodeJS.Immediate | undefined
+    const timer = setInterval(() => {
+      steps += 1
+      if (steps < STEPS) return
+      clearInterval(timer)
+      last = setImmediate(() => reject(giveUp()))
+    }, STEP_MS).unref()
+    const stop = (): void => {
+      clearInterval(timer)
+      clearImmediate(last)
+    }
+    promise.finally(stop).then(resolve, reject)
+  })
 }

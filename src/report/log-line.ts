@@ -77,15 +77,9 @@ const colours: Partial<Record<LogLevel, 'yellow' | 'green' | 'blue' | 'gray'>> =
 
 function textLine({ level, message, fields, wallMs }: LogRecord, { isColoured }: LineOptions): string {
   const { event: _event, ...others } = fields
-  const paint = (colour: Parameters<typeof styleText>[0], text: string): string =>
-    isColoured && text !== '' ? styleText(colour, text, { validateStream: false }) : text
-  const parts = [
-    paint('gray', localTime(wallMs)),
-    paint(colours[level] ?? 'red', level.padEnd(7)),
-    paint('bold', escapeUnsafe(message)),
-    paint('gray', escapeUnsafe(toLogfmt(others))),
-  ]
-  return parts.join(' ').trimEnd()
+  const padded = level.padEnd(7)
+  const shown = isColoured ? styleText(colours[level] ?? 'red', padded, { validateStream: false }) : padded
+  return `${localTime(wallMs)} ${shown} ${escapeUnsafe(`${message} ${toLogfmt(others)}`)}`.trimEnd()
 }
 
 function localTime(wallMs: number): string {

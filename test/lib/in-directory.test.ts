@@ -25,16 +25,18 @@ const ONE_MORE_TURN_MS = 2
 const settle = async (): Promise<unknown> => vi.advanceTimersByTimeAsync(0)
 const errorOf = async (result: Promise<unknown>): Promise<unknown> => result.catch((error: unknown) => error)
 
-test('one call is under way in a directory; others are elsewhere, or follow it, also if it fails', async () => {
+test('one call is under way in a directory; others are elsewhere or follow it, also if it fails', async () => {
   const [first, second, other] = [createWork(), createWork(), createWork()]
   const results = [
     inDirectory('/a', async (signal) => first.work(signal).then(() => Promise.reject(new Error('no space')))),
     inDirectory('/a', second.work),
     inDirectory('/a/deeper', other.work),
   ]
+  await settle()
   expect([first, second, other].map(({ hasBegun }) => hasBegun())).toEqual([true, false, true])
   first.end()
   await expect(results[0]).rejects.toThrow('no space')
+  await settle()
   expect(second.hasBegun()).toBe(true)
   second.end()
   other.end()

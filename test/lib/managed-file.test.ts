@@ -1,6 +1,5 @@
 import {
   chmodSync,
-  chownSync,
   existsSync,
   fstatSync,
   mkdirSync,
@@ -123,18 +122,6 @@ test('a file that was written as it should be by a former run is left alone, and
   expect(counts).toEqual({ writes: 0, repairs: 0, errors: 0 })
 })
 
-test.skipIf(process.geteuid!() !== 0).each([0o700, 0o2700])(
-  'a file of a former run is left alone with the group that its directory of mode %o gave it',
-  async (mode) => {
-    const { path, counts, file } = await fileInMemory()
-    chownSync(dirname(path), 0, 12_345)
-    chmodSync(dirname(path), mode)
-    writeFileSync(path, 'content', { mode: 0o600 })
-    await file.reconcile()
-    expect(counts).toEqual({ writes: 0, repairs: 0, errors: 0 })
-  },
-)
-
 test.each([
   ['removed', () => undefined, { writes: 2, repairs: 1, errors: 0 }],
   ['exchanged for a link', (path: string) => symlinkSync('/etc', path), { writes: 1, repairs: 0, errors: 1 }],
@@ -253,19 +240,6 @@ test('a directory that cannot be synced is a warning, once, and no error', async
   expect(records).toMatchObject([
     { level: 'warning', fields: { event: 'directory-unsynced', path: directory, warning: 'EINVAL' } },
   ])
-})
-
-test('another mode is given at once, and is no repair; the same one rewrites nothing', async () => {
-  const { path, counts, file } = await fileInMemory()
-  await file.reconcile()
-  const { ino } = statSync(path)
-  file.reconfigure({ mode: 0o600, uid: null, gid: null })
-  await file.reconcile()
-  expect(statSync(path).ino).toBe(ino)
-  file.reconfigure({ mode: 0o640 })
-  await file.reconcile()
-  expect(statSync(path).mode & 0o777).toBe(0o640)
-  expect(counts).toEqual({ writes: 2, repairs: 0, errors: 0 })
 })
 
 test('a file that nothing has changed for a second is neither read nor written again', async () => {

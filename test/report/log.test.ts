@@ -45,7 +45,7 @@ test('secrets are asked for with each record: those of a reload count too', asyn
 })
 
 test.each([
-  ['text on a terminal, coloured', { traits: { isTTY: true } }, /^\x1b\[90m.*\x1b\[34minfo/],
+  ['text on a terminal, coloured', { traits: { isTTY: true } }, /^\d{4}.* \x1b\[34minfo/],
   [
     'text on a terminal without colour under NO_COLOR',
     { traits: { isTTY: true }, env: { NO_COLOR: '1' } },
