@@ -117,7 +117,7 @@ function copyrightOf(library: string): string {
   return file
 }
 
-/** The files in one archive, in order, with one date, owned by root or, where the daemon writes, by its user. */
+/** The files as one archive, in order, with one date, owned by root or, where it writes, by the daemon. */
 function layerOf(root: string): Buffer {
   const layer = path.join(work, 'layer.tar')
   const own = Object.keys(OWN_DIRECTORIES).map((directory) => `./${directory}`)

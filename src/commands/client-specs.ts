@@ -14,16 +14,10 @@ export const ofDaemon = {
   },
 }
 const ofToken = {
-  'min-valid': {
-    value: 'DURATION',
-    summary: 'Wait for a token with this life left, such as 60s (at most 24h)',
-    default: '0s',
-  },
+  'min-valid': { value: 'DURATION', summary: 'Least life left of the token (at most 24h)', default: '0s' },
   wait: {
     value: 'DURATION',
-    summary:
-      'How long to wait for a token that is good enough (at most 60s); if given, the command also ' +
-      'waits for a daemon that does not run yet',
+    summary: 'How long to wait for it (at most 60s); if given, also for a daemon that does not run yet',
     default: '10s',
   },
 }
@@ -88,8 +82,7 @@ export const clientCommands = {
       json: { summary: 'Print one JSON object, for programs; with --all, one on each line' },
       watch: {
         summary:
-          'Repaint the status each second, with the last events, until Ctrl-C; on a pipe, print a ' +
-          'line for each event',
+          'Repaint it each second until Ctrl-C, with the last events; on a pipe, a line for each event',
       },
       all: { summary: 'A line for each account of this host' },
       ...ofDaemon,
@@ -109,8 +102,8 @@ export const clientCommands = {
     options: ofDaemon,
     details: [
       'Without an argument it reports the current token; with a fingerprint, the token that has it; ' +
-        'with -, the token on stdin (alone, or as `token --format header` or `--format env` prints ' +
-        'it). It refuses a token as an argument, because other users can read arguments.',
+        'with -, the token on stdin, as `kyc-tokend token` prints it. It refuses a token as an ' +
+        'argument, because other users can read arguments.',
     ],
   },
   exec: {
@@ -135,7 +128,7 @@ export const clientCommands = {
       },
       splay: {
         value: 'DURATION',
-        summary: 'After a change, wait a random part of this time (at most 24h)',
+        summary: 'Longest random wait after a change (at most 24h)',
         default: '0s',
       },
       'min-between': {
@@ -143,14 +136,10 @@ export const clientCommands = {
         summary: 'Shortest time from a start or a signal to the next one (at most 24h)',
         default: '30s',
       },
-      'stop-signal': {
-        value: 'SIGNAL',
-        summary: 'Signal that stops the command before it is started again',
-        default: 'TERM',
-      },
+      'stop-signal': { value: 'SIGNAL', summary: 'Signal that stops it for a restart', default: 'TERM' },
       'stop-timeout': {
         value: 'DURATION',
-        summary: 'Time that the command has to stop before it is killed (at most 24h)',
+        summary: 'Time that it then has until it is killed (at most 24h)',
         default: '10s',
       },
       ...ofDaemon,

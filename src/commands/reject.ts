@@ -34,8 +34,10 @@ export const run: RunCommand = async (invocation) => {
 }
 
 /** The token or fingerprint on the command line or on stdin; undefined: the current one. */
-async function namedToken(given: Invocation): Promise<string | { fingerprint: string } | undefined> {
-  const { positionals, stdin } = given
+async function namedToken({
+  positionals,
+  stdin,
+}: Invocation): Promise<string | { fingerprint: string } | undefined> {
   const [named] = positionals
   if (positionals.length > 1) throw new UsageError('reject takes one fingerprint, or - for a token on stdin.')
   if (named === undefined) return undefined
@@ -46,19 +48,8 @@ async function namedToken(given: Invocation): Promise<string | { fingerprint: st
         'token: give the token on stdin (kyc-tokend reject -), because arguments can be read by others.',
     )
   const bytes = await readLimited(stdin as AsyncIterable<Buffer>, { maxBytes: MAX_STDIN_BYTES })
-  const line = bytes?.toString().trim()
-  if (line === '') throw new UsageError('There is no token on stdin.')
-  const token = line?.replace(BEFORE_TOKEN, '').replace(/^'(.*)'$/, '$1')
-  if (token !== undefined && TOKEN.test(token)) return token
-  // Perhaps with the header of another service, which the daemon knows.
-  if (line?.includes(': ') === true) {
-    const { header, prefix } = await ask(given, (client) => client.get({ waitSeconds: 1 }))
-    const before = `${header}: ${prefix}`
-    const rest = line.slice(before.length)
-    if (line.startsWith(before) && TOKEN.test(rest)) return rest
-  }
-  throw new UsageError(
-    'The text on stdin is not a token: give the token alone, or the line that holds it as ' +
-      '`kyc-tokend token --format header` or `env` prints it.',
-  )
+  const line = bytes?.toString().trim() ?? ''
+  const token = line.replace(BEFORE_TOKEN, '').replace(/^'(.*)'$/, '$1')
+  if (TOKEN.test(token)) return token
+  throw new UsageError('There is no token on stdin: give the token alone, as `kyc-tokend token` prints it.')
 }

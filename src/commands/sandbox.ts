@@ -1,4 +1,5 @@
 // `kyc-tokend sandbox`: runs the stand-in of the service in the foreground, a line for each request.
+import type { ServiceConfig } from '../config/config.ts'
 import { loadPlan } from '../config/load.ts'
 import { programName } from '../lib/remedy.ts'
 import type { Plan } from '../config/resolve.ts'
@@ -6,7 +7,7 @@ import { escapeUnsafe } from '../lib/display-text.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { parseDuration, formatDuration } from '../lib/duration.ts'
 import { exitStatus, UsageError } from '../lib/error.ts'
-import { createSandbox, isSecretSent, sandboxCredentials } from '../sandbox/sandbox.ts'
+import { createSandbox, sandboxCredentials } from '../sandbox/sandbox.ts'
 import { scenarioNames, summaryOf, type ScenarioName } from '../sandbox/scenarios.ts'
 import type { RunCommand } from './command.ts'
 
@@ -63,6 +64,10 @@ ${names.join('\n')}
 
 Ctrl-C ends it. Requests:
 `
+}
+
+function isSecretSent({ send, names }: ServiceConfig): boolean {
+  return send !== 'assertion' && (names.apiSecret !== null || send.startsWith('basic'))
 }
 
 function portOf(given: string | boolean): number {

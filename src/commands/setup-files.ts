@@ -149,7 +149,7 @@ function refuseUntrusted(config: string): void {
 /** A new file until the service has confirmed it: a setup that is killed changes nothing. */
 const stagedName = (path: string): string => `${path}.new`
 
-/** Writes the changes beside the files that they replace; gives their paths by theirs. Throws UserError (78). */
+/** Writes the changes beside their files; gives the new paths by the former ones. Throws UserError (78). */
 export async function stageSetup(
   changes: readonly Change[],
   files: SetupFiles,

@@ -152,7 +152,7 @@ async function bringUp(
   return status
 }
 
-/** How long the unit's token is good, and the command that gives it to programs. Throws UserError without one. */
+/** How long the unit's token is good, and how programs get it. Throws UserError if there is none. */
 async function tokenOf(
   { unit, account }: Service,
   { endMs, isStale }: { endMs: number; isStale: boolean },

@@ -18,6 +18,9 @@ const ofConfig = {
   },
 }
 
+/** Of the logins that setup knows. */
+const kinds = ['json', 'oauth2', 'certificate', 'assertion', 'other']
+
 export const commands: readonly CommandSpec[] = [
   {
     name: 'setup',
@@ -32,72 +35,39 @@ export const commands: readonly CommandSpec[] = [
     },
     options: {
       'base-url': { value: 'URL', summary: 'Address of the service', default: 'asked for' },
-      'api-key-file': {
-        value: 'FILE',
-        summary: 'File with the API key; setup copies it',
-        default: 'asked for, not shown',
-      },
-      'api-secret-file': {
-        value: 'FILE',
-        summary: 'File with the API secret; setup copies it',
-        default: 'asked for, not shown',
-      },
+      'api-key-file': { value: 'FILE', summary: 'File with the API key', default: 'asked for' },
+      'api-secret-file': { value: 'FILE', summary: 'File with the API secret', default: 'asked for' },
       from: {
         value: 'FILE',
-        summary:
-          'A configuration (JSON) that contains key and secret, instead of the options above; - for ' +
-          'standard input',
+        summary: 'A configuration (JSON) with key and secret, instead of the other options; - for stdin',
       },
-      kind: {
-        value: 'KIND',
-        summary: 'How the service wants the login',
-        default: 'json',
-        choices: ['json', 'oauth2', 'certificate', 'assertion', 'other'],
-      },
+      kind: { value: 'KIND', summary: 'How the service wants the login', default: 'json', choices: kinds },
       'token-url': {
         value: 'URL',
         summary: 'Where the service gives tokens: a path after the address, or a URL',
         default: 'asked for',
       },
-      'certificate-file': {
-        value: 'FILE',
-        summary: 'With --kind certificate: the client certificate (PEM); setup copies it',
-        default: 'asked for',
-      },
-      'private-key-file': {
-        value: 'FILE',
-        summary: 'With --kind certificate or assertion: the private key (PEM); setup copies it',
-        default: 'asked for',
-      },
-      'key-id': {
-        value: 'ID',
-        summary: 'With --kind assertion: the key id (kid) that the vendor gave to the key',
-      },
+      'certificate-file': { value: 'FILE', summary: 'The client certificate (PEM)', default: 'asked for' },
+      'private-key-file': { value: 'FILE', summary: 'The private key (PEM)', default: 'asked for' },
+      'key-id': { value: 'ID', summary: 'The key id (kid) that the vendor gave to the private key' },
       'expires-at': {
         value: 'DATE',
         summary: 'When key and secret end, such as 2027-03-01',
         default: 'asked for',
       },
       proxy: { summary: 'Have the daemon use the proxy that HTTPS_PROXY names here' },
-      'ca-file': {
-        value: 'FILE',
-        summary: "File with the certificate of the service's private authority; setup copies it",
-      },
+      'ca-file': { value: 'FILE', summary: "The certificate of the service's private authority (PEM)" },
       force: { summary: 'Replace existing files that differ; other settings of the configuration stay' },
       unverified: { summary: 'Keep and use a key and secret that the service has not confirmed' },
-      account: {
-        value: 'NAME',
-        summary: 'Set up this account beside the default one',
-        default: 'the default account',
-      },
+      account: { value: 'NAME', summary: 'Set up this account', default: 'the default account' },
     },
     details: [
       'Root writes to /etc/kyc-tokend, readable by the group kyc-tokend. If the package is ' +
         'installed, setup then enables and starts the unit, and waits up to 15 s for a token. A person ' +
         'writes ./kyc-tokend.config.json and starts nothing.',
       'With --base-url, --api-key-file and --api-secret-file, or with --from, it needs no terminal. ' +
-        'A second run changes nothing, and says so: Nothing was changed. Existing files are replaced ' +
-        'once the service has given a token, or with --unverified.',
+        'It copies the files that are named. A second run changes nothing, and says so: Nothing was ' +
+        'changed. Existing files are replaced once the service has given a token, or with --unverified.',
     ],
   },
   {
@@ -112,10 +82,8 @@ export const commands: readonly CommandSpec[] = [
     },
     options: ofConfig,
     details: [
-      'Fetches the access token, keeps it fresh, and serves it on its sockets and in its token ' +
-        'files. Logs go to stderr.',
-      'SIGTERM and SIGINT stop it, SIGHUP makes it read the configuration again, SIGUSR2 makes it ' +
-        'ask the service now.',
+      'Logs go to stderr. SIGTERM and SIGINT stop it, SIGHUP makes it read the configuration again, ' +
+        'SIGUSR2 makes it ask the service now.',
     ],
   },
   clientCommands.token,
@@ -155,16 +123,8 @@ export const commands: readonly CommandSpec[] = [
     options: {
       status: { value: 'STATUS', summary: 'HTTP status of the answer, such as 500' },
       body: { value: 'FILE', summary: 'File with the body of the answer; - for stdin' },
-      header: {
-        value: 'HEADER',
-        summary: "Header of the answer, such as 'Retry-After: 120'",
-      },
-      config: {
-        value: 'PATH',
-        summary:
-          'Use the `service` and the settings of this configuration, not the standard ones; its ' +
-          'secrets are not read',
-      },
+      header: { value: 'HEADER', summary: "Header of the answer, such as 'Retry-After: 120'" },
+      config: { value: 'PATH', summary: 'Use the settings of this configuration, without its secrets' },
     },
   },
   {
@@ -204,10 +164,7 @@ export const commands: readonly CommandSpec[] = [
       port: { value: 'N', summary: 'Port on 127.0.0.1', default: 'a free one' },
       scenario: { value: 'NAME', summary: 'How it answers', default: 'ok', choices: scenarioNames },
       'token-lifetime': { value: 'DURATION', summary: 'Life of its tokens', default: '60s' },
-      config: {
-        value: 'PATH',
-        summary: 'Stand in for the `service` of this configuration; its secrets are not read',
-      },
+      config: { value: 'PATH', summary: 'Stand in for the service of this configuration' },
     },
   },
   {

@@ -14,9 +14,9 @@ export function placedAt(fields: Fields, [name = '', ...rest]: readonly string[]
   }
 }
 
-interface AskedPair {
+/** Undefined: the service takes none. */
+export interface AskedPair {
   readonly apiKey: unknown
-  /** Undefined: the service takes none. */
   readonly apiSecret: unknown
 }
 
@@ -28,31 +28,16 @@ export function credentialsOf(
   const { send, names } = service
   const isJson = send === 'json' || send === 'headers'
   const fields = isJson ? fieldsOf(body) : Object.fromEntries(new URLSearchParams(body))
-  const lacking = valueProblem(service, { headers, fields })
-  if (lacking !== undefined) return lacking
   if (send === 'basic' || send === 'basic-plain') return basicPair(headers, { isEncoded: send === 'basic' })
   if (send === 'assertion') return assertionPair(service, fields)
   const place: Fields = send === 'headers' ? headers : fields
-  const at = (name: string | null): unknown => name && place[send === 'headers' ? name.toLowerCase() : name]
+  const at = (name: string | null): unknown =>
+    name === null ? undefined : place[send === 'headers' ? name.toLowerCase() : name]
   const pair = { apiKey: at(names.apiKey), apiSecret: at(names.apiSecret) }
   const asked = [names.apiKey, names.apiSecret].filter((name) => name !== null)
   return asked.every((name) => typeof at(name) === 'string')
     ? pair
     : `The request must have ${asked.join(' and ')}, as ${send}`
-}
-
-/** Every described field and header is there. One with a secret has any value that is not empty. */
-function valueProblem(
-  { parameters, headers: wanted }: ServiceConfig,
-  { headers, fields }: { headers: IncomingHttpHeaders; fields: Fields },
-): string | undefined {
-  const isAs = (given: unknown, value: (typeof parameters)[string]): boolean =>
-    typeof value === 'object' ? Boolean(given) : String(given) === String(value)
-  for (const [name, value] of Object.entries(wanted))
-    if (!isAs(headers[name.toLowerCase()], value)) return `The header ${name} must be as it is described`
-  for (const [name, value] of Object.entries(parameters))
-    if (!isAs(fields[name], value)) return `The field ${name} must be as it is described`
-  return undefined
 }
 
 function basicPair({ authorization = '' }: IncomingHttpHeaders, { isEncoded }: { isEncoded: boolean }) {

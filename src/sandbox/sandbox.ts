@@ -11,7 +11,7 @@ import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import type { Clock } from '../lib/clock.ts'
 import { readLimited } from '../lib/input.ts'
 import type { PermanentReason } from '../token/outcome.ts'
-import { credentialsOf, placedAt, type Fields } from './described.ts'
+import { credentialsOf, placedAt, type AskedPair, type Fields } from './described.ts'
 import {
   isScenarioName,
   scenarioNames,
@@ -72,14 +72,16 @@ export async function createSandbox(options: SandboxOptions) {
 
   async function handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const scenario = service.scenario()
-    const [path = '/'] = (request.url ?? '/').split('?')
-    const answer = await respond(service.routes, { request, path, problem: problemAt(path) })
-    if (answer === undefined) return
-    if (answer === null) request.socket.destroy()
-    else sendAnswer(response, answer)
     const { method = '' } = request
-    const status = answer?.status ?? null
-    options.onRequest?.({ atMs: clock.now().wallMs, method, path, status, scenario })
+    const [path = '/'] = (request.url ?? '/').split('?')
+    const answer = await respond(service.routes, {
+      request,
+      place: `${method} ${path}`,
+      problem: problemAt(path),
+    })
+    if (answer === null) response.destroy()
+    else sendAnswer(response, answer)
+    options.onRequest?.({ atMs: clock.now().wallMs, method, path, status: answer?.status ?? null, scenario })
   }
 
   return {
@@ -107,24 +109,19 @@ interface RouteInput {
   readonly problem: Problem
 }
 type Route = (input: RouteInput) => SandboxAnswer | null | Promise<SandboxAnswer | null>
-/** By path and method. */
-type Routes = Readonly<Record<string, Readonly<Record<string, Route>>>>
+/** By place, such as `GET /me`. */
+type Routes = Readonly<Record<string, Route>>
 
-/** Null: the connection is to be cut. Undefined: the client has gone before its request was complete. */
+/** Null: the connection is to be cut, also because the request is too long or has no end. */
 async function respond(
   routes: Routes,
-  { request, path, problem }: Omit<RouteInput, 'body'> & { path: string },
-): Promise<SandboxAnswer | null | undefined> {
-  const limits = { maxBytes: MAX_REQUEST_BYTES, maxDiscardedBytes: Infinity }
-  const bytes = await readLimited(request as AsyncIterable<Buffer>, limits).catch(() => undefined)
-  if (!request.complete) return undefined
-  if (bytes === undefined) return problem(413, `A request has at most ${MAX_REQUEST_BYTES} bytes here`)
-  const route = routes[path]
-  if (route === undefined) return problem(404, `Nothing is at ${path} here`)
-  const act = route[request.method ?? '']
-  if (act !== undefined) return act({ request, body: bytes.toString(), problem })
-  const allow = Object.keys(route).join(', ')
-  return { ...problem(405, `${path} takes ${allow}`), headers: { allow } }
+  { request, place, problem }: Omit<RouteInput, 'body'> & { place: string },
+): Promise<SandboxAnswer | null> {
+  const limit = { maxBytes: MAX_REQUEST_BYTES }
+  const body = await readLimited(request as AsyncIterable<Buffer>, limit).catch(() => undefined)
+  if (body === undefined) return null
+  const act = Object.hasOwn(routes, place) ? routes[place] : undefined
+  return act?.({ request, body: body.toString(), problem }) ?? problem(404, `There is no ${place} here`)
 }
 
 /** What the stand-in does: issues tokens, shows who holds one, and changes its scenario. */
@@ -138,7 +135,7 @@ function createService(options: SandboxOptions, stopped: AbortSignal) {
     const given = credentialsOf(service, { headers: request.headers, body })
     if (typeof given === 'string') return problem(400, given)
     const refuse = (reason: PermanentReason): SandboxAnswer => refusal(service, reason, problem)
-    if (!isKnown(service, given)) return refuse('account-not-found')
+    if (!isKnown(given)) return refuse('account-not-found')
     tokenRequests += 1
     const { answer, delayMs }: Scenario = scenarios[scenario]
     const number = tokenRequests
@@ -157,17 +154,17 @@ function createService(options: SandboxOptions, stopped: AbortSignal) {
 
   function showMe({ request, problem }: RouteInput): SandboxAnswer {
     const { header, prefix } = service.use
-    const denied = (challenge: string, detail: string): SandboxAnswer => {
-      return { ...problem(401, detail), headers: { 'www-authenticate': challenge } }
-    }
     const given = String(request.headers[header.toLowerCase()] ?? '')
     const isPrefixed = given.slice(0, prefix.length).toLowerCase() === prefix.toLowerCase()
     const token = isPrefixed ? given.slice(prefix.length) : ''
-    if (token === '') return denied('Bearer', `A token is needed, as ${header}: ${prefix}TOKEN`)
     const expiresAtMs = tokens.expiryOf(token, clock.now().wallMs)
-    if (expiresAtMs === undefined)
-      return denied('Bearer error="invalid_token"', 'The token is unknown or has expired')
-    return { status: 200, body: { account: 'sandbox', tokenExpiresAt: new Date(expiresAtMs).toISOString() } }
+    if (expiresAtMs !== undefined)
+      return {
+        status: 200,
+        body: { account: 'sandbox', tokenExpiresAt: new Date(expiresAtMs).toISOString() },
+      }
+    const denied = problem(401, `A token that lives is needed, as ${header}: ${prefix}TOKEN`)
+    return { ...denied, headers: { 'www-authenticate': 'Bearer' } }
   }
 
   function setScenario(next: ScenarioName): void {
@@ -182,26 +179,18 @@ function createService(options: SandboxOptions, stopped: AbortSignal) {
   }
 
   const routes: Routes = {
-    '/me': { GET: showMe },
-    '/scenario': { GET: () => ({ status: 200, body: `${scenario}\n` }), PUT: putScenario },
-    [new URL(service.tokenUrl).pathname]: { POST: issue },
+    'GET /me': showMe,
+    'GET /scenario': () => ({ status: 200, body: `${scenario}\n` }),
+    'PUT /scenario': putScenario,
+    [`POST ${new URL(service.tokenUrl).pathname}`]: issue,
   }
   return { routes, setScenario, scenario: () => scenario }
 }
 
 /** Key and secret are the stand-in's, as far as the service takes them. */
-function isKnown(service: ServiceConfig, given: { apiKey: unknown; apiSecret: unknown }): boolean {
-  const { send, names } = service
-  const isKeySent = send === 'assertion' || names.apiKey !== null || send.startsWith('basic')
-  return (
-    (!isKeySent || given.apiKey === sandboxCredentials.apiKey) &&
-    (!isSecretSent(service) || given.apiSecret === sandboxCredentials.apiSecret)
-  )
-}
-
-/** Reports whether requests to the service have the secret. */
-export function isSecretSent({ send, names }: ServiceConfig): boolean {
-  return send !== 'assertion' && (names.apiSecret !== null || send.startsWith('basic'))
+function isKnown(given: AskedPair): boolean {
+  const names = ['apiKey', 'apiSecret'] as const
+  return names.every((name) => given[name] === undefined || given[name] === sandboxCredentials[name])
 }
 
 function refusal({ refusals }: ServiceConfig, reason: PermanentReason, problem: Problem): SandboxAnswer {
@@ -220,13 +209,13 @@ function sendAnswer(response: ServerResponse, { status, headers, body }: Sandbox
 
 function portError(cause: Error, port: number): Error {
   const code = errorCode(cause)
+  const place = `Port ${port} of 127.0.0.1`
   if (code === 'EADDRINUSE') {
-    const remedy = 'choose another with --port, or leave it out for a free one'
-    const sentence = `Port ${port} of 127.0.0.1 is in use: ${remedy}.`
+    const sentence = `${place} is in use: choose another with --port, or leave it out for a free one.`
     return new UserError(sentence, exitStatus.unavailable, { cause })
   }
   if (code !== 'EACCES') return cause
-  const sentence = `Port ${port} may not be used by this user: choose one above 1023 with --port.`
+  const sentence = `${place} may not be used by this user: choose one above 1023 with --port.`
   return new UserError(sentence, exitStatus.noPermission, { cause })
 }
 

@@ -60,7 +60,7 @@ function removeLinks(node: RootContent): void {
   }) as typeof node.children
 }
 
-/** A row becomes a list item: its first cell, and below it the others, with their heads if they are several. */
+/** A row becomes a list item: its first cell, below it the others, with their heads if they are several. */
 function definitionsOf({ children: [head, ...rows] }: Table): RootContent {
   const heads = (head?.children ?? []).map((cell) => cell.children)
   const items = rows.map(({ children: [term, ...cells] }) => {

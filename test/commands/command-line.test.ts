@@ -34,8 +34,7 @@ too old; 70 an internal error; 77 the port needs root; 78 the configuration is f
                              outage, rate-limited, slow, flaky, html-error, opaque-token,
                              expired-token) [ok]
   --token-lifetime DURATION  Life of its tokens [60s]
-  --config PATH              Stand in for the \`service\` of this configuration; its secrets
-                             are not read
+  --config PATH              Stand in for the service of this configuration
   --help                     This help
 `)
   const usages = ['demo', 'reject'].map(

