@@ -61,7 +61,7 @@ function accountSocket(account: string, directory: string): string {
   const make = `make it with \`sudo ${programName()} setup --account ${account}\``
   const [known, remedy] =
     others.length === 0 ? [' none', make] : [`: ${others.join(', ')}`, `name one of these, or ${make}`]
-  const problem = `There is no account \`${account}\` here (there are${known})`
+  const problem = `There is no account \`${account}\` here; there are${known}`
   throw new TokenClientError(problem, { code: 'daemon-unreachable', remedy })
 }
 

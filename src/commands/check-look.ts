@@ -218,7 +218,7 @@ function safetyFinding({ path, name, use }: WrittenDirectory, stats: Stats, plac
   const problem = directoryProblem(path, stats, { uid, use })
   if (problem !== undefined && isSystemDirectory(path)) {
     const own = ownDirectory(path, place)
-    return fault(`${name} serves the whole system: make a directory of its own and set that`, own)
+    return fault(`${name} serves the whole system: make a directory of its own and set that`, [own])
   }
   if (problem !== undefined) return fault(`${name} is not safe: ${problem}`)
   const unwise = directoryWarning(path, stats, uid)

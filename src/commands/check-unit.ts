@@ -164,7 +164,7 @@ const UNIT_FILES = ['/etc', '/run', '/usr/local/lib', '/usr/lib'].map(
 /** systemd puts both names into an address of 108 bytes, beside others of its own. */
 const MAX_NAMES_BYTES = 83
 
-/** Findings about units that load the token from the account's credential.sock, and cannot for their names. */
+/** Findings about units that cannot load the token from the account's credential.sock, for their names. */
 export function credentialFindings(account: string | undefined): Finding[] {
   const socket = join(serviceEnvironment(account).RUNTIME_DIRECTORY, 'credential.sock')
   return globSync(UNIT_FILES).flatMap((file) => {

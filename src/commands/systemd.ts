@@ -10,6 +10,7 @@ import {
   editUnit,
   programCommand,
   remakeSockets,
+  remedy,
   rendered,
   unitPlace,
   type Place,
@@ -105,10 +106,12 @@ export async function alertState(account: string | undefined): Promise<AlertStat
   const path = `${alertUnit}.path`
   const { LoadState, ActiveState: state = 'active' } = (await unitProperties(path, ['ActiveState'])) ?? {}
   const isMasked = LoadState === 'masked'
-  const text = `${path} is ${isMasked ? 'masked' : state}, so that no alert reaches the alert command`
-  const unmask = isMasked ? [`sudo systemctl unmask ${path}`] : []
-  const commands = [...unmask, `sudo systemctl enable --now ${path}`]
-  const alertProblem = state === 'active' ? null : rendered({ text, commands })
+  const closed = remedy(
+    `${path} is ${isMasked ? 'masked' : state}, so that no alert reaches the alert command`,
+    ...(isMasked ? [`sudo systemctl unmask ${path}`] : []),
+    `sudo systemctl enable --now ${path}`,
+  )
+  const alertProblem = state === 'active' ? null : rendered(closed)
   const names = ['Result', 'ExecMainStatus', 'ExecMainExitTimestamp', 'StatusText']
   const run = (await unitProperties(`${alertUnit}.service`, names)) ?? {}
   return { alertCommand: lastRunOf(run, alertUnit), alertProblem }
@@ -132,10 +135,7 @@ function resultOf({ Result: result = '', ExecMainStatus: status = '0' }: UnitPro
   return result === 'exit-code' ? `exit status ${status}` : result
 }
 
-/**
- * What a failed start means, by its exit status: systemd's own (systemd.exec(5)), or the daemon's.
- * Undefined: it is none of these.
- */
+/** What a failed start means, by its exit status; undefined: none of systemd's own (systemd.exec(5)). */
 export function failedStart(unit: string, status: string): Remedy | undefined {
   const edited = editUnit(unit)
   const users = [
@@ -157,7 +157,7 @@ export function failedStart(unit: string, status: string): Remedy | undefined {
     ],
   }
   const [because, commands] = meanings[status] ?? []
-  return commands && { text: `${unit}.service cannot start (${because})`, commands }
+  return commands && remedy(`${unit}.service cannot start (${because})`, ...commands)
 }
 
 /** Why the unit does not run, and the remedy; undefined if it runs or is not installed. */
@@ -166,21 +166,20 @@ export async function whyNotRunning(account: string | undefined): Promise<Remedy
   const names = ['ActiveState', 'Result', 'ExecMainStatus', 'UnitFileState', 'StatusText']
   const service = await unitProperties(`${unit}.service`, names)
   if (service === null) return undefined
-  if (!isConfigured(account)) {
-    const commands = [programCommand('setup', unitPlace(account))]
-    return { text: `${unit}.service has no configuration`, commands }
-  }
+  if (!isConfigured(account))
+    return remedy(`${unit}.service has no configuration`, programCommand('setup', unitPlace(account)))
   const socket = await unitProperties(`${unit}.socket`, ['ActiveState'])
   const masked = Object.entries({ service, socket })
     .filter(([, known]) => known?.['LoadState'] === 'masked')
     .map(([suffix]) => `${unit}.${suffix}`)
   if (masked.length > 0)
-    return {
-      text: `${masked.join(' and ')} ${masked.length > 1 ? 'are' : 'is'} masked`,
-      commands: [`sudo systemctl unmask ${masked.join(' ')}`, `sudo systemctl enable --now ${unit}`],
-    }
+    return remedy(
+      `${masked.join(' and ')} ${masked.length > 1 ? 'are' : 'is'} masked`,
+      `sudo systemctl unmask ${masked.join(' ')}`,
+      `sudo systemctl enable --now ${unit}`,
+    )
   if (socket?.['ActiveState'] === 'active' && isAbsent(systemSocket(account)))
-    return { text: `the socket of ${unit}.socket was removed`, commands: remakeSockets(account) }
+    return remedy(`the socket of ${unit}.socket was removed`, ...remakeSockets(account))
   return reasonOf(account, service)
 }
 
@@ -188,24 +187,21 @@ function reasonOf(account: string | undefined, service: UnitProperties): Remedy 
   const { unit } = unitNames(account)
   const { ActiveState: state, Result: result, ExecMainStatus: status = '0', UnitFileState: file } = service
   if (state === 'active' || state === 'reloading') return undefined
-  if (result !== 'success' || state === 'failed') {
-    const known = result === 'exit-code' ? failedStart(unit, status) : undefined
-    if (known !== undefined) return known
-    const text = `${unit}.service is ${state} (${resultOf(service)})`
-    const check = programCommand('check', unitPlace(account))
-    // The daemon itself has said what is faulty.
-    if (result === 'exit-code' && status === '78') {
-      const faults = service['StatusText'] || 'the configuration is faulty'
-      const commands = [check, `sudo systemctl restart ${unit}`]
-      return { text: `${text}: ${faults}; correct that, then`, commands }
-    }
-    return result === 'exit-code' && status === '69'
-      ? { text: `${text}: another daemon runs, or its directories are in use`, commands: [check] }
-      : { text, commands: [`sudo journalctl -u ${unit} -n 20`] }
+  if (result === 'success' && state === 'activating') return remedy(`${unit}.service is starting`)
+  if (result === 'success' && state !== 'failed') {
+    const start = file === 'enabled' ? 'start' : 'enable --now'
+    return remedy(`${unit}.service is ${state}`, `sudo systemctl ${start} ${unit}`)
   }
-  if (state === 'activating') return { text: `${unit}.service is starting`, commands: [] }
-  const enable = file === 'enabled' ? 'start' : 'enable --now'
-  return { text: `${unit}.service is ${state}`, commands: [`sudo systemctl ${enable} ${unit}`] }
+  const text = `${unit}.service is ${state} (${resultOf(service)})`
+  const check = programCommand('check', unitPlace(account))
+  const exit = result === 'exit-code' ? status : ''
+  if (exit === '69') return remedy(`${text}: another daemon runs, or its directories are in use`, check)
+  if (exit === '78') {
+    // The daemon itself has said what is faulty.
+    const faults = service['StatusText'] || 'the configuration is faulty'
+    return remedy(`${text}: ${faults}; correct that, then`, check, `sudo systemctl restart ${unit}`)
+  }
+  return failedStart(unit, exit) ?? remedy(text, `sudo journalctl -u ${unit} -n 20`)
 }
 
 /** True if this user may not look. */

@@ -10,6 +10,7 @@ import {
   allowInUnit,
   commandAt,
   remakeSockets,
+  remedy,
   shellWord,
   sudoAt,
   type Place,
@@ -18,17 +19,16 @@ import {
 
 /** The text begins with what is wrong with the directory. */
 export function writeRemedy(directory: string, error: unknown, place: Place): Remedy {
-  const only = (text: string): Remedy => ({ text, commands: [] })
   if ((error as { syscall?: unknown }).syscall === 'fchown') {
     const why = `kyc-tokend may not give it this owner or group (${errorMessage(error)})`
-    return only(`${why}: leave out owner and group, and make ${directory} setgid, with that group`)
+    return remedy(`${why}: leave out owner and group, and make ${directory} setgid, with that group`)
   }
   switch (errorCode(error)) {
     case 'ENOENT':
       return absentRemedy(directory, place)
     case 'ENOTDIR':
     case 'ELOOP':
-      return only(`${directory} is a symbolic link or no directory: choose the directory itself`)
+      return remedy(`${directory} is a symbolic link or no directory: choose the directory itself`)
     case 'EACCES':
     case 'EPERM':
       return deniedRemedy(directory, place)
@@ -36,10 +36,10 @@ export function writeRemedy(directory: string, error: unknown, place: Place): Re
       return readOnlyRemedy(directory, place)
     case 'ENOSPC':
     case 'EDQUOT':
-      return only(`no space is left in ${directory}: free some`)
+      return remedy(`no space is left in ${directory}: free some`)
     case undefined:
     default:
-      return only(errorMessage(error))
+      return remedy(errorMessage(error))
   }
 }
 
@@ -50,28 +50,19 @@ export function writeRemedy(directory: string, error: unknown, place: Place): Re
 export async function readRemedy(path: string): Promise<Remedy> {
   const user = nameOf('user', process.geteuid!())
   const group = shellWord(nameOf('group', process.getegid!()))
+  const file = shellWord(path)
   const denied = `may not be read by the user ${user}`
-  const isOfSystem = `${path}/`.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`)
+  const isOfSystem = (name: string): boolean => `${name}/`.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`)
   // Another group would take the file from the daemon.
-  if (isOfSystem && user !== SERVICE_USER)
-    return { text: `${denied}: use sudo, and leave owner and mode of the file as they are`, commands: [] }
+  if (isOfSystem(path) && user !== SERVICE_USER)
+    return remedy(`${denied}: use sudo, and leave owner and mode of the file as they are`)
   const closed = await firstClosed(dirname(path))
-  if (closed === undefined)
-    return {
-      text: denied,
-      commands: [`sudo chgrp ${group} ${shellWord(path)}`, `sudo chmod 0640 ${shellWord(path)}`],
-    }
+  if (closed === undefined) return remedy(denied, `sudo chgrp ${group} ${file}`, `sudo chmod 0640 ${file}`)
   const text = `${denied}, who may not enter ${closed}`
-  if (`${closed}/`.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`))
-    return {
-      text,
-      commands: [`sudo chgrp ${group} ${shellWord(closed)}`, `sudo chmod g+rx ${shellWord(closed)}`],
-    }
-  const copy = join(SYSTEM_CONFIG_DIRECTORY, basename(path))
-  return {
-    text: `${text}; put it elsewhere and name that`,
-    commands: [`sudo install -m 0640 -g ${group} ${shellWord(path)} ${shellWord(copy)}`],
-  }
+  if (isOfSystem(closed))
+    return remedy(text, `sudo chgrp ${group} ${shellWord(closed)}`, `sudo chmod g+rx ${shellWord(closed)}`)
+  const copy = shellWord(join(SYSTEM_CONFIG_DIRECTORY, basename(path)))
+  return remedy(`${text}; put it elsewhere and name that`, `sudo install -m 0640 -g ${group} ${file} ${copy}`)
 }
 
 /** The first directory from the root that this user may not enter; undefined: there is none. */
@@ -87,20 +78,18 @@ async function firstClosed(directory: string): Promise<string | undefined> {
 }
 
 function absentRemedy(directory: string, place: Place): Remedy {
-  const text = `the directory ${directory} is not there`
-  return {
-    text,
-    commands: isOfUnit(directory, place) ? remakeSockets(place.account) : [makeFor(directory, place)],
-  }
+  const make = `${sudoAt(place)}install -d -m 0750 -o ${userOf(place)} ${shellWord(directory)}`
+  const commands = isOfUnit(directory, place) ? remakeSockets(place.account) : [make]
+  return remedy(`the directory ${directory} is not there`, ...commands)
 }
 
 function deniedRemedy(directory: string, place: Place): Remedy {
   const user = userOf(place)
   const text = `the user ${user} may not write in ${directory}`
-  if (isOfUnit(directory, place)) return { text, commands: remakeSockets(place.account) }
+  if (isOfUnit(directory, place)) return remedy(text, ...remakeSockets(place.account))
   return isSystemDirectory(directory)
-    ? { text: `${text}; make a directory of its own and set that`, commands: ownDirectory(directory, place) }
-    : { text, commands: [`sudo chown ${user} ${shellWord(directory)}`] }
+    ? remedy(`${text}; make a directory of its own and set that`, ownDirectory(directory, place))
+    : remedy(text, `sudo chown ${user} ${shellWord(directory)}`)
 }
 
 /**
@@ -108,20 +97,17 @@ function deniedRemedy(directory: string, place: Place): Remedy {
  * In both cases the unit needs a restart: its mounts are made at its start.
  */
 function readOnlyRemedy(directory: string, place: Place): Remedy {
-  if (!isForEverybody(directory) && place.isUnit)
-    return {
-      text: `${directory} is read-only for this unit alone`,
-      commands: allowInUnit(place.account, [`ReadWritePaths=-${directory}`]),
-    }
-  const restart = place.isUnit ? commandAt('restart', place) : undefined
-  return {
-    text: `the file system of ${directory} is read-only for everybody`,
-    // The sandbox has mount points that the host has not.
-    commands: [
-      `sudo mount -o remount,rw "$(findmnt -no TARGET -T ${shellWord(directory)})"`,
-      ...(restart === undefined ? [] : [restart]),
-    ],
+  if (!isForEverybody(directory) && place.isUnit) {
+    const commands = allowInUnit(place.account, [`ReadWritePaths=-${directory}`])
+    return remedy(`${directory} is read-only for this unit alone`, ...commands)
   }
+  const restart = place.isUnit ? commandAt('restart', place) : undefined
+  return remedy(
+    `the file system of ${directory} is read-only for everybody`,
+    // The sandbox has mount points that the host has not.
+    `sudo mount -o remount,rw "$(findmnt -no TARGET -T ${shellWord(directory)})"`,
+    ...(restart === undefined ? [] : [restart]),
+  )
 }
 
 /**
@@ -161,11 +147,6 @@ export function nearestThere(directory: string): string {
 }
 
 /** Makes a directory of the daemon's own in one that serves the whole system. */
-export function ownDirectory(directory: string, place: Place): string[] {
-  return [`sudo install -d -m 2750 -o ${userOf(place)} ${shellWord(join(directory, 'kyc-tokend'))}`]
-}
-
-/** Makes a directory for the daemon. */
-function makeFor(directory: string, place: Place): string {
-  return `${sudoAt(place)}install -d -m 0750 -o ${userOf(place)} ${shellWord(directory)}`
+export function ownDirectory(directory: string, place: Place): string {
+  return `sudo install -d -m 2750 -o ${userOf(place)} ${shellWord(join(directory, 'kyc-tokend'))}`
 }

@@ -3,7 +3,7 @@
 import type { Stats } from 'node:fs'
 import { isSystemDirectory } from './paths.ts'
 import { nameOf } from './posix-ids.ts'
-import { rendered, shellWord } from './remedy.ts'
+import { remedy, rendered, shellWord } from './remedy.ts'
 
 /**
  * The access of others as this user must see it.
@@ -56,17 +56,15 @@ export function directoryProblem(
     // Of a user who is gone nothing is taken away.
     const isGone = owner === String(stats.uid) && !isSystemDirectory(directory)
     const why = `the directory belongs to the user ${owner}, who could exchange what is made there`
-    return rendered({
-      text: `${why}; choose another directory${isGone ? ', or take this one over' : ''}`,
-      commands: isGone ? [`sudo chown ${nameOf('user', uid)} ${shellWord(directory)}`] : [],
-    })
+    if (!isGone) return `${why}; choose another directory`
+    const mine = `sudo chown ${nameOf('user', uid)} ${shellWord(directory)}`
+    return rendered(remedy(`${why}; choose another directory, or take this one over`, mine))
   }
   if (writers === 'all') {
     const close = 'or close this one (an emptyDir of Kubernetes: medium: Memory)'
-    return rendered({
-      text: `every user can write in the directory; choose another directory, ${close}`,
-      commands: isSystemDirectory(directory) ? [] : [`sudo chmod o-w ${shellWord(directory)}`],
-    })
+    const commands = isSystemDirectory(directory) ? [] : [`sudo chmod o-w ${shellWord(directory)}`]
+    const text = `every user can write in the directory; choose another directory, ${close}`
+    return rendered(remedy(text, ...commands))
   }
   return undefined
 }
@@ -79,8 +77,6 @@ export function directoryWarning(
 ): string | undefined {
   if (directoryAccess(stats, uid).writers !== 'group') return undefined
   const group = nameOf('group', stats.gid)
-  return rendered({
-    text: `the group ${group} can exchange what kyc-tokend writes in ${directory}; unless all its members may`,
-    commands: [`sudo chmod g-w ${shellWord(directory)}`],
-  })
+  const risk = `the group ${group} can exchange what kyc-tokend writes in ${directory}`
+  return rendered(remedy(`${risk}; unless all its members may`, `sudo chmod g-w ${shellWord(directory)}`))
 }

@@ -45,19 +45,18 @@ export function placeOf(env: NodeJS.ProcessEnv, pid?: number): Place {
   return { account, isUnit: isOfUnit && env['INVOCATION_ID'] !== undefined, pid }
 }
 
+export function remedy(text: string, ...commands: readonly string[]): Remedy {
+  return { text, commands }
+}
+
 /** The remedy as one line for people: the text, then its commands as one that can be pasted. */
 export function rendered({ text, commands }: Remedy): string {
   return commands.length === 0 ? text : `${text}: \`${commands.join(' && ')}\``
 }
 
 /** The advice with the commands of this place; one that needs a daemon is left out if none is known. */
-function remedyAt({ text, steps }: Advice, place: Place): Remedy {
-  return { text, commands: steps.flatMap((step) => commandAt(step, place) ?? []) }
-}
-
-/** The same, rendered. */
-export function renderedAt(advice: Advice, place: Place): string {
-  return rendered(remedyAt(advice, place))
+export function renderedAt({ text, steps }: Advice, place: Place): string {
+  return rendered({ text, commands: steps.flatMap((step) => commandAt(step, place) ?? []) })
 }
 
 /** Undefined: the command needs a daemon, and none is known. */
@@ -68,7 +67,7 @@ export function commandAt(step: Step, place: Place): string | undefined {
   return pid === undefined ? undefined : `kill -${step === 'restart' ? 'TERM' : 'HUP'} ${pid}`
 }
 
-/** A command of this program, about the daemon of this place. Where there is its unit, there is the package. */
+/** A command of this program about the daemon of this place: where its unit is, the package is. */
 export function programCommand(words: string, { account, isUnit }: Place): string {
   return `${isUnit ? 'sudo kyc-tokend' : programName()} ${words}${accountWords(account)}`
 }

@@ -29,10 +29,10 @@ describe('the name of a socket', () => {
     expect(find({ KYC_TOKEND_SOCKET: '', KYC_TOKEND_ACCOUNT: 'uk' }, {}, accounts)).toMatch(/uk.ipc\.sock$/)
     const make = 'make it with `sudo kyc-tokend setup --account eu`'
     const unknown = (rest: string): Error =>
-      failing('daemon-unreachable', `There is no account \`eu\` here ${rest}${make}.`)
-    const known = '(there are: `uk`, `us`): name one of these, or '
+      failing('daemon-unreachable', `There is no account \`eu\` here; there are${rest}${make}.`)
+    const known = ': `uk`, `us`: name one of these, or '
     expect(() => find({}, { account: 'eu' }, accounts)).toThrow(unknown(known))
-    expect(() => find({}, { account: 'eu' }, join(accounts, 'us'))).toThrow(unknown('(there are none): '))
+    expect(() => find({}, { account: 'eu' }, join(accounts, 'us'))).toThrow(unknown(' none: '))
   })
   test.each([
     ['The socket and the account', {}, { socketPath: '/a.sock', account: 'us' }],

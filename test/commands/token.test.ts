@@ -98,7 +98,7 @@ test('with --wait it also waits for a daemon that has not been started yet', asy
 
 const both = /both given: leave one of them out\.\n$/
 const unknown =
-  /^There is no account `no-such-account` here \(there are.*`sudo kyc-tokend setup --account no-such-account`\.\n$/
+  /^There is no account `no-such-account` here; there are.*`sudo kyc-tokend setup --account no-such-account`\.\n$/
 test.each([
   [['token', '--socket', '/a.sock', '--account', 'us'], {}, 64, both],
   [['token'], { KYC_TOKEND_SOCKET: '/a.sock', KYC_TOKEND_ACCOUNT: 'us' }, 64, both],
