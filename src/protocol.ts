@@ -1,4 +1,4 @@
-// The protocol of the sockets: names, shapes and limits. The page from which a client in another language is written.
+// The protocol of the sockets: names, shapes and limits. Clients in other languages are written from it.
 //
 // On `ipc.sock` a message is one JSON object {"type": …, "data": …} followed by a form feed (0x0C), in UTF-8.
 // Every request carries `data.id`, a string of 1 to 64 characters, and every answer repeats it:
@@ -8,7 +8,7 @@
 //   ← {"type":"fault","data":{"id":"1","code":"no-token-yet","message":"…","reason":"network"}}\f
 //
 // Answers to several requests on one connection may come in another order; the id says which is which.
-// Unknown fields of an answer are to be ignored: new ones may come. On `http.sock` the same shapes are JSON bodies.
+// Ignore unknown fields of an answer: new ones may come. On `http.sock` the same shapes are JSON bodies.
 
 /** Ends every frame. */
 export const FRAME_END = '\f'
@@ -42,7 +42,7 @@ export interface TokenRequest {
   minValidSeconds?: number
   /** Wait for another token than the one with this fingerprint. */
   notFingerprint?: string
-  /** The time for which the answer may wait for such a token; after it, the freshest token is given. 0 (the default) to 60. */
+  /** The longest wait for such a token; then the freshest one is given. 0 (the default) to 60. */
   waitSeconds?: number
   /** The client's name, for the daemon's log only. */
   client?: string
@@ -56,9 +56,9 @@ export interface RejectRequest {
 }
 
 /**
- * `starting`: no token yet. `ready`: all is well. `degraded`: the token is good, refreshing it fails. `expired`:
- * there was a token, none is usable now. `refused`: the service refuses the account; nothing is asked until
- * an operator acts.
+ * `starting`: no token yet. `ready`: all is well. `degraded`: the token is good, refreshing it fails.
+ * `expired`: there was a token, none is usable now. `refused`: the service refuses the account; nothing is
+ * asked until an operator acts.
  */
 export type Phase = 'starting' | 'ready' | 'degraded' | 'expired' | 'refused'
 
@@ -80,7 +80,7 @@ export interface TokenDescription {
   obtainedAt: string
   /** When it expires; for a token that does not say so, the end of the life assumed for it. */
   expiresAt: string
-  /** `jwt`: the token says when it expires. `response`: the answer did. `assumed`: neither does (`refresh.maxAge`). */
+  /** Who says when it expires: the token, the answer with it, or neither (`refresh.maxAge`). */
   expirySource: 'jwt' | 'response' | 'assumed'
   baseUrl: string
   /** Statuses by which the API says that the token is refused; absent in answers of older daemons: 401. */
@@ -100,9 +100,9 @@ export interface TokenResult extends TokenDescription {
 }
 
 /**
- * `replaced`: not the current token, or unknown: take the current one. `refreshing`: another is being fetched.
- * `held`: too soon after the last report; the service is asked when `retryAfterSeconds` are over. `unchanged`: the
- * service gave the same token again. `refused`: the service refuses the account.
+ * `replaced`: not the current token, or unknown: take the current one. `refreshing`: another is being
+ * fetched. `held`: too soon after the last report; the service is asked when `retryAfterSeconds` are over.
+ * `unchanged`: the service gave the same token again. `refused`: the service refuses the account.
  */
 export type RejectVerdict = 'replaced' | 'refreshing' | 'held' | 'unchanged' | 'refused'
 /** `data` of `reject.result`, beside `id`. */
@@ -121,7 +121,7 @@ export interface RefreshResult extends Partial<TokenDescription> {
   detail?: string
 }
 
-/** `data` of `alert.result`, beside `id`: a test alert runs through the whole way and is resolved by itself. */
+/** `data` of `alert.result`, beside `id`: a test alert goes the whole way and is resolved by itself. */
 export interface AlertTestResult {
   /** `refused`: an alert is raised already, and `detail` says which. */
   outcome: 'raised' | 'refused'
@@ -145,7 +145,7 @@ export interface StatusResult {
     askedBy?: string
   } | null
   nextAttemptAt: string | null
-  /** Ages at which clients reported tokens before `refresh.maxAge`, and the one that would fit; absent: there were none. */
+  /** Ages at which clients reported tokens before `refresh.maxAge`, and the one that would fit, if any. */
   tokensEndEarly?: { agesSeconds: number[]; maxAge: string }
   /** `contact`: the person to call (`alerts.contact`). */
   alert: { reason: string; since: string; remedy: string; contact: string | null; askedBy?: string } | null
@@ -178,8 +178,8 @@ export interface StatusResult {
     configFile: string
     host: string
     /**
-     * The configuration on disk against the running one; `problem` is the faults with their remedies. `pair`: the problem is
-     * another pair in the secret files, which the service refused, or which is being tried.
+     * The configuration on disk against the running one; `problem` is the faults with their remedies. `pair`:
+     * the problem is another pair in the secret files, which the service refused, or which is being tried.
      */
     configuration: {
       state: 'current' | 'changed' | 'faulty'
@@ -187,8 +187,8 @@ export interface StatusResult {
       pair?: 'refused' | 'tried'
     }
     /**
-     * When key and secret (`pair`) or the client certificate end, whichever comes first; null: not known. Absent in answers of
-     * older daemons. `daysLeft` 0: it has ended.
+     * When key and secret (`pair`) or the client certificate end, whichever comes first; null: not known.
+     * Absent in answers of older daemons. `daysLeft` 0: it has ended.
      */
     credentials?: { what: 'pair' | 'certificate'; expiresAt: string; daysLeft: number } | null
     /** Why the state for a restart cannot be saved, with the remedy; null: it can. */
@@ -208,7 +208,7 @@ export interface StatusResult {
     askedBy: string | null
     lastError: string | null
   } | null
-  /** At most 20 who took the token last; shown to root and the daemon's user only. `count` is since the start. */
+  /** At most 20 who took the token last, for root and the daemon's user. `count` is since the start. */
   readers?: {
     uid: number
     /** The name that it gives itself. */
@@ -221,7 +221,7 @@ export interface StatusResult {
   }[]
 }
 
-/** `no-token-yet` … `account-not-found` and `misconfigured` say why there is no token; the others are about the request. */
+/** `denied`, `bad-request` and `busy` are about the request; the others say why there is no token. */
 export const faultCodes = [
   'no-token-yet',
   'expired',

@@ -265,7 +265,7 @@ export function createConnections<Own>(
     /** The client of this connection; undefined: it has ended. */
     of: (socket: Socket): (Client & Own) | undefined => all.get(socket),
     clients: () => [...all.values()],
-    /** Counts a request that has arrived. Returns why the connection is closed for it; null: it is answered. */
+    /** Counts a request that has arrived. Returns why it closes the connection; null: it is answered. */
     refusalOf(client: Client): Refusal | null {
       client.requests += 1
       if (!client.isAllowed) return { ...operations.denied, drop: 'denied' }

@@ -1,5 +1,6 @@
-// The token as a credential of systemd units (`LoadCredential=kyc-token:/run/kyc-tokend/credential.sock`): written once to
-// each connection, in the format that the name of the credential chooses, as soon as there is one.
+// The token as a credential of systemd units (`LoadCredential=kyc-token:/run/kyc-tokend/credential.sock`):
+// written once to each connection, in the format that the name of the credential chooses, as soon as there is
+// one.
 import { createServer, type Socket } from 'node:net'
 import { extname } from 'node:path'
 import { errorMessage } from '../lib/error.ts'
@@ -14,9 +15,15 @@ import type { TokenAudit } from './token-audit.ts'
 import { textOf, type TextFormat } from './token-format.ts'
 
 const FORMATS: Readonly<Record<string, TextFormat>> = { '.header': 'header', '.json': 'json', '.env': 'env' }
-/** systemd takes at most 1 MiB and fails the unit otherwise; an end without data, or a reset, is an empty credential for it. */
+/**
+ * systemd takes at most 1 MiB and fails the unit otherwise; an end without data, or a reset, is an empty
+ * credential for it.
+ */
 const TOO_MUCH_BYTES = 1_048_576 + 4_096
-/** The time for those who are answered when the daemon stops: systemd reads at once, another program may never do so. */
+/**
+ * The time for those who are answered when the daemon stops: systemd reads at once, another program may never
+ * do so.
+ */
 const STOP_MS = 2_500
 const BEFORE_UNIT = '/unit/'
 
@@ -97,7 +104,10 @@ export function createCredentialServer(
         log,
       })
     },
-    /** Refuses those who wait, so that none is left with an empty credential. Others wait at the socket for the next daemon. */
+    /**
+     * Refuses those who wait, so that none is left with an empty credential. Others wait at the socket for
+     * the next daemon.
+     */
     async close(): Promise<void> {
       await listener?.close()
       stop.abort()

@@ -21,7 +21,9 @@ export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } 
   const overflow = { uid: readOverflowId('overflowuid'), gid: readOverflowId('overflowgid') }
   const libc = (options.loadLibc ?? loadLibc)()
   if (ownUid === overflow.uid) {
-    const message = `The daemon runs as the user ${ownUid}, whose id the kernel shows for all users that it does not know here: run it as a user of its own`
+    const message =
+      `The daemon runs as the user ${ownUid}, whose id the kernel shows for all users that it does not ` +
+      `know here: run it as a user of its own`
     throw new UserError(message, exitStatus.configuration)
   }
 

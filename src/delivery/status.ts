@@ -81,7 +81,7 @@ function describeAlert(alert: ReturnType<StatusSources['alert']>, now: Instant):
   return { reason, since, remedy, contact, ...(askedBy !== null && { askedBy }) }
 }
 
-/** A refusal counts as one attempt, a postponement as none: this host waits for another host, or for the shared store. */
+/** A refusal counts as one attempt, a postponement (a wait for another host or the store) as none. */
 function describeFailure(state: TokenState, now: Instant): StatusResult['failure'] {
   const { failure, postponement } = state
   const refusal = refusalOf(state)

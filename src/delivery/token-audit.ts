@@ -35,8 +35,8 @@ export type TokenAudit = ReturnType<typeof createTokenAudit>
 
 const HOUR_MS = 3_600_000
 /**
- * Clients choose their names, and units that are started again and again may have a new one each time: further
- * names of one user count under OTHER_NAMES.
+ * Clients choose their names, and units that are started again and again may have a new one each time:
+ * further names of one user count under OTHER_NAMES.
  */
 const MAX_NAMES = { ipc: 16, http: 16, credential: 256 }
 const OTHER_NAMES = '(other names)'

@@ -1,4 +1,4 @@
-// Logs what happens to the token: obtained, failing, recovered, refused, expired. An outage makes a few records, not a flood.
+// Logs what happens to the token: obtained, failing, recovered, expired. An outage makes a few records.
 import { formatInstant, formatInstantOrNull, type Instant } from '../lib/clock.ts'
 import { formatSetting } from '../lib/duration.ts'
 import type { Log } from '../lib/log.ts'
@@ -19,7 +19,7 @@ interface Outage {
   quietMs: number
 }
 
-/** The same failure is logged again after 1 min, then after twice as long each time, and at least once an hour. */
+/** The same failure is logged again after 1 min, then after twice as long each time, at most an hour. */
 const QUIET_MS = { first: 60_000, most: 3_600_000 }
 const HOUR_MS = 3_600_000
 

@@ -1,7 +1,7 @@
 // The least in Node that gives the same answers. node bare.mjs IPC HTTP TOKEN
 //
-// `ipc.sock`: frames split, JSON parsed, the request's own id in each answer, one write for each chunk, and for
-// a new token one for each connection. `GET /v1/token`: node:http, and a body that is ready.
+// `ipc.sock`: frames split, JSON parsed, the request's own id in each answer, one write for each chunk, and
+// for a new token one for each connection. `GET /v1/token`: node:http, and a body that is ready.
 import { createServer as createHttpServer } from 'node:http'
 import { createServer } from 'node:net'
 

@@ -203,7 +203,8 @@ function tableOf(rows: readonly Row[]): string {
   const head = ['', 'daemon', 'bare', 'daemon, unit', 'bare, unit', 'daemon: bare', 'unit: bare, unit']
   const line = (cells: readonly string[]): string => `| ${cells.join(' | ')} |\n`
   const date = new Date().toISOString().slice(0, 10)
-  const on = `${cpus().length} × ${cpus()[0]?.model.trim()}, Linux ${release()}, Node ${process.version}, ${date}, load ${loadavg()[0]?.toFixed(1)}`
+  const host = `${cpus().length} × ${cpus()[0]?.model.trim()}, Linux ${release()}, Node ${process.version}`
+  const on = `${host}, ${date}, load ${loadavg()[0]?.toFixed(1)}`
   return `${on}\n\n${[head, head.map(() => '---'), ...lines].map(line).join('')}`
 }
 

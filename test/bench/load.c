@@ -1,9 +1,9 @@
 // load ipc|http|push SOCKET PID CONNECTIONS SECONDS
 //
-// ipc, http: each connection asks again as soon as it is answered, on ipc with another id each time. push: each
-// connection subscribes ten times; then a refresh, as often as SECONDS says, and all wait for the token. Prints one
-// line of JSON. CPU time is that of all threads of process PID, in ns, as the scheduler counts it; p99 is of the
-// waits for answers, in ns.
+// ipc, http: each connection asks again as soon as it is answered, on ipc with another id each time. push:
+// each connection subscribes ten times; then a refresh, as often as SECONDS says, and all wait for the token.
+// Prints one line of JSON. CPU time is that of all threads of process PID, in ns, as the scheduler counts it;
+// p99 is of the waits for answers, in ns.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>

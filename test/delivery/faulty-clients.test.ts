@@ -1,5 +1,5 @@
-// Faulty clients beside 50 good ones, against the real program with the unit's flags and tokens of 16 KiB: the good ones get an
-// answer to each request, and the daemon stays below the memory of its unit.
+// Faulty clients beside 50 good ones, against the real program with the unit's flags and tokens of 16 KiB:
+// the good ones get an answer to each request, and the daemon stays below the memory of its unit.
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, readFileSync } from 'node:fs'
@@ -80,7 +80,9 @@ function peakMiB({ process: { pid } }: Daemon): number {
   return Number(/VmHWM:\s*(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024
 }
 
-/** Does harm, as long as the good clients take for ten more answers each, and looks at them and at the daemon. */
+/**
+ * Does harm, as long as the good clients take for ten more answers each, and looks at them and at the daemon.
+ */
 async function expectUnnoticed(daemon: Daemon, harm: () => Promise<unknown>): Promise<void> {
   const endGood = await startGood(daemon)
   await harm()
@@ -219,7 +221,7 @@ describe('50 good clients do not notice', () => {
   })
 })
 
-it('connections leave descriptors for the request to the service and for files, also of only 128', async () => {
+it('connections leave descriptors for the service and for files, also of only 128', async () => {
   const { url } = await serviceOf()
   const directory = await tempDirectory()
   const limited = ['sh', '-c', 'ulimit -n 128; exec "$@"', 'sh', ...PROGRAM]

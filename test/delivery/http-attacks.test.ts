@@ -1,4 +1,5 @@
-// HTTP that is odd, broken or meant to deceive: each request gets one answer, or the connection ends after one.
+// HTTP that is odd, broken or meant to deceive: each request gets one answer, or the connection ends after
+// one.
 import { describe, expect, it } from 'vitest'
 import { asStranger, startDelivery, startWithToken } from '../support/delivery-world.ts'
 import { connectRaw } from '../support/ipc-client.ts'

@@ -1,4 +1,5 @@
-// Sockets handed over by systemd, seen from outside: the whole daemon, which inherits them from what became it.
+// Sockets handed over by systemd, seen from outside: the whole daemon, which inherits them from what became
+// it.
 import { spawn } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -93,7 +94,7 @@ test.skipIf(isLeftOut)(
 )
 
 test.skipIf(isLeftOut).each(['ipc', 'http'])(
-  'a TCP socket handed over as `%s` ends the start with 78 and the line of the unit to change; one for metrics is fine',
+  'a TCP socket handed over as `%s` ends the start with 78 and its remedy; one for metrics is fine',
   async (name) => {
     const directory = await tempDirectory()
     const { url: baseUrl } = await serviceOf()

@@ -82,7 +82,7 @@ test('units that are given a credential take no names from the programs of root'
   ])
 })
 
-test('names and ids without end make 200 records an hour, then one with the number of those left out', async () => {
+test('names and ids without end make 200 records an hour, and one of those left out', async () => {
   const { audit, clock, fieldsOf } = start()
   const records = (): number => fieldsOf('token-taken').length + fieldsOf('token-rejected').length
   audit.recordRead(readerOf(1), 'ipc', 'billing')

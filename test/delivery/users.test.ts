@@ -13,8 +13,9 @@ import { expectUntil } from '../support/until.ts'
 const isRoot = process.getuid?.() === 0
 
 /**
- * Python sets supplementary groups, which Node's `spawn` does not. Sends each text on a connection of its own, which stays open, and
- * prints what comes back until a frame or the connection ends; with `follows`, all that comes.
+ * Python sets supplementary groups, which Node's `spawn` does not. Sends each text on a connection of its
+ * own, which stays open, and prints what comes back until a frame or the connection ends; with `follows`, all
+ * that comes.
  */
 const program = `
 import json, os, socket, sys

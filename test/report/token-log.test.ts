@@ -30,7 +30,7 @@ async function narrated(
   return { ...world, ...recorder }
 }
 
-test('a token is reported with fingerprint, number, expiry and the next refresh, and never itself', async () => {
+test('a token is reported with fingerprint, number, expiry and next refresh, never itself', async () => {
   const { keeper, of, records } = await narrated()
   const state = keeper.state()
   expect(of('token-obtained')).toEqual([
@@ -48,7 +48,7 @@ test('a token is reported with fingerprint, number, expiry and the next refresh,
   expect(JSON.stringify(records)).not.toContain(state.token !== null && state.token.accessToken)
 })
 
-test('an outage of 8 hours is reported in under 50 lines, at growing intervals, and the last still counts right', async () => {
+test('an outage of 8 hours is reported in under 50 lines, at growing intervals', async () => {
   const { answer, asked, clock, events, of } = await narrated()
   answer(failures.network)
   await clock.advance(8 * 60 * MINUTE)
@@ -81,7 +81,7 @@ test('reasons that alternate are reported once each, not at each change', async 
   expect(new Set(of('fetch-failed').map(({ reason }) => reason))).toEqual(new Set(['network', 'timeout']))
 })
 
-test('a first failure is a warning with reason and remedy; a recovery reports how long it lasted and how many attempts failed; the next failure is a first one again', async () => {
+test('a first failure has its remedy, a recovery its length; the next failure is a first one', async () => {
   const { answer, clock, events, keeper, of, reload } = await narrated({ first: failures.network })
   expect(of('fetch-failed')).toMatchObject([
     {
@@ -172,7 +172,7 @@ test('a service that gives the same token until it ends is reported as that once
   ])
 })
 
-test('tokens that end before refresh.maxAge are reported once an hour, with their ages and the setting that would fit', async () => {
+test('tokens that end before refresh.maxAge are reported once an hour, with what would fit', async () => {
   let count = 0
   const { clock, keeper, of, answer } = await narrated({ first: { kind: 'ok', accessToken: 'opaque' } })
   answer(() => ({ kind: 'ok', accessToken: `opaque-${(count += 1)}` }))

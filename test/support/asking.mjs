@@ -1,8 +1,10 @@
-// Clients that ask one after the other until stdin ends, as a process of its own: node asking.mjs IPC HTTP CLIENTS [PAUSE]
+// Clients that ask one after the other until stdin ends, as a process of its own: node asking.mjs IPC HTTP
+// CLIENTS [PAUSE]
 //
-// Half of the clients of each socket keep their connection, the others make one for each request. A request that was cut off before
-// the first byte of its answer is repeated, once, as the manual says. PAUSE is in ms, between two requests of a client. Prints the
-// numbers of answers, repetitions and losses, and the least answers of a client.
+// Half of the clients of each socket keep their connection, the others make one for each request. A request
+// that was cut off before the first byte of its answer is repeated, once, as the manual says. PAUSE is in ms,
+// between two requests of a client. Prints the numbers of answers, repetitions and losses, and the least
+// answers of a client.
 import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -24,7 +26,10 @@ const PROTOCOLS = [
   },
 ]
 
-/** Resolves with `answered`, `unanswered` if the connection ended before, or `broken` if it did so within an answer. */
+/**
+ * Resolves with `answered`, `unanswered` if the connection ended before, or `broken` if it did so within an
+ * answer.
+ */
 function ask(socket, { request, pattern }) {
   return new Promise((resolve) => {
     let text = ''

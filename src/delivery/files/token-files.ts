@@ -73,8 +73,7 @@ export function createTokenFiles(options: {
     log('warning', 'The token has characters that its template may have to quote', {
       event: 'template-characters',
       path,
-      remedy:
-        'Check that the program reads the file as it is meant: put ${accessToken} into quotes in the template',
+      remedy: 'Check that the program reads the file as meant, with ${accessToken} in quotes in the template',
     })
   }
 
@@ -99,7 +98,7 @@ export function createTokenFiles(options: {
     } else if (file.isPresent() && file.writtenAt() !== null) await written.add(path)
   }
 
-  /** Finds files of a former run that are not configured any more: a setting may have changed while the daemon was stopped. */
+  /** Finds files of a former run that are no longer configured: a setting may have changed meanwhile. */
   async function readFormer(): Promise<void> {
     for (const path of (await written.begin()).filter((listed) => !entries.has(listed))) {
       if (await isForeign(path)) await written.remove(path)
@@ -116,7 +115,7 @@ export function createTokenFiles(options: {
     /** Removes leftovers of a crash, and maintains the files until the signal is aborted. */
     async run(signal: AbortSignal): Promise<void> {
       const failed = Promise.withResolvers<never>()
-      // Not awaited: a disk that hangs must not hold up the files of others. In one directory all is done in this order.
+      // Not awaited: a disk that hangs must not hold up other files. In one directory this order holds.
       for (const { file } of entries.values()) file.begin().catch(failed.reject)
       const list = readFormer().catch(failed.reject)
       const unsubscribe = keeper.onEvent(({ type }) => {
@@ -126,7 +125,7 @@ export function createTokenFiles(options: {
       await raceAbort(failed.promise, signal).finally(unsubscribe)
       await raceAbort(Promise.all([list, reconcile()]), AbortSignal.timeout(STOP_WAIT_MS))
     },
-    /** Uses other entries from now on. Files of entries that are gone are removed; what is as it should be stays as it is. */
+    /** Uses other entries from now on. Files of entries that are gone are removed. */
     async reconfigure(config: TokenFilesConfig): Promise<void> {
       configure(config)
       await reconcile()
@@ -166,7 +165,7 @@ function contentOf({ format, template }: TokenFileConfig, token: Token, use: Tok
   return textOf[format]({ accessToken, ...use, expiresAt, obtainedAt, generation })
 }
 
-/** `written-files.json` in the state directory: paths of token files that exist, for the removal of the package. */
+/** `written-files.json` in the state directory: paths of token files, for the removal of the package. */
 function createWrittenFiles(stateDirectory: string, log: Log) {
   const failure = { sentence: 'Cannot keep the list of token files', event: 'state-file-error' }
   const file = createOwnFile(join(stateDirectory, 'written-files.json'), { log, failure })

@@ -15,7 +15,7 @@ interface Request {
   readonly req: IncomingMessage
   readonly query: string
 }
-/** An answer, an event stream with this first event, or null: the client went away before the end of its request. */
+/** An answer, an event stream with this first event, or null: the client has gone amid its request. */
 export type Outcome = Answer | { readonly events: Reply<'token.subscribe'> } | null
 type Route = (request: Request) => Later<Outcome>
 type Fields = Record<string, unknown>
@@ -181,4 +181,4 @@ function notAllowed(methods: object): Answer {
 const NO_ORIGIN = 'Requests of web pages (with an `Origin` header) are refused: the token is not for browsers'
 const STALLED = 'The scheduler has not ticked for 45 s: restart kyc-tokend'
 const BODY_SHAPE = 'The body is a JSON object with `accessToken` or `fingerprint`'
-const BODY_TOO_LONG = `The body is at most ${MAX_BODY_BYTES / 1024} KiB: report a longer token by its \`fingerprint\``
+const BODY_TOO_LONG = `The body is at most ${MAX_BODY_BYTES / 1024} KiB: report a \`fingerprint\` instead`

@@ -196,7 +196,7 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
     client.out = ''
   }
 
-  /** What has arrived can still be read, and then the input ends: nothing is lost, and nothing comes after it. */
+  /** What has arrived can still be read, and nothing comes after it. */
   function endAnswered(isFresh: (client: Client) => boolean): void {
     for (const client of connections.clients())
       if (!client.isEnding && !isFresh(client)) peers.endInput(client.socket)
@@ -226,7 +226,7 @@ function frameOf(type: string, data: object): string {
 }
 
 const NOTHING: Readonly<Record<string, unknown>> = {}
-/** Answers are sent once they have so many characters: the least for which Node tells that a client is slow. */
+/** Answers are sent once they have so many characters: at the least Node says whether the client reads. */
 const WRITE_LENGTH = getDefaultHighWaterMark(false)
 const badRequest = (message: string): { readonly fault: Fault } => ({
   fault: { code: 'bad-request', message },

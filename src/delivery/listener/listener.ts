@@ -151,7 +151,8 @@ export async function adoptListeners(fds: readonly number[], options: ListenerOp
 
 /**
  * Throws UserError (78), with the line of the unit to change, if a socket handed over as `ipc` or `http` is
- * not a Unix socket with a path: over TCP or an abstract name the token would go to everybody who can connect.
+ * not a Unix socket with a path: over TCP or an abstract name the token would go to everybody who can
+ * connect.
  */
 export function assertUnixSockets(inherited: InheritedSockets, account: string | undefined): void {
   const { unit, httpUnit } = unitNames(account)
@@ -160,8 +161,8 @@ export function assertUnixSockets(inherited: InheritedSockets, account: string |
     const socketUnit = `${name === 'ipc' ? unit : httpUnit}.socket`
     const path = join(serviceEnvironment(account).RUNTIME_DIRECTORY, `${name}.sock`)
     const message =
-      `The socket that systemd hands over as \`${name}\` is no Unix socket with a path, so that everybody who can ` +
-      `connect to it would get the token: write \`ListenStream=${path}\` in its unit ` +
+      `The socket that systemd hands over as \`${name}\` is no Unix socket with a path, so that everybody ` +
+      `who can connect to it would get the token: write \`ListenStream=${path}\` in its unit ` +
       `(\`sudo systemctl edit --full ${socketUnit}\`), then \`sudo systemctl restart ${socketUnit} ${unit}\``
     throw new UserError(message, exitStatus.configuration)
   }
@@ -180,7 +181,8 @@ async function listenOn(fd: number, { createServer, onAcceptError }: ListenerOpt
   // With `listen({ fd, backlog })` the socket would get Node's own backlog.
   server.listen({ fd }, BACKLOG)
   await once(server, 'listening').catch((cause: unknown) => {
-    const message = `The socket handed over as descriptor ${fd} cannot be used (${errorMessage(cause)}): check the .socket unit`
+    const problem = `cannot be used (${errorMessage(cause)}): check the .socket unit`
+    const message = `The socket handed over as descriptor ${fd} ${problem}`
     throw new UserError(message, exitStatus.configuration, { cause })
   })
   return server.on('error', onAcceptError)
@@ -241,7 +243,8 @@ async function setAccess(path: string, address: SocketAddress, own?: Stats): Pro
   try {
     const stats = await fs.fstat(fd)
     if (!stats.isSocket() || (own !== undefined && !isSame(stats, own))) {
-      const message = `${address.path} is no longer a socket of kyc-tokend: remove it, or set another ${settingOf(address)}`
+      const remedy = `remove it, or set another ${settingOf(address)}`
+      const message = `${address.path} is no longer a socket of kyc-tokend: ${remedy}`
       throw new UserError(message, exitStatus.configuration)
     }
     const itself = `/proc/self/fd/${fd}`
@@ -251,7 +254,8 @@ async function setAccess(path: string, address: SocketAddress, own?: Stats): Pro
   } catch (error) {
     if (errorCode(error) !== 'EPERM') throw error
     const [group, user] = [nameOf('group', gid ?? -1), nameOf('user', process.geteuid!())]
-    const message = `The socket ${address.path} cannot be given the group ${group}: make the user ${user} a member of it, or set another \`group\``
+    const remedy = `make the user ${user} a member of it, or set another \`group\``
+    const message = `The socket ${address.path} cannot be given the group ${group}: ${remedy}`
     throw new UserError(message, exitStatus.configuration, { cause: error })
   } finally {
     await fs.close(fd)

@@ -51,14 +51,15 @@ export async function assertPathFree(address: SocketPath): Promise<void> {
   const found = await lstatIfAny(path)
   if (found === null) return
   if (!found.isSocket()) {
-    const message = `${path} is in the way and is not a socket: remove it, or set another ${settingOf(address)}`
-    throw new UserError(message, exitStatus.configuration)
+    const remedy = `remove it, or set another ${settingOf(address)}`
+    throw new UserError(`${path} is in the way and is not a socket: ${remedy}`, exitStatus.configuration)
   }
   if (await isAnswering(path)) {
     const isOurs = found.uid === process.geteuid!()
     const sentence = isOurs
       ? `A process answers at ${path}, presumably another kyc-tokend: stop it`
-      : `${path} is a socket of the user ${nameOf('user', found.uid)}: stop its process and remove it (\`sudo rm ${shellWord(path)}\`)`
+      : `${path} is a socket of the user ${nameOf('user', found.uid)}: stop its process and remove it ` +
+        `(\`sudo rm ${shellWord(path)}\`)`
     throw new UserError(`${sentence}, or set another ${settingOf(address)}`, exitStatus.unavailable)
   }
 }

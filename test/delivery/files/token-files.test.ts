@@ -22,7 +22,10 @@ const MINUTE = 60_000
 const BASE_URL = 'https://api.example.com'
 const SETTINGS = { baseUrl: BASE_URL, credentialsId: 'first' }
 
-/** A keeper that holds what the test gives it, on a wall clock that begins with the real one: file times are real. */
+/**
+ * A keeper that holds what the test gives it, on a wall clock that begins with the real one: file times are
+ * real.
+ */
 function createHolder(clock: FakeClock) {
   let state: TokenState = initialState(SETTINGS, clock.now())
   const listeners = new Set<(event: KeeperEvent) => void>()
@@ -260,7 +263,7 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
     await eventually(() => expect(contentOf(path)).toBe('token-200'))
   })
 
-  it('do not keep a token whose expiry is past, nor one past twice the age assumed for it, as `status` shows', async () => {
+  it('keep no token past its expiry or twice the age assumed for it, as `status` shows', async () => {
     const { keeper, log, clock } = createScene()
     const path = join(await tempDirectory(where), 'token')
     const files = filesFor([fileAt(path)], { keeper, log })
@@ -284,7 +287,7 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
     }
   })
 
-  it('of a former run are removed where there is no token to vouch for them, with what a crash left', async () => {
+  it('of a former run are removed where there is no token, with what a crash left', async () => {
     const { keeper, log } = createScene()
     const directory = await tempDirectory(where)
     await writeFile(join(directory, 'token'), 'of a former run')
@@ -340,7 +343,7 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
 })
 
 describe('token files', () => {
-  it('in JSON show the instants of `status` whatever the wall clock does, from its next tick on', async () => {
+  it('in JSON show the instants of `status` from the next tick on', async () => {
     const { log, clock } = createScene()
     const world = createKeeperWorld({ clock })
     const { keeper } = world
@@ -390,7 +393,7 @@ describe('token files', () => {
 })
 
 describe('a reload', () => {
-  it('removes the files of entries that are gone, leaves what is no regular file, and keeps the rest', async () => {
+  it('removes the files of entries that are gone, and leaves what is no regular file', async () => {
     const { keeper, log, events } = createScene()
     const directory = await tempDirectory('memory')
     const fileOf = (name: string) => fileAt(join(directory, name))
@@ -409,7 +412,7 @@ describe('a reload', () => {
     expect(files.counts().writes).toBe(6)
   })
 
-  it('are there at each moment of a reload that changes mode or format, and not written again if it changes neither', async () => {
+  it('changes mode or format without a moment without the file, and writes it for nothing else', async () => {
     const { keeper, log } = createScene()
     const path = join(await tempDirectory('memory'), 'token')
     const files = filesFor([fileAt(path)], { keeper, log })
@@ -466,7 +469,7 @@ describe('a directory that its group can write', () => {
 })
 
 describe('written-files.json', () => {
-  it('lists the files that were written; one that is no longer configured is removed, by a reload and at a start', async () => {
+  it('lists the files that were written: a former one is removed by a reload and at a start', async () => {
     const { keeper, log } = createScene()
     const directory = await tempDirectory('memory')
     const stateDirectory = await tempDirectory('memory')

@@ -1,4 +1,5 @@
-// Another user exchanges directories and links while root's daemon creates, chowns, chmods and renames in them.
+// Another user exchanges directories and links while root's daemon creates, chowns, chmods and renames in
+// them.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, chownSync, lstatSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'
@@ -130,7 +131,7 @@ describe.skipIf(process.geteuid?.() !== 0)('for root', () => {
     expect(readdirSync(directory)).toEqual([])
   })
 
-  it('one that others can write is refused unless it is sticky, and one that its group can write is not', async () => {
+  it('one that others can write is refused unless it is sticky; one of its group is not', async () => {
     const directory = await tempDirectory()
     chmodSync(directory, 0o777)
     await expect(listen(directory)).rejects.toMatchObject({
@@ -208,7 +209,8 @@ describe.skipIf(process.geteuid?.() !== 0)('another user than root', () => {
     const path = join(directory, 'instance.lock')
     writeFileSync(path, '', { mode: 0o600 })
     chownSync(path, 12_345, 12_345)
-    const config = `{ ipc: { path: '${directory}/s' }, http: null, runtimeDirectory: '${directory}', stateDirectory: '${directory}' }`
+    const both = `runtimeDirectory: '${directory}', stateDirectory: '${directory}'`
+    const config = `{ ipc: { path: '${directory}/s' }, http: null, ${both} }`
     const inherited = '{ ipc: [], http: [], metrics: [], credential: [], unknown: [] }'
     expect(
       await printed(`await acquireInstanceLock(${config}, ${inherited}).catch(tell); process.exit()`),

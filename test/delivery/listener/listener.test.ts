@@ -45,7 +45,7 @@ async function answers(path: string): Promise<boolean> {
 
 /** A process that listens at the path and, asked to, dies without clearing up. */
 async function spawnListener(path: string): Promise<{ kill(): Promise<void> }> {
-  const program = `require('node:net').createServer(s => s.destroy()).listen(${JSON.stringify(path)}, () => console.log('listening'))`
+  const program = `require('node:net').createServer().listen('${path}', () => console.log('listening'))`
   const child = spawn(process.execPath, ['-e', program], { stdio: ['ignore', 'pipe', 'inherit'] })
   onTestFinished(() => void child.kill('SIGKILL'))
   await once(child.stdout, 'data')
@@ -166,7 +166,7 @@ describe('a listening socket', () => {
     })
   })
 
-  it('is clear about a path that leads nowhere, and closes in peace where the path to it was barred', async () => {
+  it('is clear about a path that leads nowhere, and closes where its path was barred', async () => {
     const directory = await tempDirectory()
     const folder = join(directory, 'folder')
     mkdirSync(folder)
