@@ -187,11 +187,10 @@ type Sentences = readonly (readonly [RegExp, string])[]
 const REFUSALS: Sentences = [
   [/^\s*$/, 'is empty: put the secret there'],
   [CONTROL_CHARACTER, 'holds a line break or another control character: write the secret alone, on one line'],
-  [/^\uFEFF/, 'begins with a byte order mark, as some editors put it: save it as UTF-8 without one ("BOM")'],
   [
     // Formatting characters and line separators: the service would refuse the account for them.
     /[\p{Cf}\p{Zl}\p{Zp}]/u,
-    'holds an invisible character, as come along when text is copied from a page: ' +
+    'holds an invisible character, such as a byte order mark ("BOM"), or one that came along from a page: ' +
       'type the secret, or copy it again',
   ],
   [/\uFFFD/, 'is not valid UTF-8: write the secret as plain text'],

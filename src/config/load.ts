@@ -4,7 +4,7 @@ import type { Stats } from 'node:fs'
 import { homedir } from 'node:os'
 import { dirname, extname, join, resolve } from 'node:path'
 import { accountOfConfig } from '../lib/account.ts'
-import { configDirectories, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
+import { configDirectories } from '../lib/paths.ts'
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import type { Hidden } from '../lib/finding.ts'
@@ -96,7 +96,7 @@ async function readSettings(
   const found = await firstThere(searched, staged)
   if (found === undefined) {
     const option = named && (configPath === undefined ? '$KYC_TOKEND_CONFIG' : '--config')
-    diagnostics.fault('', await notFound(searched, option), { path: searched[0]!, isAbsent: true })
+    diagnostics.fault('', notFound(searched, option), { path: searched[0]!, isAbsent: true })
     return { file: undefined }
   }
   const { file, reading } = found
@@ -147,19 +147,13 @@ function workingDirectory(): string {
 }
 
 /** `option`: the option or variable that names the file; undefined: the files were searched for. */
-async function notFound(searched: readonly string[], option: string | undefined): Promise<string> {
+function notFound(searched: readonly string[], option: string | undefined): string {
   const shown = (path: string): string => (CONTROL_CHARACTER.test(path) ? printable(path) : path)
   const first = searched[0]!
   const absent = `there is no configuration file ${shown(first)}`
   const account = accountOfConfig(first)
   if (account !== undefined) return `${absent}: \`sudo ${programName()} setup --account ${account}\` makes it`
   if (option !== undefined) return `${absent}: correct ${option}, or make the file from ${EXAMPLE}`
-  const here = await firstThere(candidatesIn(workingDirectory()), undefined)
-  if (here !== undefined)
-    return (
-      `${absent}: ${shown(here.file)} is not looked at, because ` +
-      `root and the unit read ${SYSTEM_CONFIG_DIRECTORY} only: name it with --config, or move it there`
-    )
   return (
     `there is no configuration file: \`${programName()} setup\` makes it ` +
     `(for the unit: with sudo), or name yours with --config (looked for ${searched.map(shown).join(', ')})`

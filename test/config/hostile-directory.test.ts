@@ -73,14 +73,9 @@ describe('a hostile working directory', () => {
 })
 
 /** Loads a configuration as another user. */
-const asOther = (cwd: string, { env = {}, args = [] }: { env?: object; args?: string[] } = {}): string => {
-  const identity = { uid: 65_533, gid: 65_533 }
-  return execFileSync(process.execPath, [program, ...args], {
-    cwd,
-    encoding: 'utf8',
-    env: { ...env },
-    ...identity,
-  })
+const asOther = (cwd: string, { env = {}, args = [] as string[], id = 65_533 } = {}): string => {
+  const options = { cwd, encoding: 'utf8', env, uid: id, gid: id } as const
+  return execFileSync(process.execPath, [program, ...args], options)
 }
 
 describe.runIf(process.getuid!() === 0)('the working directory of a person', () => {
@@ -89,27 +84,30 @@ describe.runIf(process.getuid!() === 0)('the working directory of a person', () 
     const document = { ...smallConfig(), baseUrl: 'https://here.example' }
     chownSync(files.write('kyc-tokend.config.yaml', document), 65_533, 65_533)
   })
-  it('is where the search begins, and its first configuration counts, however faulty the next', () => {
-    files.write('kyc-tokend.config.yml', '{"broken"')
-    expect(asOther(files.directory)).toContain('https://here.example')
-  })
-  it('may hold a FIFO of that name, which is not opened', () => {
-    execFileSync('mkfifo', [join(files.directory, 'kyc-tokend.config.json')])
-    expect(asOther(files.directory)).toMatch(/kyc-tokend\.config\.json: .*is not a regular file/)
-  })
-  it('may hold one that this person may not read, which is not passed over', () => {
-    files.write('kyc-tokend.config.json', smallConfig())
-    expect(asOther(files.directory)).toMatch(
+  it.each<[string, () => void, RegExp]>([
+    [
+      'another that is faulty, which comes later',
+      () => files.write('kyc-tokend.config.yml', '{"broken"'),
+      /https:\/\/here\.example/,
+    ],
+    [
+      'a FIFO, which is not opened',
+      () => execFileSync('mkfifo', [join(files.directory, 'kyc-tokend.config.json')]),
+      /kyc-tokend\.config\.json: .*is not a regular file/,
+    ],
+    [
+      'one that this person may not read, which is not passed over',
+      () => files.write('kyc-tokend.config.json', smallConfig()),
       /config\.json: .*may not be read by the user \w+: `sudo chgrp \S+ \S+ && sudo chmod 0640 \S+`$/m,
-    )
+    ],
+  ])('is where the search begins; it may hold %s', (_what, make, seen) => {
+    make()
+    expect(asOther(files.directory)).toMatch(seen)
   })
   it('is not looked at by root, nor by a service', () => {
     expect(asOther(files.directory, { env: serviceEnv })).toMatch(/there is no configuration file/)
-    expect(
-      execFileSync(process.execPath, [program], { cwd: files.directory, encoding: 'utf8', env: {} }),
-    ).toMatch(
-      /kyc-tokend\.config\.yaml is not looked at, because root and the unit read \/etc\/kyc-tokend only: name it/,
-    )
+    const options = { cwd: files.directory, encoding: 'utf8', env: {} } as const
+    expect(execFileSync(process.execPath, [program], options)).toMatch(/there is no configuration file/)
   })
 })
 
@@ -128,14 +126,12 @@ describe.runIf(process.getuid!() === 0)('a configuration of another owner', () =
 })
 
 it.runIf(process.geteuid!() === 0)(
-  'a user without HOME and without an entry in passwd has a configuration, too',
+  'a user without HOME and an entry in passwd has a configuration, too',
   () => {
     const path = files.write('c.json', smallConfig())
     chmodSync(files.directory, 0o755)
     chownSync(path, 4242, 4242)
-    for (const env of [{}, serviceEnv]) {
-      const options = { cwd: '/', encoding: 'utf8', uid: 4242, gid: 4242, env } as const
-      expect(execFileSync(process.execPath, [program, path], options)).toContain('https://api.example.com')
-    }
+    for (const env of [{}, serviceEnv])
+      expect(asOther('/', { env, args: [path], id: 4242 })).toContain('https://api.example.com')
   },
 )
