@@ -1,5 +1,4 @@
 // The log: one record per event and one line per record. What is not taken is lost, and counted.
-import { EventEmitter, once } from 'node:events'
 import { fstatSync } from 'node:fs'
 import type { Writable } from 'node:stream'
 import winston from 'winston'
@@ -14,8 +13,8 @@ import { formatLine, type LogRecord } from './log-line.ts'
 
 export type LogSettings = Config['log']
 
-/** Writes a line, and calls `done` with whether it was lost. */
-type Send = (line: string, done: (isLost: boolean) => void) => void
+/** Writes a line, after those before it; reports whether it did. */
+type Send = (line: string) => Promise<boolean>
 
 /** The most bytes that wait for a reader or a disk; further lines are lost. */
 const UNSENT_LIMIT_BYTES = 1024 * 1024
@@ -44,7 +43,7 @@ export function createLog(
   const isJournal = target !== null && env['JOURNAL_STREAM'] === `${target.dev}:${target.ino}`
   const automatic = isJournal ? 'journal' : isTerminal ? 'text' : 'json'
 
-  const lines = createLineWriter(stream, {
+  const lines = createLineWriter({
     send: target?.isFile === true ? appendTo(target.fd) : streamTo(stream),
     onLost(dropped) {
       const sentence = 'Records of this log were lost: it was not read, or its disk was full'
@@ -87,53 +86,39 @@ export function createLog(
 }
 
 /** Bounds what is unsent. `onLost` gets the count of lines lost since, once all that was unsent is taken. */
-function createLineWriter(
-  stream: Writable,
-  { send, onLost }: { send: Send; onLost: (count: number) => void },
-) {
+function createLineWriter({ send, onLost }: { send: Send; onLost: (count: number) => void }) {
   let lost = 0
   let reported = 0
   let unsentBytes = 0
-  let isBroken = false
-  const writer = new EventEmitter()
-  // EPIPE: the reader has gone; the daemon continues without it.
-  stream.on('error', () => {
-    isBroken = true
-    writer.emit('idle')
-  })
+  let last = Promise.resolve()
 
-  function reportLost(): void {
-    const since = lost - reported
+  async function sendCounted(line: string, bytes: number): Promise<void> {
+    unsentBytes += bytes
+    const isSent = await send(line)
+    unsentBytes -= bytes
+    if (!isSent) lost += 1
+    if (!isSent || unsentBytes > 0 || lost === reported) return
+    const count = lost - reported
     reported = lost
-    if (since > 0) onLost(since)
+    onLost(count)
   }
 
   return {
     write(line: string): void {
       const bytes = Buffer.byteLength(line)
-      if (isBroken || unsentBytes + bytes > UNSENT_LIMIT_BYTES) {
-        lost += 1
-        return
-      }
-      unsentBytes += bytes
-      send(line, (isLost) => {
-        unsentBytes -= bytes
-        if (isLost) lost += 1
-        if (unsentBytes > 0) return
-        if (!isLost) reportLost()
-        writer.emit('idle')
-      })
+      if (unsentBytes + bytes > UNSENT_LIMIT_BYTES) lost += 1
+      else last = sendCounted(line, bytes)
     },
     lost: () => lost,
-    /** Resolves when every line is written, or can no longer be. */
-    async flushed(): Promise<void> {
-      if (unsentBytes > 0 && !isBroken) await once(writer, 'idle')
-    },
+    /** Resolves when every line is written, or cannot be. */
+    flushed: async (): Promise<void> => last,
   }
 }
 
 function streamTo(stream: Writable): Send {
-  return (line, done) => stream.write(line, (error) => done(Boolean(error)))
+  // EPIPE: the reader has gone; the daemon continues without it.
+  stream.on('error', () => undefined)
+  return async (line) => new Promise((resolve) => stream.write(line, (error) => resolve(!error)))
 }
 
 /**
@@ -144,17 +129,19 @@ function streamTo(stream: Writable): Send {
 function appendTo(fd: number): Send {
   /** The last line was cut, as the disk was full: the next one begins with the line end that it lacks. */
   let isCut = false
-  let last = Promise.resolve()
+  let last: Promise<unknown> = Promise.resolve()
 
-  async function append(...[line, done]: Parameters<Send>): Promise<void> {
+  async function append(line: string): Promise<boolean> {
     const bytes = Buffer.from(isCut ? `\n${line}` : line)
     const { bytesWritten } = await fs.write(fd, bytes).catch(fallbackOnSystemError({ bytesWritten: 0 }))
     if (bytesWritten > 0) isCut = bytesWritten < bytes.length
-    done(bytesWritten < bytes.length)
+    return bytesWritten === bytes.length
   }
 
-  return (line, done) => {
-    last = last.then(async () => append(line, done))
+  return async (line) => {
+    const appended = last.then(async () => append(line))
+    last = appended
+    return appended
   }
 }
 

@@ -1,5 +1,4 @@
-// Clients that ask one after the other until stdin ends, as a process of its own: node asking.mjs IPC HTTP
-// CLIENTS [PAUSE]
+// Clients that ask one after the other until stdin ends: node asking.mjs IPC HTTP CLIENTS [PAUSE]
 //
 // Half of the clients of each socket keep their connection, the others make one for each request. A request
 // that was cut off before the first byte of its answer is repeated, once, as the manual says. PAUSE is in ms,
@@ -26,10 +25,7 @@ const PROTOCOLS = [
   },
 ]
 
-/**
- * Resolves with `answered`, `unanswered` if the connection ended before, or `broken` if it did so within an
- * answer.
- */
+/** Resolves with `answered`; if the connection ended: `unanswered`, or within an answer `broken`. */
 function ask(socket, { request, pattern }) {
   return new Promise((resolve) => {
     let text = ''

@@ -1,14 +1,12 @@
-// Clients that send the same request as fast as they can, as a process of their own. Prints a line when all
-// are connected, and one with the number of connections that were closed whenever it changes.
+// Clients that send the same request as fast as they can. Prints a line when all are connected, and one with
+// the number of connections that were closed whenever it changes.
 //
-// node flood.mjs '{"path": …, "connections": 256, "first": "", "request": …, "burst": 400, "uid": 1000,
-// "times": 1}'
+// node flood.mjs '{"path": …, "connections": 256, "first": "", "request": …, "burst": 400, "uid": 1000}'
 //
-// Of several requests (a list) each connection sends one, `bytes` of it at a time.
-// `first` is sent once, then `burst` requests at a time, as often as they are taken, or `times` times.
-// Answers are read and thrown away, unless `reads` is false; a number: until so many answers of `ipc.sock`
-// have come. With `again` a lost connection is made again. `together`: nothing is sent before all are
-// connected.
+// Of several requests (a list) each connection sends one, `bytes` of it at a time. `first` is sent once, then
+// `burst` requests at a time, as often as they are taken, or `times` times. Answers are read and thrown away,
+// unless `reads` is false; a number: until so many answers of `ipc.sock` have come. With `again` a lost
+// connection is made again. `together`: nothing is sent before all are connected.
 import { connect } from 'node:net'
 
 const settings = JSON.parse(process.argv[2] ?? '{}')

@@ -1,4 +1,5 @@
-# Holds listening sockets, as systemd does, and restarts a program that inherits them: RESTARTS DIRECTORY COMMAND...
+# Holds listening sockets, as systemd does, and restarts a program that inherits them:
+# RESTARTS DIRECTORY COMMAND...
 # The sockets are DIRECTORY/ipc.sock and DIRECTORY/http.sock. A restart follows 0.3 s after the program is
 # ready (READY=1); the last one ends with this program, by SIGTERM.
 import os

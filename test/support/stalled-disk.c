@@ -1,5 +1,5 @@
-/* Preloaded into a program: calls about files below one of the directories of $STALL_BELOW, joined by colons, wait as long
-   as the file $STALL_WHILE is there, and make the directory $STALL_WHILE.met. */
+/* Preloaded into a program: calls about files below one of the directories of $STALL_BELOW, joined by colons,
+   wait as long as the file $STALL_WHILE is there, and make the directory $STALL_WHILE.met. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

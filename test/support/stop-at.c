@@ -1,4 +1,5 @@
-/* Preloaded into a program: it stops itself (SIGSTOP) at the write that the file $STOP_AT names, as "before TEXT" or "after TEXT"; once. */
+/* Preloaded into a program: it stops itself (SIGSTOP) at the write that the file $STOP_AT names, once, as
+   "before TEXT" or "after TEXT". */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>
