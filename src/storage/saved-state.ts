@@ -90,30 +90,27 @@ const savedTokenShape = v.pipe(
 export type Written = Readonly<v.InferOutput<typeof writtenShape>>
 export type SavedState = Readonly<v.InferOutput<typeof savedStateShape>>
 
-const stateFileShape = v.object({
-  version: v.literal(VERSION),
-  written: writtenShape,
-  remembered: savedStateShape,
-})
-const tokenFileShape = v.object({ version: v.literal(VERSION), written: writtenShape, kept: savedTokenShape })
+/** What both files hold: facts, and when they were written. */
+interface Saved<F> {
+  readonly written: Written
+  readonly facts: F
+}
+const fileOf = <F>(facts: v.GenericSchema<unknown, F>) =>
+  v.object({ version: v.literal(VERSION), written: writtenShape, facts })
+const [stateFile, tokenFile] = [fileOf(savedStateShape), fileOf(savedTokenShape)]
 
-export function formatSavedState(remembered: SavedState, at: Written): string {
-  return `${JSON.stringify({ version: VERSION, written: at, remembered })}\n`
+export function formatSaved(facts: SavedState | Token, written: Written): string {
+  return `${JSON.stringify({ version: VERSION, written, facts })}\n`
 }
-export function formatSavedToken(kept: Token, at: Written): string {
-  return `${JSON.stringify({ version: VERSION, written: at, kept })}\n`
+/** Undefined if it is no saved state, nor memory.json of 1.2.0. */
+export function parseSavedState(content: string): Saved<SavedState> | undefined {
+  return parsed(stateFile, fromVersion2(parseJson(content), 'remembered', stateOfVersion2))
 }
-
-/** Undefined if it is not the output of formatSavedState, or memory.json of 1.2.0. */
-export function parseSavedState(file: string) {
-  return parsed(fromVersion2(file, 'remembered', stateOfVersion2), stateFileShape)
+/** Undefined if it is no saved token, nor kept.json of 1.2.0. */
+export function parseSavedToken(content: string): Saved<Token> | undefined {
+  return parsed(tokenFile, fromVersion2(parseJson(content), 'kept', tokenOfVersion2))
 }
-/** Undefined if it is not the output of formatSavedToken, or kept.json of 1.2.0. */
-export function parseSavedToken(file: string) {
-  return parsed(fromVersion2(file, 'kept', tokenOfVersion2), tokenFileShape)
-}
-
-function parsed<T>(file: unknown, shape: v.GenericSchema<unknown, T>): T | undefined {
+function parsed<T>(shape: v.GenericSchema<unknown, T>, file: unknown): T | undefined {
   const { success, output } = v.safeParse(shape, file)
   return success ? output : undefined
 }
@@ -122,11 +119,10 @@ function parsed<T>(file: unknown, shape: v.GenericSchema<unknown, T>): T | undef
 
 type Facts = Record<string, unknown>
 
-function fromVersion2(file: string, name: string, facts: (former: Facts) => Facts): unknown {
-  const content = parseJson(file)
-  if (!isRecord(content) || content['version'] !== 2) return content
-  const former = content[name]
-  return isRecord(former) ? { ...content, version: VERSION, [name]: facts(former) } : undefined
+function fromVersion2(file: unknown, name: string, factsOf: (former: Facts) => Facts): unknown {
+  if (!isRecord(file) || file['version'] !== 2) return file
+  const former = file[name]
+  return isRecord(former) && { ...file, version: VERSION, facts: factsOf(former) }
 }
 
 function stateOfVersion2({ subject, notBeforeMs: ownMs, otherBounds, ...former }: Facts): Facts {
@@ -159,8 +155,6 @@ function tokenOfVersion2({ subject, token }: Facts): Facts {
 
 // ---- the facts that are saved, and the state out of them
 
-export const savedTokenOf = ({ token }: TokenState): Token | null => token
-
 export function savedStateOf(state: TokenState, { isOrderly }: { isOrderly: boolean }): SavedState {
   const { credentialsId, generation, answers, failure, objection, notBefore, pace } = state
   const { lastRequestAt, lastSuccessAt } = state
@@ -189,16 +183,16 @@ export function restoredState(
   }: {
     now: Instant
     token: Token | null
-    saved: { readonly remembered: SavedState; readonly written: Written; readonly isThisBoot: boolean } | null
+    saved: (Saved<SavedState> & { readonly isThisBoot: boolean }) | null
   },
 ): TokenState {
-  const known = saved && onClock(saved.remembered, { shiftMs: clockShiftMs(saved, now), now })
+  const known = saved && onClock(saved.facts, { shiftMs: clockShiftMs(saved, now), now })
   const generation = Math.max(kept?.generation ?? 0, known?.generation ?? 0)
   // One that was replaced is not served again, whatever the disk kept of it.
   const isNewest = kept?.generation === generation
   return {
     ...initialState(settings, now),
-    ...(known && factsOf(known, { settings, kept, now })),
+    ...(known && factsInForce(known, { settings, kept, now })),
     token: isNewest && isSameService(kept, settings) && isGood(kept, now) ? kept : null,
     generation,
     answers: Math.max(kept?.answer ?? 0, known?.answers ?? 0),
@@ -213,7 +207,7 @@ function isGood(token: Token, now: Instant): boolean {
 }
 
 /** The facts that count with these credentials. */
-function factsOf(
+function factsInForce(
   known: SavedState,
   { settings, kept, now }: { settings: ServiceSettings; kept: Token | null; now: Instant },
 ): Partial<TokenState> {

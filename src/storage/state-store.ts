@@ -12,13 +12,11 @@ import { createOwnFile } from '../lib/own-file.ts'
 import { credentialTexts, type Credentials } from '../lib/secret.ts'
 import type { ServiceSettings, TokenState } from '../token/state.ts'
 import {
-  formatSavedState,
-  formatSavedToken,
+  formatSaved,
   parseSavedState,
   parseSavedToken,
   restoredState,
   savedStateOf,
-  savedTokenOf,
   type Written,
 } from './saved-state.ts'
 
@@ -76,8 +74,8 @@ export async function createStateStore({
   async function save(state: TokenState, { isOrderly = false } = {}): Promise<void> {
     const at: Written = { at: clock.now(), bootId }
     // The token first: if the process ends in between, the next start has the newer token.
-    await tokenFile.write(savedTokenOf(state), (value) => formatSavedToken(value, at))
-    await stateFile.write(savedStateOf(state, { isOrderly }), (value) => formatSavedState(value, at))
+    await tokenFile.write(state.token, (value) => formatSaved(value, at))
+    await stateFile.write(savedStateOf(state, { isOrderly }), (value) => formatSaved(value, at))
   }
 
   return {
@@ -93,12 +91,12 @@ export async function createStateStore({
     async load(settings: ServiceSettings): Promise<TokenState> {
       await withinLimit(Promise.all(files.map(async (file) => file.begin())))
       const [kept, remembered] = await Promise.all([
-        tokenFile.read(parseSavedToken, (file) => file.kept),
-        stateFile.read(parseSavedState, (file) => file.remembered),
+        tokenFile.read(parseSavedToken, (file) => file.facts),
+        stateFile.read(parseSavedState, (file) => file.facts),
       ])
       const restored = restoredState(settings, {
         now: clock.now(),
-        token: kept !== null && (await isThisBoot(kept.written)) ? kept.kept : null,
+        token: kept !== null && (await isThisBoot(kept.written)) ? kept.facts : null,
         saved: remembered && {
           ...remembered,
           isThisBoot: remembered.written.bootId !== null && remembered.written.bootId === bootId,

@@ -9,13 +9,11 @@ import { createConfiguredKeeper } from '../../src/configured-keeper.ts'
 import { sha256 } from '../../src/lib/crypto.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import {
-  formatSavedState,
-  formatSavedToken,
+  formatSaved,
   parseSavedState,
   parseSavedToken,
   restoredState,
   savedStateOf,
-  savedTokenOf,
 } from '../../src/storage/saved-state.ts'
 import type { StateStore } from '../../src/storage/state-store.ts'
 import type { Cause, FetchToken, ServiceOutcome } from '../../src/token/outcome.ts'
@@ -419,12 +417,12 @@ export async function createWorld({
     let saving = Promise.resolve()
     async function save(state: TokenState, isOrderly: boolean): Promise<void> {
       const at = { at: life().clock.now(), bootId: String(host.boots) }
-      const token = savedTokenOf(state)
+      const { token } = state
       const writeFiles = async (): Promise<void> => {
         await effect(life())
-        host.disk = { ...host.disk, token: token && formatSavedToken(token, at) }
+        host.disk = { ...host.disk, token: token && formatSaved(token, at) }
         await effect(life())
-        host.disk = { ...host.disk, state: formatSavedState(savedStateOf(state, { isOrderly }), at) }
+        host.disk = { ...host.disk, state: formatSaved(savedStateOf(state, { isOrderly }), at) }
         await effect(life())
       }
       saving = saving.then(writeFiles)
@@ -451,7 +449,7 @@ export async function createWorld({
     const isThisBoot = (bootId: string | null): boolean => bootId === String(host.boots)
     return restoredState(settings, {
       now,
-      token: kept && isThisBoot(kept.written.bootId) ? kept.kept : null,
+      token: kept && isThisBoot(kept.written.bootId) ? kept.facts : null,
       saved: remembered ? { ...remembered, isThisBoot: isThisBoot(remembered.written.bootId) } : null,
     })
   }

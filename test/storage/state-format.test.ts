@@ -1,7 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import {
-  formatSavedToken,
-  formatSavedState,
+  formatSaved,
   parseSavedToken,
   parseSavedState,
   type SavedState,
@@ -74,14 +73,14 @@ function partsOf(value: object, path = ''): [string, unknown][] {
   })
 }
 const MAY_BE_NULL =
-  /^written.bootId$|^(?:kept|remembered).*(?:known|failure|objection|askedBy|status|requestedMs|last\w+At)$/
+  /^written.bootId$|^facts.*(?:known|failure|objection|askedBy|status|requestedMs|last\w+At)$/
 
 const isBound = (path: string, stranger: unknown): boolean =>
-  path === 'remembered.notBefore' ? typeof stranger === 'object' && stranger !== null : stranger === undefined
+  path === 'facts.notBefore' ? typeof stranger === 'object' && stranger !== null : stranger === undefined
 
 const files = [
-  { name: 'remembered', text: formatSavedState(remembered, written), parse: parseSavedState },
-  { name: 'kept', text: formatSavedToken(kept, written), parse: parseSavedToken },
+  { name: 'remembered', text: formatSaved(remembered, written), parse: parseSavedState },
+  { name: 'kept', text: formatSaved(kept, written), parse: parseSavedToken },
 ]
 
 describe.each(files)('what is $name', ({ text, parse }) => {
@@ -97,7 +96,7 @@ describe.each(files)('what is $name', ({ text, parse }) => {
         const isOfItsType = typeof stranger === typeof right && typeof right !== 'object'
         if (isOfItsType || (stranger === null && MAY_BE_NULL.test(path))) continue
         // Bounds of other credentials are any number of them, also none.
-        if (/^remembered.notBefore(?:.other)?$/.test(path) && isBound(path, stranger)) continue
+        if (/^facts.notBefore(?:.other)?$/.test(path) && isBound(path, stranger)) continue
         expect(parse(changed(text, path, stranger)), JSON.stringify(stranger)).toBeUndefined()
       }
     },
@@ -112,18 +111,18 @@ describe.each(files)('what is $name', ({ text, parse }) => {
   })
 })
 
-test.each<[path: string, right: unknown[], wrong: unknown[]]>([
-  ['remembered.failure.reason', ['network', 'rejected'], ['', 'account-inactive']],
-  ['remembered.objection.reason', ['account-inactive', 'rejected'], ['', 'network']],
-  ['remembered.failure.retryAtMs', [0, -1e14, 1e14], [-1e14 - 1, 1e14 + 1, 1e300]],
-  ['remembered.generation', [0, Number.MAX_SAFE_INTEGER], [-1, 0.5, 2 ** 53]],
-  ['kept.lifeMs', [0.5], [0, -1]],
-  ['kept.expirySource', ['jwt', 'response'], ['']],
+test.each<[of: string, path: string, right: unknown[], wrong: unknown[]]>([
+  ['remembered', 'failure.reason', ['network', 'rejected'], ['', 'account-inactive']],
+  ['remembered', 'objection.reason', ['account-inactive', 'rejected'], ['', 'network']],
+  ['remembered', 'failure.retryAtMs', [0, -1e14, 1e14], [-1e14 - 1, 1e14 + 1, 1e300]],
+  ['remembered', 'generation', [0, Number.MAX_SAFE_INTEGER], [-1, 0.5, 2 ** 53]],
+  ['kept', 'lifeMs', [0.5], [0, -1]],
+  ['kept', 'expirySource', ['jwt', 'response'], ['']],
   // It vouches for the token: not one character of that was lost.
-  ['kept.fingerprint', [kept.fingerprint], [fingerprintOf('other')]],
-  ['kept.accessToken', ['opaque'], ['opaquf']],
-])('%s may be one of %j, and none of %j', (path, right, wrong) => {
-  const { text, parse } = files.find(({ name }) => path.startsWith(name))!
-  for (const value of right) expect(parse(changed(text, path, value))).toBeDefined()
-  for (const value of wrong) expect(parse(changed(text, path, value))).toBeUndefined()
+  ['kept', 'fingerprint', [kept.fingerprint], [fingerprintOf('other')]],
+  ['kept', 'accessToken', ['opaque'], ['opaquf']],
+])('what is %s: %s may be one of %j, and none of %j', (of, path, right, wrong) => {
+  const { text, parse } = files.find(({ name }) => name === of)!
+  for (const value of right) expect(parse(changed(text, `facts.${path}`, value))).toBeDefined()
+  for (const value of wrong) expect(parse(changed(text, `facts.${path}`, value))).toBeUndefined()
 })

@@ -325,8 +325,8 @@ describe('the boot', () => {
     ] as const) {
       await store.save(state)
       await store.save(held)
-      const file = JSON.parse(readFileSync(files.token, 'utf8')) as { kept: object }
-      Object.assign(file.kept, facts)
+      const file = JSON.parse(readFileSync(files.token, 'utf8')) as { facts: object }
+      Object.assign(file.facts, facts)
       writeFileSync(files.token, JSON.stringify(file))
       expect(kindOf((await start()).state)).toBe(kind)
     }
