@@ -1,5 +1,5 @@
-// An operator's act, once for the whole fleet: which answers end it, and which waits it goes through. It stands until
-// it is answered.
+// An operator's act, once for the whole fleet: which answers end it, and which waits it goes through. It
+// stands until it is answered.
 import type { Cause } from '../token/outcome.ts'
 import type { Known } from './known.ts'
 
@@ -21,7 +21,7 @@ export function createAct() {
   return {
     isAnsweredBy,
     stands: (): boolean => act !== null,
-    /** Other credentials, or a secret file written again: also a known token or young refusal answers that. */
+    /** Other credentials, or a secret file written again: a known token or young refusal answers it. */
     isReload: (): boolean => act?.isRefresh === false,
     /** An attempt begins. */
     begin(cause: Cause, known: Known): void {
@@ -38,7 +38,7 @@ export function createAct() {
     end(): void {
       act = null
     },
-    /** A refresh goes through a wait that was there before it, and other credentials through an old rejection. */
+    /** A refresh goes through a wait that is older than it, other credentials through an old rejection. */
     overrules({ sentAtMs, reason }: { readonly sentAtMs: number; readonly reason: string }): boolean {
       if (act === null) return false
       if (act.isRefresh) return sentAtMs < act.sinceMs

@@ -1,5 +1,5 @@
-// One attempt of the keeper in a fleet: it takes the answer that another host got, waits for a host that asks, asks
-// for all hosts, or, while the store is of no use, asks by itself.
+// One attempt of the keeper in a fleet: it takes the answer that another host got, waits for a host that
+// asks, asks for all hosts, or, while the store is of no use, asks by itself.
 import type { Clock, Instant } from '../lib/clock.ts'
 import { randomHex } from '../lib/crypto.ts'
 import type { Log } from '../lib/log.ts'
@@ -58,7 +58,7 @@ interface Trip {
   vain: number
   /** Until then leases of others may delay it; null: none has. */
   patientUntilMs: number | null
-  /** The end of a wait of the fleet that the act goes through, on the boot clock: a failure does not shorten it. */
+  /** The end of the wait that the act goes through, on the boot clock: a failure does not shorten it. */
   heldUntilMs: number
 }
 
@@ -83,7 +83,7 @@ export function createAttempts(options: AttemptOptions) {
     log('debug', 'Took over what another host was answered', { event: 'share-adopted', by, ageMs })
   }
 
-  /** The answer that is known, if the keeper does not have it (or `isAnew`) and it counts for this attempt. */
+  /** The answer that is known, if it counts now and the keeper does not have it, or may have it `isAnew`. */
   function takeKnown({ isAnew = false } = {}): FetchOutcome | null {
     if (!(isAnew || link.isNew()) || !act.isAnsweredBy(link.known())) return null
     const outcome = knownOutcome()
@@ -121,7 +121,7 @@ export function createAttempts(options: AttemptOptions) {
     throw new StoreError('lost', 'What is in the shared store is of no use')
   }
 
-  /** Asks under the lease, or heeds that of others. Null: the store is of no use now; undefined: look again. */
+  /** Asks under the lease, or heeds that of others. Null: the store is of no use; undefined: look again. */
   async function tryLease(trip: Trip): Promise<FetchOutcome | null | undefined> {
     const wanted = { id: trip.id, leaseMs: leaseMs(), known: link.known() }
     const { lease, leaseLeftMs } = await link.step((drop) => store.acquire({ ...wanted, drop }))
@@ -181,7 +181,7 @@ export function createAttempts(options: AttemptOptions) {
     return null
   }
 
-  /** Asks the service under the lease, and writes what it says to the store. Null: the lease had become too old before. */
+  /** Asks under the lease, and writes what the service says. Null: the lease had become too old before. */
   async function askForAll(trip: Trip, takenAtMs: number): Promise<FetchOutcome | null> {
     const asked = await request({ ...trip, takenAtMs }, around())
     if (asked === null) return null
@@ -204,7 +204,7 @@ export function createAttempts(options: AttemptOptions) {
     return outcome
   }
 
-  /** The store is of no use: the request is put off to the time that is planned for this host, and then made. */
+  /** The store is of no use: the request is put off to the time that is planned for it, and then made. */
   async function alone(attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome> {
     const { asks, whenAlone } = share
     if (!asks || (whenAlone === 'wait' && !act.stands())) {
@@ -264,8 +264,8 @@ const SPREAD = { atLeastMs: 1_000, atMostMs: 300_000, unknownMs: 10_000 }
 const URGENT_MS = 45_000
 
 /**
- * The time from now over which hosts without the store spread their requests. `leftMs`: until this host needs another
- * token; 0 or less: it has none. `isUrgent`: its token was reported as refused.
+ * The time from now over which hosts without the store spread their requests. `leftMs`: until this host needs
+ * another token; 0 or less: it has none. `isUrgent`: its token was reported as refused.
  */
 function spreadMs({ leftMs, hosts, isUrgent }: { leftMs: number; hosts: number | null; isUrgent: boolean }) {
   if (leftMs > 0) return Math.min(isUrgent ? URGENT_MS : Infinity, SHARE_OF_LIFE * leftMs)

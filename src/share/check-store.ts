@@ -1,4 +1,4 @@
-// The store as `kyc-tokend check` sees it: server, role, memory policy, clock and rights. Leaves no key behind.
+// The store as `check` sees it: server, role, memory policy, clock and rights. Leaves no key behind.
 import type { ShareConfig } from '../config/config.ts'
 import type { Clock } from '../lib/clock.ts'
 import { fault, ok, warning, type Finding, clockFindings } from '../lib/finding.ts'
@@ -10,11 +10,11 @@ import { StoreError, type Store } from './store.ts'
 const CLOCK_OFF_MS = 2_000
 /** All that a check writes is gone after this time, whatever happens. */
 const SHORT_MS = 1_000
-/** The longest wait for the subscription, which takes milliseconds, as the refusal of a wrong password does. */
+/** The longest wait for the subscription, which takes milliseconds. */
 const SUBSCRIBE_MS = 5_000
 const WRITE_EVERY_MS = 100
 
-/** Reports what the store is and whether this host may use it. Never throws for anything that the store does. */
+/** Reports what the store is and whether this host may use it. No error of the store is thrown. */
 export async function checkStore(
   share: ShareConfig,
   surroundings: { readonly clock: Clock; readonly random: () => number },
@@ -53,7 +53,8 @@ function faultOf({ kind, message }: StoreError, share: ShareConfig): Finding {
       ? ['denies access', `share.user and share.password; these rights are needed: ${aclLine(share)}`]
       : [
           'cannot be used',
-          'share.servers, the way from this host, and share.tls: false if the server speaks no TLS; else caFile, serverName, certFile and key',
+          'share.servers, the way from this host, and share.tls: false if the server speaks no TLS; ' +
+            'else caFile, serverName, certFile and key',
         ]
   return fault(`${is} at ${formatServers(share.servers)}: ${message}. Check ${check}`)
 }
@@ -72,13 +73,14 @@ function describe(info: string): Finding[] {
   if (policy !== 'noeviction' && !policy.startsWith('volatile-'))
     findings.push(
       warning(
-        `has maxmemory-policy ${policy}, which may evict the token (it is put back within 15 s): use a server with noeviction or volatile-lru`,
+        `has maxmemory-policy ${policy}, which may evict the token (it is put back within 15 s): ` +
+          'use a server with noeviction or volatile-lru',
       ),
     )
   return findings
 }
 
-/** Uses every right that a host needs. Resolves with the lead of the store's clock over this host's, in ms. */
+/** Uses every right that a host needs. Resolves with the lead of the store's clock, in ms. */
 async function tryAll(store: Store, clock: Clock): Promise<number> {
   const heard = new AbortController()
   store.listen((what) => what === 'message' && heard.abort())

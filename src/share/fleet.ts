@@ -1,22 +1,20 @@
 // The sessions of a host that shares: that of the configuration in use, and those of credentials that are
 // tried.
 import { hostname } from 'node:os'
+import type { Config, ShareConfig } from '../config/config.ts'
 import { isSame } from '../lib/secret.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
+import { openRedisStore } from './redis-store.ts'
 import type { Service } from './request.ts'
-import {
-  openSession,
-  type OpenStore,
-  type Session,
-  type SessionOptions,
-  type SharingConfig,
-} from './session.ts'
+import { createSeal } from './seal.ts'
+import { createSession, type Session, type SessionOptions } from './session.ts'
+import type { Store } from './store.ts'
 
 /** A configuration with the way to its service. Its identity counts. */
 export interface Account {
-  readonly config: SharingConfig
+  readonly config: Config & { readonly share: ShareConfig }
   readonly credentialsId: string
   readonly service: Service
 }
@@ -24,24 +22,21 @@ export interface Account {
 export interface FleetOptions extends Pick<SessionOptions, 'clock' | 'random' | 'log'> {
   readonly keeper: Omit<SessionOptions['keeper'], 'isUsing'>
   /** Redis, unless it is given. */
-  readonly openStore?: OpenStore | undefined
+  readonly openStore?: ((...account: Parameters<typeof openRedisStore>) => Promise<Store>) | undefined
 }
 
 interface Entry {
-  /**
-   * A reload that changes neither credentials nor store replaces it, and leaves a request under way alone.
-   */
+  /** A reload that changes neither credentials nor store replaces it: a request under way goes on. */
   account: Account
   readonly session: Promise<Session>
   opened: Session | null
   readonly stop: AbortController
-  running: Promise<void>
+  readonly running: Promise<void>
 }
 
 export type Fleet = ReturnType<typeof createFleet>
 
-export function createFleet(options: FleetOptions) {
-  const { keeper } = options
+export function createFleet({ keeper, openStore = openRedisStore, ...around }: FleetOptions) {
   const entries = new Set<Entry>()
   let current: Entry | null = null
   const failed = Promise.withResolvers<never>()
@@ -49,24 +44,33 @@ export function createFleet(options: FleetOptions) {
   /** The session of the account, which runs from now on. */
   function entryOf(account: Account): Entry {
     for (const entry of entries) if (entry.account === account) return entry
-    const { config, credentialsId } = account
     const stop = new AbortController()
-    const session = openSession(config, {
-      ...options,
-      host: config.share.host ?? hostname(),
-      credentialsId,
-      service: () => entry.account.service,
-      keeper: { ...keeper, isUsing: () => current === entry },
-    })
-    const entry: Entry = { account, session, opened: null, stop, running: Promise.resolve() }
-    entry.running = session.then((opened) => {
+    const session = openSession(account, () => entry)
+    const running = session.then((opened) => {
       entry.opened = opened
       return opened.run(stop.signal)
     })
+    const entry: Entry = { account, session, opened: null, stop, running }
     // Without a listener a failure would end the process before it is told.
-    entry.running.catch(failed.reject)
+    running.catch(failed.reject)
     entries.add(entry)
     return entry
+  }
+
+  async function openSession({ config, credentialsId }: Account, entry: () => Entry): Promise<Session> {
+    const { baseUrl, service, credentials, share } = config
+    const seal = createSeal({ baseUrl, description: service.description, credentials, key: share.key })
+    const store = await openStore(share, { ...around, accountKey: seal.accountKey })
+    return createSession({
+      ...around,
+      store,
+      seal,
+      share,
+      host: share.host ?? hostname(),
+      credentialsId,
+      service: () => entry().account.service,
+      keeper: { ...keeper, isUsing: () => current === entry() },
+    })
   }
 
   function end(entry: Entry): void {
@@ -80,17 +84,12 @@ export function createFleet(options: FleetOptions) {
       (await entryOf(account).session).fetchToken(...attempt),
     /** This account is in use from now on; null: this host shares no more. */
     use(account: Account | null): void {
-      const isKept =
-        account !== null &&
-        current?.account.credentialsId === account.credentialsId &&
-        isSame(current.account.config.share, account.config.share)
-      if (isKept && current !== null) {
+      if (current !== null && account !== null && hasSameStore(current.account, account)) {
         current.account = account
         return
       }
-      const former = current
+      if (current !== null) end(current)
       current = account && entryOf(account)
-      if (former !== null) end(former)
     },
     /** The account was tried, and is not used. */
     drop(account: Account): void {
@@ -107,4 +106,8 @@ export function createFleet(options: FleetOptions) {
     status: (): StatusResult['share'] => current?.opened?.status() ?? null,
     sample: () => current?.opened?.sample() ?? null,
   }
+}
+
+function hasSameStore(one: Account, other: Account): boolean {
+  return one.credentialsId === other.credentialsId && isSame(one.config.share, other.config.share)
 }

@@ -1,5 +1,5 @@
-// The last answer of the service that a host knows of: its place in the order, its text for a restart, and the
-// keeper's outcome. Pure.
+// The last answer of the service that a host knows of: its place in the order, its text for a restart, and
+// the keeper's outcome. Pure.
 import * as v from 'valibot'
 import type { Instant } from '../lib/clock.ts'
 import { parseJson } from '../lib/input.ts'
@@ -107,8 +107,8 @@ function parseKnown(text: string | null | undefined) {
 }
 
 /**
- * What this host knew before it was restarted: the answer that the keeper holds, with the text that was saved beside
- * it. A token without such a text was obtained alone.
+ * What this host knew before it was restarted: the answer that the keeper holds, with the text that was saved
+ * beside it. A token without such a text was obtained alone.
  */
 export function resumed(
   state: TokenState,

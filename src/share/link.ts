@@ -1,5 +1,5 @@
-// The link of a host to the store of one account: the last answer that the host knows, the store's clock, and looks,
-// which bring both sides to the same answer.
+// The link of a host to the store of one account: the last answer that the host knows, the store's clock, and
+// looks, which bring both sides to the same answer.
 import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { AHEAD_MS, isLarger, isOfUse, knownOf, recordOf, type Known } from './known.ts'

@@ -1,5 +1,5 @@
-// A connection to Redis, a Sentinel's master or a cluster, with options that limit the time a hung server can take.
-// The only importer of the client library.
+// A connection to Redis, a Sentinel's master or a cluster, with options that limit the time a hung server can
+// take. The only importer of the client library.
 //
 // A bundle has the default export of a CommonJS library and none of its names.
 import library, { type Cluster, type Redis, type RedisOptions } from 'iovalkey'
@@ -17,8 +17,8 @@ const RETRY_MS = { lost: 1_500, denied: 60_000 }
 const MAX_MESSAGE_LENGTH = 300
 
 /**
- * A connection, once `client.connect()` is called; it is made again until it is closed. Commands fail at once while
- * there is none.
+ * A connection, once `client.connect()` is called; it is made again until it is closed. Commands fail at once
+ * while there is none.
  */
 export async function createConnection(settings: StoreConfig, random: () => number) {
   /** Why there is no connection; a refused password stays the reason until a connection is made. */
@@ -48,7 +48,7 @@ export async function createConnection(settings: StoreConfig, random: () => numb
   client.on('ready', () => (lastError = null))
   return {
     client,
-    /** An error of a command as a StoreError; names the reason why there is no connection, if that is known. */
+    /** An error of a command as a StoreError; without a connection, the reason for that. */
     errorOf: (error: unknown): StoreError =>
       client.status === 'ready'
         ? storeErrorOf(error)
@@ -72,8 +72,8 @@ async function commonOptions({ user, password, tls, timeoutMs }: StoreConfig): P
     maxRetriesPerRequest: 0,
     autoResendUnfulfilledCommands: false,
     autoResubscribe: false,
-    // Connects again, and does not repeat the command: another server is the master now, or this one still loads its
-    // data.
+    // Connects again, and does not repeat the command: another server is the master now, or this one still
+    // loads its data.
     reconnectOnError: ({ message }) => (/^(READONLY|LOADING)/.test(message) ? 1 : false),
   }
 }
@@ -98,7 +98,7 @@ function nodesOf({ servers }: StoreConfig): { host: string; port: number }[] {
 async function tlsOptions(tls: NonNullable<StoreConfig['tls']>): Promise<NonNullable<RedisOptions['tls']>> {
   const { ca, serverName, cert, key } = tls
   return {
-    // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED of some environment does not hand the password to anybody.
+    // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED in some environment hands the password to nobody.
     rejectUnauthorized: true,
     secureContext: await createSecureContext({ ca }, cert && key ? { cert, key: key.reveal() } : null),
     ...(serverName !== null && { servername: serverName }),

@@ -12,7 +12,7 @@ const KEY_VERSION = 2
 /** Subscribed connections send nothing by themselves: a ping shows whether the server still answers. */
 const PING_EVERY_MS = 1_000
 
-/** Opens the store of one account: waits for the connection, at most for `share.timeout`, and goes on trying. */
+/** Opens the store of one account, waits for a connection for `share.timeout` at most, and goes on trying. */
 export async function openRedisStore(
   settings: StoreConfig,
   { accountKey, clock, random }: { accountKey: string; clock: Clock; random: () => number },
@@ -52,7 +52,7 @@ export async function openRedisStore(
     },
   }
 
-  /** On a connection of its own: a subscribed one takes no other commands. The other one reports errors, too. */
+  /** On a connection of its own: a subscribed one takes no other commands. */
   async function listen(call: Parameters<Store['listen']>[0]): Promise<void> {
     const { client: messages } = await createConnection(settings, random)
     const reconnected = (): void => call('connection')
@@ -90,18 +90,20 @@ export type AclSettings = Pick<ShareConfig, 'user' | 'prefix' | 'database' | 'cl
 /** For `ACL SETUSER`: the commands, keys and channels of this prefix, and nothing else. */
 export function aclLine({ user, prefix, database, cluster }: AclSettings): string {
   const commands =
-    '-@all +ping +auth +hello +info +client +eval +evalsha +script +time +get +set +del +pttl +publish +subscribe +unsubscribe +pubsub|numsub'
+    '-@all +ping +auth +hello +info +client +eval +evalsha +script +time +get +set +del +pttl ' +
+    '+publish +subscribe +unsubscribe +pubsub|numsub'
   const select = database === 0 ? '' : ' +select'
   const slots = cluster ? ' +cluster|slots +cluster|info' : ''
   const all = `${prefix}:${KEY_VERSION}:*`
-  return `ACL SETUSER ${user ?? 'default'} on >PASSWORD resetkeys ~${all} resetchannels &${all} ${commands}${select}${slots}`
+  const keys = `resetkeys ~${all} resetchannels &${all}`
+  return `ACL SETUSER ${user ?? 'default'} on >PASSWORD ${keys} ${commands}${select}${slots}`
 }
 
 const ignore = (): void => undefined
 
 const valuesOf = (given: Expiring | null): [string, number] => [given?.text ?? '', given?.keepMs ?? 0]
 
-/** Fences follow from the store's clock: one with more digits, of the year 5138 or later, would leave no room. */
+/** Fences follow from this clock: one of the year 5138 or later, with more digits, would leave no room. */
 const digits = v.pipe(v.string(), v.regex(/^\d{1,11}$/))
 const text = v.nullable(v.string())
 const count = v.pipe(v.number(), v.minValue(0))

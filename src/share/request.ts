@@ -1,4 +1,4 @@
-// One request of this host to the service. Its answer is one for all hosts; a failure becomes a wait for all of them.
+// One request of this host to the service. Its answer is one for all hosts; a failure is a wait for all.
 import type { Clock } from '../lib/clock.ts'
 import { ENDLESS, retryPlan } from '../token/backoff.ts'
 import type { Attempt, FetchOutcome, FetchToken, TransientFailure } from '../token/outcome.ts'
@@ -35,8 +35,8 @@ const EXPIRED: TransientFailure = {
 }
 
 /**
- * Makes the request. `takenAtMs`: when the lease was taken, on the boot clock; Infinity: there is none. Null: more
- * than half of the request's time had passed since then before it could go out.
+ * Makes the request. `takenAtMs`: when the lease was taken, on the boot clock; Infinity: there is none. Null:
+ * more than half of the request's time had passed since then before it could go out.
  */
 export async function request(
   {

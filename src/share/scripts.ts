@@ -1,6 +1,6 @@
 // The scripts that run inside Redis: each is one atomic step, and replies what is there after it.
-// KEYS of each: record, lease, seen. ARGV of each: the SHA-1 of a text that is of no use, or an empty text; the
-// channel; then its own.
+// KEYS of each: record, lease, seen. ARGV of each: the SHA-1 of a text that is of no use, or an empty text;
+// the channel; then its own.
 
 /** The longest text of a host has 44 KiB. */
 const MAX_TEXT_BYTES = 65_536
@@ -10,8 +10,8 @@ const MAX_LEASE_MS = 73 * 60_000
 const SEEN_MS = 30_000
 
 /**
- * What no host can have written is deleted (a key of another type, a long text, one without an end), and the text
- * that the caller judged. The order of two texts is that of their numbers: the fence, then the id as hex digits.
+ * What no host can have written is deleted (a key of another type, a long text, one without an end), and the
+ * text that the caller judged. The order of two texts is that of their fences, then of their ids as numbers.
  */
 const BEFORE = `
 local time = redis.call('TIME')

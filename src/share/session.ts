@@ -1,6 +1,6 @@
-// A session with the shared store of one account: it makes the keeper's attempts, looks at the store from time to time
-// and at each message, and offers the keeper what other hosts obtained.
-import type { Config, ShareConfig } from '../config/config.ts'
+// A session with the shared store of one account: it makes the keeper's attempts, looks at the store from
+// time to time and at each message, and offers the keeper what other hosts obtained.
+import type { ShareConfig } from '../config/config.ts'
 import { createWakeableSleep, withTimeout, type Clock } from '../lib/clock.ts'
 import { randomHex } from '../lib/crypto.ts'
 import type { StatusResult } from '../protocol.ts'
@@ -8,9 +8,7 @@ import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
 import { createAttempts, LOOK_EVERY_MS, type AttemptOptions } from './attempt.ts'
 import { resumed } from './known.ts'
 import { createLink } from './link.ts'
-import { openRedisStore, type AclSettings } from './redis-store.ts'
-import { createSeal } from './seal.ts'
-import type { Store } from './store.ts'
+import type { AclSettings } from './redis-store.ts'
 import { createTelemetry } from './telemetry.ts'
 
 export interface SessionOptions extends Omit<AttemptOptions, 'link' | 'telemetry' | 'sleep' | 'share'> {
@@ -23,27 +21,12 @@ export interface SessionOptions extends Omit<AttemptOptions, 'link' | 'telemetry
   }
 }
 
-export type SharingConfig = Config & { readonly share: ShareConfig }
-export type OpenStore = (...account: Parameters<typeof openRedisStore>) => Promise<Store>
 export type Session = ReturnType<typeof createSession>
 
 /** The time after which an outcome that the keeper could not take is offered again. */
 const OFFER_AGAIN_MS = 50
 /** Messages cause no more looks than one in this time. */
 const MESSAGE_MS = 250
-
-/** A session of the account of this configuration, once the store was reached or `share.timeout` is over. */
-export async function openSession(
-  { baseUrl, service, credentials, share }: SharingConfig,
-  {
-    openStore = openRedisStore,
-    ...options
-  }: Omit<SessionOptions, 'store' | 'seal' | 'share'> & { openStore?: OpenStore | undefined },
-): Promise<Session> {
-  const seal = createSeal({ baseUrl, description: service.description, credentials, key: share.key })
-  const store = await openStore(share, { ...options, accountKey: seal.accountKey })
-  return createSession({ ...options, store, seal, share })
-}
 
 export function createSession(options: SessionOptions) {
   const { store, clock, host, credentialsId, share, keeper } = options
@@ -60,7 +43,7 @@ export function createSession(options: SessionOptions) {
   const attempts = createAttempts({ ...options, link, telemetry, sleep: waiting.wait })
   let underWay: Promise<unknown> | null = null
 
-  /** Offers the keeper what it lacks. An attempt under way takes it, and the keeper nothing between two steps. */
+  /** Offers the keeper what it lacks, until it takes it. An attempt under way takes it by itself. */
   async function deliver(signal: AbortSignal): Promise<void> {
     while (link.isNew() && keeper.isUsing() && !signal.aborted) {
       if (underWay !== null) return
@@ -93,7 +76,7 @@ export function createSession(options: SessionOptions) {
 
   return {
     fetchToken,
-    /** Looks again and again until the signal is aborted; closes the store once an attempt under way has ended. */
+    /** Looks until the signal is aborted. Then closes the store, once an attempt under way has ended. */
     async run(signal: AbortSignal): Promise<void> {
       store.listen(resting.ring)
       await lookAgainAndAgain(signal)

@@ -1,5 +1,5 @@
-// The interface of the shared store: one record, one lease and one channel for each account. It holds texts that it
-// cannot read.
+// The interface of the shared store: one record, one lease and one channel for each account. It holds texts
+// that it cannot read.
 
 /** The order of answers: by fence, then by id. */
 export interface Pair {
@@ -41,13 +41,13 @@ export interface Store {
   /** Takes the lease for `id`, unless there is a record larger than `known`, or another lease. */
   acquire(request: Dropping & { known: Pair; id: string; leaseMs: number }): Promise<Held>
   /**
-   * Writes the record if it is the largest. If the lease is that of `id`, or there is none, `kept` takes its place.
-   * Then tells all that listen.
+   * Writes the record if it is the largest. If the lease is that of `id`, or there is none, `kept` takes its
+   * place. Then tells all that listen.
    */
   write(request: Dropping & { id: string; record: Expiring | null; kept: Expiring | null }): Promise<Held>
   /**
-   * Calls the function until the store is closed: something was written (`message`), or a connection was made or
-   * lost, and a look says which. Reconnects by itself.
+   * Calls the function until the store is closed: something was written (`message`), or a connection was made
+   * or lost, and a look says which. Reconnects by itself.
    */
   listen(call: (what: 'message' | 'connection') => void): void
   close(): void

@@ -61,7 +61,8 @@ export function createTelemetry(options: {
           server,
           error,
           remedy:
-            'Nothing to do if it passes: the token is served meanwhile, and this host asks by itself when its time comes; if it lasts, check share.servers and share.tls from this host with `kyc-tokend check`',
+            'Nothing to do if it passes: the token is served meanwhile, and this host asks by itself when ' +
+            'its time comes; if it lasts, check share.servers and share.tls here with `kyc-tokend check`',
         })
     },
     /** This host will ask by itself. Logged once for each loss of the store. */
@@ -83,7 +84,8 @@ export function createTelemetry(options: {
       log('error', 'A process that does not know the secret writes to the shared store', {
         event: 'share-unreadable',
         remedy:
-          'Find out which others may write to the server under share.prefix, and take that right away; what they wrote was removed',
+          'Find out which others may write to the server under share.prefix, and take that right away; ' +
+          'what they wrote was removed',
       })
     },
   }
