@@ -28,13 +28,14 @@ export interface FleetNumbers {
   readonly refreshPeakPerSecond: number
   readonly requestsPerRefusedDaemon: number
 }
+export type Simulated = ReturnType<typeof simulate>
 
 /** The settings' defaults. */
 const policy: Policy = { initialDelayMs: 1_000, maxDelayMs: 300_000, maxAgeMs: 900_000 }
 const MEAN_OVER_MS = 300_000
 const RECOVERY_MS = 900_000
 const DAY_MS = 86_400_000
-const outageAnswer: TransientFailure = {
+const outage: TransientFailure = {
   kind: 'transient',
   reason: 'server-error',
   detail: 'Outage',
@@ -42,27 +43,36 @@ const outageAnswer: TransientFailure = {
 }
 
 /** All numbers of one simulation. `hasJitter: false` draws the longest of every range, everywhere. */
-export function simulate(
-  options: SimulationOptions,
-  { hasJitter }: { hasJitter: boolean },
-): { numbers: FleetNumbers; arrivals: Arrival[] } {
-  const random = hasJitter ? createRandom(options.seed) : () => 1
-  const { daemons, tokenLifeMs, outageStartMs } = options
+export function simulate(options: SimulationOptions, { hasJitter }: { hasJitter: boolean }) {
+  const { daemons, tokenLifeMs, outageStartMs, serviceLimit } = options
   const outageEndMs = outageStartMs + options.outageMs
+  const common = { daemons, policy, tokenLifeMs, random: hasJitter ? createRandom(options.seed) : () => 1 }
+  const isUp = (atMs: number): boolean => atMs < outageStartMs || atMs >= outageEndMs
   const arrivals = runFleet({
-    daemons,
-    policy,
-    tokenLifeMs,
-    random,
-    service: limited(options.serviceLimit, (atMs) => atMs < outageStartMs || atMs >= outageEndMs),
+    ...common,
+    service: limited(serviceLimit, isUp),
     untilMs: outageEndMs + RECOVERY_MS,
   })
-  const numbers = {
-    ...outageNumbers(arrivals, { outageStartMs, outageEndMs, daemons }),
-    refreshPeakPerSecond: refreshPeak(daemons, tokenLifeMs, random),
-    requestsPerRefusedDaemon: requestsOfRefused(daemons, tokenLifeMs, random),
+  const during = arrivals.filter(({ atMs }) => atMs >= outageStartMs && atMs < outageEndMs)
+  const after = arrivals.filter(({ atMs }) => atMs >= outageEndMs)
+  const meanFromMs = Math.max(outageStartMs, outageEndMs - MEAN_OVER_MS)
+  const late = during.filter(({ atMs }) => atMs >= meanFromMs)
+  const recovered = recoveryTimesMs(during, after, outageEndMs)
+
+  const refreshes = runFleet({ ...common, service: () => 'token', untilMs: tokenLifeMs }).filter(
+    ({ cause }) => cause === 'refresh',
+  )
+  const refused = runFleet({ ...common, service: () => failures.inactive, untilMs: DAY_MS })
+  const numbers: FleetNumbers = {
+    meanPerSecond: rounded(late.length / Math.max(1, (outageEndMs - meanFromMs) / 1_000)),
+    recoveryPeakPerSecond: peakPerSecond(after, outageEndMs),
+    recoveredP50Seconds: rounded((recovered[Math.floor((recovered.length - 1) / 2)] ?? 0) / 1_000),
+    recoveredLastSeconds: rounded((recovered.at(-1) ?? 0) / 1_000),
+    requestsPerDaemonDuringOutage: rounded(during.length / daemons),
+    refreshPeakPerSecond: peakPerSecond(refreshes),
+    requestsPerRefusedDaemon: rounded(refused.length / daemons),
   }
-  return { numbers, arrivals }
+  return { numbers, perSecond: perSecond(arrivals, 0) }
 }
 
 /** A service that serves so many a second and turns the others away. */
@@ -70,85 +80,37 @@ function limited(mostPerSecond: number | null, isUp: (atMs: number) => boolean):
   let second = -1
   let served = 0
   return (atMs) => {
-    if (!isUp(atMs)) return outageAnswer
-    const current = Math.floor(atMs / 1000)
-    if (current !== second) {
-      second = current
-      served = 0
-    }
-    if (mostPerSecond !== null && served >= mostPerSecond) return outageAnswer
+    if (!isUp(atMs)) return outage
+    const current = Math.floor(atMs / 1_000)
+    if (current !== second) served = 0
+    second = current
+    if (mostPerSecond !== null && served >= mostPerSecond) return outage
     served += 1
     return 'token'
   }
 }
 
-function outageNumbers(
-  arrivals: readonly Arrival[],
-  outage: { outageStartMs: number; outageEndMs: number; daemons: number },
-): Omit<FleetNumbers, 'refreshPeakPerSecond' | 'requestsPerRefusedDaemon'> {
-  const { outageStartMs, outageEndMs, daemons } = outage
-  const meanFromMs = Math.max(outageStartMs, outageEndMs - MEAN_OVER_MS)
-  const during = arrivals.filter(({ atMs }) => atMs >= outageStartMs && atMs < outageEndMs)
-  const after = arrivals.filter(({ atMs }) => atMs >= outageEndMs)
-  const late = during.filter(({ atMs }) => atMs >= meanFromMs)
-  const recovered = recoveryTimesMs(during, after, outageEndMs)
-  return {
-    meanPerSecond: rounded(late.length / Math.max(1, (outageEndMs - meanFromMs) / 1000)),
-    recoveryPeakPerSecond: peakPerSecond(after, outageEndMs),
-    recoveredP50Seconds: rounded((recovered[Math.floor((recovered.length - 1) / 2)] ?? 0) / 1000),
-    recoveredLastSeconds: rounded((recovered.at(-1) ?? 0) / 1000),
-    requestsPerDaemonDuringOutage: rounded(during.length / daemons),
-  }
-}
-
 /** Time from the end of the outage to the token of each daemon that had failed in it, shortest first. */
-function recoveryTimesMs(
-  during: readonly Arrival[],
-  after: readonly Arrival[],
-  outageEndMs: number,
-): number[] {
+function recoveryTimesMs(during: readonly Arrival[], after: readonly Arrival[], outageEndMs: number) {
   const failed = new Set(during.map(({ daemon }) => daemon))
-  const timesMs: number[] = []
-  for (const { daemon, atMs, isServed } of after) {
-    if (isServed && failed.delete(daemon)) timesMs.push(atMs - outageEndMs)
-  }
-  return timesMs
+  return after
+    .filter(({ daemon, isServed }) => isServed && failed.delete(daemon))
+    .map(({ atMs }) => atMs - outageEndMs)
 }
 
-/** Requests by second. */
-export function perSecond(instantsMs: readonly number[]): Map<number, number> {
+/** Requests by second, counted from `fromMs`. */
+function perSecond(arrivals: readonly Arrival[], fromMs: number): Map<number, number> {
   const counts = new Map<number, number>()
-  for (const atMs of instantsMs) {
-    const second = Math.floor(atMs / 1000)
+  for (const { atMs } of arrivals) {
+    const second = Math.floor((atMs - fromMs) / 1_000)
     counts.set(second, (counts.get(second) ?? 0) + 1)
   }
   return counts
 }
 
 /** Requests in the fullest second. */
-export function peakOf(instantsMs: readonly number[]): number {
-  let peak = 0
-  for (const count of perSecond(instantsMs).values()) peak = Math.max(peak, count)
-  return peak
-}
-
-/** The same, the seconds counted from `fromMs`. */
 export function peakPerSecond(arrivals: readonly Arrival[], fromMs = 0): number {
-  return peakOf(arrivals.map(({ atMs }) => atMs - fromMs))
+  return [...perSecond(arrivals, fromMs).values()].reduce((peak, count) => Math.max(peak, count), 0)
 }
 
-function refreshPeak(daemons: number, tokenLifeMs: number, random: () => number): number {
-  const service: Service = () => 'token'
-  const arrivals = runFleet({ daemons, policy, tokenLifeMs, random, service, untilMs: tokenLifeMs })
-  return peakPerSecond(arrivals.filter(({ cause }) => cause === 'refresh'))
-}
-
-function requestsOfRefused(daemons: number, tokenLifeMs: number, random: () => number): number {
-  const service: Service = () => failures.inactive
-  const arrivals = runFleet({ daemons, policy, tokenLifeMs, random, service, untilMs: DAY_MS })
-  return rounded(arrivals.length / daemons)
-}
-
-function rounded(value: number): number {
-  return Math.round(value * 1000) / 1000
-}
+const rounded = (value: number): number => Math.round(value * 1_000) / 1_000
