@@ -1,11 +1,10 @@
-// The host that asks for the others is killed, paused for 30 s or left without disk space at every step of its request; with real daemons and a real redis-server.
+// The host that asks for the others is killed or paused for 30 s at every step of its request; with real daemons and a real redis-server.
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import type { Daemon } from '../support/daemon.ts'
-import { askAll, oneToken, recordsOf, startHost, startTokenService } from '../support/fleet.ts'
+import { askAll, oneToken, startHost, startTokenService } from '../support/fleet.ts'
 import { isWithoutRedis, startRedis, type RedisServer } from '../support/redis.ts'
-import { canMount, smallDisk } from '../support/small-disk.ts'
 import { lacks } from '../support/lacks.ts'
 import { createHalts, untilStopped, type Halt } from '../support/preloaded.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -47,12 +46,11 @@ beforeEach(async () => {
 type Fleet = Awaited<ReturnType<typeof startFleet>>
 
 /** Three hosts with an account of their own, of which the first stops where it is asked to. */
-async function startFleet({ hasSmallDisk = false } = {}) {
+async function startFleet() {
   const service = await startTokenService(3_600)
   const settings = { redis, baseUrl: service.url, share: { timeout: '2s' } }
   const halts = createHalts(await tempDirectory())
   const directory = join(await tempDirectory(), 'asker')
-  const disk = hasSmallDisk ? smallDisk(directory) : null
   const asker = await startHost('asker', { ...settings, directory, env: halts.env })
   onTestFinished(() => void asker.process.kill('SIGCONT'))
   await expectUntil('the token of the asker', () => tokenOf(asker), PATIENTLY)
@@ -61,7 +59,7 @@ async function startFleet({ hasSmallDisk = false } = {}) {
   expect(service.requests).toHaveLength(1)
   /** Starts the asker again in its directory. */
   const again = () => startHost('asker', settings, asker)
-  return { asker, others, halts, disk, service, before, again }
+  return { asker, others, halts, service, before, again }
 }
 
 async function tokenOf(host: Daemon): Promise<string | undefined> {
@@ -127,28 +125,4 @@ describe.skipIf(isLeftOut)('at every step of its request an asker', { timeout: 2
       expect(service.requests.length).toBeLessThanOrEqual(step.isWritten ? 2 : 3)
     })
   })
-
-  test.skipIf(!canMount)(
-    'finds its disk full: it asks once for all, and needs no request when it is killed then',
-    async () => {
-      await atEveryStep(async (step) => {
-        const fleet = await startFleet({ hasSmallDisk: true })
-        const { asker, others, disk, service, before } = fleet
-        await haltAsker(fleet, step)
-        disk?.fill()
-        asker.process.kill('SIGCONT')
-        const live = await oneToken(others, { not: before })
-        await expectUntil('the token of the asker', async () => (await tokenOf(asker)) === live)
-        expect(recordsOf([asker], 'state-file-error').length).toBeLessThanOrEqual(2)
-        expect(service.requests).toHaveLength(2)
-        await asker.end('SIGKILL')
-        const again = await fleet.again()
-        await expectUntil('the token after the restart', async () => (await tokenOf(again)) === live)
-        disk?.empty()
-        again.process.kill('SIGHUP')
-        expect(await oneToken([again, ...others])).toBe(live)
-        expect(service.requests).toHaveLength(2)
-      })
-    },
-  )
 })

@@ -1,5 +1,4 @@
 // A fleet of real daemons when things fail: the asker, Redis, the way between them, and who writes to Redis.
-import { readFileSync } from 'node:fs'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { tokenFile, type Daemon } from '../support/daemon.ts'
 import {
@@ -98,24 +97,6 @@ describe.skipIf(withoutRedis)('Redis', { timeout: 120_000 }, () => {
     expect(recordsOf(hosts, 'share-denied')[0]?.['remedy']).toContain('ACL SETUSER')
     for (const host of hosts) expect(host.stderr()).not.toMatch(/wrong-password|right-password/)
   })
-
-  test('is given back an old record: no host goes back to it, not even one that is started again', async () => {
-    const hosts = await startHosts(HOSTS, settings)
-    const old = await oneToken(hosts)
-    const [key = ''] = redis.cli('keys', '*:record').split('\n')
-    const record = redis.cli('get', key)
-    await refresh(hosts[0] as Daemon)
-    const newest = await oneToken(hosts, { not: old })
-    const [last] = hosts.slice(-1) as [Daemon]
-    expect(await last.end()).toBe(0)
-    redis.cli('set', key, record, 'px', '3600000')
-    const again = await startHost('host-4', settings, last)
-    await expectUntil('the repair', () => recordsOf([...hosts, again], 'share-repaired').length > 0, {
-      withinMs: 40_000,
-    })
-    expect(await oneToken([...hosts.slice(0, -1), again])).toBe(newest)
-    expect(service.requests).toHaveLength(2)
-  })
 })
 
 describe.skipIf(withoutRedis)('Sentinel', { timeout: 150_000 }, () => {
@@ -185,28 +166,6 @@ describe.skipIf(withoutRedis)('Sentinel', { timeout: 150_000 }, () => {
     expect(outcome).toMatchObject({ outcome: 'ok' })
     await oneToken(hosts, { not: before, withinMs: 40_000 })
     expect(service.requests.length).toBeLessThanOrEqual(4)
-  })
-})
-
-describe.skipIf(withoutRedis)('a rolling change', { timeout: 90_000 }, () => {
-  test('of credentials and service: no host is without a token, and the two groups do not meet', async () => {
-    const next = await startTokenService(3_600)
-    const hosts = await startHosts(HOSTS, settings)
-    const old = await oneToken(hosts)
-    for (const [index, host] of hosts.entries()) {
-      const config = {
-        ...(JSON.parse(readFileSync(host.configFile, 'utf8')) as object),
-        baseUrl: next.url,
-        credentials: { apiKey: 'another-key-0815', apiSecret: 'another-secret-4711' },
-      }
-      host.configure(config)
-      host.process.kill('SIGHUP')
-      await expectUntil('the next token', () => tokenFile(host) !== old && tokenFile(host) !== undefined)
-      await oneToken(hosts.slice(0, index + 1), { not: old })
-      if (index < HOSTS - 1) expect(tokensOf(hosts.slice(index + 1))).toEqual([old])
-    }
-    expect(next.requests).toHaveLength(1)
-    expect(service.requests).toHaveLength(1)
   })
 })
 

@@ -117,3 +117,20 @@ describe('of three hosts with saved state', () => {
     expect(world.asked()).toBe(before)
   })
 })
+
+test('a pair that the service refuses, written to 8 hosts at once, and again 2 s apart, costs one request', async () => {
+  const hosts = [0, 1, 2, 3, 4, 5, 6, 7]
+  const world = await createWorld({ hosts: hosts.length, auto: 'token' })
+  onTestFinished(() => world.end())
+  await world.act('wait:1')
+  const before = world.asked()
+  await world.act('auto:refused')
+  for (const host of hosts) await world.act(`rotate:${host}:b`)
+  await world.act('wait:35')
+  expect(world.asked()).toBe(before + 1)
+  for (const host of hosts) for (const act of [`rotate:${host}:b`, 'wait:2']) await world.act(act)
+  await world.act('wait:35')
+  expect(world.asked()).toBeLessThanOrEqual(before + 2)
+  expect([...world.broken]).toEqual([])
+  expect(new Set(world.served()).size).toBe(1)
+})

@@ -250,10 +250,8 @@ describe('an operator', () => {
     expect(phases(hosts)).toEqual(['ready'])
     expect(tokensOf(hosts)).toHaveLength(1)
   })
-})
 
-describe('an operator whose request fails', () => {
-  test('in another way leaves the wait that the service asked for to all hosts', async () => {
+  test('whose request fails in another way leaves the wait that the service asked for to all hosts', async () => {
     const hosts = world.hosts(3)
     await settle()
     world.answer(() => busy)
@@ -269,10 +267,8 @@ describe('an operator whose request fails', () => {
     expect(world.asked).toHaveLength(4)
     expect(phases(hosts)).toEqual(['ready'])
   })
-})
 
-describe('an operator who acts while a lease does not end', () => {
-  test('is answered after two leases, also if a token has come that is older than the act', async () => {
+  test('who acts while a lease does not end is answered after two leases, also if a token has come that is older than the act', async () => {
     const hosts = world.hosts(2)
     await settle()
     world.server.push(false)

@@ -20,15 +20,16 @@ const KEYS = ['record', 'lease'] as const
 
 let world: ShareWorld
 let issued: Map<string | null, number>
+function issue(): ServiceOutcome {
+  const outcome = world.token()
+  if (outcome.kind === 'ok') issued.set(outcome.accessToken, issued.size)
+  return outcome
+}
 function start(options: Parameters<typeof createShareWorld>[0] = {}): Host[] {
   world = createShareWorld(options)
   onTestFinished(() => world.stop())
   issued = new Map()
-  world.answer(() => {
-    const outcome = world.token()
-    if (outcome.kind === 'ok') issued.set(outcome.accessToken, issued.size)
-    return outcome
-  })
+  world.answer(issue)
   return world.hosts(HOSTS)
 }
 
@@ -107,7 +108,7 @@ describe('a text that is planted again and again', () => {
   })
   const outage: ServiceOutcome = { kind: 'transient', reason: 'server-error', detail: '503', status: 503 }
 
-  test.each([
+  test.each<[string, () => { record?: string; lease?: string; keepMs?: number }]>([
     ['a live lease', () => ({ lease: '0123456789abcdef' })],
     ['a lease for 70 minutes', () => ({ lease: 'fedcba9876543210', keepMs: 70 * MINUTE })],
     [
@@ -122,20 +123,12 @@ describe('a text that is planted again and again', () => {
     world.answer(() => outage)
     await refresh(hosts[0]!)
     const wait = world.server.text('lease')!
-    world.answer(() => {
-      const outcome = world.token()
-      if (outcome.kind === 'ok') issued.set(outcome.accessToken, issued.size)
-      return outcome
-    })
+    world.answer(issue)
     await refresh(hosts[1]!)
     await world.clock.advance(SECOND)
     Object.assign(old, { record, wait })
     await watch(hosts, 5 * MINUTE, () => {
-      const {
-        record: text,
-        lease,
-        keepMs = 10 * SECOND,
-      } = planted() as { record?: string; lease?: string; keepMs?: number }
+      const { record: text, lease, keepMs = 10 * SECOND } = planted()
       if (text !== undefined) world.server.plant('record', { text, keepMs })
       if (lease !== undefined) world.server.plant('lease', { text: lease, keepMs })
     })

@@ -1,13 +1,11 @@
 // Ways to a real redis-server: TLS, users and rights, a cluster, another database; and a server that fails, each failure by its name.
 import { randomBytes } from 'node:crypto'
-import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
-import { createServer, type AddressInfo, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { Secret } from '../../src/lib/secret.ts'
-import { createConnection, type StoreConfig } from '../../src/share/redis-client.ts'
+import type { StoreConfig } from '../../src/share/redis-client.ts'
 import { aclLine, openRedisStore } from '../../src/share/redis-store.ts'
 import { StoreError, type Store } from '../../src/share/store.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
@@ -169,19 +167,6 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
       expect((await errorOf((await open(settingsOf(server, user))).acquire(nothing))).kind).toBe('denied')
   })
 
-  test('is lost without a listener, and found again', async () => {
-    const server = await start()
-    const store = await open(settingsOf(server))
-    await store.look(nothing)
-    await server.kill()
-    const error = await expectUntil('the loss', () =>
-      errorOf(store.look(nothing)).catch(() => false as const),
-    )
-    expect(error.kind).toBe('lost')
-    await server.start()
-    await expectUntil('the return', () => store.look(nothing).catch(() => false as const))
-  })
-
   test('is lost where a command takes longer than share.timeout, and its socket is closed', async () => {
     const server = await start()
     const store = await open(settingsOf(server, { timeoutMs: 200 }))
@@ -193,22 +178,6 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
     await expectUntil('the socket to be closed', async () => !(await words()).includes('Command timed out'))
     server.signal('SIGCONT')
     await expectUntil('the return', () => store.look(nothing).catch(() => false as const))
-  })
-
-  test('a subscription to a server that hangs is noticed and made again', async () => {
-    const server = await start()
-    const store = await open(settingsOf(server))
-    let told = 0
-    await subscribe(store, (what) => (told += what === 'connection' ? 1 : 0))
-    onTestFinished(() => server.signal('SIGCONT'))
-    const before = told
-    server.signal('SIGSTOP')
-    await expectUntil('the loss to be told', () => told > before)
-    server.signal('SIGCONT')
-    await expectUntil('the next subscription', async () => {
-      const looked = await store.look(nothing).catch(() => null)
-      return looked?.hosts === 1
-    })
   })
 
   test.each([
@@ -257,30 +226,12 @@ test.each([
 ])(
   'a refused command is not sent again, and after %j the connections are %d',
   async (refusal, connections) => {
-    const commands: number[] = []
-    let answer = '+OK'
-    const listener = createServer((socket: Socket) => {
-      const nth = commands.push(0) - 1
-      socket.on('error', () => undefined)
-      socket.on('data', (data) => {
-        const received = data.toString().match(/^\*\d+\r$/gm) ?? []
-        commands[nth] = (commands[nth] ?? 0) + received.length
-        for (const _ of received) socket.write(`${answer}\r\n`)
-      })
-    }).listen(0, '127.0.0.1')
-    onTestFinished(() => void listener.close())
-    await once(listener, 'listening')
-    const { port } = listener.address() as AddressInfo
-    const settings = settingsOf({ address: { host: '127.0.0.1', port } })
-    const { client } = await createConnection(settings, Math.random)
-    onTestFinished(() => client.disconnect())
-    await client.connect()
-    answer = `-${refusal}`
-    await expect(client.get('key')).rejects.toThrow(refusal)
-    const before = commands[0]
-    answer = '+OK'
-    await expectUntil('the next answer', () => client.get('key').catch(() => false as const))
-    expect(commands).toHaveLength(connections)
-    expect(commands[0]).toBe((before ?? 0) + (connections === 1 ? 1 : 0))
+    const answers = [`-${refusal}`, held('+1', ':0')]
+    const redis = await startNonsenseRedis((socket) => socket.write(`${answers.shift()}\r\n`))
+    const store = await open(settingsOf(redis))
+    expect((await errorOf(store.look(nothing))).message).toBe(refusal)
+    await expectUntil('the next answer', () => store.look(nothing).catch(() => false as const))
+    expect(answers).toEqual([])
+    expect(redis.counts.connections).toBe(connections)
   },
 )

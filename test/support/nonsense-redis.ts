@@ -33,12 +33,3 @@ export async function startNonsenseRedis(answer: (socket: Socket, command: strin
   })
   return { address: { path }, counts }
 }
-
-/** Writes this again and again, as fast as it is read. */
-export function writeEndlessly(socket: Socket, text: string): void {
-  const again = (): void => {
-    while (!socket.destroyed && socket.write(text));
-  }
-  socket.on('drain', again)
-  again()
-}
