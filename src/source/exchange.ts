@@ -114,12 +114,16 @@ async function send(
   request.on('error', reject)
   // It comes only after the connection (and TLS) is up: written bytes wait for it.
   request.once('finish', onSent)
-  request.once('upgrade', (response) => resolve({ ...headOf(response), body: new Uint8Array() }))
+  const answered = (
+    { statusCode = 0, headers: had }: IncomingMessage,
+    read: Uint8Array | undefined,
+  ): void => {
+    resolve({ status: statusCode, headers: had, body: read ?? new Uint8Array(), isCut: read === undefined })
+  }
+  request.once('upgrade', (response) => answered(response, new Uint8Array()))
   request.once('response', (response) => {
-    readLimited(response as AsyncIterable<Buffer>, { maxBytes: MAX_BODY_BYTES }).then(
-      (read) => resolve({ ...headOf(response), body: read ?? new Uint8Array(), isCut: read === undefined }),
-      reject,
-    )
+    const chunks = response as AsyncIterable<Buffer>
+    readLimited(chunks, { maxBytes: MAX_BODY_BYTES }).then((read) => answered(response, read), reject)
   })
   request.end(body)
   return promise
@@ -157,10 +161,7 @@ function serverNameOf(hostname: string): string {
   return isIP(withoutBrackets(hostname)) === 0 ? hostname : ''
 }
 
-/**
- * Opens the way to the service (RFC 9110, section 9.3.6). Rejects with ERR_PROXY_TUNNEL if the proxy does
- * not.
- */
+/** Opens the way to the service (RFC 9110, section 9.3.6), or rejects with ERR_PROXY_TUNNEL. */
 async function tunnel(
   { hostname, port }: URL,
   { proxy, onSocket }: { proxy: Proxy; onSocket: (socket: Duplex) => void },
@@ -222,8 +223,4 @@ function bound(request: ClientRequest, onSocket: (socket: Duplex) => void): void
       if (!isOver && headBytes > MAX_HEAD_BYTES) request.destroy(errorWith('ERR_HEAD_TOO_LONG'))
     })
   })
-}
-
-function headOf({ statusCode, headers }: IncomingMessage): Pick<ServiceResponse, 'status' | 'headers'> {
-  return { status: statusCode ?? 0, headers }
 }

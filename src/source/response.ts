@@ -1,7 +1,7 @@
 // The failure table, and the outcome of an answer by that table. Pure; any bytes have an outcome.
 import { STATUS_CODES } from 'node:http'
 import type { ServiceConfig, ServiceRefusal } from '../config/config.ts'
-import { isRecord } from '../lib/input.ts'
+import { isRecord, parseJson } from '../lib/input.ts'
 import { parseInstant } from '../lib/duration.ts'
 import { holdsSecret, type Credentials } from '../lib/secret.ts'
 import {
@@ -107,26 +107,29 @@ interface ClassifyOptions {
   readonly credentials?: Credentials
 }
 
+interface Context extends ClassifyOptions {
+  readonly service: ServiceConfig
+}
+
 export type Classify = ReturnType<typeof createClassify>
 
 /** Returns the function that gives the outcome of an answer and its row. */
 export function createClassify(service: ServiceConfig) {
   const table = failureTable(service)
   return (answer: ServiceResponse, options: ClassifyOptions): { outcome: ServiceOutcome; row: Row } => {
+    const context = { service, ...options }
     const { status } = answer
     const content = contentOf(answer)
-    const isGrant = status === 200 || status === 201
-    const grant = isGrant ? grantOf(answer, content, { service, ...options }) : undefined
+    const grant = status === 200 || status === 201 ? grantOf(answer, content, context) : undefined
     const reading = { status, content, grant }
     const row = table.find(({ covers }) => covers(reading))!
     if (row.follows === 'token') return { outcome: grant as Grant, row }
     const [reason] = row.reasons as [Reason]
-    const detail = detailOf(reading, { answer, service, secrets: options.secrets })
     const waitMs = MAY_WAIT.has(reason) ? retryAfter(answer, options.wallMs) : undefined
     const outcome = {
       kind: row.follows === 'permanent' ? 'permanent' : 'transient',
       reason,
-      detail,
+      detail: detailOf(reading, answer, context),
       status,
       ...(waitMs !== undefined && { retryAfterMs: waitMs }),
     }
@@ -148,11 +151,8 @@ interface Reading {
 /** The words of the service, or ours. A 2xx is never quoted. */
 function detailOf(
   { status, content, grant }: Reading,
-  {
-    answer,
-    service,
-    secrets,
-  }: { answer: ServiceResponse; service: ServiceConfig; secrets: Iterable<string> },
+  answer: ServiceResponse,
+  { service, secrets }: Context,
 ): string {
   const answered = `The service answered ${status} ${STATUS_CODES[status] ?? ''}`.trim()
   const refusal = service.refusals.find((known) => isRefusal({ status, content }, known))
@@ -185,9 +185,9 @@ function originOf(location: unknown): string {
 
 /** The token of a 200 or 201, or why there is none, as the words after "but". No value is quoted. */
 function grantOf(
-  { headers }: ServiceResponse,
+  answer: ServiceResponse,
   { fields, inWords }: Content,
-  { service, secrets, credentials, wallMs }: ClassifyOptions & { service: ServiceConfig },
+  { service, secrets, credentials, wallMs }: Context,
 ): Grant | string {
   if (fields === undefined) return `its body is ${inWords}`
   const value = valueAt(fields, service.token)
@@ -200,7 +200,7 @@ function grantOf(
     return `${name} is empty or has a blank, a quote, a backslash, a comma, a semicolon, or what is no ASCII`
   if (credentials !== undefined && holdsCredentials(accessToken, credentials))
     return `${name} holds the key or the secret, and is not used`
-  const serverDateMs = httpDateMs(headers['date'])
+  const serverDateMs = dateOf(answer)
   const answerLifeMs = answerLife(service, fields, serverDateMs ?? wallMs)
   if (answerLifeMs !== undefined && answerLifeMs <= 0) {
     const path = (service.lifetime ?? service.expires)!.join('.')
@@ -292,15 +292,10 @@ function contentOf({ headers, body, isCut }: ServiceResponse): Content {
   if (coding !== undefined && coding !== '' && coding !== 'identity')
     return { text: '', inWords: 'compressed' }
   const text = new TextDecoder().decode(body)
-  try {
-    const value: unknown = JSON.parse(text)
-    return isRecord(value)
-      ? { fields: value, text, inWords: 'a JSON object' }
-      : { text, inWords: 'JSON, but no object' }
-  } catch {
-    // Not JSON: a gateway's page, or nothing.
-    return { text, inWords: text.trim() === '' ? 'empty' : 'not JSON' }
-  }
+  const value = parseJson(text)
+  if (isRecord(value)) return { fields: value, text, inWords: 'a JSON object' }
+  if (value !== undefined) return { text, inWords: 'JSON, but no object' }
+  return { text, inWords: text.trim() === '' ? 'empty' : 'not JSON' }
 }
 
 function valueAt(fields: Fields, path: readonly string[]): unknown {
@@ -330,13 +325,11 @@ function isRefusal({ status, content }: Omit<Reading, 'grant'>, refusal: Service
 }
 
 /** `Retry-After` (RFC 9110, section 10.2.3) in ms, at most an hour; undefined if it is none or is past. */
-function retryAfter({ headers }: ServiceResponse, wallMs: number): number | undefined {
-  const value = headers['retry-after']
+function retryAfter(answer: ServiceResponse, wallMs: number): number | undefined {
+  const value = answer.headers['retry-after']
   if (typeof value !== 'string') return undefined
   if (/^\s*\d+\s*$/.test(value)) return Math.min(Number(value) * 1000, MAX_RETRY_AFTER_MS)
-  const atMs = httpDateMs(value)
-  if (atMs === undefined) return undefined
-  const waitMs = atMs - (httpDateMs(headers['date']) ?? wallMs)
+  const waitMs = (httpDateMs(value) ?? -Infinity) - (dateOf(answer) ?? wallMs)
   return waitMs < 0 ? undefined : Math.min(waitMs, MAX_RETRY_AFTER_MS)
 }
 
