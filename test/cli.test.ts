@@ -52,8 +52,6 @@ test('output that cannot be written is one sentence', () => {
   expect(stderr).toMatch(/^The output cannot be written .*\n$/)
 })
 
-// ---- on an older Node -----------------------------------------------------------------------------------------------
-
 const oldNode = '/usr/bin/node'
 const isOldNodeThere = spawnSync(oldNode, ['--version']).stdout?.toString().startsWith('v20.') ?? false
 

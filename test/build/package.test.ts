@@ -15,7 +15,7 @@ let directory: string
 let app: string
 const installed = (...path: string[]): string => join(app, 'node_modules/kyc-tokend', ...path)
 
-/** Copies the project, and returns a function that runs a shell script there, returns its output and throws if it fails. */
+/** Copies the project; gives a function that runs a shell script there, and throws if that fails. */
 function copyProject(target: string): (script: string) => string {
   for (const name of ['src', 'node_modules']) symlinkSync(join(root, name), join(target, name))
   cpSync(join(root, 'systemd'), join(target, 'systemd'), { recursive: true })
@@ -67,7 +67,7 @@ test('it uses nothing that Node 18 lacks, nor `import()` in CommonJS, where Jest
   expect(readFileSync(installed('dist/client.cjs'), 'utf8').match(lacking)).toBeNull()
 })
 
-test('a build leaves the packages and the repository of former ones alone, and nothing of its own elsewhere', () => {
+test('a build leaves former packages alone, and nothing of its own elsewhere', () => {
   expect(readdirSync(join(directory, 'tmp')).filter((name) => name.startsWith('kyc-tokend-'))).toEqual([])
   expect(readdirSync(join(directory, 'dist'))).toEqual(expect.arrayContaining(['former.deb', 'repository']))
 })
@@ -152,7 +152,9 @@ test('a pending call and a subscription keep the process alive', async () => {
     }, 500)
   })
   const program = `tokens.get().then(({ accessToken }) => console.log('got', accessToken))
-    const end = tokens.subscribe(({ accessToken }) => { if (accessToken === 'token-2') { console.log('told'); end() } })`
+    const end = tokens.subscribe(({ accessToken }) => {
+      if (accessToken === 'token-2') { console.log('told'); end() }
+    })`
   expect((await runProgram(tokens(daemon.path) + program)).stdout).toBe('got token-1\ntold\n')
 })
 
@@ -165,7 +167,8 @@ test.skipIf(!isOldNodeThere)(
   async () => {
     const api = await startApi(strict)
     const daemon = await renewingDaemon(api.url)
-    const program = `const response = await tokens.fetch(new Request('${api.url}', { method: 'POST', body: 'body' }))
+    const program = `const request = new Request('${api.url}', { method: 'POST', body: 'body' })
+    const response = await tokens.fetch(request)
     console.log(response.status, Number.parseInt(process.version.slice(1)) <= 20)`
     const { stdout, stderr } = await runProgram(tokens(daemon.path) + program, { node: oldNode })
     expect({ stdout, stderr }).toEqual({ stdout: '200 true\n', stderr: '' })
@@ -181,7 +184,8 @@ async function characters(tokens: TokenSource): Promise<number> {
   const { headers, token }: Authorization = await tokens.authorize({ minValidSeconds: 60 })
   return token.cached === true ? 0 : Object.keys(headers).length
 }
-export const sources: TokenSource[] = [new TokenClient({ account: 'us' }), createFakeTokenClient({ lifeSeconds: 60 })]
+const fake = createFakeTokenClient({ lifeSeconds: 60 })
+export const sources: TokenSource[] = [new TokenClient({ account: 'us' }), fake]
 export const codes = (error: TokenClientError): string => error.code
 export const counts = sources.map((source) => characters(source))
 // @ts-expect-error: a misspelt option is found

@@ -49,7 +49,8 @@ test.skipIf(lacks('bash'))('bash asks the program', async () => {
   const path = join(directory, 'kyc-tokend.bash')
   writeFileSync(path, (await runCli(['completions', 'bash'])).stdout)
   const offersOf = (...words: string[]): string => {
-    const script = `set -eu; source "$0"; complete -p kyc-tokend >&2; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _kyc_tokend; echo "\${COMPREPLY[@]}"`
+    const script = `set -eu; source "$0"; complete -p kyc-tokend >&2; COMP_WORDS=("$@")
+      COMP_CWORD=$(($# - 1)); _kyc_tokend; echo "\${COMPREPLY[@]}"`
     const env = { ...process.env, PATH: `${directory}:${process.env['PATH']}` }
     const given = ['-c', script, path, 'kyc-tokend', ...words]
     const { stdout, stderr } = spawnSync('bash', given, { encoding: 'utf8', env })

@@ -52,7 +52,8 @@ const isAlive = (pid: string): boolean => spawnSync('kill', ['-0', pid]).status 
 test('ten quick changes are one restart, with the last token, once the command has stopped', async () => {
   const world = await commandWorld({ answer: renewing })
   const go = join(world.directory, 'go')
-  const script = `trap 'echo stopping; until test -e ${go}; do sleep 0.05; done; exit 9' TERM; ${REPORT}; ${LOOP}`
+  const stop = `echo stopping; until test -e ${go}; do sleep 0.05; done; exit 9`
+  const script = `trap '${stop}' TERM; ${REPORT}; ${LOOP}`
   const command = supervise(world, { options: ['--on-change', 'restart', '--stop-timeout', '1h'], script })
   await started(command, 1)
   const client = operator(world.daemon)
@@ -119,9 +120,10 @@ test('the signal waits until the token files are written', async () => {
   await expectUntil('the signal', () => command.lines().includes('hup'))
 })
 
-test('a command that does not stop is killed after the stop timeout, with all of its process group', async () => {
+test('a command that does not stop is killed after the stop timeout, with its process group', async () => {
   const world = await commandWorld({ answer: renewing })
-  const script = `${REPORT}; trap 'echo refused' TERM; (trap '' TERM; exec sleep 1000) & echo "worker $!"; ${LOOP}`
+  const holdOut = `(trap '' TERM; exec sleep 1000) & echo "worker $!"`
+  const script = `${REPORT}; trap 'echo refused' TERM; ${holdOut}; ${LOOP}`
   const command = supervise(world, { options: ['--on-change', 'restart', '--stop-timeout', '1s'], script })
   await expectUntil('the worker', () => command.lines().some((line) => line.startsWith('worker')))
   const worker = command.lines().at(-1)?.split(' ')[1] ?? ''
@@ -143,7 +145,8 @@ test('another stop signal; the workers of the command may end in their own time'
   const world = await commandWorld({ answer: renewing })
   const go = join(world.directory, 'go')
   // The command ends at once, its worker waits for the file.
-  const script = `${REPORT}; (trap 'until test -e ${go}; do sleep 0.05; done; echo worked; exit' USR2; echo ready; ${LOOP}) & trap 'echo left; exit' USR2; wait`
+  const work = `trap 'until test -e ${go}; do sleep 0.05; done; echo worked; exit' USR2; echo ready`
+  const script = `${REPORT}; (${work}; ${LOOP}) & trap 'echo left; exit' USR2; wait`
   const options = ['--on-change', 'restart', '--stop-signal', 'SIGUSR2', '--stop-timeout', '1h']
   const command = supervise(world, { options, script })
   await expectUntil('the worker', () => command.lines().includes('ready'))
@@ -170,7 +173,9 @@ test('signals go to the process group of the command; TERM ends it for good', as
   const world = await commandWorld({ answer: renewing })
   const traps = (who: string): string =>
     ['HUP', 'INT', 'USR1', 'USR2', 'WINCH'].map((name) => `trap 'echo ${who} ${name}' ${name}`).join('; ')
-  const script = `${REPORT}; (${traps('worker')}; echo worker ready; ${LOOP}) & ${traps('command')}; trap 'echo bye; sleep 0.2; exit 5' TERM; echo ready; ${LOOP}`
+  const end = `trap 'echo bye; sleep 0.2; exit 5' TERM`
+  const background = `(${traps('worker')}; echo worker ready; ${LOOP}) &`
+  const script = `${REPORT}; ${background} ${traps('command')}; ${end}; echo ready; ${LOOP}`
   const command = supervise(world, { options: ['--on-change', 'restart', '--splay', '1h'], script })
   for (const line of ['ready', 'worker ready']) await expectUntil(line, () => command.lines().includes(line))
   for (const name of ['HUP', 'INT', 'USR1', 'USR2', 'WINCH'] as const) {
@@ -186,57 +191,39 @@ test('signals go to the process group of the command; TERM ends it for good', as
   expect(startsOf(command)).toEqual([1])
 })
 
-test('TERM while it stops keeps the stop timeout, and a token that comes after TERM starts nothing', async () => {
+test('TERM while it stops keeps the stop timeout', async () => {
   const world = await commandWorld({ answer: renewing })
-  const go = join(world.directory, 'go')
-  const stubborn = supervise(world, {
-    options: ['--on-change', 'restart', '--stop-timeout', '1s'],
-    script: `trap 'echo stopping' TERM; ${REPORT}; ${LOOP}`,
-  })
-  const ending = supervise(world, {
-    options: ['--on-change', 'restart', '--stop-timeout', '1h'],
-    script: `trap 'echo stopping; until test -e ${go}; do sleep 0.05; done; exit 6' TERM; ${REPORT}; ${LOOP}`,
-  })
-  const stops = (command: Running) => expectUntil('the stop', () => command.lines().includes('stopping'))
-  for (const command of [stubborn, ending]) await started(command, 1)
-  ending.child.kill('SIGTERM')
-  await stops(ending)
+  const options = ['--on-change', 'restart', '--stop-timeout', '1s']
+  const command = supervise(world, { options, script: `trap 'echo stopping' TERM; ${REPORT}; ${LOOP}` })
+  await started(command, 1)
   await operator(world.daemon).refresh()
-  await stops(stubborn)
-  stubborn.child.kill('SIGTERM')
-  expect(await stubborn.ended).toMatchObject({ status: 137, signal: null })
-  writeFileSync(go, '')
-  expect(await ending.ended).toMatchObject({ status: 6, signal: null })
-  expect([...startsOf(stubborn), ...startsOf(ending)]).toEqual([1, 1])
+  await expectUntil('the stop', () => command.lines().includes('stopping'))
+  command.child.kill('SIGTERM')
+  expect(await command.ended).toMatchObject({ status: 137, signal: null })
+  expect(startsOf(command)).toEqual([1])
 })
 
-test('INT and HUP that the command survives, before its stop or during it, do not end it for good', async () => {
+test.each([
+  ['HUP', [1, 2]],
+  ['INT', [1]],
+  ['TERM', [1]],
+] as const)('after %s while the command stops for a restart come the starts %j', async (name, starts) => {
   const world = await commandWorld({ answer: renewing })
   const go = join(world.directory, 'go')
-  const script = `trap 'echo int' INT; trap '' HUP; trap 'echo stopping; until test -e ${go}; do sleep 0.05; done; exit' TERM; ${REPORT}; ${LOOP}`
+  const stop = `echo stopping; until test -e ${go}; do sleep 0.05; done; exit 6`
+  const script = `trap 'echo int' INT; trap '' HUP; trap '${stop}' TERM; ${REPORT}; ${LOOP}`
   const command = supervise(world, { options: ['--on-change', 'restart', '--stop-timeout', '1h'], script })
   await started(command, 1)
+  // One that the command survives before its stop does not end it for good.
   command.child.kill('SIGINT')
   await expectUntil('the signal', () => command.lines().includes('int'))
   await operator(world.daemon).refresh()
   await expectUntil('the stop', () => command.lines().includes('stopping'))
-  command.child.kill('SIGHUP')
+  command.child.kill(`SIG${name}`)
   writeFileSync(go, '')
-  await started(command, 2)
-})
-
-test('INT while the command stops for a restart is for good', async () => {
-  const world = await commandWorld({ answer: renewing })
-  const go = join(world.directory, 'go')
-  const script = `trap '' INT; trap 'echo stopping; until test -e ${go}; do sleep 0.05; done; exit 6' TERM; ${REPORT}; ${LOOP}`
-  const command = supervise(world, { options: ['--on-change', 'restart', '--stop-timeout', '1h'], script })
-  await started(command, 1)
-  await operator(world.daemon).refresh()
-  await expectUntil('the stop', () => command.lines().includes('stopping'))
-  command.child.kill('SIGINT')
-  writeFileSync(go, '')
-  expect(await command.ended).toMatchObject({ status: 6, signal: null })
-  expect(startsOf(command)).toEqual([1])
+  if (name === 'HUP') await started(command, 2)
+  else expect(await command.ended).toMatchObject({ status: 6, signal: null })
+  expect(startsOf(command)).toEqual(starts)
 })
 
 test('a signal while it waits for the first token ends it with its status', async () => {
@@ -252,7 +239,7 @@ test('a signal while it waits for the first token ends it with its status', asyn
   expect(command.lines()).toEqual([])
 })
 
-test('the command goes on without the daemon and when the account is refused; a later token restarts it', async () => {
+test('the command goes on without the daemon and when the account is refused', async () => {
   const world = await commandWorld({ answer: renewing })
   const script = `${REPORT}; ${LOOP}`
   const command = supervise(world, { options: ['--on-change', 'restart'], script })
@@ -298,7 +285,8 @@ test.skipIf(!canUnshare)('as PID 1 it reaps what its command leaves behind, and 
   const world = await commandWorld({ answer: renewing })
   const done = join(world.directory, 'done')
   // Each start leaves five processes to PID 1 that end at once.
-  const script = `${REPORT}; for i in 1 2 3 4 5; do sh -c '(sleep 0.1; echo gone >> ${done}) &'; done; ${LOOP}`
+  const orphan = `sh -c '(sleep 0.1; echo gone >> ${done}) &'`
+  const script = `${REPORT}; for i in 1 2 3 4 5; do ${orphan}; done; ${LOOP}`
   const launcher = ['unshare', '--pid', '--fork', '--kill-child', '--mount-proc']
   const options = ['--on-change', 'restart', '--stop-timeout', '1s']
   const command = supervise(world, { options, script, launcher })

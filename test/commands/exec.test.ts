@@ -12,11 +12,11 @@ import { expectUntil } from '../support/until.ts'
 
 const exec = ({ cli }: CommandWorld, ...command: string[]) => cli(['exec', '--', ...command])
 
-test('the command replaces the process: the token in its environment and not in its arguments, signals and stdin are its own', async () => {
+test('the command replaces the process, with the token in its environment and not in its arguments', async () => {
   const token = hourToken()
   const { daemon } = await commandWorld({ answer: granting(token) })
-  const script =
-    'trap "echo got HUP $KYC_ACCESS_TOKEN" HUP; trap "echo got USR1; exit 7" USR1; echo ready; while :; do sleep 0.05; done'
+  const traps = 'trap "echo got HUP $KYC_ACCESS_TOKEN" HUP; trap "echo got USR1; exit 7" USR1'
+  const script = `${traps}; echo ready; while :; do sleep 0.05; done`
   const { child, stdout, ended } = startCli(['exec', '--socket', daemon.ipcPath, '--', 'sh', '-c', script])
   onTestFinished(() => void child.kill('SIGKILL'))
   await expectUntil('the command', () => stdout().includes('ready'))
@@ -60,7 +60,7 @@ test.each(['40', '2000000000'])(
   },
 )
 
-test('its exit status, its signals, its options and its stdin are those of a program that the shell starts', async () => {
+test('its status, its signals, its options and its stdin are those of a program of the shell', async () => {
   const world = await commandWorld()
   expect(await exec(world, 'sh', '-c', 'exit 42')).toMatchObject({ status: 42, signal: null })
   expect(await exec(world, 'sh', '-c', 'kill -TERM $$')).toMatchObject({ status: null, signal: 'SIGTERM' })

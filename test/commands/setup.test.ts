@@ -66,13 +66,19 @@ const env = (): NodeJS.ProcessEnv => ({
   XDG_STATE_HOME: join(directory, 'state'),
 })
 
+/** Of a command in the directory. */
+const place = (more: NodeJS.ProcessEnv = {}) => ({
+  cwd: directory,
+  env: { ...env(), ...more },
+  ...(uid !== undefined && { uid }),
+})
+const PAIR = ['--api-key-file', 'key.txt', '--api-secret-file', 'secret.txt']
+
 function setup(...more: string[]): Promise<Ended> {
-  const words = ['--base-url', sandbox.url, '--api-key-file', 'key.txt', '--api-secret-file', 'secret.txt']
-  return setupWith([...words, ...more])
+  return setupWith(['--base-url', sandbox.url, ...PAIR, ...more])
 }
-function setupWith(words: readonly string[], input?: string): Promise<Ended> {
-  const options = { cwd: directory, env: env(), ...(input !== undefined && { input }) }
-  return runCli(['setup', ...words], uid === undefined ? options : { ...options, uid })
+function setupWith(words: readonly string[], input = ''): Promise<Ended> {
+  return runCli(['setup', ...words], { ...place(), input })
 }
 
 const FILES = ['kyc-tokend.config.json', 'api-key', 'api-secret']
@@ -116,7 +122,7 @@ describe('kyc-tokend setup without a terminal', () => {
     const setupFrom = (content: unknown, words: string[] = []): Promise<Ended> =>
       setupWith(['--from', '-', ...words], typeof content === 'string' ? content : JSON.stringify(content))
 
-    it('takes key and secret out of it into files of their own, and its other settings as they are', async () => {
+    it('takes key and secret out of it into files of their own, and the rest as it is', async () => {
       const { status, stdout, stderr } = await setupFrom(document())
       expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
       expect(stdout.match(/^Wrote /gm)).toHaveLength(3)
@@ -241,10 +247,8 @@ describe('kyc-tokend setup without a terminal', () => {
     onTestFinished(() => void silent.close())
     await once(silent, 'listening')
     const address = `http://127.0.0.1:${(silent.address() as AddressInfo).port}`
-    const words = ['setup', '--force', '--base-url', address]
-    const files = ['--api-key-file', 'key.txt', '--api-secret-file', 'secret.txt']
-    const options = { cwd: directory, env: env(), ...(uid !== undefined && { uid }) }
-    const { child, ended } = startCli([...words, ...files], options)
+    const words = ['setup', '--force', '--base-url', address, ...PAIR]
+    const { child, ended } = startCli(words, place())
     await expectUntil('the request', () => asked > 0)
     expect(seen()).toEqual(former)
     child.stdout.destroy()
@@ -252,7 +256,7 @@ describe('kyc-tokend setup without a terminal', () => {
     expect(await ended).toMatchObject({ status: null, signal: 'SIGHUP' })
     expect([seen(), readdirSync(directory)]).toEqual([former, names])
 
-    const again = startCli([...words, ...files], options)
+    const again = startCli(words, place())
     await expectUntil('another request', () => asked > 1)
     again.child.kill('SIGKILL')
     await again.ended
@@ -307,7 +311,7 @@ describe('kyc-tokend setup without a terminal', () => {
       expect(again.stdout).toMatch(/^Nothing was changed$/m)
     })
 
-    it('a client certificate: names the option for a private authority, and copies certificate and key', async () => {
+    it('a client certificate: names the option for a private authority, and copies both files', async () => {
       const authority = createAuthority()
       const server = createCertificate(authority, { names: ['localhost'] })
       const client = createCertificate(authority, { names: ['us'] })
@@ -316,19 +320,13 @@ describe('kyc-tokend setup without a terminal', () => {
       given('ca.txt', authority.cert)
       given('cert.txt', client.cert)
       given('cert-key.txt', client.key)
-      const words = ['--kind', 'certificate', '--base-url', url, '--token-url', '/token']
-      const files = [
-        '--api-key-file',
-        'key.txt',
-        '--certificate-file',
-        'cert.txt',
-        '--private-key-file',
-        'cert-key.txt',
-      ]
-      const untrusted = await setupWith([...words, ...files])
+      const kind = `--kind certificate --base-url ${url} --token-url /token`
+      const files = '--api-key-file key.txt --certificate-file cert.txt --private-key-file cert-key.txt'
+      const words = `${kind} ${files}`.split(' ')
+      const untrusted = await setupWith(words)
       expect(untrusted.stdout).toMatch(/Nothing was changed, because the certificate .* add --ca-file FILE/)
       expect(untrusted.status).toBe(75)
-      const { status, stdout } = await setupWith([...words, ...files, '--ca-file', 'ca.txt'])
+      const { status, stdout } = await setupWith([...words, '--ca-file', 'ca.txt'])
       expect(stdout).toMatch(/gave a token/)
       expect(status).toBe(0)
       expect(seen).toEqual([
@@ -347,14 +345,10 @@ describe('kyc-tokend setup without a terminal', () => {
     it('a signed assertion: by the algorithm of its key', async () => {
       const { url, seen } = await tokenEndpoint()
       given('signer.txt', createAuthority().key)
-      const words = ['--kind', 'assertion', '--base-url', url, '--token-url', '/token', '--key-id', 'k1']
-      const { status } = await setupWith([
-        ...words,
-        '--api-key-file',
-        'key.txt',
-        '--private-key-file',
-        'signer.txt',
-      ])
+      const kind = `--kind assertion --base-url ${url} --token-url /token --key-id k1`
+      const { status } = await setupWith(
+        `${kind} --api-key-file key.txt --private-key-file signer.txt`.split(' '),
+      )
       expect(status).toBe(0)
       const assertion = { key: { file: 'assertion.pem' }, algorithm: 'ES256', keyId: 'k1' }
       expect(configNow()['service']).toMatchObject({ send: 'assertion', assertion })
@@ -381,12 +375,10 @@ describe('kyc-tokend setup without a terminal', () => {
     await once(proxy, 'listening')
     onTestFinished(() => void proxy.close())
     const { port } = proxy.address() as AddressInfo
-    const words = ['setup', '--base-url', 'https://api.example.com', '--unverified', '--proxy']
-    const files = ['--api-key-file', 'key.txt', '--api-secret-file', 'secret.txt']
+    const words = ['setup', '--base-url', 'https://api.example.com', '--unverified', '--proxy', ...PAIR]
     // A "%" that begins no escape stands for itself.
     const HTTPS_PROXY = `http://me:hush-hush%@127.0.0.1:${port}`
-    const options = { cwd: directory, env: { ...env(), HTTPS_PROXY }, ...(uid !== undefined && { uid }) }
-    const { stdout } = await runCli([...words, ...files], options)
+    const { stdout } = await runCli(words, place({ HTTPS_PROXY }))
     expect(stdout).toContain(`The daemon will use the proxy http://127.0.0.1:${port}, which`)
     expect(stdout).not.toContain('hush-hush')
     expect(configNow()['request']).toEqual({
@@ -401,7 +393,7 @@ describe('kyc-tokend setup without a terminal', () => {
     mkdirSync(odd)
     if (uid !== undefined) chownSync(odd, uid, uid)
     const words = ['--api-key-file', '../key.txt', '--api-secret-file', '../secret.txt', '--unverified']
-    const options = { cwd: odd, env: env(), ...(uid !== undefined && { uid }) }
+    const options = { ...place(), cwd: odd }
     const { stdout } = await runCli(['setup', '--base-url', sandbox.url, ...words], options)
     expect(stdout).toContain(String.raw`/\u001b[31m/api-key`)
     expect(stdout).not.toContain('\u001b')
@@ -412,9 +404,8 @@ describe('kyc-tokend setup without a terminal', () => {
     ['--from', ''],
   ])('says that nobody writes to a named pipe of %s, and ends by a signal', async (option, others) => {
     spawnSync('mkfifo', [join(directory, 'pipe')])
-    const options = { cwd: directory, env: env(), ...(uid !== undefined && { uid }) }
     const words = ['setup', option, 'pipe', ...others.split(' ').filter(Boolean)]
-    const { child, stderr, ended } = startCli(words, options)
+    const { child, stderr, ended } = startCli(words, place())
     onTestFinished(() => void child.kill('SIGKILL'))
     await expectUntil('what it waits for', () => stderr() === `Waiting for the file of ${option}: pipe\n`)
     child.kill('SIGTERM')
@@ -425,8 +416,7 @@ describe('kyc-tokend setup without a terminal', () => {
     const program = PROGRAM.map((word) => `'${word}'`).join(' ')
     const files = '--api-key-file <(cat key.txt) --api-secret-file <(cat secret.txt)'
     const script = `${program} setup --base-url ${sandbox.url} ${files}`
-    const options = { cwd: directory, env: env(), ...(uid !== undefined && { uid }) }
-    expect(await startProgram(['bash', '-c', script], options).ended).toMatchObject({ status: 0 })
+    expect(await startProgram(['bash', '-c', script], place()).ended).toMatchObject({ status: 0 })
   })
 
   it('builds nothing on a configuration that another user can write', async () => {
@@ -514,10 +504,8 @@ describe('kyc-tokend setup without a terminal', () => {
     mkdirSync(runtime, { mode: 0o700 })
     if (uid !== undefined) chownSync(runtime, uid, uid)
     writeFileSync(join(runtime, 'ipc.sock'), 'no socket')
-    const words = ['--base-url', sandbox.url, '--api-key-file', 'key.txt', '--api-secret-file', 'secret.txt']
     for (const sentence of ['The files stay', 'Nothing was changed']) {
-      const options = { cwd: directory, env: env(), ...(uid !== undefined && { uid }) }
-      const { status, stdout } = await runCli(['setup', ...words], options)
+      const { status, stdout } = await setup()
       expect(stdout).toMatch(new RegExp(`^FAULT +paths [^]*\n${sentence}: correct the faults above\n$`, 'm'))
       expect(status).toBe(78)
     }
@@ -539,8 +527,7 @@ describe('kyc-tokend setup without a terminal', () => {
 })
 
 describe.skipIf(lacks('script'))('kyc-tokend setup at a terminal', () => {
-  const start = () =>
-    startAtTerminal(['setup'], { cwd: directory, env: env(), ...(uid !== undefined && { uid }) })
+  const start = () => startAtTerminal(['setup'], place())
 
   it('names a file that is there already before it asks, whatever is in it', async () => {
     given('api-key', `${sandboxCredentials.apiKey}\n`)

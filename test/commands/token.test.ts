@@ -30,7 +30,7 @@ test('prints the token in the format that is asked for, and nothing else', async
   })
 })
 
-test('waits for a token that lives long enough, and prints the freshest there is when there is none', async () => {
+test('waits for a token that lives long enough, and else prints the freshest', async () => {
   const tokens = [hourToken(1), hourToken(2)]
   const { cli, service } = await commandWorld({
     answer: (_, { number }) => granting(tokens[number - 1] ?? 'none'),
@@ -56,7 +56,7 @@ const stranger = { uid: 65_533, cwd: '/' }
 const isRoot = process.geteuid!() === 0
 const isSystemSocketThere = statSync('/run/kyc-tokend', { throwIfNoEntry: false }) !== undefined
 
-test.runIf(isRoot && !isSystemSocketThere)('a person’s own socket is found in XDG_RUNTIME_DIR', async () => {
+test.runIf(isRoot && !isSystemSocketThere)('a person’s socket is found in XDG_RUNTIME_DIR', async () => {
   const runtime = await tempDirectory()
   chmodSync(runtime, 0o755)
   mkdirSync(join(runtime, 'kyc-tokend'), { mode: 0o755 })
@@ -98,7 +98,7 @@ test('with --wait it also waits for a daemon that has not been started yet', asy
 
 const both = /both given: leave one of them out\.\n$/
 const unknown =
-  /^There is no account `no-such-account` here; there are.*`sudo kyc-tokend setup --account no-such-account`\.\n$/
+  /^There is no account `no-such-account` here; there are.*kyc-tokend setup --account no-such-account`\.\n$/
 test.each([
   [['token', '--socket', '/a.sock', '--account', 'us'], {}, 64, both],
   [['token'], { KYC_TOKEND_SOCKET: '/a.sock', KYC_TOKEND_ACCOUNT: 'us' }, 64, both],

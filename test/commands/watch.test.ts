@@ -23,7 +23,7 @@ function watch(socketPath: string, ...options: string[]) {
   return { lines, stderr }
 }
 
-test('prints a line now and at each change, also across a restart of the daemon, with --no-token without the token', async () => {
+test('prints a line now and at each change, also across a restart of the daemon', async () => {
   const { daemon, cli, again } = await commandWorld({ answer: renewing })
   const { lines, stderr } = watch(daemon.ipcPath)
   const hiding = watch(daemon.ipcPath, '--no-token')

@@ -135,17 +135,6 @@ describe('a scenario', () => {
     expect((await ask()).status).toBe(200)
   })
 
-  it('has headers of its own, and decides what its sample API takes', async () => {
-    const { sandbox, ask, me } = await start({ scenario: 'rate-limited' })
-    expect((await ask()).headers.get('retry-after')).toBe('10')
-    sandbox.setScenario('html-error')
-    expect((await ask()).headers.get('content-type')).toBe('text/html')
-    sandbox.setScenario('opaque-token')
-    expect((await me(await tokenOf(await ask()))).status).toBe(200)
-    sandbox.setScenario('expired-token')
-    expect((await me(await tokenOf(await ask()))).status).toBe(401)
-  })
-
   it('that is slow grants a token in the end', async () => {
     const sleep = vi.fn<Clock['sleep']>(() => Promise.resolve())
     const { ask } = await start({ scenario: 'slow', clock: { ...createSystemClock(), sleep } })

@@ -7,7 +7,7 @@ import { lacks } from '../support/lacks.ts'
 import { buildPackage } from '../support/package.ts'
 import { expectUntil } from '../support/until.ts'
 
-// The package for arm64, whose program runs here in an emulator, with the libraries of Debian's cross packages.
+// The package for arm64, whose program runs in an emulator, with the libraries of Debian's cross packages.
 const LIBRARIES = '/usr/aarch64-linux-gnu'
 const hasLibraries = existsSync(`${LIBRARIES}/lib/libstdc++.so.6`)
 if (!hasLibraries)

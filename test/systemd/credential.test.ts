@@ -20,7 +20,7 @@ describeInstallation('the token as a credential of units', {}, (installation) =>
   /** The daemon as before its first token. */
   const forget = (): Promise<string> =>
     sh(
-      `systemctl stop kyc-tokend; rm -f /var/lib/kyc-tokend/*.json /run/kyc-tokend/*.json /run/kyc-tokend/token*`,
+      'systemctl stop kyc-tokend; rm -f /var/lib/kyc-tokend/*.json /run/kyc-tokend/*.json /run/kyc-tokend/token',
     )
   const refusal = 'Failed to set up credentials: Protocol error'
 

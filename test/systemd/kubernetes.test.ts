@@ -9,20 +9,23 @@ import { tempDirectory } from '../support/temp-directory.ts'
 // Its keys are compared with a list; no cluster is to be had here.
 const PROJECT = path.resolve(import.meta.dirname, '../..')
 const DIRECTORY = path.join(PROJECT, 'systemd/kubernetes')
-/** Every key that the manifests use, by the field that holds it: a misspelt one is not in this list. Map keys are ours. */
+/** Every key that the manifests use, by the field that holds it. A misspelt one is not in this list. */
 const KEYS: Record<string, string> = {
   '': 'apiVersion kind metadata data spec',
   metadata: 'name labels',
-  spec: 'automountServiceAccountToken replicas selector template initContainers containers volumes securityContext',
+  spec:
+    'automountServiceAccountToken replicas selector template initContainers containers volumes ' +
+    'securityContext',
   selector: 'matchLabels',
   template: 'metadata spec',
   securityContext:
-    'runAsNonRoot runAsUser runAsGroup fsGroup fsGroupChangePolicy supplementalGroups readOnlyRootFilesystem ' +
-    'allowPrivilegeEscalation capabilities seccompProfile',
+    'runAsNonRoot runAsUser runAsGroup fsGroup fsGroupChangePolicy supplementalGroups ' +
+    'readOnlyRootFilesystem allowPrivilegeEscalation capabilities seccompProfile',
   capabilities: 'drop',
   seccompProfile: 'type',
   initContainers:
-    'name image args command env restartPolicy startupProbe readinessProbe livenessProbe securityContext resources volumeMounts',
+    'name image args command env restartPolicy startupProbe readinessProbe livenessProbe ' +
+    'securityContext resources volumeMounts',
   containers: 'name image args command env securityContext resources volumeMounts',
   env: 'name value valueFrom',
   valueFrom: 'fieldRef',

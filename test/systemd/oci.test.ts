@@ -47,7 +47,7 @@ describe.skipIf(isLeftOut && process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] !== '1')(
     return execFileSync(process.execPath, args, { encoding: 'utf8' }).trim()
   }
 
-  /** crun refuses a machine with both hierarchies of control groups: it gets the unified one, and makes no group. */
+  /** crun refuses a machine with both hierarchies of control groups: it gets the unified one. */
   function crun(...args: string[]): [string, string[]] {
     const script = 'mount -t cgroup2 cgroup2 /sys/fs/cgroup; exec crun --cgroup-manager=disabled "$@"'
     return ['unshare', ['--mount', 'sh', '-euc', script, 'sh', '--root', path.join(work, 'state'), ...args]]
@@ -60,7 +60,7 @@ describe.skipIf(isLeftOut && process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] !== '1')(
     expect(hashOf(build('second'))).toBe(hashOf(image))
   })
 
-  it('is one that other tools can read, for an ordinary user, and holds the licences of its libraries', () => {
+  it('is one that other tools can read, and holds the licences of its libraries', () => {
     const inspected = execFileSync('skopeo', ['inspect', '--config', `oci-archive:${image}`], {
       encoding: 'utf8',
     })

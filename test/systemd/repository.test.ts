@@ -46,7 +46,7 @@ describeInstallation(
   (installation) => {
     const { attempt, show, sh } = installation
 
-    /** Builds a repository of one version, as the manual says, and puts it where the machine's web server finds it. */
+    /** Builds a repository of one version, as the manual says, where the machine's web server finds it. */
     function publish(version: string, work: string): void {
       const packages = path.join(work, 'packages')
       rmSync(packages, { recursive: true, force: true })
@@ -151,7 +151,7 @@ describeInstallation(
       expect(await sh('kyc-tokend token', { as: 'billing' })).toMatch(/^ey/)
     })
 
-    it('is set up by the commands of the user data, which change nothing when they are run again', async () => {
+    it('is set up by the commands of the user data, which change nothing the second time', async () => {
       await sh(`systemctl stop 'kyc-tokend*'; rm -r /etc/kyc-tokend/* /var/lib/kyc-tokend/*`)
       const { write_files: files, runcmd: commands } = parse(
         readFileSync(path.join(EXAMPLES, 'cloud-init.yaml'), 'utf8'),

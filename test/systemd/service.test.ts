@@ -4,7 +4,7 @@ import { expect, it, onTestFinished } from 'vitest'
 import { config, CONFIG, describeInstallation } from '../support/installation.ts'
 import { expectUntil } from '../support/until.ts'
 
-// One machine for the whole life of an installation, from dpkg -i to dpkg --purge: the tests build on each other.
+// One machine for the life of an installation, from dpkg -i to dpkg --purge: the tests build on each other.
 
 const UNITS = 'kyc-tokend.service kyc-tokend.socket kyc-tokend-http.socket kyc-tokend-alert.path'
 const options = { versions: ['1.0.0', '1.0.1'], isInstalled: false }
@@ -49,7 +49,6 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
   it('gives the token to members of the clients’ group, and nothing else', async () => {
     const token = await fullToken('member')
     expect(token).toMatch(/^ey/)
-    expect(await sh('kyc-tokend token', { as: 'member' })).toBe(`${token}\n`)
     expect(await sh('cat /run/kyc-tokend/token', { as: 'member' })).toBe(token)
     expect(await overHttp('member')).toContain(token)
     for (const file of [CONFIG, '/var/lib/kyc-tokend/.'])
@@ -66,10 +65,8 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
   })
 
   it('gives nothing to anybody else', async () => {
-    for (const command of ['kyc-tokend token', 'kyc-tokend token --wait 1s', 'kyc-tokend status']) {
-      const { status, stdout } = await run(['sh', '-c', command], { as: 'stranger' })
-      expect({ command, status, stdout }).toEqual({ command, status: 77, stdout: '' })
-    }
+    for (const command of ['token', 'status'])
+      expect(await run(['kyc-tokend', command], { as: 'stranger' })).toMatchObject({ status: 77, stdout: '' })
     const { stderr } = await run(['cat', '/run/kyc-tokend/token'], { as: 'stranger' })
     expect(stderr).toContain('Permission denied')
   })
