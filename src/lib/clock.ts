@@ -34,18 +34,22 @@ function schedule(ms: number, call: () => void): () => void {
   return () => clearTimeout(timer)
 }
 
-export function sleep(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal.aborted) return resolve()
-    const done = () => {
-      cancel()
-      signal.removeEventListener('abort', done)
-      resolve()
-    }
-    const cancel = schedule(ms, done)
-    signal.addEventListener('abort', done)
-  })
+/** The sleep of a clock with these timers. */
+export function sleepBy(timer: Clock['schedule']): Clock['sleep'] {
+  return (ms, signal) =>
+    new Promise((resolve) => {
+      if (signal.aborted) return resolve()
+      const done = () => {
+        cancel()
+        signal.removeEventListener('abort', done)
+        resolve()
+      }
+      const cancel = timer(ms, done)
+      signal.addEventListener('abort', done)
+    })
 }
+
+export const sleep = sleepBy(schedule)
 
 /** Resolves with the work's result, or undefined after `ms`; the work goes on. Rejects as the work does. */
 export async function withTimeout<T>(

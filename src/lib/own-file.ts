@@ -27,31 +27,46 @@ export function createOwnFile(
   let current: { readonly json: string; readonly text: string } | null = null
   const desired = (): Content | null => current && { text: current.text, mayStay: () => mayStay }
   const file = createManagedFile({ path, mode }, { desired, log, failure, mayFormerStay: mayStay })
+
+  function ignore(fault: string): null {
+    const sentence = 'A state file cannot be used and is ignored'
+    log('warning', sentence, { event: 'state-file-ignored', path, fault })
+    return null
+  }
+
+  /** Null: there is none, or its owner, mode, size or kind is not as it should be. */
+  async function readTrusted(): Promise<string | null> {
+    try {
+      const { content, stats } = await onFile(path, async () => readSmallFile(path, MAX_BYTES))
+      if (content === null) return ignore('it is too long, or no regular file')
+      if (stats.uid !== process.geteuid!())
+        return ignore(`it belongs to another user (${nameOf('user', stats.uid)})`)
+      if ((stats.mode & 0o077 & ~mode) !== 0)
+        return ignore(`others may read or write it (not 0${mode.toString(8)})`)
+      return content
+    } catch (error) {
+      const code = errorCode(error)
+      return code === 'ENOENT' ? null : ignore(`it cannot be read (${code ?? errorMessage(error)})`)
+    }
+  }
+
   return {
     /** Removes what a crash left of replacing the file. */
     begin: file.begin,
     /**
-     * The parser's result; null if there is no file, or one that cannot be trusted, which is logged.
+     * The parser's result; null if there is no file, or one that cannot be used, which is logged.
      * `valueOf` returns the part of the result that a later `write` would get.
      */
     async read<T>(
       parser: (text: string) => T | undefined,
       valueOf: (parsed: T) => unknown = (parsed) => parsed,
     ): Promise<T | null> {
-      const { text, fault } = await readTrusted(path, mode)
-      const value = text === null ? undefined : parser(text)
-      if (text !== null && value !== undefined) {
-        current = { json: JSON.stringify(valueOf(value)), text }
-        return value
-      }
-      if (fault !== null || text !== null) {
-        log('warning', 'A state file cannot be used and is ignored', {
-          event: 'state-file-ignored',
-          path,
-          fault: fault ?? 'it is torn, foreign or of another version',
-        })
-      }
-      return null
+      const text = await readTrusted()
+      if (text === null) return null
+      const value = parser(text)
+      if (value === undefined) return ignore('it is torn, foreign or of another version')
+      current = { json: JSON.stringify(valueOf(value)), text }
+      return value
     },
     /**
      * Writes the value if it differs from the last one, and restores the file if it was removed. Null removes
@@ -69,25 +84,5 @@ export function createOwnFile(
     async tick(): Promise<void> {
       if (current !== null || file.error() !== null) await file.reconcile()
     },
-  }
-}
-
-/**
- * The text of a file of this daemon; null if there is none, or if its owner, mode, size or kind is not as it
- * should be.
- */
-async function readTrusted(path: string, mode: number) {
-  const untrusted = (fault: string | null) => ({ text: null, fault })
-  try {
-    const { content, stats } = await onFile(path, async () => readSmallFile(path, MAX_BYTES))
-    if (content === null) return untrusted('it is too long, or no regular file')
-    if (stats.uid !== process.geteuid!())
-      return untrusted(`it belongs to another user (${nameOf('user', stats.uid)})`)
-    if ((stats.mode & 0o077 & ~mode) !== 0)
-      return untrusted(`others may read or write it (not 0${mode.toString(8)})`)
-    return { text: content, fault: null }
-  } catch (error) {
-    const code = errorCode(error)
-    return untrusted(code === 'ENOENT' ? null : `it cannot be read (${code ?? errorMessage(error)})`)
   }
 }

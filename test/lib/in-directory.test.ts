@@ -25,7 +25,7 @@ const ONE_MORE_TURN_MS = 2
 const settle = async (): Promise<unknown> => vi.advanceTimersByTimeAsync(0)
 const errorOf = async (result: Promise<unknown>): Promise<unknown> => result.catch((error: unknown) => error)
 
-test('one call is under way in a directory; others are elsewhere or follow it, also if it fails', async () => {
+test('one call is under way in a directory; others are elsewhere or follow, also if it fails', async () => {
   const [first, second, other] = [createWork(), createWork(), createWork()]
   const results = [
     inDirectory('/a', async (signal) => first.work(signal).then(() => Promise.reject(new Error('no space')))),

@@ -1,4 +1,6 @@
 // A clock that goes only when the test says so: time passes, the host is suspended, the wall clock is set.
+import { sleepBy } from '../../src/lib/clock.ts'
+
 export type FakeClock = ReturnType<typeof createFakeClock>
 
 /** Turns of the event loop in which what a sleeper does on waking must be done. */
@@ -47,18 +49,7 @@ export function createFakeClock({
   return {
     now: () => ({ bootMs: boot, wallMs: wall }),
     schedule,
-    sleep(ms: number, signal: AbortSignal) {
-      return new Promise<void>((resolve) => {
-        if (signal.aborted) return resolve()
-        const done = (): void => {
-          cancel()
-          signal.removeEventListener('abort', done)
-          resolve()
-        }
-        const cancel = schedule(ms, done)
-        signal.addEventListener('abort', done)
-      })
-    },
+    sleep: sleepBy(schedule),
     /** Time passes. Sleepers wake in order, and what each does is done before the next wakes. */
     async advance(ms: number) {
       await settle()
