@@ -27,7 +27,8 @@ export function createDiagnostics() {
     warn: (at: string, sentence: string): void => void warnings.push({ at, sentence }),
   }
 }
-export type Diagnostics = Pick<ReturnType<typeof createDiagnostics>, 'fault' | 'warn'>
+export type Collected = ReturnType<typeof createDiagnostics>
+export type Diagnostics = Pick<Collected, 'fault' | 'warn'>
 
 /** A configuration that cannot be used (status 78). The message holds all faults, each on a line. */
 export class ConfigError extends UserError {

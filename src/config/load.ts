@@ -10,7 +10,7 @@ import { withSystemFallback } from '../lib/error.ts'
 import type { Hidden } from '../lib/finding.ts'
 import { programName } from '../lib/remedy.ts'
 import type { Config } from './config.ts'
-import { ConfigError, createDiagnostics, formatIssue, printable, type Diagnostics } from './issues.ts'
+import { ConfigError, createDiagnostics, printable, type Diagnostics } from './issues.ts'
 import { findJsonFault } from './json-fault.ts'
 import { contentPath, readFile, type Present, type StagedFiles } from './read-file.ts'
 import { resolveConfig, resolvePlan } from './resolve.ts'
@@ -64,12 +64,11 @@ export async function inspectConfig(options: LoadOptions) {
   const diagnostics = createDiagnostics()
   const { faults, warnings } = diagnostics
   const found = await readSettings(options, diagnostics)
-  const { file } = found
-  if (found.settings === undefined) return { file, faults, warnings, config: undefined, unseen: [] }
+  const { file, settings } = found
+  if (settings === undefined) return { file, faults, warnings, config: undefined, unseen: [] }
   const context = { uid: process.geteuid!(), env, isElsewhere, runtimeDirectory, staged, diagnostics }
-  const resolved = await resolveConfig(found.settings, { ...context, ...found })
-  const config: Config | undefined =
-    faults.length > 0 ? undefined : { ...resolved.config, warnings: warnings.map(formatIssue) }
+  const resolved = await resolveConfig(settings, { ...context, ...found })
+  const config: Config | undefined = faults.length > 0 ? undefined : resolved.config
   return { file, faults, warnings, config, unseen: resolved.unseen }
 }
 

@@ -3,7 +3,7 @@ import type { Secret } from '../lib/secret.ts'
 import { isLoopbackHost } from './base-url.ts'
 import type { Inputs } from './inputs.ts'
 import type { Diagnostics } from './issues.ts'
-import type { ServerAddress } from './schema-parts.ts'
+import type { ServerAddress } from './schema-share.ts'
 import type { Settings } from './schema.ts'
 
 type ShareInput = NonNullable<Settings['share']>

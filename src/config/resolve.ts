@@ -4,7 +4,7 @@ import { dirname } from 'node:path'
 import { runtimeDirectoryOf, stateDirectoryOf } from '../lib/paths.ts'
 import { baseUrlWarning } from './base-url.ts'
 import { createInputs, type Inputs, type InputsOptions } from './inputs.ts'
-import type { Diagnostics } from './issues.ts'
+import { formatIssue, type Collected, type Diagnostics } from './issues.ts'
 import { permissionFaults } from './read-file.ts'
 import { checkPaths, resolveSocket, resolveTokenFiles } from './resolve-outputs.ts'
 import { resolveShare } from './resolve-share.ts'
@@ -12,7 +12,8 @@ import type { Settings } from './schema.ts'
 import { resolveCredentials } from './resolve-credentials.ts'
 import { resolveService } from './service.ts'
 
-interface ResolveOptions extends Omit<InputsOptions, 'directory'> {
+interface ResolveOptions extends Omit<InputsOptions, 'directory' | 'diagnostics'> {
+  readonly diagnostics: Collected
   /** The configuration file, absolute, and the owner and mode of its descriptor. */
   readonly file: string
   readonly stats: Stats
@@ -21,8 +22,8 @@ interface ResolveOptions extends Omit<InputsOptions, 'directory'> {
 }
 
 /**
- * The configuration, its `warnings` still empty, and the settings whose secret only the daemon sees. Faults
- * go to `diagnostics`; if there are any, the result is not to be used.
+ * The configuration, and the settings whose secret only the daemon sees. Faults and warnings go to
+ * `diagnostics`; if there are any, the result is not to be used.
  */
 export async function resolveConfig(settings: Settings, options: ResolveOptions) {
   const { file, stats, uid, env, diagnostics } = options
@@ -72,7 +73,7 @@ export async function resolveConfig(settings: Settings, options: ResolveOptions)
     /** Names of systemd credentials among the secret sources: they change only at a restart. */
     systemdCredentials: inputs.credentialNames,
     /** Things that are allowed and unwise, one sentence each, for the log and for `check`. */
-    warnings: [] as string[],
+    warnings: diagnostics.warnings.map(formatIssue),
   }
   for (const sentence of permissionFaults(file, stats, { uid, holdsSecret: inputs.hasLiteral() }))
     diagnostics.fault('', `the configuration file ${sentence}`)

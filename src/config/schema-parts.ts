@@ -241,15 +241,3 @@ const LIST_SHAPE = 'must be a list: write it as [ … ]'
 export function list<T extends v.GenericSchema>(element: T, sentence = LIST_SHAPE) {
   return v.pipe(v.array(element, sentence), v.maxLength(64, 'has more than 64 entries: leave some out'))
 }
-
-/** The address of a server as people write it: "host:port", or the path of a Unix socket. */
-export type ServerAddress =
-  { readonly host: string; readonly port: number } | { /** A Unix socket. */ readonly path: string }
-
-/** The address; undefined if the text is none. An IPv6 address is in brackets. */
-export function parseServer(text: string): ServerAddress | undefined {
-  if (/^\.{0,2}\/[^\p{Cc}]+$/u.test(text)) return { path: text }
-  const found = /^(\[[0-9A-Fa-f:.]+\]|[^\s:/@[\]\p{Cc}]+):(\d{1,5})$/u.exec(text)
-  const port = Number(found?.[2])
-  return port >= 1 && port <= 65_535 ? { host: found![1]!.replaceAll(/[[\]]/g, ''), port } : undefined
-}

@@ -4,7 +4,6 @@ import {
   count,
   flag,
   list,
-  parseServer,
   fieldName,
   oneOf,
   orNull,
@@ -19,6 +18,17 @@ import {
   span,
   transformed,
 } from './schema-parts.ts'
+
+/** A server: an IPv6 address has no brackets here; `path` is that of a Unix socket. */
+export type ServerAddress = { readonly host: string; readonly port: number } | { readonly path: string }
+
+/** The server that a text names; undefined: none. */
+function parseServer(text: string): ServerAddress | undefined {
+  if (/^\.{0,2}\/[^\p{Cc}]+$/u.test(text)) return { path: text }
+  const found = /^(\[[0-9A-Fa-f:.]+\]|[^\s:/@[\]\p{Cc}]+):(\d{1,5})$/u.exec(text)
+  const port = Number(found?.[2])
+  return port >= 1 && port <= 65_535 ? { host: found![1]!.replaceAll(/[[\]]/g, ''), port } : undefined
+}
 
 const SERVERS_SHAPE = 'must be a list of 1 to 64 servers: write it as ["redis.example.com:6379"]'
 const SERVER_SHAPE =
