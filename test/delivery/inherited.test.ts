@@ -1,10 +1,10 @@
 // Sockets handed over by systemd, seen from outside: the whole daemon, which inherits them from what became
 // it.
 import { spawn } from 'node:child_process'
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
-import { credentials, PROGRAM, startDaemon, withSockets } from '../support/daemon.ts'
+import { PROGRAM, startDaemon, withSockets } from '../support/daemon.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { lacks } from '../support/lacks.ts'
 import { httpAsk, serviceOf } from '../support/outside.ts'
@@ -129,20 +129,6 @@ test.skipIf(isLeftOut)(
   },
 )
 
-test.skipIf(isLeftOut)(
-  'a socket for HTTP that is switched off from the start is reported, and taken up by a restart alone',
-  async () => {
-    const { daemon } = await inheriting('ipc:http', { http: false })
-    await daemon.reload({})
-    expect(await daemon.end()).toBe(0)
-    expect(daemon.records('started')).toMatchObject([{ http: 'off' }])
-    expect(daemon.records('socket-unused')).toMatchObject([
-      { level: 'warning', name: 'http', remedy: expect.stringContaining('kyc-tokend-http.socket') as string },
-    ])
-    expect(daemon.records('restart-needed')).toMatchObject([{ setting: 'http' }])
-  },
-)
-
 test.skipIf(isLeftOut)('where HTTP alone was handed over, no other socket is opened', async () => {
   const { daemon, given } = await inheriting('http')
   expect(await httpAsk({ httpPath: given(0) }, '/healthz')).toMatchObject({ status: 200 })
@@ -159,19 +145,6 @@ test.skipIf(isLeftOut)('a faulty configuration is the answer to clients, and end
   expect(await daemon.end()).toBe(78)
   expect(daemon.stderr()).toContain('baseUrl')
 })
-
-test.skipIf(isLeftOut)(
-  'no secret is in the arguments or the environment of the daemon, and it goes by its own name',
-  async () => {
-    const { daemon } = await inheriting('ipc:http')
-    const of = (name: string): string => readFileSync(`/proc/${daemon.process.pid}/${name}`, 'utf8')
-    expect(of('cmdline')).toMatch(/^kyc-tokend\0*$/)
-    // Its environment is for root alone.
-    if (process.getuid?.() !== 0) expect(() => of('environ')).toThrow('EACCES')
-    const seen = of('cmdline') + (process.getuid?.() === 0 ? of('environ') : '')
-    for (const secret of Object.values(credentials)) expect(seen).not.toContain(secret)
-  },
-)
 
 test.skipIf(isLeftOut)(
   '5 restarts beside clients of both sockets that never pause cost no request that had arrived',

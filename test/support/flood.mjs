@@ -1,12 +1,11 @@
-// Clients that send the same request as fast as they can. Prints a line when all are connected, and one with
-// the number of connections that were closed whenever it changes.
+// Clients that send the same request as fast as they can. Prints a line when all are connected.
 //
 // node flood.mjs '{"path": …, "connections": 256, "first": "", "request": …, "burst": 400, "uid": 1000}'
 //
 // Of several requests (a list) each connection sends one, `bytes` of it at a time. `first` is sent once, then
 // `burst` requests at a time, as often as they are taken, or `times` times. Answers are read and thrown away,
-// unless `reads` is false; a number: until so many answers of `ipc.sock` have come. With `again` a lost
-// connection is made again. `together`: nothing is sent before all are connected.
+// unless `reads` is false. With `again` a lost connection is made again. `together`: nothing is sent before
+// all are connected.
 import { connect } from 'node:net'
 
 const settings = JSON.parse(process.argv[2] ?? '{}')
@@ -27,7 +26,6 @@ const chunks = [request]
   .flat()
   .map((each) => Buffer.from(each.repeat(bytes > 0 ? Math.ceil(bytes / each.length) : burst), 'latin1'))
 let connected = 0
-let closed = 0
 const waiting = []
 
 if (uid !== undefined) {
@@ -40,7 +38,6 @@ for (let index = 0; index < connections; index += 1) open(chunks[index % chunks.
 function open(chunk) {
   const socket = connect(path)
   let left = times
-  let answers = 0
   const send = () => {
     while (left > 0 && !socket.destroyed) {
       left -= 1
@@ -59,17 +56,10 @@ function open(chunk) {
   })
   // While it is not read from, there is no end either.
   if (reads)
-    socket.on('data', (data) => {
+    socket.on('data', () => {
       if (times === Infinity && socket.writableLength === 0) send()
-      if (reads === true) return
-      answers += data.filter((byte) => byte === 0x0c).length
-      if (answers >= reads) socket.pause()
     })
   socket.on('drain', send)
   socket.on('error', () => undefined)
-  socket.on('close', () => {
-    closed += 1
-    if (again) setImmediate(open, chunk)
-    else process.stdout.write(`closed ${closed}\n`)
-  })
+  if (again) socket.on('close', () => setImmediate(open, chunk))
 }

@@ -118,6 +118,13 @@ function running(part: { run: (signal: AbortSignal) => Promise<void> }): () => P
   return end
 }
 
+/** Maintains these files until `end` is called, or the test ends. */
+function start(tokenFiles: readonly TokenFileConfig[]) {
+  const scene = createScene()
+  const files = filesFor(tokenFiles, scene)
+  return { ...scene, files, end: running(files) }
+}
+
 const contentOf = (path: string): string | null => {
   try {
     return readFileSync(path, 'utf8')
@@ -141,7 +148,7 @@ describe('a token that needs quotes, for an API that wants another header', () =
     const entries = [at('raw'), at('header'), at('env'), at('template', 'token=${accessToken}')]
     const other = { ...keeper, state: () => ({ ...keeper.state(), use }) }
     running(filesFor(entries, { keeper: other, log }))
-    const token = '12|a!b$(id)`id`&*?<>~'
+    const token = '~root|12|a!b$(id)`id`&*?<>'
     keeper.hold(token)
     await eventually(() => {
       expect(contentOf(join(directory, 'raw'))).toBe(token)
@@ -156,47 +163,39 @@ describe('a token that needs quotes, for an API that wants another header', () =
     expect(events().filter((event) => event === 'template-characters')).toHaveLength(1)
     expect(JSON.stringify(records)).not.toContain('12|')
   })
-
-  it('is in quotes, too, where it begins as a home directory does', async () => {
-    const { keeper, log } = createScene()
-    const directory = ownDirectory()
-    running(filesFor([fileAt(join(directory, 'env'), 'env')], { keeper, log }))
-    keeper.hold('~root')
-    await eventually(() => expect(contentOf(join(directory, 'env'))).toBe("KYC_ACCESS_TOKEN='~root'\n"))
-  })
 })
 
 describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
-  it('hold the token in the four formats', async () => {
-    const { keeper, log, clock } = createScene()
+  it('hold the token in the four formats, and what a template makes of it', async () => {
     const directory = await tempDirectory(where)
-    const formats = ['raw', 'header', 'env', 'json'] as const
-    running(
-      filesFor(
-        formats.map((f) => fileAt(join(directory, f), f)),
-        { keeper, log },
-      ),
+    const template = '[${baseUrl}] $${x} ${accessToken} ${fingerprint} ${obtainedAt} ${expiresAt}\n'
+    const entries = (['raw', 'header', 'env', 'json', 'template'] as const).map((format) =>
+      fileAt(join(directory, format), format, { template }),
     )
-    const { received } = keeper.hold('abc.def')
+    const { keeper, clock } = start(entries)
+    const { received, fingerprint } = keeper.hold('abc.def')
+    const obtainedAt = new Date(received.wallMs).toISOString()
+    const expiresAt = new Date(clock.now().wallMs + 15 * MINUTE).toISOString()
     await eventually(() => {
       expect(contentOf(join(directory, 'raw'))).toBe('abc.def')
       expect(contentOf(join(directory, 'header'))).toBe('Authorization: Bearer abc.def\n')
       expect(contentOf(join(directory, 'env'))).toBe('KYC_ACCESS_TOKEN=abc.def\n')
       expect(JSON.parse(contentOf(join(directory, 'json')) ?? '')).toEqual({
         accessToken: 'abc.def',
-        obtainedAt: new Date(received.wallMs).toISOString(),
-        expiresAt: new Date(clock.now().wallMs + 15 * MINUTE).toISOString(),
+        obtainedAt,
+        expiresAt,
         generation: 1,
       })
+      expect(contentOf(join(directory, 'template'))).toBe(
+        `[${BASE_URL}] \${x} abc.def ${fingerprint} ${obtainedAt} ${expiresAt}\n`,
+      )
     })
   })
 
   it('are restored when changed, removed or given another mode, and that is counted', async () => {
-    const { keeper, log, clock, events } = createScene()
     const directory = await tempDirectory(where)
     const path = join(directory, 'token')
-    const files = filesFor([fileAt(path)], { keeper, log })
-    running(files)
+    const { keeper, clock, events, files } = start([fileAt(path)])
     keeper.hold('abc.def')
     await untilContent(path)
     await clock.advance(1_000)
@@ -223,10 +222,9 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
   })
 
   it('are not written again when the token is the same, also after a restart', async () => {
-    const { keeper, log, clock } = createScene()
     const directory = await tempDirectory(where)
     const configs = [fileAt(join(directory, 'token')), fileAt(join(directory, 'json'), 'json')]
-    const end = running(filesFor(configs, { keeper, log }))
+    const { keeper, log, clock, end } = start(configs)
     keeper.hold('abc.def')
     await eventually(() => {
       expect(contentOf(join(directory, 'json'))).toContain('abc.def')
@@ -253,9 +251,8 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
   })
 
   it('end with the newest token, however quickly they come', async () => {
-    const { keeper, log } = createScene()
     const path = join(await tempDirectory(where), 'token')
-    running(filesFor([fileAt(path)], { keeper, log }))
+    const { keeper } = start([fileAt(path)])
     for (let number = 1; number <= 200; number += 1) {
       keeper.hold(`token-${number}`)
       if (number % 7 === 0) await new Promise(setImmediate)
@@ -264,10 +261,8 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
   })
 
   it('keep no token past its expiry or twice the age assumed for it, as `status` shows', async () => {
-    const { keeper, log, clock } = createScene()
     const path = join(await tempDirectory(where), 'token')
-    const files = filesFor([fileAt(path)], { keeper, log })
-    running(files)
+    const { keeper, clock, files } = start([fileAt(path)])
     for (const [expirySource, lastsMs] of [
       ['jwt', MINUTE],
       ['assumed', 2 * MINUTE],
@@ -288,18 +283,16 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
   })
 
   it('of a former run are removed where there is no token, with what a crash left', async () => {
-    const { keeper, log } = createScene()
     const directory = await tempDirectory(where)
     await writeFile(join(directory, 'token'), 'of a former run')
     await writeFile(join(directory, '.token.0123456789ab.kyc'), 'torn')
-    running(filesFor([fileAt(join(directory, 'token'))], { keeper, log }))
+    start([fileAt(join(directory, 'token'))])
     await eventually(() => expect(readdirSync(directory)).toEqual([]))
   })
 
   it('are left at a stop, unless the token has expired by then', async () => {
-    const { keeper, log, clock } = createScene()
     const path = join(await tempDirectory(where), 'token')
-    const end = running(filesFor([fileAt(path)], { keeper, log }))
+    const { keeper, log, clock, end } = start([fileAt(path)])
     keeper.hold('abc.def')
     await end()
     expect(contentOf(path)).toBe('abc.def')
@@ -310,13 +303,11 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
   })
 
   it('report once what is wrong with a target, go on with the others, and try again', async () => {
-    const { keeper, log, clock, records } = createScene()
     const directory = await tempDirectory(where)
     const [link, absent, good] = ['link', 'absent/token', 'good'].map((name) => join(directory, name))
     symlinkSync('/etc/passwd', link ?? '')
     const configs = [link, absent, good].map((path) => fileAt(path ?? ''))
-    const files = filesFor(configs, { keeper, log })
-    running(files)
+    const { keeper, clock, records, files } = start(configs)
     keeper.hold('abc.def')
     for (let looks = 0; looks < 3; looks += 1) {
       keeper.look()
@@ -394,12 +385,10 @@ describe('token files', () => {
 
 describe('a reload', () => {
   it('removes the files of entries that are gone, and leaves what is no regular file', async () => {
-    const { keeper, log, events } = createScene()
     const directory = await tempDirectory('memory')
     const fileOf = (name: string) => fileAt(join(directory, name))
     symlinkSync('/etc/hostname', join(directory, 'link'))
-    const files = filesFor(['token', 'kept', 'link', 'absent'].map(fileOf), { keeper, log })
-    running(files)
+    const { keeper, events, files } = start(['token', 'kept', 'link', 'absent'].map(fileOf))
     keeper.hold('abc.def')
     await eventually(() => {
       expect(readdirSync(directory)).toEqual(['absent', 'kept', 'link', 'token'])
@@ -413,10 +402,8 @@ describe('a reload', () => {
   })
 
   it('changes mode or format without a moment without the file, and writes it for nothing else', async () => {
-    const { keeper, log } = createScene()
     const path = join(await tempDirectory('memory'), 'token')
-    const files = filesFor([fileAt(path)], { keeper, log })
-    running(files)
+    const { keeper, files } = start([fileAt(path)])
     keeper.hold('abc.def')
     await eventually(() => expect(contentOf(path)).toBe('abc.def'))
     const { ino } = statSync(path)
@@ -430,21 +417,6 @@ describe('a reload', () => {
     seen.add(`${modeOf(path)} ${contentOf(path)}`)
     expect(seen).toEqual(new Set(['600 abc.def', '640 abc.def', `640 ${header}`]))
     expect(files.counts()).toEqual({ writes: 3, repairs: 0, errors: 0 })
-  })
-})
-
-describe('files from templates', () => {
-  it('hold what the template makes of the token', async () => {
-    const { keeper, log, clock } = createScene()
-    const path = join(await tempDirectory('memory'), 'app.ini')
-    const template = '[${baseUrl}] $${x} ${accessToken} ${fingerprint} ${obtainedAt} ${expiresAt}\n'
-    running(filesFor([fileAt(path, 'template', { template })], { keeper, log }))
-    const { fingerprint, received } = keeper.hold('abc.def')
-    const obtainedAt = new Date(received.wallMs).toISOString()
-    const expiresAt = new Date(clock.now().wallMs + 15 * MINUTE).toISOString()
-    await eventually(() =>
-      expect(contentOf(path)).toBe(`[${BASE_URL}] \${x} abc.def ${fingerprint} ${obtainedAt} ${expiresAt}\n`),
-    )
   })
 })
 
