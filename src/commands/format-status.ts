@@ -1,7 +1,7 @@
 // The status for people: first what is wrong and the next step, then a row for each part, fit for the
 // terminal.
 import type { Writable } from 'node:stream'
-import { stripVTControlCharacters } from 'node:util'
+import { stripVTControlCharacters, styleText } from 'node:util'
 import { accountOfConfig } from '../lib/account.ts'
 import { allowsColour, asSentence, capitalized, escapeUnsafeIn } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
@@ -23,7 +23,6 @@ interface View {
   readonly absolute: (instant: string) => string
   readonly systemd: SystemdState
 }
-const CODES: Readonly<Record<Colour, number>> = { red: 31, yellow: 33, green: 32, dim: 2, bold: 1 }
 const BAR_WIDTH = 20
 const LABEL_WIDTH = 10
 const INDENT = 2 + LABEL_WIDTH
@@ -60,7 +59,8 @@ export function formatStatus(
 ): string {
   const status = escapeUnsafeIn(given)
   const { nowMs, hasColour, columns, systemd = notUnderSystemd, isCut = false } = options
-  const ink: View['ink'] = (colour, text) => (hasColour ? `\u001b[${CODES[colour]}m${text}\u001b[0m` : text)
+  const ink: View['ink'] = (colour, text) =>
+    hasColour ? styleText(colour, text, { validateStream: false }) : text
   const today = new Date(nowMs).toISOString().slice(0, 10)
   const absolute = (instant: string): string => `${instant.slice(instant.startsWith(today) ? 11 : 0, 19)}Z`
   const ago = (instant: string): string =>

@@ -171,7 +171,7 @@ test('an alert’s remedy comes before that of the failure', () => {
 
 test('colours only where they are wanted, and words of others cannot steer the terminal', () => {
   expect(format()).not.toContain('\u001b')
-  expect(format({}, { hasColour: true })).toContain('\u001b[32m●\u001b[0m')
+  expect(format({}, { hasColour: true })).toContain('\u001b[32m●\u001b[39m')
   const text = format({ failure: { ...failure, detail: 'a\u001b]0;title\u0007b\nc' } })
   expect(text).not.toMatch(/[\u0000-\u0009\u000b-\u001f]/)
   expect(text).toContain(String.raw`a\u001b]0;title\u0007b\u000ac`)
@@ -276,7 +276,10 @@ const inColours = (fields: Partial<StatusResult>, systemd: SystemdState): string
   const names: Record<string, string> = { 31: 'red', 33: 'yellow', 32: 'green', 1: 'bold' }
   const tagged = (_: string, code: string, text: string): string =>
     code === '2' ? `_${text}_` : `<${names[code]} ${text}>`
-  return format(fields, { hasColour: true, systemd }).replaceAll(/\u001b\[(\d+)m(.*?)\u001b\[0m/g, tagged)
+  return format(fields, { hasColour: true, systemd }).replaceAll(
+    /\u001b\[(\d+)m(.*?)\u001b\[(?:22|39)m/g,
+    tagged,
+  )
 }
 
 test('the whole picture of a daemon in trouble: what to do first, then a row for each part', () => {

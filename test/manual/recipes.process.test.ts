@@ -81,10 +81,10 @@ describe('how to add', { timeout: 900_000 }, () => {
   it('a setting, an event that shows it, and a command', () => {
     const setting = "recipe: orNull(line(20), 'Words of a recipe.'),\n"
     insert('src/config/schema.ts', "through Redis; `null`: each by itself.'),\n", setting)
-    insert('src/config/resolve.ts', '    log: input.log,\n', 'recipe: input.recipe,\n')
+    insert('src/config/resolve.ts', '    log: settings.log,\n', 'recipe: settings.recipe,\n')
     const record =
       "log('notice', 'A recipe was followed', { event: 'recipe-followed', recipe: config.recipe })\n"
-    insert('src/daemon.ts', '  logWarnings(config, log)\n', record)
+    insert('src/report/configuration-log.ts', '  logWarnings(config, log)\n', record)
     eventRow('`recovered`', '| `recipe-followed` | notice | a recipe was followed: `recipe` |')
     const spec =
       "{ name: 'follow', load: () => import('./follow.ts'), summary: 'Follow a recipe', exits: {}, options: {} },\n"
