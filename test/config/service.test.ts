@@ -104,46 +104,42 @@ describe('the description', () => {
 })
 
 describe('a faulty description', () => {
-  const faulty: (readonly [unknown, RegExp])[] = [
-    [{ preset: 'oauth' }, /^service\.preset: must be one of "oauth2"/],
-    [{ preset: 'oauth2' }, /^service\.tokenUrl: is missing: it must be a path or a whole URL: write it as/],
-    [{ preset: 'oauth2', tokenUrl: 5 }, /^service\.tokenUrl: must be a path or a whole URL/],
+  const anyUrl = 'must be a path or a whole URL: write it as "/token" or "https://auth.example.com/token"'
+  const noHeader = 'is no name of an HTTP header: write it as "X-Client"'
+  const own = 'is a header that kyc-tokend sets by itself'
+  const odd = 'has a value that an HTTP header cannot have'
+  const noValue = 'must be a text, a number, true, false, or a secret source'
+  const noPath = 'must be the path of a field, names joined by dots: write it as'
+  const refusal = (change: object): object => ({
+    refusals: [{ status: 500, says: 'x', reason: 'account-inactive', ...change }],
+  })
+  const url = (tokenUrl: unknown): object => ({ tokenUrl })
+  const header = (name: string, value: unknown = 'hush'): object => ({ headers: { [name]: value } })
+  const faulty: [at: string, sentence: string, ...services: unknown[]][] = [
+    ['', 'must be an object: write it as', 'oauth2', []],
+    ['.preset', 'must be one of "oauth2"', { preset: 'oauth' }],
+    ['.tokenurl', 'is an unknown key: did you mean "tokenUrl"?', { tokenurl: 'hush' }],
+    ['.tokenUrl', `is missing: it ${anyUrl}`, { preset: 'oauth2' }],
     [
-      { send: 'xml' },
-      /^service\.send: must be one of "json", "form", "headers", "basic", "basic-plain", "assertion"/,
+      '.tokenUrl',
+      anyUrl,
+      url(5),
+      url(''),
+      url('token'),
+      url('//evil.example/x'),
+      url('ftp://a/x'),
+      url('/a b'),
     ],
-    [{ tokenUrl: 'token' }, /^service\.tokenUrl: must be a path or a whole URL: write it as "\/token"/],
-    [{ tokenUrl: '//evil.example/x' }, /^service\.tokenUrl: must be a path or a whole URL/],
-    [{ tokenUrl: 'ftp://a.example/x' }, /^service\.tokenUrl: must be a path or a whole URL/],
-    [{ tokenUrl: 'http://a.example/x' }, /^service\.tokenUrl: must begin with https:\/\//],
-    [{ tokenUrl: 'https://u:hush@a.example/x' }, /^service\.tokenUrl: must not hold a user name or password/],
-    [{ tokenUrl: '/a#b' }, /^service\.tokenUrl: must not have a fragment/],
-    [{ tokenUrl: '/a b' }, /^service\.tokenUrl: must be a path or a whole URL/],
-    [{ tokenUrl: '' }, /^service\.tokenUrl: must be a path or a whole URL/],
-    [{ headers: { 'X A': 'hush' } }, /^service\.headers\."X A": is no name of an HTTP header/],
-    [{ headers: { 'X-A': 'hu\r\nsh' } }, /^service\.headers\.X-A: has a value that an HTTP header cannot/],
-    [{ headers: { 'X-A': 'hush✓' } }, /^service\.headers\.X-A: has a value that an HTTP header cannot have/],
-    [{ headers: { 'X-A': ['hush'] } }, /^service\.headers\.X-A: must be a text, a number, true, false, or a/],
-    [{ parameters: { a: { file: 'x', hush: 1 } } }, /^service\.parameters\.a: must be a text, a number/],
-    [{ send: 'headers', names: { apiKey: 'x y' } }, /^service\.names\.apiKey: is no name of an HTTP header/],
-    [
-      { send: 'headers', names: { apiKey: 'X-A' }, headers: { 'x-a': 'hush' } },
-      /^service\.headers\.x-a: is there twice/,
-    ],
-    [{ lifetime: 'a', expires: 'b' }, /^service\.expires: is set beside service\.lifetime/],
-    [{ send: 'assertion' }, /^service\.assertion: is missing, and "send": "assertion" needs it/],
-    [
-      { assertion: { key: { file: 'hush.pem' } } },
-      /^service\.assertion: is of use with "send": "assertion" only/,
-    ],
-    [{ use: { header: 'X A' } }, /^service\.use\.header: is no name of an HTTP header/],
-    [{ use: { prefix: ' hush' } }, /^service\.use\.prefix: must be at most 64 visible ASCII/],
-    [
-      { names: { apiSecret: 'b', apiKey: null }, parameters: { b: 1 } },
-      /^service\.parameters\.b: has the name/,
-    ],
-    [{ headers: { 'X-A': '1', 'x-a': '2' } }, /^service\.headers\.x-a: is there twice/],
-    [{ headers: 'X-A: hush' }, /^service\.headers: must be an object: write it as/],
+    ['.tokenUrl', 'must begin with https://', url('http://a.example/x')],
+    ['.tokenUrl', 'must not hold a user name or password', url('https://u:hush@a.example/x')],
+    ['.tokenUrl', 'must not have a fragment', url('/a#b')],
+    ['.send', 'must be one of "json", "form", "headers", "basic", "basic-plain", "ass', { send: 'xml' }],
+    ['.headers', 'must be an object: write it as', { headers: 'X-A: hush' }, { headers: [] }],
+    ['.headers."X A"', noHeader, header('X A')],
+    ['.headers.X-A', odd, header('X-A', 'hu\r\nsh'), header('X-A', 'hush✓')],
+    ['.headers.X-A', noValue, header('X-A', ['hush'])],
+    ['.headers.x-a', 'is there twice', { headers: { 'X-A': '1', 'x-a': '2' } }],
+    ['.headers.x-a', 'is there twice', { send: 'headers', names: { apiKey: 'X-A' }, ...header('x-a') }],
     ...[
       'Authorization',
       'host',
@@ -152,50 +148,45 @@ describe('a faulty description', () => {
       'content-x',
       'Transfer-Encoding',
       'Expect',
-      'Proxy-Authorization',
-    ].map(
-      (name) =>
-        [
-          { headers: { [name]: 'hush' } },
-          new RegExp(`^service\\.headers\\.${name}: is a header that`),
-        ] as const,
-    ),
-    [{ parameters: { apiSecret: 'hush' } }, /^service\.parameters\.apiSecret: has the name under which/],
-    [{ names: { apiKey: 'a', apiSecret: 'a' } }, /^service\.names: gives key and secret one name/],
-    [{ send: 'basic', names: { apiKey: 'a' } }, /^service\.names: is of no use with "send": "basic"/],
-    [{ names: { apiKey: '' } }, /^service\.names\.apiKey: must be a name that is not empty: write it as/],
-    ...['', '.', 'a.', '.a', 'a..b', 'a b'].map(
-      (token) => [{ token }, /^service\.token: must be the path of a field/] as const,
-    ),
-    [{ lifetime: 'a..b' }, /^service\.lifetime: must be the path of a field/],
-    [{ refusals: [{ status: 500, says: 'x', reason: '' }] }, /^service\.refusals\[0\]\.reason: must be one/],
-    ...['', ' ', 5].map(
-      (says) =>
-        [
-          { refusals: [{ status: 500, says, reason: 'account-inactive' }] },
-          /^service\.refusals\[0\]\.says: must be words of the answer, and not empty: write them as "Account not found"$/,
-        ] as const,
-    ),
+    ].map((name): [string, string, object] => [`.headers.${name}`, own, header(name)]),
+    ['.parameters.a', noValue, { parameters: { a: { file: 'x', hush: 1 } } }],
+    ['.parameters.apiSecret', 'has the name under which', { parameters: { apiSecret: 'hush' } }],
     [
-      { refusals: [{ status: 199, says: 'x', reason: 'account-inactive' }] },
-      /refusals\[0\]\.status: must be a whole number from 200 to 599/,
+      '.parameters.b',
+      'has the name under which',
+      { names: { apiSecret: 'b', apiKey: null }, parameters: { b: 1 } },
     ],
+    ['.names', 'gives key and secret one name', { names: { apiKey: 'a', apiSecret: 'a' } }],
+    ['.names', 'is of no use with "send": "basic"', { send: 'basic', names: { apiKey: 'a' } }],
+    ['.names.apiKey', noHeader, { send: 'headers', names: { apiKey: 'x y' } }],
+    ['.names.apiKey', 'must be a name that is not empty: write it as', { names: { apiKey: '' } }],
+    ['.names.apikey', 'is an unknown key', { names: { apikey: 'hush' } }],
+    ['.token', noPath, ...['', '.', 'a.', '.a', 'a..b', 'a b'].map((token) => ({ token }))],
+    ['.lifetime', noPath, { lifetime: 'a..b' }],
+    ['.expires', 'is set beside service.lifetime', { lifetime: 'a', expires: 'b' }],
+    ['.refusals[0]', 'must be an object', { refusals: ['x'] }],
+    ['.refusals[0].status', 'is missing', { refusals: [{}] }],
+    ['.refusals[0].status', 'must be a whole number from 200 to 599', refusal({ status: 199 })],
+    ['.refusals[0].in', 'is missing: a status under 300 is a refusal only by', refusal({ status: 200 })],
+    ['.refusals[0].reason', 'must be one of', refusal({ reason: '' })],
     [
-      { refusals: [{ status: 200, says: 'x', reason: 'account-inactive' }] },
-      /refusals\[0\]\.in: is missing: a status under 300 is a refusal only by words at one place/,
+      '.refusals[0].says',
+      'must be words of the answer, and not',
+      ...['', ' ', 5].map((says) => refusal({ says })),
     ],
-    [{ refusals: ['x'] }, /^service\.refusals\[0\]: must be an object/],
-    [{ refusals: [{}] }, /^service\.refusals\[0\]\.status: is missing/],
-    [{ refusedBy: [399] }, /^service\.refusedBy\[0\]: must be a whole number from 400 to 599/],
-    [{ refusedBy: 401 }, /^service\.refusedBy: must be a list/],
-    [{ tokenurl: 'hush' }, /^service\.tokenurl: is an unknown key: did you mean "tokenUrl"\?/],
-    [{ names: { apikey: 'hush' } }, /^service\.names\.apikey: is an unknown key/],
-    ['oauth2', /^service: must be an object/],
+    ['.refusedBy', 'must be a list', { refusedBy: 401 }],
+    ['.refusedBy[0]', 'must be a whole number from 400 to 599', { refusedBy: [399] }],
+    ['.use.header', noHeader, { use: { header: 'X A' } }],
+    ['.use.prefix', 'must be at most 64 visible ASCII', { use: { prefix: ' hush' } }],
+    ['.assertion', 'is missing, and "send": "assertion" needs it', { send: 'assertion' }],
+    ['.assertion', 'is of use with "send": "assertion" only', { assertion: { key: { file: 'hush.pem' } } }],
   ]
-  it.each(faulty)('%j has its key path and its remedy, and no value', async (service, sentence) => {
-    const faults = await faultsOf(service)
-    expect(faults[0]).toMatch(sentence)
-    if (!faults[0]!.includes('[0]')) expect(faults).toHaveLength(1)
-    expect(faults.join('\n')).not.toMatch(/hush|[\u0000-\u0009\u000b-\u001f]/)
+  it.each(faulty)('is told at service%s, without any value: %s', async (at, sentence, ...services) => {
+    for (const service of services) {
+      const faults = await faultsOf(service)
+      expect(faults[0]!.slice(0, `service${at}: ${sentence}`.length)).toBe(`service${at}: ${sentence}`)
+      if (!at.includes('[0]')) expect(faults).toHaveLength(1)
+      expect(faults.join('\n')).not.toMatch(/hush|[\u0000-\u0009\u000b-\u001f]/)
+    }
   })
 })
