@@ -81,6 +81,8 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
     const state = keeper.state()
     const now = keeper.now()
     const { token, lastSuccessAt } = state
+    const phase = phaseOf(state, now)
+    const took = histogramValues(durations, durationSum)
     const dueMs = dueAtMs(state)
     const wallSeconds = (bootMs: number): number => (now.wallMs + bootMs - now.bootMs) / 1000
     const ended = Array.from(OUTCOMES, ([reason, outcome]) => ({
@@ -94,11 +96,7 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
           : read(server).map(({ labels, value }) => ({ labels: { socket, ...labels }, value })),
       )
     return [
-      [
-        'state',
-        '1 for the state of the daemon, 0 for the others.',
-        oneOf('state', PHASES, phaseOf(state, now)),
-      ],
+      ['state', '1 for the state of the daemon, 0 for the others.', oneOf('state', PHASES, phase)],
       [
         'alert',
         '1 while an alert with this reason is raised, else 0.',
@@ -137,11 +135,7 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
       ],
       ['requests_total', 'Requests to the service.', state.requests],
       ['fetches_total', 'Finished attempts to get a token, by outcome and reason.', ended],
-      [
-        'fetch_duration_seconds',
-        'Duration of finished attempts to get a token.',
-        histogramValues(durations, durationSum),
-      ],
+      ['fetch_duration_seconds', 'Duration of finished attempts to get a token.', took],
       ['connections', 'Connections of clients.', bySocket(({ connections: value }) => [{ value }])],
       ['subscribers', 'Clients with a subscription.', bySocket(({ subscribers: value }) => [{ value }])],
       ['reads_total', 'Tokens handed out.', bySocket(({ reads: value }) => [{ value }])],

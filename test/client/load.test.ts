@@ -2,7 +2,7 @@
 import { setTimeout as pause } from 'node:timers/promises'
 import { expect, onTestFinished, test } from 'vitest'
 import { clientOf } from '../support/client-world.ts'
-import { commandWorld, hourToken } from '../support/command-world.ts'
+import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { accountInactive, granting, type ArrivedRequest, type ScriptedAnswer } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 

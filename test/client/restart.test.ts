@@ -1,6 +1,6 @@
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { clientOf, codeOf, daemonWith, generous, subscribed } from '../support/client-world.ts'
-import { commandWorld, hourToken } from '../support/command-world.ts'
+import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
 import { granting } from '../support/service.ts'
 

@@ -2,7 +2,7 @@ import { getEventListeners } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { clientOf, daemonWith, generous, subscribed } from '../support/client-world.ts'
-import { commandWorld, hourToken } from '../support/command-world.ts'
+import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
 import { granting } from '../support/service.ts'
 

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { commandWorld, hourToken } from '../support/command-world.ts'
+import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { accountInactive, granting } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 

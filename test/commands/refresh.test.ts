@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { daemonWith } from '../support/client-world.ts'
-import { commandWorld, hourToken } from '../support/command-world.ts'
+import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
 import { accountInactive, granting } from '../support/service.ts'
 import { runCli } from '../support/run-cli.ts'

@@ -1,8 +1,12 @@
-// Daemons in a directory of the test's, and the service that they ask.
+// Daemons in a directory of the test's, the service that they ask, and the command line that asks them.
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { beforeEach } from 'vitest'
 import { startDaemon, type Daemon, type DaemonOptions } from './daemon.ts'
+import { jwtOf } from './jwt.ts'
 import { freshToken, serviceOf } from './outside.ts'
-import { granting } from './service.ts'
+import { runCli, type Ended } from './run-cli.ts'
+import { granting, type Answer } from './service.ts'
 import { tempDirectory } from './temp-directory.ts'
 
 /** To be called outside of tests: each of them gets a directory and a service. */
@@ -35,4 +39,39 @@ export function useDaemons(where?: 'memory') {
     world.service = await serviceOf(() => grant())
   })
   return world
+}
+
+export type CommandWorld = Awaited<ReturnType<typeof commandWorld>>
+
+/** A token of the test's that lives an hour; another number is another token. */
+export function hourToken(number = 1): string {
+  const iat = Math.floor(Date.now() / 1_000)
+  return jwtOf({ iat, exp: iat + 3_600 }, number)
+}
+
+/** The daemon listens when this resolves, beside the files; whether it has a token depends on the answer. */
+export async function commandWorld(
+  options: { answer?: Answer; config?: object; files?: Readonly<Record<string, string>> } = {},
+) {
+  const directory = await tempDirectory()
+  const service = await serviceOf(options.answer ?? granting(hourToken()))
+  for (const [name, content] of Object.entries(options.files ?? {}))
+    writeFileSync(join(directory, name), content, { mode: 0o600 })
+  const { config = {} } = options
+  const start = async (): Promise<Daemon> => {
+    const started = startDaemon({ directory, baseUrl: service.url, config })
+    await started.listening()
+    return started
+  }
+  const daemon = await start()
+  return {
+    service,
+    daemon,
+    directory,
+    /** Another daemon in the same directory, after the first has ended. */
+    again: start,
+    /** Runs the command line for this daemon. */
+    cli: (args: readonly string[], given: { input?: string; env?: NodeJS.ProcessEnv } = {}): Promise<Ended> =>
+      runCli(args, { ...given, env: { KYC_TOKEND_SOCKET: daemon.ipcPath, ...given.env } }),
+  }
 }
