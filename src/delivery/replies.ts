@@ -13,7 +13,7 @@ import type {
 import type { Keeper } from '../token/keeper.ts'
 import { createLiveness } from '../token/variable.ts'
 import { renderedAt, type Place } from '../lib/remedy.ts'
-import { remedies, type FetchOutcome } from '../token/outcome.ts'
+import { remedies } from '../token/outcome.ts'
 import {
   dueAtMs,
   hasHadToken,
@@ -82,8 +82,19 @@ export function createReplies(options: {
     return waitFor(request, deadlineMs, by.signal).then(() => current())
   }
 
-  const isFinal = (request: TokenRequest, deadlineMs: number): boolean =>
-    isAnswerFinal(keeper.state(), keeper.now(), { request, deadlineMs })
+  /** Reports whether waiting longer, up to the deadline on the boot clock, cannot improve the answer. */
+  function isFinal(request: TokenRequest, deadlineMs: number): boolean {
+    const [state, now] = [keeper.state(), keeper.now()]
+    const held = usableToken(state, now)
+    if (held !== null && isGoodEnough(held, now, request)) return true
+    const isHopeless = state.inFlight === null && dueAtMs(state) > deadlineMs
+    // Only a refusal ends the wait early: after other failures an operator may trigger an attempt before the
+    // next one is due.
+    if (held === null) return isHopeless && refusalOf(state) !== null
+    // Keep waiting: an operator may trigger a refresh at any time.
+    if (held.fingerprint === request.notFingerprint) return false
+    return isHopeless || (request.minValidSeconds ?? 0) * 1_000 > held.lifeMs
+  }
 
   /** A good token with less life than asked for is not held back for long: another is under way. */
   function endOfWaitMs(begun: Instant, request: TokenRequest, deadlineMs: number): number {
@@ -124,7 +135,8 @@ export function createReplies(options: {
     const outcome = await keeper.refresh(signal)
     const described = describeCurrent(keeper.state(), keeper.now())
     if (outcome?.kind === 'ok') return { value: { outcome: 'ok', ...described } }
-    return { value: { outcome: 'failed', ...whyNoToken(outcome), ...described } }
+    const { reason = 'not-asked', detail = 'This host does not ask the service now' } = outcome ?? STOPPING
+    return { value: { outcome: 'failed', reason, detail, ...described } }
   }
 
   return {
@@ -166,32 +178,7 @@ function isGoodEnough(
   return minValidSeconds === 0 || expiresAtMs - now.bootMs >= minValidSeconds * 1_000
 }
 
-/** Reports whether waiting longer, up to the deadline on the boot clock, cannot improve the answer. */
-function isAnswerFinal(
-  state: TokenState,
-  now: Instant,
-  { request, deadlineMs }: { request: TokenRequest; deadlineMs: number },
-): boolean {
-  const token = usableToken(state, now)
-  if (token !== null && isGoodEnough(token, now, request)) return true
-  const isHopeless = state.inFlight === null && dueAtMs(state) > deadlineMs
-  // Only a refusal ends the wait early: after other failures an operator may trigger an attempt before the
-  // next one is due.
-  if (token === null) return isHopeless && refusalOf(state) !== null
-  // Keep waiting: an operator may trigger a refresh at any time.
-  if (token.fingerprint === request.notFingerprint) return false
-  return isHopeless || (request.minValidSeconds ?? 0) * 1_000 > token.lifeMs
-}
-
-/** Why an operator's request brought no token. */
-function whyNoToken(
-  outcome: Exclude<FetchOutcome, { kind: 'ok' }> | undefined,
-): Pick<RefreshResult, 'reason' | 'detail'> {
-  if (outcome === undefined)
-    return { reason: 'stopping', detail: 'kyc-tokend is stopping: ask again when it has been started' }
-  const { reason = 'not-asked', detail = 'This host does not ask the service now' } = outcome
-  return { reason, detail }
-}
+const STOPPING = { reason: 'stopping', detail: 'kyc-tokend is stopping: ask again when it has been started' }
 
 function faultOf(state: TokenState, place: Place): Fault {
   const refusal = refusalOf(state)
