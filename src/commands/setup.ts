@@ -126,22 +126,14 @@ async function bringUp(
   const isStale =
     isActive &&
     (isChanged || (await statusIfAny(systemSocket(account)))?.daemon.configuration.state === 'changed')
-  const steps = [
-    ...(before['UnitFileState'] === 'enabled' ? [] : [['enable', 'Enabled'] as const]),
-    ...(isStale ? [['reload', 'Reloaded'] as const] : []),
-  ]
-  for (const [verb, done] of steps) {
-    await systemctl(unit, verb)
-    stdout.write(`${done} ${unit}\n`)
-  }
-  if (!isChanged && steps.length === 0 && isActive) stdout.write('Nothing was changed\n')
+  const isEnabled = before['UnitFileState'] === 'enabled'
+  if (!isEnabled) await act('enable', 'Enabled')
+  if (isStale) await act('reload', 'Reloaded')
+  if (!isChanged && isEnabled && isActive && !isStale) stdout.write('Nothing was changed\n')
   const isConfirmed = status === exitStatus.ok
   stdout.write(`Waiting up to ${TOKEN_WAIT_MS / 1_000} s for ${isConfirmed ? 'a token of ' : ''}${unit}\n`)
   const endMs = monotonicMs() + TOKEN_WAIT_MS
-  if (!isActive) {
-    await restart(unit, TOKEN_WAIT_MS)
-    stdout.write(`Started ${unit}\n`)
-  }
+  if (!isActive) await act('restart', 'Started')
   // The running daemon keeps its old token; only the check knows what the new credentials are worth.
   if (isConfirmed)
     stdout.write(`${unit} runs and holds a token, ${await tokenOf(service, { endMs, isStale })}\n`)
@@ -150,6 +142,11 @@ async function bringUp(
       `${unit} runs with a key and secret that the service has not confirmed: ${seeStatus(account)}\n`,
     )
   return status
+
+  async function act(verb: Verb, done: string): Promise<void> {
+    await systemctl(unit, verb)
+    stdout.write(`${done} ${unit}\n`)
+  }
 }
 
 /** How long the unit's token is good, and how programs get it. Throws UserError if there is none. */
@@ -180,28 +177,20 @@ function seeStatus(account: string | undefined): string {
   return `see \`${programCommand('status', unitPlace(account))}\``
 }
 
-/** Throws UserError (69) if systemctl fails. */
-async function systemctl(unit: string, verb: 'enable' | 'reload'): Promise<void> {
-  const words = [verb, '--quiet', `${unit}.service`]
-  const { isOk, stderr } = await runProgram('systemctl', words, SYSTEMCTL_MS)
-  if (!isOk) throw systemctlError(unit, words, firstLine(stderr))
-}
+type Verb = 'enable' | 'reload' | 'restart'
 
 /**
- * Starts the unit in place of a start that is under way: that may be one of a faulty configuration, which
- * clients at the socket cause again and again, and which a mere start would join. The end of the wait is no
- * failure, because the token tells. Throws UserError (69).
+ * `restart` starts the unit in place of a start that is under way: that may be one of a faulty configuration,
+ * which clients at the socket cause again and again, and which a mere start would join. The end of its wait
+ * is no failure, because the token tells. Throws UserError (69) if systemctl fails.
  */
-async function restart(unit: string, timeoutMs: number): Promise<void> {
-  const words = ['restart', `${unit}.service`]
+async function systemctl(unit: string, verb: Verb): Promise<void> {
+  const timeoutMs = verb === 'restart' ? TOKEN_WAIT_MS : SYSTEMCTL_MS
+  const words = [verb, `${unit}.service`]
   const startedAtMs = monotonicMs()
   const { isOk, stderr } = await runProgram('systemctl', words, timeoutMs)
-  if (!isOk && monotonicMs() - startedAtMs < timeoutMs) throw systemctlError(unit, words, firstLine(stderr))
-}
-
-function systemctlError(unit: string, words: readonly string[], why: string): UserError {
-  return new UserError(
-    `systemctl ${words.join(' ')} failed (${why}): see \`sudo journalctl -u ${unit} -n 20\`. The files stay.`,
-    exitStatus.unavailable,
-  )
+  if (isOk || (verb === 'restart' && monotonicMs() - startedAtMs >= timeoutMs)) return
+  const problem = `systemctl ${words.join(' ')} failed (${firstLine(stderr)})`
+  const message = `${problem}: see \`sudo journalctl -u ${unit} -n 20\`. The files stay.`
+  throw new UserError(message, exitStatus.unavailable)
 }

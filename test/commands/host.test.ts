@@ -270,7 +270,7 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     const waiting = 'Waiting up to 15 s for a token of kyc-tokend'
 
     const first = await setUp({ ActiveState: 'inactive', UnitFileState: 'disabled' })
-    const enable = 'enable --quiet kyc-tokend.service'
+    const enable = 'enable kyc-tokend.service'
     expect(first).toMatchObject({ status: 0, stderr: '', calls: [enable, restart] })
     // The socket is started next.
     expect(first.stdout).toMatch(/^warning +host +the clock/m)
@@ -296,7 +296,7 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     write('k-2')
     service.answer(accountInactive)
     const unconfirmed = await setUp(running, ['--force', '--unverified'])
-    expect(unconfirmed).toMatchObject({ status: 77, calls: ['reload --quiet kyc-tokend.service'] })
+    expect(unconfirmed).toMatchObject({ status: 77, calls: ['reload kyc-tokend.service'] })
     expect(after(unconfirmed.stdout)).toEqual([
       expect.stringMatching(/^FAILED +service /),
       ...wrote('api-key'),
