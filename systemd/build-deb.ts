@@ -153,17 +153,9 @@ function addDocuments(): void {
 }
 
 function addCompletions(): void {
-  const files = {
-    bash: 'usr/share/bash-completion/completions/kyc-tokend',
-    zsh: 'usr/share/zsh/vendor-completions/_kyc-tokend',
-    fish: 'usr/share/fish/vendor_completions.d/kyc-tokend.fish',
-  }
-  for (const [shell, file] of Object.entries(files)) {
-    const text = execFileSync(process.execPath, [path.join(bundle, 'cli.cjs'), 'completions', shell], {
-      encoding: 'utf8',
-    })
-    tree.add(file, { text })
-  }
+  const words = [path.join(bundle, 'cli.cjs'), 'completions', 'bash']
+  const text = execFileSync(process.execPath, words, { encoding: 'utf8' })
+  tree.add('usr/share/bash-completion/completions/kyc-tokend', { text })
 }
 
 function addControl(): void {

@@ -177,12 +177,9 @@ export const commands: readonly CommandSpec[] = [
   {
     name: 'completions',
     load: async () => ({ run: (await import('./completions.ts')).completionsOf(commands) }),
-    summary: 'Print the completions for a shell',
-    positionals: 'bash|zsh|fish',
+    summary: 'Print the completions for bash',
+    positionals: 'bash',
     options: {},
-    details: [
-      'For bash: source <(kyc-tokend completions bash). For zsh: source <(kyc-tokend completions ' +
-        'zsh) after compinit. For fish: kyc-tokend completions fish | source.',
-    ],
+    details: ['To use them: source <(kyc-tokend completions bash).'],
   },
 ]

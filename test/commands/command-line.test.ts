@@ -103,7 +103,7 @@ test.each([
   [['exec', '--splay', 'soon', '--', 'true'], '--splay takes a duration such as 30s or 5m, up to 24h.'],
   [['status', '--watch', '--json'], '--watch and --json are both given: leave one of them out.'],
   [['exec'], 'exec needs a command: kyc-tokend exec -- CMD …'],
-  [['completions', 'tcsh'], 'Name one shell: kyc-tokend completions bash, zsh or fish.'],
+  [['completions', 'tcsh'], 'Name the shell: kyc-tokend completions bash.'],
   [
     ['explain', '--status', '429', '--header', 'nothing'],
     "--header takes a name and a value, such as --header 'Retry-After: 120'.",
