@@ -11,15 +11,13 @@ import { isLarger, isOfUse, outcomeOf, type Answer } from './known.ts'
 import type { Link } from './link.ts'
 import { request, waitOf, type Sent, type Service } from './request.ts'
 import type { Seal } from './seal.ts'
-import { StoreError, type Store } from './store.ts'
+import { StoreError } from './store.ts'
 import type { Telemetry } from './telemetry.ts'
 
 /** The time between two looks at the store, and the longest wait of an attempt without it. */
 export const LOOK_EVERY_MS = 15_000
 /** The part of a lease beyond the request itself, for writing the answer to the store. */
 const LEASE_MARGIN_MS = 2_000
-/** The longest lease of any host: that of `request.timeout` 10m. */
-const MAX_LEASE_MS = 602_000
 /** The longest time for which leases of others delay a host, as a number of its own leases. */
 const PATIENCE_IN_LEASES = 2
 /** After this number of vain steps in one attempt the store is of no use. */
@@ -32,7 +30,6 @@ const CLIENT_INTERVAL_MS = 30_000
 const LIVE_LEASE = /^[\da-f]{16}$/
 
 export interface AttemptOptions {
-  readonly store: Store
   readonly seal: Seal
   readonly clock: Clock
   readonly random: () => number
@@ -63,7 +60,7 @@ interface Trip {
 }
 
 export function createAttempts(options: AttemptOptions) {
-  const { store, seal, clock, random, log, host, share, service, keeper, link, telemetry } = options
+  const { seal, clock, random, log, host, share, service, keeper, link, telemetry } = options
   const act = createAct()
   /** When this host asks by itself; drawn once for each loss of the store, and again after each request. */
   let plan: { readonly atMs: number; readonly isUrgent: boolean } | null = null
@@ -123,11 +120,10 @@ export function createAttempts(options: AttemptOptions) {
 
   /** Asks under the lease, or heeds that of others. Null: the store is of no use; undefined: look again. */
   async function tryLease(trip: Trip): Promise<FetchOutcome | null | undefined> {
-    const wanted = { id: trip.id, leaseMs: leaseMs(), known: link.known() }
-    const { lease, leaseLeftMs } = await link.step((drop) => store.acquire({ ...wanted, drop }))
+    const { lease, leaseLeftMs } = await link.acquire(trip.id, leaseMs())
     let outcome: FetchOutcome | null = null
     if (lease === trip.id) outcome = await askForAll(trip, link.bootMs())
-    else if (lease !== null && LIVE_LEASE.test(lease) && leaseLeftMs <= MAX_LEASE_MS) {
+    else if (lease !== null && LIVE_LEASE.test(lease)) {
       // The time has been planned for being alone: nobody is waited for.
       if (plan !== null && !act.stands()) return null
       await waitForOther(lease, { leaseLeftMs, trip })
@@ -185,6 +181,7 @@ export function createAttempts(options: AttemptOptions) {
   async function askForAll(trip: Trip, takenAtMs: number): Promise<FetchOutcome | null> {
     const asked = await request({ ...trip, takenAtMs }, around())
     if (asked === null) return null
+    plan = null
     const { outcome, answer, sent } = asked
     if (answer !== null) {
       hold(answer, sent, 'asked')
@@ -192,15 +189,11 @@ export function createAttempts(options: AttemptOptions) {
       log('info', 'Asked the service for the fleet', { event: 'share-asked', hosts: link.hosts() })
       return knownOutcome()
     }
-    plan = null
     const { id, signal, heldUntilMs } = trip
     const isFailure = outcome.kind === 'transient' && !signal.aborted
     const kept = isFailure ? waitOf(outcome, sent, { ...around(), heldUntilMs }) : null
     // If this fails, the lease ends by itself.
-    const held = await link
-      .step((drop) => store.write({ drop, id, record: null, kept }))
-      .catch(telemetry.failed)
-    if (held) link.take(held.record)
+    await link.release(id, kept).catch(telemetry.failed)
     return outcome
   }
 
@@ -224,7 +217,6 @@ export function createAttempts(options: AttemptOptions) {
 
   /** This host has asked, and this is what it knows from now on. */
   function hold(answer: Answer, sent: Sent, how: 'asked' | 'alone'): void {
-    plan = null
     act.end()
     link.setOwn({ ...sent, answer, isWritten: false })
     telemetry.counted(how)

@@ -4,7 +4,7 @@ import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { AHEAD_MS, isLarger, isOfUse, knownOf, recordOf, type Known } from './known.ts'
 import type { Seal, Sealed } from './seal.ts'
-import { StoreError, type Held, type Store } from './store.ts'
+import { StoreError, type Expiring, type Held, type Store } from './store.ts'
 import type { Telemetry } from './telemetry.ts'
 
 export type Link = ReturnType<typeof createLink>
@@ -107,11 +107,17 @@ export function createLink(options: {
   return {
     bootMs,
     storeMs,
-    step,
-    take,
     look,
     write,
     knownRecord,
+    /** Tries to take the lease for this attempt; the lease is its id then. Rejects with a StoreError. */
+    acquire: (id: string, leaseMs: number): Promise<Held> =>
+      step((dropping) => store.acquire({ drop: dropping, known, id, leaseMs })),
+    /** Ends the lease of this attempt, or keeps the text in its place. Rejects with a StoreError. */
+    async release(id: string, kept: Expiring | null): Promise<void> {
+      const { record } = await step((dropping) => store.write({ drop: dropping, id, record: null, kept }))
+      take(record)
+    },
     known: (): Known => known,
     hosts: (): number | null => hosts,
     /** The keeper does not have the answer that is known. */

@@ -4,8 +4,6 @@
 
 /** The longest text of a host has 44 KiB. */
 const MAX_TEXT_BYTES = 65_536
-/** The longest lease is a `Retry-After` of an hour and a fifth of it: 72 min. */
-const MAX_LEASE_MS = 73 * 60_000
 /** For so long a store is known to take writes. */
 const SEEN_MS = 30_000
 
@@ -15,12 +13,12 @@ const SEEN_MS = 30_000
  */
 const BEFORE = `
 local time = redis.call('TIME')
-local function get(key, longest)
+local function get(key)
   local text = redis.pcall('GET', key)
   if not text then return false, 0 end
   if text.err and not string.find(text.err, 'WRONGTYPE', 1, true) then redis.call('GET', key) end
   local left = redis.call('PTTL', key)
-  local isOdd = text.err or #text > ${MAX_TEXT_BYTES} or left < 0 or left > longest
+  local isOdd = text.err or #text > ${MAX_TEXT_BYTES} or left < 0
   if not isOdd and redis.sha1hex(text) ~= ARGV[1] then return text, left end
   redis.call('DEL', key)
   return false, 0
@@ -37,8 +35,8 @@ local function isLarger(one, other)
   if high ~= otherHigh then return high > otherHigh end
   return low > otherLow
 end
-local record = get(KEYS[1], math.huge)
-local lease, left = get(KEYS[2], ${MAX_LEASE_MS})
+local record = get(KEYS[1])
+local lease, left = get(KEYS[2])
 `
 const AFTER = `
 return {time[1], time[2], record, lease, left, redis.call('PUBSUB', 'NUMSUB', ARGV[2])[2]}

@@ -9,9 +9,11 @@ import { createAttempts, LOOK_EVERY_MS, type AttemptOptions } from './attempt.ts
 import { resumed } from './known.ts'
 import { createLink } from './link.ts'
 import type { AclSettings } from './redis-store.ts'
+import type { Store } from './store.ts'
 import { createTelemetry } from './telemetry.ts'
 
 export interface SessionOptions extends Omit<AttemptOptions, 'link' | 'telemetry' | 'sleep' | 'share'> {
+  readonly store: Store
   readonly share: Pick<ShareConfig, 'timeoutMs' | 'asks' | 'whenAlone'> & AclSettings
   readonly keeper: AttemptOptions['keeper'] & {
     /** False: not now, but soon. */

@@ -45,7 +45,7 @@ const text = fc.oneof(
   id,
 )
 const drop = fc.option(text, { freq: 2 })
-const keepMs = fc.constantFrom(60_000, 70 * 60_000, 74 * 60_000)
+const keepMs = fc.constantFrom(60_000, 70 * 60_000)
 const expiring = fc.option(fc.record({ text, keepMs }))
 const command = fc.oneof(
   fc.record({ do: fc.constant('look' as const), request: fc.record({ drop }) }),

@@ -5,8 +5,6 @@ import { StoreError, type Expiring, type Pair, type Store } from '../../src/shar
 export type MemoryServer = ReturnType<typeof createMemoryServer>
 type Listener = Parameters<Store['listen']>[0]
 
-const MAX_LEASE_MS = 73 * 60_000
-
 export function createMemoryServer(nowMs: () => number) {
   const keys: Record<'record' | 'lease', { text: string; untilMs: number } | null> = {
     record: null,
@@ -19,8 +17,7 @@ export function createMemoryServer(nowMs: () => number) {
   const leftMs = (key: keyof typeof keys): number => (keys[key]?.untilMs ?? nowMs()) - nowMs()
   function get(key: keyof typeof keys, drop: string | null): string | null {
     const text = keys[key]?.text ?? ''
-    const isOdd = (key === 'lease' && leftMs(key) > MAX_LEASE_MS) || text.length > 65_536
-    if (leftMs(key) <= 0 || isOdd || text === drop) keys[key] = null
+    if (leftMs(key) <= 0 || text.length > 65_536 || text === drop) keys[key] = null
     return keys[key]?.text ?? null
   }
   function set(key: keyof typeof keys, { text, keepMs }: Expiring): void {
