@@ -417,21 +417,7 @@ describe('a store that is lost', () => {
     expect(tokensOf(hosts)).toHaveLength(1)
   })
 
-  test('after a report is replaced within a minute, and at once for an operator', async () => {
-    start({ lifeSeconds: 86_400 })
-    const hosts = world.hosts(20)
-    await world.clock.advance(5 * MINUTE)
-    world.server.fail(lost)
-    await world.clock.advance(MINUTE)
-    for (const host of hosts) reject(host)
-    await world.clock.advance(MINUTE)
-    expect(world.asked).toHaveLength(21)
-    expect(peak(world.asked)).toBeLessThanOrEqual(5)
-    await refresh(hosts[0]!)
-    expect(world.asked).toHaveLength(22)
-  })
-
-  test('after a report is replaced within a minute, also once its refresh was put off', async () => {
+  test('after a report is replaced within a minute, also once its refresh was put off, and at once for an operator', async () => {
     start({ lifeSeconds: 86_400 })
     const hosts = world.hosts(20)
     await world.clock.advance(12 * HOUR)
@@ -441,23 +427,9 @@ describe('a store that is lost', () => {
     for (const host of hosts) reject(host)
     await world.clock.advance(MINUTE)
     expect(tokensOf(hosts).filter((token) => before.includes(token))).toEqual([])
-  })
-
-  test('gives the later of two tokens that were obtained alone to all, whichever host is back first', async () => {
-    const hosts = world.hosts(3)
-    await settle()
-    world.server.fail(lost)
+    const { length } = world.asked
     await refresh(hosts[0]!)
-    await world.clock.advance(2 * SECOND)
-    await refresh(hosts[1]!)
-    const newest = hosts[1]!.token()
-    world.server.fail(lost, 'host-2')
-    world.server.fail(null)
-    await world.clock.advance(15 * SECOND)
-    world.server.fail(null, 'host-2')
-    await world.clock.advance(15 * SECOND)
-    expect(tokensOf(hosts)).toEqual([newest])
-    expect(world.asked).toHaveLength(3)
+    expect(world.asked).toHaveLength(length + 1)
   })
 
   test.each([
@@ -549,22 +521,5 @@ describe('a host that is restarted', () => {
     expect(eventsOf(again[0]!, 'share-repaired').length + eventsOf(again[1]!, 'share-repaired').length).toBe(
       1,
     )
-  })
-
-  test('with a token that it obtained alone, or before it shared, gives it to all if it is the newest', async () => {
-    const hosts = world.hosts(2)
-    await settle()
-    world.server.fail(lost, 'host-1')
-    await refresh(hosts[0]!)
-    const { token, ...state } = hosts[0]!.keeper.state()
-    const unshared = { ...token!, known: null }
-    await hosts[0]!.stop()
-    for (const given of [token, unshared]) {
-      const again = world.host({ state: { ...state, token: given } })
-      await world.clock.advance(16 * SECOND)
-      expect(tokensOf([again, hosts[1]!])).toEqual([token?.accessToken])
-      await again.stop()
-    }
-    expect(world.asked).toHaveLength(2)
   })
 })

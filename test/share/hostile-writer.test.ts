@@ -48,56 +48,54 @@ async function watch(hosts: readonly Host[], ms: number, act: () => void): Promi
   }
 }
 
-test.each([1, 2, 3])(
-  '6,000 writes at random in ten minutes (seed %i) take no token away, and cost no more than being alone',
-  async (seed) => {
-    const alone = start({ lifeSeconds: LIFE_S, seed })
-    await world.clock.advance(SECOND)
-    world.server.fail(new StoreError('lost', 'connect ECONNREFUSED'))
-    await watch(alone, 10 * MINUTE, () => undefined)
-    const most = world.asked.length
+test('6,000 writes at random in ten minutes take no token away, and cost no more than being alone', async () => {
+  const seed = 1
+  const alone = start({ lifeSeconds: LIFE_S, seed })
+  await world.clock.advance(SECOND)
+  world.server.fail(new StoreError('lost', 'connect ECONNREFUSED'))
+  await watch(alone, 10 * MINUTE, () => undefined)
+  const most = world.asked.length
 
-    const hosts = start({ lifeSeconds: LIFE_S, seed })
-    await world.clock.advance(SECOND)
-    const random = createRandom(seed)
-    const oneOf = <T>(values: readonly T[]): T => values[Math.floor(random() * values.length)]!
-    const seen: string[] = []
-    function write(): void {
-      for (const key of KEYS) {
-        const text = world.server.text(key)
-        if (text !== null && !seen.includes(text)) seen.push(text)
-      }
-      const id = Math.floor(random() * 2 ** 48)
-        .toString(16)
-        .padStart(16, '0')
-      const fence = oneOf([
-        0,
-        world.clock.now().wallMs,
-        world.clock.now().wallMs + 10 * MINUTE,
-        2 ** 53 - 1,
-        2 ** 53,
-      ])
-      const texts = [
-        oneOf(seen),
-        oneOf(seen),
-        id,
-        `${fence} ${id} AAAA`,
-        `${fence} ${oneOf(seen)}`,
-        'x'.repeat(70_000),
-        '',
-      ]
-      const keepMs = oneOf([1, 50, SECOND, MINUTE, 70 * MINUTE, 74 * MINUTE, 10 ** 12])
-      world.server.plant(oneOf(KEYS), { text: oneOf(texts), keepMs })
-      if (random() < 0.1) world.server.remove(oneOf(KEYS))
-      if (random() < 0.5) world.server.message()
+  const hosts = start({ lifeSeconds: LIFE_S, seed })
+  await world.clock.advance(SECOND)
+  const random = createRandom(seed)
+  const oneOf = <T>(values: readonly T[]): T => values[Math.floor(random() * values.length)]!
+  const seen: string[] = []
+  function write(): void {
+    for (const key of KEYS) {
+      const text = world.server.text(key)
+      if (text !== null && !seen.includes(text)) seen.push(text)
     }
-    await watch(hosts, 10 * MINUTE, write)
-    expect(world.asked.length).toBeLessThanOrEqual(most)
-    expect(hosts.flatMap((host) => eventsOf(host, 'share-unreadable')).length).toBeLessThanOrEqual(2 * HOSTS)
-    await world.clock.advance(16 * SECOND)
-    expect(tokensOf(hosts)).toHaveLength(1)
-  },
-)
+    const id = Math.floor(random() * 2 ** 48)
+      .toString(16)
+      .padStart(16, '0')
+    const fence = oneOf([
+      0,
+      world.clock.now().wallMs,
+      world.clock.now().wallMs + 10 * MINUTE,
+      2 ** 53 - 1,
+      2 ** 53,
+    ])
+    const texts = [
+      oneOf(seen),
+      oneOf(seen),
+      id,
+      `${fence} ${id} AAAA`,
+      `${fence} ${oneOf(seen)}`,
+      'x'.repeat(70_000),
+      '',
+    ]
+    const keepMs = oneOf([1, 50, SECOND, MINUTE, 70 * MINUTE, 74 * MINUTE, 10 ** 12])
+    world.server.plant(oneOf(KEYS), { text: oneOf(texts), keepMs })
+    if (random() < 0.1) world.server.remove(oneOf(KEYS))
+    if (random() < 0.5) world.server.message()
+  }
+  await watch(hosts, 10 * MINUTE, write)
+  expect(world.asked.length).toBeLessThanOrEqual(most)
+  expect(hosts.flatMap((host) => eventsOf(host, 'share-unreadable')).length).toBeLessThanOrEqual(2 * HOSTS)
+  await world.clock.advance(16 * SECOND)
+  expect(tokensOf(hosts)).toHaveLength(1)
+})
 
 describe('a text that is planted again and again', () => {
   let hosts: Host[]

@@ -1,6 +1,6 @@
 // A fleet on one fake clock: real keepers, a store in memory, and a service that answers as the test says.
 import { Secret } from '../../src/lib/secret.ts'
-import { createSeal, type Seal } from '../../src/share/seal.ts'
+import { createSeal } from '../../src/share/seal.ts'
 import { createSession, type SessionOptions } from '../../src/share/session.ts'
 import { createKeeper, type Keeper } from '../../src/token/keeper.ts'
 import type { Cause, FetchOutcome, FetchToken, ServiceOutcome } from '../../src/token/outcome.ts'
@@ -20,9 +20,6 @@ interface HostOptions extends Partial<
   /** The lead of its own clocks over those of the others. */
   readonly clockAheadMs?: number
   readonly state?: TokenState
-  readonly apiSecret?: string
-  /** `refresh.maxAge`. */
-  readonly maxAgeMs?: number
   /** The way to the store and the way back take so long, each. */
   readonly latencyMs?: number
 }
@@ -37,14 +34,12 @@ export type ShareWorld = ReturnType<typeof createShareWorld>
 const BASE_URL = 'https://service.test'
 const SHARE = {
   timeoutMs: 1_000,
-  asks: true,
-  whenAlone: 'fetch',
   user: null,
   prefix: 'kyc-tokend',
   database: 0,
   cluster: false,
 } as const
-export const POLICY = { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 300_000 }
+const POLICY = { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 300_000 }
 
 export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}) {
   const clock = createFakeClock()
@@ -53,13 +48,12 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}) {
   const random = createRandom(seed)
   const asked: Asked[] = []
   const stops: (() => Promise<void>)[] = []
-  const sealOf = (apiSecret = 'the secret of the account'): Seal =>
-    createSeal({
-      baseUrl: BASE_URL,
-      description: null,
-      credentials: { apiKey: new Secret('key'), apiSecret: new Secret(apiSecret) },
-      key: null,
-    })
+  const seal = createSeal({
+    baseUrl: BASE_URL,
+    description: null,
+    credentials: { apiKey: new Secret('key'), apiSecret: new Secret('the secret of the account') },
+    key: null,
+  })
   let issued = 0
   const token = (): ServiceOutcome => {
     const iat = Math.floor(clock.now().wallMs / 1000)
@@ -84,7 +78,6 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}) {
       sleep: (ms, signal) => clock.sleep(ms, signal),
     }
     const events: { level: string; event: string; [field: string]: unknown }[] = []
-    const policy = { ...POLICY, maxAgeMs: options.maxAgeMs ?? POLICY.maxAgeMs }
     const life = new AbortController()
     const credentialsId = 'first'
     const state = options.state ?? initialState({ baseUrl: BASE_URL, credentialsId }, own.now())
@@ -100,28 +93,24 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}) {
     }
     const share = createSession({
       store: delayed(server.connect(name), { clock, latencyMs: options.latencyMs ?? 0, signal: life.signal }),
-      seal: sealOf(options.apiSecret),
+      seal,
       clock: own,
       random,
       log: (level, _sentence, fields) => void events.push({ level, ...fields }),
       host: name,
       credentialsId: 'first',
-      share: {
-        ...SHARE,
-        asks: options.asks ?? true,
-        whenAlone: options.whenAlone ?? 'fetch',
-      },
-      service: () => ({ fetchToken, requestTimeoutMs: 15_000, retry: POLICY }),
+      share: { ...SHARE, asks: options.asks ?? true, whenAlone: options.whenAlone ?? 'fetch' },
+      service: () => ({ fetchToken, requestTimeoutMs: 15_000 }),
       keeper: {
         offer: (outcome) => keeper.offer(outcome),
         // A session reads it when it is made, before there is a keeper.
         state: () => (isBorn ? keeper.state() : state),
-        policy: () => policy,
+        policy: () => POLICY,
         isUsing: () => true,
       },
     })
     const keeper: Keeper = createKeeper(state, {
-      settings: { fetchToken: share.fetchToken, policy, baseUrl: BASE_URL, credentialsId },
+      settings: { fetchToken: share.fetchToken, policy: POLICY, baseUrl: BASE_URL, credentialsId },
       clock: own,
       random,
       saveState: () => Promise.resolve(),
@@ -153,7 +142,6 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}) {
   return {
     clock,
     server,
-    seal: sealOf(),
     asked,
     host,
     hosts: (count: number, options?: HostOptions) => Array.from({ length: count }, () => host(options)),
