@@ -4,6 +4,7 @@ import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
+import { answerTypes } from '../../src/protocol.ts'
 import { PROGRAM, startDaemon, withSockets } from '../support/daemon.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { lacks } from '../support/lacks.ts'
@@ -137,14 +138,27 @@ test.skipIf(isLeftOut)('where HTTP alone was handed over, no other socket is ope
   expect(daemon.records('started')).toMatchObject([{ ipc: 'off', http: "systemd's socket" }])
 })
 
-test.skipIf(isLeftOut)('a faulty configuration is the answer to clients, and ends with 78', async () => {
-  const { daemon, given } = await startInheriting('ipc:http', { baseUrl: 'http://elsewhere.example' })
-  const ask = async () => askOnce(given(0), 'token.get', { waitSeconds: 10 })
-  const answer = await expectUntil('an answer', async () => ask().catch(() => undefined))
-  expect(answer).toMatchObject({ type: 'fault', data: { code: 'misconfigured' } })
-  expect(await daemon.end()).toBe(78)
-  expect(daemon.stderr()).toContain('baseUrl')
-})
+test.skipIf(isLeftOut)(
+  'a faulty configuration is the answer to each request for 2 s, then the end (78); the sockets stay',
+  async () => {
+    const { daemon, given } = await startInheriting('ipc:http', { baseUrl: 'http://elsewhere.example' })
+    const ask = async () => askOnce(given(0), 'token.get', { waitSeconds: 10 })
+    await expectUntil('an answer', async () => ask().catch(() => undefined))
+    const client = await connectRaw(given(0))
+    const types = Object.keys(answerTypes)
+    for (const type of types) client.ask(type, { id: type, fingerprint: '0123456789abcdef' })
+    await client.frame(types.length - 1)
+    const data = { code: 'misconfigured', message: expect.stringContaining('baseUrl') as string }
+    for (const id of types) expect(client.frames).toContainEqual({ type: 'fault', data: { ...data, id } })
+    expect(await httpAsk({ httpPath: given(1) }, '/v1/token')).toMatchObject({
+      status: 503,
+      json: { code: 'misconfigured' },
+    })
+    expect(await daemon.ended()).toBe(78)
+    expect(daemon.stderr()).toContain('baseUrl')
+    for (const index of [0, 1]) expect(existsSync(given(index))).toBe(true)
+  },
+)
 
 test.skipIf(isLeftOut)(
   '5 restarts beside clients of both sockets that never pause cost no request that had arrived',
