@@ -100,7 +100,7 @@ describe('a configuration that is good', () => {
     vi.stubEnv('HOME', home)
     onTestFinished(() => void vi.unstubAllEnvs())
     const yaml =
-      'baseUrl: https://a.example\ncredentials:\n  apiKey: k\n  apiSecret: s # why not\nlog: { level: debug }\n'
+      'baseUrl: https://a.example\ncredentials:\n  apiKey: k\n  apiSecret: s # yes\nlog: { level: debug }\n'
     const config = await load(files.write('kyc-tokend.config.yaml', yaml))
     expect(config.log.level).toBe('debug')
     expect((await load(files.write('c.yml', yaml))).credentials.apiSecret!.reveal()).toBe('s')
@@ -181,7 +181,7 @@ describe('a file that cannot be a configuration', () => {
       () =>
         files.write(
           'c.yaml',
-          `${JSON.stringify(smallConfig()).slice(0, -1)}, service: { assertion: { key: HUSH, claims: &c { x: *c } } } }`,
+          `${JSON.stringify(smallConfig()).slice(0, -1)}, service: { assertion: { claims: &c { x: *c } } } }`,
         ),
       /is nested too deep, or has an alias that leads into itself/,
     ],
@@ -332,7 +332,7 @@ it('is inspected as another user than the daemon without the secrets that only t
   ])
 })
 
-it('has a plan of its requests that needs no secret, and is that of the defaults without a file', async () => {
+it('has a plan that needs no secret, and is that of the defaults without a file', async () => {
   const credentials = { apiKey: { env: 'NOT_SET' }, apiSecret: { file: 'none' } }
   const settings = { credentials, retry: { maxDelay: '1h' } }
   const standard = await loadPlan({ configPath: undefined, env })

@@ -165,7 +165,7 @@ describe('secret files that change', () => {
     expect(tried).toEqual([])
   })
 
-  it('are tried again only when a file changes, where they are refused, which is said until it is over', async () => {
+  it('are tried again only when a file changes, where they are refused', async () => {
     const rejected = { kind: 'transient', reason: 'rejected', detail: 'no' } as const
     answer = (pair) => (pair === 'key-of-new secret-of-new' ? granted : rejected)
     write('key', 'key-of-new')
@@ -179,12 +179,13 @@ describe('secret files that change', () => {
         files: [join(files.directory, 'vol/key'), join(files.directory, 'vol/secret')],
         error: 'rejected: no',
         remedy:
-          'Correct the files: they are tried again when one changes. A reload or a restart uses them as they are',
+          'Correct the files: they are tried again when one changes. ' +
+          'A reload or a restart uses them as they are',
       },
     ])
     expect(pairOf(running)).toBe('key-of-old secret-of-old')
     const words =
-      /^\S+vol\/key with \S+vol\/secret holds a pair that the service refused at 08:0\d UTC \(rejected: no\); the next/
+      /^\S+vol\/key with \S+vol\/secret holds a pair that the service refused at 08:0\d UTC \(rejected: no/
     expect(watch.state()).toMatchObject({
       state: 'faulty',
       pair: 'refused',
@@ -204,7 +205,7 @@ describe('secret files that change', () => {
     expect(watch.state()).toEqual({ state: 'current', problem: null })
   })
 
-  it('are said to be tried again, once for each reason, and given up where they change meanwhile', async () => {
+  it('are told to be tried, once for each reason, and given up where they change meanwhile', async () => {
     answer = (_, trial) => {
       for (const detail of ['down', 'down', 'still down']) trial.onFailed(failed(detail), 0)
       return untilEnded(trial)

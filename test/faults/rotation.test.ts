@@ -1,4 +1,4 @@
-// Tokens that live for seconds: every reader, by file or by socket, always has a good one and never a torn or an expired one.
+// Tokens that live for seconds: every reader, by file or by socket, always has a good one.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { tokenFile } from '../support/daemon.ts'
@@ -15,7 +15,7 @@ function expiryMs(accessToken: string): number {
   return (JSON.parse(claims) as { exp: number }).exp * 1000
 }
 
-test('tokens of 4 s, for five rotations: a reader of the file and one of the socket never see a bad one', async () => {
+test('of tokens of 4 s readers of the file and of the socket never see a bad one', async () => {
   world.service.answer(() => world.grant(4))
   const daemon = await world.started()
   await tokenOf(daemon)

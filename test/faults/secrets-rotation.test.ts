@@ -62,7 +62,7 @@ test(
 )
 
 test(
-  'a wrong pair is reported once and the running one stays; the right one follows; a baseUrl waits for its reload',
+  'a wrong pair is reported once, and the running one stays; a baseUrl waits for its reload',
   async () => {
     const volume = join(world.directory, 'volume')
     const valid = { current: 'key-of-old secret-of-old' }

@@ -1,4 +1,4 @@
-// No secret anywhere outside of where it belongs, also when the service echoes what it was sent in all it answers.
+// No secret outside of where it belongs, also when the service echoes what it was sent in all it answers.
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'

@@ -27,7 +27,8 @@ const rows: [codes: string, reason: string, detail: string][] = [
   ['SELF_SIGNED_CERT_IN_CHAIN UNABLE_TO_GET_ISSUER_CERT', 'tls', UNKNOWN],
   ['UNABLE_TO_GET_ISSUER_CERT_LOCALLY UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'tls', UNKNOWN],
   [
-    'CERT_SIGNATURE_FAILURE CERT_CHAIN_TOO_LONG CERT_UNTRUSTED CRL_HAS_EXPIRED UNABLE_TO_GET_CRL ERROR_IN_CERT_NOT_BEFORE_FIELD ERROR_IN_CRL_NEXT_UPDATE_FIELD INVALID_CA INVALID_PURPOSE PATH_LENGTH_EXCEEDED HOSTNAME_MISMATCH EE_KEY_TOO_SMALL CA_KEY_TOO_SMALL CA_MD_TOO_WEAK',
+    'CERT_REVOKED CRL_HAS_EXPIRED UNABLE_TO_GET_CRL ERROR_IN_CERT_NOT_BEFORE_FIELD INVALID_CA ' +
+      'INVALID_PURPOSE PATH_LENGTH_EXCEEDED HOSTNAME_MISMATCH EE_KEY_TOO_SMALL CA_MD_TOO_WEAK',
     'tls',
     'The certificate of HOST does not hold (CODE)',
   ],
@@ -42,14 +43,16 @@ const rows: [codes: string, reason: string, detail: string][] = [
     'HOST wants a client certificate: set request.clientCertificate, or another one there',
   ],
   [
-    'ERR_SSL_SSLV3_ALERT_BAD_CERTIFICATE ERR_SSL_SSL/TLS_ALERT_CERTIFICATE_EXPIRED ERR_SSL_TLSV1_ALERT_UNKNOWN_CA',
+    'ERR_SSL_SSLV3_ALERT_BAD_CERTIFICATE ERR_SSL_TLSV1_ALERT_UNKNOWN_CA',
     'tls',
-    'HOST does not accept the client certificate (CODE): check request.clientCertificate with whom it was registered',
+    'HOST does not accept the client certificate (CODE): ' +
+      'check request.clientCertificate with whom it was registered',
   ],
   [
     'ERR_SSL_SSLV3_ALERT_HANDSHAKE_FAILURE',
     'tls',
-    'HOST ended the TLS handshake (CODE): it may want a client certificate, or another one (request.clientCertificate)',
+    'HOST ended the TLS handshake (CODE): ' +
+      'it may want a client certificate, or another one (request.clientCertificate)',
   ],
   [
     'HPE_HEADER_OVERFLOW ERR_HEAD_TOO_LONG',

@@ -113,7 +113,7 @@ describe('a 200', () => {
     expect(detailOf(answer(200, long))).toHaveLength(200)
   })
 
-  it('says how long the token lives, as a number of seconds or as digits, if the service has such a field', () => {
+  it('says how long the token lives, in seconds, as a number or as digits', () => {
     const given = (life: unknown) =>
       outcomeOf(answer(200, { accessToken: 'a', data: { life } }), { lifetime: ['data', 'life'] })
     for (const [life, answerLifeMs] of [
@@ -244,7 +244,8 @@ describe('any other answer', () => {
   })
 
   const redirected =
-    'The service answered 307 Temporary Redirect and points elsewhere; it was not followed, because the secret would go there too: check baseUrl'
+    'The service answered 307 Temporary Redirect and points elsewhere; ' +
+    'it was not followed, because the secret would go there too: check baseUrl'
   it.each<[string, ServiceResponse, string]>([
     ['the words of the service', answer(503, problem('Down until noon')), 'Down until noon'],
     ['ours for a page', answer(502, '<html>Bad'), 'The service answered 502 Bad Gateway'],

@@ -1,5 +1,5 @@
-// Services of every kind, on real servers: how key and secret are sent, client certificates of openssl's own authority, and
-// assertions. What such a service echoes shows no secret in any form in which it was sent.
+// Services of every kind, on real servers: how key and secret are sent, client certificates, and assertions.
+// What such a service echoes shows no secret in any form in which it was sent.
 import { execFileSync, spawn } from 'node:child_process'
 import { createPrivateKey, generateKeyPairSync, type KeyObject } from 'node:crypto'
 import { readFileSync } from 'node:fs'
@@ -56,7 +56,10 @@ describe('key, secret and a third one', () => {
       'as a form',
       { send: 'form', parameters: { realm: third, version: 2 } },
       {
-        body: `apiKey=${formEncoded(KEY)}&apiSecret=${formEncoded(SECRET)}&realm=${formEncoded(THIRD)}&version=2`,
+        body: [
+          `apiKey=${formEncoded(KEY)}&apiSecret=${formEncoded(SECRET)}`,
+          `realm=${formEncoded(THIRD)}&version=2`,
+        ].join('&'),
       },
     ],
     [
@@ -196,7 +199,8 @@ describe('a client certificate', () => {
 
   /** A server that says by an alert why it refuses a certificate. Gives its port. */
   async function serveByOpenssl(directory: string, version: string): Promise<string> {
-    const words = `s_server -accept 0 -cert server.pem -key server.key -CAfile ca.pem -Verify 1 -verify_return_error ${version}`
+    const own = '-cert server.pem -key server.key -CAfile ca.pem'
+    const words = `s_server -accept 0 ${own} -Verify 1 -verify_return_error ${version}`
     const server = spawn('openssl', words.split(' '), { cwd: directory, stdio: ['pipe', 'pipe', 'ignore'] })
     onTestFinished(() => void server.kill())
     for await (const chunk of server.stdout) {
