@@ -1,4 +1,5 @@
-// The host that asks for the others is killed or paused for 30 s at every step of its request; with real daemons and a real redis-server.
+// The host that asks for the others is killed or paused for 30 s at every step of its request; with real
+// daemons and a real redis-server.
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
@@ -84,7 +85,7 @@ async function atEveryStep(live: (step: Step) => Promise<void>): Promise<void> {
 }
 
 describe.skipIf(isLeftOut)('at every step of its request an asker', { timeout: 200_000 }, () => {
-  test('is killed: the others have one live token after its lease, and it takes that when it is back', async () => {
+  test('is killed: the others have one token after its lease, and it takes that later', async () => {
     await atEveryStep(async (step) => {
       const fleet = await startFleet()
       const { asker, others, service, before } = fleet
@@ -102,7 +103,7 @@ describe.skipIf(isLeftOut)('at every step of its request an asker', { timeout: 2
     })
   })
 
-  test('is paused for 30 s: the others do not wait for it, and all end on the last token of the service', async () => {
+  test('is paused for 30 s: the others do not wait, and all end on the last token', async () => {
     await atEveryStep(async (step) => {
       const fleet = await startFleet()
       const { asker, others, service, before } = fleet

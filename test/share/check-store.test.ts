@@ -1,4 +1,5 @@
-// The store as `check` sees it: what it is, what may go wrong with it, and nothing of the check is left in it.
+// The store as `check` sees it: what it is, what may go wrong with it, and nothing of the check is left in
+// it.
 import { describe, expect, onTestFinished, test } from 'vitest'
 import type { ShareConfig } from '../../src/config/config.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
@@ -36,7 +37,7 @@ describe.skipIf(withoutRedis)('check', () => {
     expect(server.cli('keys', '*')).toBe('')
   })
 
-  test('warns of a policy that evicts, and of clocks that are apart, and finds a replica faulty', async () => {
+  test('warns of a policy that evicts and of clocks that are apart; a replica is a fault', async () => {
     const server = await start(['--maxmemory-policy', 'allkeys-lru'])
     expect((await check(server)).join('\n')).toMatch(/^warning has maxmemory-policy allkeys-lru/m)
     const ahead = await check(server, { nowMs: () => Date.now() + 60_000 })

@@ -1,7 +1,8 @@
-// Stories of three hosts with the real keeper, saved state and sharing, in the world of the model (test/model): those of chance,
-// and some that once went wrong.
+// Stories of three hosts with the real keeper, saved state and sharing, in the world of the model
+// (test/model): those of chance, and some that once went wrong.
 //
-//   KYC_STORY_SEED=7 KYC_STORY_RUNS=1000 npx vitest run --config test/vitest.process.config.ts test/share/fleet-story.test.ts
+//   KYC_STORY_SEED=7 KYC_STORY_RUNS=1000 npx vitest run --config test/vitest.process.config.ts \
+//     test/share/fleet-story.test.ts
 //
 // plays 1,000 stories from that seed on. A story that breaks a rule is shortened before it is shown.
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
@@ -49,7 +50,7 @@ describe('of three hosts with saved state', () => {
     },
   )
 
-  test('a host that comes back to an account whose record is older than the one it had asks nothing', async () => {
+  test('a host that comes back to an account with an older record than its own asks nothing', async () => {
     await play('reload:0:b')
     expect(world.asked()).toBe(2)
     await play('reload:0:a')
@@ -63,14 +64,14 @@ describe('of three hosts with saved state', () => {
     expect(isOneToken()).toBe(true)
   })
 
-  test('other credentials are tried at once while the store is away, by each host that got them', async () => {
+  test('other credentials are tried at once by each host that got them, without the store', async () => {
     await play('lose', 'reload:0:b')
     expect(world.asked()).toBe(2)
     const [own, others] = world.served()
     expect(own).not.toBe(others)
   })
 
-  test('a shared refusal is asked about once by those who get the credentials at one time, and again by a later one', async () => {
+  test('refused credentials are asked about once by all who get them at one time, and later', async () => {
     await play('reload:0:b', 'auto:refused', 'operator:0', 'wait:1')
     const before = world.asked()
     await play('reload:1:b', 'wait:1')
@@ -80,7 +81,7 @@ describe('of three hosts with saved state', () => {
     expect(isOneToken()).toBe(true)
   })
 
-  test('a host that gets refused credentials again asks once the refusal is older than a minute', async () => {
+  test('a host that gets refused credentials again asks if the refusal is over a minute old', async () => {
     await play('auto:refused', 'reload:0:b', 'wait:1', 'reload:0:a', 'auto:token', 'wait:1')
     const before = world.asked()
     await play('reload:0:b', 'wait:1')
@@ -92,7 +93,7 @@ describe('of three hosts with saved state', () => {
   })
 
   test.each(['outage', 'rejected'])(
-    'a host that waits after an answer of %s to use its former credentials takes the token of another, and asks nothing',
+    'a host that takes back its former credentials after %s has the token of another, unasked',
     async (kind) => {
       await play(`auto:${kind}`, 'reject:0', 'reload:2:b')
       const before = world.asked()
@@ -102,7 +103,7 @@ describe('of three hosts with saved state', () => {
     },
   )
 
-  test('other credentials come with the token that the fleet has of them, also during an outage', async () => {
+  test('other credentials come with the token that the fleet has of them, in an outage too', async () => {
     await play('reload:0:b', 'auto:outage', 'operator:0', 'reload:1:b', 'wait:1')
     const [known, taken] = world.served()
     expect(taken).toBe(known)
@@ -118,7 +119,7 @@ describe('of three hosts with saved state', () => {
   })
 })
 
-test('a pair that the service refuses, written to 8 hosts at once, and again 2 s apart, costs one request', async () => {
+test('a refused pair, written to 8 hosts at once and again 2 s apart, is asked once a minute', async () => {
   const hosts = [0, 1, 2, 3, 4, 5, 6, 7]
   const world = await createWorld({ hosts: hosts.length, auto: 'token' })
   onTestFinished(() => world.end())

@@ -44,7 +44,8 @@ describe.skipIf(withoutRedis)('20 daemons', () => {
       const lags = lagsOf(hosts)
       const quantile = (share: number): number => lags[Math.floor(share * (lags.length - 1))] ?? 0
       process.stdout.write(
-        `${HOSTS} daemons: ${length} requests for the boot and ${length - 1} rotations, others after ${quantile(0.5)} ms (p50), ${quantile(0.99)} ms (p99)\n`,
+        `${HOSTS} daemons: ${length} requests for the boot and ${length - 1} rotations, ` +
+          `others after ${quantile(0.5)} ms (p50), ${quantile(0.99)} ms (p99)\n`,
       )
       expect(lags.length).toBeGreaterThan(9 * (HOSTS - 1))
       // By the message, and not by the look that comes every 15 s.
@@ -57,7 +58,7 @@ describe.skipIf(withoutRedis)('20 daemons', () => {
   )
 
   test(
-    'ask once for 200 reports of a refused token, once for 20 operators, and once for a refusal, of which one host notifies people',
+    'ask once for 200 reports, 20 operators and a refusal, of which one host notifies people',
     { timeout: 120_000 },
     async () => {
       const service = await startTokenService(3_600)

@@ -1,4 +1,5 @@
-// One token for a fleet: who asks, who waits, who takes over, and what every loss, act and race leads to; real keepers on a fake clock.
+// One token for a fleet: who asks, who waits, who takes over, and what every loss, act and race leads to;
+// real keepers on a fake clock.
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { StoreError } from '../../src/share/store.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
@@ -56,7 +57,7 @@ describe('a fleet', () => {
     expect(hosts[0]?.share.status()).toMatchObject({ state: 'connected', hosts: 20, lastError: null })
   })
 
-  test('whose clocks are an hour apart sees the expiry of the token at the same moment, also on a host that starts later', async () => {
+  test('whose clocks are an hour apart sees the expiry at one moment, also on a late host', async () => {
     const hosts = [-HOUR, -SECOND, 0, SECOND, HOUR].map((clockAheadMs) => world.host({ clockAheadMs }))
     await world.clock.advance(10 * MINUTE)
     hosts.push(world.host())
@@ -163,7 +164,7 @@ describe('a failure of the service', () => {
 })
 
 describe('a refusal', () => {
-  test('is one request; who comes or is restarted within the hour takes it, who comes later asks once for all', async () => {
+  test('is one request; who comes within the hour takes it, who comes later asks once for all', async () => {
     world.answer(() => failures.inactive)
     const hosts = world.hosts(8)
     await settle()
@@ -201,7 +202,7 @@ describe('a refusal', () => {
 })
 
 describe('an operator', () => {
-  test('who acts during another host’s request is answered by a later one, which all who acted before it share', async () => {
+  test('who acts during a request is answered by a later one, which all who acted before share', async () => {
     const hosts = world.hosts(5)
     await settle()
     const gates = [world.gate(), world.gate()]
@@ -251,7 +252,7 @@ describe('an operator', () => {
     expect(tokensOf(hosts)).toHaveLength(1)
   })
 
-  test('whose request fails in another way leaves the wait that the service asked for to all hosts', async () => {
+  test('whose request fails in another way leaves the wait that the service asked for', async () => {
     const hosts = world.hosts(3)
     await settle()
     world.answer(() => busy)
@@ -268,7 +269,7 @@ describe('an operator', () => {
     expect(phases(hosts)).toEqual(['ready'])
   })
 
-  test('who acts while a lease does not end is answered after two leases, also if a token has come that is older than the act', async () => {
+  test('who acts while a lease does not end is answered after two, whatever came before', async () => {
     const hosts = world.hosts(2)
     await settle()
     world.server.push(false)
@@ -417,7 +418,7 @@ describe('a store that is lost', () => {
     expect(tokensOf(hosts)).toHaveLength(1)
   })
 
-  test('after a report is replaced within a minute, also once its refresh was put off, and at once for an operator', async () => {
+  test('is asked without after a report within a minute, and for an operator at once', async () => {
     start({ lifeSeconds: 86_400 })
     const hosts = world.hosts(20)
     await world.clock.advance(12 * HOUR)
@@ -437,7 +438,7 @@ describe('a store that is lost', () => {
     [0, 300],
     [0, 20],
   ])(
-    'gives the token that was obtained %i ms later to all, though its host is %i ms away, and one of two of the same time',
+    'gives all the token that came %i ms later, though its host is %i ms away, or one of two',
     async (ms, latencyMs) => {
       const hosts = [world.host({ latencyMs }), world.host({ latencyMs: 20 })]
       await world.clock.advance(5 * SECOND)

@@ -1,4 +1,5 @@
-// A process that may write to the store and does not know the secret can turn sharing off for as long as it writes, and nothing else.
+// A process that may write to the store and does not know the secret can turn sharing off for as long as it
+// writes, and nothing else.
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { StoreError } from '../../src/share/store.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
@@ -33,7 +34,10 @@ function start(options: Parameters<typeof createShareWorld>[0] = {}): Host[] {
   return world.hosts(HOSTS)
 }
 
-/** Lets this time pass, and checks at each step that every host has a token, and none goes back to an older one. */
+/**
+ * Lets this time pass, and checks at each step that every host has a token, and none goes back to an older
+ * one.
+ */
 async function watch(hosts: readonly Host[], ms: number, act: () => void): Promise<void> {
   const newest = hosts.map(() => -1)
   for (let passed = 0; passed < ms; passed += 100) {

@@ -1,4 +1,5 @@
-// A server that answers nonsense: a daemon says that the store cannot be used, gets its token by itself, and neither ends nor grows.
+// A server that answers nonsense: a daemon says that the store cannot be used, gets its token by itself, and
+// neither ends nor grows.
 import { readFileSync } from 'node:fs'
 import type { Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'

@@ -1,4 +1,5 @@
-// The three scripts: the same random commands on a real redis-server and on the store in memory, and what Redis alone can hold.
+// The three scripts: the same random commands on a real redis-server and on the store in memory, and what
+// Redis alone can hold.
 import { randomBytes } from 'node:crypto'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
@@ -106,7 +107,7 @@ describe.skipIf(withoutRedis)('in Redis', () => {
     }
   })
 
-  test('all that listen are told of each change, and only of a change; a look says how many they are', async () => {
+  test('all that listen are told of each change only; a look says how many they are', async () => {
     const { subject, store } = await openOne()
     const others = [await openOne(subject), await openOne(subject)]
     const heard = [0, 0]

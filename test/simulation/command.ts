@@ -1,5 +1,5 @@
-// The command `npm run simulate`: a fleet, an outage, and what the service sees of it, as numbers, or as a table
-// and a plot.
+// The command `npm run simulate`: a fleet, an outage, and what the service sees of it, as numbers, or as a
+// table and a plot.
 import { parseArgs } from 'node:util'
 import { parseDuration } from '../../src/lib/duration.ts'
 import { simulate, type FleetNumbers, type Simulated } from './report.ts'

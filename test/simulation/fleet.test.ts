@@ -1,4 +1,5 @@
-// The bars for a fleet: what the service sees of 10,000 daemons after an outage, at refreshes, and when it asks to wait.
+// The bars for a fleet: what the service sees of 10,000 daemons after an outage, at refreshes, and when it
+// asks to wait.
 import { spawnSync } from 'node:child_process'
 import { expect, test } from 'vitest'
 import { createRandom } from '../support/random.ts'
@@ -59,7 +60,7 @@ test('a fleet that was given Retry-After: 120 comes back after it, spread over a
   expect(peakPerSecond(back)).toBeLessThanOrEqual(0.06 * DAEMONS)
 })
 
-test('npm run simulate --json prints the numbers of the contract and no others, the same bytes for the same seed', () => {
+test("npm run simulate --json prints the contract's numbers, the same bytes for a seed", () => {
   const few = ['--daemons', '300', '--outage', '5m', '--service-limit', '20', '--json']
   const ofSeed = (seed: string): string => simulateCommand([...few, '--seed', seed])
   const first = ofSeed('7')

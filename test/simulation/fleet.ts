@@ -1,4 +1,5 @@
-// A fleet of daemons on one fake clock: the real schedule code, many times, against a service that fails and recovers.
+// A fleet of daemons on one fake clock: the real schedule code, many times, against a service that fails and
+// recovers.
 import type { Instant } from '../../src/lib/clock.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import {
