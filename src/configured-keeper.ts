@@ -122,10 +122,7 @@ export async function createConfiguredKeeper(initial: Config, options: Configure
         keeper.reload(prepared.settings)
       }
     },
-    /**
-     * Tries the credentials of this configuration until there is a token or a refusal, and uses them if they
-     * give a token.
-     */
+    /** Tries these credentials until there is a token or a refusal, and uses them if they give a token. */
     async tryCredentials(next: Config, trial: TrialOptions): Promise<FetchOutcome | undefined> {
       other = next
       const tried = sourceOf(next)

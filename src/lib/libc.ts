@@ -227,10 +227,7 @@ function createProcessCalls(strict: Declare, lenient: Declare) {
   }
 
   return {
-    /**
-     * From here on: no core dump, and no other process of this user reads the memory (prctl(2),
-     * PR_SET_DUMPABLE).
-     */
+    /** From here on no core dump, and no look of this user into the memory (prctl(2), PR_SET_DUMPABLE). */
     forbidDumps(): void {
       const noBytes = Buffer.alloc(16)
       setrlimit(ABI.RLIMIT_CORE, noBytes)
@@ -281,10 +278,7 @@ function createProcessCalls(strict: Declare, lenient: Declare) {
         return false
       }
     },
-    /**
-     * Ends this process with this status (_exit(2)): no exit listener runs, no thread is waited for, nothing
-     * is flushed.
-     */
+    /** Ends this process (_exit(2)): no exit listener runs, no thread is waited for, nothing is flushed. */
     exitNow(status: number): never {
       exit(status)
       throw new Error('_exit returned')

@@ -1,5 +1,4 @@
-// The interface of the log: a record is a constant sentence, an event name, and fields. A problem is logged
-// once.
+// The interface of the log: a record is a constant sentence, an event and fields; a problem is told once.
 
 /** Syslog's levels, most urgent first (RFC 5424). */
 export const logLevels = ['emerg', 'alert', 'crit', 'error', 'warning', 'notice', 'info', 'debug'] as const

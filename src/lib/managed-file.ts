@@ -20,10 +20,7 @@ import { createProblemLog, type Log } from './log.ts'
 export type ManagedFile = ReturnType<typeof createManagedFile>
 export interface Content {
   readonly text: string
-  /**
-   * Reports whether the file may go on holding it if it cannot be replaced; else it is removed, which needs
-   * no space.
-   */
+  /** Reports whether it may stay if it cannot be replaced; else it is removed, which needs no space. */
   readonly mayStay: () => boolean
 }
 export interface FileCounts {
@@ -34,10 +31,7 @@ export interface FileCounts {
   errors: number
 }
 
-/**
- * File times have a grain of a few ms: a file that was changed within this time may change once more and keep
- * its times.
- */
+/** File times have a grain of a few ms: what was changed within this time may change and keep them. */
 const SETTLED_MS = 1_000
 const FAILURE = { sentence: 'Cannot write a file', event: 'file-error' }
 const MODE_BITS = 0o7777
@@ -182,10 +176,7 @@ export function createManagedFile(
   }
 
   return {
-    /**
-     * Uses other attributes at the next `reconcile`. The file is then replaced, if it has not got them
-     * already.
-     */
+    /** Uses other attributes at the next `reconcile`, which replaces the file unless it has them. */
     reconfigure(next: FileAttributes): void {
       const wanted = attributesOf(next)
       if (!isDeepStrictEqual(wanted, attributes)) attributes = wanted
