@@ -104,15 +104,12 @@ export interface ConnectionServer {
   /** Makes a removed socket again. Never fails: a problem is logged. */
   tick(): Promise<void>
   /** The present connections and subscribers; all else is counted since the start. */
-  counts(): Counts
+  counts(): ReturnType<Operations['counts']> & {
+    readonly connections: number
+    readonly subscribers: number
+    readonly dropped: Readonly<Record<DropReason, number>>
+  }
 }
-type Counts = ReturnType<Operations['counts']> & {
-  readonly connections: number
-  readonly subscribers: number
-  readonly dropped: Readonly<Record<DropReason, number>>
-}
-
-export type Connections<Own> = ReturnType<typeof createConnections<Own>>
 
 export function createConnections<Own>(
   protocol: Protocol<Own>,
