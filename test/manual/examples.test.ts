@@ -30,9 +30,9 @@ test.skipIf(lacks('curl', 'python3'))('the token files of the manual do what the
   expect(block('raw-file').code).toBe('token=$(cat /run/kyc-tokend/token)')
   const file = (name: string): string => readFileSync(join(example.daemon.directory, 'run', name), 'utf8')
   expect(file('token')).toBe(example.token)
-  for (const name of ['raw-file', 'header-file', 'env-file']) await example.run(name, { with: sh })
+  for (const name of ['raw-file', 'env-file']) await example.run(name, { with: sh })
   const header = `Bearer ${example.token}`
-  expect(example.authorizations('/some/path')).toEqual([header, header])
+  expect(example.authorizations('/some/path')).toEqual([header])
   expect(file('token.header')).toBe(`Authorization: ${header}\n`)
   expect(block('environment-file').code).toContain('EnvironmentFile=/run/kyc-tokend/token.env\n')
   // systemd.exec(5): assignments without quotes and without spaces are taken as they are.
