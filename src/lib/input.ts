@@ -1,28 +1,25 @@
 // Input of others: streams that may be too long, and JSON of any shape.
 
 /**
- * The bytes of the stream; undefined if they are more than `maxBytes`. Then `maxDiscardedBytes` more (by
- * default none) are read and dropped, and the rest is left unread, which destroys most streams. Rejects if
- * the stream fails.
+ * The bytes of the stream; undefined if they are more than `maxBytes`: then the rest is left unread, which
+ * destroys most streams. Rejects if the stream fails.
  */
 export async function readLimited(
   stream: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
-  { maxBytes, maxDiscardedBytes = 0 }: { maxBytes: number; maxDiscardedBytes?: number },
+  { maxBytes }: { maxBytes: number },
 ): Promise<Buffer<ArrayBuffer> | undefined> {
   // Not a list of the chunks: each could be one byte, and keep alive all that it was received with.
   let bytes = Buffer.alloc(0)
   let length = 0
   for await (const chunk of stream) {
     const end = length + chunk.length
-    if (end > maxBytes + maxDiscardedBytes) return undefined
-    if (end <= maxBytes) {
-      if (end > bytes.length)
-        bytes = Buffer.concat([bytes], Math.min(maxBytes, Math.max(end, 2 * bytes.length)))
-      bytes.set(chunk, length)
-    }
+    if (end > maxBytes) return undefined
+    if (end > bytes.length)
+      bytes = Buffer.concat([bytes], Math.min(maxBytes, Math.max(end, 2 * bytes.length)))
+    bytes.set(chunk, length)
     length = end
   }
-  return length > maxBytes ? undefined : bytes.subarray(0, length)
+  return bytes.subarray(0, length)
 }
 
 /** Reports whether the value is an object with fields, and no list. */

@@ -15,17 +15,6 @@ test('one that does not fit is left, and destroyed', async () => {
   expect(stream.destroyed).toBe(true)
 })
 
-test('what is to be discarded is read to its end, up to a limit', async () => {
-  let read = 0
-  function* chunks(): Generator<Buffer> {
-    for (; read < 10; read += 1) yield Buffer.from('abc')
-  }
-  expect(await readLimited(chunks(), { maxBytes: 5, maxDiscardedBytes: 4 })).toBeUndefined()
-  expect(read).toBe(3)
-  expect(await readLimited(chunks(), { maxBytes: 5, maxDiscardedBytes: Infinity })).toBeUndefined()
-  expect(read).toBe(10)
-})
-
 test('a stream that fails is an error', async () => {
   const failing = new Readable({ read: () => failing.destroy(new Error('broken')) })
   await expect(readLimited(failing as AsyncIterable<Buffer>, { maxBytes: 5 })).rejects.toThrow('broken')
