@@ -47,15 +47,6 @@ test('options that are changed later change nothing', async () => {
   expect(await call).toMatchObject({ cached: true })
 })
 
-test('a daemon that has answered is not taken for a silent one afterwards', async () => {
-  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
-  onTestFinished(() => void vi.useRealTimers())
-  const client = clientOf(await daemonWith(generous))
-  await client.get()
-  vi.advanceTimersByTime(1_000)
-  expect(await client.get()).not.toHaveProperty('cached')
-})
-
 test.each([
   ['busy', 'a token'],
   ['misconfigured', 'a token'],
