@@ -7,7 +7,7 @@ import { certificateProblem, holdsCertificates, privateKeyOf } from '../lib/cryp
 import { shellWord } from '../lib/remedy.ts'
 import { Secret } from '../lib/secret.ts'
 import type { Diagnostics } from './issues.ts'
-import { contentPath, permissionFaults, readFile, type StagedFiles } from './read-file.ts'
+import { permissionFaults, readFile, type StagedFiles } from './read-file.ts'
 import type { SecretSource } from './schema.ts'
 
 export interface InputsOptions {
@@ -49,7 +49,7 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
   ): Promise<Buffer | null> {
     const name = pathOf(path)
     files[at] = name
-    const reading = await readFile(contentPath(name, staged))
+    const reading = await readFile(name, staged)
     if (reading.kind === 'absent')
       return fault(at, `the file ${name} is not there: ${remedy}`, { path: name, isAbsent: true })
     if (reading.kind === 'unreadable') {

@@ -12,7 +12,7 @@ import { programName } from '../lib/remedy.ts'
 import type { Config } from './config.ts'
 import { ConfigError, createDiagnostics, printable, type Diagnostics } from './issues.ts'
 import { findJsonFault } from './json-fault.ts'
-import { contentPath, readFile, type Present, type StagedFiles } from './read-file.ts'
+import { readFile, type Present, type StagedFiles } from './read-file.ts'
 import { resolveConfig, resolvePlan } from './resolve.ts'
 import { validateDocument, type Settings } from './schema.ts'
 
@@ -120,7 +120,7 @@ async function readSettings(
 /** Configurations beside this one, which comes before them in the search. */
 async function othersThere(file: string): Promise<string[]> {
   const others = candidatesIn(dirname(file)).filter((path) => path !== file)
-  const readings = await Promise.all(others.map(readFile))
+  const readings = await Promise.all(others.map((path) => readFile(path)))
   return others.filter((_, index) => readings[index]?.kind !== 'absent')
 }
 
@@ -128,7 +128,7 @@ async function othersThere(file: string): Promise<string[]> {
 async function firstThere(paths: readonly string[], staged: StagedFiles | undefined) {
   let hidden: { file: string; reading: Present } | undefined
   for (const file of paths) {
-    const reading = await readFile(contentPath(file, staged))
+    const reading = await readFile(file, staged)
     if (reading.kind === 'absent') continue
     if (reading.kind === 'read' || reading.isThere) return { file, reading }
     hidden ??= { file, reading }

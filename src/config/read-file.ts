@@ -28,12 +28,16 @@ type Reading =
 
 export type Present = Exclude<Reading, { kind: 'absent' }>
 
+/** Files that are read instead of others, which they are about to replace, by the paths of the latter. */
+export type StagedFiles = ReadonlyMap<string, string>
+
 /**
  * Reads the file, or the one at the end of a link. Its kind is checked before it is opened, because to open
  * a device can do harm (start a watchdog, make a terminal), and to open a FIFO waits for its writer. Throws
  * DiskError (75).
  */
-export async function readFile(path: string): Promise<Reading> {
+export async function readFile(name: string, staged?: StagedFiles): Promise<Reading> {
+  const path = staged?.get(name) ?? name
   return inDirectory(dirname(path), async () => {
     let descriptor: number | null = null
     let isThere = false
@@ -69,14 +73,6 @@ function kindProblem(stats: Stats): string | undefined {
   if (stats.size > MAX_FILE_BYTES)
     return 'is larger than 1 MiB, and so not what it should be: name the right file'
   return undefined
-}
-
-/** Files that are read instead of others, which they are about to replace, by the paths of the latter. */
-export type StagedFiles = ReadonlyMap<string, string>
-
-/** The path at which the content of a file is now. */
-export function contentPath(path: string, staged: StagedFiles | undefined): string {
-  return staged?.get(path) ?? path
 }
 
 async function cannotRead(path: string, error: unknown): Promise<string> {

@@ -455,16 +455,18 @@ describe('a proxy', () => {
     socket.on('error', () => onward.destroy()).on('close', () => onward.destroy())
   }
 
+  /** Asks a service, by default none, through this proxy. */
+  const through = (HTTPS_PROXY: string, target = 'https://localhost:1', own: Options['request'] = request) =>
+    fetchFrom(target, { env: { HTTPS_PROXY }, request: own })
+
   it('of HTTPS_PROXY carries the TLS connection, and sees nothing in it', async () => {
     const service = await serve(granting('t'), good)
-    for (const variable of ['HTTPS_PROXY', 'https_proxy']) {
-      for (const scheme of ['http://', '']) {
-        const proxy = await startProxy(tunnel)
-        const env = { [variable]: scheme + proxy.address }
-        expect(await fetchFrom(service.url, { env, request })).toMatchObject({ kind: 'ok', accessToken: 't' })
-        expect(proxy.seen).toEqual([`CONNECT localhost:${service.port}`])
-        await expect.poll(() => proxy.sockets.size).toBe(0)
-      }
+    for (const scheme of ['http://', '']) {
+      const proxy = await startProxy(tunnel)
+      const outcome = await through(scheme + proxy.address, service.url)
+      expect(outcome).toMatchObject({ kind: 'ok', accessToken: 't' })
+      expect(proxy.seen).toEqual([`CONNECT localhost:${service.port}`])
+      await expect.poll(() => proxy.sockets.size).toBe(0)
     }
   })
 
@@ -474,8 +476,8 @@ describe('a proxy', () => {
     const known = getCACertificates()
     setDefaultCACertificates([...known, authority.cert])
     stops.push(() => setDefaultCACertificates(known))
-    const env = { HTTPS_PROXY: `https://${proxy.address.replace('127.0.0.1', 'localhost')}` }
-    expect(await fetchFrom('https://api.example.com', { env, request })).toMatchObject({ kind: 'ok' })
+    const address = `https://${proxy.address.replace('127.0.0.1', 'localhost')}`
+    expect(await through(address, 'https://api.example.com')).toMatchObject({ kind: 'ok' })
     expect(proxy.seen).toEqual(['CONNECT api.example.com:443'])
   })
 
@@ -485,12 +487,9 @@ describe('a proxy', () => {
     process.env['NODE_TLS_REJECT_UNAUTHORIZED'] = '0'
     stops.push(() => void delete process.env['NODE_TLS_REJECT_UNAUTHORIZED'])
     const secured = await startProxy(tunnel, good)
-    const addresses = [`http://${proxy.address}`, `https://ada:hush@${secured.address}`]
-    for (const env of [{}, ...addresses.map((HTTPS_PROXY) => ({ HTTPS_PROXY }))])
-      expect(await fetchFrom(service.url, { env })).toMatchObject(failed('tls', /not known here/))
-    expect(proxy.seen).toHaveLength(1)
-    expect(secured.seen).toHaveLength(0)
-    expect(service.requests).toHaveLength(0)
+    for (const address of ['', `http://${proxy.address}`, `https://ada:hush@${secured.address}`])
+      expect(await through(address, service.url, {})).toMatchObject(failed('tls', /not known here/))
+    expect([proxy.seen.length, secured.seen.length, service.requests.length]).toEqual([1, 0, 0])
   })
 
   it.each([
@@ -499,8 +498,7 @@ describe('a proxy', () => {
     [502, /^The proxy of HTTPS_PROXY opened no way to localhost:1 \(it answered 502\)$/],
   ])('that answers %i gets its password, and is not taken for the service', async (status, words) => {
     const proxy = await startProxy((_target, socket) => socket.end(`HTTP/1.1 ${status} No\r\n\r\n`))
-    const env = { HTTPS_PROXY: `http://user:hush%20hush@${proxy.address}` }
-    const outcome = await fetchFrom('https://localhost:1', { env })
+    const outcome = await through(`http://user:hush%20hush@${proxy.address}`)
     expect(outcome).toMatchObject(failed('network', words))
     expect(outcome).not.toHaveProperty('status')
     expect(JSON.stringify(outcome)).not.toContain('hush')
@@ -510,44 +508,27 @@ describe('a proxy', () => {
   it('never sees a request in the clear', async () => {
     const service = await serve(granting('t'))
     const proxy = await startProxy(tunnel)
-    const url = `http://${proxy.address}`
-    const env = {
-      HTTP_PROXY: url,
-      http_proxy: url,
-      HTTPS_PROXY: url,
-      ALL_PROXY: url,
-      NODE_USE_ENV_PROXY: '1',
-    }
-    expect(await fetchFrom(service.url, { env })).toMatchObject({ kind: 'ok' })
+    const names = ['HTTP_PROXY', 'http_proxy', 'HTTPS_PROXY', 'ALL_PROXY']
+    const env = Object.fromEntries(names.map((name) => [name, `http://${proxy.address}`]))
+    const outcome = await fetchFrom(service.url, { env: { ...env, NODE_USE_ENV_PROXY: '1' } })
+    expect(outcome).toMatchObject({ kind: 'ok' })
     expect(proxy.seen).toEqual([])
   })
 
-  it.each([
+  const resets = (socket: Socket): unknown => socket.resetAndDestroy()
+  it.each<[string, string, string, ((socket: Socket) => unknown) | null]>([
     ['refuses', 'http', ' refused the connection', null],
-    [
-      'resets',
-      'http',
-      ' closed the connection while it was made',
-      (socket: Socket) => socket.resetAndDestroy(),
-    ],
-    [
-      'resets',
-      'https',
-      ' closed the connection while it was made',
-      (socket: Socket) => socket.resetAndDestroy(),
-    ],
+    ['resets', 'http', ' closed the connection while it was made', resets],
+    ['resets', 'https', ' closed the connection while it was made', resets],
     [
       'speaks no TLS',
       'https',
       ' does not speak TLS, .*: check HTTPS_PROXY',
-      (socket: Socket) => socket.end('HTTP/1.1 400 Bad\r\n\r\n'),
+      (socket) => socket.end('HTTP/1.1 400 Bad\r\n\r\n'),
     ],
   ])('that %s (%s) is named, without its password', async (_, scheme, words, listener) => {
     const proxy = `127.0.0.1:${listener === null ? 1 : await listen(listener)}`
-    const outcome = await fetchFrom('https://localhost:1', {
-      env: { HTTPS_PROXY: `${scheme}://user:pass@${proxy}` },
-    })
-    expect(outcome).toHaveProperty(
+    expect(await through(`${scheme}://user:pass@${proxy}`)).toHaveProperty(
       'detail',
       expect.stringMatching(`^${proxy} \\(the proxy of HTTPS_PROXY\\)${words}$`),
     )
@@ -556,10 +537,7 @@ describe('a proxy', () => {
   it('that has opened a way is not blamed for the service behind it', async () => {
     const port = await listen((socket) => socket.once('data', () => socket.resetAndDestroy()))
     const { address } = await startProxy(tunnel)
-    const outcome = await fetchFrom(`https://localhost:${port}`, {
-      env: { HTTPS_PROXY: `http://${address}` },
-    })
-    expect(outcome).toMatchObject(
+    expect(await through(`http://${address}`, `https://localhost:${port}`)).toMatchObject(
       failed('network', `^localhost:${port} closed the connection while it was made$`),
     )
   })
@@ -577,12 +555,9 @@ describe('a proxy', () => {
       socket.on('drain', more)
       more()
     })
-    const outcome = await fetchFrom('https://localhost:1', {
-      env: { HTTPS_PROXY: `http://${proxy.address}` },
-    })
     const words =
       /^The proxy of HTTPS_PROXY (?:answered with no HTTP, or with a head of more than|opened no way .*103\))/
-    expect(outcome).toMatchObject(failed('network', words))
+    expect(await through(`http://${proxy.address}`)).toMatchObject(failed('network', words))
     await expect.poll(() => proxy.sockets.size).toBe(0)
   })
 
@@ -590,21 +565,15 @@ describe('a proxy', () => {
     const service = await serve(granting('t'), good)
     const proxy = await startProxy(tunnel)
     const own = { url: `http://${proxy.address}`, user: 'ada', password: new Secret('p:w/ö') }
-    expect(await fetchFrom(service.url, { request: { ...request, proxy: own } })).toMatchObject({
-      kind: 'ok',
-    })
-    expect(proxy.headers).toEqual([
-      {
-        host: `localhost:${service.port}`,
-        'proxy-authorization': `Basic ${Buffer.from('ada:p:w/ö').toString('base64')}`,
-      },
-    ])
+    const outcome = await fetchFrom(service.url, { request: { ...request, proxy: own } })
+    expect(outcome).toMatchObject({ kind: 'ok' })
+    const login = `Basic ${Buffer.from('ada:p:w/ö').toString('base64')}`
+    expect(proxy.headers).toEqual([{ host: `localhost:${service.port}`, 'proxy-authorization': login }])
   })
 
   it('that does not answer is within the limit for connecting', async () => {
     const proxy = await startProxy(() => undefined)
-    const env = { HTTPS_PROXY: `http://${proxy.address}` }
-    const outcome = await fetchFrom('https://localhost:1', { env, request: { connectTimeoutMs: 200 } })
+    const outcome = await through(`http://${proxy.address}`, undefined, { connectTimeoutMs: 200 })
     const words = `^No connection to localhost:1 through ${proxy.address} \\(.*request\\.connectTimeout\\)$`
     expect(outcome).toMatchObject(failed('timeout', words))
     await expect.poll(() => proxy.sockets.size).toBe(0)
