@@ -39,18 +39,14 @@ const EXPIRED: TransientFailure = {
  * more than half of the request's time had passed since then before it could go out.
  */
 export async function request(
-  {
-    attempt,
-    signal,
-    id,
-    takenAtMs,
-  }: { attempt: Attempt; signal: AbortSignal; id: string; takenAtMs: number },
+  asking: { attempt: Attempt; signal: AbortSignal; id: string; takenAtMs: number },
   around: { service: Service; link: Link; clock: Pick<Clock, 'now'>; policy: Policy; host: string },
 ): Promise<{ outcome: FetchOutcome; answer: Answer | null; sent: Sent } | null> {
+  const { attempt, signal, id, takenAtMs } = asking
   const { service, link, clock, policy, host } = around
   const { fetchToken, requestTimeoutMs } = service
   const late = new AbortController()
-  let sent: Sent = { fence: 0, id, by: host, sentAtMs: 0 }
+  let sent: Sent = { fence: 0, id, by: host, sentAtMs: link.bootMs() }
   async function beforeRequest(): Promise<void> {
     await attempt.beforeRequest()
     sent = { ...sent, fence: link.known().fence + 1, sentAtMs: link.bootMs() }
