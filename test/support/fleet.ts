@@ -1,6 +1,6 @@
 // A fleet of real daemons that share one token through a real redis-server, and the service that they ask.
 import { join } from 'node:path'
-import { PROGRAM, startDaemon, tokenFile, type Daemon } from './daemon.ts'
+import { startDaemon, tokenFile, type Daemon } from './daemon.ts'
 import { askOnce } from './ipc-client.ts'
 import { freshToken, serviceOf } from './outside.ts'
 import type { RedisServer } from './redis.ts'
@@ -26,8 +26,6 @@ export interface FleetSettings {
   readonly share?: object
   readonly config?: object
   readonly env?: NodeJS.ProcessEnv
-  /** The command line of the daemon, instead of PROGRAM. */
-  readonly program?: readonly string[]
   /** Of this host; without it, a directory of its own in memory. */
   readonly directory?: string
 }
@@ -35,15 +33,7 @@ export interface FleetSettings {
 /** Starts a daemon as a host of this name. Its directory is kept for `again`. */
 export async function startHost(
   name: string,
-  {
-    redis: { address },
-    baseUrl,
-    share = {},
-    config = {},
-    env = {},
-    program = PROGRAM,
-    directory,
-  }: FleetSettings,
+  { redis: { address }, baseUrl, share = {}, config = {}, env = {}, directory }: FleetSettings,
   again?: Daemon,
 ): Promise<Daemon> {
   const server = 'path' in address ? address.path : `${address.host}:${address.port}`
@@ -52,7 +42,6 @@ export async function startHost(
     directory: again?.directory ?? directory ?? join(await tempDirectory('memory'), name),
     baseUrl,
     env,
-    program,
     config: {
       request: { timeout: '4s' },
       http: false,
@@ -62,8 +51,8 @@ export async function startHost(
   })
 }
 
-export function startHosts(count: number, settings: FleetSettings, from = 1): Promise<Daemon[]> {
-  return Promise.all(Array.from({ length: count }, (_, index) => startHost(`host-${index + from}`, settings)))
+export function startHosts(count: number, settings: FleetSettings): Promise<Daemon[]> {
+  return Promise.all(Array.from({ length: count }, (_, index) => startHost(`host-${index + 1}`, settings)))
 }
 
 /** The tokens that are in use; undefined: a host without one. */
