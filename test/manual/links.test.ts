@@ -83,11 +83,6 @@ test('every example in JSON is JSON', () => {
     expect(() => void JSON.parse(code)).not.toThrow()
 })
 
-test.each(pages())('no line of prose in $path is over 110 columns', ({ text: page }) => {
-  const prose = page.replaceAll(/^ *```[^]*?^ *```/gm, '').split('\n')
-  expect(prose.filter((line) => line.length > 110 && !/^ *(?:\||!\[)/.test(line))).toEqual([])
-})
-
 test('no page has a path of a machine or a host of a registry', () => {
   expect(text).not.toMatch(/\/(?:home|root|work|tmp|Users)\/|registry\.|npmjs/)
 })
