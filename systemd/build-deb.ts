@@ -23,10 +23,8 @@ const { values: options } = parseArgs({
     program: { type: 'string', default: 'dist' },
     /** The directory that the package is written to. */
     out: { type: 'string', default: 'dist' },
-    /** Of dpkg-deb: none is quick, for tests. */
+    /** Of dpkg-deb; `none` is for a trial: a larger package in a fraction of the time. */
     compression: { type: 'string', default: 'xz' },
-    /** For a trial: a larger package in a fraction of the time. */
-    fast: { type: 'boolean', default: false },
     version: { type: 'string' },
     /** The processor: amd64 or arm64. */
     arch: { type: 'string', default: 'amd64' },
@@ -67,9 +65,8 @@ try {
   addControl()
   const target = path.join(path.resolve(options.out), `kyc-tokend_${version}_${architecture}.deb`)
   mkdirSync(path.dirname(target), { recursive: true })
-  step(options.fast ? 'Compressing it quickly' : 'Compressing it well; `--fast` is for a trial')
-  const compression = options.fast ? ['-Zgzip', '-z1'] : [`-Z${options.compression}`]
-  execFileSync('dpkg-deb', ['--root-owner-group', ...compression, '--build', root, target], {
+  step(`Its compression (${options.compression}; \`--compression none\` is for a trial)`)
+  execFileSync('dpkg-deb', ['--root-owner-group', `-Z${options.compression}`, '--build', root, target], {
     stdio: ['ignore', 'ignore', 'inherit'],
     env: { ...process.env, SOURCE_DATE_EPOCH: String(changedAt.getTime() / 1000) },
   })

@@ -24,7 +24,7 @@ import {
 import { createTokens } from './tokens.ts'
 
 /** A request and what became of it. Holds neither secret nor token. */
-export interface SandboxRequest {
+interface SandboxRequest {
   readonly atMs: number
   readonly method: string
   /** Without the query. */

@@ -15,7 +15,7 @@ describe.skipIf(lacks('dpkg-deb', 'reprepro', 'gpg', 'gpgv', 'git'))('a release'
   const sh = (name: string, cwd: string): ReturnType<typeof spawnSync> =>
     spawnSync(
       'sh',
-      ['-euc', block(name).code.replace('npm ci', ':').replace('npm run deb', '$&  -- --fast')],
+      ['-euc', block(name).code.replace('npm ci', ':').replace('npm run deb', '$& -- --compression none')],
       {
         cwd,
         encoding: 'utf8',
@@ -31,7 +31,7 @@ describe.skipIf(lacks('dpkg-deb', 'reprepro', 'gpg', 'gpgv', 'git'))('a release'
   beforeAll(() => {
     work = mkdtempSync(path.join(tmpdir(), 'kyc-release-'))
     const maker = clone('maker')
-    execFileSync('npm', ['run', 'deb', '--', '--fast'], { cwd: maker, stdio: 'ignore' })
+    execFileSync('npm', ['run', 'deb', '--', '--compression', 'none'], { cwd: maker, stdio: 'ignore' })
     const home = path.join(work, 'gnupg')
     mkdirSync(home)
     chmodSync(home, 0o700)
