@@ -52,10 +52,8 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
     const reading = await readFile(name, staged)
     if (reading.kind === 'absent')
       return fault(at, `the file ${name} is not there: ${remedy}`, { path: name, isAbsent: true })
-    if (reading.kind === 'unreadable') {
-      const hidden = reading.isDenied ? { path: name, isAbsent: false } : undefined
-      return fault(at, `the file ${name} ${reading.sentence}`, hidden)
-    }
+    if (reading.kind === 'unreadable')
+      return fault(at, `the file ${name} ${reading.sentence}`, reading.hidden)
     const { stats, isProjected } = reading
     for (const sentence of permissionFaults(name, stats, { uid, holdsSecret, isProjected }))
       fault(at, `the file ${name} ${sentence}`)

@@ -104,8 +104,7 @@ async function readSettings(
     diagnostics.fault('', `the configuration file ${words}`, hidden)
     return { file }
   }
-  if (reading.kind === 'unreadable')
-    return unusable(reading.sentence, reading.isDenied ? { path: file, isAbsent: false } : undefined)
+  if (reading.kind === 'unreadable') return unusable(reading.sentence, reading.hidden)
   const parsed = await parse(file, reading.bytes)
   if ('problem' in parsed) return unusable(parsed.problem)
   const { faults, settings } = validateDocument(parsed.document)

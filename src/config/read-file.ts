@@ -2,6 +2,7 @@
 import { constants, type Stats } from 'node:fs'
 import { dirname } from 'node:path'
 import { errorCode, errorMessage, fallbackOnSystemError } from '../lib/error.ts'
+import type { Hidden } from '../lib/finding.ts'
 import { fs } from '../lib/fs.ts'
 import { inDirectory } from '../lib/in-directory.ts'
 import { readRemedy } from '../lib/access-remedy.ts'
@@ -16,14 +17,14 @@ type Reading =
   | { readonly kind: 'read'; readonly bytes: Buffer; readonly stats: Stats; readonly isProjected: boolean }
   | { readonly kind: 'absent' }
   /**
-   * The sentence follows the file's name and ends with the remedy. `isThere`: it is known to exist.
-   * `isDenied`: this user may not read it.
+   * The sentence follows the file's name and ends with the remedy. `isThere`: it is known to exist. `hidden`:
+   * this user may not read it.
    */
   | {
       readonly kind: 'unreadable'
       readonly sentence: string
       readonly isThere: boolean
-      readonly isDenied: boolean
+      readonly hidden: Hidden | undefined
     }
 
 export type Present = Exclude<Reading, { kind: 'absent' }>
@@ -41,8 +42,8 @@ export async function readFile(name: string, staged?: StagedFiles): Promise<Read
   return inDirectory(dirname(path), async () => {
     let descriptor: number | null = null
     let isThere = false
-    const unreadable = (sentence: string, isDenied = false): Reading => {
-      return { kind: 'unreadable', sentence, isThere, isDenied }
+    const unreadable = (sentence: string, hidden?: Hidden): Reading => {
+      return { kind: 'unreadable', sentence, isThere, hidden }
     }
     try {
       const problem = kindProblem(await fs.stat(path))
@@ -55,7 +56,8 @@ export async function readFile(name: string, staged?: StagedFiles): Promise<Read
     } catch (error) {
       const code = errorCode(error)
       if (code === 'ENOENT' || code === 'ENOTDIR') return { kind: 'absent' }
-      return unreadable(await cannotRead(path, error), code === 'EACCES')
+      const hidden = code === 'EACCES' ? { path: name, isAbsent: false } : undefined
+      return unreadable(await cannotRead(path, error), hidden)
     } finally {
       if (descriptor !== null) await fs.close(descriptor)
     }
