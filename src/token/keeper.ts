@@ -114,7 +114,7 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
         try {
           await pRetry(refresh, { retries: Infinity, minTimeout: 0, signal, onFailedAttempt })
         } catch (error) {
-          // After a refusal until an operator acts. A stop is no failure.
+          // A stop is no failure, and neither is a refusal, after which `untilDue` waits for an operator.
           if (!(error instanceof AttemptFailed) && !signal.aborted) throw error
         }
       }

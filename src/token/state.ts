@@ -60,9 +60,9 @@ export interface TokenState {
   readonly tokenlessSince: Instant
   /** The last attempt failed, and is retried. */
   readonly failure: Failure | null
-  /** The last answer of weight (token, refusal, `rejected`), if it was no token. Other failures leave it. */
+  /** The last answer of weight (token, refusal, `rejected`), if it was no token. No other failure ends it. */
   readonly objection: Objection | null
-  /** By credentials, also former ones: only an operator's request is made before that, on the boot clock. */
+  /** Before this moment of the boot clock only an operator asks; by credentials, also former ones. */
   readonly notBefore: Readonly<Record<string, number>>
   /** The attempt that is under way; with other credentials than the state's it is a trial. */
   readonly inFlight: { readonly since: Instant; readonly cause: Cause; readonly credentialsId: string } | null
@@ -198,7 +198,7 @@ export function isAsking({ inFlight, credentialsId }: TokenState): boolean {
   return inFlight?.credentialsId === credentialsId
 }
 
-/** The moment before which only an operator's request is made with these credentials; 0: there is none. */
+/** The moment before which only an operator asks with these credentials; 0: there is none. */
 export function notBeforeMs(state: TokenState, credentialsId = state.credentialsId): number {
   return state.notBefore[credentialsId] ?? 0
 }

@@ -273,7 +273,7 @@ export function withCredentials(
   return { ...former, baseUrl, credentialsId, ...NOTHING_PENDING }
 }
 
-/** No request but an operator's is made with these credentials before that. What is past is forgotten. */
+/** Only an operator asks with these credentials before that moment. What is past is forgotten. */
 export function withNotBefore(
   state: TokenState,
   { credentialsId, atMs }: { credentialsId: string; atMs: number },

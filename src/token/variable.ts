@@ -122,8 +122,8 @@ export function createVariable(
 const ALIVE_MS = 45_000
 
 /**
- * Returns whether the loop is alive: it ticks during a request, too. `monotonicMs` stops during suspend,
- * because a suspended loop cannot tick.
+ * Returns a function that reports whether the loop is alive: it ticks during a request, too. `monotonicMs`
+ * stops during suspend, because a suspended loop cannot tick.
  */
 export function createLiveness(keeper: Pick<Variable, 'onEvent'>, monotonicMs: () => number): () => boolean {
   let tickedAtMs = monotonicMs()
