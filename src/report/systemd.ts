@@ -124,7 +124,7 @@ function planWords(state: TokenState, now: Instant): string {
     const failed = attempts === 1 ? 'failed once' : `failed ${attempts} times`
     return `${failed} since ${at(since.bootMs, now)} (${reason}), next attempt ${at(retryAtMs, now)}`
   }
-  if (token === null) return 'asking for the first one'
+  if (token === null) return 'asking for one'
   return `next refresh ${at(token.refreshAtMs, now)}`
 }
 

@@ -53,7 +53,7 @@ function notified(
 
 test('ready is reported when the sockets answer and there is a token, once, with how it is there', async () => {
   const { notifier, sent, begin, clock } = notified()
-  expect(sent).toEqual(['STATUS=starting: no usable token; asking for the first one'])
+  expect(sent).toEqual(['STATUS=starting: no usable token; asking for one'])
   await begin()
   expect(sent.join()).not.toContain('READY')
   notifier.ready()
