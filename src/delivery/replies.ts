@@ -1,14 +1,15 @@
 // Replies to clients, the same for both sockets: read from the keeper's state when they are requested.
 import { type Instant, monotonicMs as systemMonotonicMs } from '../lib/clock.ts'
 import { asSentence } from '../lib/display-text.ts'
-import type {
-  Fault,
-  RefreshResult,
-  RejectRequest,
-  RejectResult,
-  StatusResult,
-  TokenRequest,
-  TokenResult,
+import {
+  FRAME_END,
+  type Fault,
+  type RefreshResult,
+  type RejectRequest,
+  type RejectResult,
+  type StatusResult,
+  type TokenRequest,
+  type TokenResult,
 } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
 import { createLiveness } from '../token/variable.ts'
@@ -36,8 +37,8 @@ export type Later<T> = T | Promise<T>
 export interface CachedToken {
   /** TokenResult as JSON. */
   readonly json: string
-  /** The same without its opening brace: an id goes before it. */
-  readonly jsonTail: string
+  /** What follows the id in a frame of `ipc.sock`. */
+  readonly frameRest: string
   /** The token alone. */
   readonly text: string
   /** The header in which the API wants it, and its value. */
@@ -211,6 +212,7 @@ function cachedReply(
   const { accessToken: text, fingerprint, expiresAtMs } = token
   const { header, prefix } = state.use
   const authorization = [header, prefix + text] as const
-  const value = { json, jsonTail: json.slice(1), text, authorization, fingerprint, expiresAtMs }
+  const frameRest = `,${json.slice(1)}}${FRAME_END}`
+  const value = { json, frameRest, text, authorization, fingerprint, expiresAtMs }
   return { state, reply: { value }, untilMs: isStale(token, now) ? usableUntilMs(token) : token.expiresAtMs }
 }

@@ -266,7 +266,7 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
 
 function writeEvent(events: ServerResponse, reply: Reply<'token.subscribe'>): void {
   const [event, data] =
-    'fault' in reply ? ['fault', JSON.stringify(reply.fault)] : ['token.changed', `{${reply.value.jsonTail}`]
+    'fault' in reply ? ['fault', JSON.stringify(reply.fault)] : ['token.changed', reply.value.json]
   events.write(`event: ${event}\ndata: ${data}\n\n`)
 }
 

@@ -179,8 +179,8 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
   function write(client: IpcClient, type: string, id: string, reply: Reply): void {
     if ('fault' in reply) writeFault(client, id, reply)
     // The JSON of the token is ready: only the id is inserted.
-    else if ('jsonTail' in reply.value)
-      client.out += `{"type":"${type}","data":{"id":${JSON.stringify(id)},${reply.value.jsonTail}}${FRAME_END}`
+    else if ('frameRest' in reply.value)
+      client.out += `{"type":"${type}","data":{"id":${JSON.stringify(id)}${reply.value.frameRest}`
     else client.out += frameOf(type, { id, ...reply.value })
   }
 
