@@ -1,6 +1,5 @@
 // The configuration as the rest of the program sees it: read, validated, resolved, frozen.
-import { basicOf, Secret, sentTexts } from '../lib/secret.ts'
-import { NAME_OF_SECRET } from './service.ts'
+import { basicOf, NAME_OF_SECRET, Secret, sentTexts } from '../lib/secret.ts'
 import type { resolveConfig } from './resolve.ts'
 import type { TokenFileConfig } from './resolve-outputs.ts'
 

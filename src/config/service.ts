@@ -1,7 +1,7 @@
 // The described service (`service`): the rules between its keys, and the description that the program uses.
 import { ENDPOINT } from './base-url.ts'
 import { createDiagnostics, keyPath, type Diagnostics } from './issues.ts'
-import { isSame } from '../lib/secret.ts'
+import { isSame, NAME_OF_SECRET } from '../lib/secret.ts'
 import { defaultsOf, standardSettings } from './schema-service.ts'
 import type { Settings } from './schema.ts'
 
@@ -83,9 +83,6 @@ function checkKeys({ lifetime, expires, send, assertion, refusals, use }: Given,
         'is missing: a status under 300 is a refusal only by words at one place',
       )
 }
-
-/** Names under which people send secrets. */
-export const NAME_OF_SECRET = /key|secret|token|password/i
 
 function valuesOf(
   group: 'parameters' | 'headers',
