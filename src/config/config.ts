@@ -1,4 +1,4 @@
-// The configuration as the rest of the program sees it: read, validated, resolved, frozen.
+// The configuration as the rest of the program sees it: read, validated, resolved, read-only.
 import { basicOf, NAME_OF_SECRET, Secret, sentTexts } from '../lib/secret.ts'
 import type { resolveConfig } from './resolve.ts'
 import type { TokenFileConfig } from './resolve-outputs.ts'
@@ -14,16 +14,6 @@ export type ShareConfig = NonNullable<Config['share']>
 
 export type { TokenFileConfig }
 export type TokenFileFormat = TokenFileConfig['format']
-
-/** By key path, every secret by which the service knows the account. */
-export function secretsOf({ credentials }: Pick<Config, 'credentials'>): Readonly<Record<string, Secret>> {
-  const { apiKey, apiSecret, further } = credentials
-  return {
-    'credentials.apiKey': apiKey,
-    ...(apiSecret && { 'credentials.apiSecret': apiSecret }),
-    ...further,
-  }
-}
 
 /** A shorter value of a header or a field is a word. */
 const MIN_LITERAL_SECRET = 8

@@ -4,7 +4,7 @@ import { withTimeout, type Clock } from '../lib/clock.ts'
 import { createProblemLog, type Log } from '../lib/log.ts'
 import { isSame } from '../lib/secret.ts'
 import type { FetchOutcome, TrialOptions } from '../token/outcome.ts'
-import { secretsOf, type Config } from './config.ts'
+import type { Config } from './config.ts'
 import type { OnDisk } from './on-disk.ts'
 
 /** Changed files must stay the same for so long before they are tried: a second may be written next. */
@@ -193,6 +193,8 @@ function hasSameSettings(one: Config, other: Config): boolean {
 }
 
 function settingsOf({ credentials, endsAtMs, ...settings }: Config): object {
-  const written = Object.entries(secretsOf({ credentials })).filter(([at]) => !(at in settings.secretFiles))
+  const { apiKey, apiSecret, further } = credentials
+  const secrets = { 'credentials.apiKey': apiKey, 'credentials.apiSecret': apiSecret, ...further }
+  const written = Object.entries(secrets).filter(([at]) => !(at in settings.secretFiles))
   return { ...settings, warnings: null, endsAtMs: endsAtMs.pair, written: Object.fromEntries(written) }
 }
