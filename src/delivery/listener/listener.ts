@@ -3,7 +3,7 @@
 import { once } from 'node:events'
 import { closeSync, constants, type Stats } from 'node:fs'
 import { Server } from 'node:net'
-import { dirname, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { setImmediate as nextRound } from 'node:timers/promises'
 import { serviceEnvironment, unitNames } from '../../lib/account.ts'
 import { FileError, inDirectoryOf, lstatIfAny, onFile, removeOwn } from '../../lib/atomic-file.ts'
@@ -22,11 +22,6 @@ import { assertPathFree, inTurnAt, isSame, noSocketAt, settingOf, type SocketAdd
 const BACKLOG = 4096
 /** open(2): a descriptor of the file itself, whatever it is, for nothing but naming it. */
 const O_PATH = 0o10000000
-/**
- * The socket has this name, in the directory of its path, until it has its mode; one that a crash left is
- * replaced.
- */
-const NEW_SOCKET = '.kyc-tokend.new'
 /** The longest time for which the backlog is accepted at the end, in ms. */
 const ACCEPT_ALL_MS = 3_000
 
@@ -201,7 +196,8 @@ async function bind(address: SocketAddress, options: ListenerOptions): Promise<B
       path,
       { use: 'sockets', failure: noSocketAt(path) },
       async (reached) => {
-        const created = join(dirname(reached), NEW_SOCKET)
+        // Its name until it has its mode; one that a crash left is replaced.
+        const created = join(dirname(reached), `.${basename(path)}.new`)
         await fs.unlink(created).catch(ignoreAbsence)
         const fd = listenPrivately(created)
         try {

@@ -186,7 +186,7 @@ describe('a listening socket', () => {
 
   it('is not held up by what a crash left behind in the midst of a start', async () => {
     const directory = await tempDirectory()
-    const dead = await spawnListener(join(directory, '.kyc-tokend.new'))
+    const dead = await spawnListener(join(directory, '.s.new'))
     await dead.kill()
     await listen(join(directory, 's'))
     expect(readdirSync(directory)).toEqual(['s'])
