@@ -14,7 +14,6 @@ const root = new URL('..', import.meta.url).pathname
 test.each([
   ['a configuration file', ['run', '--config', 'a\n<0>b\u001b.json']],
   ['a socket', ['token', '--socket', '/nowhere/a\n<0>b\u001b']],
-  ['a command', ['exec', '--', '/nowhere/a\n<0>b\u001b']],
 ])('the path of %s begins no line and holds no control character where it is printed', async (_, args) => {
   const cwd = await tempDirectory()
   writeFileSync(join(cwd, 'a\n<0>b\u001b.json'), '{', { mode: 0o600 })

@@ -11,8 +11,6 @@ import { afterFiles, askToken, openClient } from './ask.ts'
 import type { Invocation } from './command.ts'
 
 export interface Command {
-  /** The file. */
-  readonly path: string
   readonly argv: readonly [name: string, ...args: string[]]
   /** The variable that has the token. */
   readonly variable: string
@@ -77,7 +75,7 @@ function startSupervisor(
   { command, changes, token }: { command: Command; changes: Changes; token: TokenResult },
 ) {
   const { promise: ended, resolve, reject } = Promise.withResolvers<number>()
-  const { path, argv, variable } = command
+  const { argv, variable } = command
   const libc = loadLibc()
   let child: ChildProcess | undefined
   /** `stopping`: it has the stop signal; `killed`: and SIGKILL, after the stop timeout. */
@@ -131,9 +129,8 @@ function startSupervisor(
   function start(): void {
     phase = 'running'
     noteAct()
-    const [argv0, ...args] = argv
-    child = spawn(path, args, {
-      argv0,
+    const [file, ...args] = argv
+    child = spawn(file, args, {
       env: { ...env, [variable]: newest.accessToken },
       stdio: 'inherit',
       // A process group of its own.

@@ -205,7 +205,7 @@ function createConnectionCalls(strict: Declare, lenient: Declare) {
 function createProcessCalls(strict: Declare, lenient: Declare) {
   const setrlimit = strict('setrlimit', 'int', ['int', 'void *'])
   const prctl = strict('prctl', 'int', ['int', 'ulong', 'ulong', 'ulong', 'ulong'])
-  const execve = strict('execve', 'int', ['const char *', 'const char **', 'const char **'])
+  const execvpe = strict('execvpe', 'int', ['const char *', 'const char **', 'const char **'])
   const flock = strict('flock', 'int', ['int', 'int'])
   const exit = lenient('_exit', 'void', ['int'])
   const fcntl = lenient('fcntl', 'int', ['int', 'int', 'int'])
@@ -234,20 +234,20 @@ function createProcessCalls(strict: Declare, lenient: Declare) {
       prctl(ABI.PR_SET_DUMPABLE, 0, 0, 0, 0)
     },
     /**
-     * Becomes another program (execve(2)) with the same process id, standard streams, and sockets that
-     * systemd handed to this process (`LISTEN_FDS` and `LISTEN_PID` in `env`). All other descriptors are
-     * closed, and no code of this program runs any more, not even exit listeners. `path` is the file itself,
-     * `argv[0]` its name. Throws if the kernel refuses, where `process.execve` of Node aborts; otherwise it
-     * does not return.
+     * Becomes another program (execvp(3): found in PATH, a script without a first line that says what runs it
+     * is the shell's) with the same process id, standard streams, and sockets that systemd handed to this
+     * process (`LISTEN_FDS` and `LISTEN_PID` in `env`). All other descriptors are closed, and no code of this
+     * program runs any more, not even exit listeners. Throws if the kernel refuses, where `process.execve` of
+     * Node aborts; otherwise it does not return.
      */
-    replaceProcess(path: string, argv: readonly string[], env: NodeJS.ProcessEnv): never {
+    replaceProcess(argv: readonly [file: string, ...args: string[]], env: NodeJS.ProcessEnv): never {
       const settings = Object.entries(env).flatMap(([name, value]) =>
         value === undefined ? [] : [`${name}=${value}`],
       )
       for (const signal of IGNORED_BY_NODE) restoreDefault(signal)
       inheritBelow(FIRST_LISTEN_FD + countListenFds(env, process.pid))
-      execve(path, [...argv, null], [...settings, null])
-      throw new Error('execve returned without an error')
+      execvpe(argv[0], [...argv, null], [...settings, null])
+      throw new Error('execvpe returned without an error')
     },
     /** Programs that this one starts inherit no descriptor that is open now, save the standard streams. */
     closeOnExec: (): void => inheritBelow(FIRST_LISTEN_FD),

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { commandWorld, hourToken, type CommandWorld } from '../support/daemon-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
-import { runCli, startCli } from '../support/run-cli.ts'
+import { startCli } from '../support/run-cli.ts'
 import { granting } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -36,7 +36,6 @@ test.each([[], ['--on-change', 'restart']])(
     await writeFile(path, '#!/nowhere/interpreter\n', { mode: 0o755 })
     const { status, stderr } = await cli(['exec', ...options, '--', path])
     expect(stderr).toMatch(/^kyc-tokend: \S*\/a\\u000a<0>b\\u001b cannot be run \(.*\)\.\n$/)
-    // As for the shell, which answers for the packaged command.
     expect(status).toBe(127)
   },
 )
@@ -70,12 +69,14 @@ test('its status, its signals, its options and its stdin are those of a program 
 })
 
 test.each([
-  ['', 64],
-  ['no-such-command', 127],
-  ['/etc/passwd', 126],
-  ['/etc', 126],
-])('without a token to ask for, %s ends it with %d', async (command, status) => {
-  expect(await runCli(['exec', '--', command])).toMatchObject({ status })
+  ['none', 'no-such-command', 127],
+  ['none', '/etc/passwd', 126],
+  ['restart', 'no-such-command', 127],
+  ['restart', '/etc', 126],
+])('with --on-change %s the command %s ends it with %d', async (action, command, status) => {
+  const { cli } = await commandWorld()
+  const ended = await cli(['exec', '--on-change', action, '--', command])
+  expect(ended).toMatchObject({ status, stderr: expect.stringContaining('cannot be run') as string })
 })
 
 test.each(['none', 'restart'])(
@@ -106,13 +107,6 @@ test('it looks for the command in PATH, and without one where the shell does', a
   const { stdout } = await world.cli(['exec', '--', 'mine'], { env: { PATH: `/nowhere:${world.directory}` } })
   expect(stdout).toBe(`mine, /nowhere:${world.directory}\n`)
   expect(await world.cli(['exec', '--', 'true'], { env: { PATH: undefined } })).toMatchObject({ status: 0 })
-})
-
-test('a file that is neither a program of this machine nor a script is not run as one', async () => {
-  const world = await commandWorld()
-  const program = join(world.directory, 'program')
-  await writeFile(program, '\u007fELF\u0002\u0001\u0001\0\necho ran\n', { mode: 0o755 })
-  expect(await exec(world, program)).toMatchObject({ status: 126, stdout: '' })
 })
 
 test('it waits for the first token, no longer than --wait says', async () => {

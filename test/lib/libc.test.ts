@@ -199,7 +199,7 @@ test('without dumps, no core file and no look into memory, and the daemon finds 
 test('another program replaces this one, with its process id, streams and environment', async () => {
   const output = await inChild(
     `console.log(process.pid)
-     libc.replaceProcess('/bin/sh', ['sh', '-c', 'echo "$$ $0" ; cat /proc/$$/environ', 'a b'],
+     libc.replaceProcess(['sh', '-c', 'echo "$$ $0" ; cat /proc/$$/environ', 'a b'],
        { GREETING: 'grüß dich', HOME: undefined, LAST: '' })`,
   )
   const [pid, ...rest] = output.split('\n')
@@ -215,13 +215,13 @@ test.each([
   ['is closed where systemd handed it to another', "{ LISTEN_FDS: '1', LISTEN_PID: '1' }", /^$/],
   ['is closed otherwise', '{}', /^$/],
 ])('a socket %s in the program that replaces this one', async (_, env, expected) => {
-  const source = `libc.replaceProcess('/bin/sh', ['sh', '-c', 'readlink /proc/$$/fd/3'], ${env})`
+  const source = `libc.replaceProcess(['sh', '-c', 'readlink /proc/$$/fd/3'], ${env})`
   expect(await inChild(source)).toMatch(expected)
 })
 
 test('a program that is not there is an error, and this one goes on', async () => {
   const output = await inChild(
-    `try { libc.replaceProcess('/nonexistent', ['x'], {}) } catch (error) { console.log(error.code) }`,
+    `try { libc.replaceProcess(['/nonexistent'], {}) } catch (error) { console.log(error.code) }`,
   )
   expect(output).toBe('ENOENT\n')
 })
