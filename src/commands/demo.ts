@@ -13,7 +13,7 @@ import { errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import { shellWord, thisProgram } from '../lib/remedy.ts'
 import { requireLinux } from '../lib/supported-node.ts'
 import { runDaemon } from '../run-daemon.ts'
-import { createSandbox, writeSandboxConfig, type Sandbox } from '../sandbox/sandbox.ts'
+import { createSandbox, sandboxCredentials, type Sandbox } from '../sandbox/sandbox.ts'
 import type { ScenarioName } from '../sandbox/scenarios.ts'
 import type { RunCommand } from './command.ts'
 import { wrap } from './command-line.ts'
@@ -47,7 +47,7 @@ export const run: RunCommand = async (invocation) => {
       clock: createSystemClock(),
     })
     const serving = sandbox.run(ended)
-    const configPath = await writeSandboxConfig(directory, sandbox.url)
+    const configPath = await writeConfig(directory, sandbox.url)
     const command = await writeCommand(directory, socket)
     const isShown = isTerminal(stdin) && canPaint(invocation)
     // The picture has the events; the log would run through it.
@@ -99,6 +99,15 @@ function listenToKeys(stdin: ReadStream, signal: AbortSignal, onKey: (key: strin
   stdin.setRawMode(true)
   stdin.on('data', (keys: Buffer) => keys.toString().split('').forEach(onKey))
   signal.addEventListener('abort', () => stdin.setRawMode(false).pause())
+}
+
+/** Writes a configuration for the stand-in into the directory of the sockets; returns its path. */
+async function writeConfig(directory: string, baseUrl: string): Promise<string> {
+  const file = join(directory, 'kyc-tokend.config.json')
+  const directories = { runtimeDirectory: directory, stateDirectory: join(directory, 'state') }
+  const config = { baseUrl, credentials: sandboxCredentials, ...directories, log: { level: 'warning' } }
+  await writeFile(file, JSON.stringify(config), { mode: 0o600 })
+  return file
 }
 
 /** Writes a command that is this program for this daemon, whichever Node is in PATH, and returns its path. */

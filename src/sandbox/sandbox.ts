@@ -1,9 +1,7 @@
 // The stand-in of the service: an HTTP server on 127.0.0.1 that takes requests as the service is described,
 // and issues tokens or fails as its scenario says.
-import { writeFile } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { join } from 'node:path'
 import type { ServiceConfig } from '../config/config.ts'
 import { standardService } from '../config/service.ts'
 import { untilAborted } from '../lib/tasks.ts'
@@ -217,18 +215,4 @@ function portError(cause: Error, port: number): Error {
   if (code !== 'EACCES') return cause
   const sentence = `${place} may not be used by this user: choose one above 1023 with --port.`
   return new UserError(sentence, exitStatus.noPermission, { cause })
-}
-
-/** Writes a configuration for the stand-in into the directory of the sockets, and returns its path. */
-export async function writeSandboxConfig(directory: string, url: string): Promise<string> {
-  const file = join(directory, 'kyc-tokend.config.json')
-  const config = {
-    baseUrl: url,
-    credentials: sandboxCredentials,
-    runtimeDirectory: directory,
-    stateDirectory: join(directory, 'state'),
-    log: { level: 'warning' },
-  }
-  await writeFile(file, JSON.stringify(config, null, 2), { mode: 0o600 })
-  return file
 }
