@@ -46,8 +46,8 @@ export interface AttemptOptions {
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
 }
 
-/** One attempt under way. */
-interface Trip {
+/** How far one attempt has come. */
+interface Progress {
   readonly id: string
   readonly attempt: Attempt
   readonly signal: AbortSignal
@@ -101,17 +101,24 @@ export function createAttempts(options: AttemptOptions) {
 
   /** Null: the store is of no use now. Rejects with a StoreError if it cannot be used. */
   async function shared(attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome | null> {
-    const trip: Trip = { id: randomHex(8), attempt, signal, vain: 0, patientUntilMs: null, heldUntilMs: 0 }
+    const progress: Progress = {
+      id: randomHex(8),
+      attempt,
+      signal,
+      vain: 0,
+      patientUntilMs: null,
+      heldUntilMs: 0,
+    }
     const state = keeper.state()
     const isRefused = refusalOf(state) !== null && state.credentialsId === options.credentialsId
     /** What is known counts again: a refusal that stands, or for an act that a young refusal may answer. */
     const isAnew = act.stands() ? act.isReload() : isRefused
-    while (trip.vain < MAX_VAIN && !signal.aborted) {
+    while (progress.vain < MAX_VAIN && !signal.aborted) {
       await link.look()
       act.reached(link.bootMs())
       const found = takeKnown({ isAnew: isAnew && link.knownRecord() !== null }) ?? notToAsk(attempt)
       if (found !== null) return found
-      const step = await tryLease(trip)
+      const step = await tryLease(progress)
       if (step !== undefined) return step
     }
     if (signal.aborted) return postponed(0)
@@ -119,19 +126,19 @@ export function createAttempts(options: AttemptOptions) {
   }
 
   /** Asks under the lease, or heeds that of others. Null: the store is of no use; undefined: look again. */
-  async function tryLease(trip: Trip): Promise<FetchOutcome | null | undefined> {
-    const { lease, leaseLeftMs } = await link.acquire(trip.id, leaseMs())
+  async function tryLease(progress: Progress): Promise<FetchOutcome | null | undefined> {
+    const { lease, leaseLeftMs } = await link.acquire(progress.id, leaseMs())
     let outcome: FetchOutcome | null = null
-    if (lease === trip.id) outcome = await askForAll(trip, link.bootMs())
+    if (lease === progress.id) outcome = await askForAll(progress, link.bootMs())
     else if (lease !== null && LIVE_LEASE.test(lease)) {
       // The time has been planned for being alone: nobody is waited for.
       if (plan !== null && !act.stands()) return null
-      await waitForOther(lease, { leaseLeftMs, trip })
+      await waitForOther(lease, { leaseLeftMs, progress })
       return undefined
-    } else if (lease !== null) outcome = readWait(lease, trip)
+    } else if (lease !== null) outcome = readWait(lease, progress)
     if (outcome !== null) return outcome
     // A larger record has come, the lease had become too old, or a wait is of no use or gone through.
-    trip.vain += 1
+    progress.vain += 1
     return undefined
   }
 
@@ -145,22 +152,22 @@ export function createAttempts(options: AttemptOptions) {
   /** Another host asks: waits for its answer, or the end of its lease. */
   async function waitForOther(
     lease: string,
-    { leaseLeftMs, trip }: { leaseLeftMs: number; trip: Trip },
+    { leaseLeftMs, progress }: { leaseLeftMs: number; progress: Progress },
   ): Promise<void> {
     const nowMs = link.bootMs()
     const usableMs = usableLeftMs(keeper.state(), clock.now())
-    trip.patientUntilMs ??=
+    progress.patientUntilMs ??=
       nowMs + Math.min(PATIENCE_IN_LEASES * leaseMs(), usableMs > 0 ? usableMs / 2 : Infinity)
-    if (nowMs >= trip.patientUntilMs) {
+    if (nowMs >= progress.patientUntilMs) {
       link.discard(lease)
       throw new StoreError('lost', 'Another host has held the lease for too long')
     }
-    const waitMs = Math.min(leaseLeftMs + AFTER_LEASE_MS * random(), trip.patientUntilMs - nowMs)
-    await options.sleep(waitMs, trip.signal)
+    const waitMs = Math.min(leaseLeftMs + AFTER_LEASE_MS * random(), progress.patientUntilMs - nowMs)
+    await options.sleep(waitMs, progress.signal)
   }
 
   /** Why no host is to ask, and until when; null: the text is of no use, or an act goes through it. */
-  function readWait(text: string, trip: Trip): Postponed | null {
+  function readWait(text: string, progress: Progress): Postponed | null {
     const wait = seal.open('lease', text)
     if (wait === null) telemetry.unreadable()
     if (wait !== null && isOfUse(wait, link.storeMs()) && isLarger(wait, link.known())) {
@@ -171,15 +178,15 @@ export function createAttempts(options: AttemptOptions) {
         const laterMs = AFTER_LEASE_MS * (by === host ? 1 : random())
         return postponed(leftMs + laterMs, { reason, detail, ...(by !== host && { askedBy: by }) })
       }
-      trip.heldUntilMs = link.bootMs() + leftMs
+      progress.heldUntilMs = link.bootMs() + leftMs
     }
     link.discard(text)
     return null
   }
 
   /** Asks under the lease, and writes what the service says. Null: the lease had become too old before. */
-  async function askForAll(trip: Trip, takenAtMs: number): Promise<FetchOutcome | null> {
-    const asked = await request({ ...trip, takenAtMs }, around())
+  async function askForAll(progress: Progress, takenAtMs: number): Promise<FetchOutcome | null> {
+    const asked = await request({ ...progress, takenAtMs }, around())
     if (asked === null) return null
     plan = null
     const { outcome, answer, sent } = asked
@@ -189,7 +196,7 @@ export function createAttempts(options: AttemptOptions) {
       log('info', 'Asked the service for the fleet', { event: 'share-asked', hosts: link.hosts() })
       return knownOutcome()
     }
-    const { id, signal, heldUntilMs } = trip
+    const { id, signal, heldUntilMs } = progress
     const isFailure = outcome.kind === 'transient' && !signal.aborted
     const kept = isFailure ? waitOf(outcome, sent, { ...around(), heldUntilMs }) : null
     // If this fails, the lease ends by itself.
