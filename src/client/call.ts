@@ -58,7 +58,7 @@ export function call<T>(connection: ReconnectingConnection, options: Call<T>): P
   const untilMs = monotonicMs() + waitMs
   const leftMs = (): number => Math.max(0, untilMs - monotonicMs())
   let sends = 0
-  return unlessAborted<T>(signals, (resolve, reject) => {
+  return abortable<T>(signals, (resolve, reject) => {
     /** Gives the answer in memory. False: there is none. */
     function fallBack(): boolean {
       const value = fallback?.()
@@ -125,7 +125,7 @@ export function createSharing<T>(): Share<T> {
     underWay.set(key, shared)
     shared.callers += 1
     try {
-      return await orAborted(shared.answer.finally(remove), signal)
+      return await unlessAborted(shared.answer.finally(remove), signal)
     } finally {
       shared.callers -= 1
       if (shared.callers === 0) {
@@ -140,7 +140,7 @@ export function createSharing<T>(): Share<T> {
  * Rejects with the reason of the first signal that is aborted. `begin` starts what settles the promise, but
  * settles nothing before it returns the clean-up.
  */
-export function unlessAborted<T>(
+function abortable<T>(
   given: readonly (AbortSignal | undefined)[],
   begin: (resolve: (value: T) => void, reject: (reason: unknown) => void) => () => void,
 ): Promise<T> {
@@ -162,8 +162,8 @@ export function unlessAborted<T>(
 }
 
 /** As the promise, unless the signal is aborted before. */
-export function orAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  return unlessAborted<T>([signal], (resolve, reject) => {
+export function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  return abortable<T>([signal], (resolve, reject) => {
     promise.then(resolve, reject)
     return () => undefined
   })

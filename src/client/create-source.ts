@@ -12,7 +12,7 @@ import {
   type TokenResult,
 } from '../protocol.ts'
 import { createFetch, type Admission } from './authorized-fetch.ts'
-import { answerMsFor, call, createSharing, isWithoutToken, orAborted, type Call } from './call.ts'
+import { answerMsFor, call, createSharing, isWithoutToken, unlessAborted, type Call } from './call.ts'
 import type { Connect } from './connection.ts'
 import { badRequest, closedError } from './errors.ts'
 import { createRefusals } from './refusals.ts'
@@ -107,7 +107,7 @@ export function createSource(
       } catch (error) {
         if (!isWithoutToken(error) || isFinal()) throw error
       }
-      await orAborted(sleep(PAUSE_MS, closing.signal), signal)
+      await unlessAborted(sleep(PAUSE_MS, closing.signal), signal)
     }
   }
 

@@ -1,7 +1,7 @@
 // The rule for a token that the API refuses: it is reported once, only the refused call waits for another,
 // and a call that is refused with that one, too, is refused for a reason of its own.
 import type { RejectResult } from '../protocol.ts'
-import { orAborted } from './call.ts'
+import { unlessAborted } from './call.ts'
 import type { ClientToken, GetOptions } from './token-source.ts'
 
 /** How long a refused call waits for another token. */
@@ -73,7 +73,7 @@ export function createRefusals(options: {
     const { fingerprint } = refused
     signal?.throwIfAborted()
     if ((ownUntilMs.get(place) ?? 0) > monotonicMs()) return undefined
-    const result = how.isRepetition ? undefined : await orAborted(reportOnce(fingerprint), signal)
+    const result = how.isRepetition ? undefined : await unlessAborted(reportOnce(fingerprint), signal)
     if (how.isRepetition || result?.verdict === 'unchanged') {
       if (place !== '') remember(ownUntilMs, MAX_PLACES, place, monotonicMs() + OWN_MS)
       return undefined
