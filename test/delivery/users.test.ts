@@ -4,9 +4,10 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { createPeers } from '../../src/delivery/peers.ts'
 import { loadLibc } from '../../src/lib/libc.ts'
 import { answerTypes } from '../../src/protocol.ts'
-import { startDelivery, type DeliveryWorld } from '../support/delivery-world.ts'
+import { asStranger, startDelivery, startWithToken, type DeliveryWorld } from '../support/delivery-world.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { lacks } from '../support/lacks.ts'
+import { httpAsk } from '../support/outside.ts'
 import { expectUntil } from '../support/until.ts'
 
 /** Other users can only be played by root. */
@@ -44,8 +45,7 @@ interface User {
   readonly groups?: number[]
 }
 
-const ask = (type: string): string => `${JSON.stringify({ type, data: { id: '1' } })}\f`
-const GET = ask('token.get')
+const GET = '{"type":"token.get","data":{"id":"1"}}\f'
 
 /** Everything that another user has heard so far. */
 function heardBy({ uid, gid = uid, groups = [] }: User, path: string, texts: string[], follows = true) {
@@ -57,16 +57,11 @@ function heardBy({ uid, gid = uid, groups = [] }: User, path: string, texts: str
   return (): string => heard
 }
 
-/** The answers to another user, for each connection. */
-async function askAs(
-  user: User,
-  path: string,
-  texts = [GET],
-): Promise<{ type?: string; error?: string; data?: Record<string, unknown> }[]> {
-  const heard = heardBy(user, path, texts, false)
-  const frames = () => heard().split('\f').slice(0, -1)
-  await expectUntil('the answers', () => frames().length === texts.length)
-  return frames().map((frame) => JSON.parse(frame) as { type?: string })
+/** The answer to another user's request for the token. */
+async function answerTo(user: User, path: string): Promise<unknown> {
+  const heard = heardBy(user, path, [GET], false)
+  await expectUntil('the answer', () => heard().endsWith('\f'))
+  return JSON.parse(heard().slice(0, -1)) as unknown
 }
 
 async function start(socket: Parameters<DeliveryWorld['socket']>[0]): Promise<DeliveryWorld> {
@@ -79,7 +74,7 @@ async function start(socket: Parameters<DeliveryWorld['socket']>[0]): Promise<De
 describe.skipIf(!isRoot || lacks('python3'))('other users (played by root, skipped for others)', () => {
   it('are allowed by user, by group and by supplementary group, and denied otherwise', async () => {
     const world = await start({ allow: { uids: [4001], gids: [4100] } })
-    const answered = async (user: User) => (await askAs(user, world.ipcPath))[0]
+    const answered = async (user: User) => answerTo(user, world.ipcPath)
     expect(await answered({ uid: 4001 })).toMatchObject({ type: 'token.result' })
     expect(await answered({ uid: 4002, gid: 4100 })).toMatchObject({ type: 'token.result' })
     expect(await answered({ uid: 4002, groups: [7, 4100] })).toMatchObject({ type: 'token.result' })
@@ -115,34 +110,24 @@ describe.skipIf(!isRoot || lacks('python3'))('other users (played by root, skipp
     expect(ipc().match(/"id":"w","code":"denied"/g)).toHaveLength(1)
     expect(ipc() + events() + waiting()).not.toMatch(/token-[23]/)
   })
+})
 
-  it('are denied every operation of ipc.sock that `allow` does not open to them', async () => {
-    const world = await start({ allow: { uids: [4001], gids: [] } })
-    const rejects = world.ipc.counts().rejects
-    const types = [...Object.keys(answerTypes), 'nonsense']
-    const denied = { type: 'fault', data: { id: '1', code: 'denied' } }
-    expect(await askAs({ uid: 4002 }, world.ipcPath, types.map(ask))).toMatchObject(types.map(() => denied))
-    expect(world.ipc.counts()).toMatchObject({ reads: 0, rejects, subscribers: 0 })
-  })
-
-  it('are denied every path of http.sock that `allow` does not open to them', async () => {
-    const world = await start({ allow: { uids: [4001], gids: [] } })
-    const lines = [
-      ...['token', 'token/events', 'authorization', 'status'].map((path) => `GET /v1/${path}`),
-      ...['healthz', 'readyz', 'metrics', 'nowhere'].map((path) => `GET /${path}`),
-      ...['token/reject', 'refresh'].map((path) => `POST /v1/${path}`),
-    ]
-    const rest = 'HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n'
-    const heard = heardBy(
-      { uid: 4002 },
-      world.httpPath,
-      lines.map((line) => `${line} ${rest}`),
-    )
-    const denials = () => heard().match(/HTTP\/1\.1 403 [^{]*\{[^}]*"code":"denied"/g) ?? []
-    await expectUntil('the denials', () => denials().length === lines.length)
-    expect(heard().match(/HTTP\/1/g)).toHaveLength(lines.length)
-    expect(world.http.counts()).toMatchObject({ reads: 0, subscribers: 0 })
-  })
+it('a user that `allow` does not name is denied every operation and every path', async () => {
+  const allow = { uids: [4_002], gids: [] }
+  const world = await startWithToken({ loadLibc: asStranger, socket: { allow } })
+  const rejects = world.ipc.counts().rejects
+  for (const type of [...Object.keys(answerTypes), 'nonsense'])
+    expect(await askOnce(world.ipcPath, type, {}), type).toMatchObject({
+      type: 'fault',
+      data: { id: 'once', code: 'denied' },
+    })
+  const gets = ['token', 'token/events', 'authorization', 'status'].map((name) => `/v1/${name}`)
+  for (const path of [...gets, '/healthz', '/readyz', '/metrics', '/nowhere'])
+    expect(await httpAsk(world, path), path).toMatchObject({ status: 403, json: { code: 'denied' } })
+  for (const path of ['/v1/token/reject', '/v1/refresh'])
+    expect(await httpAsk(world, path, { method: 'POST' }), path).toMatchObject({ status: 403 })
+  expect(world.ipc.counts()).toMatchObject({ reads: 0, rejects, subscribers: 0 })
+  expect(world.http.counts()).toMatchObject({ reads: 0, subscribers: 0 })
 })
 
 describe('the overflow id, which the kernel shows for users that it does not know here', () => {
