@@ -281,25 +281,24 @@ describe('secret sources', () => {
     expect(config.credentials.apiSecret!.reveal()).toBe('from-systemd')
     expect(config.systemdCredentials).toEqual(['api-secret'])
   })
-  it('say how a credential gets there', async () => {
-    expect(await refusal(withSecret({ credential: 'api-secret' }))).toMatch(
-      /no \$CREDENTIALS_DIRECTORY: add LoadCredential=api-secret:/,
-    )
-    const elsewhere = { ...env, CREDENTIALS_DIRECTORY: files.directory }
-    expect(await refusal(withSecret({ credential: 'api-secret' }), { env: elsewhere })).toMatch(
-      /is not there: add LoadCredential/,
-    )
-    const directory = withSecret({ credential: 'creds' })
-    files.write('creds/x', '')
-    expect(await refusal(directory, { env: elsewhere })).toMatch(
-      /: the systemd credential \/\S+\/creds is a directory/,
-    )
-    const inspected = await inspectConfig({ configPath: directory, env: elsewhere, isElsewhere: true })
+  it.each([
+    [{}, 'api-secret', /no \$CREDENTIALS_DIRECTORY: add LoadCredential=api-secret:/],
+    [
+      { KYC_TOKEND_ACCOUNT: 'eu' },
+      'api-secret',
+      / edit kyc-tokend@eu && sudo systemctl restart kyc-tokend@eu`/,
+    ],
+    [{ CREDENTIALS_DIRECTORY: 'creds' }, 'api-secret', /is not there: add LoadCredential/],
+    [{ CREDENTIALS_DIRECTORY: 'creds' }, 'folder', /: the systemd credential \/\S+\/folder is a directory/],
+  ])('say how a credential gets there: %j, %s', async (given, credential, sentence) => {
+    files.write('creds/folder/x', '')
+    const { CREDENTIALS_DIRECTORY: name, ...more } = given as Record<string, string>
+    const directory = name === undefined ? {} : { CREDENTIALS_DIRECTORY: join(files.directory, name) }
+    const path = withSecret({ credential })
+    const seen = { ...env, ...more, ...directory }
+    expect(await refusal(path, { env: seen })).toMatch(sentence)
+    const inspected = await inspectConfig({ configPath: path, env: seen, isElsewhere: true })
     expect(inspected).toMatchObject({ faults: [], unseen: ['credentials.apiSecret'] })
-    const ofAccount = { ...env, KYC_TOKEND_ACCOUNT: 'eu' }
-    expect(await refusal(withSecret({ credential: 'api-secret' }), { env: ofAccount })).toContain(
-      'to the unit (`sudo systemctl edit kyc-tokend@eu && sudo systemctl restart kyc-tokend@eu`)',
-    )
   })
   it('are taken with a warning where they are shorter than 8 characters', async () => {
     files.write('s', 'HUSHHUS\n')
@@ -321,30 +320,21 @@ describe('secret sources', () => {
   })
 })
 
-it('is inspected as another user than the daemon without the secrets that only the daemon sees', async () => {
+it('is inspected as another user than the daemon with a warning for what only the daemon sees', async () => {
   const credentials = { apiKey: 'key-0815', apiSecret: { credential: 'api-secret' } }
-  const inspected = await inspectConfig({ configPath: write({ credentials }), env: {}, isElsewhere: true })
-  expect(inspected).toMatchObject({ faults: [], unseen: ['credentials.apiSecret'] })
-  expect(inspected.config?.warnings).toEqual([
-    expect.stringMatching(
-      /^credentials\.apiSecret: cannot be checked from here, because only the daemon sees it/,
-    ),
-  ])
+  const { config } = await inspectConfig({ configPath: write({ credentials }), env: {}, isElsewhere: true })
+  const words = /^credentials\.apiSecret: cannot be checked from here, because only the daemon sees it/
+  expect(config?.warnings).toEqual([expect.stringMatching(words)])
 })
 
 it('has a plan that needs no secret, and is that of the defaults without a file', async () => {
   const credentials = { apiKey: { env: 'NOT_SET' }, apiSecret: { file: 'none' } }
-  const settings = { credentials, retry: { maxDelay: '1h' } }
-  const standard = await loadPlan({ configPath: undefined, env })
-  expect(standard).toMatchObject({ retry: { initialDelayMs: 1_000, maxDelayMs: 300_000 }, isShared: false })
-  expect(await loadPlan({ configPath: write(settings), env })).toMatchObject({
-    retry: { maxDelayMs: 3_600_000 },
-    isShared: false,
-  })
-  const share = { servers: ['h:1'] }
-  expect(await loadPlan({ configPath: write({ ...settings, share }), env })).toMatchObject({ isShared: true })
-  const faulty = await refusalOf(loadPlan({ configPath: write({ retry: { maxDelay: 5 } }), env }))
-  expect(faulty.message).toContain('retry.maxDelay')
+  const planOf = (settings: object) => loadPlan({ configPath: write({ credentials, ...settings }), env })
+  const retry = { initialDelayMs: 1_000, maxDelayMs: 300_000 }
+  expect(await loadPlan({ configPath: undefined, env })).toMatchObject({ retry, isShared: false })
+  expect(await planOf({ retry: { maxDelay: '1h' } })).toMatchObject({ retry: { maxDelayMs: 3_600_000 } })
+  expect(await planOf({ share: { servers: ['h:1'] } })).toMatchObject({ isShared: true })
+  expect((await refusalOf(planOf({ retry: { maxDelay: 5 } }))).message).toContain('retry.maxDelay')
   const missing = await refusalOf(loadPlan({ configPath: join(files.directory, 'none.json'), env }))
   expect(missing.message).toContain('there is no configuration file')
 })
