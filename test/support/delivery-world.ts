@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { onTestFinished, vi } from 'vitest'
 import type { SocketConfig } from '../../src/config/config.ts'
 import { unitPlace } from '../../src/lib/remedy.ts'
-import { createHttpServer } from '../../src/delivery/http/server.ts'
+import { createHttpServer, timesOf } from '../../src/delivery/http/server.ts'
 import { createIpcServer } from '../../src/delivery/ipc/server.ts'
 import { createPeers } from '../../src/delivery/peers.ts'
 import type { Metrics } from '../../src/delivery/http/routes.ts'
@@ -23,7 +23,7 @@ import { expectUntil } from './until.ts'
 
 export type DeliveryWorld = Awaited<ReturnType<typeof startDelivery>>
 
-export const limits = {
+const limits = {
   mode: 0o600,
   gid: null,
   allow: { uids: [], gids: [] },
@@ -143,14 +143,7 @@ export async function startDelivery(
     metrics,
     socket: socket({ path: httpPath }),
     inherited: null,
-    ...(ms !== undefined && {
-      times: {
-        headersTimeout: ms,
-        requestTimeout: ms,
-        keepAliveTimeout: ms,
-        connectionsCheckingInterval: ms,
-      },
-    }),
+    ...(ms !== undefined && { times: timesOf(ms, ms) }),
   })
 
   const stopping = new AbortController()

@@ -41,7 +41,7 @@ interface Own {
 type HttpClient = Client & Own
 
 /** Node's own limits, in ms: for a whole head, a whole request, the pause between two; and their checks. */
-const timesOf = (limit: number, interval: number) => ({
+export const timesOf = (limit: number, interval: number) => ({
   headersTimeout: limit,
   requestTimeout: limit,
   keepAliveTimeout: limit,
