@@ -7,8 +7,8 @@ import { renderedAt, unitPlace } from '../../src/lib/remedy.ts'
 import { remedies } from '../../src/token/outcome.ts'
 import { failures } from '../support/failures.ts'
 import { watchFileCalls } from '../support/file-calls.ts'
-import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
-import { createRecords, type Records } from '../support/records.ts'
+import { createKeeperWorld } from '../support/keeper-world.ts'
+import { createRecords } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 const HOUR = 3_600_000
@@ -20,14 +20,6 @@ beforeEach(async () => {
   path = join(directory, 'alert.json')
 })
 
-interface Alerting extends KeeperWorld, Records {
-  readonly alerts: ReturnType<typeof createAlerts>
-  /** The keeper begins to run, and what it does at once is done. */
-  readonly begin: () => Promise<void>
-  /** An orderly stop or a crash: the file stays as it is. */
-  readonly end: () => Promise<void>
-}
-
 /** With a `first` answer the keeper has begun. */
 async function alerting(
   options: Parameters<typeof createKeeperWorld>[0] & {
@@ -36,7 +28,7 @@ async function alerting(
     /** A former run has left its alert.json. */
     isRaised?: boolean
   } = {},
-): Promise<Alerting> {
+) {
   const world = createKeeperWorld(options)
   const recorder = createRecords()
   const stopping = new AbortController()
@@ -54,6 +46,7 @@ async function alerting(
     place: unitPlace(options.account),
   })
   const running = alerts.run(stopping.signal)
+  /** An orderly stop or a crash: the file stays as it is. */
   const end = async (): Promise<void> => {
     stopping.abort()
     await running
@@ -64,12 +57,19 @@ async function alerting(
   await readFile(path).catch(() => undefined)
   const { isRaised = (options.state?.objection ?? null) !== null } = options
   await expect.poll(() => isThere()).toBe(isRaised)
+  /** The keeper begins to run, and what it does at once is done. */
   const begin = async (): Promise<void> => {
     world.start()
     await world.clock.advance(0)
   }
   if (options.first !== undefined) await begin()
-  return { ...world, ...recorder, alerts, end, begin }
+  /** An operator has the service asked. */
+  const ask = async (outcome: Parameters<typeof world.answer>[0]): Promise<void> => {
+    world.answer(outcome)
+    void world.keeper.refresh(new AbortController().signal)
+    await world.clock.advance(0)
+  }
+  return { ...world, ...recorder, alerts, end, begin, ask }
 }
 
 async function isThere(): Promise<boolean> {
@@ -116,20 +116,17 @@ test('the alert of an account has its name, and commands for it', async () => {
 })
 
 test('asking again in vain says nothing new, and leaves the file as it is', async () => {
-  const { answer, clock, keeper, of } = await alerting({ first: failures.inactive })
+  const { ask, clock, of } = await alerting({ first: failures.inactive })
   await content()
   const { ino } = await stat(path)
-  answer({ ...failures.inactive, detail: 'Your account is not active (request 2)' })
-  void keeper.refresh(AbortSignal.timeout(10_000))
+  await ask({ ...failures.inactive, detail: 'Your account is not active (request 2)' })
   await clock.advance(60_000)
   expect(of('alert')).toHaveLength(1)
   expect((await stat(path)).ino).toBe(ino)
 })
 
 test('a file that was removed is restored at the next look, and the alert is not raised again', async () => {
-  const { answer, begin, clock, events, of } = await alerting()
-  answer(failures.inactive)
-  await begin()
+  const { clock, events, of } = await alerting({ first: failures.inactive })
   const before = await content()
   await rm(path)
   await clock.advance(15_000)
@@ -218,9 +215,7 @@ test('no usable token for too long raises an alert with the failure behind it, a
 
 test('a missing token that was announced stays an alert over a restart, until the first attempt has ended', async () => {
   const settings = { noTokenAfterMs: 600_000 }
-  const first = await alerting({ settings })
-  first.answer(failures.network)
-  await first.begin()
+  const first = await alerting({ settings, first: failures.network })
   await first.clock.advance(620_000)
   await content()
   await first.end()
@@ -237,9 +232,7 @@ test('a missing token that was announced stays an alert over a restart, until th
 test('an alert that a reload ends is over by that, also while a token is held', async () => {
   const world = await alerting({ first: { kind: 'ok', accessToken: 'good' } })
   for (const change of [{ credentialsId: 'first', refuses: () => false }, { credentialsId: 'second' }]) {
-    world.answer(failures.inactive)
-    void world.keeper.refresh(AbortSignal.timeout(60_000))
-    await world.clock.advance(0)
+    await world.ask(failures.inactive)
     await content()
     world.reload(change)
     await world.clock.advance(0)
@@ -284,14 +277,12 @@ test('a refusal outranks it: the missing token is a reminder', async () => {
 
 test('`alerts.noTokenAfter: null` never raises it', async () => {
   const { clock, of } = await alerting({ settings: { noTokenAfterMs: null }, first: failures.network })
-  await clock.advance(4 * HOUR)
+  await clock.advance(HOUR)
   expect(of('alert')).toEqual([])
 })
 
 test('a reminder is in the file, and a restart neither repeats nor loses one', async () => {
-  const first = await alerting()
-  first.answer(failures.inactive)
-  await first.begin()
+  const first = await alerting({ first: failures.inactive })
   await content()
   await first.clock.advance(2 * HOUR)
   await expect.poll(async () => (await content())['remindedAt']).toBe('2027-01-15T09:00:00.000Z')
@@ -310,7 +301,7 @@ test('a reminder is in the file, and a restart neither repeats nor loses one', a
 })
 
 test('a rehearsal goes the whole way and resolves itself; while an alert is raised it is refused', async () => {
-  const { alerts, answer, begin, clock, keeper, of } = await alerting()
+  const { alerts, ask, begin, clock, of } = await alerting()
   await begin()
   expect(alerts.test()).toEqual({
     value: { outcome: 'raised', resolvesAt: '2027-01-15T08:00:10.000Z' },
@@ -321,9 +312,7 @@ test('a rehearsal goes the whole way and resolves itself; while an alert is rais
   await clock.advance(15_000)
   await expect.poll(isThere).toBe(false)
   expect(await resolvedContent()).toMatchObject({ reason: 'test', test: true, by: 'test' })
-  answer(failures.inactive)
-  void keeper.refresh(AbortSignal.timeout(10_000))
-  await clock.advance(0)
+  await ask(failures.inactive)
   expect(alerts.test()).toMatchObject({
     value: { outcome: 'refused', detail: expect.stringContaining('account-inactive') as string },
   })
@@ -331,42 +320,30 @@ test('a rehearsal goes the whole way and resolves itself; while an alert is rais
 })
 
 test('a real alert ends a rehearsal', async () => {
-  const { alerts, answer, begin, clock, keeper, of } = await alerting()
+  const { alerts, ask, begin, of } = await alerting()
   await begin()
   alerts.test()
-  answer(failures.inactive)
-  void keeper.refresh(AbortSignal.timeout(10_000))
-  await clock.advance(0)
+  await ask(failures.inactive)
   expect(of('alert').map(({ reason }) => reason)).toEqual(['test', 'account-inactive'])
   expect(of('alert-resolved').map(({ reason }) => reason)).toEqual(['test'])
   await expect.poll(async () => (await content())['reason']).toBe('account-inactive')
 })
 
 test('a refusal that another host of the fleet was given is an error here: its host notifies people, at the end too', async () => {
-  const world = await alerting()
-  world.answer({ ...failures.inactive, askedBy: 'web-17' })
-  await world.begin()
+  const world = await alerting({ first: { ...failures.inactive, askedBy: 'web-17' } })
   expect(await content()).toMatchObject({ reason: 'account-inactive', askedBy: 'web-17' })
   expect(world.of('alert').map(({ level }) => level)).toEqual(['error'])
-  world.answer(world.token)
-  void world.keeper.refresh(new AbortController().signal)
-  await world.clock.advance(1_000)
+  await world.ask(world.token())
   await expect.poll(isThere).toBe(false)
-  const resolved = JSON.parse(await readFile(join(directory, 'alert-resolved.json'), 'utf8')) as object
-  expect(resolved).toMatchObject({ reason: 'account-inactive', askedBy: 'web-17' })
+  expect(await resolvedContent()).toMatchObject({ reason: 'account-inactive', askedBy: 'web-17' })
 })
 
 test('what is over is in its file before alert.json goes, also where it ends while the former end is looked at', async () => {
-  const { answer, begin, clock, keeper, token } = await alerting()
-  const signal = new AbortController().signal
-  answer(failures.inactive)
-  await begin()
+  const { ask, clock, token } = await alerting({ first: failures.inactive })
   await content()
-  answer(token())
-  await keeper.refresh(signal)
+  await ask(token())
   await expect.poll(isThere).toBe(false)
-  answer(failures.notFound)
-  await keeper.refresh(signal)
+  await ask(failures.notFound)
   await content()
   const resolvedFile = join(directory, 'alert-resolved.json')
   // The former end is looked at because something has removed it.
@@ -379,10 +356,9 @@ test('what is over is in its file before alert.json goes, also where it ends whi
       whenGone = readFileSync(resolvedFile, 'utf8')
   })
   onTestFinished(end)
-  answer(token())
-  const refreshing = ended.promise.then(() => keeper.refresh(signal))
+  const asked = ended.promise.then(() => ask(token()))
   await clock.advance(60_000)
-  await refreshing
+  await asked
   await expect.poll(isThere).toBe(false)
   expect(whenGone).toContain('account-not-found')
 })

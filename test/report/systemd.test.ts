@@ -2,16 +2,7 @@ import { expect, onTestFinished, test } from 'vitest'
 import { createSystemdNotifier } from '../../src/report/systemd.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
-import { createRecords, type Records } from '../support/records.ts'
-
-interface Notified extends KeeperWorld, Records {
-  readonly notifier: ReturnType<typeof createSystemdNotifier>
-  /** The notifications that were sent, one datagram each. */
-  readonly sent: string[]
-  readonly env: NodeJS.ProcessEnv
-  readonly begin: () => Promise<void>
-  readonly end: () => Promise<void>
-}
+import { createRecords } from '../support/records.ts'
 
 function notified(
   options: {
@@ -19,15 +10,14 @@ function notified(
     sendDatagram?: (path: string, text: string) => void
     monotonicUs?: (world: KeeperWorld) => bigint
   } = {},
-): Notified {
+) {
   const world = createKeeperWorld()
   const recorder = createRecords()
   const stopping = new AbortController()
+  /** The notifications that were sent, one datagram each. */
   const sent: string[] = []
   const env = options.env ?? { NOTIFY_SOCKET: '/run/notify', PATH: '/bin' }
-  const record = (_path: string, text: string): void => {
-    sent.push(text)
-  }
+  const record = (_path: string, text: string): void => void sent.push(text)
   const notifier = createSystemdNotifier({
     env,
     pid: 4711,
@@ -136,20 +126,18 @@ test('the watchdog gets no sign of life from a daemon whose loop does not tick',
   expect(signs).toBeLessThan(75)
 })
 
-test('nothing of it is inherited by children', () => {
-  const { env } = notified({
-    env: { NOTIFY_SOCKET: '/run/notify', WATCHDOG_USEC: '9000', WATCHDOG_PID: '2', PATH: '/bin' },
+test('nothing of it is inherited by children, and without a notify socket nothing is sent', async () => {
+  const { notifier, sent, begin, end, env } = notified({
+    env: { WATCHDOG_USEC: '9000', WATCHDOG_PID: '2', PATH: '/bin' },
   })
-  expect(env).toEqual({ PATH: '/bin' })
-})
-
-test('without a notify socket nothing is sent', async () => {
-  const { notifier, sent, begin, end } = notified({ env: {} })
   await begin()
   notifier.ready()
   notifier.reloading()
   await end()
   expect(sent).toEqual([])
+  expect(env).toEqual({ PATH: '/bin' })
+  const { env: children } = notified({ env: { NOTIFY_SOCKET: '/run/notify' } })
+  expect(children).toEqual({})
 })
 
 test('what systemd could not take is logged once, with the reason, and sent again at the next look', async () => {
