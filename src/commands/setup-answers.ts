@@ -250,7 +250,7 @@ async function askFor(
     isHidden: file === 'typed',
     async problem(typed) {
       try {
-        text = file === 'path' && typed !== '' ? await textOf('this name', typed, invocation) : typed
+        text = file === 'path' && typed !== '' ? await textOf('the answer', typed, invocation) : typed
         return problem(text)
       } catch (error) {
         if (error instanceof UsageError) return error.message

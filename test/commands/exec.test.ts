@@ -12,7 +12,7 @@ import { expectUntil } from '../support/until.ts'
 
 const exec = ({ cli }: CommandWorld, ...command: string[]) => cli(['exec', '--', ...command])
 
-test('the command replaces the process, with the token in its environment and not in its arguments', async () => {
+test('the command replaces the process, with the token in its environment alone', async () => {
   const token = hourToken()
   const { daemon } = await commandWorld({ answer: granting(token) })
   const traps = 'trap "echo got HUP $KYC_ACCESS_TOKEN" HUP; trap "echo got USR1; exit 7" USR1'

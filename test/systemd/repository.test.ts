@@ -13,9 +13,12 @@ import { expectUntil } from '../support/until.ts'
 
 const URL_IN_MANUAL = 'https://packages.example.com'
 const URL_OF_TEST = 'http://127.0.0.1:8100'
+const WEB_SERVER = 'python3 -m http.server --bind 127.0.0.1'
 const EXAMPLES = path.resolve(import.meta.dirname, '../../systemd/examples')
 /** Prints what a second run must leave: files, process, reloads. */
-const STATE = `stat -c '%i %Y %a %U:%G %n' /etc/kyc-tokend/*; systemctl show -p MainPID -p UnitFileState kyc-tokend; journalctl --sync; journalctl -u kyc-tokend -o cat | grep -c Reload || true`
+const STATE = `stat -c '%i %Y %a %U:%G %n' /etc/kyc-tokend/*
+  systemctl show -p MainPID -p UnitFileState kyc-tokend
+  journalctl --sync; journalctl -u kyc-tokend -o cat | grep -c Reload || true`
 
 interface UserData {
   readonly write_files: readonly { path: string; permissions: string; content: string }[]
@@ -89,9 +92,7 @@ describeInstallation(
       )
       // There is no network in the machine.
       await sh('rm -f /etc/apt/sources.list /etc/apt/sources.list.d/*; mkdir -p /srv/repository')
-      await sh(
-        'systemd-run --unit=packages python3 -m http.server --bind 127.0.0.1 --directory /srv/repository 8100',
-      )
+      await sh(`systemd-run --unit=packages ${WEB_SERVER} --directory /srv/repository 8100`)
       await expectUntil('the web server', async () => (await attempt(`curl -s ${URL_OF_TEST}`)).status === 0)
       await sh(commandsOf('use-repository'))
       expect(await sh("dpkg-query -W -f='${Version}' kyc-tokend")).toBe('1.0.0')

@@ -297,8 +297,9 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
 
   async function overHttp(as: string): Promise<string> {
     const script = `
-      const options = { socketPath: '/run/kyc-tokend/http.sock', path: '/v1/token', headers: { accept: 'text/plain' } }
-      require('node:http').get(options, (answer) => answer.pipe(process.stdout))`
+      const place = { socketPath: '/run/kyc-tokend/http.sock', path: '/v1/token' }
+      const headers = { accept: 'text/plain' }
+      require('node:http').get({ ...place, headers }, (answer) => answer.pipe(process.stdout))`
     return sh(`/usr/lib/kyc-tokend/node -e "${script}"`, { as })
   }
 
