@@ -188,7 +188,7 @@ function forObjects<T extends v.GenericSchema>(
 ) {
   return v.lazy((given): T => {
     if (given === undefined) return schemaOf({})
-    // Such a key cannot be copied where the program runs with --disable-proto=throw.
+    // Copied, such a key would change the prototype of the copy.
     if (isRecord(given) && Object.hasOwn(given, '__proto__'))
       return v.never('must not have the key "__proto__": remove it') as unknown as T
     return isRecord(given) ? schemaOf(given) : (v.never(sentence) as unknown as T)

@@ -250,7 +250,7 @@ async function runProgram(program: string, flags: readonly string[] = []): Promi
 }
 
 test('the program loads it without JIT and without code generation', async () => {
-  const flags = ['--jitless', '--disallow-code-generation-from-strings', '--disable-proto=throw']
+  const flags = ['--jitless', '--disallow-code-generation-from-strings', '--disable-proto=delete']
   expect(await runProgram(PROGRAM[1], flags)).toMatch(/^78 .*none\.json/)
 })
 
