@@ -61,7 +61,7 @@ export function createManagedFile(
 ) {
   const { path } = file
   const directory = dirname(path)
-  let attributes = attributesOf(file)
+  let attributes: FileAttributes = file
   /** What the file was last given; undefined: nothing yet in this run. */
   let written: { readonly content: Content | null; readonly attributes: FileAttributes } | undefined
   /** The file's stats when its content was last compared. */
@@ -71,10 +71,8 @@ export function createManagedFile(
   let isPresent = false
   let writtenAt: Date | null = null
   let repairs = 0
-  /** The call that waits for its turn, or is under way. */
-  let underWay: Promise<void> | null = null
-  /** What is desired, or the file, may have changed since that call looked. */
-  let isAskedAgain = false
+  /** The call that has not begun yet, and so will see what is desired then. */
+  let waiting: Promise<void> | null = null
   let isBusy = false
   const problem = createProblemLog((error) => {
     if (error === null) log('notice', 'A file is as it should be again', { event: 'file-mended', path })
@@ -88,7 +86,7 @@ export function createManagedFile(
     if (stats === null || content === null) return stats === null && content === null
     if (!stats.isFile() || !(await hasText(stats, content.text))) return false
     // A file of a former run may have another mode or owner, and stays if it cannot be replaced.
-    written ??= { content, attributes: attributesOf(stats) }
+    written ??= { content, attributes: stats }
     return hasAttributes(stats)
   }
 
@@ -112,7 +110,7 @@ export function createManagedFile(
   /** Compares the file with this content, and replaces or removes it. */
   async function attempt(content: Content | null): Promise<void> {
     const wanted = attributes
-    const isKnown = written?.attributes === wanted && written.content?.text === content?.text
+    const isKnown = isDeepStrictEqual(written?.attributes, wanted) && written?.content?.text === content?.text
     if (!(await isAsDesired(content))) {
       compared = null
       if (content === null) warnUnsynced(await removeFile(path))
@@ -138,7 +136,7 @@ export function createManagedFile(
       return replaceFile(path, content.text, attributes)
     })
     warnUnsynced(replaced.unsynced)
-    if (attributes.gid === null) inheritedGid = replaced.stats.gid
+    if ((attributes.gid ?? null) === null) inheritedGid = replaced.stats.gid
     writtenAt = new Date()
   }
 
@@ -164,22 +162,15 @@ export function createManagedFile(
   }
 
   async function makeAsDesired(): Promise<void> {
-    try {
-      do {
-        isAskedAgain = false
-        await attempt(desired())
-      } while (isAskedAgain)
-      problem.set(null)
-    } finally {
-      underWay = null
-    }
+    waiting = null
+    await attempt(desired())
+    problem.set(null)
   }
 
   return {
     /** Uses other attributes at the next `reconcile`, which replaces the file unless it has them. */
     reconfigure(next: FileAttributes): void {
-      const wanted = attributesOf(next)
-      if (!isDeepStrictEqual(wanted, attributes)) attributes = wanted
+      attributes = next
     },
     /** Removes what a crash left behind. Never fails: a problem is logged. */
     begin: async (): Promise<void> => {
@@ -193,12 +184,11 @@ export function createManagedFile(
      * done, has failed, or the disk has not answered in time: the next call tries it again. Never fails.
      */
     reconcile(): Promise<void> {
-      isAskedAgain = true
-      underWay ??= onFile(path, makeAsDesired).catch((error: unknown) => {
-        underWay = null
+      waiting ??= onFile(path, makeAsDesired).catch((error: unknown) => {
+        waiting = null
         fail(error)
       })
-      return underWay
+      return waiting
     },
     /** Why it is not as it should be: one sentence with the remedy. */
     error: (): string | null => problem.current(),
@@ -209,10 +199,6 @@ export function createManagedFile(
     /** Since the start. */
     repairs: () => repairs,
   }
-}
-
-function attributesOf({ mode, uid = null, gid = null }: FileAttributes): Required<FileAttributes> {
-  return { mode, uid, gid }
 }
 
 /** Every change of content, mode or owner sets the change time, which no call sets otherwise. */

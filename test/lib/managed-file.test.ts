@@ -106,8 +106,8 @@ test('content that is no longer desired once it is written is replaced at once',
   })
   onTestFinished(end)
   await file.reconcile()
-  expect(readFileSync(path, 'utf8')).toBe('newest')
-  expect(readdirSync(directory)).toEqual(['file'])
+  await expect.poll(() => readFileSync(path, 'utf8')).toBe('newest')
+  await expect.poll(() => readdirSync(directory)).toEqual(['file'])
 })
 
 test('a file that was written as it should be by a former run is left alone, and is present', async () => {
