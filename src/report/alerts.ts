@@ -2,7 +2,6 @@
 // operator's command reads.
 import { dirname, join } from 'node:path'
 import type { Config } from '../config/config.ts'
-import type { Instant } from '../lib/clock.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
 import type { Log } from '../lib/log.ts'
 import { createOwnFile } from '../lib/own-file.ts'
@@ -48,42 +47,6 @@ interface Told {
 }
 const NOTHING_TOLD: Told = { raised: null, reminders: 0, remindedAt: null }
 
-/** Why the operator is told: a reminder, or that the alert is raised. */
-interface Occasion {
-  readonly reminder?: number
-}
-
-/** What the operator is told next. `alert`: the one that is to be raised now. */
-function nextAlert(
-  before: Told,
-  alert: Raised | null,
-  { now, remindAfterMs }: { now: Instant } & Pick<AlertSettings, 'remindAfterMs'>,
-): { told: Told; over: Raised | null; occasion: Occasion | null } {
-  const former = before.raised
-  if (alert === null) return { told: NOTHING_TOLD, over: former, occasion: null }
-  // Another alert takes the place of the former one, which is over only if it was a rehearsal.
-  const over = former?.reason === 'test' && alert.reason !== 'test' ? former : null
-  const ageMs = now.bootMs - alert.since.bootMs
-  const reminders = remindersAt(alert, { ageMs, isTokenless: alert.noTokenSince !== null, remindAfterMs })
-  if (former?.reason !== alert.reason)
-    return { told: { raised: alert, reminders, remindedAt: null }, over, occasion: {} }
-  if (reminders <= before.reminders) return { told: { ...before, raised: alert }, over, occasion: null }
-  const told = { raised: alert, reminders, remindedAt: isoTime(now.wallMs) }
-  return { told, over, occasion: { reminder: reminders } }
-}
-
-/**
- * The number of reminders that are due: by age, and one more once there has been no usable token for too
- * long.
- */
-function remindersAt(
-  { reason }: Raised,
-  on: { ageMs: number; isTokenless: boolean } & Pick<AlertSettings, 'remindAfterMs'>,
-): number {
-  const byAge = on.remindAfterMs.filter((afterMs) => on.ageMs >= afterMs)
-  return byAge.length + (reason !== 'no-token' && on.isTokenless ? 1 : 0)
-}
-
 export function createAlerts(options: {
   keeper: KeeperView
   log: Log
@@ -105,6 +68,12 @@ export function createAlerts(options: {
   /** `isRaised`: a `no-token` that stands goes on while an attempt is due. */
   function current(isRaised = told.raised?.reason === 'no-token'): CurrentAlert | null {
     return currentAlert(keeper.state(), keeper.now(), settings.noTokenAfterMs, { isRaised })
+  }
+
+  /** The reminders due at this age: one more, once there has been no usable token for too long. */
+  function remindersAt(ageMs: number, { reason, isTokenless }: { reason: string; isTokenless: boolean }) {
+    const byAge = settings.remindAfterMs.filter((afterMs) => ageMs >= afterMs).length
+    return isTokenless && reason !== 'no-token' ? byAge + 1 : byAge
   }
 
   const origin = (): AlertRecord => ({
@@ -131,10 +100,9 @@ export function createAlerts(options: {
    * Logs the alert and writes its file. In a fleet the host that asked logs at `alert`, to wake one person,
    * the others at `error`.
    */
-  function announce(alert: Raised, occasion: Occasion & { resumed?: true }): void {
-    const fields = { ...fieldsOf(alert), ...occasion }
-    if (alert.askedBy === null) log('alert', SENTENCES[alert.reason], { event: 'alert', ...fields })
-    else log('error', SENTENCES[alert.reason], { event: 'alert', ...fields })
+  function announce(alert: Raised, occasion: { reminder?: number; resumed?: true }): void {
+    const level = alert.askedBy === null ? 'alert' : 'error'
+    log(level, SENTENCES[alert.reason], { event: 'alert', ...fieldsOf(alert), ...occasion })
     writeAlert(alert)
   }
 
@@ -172,13 +140,28 @@ export function createAlerts(options: {
     return real ?? rehearsal?.alert ?? null
   }
 
-  /** Tells what `alert` changes of what was told before. */
+  /** Tells the operator what is new: that this alert is raised, a reminder of it, or that there is none. */
   function tell(alert: Raised | null, resumed: { resumed?: true } = {}): void {
-    const { told: next, over, occasion } = nextAlert(told, alert, { now: keeper.now(), ...settings })
-    told = next
-    if (over !== null) resolveRaised(over)
-    if (alert === null) files.setRaised(null)
-    else if (occasion !== null) announce(alert, { ...occasion, ...resumed })
+    const { raised: former, reminders: before } = told
+    // Of two alerts the second takes the place of the first, which is over only if it was a rehearsal.
+    if (former !== null && (alert === null || (former.reason === 'test' && alert.reason !== 'test')))
+      resolveRaised(former)
+    if (alert === null) {
+      told = NOTHING_TOLD
+      return files.setRaised(null)
+    }
+    const now = keeper.now()
+    const { reason, since, noTokenSince } = alert
+    const reminders = remindersAt(now.bootMs - since.bootMs, { reason, isTokenless: noTokenSince !== null })
+    if (former?.reason !== reason) {
+      told = { raised: alert, reminders, remindedAt: null }
+      announce(alert, resumed)
+    } else if (reminders > before) {
+      told = { raised: alert, reminders, remindedAt: isoTime(now.wallMs) }
+      announce(alert, { reminder: reminders, ...resumed })
+    } else {
+      told = { ...told, raised: alert }
+    }
   }
 
   function check(): void {
@@ -200,7 +183,7 @@ export function createAlerts(options: {
     if (raised === null) return resolve({ reason, since, askedBy }, 'restart')
     if (raised.reason !== reason) return
     const ageMs = Date.parse(String(remindedAt ?? since)) - raised.since.wallMs
-    const reminders = remindersAt(raised, { ageMs, isTokenless: noTokenSince !== undefined, ...settings })
+    const reminders = remindersAt(ageMs, { ...raised, isTokenless: noTokenSince !== undefined })
     told = { raised, reminders, remindedAt: typeof remindedAt === 'string' ? remindedAt : null }
     writeAlert(raised)
   }
