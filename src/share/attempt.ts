@@ -18,6 +18,8 @@ import type { Telemetry } from './telemetry.ts'
 export const LOOK_EVERY_MS = 15_000
 /** The part of a lease beyond the request itself, for writing the answer to the store. */
 const LEASE_MARGIN_MS = 2_000
+/** The longest lease of any host: that of `request.timeout` 10m. */
+const MAX_LEASE_MS = 602_000
 /** The longest time for which leases of others delay a host, as a number of its own leases. */
 const PATIENCE_IN_LEASES = 2
 /** After this number of vain steps in one attempt the store is of no use. */
@@ -130,7 +132,7 @@ export function createAttempts(options: AttemptOptions) {
     const { lease, leaseLeftMs } = await link.acquire(progress.id, leaseMs())
     let outcome: FetchOutcome | null = null
     if (lease === progress.id) outcome = await askForAll(progress, link.bootMs())
-    else if (lease !== null && LIVE_LEASE.test(lease)) {
+    else if (lease !== null && LIVE_LEASE.test(lease) && leaseLeftMs <= MAX_LEASE_MS) {
       // The time has been planned for being alone: nobody is waited for.
       if (plan !== null && !act.stands()) return null
       await waitForOther(lease, { leaseLeftMs, progress })

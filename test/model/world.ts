@@ -661,6 +661,8 @@ export async function createWorld({
     const isReady = (host: Host): boolean =>
       phaseOf(stateOf(host), host.life.clock.now()) === 'ready' && stateOf(host).postponement === null
     const isSettled = (host: Host): boolean => host.files === nameOf(host.life.config)
+    /** A wait of a fleet stands, which a host may meet only later. */
+    const isWaiting = (): boolean => [...servers.values()].some((server) => keptLease(server) !== null)
     for (const host of hosts) {
       host.armed = null
       if (host.life.inbox !== null) await act(`go:${host.index}`)
@@ -670,7 +672,7 @@ export async function createWorld({
     // The pace of `rejected` is 10 min at most.
     let waits = 0
     do await act('wait:70')
-    while ((waits += 1) < 10 && !hosts.every((host) => isReady(host) && isSettled(host)))
+    while ((waits += 1) < 10 && (isWaiting() || !hosts.every((host) => isReady(host) && isSettled(host))))
     for (const host of hosts) {
       const isRefused = phaseOf(stateOf(host), host.life.clock.now()) === 'refused'
       check(isReady(host) || isRefused, 'the service is well for ten minutes, and there is no token')
