@@ -37,7 +37,10 @@ export async function start(commands: readonly CommandSpec[], early?: DaemonSign
 
 async function main(commands: readonly CommandSpec[]): Promise<number> {
   requireSupportedNode()
-  const parsed = parseCommandLine(process.argv.slice(2), commands)
+  const words = process.argv.slice(2)
+  // Whoever names no command is helped; a script learns from the status and the sentence that it is wrong.
+  if (words.length === 0) guardOutput().write(helpOf(undefined, commands))
+  const parsed = parseCommandLine(words, commands)
   if (parsed.wants === 'command') {
     decideProgramName(process.env)
     const { run } = await parsed.spec.load()

@@ -16,6 +16,12 @@ test('the help names every command with its summary', async () => {
   )
 })
 
+test('without a command, the help is a usage error', async () => {
+  const { stdout } = await runCli(['--help'])
+  const stderr = 'Say what to do: `kyc-tokend --help` lists the commands.\n'
+  expect(await runCli([])).toEqual({ status: 64, signal: null, stdout, stderr })
+})
+
 test('the help of a command has usage, summary, exit statuses, and a table of its options', () => {
   expect(
     helpOf(
@@ -85,7 +91,6 @@ test('--version names the versions of package.json, of Node and of OpenSSL', asy
 })
 
 test.each([
-  [[], 'Say what to do: `kyc-tokend --help` lists the commands.'],
   [['tokn'], 'There is no command tokn: did you mean token?'],
   [['--versoin'], 'There is no option --versoin: did you mean --version?'],
   [['help', 'statsu'], 'There is no command statsu: did you mean status?'],
