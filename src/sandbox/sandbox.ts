@@ -1,6 +1,6 @@
 // The stand-in of the service: an HTTP server on 127.0.0.1 that takes requests as the service is described,
 // and issues tokens or fails as its scenario says.
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { ServiceConfig } from '../config/config.ts'
 import { standardService } from '../config/service.ts'
@@ -14,6 +14,7 @@ import {
   isScenarioName,
   scenarioNames,
   scenarios,
+  type Problem,
   type Scenario,
   type SandboxAnswer,
   type ScenarioName,
@@ -59,24 +60,20 @@ export async function createSandbox(options: SandboxOptions) {
     server.listen(port, '127.0.0.1', resolve)
   })
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-  const problemAt =
-    (path: string): Problem =>
-    (status, detail) => {
-      const kind = { type: 'about:blank', title: 'KnownRuntimeError', status, detail }
-      const location = { instance: path, timestamp: clock.now().wallMs, 'full-path': `${url}${path}` }
-      return { status, body: { ...kind, ...location } }
-    }
   const service = createService(options, stopped.signal)
 
   async function handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const scenario = service.scenario()
-    const { method = '' } = request
+    const { method = '', headers } = request
     const [path = '/'] = (request.url ?? '/').split('?')
-    const answer = await respond(service.routes, {
-      request,
-      place: `${method} ${path}`,
-      problem: problemAt(path),
-    })
+    const problem: Problem = (status, detail) => {
+      const kind = { type: 'about:blank', title: 'KnownRuntimeError', status, detail }
+      const location = { instance: path, timestamp: clock.now().wallMs, 'full-path': `${url}${path}` }
+      return { status, body: { ...kind, ...location } }
+    }
+    const body = await bodyOf(request)
+    const answer =
+      body === null ? null : await service.answer(`${method} ${path}`, { headers, body, problem })
     if (answer === null) response.destroy()
     else sendAnswer(response, answer)
     options.onRequest?.({ atMs: clock.now().wallMs, method, path, status: answer?.status ?? null, scenario })
@@ -99,38 +96,28 @@ export async function createSandbox(options: SandboxOptions) {
   }
 }
 
-/** The error body of the interface description, section 2.3. */
-type Problem = (status: number, detail: string) => SandboxAnswer
-interface RouteInput {
-  readonly request: IncomingMessage
+interface Asked {
+  readonly headers: IncomingHttpHeaders
   readonly body: string
   readonly problem: Problem
 }
-type Route = (input: RouteInput) => SandboxAnswer | null | Promise<SandboxAnswer | null>
-/** By place, such as `GET /me`. */
-type Routes = Readonly<Record<string, Route>>
 
-/** Null: the connection is to be cut, also because the request is too long or has no end. */
-async function respond(
-  routes: Routes,
-  { request, place, problem }: Omit<RouteInput, 'body'> & { place: string },
-): Promise<SandboxAnswer | null> {
-  const limit = { maxBytes: MAX_REQUEST_BYTES }
-  const body = await readLimited(request as AsyncIterable<Buffer>, limit).catch(() => undefined)
-  if (body === undefined) return null
-  const act = Object.hasOwn(routes, place) ? routes[place] : undefined
-  return act?.({ request, body: body.toString(), problem }) ?? problem(404, `There is no ${place} here`)
+/** Null: the request is too long, or has no end. */
+async function bodyOf(request: AsyncIterable<Buffer>): Promise<string | null> {
+  const body = await readLimited(request, { maxBytes: MAX_REQUEST_BYTES }).catch(() => undefined)
+  return body?.toString() ?? null
 }
 
 /** What the stand-in does: issues tokens, shows who holds one, and changes its scenario. */
 function createService(options: SandboxOptions, stopped: AbortSignal) {
   const { clock, tokenLifetimeMs, service = standardService() } = options
   const tokens = createTokens(tokenLifetimeMs)
+  const tokenPath = new URL(service.tokenUrl).pathname
   let { scenario } = options
   let tokenRequests = 0
 
-  async function issue({ request, body, problem }: RouteInput): Promise<SandboxAnswer | null> {
-    const given = credentialsOf(service, { headers: request.headers, body })
+  async function issue({ headers, body, problem }: Asked): Promise<SandboxAnswer | null> {
+    const given = credentialsOf(service, { headers, body })
     if (typeof given === 'string') return problem(400, given)
     const refuse = (reason: PermanentReason): SandboxAnswer => refusal(service, reason, problem)
     if (!isKnown(given)) return refuse('account-not-found')
@@ -150,9 +137,9 @@ function createService(options: SandboxOptions, stopped: AbortSignal) {
     return { status: 200, body: service.expires === null ? lived : placedAt(lived, service.expires, end) }
   }
 
-  function showMe({ request, problem }: RouteInput): SandboxAnswer {
+  function showMe({ headers, problem }: Asked): SandboxAnswer {
     const { header, prefix } = service.use
-    const given = String(request.headers[header.toLowerCase()] ?? '')
+    const given = String(headers[header.toLowerCase()] ?? '')
     const isPrefixed = given.slice(0, prefix.length).toLowerCase() === prefix.toLowerCase()
     const token = isPrefixed ? given.slice(prefix.length) : ''
     const expiresAtMs = tokens.expiryOf(token, clock.now().wallMs)
@@ -169,20 +156,31 @@ function createService(options: SandboxOptions, stopped: AbortSignal) {
     scenario = next
     tokenRequests = 0
   }
-  function putScenario({ body, problem }: RouteInput): SandboxAnswer {
-    const name = body.trim()
-    if (!isScenarioName(name)) return problem(400, `Scenarios are ${scenarioNames.join(', ')}`)
-    setScenario(name)
-    return { status: 200, body: `${name}\n` }
-  }
 
-  const routes: Routes = {
-    'GET /me': showMe,
-    'GET /scenario': () => ({ status: 200, body: `${scenario}\n` }),
-    'PUT /scenario': putScenario,
-    [`POST ${new URL(service.tokenUrl).pathname}`]: issue,
+  return {
+    scenario: () => scenario,
+    setScenario,
+    /** `place`: such as `GET /me`. Null: the connection is to be cut. */
+    async answer(place: string, asked: Asked): Promise<SandboxAnswer | null> {
+      switch (place) {
+        case `POST ${tokenPath}`:
+          return issue(asked)
+        case 'GET /me':
+          return showMe(asked)
+        case 'PUT /scenario': {
+          const name = asked.body.trim()
+          if (!isScenarioName(name)) return asked.problem(400, `Scenarios are ${scenarioNames.join(', ')}`)
+          setScenario(name)
+          break
+        }
+        case 'GET /scenario':
+          break
+        default:
+          return asked.problem(404, `There is no ${place} here`)
+      }
+      return { status: 200, body: `${scenario}\n` }
+    },
   }
-  return { routes, setScenario, scenario: () => scenario }
 }
 
 /** Key and secret are the stand-in's, as far as the service takes them. */

@@ -12,6 +12,8 @@ export interface SandboxAnswer {
   /** An object is sent as JSON, a string as it is. */
   readonly body: string | Readonly<Record<string, unknown>>
 }
+/** An answer with the error body of the interface description, section 2.3. */
+export type Problem = (status: number, detail: string) => SandboxAnswer
 /** The arguments of a scenario. */
 interface ScenarioInput {
   /** Counts the token requests since the scenario began, from 1. */
@@ -19,8 +21,7 @@ interface ScenarioInput {
   /** The answer with a new token. */
   readonly grant: (kind: TokenKind) => SandboxAnswer
   readonly refuse: (reason: PermanentReason) => SandboxAnswer
-  /** The error body of the interface description, section 2.3. */
-  readonly problem: (status: number, detail: string) => SandboxAnswer
+  readonly problem: Problem
 }
 export interface Scenario {
   /** Its answers, for people; those of a refusal are the service's: `summaryOf`. */
@@ -40,14 +41,8 @@ const ok = ({ grant }: ScenarioInput): SandboxAnswer => grant('jwt')
 
 export const scenarios = {
   ok: { summary: 'a token that says when it expires', answer: ok },
-  'account-inactive': {
-    summary: NOT_NAMED,
-    answer: ({ refuse }) => refuse('account-inactive'),
-  },
-  'account-not-found': {
-    summary: NOT_NAMED,
-    answer: ({ refuse }) => refuse('account-not-found'),
-  },
+  'account-inactive': { summary: NOT_NAMED, answer: ({ refuse }) => refuse('account-inactive') },
+  'account-not-found': { summary: NOT_NAMED, answer: ({ refuse }) => refuse('account-not-found') },
   outage: {
     summary: '503 to every request for a token',
     answer: ({ problem }) => problem(503, 'Down for maintenance'),

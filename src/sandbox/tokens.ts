@@ -2,8 +2,6 @@
 import { createHmac, randomBytes } from 'node:crypto'
 import type { TokenKind } from './scenarios.ts'
 
-export type Tokens = ReturnType<typeof createTokens>
-
 /** Time since the expiry of an expired token. */
 const EXPIRED_MS = 60_000
 
