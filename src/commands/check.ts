@@ -10,7 +10,7 @@ import { exitStatus, UserError } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../lib/finding.ts'
 import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { localUser, nameOf } from '../lib/posix-ids.ts'
-import { commandAt, unitPlace } from '../lib/remedy.ts'
+import { programCommand, unitPlace } from '../lib/remedy.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
 import { configurationOf, statusIfAny } from './ask.ts'
 import { inodeOf, look, type Looked, type LookedConfig, type LookRequest } from './check-look.ts'
@@ -155,7 +155,7 @@ function refuseReader({ file = '', isDenied }: Pick<Looked, 'file' | 'isDenied'>
   const user = nameOf('user', process.geteuid!())
   const isOfSystem = file.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`)
   if (!isDenied || !isOfSystem || process.geteuid!() === 0 || user === SERVICE_USER) return
-  const command = commandAt('check', unitPlace(accountOfConfig(file)))
+  const command = programCommand('check', unitPlace(accountOfConfig(file)))
   const message = `${file} or a secret in it cannot be read by ${user}: run \`${command}\`.`
   throw new UserError(message, exitStatus.noPermission)
 }

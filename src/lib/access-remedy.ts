@@ -8,7 +8,7 @@ import { isSystemDirectory, SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from './path
 import { nameOf } from './posix-ids.ts'
 import {
   allowInUnit,
-  commandAt,
+  commandsAt,
   remakeSockets,
   remedy,
   shellWord,
@@ -101,12 +101,11 @@ function readOnlyRemedy(directory: string, place: Place): Remedy {
     const commands = allowInUnit(place.account, [`ReadWritePaths=-${directory}`])
     return remedy(`${directory} is read-only for this unit alone`, ...commands)
   }
-  const restart = place.isUnit ? commandAt('restart', place) : undefined
   return remedy(
     `the file system of ${directory} is read-only for everybody`,
     // The sandbox has mount points that the host has not.
     `sudo mount -o remount,rw "$(findmnt -no TARGET -T ${shellWord(directory)})"`,
-    ...(restart === undefined ? [] : [restart]),
+    ...(place.isUnit ? commandsAt('restart', place) : []),
   )
 }
 

@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path'
 import { serviceEnvironment } from './account.ts'
 import { SERVICE_USER, SYSTEM_RUNTIME_DIRECTORY } from './paths.ts'
 import { nameOf } from './posix-ids.ts'
-import { commandAt, remakeSockets, shellWord, sudoAt, type Place, type Remedy } from './remedy.ts'
+import { commandsAt, remakeSockets, shellWord, sudoAt, type Place, type Remedy } from './remedy.ts'
 
 /** Directories and files of the daemon, as its configuration names them. */
 interface DaemonPaths {
@@ -54,64 +54,74 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
   const { runtimeDirectory, stateDirectory, sockets } = paths
   const { account, isUnit } = place
   const sudo = sudoAt(place)
-  const restart = commandAt('restart', place)
   const remake = remakeSockets(account)
-  const thenRestart = (command: string): string[] => (restart === undefined ? [command] : [command, restart])
-  const directory = (path: string, name: string, needed: string) => ({
-    path,
-    kind: 'directory' as const,
-    name,
-    needed,
+  const restart = commandsAt('restart', place)
+  const takeState = `sudo chown -hR ${SERVICE_USER}:${SERVICE_USER} ${shellWord(stateDirectory)}`
+
+  const directory = (row: Pick<PathRow, 'path' | 'name' | 'needed'> & Partial<PathRow>): PathRow => ({
+    kind: 'directory',
     // Whether a person's daemon can use a directory of another user is found by trying.
     uid: isUnit ? uid : null,
     gid: null,
     mode: 0o700,
     mayBeAbsent: true,
-    commands: [`${sudo}chmod u+rwx ${shellWord(path)}`],
+    commands: [`${sudo}chmod u+rwx ${shellWord(row.path)}`],
+    ...row,
+  })
+  const file = (path: string, command = `${sudo}rm ${shellWord(path)}`): PathRow => ({
+    path,
+    kind: 'file',
+    name: 'the file',
+    needed: 'the daemon cannot use it',
+    uid,
+    gid: null,
+    mode: 0o600,
+    mayBeAbsent: true,
+    commands: [command, ...restart],
+  })
+  const socket = ({ path, uid: owner, gid, mode }: SocketFacts): PathRow => ({
+    path,
+    kind: 'socket',
+    name: 'the socket',
+    needed: 'clients cannot connect',
+    uid: isUnit ? owner : null,
+    gid,
+    mode: mode ?? 0o600,
+    mayBeAbsent: !isUnit,
+    commands: isUnit ? remake : [`chmod ${octal(mode ?? 0o600)} ${shellWord(path)}`],
   })
 
   const isRuntimeOfUnit = isUnit && runtimeDirectory === serviceEnvironment(account).RUNTIME_DIRECTORY
+  /** What systemd-tmpfiles makes for clients. */
   const ofUnit = { mode: RUNTIME_MODE, mayBeAbsent: sockets.length === 0, commands: remake }
   const above =
     isRuntimeOfUnit && account !== undefined ? [SYSTEM_RUNTIME_DIRECTORY, dirname(runtimeDirectory)] : []
-  const runtime = directory(
-    runtimeDirectory,
-    'the runtime directory',
-    'clients do not reach the sockets and files in it',
-  )
-  const state = directory(stateDirectory, 'the state directory', 'the daemon cannot save its state')
-  const own = `sudo chown -hR ${SERVICE_USER}:${SERVICE_USER} ${shellWord(stateDirectory)}`
-  const makeState = ['sudo systemd-tmpfiles --create kyc-tokend.conf', ...thenRestart(own)]
-  const file = (path: string, command = `${sudo}rm ${shellWord(path)}`) => ({
-    ...directory(path, 'the file', 'the daemon cannot use it'),
-    kind: 'file' as const,
-    uid,
-    mode: 0o600,
-    commands: thenRestart(command),
-  })
-
-  const rows: PathRow[] = [
-    ...above.map((path) => ({
-      ...directory(path, 'the directory', 'clients do not reach the sockets below it'),
-      ...ofUnit,
-    })),
-    isRuntimeOfUnit ? { ...runtime, ...ofUnit, gid: clients } : runtime,
-    isUnit ? { ...state, commands: makeState } : state,
+  const rows = [
+    ...above.map((path) =>
+      directory({
+        path,
+        name: 'the directory',
+        needed: 'clients do not reach the sockets below it',
+        ...ofUnit,
+      }),
+    ),
+    directory({
+      path: runtimeDirectory,
+      name: 'the runtime directory',
+      needed: 'clients do not reach the sockets and files in it',
+      ...(isRuntimeOfUnit && { ...ofUnit, gid: clients }),
+    }),
+    directory({
+      path: stateDirectory,
+      name: 'the state directory',
+      needed: 'the daemon cannot save its state',
+      ...(isUnit && { commands: ['sudo systemd-tmpfiles --create kyc-tokend.conf', takeState, ...restart] }),
+    }),
     ...[LOCK, 'kept.json'].map((name) => file(join(runtimeDirectory, name))),
     ...[LOCK, 'memory.json', 'key', 'written-files.json'].map((name) =>
-      file(join(stateDirectory, name), isUnit ? own : undefined),
+      file(join(stateDirectory, name), isUnit ? takeState : undefined),
     ),
-    ...sockets.map(({ path, uid: ownerOf, gid, mode }) => ({
-      path,
-      kind: 'socket' as const,
-      name: 'the socket',
-      needed: 'clients cannot connect',
-      uid: isUnit ? ownerOf : null,
-      gid,
-      mode: mode ?? 0o600,
-      mayBeAbsent: !isUnit,
-      commands: isUnit ? remake : [`chmod ${octal(mode ?? 0o600)} ${shellWord(path)}`],
-    })),
+    ...sockets.map(socket),
   ]
   // Both directories may be one, and both locks are then one.
   return rows.filter(({ path }, index) => rows.findIndex((other) => other.path === path) === index)

@@ -56,15 +56,15 @@ export function rendered({ text, commands }: Remedy): string {
 
 /** The advice with the commands of this place; one that needs a daemon is left out if none is known. */
 export function renderedAt({ text, steps }: Advice, place: Place): string {
-  return rendered({ text, commands: steps.flatMap((step) => commandAt(step, place) ?? []) })
+  return rendered({ text, commands: steps.flatMap((step) => commandsAt(step, place)) })
 }
 
-/** Undefined: the command needs a daemon, and none is known. */
-export function commandAt(step: Step, place: Place): string | undefined {
-  if (step !== 'restart' && step !== 'reload') return programCommand(step, place)
+/** None: the command needs a daemon, and none is known. */
+export function commandsAt(step: Step, place: Place): string[] {
+  if (step !== 'restart' && step !== 'reload') return [programCommand(step, place)]
   const { account, isUnit, pid } = place
-  if (isUnit) return `sudo systemctl ${step} ${unitNames(account).unit}`
-  return pid === undefined ? undefined : `kill -${step === 'restart' ? 'TERM' : 'HUP'} ${pid}`
+  if (isUnit) return [`sudo systemctl ${step} ${unitNames(account).unit}`]
+  return pid === undefined ? [] : [`kill -${step === 'restart' ? 'TERM' : 'HUP'} ${pid}`]
 }
 
 /** A command of this program about the daemon of this place: where its unit is, the package is. */
