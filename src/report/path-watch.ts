@@ -35,17 +35,17 @@ export function createPathWatch(options: {
   let adopted: readonly SocketFacts[] | null = null
   let problems: readonly Problem[] = []
 
-  async function compare(row: PathRow): Promise<string | null> {
-    const stats = await lstatIfAny(row.path)
-    if (differenceOf(row, stats) === undefined) return null
-    if (stats !== null && (await mend(row, stats))) {
-      log('warning', 'Mode or group of a path was changed, and is restored', {
-        event: 'path-restored',
-        path: row.path,
-      })
+  /** Mends the path if that is possible, and says what is still wrong with it. */
+  async function problemOf(row: PathRow): Promise<Problem[]> {
+    const { path } = row
+    let stats = await statsOf(path)
+    if (stats !== null && differenceOf(row, stats) !== undefined && (await mend(row, stats))) {
+      const sentence = 'Mode or group of a path was changed, and is restored'
+      log('warning', sentence, { event: 'path-restored', path })
+      stats = await statsOf(path)
     }
-    const left = differenceOf(row, await lstatIfAny(row.path))
-    return left === undefined ? null : rendered(left)
+    const left = differenceOf(row, stats)
+    return left === undefined ? [] : [{ path, sentence: rendered(left) }]
   }
 
   async function compareAll(): Promise<Problem[]> {
@@ -56,8 +56,7 @@ export function createPathWatch(options: {
       [...new Set(rows.map(({ path }) => dirname(path)))].map(async (directory) => {
         const together = rows.filter(({ path }) => dirname(path) === directory)
         // One after the other: a disk that hangs takes one thread.
-        const work = async () =>
-          Array.fromAsync(together, async (row) => ({ path: row.path, sentence: await compare(row) }))
+        const work = async (): Promise<Problem[][]> => Array.fromAsync(together, problemOf)
         // A disk that hangs is told by what uses it.
         return inDirectory(directory, work).catch((error: unknown) => {
           if (error instanceof DiskError) return []
@@ -65,7 +64,7 @@ export function createPathWatch(options: {
         })
       }),
     )
-    return found.flat().flatMap(({ path, sentence }) => (sentence === null ? [] : [{ path, sentence }]))
+    return found.flat(2)
   }
 
   /** Sockets of systemd to which everybody may connect. */
@@ -111,12 +110,13 @@ function inheritedPaths({ ipc, http }: InheritedSockets): string[] {
   return [...ipc, ...http].map((fd) => loadLibc().socketPath(fd)).filter((path) => path !== '')
 }
 
-async function lstatIfAny(path: string): Promise<Stats | null> {
+/** Of the path itself; null: nothing is there, or may be seen. */
+async function statsOf(path: string): Promise<Stats | null> {
   return fs.lstat(path).catch(fallbackOnSystemError(null))
 }
 
 async function asItIs(path: string): Promise<SocketFacts> {
-  const stats = await inDirectory(dirname(path), async () => lstatIfAny(path)).catch(() => null)
+  const stats = await inDirectory(dirname(path), async () => statsOf(path)).catch(() => null)
   return {
     path,
     uid: stats?.uid ?? null,

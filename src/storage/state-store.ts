@@ -11,14 +11,8 @@ import type { Log } from '../lib/log.ts'
 import { createOwnFile } from '../lib/own-file.ts'
 import { credentialTexts, type Credentials } from '../lib/secret.ts'
 import type { ServiceSettings, TokenState } from '../token/state.ts'
-import {
-  formatSaved,
-  parseSavedState,
-  parseSavedToken,
-  restoredState,
-  savedStateOf,
-  type Written,
-} from './saved-state.ts'
+import { restoredState } from './restored-state.ts'
+import { formatSaved, parseSavedState, parseSavedToken, savedStateOf, type Written } from './saved-state.ts'
 
 export type StateStore = Awaited<ReturnType<typeof createStateStore>>
 
@@ -96,7 +90,7 @@ export async function createStateStore({
       ])
       const restored = restoredState(settings, {
         now: clock.now(),
-        token: kept !== null && (await isThisBoot(kept.written)) ? kept.facts : null,
+        kept: kept !== null && (await isThisBoot(kept.written)) ? kept.facts : null,
         saved: remembered && {
           ...remembered,
           isThisBoot: remembered.written.bootId !== null && remembered.written.bootId === bootId,

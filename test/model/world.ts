@@ -8,13 +8,8 @@ import { standardService } from '../../src/config/service.ts'
 import { createConfiguredKeeper } from '../../src/configured-keeper.ts'
 import { sha256 } from '../../src/lib/crypto.ts'
 import { Secret } from '../../src/lib/secret.ts'
-import {
-  formatSaved,
-  parseSavedState,
-  parseSavedToken,
-  restoredState,
-  savedStateOf,
-} from '../../src/storage/saved-state.ts'
+import { formatSaved, parseSavedState, parseSavedToken, savedStateOf } from '../../src/storage/saved-state.ts'
+import { restoredState } from '../../src/storage/restored-state.ts'
 import type { StateStore } from '../../src/storage/state-store.ts'
 import type { Cause, FetchToken, ServiceOutcome } from '../../src/token/outcome.ts'
 import {
@@ -449,7 +444,7 @@ export async function createWorld({
     const isThisBoot = (bootId: string | null): boolean => bootId === String(host.boots)
     return restoredState(settings, {
       now,
-      token: kept && isThisBoot(kept.written.bootId) ? kept.facts : null,
+      kept: kept && isThisBoot(kept.written.bootId) ? kept.facts : null,
       saved: remembered ? { ...remembered, isThisBoot: isThisBoot(remembered.written.bootId) } : null,
     })
   }

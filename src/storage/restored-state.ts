@@ -1,0 +1,103 @@
+// The state to begin with, out of what was saved: pure.
+import type { Instant } from '../lib/clock.ts'
+import {
+  initialState,
+  usableUntilMs,
+  type Failure,
+  type ServiceSettings,
+  type TokenState,
+} from '../token/state.ts'
+import { isSameService, type Token } from '../token/token.ts'
+import type { Saved, SavedState } from './saved-state.ts'
+
+/** The longest wait, `Retry-After` of an hour and a fifth more: a jump of a clock makes none longer. */
+const MAX_RETRY_WAIT_MS = 72 * 60_000
+/** Boot clocks of two processes may differ by this: without /proc/uptime Node reads whole seconds. */
+const CLOCK_GRAIN_MS = 1_000
+
+interface Found {
+  readonly now: Instant
+  /** The token, if it was saved in this boot. */
+  readonly kept: Token | null
+  readonly saved: (Saved<SavedState> & { readonly isThisBoot: boolean }) | null
+}
+
+/** The state to begin with. */
+export function restoredState(settings: ServiceSettings, { now, kept, saved }: Found): TokenState {
+  const known = saved && onClock(saved.facts, { shiftMs: clockShiftMs(saved, now), now })
+  const generation = Math.max(kept?.generation ?? 0, known?.generation ?? 0)
+  // One that was replaced is not served again, whatever the disk kept of it.
+  const isNewest = kept?.generation === generation
+  return {
+    ...initialState(settings, now),
+    ...(known && factsInForce(known, { settings, kept, now })),
+    token: isNewest && isSameService(kept, settings) && isGood(kept, now) ? kept : null,
+    generation,
+    answers: Math.max(kept?.answer ?? 0, known?.answers ?? 0),
+  }
+}
+
+/** The token may still be handed out, and its instants are possible: the boot clock has not begun anew. */
+function isGood(token: Token, now: Instant): boolean {
+  const latestMs = now.bootMs + CLOCK_GRAIN_MS
+  const isPossible = token.received.bootMs <= latestMs && token.expiresAtMs <= latestMs + token.lifeMs
+  return isPossible && now.bootMs < usableUntilMs(token)
+}
+
+/** The facts that count with these credentials. */
+function factsInForce(
+  known: SavedState,
+  { settings, kept, now }: Pick<Found, 'kept' | 'now'> & { settings: ServiceSettings },
+): Partial<TokenState> {
+  const { credentialsId, notBefore, pace, lastRequestAt, lastSuccessAt, objection, isOrderly } = known
+  const { [credentialsId]: notBeforeMs = 0, ...notBeforeOfOthers } = notBefore
+  // Killed between the two files: what the token's answer had ended is older than the token.
+  const isOutdated = kept !== null && kept.credentialsId === credentialsId && kept.answer > known.answers
+  const lasting = {
+    notBefore: isOutdated ? notBeforeOfOthers : notBefore,
+    pace,
+    lastRequestAt,
+    lastSuccessAt: kept === null || isSameService(kept, settings) ? lastSuccessAt : null,
+    tokenlessSince: known.tokenlessFrom.bootMs < now.bootMs ? known.tokenlessFrom : now,
+  }
+  if (isOutdated || credentialsId !== settings.credentialsId) return lasting
+  if (!isOrderly) return { ...lasting, objection, failure: known.failure }
+  return {
+    ...lasting,
+    objection,
+    failure: failureInForce(known.failure, notBeforeMs, now),
+    // As long as an alert stands, an orderly start asks once.
+    next: objection && { cause: 'start', atMs: now.bootMs },
+  }
+}
+
+/** The part of a failure that outlives an orderly stop: only a wait that the service itself asked for. */
+function failureInForce(failure: Failure | null, notBeforeMs: number, now: Instant): Failure | null {
+  if (failure === null || notBeforeMs <= now.bootMs) return null
+  return { ...failure, attempts: 1, retryAtMs: notBeforeMs }
+}
+
+/** To be added to an instant of the former boot clock: 0 in the same boot, else what the wall clocks say. */
+function clockShiftMs({ written: { at }, isThisBoot }: NonNullable<Found['saved']>, now: Instant): number {
+  if (isThisBoot && at.bootMs <= now.bootMs) return 0
+  return now.bootMs - now.wallMs + (at.wallMs - at.bootMs)
+}
+
+/** The same facts on the present boot clock; no past instant is in the future, and no wait is too long. */
+function onClock(saved: SavedState, { shiftMs, now }: { shiftMs: number; now: Instant }): SavedState {
+  const pastMs = (bootMs: number): number => Math.min(bootMs + shiftMs, now.bootMs)
+  const aheadMs = (bootMs: number): number => Math.min(bootMs + shiftMs, now.bootMs + MAX_RETRY_WAIT_MS)
+  const past = (at: Instant): Instant => ({ ...at, bootMs: pastMs(at.bootMs) })
+  const { failure, objection, pace, lastRequestAt, lastSuccessAt, tokenlessFrom: tokenless } = saved
+  const notBefore = Object.entries(saved.notBefore).map(([id, untilMs]) => [id, aheadMs(untilMs)] as const)
+  return {
+    ...saved,
+    failure: failure && { ...failure, since: past(failure.since), retryAtMs: aheadMs(failure.retryAtMs) },
+    objection: objection && { ...objection, since: past(objection.since) },
+    notBefore: Object.fromEntries(notBefore),
+    pace: { ...pace, requestedMs: pace.requestedMs === null ? null : pastMs(pace.requestedMs) },
+    lastRequestAt: lastRequestAt && past(lastRequestAt),
+    lastSuccessAt: lastSuccessAt && past(lastSuccessAt),
+    tokenlessFrom: { ...tokenless, bootMs: tokenless.bootMs + shiftMs },
+  }
+}
