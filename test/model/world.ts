@@ -673,7 +673,10 @@ export async function createWorld({
       check(isReady(host) || isRefused, 'the service is well for ten minutes, and there is no token')
       if (isRefused || !isSettled(host)) await act(`operator:${host.index}`)
     }
-    await act('wait:40')
+    // A host whose refresh falls due now may have to wait with the fleet, for 5 min at most.
+    waits = 0
+    do await act('wait:40')
+    while ((waits += 1) < 10 && hosts.some((host) => stateOf(host).postponement !== null))
     const before = asked
     for (const host of hosts) {
       check(
