@@ -9,7 +9,7 @@ import { fs } from '../../lib/fs.ts'
 import { loadLibc } from '../../lib/libc.ts'
 import { nameOf } from '../../lib/posix-ids.ts'
 import { isSocketActivated, type InheritedSockets } from '../../lib/socket-activation.ts'
-import { assertPathFree, inTurnAt, isSame } from './socket-path.ts'
+import { assertPathFree, assertReplaceable, inTurnAt, isSame } from './socket-path.ts'
 
 /**
  * Locked by flock(2): the kernel releases it with the process, so a crash leaves nothing that blocks a start.
@@ -48,6 +48,7 @@ async function lock(directory: string, setting: string, other?: Stats): Promise<
   const address = { path: join(directory, LOCK_FILE), setting, failure }
   return inTurnAt(address, () =>
     inDirectoryOf(address.path, { use: 'sockets', failure }, async (reached) => {
+      await assertReplaceable(address, reached)
       await removeOfGoneUser(reached)
       const { fd, stats, isLocked } = await openLocked(reached)
       if (isLocked || (other !== undefined && isSame(stats, other))) return stats

@@ -16,7 +16,15 @@ import { createProblemLog, type Log } from '../../lib/log.ts'
 import { nameOf } from '../../lib/posix-ids.ts'
 import type { InheritedSockets } from '../../lib/socket-activation.ts'
 import { raceAbort } from '../../lib/tasks.ts'
-import { assertPathFree, inTurnAt, isSame, noSocketAt, settingOf, type SocketAddress } from './socket-path.ts'
+import {
+  assertPathFree,
+  assertReplaceable,
+  inTurnAt,
+  isSame,
+  noSocketAt,
+  settingOf,
+  type SocketAddress,
+} from './socket-path.ts'
 
 /** Connects that wait while the daemon is busy; Node's own 511 refuses a burst of 1,000. */
 const BACKLOG = 4096
@@ -198,6 +206,7 @@ async function bind(address: SocketAddress, options: ListenerOptions): Promise<B
       async (reached) => {
         // Its name until it has its mode; one that a crash left is replaced.
         const created = join(dirname(reached), `.${basename(path)}.new`)
+        await assertReplaceable(address, created)
         await fs.unlink(created).catch(ignoreAbsence)
         const fd = listenPrivately(created)
         try {

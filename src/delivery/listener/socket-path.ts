@@ -2,10 +2,11 @@
 // their remedies.
 import type { Stats } from 'node:fs'
 import { connect } from 'node:net'
-import { dirname } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { asFileError, FileError, lstatIfAny } from '../../lib/atomic-file.ts'
 import { DiskError, inDirectory } from '../../lib/in-directory.ts'
 import { errorCode, exitStatus, UserError } from '../../lib/error.ts'
+import { fs } from '../../lib/fs.ts'
 import { nameOf } from '../../lib/posix-ids.ts'
 import { shellWord } from '../../lib/remedy.ts'
 
@@ -62,6 +63,28 @@ export async function assertPathFree(address: SocketPath): Promise<void> {
         `(\`sudo rm ${shellWord(path)}\`)`
     throw new UserError(`${sentence}, or set another ${settingOf(address)}`, exitStatus.unavailable)
   }
+  await assertReplaceable(address, path)
+}
+
+const STICKY = 0o1000
+
+/**
+ * In a sticky directory, such as /tmp, only root and its owner may replace a file (inode(7)). Throws
+ * UserError (78), which says whose it is, if that is another user. `reached`: the file, by a path that nobody
+ * can exchange. Call it within the work of inTurnAt.
+ */
+export async function assertReplaceable(address: SocketPath, reached: string): Promise<void> {
+  const ownUid = process.geteuid!()
+  const found = await lstatIfAny(reached)
+  if (found === null || found.uid === ownUid || ownUid === 0) return
+  // With the dot, a link to the directory is followed.
+  const directory = await fs.lstat(`${dirname(reached)}/.`)
+  if ((directory.mode & STICKY) === 0) return
+  const file = join(dirname(address.path), basename(reached))
+  const message =
+    `${file} belongs to the user ${nameOf('user', found.uid)}, and its directory is sticky: ` +
+    `remove it (\`sudo rm ${shellWord(file)}\`), or set another ${settingOf(address)}`
+  throw new UserError(message, exitStatus.configuration)
 }
 
 export function isSame(one: Stats, other: Stats): boolean {

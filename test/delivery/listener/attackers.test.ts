@@ -2,7 +2,16 @@
 // them.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmodSync, chownSync, lstatSync, mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  chownSync,
+  closeSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -11,6 +20,7 @@ import { acquireInstanceLock } from '../../../src/delivery/listener/instance-loc
 import { openListener, type Listener } from '../../../src/delivery/listener/listener.ts'
 import { FileError, removeFile, replaceFile } from '../../../src/lib/atomic-file.ts'
 import { UserError } from '../../../src/lib/error.ts'
+import { loadLibc } from '../../../src/lib/libc.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
 
 const ATTACKER = 65533
@@ -217,4 +227,26 @@ describe.skipIf(process.geteuid?.() !== 0)('another user than root', () => {
     ).toBe('')
     expect(lstatSync(path).uid).toBe(ATTACKER)
   })
+  it.each(['s', '.s.new', 'instance.lock'])(
+    'is told whose %s it is that stops the start in a sticky directory',
+    async (name) => {
+      const directory = await tempDirectory()
+      chmodSync(directory, 0o1777)
+      const path = join(directory, name)
+      if (name === 'instance.lock') writeFileSync(path, '')
+      else closeSync(loadLibc().listenAt(path, 1))
+      chmodSync(path, 0o666)
+      chownSync(path, 4242, 4242)
+      const both = `runtimeDirectory: '${directory}', stateDirectory: '${directory}'`
+      const config = `{ ipc: { path: '${directory}/s' }, http: null, ${both} }`
+      const inherited = '{ ipc: [], http: [], metrics: [], credential: [], unknown: [] }'
+      const output = await printed(`
+        await acquireInstanceLock(${config}, ${inherited}).catch(tell)
+        await openListener({ path: '${directory}/s', mode: 0o600, gid: null }, {}).catch(tell)
+        process.exit()`)
+      expect(output).toContain(
+        `${path} belongs to the user 4242, and its directory is sticky: remove it (\`sudo rm ${path}\`), or set another \``,
+      )
+    },
+  )
 })
