@@ -66,6 +66,10 @@ test.each([
   expect(redact(`got ${shape}.`, ['s3cr et+=ü/'])).toBe('got [secret].')
 })
 
+test('a secret of one character is hidden once, also where it is in the mark of another', () => {
+  expect(redact('yes, secrets', ['s', 'c'])).toBe('ye[secret], [secret]e[secret]ret[secret]')
+})
+
 test('the texts of a key and a secret are these two, and every further secret adds to them', () => {
   const pair = { apiKey: new Secret('key'), apiSecret: new Secret('secret') }
   expect(credentialTexts(pair)).toEqual(['key', 'secret'])
