@@ -1,5 +1,6 @@
 // The configuration as the rest of the program sees it: read, validated, resolved, read-only.
-import { basicOf, NAME_OF_SECRET, Secret, sentTexts } from '../lib/secret.ts'
+import { basicOf, sentTexts } from '../lib/credentials.ts'
+import { NAME_OF_SECRET, Secret } from '../lib/secret.ts'
 import type { resolveConfig } from './resolve.ts'
 import type { TokenFileConfig } from './resolve-outputs.ts'
 

@@ -1,8 +1,4 @@
-// Hashes, random bytes, certificates, and TLS contexts.
-import type { KeyObject } from 'node:crypto'
-import type { SecureContext } from 'node:tls'
-import { errorCode, withSystemFallback } from './error.ts'
-import { isRecord, parseJson } from './input.ts'
+// Hashes and random bytes.
 
 /** Loaded at the first call: a start and most commands need none of it. */
 const crypto = () => process.getBuiltinModule('node:crypto')
@@ -19,83 +15,4 @@ export function hmacSha256(key: string, text: string): string {
 /** This number of random bytes, fit for keys, in hex digits. */
 export function randomHex(bytes: number): string {
   return crypto().randomBytes(bytes).toString('hex')
-}
-
-const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
-
-/** Reports whether the text has certificates in PEM, all of which can be read. Other text is ignored. */
-export function holdsCertificates(pem: string): boolean {
-  const found = pem.match(CERTIFICATE) ?? []
-  const { X509Certificate } = crypto()
-  return withSystemFallback(
-    false,
-    () => found.map((certificate) => new X509Certificate(certificate)).length > 0,
-  )
-}
-
-/** The private key in a text (PEM, JWK); else why there is none, as words after the name of its source. */
-export function privateKeyOf(text: string): KeyObject | string {
-  const { createPrivateKey } = crypto()
-  const jwk = text.trimStart().startsWith('{') ? parseJson(text) : undefined
-  try {
-    return createPrivateKey(isRecord(jwk) ? { key: jwk, format: 'jwk' } : text)
-  } catch (error) {
-    if (errorCode(error) === undefined) throw error
-    if (/-----BEGIN ENCRYPTED|^Proc-Type: 4,ENCRYPTED/m.test(text))
-      return (
-        'wants a passphrase, which nobody could type when the daemon starts: ' +
-        'write the key without one (openssl pkey -in KEY -out PLAIN)'
-      )
-    return 'holds no private key that can be read: name one in PEM ("-----BEGIN PRIVATE KEY-----")'
-  }
-}
-
-/** Why the first of these certificates (PEM) cannot be presented, as words after the name of its file. */
-export function certificateProblem(certificates: string, keyText: string, nowMs: number): string | undefined {
-  const key = privateKeyOf(keyText) as KeyObject
-  const certificate = new (crypto().X509Certificate)(certificates)
-  const [from, until] = [certificate.validFrom, certificate.validTo].map((text) => new Date(text))
-  const day = (instant: Date | undefined): string => instant!.toISOString().slice(0, 10)
-  if (!certificate.checkPrivateKey(key))
-    return 'is not the certificate of that key: name the two that were made together'
-  if (Number(from) > nowMs)
-    return `is valid from ${day(from)} on: wait, name another, or set the clock of this host`
-  if (Number(until) < nowMs) return `ended on ${day(until)}: have it renewed, and name the new one`
-  try {
-    // Else the first request would end the daemon: TLS takes fewer keys than can be read.
-    process.getBuiltinModule('node:tls').createSecureContext({ ca: [], cert: certificates, key: keyText })
-    return undefined
-  } catch (error) {
-    const code = errorCode(error)
-    if (code === undefined) throw error
-    const remedy = 'name a key in PEM, not a JWK, and RSA of 2048 bits or more'
-    return `and its key are nothing that TLS takes (${code}): ${remedy}`
-  }
-}
-
-/** When the first of these certificates (PEM) ends, in ms since the epoch. */
-export function certificateEndMs(certificates: string): number {
-  return Date.parse(new (crypto().X509Certificate)(certificates).validTo)
-}
-
-interface Trust {
-  /** Further authorities, PEM. */
-  readonly ca: string | null
-  /** Trusts those that Node knows, and NODE_EXTRA_CA_CERTS, beside them. */
-  readonly isBuiltInTrusted?: boolean
-}
-
-/**
- * The context of TLS connections: to be made once and not for each of them, because each context takes
- * memory. Presents the certificate `cert`, if it is given with its key. All are PEM. Throws if certificate
- * and key do not belong together.
- */
-export async function createSecureContext(
-  { ca, isBuiltInTrusted = true }: Trust,
-  own: { cert: string; key: string } | null = null,
-): Promise<SecureContext> {
-  const tls = await import('node:tls')
-  const builtIn = isBuiltInTrusted ? tls.getCACertificates('default') : []
-  const trusted = ca === null && isBuiltInTrusted ? {} : { ca: [...builtIn, ...(ca === null ? [] : [ca])] }
-  return tls.createSecureContext({ ...trusted, ...own })
 }

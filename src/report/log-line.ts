@@ -2,7 +2,7 @@
 import { styleText } from 'node:util'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { logLevels, type LogFields, type LogLevel } from '../lib/log.ts'
-import { redact } from '../lib/secret.ts'
+import { redact } from '../lib/redaction.ts'
 
 export interface LogRecord {
   readonly level: LogLevel

@@ -1,6 +1,6 @@
 // Texts of the service, made fit for people: one line, short, and without secrets.
 import { removeUnsafe } from '../lib/display-text.ts'
-import { redact } from '../lib/secret.ts'
+import { redact } from '../lib/redaction.ts'
 
 /** Longest detail, in characters. */
 export const MAX_DETAIL_LENGTH = 200

@@ -3,7 +3,8 @@ import { STATUS_CODES } from 'node:http'
 import type { ServiceConfig, ServiceRefusal } from '../config/config.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
 import { parseInstant } from '../lib/duration.ts'
-import { holdsSecret, type Credentials } from '../lib/secret.ts'
+import type { Credentials } from '../lib/credentials.ts'
+import { holdsSecret } from '../lib/redaction.ts'
 import {
   transientReasons,
   type Grant,

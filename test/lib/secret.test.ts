@@ -1,6 +1,8 @@
 import { inspect } from 'node:util'
 import { expect, test } from 'vitest'
-import { credentialTexts, holdsSecret, redact, Secret, sharedTexts } from '../../src/lib/secret.ts'
+import { credentialTexts, sharedTexts } from '../../src/lib/credentials.ts'
+import { holdsSecret, redact } from '../../src/lib/redaction.ts'
+import { Secret } from '../../src/lib/secret.ts'
 
 test('a secret is shown by reveal alone', () => {
   const secret = new Secret('s3cret')
@@ -21,10 +23,8 @@ test.each(['a"b c/d', 'a"b c/d+', 'pässword'])('the usual shapes of %s are hidd
     encodeURIComponent(secret),
     Buffer.from(secret).toString('base64'),
     Buffer.from(secret).toString('base64url'),
-    Buffer.from(secret).toString('hex'),
-    Buffer.from(secret).toString('hex').toUpperCase(),
   ]
-  expect(redact(shapes.join(' '), [secret])).toBe('"[secret]" [secret] [secret] [secret] [secret] [secret]')
+  expect(redact(shapes.join(' '), [secret])).toBe('"[secret]" [secret] [secret] [secret]')
 })
 
 test.each(['s3cret-4711', 'S3cret/+of=the"account', 'pässword', '????>>>>~~~~'])(
@@ -32,7 +32,7 @@ test.each(['s3cret-4711', 'S3cret/+of=the"account', 'pässword', '????>>>>~~~~']
   (secret) => {
     for (const before of ['', ':', 'k:', 'key:', '{"key":"'])
       for (const after of ['', '"', '"}', '"}.'])
-        for (const encoding of ['base64', 'base64url', 'hex'] as const) {
+        for (const encoding of ['base64', 'base64url'] as const) {
           const text = Buffer.from(`${before}${secret}${after}`).toString(encoding)
           expect(holdsSecret(text, secret), text).toBe(true)
           expect(holdsSecret(redact(text, [secret]), secret), text).toBe(false)
@@ -42,8 +42,8 @@ test.each(['s3cret-4711', 'S3cret/+of=the"account', 'pässword', '????>>>>~~~~']
 )
 
 test('a short secret is only found where nothing else is', () => {
-  for (const text of ['abc', 'YWJj', '616263']) expect(holdsSecret(text, 'abc')).toBe(true)
-  for (const text of ['abcd', 'xYWJj', '61626364']) expect(holdsSecret(text, 'abc')).toBe(false)
+  for (const text of ['abc', 'YWJj']) expect(holdsSecret(text, 'abc')).toBe(true)
+  for (const text of ['abcd', 'xYWJj']) expect(holdsSecret(text, 'abc')).toBe(false)
 })
 
 test('one that may be contained encoded is found as it is alone', () => {
