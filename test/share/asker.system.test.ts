@@ -25,7 +25,7 @@ interface Step {
   readonly isWritten: boolean
 }
 /** The writes of the scripts that take the lease and that store the answer. */
-const [ACQUIRE, WRITE] = ["'yours', false", "'written', record"]
+const [ACQUIRE, WRITE] = ['lease == ARGV[4]', "'PUBLISH'"]
 const STEPS = (
   [
     ['before the lease', 'before', ACQUIRE, false, false],
