@@ -44,7 +44,7 @@ export async function replaceFile(
   content: string | Uint8Array,
   attributes: FileAttributes,
 ): Promise<{ stats: Stats; unsynced: string | null }> {
-  return inDirectoryOf(path, FILES, async (reached, directory) => {
+  return throughDirectory(path, FILES, async (reached, directory) => {
     refuseOddTarget(path, await lstatIfAny(reached))
     const stats = await writeAndRename(reached, content, attributes)
     return { stats, unsynced: await syncDirectory(directory) }
@@ -56,7 +56,7 @@ export async function replaceFile(
  * could not be synced; null: it was. Throws FileError.
  */
 export async function removeFile(path: string): Promise<string | null> {
-  return inDirectoryOf(path, FILES, async (reached, directory) => {
+  return throughDirectory(path, FILES, async (reached, directory) => {
     const stats = await lstatIfAny(reached)
     if (stats === null) return null
     refuseOddTarget(path, stats)
@@ -77,7 +77,7 @@ async function syncDirectory(directory: number): Promise<string | null> {
 
 /** Removes what a crash left of replacing the file. Gives a warning about its directory. Throws FileError. */
 export async function clearLeftovers(path: string): Promise<string | undefined> {
-  return inDirectoryOf(path, FILES, async (reached, directory) => {
+  return throughDirectory(path, FILES, async (reached, directory) => {
     const names = await fs.readdir(dirname(reached))
     const leftovers = names.filter((name) => isTemporaryOf(path, name))
     for (const name of leftovers) await fs.unlink(join(dirname(reached), name))
@@ -88,7 +88,7 @@ export async function clearLeftovers(path: string): Promise<string | undefined> 
 
 /** Removes what is at the path, of any kind, if it still has this inode. Throws FileError. */
 export async function removeOwn(path: string, own: Pick<Stats, 'ino' | 'dev'>): Promise<void> {
-  await inDirectoryOf(path, FILES, async (reached) => {
+  await throughDirectory(path, FILES, async (reached) => {
     const stats = await lstatIfAny(reached)
     if (stats?.ino === own.ino && stats.dev === own.dev) await fs.unlink(reached)
   })
@@ -134,7 +134,7 @@ export async function onFile<T>(path: string, work: () => Promise<T>): Promise<T
  * work with `reached`, the path of the file through the directory's descriptor: it leads to this directory
  * even if a directory above is renamed or replaced. Throws FileError, whose message begins with `failure`.
  */
-export async function inDirectoryOf<T>(
+export async function throughDirectory<T>(
   path: string,
   { use, failure }: { use: 'files' | 'sockets'; failure?: string },
   work: (reached: string, directory: number) => Promise<T>,

@@ -5,45 +5,24 @@ import { isSystemDirectory } from './paths.ts'
 import { nameOf } from './posix-ids.ts'
 import { remedy, rendered, shellWord } from './remedy.ts'
 
-/**
- * The access of others as this user must see it.
- *
- * | owner          | mode                         | isOwnerTrusted | writers  |
- * | -------------- | ---------------------------- | -------------- | -------- |
- * | root, the user | neither group nor others `w` | true           | `owner`  |
- * | root, the user | sticky, group or others `w`  | true           | `sticky` |
- * | root, the user | group `w`                    | true           | `group`  |
- * | root, the user | others `w`                   | true           | `all`    |
- * | another        | as above                     | false          | as above |
- */
-export function directoryAccess({ mode, uid: owner }: DirectoryStats, uid: number) {
-  const isWritable = (mode & 0o022) !== 0
-  const isSticky = (mode & 0o1000) !== 0
-  const others = (mode & 0o002) === 0 ? 'group' : 'all'
-  return {
-    /** Any other owner than root and the user can exchange all that is in the directory. */
-    isOwnerTrusted: owner === 0 || owner === uid,
-    /**
-     * Users beside the owner who can make names in it; those of `sticky` cannot exchange what others made.
-     */
-    writers: isWritable ? (isSticky ? 'sticky' : others) : 'owner',
-  } as const
-}
-
 /** Of the directory itself: opened without following a link, or lstat. */
 type DirectoryStats = Pick<Stats, 'mode' | 'uid'>
 
+/** Who beside this user can exchange what is in a directory. */
+export function directoryAccess({ mode, uid: owner }: DirectoryStats, uid: number) {
+  const others = (mode & 0o002) === 0 ? 'group' : 'all'
+  return {
+    /** Root, or this user: any other owner can exchange all that is in it. */
+    isOwnerTrusted: owner === 0 || owner === uid,
+    /** Who can make names in it. In a `sticky` one nobody can exchange what others made. */
+    writers: (mode & 0o022) === 0 ? 'owner' : (mode & 0o1000) === 0 ? others : 'sticky',
+  } as const
+}
+
 /**
- * Why this user must not use the directory, with the remedy; undefined if it may.
- *
- * - `sockets`: the listener (78), the instance lock and the daemon's own directories (78 for the runtime
- *   directory; the daemon does without a state directory).
- * - `files`: token files and all others that the daemon writes (`files[].ok: false`). A daemon that is not
- *   root may write into another user's directory; root must not, because that user could exchange what root
- *   creates and gives away.
- *
- * A client, which writes nothing, asks `directoryAccess` about the directory of a socket and the one above
- * it.
+ * Why this user must not use the directory, with the remedy; undefined if it may. For `sockets`, and the lock
+ * beside them, its owner must be trusted. For `files`, which the daemon writes, that holds for root alone:
+ * another owner could exchange what root creates and gives away.
  */
 export function directoryProblem(
   directory: string,

@@ -3,7 +3,7 @@
 import { constants, type Stats } from 'node:fs'
 import { join } from 'node:path'
 import type { Config } from '../../config/config.ts'
-import { inDirectoryOf, lstatIfAny } from '../../lib/atomic-file.ts'
+import { throughDirectory, lstatIfAny } from '../../lib/atomic-file.ts'
 import { errorCode, exitStatus, UserError } from '../../lib/error.ts'
 import { fs } from '../../lib/fs.ts'
 import { loadLibc } from '../../lib/libc.ts'
@@ -47,7 +47,7 @@ async function lock(directory: string, setting: string, other?: Stats): Promise<
   const failure = `The directory ${directory} cannot be locked`
   const address = { path: join(directory, LOCK_FILE), setting, failure }
   return inTurnAt(address, () =>
-    inDirectoryOf(address.path, { use: 'sockets', failure }, async (reached) => {
+    throughDirectory(address.path, { use: 'sockets', failure }, async (reached) => {
       await assertReplaceable(address, reached)
       await removeOfGoneUser(reached)
       const { fd, stats, isLocked } = await openLocked(reached)

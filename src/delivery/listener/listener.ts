@@ -6,7 +6,7 @@ import { Server } from 'node:net'
 import { basename, dirname, join } from 'node:path'
 import { setImmediate as nextRound } from 'node:timers/promises'
 import { serviceEnvironment, unitNames } from '../../lib/account.ts'
-import { FileError, inDirectoryOf, lstatIfAny, onFile, removeOwn } from '../../lib/atomic-file.ts'
+import { FileError, throughDirectory, lstatIfAny, onFile, removeOwn } from '../../lib/atomic-file.ts'
 import { monotonicMs } from '../../lib/clock.ts'
 import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
 import { fs } from '../../lib/fs.ts'
@@ -200,7 +200,7 @@ async function bind(address: SocketAddress, options: ListenerOptions): Promise<B
   return inTurnAt(address, async (givenUp) => {
     // That a daemon answers is reported first, even if its directory is not safe.
     await assertPathFree(address)
-    const bound = await inDirectoryOf(
+    const bound = await throughDirectory(
       path,
       { use: 'sockets', failure: noSocketAt(path) },
       async (reached) => {
@@ -271,7 +271,7 @@ async function setAccess(path: string, address: SocketAddress, own?: Stats): Pro
 async function adjust(stats: Stats, address: SocketAddress): Promise<void> {
   const failure = noSocketAt(address.path)
   const change = async (reached: string): Promise<Stats> => setAccess(reached, address, stats)
-  await inTurnAt(address, () => inDirectoryOf(address.path, { use: 'sockets', failure }, change))
+  await inTurnAt(address, () => throughDirectory(address.path, { use: 'sockets', failure }, change))
 }
 
 function ignoreAbsence(error: unknown): void {
