@@ -77,7 +77,7 @@ async function firstClosed(directory: string): Promise<string | undefined> {
   return errorCode(error) === 'EACCES' ? directory : undefined
 }
 
-function absentRemedy(directory: string, place: Place): Remedy {
+export function absentRemedy(directory: string, place: Place): Remedy {
   const make = `${sudoAt(place)}install -d -m 0750 -o ${userOf(place)} ${shellWord(directory)}`
   const commands = isOfUnit(directory, place) ? remakeSockets(place.account) : [make]
   return remedy(`the directory ${directory} is not there`, ...commands)

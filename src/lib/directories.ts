@@ -1,7 +1,7 @@
 // The daemon's own directories: made at the start, and again if they were removed.
 import { DIRECTORY_FLAGS } from './atomic-file.ts'
-import { writeRemedy } from './access-remedy.ts'
-import { errorCode, exitStatus, fallbackOnSystemError, UserError } from './error.ts'
+import { absentRemedy, writeRemedy } from './access-remedy.ts'
+import { errorCode, exitStatus, UserError } from './error.ts'
 import { fs } from './fs.ts'
 import { DiskError, inDirectory } from './in-directory.ts'
 import { placeOf, rendered } from './remedy.ts'
@@ -36,11 +36,8 @@ export function createDirectories(paths: { runtimeDirectory: string; stateDirect
 async function make(path: string, mode: number): Promise<void> {
   try {
     await inDirectory(path, async () => {
-      const found = await fs.lstat(path).catch(fallbackOnSystemError(null))
-      if (found === null) return makeDirectory(path, mode)
-      // A link is refused by what uses it.
-      if (!found.isDirectory() && !found.isSymbolicLink())
-        throw Object.assign(new Error('a file is in the way'), { code: 'ENOTDIR' })
+      const made = await fs.mkdir(path, { recursive: true, mode })
+      if (made !== undefined) await setMode(path, mode)
     })
   } catch (cause) {
     const isSlow = cause instanceof DiskError
@@ -50,8 +47,7 @@ async function make(path: string, mode: number): Promise<void> {
   }
 }
 
-async function makeDirectory(path: string, mode: number): Promise<void> {
-  await fs.mkdir(path, { recursive: true, mode })
+async function setMode(path: string, mode: number): Promise<void> {
   const directory = await fs.open(path, DIRECTORY_FLAGS)
   try {
     await fs.fchmod(directory, mode)
@@ -64,7 +60,7 @@ function whyNot(path: string, error: unknown): string {
   const code = errorCode(error)
   if (code === 'EEXIST' || code === 'ENOTDIR') return 'it or a part of its path is no directory: remove that'
   const place = placeOf(process.env)
-  // That the directory above may not be written means the same as that this one is not there.
+  // Where the directory above may not be written, somebody else has to make this one.
   const isDenied = code === 'EACCES' || code === 'EPERM'
-  return rendered(writeRemedy(path, isDenied ? Object.assign(new Error(), { code: 'ENOENT' }) : error, place))
+  return rendered(isDenied ? absentRemedy(path, place) : writeRemedy(path, error, place))
 }
