@@ -10,9 +10,8 @@ const MAX_BYTES = 256 * 1024
 const STATE_FAILURE = { sentence: 'Cannot save the state for a restart', event: 'state-file-error' }
 
 /**
- * A file that only this daemon reads and writes, for its next start: 0600, unless `mode` says more. A disk
- * that fails or hangs is logged once, and survived. `mayStay`: an old content may stay if it cannot be
- * replaced.
+ * Such a file is 0600, unless `mode` says more. A disk that fails or hangs is logged once, and survived.
+ * `mayStay`: an old content may stay if it cannot be replaced.
  */
 export function createOwnFile(
   path: string,
@@ -23,7 +22,7 @@ export function createOwnFile(
     mayStay = true,
   }: { log: Log; mode?: number; failure?: typeof STATE_FAILURE; mayStay?: boolean },
 ) {
-  /** The value as JSON, and the text that the file should hold for it. */
+  /** The value as JSON, and the text that the file should hold for it: formatted once, with its time. */
   let current: { readonly json: string; readonly text: string } | null = null
   const desired = (): Content | null => current && { text: current.text, mayStay: () => mayStay }
   const file = createManagedFile({ path, mode }, { desired, log, failure, mayFormerStay: mayStay })
@@ -53,20 +52,11 @@ export function createOwnFile(
   return {
     /** Removes what a crash left of replacing the file. */
     begin: file.begin,
-    /**
-     * The parser's result; null if there is no file, or one that cannot be used, which is logged.
-     * `valueOf` returns the part of the result that a later `write` would get.
-     */
-    async read<T>(
-      parser: (text: string) => T | undefined,
-      valueOf: (parsed: T) => unknown = (parsed) => parsed,
-    ): Promise<T | null> {
+    /** The parser's result; null if there is no file, or one that cannot be used, which is logged. */
+    async read<T>(parser: (text: string) => T | undefined): Promise<T | null> {
       const text = await readTrusted()
       if (text === null) return null
-      const value = parser(text)
-      if (value === undefined) return ignore('it is torn, foreign or of another version')
-      current = { json: JSON.stringify(valueOf(value)), text }
-      return value
+      return parser(text) ?? ignore('it is torn, foreign or of another version')
     },
     /**
      * Writes the value if it differs from the last one, and restores the file if it was removed. Null removes

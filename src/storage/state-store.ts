@@ -85,8 +85,8 @@ export async function createStateStore({
     async load(settings: ServiceSettings): Promise<TokenState> {
       await withinLimit(Promise.all(files.map(async (file) => file.begin())))
       const [kept, remembered] = await Promise.all([
-        tokenFile.read(parseSavedToken, (file) => file.facts),
-        stateFile.read(parseSavedState, (file) => file.facts),
+        tokenFile.read(parseSavedToken),
+        stateFile.read(parseSavedState),
       ])
       const restored = restoredState(settings, {
         now: clock.now(),

@@ -408,7 +408,6 @@ describe('the files', () => {
     const before = inodes()
     await clock.advance(MINUTE)
     await store.save({ ...held, requests: 7 })
-    await start()
     expect(inodes()).toEqual(before)
   })
 
