@@ -50,6 +50,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
   const place = { ...placeOf(environment.env, process.pid), account: accountOfConfig(initial.file) }
   let config = initial
   const running = (): Config => config
+  /** Until there is a keeper, which knows more of them. */
   let secrets = (): string[] => revealAll(initial)
   const logging = createLog({ ...config.log, stream, env, clock, secrets: () => secrets() })
   const { log } = logging

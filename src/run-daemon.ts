@@ -111,7 +111,7 @@ export function createLoad(options: LoadOptions): Load {
   }
 }
 
-/** Says to systemd how it is, if it can be told. */
+/** Tells systemd, which keeps it for `status` after the end of this process. */
 function sayStatus(socket: string | undefined, status: string): void {
   if (socket === undefined) return
   try {
@@ -144,7 +144,6 @@ async function answerMisconfigured(
   const faults = error.lines.map((line) => line.trim()).join(' ')
   const text = `kyc-tokend is misconfigured and not running: ${faults}`
   const message = rendered({ text, commands: [check, restart] })
-  // systemd keeps it, for `status` after the end of this process.
   sayStatus(env['NOTIFY_SOCKET'], faults)
   await serveMisconfigured(inherited, { message, log, clock, signal: signals.stop })
   await close()

@@ -3,7 +3,7 @@ import { exitStatus, UserError } from './error.ts'
 
 /** Half of libuv's threads, of which `run` asks for 16: the others are for name look-ups. */
 const MAX_RUNNING = 8
-/** A call is given up after 5 steps of 1 s. A process that gets no processor for long loses one step. */
+/** A call is given up after 5 steps of 1 s. However long a process gets no processor, that is one step. */
 const STEPS = 5
 const STEP_MS = 1_000
 /** The longest time that the daemon's end waits for a file. */

@@ -33,8 +33,8 @@ export interface PathRow {
   readonly kind: 'directory' | 'socket' | 'file'
   /** In a sentence, before the path. */
   readonly name: string
-  /** Whom a difference locks out. */
-  readonly needed: string
+  /** What a difference leads to, after `so that`. */
+  readonly effect: string
   readonly uid: number | null
   readonly gid: number | null
   /** Permission bits that it must have, at least. */
@@ -58,7 +58,7 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
   const restart = commandsAt('restart', place)
   const takeState = `sudo chown -hR ${SERVICE_USER}:${SERVICE_USER} ${shellWord(stateDirectory)}`
 
-  const directory = (row: Pick<PathRow, 'path' | 'name' | 'needed'> & Partial<PathRow>): PathRow => ({
+  const directory = (row: Pick<PathRow, 'path' | 'name' | 'effect'> & Partial<PathRow>): PathRow => ({
     kind: 'directory',
     // Whether a person's daemon can use a directory of another user is found by trying.
     uid: isUnit ? uid : null,
@@ -72,7 +72,7 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
     path,
     kind: 'file',
     name: 'the file',
-    needed: 'the daemon cannot use it',
+    effect: 'the daemon cannot use it',
     uid,
     gid: null,
     mode: 0o600,
@@ -83,7 +83,7 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
     path,
     kind: 'socket',
     name: 'the socket',
-    needed: 'clients cannot connect',
+    effect: 'clients cannot connect',
     uid: isUnit ? owner : null,
     gid,
     mode: mode ?? 0o600,
@@ -101,20 +101,20 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
       directory({
         path,
         name: 'the directory',
-        needed: 'clients do not reach the sockets below it',
+        effect: 'clients do not reach the sockets below it',
         ...ofUnit,
       }),
     ),
     directory({
       path: runtimeDirectory,
       name: 'the runtime directory',
-      needed: 'clients do not reach the sockets and files in it',
+      effect: 'clients do not reach the sockets and files in it',
       ...(isRuntimeOfUnit && { ...ofUnit, gid: clients }),
     }),
     directory({
       path: stateDirectory,
       name: 'the state directory',
-      needed: 'the daemon cannot save its state',
+      effect: 'the daemon cannot save its state',
       ...(isUnit && { commands: ['sudo systemd-tmpfiles --create kyc-tokend.conf', takeState, ...restart] }),
     }),
     ...[LOCK, 'kept.json'].map((name) => file(join(runtimeDirectory, name))),
@@ -132,9 +132,9 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
  * itself, no link's; null: nothing is there.
  */
 export function differenceOf(row: PathRow, stats: Stats | null): Remedy | undefined {
-  const { kind, uid, gid, mode, name, path, needed, commands } = row
+  const { kind, uid, gid, mode, name, path, effect, commands } = row
   const differs = (how: string, first: readonly string[] = []): Remedy => ({
-    text: `${name} ${path} ${how}, so that ${needed}`,
+    text: `${name} ${path} ${how}, so that ${effect}`,
     commands: [...first, ...commands],
   })
   if (stats === null) return row.mayBeAbsent ? undefined : differs('is not there')

@@ -85,7 +85,7 @@ export function createLog(
   }
 }
 
-/** Bounds what is unsent. `onLost` gets the count of lines lost since, once all that was unsent is taken. */
+/** Bounds what is unsent. Once nothing is, `onLost` gets the count of lines lost since it was called last. */
 function createLineWriter({ send, onLost }: { send: Send; onLost: (count: number) => void }) {
   let lost = 0
   let reported = 0

@@ -77,7 +77,7 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
 
   /** Names without `kyc_tokend_`. Counters end in `_total`, and what has observations is a histogram. */
   function metrics(): Metric[] {
-    const { servers, files, share, ...others } = sample()
+    const { servers, files, share, ...daemon } = sample()
     const state = keeper.state()
     const now = keeper.now()
     const { token, lastSuccessAt } = state
@@ -96,11 +96,11 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
           : read(server).map(({ labels, value }) => ({ labels: { socket, ...labels }, value })),
       )
     return [
-      ['state', '1 for the state of the daemon, 0 for the others.', oneOf('state', PHASES, phase)],
+      ['state', '1 for the state of the daemon, 0 for the daemon.', oneOf('state', PHASES, phase)],
       [
         'alert',
         '1 while an alert with this reason is raised, else 0.',
-        oneOf('reason', ALERT_REASONS, others.alert?.reason),
+        oneOf('reason', ALERT_REASONS, daemon.alert?.reason),
       ],
       ['token_usable', '1 while a usable token is held, else 0.', Number(usableToken(state, now) !== null)],
       [
@@ -126,12 +126,12 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
       [
         'credentials_refused_on_disk',
         '1 while a restart would use a refused key or secret, or fail for the files, else 0.',
-        Number(others.isFaultyOnDisk),
+        Number(daemon.isFaultyOnDisk),
       ],
       [
         'credentials_expiry_timestamp_seconds',
         'Time at which key and secret, or the client certificate, end; absent if it is not known.',
-        others.credentialsEndAt === undefined ? null : Date.parse(others.credentialsEndAt) / 1000,
+        daemon.credentialsEndAt === undefined ? null : Date.parse(daemon.credentialsEndAt) / 1000,
       ],
       ['requests_total', 'Requests to the service.', state.requests],
       ['fetches_total', 'Finished attempts to get a token, by outcome and reason.', ended],
@@ -155,11 +155,11 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
       [
         'log_records_lost_total',
         'Log records lost because the log was not read or its disk was full.',
-        others.logRecordsLost,
+        daemon.logRecordsLost,
       ],
-      ['build_info', 'The version that runs.', [{ labels: { version: others.version }, value: 1 }]],
-      ['start_time_seconds', 'Time at which the daemon started.', others.startedAtMs / 1000],
-      ['resident_memory_bytes', 'Resident memory of the daemon.', others.residentBytes],
+      ['build_info', 'The version that runs.', [{ labels: { version: daemon.version }, value: 1 }]],
+      ['start_time_seconds', 'Time at which the daemon started.', daemon.startedAtMs / 1000],
+      ['resident_memory_bytes', 'Resident memory of the daemon.', daemon.residentBytes],
       ...(share === null ? [] : shareMetrics(share)),
     ]
   }
