@@ -14,8 +14,9 @@ import type { Attempted } from '../token/variable.ts'
 interface Outage {
   readonly logged: Set<TransientReason>
   last: Failure
-  loggedAtMs: number
-  /** The time for which the same reason is not logged again. */
+  /** Until then a reason that was logged is not logged again. */
+  quietUntilMs: number
+  /** The length of the next such time. */
   quietMs: number
 }
 
@@ -61,16 +62,12 @@ export function createTokenLog({
       log('info', 'The service gave the same token again', { event: 'token-unchanged', ...fields })
     else log('info', 'Token obtained', { event: 'token-obtained', ...fields })
     obtained = token.fingerprint
-    if (token.isSameUntilEnd) logSameUntilEnd(token)
+    if (token.isSameUntilEnd && !isSameLogged) {
+      isSameLogged = true
+      const sentence = 'The service gives the same token until it ends, and is asked again then'
+      log('info', sentence, { event: 'same-token', ...lifeFields(token) })
+    }
     logEarlyEnds()
-  }
-
-  /** Once. */
-  function logSameUntilEnd(token: Token): void {
-    if (isSameLogged) return
-    isSameLogged = true
-    const sentence = 'The service gives the same token until it ends, and is asked again then'
-    log('info', sentence, { event: 'same-token', ...lifeFields(token) })
   }
 
   /** At most once an hour: a service that ends tokens early does so again and again. */
@@ -108,13 +105,13 @@ export function createTokenLog({
     if (failure === null) return
     const now = keeper.now()
     const isFirst = outage === null
-    outage ??= { logged: new Set(), last: failure, loggedAtMs: now.bootMs, quietMs: QUIET_MS.first / 2 }
+    outage ??= { logged: new Set(), last: failure, quietUntilMs: 0, quietMs: QUIET_MS.first }
     outage.last = failure
     const { reason, detail, status, attempts, since, retryAtMs } = failure
     const isKnown = outage.logged.has(reason)
-    if (isKnown && now.bootMs < outage.loggedAtMs + outage.quietMs) return
+    if (isKnown && now.bootMs < outage.quietUntilMs) return
     outage.logged.add(reason)
-    outage.loggedAtMs = now.bootMs
+    outage.quietUntilMs = now.bootMs + outage.quietMs
     outage.quietMs = Math.min(QUIET_MS.most, outage.quietMs * 2)
     log('warning', isFirst ? 'Fetching a token failed' : 'Fetching a token still fails', {
       event: 'fetch-failed',
