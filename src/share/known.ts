@@ -12,7 +12,7 @@ import type { Pair } from './store.ts'
 /** An answer that holds for all hosts. The life of a token is counted from when the request was sent. */
 export type Answer =
   | (Required<Pick<Grant, 'kind' | 'accessToken' | 'lifeMs' | 'expirySource'>> & { readonly kind: 'ok' })
-  | Pick<PermanentFailure, 'kind' | 'reason' | 'detail' | 'status'>
+  | Pick<PermanentFailure, 'kind' | 'reason' | 'detail' | 'status' | 'says'>
 
 export interface Known extends Pair {
   /** Null: none was ever known. */
@@ -68,8 +68,8 @@ export function answerOf(
   { wallMs, maxAgeMs }: { wallMs: number; maxAgeMs: number },
 ): Answer | null {
   if (outcome.kind === 'permanent') {
-    const { kind, reason, detail, status } = outcome
-    return { kind, reason, detail, status }
+    const { kind, reason, detail, status, says } = outcome
+    return { kind, reason, detail, status, says }
   }
   const { kind, accessToken } = outcome
   const life = knownLife(outcome, wallMs) ?? { lifeMs: maxAgeMs, expirySource: 'assumed' as const }
@@ -119,10 +119,17 @@ export function resumed(
   const refused = parseKnown(refusal?.known)
   if (refusal !== null && refused !== null) {
     const { sentAt, ...rest } = refused
-    const { reason, detail, status } = refusal
+    const { reason, detail, status, says } = refusal
     // A refusal may be of another boot: its age is that of the wall clock.
     const sentAtMs = now.bootMs - Math.max(0, now.wallMs - sentAt.wallMs)
-    return { ...rest, answer: { kind: 'permanent', reason, detail, status: status ?? 0 }, sentAtMs }
+    const answer = {
+      kind: 'permanent',
+      reason,
+      detail,
+      status: status ?? 0,
+      says: says ?? undefined,
+    } as const
+    return { ...rest, answer, sentAtMs }
   }
   if (token?.credentialsId !== credentialsId) return NOTHING
   const { accessToken, lifeMs, expirySource, received } = token

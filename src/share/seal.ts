@@ -28,6 +28,7 @@ const refusal = v.object({
   reason: v.picklist(permanentReasons),
   detail: v.string(),
   status: v.number(),
+  says: v.optional(v.string()),
 })
 /** Why no host is to ask until `end`. */
 const wait = v.object({

@@ -5,7 +5,8 @@ import { formatDuration } from '../lib/duration.ts'
 import type { Config, ServiceConfig } from '../config/config.ts'
 import { sentTexts, type Credentials } from '../lib/credentials.ts'
 import { createSecureContext } from '../lib/certificates.ts'
-import type { Attempt, PermanentReason, ServiceOutcome } from '../token/outcome.ts'
+import type { Attempt, ServiceOutcome } from '../token/outcome.ts'
+import type { Refusal } from '../token/state.ts'
 import { bare } from './detail.ts'
 import { proxyOf } from './proxy.ts'
 import type { Classify, ServiceResponse } from './response.ts'
@@ -93,16 +94,15 @@ function certificateOf({ further = {} }: Credentials): { cert: string; key: stri
   return cert && key ? { cert: cert.reveal(), key: key.reveal() } : null
 }
 
-/** Reports whether `refusals` still names this earlier one, whose detail may have been cut or redacted. */
+/** Reports whether `refusals` still names this earlier one. */
 export function isNamedRefusal(
   { refusals }: ServiceConfig,
-  { status, reason, detail }: { status: number | null; reason: PermanentReason; detail: string },
+  { status, reason, says }: Pick<Refusal, 'status' | 'reason' | 'says'>,
 ): boolean {
-  const isWhole = !/…$|\[secret\]/.test(detail)
   return refusals.some(
-    (known) =>
-      known.status === status &&
-      known.reason === reason &&
-      (!isWhole || bare(detail).includes(bare(known.says))),
+    (named) =>
+      named.status === status &&
+      named.reason === reason &&
+      (says === null || bare(named.says) === bare(says)),
   )
 }

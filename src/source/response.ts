@@ -38,6 +38,8 @@ interface Row {
   readonly follows: 'token' | 'permanent' | 'retried' | 'retried every 5 to 10 min, with an alert'
   /** Reports whether the answer falls under it, and under none before it. */
   readonly covers: (reading: Reading) => boolean
+  /** The setting that makes it a row; unset: it is always there. */
+  readonly refusal?: ServiceRefusal
 }
 
 const hundredsOf = ({ status }: Reading): number => Math.floor(status / 100)
@@ -76,19 +78,20 @@ export function failureTable(service: Pick<ServiceConfig, 'refusals' | 'token'>)
     answer: `${refusal.status} that says "${refusal.says}"`,
     follows: 'permanent' as const,
     covers: (reading: Reading) => isRefusal(reading, refusal),
-    isEarly: refusal.status < 300,
+    refusal,
   }))
+  const isEarly = ({ refusal }: { refusal: ServiceRefusal }): boolean => refusal.status < 300
   const retried = [...new Set(Object.values(retriedRows))]
   return [
     // Before the token: it may be in such an answer.
-    ...refusals.filter(({ isEarly }) => isEarly),
+    ...refusals.filter(isEarly),
     {
       reasons: ['ok'],
       answer: `200 or 201 with ${/^[aeiou]/i.test(name) ? 'an' : 'a'} ${name} fit for a header`,
       follows: 'token',
       covers: ({ grant }) => typeof grant === 'object',
     },
-    ...refusals.filter(({ isEarly }) => !isEarly),
+    ...refusals.filter((row) => !isEarly(row)),
     ...retried.map((row) => ({
       reasons: transientReasons.filter((reason) => retriedRows[reason] === row),
       ...row,
@@ -130,8 +133,9 @@ export function createClassify(service: ServiceConfig) {
     const outcome = {
       kind: row.follows === 'permanent' ? 'permanent' : 'transient',
       reason,
-      detail: detailOf(reading, answer, context),
+      detail: detailOf(reading, row.refusal, answer, context),
       status,
+      ...(row.refusal !== undefined && { says: row.refusal.says }),
       ...(waitMs !== undefined && { retryAfterMs: waitMs }),
     }
     return { outcome: outcome as ServiceOutcome, row }
@@ -152,11 +156,11 @@ interface Reading {
 /** The words of the service, or ours. A 2xx is never quoted. */
 function detailOf(
   { status, content, grant }: Reading,
+  refusal: ServiceRefusal | undefined,
   answer: ServiceResponse,
   { service, secrets }: Context,
 ): string {
   const answered = `The service answered ${status} ${STATUS_CODES[status] ?? ''}`.trim()
-  const refusal = service.refusals.find((known) => isRefusal({ status, content }, known))
   if (refusal !== undefined && status < 300) return refusal.says
   if (typeof grant === 'string') return `${answered}, but ${grant}`.slice(0, MAX_DETAIL_LENGTH)
   if (status < 300) return answered + remarkOn(answer, service)

@@ -40,6 +40,8 @@ const savedStateShape = v.object({
     v.object({
       reason: v.picklist([...permanentReasons, 'rejected']),
       status: v.nullable(count),
+      // Older files do not have it.
+      says: v.optional(text, null),
       askedBy: text,
       known: text,
       ...trouble,

@@ -125,6 +125,8 @@ export interface PermanentFailure extends Shared {
   /** The service's own words; never holds a secret. */
   readonly detail: string
   readonly status: number
+  /** The words of `service.refusals` that named this answer; an older version does not say them. */
+  readonly says?: string | undefined
 }
 /**
  * No request was made, and none is to be made for `retryAfterMs`: no failure, no backoff, no alert. The

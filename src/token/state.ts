@@ -33,6 +33,8 @@ export interface Failure extends Trouble<TransientReason> {
 /** The service says that something is wrong with the account or the request: an operator must know of it. */
 export interface Objection extends SharedTrouble<PermanentReason | 'rejected'> {
   readonly status: number | null
+  /** The words of `service.refusals` that named it; null: it is no refusal, or an older version saved it. */
+  readonly says: string | null
   /** The text by which `share/` knows this answer again; null: it is not shared. */
   readonly known: string | null
 }

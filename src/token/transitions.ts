@@ -196,16 +196,16 @@ function afterRefusal(state: TokenState, refused: PermanentFailure, { now }: Ste
 /** One with the reason of the one that stands, or of the postponement, keeps its start and its host. */
 function objectionOf(
   { objection, postponement }: TokenState,
-  answer: Pick<PermanentFailure, 'detail' | 'askedBy' | 'known'> & {
+  answer: Pick<PermanentFailure, 'detail' | 'says' | 'askedBy' | 'known'> & {
     readonly reason: Objection['reason']
     readonly status?: number
   },
   now: Instant,
 ): Objection {
-  const { reason, detail, status = null, askedBy = null, known = null } = answer
+  const { reason, detail, status = null, says = null, askedBy = null, known = null } = answer
   const raised = [objection, postponement].find((one) => one?.reason === reason)
   const { since, askedBy: raisedBy } = raised ?? { since: now, askedBy }
-  return { reason, detail, status, since, askedBy: raisedBy, known }
+  return { reason, detail, status, says, since, askedBy: raisedBy, known }
 }
 
 // ---- time and operators

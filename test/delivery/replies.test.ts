@@ -210,7 +210,7 @@ describe('the status', () => {
       askedBy,
     } as const
     const { failure } = statusOf(
-      { ...state, objection: { ...refusal, known: null } },
+      { ...state, objection: { ...refusal, says: null, known: null } },
       now,
       statusSourcesOf({ state: () => state, now: () => now }),
     )

@@ -165,7 +165,8 @@ describe('a failure of the service', () => {
 
 describe('a refusal', () => {
   test('is one request; who comes within the hour takes it, who comes later asks once for all', async () => {
-    world.answer(() => failures.inactive)
+    const says = 'is not active'
+    world.answer(() => ({ ...failures.inactive, says }))
     const hosts = world.hosts(8)
     await settle()
     expect(world.asked).toHaveLength(1)
@@ -178,6 +179,7 @@ describe('a refusal', () => {
     await first!.stop()
     const again = world.host({ host: 'host-1', state: { ...state, next: { cause: 'start', atMs: 0 } } })
     await settle()
+    for (const { keeper } of [...hosts, again]) expect(keeper.state().objection).toMatchObject({ says })
     expect(phases([...hosts, again])).toEqual(['refused'])
     expect(world.asked).toHaveLength(1)
     await world.clock.advance(2 * HOUR)

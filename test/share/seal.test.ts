@@ -32,11 +32,13 @@ const refusal: Sealed<'record'> = {
   reason: 'account-inactive',
   detail: 'ö',
   status: 500,
+  says: 'o',
 }
 const wait: Sealed<'lease'> = { kind: 'postponed', ...common, reason: 'network', detail: 'No route' }
 
 test('a text opens with the secret, for its key and pair', () => {
-  for (const record of [token, refusal])
+  const { says: _, ...refusalOfOlderVersion } = refusal
+  for (const record of [token, refusal, refusalOfOlderVersion])
     expect(seal.open('record', seal.seal('record', PAIR, record))).toEqual({ ...record, ...PAIR })
   expect(seal.open('lease', seal.seal('lease', PAIR, wait))).toEqual({ ...wait, ...PAIR })
   expect(seal.open('lease', seal.seal('record', PAIR, token))).toBeNull()

@@ -97,16 +97,16 @@ it('sends the request of the interface description', async () => {
 
 it.each([
   [true, {}],
-  [true, { detail: 'Sorry: your acc…' }],
-  [true, { detail: 'Sorry, [secret]' }],
+  [true, { says: null }],
   [false, { status: 501 }],
   [false, { reason: 'account-not-found' as const }],
-  [false, { detail: 'Account not found' }],
-  [false, { detail: 'Sorry… inactive' }],
+  [false, { says: 'Account not found' }],
+  [false, { says: 'account is not active' }],
+  [false, { says: null, status: 501 }],
 ])('an earlier refusal is named by the description: %s for %j', (isNamed, change) => {
   const { refusals } = standardService()
   const reason = 'account-inactive' as const
-  const given = { status: 500, reason, detail: 'Sorry: YOUR account is not active.', ...change }
+  const given = { status: 500, reason, says: 'YOUR account\tis not  active', ...change }
   for (const list of [refusals, refusals.toReversed()])
     expect(isNamedRefusal({ ...standardService(), refusals: list }, given)).toBe(isNamed)
 })

@@ -162,6 +162,7 @@ describe('a 200', () => {
       reason,
       detail: 'true',
       status: 200,
+      says: 'true',
     })
     expect(given({ error: { has: false } })).toMatchObject({ kind: 'ok' })
     expect(given({ also: 'true' })).toMatchObject({ kind: 'ok' })
@@ -189,6 +190,7 @@ describe('a refusal', () => {
       reason: 'account-not-found',
       status: 404,
       detail: 'Account not found',
+      says: 'Account not found',
     }
     expect(outcomeOf(answer(404, body))).toEqual(refusal)
   })

@@ -49,6 +49,7 @@ const refused: FetchOutcome = {
   reason: 'account-inactive',
   detail: 'Your account is not active – pâ',
   status: 500,
+  says: 'is not active',
 }
 const down: FetchOutcome = { kind: 'transient', reason: 'network', detail: 'connection refused' }
 const limited: FetchOutcome = {
@@ -292,10 +293,11 @@ describe('the files of 1.2.0', () => {
   it('hold a refusal, or the alert that stood beside a failure, unless the token is newer', async () => {
     const refusal = { ...trouble, reason: 'account-inactive', status: 500 }
     const known = await upgraded({ refusal, alert: { ...trouble, reason: 'account-inactive' } })
-    expect(known.state.objection).toEqual({ ...refusal, known: null })
+    expect(known.state.objection).toEqual({ ...refusal, says: null, known: null })
     expect(phaseOf(known.state, known.now)).toBe('refused')
     const alert = { ...trouble, reason: 'rejected' }
-    expect((await upgraded({ alert })).state.objection).toEqual({ ...alert, status: null, known: null })
+    const saved = (await upgraded({ alert })).state.objection
+    expect(saved).toEqual({ ...alert, status: null, says: null, known: null })
     const older = await upgraded({ refusal }, { generation: 4 })
     expect(older.state).toMatchObject({ objection: null, generation: 4, token: { accessToken: token } })
   })

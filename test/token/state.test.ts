@@ -331,7 +331,7 @@ test('a failure has its reason, its beginning, its count and the time of the nex
     answers: 1,
     requests: 1,
     lastRequestAt: at(0),
-    objection: { ...known, status: 403, askedBy: null, known: null },
+    objection: { ...known, status: 403, says: null, askedBy: null, known: null },
     failure: { ...known, status: 403, attempts: 1, retryAtMs },
     notBefore: { first: retryAtMs },
   })
