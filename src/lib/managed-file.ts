@@ -80,18 +80,8 @@ export function createManagedFile(
     else log('error', failure.sentence, { event: failure.event, path, error })
   })
 
-  async function isAsDesired(content: Content | null): Promise<boolean> {
-    const stats = await lstatIfAny(path)
-    isPresent = stats?.isFile() === true
-    if (stats === null || content === null) return stats === null && content === null
-    if (!stats.isFile() || !(await hasText(stats, content.text))) return false
-    // A file of a former run may have another mode or owner, and stays if it cannot be replaced.
-    written ??= { content, attributes: stats }
-    return hasAttributes(stats)
-  }
-
-  async function hasText(stats: Stats, text: string): Promise<boolean> {
-    if (stats.size !== Buffer.byteLength(text)) return false
+  async function hasText(stats: Stats | null, text: string): Promise<boolean> {
+    if (stats?.isFile() !== true || stats.size !== Buffer.byteLength(text)) return false
     if (compared !== null && text === written?.content?.text && isUnchanged(compared, stats)) return true
     // Another program may have removed or exchanged it since it was looked at.
     const read = await readSmallFile(path, stats.size).catch(fallbackOnSystemError(null))
@@ -111,7 +101,12 @@ export function createManagedFile(
   async function attempt(content: Content | null): Promise<void> {
     const wanted = attributes
     const isKnown = isDeepStrictEqual(written?.attributes, wanted) && written?.content?.text === content?.text
-    if (!(await isAsDesired(content))) {
+    const stats = await lstatIfAny(path)
+    isPresent = stats?.isFile() === true
+    const isSame = content === null ? stats === null : await hasText(stats, content.text)
+    // A file of a former run may have another mode or owner, and stays if it cannot be replaced.
+    if (isSame && stats !== null) written ??= { content, attributes: stats }
+    if (!isSame || (stats !== null && !(await hasAttributes(stats)))) {
       compared = null
       if (content === null) warnUnsynced(await removeFile(path))
       else await replace(content)
