@@ -153,17 +153,10 @@ export async function createDaemon(initial: Config, environment: Environment) {
     if (stop.aborted) return
     systemd.reloading()
     try {
-      const { runtimeDirectory, stateDirectory, http } = config
-      const next = await load({ runtimeDirectory })
+      const loaded = await load({ runtimeDirectory: config.runtimeDirectory })
       if (stop.aborted) return
-      // An inherited socket that was closed could not be opened again.
-      const isHttpFixed = inherited.http.length > 0 && (next.http === null) !== (http === null)
-      await reconfigure({ ...next, stateDirectory, http: isHttpFixed ? http : next.http })
-      const needingRestart = [
-        ...(next.wantedRuntimeDirectory === runtimeDirectory ? [] : ['runtimeDirectory']),
-        ...(next.stateDirectory === stateDirectory ? [] : ['stateDirectory']),
-        ...(isHttpFixed ? ['http'] : []),
-      ]
+      const { next, needingRestart } = withoutRestart(loaded, { running: config, inherited })
+      await reconfigure(next)
       logReload(next, needingRestart, log)
     } catch (error) {
       if (!(error instanceof UserError)) throw error
@@ -217,5 +210,23 @@ export async function createDaemon(initial: Config, environment: Environment) {
     },
     /** Resolves when the log is written. */
     close: logging.close,
+  }
+}
+
+/** What a reload can take over of a configuration, and the settings for which a restart is needed. */
+function withoutRestart(
+  loaded: Config,
+  { running, inherited }: { running: Config; inherited: InheritedSockets },
+): { next: Config; needingRestart: string[] } {
+  const { runtimeDirectory, stateDirectory, http } = running
+  // An inherited socket that was closed could not be opened again.
+  const isHttpFixed = inherited.http.length > 0 && (loaded.http === null) !== (http === null)
+  return {
+    next: { ...loaded, stateDirectory, http: isHttpFixed ? http : loaded.http },
+    needingRestart: [
+      ...(loaded.wantedRuntimeDirectory === runtimeDirectory ? [] : ['runtimeDirectory']),
+      ...(loaded.stateDirectory === stateDirectory ? [] : ['stateDirectory']),
+      ...(isHttpFixed ? ['http'] : []),
+    ],
   }
 }
