@@ -107,11 +107,7 @@ export function createManagedFile(
     // A file of a former run may have another mode or owner, and stays if it cannot be replaced.
     if (isSame && stats !== null) written ??= { content, attributes: stats }
     if (!isSame || (stats !== null && !(await hasAttributes(stats)))) {
-      compared = null
-      if (content === null) warnUnsynced(await removeFile(path))
-      else await replace(content)
-      isPresent = content !== null
-      counts.writes += 1
+      await change(content)
       if (isKnown) {
         counts.repairs += 1
         repairs += 1
@@ -119,6 +115,14 @@ export function createManagedFile(
       }
     }
     written = { content, attributes: wanted }
+  }
+
+  async function change(content: Content | null): Promise<void> {
+    compared = null
+    if (content === null) warnUnsynced(await removeFile(path))
+    else await replace(content)
+    isPresent = content !== null
+    counts.writes += 1
   }
 
   async function replace(content: Content): Promise<void> {
