@@ -78,41 +78,29 @@ export function createReplies(options: {
     const reply = current(now)
     if ('value' in reply && isGoodEnough(reply.value, now, request)) return reply
     need(request)
-    const deadlineMs = now.bootMs + (request.waitSeconds ?? 0) * 1_000
-    if (endOfWaitMs(now, request, deadlineMs) <= now.bootMs || isFinal(request, deadlineMs)) return current()
-    return waitFor(request, deadlineMs, by.signal).then(() => current())
+    const leftMs = (): number => endOfWaitMs(request, now) - keeper.now().bootMs
+    return leftMs() > 0 ? waitWhile(leftMs, by.signal).then(() => current()) : current()
   }
 
-  /** Reports whether waiting longer, up to the deadline on the boot clock, cannot improve the answer. */
-  function isFinal(request: TokenRequest, deadlineMs: number): boolean {
+  /** Until when the answer may become better, on the boot clock; -Infinity: waiting is of no use. */
+  function endOfWaitMs(request: TokenRequest, begun: Instant): number {
     const [state, now] = [keeper.state(), keeper.now()]
     const held = usableToken(state, now)
-    if (held !== null && isGoodEnough(held, now, request)) return true
+    const deadlineMs = begun.bootMs + (request.waitSeconds ?? 0) * 1_000
+    if (held !== null && isGoodEnough(held, now, request)) return -Infinity
     const isHopeless = state.inFlight === null && dueAtMs(state) > deadlineMs
-    // Only a refusal ends the wait early: after other failures an operator may trigger an attempt before the
-    // next one is due.
-    if (held === null) return isHopeless && refusalOf(state) !== null
-    // Keep waiting: an operator may trigger a refresh at any time.
-    if (held.fingerprint === request.notFingerprint) return false
-    return isHopeless || (request.minValidSeconds ?? 0) * 1_000 > held.lifeMs
+    // After other failures than a refusal an operator may trigger an attempt before the next one is due.
+    if (held === null) return isHopeless && refusalOf(state) !== null ? -Infinity : deadlineMs
+    if (held.fingerprint === request.notFingerprint) return deadlineMs
+    if (isHopeless || (request.minValidSeconds ?? 0) * 1_000 > held.lifeMs) return -Infinity
+    // A good token with less life than asked for is not held back for long: another is under way.
+    return Math.min(deadlineMs, begun.bootMs + SHORT_LIFE_WAIT_MS)
   }
 
-  /** A good token with less life than asked for is not held back for long: another is under way. */
-  function endOfWaitMs(begun: Instant, request: TokenRequest, deadlineMs: number): number {
-    const held = usableToken(keeper.state(), keeper.now())
-    const isHeld = held !== null && held.fingerprint !== request.notFingerprint
-    return isHeld ? Math.min(deadlineMs, begun.bootMs + SHORT_LIFE_WAIT_MS) : deadlineMs
-  }
-
-  /** Resolves when waiting longer is of no use, at the latest at the deadline on the boot clock. */
-  async function waitFor(request: TokenRequest, deadlineMs: number, signal: AbortSignal): Promise<void> {
-    const begun = keeper.now()
-    // Again if the token that was held has expired meanwhile.
-    for (;;) {
-      const waitMs = endOfWaitMs(begun, request, deadlineMs) - keeper.now().bootMs
-      if (waitMs <= 0 || signal.aborted || isFinal(request, deadlineMs)) return
-      await keeper.waitUntil(() => isFinal(request, deadlineMs), { waitMs, signal })
-    }
+  /** Waits as long as there is time left: also longer, if the token that was held expires meanwhile. */
+  async function waitWhile(leftMs: () => number, signal: AbortSignal): Promise<void> {
+    for (let waitMs = leftMs(); waitMs > 0 && !signal.aborted; waitMs = leftMs())
+      await keeper.waitUntil(() => leftMs() <= 0, { waitMs, signal })
   }
 
   function need({ minValidSeconds = 0 }: TokenRequest): void {
