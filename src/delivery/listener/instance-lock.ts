@@ -3,13 +3,13 @@
 import { constants, type Stats } from 'node:fs'
 import { join } from 'node:path'
 import type { Config } from '../../config/config.ts'
-import { throughDirectory, lstatIfAny } from '../../lib/atomic-file.ts'
+import { lstatIfAny } from '../../lib/atomic-file.ts'
 import { errorCode, exitStatus, UserError } from '../../lib/error.ts'
 import { fs } from '../../lib/fs.ts'
 import { loadLibc } from '../../lib/libc.ts'
 import { nameOf } from '../../lib/posix-ids.ts'
 import { isSocketActivated, type InheritedSockets } from '../../lib/socket-activation.ts'
-import { assertPathFree, assertReplaceable, inTurnAt, isSame } from './socket-path.ts'
+import { assertPathFree, assertReplaceable, inTurnAt, isSame, throughSafeDirectory } from './socket-path.ts'
 
 /**
  * Locked by flock(2): the kernel releases it with the process, so a crash leaves nothing that blocks a start.
@@ -47,7 +47,7 @@ async function lock(directory: string, setting: string, other?: Stats): Promise<
   const failure = `The directory ${directory} cannot be locked`
   const address = { path: join(directory, LOCK_FILE), setting, failure }
   return inTurnAt(address, () =>
-    throughDirectory(address.path, { use: 'sockets', failure }, async (reached) => {
+    throughSafeDirectory(address, async (reached) => {
       await assertReplaceable(address, reached)
       await removeOfGoneUser(reached)
       const { fd, stats, isLocked } = await openLocked(reached)

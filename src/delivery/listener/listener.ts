@@ -6,7 +6,7 @@ import { Server } from 'node:net'
 import { basename, dirname, join } from 'node:path'
 import { setImmediate as nextRound } from 'node:timers/promises'
 import { serviceEnvironment, unitNames } from '../../lib/account.ts'
-import { FileError, throughDirectory, lstatIfAny, onFile, removeOwn } from '../../lib/atomic-file.ts'
+import { FileError, lstatIfAny, onFile, removeOwn } from '../../lib/atomic-file.ts'
 import { monotonicMs } from '../../lib/clock.ts'
 import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
 import { fs } from '../../lib/fs.ts'
@@ -21,8 +21,8 @@ import {
   assertReplaceable,
   inTurnAt,
   isSame,
-  noSocketAt,
   settingOf,
+  throughSafeDirectory,
   type SocketAddress,
 } from './socket-path.ts'
 
@@ -56,7 +56,9 @@ export interface Listener {
   close(): Promise<void>
 }
 
+/** A socket that this process has made. */
 interface Bound {
+  readonly address: SocketAddress
   readonly server: Server
   /** Of the socket at the path. */
   readonly stats: Stats
@@ -76,12 +78,11 @@ export async function listen(
  */
 export async function openListener(first: SocketAddress, options: ListenerOptions): Promise<Listener> {
   const { log } = options
-  let address = first
   let bound = await bind(first, options)
   let isClosed = false
   let last: Promise<unknown> = Promise.resolve()
   const problem = createProblemLog((error) => {
-    const { path } = address
+    const { path } = bound.address
     if (error !== null) log('error', 'A socket cannot be kept', { event: 'socket-error', path, error })
   })
 
@@ -93,26 +94,26 @@ export async function openListener(first: SocketAddress, options: ListenerOption
   }
 
   function isThere(): Promise<boolean> {
+    const { address, stats } = bound
     return inTurnAt(address, async () => {
       const found = await lstatIfAny(address.path).catch(fallbackOnSystemError(null))
-      return found !== null && isSame(found, bound.stats)
+      return found !== null && isSame(found, stats)
     })
   }
 
   async function replace(next: SocketAddress): Promise<void> {
     const other = await bind(next, options)
-    if (isClosed) return remove(other, next)
-    const former = { bound, address }
+    if (isClosed) return remove(other)
+    const former = bound
     bound = other
-    address = next
-    await remove(former.bound, former.address)
+    await remove(former)
   }
 
   async function restore(): Promise<void> {
     try {
       if (!isClosed && !(await isThere())) {
-        await replace(address)
-        const { path } = address
+        await replace(bound.address)
+        const { path } = bound.address
         log('warning', 'Restored a socket that was removed', { event: 'socket-restored', path })
       }
       problem.set(null)
@@ -126,13 +127,15 @@ export async function openListener(first: SocketAddress, options: ListenerOption
     tick: () => inTurn(restore),
     move: (next) =>
       inTurn(async () => {
-        if (next.path === address.path && (await isThere())) await adjust(bound.stats, next)
-        else await replace(next)
-        address = next
+        if (next.path !== bound.address.path || !(await isThere())) return replace(next)
+        await inTurnAt(next, () =>
+          throughSafeDirectory(next, (reached) => setAccess(reached, next, bound.stats)),
+        )
+        bound = { ...bound, address: next }
       }),
     close() {
       isClosed = true
-      return remove(bound, address)
+      return remove(bound)
     },
   }
 }
@@ -196,36 +199,34 @@ async function listenOn(fd: number, { createServer, onAcceptError }: ListenerOpt
  * none or a dead one is.
  */
 async function bind(address: SocketAddress, options: ListenerOptions): Promise<Bound> {
-  const { path } = address
+  // All in one turn: of several sockets that are bound at one path, one lives.
   return inTurnAt(address, async (givenUp) => {
     // That a daemon answers is reported first, even if its directory is not safe.
     await assertPathFree(address)
-    const bound = await throughDirectory(
-      path,
-      { use: 'sockets', failure: noSocketAt(path) },
-      async (reached) => {
-        // Its name until it has its mode; one that a crash left is replaced.
-        const created = join(dirname(reached), `.${basename(path)}.new`)
-        await assertReplaceable(address, created)
-        await fs.unlink(created).catch(ignoreAbsence)
-        const fd = listenPrivately(created)
-        try {
-          const stats = await setAccess(created, address)
-          await fs.rename(created, reached)
-          return { server: await listenOn(fd, options), stats }
-        } catch (error) {
-          closeSync(fd)
-          await fs.unlink(created).catch(ignoreAbsence)
-          throw error
-        }
-      },
-    )
+    const bound = await throughSafeDirectory(address, (reached) => bindAt(reached, address, options))
     if (givenUp.aborted) {
       closeListening(bound.server)
-      await removeOwn(path, bound.stats)
+      await removeOwn(address.path, bound.stats)
     }
     return bound
   })
+}
+
+async function bindAt(reached: string, address: SocketAddress, options: ListenerOptions): Promise<Bound> {
+  // Its name until it has its mode; one that a crash left is replaced.
+  const created = join(dirname(reached), `.${basename(reached)}.new`)
+  await assertReplaceable(address, created)
+  await fs.unlink(created).catch(ignoreAbsence)
+  const fd = listenPrivately(created)
+  try {
+    const stats = await setAccess(created, address)
+    await fs.rename(created, reached)
+    return { address, server: await listenOn(fd, options), stats }
+  } catch (error) {
+    closeSync(fd)
+    await fs.unlink(created).catch(ignoreAbsence)
+    throw error
+  }
 }
 
 /** Binds with the umask changed for that moment alone: only this user may connect at first. */
@@ -267,13 +268,6 @@ async function setAccess(path: string, address: SocketAddress, own?: Stats): Pro
   }
 }
 
-/** Sets another mode and group of the existing socket. Throws UserError. */
-async function adjust(stats: Stats, address: SocketAddress): Promise<void> {
-  const failure = noSocketAt(address.path)
-  const change = async (reached: string): Promise<Stats> => setAccess(reached, address, stats)
-  await inTurnAt(address, () => throughDirectory(address.path, { use: 'sockets', failure }, change))
-}
-
 function ignoreAbsence(error: unknown): void {
   if (errorCode(error) !== 'ENOENT') throw error
 }
@@ -282,7 +276,7 @@ function ignoreAbsence(error: unknown): void {
  * Removes the socket if it is still the one that was bound, accepts the backlog, which would be reset
  * otherwise, and closes.
  */
-async function remove({ server, stats }: Bound, { path }: SocketAddress): Promise<void> {
+async function remove({ address: { path }, server, stats }: Bound): Promise<void> {
   // A dead socket does no harm: the next daemon replaces it.
   const removal = onFile(path, async () => removeOwn(path, stats)).catch((error: unknown) => {
     if (!(error instanceof FileError)) throw error

@@ -3,7 +3,7 @@
 import type { Stats } from 'node:fs'
 import { connect } from 'node:net'
 import { basename, dirname, join } from 'node:path'
-import { asFileError, FileError, lstatIfAny } from '../../lib/atomic-file.ts'
+import { asFileError, FileError, lstatIfAny, throughDirectory } from '../../lib/atomic-file.ts'
 import { DiskError, inDirectory } from '../../lib/in-directory.ts'
 import { errorCode, exitStatus, UserError } from '../../lib/error.ts'
 import { fs } from '../../lib/fs.ts'
@@ -33,13 +33,24 @@ export async function inTurnAt<T>(
   address: SocketPath,
   work: (givenUp: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  const { path, failure = noSocketAt(path) } = address
+  const { path } = address
   return inDirectory(dirname(path), work).catch((error: unknown) => {
-    const known = asFileError(path, error, failure)
+    const known = asFileError(path, error, failureOf(address))
     if (!(known instanceof FileError)) throw error
     const status = known.cause instanceof DiskError ? exitStatus.tryAgain : exitStatus.configuration
     throw new UserError(`${known.message}, or set another ${settingOf(address)}`, status, { cause: error })
   })
+}
+
+/**
+ * Does the work with `reached`, the path through the descriptor of its directory, which nobody can exchange.
+ * Refuses a directory in which others could exchange what is made. Call it within the work of inTurnAt.
+ */
+export async function throughSafeDirectory<T>(
+  address: SocketPath,
+  work: (reached: string) => Promise<T>,
+): Promise<T> {
+  return throughDirectory(address.path, { use: 'sockets', failure: failureOf(address) }, work)
 }
 
 /**
@@ -105,8 +116,8 @@ function isAnswering(path: string): Promise<boolean> {
   })
 }
 
-export function noSocketAt(path: string): string {
-  return `No socket can be made at ${path}`
+function failureOf({ path, failure = `No socket can be made at ${path}` }: SocketPath): string {
+  return failure
 }
 
 export function settingOf({ setting = 'path' }: SocketPath): string {
