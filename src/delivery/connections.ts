@@ -12,9 +12,9 @@ import {
   dropReasons,
   isWithinRate,
   OVER_LIMIT,
+  type ClosingFault,
   type Descriptors,
   type DropReason,
-  type Refusal,
   type RequestRate,
   type TimeoutReason,
   type Timeouts,
@@ -262,8 +262,8 @@ export function createConnections<Own>(
     /** The client of this connection; undefined: it has ended. */
     of: (socket: Socket): (Client & Own) | undefined => all.get(socket),
     clients: () => [...all.values()],
-    /** Counts a request that has arrived. Returns why it closes the connection; null: it is answered. */
-    refusalOf(client: Client): Refusal | null {
+    /** Counts a request that has arrived. Returns why it ends the connection; null: it is performed. */
+    closingFaultOf(client: Client): ClosingFault | null {
       client.requests += 1
       if (!client.isAllowed) return { ...operations.denied, drop: 'denied' }
       const { maxRequestsPerSecond: most } = config

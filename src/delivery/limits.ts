@@ -39,12 +39,12 @@ export const dropReasons = [
 ] as const
 export type DropReason = (typeof dropReasons)[number]
 
-/** A fault, after which the client loses its connection. */
-export interface Refusal {
+/** A fault that ends the connection of its client. */
+export interface ClosingFault {
   readonly fault: Fault
   readonly drop: DropReason
 }
-const busy = (drop: DropReason, message: string): Refusal => ({ fault: { code: 'busy', message }, drop })
+const busy = (drop: DropReason, message: string): ClosingFault => ({ fault: { code: 'busy', message }, drop })
 /** For a connection that is over a limit of its own. */
 export const OVER_LIMIT = {
   requests: busy(
@@ -61,12 +61,22 @@ export const OVER_LIMIT = {
   ),
 } as const
 
+/** Limits of a socket that was handed over, if the configuration has none for it; the path is not used. */
+export const HANDED_OVER: SocketConfig = {
+  path: '',
+  mode: 0,
+  gid: null,
+  allow: { uids: [], gids: [] },
+  maxConnections: 1_024,
+  maxConnectionsPerUser: 128,
+  maxRequestsPerSecond: null,
+}
 type Limits = Pick<SocketConfig, 'maxConnections' | 'maxConnectionsPerUser'>
 
 /**
  * Counts one more connection against the limits of its socket. Returns the function that ends the count;
- * null: one too many. Root and the daemon's own user have no limit,
- * peers that `allow` excludes one of their own, and unknown users count as one.
+ * null: one too many. Root and the daemon's own user have no limit, peers that `allow` excludes one of their
+ * own, and unknown users count as one.
  */
 export function createQuota(descriptors: Descriptors) {
   /** By user; of those that are limited. */

@@ -15,7 +15,7 @@ import {
   type StatusResult,
   type TokenRequest,
 } from '../protocol.ts'
-import { MAX_WAITING, OVER_LIMIT, type Refusal } from './limits.ts'
+import { MAX_WAITING, OVER_LIMIT, type ClosingFault } from './limits.ts'
 import type { CachedToken, Later, Replies, Result } from './replies.ts'
 import type { Reader, TokenAudit, Transport } from './token-audit.ts'
 
@@ -38,7 +38,7 @@ interface Results {
   'refresh.request': RefreshResult
   'alert.test': AlertTestResult
 }
-export type Reply<T extends RequestType = RequestType> = Result<Results[T]> | Refusal
+export type Reply<T extends RequestType = RequestType> = Result<Results[T]> | ClosingFault
 type Operation<T extends RequestType> = (
   request: TokenRequest & RejectRequest,
   caller: Caller,

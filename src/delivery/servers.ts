@@ -10,7 +10,7 @@ import type { ConnectionServer, DeliveryContext } from './connections.ts'
 import { createCredentialServer } from './credential-server.ts'
 import type { Metrics } from './http/routes.ts'
 import { createIpcServer } from './ipc/server.ts'
-import { createDescriptors } from './limits.ts'
+import { createDescriptors, HANDED_OVER } from './limits.ts'
 import type { TestAlert } from './operations.ts'
 import { createPeers, type Peers } from './peers.ts'
 import type { Replies } from './replies.ts'
@@ -134,7 +134,7 @@ export async function serveMisconfigured(
   options: { message: string; log: Log; clock: Clock; signal: AbortSignal },
 ): Promise<void> {
   const { message, log, clock, signal } = options
-  const { createHttpServer, HANDED_OVER } = await import('./http/server.ts')
+  const { createHttpServer } = await import('./http/server.ts')
   const fault: Fault = { code: 'misconfigured', message }
   const reply = (): { fault: Fault } => ({ fault })
   const context = createDeliveryContext({ replies: repliesOf(reply, clock), testAlert: reply, log, clock })

@@ -4,7 +4,7 @@ import { monotonicMs } from '../../lib/clock.ts'
 import { fallbackOnSystemError } from '../../lib/error.ts'
 import { isRecord, parseJson, readLimited } from '../../lib/input.ts'
 import type { RequestType } from '../../protocol.ts'
-import { MAX_BODY_BYTES, type Refusal } from '../limits.ts'
+import { MAX_BODY_BYTES, type ClosingFault } from '../limits.ts'
 import { isInOrder, type Caller, type Operations, type Reply } from '../operations.ts'
 import type { Later, Replies } from '../replies.ts'
 import { json, problem, type Answer } from './answers.ts'
@@ -95,7 +95,7 @@ export function createTokenRoutes(operations: Operations): Routes {
     const body = await read.catch(fallbackOnSystemError(null))
     if (body === null) return null
     // What comes after it may be a part of it.
-    if (body === undefined) return problem(refusal(BODY_TOO_LONG))
+    if (body === undefined) return problem(closingFault(BODY_TOO_LONG))
     const fields = parseJson(body.toString('utf8'))
     return isRecord(fields) ? perform('token.reject', client, fields) : badRequest(BODY_SHAPE)
   }
@@ -137,8 +137,8 @@ export function createHealthRoutes({ replies, metrics }: { replies: Replies; met
   return { '/healthz': { GET: getHealth }, '/readyz': { GET: getReadiness }, '/metrics': { GET: getMetrics } }
 }
 
-/** A request that is none, after which the connection ends. */
-export function refusal(message: string, drop: Refusal['drop'] = 'broken-framing'): Refusal {
+/** For a request after which nothing that comes can be trusted to be one. */
+export function closingFault(message: string, drop: ClosingFault['drop'] = 'broken-framing'): ClosingFault {
   return { fault: { code: 'bad-request', message }, drop }
 }
 

@@ -12,14 +12,14 @@ import {
   type DeliveryContext,
   type ServerOptions,
 } from '../connections.ts'
-import { MAX_HEAD_BYTES, MAX_HEAD_FIELDS, MAX_WAITING } from '../limits.ts'
+import { HANDED_OVER, MAX_HEAD_BYTES, MAX_HEAD_FIELDS, MAX_WAITING } from '../limits.ts'
 import { createOperations, type Reply } from '../operations.ts'
 import { closingText, problem, send } from './answers.ts'
 import {
+  closingFault,
   createHealthRoutes,
   createHttpRoutes,
   createTokenRoutes,
-  refusal,
   type Metrics,
   type Outcome,
 } from './routes.ts'
@@ -35,8 +35,8 @@ interface Own {
   events: ServerResponse | null
   /** Answers that were not sent as a whole yet. */
   unsent: number
-  /** The connection ends with the last answer: further requests get none. */
-  isRefused: boolean
+  /** The connection ends with the answer that was given last: further requests get none. */
+  isEnding: boolean
 }
 type HttpClient = Client & Own
 
@@ -61,16 +61,6 @@ const METRICS_TIMEOUTS = { sweepMs: 2_000, stalled: 8_000 }
  */
 const MAX_UNSENT = 5_000
 
-/** Limits of a socket that was handed over, if the configuration has none for it; the path is not used. */
-export const HANDED_OVER = {
-  path: '',
-  mode: 0,
-  gid: null,
-  allow: { uids: [], gids: [] },
-  maxConnections: 1_024,
-  maxConnectionsPerUser: 128,
-  maxRequestsPerSecond: null,
-}
 const METRICS_SOCKET = { ...HANDED_OVER, maxConnections: 256, maxConnectionsPerUser: 256 }
 
 export function createHttpServer(options: HttpOptions): ConnectionServer {
@@ -94,7 +84,7 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
     {
       transport,
       operations,
-      own: (): Own => ({ last: null, events: null, unsent: 0, isRefused: false }),
+      own: (): Own => ({ last: null, events: null, unsent: 0, isEnding: false }),
       push,
       timeoutOf: () => null,
       createServer: createNodeServer,
@@ -164,7 +154,7 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
 
   function onRequest(req: IncomingMessage, res: ServerResponse): void {
     const client = connections.of(req.socket)
-    if (client === undefined || client.isRefused || client.isClosing) return
+    if (client === undefined || client.isEnding || client.isClosing) return
     client.last = res
     requests += 1
     client.unsent += 1
@@ -182,9 +172,9 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
 
   function handle(client: HttpClient, req: IncomingMessage, res: ServerResponse): void {
     try {
-      const refused = connections.refusalOf(client)
+      const closing = connections.closingFaultOf(client)
       if (isOneAnswer || (isStopping && client.last === res)) res.setHeader('Connection', 'close')
-      if (refused !== null) return give(client, res, problem(refused))
+      if (closing !== null) return give(client, res, problem(closing))
       if (req.rawHeaders.length > 2 * MAX_HEAD_FIELDS) return give(client, res, problem(TOO_MANY_FIELDS))
       // Nothing can be answered after an event stream, which has no end.
       if (client.events !== null) return connections.end(client, 'broken-framing')
@@ -201,8 +191,8 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
     if (outcome === null || res.destroyed) return
     if ('events' in outcome) return startEvents(client, res, outcome.events)
     if (outcome.drop === undefined) return send(res, outcome)
-    if (client.isRefused) return
-    client.isRefused = true
+    if (client.isEnding) return
+    client.isEnding = true
     connections.noteDrop(client.peer, outcome.drop)
     res.setHeader('Connection', 'close')
     send(res, outcome)
@@ -228,12 +218,12 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
 
   function onClientError({ code }: NodeJS.ErrnoException, socket: Socket): void {
     const client = connections.of(socket)
-    if (client === undefined || client.isRefused || client.events !== null || !socket.writable)
+    if (client === undefined || client.isEnding || client.events !== null || !socket.writable)
       return void socket.destroy()
     const { last } = client
     const answer =
       code === 'ERR_HTTP_REQUEST_TIMEOUT'
-        ? problem({ ...refusal('The request did not end in time', 'incomplete-request'), status: 408 })
+        ? problem({ ...closingFault('The request did not end in time', 'incomplete-request'), status: 408 })
         : problem(FRAMING)
     if (last !== null && !last.headersSent && !last.req.complete) return give(client, last, answer)
     const end = (): void => connections.end(client, answer.drop ?? 'broken-framing', closingText(answer))
@@ -270,7 +260,7 @@ function writeEvent(events: ServerResponse, reply: Reply<'token.subscribe'>): vo
   events.write(`event: ${event}\ndata: ${data}\n\n`)
 }
 
-const FRAMING = refusal(
+const FRAMING = closingFault(
   `This is not a valid HTTP/1.1 request, or its header section is longer than ${MAX_HEAD_BYTES / 1024} KiB`,
 )
-const TOO_MANY_FIELDS = refusal(`The head of a request has at most ${MAX_HEAD_FIELDS} fields`)
+const TOO_MANY_FIELDS = closingFault(`The head of a request has at most ${MAX_HEAD_FIELDS} fields`)

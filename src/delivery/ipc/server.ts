@@ -21,7 +21,13 @@ import {
   type DeliveryContext,
   type ServerOptions,
 } from '../connections.ts'
-import { MAX_SUBSCRIPTIONS, MAX_WAITING, OVER_LIMIT, type Refusal, type TimeoutReason } from '../limits.ts'
+import {
+  MAX_SUBSCRIPTIONS,
+  MAX_WAITING,
+  OVER_LIMIT,
+  type ClosingFault,
+  type TimeoutReason,
+} from '../limits.ts'
 import { createOperations, isInOrder, isRequestType, type Reply } from '../operations.ts'
 
 const parser = new Parser({ delimiter: FRAME_END })
@@ -132,8 +138,8 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
     const fields = isRecord(data) ? data : NOTHING
     const { id: given } = fields
     const id = typeof given === 'string' && given !== '' && given.length <= MAX_ID_LENGTH ? given : null
-    const refusal = connections.refusalOf(client)
-    if (refusal !== null) writeFault(client, id, refusal)
+    const closing = connections.closingFaultOf(client)
+    if (closing !== null) writeFault(client, id, closing)
     else if (!isRequestType(type)) writeFault(client, id, NO_TYPE)
     else if (id === null) writeFault(client, null, NO_ID)
     else perform(client, type, id, fields)
@@ -184,10 +190,9 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
     else client.out += frameOf(type, { id, ...reply.value })
   }
 
-  /** A refusal ends the connection. */
-  function writeFault(client: IpcClient, id: string | null, refused: { fault: Fault } | Refusal): void {
-    client.out += frameOf('fault', { id, ...refused.fault })
-    if ('drop' in refused) connections.end(client, refused.drop, client.out)
+  function writeFault(client: IpcClient, id: string | null, reply: { fault: Fault } | ClosingFault): void {
+    client.out += frameOf('fault', { id, ...reply.fault })
+    if ('drop' in reply) connections.end(client, reply.drop, client.out)
   }
 
   function flush(client: IpcClient): void {
@@ -235,7 +240,7 @@ const NO_ID = badRequest(
   'A request is {"type": …, "data": {"id": …}}, and `data.id` is a string of 1 to 64 characters',
 )
 const NO_TYPE = badRequest(`\`type\` is one of ${Object.keys(answerTypes).join(', ')}`)
-const FRAMING: Refusal = {
+const FRAMING: ClosingFault = {
   ...badRequest(`A frame is one JSON object of at most ${MAX_FRAME_BYTES} bytes and a form feed`),
   drop: 'broken-framing',
 }
