@@ -1,9 +1,12 @@
 #!/bin/sh
 # Usage: alert DIRECTORY. Runs the operator's command for each alert of the daemon whose runtime directory
 # this is: with `raised` (a reminder too) or `resolved` as its argument, and the alert's JSON on its
-# standard input. Without such a command it only logs. It compares what the files say with what the command
-# was run for, so that a change during a run is not lost. A command that fails is run again after half a
-# minute; that is logged once, and then once an hour, and systemd shows it as the status of the unit.
+# standard input. Without such a command it only logs. A command that fails is run again after half a minute;
+# that is logged once, and then once an hour, and systemd shows it as the status of the unit.
+#
+# Its own directory holds three alerts, so that a change during a run is not lost: `next`, for which the
+# command is about to run; `open`, the last one that was seen and is not resolved; and `done.raised`, the last
+# one for which the command was run.
 set -eu
 directory=$1
 cd "$RUNTIME_DIRECTORY"
@@ -21,27 +24,31 @@ is_of_another_host() {
 	grep -Eq '"askedBy": ?"' "$1"
 }
 
-# Runs the command for `next`; its output is shown where a failure would be logged.
+# Holds for an hour after a failure was logged: what repeats it in that time is not.
+is_logged() {
+	[ $(($(date +%s) - logged_at)) -lt 3600 ]
+}
+
+# Runs the command for `next`. What it prints is logged, unless it repeats a failure that is.
 run() {
 	if [ ! -e "$command" ]; then
 		printf '<5>The alert is %s: ' "$1"
 		cat next
-	elif [ $(($(date +%s) - logged_at)) -ge 3600 ]; then
-		timeout --kill-after=5 120 "$command" "$1" <next
-	else
+	elif is_logged; then
 		timeout --kill-after=5 120 "$command" "$1" <next >/dev/null 2>&1
+	else
+		timeout --kill-after=5 120 "$command" "$1" <next
 	fi
 }
 
 # Says that the command failed with this status.
 failed() {
-	if [ $(($(date +%s) - logged_at)) -ge 3600 ]; then
-		remedy=
-		if [ ! -x "$command" ]; then remedy=": it may not be executed by this unit, sudo chmod 755 $command"; fi
-		echo "<3>The alert command failed (exit status $1) and is run again every $pace s$remedy"
-		logged_at=$(date +%s)
-	fi
-	state "exit status $1 at $(date -u +%FT%TZ): run again every $pace s"
+	state "exit status $1 at $(date -u +%FT%TZ), run again every $pace s"
+	if is_logged; then return; fi
+	remedy=
+	if [ ! -x "$command" ]; then remedy=": it may not be executed by this unit, sudo chmod 755 $command"; fi
+	echo "<3>The alert command failed (exit status $1) and is run again every $pace s$remedy"
+	logged_at=$(date +%s)
 }
 
 # Has the command run, and remembers what it was run for once it succeeded.
@@ -66,7 +73,6 @@ is_newer() {
 	[ -n "$(find "$1" -newer "$2" 2>/dev/null)" ]
 }
 
-# `open` is the last alert that was seen and is not resolved.
 resolved=$directory/alert-resolved.json
 while :; do
 	if [ -e open ] && { is_newer "$resolved" open || [ ! -e "$directory/alert.json" ]; }; then

@@ -4,7 +4,7 @@ import { asSentence } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { ask } from './ask.ts'
 import type { RunCommand } from './command.ts'
-import { systemdStateOf } from './systemd.ts'
+import { systemdStateOf } from './alert-command.ts'
 
 export const run: RunCommand = async (invocation) => {
   const { outcome, resolvesAt, detail, daemon } = await ask(invocation, async (client) => ({

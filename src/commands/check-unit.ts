@@ -7,8 +7,9 @@ import { withSystemFallback } from '../lib/error.ts'
 import { fault, warning, type Finding } from '../lib/finding.ts'
 import { SERVICE_USER } from '../lib/paths.ts'
 import { dropIn, shellWord } from '../lib/remedy.ts'
+import { ALERT_COMMAND, type AlertState } from './alert-command.ts'
 import type { LookedConfig } from './check-look.ts'
-import { ALERT_COMMAND, failedStart, unitProperties, type AlertState } from './systemd.ts'
+import { failedStart, resultOf, unitProperties } from './systemd.ts'
 
 /** The permissions that others need to run a script, which has to be read for that. */
 const RUN_BY_OTHERS = 0o005
@@ -123,8 +124,11 @@ function stateFindings({ name, properties, isMasked }: Unit, isStarted: boolean)
   const known = failedStart(name, status)
   // Its own program could not be run; all else the copy would have met.
   if (status === '203' && known !== undefined) return [fault(known.text, known.commands)]
-  const why = result === 'exit-code' ? `exit status ${status}` : result
-  return [warning(`${service} failed at its last start (${why})`, [`sudo systemctl restart ${name}`])]
+  return [
+    warning(`${service} failed at its last start (${resultOf(properties)})`, [
+      `sudo systemctl restart ${name}`,
+    ]),
+  ]
 }
 
 /**

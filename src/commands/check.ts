@@ -12,6 +12,7 @@ import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { localUser, nameOf } from '../lib/posix-ids.ts'
 import { programCommand, unitPlace } from '../lib/remedy.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
+import { alertState } from './alert-command.ts'
 import { configurationOf, statusIfAny } from './ask.ts'
 import { inodeOf, look, type Looked, type LookedConfig, type LookRequest } from './check-look.ts'
 import { pathFindings } from './check-paths.ts'
@@ -27,7 +28,7 @@ import { credentialFindings, readUnit, unitFindings, unitSocketFindings, type Un
 import type { RunCommand } from './command.ts'
 import { counted } from './format-status.ts'
 import { announce } from './prompt.ts'
-import { alertState, configDirectory } from './systemd.ts'
+import { configDirectory } from './systemd.ts'
 
 interface CheckOptions extends LookRequest {
   readonly env: NodeJS.ProcessEnv

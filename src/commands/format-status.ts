@@ -8,9 +8,9 @@ import { formatDuration } from '../lib/duration.ts'
 import { renderedAt, type Advice, type Place } from '../lib/remedy.ts'
 import type { Phase, StatusResult } from '../protocol.ts'
 import { remedies, type PostponedReason, type Reason } from '../token/outcome.ts'
+import { notUnderSystemd, type SystemdState } from './alert-command.ts'
 import { wrap } from './command-line.ts'
 import { isTerminal } from './prompt.ts'
-import { notUnderSystemd, type SystemdState } from './systemd.ts'
 
 type Colour = 'red' | 'yellow' | 'green' | 'dim' | 'bold'
 interface View {
@@ -65,8 +65,9 @@ export function formatStatus(
   const absolute = (instant: string): string => `${instant.slice(instant.startsWith(today) ? 11 : 0, 19)}Z`
   const ago = (instant: string): string =>
     `${formatDuration(nowMs - Date.parse(instant))} ago (${absolute(instant)})`
+  const view = { nowMs, ink, ago, absolute, systemd: escapeUnsafeIn(systemd) }
   const lines = Object.entries(rows).flatMap(([label, textsOf]) =>
-    textsOf(status, { nowMs, ink, ago, absolute, systemd })
+    textsOf(status, view)
       .flatMap((text) => (isCut ? [cutTo(text, columns - INDENT)] : wrap(text, columns - INDENT)))
       .map((text, index) => `  ${ink('dim', (index === 0 ? label : '').padEnd(LABEL_WIDTH))}${text}`),
   )
@@ -149,8 +150,9 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
     if (alertProblem !== null) return [...raised, ink('yellow', alertProblem)]
     if (alertCommand === null) return raised
     const { failure, at } = alertCommand
-    const how = failure === null ? `succeeded ${ago(at)}` : `${ink('red', 'failed')} ${ago(at)}, ${failure}`
-    return [...raised, `the alert command ${how}`]
+    const how = failure === null ? 'succeeded' : ink('red', 'failed')
+    const when = at === null ? '' : ` ${ago(at)}`
+    return [...raised, `the alert command ${how}${when}${failure === null ? '' : `, ${failure}`}`]
   },
   settings({ daemon }, { ink }) {
     const { state, problem, pair } = daemon.configuration

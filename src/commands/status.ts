@@ -7,10 +7,11 @@ import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { programName } from '../lib/remedy.ts'
 import type { StatusResult } from '../protocol.ts'
+import { systemdStateOf } from './alert-command.ts'
 import { ask, bothGiven, openClient } from './ask.ts'
 import type { Invocation, RunCommand } from './command.ts'
 import { formatStatus, screenOf } from './format-status.ts'
-import { configuredAccounts, isConfigured, systemdStateOf } from './systemd.ts'
+import { configuredAccounts, isConfigured } from './systemd.ts'
 import { watchStatus } from './watch-status.ts'
 
 /** Exit statuses of `--all`, the worst first. */

@@ -1,24 +1,21 @@
 // Asks systemd, by its own commands, about the units of an account: it knows their drop-ins and defaults.
-import { existsSync, globSync, lstatSync, statSync } from 'node:fs'
+import { existsSync, globSync, lstatSync } from 'node:fs'
 import { join } from 'node:path'
 import { accountConfigPath, accountOfConfig, systemSocket, unitNames } from '../lib/account.ts'
 import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { isLocalGroup } from '../lib/posix-ids.ts'
-import { errorCode, exitStatus, withSystemFallback, UserError } from '../lib/error.ts'
+import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import { runProgram } from '../lib/run-program.ts'
 import {
   editUnit,
   programCommand,
   remakeSockets,
   remedy,
-  rendered,
   unitPlace,
   type Place,
   type Remedy,
 } from '../lib/remedy.ts'
 
-/** The operator's command for alerts of all accounts. */
-export const ALERT_COMMAND = join(SYSTEM_CONFIG_DIRECTORY, 'alert-command')
 const SYSTEMD_RUNS = '/run/systemd/system'
 const ASK_MS = 10_000
 
@@ -66,25 +63,6 @@ function parseProperties(text: string): UnitProperties {
   return properties
 }
 
-/** Facts that systemd has about the units that run the operator's command for alerts. */
-export interface AlertState {
-  /** Its last run. Null: it has not run, or there is none. */
-  readonly alertCommand: {
-    /** Its exit status, or the result as systemd names it, with the remedy; null: it succeeded. */
-    readonly failure: string | null
-    readonly at: string
-  } | null
-  /** Why alerts do not reach the alert command, with the remedy; null: they do, or there is none. */
-  readonly alertProblem: string | null
-}
-
-export interface SystemdState extends AlertState {
-  /** systemd runs the daemon. */
-  readonly isUnit: boolean
-}
-
-export const notUnderSystemd: SystemdState = { isUnit: false, alertCommand: null, alertProblem: null }
-
 /** For the commands of remedies about a daemon that answers. */
 export async function placeOfDaemon(daemon: { pid: number; configFile: string }): Promise<Place> {
   const { pid, configFile } = daemon
@@ -93,45 +71,8 @@ export async function placeOfDaemon(daemon: { pid: number; configFile: string })
   return { account, isUnit: service?.['MainPID'] === String(pid), pid }
 }
 
-/** The facts about a daemon that answers. */
-export async function systemdStateOf(daemon: { pid: number; configFile: string }): Promise<SystemdState> {
-  const { account, isUnit } = await placeOfDaemon(daemon)
-  return isUnit ? { isUnit, ...(await alertState(account)) } : notUnderSystemd
-}
-
-/** The facts about the operator's command, and about the unit that starts it at an alert. */
-export async function alertState(account: string | undefined): Promise<AlertState> {
-  if (isAbsent(ALERT_COMMAND)) return { alertCommand: null, alertProblem: null }
-  const { alertUnit } = unitNames(account)
-  const path = `${alertUnit}.path`
-  const { LoadState, ActiveState: state = 'active' } = (await unitProperties(path, ['ActiveState'])) ?? {}
-  const isMasked = LoadState === 'masked'
-  const closed = remedy(
-    `${path} is ${isMasked ? 'masked' : state}, so that no alert reaches the alert command`,
-    ...(isMasked ? [`sudo systemctl unmask ${path}`] : []),
-    `sudo systemctl enable --now ${path}`,
-  )
-  const alertProblem = state === 'active' ? null : rendered(closed)
-  const names = ['Result', 'ExecMainStatus', 'ExecMainExitTimestamp', 'StatusText']
-  const run = (await unitProperties(`${alertUnit}.service`, names)) ?? {}
-  return { alertCommand: lastRunOf(run, alertUnit), alertProblem }
-}
-
-function lastRunOf(run: UnitProperties, alertUnit: string): AlertState['alertCommand'] {
-  const failed = (how: string): string => `${how}: see \`sudo journalctl -u ${alertUnit}\``
-  // The unit repeats a command that fails, and its status text says so.
-  const [, status, failedAt] = /^(exit status \d+) at (\S+Z): /.exec(run['StatusText'] ?? '') ?? []
-  if (status !== undefined && failedAt !== undefined) return { failure: failed(status), at: failedAt }
-  const seconds = Number(/^@(\d+)/.exec(run['ExecMainExitTimestamp'] ?? '')?.[1] ?? 0)
-  if (seconds === 0) return null
-  const failure = run['Result'] === 'success' ? null : failed(resultOf(run))
-  // Before that there was another command, or none.
-  const changedAtMs = withSystemFallback(0, () => statSync(ALERT_COMMAND).ctimeMs)
-  if (failure === null && (seconds + 1) * 1_000 <= changedAtMs) return null
-  return { failure, at: new Date(seconds * 1_000).toISOString() }
-}
-
-function resultOf({ Result: result = '', ExecMainStatus: status = '0' }: UnitProperties): string {
+/** How a unit ended: its exit status, or the result as systemd names it. */
+export function resultOf({ Result: result = '', ExecMainStatus: status = '0' }: UnitProperties): string {
   return result === 'exit-code' ? `exit status ${status}` : result
 }
 
@@ -218,7 +159,7 @@ export function configuredAccounts(): string[] {
   return paths.map((path) => accountOfConfig(path)).filter((name) => name !== undefined)
 }
 
-function isAbsent(path: string): boolean {
+export function isAbsent(path: string): boolean {
   try {
     lstatSync(path)
     return false

@@ -363,12 +363,17 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     const sentence =
       'kyc-tokend-alert.path is inactive, so that no alert reaches the alert command: `sudo systemctl enable --now'
     expect((await onHost(['status'], host)).stdout).toContain(sentence)
-    const statusAfterRun = async (atSeconds: number): Promise<string> => {
-      const ran = { Result: 'success', ExecMainExitTimestamp: `@${atSeconds}` }
+    const statusAfterRun = async (atSeconds: number, StatusText = ''): Promise<string> => {
+      const ran = { Result: 'success', ExecMainExitTimestamp: `@${atSeconds}`, StatusText }
       const well = { 'kyc-tokend-alert.path': { ActiveState: 'active' }, 'kyc-tokend-alert.service': ran }
       return (await onHost(['status'], { ...host, units: well })).stdout
     }
     expect(await statusAfterRun(Math.floor(Date.now() / 1000) + 60)).toMatch(/alert command succeeded .*ago/)
+    // As long as the command fails, its unit runs.
+    expect(await statusAfterRun(1_700_000_000, 'exit status 3 at noon, \u001b[31mrun again')).toContain(
+      String.raw`alert command failed, exit status 3 at noon, \u001b[31mrun again: see ` +
+        '`sudo journalctl -u kyc-tokend-alert`',
+    )
     // The unit ran when there was no command.
     expect(await statusAfterRun(1_700_000_000)).not.toContain('alert command')
     const rehearsal = await onHost(['alert-test'], host)

@@ -147,7 +147,7 @@ describe('the script that runs the operator’s command', () => {
     expect(stdout.match(/<3>The alert command failed/g)).toHaveLength(3)
     const status = (await readFile(path.join(work, 'status'), 'utf8')).trimEnd().split('\n')
     expect(new Set(status.slice(0, 7))).toEqual(
-      new Set(['--status=exit status 3 at 2026-01-01T00:00:00Z: run again every 0.05 s']),
+      new Set(['--status=exit status 3 at 2026-01-01T00:00:00Z, run again every 0.05 s']),
     )
     expect(status.slice(7)).toEqual(['--status='])
   })
