@@ -2,7 +2,7 @@
 // the log and in `status`.
 import type { Stats } from 'node:fs'
 import { dirname } from 'node:path'
-import type { Config } from '../config/config.ts'
+import type { Config, SocketConfig } from '../config/config.ts'
 import { errorCode, fallbackOnSystemError } from '../lib/error.ts'
 import { fs } from '../lib/fs.ts'
 import { DiskError, inDirectory } from '../lib/in-directory.ts'
@@ -25,13 +25,13 @@ interface Problem {
 
 export function createPathWatch(options: {
   config: () => Config
-  /** Sockets that systemd handed over: they are to stay as they are at the first tick. */
   inherited: InheritedSockets
   place: Place
   log: Log
 }) {
   const { config, inherited, place, log } = options
   const uid = process.geteuid!()
+  /** Sockets of systemd, as they were at the first tick: so they are to stay. */
   let adopted: readonly SocketFacts[] | null = null
   let problems: readonly Problem[] = []
 
@@ -50,7 +50,8 @@ export function createPathWatch(options: {
 
   async function compareAll(): Promise<Problem[]> {
     const clients = adopted?.find(({ gid }) => gid !== null)?.gid ?? null
-    const sockets = isSocketActivated(inherited) ? (adopted ?? []) : ownSockets(config())
+    const own = socketsOf(config()).map(({ path, mode, gid }) => ({ path, mode, gid, uid }))
+    const sockets = isSocketActivated(inherited) ? (adopted ?? []) : own
     const rows = pathTable({ ...config(), sockets }, { uid, clients }, place)
     const found = await Promise.all(
       [...new Set(rows.map(({ path }) => dirname(path)))].map(async (directory) => {
@@ -69,14 +70,11 @@ export function createPathWatch(options: {
 
   /** Sockets of systemd to which everybody may connect. */
   function openSockets(): Problem[] {
-    const { ipc, http } = config()
-    return [ipc, http].flatMap((socket) => {
-      const found = adopted?.find(({ path }) => path === socket?.path)
-      const isForAll = ((found?.mode ?? 0) & 0o002) !== 0
-      if (socket === null || !isForAll || socket.allow.uids.length + socket.allow.gids.length > 0) return []
-      const { path } = socket
+    return socketsOf(config()).flatMap(({ path, allow }) => {
+      const mode = adopted?.find((socket) => socket.path === path)?.mode ?? 0
+      const isForAll = (mode & 0o002) !== 0 && allow.uids.length + allow.gids.length === 0
       const sentence = `every user of this host may connect to ${path} and take the token: ${CLOSE_IT}`
-      return [{ path, sentence, isOpen: true }]
+      return isForAll ? [{ path, sentence, isOpen: true }] : []
     })
   }
 
@@ -99,11 +97,8 @@ export function createPathWatch(options: {
   }
 }
 
-function ownSockets({ ipc, http }: Config): SocketFacts[] {
-  const uid = process.geteuid!()
-  return [ipc, http]
-    .filter((socket) => socket !== null)
-    .map(({ path, mode, gid }) => ({ path, mode, gid, uid }))
+function socketsOf({ ipc, http }: Config): SocketConfig[] {
+  return [ipc, http].filter((socket) => socket !== null)
 }
 
 function inheritedPaths({ ipc, http }: InheritedSockets): string[] {
