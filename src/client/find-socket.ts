@@ -7,7 +7,7 @@ import { socketCandidates, type ProcessIdentity } from '../lib/paths.ts'
 import { directoryAccess } from '../lib/directory-access.ts'
 import { errorCode, errorMessage, withSystemFallback } from '../lib/error.ts'
 import { nameOf } from '../lib/posix-ids.ts'
-import { programName } from '../lib/remedy.ts'
+import { programName } from '../lib/program-name.ts'
 import { badRequest, startRemedy, TokenClientError } from './errors.ts'
 
 /** Names the socket for client commands and the client library. */

@@ -6,7 +6,7 @@ import { helpOf, parseCommandLine } from './command-line.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import type { DaemonSignals } from '../lib/daemon-signals.ts'
-import { decideProgramName } from '../lib/remedy.ts'
+import { decideProgramName } from '../lib/program-name.ts'
 import { requireSupportedNode } from '../lib/supported-node.ts'
 
 const STDERR = 2

@@ -2,7 +2,7 @@
 import { exitStatus, UsageError } from '../lib/error.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { readLimited } from '../lib/input.ts'
-import { programName } from '../lib/remedy.ts'
+import { programName } from '../lib/program-name.ts'
 import { FINGERPRINT_LENGTH, type RejectResult, type RejectVerdict } from '../protocol.ts'
 import { TOKEN, MAX_TOKEN_LENGTH } from '../source/response.ts'
 import { ask } from './ask.ts'

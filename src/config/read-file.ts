@@ -7,7 +7,8 @@ import { fs } from '../lib/fs.ts'
 import { inDirectory } from '../lib/in-directory.ts'
 import { readRemedy } from '../lib/access-remedy.ts'
 import { nameOf } from '../lib/posix-ids.ts'
-import { rendered, shellWord } from '../lib/remedy.ts'
+import { shellWord } from '../lib/display-text.ts'
+import { rendered } from '../lib/remedy.ts'
 
 /** Far more than any configuration, secret or bundle of certificates holds. */
 const MAX_FILE_BYTES = 1024 * 1024

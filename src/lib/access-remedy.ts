@@ -6,16 +6,8 @@ import { errorCode, errorMessage, withSystemFallback } from './error.ts'
 import { fs } from './fs.ts'
 import { isSystemDirectory, SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from './paths.ts'
 import { nameOf } from './posix-ids.ts'
-import {
-  allowInUnit,
-  commandsAt,
-  remakeSockets,
-  remedy,
-  shellWord,
-  sudoAt,
-  type Place,
-  type Remedy,
-} from './remedy.ts'
+import { shellWord } from './display-text.ts'
+import { allowInUnit, commandsAt, remakeSockets, remedy, sudoAt, type Place, type Remedy } from './remedy.ts'
 
 /** The text begins with what is wrong with the directory. */
 export function writeRemedy(directory: string, error: unknown, place: Place): Remedy {

@@ -3,7 +3,8 @@
 import type { Stats } from 'node:fs'
 import { isSystemDirectory } from './paths.ts'
 import { nameOf } from './posix-ids.ts'
-import { remedy, rendered, shellWord } from './remedy.ts'
+import { shellWord } from './display-text.ts'
+import { remedy, rendered } from './remedy.ts'
 
 /** Of the directory itself: opened without following a link, or lstat. */
 type DirectoryStats = Pick<Stats, 'mode' | 'uid'>

@@ -1,4 +1,4 @@
-// Text made fit to show: no control character of others reaches a terminal or a log.
+// Text made fit to show, or to paste: no control character of others reaches a terminal or a log.
 
 export const CONTROL_CHARACTER = /\p{Cc}/u
 
@@ -36,4 +36,9 @@ export function asSentence(text: string): string {
 
 export function capitalized(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1)
+}
+
+/** A word that a person can paste into a shell. */
+export function shellWord(text: string): string {
+  return /^[\w./:@%+=,-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`
 }

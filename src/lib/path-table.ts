@@ -5,7 +5,8 @@ import { dirname, join } from 'node:path'
 import { serviceEnvironment } from './account.ts'
 import { SERVICE_USER, SYSTEM_RUNTIME_DIRECTORY } from './paths.ts'
 import { nameOf } from './posix-ids.ts'
-import { commandsAt, remakeSockets, shellWord, sudoAt, type Place, type Remedy } from './remedy.ts'
+import { shellWord } from './display-text.ts'
+import { commandsAt, remakeSockets, sudoAt, type Place, type Remedy } from './remedy.ts'
 
 /** Directories and files of the daemon, as its configuration names them. */
 interface DaemonPaths {

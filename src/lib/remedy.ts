@@ -1,8 +1,6 @@
 // Remedies: what a person does about a problem, and the commands for it, ready to paste on this host.
-import { realpathSync } from 'node:fs'
-import { dirname, join } from 'node:path'
 import { accountOfEnvironment, accountWords, serviceEnvironment, unitNames } from './account.ts'
-import { withSystemFallback } from './error.ts'
+import { programName } from './program-name.ts'
 
 export interface Remedy {
   /** What to do, in plain words, without a full stop. */
@@ -72,38 +70,6 @@ export function programCommand(words: string, { account, isUnit }: Place): strin
   return `${isUnit ? 'sudo kyc-tokend' : programName()} ${words}${accountWords(account)}`
 }
 
-/** Where the package has the program, which its /usr/bin/kyc-tokend starts. */
-const PACKAGE = '/usr/lib/kyc-tokend'
-let word = 'kyc-tokend'
-
-/** The word for this program in commands that are printed. */
-export function programName(): string {
-  return word
-}
-
-/**
- * Called once, where the program starts: if a shell finds it by no name, or another one by that, its name is
- * its file after that of its Node.
- */
-export function decideProgramName({ PATH = '' }: NodeJS.ProcessEnv): void {
-  const program = thisProgram()
-  const file = program.at(-1)!
-  // npx alone finds what is in the latter.
-  const directories = PATH.split(':').filter((path) => !path.endsWith('/node_modules/.bin'))
-  const isFound = (): boolean => directories.some((path) => realFile(join(path, word)) === file)
-  if (dirname(file) === PACKAGE || isFound()) return
-  word = program.map(shellWord).join(' ')
-}
-
-/** The program of this process, as words that work in each directory and with each PATH. */
-export function thisProgram(): string[] {
-  return [process.execPath, ...process.execArgv, realFile(process.argv[1] ?? '')]
-}
-
-function realFile(path: string): string {
-  return withSystemFallback(path, () => realpathSync(path))
-}
-
 /** `sudo ` before a command about what is the unit's. */
 export function sudoAt({ isUnit }: Place): string {
   return isUnit ? 'sudo ' : ''
@@ -141,9 +107,4 @@ export function dropIn(unit: string, { name, lines }: { name: string; lines: rea
     `printf '${text}' | sudo tee -a ${folder}/${name}.conf`,
     'sudo systemctl daemon-reload',
   ]
-}
-
-/** A word that a person can paste into a shell. */
-export function shellWord(text: string): string {
-  return /^[\w./:@%+=,-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`
 }

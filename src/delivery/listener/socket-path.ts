@@ -8,7 +8,7 @@ import { DiskError, inDirectory } from '../../lib/in-directory.ts'
 import { errorCode, exitStatus, UserError } from '../../lib/error.ts'
 import { fs } from '../../lib/fs.ts'
 import { nameOf } from '../../lib/posix-ids.ts'
-import { shellWord } from '../../lib/remedy.ts'
+import { shellWord } from '../../lib/display-text.ts'
 
 interface SocketPath {
   readonly path: string
