@@ -44,7 +44,7 @@ export async function createStateStore({
   const keyFile = createOwnFile(join(stateDirectory, 'key'), { log })
   const files = [keyFile, tokenFile, stateFile]
   const key = await openKey()
-  /** Null: `ProcSubset=pid` hides it. The file is the kernel's own, which never blocks. */
+  /** Null: it is hidden. The file is the kernel's own, which never blocks. */
   const bootId = withSystemFallback(null, () => readFileSync(bootIdFile, 'utf8').trim())
 
   async function withinLimit(work: Promise<unknown>): Promise<void> {
@@ -59,10 +59,9 @@ export async function createStateStore({
     return own
   }
 
-  /** Whether it was written in this boot; if no boot id can be read, whether the directory is in memory. */
-  async function isThisBoot(written: Written): Promise<boolean> {
-    if (written.bootId === null || bootId === null) return isInMemory(runtimeDirectory)
-    return written.bootId === bootId
+  /** Whether it was written in this boot; null: nobody knows. */
+  function isThisBoot(written: Written): boolean | null {
+    return written.bootId === null || bootId === null ? null : written.bootId === bootId
   }
 
   async function save(state: TokenState, { isOrderly = false } = {}): Promise<void> {
@@ -88,13 +87,12 @@ export async function createStateStore({
         tokenFile.read(parseSavedToken),
         stateFile.read(parseSavedState),
       ])
+      // The unit hides the id of the boot (`ProcSubset=pid`), and its runtime directory is in memory.
+      const isKept = kept && (isThisBoot(kept.written) ?? (await isInMemory(runtimeDirectory)))
       const restored = restoredState(settings, {
         now: clock.now(),
-        kept: kept !== null && (await isThisBoot(kept.written)) ? kept.facts : null,
-        saved: remembered && {
-          ...remembered,
-          isThisBoot: remembered.written.bootId !== null && remembered.written.bootId === bootId,
-        },
+        kept: isKept ? kept.facts : null,
+        saved: remembered && { ...remembered, isThisBoot: isThisBoot(remembered.written) ?? false },
       })
       await withinLimit(save(restored))
       return restored
