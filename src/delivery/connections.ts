@@ -23,7 +23,7 @@ import { listen, type Listener } from './listener/listener.ts'
 import type { Caller, Operations, TestAlert } from './operations.ts'
 import type { Peer, Peers } from './peers.ts'
 import type { Replies } from './replies.ts'
-import type { Reader, TokenAudit } from './token-audit.ts'
+import type { TokenAudit } from './token-audit.ts'
 
 const TIMEOUTS: Timeouts = {
   sweepMs: 15_000,
@@ -68,10 +68,8 @@ export interface Client extends Caller {
   /** Their ids, and how many of them were sent the newest token. */
   readonly subscriptions: string[]
   pushed: number
-  /** The timeout that ran at the last sweep, what would have changed by then, and the sweeps since it did. */
+  /** The timeout that runs, as the last sweep saw it, for this number of sweeps without progress. */
   watch: { readonly timeout: TimeoutReason | null; readonly progress: number; readonly sweeps: number }
-  /** Its waits end: they are answered with what there is. */
-  abort(): void
 }
 
 interface Protocol<Own> {
@@ -138,13 +136,13 @@ export function createConnections<Own>(
         noteDrop(peer, isAllowed ? 'too-many-connections' : 'denied')
         return null
       }
-      const client = Object.assign(createClient(socket, peer, isAllowed), protocol.own())
+      const client = { ...createClient(socket, peer, isAllowed), ...protocol.own() }
       all.set(socket, client)
       socket.once('close', () => {
         release()
         all.delete(socket)
         client.isClosing = true
-        client.abort()
+        client.waits.abort()
       })
       sweepTimer ??= setInterval(sweep, timeouts.sweepMs)
       return client
@@ -160,7 +158,7 @@ export function createConnections<Own>(
     if (client.isClosing) return
     client.isClosing = true
     noteDrop(client.peer, reason)
-    client.abort()
+    client.waits.abort()
     if (lastWords === '') return void client.socket.destroy()
     client.socket.pause()
     client.socket.write(lastWords)
@@ -213,7 +211,7 @@ export function createConnections<Own>(
     const begunAtMs = monotonicMs()
     const isFresh = ({ socket, madeAtMs }: Client): boolean =>
       socket.bytesRead === 0 && monotonicMs() - madeAtMs < FIRST_REQUEST_MS
-    for (const client of all.values()) client.abort()
+    for (const client of all.values()) client.waits.abort()
     while (all.size > 0 && monotonicMs() - begunAtMs < DRAIN_MS) {
       await protocol.endAnswered(isFresh)
       await sleep(1)
@@ -312,28 +310,19 @@ function createReports(transport: string, log: Log) {
 }
 
 function createClient(socket: Socket, peer: Peer | null, isAllowed: boolean): Client {
-  let waits: AbortController | null = null
   return {
     socket,
     madeAtMs: monotonicMs(),
     peer,
     isAllowed,
     isClosing: false,
-    reads: null as Reader['reads'],
+    reads: null,
     rate: { count: 0, sinceMs: -Infinity },
     requests: 0,
+    waits: new AbortController(),
     waiting: 0,
     subscriptions: [],
     pushed: 0,
     watch: { timeout: null, progress: 0, sweeps: 0 },
-    // Made when it is needed: most clients never wait.
-    get signal() {
-      waits ??= new AbortController()
-      return waits.signal
-    },
-    abort() {
-      waits ??= new AbortController()
-      waits.abort()
-    },
   }
 }

@@ -25,8 +25,8 @@ export interface Caller extends Reader {
   readonly isClosing: boolean
   /** Its requests that wait for a token. */
   waiting: number
-  /** Aborted when the client goes, and when the daemon stops: a client that waits then gets what there is. */
-  readonly signal: AbortSignal
+  /** Ends its waits, which are answered with what there is: when the client goes, or the daemon stops. */
+  readonly waits: AbortController
 }
 
 /** Results by operation. A token comes with its JSON and its text ready, of which each protocol uses one. */
@@ -70,7 +70,7 @@ export function createOperations(options: {
     'token.get'(request, caller) {
       // Read once for each request, because requests are many.
       const now = replies.now()
-      const reply = replies.token(request, caller, now)
+      const reply = replies.token(request, caller.waits, now)
       if (!(reply instanceof Promise)) return handOut(caller, request.client ?? null, reply, now)
       if (caller.waiting >= MAX_WAITING) return OVER_LIMIT.waits
       caller.waiting += 1
@@ -97,9 +97,9 @@ export function createOperations(options: {
       if ('fault' in reply || peer?.isPrivileged !== true) return reply
       return { value: { ...reply.value, readers: audit.readers() } }
     },
-    'refresh.request': (_request, { peer, signal }) =>
+    'refresh.request': (_request, { peer, waits }) =>
       peer?.isPrivileged
-        ? replies.refresh(signal)
+        ? replies.refresh(waits.signal)
         : deniedFor('refresh.request', ', or report a refused token'),
     'alert.test': (_request, { peer }) => (peer?.isPrivileged ? testAlert() : deniedFor('alert.test')),
   }

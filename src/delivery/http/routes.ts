@@ -138,8 +138,8 @@ export function createHealthRoutes({ replies, metrics }: { replies: Replies; met
 }
 
 /** For a request after which nothing that comes can be trusted to be one. */
-export function closingFault(message: string, drop: ClosingFault['drop'] = 'broken-framing'): ClosingFault {
-  return { fault: { code: 'bad-request', message }, drop }
+export function closingFault(message: string): ClosingFault {
+  return { fault: { code: 'bad-request', message }, drop: 'broken-framing' }
 }
 
 function badRequest(message: string): Answer {

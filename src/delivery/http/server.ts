@@ -196,7 +196,7 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
     connections.noteDrop(client.peer, outcome.drop)
     res.setHeader('Connection', 'close')
     send(res, outcome)
-    client.abort()
+    client.waits.abort()
   }
 
   /** The head is sent at once. Without a token, the first event comes with the first token. */
@@ -221,12 +221,11 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
     if (client === undefined || client.isEnding || client.events !== null || !socket.writable)
       return void socket.destroy()
     const { last } = client
-    const answer =
-      code === 'ERR_HTTP_REQUEST_TIMEOUT'
-        ? problem({ ...closingFault('The request did not end in time', 'incomplete-request'), status: 408 })
-        : problem(FRAMING)
-    if (last !== null && !last.headersSent && !last.req.complete) return give(client, last, answer)
-    const end = (): void => connections.end(client, answer.drop ?? 'broken-framing', closingText(answer))
+    const closing = code === 'ERR_HTTP_REQUEST_TIMEOUT' ? TOO_LATE : FRAMING
+    // The body of the last request is at fault.
+    if (last !== null && !last.headersSent && !last.req.complete) return give(client, last, problem(closing))
+    const end = (): void => connections.end(client, closing.drop, closingText(problem(closing)))
+    // What comes after the last request is, which is answered first.
     if (last === null || last.writableFinished) end()
     else last.once('finish', end)
   }
@@ -260,6 +259,11 @@ function writeEvent(events: ServerResponse, reply: Reply<'token.subscribe'>): vo
   events.write(`event: ${event}\ndata: ${data}\n\n`)
 }
 
+const TOO_LATE = {
+  fault: { code: 'bad-request', message: 'The request did not end in time' },
+  drop: 'incomplete-request',
+  status: 408,
+} as const
 const FRAMING = closingFault(
   `This is not a valid HTTP/1.1 request, or its header section is longer than ${MAX_HEAD_BYTES / 1024} KiB`,
 )

@@ -50,19 +50,11 @@ type IpcClient = Client & Own
 export function createIpcServer(options: DeliveryContext & ServerOptions): ConnectionServer {
   const { peers } = options
   const operations = createOperations({ ...options, transport: 'ipc' })
-  const own = (): Own => ({
-    unread: '',
-    out: '',
-    isBlocked: false,
-    isPaused: false,
-    answering: 0,
-    isEnding: false,
-  })
   const connections = createConnections(
     {
       transport: 'ipc',
       operations,
-      own,
+      own: (): Own => ({ ...NEW }),
       push,
       timeoutOf,
       // Half open: a client that has ended its side still gets the answers for which it waits.
@@ -230,6 +222,14 @@ function frameOf(type: string, data: object): string {
   return JSON.stringify({ type, data }) + FRAME_END
 }
 
+const NEW: Own = {
+  unread: '',
+  out: '',
+  isBlocked: false,
+  isPaused: false,
+  answering: 0,
+  isEnding: false,
+}
 const NOTHING: Readonly<Record<string, unknown>> = {}
 /** Answers are sent once they have so many characters: at the least Node says whether the client reads. */
 const WRITE_LENGTH = getDefaultHighWaterMark(false)
