@@ -1,5 +1,5 @@
-// The servers of the daemon, `ipc.sock`, `http.sock` and the metrics, which share peers, audit and
-// descriptors. And the servers that answer clients at sockets of systemd while the configuration is faulty.
+// The servers of the daemon: `ipc.sock`, `http.sock`, metrics and credentials, which share peers, audit and
+// descriptors. At sockets of systemd they also run while the configuration is faulty, and answer that.
 import type { Config, SocketConfig } from '../config/config.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { Clock } from '../lib/clock.ts'
@@ -134,20 +134,22 @@ export async function serveMisconfigured(
   options: { message: string; log: Log; clock: Clock; signal: AbortSignal },
 ): Promise<void> {
   const { message, log, clock, signal } = options
-  const { createHttpServer } = await import('./http/server.ts')
   const fault: Fault = { code: 'misconfigured', message }
   const reply = (): { fault: Fault } => ({ fault })
-  const context = createDeliveryContext({ replies: repliesOf(reply, clock), testAlert: reply, log, clock })
-  const common = { ...context, socket: HANDED_OVER }
-  const metrics = () => ({ contentType: 'text/plain; charset=utf-8', body: '' })
-  const servers = [
-    createIpcServer({ ...common, inherited: inherited.ipc }),
-    createHttpServer({ ...common, metrics, inherited: inherited.http }),
-    createCredentialServer(inherited.credential, context),
-  ]
-  await Promise.all(servers.map(async (server) => server.open()))
-  await clock.sleep(MISCONFIGURED_MS, signal)
-  await Promise.all(servers.map(async (server) => server.close()))
+  const servers = createServers(
+    { ipc: HANDED_OVER, http: HANDED_OVER },
+    {
+      replies: repliesOf(reply, clock),
+      testAlert: reply,
+      log,
+      clock,
+      inherited: { ...inherited, metrics: [] },
+      metrics: () => ({ contentType: 'text/plain; charset=utf-8', body: '' }),
+    },
+  )
+  const stop = new AbortController()
+  const timedOut = clock.sleep(MISCONFIGURED_MS, signal).then(() => stop.abort())
+  await Promise.all([servers.run(stop.signal, { onListening: () => undefined }), timedOut])
 }
 
 function repliesOf(reply: () => { fault: Fault }, clock: Pick<Clock, 'now'>): Replies {
