@@ -36,7 +36,7 @@ export const run: RunCommand = async (invocation) => {
   // A token without life left is a failure.
   const step = { now, policy, drawn: 0 }
   const { state, outcome } = nextState(initialState({ baseUrl: '', credentialsId: '' }, now), said, step)
-  const given = outcome === said ? row : table.find(({ reasons }) => reasons.includes('malformed-answer'))!
+  const given = outcome === said ? row : table.find(({ reason }) => reason === 'malformed-answer')!
   const number = table.findIndex((one) => one.answer === given.answer) + 1
   const lines = [
     `Row: ${number} of ${table.length} (${given.answer}): ${given.follows}`,

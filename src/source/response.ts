@@ -33,7 +33,7 @@ export interface ServiceResponse {
 
 /** One row of the failure table: which answers fall under it, and what follows. */
 interface Row {
-  readonly reasons: readonly (Reason | 'ok')[]
+  readonly reason: Reason | 'ok'
   readonly answer: string
   readonly follows: 'token' | 'permanent' | 'retried' | 'retried every 5 to 10 min, with an alert'
   /** Reports whether the answer falls under it, and under none before it. */
@@ -43,11 +43,11 @@ interface Row {
 }
 
 const hundredsOf = ({ status }: Reading): number => Math.floor(status / 100)
-/** The exchange knows which of the three it is. */
-const noAnswer = { answer: 'no answer', follows: 'retried', covers: (): boolean => false } as const
+/** The exchange itself gives the reason, before there is an answer to read. */
+const isUnread = (): boolean => false
 
-/** The rows of failures that are retried, in the order in which they are tried. */
-const retriedRows: Readonly<Record<TransientReason, Omit<Row, 'reasons'>>> = {
+/** The rows of failures that are retried, tried in the order of `transientReasons`. */
+const retriedRows: Readonly<Record<TransientReason, Omit<Row, 'reason'>>> = {
   'rate-limited': { answer: '429', follows: 'retried', covers: ({ status }) => status === 429 },
   'server-error': {
     answer: 'any other 5xx, 408, 425',
@@ -60,9 +60,9 @@ const retriedRows: Readonly<Record<TransientReason, Omit<Row, 'reasons'>>> = {
     follows: 'retried',
     covers: (reading) => hundredsOf(reading) !== 4,
   },
-  network: noAnswer,
-  timeout: noAnswer,
-  tls: noAnswer,
+  network: { answer: 'no answer: name, connection, reset', follows: 'retried', covers: isUnread },
+  timeout: { answer: 'no answer in time', follows: 'retried', covers: isUnread },
+  tls: { answer: 'no answer: certificate, TLS', follows: 'retried', covers: isUnread },
   rejected: {
     answer: "any other 4xx, and a 404 that is not the service's own",
     follows: 'retried every 5 to 10 min, with an alert',
@@ -74,28 +74,24 @@ const retriedRows: Readonly<Record<TransientReason, Omit<Row, 'reasons'>>> = {
 export function failureTable(service: Pick<ServiceConfig, 'refusals' | 'token'>): readonly Row[] {
   const name = service.token.join('.')
   const refusals = service.refusals.map((refusal) => ({
-    reasons: [refusal.reason],
+    reason: refusal.reason,
     answer: `${refusal.status} that says "${refusal.says}"`,
     follows: 'permanent' as const,
     covers: (reading: Reading) => isRefusal(reading, refusal),
     refusal,
   }))
   const isEarly = ({ refusal }: { refusal: ServiceRefusal }): boolean => refusal.status < 300
-  const retried = [...new Set(Object.values(retriedRows))]
   return [
     // Before the token: it may be in such an answer.
     ...refusals.filter(isEarly),
     {
-      reasons: ['ok'],
+      reason: 'ok',
       answer: `200 or 201 with ${/^[aeiou]/i.test(name) ? 'an' : 'a'} ${name} fit for a header`,
       follows: 'token',
       covers: ({ grant }) => typeof grant === 'object',
     },
     ...refusals.filter((row) => !isEarly(row)),
-    ...retried.map((row) => ({
-      reasons: transientReasons.filter((reason) => retriedRows[reason] === row),
-      ...row,
-    })),
+    ...transientReasons.map((reason) => ({ reason, ...retriedRows[reason] })),
   ]
 }
 
@@ -128,22 +124,20 @@ export function createClassify(service: ServiceConfig) {
     const reading = { status, content, grant }
     const row = table.find(({ covers }) => covers(reading))!
     if (row.follows === 'token') return { outcome: grant as Grant, row }
-    const [reason] = row.reasons as [Reason]
-    const waitMs = MAY_WAIT.has(reason) ? retryAfter(answer, options.wallMs) : undefined
-    const outcome = {
-      kind: row.follows === 'permanent' ? 'permanent' : 'transient',
-      reason,
-      detail: detailOf(reading, row.refusal, answer, context),
-      status,
-      ...(row.refusal !== undefined && { says: row.refusal.says }),
-      ...(waitMs !== undefined && { retryAfterMs: waitMs }),
+    const detail = detailOf(reading, row.refusal, answer, context)
+    if (row.refusal !== undefined) {
+      const { reason, says } = row.refusal
+      return { outcome: { kind: 'permanent', reason, detail, status, says }, row }
     }
-    return { outcome: outcome as ServiceOutcome, row }
+    const reason = row.reason as TransientReason
+    const waitMs = MAY_WAIT.has(reason) ? retryAfter(answer, options.wallMs) : undefined
+    const wait = waitMs !== undefined && { retryAfterMs: waitMs }
+    return { outcome: { kind: 'transient', reason, detail, status, ...wait }, row }
   }
 }
 
 /** Only these rows honour `Retry-After`. */
-const MAY_WAIT = new Set<Reason>(['rate-limited', 'server-error'])
+const MAY_WAIT = new Set<TransientReason>(['rate-limited', 'server-error'])
 
 /** An answer, read. */
 interface Reading {

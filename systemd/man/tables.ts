@@ -33,9 +33,9 @@ export function tables(): Readonly<Record<string, Table>> {
     failures: {
       page: 'kyc-tokend.8.md',
       head: ['the service answers', 'reason', 'then'],
-      rows: failureTable(standardService()).map(({ answer, reasons, follows }) => [
+      rows: failureTable(standardService()).map(({ answer, reason, follows }) => [
         answer,
-        reasons[0] === 'ok' ? '' : reasons.map(code).join(', '),
+        reason === 'ok' ? '' : code(reason),
         follows,
       ]),
     },
@@ -43,7 +43,7 @@ export function tables(): Readonly<Record<string, Table>> {
       page: 'kyc-tokend.8.md',
       head: ['reason', 'what to do'],
       rows: failureTable(standardService())
-        .flatMap(({ reasons }) => reasons)
+        .map(({ reason }) => reason)
         .filter((reason): reason is Reason => reason !== 'ok')
         .map((reason) => [code(reason), renderedAt(remedies[reason], unitPlace(undefined))]),
     },

@@ -62,7 +62,7 @@ describe('how to add', { timeout: 900_000 }, () => {
     )
     insert(
       'src/source/response.ts',
-      "Omit<Row, 'reasons'>>> = {\n",
+      "Omit<Row, 'reason'>>> = {\n",
       "'recipe-failed': { answer: '431', follows: 'retried', covers: ({ status }) => status === 431 },\n",
     )
     appendFileSync(
