@@ -101,8 +101,9 @@ export function createAlerts(options: {
    * the others at `error`.
    */
   function announce(alert: Raised, occasion: { reminder?: number; resumed?: true }): void {
-    const level = alert.askedBy === null ? 'alert' : 'error'
-    log(level, SENTENCES[alert.reason], { event: 'alert', ...fieldsOf(alert), ...occasion })
+    const fields = { event: 'alert', ...fieldsOf(alert), ...occasion }
+    if (alert.askedBy === null) log('alert', SENTENCES[alert.reason], fields)
+    else log('error', SENTENCES[alert.reason], fields)
     writeAlert(alert)
   }
 

@@ -96,7 +96,7 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
           : read(server).map(({ labels, value }) => ({ labels: { socket, ...labels }, value })),
       )
     return [
-      ['state', '1 for the state of the daemon, 0 for the daemon.', oneOf('state', PHASES, phase)],
+      ['state', '1 for the state of the daemon, 0 for the others.', oneOf('state', PHASES, phase)],
       [
         'alert',
         '1 while an alert with this reason is raised, else 0.',
