@@ -281,7 +281,7 @@ async function startWorld({ trusted }: { trusted?: string } = {}) {
     mkdirSync(join(directory, 'proxy'))
   }
   const startNginx = async (): Promise<void> => {
-    const started = spawn('nginx', ['-e', 'stderr', '-c', configFile], {
+    const started = spawn('nginx', ['-e', 'stderr', '-c', configFile, '-g', 'daemon off;'], {
       stdio: ['ignore', 'ignore', 'pipe'],
     })
     started.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()))
