@@ -68,14 +68,14 @@ export async function performCheck(
   process.env['PATH'] = SYSTEM_PATH
   const unit = isReload ? null : await unitOf(options)
   if (isLive) announce(options.stderr, 'Asking the service')
-  const seen = unit && (await lookInside(options, unit, report))
-  const { sightings, config, live, reason, ...looked } =
-    seen ?? (await lookHere(options, unit !== null, report))
+  const inside = unit && (await lookInside(options, unit, report))
+  const looked = inside ?? (await lookHere(options, unit !== null, report))
   refuseReader(looked)
-  for (const { subject, ...sighting } of sightings)
-    report.say(subject, unit && seen ? asSeenOutside(sighting, unit.name) : sighting)
-  if (isWhole) await checkHost(options, { unit, config, isStarted: seen !== null }, report)
+  for (const { subject, ...sighting } of looked.sightings)
+    report.say(subject, unit && inside ? asSeenOutside(sighting, unit.name) : sighting)
+  if (isWhole) await checkHost(options, { unit, config: looked.config, isStarted: inside !== null }, report)
   signal.throwIfAborted()
+  const { live, reason } = looked
   return { status: report.faults() > 0 ? exitStatus.configuration : (live ?? exitStatus.ok), live, reason }
 }
 

@@ -21,10 +21,8 @@ const ofToken = {
     default: '10s',
   },
 }
-export const oldNode = 'or Node is too old'
-export const noDaemon = `no daemon is running, ${oldNode}`
 export const exitsOfClient = {
-  69: noDaemon,
+  69: 'no daemon is running',
   75: 'there is no usable token now',
   77: 'the service refuses the account, or access is denied',
   78: "the daemon's configuration is faulty",
@@ -60,7 +58,7 @@ export const clientCommands = {
     summary: 'Print one line of JSON now and at each change of the token or its state',
     exits: {
       0: 'the reader of the output is gone',
-      69: noDaemon,
+      69: exitsOfClient[69],
       77: 'access is denied',
       78: 'the package koffi is missing',
     },

@@ -1,6 +1,7 @@
 // Finds the command and the options in argv, and writes the help. What could be a token is not repeated.
-import { parseArgs, stripVTControlCharacters } from 'node:util'
+import { parseArgs } from 'node:util'
 import { nearestName } from '../config/nearest.ts'
+import { wrap } from '../lib/display-text.ts'
 import { UsageError } from '../lib/error.ts'
 import type { CommandSpec, OptionSpec } from './command.ts'
 
@@ -120,13 +121,16 @@ function programHelp(commands: readonly CommandSpec[]): string[] {
 }
 
 /** Every exit status of a command with its meaning, in the order of their numbers. */
-export const exitsOf = ({ exits }: CommandSpec): NonNullable<CommandSpec['exits']> => ({
-  0: 'success',
-  64: 'the command line is wrong',
-  69: 'Node is too old',
-  70: 'an internal error',
-  ...exits,
-})
+export function exitsOf({ exits }: CommandSpec): NonNullable<CommandSpec['exits']> {
+  const unavailable = [...(exits?.[69] === undefined ? [] : [exits[69]]), 'Node is too old']
+  return {
+    0: 'success',
+    64: 'the command line is wrong',
+    70: 'an internal error',
+    ...exits,
+    69: unavailable.join(', or '),
+  }
+}
 
 /** The exit statuses of a command, as one sentence. */
 function exitSentence(spec: CommandSpec): string {
@@ -161,19 +165,4 @@ function table(rows: readonly (readonly [string, string])[]): string[] {
     const lines = wrap(text, WIDTH - INDENT.length - column)
     return lines.map((line, index) => INDENT + (index === 0 ? name : '').padEnd(column) + line)
   })
-}
-
-/** The text in lines of at most `width` columns, unless a word is longer; colours do not count. */
-export function wrap(text: string, width: number): string[] {
-  const lines: string[] = []
-  let line = ''
-  for (const word of text.split(' ')) {
-    if (line !== '' && stripVTControlCharacters(`${line} ${word}`).length > width) {
-      lines.push(line)
-      line = word
-    } else {
-      line = line === '' ? word : `${line} ${word}`
-    }
-  }
-  return [...lines, line]
 }

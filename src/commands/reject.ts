@@ -9,7 +9,7 @@ import { ask } from './ask.ts'
 import type { Invocation, RunCommand } from './command.ts'
 
 const FINGERPRINT = new RegExp(`^[0-9a-f]{${FINGERPRINT_LENGTH}}$`)
-/** The prefixes that `token` prints with `--format header` and `--format env`. Neither can begin a token. */
+/** What `token --format header` (by default) and `--format env` print before it. No token begins so. */
 const BEFORE_TOKEN = /^(?:Authorization: *Bearer +|KYC_ACCESS_TOKEN=)/i
 /** A token, its prefix, and its end of line. */
 const MAX_STDIN_BYTES = MAX_TOKEN_LENGTH + 64

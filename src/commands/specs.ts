@@ -1,6 +1,6 @@
 // Every command as data, from which help, completions and manual come. Only the one that is run is loaded.
 import type { CommandSpec } from './command.ts'
-import { clientCommands, exitsOfClient, noDaemon, ofDaemon, oldNode } from './client-specs.ts'
+import { clientCommands, exitsOfClient, ofDaemon } from './client-specs.ts'
 import { scenarioNames } from '../sandbox/scenarios.ts'
 
 const ofConfig = {
@@ -28,9 +28,9 @@ export const commands: readonly CommandSpec[] = [
     summary: 'Write configuration and secrets, check them with the service, and start the daemon',
     exits: {
       0: 'there is a token',
-      69: `systemd does not answer, the unit does not start, ${oldNode}`,
+      69: 'systemd does not answer, the unit does not start',
       75: 'there is no token',
-      77: 'the service refuses the account, or access is denied',
+      77: exitsOfClient[77],
       78: 'existing files differ or are faulty',
     },
     options: {
@@ -76,7 +76,7 @@ export const commands: readonly CommandSpec[] = [
     summary: 'Run the daemon in the foreground',
     exits: {
       0: 'a signal stopped it',
-      69: `another daemon uses the same sockets or directories, ${oldNode}`,
+      69: 'another daemon uses the same sockets or directories',
       75: 'the disk of the runtime directory does not answer',
       78: 'the configuration is faulty',
     },
@@ -94,7 +94,7 @@ export const commands: readonly CommandSpec[] = [
     load: () => import('./alert-test.ts'),
     summary: 'Rehearse an alert: log, alert.json and alert command',
     exits: {
-      69: noDaemon,
+      69: exitsOfClient[69],
       75: 'a real alert is raised',
       77: 'access is denied',
       78: "no alert reaches the alert command, or the daemon's configuration is faulty",
@@ -156,7 +156,7 @@ export const commands: readonly CommandSpec[] = [
     load: () => import('./sandbox.ts'),
     summary: 'Run a stand-in for the service on loopback, to try things and to rehearse outages',
     exits: {
-      69: `the port is in use, ${oldNode}`,
+      69: 'the port is in use',
       77: 'the port needs root',
       78: 'the configuration is faulty',
     },
@@ -171,7 +171,7 @@ export const commands: readonly CommandSpec[] = [
     name: 'demo',
     load: () => import('./demo.ts'),
     summary: 'Run sandbox and daemon in a temporary directory, and show what happens and what to try',
-    exits: { 69: `its directory cannot be made, ${oldNode}` },
+    exits: { 69: 'its directory cannot be made' },
     options: {},
   },
   {

@@ -35,46 +35,61 @@ export const run: RunCommand = async (invocation) => {
   return exitStatusOf(status)
 }
 
+/** A line for each daemon of this host. The exit status is the worst of theirs. */
 async function allAccounts({ options, stdout }: Invocation): Promise<number> {
   const excluded = ['socket', 'account', 'watch'].find((name) => options[name] !== undefined)
   if (excluded !== undefined) throw bothGiven(`--all and --${excluded}`)
-  const socket = systemSocket(undefined)
-  // Its directory, or its socket, may be gone.
-  const accounts = new Set([...accountNames(), ...configuredAccounts()])
-  const daemons = [
-    ...(existsSync(socket) || isConfigured(undefined) ? [{ account: null, named: { socket } }] : []),
-    ...[...accounts].toSorted().map((account) => ({ account, named: { account } })),
-  ]
+  const daemons = daemonsOfHost()
   if (daemons.length === 0)
     throw new UserError(
       `There is no daemon of the system here: \`sudo ${programName()} setup\`.`,
       exitStatus.unavailable,
     )
-  const results = await Promise.all(
-    daemons.map(async ({ account, named }) => {
-      try {
-        const status = await ask({ options: named, env: {} }, (client) => client.status())
-        return { account, status, problem: null, exit: exitStatusOf(status), cells: cellsOf(status) }
-      } catch (error) {
-        if (!(error instanceof UserError)) throw error
-        const { message: problem, status: exit } = error
-        return { account, status: null, problem, exit, cells: [problem] }
-      }
-    }),
-  )
-  const rows = results.map(({ account, cells }) => [account ?? '(default)', ...cells])
-  const columns = Math.max(...rows.map((row) => row.length))
-  // The last cell of a row is not padded.
-  const widths = Array.from({ length: columns - 1 }, (_, at) =>
-    Math.max(...rows.filter((row) => row.length > at + 1).map((row) => row[at]?.length ?? 0)),
-  )
+  const answers = await Promise.all(daemons.map(askOne))
   const lines =
     options['json'] === true
-      ? results.map(({ account, status, problem }) => JSON.stringify({ account, status, problem }))
-      : rows.map((row) => row.map((cell, at) => cell.padEnd(widths[at] ?? 0)).join('  '))
+      ? answers.map(({ account, status, problem }) => JSON.stringify({ account, status, problem }))
+      : aligned(answers.map(({ account, cells }) => [account ?? '(default)', ...cells]))
   for (const line of lines) stdout.write(`${escapeUnsafe(line).trimEnd()}\n`)
-  const statuses = results.map(({ exit }) => exit)
-  return RANKS.find((rank) => statuses.includes(rank)) ?? statuses.find((status) => status !== 0) ?? 0
+  const exits = answers.map(({ exit }) => exit)
+  return RANKS.find((rank) => exits.includes(rank)) ?? exits.find((exit) => exit !== exitStatus.ok) ?? 0
+}
+
+/** `account`: null for the default one. */
+interface DaemonOfHost {
+  readonly account: string | null
+  /** The options that name it. */
+  readonly named: { readonly socket: string } | { readonly account: string }
+}
+
+/** Those that run or are configured: the socket of one that does not run may be gone. */
+function daemonsOfHost(): DaemonOfHost[] {
+  const socket = systemSocket(undefined)
+  const accounts = new Set([...accountNames(), ...configuredAccounts()])
+  return [
+    ...(existsSync(socket) || isConfigured(undefined) ? [{ account: null, named: { socket } }] : []),
+    ...[...accounts].toSorted().map((account) => ({ account, named: { account } })),
+  ]
+}
+
+async function askOne({ account, named }: DaemonOfHost) {
+  try {
+    const status = await ask({ options: named, env: {} }, (client) => client.status())
+    return { account, status, problem: null, exit: exitStatusOf(status), cells: cellsOf(status) }
+  } catch (error) {
+    if (!(error instanceof UserError)) throw error
+    const { message: problem, status: exit } = error
+    return { account, status: null, problem, exit, cells: [problem] }
+  }
+}
+
+/** The rows as lines with aligned columns. The last cell of a row may be long, and widens no column. */
+function aligned(rows: readonly (readonly string[])[]): string[] {
+  const widthAt = (at: number): number =>
+    Math.max(...rows.map((row) => (at < row.length - 1 ? row[at]!.length : 0)))
+  return rows.map((row) =>
+    row.map((cell, at) => (at === row.length - 1 ? cell : cell.padEnd(widthAt(at)))).join('  '),
+  )
 }
 
 /** The cells of a row: state, remaining life, and what is wrong. */

@@ -1,4 +1,5 @@
 // Text made fit to show, or to paste: no control character of others reaches a terminal or a log.
+import { stripVTControlCharacters } from 'node:util'
 
 export const CONTROL_CHARACTER = /\p{Cc}/u
 
@@ -41,4 +42,19 @@ export function capitalized(text: string): string {
 /** A word that a person can paste into a shell. */
 export function shellWord(text: string): string {
   return /^[\w./:@%+=,-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`
+}
+
+/** The text in lines of at most `width` columns, unless a word is longer; colours do not count. */
+export function wrap(text: string, width: number): string[] {
+  const lines: string[] = []
+  let line = ''
+  for (const word of text.split(' ')) {
+    if (line !== '' && stripVTControlCharacters(`${line} ${word}`).length > width) {
+      lines.push(line)
+      line = word
+    } else {
+      line = line === '' ? word : `${line} ${word}`
+    }
+  }
+  return [...lines, line]
 }

@@ -1,7 +1,8 @@
 // The parts of the manual that come from the code; `node systemd/man/tables.ts` writes them into its pages.
 import { readFileSync, writeFileSync } from 'node:fs'
 import type { CommandSpec, OptionSpec } from '../../src/commands/command.ts'
-import { exitsOf, wrap } from '../../src/commands/command-line.ts'
+import { exitsOf } from '../../src/commands/command-line.ts'
+import { wrap } from '../../src/lib/display-text.ts'
 import { commands } from '../../src/commands/specs.ts'
 import { standardService } from '../../src/config/service.ts'
 import { scenarioNames, summaryOf } from '../../src/sandbox/scenarios.ts'
