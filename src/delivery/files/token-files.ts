@@ -2,7 +2,7 @@
 import { join } from 'node:path'
 import type { Config, TokenFileConfig } from '../../config/config.ts'
 import { raceAbort } from '../../lib/tasks.ts'
-import { lstatIfAny, onFile } from '../../lib/atomic-file.ts'
+import { lstatIfAny, onFile, type FileAttributes } from '../../lib/atomic-file.ts'
 import { formatInstant } from '../../lib/clock.ts'
 import type { Log } from '../../lib/log.ts'
 import { parseJson } from '../../lib/input.ts'
@@ -39,18 +39,18 @@ export function createTokenFiles(options: {
   const warned = new Set<string>()
   configure(options.config)
 
-  function addEntry(config: TokenFileConfig): void {
+  function addEntry(config: TokenFileConfig | null, attributes: FileAttributes & { path: string }): void {
     const desired = (): Content | null => desiredOf(entry)
-    const file = createManagedFile(config, { desired, log, mayFormerStay: false, counts })
+    const file = createManagedFile(attributes, { desired, log, mayFormerStay: false, counts })
     const entry: Entry = { config, file }
-    entries.set(config.path, entry)
+    entries.set(attributes.path, entry)
   }
 
   function configure(config: TokenFilesConfig): void {
     for (const entry of entries.values()) entry.config = null
     for (const next of config.tokenFiles) {
       const entry = entries.get(next.path)
-      if (entry === undefined) addEntry(next)
+      if (entry === undefined) addEntry(next, next)
       else {
         entry.config = next
         entry.file.reconfigure(next)
@@ -92,6 +92,7 @@ export function createTokenFiles(options: {
     const { config, file } = entry
     await file.reconcile()
     if (config === null) {
+      // A reload may have configured it meanwhile.
       if (file.error() !== null || file.isPresent() || entry.config !== null) return
       entries.delete(path)
       await written.remove(path)
@@ -103,10 +104,7 @@ export function createTokenFiles(options: {
     for (const path of (await written.begin()).filter((listed) => !entries.has(listed))) {
       if (await isForeign(path)) await written.remove(path)
       // A reload may have configured it meanwhile.
-      else if (!entries.has(path)) {
-        const file = createManagedFile({ path, mode: 0o600 }, { desired: () => null, log, counts })
-        entries.set(path, { config: null, file })
-      }
+      else if (!entries.has(path)) addEntry(null, { path, mode: 0o600 })
     }
     await reconcile()
   }
@@ -151,8 +149,8 @@ export function createTokenFiles(options: {
 
 /** Reports whether the file belongs to another user: then this daemon has not written it. */
 async function isForeign(path: string): Promise<boolean> {
-  const stats = await onFile(path, async () => lstatIfAny(path)).catch(() => null)
   const uid = process.geteuid!()
+  const stats = await onFile(path, async () => lstatIfAny(path)).catch(() => null)
   return stats !== null && uid !== 0 && stats.uid !== uid
 }
 
