@@ -48,18 +48,17 @@ export function createCredentialServer(
     socket.on('error', () => undefined)
     const closed = new Promise((resolve) => socket.once('close', resolve))
     const peer = peers.of(socket)
-    if (peer?.isPrivileged === true) {
-      const credential = credentialOf(peers.addressOf(socket) ?? '')
-      // systemd has ended its side already. Unread, that end would keep the connection open.
-      socket.resume()
-      const reply = await replies.token({ waitSeconds: MAX_WAIT_SECONDS }, stop)
-      if ('fault' in reply) refuse(socket, { peer, credential, fault: reply.fault })
-      else {
-        const format = FORMATS[extname(credential?.id ?? '')] ?? 'raw'
-        socket.end(textOf[format](JSON.parse(reply.value.json) as TokenResult))
-        audit.recordRead({ peer, reads: null }, 'credential', credential?.unit ?? null)
-      }
-    } else socket.destroy()
+    if (peer?.isPrivileged !== true) return void socket.destroy()
+    const credential = credentialOf(peers.addressOf(socket) ?? '')
+    // systemd has ended its side already. Unread, that end would keep the connection open.
+    socket.resume()
+    const reply = await replies.token({ waitSeconds: MAX_WAIT_SECONDS }, stop)
+    if ('fault' in reply) refuse(socket, { peer, credential, fault: reply.fault })
+    else {
+      const format = FORMATS[extname(credential?.id ?? '')] ?? 'raw'
+      socket.end(textOf[format](JSON.parse(reply.value.json) as TokenResult))
+      audit.recordRead({ peer, reads: null }, 'credential', credential?.unit ?? null)
+    }
     await closed
   }
 
@@ -79,15 +78,14 @@ export function createCredentialServer(
     })
   }
 
-  const onConnection = (socket: Socket): void => {
-    const served = serve(socket).catch((error: unknown) => {
-      logFault('A connection failed by an internal error', error)
-      socket.end(Buffer.alloc(TOO_MUCH_BYTES, ' '))
-    })
-    serving.set(
-      socket,
-      served.finally(() => serving.delete(socket)),
-    )
+  function onConnection(socket: Socket): void {
+    const served = serve(socket)
+      .catch((error: unknown) => {
+        logFault('A connection failed by an internal error', error)
+        socket.end(Buffer.alloc(TOO_MUCH_BYTES, ' '))
+      })
+      .finally(() => serving.delete(socket))
+    serving.set(socket, served)
   }
 
   function logFault(sentence: string, error: unknown): void {

@@ -54,10 +54,9 @@ const METRICS_TIMES = timesOf(6_000, 2_000)
 const METRICS_TIMEOUTS = { sweepMs: 2_000, stalled: 8_000 }
 
 /**
- * Node makes a request, of about 6 KB, of each head in what it reads at once (64 KiB), however few of the
- * answers the client reads. With this many unsent answers in all, a connection that has more than 16 of them
- * is closed; its requests stay in memory until the turn of the event loop is over, so nothing else is read in
- * that turn.
+ * Node reads 64 KiB at once and makes a request, of about 6 KB, of each head in it, even if the client reads
+ * no answer. With more unsent answers than this in all, each connection with over 16 of them is closed. The
+ * memory of its requests is free only after this turn of the event loop: nothing more is read in it.
  */
 const MAX_UNSENT = 5_000
 
@@ -186,7 +185,7 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
     }
   }
 
-  /** If the connection ends with this answer, what waits before it gets what there is. */
+  /** Before an answer that ends the connection (`drop`), the requests that wait get what there is. */
   function give(client: HttpClient, res: ServerResponse, outcome: Outcome): void {
     if (outcome === null || res.destroyed) return
     if ('events' in outcome) return startEvents(client, res, outcome.events)
