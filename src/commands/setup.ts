@@ -23,7 +23,7 @@ import {
   type Answers,
   type SetupFiles,
 } from './setup-files.ts'
-import { firstLine, unitProperties, type UnitProperties } from './systemd.ts'
+import { firstLine, unitProperties } from './systemd.ts'
 
 /** The longest wait for a token of the daemon that was started, in ms. */
 const TOKEN_WAIT_MS = 15_000
@@ -32,22 +32,13 @@ const SYSTEMCTL_MS = 30_000
 
 export const run: RunCommand = async (invocation) => {
   requireLinux()
-  const { options, stdin, stdout } = invocation
+  const { options, stdout } = invocation
   const account = options['account'] === undefined ? undefined : checkedAccount(String(options['account']))
   const files = await setupFiles(account, process.cwd())
   const answers = await readAnswers(invocation, files)
-  const { unit } = unitNames(account)
-  const isService = files.attributes.gid !== undefined
-  const asked = ['ActiveState', 'UnitFileState']
-  const before = isService ? await unitProperties(`${unit}.service`, asked, { isNeeded: true }) : null
-  const on = { invocation, account, files, isInstalled: before !== null }
+  const service = await serviceOf(account, files)
   try {
-    let trial = await tryOut(answers, on)
-    if (trial.check.reason === 'tls' && answers.contents.ca === undefined && isTerminal(stdin)) {
-      const ca = await askAuthority(invocation)
-      if (ca !== '') trial = await tryOut(withAuthority(answers, files, ca), on)
-    }
-    const { staged, check } = trial
+    const { staged, check } = await tryAnswers(answers, { invocation, account, files, service })
     const { status } = check
     const isChanged = staged.size > 0
     if (isChanged && check.live !== exitStatus.ok && options['unverified'] !== true) {
@@ -61,7 +52,7 @@ export const run: RunCommand = async (invocation) => {
       stdout.write(`${end}: correct the faults above\n`)
       return status
     }
-    if (before !== null) return await bringUp(invocation, { unit, account, before }, { isChanged, status })
+    if (service !== null) return await bringUp(invocation, service, { isChanged, status })
     if (!isChanged) stdout.write('Nothing was changed\n')
     stdout.write(`Next: ${programName()} run${accountWords(account)}\n`)
     return status
@@ -70,20 +61,50 @@ export const run: RunCommand = async (invocation) => {
   }
 }
 
+/** The unit that is to run with the files, and its state before they are written. */
+interface Service {
+  /** Without its suffix. */
+  readonly unit: string
+  readonly account: string | undefined
+  readonly isActive: boolean
+  readonly isEnabled: boolean
+}
+
+/** Null: the unit is not installed, or the files are a person's. Throws UserError (69). */
+async function serviceOf(account: string | undefined, files: SetupFiles): Promise<Service | null> {
+  if (files.attributes.gid === undefined) return null
+  const { unit } = unitNames(account)
+  const asked = ['ActiveState', 'UnitFileState']
+  const properties = await unitProperties(`${unit}.service`, asked, { isNeeded: true })
+  if (properties === null) return null
+  const isActive = properties['ActiveState'] === 'active'
+  return { unit, account, isActive, isEnabled: properties['UnitFileState'] === 'enabled' }
+}
+
 interface Surroundings {
   readonly invocation: Invocation
   readonly account: string | undefined
   readonly files: SetupFiles
-  readonly isInstalled: boolean
+  readonly service: Service | null
+}
+
+/** At a terminal it asks for the authority of a certificate that is not trusted, and tries again. */
+async function tryAnswers(answers: Answers, on: Surroundings) {
+  const trial = await tryOnce(answers, on)
+  const lacksAuthority = trial.check.reason === 'tls' && answers.contents.ca === undefined
+  if (!lacksAuthority || !isTerminal(on.invocation.stdin)) return trial
+  const ca = await askAuthority(on.invocation)
+  return ca === '' ? trial : tryOnce(withAuthority(answers, on.files, ca), on)
 }
 
 /** Writes what the answers need beside the files that they replace, and checks it. */
-async function tryOut(answers: Answers, { invocation, account, files, isInstalled }: Surroundings) {
+async function tryOnce(answers: Answers, { invocation, account, files, service }: Surroundings) {
   const { options, env, stdout, stderr, signal } = invocation
   const changes = await planSetup(files, answers, { force: options['force'] === true })
   const staged = await stageSetup(changes, files)
   const words = account === undefined ? { config: files.config } : { account }
-  const isLive = changes.length > 0 || !isInstalled
+  // If nothing changes, a unit shows by its own token what the pair is worth.
+  const isLive = changes.length > 0 || service === null
   // A running daemon may hold another pair, which is about to be replaced.
   const how = { isWhole: true, isLive, asksDaemon: false, staged: [...staged], signal, stderr }
   const configuration = configurationOf({ options: words, env })
@@ -108,26 +129,17 @@ function whyNothing({ status, live, reason }: Check): string {
   return `${why}, or add --unverified to have them in use all the same`
 }
 
-/** The unit, and the state in which it was before the files were written. */
-interface Service {
-  readonly unit: string
-  readonly account: string | undefined
-  readonly before: UnitProperties
-}
-
 /** Makes the unit run with what was written; gives the exit status of `setup`. Throws UserError. */
 async function bringUp(
   { stdout }: Invocation,
   service: Service,
   { isChanged, status }: { isChanged: boolean; status: number },
 ): Promise<number> {
-  const { unit, account, before } = service
-  const isActive = before['ActiveState'] === 'active'
+  const { unit, account, isActive, isEnabled } = service
   // A former `setup` may have ended before its reload. A daemon that is silent is an error below.
   const isStale =
     isActive &&
     (isChanged || (await statusIfAny(systemSocket(account)))?.daemon.configuration.state === 'changed')
-  const isEnabled = before['UnitFileState'] === 'enabled'
   if (!isEnabled) await act('enable', 'Enabled')
   if (isStale) await act('reload', 'Reloaded')
   if (!isChanged && isEnabled && isActive && !isStale) stdout.write('Nothing was changed\n')

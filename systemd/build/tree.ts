@@ -5,7 +5,6 @@ import path from 'node:path'
 export type Content = ({ from: string } | { text: string } | { bytes: Buffer }) & { mode?: number }
 
 export interface Tree {
-  readonly root: string
   /** Adds a file; `from` is relative to the project. Mode 0644 where none is given. */
   add(file: string, content: Content): void
   /** The absolute path of a file. */
@@ -23,7 +22,6 @@ export function createTree(root: string, project: string): Tree {
       .map((entry) => path.relative(root, path.join(entry.parentPath, entry.name)))
       .toSorted()
   return {
-    root,
     path: (file) => path.join(root, file),
     add(file, content) {
       const target = path.join(root, file)
