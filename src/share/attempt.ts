@@ -94,15 +94,15 @@ export function createAttempts(options: AttemptOptions) {
     act.begin(attempt.cause, link.known())
     const outcome = await shared(attempt, signal).catch((error: unknown) => {
       telemetry.failed(error)
-      return null
+      return 'alone' as const
     })
-    const made = outcome ?? (await alone(attempt, signal))
+    const made = outcome === 'alone' ? await alone(attempt, signal) : outcome
     // A record that came meanwhile is larger than all that this host has.
     return signal.aborted ? made : (takeKnown() ?? made)
   }
 
-  /** Null: the store is of no use now. Rejects with a StoreError if it cannot be used. */
-  async function shared(attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome | null> {
+  /** Rejects with a StoreError if the store cannot be used. */
+  async function shared(attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome | 'alone'> {
     const progress: Progress = {
       id: randomHex(8),
       attempt,
@@ -113,7 +113,7 @@ export function createAttempts(options: AttemptOptions) {
     }
     const state = keeper.state()
     const isRefused = refusalOf(state) !== null && state.credentialsId === options.credentialsId
-    /** What is known counts again: a refusal that stands, or for an act that a young refusal may answer. */
+    /** What the keeper has been given counts, too: a refusal that stands, or that may answer an act. */
     const isAnew = act.stands() ? act.isReload() : isRefused
     while (progress.vain < MAX_VAIN && !signal.aborted) {
       await link.look()
@@ -121,27 +121,29 @@ export function createAttempts(options: AttemptOptions) {
       const found = takeKnown({ isAnew: isAnew && link.knownRecord() !== null }) ?? notToAsk(attempt)
       if (found !== null) return found
       const step = await tryLease(progress)
-      if (step !== undefined) return step
+      if (step !== 'again') return step
     }
     if (signal.aborted) return postponed(0)
     throw new StoreError('lost', 'What is in the shared store is of no use')
   }
 
-  /** Asks under the lease, or heeds that of others. Null: the store is of no use; undefined: look again. */
-  async function tryLease(progress: Progress): Promise<FetchOutcome | null | undefined> {
+  /** Asks under the lease, or heeds that of others. */
+  async function tryLease(progress: Progress): Promise<FetchOutcome | 'again' | 'alone'> {
     const { lease, leaseLeftMs } = await link.acquire(progress.id, leaseMs())
-    let outcome: FetchOutcome | null = null
-    if (lease === progress.id) outcome = await askForAll(progress, link.bootMs())
-    else if (lease !== null && LIVE_LEASE.test(lease) && leaseLeftMs <= MAX_LEASE_MS) {
+    const isOwn = lease === progress.id
+    if (lease !== null && !isOwn && LIVE_LEASE.test(lease) && leaseLeftMs <= MAX_LEASE_MS) {
       // The time has been planned for being alone: nobody is waited for.
-      if (plan !== null && !act.stands()) return null
+      if (plan !== null && !act.stands()) return 'alone'
       await waitForOther(lease, { leaseLeftMs, progress })
-      return undefined
-    } else if (lease !== null) outcome = readWait(lease, progress)
+      return 'again'
+    }
+    let outcome: FetchOutcome | null = null
+    if (isOwn) outcome = await askForAll(progress)
+    else if (lease !== null) outcome = readWait(lease, progress)
     if (outcome !== null) return outcome
     // A larger record has come, the lease had become too old, or a wait is of no use or gone through.
     progress.vain += 1
-    return undefined
+    return 'again'
   }
 
   /** Why this host does not ask for the others. */
@@ -187,8 +189,8 @@ export function createAttempts(options: AttemptOptions) {
   }
 
   /** Asks under the lease, and writes what the service says. Null: the lease had become too old before. */
-  async function askForAll(progress: Progress, takenAtMs: number): Promise<FetchOutcome | null> {
-    const asked = await request({ ...progress, takenAtMs }, around())
+  async function askForAll(progress: Progress): Promise<FetchOutcome | null> {
+    const asked = await request({ ...progress, takenAtMs: link.bootMs() }, around())
     if (asked === null) return null
     plan = null
     const { outcome, answer, sent } = asked

@@ -85,13 +85,14 @@ export function createLink(options: {
 
   /** Writes the answer that is known, and takes a larger one. Rejects with a StoreError. */
   async function write(): Promise<void> {
-    const { id, by, fence, isWritten } = known
     const content = knownRecord()
-    const own = { ...known, fence: isWritten ? fence : Math.max(content?.at ?? 0, fence), isWritten: true }
     if (content === null) {
-      known = own
+      // Nothing is left to be written.
+      known = { ...known, isWritten: true }
       return
     }
+    const { id, by, fence, isWritten } = known
+    const own = { ...known, fence: isWritten ? fence : Math.max(content.at, fence), isWritten: true }
     const text = seal.seal('record', own, content)
     const expiring = { text, keepMs: Math.ceil(content.end - storeMs()) }
     const held = await step((dropping) => store.write({ drop: dropping, id, record: expiring, kept: null }))
