@@ -52,13 +52,15 @@ export const isWithoutToken = (error: unknown): boolean =>
   error instanceof TokenClientError && ENDS_OF_WAIT.has(error.code)
 
 /** The answer's fields. Rejects with TokenClientError, or with a signal's reason. */
-export function call<T>(connection: ReconnectingConnection, options: Call<T>): Promise<T> {
+export async function call<T>(connection: ReconnectingConnection, options: Call<T>): Promise<T> {
   const { type, waitMs = 0, answerMs = ANSWER_MS, signals, fallback } = options
   const { monotonicMs } = connection
   const untilMs = monotonicMs() + waitMs
   const leftMs = (): number => Math.max(0, untilMs - monotonicMs())
+  for (const signal of signals) signal?.throwIfAborted()
   let sends = 0
-  return abortable<T>(signals, (resolve, reject) => {
+  let end = (): void => undefined
+  const answer = new Promise<T>((resolve, reject) => {
     /** Gives the answer in memory. False: there is none. */
     function fallBack(): boolean {
       const value = fallback?.()
@@ -86,12 +88,17 @@ export function call<T>(connection: ReconnectingConnection, options: Call<T>): P
         return false
       },
     })
-    return () => {
+    end = () => {
       clearTimeout(slow)
       clearTimeout(deadline)
       close()
     }
   })
+  try {
+    return await unlessAborted(answer, ...signals)
+  } finally {
+    end()
+  }
 }
 
 /** Whether to wait for another connection; without `waitsForStart` not to a daemon that was never there. */
@@ -136,35 +143,21 @@ export function createSharing<T>(): Share<T> {
   }
 }
 
-/**
- * Rejects with the reason of the first signal that is aborted. `begin` starts what settles the promise, but
- * settles nothing before it returns the clean-up.
- */
-function abortable<T>(
-  given: readonly (AbortSignal | undefined)[],
-  begin: (resolve: (value: T) => void, reject: (reason: unknown) => void) => () => void,
+/** As the promise, unless one of the signals is aborted before: then it rejects with that one's reason. */
+export async function unlessAborted<T>(
+  promise: Promise<T>,
+  ...given: readonly (AbortSignal | undefined)[]
 ): Promise<T> {
   const signals = given.filter((signal) => signal !== undefined)
-  return new Promise((resolve, reject) => {
-    const onAbort = (): void => settle(reject)(signals.find(({ aborted }) => aborted)?.reason)
-    const settle =
-      <V>(how: (value: V) => void) =>
-      (value: V): void => {
-        for (const signal of signals) signal.removeEventListener('abort', onAbort)
-        end()
-        how(value)
-      }
-    let end = (): void => undefined
-    if (signals.some(({ aborted }) => aborted)) return onAbort()
-    for (const signal of signals) signal.addEventListener('abort', onAbort)
-    end = begin(settle(resolve), settle(reject))
+  let onAbort = (): void => undefined
+  const aborted = new Promise<never>((_, reject) => {
+    onAbort = () => reject(signals.find((signal) => signal.aborted)?.reason)
   })
-}
-
-/** As the promise, unless the signal is aborted before. */
-export function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  return abortable<T>([signal], (resolve, reject) => {
-    promise.then(resolve, reject)
-    return () => undefined
-  })
+  if (signals.some((signal) => signal.aborted)) onAbort()
+  for (const signal of signals) signal.addEventListener('abort', onAbort)
+  try {
+    return await Promise.race([promise, aborted])
+  } finally {
+    for (const signal of signals) signal.removeEventListener('abort', onAbort)
+  }
 }

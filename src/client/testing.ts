@@ -110,16 +110,17 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
     return isShort ? Math.min(waitMs, SHORT_LIFE_WAIT_MS) : 0
   }
 
-  /** Answers, or waits for the next rotation as the daemon would. */
+  /** Answers, a subscription again and again, or waits for the next rotation as the daemon would. */
   function serve(request: Request): void {
     if (!requests.has(request)) return
     if (absence === 'away') {
-      if (!request.onDisconnect({ path: 'the fake' })) requests.delete(request)
+      if (!request.onDisconnect({ path: 'the fake' })) end(request)
       return
     }
     const { type, data } = request.frame() as { type: RequestType; data: Frame['data'] }
     const waitMs = type === 'token.get' ? waitMsOf(data) : 0
     const answer = (fields: object, answerType: string = answerTypes[type]): void => {
+      if (type !== 'token.subscribe') end(request)
       const frame: Frame = { type: answerType, data: { ...fields } }
       onAnswer(frame)
       request.onAnswer(frame)
@@ -137,6 +138,11 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
       if (reportResult === undefined && isCurrent) rotate()
     } else if (waitMs === 0) answerNow()
     else if (requests.get(request) === undefined) requests.set(request, setTimeout(answerNow, waitMs))
+  }
+
+  function end(request: Request): void {
+    clearTimeout(requests.get(request))
+    requests.delete(request)
   }
 
   function description(): TokenDescription {
@@ -169,10 +175,7 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
         requests.set(request, undefined)
         // Fake timers hold all but promises.
         void Promise.resolve().then(() => serve(request))
-        return () => {
-          clearTimeout(requests.get(request))
-          requests.delete(request)
-        }
+        return () => end(request)
       },
       mayStop: false,
       monotonicMs: () => Date.now(),
