@@ -3,7 +3,6 @@ import { formatInstant, formatInstantOrNull, type Instant } from '../lib/clock.t
 import { formatSetting } from '../lib/duration.ts'
 import { STANDARD_USE, type StatusResult, type TokenDescription } from '../protocol.ts'
 import {
-  type CurrentAlert,
   dueAtMs,
   isAsking,
   isStale,
@@ -13,6 +12,7 @@ import {
   type TokenState,
 } from '../token/state.ts'
 import { fittingMaxAgeMs } from '../token/client-requests.ts'
+import type { CurrentAlert } from '../token/current-alert.ts'
 import type { Token } from '../token/token.ts'
 
 /** The sources of the parts of the status that other components know. */

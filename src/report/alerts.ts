@@ -7,7 +7,7 @@ import type { Log } from '../lib/log.ts'
 import { createOwnFile } from '../lib/own-file.ts'
 import { renderedAt, type Place } from '../lib/remedy.ts'
 import type { AlertTestResult } from '../protocol.ts'
-import { currentAlert, type CurrentAlert } from '../token/state.ts'
+import { currentAlert, type CurrentAlert } from '../token/current-alert.ts'
 import type { KeeperView } from '../token/keeper.ts'
 
 export type AlertSettings = Config['alerts']

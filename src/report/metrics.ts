@@ -2,7 +2,8 @@
 import type { FileCounts } from '../lib/managed-file.ts'
 import type { Phase, StatusResult } from '../protocol.ts'
 import { permanentReasons, transientReasons, type FetchOutcome, type Reason } from '../token/outcome.ts'
-import { type CurrentAlert, dueAtMs, phaseOf, usableToken } from '../token/state.ts'
+import type { CurrentAlert } from '../token/current-alert.ts'
+import { dueAtMs, phaseOf, usableToken } from '../token/state.ts'
 import type { KeeperView } from '../token/keeper.ts'
 
 /** Values of the other components; counts are since the start. */

@@ -1,16 +1,8 @@
 // The program's one variable: facts. What they mean (ready, expired, due) follows from them and the time.
 import type { Instant } from '../lib/clock.ts'
-import type { Advice } from '../lib/remedy.ts'
 import { STANDARD_USE, type Phase, type TokenUse } from '../protocol.ts'
 import type { RetryPolicy } from './backoff.ts'
-import {
-  remedies,
-  type Cause,
-  type PermanentReason,
-  type PostponedReason,
-  type Reason,
-  type TransientReason,
-} from './outcome.ts'
+import type { Cause, PermanentReason, PostponedReason, TransientReason } from './outcome.ts'
 import type { Token } from './token.ts'
 
 interface Trouble<R> {
@@ -255,66 +247,4 @@ export function signatureOf(state: TokenState, now: Instant): string {
   const isUsable = usableToken(state, now) !== null
   const { generation = 0, expiresAtMs = 0 } = token ?? {}
   return JSON.stringify([phaseOf(state, now), generation, expiresAtMs, isUsable, state.refusedBy, state.use])
-}
-
-/** The condition that an operator must know of now. */
-export interface CurrentAlert {
-  readonly reason: Objection['reason'] | 'no-token'
-  readonly detail: string
-  readonly since: Instant
-  readonly remedy: Advice
-  /** Since when there has been no usable token, once that is longer than `alerts.noTokenAfter`. */
-  readonly noTokenSince: Instant | null
-  /** The failure behind `no-token`, if an attempt has failed. */
-  readonly failure: Reason | PostponedReason | null
-  /** The host of the fleet that asked the service, if that was another one. */
-  readonly askedBy: string | null
-}
-
-/** An attempt that is put off without a reason is put off for a moment, and still awaited. */
-const MOMENT_MS = 15_000
-
-const NOTHING_FAILED: Pick<CurrentAlert, 'detail' | 'remedy'> = {
-  detail: 'There has been no usable token, and no attempt has failed',
-  remedy: {
-    text: 'See what kyc-tokend waits for, and whether its configuration has a fault',
-    steps: ['status', 'check'],
-  },
-}
-
-/**
- * An objection outranks `no-token`, which is not raised while an attempt is due or under way, or put off for
- * a moment: after a start or a suspend that attempt may bring a token. `noTokenAfterMs`: null for never.
- */
-export function currentAlert(
-  state: TokenState,
-  now: Instant,
-  noTokenAfterMs: number | null,
-  { isRaised = false } = {},
-): CurrentAlert | null {
-  const since = noTokenSince(state, now)
-  const isLong = since !== null && noTokenAfterMs !== null && now.bootMs - since.bootMs >= noTokenAfterMs
-  const { objection } = state
-  if (objection !== null) {
-    const { reason, detail, askedBy } = objection
-    const told = { reason, detail, since: objection.since, askedBy, remedy: remedies[reason] }
-    return { ...told, noTokenSince: isLong ? since : null, failure: null }
-  }
-  if (!isLong) return null
-  const isForMoment = state.next !== null && state.postponement === null
-  const isAwaited = dueAtMs(state) <= now.bootMs + (isForMoment ? MOMENT_MS : 0)
-  return isAwaited && !isRaised ? null : noTokenAlert(state, since, noTokenAfterMs)
-}
-
-function noTokenAlert(state: TokenState, since: Instant, afterMs: number): CurrentAlert {
-  // The last attempt of the fleet: its host notifies people.
-  const trouble = state.postponement ?? state.failure
-  return {
-    reason: 'no-token',
-    ...(trouble === null ? NOTHING_FAILED : { detail: trouble.detail, remedy: remedies[trouble.reason] }),
-    since: { bootMs: since.bootMs + afterMs, wallMs: since.wallMs + afterMs },
-    noTokenSince: since,
-    failure: trouble?.reason ?? null,
-    askedBy: state.postponement?.askedBy ?? null,
-  }
 }

@@ -1,7 +1,8 @@
 // The keeper's hooks for a fleet: outcomes of other hosts, attempts that are put off, lives that are given.
 import { expect, test } from 'vitest'
 import type { FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
-import { currentAlert, refusalOf, usableToken } from '../../src/token/state.ts'
+import { currentAlert } from '../../src/token/current-alert.ts'
+import { refusalOf, usableToken } from '../../src/token/state.ts'
 import { failures } from '../support/failures.ts'
 import { runningKeeper } from '../support/keeper-world.ts'
 

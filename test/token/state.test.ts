@@ -3,8 +3,8 @@ import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import type { Instant } from '../../src/lib/clock.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
+import { currentAlert } from '../../src/token/current-alert.ts'
 import {
-  currentAlert,
   plannedAttempt,
   dueAtMs,
   initialState,

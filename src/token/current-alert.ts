@@ -1,0 +1,70 @@
+// What an operator must know of now: a judgement on the facts of the state. Pure.
+import type { Instant } from '../lib/clock.ts'
+import type { Advice } from '../lib/remedy.ts'
+import { remedies, type PostponedReason, type Reason } from './outcome.ts'
+import { dueAtMs, noTokenSince, type Objection, type TokenState } from './state.ts'
+
+/** The condition that an operator must know of now. */
+export interface CurrentAlert {
+  readonly reason: Objection['reason'] | 'no-token'
+  readonly detail: string
+  readonly since: Instant
+  readonly remedy: Advice
+  /** Since when there has been no usable token, once that is longer than `alerts.noTokenAfter`. */
+  readonly noTokenSince: Instant | null
+  /** The failure behind `no-token`, if an attempt has failed. */
+  readonly failure: Reason | PostponedReason | null
+  /** The host of the fleet that asked the service, if that was another one. */
+  readonly askedBy: string | null
+}
+
+const NOTHING_FAILED: Pick<CurrentAlert, 'detail' | 'remedy'> = {
+  detail: 'There has been no usable token, and no attempt has failed',
+  remedy: {
+    text: 'See what kyc-tokend waits for, and whether its configuration has a fault',
+    steps: ['status', 'check'],
+  },
+}
+
+/**
+ * An objection outranks `no-token`. That is not raised while an attempt is awaited: after a start or a
+ * suspend it may bring a token. `noTokenAfterMs`: null for never.
+ */
+export function currentAlert(
+  state: TokenState,
+  now: Instant,
+  noTokenAfterMs: number | null,
+  { isRaised = false } = {},
+): CurrentAlert | null {
+  const since = noTokenSince(state, now)
+  const isLong = since !== null && noTokenAfterMs !== null && now.bootMs - since.bootMs >= noTokenAfterMs
+  if (state.objection !== null) {
+    const { reason, detail, since: objectedAt, askedBy } = state.objection
+    const told = { reason, detail, since: objectedAt, askedBy, remedy: remedies[reason] }
+    return { ...told, noTokenSince: isLong ? since : null, failure: null }
+  }
+  if (!isLong || (isAwaited(state, now) && !isRaised)) return null
+  return noTokenAlert(state, since, noTokenAfterMs)
+}
+
+/** An attempt that is put off without a reason is put off for a moment. */
+const MOMENT_MS = 15_000
+
+/** An attempt is due, under way, or put off for a moment. */
+function isAwaited(state: TokenState, now: Instant): boolean {
+  const isForMoment = state.next !== null && state.postponement === null
+  return dueAtMs(state) <= now.bootMs + (isForMoment ? MOMENT_MS : 0)
+}
+
+function noTokenAlert(state: TokenState, since: Instant, afterMs: number): CurrentAlert {
+  // The last attempt of the fleet: its host notifies people.
+  const trouble = state.postponement ?? state.failure
+  return {
+    reason: 'no-token',
+    ...(trouble === null ? NOTHING_FAILED : { detail: trouble.detail, remedy: remedies[trouble.reason] }),
+    since: { bootMs: since.bootMs + afterMs, wallMs: since.wallMs + afterMs },
+    noTokenSince: since,
+    failure: trouble?.reason ?? null,
+    askedBy: state.postponement?.askedBy ?? null,
+  }
+}
