@@ -5,7 +5,8 @@ import { unitNames } from '../lib/account.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import { SYSTEM_CONFIG_DIRECTORY } from '../lib/paths.ts'
 import { remedy, rendered } from '../lib/remedy.ts'
-import { isAbsent, placeOfDaemon, resultOf, unitProperties, type UnitProperties } from './systemd.ts'
+import { isAbsent } from './system-config.ts'
+import { placeOfDaemon, resultOf, unitProperties, type UnitProperties } from './systemd.ts'
 
 /** That of all accounts. */
 export const ALERT_COMMAND = join(SYSTEM_CONFIG_DIRECTORY, 'alert-command')

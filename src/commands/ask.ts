@@ -74,7 +74,7 @@ export async function withReason(error: unknown, { options, env }: WithOptions):
   const { socketPath, account: name = '' } = namedDaemon(env, { socketPath: socket, account: accountOption })
   const account = socketPath ? accountOfSocket(socketPath) : isAccountName(name) ? name : undefined
   if (socketPath && socketPath !== systemSocket(account)) return asUserError(error)
-  const { whyNotRunning } = await import('./systemd.ts')
+  const { whyNotRunning } = await import('./why-not-running.ts')
   const reason = await whyNotRunning(account)
   if (reason === undefined) return asUserError(error)
   const why = rendered(reason)

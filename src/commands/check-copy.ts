@@ -22,7 +22,8 @@ import { editUnit } from '../lib/remedy.ts'
 import { runProgram } from '../lib/run-program.ts'
 import { look, type Looked, type LookRequest } from './check-look.ts'
 import type { Unit } from './check-unit.ts'
-import { failedStart, firstLine, unitProperties } from './systemd.ts'
+import { firstLine, unitProperties } from './systemd.ts'
+import { failedStart } from './why-not-running.ts'
 
 /** The longest time for a look, which may wait for the service. */
 const LOOK_MS = 90_000

@@ -10,7 +10,8 @@ import { shellWord } from '../lib/display-text.ts'
 import { dropIn } from '../lib/remedy.ts'
 import { ALERT_COMMAND, type AlertState } from './alert-command.ts'
 import type { LookedConfig } from './check-look.ts'
-import { failedStart, resultOf, unitProperties } from './systemd.ts'
+import { resultOf, unitProperties } from './systemd.ts'
+import { failedStart } from './why-not-running.ts'
 
 /** The permissions that others need to run a script, which has to be read for that. */
 const RUN_BY_OTHERS = 0o005

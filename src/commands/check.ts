@@ -28,7 +28,7 @@ import { credentialFindings, readUnit, unitFindings, unitSocketFindings, type Un
 import type { RunCommand } from './command.ts'
 import { counted } from './format-status.ts'
 import { announce } from './prompt.ts'
-import { configDirectory } from './systemd.ts'
+import { configDirectory } from './system-config.ts'
 
 interface CheckOptions extends LookRequest {
   readonly env: NodeJS.ProcessEnv

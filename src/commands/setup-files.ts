@@ -19,7 +19,7 @@ import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
 import { SERVICE_USER } from '../lib/paths.ts'
 import { idOf, localUser } from '../lib/posix-ids.ts'
-import { configDirectory } from './systemd.ts'
+import { configDirectory } from './system-config.ts'
 
 /** Files that `setup` writes beside the configuration, by their names in it. */
 const NAMES = {

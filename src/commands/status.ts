@@ -11,7 +11,7 @@ import { systemdStateOf } from './alert-command.ts'
 import { ask, bothGiven, openClient } from './ask.ts'
 import type { Invocation, RunCommand } from './command.ts'
 import { formatStatus, screenOf } from './format-status.ts'
-import { configuredAccounts, isConfigured } from './systemd.ts'
+import { configuredAccounts, isConfigured } from './system-config.ts'
 import { watchStatus } from './watch-status.ts'
 
 /** Exit statuses of `--all`, the worst first. */
