@@ -160,16 +160,16 @@ describe('requests that are none', () => {
 })
 
 describe('the longest', () => {
-  it('frame has 32,768 bytes', async () => {
+  it.each(['x', 'é'])('frame has 32,768 bytes, of %s, too', async (letter) => {
     const world = await startWithToken()
     const client = await connectRaw(world.ipcPath)
-    const frame = (bytes: number): string => {
-      const empty = '{"type":"token.get","data":{"id":"1","x":""}}'
-      return `${empty.replace('""', `"${'x'.repeat(bytes - empty.length)}"`)}\f`
-    }
-    client.write(frame(32_768))
+    const empty = '{"type":"token.get","data":{"id":"","x":""}}'
+    const filler = letter.repeat((32_768 - empty.length) / Buffer.byteLength(letter))
+    const frame = (id: string): string =>
+      `${empty.replace('"id":""', `"id":"${id}"`).replace('"x":""', `"x":"${filler.slice(1)}"`)}\f`
+    client.write(frame('1'.repeat(Buffer.byteLength(letter))))
     expect(await client.frame(0)).toMatchObject({ type: 'token.result' })
-    client.write(frame(32_769))
+    client.write(frame('1'.repeat(Buffer.byteLength(letter) + 1)))
     await client.closed()
     expect(client.frames[1]).toMatchObject({ type: 'fault', data: { code: 'bad-request' } })
   })

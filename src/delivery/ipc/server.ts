@@ -124,7 +124,7 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
   }
 
   function answer(client: IpcClient, frame: string): void {
-    const message = frame.length > MAX_FRAME_BYTES ? undefined : messageOf(frame)
+    const message = Buffer.byteLength(frame) > MAX_FRAME_BYTES ? undefined : messageOf(frame)
     if (message === undefined) return writeFault(client, null, FRAMING)
     const { type, data } = isRecord(message) ? message : NOTHING
     const fields = isRecord(data) ? data : NOTHING
