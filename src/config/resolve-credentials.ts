@@ -9,57 +9,19 @@ import type { Settings } from './schema.ts'
 import { hasNames, headerValueProblem } from './service.ts'
 
 export async function resolveCredentials(
-  { credentials, service, request }: Pick<Settings, 'credentials' | 'service' | 'request'>,
+  settings: Pick<Settings, 'credentials' | 'service' | 'request'>,
   inputs: Inputs,
 ) {
+  const { credentials, service, request } = settings
   const apiKey = await inputs.secret('credentials.apiKey', credentials.apiKey)
   const apiSecret = await inputs.secret('credentials.apiSecret', credentials.apiSecret)
-  const further: Record<string, Secret> = {}
-  const add = (at: string, secret: Secret | null): void => {
-    if (secret !== null) further[at] = secret
+  const further: Record<string, Secret> = {
+    ...(await secretValues('parameters', service, inputs)),
+    ...(await secretValues('headers', service, inputs)),
+    ...(await assertionKey(service, inputs)),
+    ...(await clientCertificate(request, inputs)),
   }
-  for (const group of ['parameters', 'headers'] as const)
-    for (const [name, value] of Object.entries(service[group])) {
-      if (typeof value !== 'object') continue
-      const at = keyPath(['service', group, name])
-      add(at, await inputs.secret(at, value))
-      if (group === 'headers') checkHeader(at, further[at])
-    }
-  if (service.send === 'assertion' && service.assertion !== null) {
-    const { key, algorithm } = service.assertion
-    const at = 'service.assertion.key'
-    add(at, await inputs.privateKey(at, key, (found) => algorithmProblem(found, algorithm)))
-  }
-  if (request.clientCertificate !== null) {
-    const { certFile, key } = request.clientCertificate
-    const own = await inputs.certificateWithKey([CERTIFICATE, certFile], [CERTIFICATE_KEY, key])
-    add(CERTIFICATE, own && new Secret(own.cert))
-    add(CERTIFICATE_KEY, own && own.key)
-  }
-  checkSent()
-
-  function checkHeader(at: string, secret: Secret | null | undefined): void {
-    const problem = secret && headerValueProblem(secret.reveal())
-    if (problem) inputs.fault(at, problem)
-  }
-
-  /** Key and secret are there if they are sent, and fit for headers. */
-  function checkSent(): void {
-    const { send, names } = service
-    const isSent = send !== 'assertion' && names.apiSecret !== null
-    if (credentials.apiSecret === null && isSent)
-      inputs.fault(
-        'credentials.apiSecret',
-        hasNames(service)
-          ? 'is null, and the service is sent a secret: give it, or set service.names.apiSecret to null, too'
-          : `is null, and "send": "${send}" sends a secret: ` +
-              'give it, or send the key alone, by another service.send',
-      )
-    if (send !== 'headers') return
-    if (names.apiKey !== null) checkHeader('credentials.apiKey', apiKey)
-    if (names.apiSecret !== null) checkHeader('credentials.apiSecret', apiSecret)
-  }
-
+  checkSent(settings, { apiKey, apiSecret }, inputs)
   const secrets = new Set(['credentials.apiKey', 'credentials.apiSecret', ...Object.keys(further)])
   return {
     credentials: { apiKey, apiSecret, further } as Credentials,
@@ -73,8 +35,71 @@ export async function resolveCredentials(
   }
 }
 
+type Secrets = Readonly<Record<string, Secret>>
+
+/** The secret sources among the further fields or headers, by key path. */
+async function secretValues(
+  group: 'parameters' | 'headers',
+  service: Settings['service'],
+  inputs: Inputs,
+): Promise<Secrets> {
+  const secrets: Record<string, Secret> = {}
+  for (const [name, value] of Object.entries(service[group])) {
+    if (typeof value !== 'object') continue
+    const at = keyPath(['service', group, name])
+    const secret = await inputs.secret(at, value)
+    if (secret === null) continue
+    secrets[at] = secret
+    if (group === 'headers') checkHeader(at, secret, inputs)
+  }
+  return secrets
+}
+
+async function assertionKey({ send, assertion }: Settings['service'], inputs: Inputs): Promise<Secrets> {
+  if (send !== 'assertion' || assertion === null) return {}
+  const at = 'service.assertion.key'
+  const problemOf = (key: KeyObject) => algorithmProblem(key, assertion.algorithm)
+  const key = await inputs.privateKey(at, assertion.key, problemOf)
+  return key === null ? {} : { [at]: key }
+}
+
 const CERTIFICATE = 'request.clientCertificate.certFile'
 const CERTIFICATE_KEY = 'request.clientCertificate.key'
+
+async function clientCertificate(
+  { clientCertificate: given }: Settings['request'],
+  inputs: Inputs,
+): Promise<Secrets> {
+  if (given === null) return {}
+  const own = await inputs.certificateWithKey([CERTIFICATE, given.certFile], [CERTIFICATE_KEY, given.key])
+  return own === null ? {} : { [CERTIFICATE]: new Secret(own.cert), [CERTIFICATE_KEY]: own.key }
+}
+
+/** Key and secret are there if they are sent, and fit for headers. */
+function checkSent(
+  { credentials, service }: Pick<Settings, 'credentials' | 'service'>,
+  { apiKey, apiSecret }: { apiKey: Secret | null; apiSecret: Secret | null },
+  inputs: Inputs,
+): void {
+  const { send, names } = service
+  const isSent = send !== 'assertion' && names.apiSecret !== null
+  if (credentials.apiSecret === null && isSent)
+    inputs.fault(
+      'credentials.apiSecret',
+      hasNames(service)
+        ? 'is null, and the service is sent a secret: give it, or set service.names.apiSecret to null, too'
+        : `is null, and "send": "${send}" sends a secret: ` +
+            'give it, or send the key alone, by another service.send',
+    )
+  if (send !== 'headers') return
+  if (names.apiKey !== null) checkHeader('credentials.apiKey', apiKey, inputs)
+  if (names.apiSecret !== null) checkHeader('credentials.apiSecret', apiSecret, inputs)
+}
+
+function checkHeader(at: string, secret: Secret | null, { fault }: Inputs): void {
+  const problem = secret === null ? undefined : headerValueProblem(secret.reveal())
+  if (problem !== undefined) fault(at, problem)
+}
 
 /** The least length of an RSA key, in bits (RFC 7518, section 3.3). */
 const MIN_RSA_BITS = 2048

@@ -3,7 +3,7 @@
 import { withTimeout, type Clock } from '../lib/clock.ts'
 import { createProblemLog, type Log } from '../lib/log.ts'
 import { isSame } from '../lib/secret.ts'
-import type { FetchOutcome, TrialOptions } from '../token/outcome.ts'
+import { isAboutCredentials, type FetchOutcome, type TrialOptions } from '../token/outcome.ts'
 import type { Config } from './config.ts'
 import type { OnDisk } from './on-disk.ts'
 
@@ -64,10 +64,8 @@ export function createSecretWatch(options: {
   function state(): ConfigurationState {
     if (onDisk === null) return { state: 'current', problem: null }
     if (onDisk.kind !== 'loaded') {
-      const words = hasSecretFiles(running())
-        ? 'No rotation of the secrets is noticed until this is corrected: '
-        : ''
-      return { state: 'faulty', problem: `${words}${onDisk.problem}` }
+      const words = 'No rotation of the secrets is noticed until this is corrected: '
+      return { state: 'faulty', problem: (hasSecretFiles(running()) ? words : '') + onDisk.problem }
     }
     if (trial?.against === running() && trial.failure !== null) return trial.failure
     const { config } = onDisk
@@ -120,21 +118,13 @@ export function createSecretWatch(options: {
   }
 
   /** Reports why the pair in the files gives no token: in the log once, and in the state until it is over. */
-  function report(own: Trial, { kind, reason, detail = '' }: Exclude<FetchOutcome, { kind: 'ok' }>): void {
+  function report(own: Trial, failed: Exclude<FetchOutcome, { kind: 'ok' }>): void {
     const files = Object.values(own.found.config.secretFiles)
-    const error = `${reason ?? kind}: ${detail}`
-    const at = new Date(clock.now().wallMs).toISOString().slice(11, 16)
-    const isRefused = kind === 'permanent' || reason === 'rejected'
-    const words = isRefused
-      ? `holds a pair that the service refused at ${at} UTC (${error}); the next restart will use it: ` +
-        'correct these files'
-      : `holds another pair, which is tried until there is an answer (${error})`
-    const problem = `${files.join(' with ')} ${words}`
-    const isKnown = own.failure?.problem === problem
-    own.failure = isRefused
-      ? { state: 'faulty', pair: 'refused', problem }
-      : { state: 'changed', pair: 'tried', problem }
-    if (isKnown) return
+    const error = `${failed.reason ?? failed.kind}: ${failed.detail ?? ''}`
+    const isRefused = isAboutCredentials(failed)
+    const before = own.failure
+    own.failure = isRefused ? refusedState(files, error) : triedState(files, error)
+    if (own.failure.problem === before?.problem) return
     log('error', 'The credentials in the files were changed and give no token: the former ones stay in use', {
       event: 'credentials-not-taken-over',
       files,
@@ -144,6 +134,18 @@ export function createSecretWatch(options: {
           'A reload or a restart uses them as they are'
         : 'Nothing to do if it passes: the files are tried again and again',
     })
+  }
+
+  function refusedState(files: readonly string[], error: string): ConfigurationState {
+    const at = new Date(clock.now().wallMs).toISOString().slice(11, 16)
+    const words = `holds a pair that the service refused at ${at} UTC (${error})`
+    const remedy = 'the next restart will use it: correct these files'
+    return { state: 'faulty', pair: 'refused', problem: `${files.join(' with ')} ${words}; ${remedy}` }
+  }
+
+  function triedState(files: readonly string[], error: string): ConfigurationState {
+    const words = `holds another pair, which is tried until there is an answer (${error})`
+    return { state: 'changed', pair: 'tried', problem: `${files.join(' with ')} ${words}` }
   }
 
   return {

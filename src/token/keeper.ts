@@ -2,7 +2,7 @@
 import type { Clock, Instant } from '../lib/clock.ts'
 import { createAttempts, type SaveState } from './attempts.ts'
 import { afterClientNeed, afterReject, type RejectDecision } from './client-requests.ts'
-import type { FetchOutcome } from './outcome.ts'
+import { isAboutCredentials, type FetchOutcome } from './outcome.ts'
 import { dueAtMs, nextMomentMs, plannedAttempt, type TokenState } from './state.ts'
 import {
   afterAttemptBegan,
@@ -10,7 +10,6 @@ import {
   afterOperator,
   afterReload,
   assumeFailed,
-  isAboutCredentials,
   nextState,
 } from './transitions.ts'
 import { createTrials } from './trials.ts'

@@ -144,6 +144,11 @@ export interface Postponed {
 export type ServiceOutcome = Grant | TransientFailure | PermanentFailure
 export type FetchOutcome = ServiceOutcome | Postponed
 
+/** Reports whether other credentials would have had another outcome. */
+export function isAboutCredentials(outcome: FetchOutcome): boolean {
+  return outcome.kind === 'permanent' || (outcome.kind === 'transient' && outcome.reason === 'rejected')
+}
+
 /** Who says when the token expires: `jwt` itself (`exp`), the `response`; `assumed`: nobody does. */
 export const expirySources = ['jwt', 'response', 'assumed'] as const
 export type ExpirySource = (typeof expirySources)[number]

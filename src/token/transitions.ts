@@ -107,11 +107,6 @@ function afterPostponed(state: TokenState, postponed: Postponed, { now }: Step):
   }
 }
 
-/** Reports whether other credentials would have had another outcome. */
-export function isAboutCredentials(outcome: FetchOutcome): boolean {
-  return outcome.kind === 'permanent' || (outcome.kind === 'transient' && outcome.reason === 'rejected')
-}
-
 /** The state if the request that goes out now is never answered: saved, lest the process end meanwhile. */
 export function assumeFailed(state: TokenState, step: Step): TokenState {
   if (refusalOf(state) !== null) return state

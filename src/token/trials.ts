@@ -2,15 +2,9 @@
 import type { Clock } from '../lib/clock.ts'
 import { raceAbort } from '../lib/tasks.ts'
 import type { Answer, Attempts } from './attempts.ts'
-import type { FetchOutcome, TrialOptions } from './outcome.ts'
+import { isAboutCredentials, type FetchOutcome, type TrialOptions } from './outcome.ts'
 import { dueAtMs, isAsking, notBeforeMs, plannedAttempt, type TokenState } from './state.ts'
-import {
-  afterAttemptEnded,
-  isAboutCredentials,
-  nextState,
-  withCredentials,
-  withNotBefore,
-} from './transitions.ts'
+import { afterAttemptEnded, nextState, withCredentials, withNotBefore } from './transitions.ts'
 import type { RefreshSettings, Variable } from './variable.ts'
 
 interface Trial extends TrialOptions {
