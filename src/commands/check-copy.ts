@@ -147,7 +147,9 @@ export function asSeenOutside(finding: Finding, unit: string): Finding {
   const { hidden } = finding
   if (hidden === undefined || finding.level !== 'fault') return finding
   const found = withSystemFallback(null, () => realpathSync(hidden.path))
-  if (found === null || !(hidden.isAbsent || found !== hidden.path || isOpenToDaemon(found))) return finding
+  // Else it is nowhere, or modes keep the daemon from it, as the finding says.
+  const isHiddenByUnit = found !== null && (hidden.isAbsent || found !== hidden.path || isOpenToDaemon(found))
+  if (!isHiddenByUnit) return finding
   const link = found === hidden.path ? '' : `, a link to ${found}`
   const settings = 'a setting such as ProtectHome=, PrivateTmp= or InaccessiblePaths= may hide it'
   const shown = `which systemctl cat ${unit} shows`

@@ -161,25 +161,24 @@ interface WrittenDirectory {
 function writtenDirectories(config: Config, { account, isUnit }: Place): WrittenDirectory[] {
   const { file, runtimeDirectory, stateDirectory, tokenFiles, ipc, http } = config
   const ofUnit = isUnit ? Object.values(serviceEnvironment(account)) : []
-  const own = { 'the runtime directory': runtimeDirectory, 'the state directory': stateDirectory }
-  const outputs = {
-    ...Object.fromEntries(tokenFiles.map(({ path }, index) => [`tokenFiles[${index}].path`, path])),
-    'ipc.path': ipc.path,
-    ...(http && { 'http.path': http.path }),
-  }
-  const all: WrittenDirectory[] = [
-    ...Object.entries(own).map(([name, path]) => ({
+  const own = (name: string, path: string): WrittenDirectory => {
+    return {
       path,
       name: `${name} ${path}`,
-      use: 'sockets' as const,
-      maker: ofUnit.includes(path) ? ('systemd' as const) : ('daemon' as const),
-    })),
-    ...Object.entries(outputs).map(([setting, output]) => ({
-      path: dirname(output),
-      name: `${file}: ${setting}: the directory ${dirname(output)}`,
-      use: setting.startsWith('tokenFiles') ? ('files' as const) : ('sockets' as const),
-      maker: null,
-    })),
+      use: 'sockets',
+      maker: ofUnit.includes(path) ? 'systemd' : 'daemon',
+    }
+  }
+  const around = (output: string, setting: string, use: WrittenDirectory['use']): WrittenDirectory => {
+    const path = dirname(output)
+    return { path, name: `${file}: ${setting}: the directory ${path}`, use, maker: null }
+  }
+  const all = [
+    own('the runtime directory', runtimeDirectory),
+    own('the state directory', stateDirectory),
+    ...tokenFiles.map(({ path }, index) => around(path, `tokenFiles[${index}].path`, 'files')),
+    around(ipc.path, 'ipc.path', 'sockets'),
+    ...(http === null ? [] : [around(http.path, 'http.path', 'sockets')]),
   ]
   return all.filter(({ path }, index) => all.findIndex((other) => other.path === path) === index)
 }

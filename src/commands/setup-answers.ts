@@ -12,16 +12,8 @@ import { decoded } from '../source/proxy.ts'
 import type { Invocation } from './command.ts'
 import { readGiven } from './given-file.ts'
 import { createPrompt, isTerminal, type Prompt } from './prompt.ts'
+import { kinds, type Kind } from './setup-kinds.ts'
 import { existing, existsError, type Answers, type Contents, type SetupFiles } from './setup-files.ts'
-
-const kinds = {
-  json: 'JSON with key and secret',
-  oauth2: 'OAuth2 client credentials',
-  certificate: 'client certificate (mutual TLS)',
-  assertion: 'signed assertion (JWT)',
-  other: 'another way',
-} as const
-type Kind = keyof typeof kinds
 
 type Name =
   'kind' | 'baseUrl' | 'tokenUrl' | 'apiKey' | 'apiSecret' | 'certificate' | 'key' | 'keyId' | 'expiresAt'
@@ -127,16 +119,14 @@ const MAX_FILE_BYTES = 1_048_576
 /** Throws UsageError (64) for what lacks or cannot be right, and ConfigError (78) for a faulty document. */
 export async function readAnswers(invocation: Invocation, files: SetupFiles): Promise<Answers> {
   const { options } = invocation
-  const answers =
+  let answers =
     options['from'] === undefined
       ? settingsOf(await singleAnswers(invocation, files), files)
       : await documentAnswers(invocation)
   const authority = options['ca-file']
-  const trusting =
-    authority === undefined
-      ? answers
-      : withAuthority(answers, files, await textOf('--ca-file', authority, invocation))
-  return options['proxy'] === true ? withProxy(trusting, invocation, files) : trusting
+  if (authority !== undefined)
+    answers = withAuthority(answers, files, await textOf('--ca-file', authority, invocation))
+  return options['proxy'] === true ? withProxy(answers, invocation, files) : answers
 }
 
 /** Asks for the certificate of the service's authority; empty: there is none to give. */

@@ -1,6 +1,7 @@
 // Every command as data, from which help, completions and manual come. Only the one that is run is loaded.
 import type { CommandSpec } from './command.ts'
 import { clientCommands, exitsOfClient, ofDaemon } from './client-specs.ts'
+import { kinds } from './setup-kinds.ts'
 import { scenarioNames } from '../sandbox/scenarios.ts'
 
 const ofConfig = {
@@ -17,9 +18,6 @@ const ofConfig = {
     default: '$KYC_TOKEND_ACCOUNT, else the configuration of --config',
   },
 }
-
-/** Of the logins that setup knows. */
-const kinds = ['json', 'oauth2', 'certificate', 'assertion', 'other']
 
 export const commands: readonly CommandSpec[] = [
   {
@@ -41,7 +39,12 @@ export const commands: readonly CommandSpec[] = [
         value: 'FILE',
         summary: 'A configuration (JSON) with key and secret, instead of the other options; - for stdin',
       },
-      kind: { value: 'KIND', summary: 'How the service wants the login', default: 'json', choices: kinds },
+      kind: {
+        value: 'KIND',
+        summary: 'How the service wants the login',
+        default: 'json',
+        choices: Object.keys(kinds),
+      },
       'token-url': {
         value: 'URL',
         summary: 'Where the service gives tokens: a path after the address, or a URL',
