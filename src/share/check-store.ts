@@ -48,15 +48,15 @@ function asStoreError(error: unknown): StoreError {
 }
 
 function faultOf({ kind, message }: StoreError, share: ShareConfig): Finding {
-  const [is, check] =
-    kind === 'denied'
-      ? ['denies access', `share.user and share.password; these rights are needed: ${aclLine(share)}`]
-      : [
-          'cannot be used',
-          'share.servers, the way from this host, and share.tls: false if the server speaks no TLS; ' +
-            'else caFile, serverName, certFile and key',
-        ]
-  return fault(`${is} at ${formatServers(share.servers)}: ${message}. Check ${check}`)
+  const what = `at ${formatServers(share.servers)}: ${message}. Check`
+  if (kind === 'denied')
+    return fault(
+      `denies access ${what} share.user and share.password; these rights are needed: ${aclLine(share)}`,
+    )
+  return fault(
+    `cannot be used ${what} share.servers, the way from this host, and share.tls: false if the server ` +
+      'speaks no TLS; else caFile, serverName, certFile and key',
+  )
 }
 
 function describe(info: string): Finding[] {

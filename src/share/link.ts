@@ -3,7 +3,7 @@
 import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { AHEAD_MS, isLarger, isOfUse, knownOf, recordOf, type Known } from './known.ts'
-import type { Seal, Sealed } from './seal.ts'
+import type { Opened, Seal, Sealed } from './seal.ts'
 import { StoreError, type Expiring, type Held, type Store } from './store.ts'
 import type { Telemetry } from './telemetry.ts'
 
@@ -47,26 +47,32 @@ export function createLink(options: {
     return held
   }
 
-  /** Takes a larger record. False: what is known, if anything, belongs in its place. */
+  /** Takes the record if it is larger. False: what is known, if anything, belongs in its place. */
   function take(text: string | null): boolean {
     if (text === null) return false
     const opened = seal.open('record', text)
     if (opened === null) telemetry.unreadable()
-    if (opened?.id === known.id) {
-      // Dated twice, if the first write seemed to have failed.
-      const fence = known.isWritten ? Math.max(known.fence, opened.fence) : opened.fence
-      known = { ...known, fence, isWritten: true }
-      // Another age than this host counts: the store's clock was set.
-      const isShifted = Math.abs(opened.at - storeMs(known.sentAtMs)) > AHEAD_MS
-      if (opened.fence === fence && !isShifted) return true
-    } else if (opened !== null && isOfUse(opened, storeMs())) {
-      if (!known.isWritten || !isLarger(opened, known)) return false
-      known = knownOf(opened, aheadMs)
-      isNew = true
-      return true
-    }
+    else if (opened.id === known.id) {
+      if (takeOwn(opened)) return true
+    } else if (isOfUse(opened, storeMs())) return takeOther(opened)
     drop = text
     return false
+  }
+
+  /** The answer that is known is in the store. False: with another fence or age than this host has. */
+  function takeOwn({ fence, at }: Opened<'record'>): boolean {
+    // Dated twice, if the first write seemed to have failed.
+    const largest = known.isWritten ? Math.max(known.fence, fence) : fence
+    known = { ...known, fence: largest, isWritten: true }
+    // The age is another one if the store's clock was set.
+    return fence === largest && Math.abs(at - storeMs(known.sentAtMs)) <= AHEAD_MS
+  }
+
+  function takeOther(opened: Opened<'record'>): boolean {
+    if (!known.isWritten || !isLarger(opened, known)) return false
+    known = knownOf(opened, aheadMs)
+    isNew = true
+    return true
   }
 
   /** Brings both sides to the same answer. Rejects with a StoreError. */

@@ -12,11 +12,18 @@ const KEY_VERSION = 2
 /** Subscribed connections send nothing by themselves: a ping shows whether the server still answers. */
 const PING_EVERY_MS = 1_000
 
+interface RedisStore extends Store {
+  /** The server's description of itself (the command INFO). */
+  info(): Promise<string>
+  /** Deletes every key of the account. */
+  forget(): Promise<unknown>
+}
+
 /** Opens the store of one account, waits for a connection for `share.timeout` at most, and goes on trying. */
 export async function openRedisStore(
   settings: StoreConfig,
   { accountKey, clock, random }: { accountKey: string; clock: Clock; random: () => number },
-) {
+): Promise<RedisStore> {
   // A cluster keeps all keys with the same text in braces in one slot.
   const keyOf = (name: string): string => `${settings.prefix}:${KEY_VERSION}:{${accountKey}}:${name}`
   /** Each script gets all keys, in this order. */
@@ -39,19 +46,6 @@ export async function openRedisStore(
     return heldOf(await send(() => client.eval(script, keys.length, ...keys, sha1, channel, ...values)))
   }
 
-  const store: Store = {
-    server: formatServers(settings.servers),
-    look: ({ drop }) => run(LOOK, drop),
-    acquire: ({ known: { fence, id: knownId }, id, leaseMs, drop }) =>
-      run(ACQUIRE, drop, `${fence} ${knownId}`, id, leaseMs),
-    write: ({ id, record, kept, drop }) => run(WRITE, drop, ...valuesOf(record), id, ...valuesOf(kept)),
-    listen: (call) => void listen(call),
-    close() {
-      closed.abort()
-      client.disconnect()
-    },
-  }
-
   /** On a connection of its own: a subscribed one takes no other commands. */
   async function listen(call: Parameters<Store['listen']>[0]): Promise<void> {
     const { client: messages } = await createConnection(settings, random)
@@ -69,10 +63,17 @@ export async function openRedisStore(
   }
 
   return {
-    ...store,
-    /** The server's description of itself (the command INFO). */
+    server: formatServers(settings.servers),
+    look: ({ drop }) => run(LOOK, drop),
+    acquire: ({ known: { fence, id: knownId }, id, leaseMs, drop }) =>
+      run(ACQUIRE, drop, `${fence} ${knownId}`, id, leaseMs),
+    write: ({ id, record, kept, drop }) => run(WRITE, drop, ...valuesOf(record), id, ...valuesOf(kept)),
+    listen: (call) => void listen(call),
+    close() {
+      closed.abort()
+      client.disconnect()
+    },
     info: () => send(() => client.info()),
-    /** Deletes every key of the account. */
     forget: () => send(() => client.del(...keys)),
   }
 }
