@@ -316,7 +316,7 @@ function createClient(socket: Socket, peer: Peer | null, isAllowed: boolean): Cl
     peer,
     isAllowed,
     isClosing: false,
-    reads: null,
+    lastRead: null,
     rate: { count: 0, sinceMs: -Infinity },
     requests: 0,
     waits: new AbortController(),

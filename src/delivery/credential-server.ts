@@ -57,7 +57,7 @@ export function createCredentialServer(
     else {
       const format = FORMATS[extname(credential?.id ?? '')] ?? 'raw'
       socket.end(textOf[format](JSON.parse(reply.value.json) as TokenResult))
-      audit.recordRead({ peer, reads: null }, 'credential', credential?.unit ?? null)
+      audit.recordRead({ peer, lastRead: null }, 'credential', credential?.unit ?? null)
     }
     await closed
   }

@@ -140,7 +140,7 @@ export function createOperations(options: {
     denied,
     changedToken(caller: Caller): Reply<'token.subscribe'> {
       const now = replies.now()
-      return handOut(caller, caller.reads?.client ?? null, replies.current(now), now)
+      return handOut(caller, caller.lastRead?.client ?? null, replies.current(now), now)
     },
     counts: () => ({ reads, rejects: { ...rejects } }),
   }

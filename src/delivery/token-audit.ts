@@ -9,8 +9,8 @@ export type Transport = 'ipc' | 'http' | 'credential'
 /** A client as the audit sees it; kept with its connection. */
 export interface Reader {
   readonly peer: Peer | null
-  /** Its last read: the name that the client gave, and the tally that counts it. */
-  reads: { readonly client: string | null; readonly tally: Tally } | null
+  /** The name that the client gave then, and the tally that counted it. */
+  lastRead: { readonly client: string | null; readonly tally: Tally } | null
 }
 
 /** The acts of one user through one socket under one name. */
@@ -82,11 +82,11 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
      * name.
      */
     recordRead(reader: Reader, transport: Transport, client: string | null, now = clock.now()): void {
-      const { peer, reads: last } = reader
+      const { peer, lastRead: last } = reader
       if (peer === null) return
       if (last !== null && last.client === client) return count(last.tally, peer, now)
       const tally = reads.of(peer, transport, client)
-      reader.reads = { client, tally }
+      reader.lastRead = { client, tally }
       count(tally, peer, now)
       const fields = { transport, uid: peer.uid, pid: peer.pid, ...(client !== null && { client }) }
       log('debug', 'A connection was given the token', { event: 'token-given', ...fields })

@@ -6,7 +6,7 @@ import { createRecords } from '../support/records.ts'
 
 const HOUR_MS = 3_600_000
 const peerOf = (uid: number) => ({ uid, gid: uid, pid: 7, isPrivileged: false })
-const readerOf = (uid = 1_000): Reader => ({ peer: peerOf(uid), reads: null })
+const readerOf = (uid = 1_000): Reader => ({ peer: peerOf(uid), lastRead: null })
 
 function start() {
   const { log, records } = createRecords()

@@ -1,5 +1,5 @@
-// Single-instance lock: of all daemons that are started for the same sockets or the same directories, one
-// lives.
+// Single-instance lock: of all daemons that are started for the same directories one lives, and none is
+// started while another answers at its sockets.
 import { constants, type Stats } from 'node:fs'
 import { join } from 'node:path'
 import type { Config } from '../../config/config.ts'
