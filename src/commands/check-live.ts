@@ -9,8 +9,8 @@ import { clockFindings, failure, ok, warning, type Finding } from '../lib/findin
 import { programName } from '../lib/program-name.ts'
 import { renderedAt, unitPlace } from '../lib/remedy.ts'
 import { type Config, revealAll, type ServiceConfig } from '../config/config.ts'
+import { describeAnswer, type ServiceResponse } from '../source/answer.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
-import { describeAnswer, type ServiceResponse } from '../source/response.ts'
 import { remedies, type ServiceOutcome } from '../token/outcome.ts'
 import { knownLife } from '../token/token.ts'
 

@@ -4,7 +4,7 @@ import { formatDuration } from '../lib/duration.ts'
 import { readLimited } from '../lib/input.ts'
 import { programName } from '../lib/program-name.ts'
 import { FINGERPRINT_LENGTH, type RejectResult, type RejectVerdict } from '../protocol.ts'
-import { TOKEN, MAX_TOKEN_LENGTH } from '../source/response.ts'
+import { TOKEN, MAX_TOKEN_LENGTH } from '../source/grant.ts'
 import { ask } from './ask.ts'
 import type { Invocation, RunCommand } from './command.ts'
 

@@ -13,10 +13,10 @@ import type { Clock } from '../lib/clock.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { readLimited } from '../lib/input.ts'
 import type { TransientFailure } from '../token/outcome.ts'
+import { MAX_BODY_BYTES, type ServiceResponse } from './answer.ts'
 import { failureFromError, proxyInWords } from './failures.ts'
 import type { Proxy } from './proxy.ts'
 import type { ServiceRequest } from './request.ts'
-import { MAX_BODY_BYTES, type ServiceResponse } from './response.ts'
 
 interface ExchangeOptions {
   /** For the whole exchange, and for its beginning (name, connection, proxy and TLS). */

@@ -9,7 +9,8 @@ import type { Attempt, ServiceOutcome } from '../token/outcome.ts'
 import type { Refusal } from '../token/state.ts'
 import { bare } from './detail.ts'
 import { proxyOf } from './proxy.ts'
-import type { Classify, ServiceResponse } from './response.ts'
+import type { ServiceResponse } from './answer.ts'
+import type { Classify } from './response.ts'
 
 export interface FetchTokenOptions {
   readonly service: ServiceConfig
@@ -47,7 +48,8 @@ export function createFetchToken(options: FetchTokenOptions) {
     // Loaded late: with a kept token the first attempt comes long after the start.
     const { exchange } = await import('./exchange.ts')
     const { serviceRequest } = await import('./request.ts')
-    const { createClassify, dateOf } = await import('./response.ts')
+    const { dateOf } = await import('./answer.ts')
+    const { createClassify } = await import('./response.ts')
     await attempt?.beforeRequest()
     const isWrongClock = service.assertion !== null && Math.abs(aheadMs) > TOLERATED_CLOCK_MS
     const signedAtMs = clock.now().wallMs + (isWrongClock ? aheadMs : 0)

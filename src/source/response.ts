@@ -1,10 +1,6 @@
 // The failure table, and the outcome of an answer by that table. Pure; any bytes have an outcome.
 import { STATUS_CODES } from 'node:http'
 import type { ServiceConfig, ServiceRefusal } from '../config/config.ts'
-import { isRecord, parseJson } from '../lib/input.ts'
-import { parseInstant } from '../lib/duration.ts'
-import type { Credentials } from '../lib/credentials.ts'
-import { holdsSecret } from '../lib/redaction.ts'
 import {
   transientReasons,
   type Grant,
@@ -12,24 +8,20 @@ import {
   type ServiceOutcome,
   type TransientReason,
 } from '../token/outcome.ts'
+import {
+  contentOf,
+  dateOf,
+  httpDateMs,
+  textAt,
+  wordsAt,
+  type Content,
+  type ServiceResponse,
+} from './answer.ts'
 import { bare, MAX_DETAIL_LENGTH, oneLine } from './detail.ts'
+import { grantOf, type Context } from './grant.ts'
 
-/** Longest body that is read, in bytes. */
-export const MAX_BODY_BYTES = 64 * 1024
-/** Longest access token that is taken, in characters. */
-export const MAX_TOKEN_LENGTH = 16 * 1024
 /** The longest time for which `Retry-After` is followed, in ms. */
 const MAX_RETRY_AFTER_MS = 3_600_000
-
-/** An answer as it came. */
-export interface ServiceResponse {
-  readonly status: number
-  /** By lower-case name. */
-  readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>
-  readonly body: Uint8Array
-  /** The body was longer than MAX_BODY_BYTES, and the rest of it was not read. */
-  readonly isCut?: boolean
-}
 
 /** One row of the failure table: which answers fall under it, and what follows. */
 interface Row {
@@ -95,21 +87,7 @@ export function failureTable(service: Pick<ServiceConfig, 'refusals' | 'token'>)
   ]
 }
 
-/** Visible ASCII but what ends or escapes a text in headers, shells and files of variables. */
-export const TOKEN = /^[!#-&(-+\--:<-[\]-~]+$/
-
-interface ClassifyOptions {
-  /** Our wall clock, for a `Retry-After` date if the answer has no `Date`. */
-  readonly wallMs: number
-  /** Removed from the detail: the service may echo them. */
-  readonly secrets: Iterable<string>
-  /** A token that contains one of them is not accepted. */
-  readonly credentials?: Credentials
-}
-
-interface Context extends ClassifyOptions {
-  readonly service: ServiceConfig
-}
+type ClassifyOptions = Omit<Context, 'service'>
 
 export type Classify = ReturnType<typeof createClassify>
 
@@ -182,139 +160,6 @@ function originOf(location: unknown): string {
   return /^https?:\/\/[\w.:[\]-]{1,80}$/.test(origin) ? `, to ${origin}` : ''
 }
 
-/** The token of a 200 or 201, or why there is none, as the words after "but". No value is quoted. */
-function grantOf(
-  answer: ServiceResponse,
-  { fields, inWords }: Content,
-  { service, secrets, credentials, wallMs }: Context,
-): Grant | string {
-  if (fields === undefined) return `its body is ${inWords}`
-  const value = valueAt(fields, service.token)
-  const name = `its ${service.token.join('.')}`
-  if (value === undefined) return missing(fields, service.token, secrets)
-  if (typeof value !== 'string') return `${name} is no text`
-  const accessToken = withoutPrefix(value, service.use.prefix)
-  if (accessToken.length > MAX_TOKEN_LENGTH) return `${name} is longer than 16 KiB`
-  if (!TOKEN.test(accessToken))
-    return `${name} is empty or has a blank, a quote, a backslash, a comma, a semicolon, or what is no ASCII`
-  if (credentials !== undefined && holdsCredentials(accessToken, credentials))
-    return `${name} holds the key or the secret, and is not used`
-  const serverDateMs = dateOf(answer)
-  const answerLifeMs = answerLife(service, fields, serverDateMs ?? wallMs)
-  if (answerLifeMs !== undefined && answerLifeMs <= 0) {
-    const path = (service.lifetime ?? service.expires)!.join('.')
-    return `its ${path} leaves the token no life: it is ${service.lifetime === null ? 'past' : '0 or less'}`
-  }
-  return { kind: 'ok', accessToken, serverDateMs, answerLifeMs }
-}
-
-/** From this number on an instant is in ms: in seconds it would be in the year 5138. */
-const LEAST_MS = 1e11
-
-/** The token's life by the fields of the answer, in ms; undefined if they do not say it. */
-function answerLife(
-  { lifetime, expires }: Pick<ServiceConfig, 'lifetime' | 'expires'>,
-  fields: Fields,
-  nowMs: number,
-): number | undefined {
-  if (lifetime !== null) {
-    const seconds = numberOf(valueAt(fields, lifetime))
-    return seconds && seconds * 1_000
-  }
-  const end = expires === null ? undefined : valueAt(fields, expires)
-  const isoMs = typeof end === 'string' ? parseInstant(end.trim()) : undefined
-  const number = numberOf(end)
-  const endMs = isoMs ?? (number !== undefined && number < LEAST_MS ? number * 1_000 : number)
-  return endMs === undefined ? undefined : endMs - nowMs
-}
-
-/** A number, also as digits; undefined if it is neither. */
-function numberOf(value: unknown): number | undefined {
-  if (typeof value === 'string' && /^-?\d+(?:\.\d+)?$/.test(value.trim())) return Number(value)
-  return typeof value === 'number' ? value : undefined
-}
-
-function withoutPrefix(text: string, prefix: string): string {
-  const isThere = text.slice(0, prefix.length).toLowerCase() === prefix.toLowerCase()
-  return isThere ? text.slice(prefix.length) : text
-}
-
-/** The claims of a JWT, which are encoded, may name the key, or others by which the account is known. */
-function holdsCredentials(token: string, { apiKey, apiSecret, further = {} }: Credentials): boolean {
-  const names = [apiKey, ...Object.values(further)].map((secret) => secret.reveal())
-  return (
-    (apiSecret !== null && holdsSecret(token, apiSecret.reveal())) ||
-    names.some((name) => holdsSecret(token, name, { isEncoded: false }))
-  )
-}
-
-/** Names of an answer that are shown, and their length: a longer one could be a value. */
-const MAX_NAMES = 8
-const SHOWN_NAME = /^[A-Za-z_][\w-]{0,31}$/
-
-function missing(fields: Fields, path: readonly string[], secrets: Iterable<string>): string {
-  const depth = path.findIndex((_, index) => !isRecord(valueAt(fields, path.slice(0, index + 1))))
-  const within = path.slice(0, depth)
-  const shown = shownNames(valueAt(fields, within) as Fields, secrets, within)
-  return `the answer has no "${path.join('.')}"${shown === '' ? '' : `; it has ${shown}`}`
-}
-
-function shownNames(fields: Fields, secrets: Iterable<string>, within: readonly string[] = []): string {
-  const names = Object.keys(fields)
-    .filter((name) => SHOWN_NAME.test(name))
-    .slice(0, MAX_NAMES)
-    .map((name) => `"${[...within, name].join('.')}"`)
-  return oneLine(names.join(', '), secrets)
-}
-
-/** Describes an answer with the names of its fields, and without their values. */
-export function describeAnswer(answer: ServiceResponse, secrets: Iterable<string>): string {
-  const { fields, inWords } = contentOf(answer)
-  const names = fields === undefined ? '' : shownNames(fields, secrets)
-  return `HTTP ${answer.status}, and its body is ${inWords}${names === '' ? '' : ` with ${names}`}`
-}
-
-type Fields = Readonly<Record<string, unknown>>
-
-interface Content {
-  /** Its fields, if it is a JSON object. */
-  readonly fields?: Fields
-  /** The whole of it. */
-  readonly text: string
-  /** Describes it in words. */
-  readonly inWords: string
-}
-
-function contentOf({ headers, body, isCut }: ServiceResponse): Content {
-  const coding = headers['content-encoding']
-  if (isCut === true || body.length > MAX_BODY_BYTES) return { text: '', inWords: 'longer than 64 KiB' }
-  if (coding !== undefined && coding !== '' && coding !== 'identity')
-    return { text: '', inWords: 'compressed' }
-  const text = new TextDecoder().decode(body)
-  const value = parseJson(text)
-  if (isRecord(value)) return { fields: value, text, inWords: 'a JSON object' }
-  if (value !== undefined) return { text, inWords: 'JSON, but no object' }
-  return { text, inWords: text.trim() === '' ? 'empty' : 'not JSON' }
-}
-
-function valueAt(fields: Fields, path: readonly string[]): unknown {
-  return path.reduce<unknown>(
-    (value, name) => (isRecord(value) && Object.hasOwn(value, name) ? value[name] : undefined),
-    fields,
-  )
-}
-
-function textAt({ fields = {} }: Content, path: readonly string[]): string | undefined {
-  const value = valueAt(fields, path)
-  return typeof value === 'string' ? value : undefined
-}
-
-/** The words by which an answer may refuse; a number, true or false are words, too: a code may say it all. */
-function wordsAt({ fields = {} }: Content, path: readonly string[]): string | undefined {
-  const value = valueAt(fields, path)
-  return ['string', 'number', 'boolean'].includes(typeof value) ? String(value) : undefined
-}
-
 function isRefusal({ status, content }: Omit<Reading, 'grant'>, refusal: ServiceRefusal): boolean {
   if (status !== refusal.status) return false
   // An answer with a token must not be taken for a refusal because of words elsewhere in it.
@@ -330,18 +175,4 @@ function retryAfter(answer: ServiceResponse, wallMs: number): number | undefined
   if (/^\s*\d+\s*$/.test(value)) return Math.min(Number(value) * 1000, MAX_RETRY_AFTER_MS)
   const waitMs = (httpDateMs(value) ?? -Infinity) - (dateOf(answer) ?? wallMs)
   return waitMs < 0 ? undefined : Math.min(waitMs, MAX_RETRY_AFTER_MS)
-}
-
-/** The `Date` of an answer, in ms since the epoch; undefined if it has none. */
-export function dateOf({ headers }: ServiceResponse): number | undefined {
-  return httpDateMs(headers['date'])
-}
-
-/** How dates are sent (RFC 9110, section 5.6.7). `Date.parse` alone would take `-5` for a year. */
-const HTTP_DATE = /^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/
-
-function httpDateMs(value: unknown): number | undefined {
-  if (typeof value !== 'string' || !HTTP_DATE.test(value.trim())) return undefined
-  const ms = Date.parse(value)
-  return Number.isNaN(ms) ? undefined : ms
 }

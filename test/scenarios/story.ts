@@ -1,7 +1,6 @@
 // A random story about the whole daemon, and a model of the contract that says what it must not do.
-import type { FetchOutcome } from '../../src/token/outcome.ts'
 import type { RejectResult, StatusResult, TokenResult } from '../../src/protocol.ts'
-import { isAboutCredentials } from '../../src/token/outcome.ts'
+import { isAboutCredentials, type FetchOutcome } from '../../src/token/outcome.ts'
 import { createRandom } from '../support/random.ts'
 import { createWorld, durationMs, type Change, type Harm, type ServiceAnswer, type World } from './world.ts'
 

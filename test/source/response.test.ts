@@ -2,12 +2,8 @@ import * as fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { Secret } from '../../src/lib/secret.ts'
 import { standardService } from '../../src/config/service.ts'
-import {
-  createClassify,
-  describeAnswer,
-  failureTable as tableOf,
-  type ServiceResponse,
-} from '../../src/source/response.ts'
+import { describeAnswer, type ServiceResponse } from '../../src/source/answer.ts'
+import { createClassify, failureTable as tableOf } from '../../src/source/response.ts'
 import { jwtOf } from '../support/jwt.ts'
 
 const KEY = 'key-of-the-account'
