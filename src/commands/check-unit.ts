@@ -75,7 +75,8 @@ export function unitFindings(
     ...reloadFindings(unit),
     ...stateFindings(unit, isStarted),
     ...pathFindings(unit),
-    ...alertCommandFindings(alerts),
+    // The unit starts the one that runs the alert command.
+    ...alertCommandFindings(unit.isActive ? alerts : { ...alerts, alertProblem: null }),
   ]
 }
 

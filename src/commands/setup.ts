@@ -118,14 +118,11 @@ type Check = Awaited<ReturnType<typeof performCheck>>
 function whyNothing({ status, live, reason }: Check): string {
   if (status === exitStatus.configuration) return 'of the faults above'
   if (reason === 'tls')
-    return (
-      'the certificate of the service is not trusted: ' +
-      "add --ca-file FILE with that of its authority, if it is the company's own"
-    )
+    return "TLS failed: if the authority is the company's own, add --ca-file FILE with its certificate"
   const why =
     live === exitStatus.noPermission
       ? 'the service refuses key and secret: correct them'
-      : 'the service gave no token: try again later'
+      : 'the service gave no token: correct what is named above, or try again later'
   return `${why}, or add --unverified to have them in use all the same`
 }
 

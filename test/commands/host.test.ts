@@ -354,6 +354,14 @@ describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
     }
   })
 
+  it('`check` says that no alert reaches the alert command of a daemon that runs', async () => {
+    const units = { 'kyc-tokend-alert.path': { ActiveState: 'inactive' } }
+    const checked = async (ActiveState: string): Promise<string> =>
+      (await onHost(['check'], { unit: { ActiveState }, units, alertCommand: 0o755 })).stdout
+    expect(await checked('active')).toContain('kyc-tokend-alert.path is inactive, so that no alert reaches')
+    expect(await checked('inactive')).not.toContain('kyc-tokend-alert.path')
+  })
+
   it('`status` and `alert-test` say that no alert reaches the alert command', async () => {
     const { daemon, cli } = await commandWorld()
     await cli(['token'])

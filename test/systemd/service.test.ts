@@ -282,6 +282,7 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
   })
 
   it('is purged without a trace', { timeout: 120_000 }, async () => {
+    await sh('systemctl enable kyc-tokend-metrics.socket')
     await sh('systemctl stop stand-in; dpkg --purge kyc-tokend')
     const left = readdirSync(installation.machine.written, { recursive: true, withFileTypes: true })
       // A file of this host's that the machine has removed is a device there.
