@@ -2,10 +2,10 @@
 // options, from a document, or from a person.
 import { basename } from 'node:path'
 import { baseUrlProblem, baseUrlWarning, tokenUrlProblem } from '../config/base-url.ts'
-import { secretRefusal, withoutNewline } from '../config/inputs.ts'
 import { ConfigError, type ConfigIssue } from '../config/issues.ts'
 import { findJsonFault } from '../config/json-fault.ts'
 import { validateDocument } from '../config/schema.ts'
+import { secretRefusal, withoutNewline } from '../config/secret-text.ts'
 import { holdsCertificates, privateKeyOf } from '../lib/certificates.ts'
 import { UsageError } from '../lib/error.ts'
 import { decoded } from '../source/proxy.ts'

@@ -5,8 +5,8 @@ import { mkdir, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { normaliseBaseUrl } from '../config/base-url.ts'
-import { withoutNewline } from '../config/inputs.ts'
 import { permissionFaults, readFile as readConfigFile } from '../config/read-file.ts'
+import { withoutNewline } from '../config/secret-text.ts'
 import { accountConfigPath } from '../lib/account.ts'
 import {
   FileError,

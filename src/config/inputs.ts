@@ -2,12 +2,13 @@
 import type { KeyObject } from 'node:crypto'
 import { join, resolve } from 'node:path'
 import { accountOfEnvironment, unitNames } from '../lib/account.ts'
-import { CONTROL_CHARACTER, shellWord } from '../lib/display-text.ts'
+import { shellWord } from '../lib/display-text.ts'
 import { certificateProblem, holdsCertificates, privateKeyOf } from '../lib/certificates.ts'
 import { Secret } from '../lib/secret.ts'
 import type { Diagnostics } from './issues.ts'
 import { permissionFaults, readFile, type StagedFiles } from './read-file.ts'
 import type { SecretSource } from './schema.ts'
+import { probableMistake, secretRefusal, withoutNewline } from './secret-text.ts'
 
 export interface InputsOptions {
   readonly env: NodeJS.ProcessEnv
@@ -115,7 +116,7 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
     const { where, text } = found
     const refusal = secretRefusal(text)
     if (refusal !== undefined) return fault(at, `${where} ${refusal}`)
-    const mistake = sentenceFor(text, MISTAKES)
+    const mistake = probableMistake(text)
     if (mistake !== undefined) warn(at, `${where} ${mistake}`)
     return new Secret(text)
   }
@@ -175,48 +176,4 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
       return fault(certAt, `the file ${files[certAt]} ${problem}`)
     },
   }
-}
-
-/** Each sentence follows the name of the source. */
-type Sentences = readonly (readonly [RegExp, string])[]
-
-/** Values that cannot be used. */
-const REFUSALS: Sentences = [
-  [/^\s*$/, 'is empty: put the secret there'],
-  [CONTROL_CHARACTER, 'holds a line break or another control character: write the secret alone, on one line'],
-  [
-    // Formatting characters and line separators: the service would refuse the account for them.
-    /[\p{Cf}\p{Zl}\p{Zp}]/u,
-    'holds an invisible character, such as a byte order mark ("BOM"), or one that came along from a page: ' +
-      'type the secret, or copy it again',
-  ],
-  [/\uFFFD/, 'is not valid UTF-8: write the secret as plain text'],
-]
-/** Mistakes that people make with secrets. Only warnings: such a secret may be right. */
-const MISTAKES: Sentences = [
-  [/^(["'`]).*\1$/, 'is in quotes, which are part of it: write the secret without them'],
-  [/^\s|\s$/, 'begins or ends with a blank, which is part of it: remove that'],
-  [
-    /^(export\s+)?[A-Z][A-Z0-9_]*\s*=./,
-    'begins with a name and "=", as a line of an environment file does: write what follows the "=" alone',
-  ],
-  [/^Bearer\s/i, 'begins with "Bearer", as a token does: write the secret of the account'],
-  [
-    /^.{1,7}$/,
-    'has fewer than 8 characters: check that it is whole; words like it are hidden in the log, too',
-  ],
-]
-
-/** Why a secret cannot be used, as the words that follow the name of its source. */
-export function secretRefusal(value: string): string | undefined {
-  return sentenceFor(value, REFUSALS)
-}
-
-function sentenceFor(value: string, sentences: Sentences): string | undefined {
-  return sentences.find(([pattern]) => pattern.test(value))?.[1]
-}
-
-/** One newline at the end is how editors and `echo` end a file. */
-export function withoutNewline(text: string): string {
-  return text.replace(/\r?\n$/, '')
 }

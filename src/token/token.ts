@@ -35,10 +35,15 @@ export interface Token {
 
 /** Reports whether both are of the same service, whatever the credentials. */
 export function isSameService(one: ServiceKey, other: ServiceKey): boolean {
-  const descriptionOf = ({ credentialsId }: ServiceKey): string | undefined => credentialsId.split(':').at(-2)
   return one.baseUrl === other.baseUrl && descriptionOf(one) === descriptionOf(other)
 }
 type ServiceKey = Pick<Token, 'baseUrl' | 'credentialsId'>
+
+/** The fingerprint of the service's description, see TokenState; undefined: it is the standard one. */
+function descriptionOf({ credentialsId }: ServiceKey): string | undefined {
+  const [description, id] = credentialsId.split(':')
+  return id === undefined ? undefined : description
+}
 
 /** Lives shorter than this are refreshed at half, longer ones at two thirds less a draw. */
 const SHORT_LIFE_MS = 120_000
