@@ -9,7 +9,7 @@ import { refusalOf, usableToken, usableUntilMs, type Policy, type TokenState } f
 import { createAct } from './act.ts'
 import { isLarger, isOfUse, outcomeOf, type Answer } from './known.ts'
 import type { Link } from './link.ts'
-import { request, waitOf, type Sent, type Service } from './request.ts'
+import { askService, waitOf, type Sent, type Service } from './request.ts'
 import type { Seal } from './seal.ts'
 import { StoreError } from './store.ts'
 import type { Telemetry } from './telemetry.ts'
@@ -190,7 +190,7 @@ export function createAttempts(options: AttemptOptions) {
 
   /** Asks under the lease, and writes what the service says. Null: the lease had become too old before. */
   async function askForAll(progress: Progress): Promise<FetchOutcome | null> {
-    const asked = await request({ ...progress, takenAtMs: link.bootMs() }, around())
+    const asked = await askService({ ...progress, takenAtMs: link.bootMs() }, around())
     if (asked === null) return null
     plan = null
     const { outcome, answer, sent } = asked
@@ -217,7 +217,7 @@ export function createAttempts(options: AttemptOptions) {
     }
     const inMs = act.stands() ? 0 : plannedAtMs(attempt) - link.bootMs()
     if (inMs > 0) return postponed(Math.min(LOOK_EVERY_MS, inMs))
-    const asked = await request({ attempt, signal, id: randomHex(8), takenAtMs: Infinity }, around())
+    const asked = await askService({ attempt, signal, id: randomHex(8), takenAtMs: Infinity }, around())
     plan = null
     if (asked?.answer) {
       hold(asked.answer, asked.sent, 'alone')

@@ -35,10 +35,10 @@ const EXPIRED: TransientFailure = {
 }
 
 /**
- * Makes the request. `takenAtMs`: when the lease was taken, on the boot clock; Infinity: there is none. Null:
+ * Makes one request. `takenAtMs`: when the lease was taken, on the boot clock; Infinity: there is none. Null:
  * more than half of the request's time had passed since then before it could go out.
  */
-export async function request(
+export async function askService(
   asking: { attempt: Attempt; signal: AbortSignal; id: string; takenAtMs: number },
   around: { service: Service; link: Link; clock: Pick<Clock, 'now'>; policy: Policy; host: string },
 ): Promise<{ outcome: FetchOutcome; answer: Answer | null; sent: Sent } | null> {

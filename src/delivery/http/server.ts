@@ -104,8 +104,7 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
   let requests = 0
   let unsent = 0
 
-  /** Reads nothing more in this turn of the event loop. */
-  function readInNextTurn(): void {
+  function readNoMoreInThisTurn(): void {
     const reading = connections.clients().filter(({ socket }) => !socket.isPaused())
     for (const { socket } of reading) socket.pause()
     setImmediate(() => {
@@ -160,7 +159,7 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
     unsent += 1
     res.on('finish', onSent)
     if (unsent > MAX_UNSENT && client.unsent > MAX_WAITING) {
-      readInNextTurn()
+      readNoMoreInThisTurn()
       return connections.end(client, 'stalled')
     }
     // While the daemon stops, the last request that has arrived is known a turn later: its answer ends the

@@ -40,7 +40,7 @@ interface Own {
   /** The client has not read what it was sent: nothing is answered before it has. */
   isBlocked: boolean
   isPaused: boolean
-  /** Requests that are answered later. With 16 that wait for no token, nothing is read. */
+  /** Requests that are answered later. With 16 of them that do not wait for a token, nothing is read. */
   answering: number
   /** The client has ended its side: the connection ends with the last answer. */
   isEnding: boolean
