@@ -27,6 +27,17 @@ const PAUSE_MS = 250
 /** One attempt at the service, and one that is under way before it. */
 const REFRESH_MS = 120_000
 
+/** The token that a caller wants, and what it waits for. */
+interface Wish {
+  readonly minValidSeconds: number
+  readonly notFingerprint: string | undefined
+  readonly waitSeconds: number
+  /** Also for a daemon that was never there. */
+  readonly waitsForStart: boolean
+  /** For one call to the API, and not for the program. */
+  readonly isForCall: boolean
+}
+
 /** Throws TypeError if one of `origins` is no URL. */
 export function createSource(
   { name, origins, signal: endsAll, ...options }: ClientOptions,
@@ -66,43 +77,46 @@ export function createSource(
    * suspend, the other may be set. A reported one is given for a call alone: another call may have had its
    * own reason.
    */
-  function cached({ minValidSeconds = 0, notFingerprint }: GetOptions, isForCall: boolean) {
+  function cached({ minValidSeconds, notFingerprint, isForCall }: Wish): ClientToken | undefined {
     if (last === undefined || last.token.fingerprint === notFingerprint) return undefined
     if (!isForCall && refusals.has(last.token.fingerprint)) return undefined
     const leftMs = Math.min(Date.parse(last.token.expiresAt) - Date.now(), last.expiresAtMs - monotonicMs())
     return leftMs > 0 && leftMs >= minValidSeconds * 1_000
-      ? { ...DEFAULT_USE, ...last.token, cached: true as const }
+      ? { ...DEFAULT_USE, ...last.token, cached: true }
       : undefined
   }
 
-  async function get(request: GetOptions = {}, isForCall = false): Promise<ClientToken> {
+  /** One request for a token, shared by all callers who wish for the same. */
+  function askForToken(wish: Wish, waitMs: number, signal?: AbortSignal): Promise<ClientToken> {
+    const { minValidSeconds, notFingerprint, waitsForStart } = wish
+    const begin = (end: AbortSignal): Promise<ClientToken> =>
+      ask({
+        type: 'token.get',
+        data: (leftMs) => {
+          const waitSeconds = Math.round(leftMs) / 1_000
+          return { minValidSeconds, notFingerprint, waitSeconds, client: name }
+        },
+        waitMs,
+        answerMs: answerMsFor(waitMs),
+        waitsForStart,
+        signal: end,
+        fallback: () => cached(wish),
+      })
+    return share(JSON.stringify(wish), begin, signal)
+  }
+
+  async function get(request: GetOptions = {}, { isForCall = false } = {}): Promise<ClientToken> {
     const { minValidSeconds = 0, notFingerprint, waitSeconds = DEFAULT_WAIT_SECONDS, signal } = request
     checkRange('minValidSeconds', minValidSeconds, MAX_MIN_VALID_SECONDS)
     checkRange('waitSeconds', waitSeconds, MAX_WAIT_SECONDS)
     const waitsForStart = request.waitSeconds !== undefined
-    const fallback = (): ClientToken | undefined => cached({ minValidSeconds, notFingerprint }, isForCall)
-    const key = JSON.stringify([minValidSeconds, notFingerprint, waitSeconds, waitsForStart, isForCall])
+    const wish = { minValidSeconds, notFingerprint, waitSeconds, waitsForStart, isForCall }
     const untilMs = monotonicMs() + waitSeconds * 1_000
+    // A daemon that stops, or a request that began earlier, answers before this caller's time is over.
+    const isFinal = (): boolean => !connection.mayStop || untilMs - monotonicMs() < PAUSE_MS
     for (let waitMs = waitSeconds * 1_000; ; waitMs = untilMs - monotonicMs()) {
-      const ownRequest = (end: AbortSignal): Promise<ClientToken> =>
-        ask({
-          type: 'token.get',
-          data: (leftMs) => ({
-            minValidSeconds,
-            notFingerprint,
-            waitSeconds: Math.round(leftMs) / 1_000,
-            client: name,
-          }),
-          waitMs,
-          answerMs: answerMsFor(waitMs),
-          waitsForStart,
-          signal: end,
-          fallback,
-        })
-      // A daemon that stops, or a request that began earlier, answers before this caller's time is over.
-      const isFinal = (): boolean => !connection.mayStop || untilMs - monotonicMs() < PAUSE_MS
       try {
-        const token = await share(key, ownRequest, signal)
+        const token = await askForToken(wish, waitMs, signal)
         if (token.fingerprint !== notFingerprint || isFinal()) return { ...DEFAULT_USE, ...token }
       } catch (error) {
         if (!isWithoutToken(error) || isFinal()) throw error
@@ -114,15 +128,15 @@ export function createSource(
   /** An authorization for a call to this place, if it is known. */
   async function admit({ place, ...request }: AuthorizeOptions & { place?: string }): Promise<Admission> {
     const { signal } = request
-    const admission = (token: ClientToken, isRepetition: boolean): Admission => ({
+    const admissionOf = (token: ClientToken, { isRepetition }: { isRepetition: boolean }): Admission => ({
       headers: { [token.header]: `${token.prefix}${token.accessToken}` },
       token,
       async refused({ isFinal = false } = {}) {
         const next = await refusals.another(token, { place, isRepetition, isFinal, signal })
-        return next === undefined ? undefined : admission(next, true)
+        return next === undefined ? undefined : admissionOf(next, { isRepetition: true })
       },
     })
-    return admission(await get(request, true), false)
+    return admissionOf(await get(request, { isForCall: true }), { isRepetition: false })
   }
 
   return {
