@@ -1,6 +1,6 @@
 // The configuration as the rest of the program sees it: read, validated, resolved, read-only.
-import { basicOf, sentTexts } from '../lib/credentials.ts'
-import { NAME_OF_SECRET, Secret } from '../lib/secret.ts'
+import { sentTexts } from '../lib/credentials.ts'
+import { NAME_OF_SECRET, type Secret } from '../lib/secret.ts'
 import type { resolveConfig } from './resolve.ts'
 import type { TokenFileConfig } from './resolve-outputs.ts'
 
@@ -17,24 +17,26 @@ export type { TokenFileConfig }
 export type TokenFileFormat = TokenFileConfig['format']
 
 /** A shorter value of a header or a field is a word. */
-const MIN_LITERAL_SECRET = 8
+const isLongEnough = (literal: string): boolean => literal.length >= 8
 
 /**
  * Every secret in the clear, also as HTTP Basic has it: no log may show one. Headers and fields may hold
  * secrets, too. Keys of certificates are never sent.
  */
 export function revealAll({ credentials, share, service, request: { proxy } }: Config): string[] {
-  const password = proxy ? proxy.password : null
-  const login = { apiKey: new Secret((proxy && proxy.user) || ''), apiSecret: password }
-  const shared = [share?.password, share?.key, share?.sentinel?.password]
+  const ofProxy = proxy && proxy.password ? loginTexts(proxy.user ?? '', proxy.password.reveal()) : []
+  const ofShare = [share?.password, share?.key, share?.sentinel?.password]
   const parameters = Object.entries(service.parameters).filter(([name]) => NAME_OF_SECRET.test(name))
-  const written = [...Object.values(service.headers), ...parameters.map(([, value]) => value)]
+  const literals = [...Object.values(service.headers), ...parameters.map(([, value]) => value)]
   return [
     ...sentTexts(credentials),
-    ...(password ? [basicOf(login, { isEncoded: false })] : []),
-    ...[password, ...shared].flatMap((secret) => secret?.reveal() ?? []),
-    ...written
-      .filter((value) => typeof value === 'string')
-      .filter((text) => text.length >= MIN_LITERAL_SECRET),
+    ...ofProxy,
+    ...ofShare.flatMap((secret) => secret?.reveal() ?? []),
+    ...literals.filter((value) => typeof value === 'string').filter(isLongEnough),
   ]
+}
+
+/** A password as it is, and with its user as HTTP Basic has it. */
+function loginTexts(user: string, password: string): string[] {
+  return [password, Buffer.from(`${user}:${password}`).toString('base64')]
 }
