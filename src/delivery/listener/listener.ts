@@ -243,9 +243,9 @@ function listenPrivately(path: string): number {
  * Sets group and mode through the socket's descriptor, so that no link is followed. `own`: it must be this
  * socket. Throws UserError.
  */
-async function setAccess(path: string, address: SocketAddress, own?: Stats): Promise<Stats> {
+async function setAccess(reached: string, address: SocketAddress, own?: Stats): Promise<Stats> {
   const { mode, gid } = address
-  const fd = await fs.open(path, O_PATH | constants.O_NOFOLLOW)
+  const fd = await fs.open(reached, O_PATH | constants.O_NOFOLLOW)
   try {
     const stats = await fs.fstat(fd)
     if (!stats.isSocket() || (own !== undefined && !isSame(stats, own))) {
