@@ -68,15 +68,16 @@ export function createOperations(options: {
 
   const operations: { readonly [T in RequestType]: Operation<T> } = {
     'token.get'(request, caller) {
+      const { client = null } = request
       // Read once for each request, because requests are many.
       const now = replies.now()
       const reply = replies.token(request, caller.waits, now)
-      if (!(reply instanceof Promise)) return handOut(caller, request.client ?? null, reply, now)
+      if (!(reply instanceof Promise)) return handOut(caller, client, reply, now)
       if (caller.waiting >= MAX_WAITING) return OVER_LIMIT.waits
       caller.waiting += 1
       return reply
         .finally(() => (caller.waiting -= 1))
-        .then((late) => handOut(caller, request.client ?? null, late, replies.now()))
+        .then((late) => handOut(caller, client, late, replies.now()))
     },
     'token.subscribe'(request, caller) {
       replies.need(request)
