@@ -198,6 +198,7 @@ function forObjects<T extends v.GenericSchema>(
 /** An object with these settings alone. Every key that is unknown or missing is a fault of its own. */
 export function section<T extends v.ObjectEntries>(entries: T, written = '{ … }') {
   const sentence = `must be an object: write it as ${written}`
+  /** For a missing key: what its own schema says of nothing. */
   const message = (issue: Pick<v.BaseIssue<unknown>, 'path'>): string => {
     const missing = entries[String(issue.path?.at(-1)?.key)]
     return missing === undefined
@@ -205,12 +206,12 @@ export function section<T extends v.ObjectEntries>(entries: T, written = '{ … 
       : `is missing: it ${v.safeParse(missing, undefined).issues![0].message}`
   }
   return forObjects((given) => {
+    // `strictObject` reports the first unknown key alone: here each has a schema that nothing fits.
     const unknown = Object.keys(given).filter((key) => !Object.hasOwn(entries, key))
-    const faults = unknown.map((key) => [
-      key,
-      v.never(`is an unknown key: ${meant(key, Object.keys(entries))}`),
-    ])
-    return v.object({ ...(Object.fromEntries(faults) as object), ...entries }, message)
+    const misfits = unknown.map((key) => {
+      return [key, v.never(`is an unknown key: ${meant(key, Object.keys(entries))}`)]
+    })
+    return v.object({ ...(Object.fromEntries(misfits) as object), ...entries }, message)
   }, sentence)
 }
 

@@ -45,15 +45,15 @@ export function retryPlan(
   { reason, retryAfterMs }: Pick<TransientFailure, 'reason' | 'retryAfterMs'>,
   { nowMs, attempts, policy, drawn, left, notBeforeMs: earlierMs }: RetrySituation,
 ): { retryAtMs: number; notBeforeMs: number } {
-  const wishedMs =
-    reason === 'rejected'
-      ? REJECTED_MS * (1 + drawn)
-      : backoffMs(attempts, { ...policy, maxDelayMs: delayCapMs(policy, left) }, drawn)
+  const isRejected = reason === 'rejected'
+  const wishedMs = isRejected
+    ? REJECTED_MS * (1 + drawn)
+    : backoffMs(attempts, { ...policy, maxDelayMs: delayCapMs(policy, left) }, drawn)
   const waitMs = left === null ? wishedMs : withinLifeMs(wishedMs, left, drawn)
   const askedForMs = retryAfterMs ?? (reason === 'rate-limited' ? RATE_LIMITED_MS : undefined)
-  const paceMs = reason === 'rejected' ? nowMs + waitMs : 0
-  const askedMs = askedForMs === undefined ? 0 : nowMs + spread(askedForMs, drawn)
-  const notBeforeMs = Math.max(earlierMs, paceMs, askedMs)
+  const paceEndsAtMs = isRejected ? nowMs + waitMs : 0
+  const askedUntilMs = askedForMs === undefined ? 0 : nowMs + spread(askedForMs, drawn)
+  const notBeforeMs = Math.max(earlierMs, paceEndsAtMs, askedUntilMs)
   return { retryAtMs: Math.max(nowMs + waitMs, notBeforeMs), notBeforeMs }
 }
 

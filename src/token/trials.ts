@@ -52,14 +52,10 @@ export function createTrials(variable: Variable, attempts: Attempts, clock: Cloc
       set({ ...state, next: null })
       variable.use(settings)
       // Before the save, which may take 2 s: whoever ends the trial meanwhile comes too late.
-      trial = null
-      current.ended.resolve(outcome)
+      conclude(outcome)
       return attempts.report({ outcome, cause, tookMs })
     }
-    if (isAboutCredentials(outcome)) {
-      trial = null
-      return current.ended.resolve(outcome)
-    }
+    if (isAboutCredentials(outcome)) return conclude(outcome)
     const { failure, next } = state
     // Only the first try is the act itself: the others keep to every wait.
     current.plan = { failure, next: next && { ...next, cause: 'retry' } }
@@ -71,10 +67,15 @@ export function createTrials(variable: Variable, attempts: Attempts, clock: Cloc
     current.onFailed?.(outcome, plannedAttempt(state).atMs)
   }
 
+  /** The trial, if there is one, is over with this outcome; undefined: it was given up. */
+  function conclude(outcome: FetchOutcome | undefined): void {
+    trial?.ended.resolve(outcome)
+    trial = null
+  }
+
   /** Gives up the trial that waits or is under way. */
   function giveUp(): void {
-    trial?.ended.resolve(undefined)
-    trial = null
+    conclude(undefined)
     if (!isAsking(get())) attempts.cancel()
   }
 
