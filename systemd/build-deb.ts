@@ -7,6 +7,7 @@ import path from 'node:path'
 import { parseArgs } from 'node:util'
 import { gzipSync } from 'node:zlib'
 
+import manifest from '../package.json' with { type: 'json' }
 import { sbomFor, type Sbom } from '../src/build/sbom.ts'
 import { configJsonSchema } from '../src/config/json-schema.ts'
 import { notices } from './build/notices.ts'
@@ -32,8 +33,7 @@ const { values: options } = parseArgs({
 })
 
 const project = path.dirname(import.meta.dirname)
-const description = readJson('package.json') as { version: string }
-const version = options.version ?? description.version
+const version = options.version ?? manifest.version
 const architecture =
   ARCHITECTURES.find((known) => known === options.arch) ?? fail(`--arch is ${ARCHITECTURES.join(' or ')}`)
 needCommands({ 'dpkg-deb': 'dpkg' })
@@ -42,12 +42,12 @@ const { DEBFULLNAME = 'The kyc-tokend authors', DEBEMAIL = 'kyc-tokend@localhost
 const maintainer = `${DEBFULLNAME} <${DEBEMAIL}>`
 const runtime = runtimeFor(architecture, project)
 step(`Node ${runtime.nodeVersion} and koffi for ${architecture}`)
-const program = 'usr/lib/kyc-tokend'
-const documents = 'usr/share/doc/kyc-tokend'
-const examples = `${documents}/examples`
-
+/** Directories of the package. */
+const PROGRAM = 'usr/lib/kyc-tokend'
+const DOCUMENTS = 'usr/share/doc/kyc-tokend'
+const EXAMPLES = `${DOCUMENTS}/examples`
 const changedAt = sourceDate(project)
-
+/** The directory of what was built. */
 const bundle = path.resolve(project, options.program)
 if (!existsSync(path.join(bundle, 'cli.cjs')))
   fail(`There is no cli.cjs in ${bundle}: run \`npm run build\` first`)
@@ -76,18 +76,18 @@ try {
 }
 
 function addProgram(): void {
-  tree.add(`${program}/node`, { from: path.join(runtime.nodePackage, 'bin/node'), mode: 0o755 })
+  tree.add(`${PROGRAM}/node`, { from: path.join(runtime.nodePackage, 'bin/node'), mode: 0o755 })
   for (const file of readdirSync(bundle))
     // They are run by the package's Node only, so they are no scripts.
     if (/\.c?js$/.test(file)) {
       const text = readFileSync(path.join(bundle, file), 'utf8')
-      tree.add(`${program}/${file}`, { text: text.replace(/^#!.*\n/, '') })
+      tree.add(`${PROGRAM}/${file}`, { text: text.replace(/^#!.*\n/, '') })
     }
   // The directory says that the client library is an ES module, and which version it is.
-  tree.add(`${program}/package.json`, {
+  tree.add(`${PROGRAM}/package.json`, {
     text: json({ name: 'kyc-tokend', version, type: 'module', private: true }),
   })
-  const native = `${program}/node_modules/${runtime.koffiName}`
+  const native = `${PROGRAM}/node_modules/${runtime.koffiName}`
   const { version: koffiVersion } = JSON.parse(
     readFileSync(path.join(runtime.koffiPackage, 'package.json'), 'utf8'),
   ) as { version: string }
@@ -95,14 +95,15 @@ function addProgram(): void {
     text: json({ name: runtime.koffiName, version: koffiVersion, main: 'koffi.node' }),
   })
   tree.add(`${native}/koffi.node`, { from: path.join(runtime.koffiPackage, runtime.koffiFile) })
+  // `check` alone loads it, and the bundle has no part of it.
   const library = 'node_modules/systeminformation'
   const parts = readdirSync(source(`${library}/lib`)).filter(
     (file) => file.endsWith('.js') && file !== 'cli.js',
   )
   for (const file of ['package.json', ...parts.map((part) => `lib/${part}`)])
-    tree.add(`${program}/${library}/${file}`, { from: `${library}/${file}` })
+    tree.add(`${PROGRAM}/${library}/${file}`, { from: `${library}/${file}` })
   for (const script of ['alert', 'changed'])
-    tree.add(`${program}/${script}`, { from: `systemd/${script}.sh`, mode: 0o755 })
+    tree.add(`${PROGRAM}/${script}`, { from: `systemd/${script}.sh`, mode: 0o755 })
   tree.add('usr/bin/kyc-tokend', { from: 'systemd/kyc-tokend.sh', mode: 0o755 })
   tree.add('usr/share/kyc-tokend/kyc-tokend.config.schema.json', { text: json(configJsonSchema()) })
 }
@@ -116,17 +117,17 @@ function addUnits(): void {
 
 function addDocuments(): void {
   for (const file of readdirSync(source('systemd/examples')))
-    tree.add(`${examples}/${file}`, {
+    tree.add(`${EXAMPLES}/${file}`, {
       from: `systemd/examples/${file}`,
       mode: file === 'alert-command' ? 0o755 : 0o644,
     })
   for (const file of readdirSync(source('systemd/man')))
-    if (/\.(md|svg)$/.test(file)) tree.add(`${documents}/manual/${file}`, { from: `systemd/man/${file}` })
+    if (/\.(md|svg)$/.test(file)) tree.add(`${DOCUMENTS}/manual/${file}`, { from: `systemd/man/${file}` })
   for (const folder of ['kubernetes', 'prometheus'])
     for (const file of readdirSync(source(`systemd/${folder}`)))
-      tree.add(`${documents}/${folder}/${file}`, { from: `systemd/${folder}/${file}` })
-  const example = readJson('kyc-tokend.config.example.json') as Record<string, unknown>
-  tree.add(`${examples}/kyc-tokend.config.json`, {
+      tree.add(`${DOCUMENTS}/${folder}/${file}`, { from: `systemd/${folder}/${file}` })
+  const example = JSON.parse(read('kyc-tokend.config.example.json')) as Record<string, unknown>
+  tree.add(`${EXAMPLES}/kyc-tokend.config.json`, {
     text: json({
       ...example,
       $schema: 'file:///usr/share/kyc-tokend/kyc-tokend.config.schema.json',
@@ -136,12 +137,12 @@ function addDocuments(): void {
   })
   for (const { name, section, text } of manualPages(version, changedAt))
     tree.add(`usr/share/man/man${section}/${name}.${section}.gz`, { bytes: gzip(text) })
-  const contains = `The package has Node.js and libraries, whose licences are in ${documents}/notices.gz.`
-  tree.add(`${documents}/copyright`, { text: `kyc-tokend\n\n${read('LICENSE')}\n${contains}\n` })
-  tree.add(`${documents}/notices.gz`, { bytes: gzip(notices(project, runtime.nodePackage)) })
+  const contains = `The package has Node.js and libraries, whose licences are in ${DOCUMENTS}/notices.gz.`
+  tree.add(`${DOCUMENTS}/copyright`, { text: `kyc-tokend\n\n${read('LICENSE')}\n${contains}\n` })
+  tree.add(`${DOCUMENTS}/notices.gz`, { bytes: gzip(notices(project, runtime.nodePackage)) })
   const sbom = JSON.parse(readFileSync(path.join(bundle, 'sbom.cdx.json'), 'utf8')) as Sbom
-  tree.add(`${documents}/sbom.cdx.json`, { text: json(sbomFor(sbom, runtime.components)) })
-  tree.add(`${documents}/changelog.gz`, {
+  tree.add(`${DOCUMENTS}/sbom.cdx.json`, { text: json(sbomFor(sbom, runtime.components)) })
+  tree.add(`${DOCUMENTS}/changelog.gz`, {
     bytes: gzip(
       `kyc-tokend (${version}) stable; urgency=medium\n\n  * Release ${version}.\n\n -- ` +
         `${maintainer}  ${debianDate()}\n`,
@@ -168,13 +169,12 @@ function addControl(): void {
   const sums = tree
     .files()
     .filter((file) => !file.startsWith('DEBIAN/'))
-    .map(
-      (file) =>
-        `${createHash('md5')
-          .update(readFileSync(tree.path(file)))
-          .digest('hex')}  ${file}\n`,
-    )
+    .map((file) => `${md5Of(tree.path(file))}  ${file}\n`)
   tree.add('DEBIAN/md5sums', { text: sums.join('') })
+}
+
+function md5Of(file: string): string {
+  return createHash('md5').update(readFileSync(file)).digest('hex')
 }
 
 /** As in RFC 5322, with a numeric zone. */
@@ -189,9 +189,6 @@ function gzip(text: string): Buffer {
 
 function json(value: unknown): string {
   return `${JSON.stringify(value, null, 2)}\n`
-}
-function readJson(file: string): unknown {
-  return JSON.parse(read(file))
 }
 function read(file: string): string {
   return readFileSync(source(file), 'utf8')

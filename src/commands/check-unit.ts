@@ -74,7 +74,7 @@ export function unitFindings(
   return [
     ...reloadFindings(unit),
     ...stateFindings(unit, isStarted),
-    ...pathFindings(unit),
+    ...neededPathFindings(unit),
     // The unit starts the one that runs the alert command.
     ...alertCommandFindings(unit.isActive ? alerts : { ...alerts, alertProblem: null }),
   ]
@@ -91,7 +91,7 @@ function reloadFindings({ name, properties, sockets }: Unit): Finding[] {
 }
 
 /** Paths of drop-ins without which the unit does not start, because the `-` before them is missing. */
-function pathFindings({ name, properties }: Unit): Finding[] {
+function neededPathFindings({ name, properties }: Unit): Finding[] {
   const files = wordsOf(properties['DropInPaths']).map(shellWord).join(' ')
   const needed = wordsOf(properties['ReadWritePaths']).filter((path) => isAbsolute(path))
   return needed.map((path) => {
