@@ -37,48 +37,50 @@ export const remedies: Readonly<Record<Reason | PostponedReason, Advice>> = {
   },
   rejected: {
     text:
-      'Correct `baseUrl`, `service` (if set) or the credentials, because the service rejects requests of this ' +
-      'kind at this address; kyc-tokend asks again every 5 to 10 minutes, or at once',
+      'Correct `baseUrl`, `service` (if set) or the credentials, because the service rejects requests of ' +
+      'this kind at this address; kyc-tokend asks again every 5 to 10 minutes, or at once',
     steps: ['reload', 'refresh'],
   },
   'rate-limited': {
     text:
-      'Nothing to do if it passes: kyc-tokend waits as long as the service asked for; if it goes on, find out ' +
-      'what else uses these credentials',
+      'Nothing to do if it passes: kyc-tokend waits as long as the service asked for; if it goes on, find ' +
+      'out what else uses these credentials',
     steps: [],
   },
   'server-error': {
     text:
-      "Nothing to do if it passes: kyc-tokend goes on asking; if it lasts, read the service's status page or " +
-      'contact its support',
+      "Nothing to do if it passes: kyc-tokend goes on asking; if it lasts, read the service's status page " +
+      'or contact its support',
     steps: [],
   },
   'malformed-answer': {
     text:
-      'See that `baseUrl` (or `service.tokenUrl`) leads to the service itself and not to a login page, a proxy ' +
-      "or a redirect; if it does, contact the service's support",
+      'See that `baseUrl` (or `service.tokenUrl`) leads to the service itself and not to a login page, a ' +
+      "proxy or a redirect; if it does, contact the service's support",
     steps: [],
   },
   network: {
     text:
-      'See that the name in `baseUrl` (or `service.tokenUrl`) resolves on this host and that no firewall, proxy ' +
-      'or route blocks the connection',
+      'See that the name in `baseUrl` (or `service.tokenUrl`) resolves on this host and that no firewall, ' +
+      'proxy or route blocks the connection',
     steps: ['check --live'],
   },
   timeout: {
     text:
-      'Nothing to do if it passes; if it lasts, check the network to the service, or raise `request.timeout` or ' +
-      '`request.connectTimeout`',
+      'Nothing to do if it passes; if it lasts, check the network to the service, or raise ' +
+      '`request.timeout` or `request.connectTimeout`',
     steps: [],
   },
   tls: {
     text:
-      "Check this host's clock and that `baseUrl` (or `service.tokenUrl`) has the service's own name; where a " +
-      'proxy or the service has a private authority, give its certificate as `request.caFile`',
+      "Check this host's clock and that `baseUrl` (or `service.tokenUrl`) has the service's own name; " +
+      'where a proxy or the service has a private authority, give its certificate as `request.caFile`',
     steps: [],
   },
   'share-lost': {
-    text: 'Nothing to do if it passes: the token is served meanwhile; if it lasts, try share.servers from this host',
+    text:
+      'Nothing to do if it passes: the token is served meanwhile; if it lasts, try share.servers ' +
+      'from this host',
     steps: ['check'],
   },
   'not-asked': {
