@@ -14,7 +14,6 @@ export type ServiceRefusal = ServiceConfig['refusals'][number]
 export type ShareConfig = NonNullable<Config['share']>
 
 export type { TokenFileConfig }
-export type TokenFileFormat = TokenFileConfig['format']
 
 /** A shorter value of a header or a field is a word. */
 const isLongEnough = (literal: string): boolean => literal.length >= 8

@@ -100,14 +100,17 @@ export function permissionFaults(
   const closing = isProjected
     ? 'set defaultMode: 0440 at its volume and fsGroup at the pod'
     : `\`${sudo}chmod o-rwx ${word}\``
-  const faults = [
-    owner !== 0 &&
-      owner !== uid &&
+  const faults: string[] = []
+  if (owner !== 0 && owner !== uid)
+    faults.push(
       `belongs to the user ${nameOf('user', owner)}, and must belong to root${others}: ` +
         `\`sudo chown root ${word}\``,
-    (mode & 0o022) !== 0 &&
-      `can be written by ${(mode & 0o002) === 0 ? 'its group' : 'others'}: \`${sudo}chmod go-w ${word}\``,
-    holdsSecret && (mode & 0o004) !== 0 && `holds a secret and can be read by everybody: ${closing}`,
-  ]
-  return faults.filter((fault) => fault !== false)
+    )
+  if ((mode & 0o022) !== 0) {
+    const writers = (mode & 0o002) === 0 ? 'its group' : 'others'
+    faults.push(`can be written by ${writers}: \`${sudo}chmod go-w ${word}\``)
+  }
+  if (holdsSecret && (mode & 0o004) !== 0)
+    faults.push(`holds a secret and can be read by everybody: ${closing}`)
+  return faults
 }

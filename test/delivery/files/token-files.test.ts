@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, sy
 import { chmod, chown, rm, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import type { TokenFileConfig, TokenFileFormat } from '../../../src/config/config.ts'
+import type { TokenFileConfig } from '../../../src/config/config.ts'
 import { createTokenFiles, type TokenFilesConfig } from '../../../src/delivery/files/token-files.ts'
 import { describeCurrent } from '../../../src/delivery/status.ts'
 import type { Log } from '../../../src/lib/log.ts'
@@ -72,7 +72,11 @@ function createHolder(clock: FakeClock) {
   }
 }
 
-function fileAt(path: string, format: TokenFileFormat = 'raw', facts: Partial<TokenFileConfig> = {}) {
+function fileAt(
+  path: string,
+  format: TokenFileConfig['format'] = 'raw',
+  facts: Partial<TokenFileConfig> = {},
+) {
   return { path, format, mode: 0o600, uid: null, gid: null, ...facts }
 }
 
@@ -143,7 +147,7 @@ describe('a token that needs quotes, for an API that wants another header', () =
   it('is in quotes for shells, in that header', async () => {
     const { keeper, log, events, records } = createScene()
     const directory = ownDirectory()
-    const at = (format: TokenFileFormat, template: string | null = null) =>
+    const at = (format: TokenFileConfig['format'], template: string | null = null) =>
       fileAt(join(directory, format), format, { template })
     const entries = [at('raw'), at('header'), at('env'), at('template', 'token=${accessToken}')]
     const other = { ...keeper, state: () => ({ ...keeper.state(), use }) }
