@@ -46,6 +46,13 @@ describeInstallation('installed as the manual says', {}, (installation) => {
     await follow('checked')
   })
 
+  it('has its secret rotated by hand', async () => {
+    await sh('echo sandbox-secret >/root/NEW')
+    await follow('rotate')
+    expect(await sh("stat -c '%a %U:%G' /etc/kyc-tokend/api-secret*")).toBe('640 root:kyc-tokend\n')
+    expect(await sh('kyc-tokend refresh')).toContain('New token')
+  })
+
   it('gives the token to members of the group, and not the secret', async () => {
     await sh('useradd member; usermod -aG kyc-token member')
     expect(await sh('cat /run/kyc-tokend/token', { as: 'member' })).toMatch(/^ey/)

@@ -104,6 +104,11 @@ describeInstallation('the unit of the daemon', { versions: ['1.0.0', '1.0.1'] },
     expect(await sh('ls /usr/share/doc/kyc-tokend/prometheus')).toBe(
       'kyc-tokend.dashboard.json\nkyc-tokend.rules.yml\n',
     )
+    const address = '[Socket]\nListenStream=\nListenStream=127.0.0.1:9479'
+    await installation.dropIn('address', address, 'kyc-tokend-metrics.socket')
+    await installation.follow('metrics-address')
+    expect(await sh('curl --silent http://127.0.0.1:9479/healthz')).toContain('ok')
+    await installation.dropIn('address', undefined, 'kyc-tokend-metrics.socket')
     await sh('systemctl disable --now kyc-tokend-metrics.socket; systemctl restart kyc-tokend')
     expect((await attempt('curl --silent http://127.0.0.1:9477/metrics')).status).toBe(7)
   })
