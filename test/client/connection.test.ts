@@ -10,6 +10,7 @@ import {
 import { CONNECTION_IDLE_MS } from '../../src/protocol.ts'
 import { startScriptedDaemon, type ScriptedDaemon } from '../support/scripted-daemon.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
+import { holds } from '../support/until.ts'
 
 function connectionTo(findPath: () => string): ReconnectingConnection {
   const end = new AbortController()
@@ -38,11 +39,11 @@ test('an idle connection is closed before the daemon does it, also after a long 
   })
   onTestFinished(() => idle.mockRestore())
   const end = connectionTo(() => daemon.path).open(question)
-  await vi.waitUntil(() => daemon.asked.length === 1)
+  await holds(() => daemon.asked.length === 1)
   await pause(200)
   expect(daemon.connections.open).toBe(1)
   end()
-  await vi.waitUntil(() => daemon.connections.open === 0)
+  await holds(() => daemon.connections.open === 0)
   expect(idleMs.every((ms) => ms > 0 && ms < CONNECTION_IDLE_MS)).toBe(true)
 })
 
@@ -80,13 +81,13 @@ test('a process that reads nothing is left, and nothing piles up', async () => {
   const connection = connectionTo(() => daemon.path)
   const errors: unknown[] = []
   connection.open({ ...question, onDisconnect: ({ error }) => (errors.push(error?.message), false) })
-  await vi.waitUntil(() => daemon.asked.length === 1)
+  await holds(() => daemon.asked.length === 1)
   daemon.pause()
   const large: Request = {
     ...question,
     frame: () => ({ type: 'status.get', data: { x: 'x'.repeat(60_000) } }),
   }
   for (let count = 0; count < 20; count += 1) connection.open(large)
-  await vi.waitUntil(() => errors.length === 1)
+  await holds(() => errors.length === 1)
   expect(errors).toEqual(['it does not read'])
 })

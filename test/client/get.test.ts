@@ -8,6 +8,7 @@ import type { TokenClientError } from '../../src/client/index.ts'
 import { asStranger, clientOf, codeOf, daemonWith, generous } from '../support/client-world.ts'
 import { tokenFields, type Asking } from '../support/scripted-daemon.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
+import { holds } from '../support/until.ts'
 
 const root = new URL('../..', import.meta.url).pathname
 const isStrangerAble = asStranger([process.execPath, '--version']).status === 0
@@ -77,7 +78,7 @@ test('calls that ask for the same share one request, which ends with the last of
   const client = clientOf(daemon)
   const stops = [new AbortController(), new AbortController()]
   const calls = stops.map(({ signal }) => client.get({ signal }).catch(String))
-  await vi.waitUntil(() => daemon.asked.length === 1)
+  await holds(() => daemon.asked.length === 1)
   stops[0]?.abort('first')
   expect(await calls[0]).toBe('first')
   await expect(client.get({ signal: stops[0]!.signal })).rejects.toBe('first')
@@ -92,7 +93,7 @@ test('calls that ask for the same share one request, which ends with the last of
     name: 'TimeoutError',
   })
   void again.get().catch(() => undefined)
-  await vi.waitUntil(() => daemon.asked.length === 3)
+  await holds(() => daemon.asked.length === 3)
 })
 
 test('options out of their range are refused before anything is asked', async () => {
@@ -157,7 +158,7 @@ test.each([
   const daemon = await daemonWith(() => undefined)
   const ended = vi.fn<() => void>()
   const code = codeOf(clientOf(daemon).get(options)).finally(ended)
-  await vi.waitUntil(() => daemon.asked.length === 1, { interval: 5 })
+  await holds(() => daemon.asked.length === 1)
   await vi.advanceTimersByTimeAsync(ms)
   expect(ended).not.toHaveBeenCalled()
   await vi.advanceTimersByTimeAsync(250)
@@ -191,11 +192,11 @@ test('close rejects what is under way and what comes later', async () => {
   const daemon = await daemonWith(() => undefined)
   const client = clientOf(daemon)
   const code = codeOf(client.get())
-  await vi.waitUntil(() => daemon.asked.length === 1)
+  await holds(() => daemon.asked.length === 1)
   client.close()
   expect(await code).toBe('closed')
   expect(await codeOf(client.status())).toBe('closed')
-  await vi.waitUntil(() => daemon.connections.open === 0)
+  await holds(() => daemon.connections.open === 0)
 })
 
 test('a frame without end loses the connection and not the memory', async () => {

@@ -4,6 +4,7 @@ import type { GetOptions, TokenClientError } from '../../src/client/index.ts'
 import { clientOf, codeOf, daemonWith, generous } from '../support/client-world.ts'
 import { startScriptedDaemon, tokenFields, type Asking } from '../support/scripted-daemon.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
+import { holds } from '../support/until.ts'
 
 const isoIn = (seconds: number): string => new Date(Date.now() + seconds * 1_000).toISOString()
 /** Gives a token with this life, once; then it is silent. */
@@ -109,9 +110,9 @@ test('a token that a subscription brought is remembered, too', async () => {
   const client = clientOf(daemon)
   const generations: number[] = []
   onTestFinished(client.subscribe(({ generation }) => void generations.push(generation)))
-  await vi.waitUntil(() => generations.length === 1)
+  await holds(() => generations.length === 1)
   daemon.publish('token.changed', tokenFields('token-2', { generation: 2 }))
-  await vi.waitUntil(() => generations.length === 2)
+  await holds(() => generations.length === 2)
   await daemon.stop()
   expect(await client.get()).toMatchObject({ accessToken: 'token-2', cached: true })
 })

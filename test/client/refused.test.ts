@@ -6,6 +6,7 @@ import { createFakeTokenClient } from '../../src/client/testing.ts'
 import type { ClientOptions, RejectResult } from '../../src/client/index.ts'
 import { clientOf, daemonWith, renewingDaemon, startApi, strict } from '../support/client-world.ts'
 import { tokenFields, type Asking } from '../support/scripted-daemon.ts'
+import { holds } from '../support/until.ts'
 
 const API = 'https://api.example.com'
 const LATENCY_MS = 50
@@ -220,7 +221,7 @@ test('a thousand refused calls are one report and one wait, and other calls go o
   const { daemon, waiting, renew } = await waitingDaemon(api.url)
   const client = clientOf(daemon)
   const calls = Array.from({ length: 1_000 }, () => client.fetch(api.url))
-  await vi.waitUntil(() => api.seen.length === 1_000 && waiting.length > 0, { timeout: 10_000 })
+  await holds(() => api.seen.length === 1_000 && waiting.length > 0)
   expect((await client.fetch(`${api.url}/good`)).status).toBe(200)
   renew()
   expect((await Promise.all(calls)).every(({ status }) => status === 200)).toBe(true)
@@ -232,7 +233,7 @@ test('a token of another service is not sent to the former', async () => {
   const api = await startApi(strict)
   const { daemon, waiting, renew } = await waitingDaemon(api.url)
   const call = clientOf(daemon).fetch(api.url)
-  await vi.waitUntil(() => waiting.length > 0)
+  await holds(() => waiting.length > 0)
   renew({ baseUrl: API })
   expect((await call).status).toBe(401)
   expect(api.seen).toHaveLength(1)
@@ -280,7 +281,7 @@ test('an abort ends the wait, and so do a close and the client’s signal, with 
     const { daemon, waiting } = await waitingDaemon(api.url)
     const client = clientOf(daemon, options)
     const call = client.fetch(api.url, init).then(({ status }) => status, String)
-    await vi.waitUntil(() => waiting.length > 0)
+    await holds(() => waiting.length > 0)
     end(client, own)
     results.push(await call)
   }
@@ -292,7 +293,7 @@ test('a refusal that comes after the close is the answer at once', async () => {
   const { daemon } = await waitingDaemon(api.url)
   const client = clientOf(daemon)
   const call = client.fetch(api.url)
-  await vi.waitUntil(() => api.seen.length === 1)
+  await holds(() => api.seen.length === 1)
   client.close()
   expect(await (await call).text()).toBe('late')
   expect(daemon.asked.map(({ type }) => type)).toEqual(['token.get'])

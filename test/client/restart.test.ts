@@ -3,6 +3,7 @@ import { clientOf, codeOf, daemonWith, generous, subscribed } from '../support/c
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
 import { granting } from '../support/service.ts'
+import { holds } from '../support/until.ts'
 
 test('a get that waits survives a restart of the daemon, and waits only what is left', async () => {
   let isBack = false
@@ -10,7 +11,7 @@ test('a get that waits survives a restart of the daemon, and waits only what is 
     if (isBack) generous(asking)
   })
   const got = clientOf(daemon).get({ waitSeconds: 20 })
-  await vi.waitUntil(() => daemon.asked.length === 1)
+  await holds(() => daemon.asked.length === 1)
   await daemon.stop()
   isBack = true
   await new Promise((resolve) => setTimeout(resolve, 300))
@@ -52,7 +53,7 @@ test('a get that waits and a subscription survive a restart of the real daemon',
   service.answer(granting(token))
   await again()
   expect((await got).accessToken).toBe(token)
-  await vi.waitUntil(() => tokens.length === 1, { timeout: 5_000 })
+  await holds(() => tokens.length === 1)
   expect(tokens).toEqual([`${token} ready`])
   expect(await client.reject(token)).toMatchObject({
     verdict: expect.stringMatching(/^(refreshing|held)$/) as string,
@@ -64,7 +65,7 @@ test('a get that waits and a subscription survive a restart of the real daemon',
 test('a get whose time is over while the daemon is away is rejected', async () => {
   const daemon = await daemonWith(() => undefined)
   const code = codeOf(clientOf(daemon).get({ waitSeconds: 1 }))
-  await vi.waitUntil(() => daemon.asked.length === 1)
+  await holds(() => daemon.asked.length === 1)
   await daemon.stop()
   expect(await code).toBe('daemon-unreachable')
 })

@@ -1,6 +1,7 @@
 import { expect, expectTypeOf, onTestFinished, test, vi } from 'vitest'
 import { TokenClientError, type TokenClient, type TokenSource } from '../../src/client/index.ts'
 import { createFakeTokenClient, type FakeTokenClientOptions } from '../../src/client/testing.ts'
+import { holds } from '../support/until.ts'
 
 function fake(options: FakeTokenClientOptions = {}): ReturnType<typeof createFakeTokenClient> {
   const tokens = createFakeTokenClient(options)
@@ -32,11 +33,11 @@ test('its listeners are called as a client calls them', async () => {
   const end = tokens.subscribe(({ accessToken }) => void seen.push(accessToken), {
     onFault: (fault) => void faults.push(fault?.code ?? 'over'),
   })
-  await vi.waitUntil(() => seen.length === 1)
+  await holds(() => seen.length === 1)
   tokens.fail('expired')
-  await vi.waitUntil(() => faults.length === 1)
+  await holds(() => faults.length === 1)
   tokens.rotate('second')
-  await vi.waitUntil(() => seen.length === 2)
+  await holds(() => seen.length === 2)
   end()
   tokens.rotate('third')
   await tokens.get()

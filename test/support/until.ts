@@ -25,3 +25,8 @@ export async function expectUntil<T>(
 export function eventually<T>(check: () => T | Promise<T>): Promise<T> {
   return vi.waitFor(check, { timeout: WITHIN_MS * timeoutFactor, interval: EVERY_MS })
 }
+
+/** Resolves once the condition holds, also under vitest's fake timers. */
+export function holds(condition: () => boolean): Promise<unknown> {
+  return vi.waitUntil(condition, { timeout: WITHIN_MS * timeoutFactor, interval: 1 })
+}
