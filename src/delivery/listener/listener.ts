@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { closeSync, constants, type Stats } from 'node:fs'
 import { Server } from 'node:net'
 import { basename, dirname, join } from 'node:path'
-import { setImmediate as nextRound } from 'node:timers/promises'
+import { setImmediate as nextRound, setTimeout as sleep } from 'node:timers/promises'
 import { serviceEnvironment, unitNames } from '../../lib/account.ts'
 import { FileError, lstatIfAny, onFile, removeOwn } from '../../lib/atomic-file.ts'
 import { monotonicMs } from '../../lib/clock.ts'
@@ -28,6 +28,8 @@ import {
 
 /** Connects that wait while the daemon is busy; Node's own 511 refuses a burst of 1,000. */
 const BACKLOG = 4096
+/** Time in which a process that has bound a socket listens at it, in ms. */
+const SETTLE_MS = 50
 /** open(2): a descriptor of the file itself, whatever it is, for nothing but naming it. */
 const O_PATH = 0o10000000
 /** The longest time for which the backlog is accepted at the end, in ms. */
@@ -213,12 +215,11 @@ async function bind(address: SocketAddress, options: ListenerOptions): Promise<B
 }
 
 async function bindAt(reached: string, address: SocketAddress, options: ListenerOptions): Promise<Bound> {
-  // Its name until it has its mode; one that a crash left is replaced.
+  // Its name until it has its mode. Only one process can make it, so of several that start one goes on.
   const created = join(dirname(reached), `.${basename(reached)}.new`)
-  await assertReplaceable(address, created)
-  await fs.unlink(created).catch(ignoreAbsence)
-  const fd = listenPrivately(created)
+  const fd = await claim(created, address)
   try {
+    await assertPathFree(address)
     const stats = await setAccess(created, address)
     await fs.rename(created, reached)
     return { address, server: await listenOn(fd, options), stats }
@@ -226,6 +227,21 @@ async function bindAt(reached: string, address: SocketAddress, options: Listener
     closeSync(fd)
     await fs.unlink(created).catch(ignoreAbsence)
     throw error
+  }
+}
+
+/** Listens at the new name. Throws UserError (69) if another process has just done so. */
+async function claim(created: string, address: SocketAddress): Promise<number> {
+  await assertReplaceable(address, created)
+  try {
+    return listenPrivately(created)
+  } catch (error) {
+    if (errorCode(error) !== 'EADDRINUSE') throw error
+    // One that was made this moment does not listen yet; one that a crash left never will.
+    await sleep(SETTLE_MS)
+    await assertPathFree({ ...address, path: join(dirname(address.path), basename(created)) })
+    await fs.unlink(created).catch(ignoreAbsence)
+    return listenPrivately(created)
   }
 }
 

@@ -18,6 +18,7 @@ import type { SocketConfig } from '../../../src/config/config.ts'
 import { acquireInstanceLock } from '../../../src/delivery/listener/instance-lock.ts'
 import { createRecords } from '../../support/records.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
+import { expectUntil } from '../../support/until.ts'
 
 const events = {
   createServer: () => createServer((socket) => socket.destroy()),
@@ -181,6 +182,35 @@ describe('a listening socket', () => {
       expect(living).toHaveLength(1)
       for (const fault of faults) expect(fault).toMatchObject({ status: 69 })
       expect(readdirSync(join(path, '..'))).toEqual(['s'])
+    }
+  })
+
+  it('of two processes that bind at one moment one has it, four times over', async () => {
+    const [directory, gate] = [await tempDirectory(), await tempDirectory()]
+    const script = `
+      import { existsSync } from 'node:fs'
+      import { createServer } from 'node:net'
+      import { openListener } from '${join(import.meta.dirname, '../../../src/delivery/listener/listener.ts')}'
+      const events = { createServer, onAcceptError: () => undefined, log: () => undefined }
+      for (const round of [1, 2, 3, 4]) {
+        process.stdout.write('ready\\n')
+        while (!existsSync('${gate}/' + round)) {}
+        const address = { path: '${directory}/' + round, mode: 0o600, gid: null }
+        const outcome = await openListener(address, events).then(() => 'bound', ({ status }) => status)
+        process.stdout.write(outcome + '\\n')
+      }`
+    const both = [0, 1].map(() => {
+      const child = spawn(process.execPath, ['--input-type=module-typescript', '--eval', script])
+      onTestFinished(() => void child.kill('SIGKILL'))
+      let said = ''
+      child.stdout.on('data', (chunk: Buffer) => (said += chunk.toString()))
+      return () => said.split('\n').filter(Boolean)
+    })
+    for (const round of [1, 2, 3, 4]) {
+      await expectUntil('both', () => both.every((said) => said().length === round * 2 - 1))
+      writeFileSync(join(gate, String(round)), '')
+      await expectUntil('their outcomes', () => both.every((said) => said().length >= round * 2))
+      expect(new Set(both.map((said) => said()[round * 2 - 1]))).toEqual(new Set(['69', 'bound']))
     }
   })
 
