@@ -75,7 +75,9 @@ test.each([
   ['restart', '/etc', 126],
 ])('with --on-change %s the command %s ends it with %d', async (action, command, status) => {
   const { cli } = await commandWorld()
-  const ended = await cli(['exec', '--on-change', action, '--', command])
+  // A directory that may not be entered would make it 126, as with env(1).
+  const env = { PATH: '/usr/bin:/bin' }
+  const ended = await cli(['exec', '--on-change', action, '--', command], { env })
   expect(ended).toMatchObject({ status, stderr: expect.stringContaining('cannot be run') as string })
 })
 
