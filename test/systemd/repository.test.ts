@@ -179,11 +179,11 @@ describeInstallation(
       const setup = `cd /root; ${commandsOf('unattended-setup')}`
       expect(await sh(setup)).toMatch(/^Reloaded kyc-tokend$/m)
       expect(JSON.parse(await sh(`cat ${CONFIG}`))).toMatchObject({
-        alerts: { contact: expect.stringContaining('on call') },
+        alerts: { contact: expect.stringContaining('the payments team') },
       })
       expect(await sh(setup)).toMatch(/^Nothing was changed$/m)
       // As if the reload had not come.
-      await sh(`sed -i 's/"on call/"the other/' ${CONFIG} /root/kyc.json`)
+      await sh(`sed -i 's/"the payments/"the other/' ${CONFIG} /root/kyc.json`)
       await expectUntil(
         'a change that is noticed',
         async () => (await sh('kyc-tokend status --json')).includes('"state":"changed"'),
