@@ -20,17 +20,11 @@ export function holdsSecret(text: string, secret: string, { isEncoded = true } =
  */
 export function redact(text: string, secrets: Iterable<string>): string {
   // Longest first: a secret that is a piece of another would leave the rest of that one.
-  const shapes = new Set([...secrets].flatMap(shapesOf))
-  return hidden(
-    text,
-    [...shapes].toSorted((one, other) => other.length - one.length),
+  const shapes = [...new Set([...secrets].flatMap(shapesOf))].toSorted(
+    (one, other) => other.length - one.length,
   )
-}
-
-/** Looks only at what is left between the marks: a secret of one character is in them, too. */
-function hidden(text: string, [shape, ...others]: readonly string[]): string {
-  if (shape === undefined) return text
-  const pieces = text.split(shape).map((piece) => hidden(piece, others))
+  // Marks come last: a secret of one character is in them, too.
+  const pieces = shapes.reduce((parts, shape) => parts.flatMap((part) => part.split(shape)), [text])
   return pieces.join(REDACTED)
 }
 
