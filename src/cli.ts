@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // The whole program.
 // First: its statements come before all others.
-import { earlySignals } from './lib/daemon-signals.ts'
+import { earlySignals } from './daemon/daemon-signals.ts'
 import { start } from './commands/main.ts'
 import { commands } from './commands/specs.ts'
 

@@ -2,12 +2,12 @@
 // is refused if another user could have made it.
 import { lstatSync, statSync, type Stats } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { ACCOUNT_VARIABLE, accountNames, ACCOUNTS_DIRECTORY, checkedAccount } from '../lib/account.ts'
-import { socketCandidates, type ProcessIdentity } from '../lib/paths.ts'
-import { directoryAccess } from '../lib/directory-access.ts'
+import { ACCOUNT_VARIABLE, accountNames, ACCOUNTS_DIRECTORY, checkedAccount } from '../host/account.ts'
+import { socketCandidates, type ProcessIdentity } from '../host/paths.ts'
+import { directoryAccess } from '../host/directory-access.ts'
 import { errorCode, errorMessage, withSystemFallback } from '../lib/error.ts'
-import { nameOf } from '../lib/posix-ids.ts'
-import { programName } from '../lib/program-name.ts'
+import { nameOf } from '../host/ids.ts'
+import { programName } from '../host/program-name.ts'
 import { badRequest, startRemedy, TokenClientError } from './errors.ts'
 
 /** Names the socket for client commands and the client library. */

@@ -1,10 +1,10 @@
 // alert-test: rehearses an alert through the whole way, from the log to the operator's command.
-import { accountOfConfig, unitNames } from '../lib/account.ts'
+import { accountOfConfig, unitNames } from '../host/account.ts'
 import { asSentence } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
-import { ask } from './ask.ts'
-import type { RunCommand } from './command.ts'
-import { systemdStateOf } from './alert-command.ts'
+import { ask } from '../terminal/ask.ts'
+import type { RunCommand } from '../terminal/command.ts'
+import { systemdStateOf } from '../host/alert-command.ts'
 
 export const run: RunCommand = async (invocation) => {
   const { outcome, resolvesAt, detail, daemon } = await ask(invocation, async (client) => ({

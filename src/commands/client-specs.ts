@@ -1,5 +1,5 @@
 // The commands of the small program, as data: those for programs that use the token.
-import type { CommandSpec } from './command.ts'
+import type { CommandSpec } from '../terminal/command.ts'
 
 export const ofDaemon = {
   socket: {

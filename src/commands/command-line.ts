@@ -3,7 +3,7 @@ import { parseArgs } from 'node:util'
 import { nearestName } from '../config/nearest.ts'
 import { wrap } from '../lib/display-text.ts'
 import { UsageError } from '../lib/error.ts'
-import type { CommandSpec, OptionSpec } from './command.ts'
+import type { CommandSpec, OptionSpec } from '../terminal/command.ts'
 
 type ParsedCommand =
   | { readonly wants: 'version' }

@@ -1,7 +1,7 @@
 // completions: a short script for bash, which asks this program for the words to offer.
-import { accountNames } from '../lib/account.ts'
+import { accountNames } from '../host/account.ts'
 import { UsageError } from '../lib/error.ts'
-import type { CommandSpec, OptionSpec, RunCommand } from './command.ts'
+import type { CommandSpec, OptionSpec, RunCommand } from '../terminal/command.ts'
 
 /** Printed instead of words: the shell offers files. */
 const FILES = ':files'

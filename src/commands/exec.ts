@@ -4,8 +4,8 @@ import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorCode, errorMessage, UsageError } from '../lib/error.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { countListenFds } from '../lib/socket-activation.ts'
-import { askToken, secondsOf } from './ask.ts'
-import type { RunCommand, Invocation } from './command.ts'
+import { askToken, secondsOf } from '../terminal/ask.ts'
+import type { RunCommand, Invocation } from '../terminal/command.ts'
 import { supervise, type Changes } from './supervise.ts'
 
 /** Exit statuses of a shell for a command that cannot be run, and for one that is not there (POSIX). */

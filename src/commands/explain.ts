@@ -2,8 +2,8 @@
 import { loadPlan } from '../config/load.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UsageError } from '../lib/error.ts'
-import { renderedAt, unitPlace, type Place } from '../lib/remedy.ts'
-import { accountOfConfig } from '../lib/account.ts'
+import { renderedAt, unitPlace, type Place } from '../host/remedy.ts'
+import { accountOfConfig } from '../host/account.ts'
 import { MAX_BODY_BYTES, type ServiceResponse } from '../source/answer.ts'
 import { createClassify, failureTable } from '../source/response.ts'
 import { ENDLESS, MAX_DELAY_WITHOUT_TOKEN_MS, retryPlan } from '../token/backoff.ts'
@@ -11,9 +11,9 @@ import { remedies, type ServiceOutcome, type TransientFailure } from '../token/o
 import { initialState, type Policy } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 import { nextState } from '../token/transitions.ts'
-import type { Invocation, RunCommand } from './command.ts'
-import { keyMistakes } from './format-status.ts'
-import { readGiven } from './given-file.ts'
+import type { Invocation, RunCommand } from '../terminal/command.ts'
+import { keyMistakes } from '../terminal/format-status.ts'
+import { readGiven } from '../terminal/given-file.ts'
 
 const AFTER_REFUSAL =
   'one alert, and no request until the credentials or baseUrl change, an operator runs `kyc-tokend ' +

@@ -1,13 +1,13 @@
 // argv → one command → exit status.
 import { write } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { CommandSpec, Invocation } from './command.ts'
+import type { CommandSpec, Invocation } from '../terminal/command.ts'
 import { helpOf, parseCommandLine } from './command-line.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
-import type { DaemonSignals } from '../lib/daemon-signals.ts'
-import { decideProgramName } from '../lib/program-name.ts'
-import { requireSupportedNode } from '../lib/supported-node.ts'
+import type { DaemonSignals } from '../daemon/daemon-signals.ts'
+import { decideProgramName } from '../host/program-name.ts'
+import { requireSupportedNode } from '../host/supported-node.ts'
 
 const STDERR = 2
 /** The longest wait for stderr to take the error sentence, in ms. */

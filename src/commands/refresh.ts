@@ -2,11 +2,11 @@
 import { asSentence } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { formatDuration } from '../lib/duration.ts'
-import { renderedAt } from '../lib/remedy.ts'
+import { renderedAt } from '../host/remedy.ts'
 import { permanentReasons, remedies, type PostponedReason, type Reason } from '../token/outcome.ts'
-import { afterFiles, ask } from './ask.ts'
-import type { RunCommand } from './command.ts'
-import { placeOfDaemon } from './systemd.ts'
+import { afterFiles, ask } from '../terminal/ask.ts'
+import type { RunCommand } from '../terminal/command.ts'
+import { placeOfDaemon } from '../host/systemd.ts'
 
 /** The daemon ended before the attempt did, and its sentence has the remedy. */
 const STOPPING = 'stopping'

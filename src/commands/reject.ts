@@ -2,11 +2,11 @@
 import { exitStatus, UsageError } from '../lib/error.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { readLimited } from '../lib/input.ts'
-import { programName } from '../lib/program-name.ts'
+import { programName } from '../host/program-name.ts'
 import { FINGERPRINT_LENGTH, type RejectResult, type RejectVerdict } from '../protocol.ts'
 import { TOKEN, MAX_TOKEN_LENGTH } from '../source/grant.ts'
-import { ask } from './ask.ts'
-import type { Invocation, RunCommand } from './command.ts'
+import { ask } from '../terminal/ask.ts'
+import type { Invocation, RunCommand } from '../terminal/command.ts'
 
 const FINGERPRINT = new RegExp(`^[0-9a-f]{${FINGERPRINT_LENGTH}}$`)
 /** What `token --format header` (by default) and `--format env` print before it. No token begins so. */

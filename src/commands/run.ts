@@ -1,10 +1,10 @@
 // `kyc-tokend run`: the daemon in the foreground.
-import { listenToSignals } from '../lib/daemon-signals.ts'
+import { listenToSignals } from '../daemon/daemon-signals.ts'
 import { exitStatus } from '../lib/error.ts'
-import { requireLinux } from '../lib/supported-node.ts'
-import { runDaemon } from '../run-daemon.ts'
-import type { RunCommand } from './command.ts'
-import { configurationOf } from './ask.ts'
+import { requireLinux } from '../host/supported-node.ts'
+import { runDaemon } from '../daemon/run-daemon.ts'
+import type { RunCommand } from '../terminal/command.ts'
+import { configurationOf } from '../terminal/ask.ts'
 
 export const run: RunCommand = async ({
   options,

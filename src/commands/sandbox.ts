@@ -1,7 +1,7 @@
 // `kyc-tokend sandbox`: runs the stand-in of the service in the foreground, a line for each request.
 import type { ServiceConfig } from '../config/config.ts'
 import { loadPlan } from '../config/load.ts'
-import { programName } from '../lib/program-name.ts'
+import { programName } from '../host/program-name.ts'
 import type { Plan } from '../config/resolve.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { createSystemClock } from '../lib/clock.ts'
@@ -9,7 +9,7 @@ import { parseDuration, formatDuration } from '../lib/duration.ts'
 import { exitStatus, UsageError } from '../lib/error.ts'
 import { createSandbox, sandboxCredentials } from '../sandbox/sandbox.ts'
 import { scenarioNames, summaryOf, type ScenarioName } from '../sandbox/scenarios.ts'
-import type { RunCommand } from './command.ts'
+import type { RunCommand } from '../terminal/command.ts'
 
 const MAX_TOKEN_LIFETIME_MS = 366 * 86_400_000
 

@@ -1,7 +1,7 @@
 // Every command as data, from which help, completions and manual come. Only the one that is run is loaded.
-import type { CommandSpec } from './command.ts'
+import type { CommandSpec } from '../terminal/command.ts'
 import { clientCommands, exitsOfClient, ofDaemon } from './client-specs.ts'
-import { kinds } from './setup-kinds.ts'
+import { kinds } from '../setup/setup-kinds.ts'
 import { scenarioNames } from '../sandbox/scenarios.ts'
 
 const ofConfig = {
@@ -22,7 +22,7 @@ const ofConfig = {
 export const commands: readonly CommandSpec[] = [
   {
     name: 'setup',
-    load: () => import('./setup.ts'),
+    load: () => import('../setup/setup.ts'),
     summary: 'Write configuration and secrets, check them with the service, and start the daemon',
     exits: {
       0: 'there is a token',
@@ -132,7 +132,7 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'check',
-    load: () => import('./check.ts'),
+    load: () => import('../check/check.ts'),
     summary:
       'Find every fault of configuration, permissions, directories, socket and host, each with its remedy',
     exits: {

@@ -1,17 +1,17 @@
 // status: the daemon's state, for people and for programs; once, repainted each second, or a line for each
 // account of this host.
 import { existsSync } from 'node:fs'
-import { accountNames, systemSocket } from '../lib/account.ts'
+import { accountNames, systemSocket } from '../host/account.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
-import { programName } from '../lib/program-name.ts'
+import { programName } from '../host/program-name.ts'
 import type { StatusResult } from '../protocol.ts'
-import { systemdStateOf } from './alert-command.ts'
-import { ask, bothGiven, openClient } from './ask.ts'
-import type { Invocation, RunCommand } from './command.ts'
-import { formatStatus, screenOf } from './format-status.ts'
-import { configuredAccounts, isConfigured } from './system-config.ts'
+import { systemdStateOf } from '../host/alert-command.ts'
+import { ask, bothGiven, openClient } from '../terminal/ask.ts'
+import type { Invocation, RunCommand } from '../terminal/command.ts'
+import { formatStatus, screenOf } from '../terminal/format-status.ts'
+import { configuredAccounts, isConfigured } from '../host/system-config.ts'
 import { watchStatus } from './watch-status.ts'
 
 /** Exit statuses of `--all`, the worst first. */

@@ -7,8 +7,8 @@ import { monotonicMs } from '../lib/clock.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorCode, errorMessage } from '../lib/error.ts'
 import { loadLibc } from '../lib/libc.ts'
-import { afterFiles, askToken, openClient } from './ask.ts'
-import type { Invocation } from './command.ts'
+import { afterFiles, askToken, openClient } from '../terminal/ask.ts'
+import type { Invocation } from '../terminal/command.ts'
 
 export interface Command {
   readonly argv: readonly [name: string, ...args: string[]]

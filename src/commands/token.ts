@@ -1,8 +1,8 @@
 // token: prints the access token and nothing else.
 import type { ClientToken } from '../client/index.ts'
 import { textOf } from '../delivery/token-format.ts'
-import { askToken } from './ask.ts'
-import type { RunCommand } from './command.ts'
+import { askToken } from '../terminal/ask.ts'
+import type { RunCommand } from '../terminal/command.ts'
 
 /** Each ends with a newline, and JSON has all that is known of the token. */
 const formats: Readonly<Record<string, (token: ClientToken) => string>> = {

@@ -5,11 +5,11 @@ import type { TokenClient } from '../client/index.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorMessage } from '../lib/error.ts'
 import type { StatusResult } from '../protocol.ts'
-import { notUnderSystemd, systemdStateOf } from './alert-command.ts'
-import { withReason } from './ask.ts'
-import type { Invocation } from './command.ts'
-import { cutTo, formatStatus, screenOf } from './format-status.ts'
-import { isTerminal } from './prompt.ts'
+import { notUnderSystemd, systemdStateOf } from '../host/alert-command.ts'
+import { withReason } from '../terminal/ask.ts'
+import type { Invocation } from '../terminal/command.ts'
+import { cutTo, formatStatus, screenOf } from '../terminal/format-status.ts'
+import { isTerminal } from '../terminal/prompt.ts'
 
 const EVERY_MS = 1_000
 const LAST_EVENTS = 8

@@ -3,8 +3,8 @@ import { fstatSync } from 'node:fs'
 import type { Writable } from 'node:stream'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorMessage } from '../lib/error.ts'
-import { openClient, withReason } from './ask.ts'
-import type { RunCommand } from './command.ts'
+import { openClient, withReason } from '../terminal/ask.ts'
+import type { RunCommand } from '../terminal/command.ts'
 
 /** Interval of the check for a reader of the output: a pipe sends no event. */
 const LOOK_MS = 1_000

@@ -1,5 +1,5 @@
 // The configuration as the rest of the program sees it: read, validated, resolved, read-only.
-import { sentTexts } from '../lib/credentials.ts'
+import { sentTexts } from './credentials.ts'
 import { NAME_OF_SECRET, type Secret } from '../lib/secret.ts'
 import type { resolveConfig } from './resolve.ts'
 import type { TokenFileConfig } from './resolve-outputs.ts'

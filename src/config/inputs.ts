@@ -1,7 +1,7 @@
 // Reads the secrets, certificates and templates that a configuration names, at each load.
 import type { KeyObject } from 'node:crypto'
 import { join, resolve } from 'node:path'
-import { accountOfEnvironment, unitNames } from '../lib/account.ts'
+import { accountOfEnvironment, unitNames } from '../host/account.ts'
 import { shellWord } from '../lib/display-text.ts'
 import { certificateProblem, holdsCertificates, privateKeyOf } from '../lib/certificates.ts'
 import { Secret } from '../lib/secret.ts'

@@ -1,7 +1,7 @@
 // Faults and warnings of a configuration: each with its key path and its remedy, all of them at once.
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
-import type { Hidden } from '../lib/finding.ts'
+import type { Hidden } from '../host/finding.ts'
 
 export interface ConfigIssue {
   /** Key path such as `tokenFiles[0].mode`; empty if it is about the file as a whole. */

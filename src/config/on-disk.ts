@@ -1,8 +1,8 @@
 // The configuration on disk. It is loaded again only when one of its files has changed.
 import { dirname } from 'node:path'
 import { errorMessage, UserError } from '../lib/error.ts'
-import { fs } from '../lib/fs.ts'
-import { DiskError, inDirectory } from '../lib/in-directory.ts'
+import { fs } from '../files/fs.ts'
+import { DiskError, inDirectory } from '../files/in-directory.ts'
 import type { Config } from './config.ts'
 
 /** `problem` is a sentence with the remedy. */

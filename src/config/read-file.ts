@@ -2,13 +2,13 @@
 import { constants, type Stats } from 'node:fs'
 import { dirname } from 'node:path'
 import { errorCode, errorMessage, fallbackOnSystemError } from '../lib/error.ts'
-import type { Hidden } from '../lib/finding.ts'
-import { fs } from '../lib/fs.ts'
-import { inDirectory } from '../lib/in-directory.ts'
-import { readRemedy } from '../lib/access-remedy.ts'
-import { nameOf } from '../lib/posix-ids.ts'
+import type { Hidden } from '../host/finding.ts'
+import { fs } from '../files/fs.ts'
+import { inDirectory } from '../files/in-directory.ts'
+import { readRemedy } from '../host/access-remedy.ts'
+import { nameOf } from '../host/ids.ts'
 import { shellWord } from '../lib/display-text.ts'
-import { rendered } from '../lib/remedy.ts'
+import { rendered } from '../host/remedy.ts'
 
 /** Far more than any configuration, secret or bundle of certificates holds. */
 const MAX_FILE_BYTES = 1024 * 1024

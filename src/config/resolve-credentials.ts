@@ -1,7 +1,7 @@
 // Resolves all by which the service knows the account: key, secret, those of `service`, client certificate.
 import type { KeyObject } from 'node:crypto'
 import { certificateEndMs } from '../lib/certificates.ts'
-import type { Credentials } from '../lib/credentials.ts'
+import type { Credentials } from './credentials.ts'
 import { Secret } from '../lib/secret.ts'
 import type { Inputs } from './inputs.ts'
 import { keyPath } from './issues.ts'

@@ -1,9 +1,9 @@
 // The paths that the daemon writes to: token files and sockets, with their owners, and no two at one path.
 import { isUtf8 } from 'node:buffer'
 import { join, resolve } from 'node:path'
-import { placeholders, placeholdersIn } from '../lib/template.ts'
-import { idOf, type IdKind } from '../lib/posix-ids.ts'
-import { MAX_SOCKET_PATH_BYTES } from '../lib/paths.ts'
+import { placeholders, placeholdersIn } from '../token/template.ts'
+import { idOf, type IdKind } from '../host/ids.ts'
+import { MAX_SOCKET_PATH_BYTES } from '../host/paths.ts'
 import type { Inputs } from './inputs.ts'
 import { printable } from './issues.ts'
 import type { Settings } from './schema.ts'

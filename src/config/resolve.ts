@@ -1,7 +1,7 @@
 // Makes the configuration of valid settings: paths, ids, secrets, and the rules across settings.
 import type { Stats } from 'node:fs'
 import { dirname } from 'node:path'
-import { runtimeDirectoryOf, stateDirectoryOf } from '../lib/paths.ts'
+import { runtimeDirectoryOf, stateDirectoryOf } from '../host/paths.ts'
 import { baseUrlWarning } from './base-url.ts'
 import { createInputs, type Inputs, type InputsOptions } from './inputs.ts'
 import { formatIssue, type Collected, type Diagnostics } from './issues.ts'

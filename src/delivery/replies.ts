@@ -13,7 +13,7 @@ import {
 } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
 import { createLiveness } from '../token/variable.ts'
-import { renderedAt, type Place } from '../lib/remedy.ts'
+import { renderedAt, type Place } from '../host/remedy.ts'
 import { remedies } from '../token/outcome.ts'
 import {
   dueAtMs,

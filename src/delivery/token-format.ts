@@ -1,5 +1,5 @@
 // The token as text, as token files, credentials of systemd and `kyc-tokend token` give it.
-import { variableLine } from '../lib/template.ts'
+import { variableLine } from '../token/template.ts'
 import type { TokenResult } from '../protocol.ts'
 
 export type TextFormat = 'raw' | 'header' | 'env' | 'json'

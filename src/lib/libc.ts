@@ -3,7 +3,7 @@
 import { closeSync, readdirSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { getSystemErrorName } from 'node:util'
-import { MAX_SOCKET_PATH_BYTES } from './paths.ts'
+import { MAX_SOCKET_PATH_BYTES } from '../host/paths.ts'
 import { errorCode, errorMessage, exitStatus, withSystemFallback, UserError } from './error.ts'
 import { countListenFds, FIRST_LISTEN_FD } from './socket-activation.ts'
 

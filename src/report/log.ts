@@ -7,7 +7,7 @@ import type { Config } from '../config/config.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
 import { allowsColour } from '../lib/display-text.ts'
 import { fallbackOnSystemError, withSystemFallback } from '../lib/error.ts'
-import { fs } from '../lib/fs.ts'
+import { fs } from '../files/fs.ts'
 import type { Log } from '../lib/log.ts'
 import { formatLine, type LogRecord } from './log-line.ts'
 

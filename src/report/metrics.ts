@@ -1,5 +1,5 @@
 // Metrics for Prometheus: one table of names, help and values, written in the text format 0.0.4.
-import type { FileCounts } from '../lib/managed-file.ts'
+import type { FileCounts } from '../files/managed-file.ts'
 import type { Phase, StatusResult } from '../protocol.ts'
 import { permanentReasons, transientReasons, type FetchOutcome, type Reason } from '../token/outcome.ts'
 import type { CurrentAlert } from '../token/current-alert.ts'

@@ -2,7 +2,7 @@
 import { formatInstant, formatInstantOrNull, type Instant } from '../lib/clock.ts'
 import { formatSetting } from '../lib/duration.ts'
 import type { Log } from '../lib/log.ts'
-import { renderedAt, type Place } from '../lib/remedy.ts'
+import { renderedAt, type Place } from '../host/remedy.ts'
 import { remedies, type PermanentFailure, type TransientReason } from '../token/outcome.ts'
 import { dueAtMs, isStale, refusalOf, usableToken, usableUntilMs, type Failure } from '../token/state.ts'
 import { fittingMaxAgeMs } from '../token/client-requests.ts'

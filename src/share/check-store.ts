@@ -1,7 +1,7 @@
 // The store as `check` sees it: server, role, memory policy, clock and rights. Leaves no key behind.
 import type { ShareConfig } from '../config/config.ts'
 import type { Clock } from '../lib/clock.ts'
-import { fault, ok, warning, type Finding, clockFindings } from '../lib/finding.ts'
+import { fault, ok, warning, type Finding, clockFindings } from '../host/finding.ts'
 import { randomHex } from '../lib/crypto.ts'
 import { aclLine, formatServers, openRedisStore } from './redis-store.ts'
 import { StoreError, type Store } from './store.ts'

@@ -2,7 +2,7 @@
 // BOX`; the box is encrypted, and bound to account, key, fence and id.
 import { createCipheriv, createDecipheriv, createHash, hkdfSync, randomBytes } from 'node:crypto'
 import * as v from 'valibot'
-import { sharedTexts, type Credentials } from '../lib/credentials.ts'
+import { sharedTexts, type Credentials } from '../config/credentials.ts'
 import type { Secret } from '../lib/secret.ts'
 import { expirySources, permanentReasons, transientReasons } from '../token/outcome.ts'
 import type { Pair } from './store.ts'

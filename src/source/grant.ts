@@ -1,6 +1,6 @@
 // The token of an answer and its life, or why there is none.
 import type { ServiceConfig } from '../config/config.ts'
-import type { Credentials } from '../lib/credentials.ts'
+import type { Credentials } from '../config/credentials.ts'
 import { parseInstant } from '../lib/duration.ts'
 import { holdsSecret } from '../lib/redaction.ts'
 import type { Grant } from '../token/outcome.ts'

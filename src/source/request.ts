@@ -1,6 +1,6 @@
 // What is sent to the service: the request for a token as the service is described.
 import type { ServiceConfig } from '../config/config.ts'
-import { basicOf, type Credentials } from '../lib/credentials.ts'
+import { basicOf, type Credentials } from '../config/credentials.ts'
 import program from '../../package.json' with { type: 'json' }
 
 export interface ServiceRequest extends Pick<ServiceConfig, 'hostSetting'> {

@@ -1,6 +1,6 @@
 // What an operator must know of now: a judgement on the facts of the state. Pure.
 import type { Instant } from '../lib/clock.ts'
-import type { Advice } from '../lib/remedy.ts'
+import type { Advice } from '../host/remedy.ts'
 import { remedies, type PostponedReason, type Reason } from './outcome.ts'
 import { dueAtMs, noTokenSince, type Objection, type TokenState } from './state.ts'
 

@@ -1,5 +1,5 @@
 // Outcomes of one attempt: a token, a failure that is retried, a refusal that is not, or that it is put off.
-import type { Advice } from '../lib/remedy.ts'
+import type { Advice } from '../host/remedy.ts'
 
 /** Failures that are retried. `rejected` also raises an alert. */
 export const transientReasons = [

@@ -2,7 +2,7 @@ import { chmodSync, chownSync, mkdirSync, statSync, symlinkSync, writeFileSync }
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { socketFinder, untrustedReason } from '../../src/client/find-socket.ts'
-import { nameOf } from '../../src/lib/posix-ids.ts'
+import { nameOf } from '../../src/host/ids.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 const me = process.getuid!()

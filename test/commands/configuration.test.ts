@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 
-import { configurationOf } from '../../src/commands/ask.ts'
-import { runtimeDirectoryOf, stateDirectoryOf } from '../../src/lib/paths.ts'
+import { configurationOf } from '../../src/terminal/ask.ts'
+import { runtimeDirectoryOf, stateDirectoryOf } from '../../src/host/paths.ts'
 
 const uid = process.geteuid!()
 

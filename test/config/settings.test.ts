@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 
 import type { Config, ShareConfig } from '../../src/config/config.ts'
-import { renderTemplate } from '../../src/lib/template.ts'
+import { renderTemplate } from '../../src/token/template.ts'
 import { createAuthority, createCertificate, type Certificate } from '../support/certificates.ts'
 import { refusalOf, useConfigFiles } from '../support/config-files.ts'
 

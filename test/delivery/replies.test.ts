@@ -1,6 +1,6 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createReplies, type CachedToken, type Result } from '../../src/delivery/replies.ts'
-import { renderedAt, unitPlace } from '../../src/lib/remedy.ts'
+import { renderedAt, unitPlace } from '../../src/host/remedy.ts'
 import type { TokenResult } from '../../src/protocol.ts'
 import { statusOf } from '../../src/delivery/status.ts'
 import { initialState } from '../../src/token/state.ts'

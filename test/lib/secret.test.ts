@@ -1,6 +1,6 @@
 import { inspect } from 'node:util'
 import { expect, test } from 'vitest'
-import { credentialTexts, sharedTexts } from '../../src/lib/credentials.ts'
+import { credentialTexts, sharedTexts } from '../../src/config/credentials.ts'
 import { holdsSecret, redact } from '../../src/lib/redaction.ts'
 import { Secret } from '../../src/lib/secret.ts'
 

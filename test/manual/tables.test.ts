@@ -158,7 +158,7 @@ test('every `kyc-tokend …` that is shown is a command with these options', () 
 })
 
 test('the signals are those that the daemon listens to', () => {
-  const source = readFileSync(join(project, 'src/lib/daemon-signals.ts'), 'utf8')
+  const source = readFileSync(join(project, 'src/daemon/daemon-signals.ts'), 'utf8')
   const listed = tableRows('signals').flatMap(([names]) => bare(names).split(', '))
   const listened = new Set(source.match(/SIG[A-Z]+[12]?/g))
   expect(new Set(listed)).toEqual(listened)

@@ -3,9 +3,9 @@
 // contract that were broken so far.
 import type { Config } from '../../src/config/config.ts'
 import type { OnDisk } from '../../src/config/on-disk.ts'
-import { createSecretWatch } from '../../src/config/secret-watch.ts'
+import { createSecretWatch } from '../../src/running/secret-watch.ts'
 import { standardService } from '../../src/config/service.ts'
-import { createConfiguredKeeper } from '../../src/configured-keeper.ts'
+import { createConfiguredKeeper } from '../../src/running/configured-keeper.ts'
 import { sha256 } from '../../src/lib/crypto.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { formatSaved, parseSavedState, parseSavedToken, savedStateOf } from '../../src/storage/saved-state.ts'

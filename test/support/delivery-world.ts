@@ -2,7 +2,7 @@
 import { join } from 'node:path'
 import { onTestFinished, vi } from 'vitest'
 import type { SocketConfig } from '../../src/config/config.ts'
-import { unitPlace } from '../../src/lib/remedy.ts'
+import { unitPlace } from '../../src/host/remedy.ts'
 import { createHttpServer, timesOf } from '../../src/delivery/http/server.ts'
 import { createIpcServer } from '../../src/delivery/ipc/server.ts'
 import { createPeers } from '../../src/delivery/peers.ts'

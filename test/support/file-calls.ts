@@ -1,5 +1,5 @@
 // Watches the asynchronous calls to the file system, by name, before each is made.
-import { fs } from '../../src/lib/fs.ts'
+import { fs } from '../../src/files/fs.ts'
 
 type OnCall = (name: string, args: readonly unknown[]) => void
 

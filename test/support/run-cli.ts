@@ -1,7 +1,7 @@
 // Runs the command line as a user does: a process, its streams and its end.
 import { spawn } from 'node:child_process'
 import { onTestFinished } from 'vitest'
-import type { CommandSpec } from '../../src/commands/command.ts'
+import type { CommandSpec } from '../../src/terminal/command.ts'
 import { exitsOf } from '../../src/commands/command-line.ts'
 import { commands } from '../../src/commands/specs.ts'
 import { PROGRAM } from './daemon.ts'

@@ -3,11 +3,11 @@
 import type { Stats } from 'node:fs'
 import { connect } from 'node:net'
 import { basename, dirname, join } from 'node:path'
-import { asFileError, FileError, lstatIfAny, throughDirectory } from '../../lib/atomic-file.ts'
-import { DiskError, inDirectory } from '../../lib/in-directory.ts'
+import { asFileError, FileError, lstatIfAny, throughDirectory } from '../../files/atomic-file.ts'
+import { DiskError, inDirectory } from '../../files/in-directory.ts'
 import { errorCode, exitStatus, UserError } from '../../lib/error.ts'
-import { fs } from '../../lib/fs.ts'
-import { nameOf } from '../../lib/posix-ids.ts'
+import { fs } from '../../files/fs.ts'
+import { nameOf } from '../../host/ids.ts'
 import { shellWord } from '../../lib/display-text.ts'
 
 interface SocketPath {

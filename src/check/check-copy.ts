@@ -1,0 +1,189 @@
+// A look from within the unit: systemd starts a copy of it once, which looks in place of the daemon.
+import {
+  closeSync,
+  constants,
+  openSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
+import { basename, join } from 'node:path'
+import type { Readable } from 'node:stream'
+import { serviceEnvironment } from '../host/account.ts'
+import { exitStatus, UserError, withSystemFallback } from '../lib/error.ts'
+import { fault, type Finding } from '../host/finding.ts'
+import { readLimited } from '../lib/input.ts'
+import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../host/paths.ts'
+import { groupsOf, localUser } from '../host/ids.ts'
+import { shellWord } from '../lib/display-text.ts'
+import { editUnit } from '../host/remedy.ts'
+import { runProgram } from '../lib/run-program.ts'
+import { look, type Looked, type LookRequest } from './check-look.ts'
+import type { Unit } from './check-unit.ts'
+import { firstLine, unitProperties } from '../host/systemd.ts'
+import { failedStart } from '../host/why-not-running.ts'
+
+/** The longest time for a look, which may wait for the service. */
+const LOOK_MS = 90_000
+const UNITS = '/run/systemd/system'
+
+/** Settings of the copy: it starts once, makes and removes nothing, and has no socket. */
+const COPY_SETTINGS = `
+Type=oneshot
+Restart=no
+WatchdogSec=0
+NotifyAccess=none
+TimeoutStartSec=60
+ExecCondition=
+ExecStartPre=
+ExecStartPost=
+ExecReload=
+ExecStop=
+ExecStopPost=
+ExecStart=
+StateDirectory=
+RuntimeDirectory=
+CacheDirectory=
+LogsDirectory=`
+
+/**
+ * Looks from within a copy of the unit, which systemd starts. Gives what it saw, or the finding about why
+ * systemd could not start it. No file of the copy stays, whatever ends this, save SIGKILL.
+ */
+export async function lookFromUnit(
+  unit: Unit,
+  request: LookRequest,
+  signal: AbortSignal,
+): Promise<{ looked: Looked } | { finding: Finding }> {
+  const { name } = unit
+  const { account } = request
+  const systemctl = async (...words: string[]) => runProgram('systemctl', words, LOOK_MS)
+  const { isOk, stdout: text } = await systemctl('cat', '--no-pager', `${name}.service`)
+  if (!isOk) return { finding: fault(`systemd does not show ${name}.service`, [`systemctl cat ${name}`]) }
+  const own = `kyc-tokend-check-${process.pid}`
+  const copy = account === undefined ? `${own}.service` : `${own}@${account}.service`
+  const file = join(UNITS, account === undefined ? copy : `${own}@.service`)
+  const answer = `/run/${own}.json`
+  const stop = (): void => void systemctl('stop', copy)
+  signal.addEventListener('abort', stop)
+  try {
+    writeFileSync(file, copyOf(text, request, answer), { mode: 0o600 })
+    const started = await systemctl('start', '--wait', copy)
+    signal.throwIfAborted()
+    const looked = withSystemFallback('', () => readFileSync(answer, 'utf8'))
+    if (started.isOk && looked !== '') return { looked: JSON.parse(looked) as Looked }
+    return { finding: await whyNotStarted(unit, copy) }
+  } finally {
+    signal.removeEventListener('abort', stop)
+    rmSync(file, { force: true })
+    rmSync(answer, { force: true })
+    await systemctl('reset-failed', copy)
+  }
+}
+
+/** `text`: what systemctl cat says of the unit, whose dependencies would start other units. */
+function copyOf(text: string, request: LookRequest, answer: string): string {
+  let section = ''
+  const service = text.split('\n').filter((line) => {
+    if (/^\[.*\]\s*$/.test(line)) section = line.trim()
+    return section === '[Service]' && !/^\s*(?:[#;]|Sockets=)/.test(line)
+  })
+  const { STATE_DIRECTORY } = serviceEnvironment(request.account)
+  const quoted = (word: string): string =>
+    `"${word.replaceAll(/["\\]/g, String.raw`\$&`).replaceAll('%', '%%')}"`
+  const program = [process.execPath, '--jitless', realpathSync(process.argv[1] ?? ''), 'check']
+  return [
+    ...service,
+    `[Service]${COPY_SETTINGS}`,
+    `ReadWritePaths=-${STATE_DIRECTORY}`,
+    `Environment=STATE_DIRECTORY=${STATE_DIRECTORY} ${LOOK_VARIABLE}=1`,
+    'StandardInput=data',
+    `StandardInputData=${Buffer.from(JSON.stringify(request)).toString('base64')}`,
+    `StandardOutput=file:${answer}`,
+    `ExecStart=${program.map(quoted).join(' ')}`,
+    '',
+  ].join('\n')
+}
+
+async function whyNotStarted({ name }: Unit, copy: string): Promise<Finding> {
+  const shown = (await unitProperties(copy, ['Result', 'ExecMainStatus'])) ?? {}
+  const status = shown['ExecMainStatus'] ?? ''
+  // The first one is of the process that was to run the program, the last one says that it failed.
+  const words = ['-u', copy, '-o', 'cat', '-p', 'err', '--no-pager']
+  const said = firstLine((await runProgram('journalctl', words, LOOK_MS)).stdout)
+  const why = said === '' ? '' : ` (${said})`
+  const known = failedStart(name, status)
+  if (known === undefined) {
+    const how = status === '0' || status === '' ? (shown['Result'] ?? 'no answer') : `exit status ${status}`
+    return fault(`${name}.service cannot be started: ${how}${why}`, [`systemctl cat ${name}.service`])
+  }
+  return fault(`${known.text}${why}`, known.commands)
+}
+
+/** Set in the environment of the copy. */
+export const LOOK_VARIABLE = 'KYC_TOKEND_LOOK'
+
+/** The other side: looks as the request on the standard input says, and gives what it saw as JSON. */
+export async function answerLook(
+  stdin: Readable,
+  { env, signal }: { env: NodeJS.ProcessEnv; signal: AbortSignal },
+): Promise<string> {
+  const bytes = await readLimited(stdin as AsyncIterable<Buffer>, { maxBytes: 1_048_576 })
+  if (bytes === undefined) throw new UserError('The request is too long.', exitStatus.usage)
+  const request = JSON.parse(bytes.toString()) as LookRequest
+  return JSON.stringify(await look(request, { env, isElsewhere: false, isUnit: true, signal }))
+}
+
+/** Makes a directory that every unit sees. */
+export const MAKE_BELOW_SRV = `sudo install -d -m 2750 -o ${SERVICE_USER} -g kyc-token /srv/kyc-tokend`
+
+/**
+ * A finding of the copy, as this process sees the path, which is root outside of the sandbox: it tells who
+ * hides it.
+ */
+export function asSeenOutside(finding: Finding, unit: string): Finding {
+  const { hidden } = finding
+  if (hidden === undefined || finding.level !== 'fault') return finding
+  const found = withSystemFallback(null, () => realpathSync(hidden.path))
+  // Else it is nowhere, or modes keep the daemon from it, as the finding says.
+  const isHiddenByUnit = found !== null && (hidden.isAbsent || found !== hidden.path || isOpenToDaemon(found))
+  if (!isHiddenByUnit) return finding
+  const link = found === hidden.path ? '' : `, a link to ${found}`
+  const settings = 'a setting such as ProtectHome=, PrivateTmp= or InaccessiblePaths= may hide it'
+  const shown = `which systemctl cat ${unit} shows`
+  const why = `${unit}.service does not see ${hidden.path}${link} (${settings}, ${shown})`
+  if (statSync(found).isDirectory())
+    return fault(`${why}; set another directory, such as one below /srv`, [MAKE_BELOW_SRV])
+  const own = join(SYSTEM_CONFIG_DIRECTORY, basename(found))
+  return found === own
+    ? fault(`${why}; take that setting out`, editUnit(unit))
+    : fault(`${why}; put the file where the unit sees it, and name that`, [
+        `sudo install -m 0640 -g ${SERVICE_USER} ${shellWord(found)} ${shellWord(own)}`,
+      ])
+}
+
+function isOpenToDaemon(path: string): boolean {
+  const user = localUser(SERVICE_USER)
+  const end = user && becomeServiceUser(user)
+  const isOpen = withSystemFallback(false, () => {
+    closeSync(openSync(path, constants.O_RDONLY | constants.O_NONBLOCK))
+    return true
+  })
+  end?.()
+  return isOpen
+}
+
+/** Acts as the daemon's user until the function that it gives is called: so the kernel itself decides. */
+export function becomeServiceUser({ uid, gid }: { uid: number; gid: number }): () => void {
+  const before = { groups: process.getgroups!(), gid: process.getegid!() }
+  process.setgroups!([gid, ...groupsOf(SERVICE_USER)])
+  process.setegid!(gid)
+  process.seteuid!(uid)
+  return () => {
+    process.seteuid!(0)
+    process.setegid!(before.gid)
+    process.setgroups!(before.groups)
+  }
+}

@@ -1,0 +1,297 @@
+// What the daemon would see: its configuration, the directories that it writes to, its sockets, the shared
+// store, the service. Looked at with the rights of the process itself, which is the daemon's user within
+// the sandbox of its unit, or a person.
+import { lstatSync, statSync, unlinkSync, writeFileSync, type Stats } from 'node:fs'
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import { dirname, join } from 'node:path'
+import type { Config } from '../config/config.ts'
+import { formatIssue, type ConfigIssue } from '../config/issues.ts'
+import { inspectConfig, type Inspection } from '../config/load.ts'
+import { lstatIfAny, refuseOddTarget } from '../files/atomic-file.ts'
+import { createSystemClock } from '../lib/clock.ts'
+import { randomHex } from '../lib/crypto.ts'
+import { directoryProblem, directoryWarning } from '../host/directory-access.ts'
+import { errorCode, errorMessage, fallbackOnSystemError, withSystemFallback } from '../lib/error.ts'
+import { fault, ok, warning, type Finding } from '../host/finding.ts'
+import { isSystemDirectory } from '../host/paths.ts'
+import { programName } from '../host/program-name.ts'
+import type { Place } from '../host/remedy.ts'
+import { nearestThere, ownDirectory, writeRemedy } from '../host/access-remedy.ts'
+import { serviceEnvironment } from '../host/account.ts'
+import { credentialsEnd, endRemedies } from '../report/credentials-end.ts'
+import { askOnce } from './check-live.ts'
+import { endInWords } from '../terminal/format-status.ts'
+
+/** What is to be looked at. It goes to the copy of the unit as JSON. */
+export interface LookRequest {
+  readonly configPath: string | undefined
+  readonly account: string | undefined
+  /** Files that are read instead of others, which they are about to replace, by the paths of the latter. */
+  readonly staged?: readonly (readonly [path: string, instead: string])[] | undefined
+  /** False: the configuration alone. */
+  readonly isWhole: boolean
+  /** Asks the service once. */
+  readonly isLive: boolean
+}
+
+/** A finding and what it is about. */
+type Sighting = Finding & { readonly subject: string }
+
+export interface Looked {
+  readonly sightings: readonly Sighting[]
+  /** The exit status for the service's answer alone; null: it was not asked. */
+  readonly live: number | null
+  /** Why the service gave no token; null: it did, or was not asked. */
+  readonly reason: string | null
+  /** The faults of the configuration are that a file of it cannot be read by this user. */
+  readonly isDenied: boolean
+  readonly file: string | undefined
+  /** Null: the configuration is faulty. */
+  readonly config: LookedConfig | null
+}
+
+/** The part of the configuration that concerns the host. */
+export interface LookedConfig extends Pick<
+  Config,
+  'file' | 'baseUrl' | 'runtimeDirectory' | 'stateDirectory'
+> {
+  readonly sockets: readonly { path: string; mode: number; gid: number | null; isOpen: boolean }[]
+  readonly tokenFiles: readonly Pick<Config['tokenFiles'][number], 'path' | 'mode' | 'gid'>[]
+  /** Those that the daemon writes to. */
+  readonly directories: readonly { path: string; inode: string | null }[]
+}
+
+/** `isElsewhere`: secrets that only the daemon sees are no fault. */
+export async function look(
+  { configPath, account, staged, isWhole, isLive }: LookRequest,
+  on: { env: NodeJS.ProcessEnv; isElsewhere: boolean; isUnit: boolean; signal: AbortSignal },
+): Promise<Looked> {
+  const { env, isElsewhere, isUnit, signal } = on
+  const place = { account, isUnit }
+  const inspection = await inspectConfig({ configPath, env, staged: new Map(staged), isElsewhere })
+  const { config, unseen, file, faults } = inspection
+  const sightings: Sighting[] = []
+  const say = (subject: string, findings: readonly Finding[]): void => {
+    for (const finding of findings) sightings.push({ ...finding, subject })
+  }
+  const isDenied = faults.some(({ hidden }) => hidden?.isAbsent === false)
+  say('configuration', configFindings(inspection))
+  if (config === undefined) return { sightings, live: null, reason: null, isDenied, file, config: null }
+
+  say('credentials', endFindings(config))
+  const directories = writtenDirectories(config, place)
+  if (isWhole) {
+    say(
+      'directories',
+      directories.map((directory) => directoryFinding(directory, place)),
+    )
+    say('files', await targetFindings(config))
+    if (!isUnit) say('sockets', await socketFindings(config))
+    say('share', await shareFindings(config, unseen))
+  }
+  const answer = isLive ? await askOnce(config, { unseen, env, signal }) : null
+  say('service', answer?.findings ?? [])
+  return {
+    sightings,
+    live: answer?.status ?? null,
+    reason: answer?.reason ?? null,
+    isDenied,
+    file,
+    config: hostPart(config, directories),
+  }
+}
+
+function configFindings({ file, faults, warnings }: Inspection): Finding[] {
+  const inFile = (issue: ConfigIssue): string =>
+    file === undefined ? formatIssue(issue) : `${file}: ${formatIssue(issue)}`
+  return [
+    ...faults.map((issue) => ({ ...fault(inFile(issue)), ...(issue.hidden && { hidden: issue.hidden }) })),
+    ...warnings.map((issue) => warning(inFile(issue))),
+    ...(faults.length === 0 ? [ok(`${file} is valid`)] : []),
+  ]
+}
+
+/** The end of the credentials; a warning from 30 days before it on. */
+function endFindings(config: Config): Finding[] {
+  const end = credentialsEnd(config, Date.now())
+  if (end === null) return []
+  return [end.daysLeft > 30 ? ok(endInWords(end)) : warning(`${endInWords(end)}. ${endRemedies[end.what]}`)]
+}
+
+function hostPart(config: Config, directories: readonly WrittenDirectory[]): LookedConfig {
+  const { file, baseUrl, runtimeDirectory, stateDirectory, tokenFiles, ipc, http } = config
+  return {
+    file,
+    baseUrl,
+    runtimeDirectory,
+    stateDirectory,
+    sockets: [ipc, http]
+      .filter((socket) => socket !== null)
+      .map(({ path, mode, gid, allow: { uids, gids } }) => {
+        return { path, mode, gid, isOpen: uids.length + gids.length === 0 }
+      }),
+    tokenFiles: tokenFiles.map(({ path, mode, gid }) => ({ path, mode, gid })),
+    directories: directories.map(({ path }) => ({ path, inode: inodeOf(path) })),
+  }
+}
+
+/**
+ * Device and inode of a directory: another process that sees others there does not see the same directory.
+ * Null: it is not there, or may not be seen.
+ */
+export function inodeOf(path: string): string | null {
+  return withSystemFallback(null, () => {
+    const { dev, ino } = statSync(path)
+    return `${dev}:${ino}`
+  })
+}
+
+/** A directory that the daemon writes to. */
+interface WrittenDirectory {
+  readonly path: string
+  /** In a finding: the setting that names it first. */
+  readonly name: string
+  readonly use: 'files' | 'sockets'
+  /** The one who makes the directory, which then need not exist yet; null: it must exist. */
+  readonly maker: 'daemon' | 'systemd' | null
+}
+
+/** Directories that the daemon writes to, each once. */
+function writtenDirectories(config: Config, { account, isUnit }: Place): WrittenDirectory[] {
+  const { file, runtimeDirectory, stateDirectory, tokenFiles, ipc, http } = config
+  const ofUnit = isUnit ? Object.values(serviceEnvironment(account)) : []
+  const own = (name: string, path: string): WrittenDirectory => {
+    return {
+      path,
+      name: `${name} ${path}`,
+      use: 'sockets',
+      maker: ofUnit.includes(path) ? 'systemd' : 'daemon',
+    }
+  }
+  const around = (output: string, setting: string, use: WrittenDirectory['use']): WrittenDirectory => {
+    const path = dirname(output)
+    return { path, name: `${file}: ${setting}: the directory ${path}`, use, maker: null }
+  }
+  const all = [
+    own('the runtime directory', runtimeDirectory),
+    own('the state directory', stateDirectory),
+    ...tokenFiles.map(({ path }, index) => around(path, `tokenFiles[${index}].path`, 'files')),
+    around(ipc.path, 'ipc.path', 'sockets'),
+    ...(http === null ? [] : [around(http.path, 'http.path', 'sockets')]),
+  ]
+  return all.filter(({ path }, index) => all.findIndex((other) => other.path === path) === index)
+}
+
+function directoryFinding(directory: WrittenDirectory, place: Place): Finding {
+  const { path, name } = directory
+  let stats: Stats
+  try {
+    stats = statSync(path)
+  } catch (error) {
+    if (errorCode(error) !== 'EACCES') return absentFinding(directory, place)
+    return { ...fault(`${name} cannot be seen by the daemon`), hidden: { path, isAbsent: false } }
+  }
+  if (!stats.isDirectory()) return fault(`${name} is not a directory: remove it, or set another`)
+  // The daemon opens its own directories, and those of files, without following a link.
+  if (lstatSync(path).isSymbolicLink())
+    return fault(`${name} is a symbolic link, which another could replace: name the directory itself`)
+  const error = tryToWrite(path)
+  if (errorCode(error) === 'ENOENT') return fault(`${name} takes no files: set another`)
+  if (error !== undefined) {
+    const { text, commands } = writeRemedy(path, error, place)
+    return fault(`${name} cannot be written, because ${text}`, commands)
+  }
+  return safetyFinding(directory, stats, place)
+}
+
+function absentFinding({ path, name, maker }: WrittenDirectory, place: Place): Finding {
+  if (maker === 'systemd') return ok(`${name} will be made by systemd`)
+  if (maker === 'daemon' && tryToWrite(nearestThere(dirname(path))) === undefined)
+    return ok(`${name} will be made`)
+  const { commands } = writeRemedy(path, { code: 'ENOENT' }, place)
+  return { ...fault(`${name} does not exist`, commands), hidden: { path, isAbsent: true } }
+}
+
+function safetyFinding({ path, name, use }: WrittenDirectory, stats: Stats, place: Place): Finding {
+  const uid = process.geteuid!()
+  const problem = directoryProblem(path, stats, { uid, use })
+  if (problem !== undefined && isSystemDirectory(path)) {
+    const own = ownDirectory(path, place)
+    return fault(`${name} serves the whole system: make a directory of its own and set that`, [own])
+  }
+  if (problem !== undefined) return fault(`${name} is not safe: ${problem}`)
+  const unwise = directoryWarning(path, stats, uid)
+  return unwise === undefined || isSystemDirectory(path)
+    ? ok(`${name} can be written`)
+    : warning(`${name} can be written, but ${unwise}`)
+}
+
+async function targetFindings({ file, tokenFiles }: Config): Promise<Finding[]> {
+  const findings = tokenFiles.map(async ({ path }, index) => {
+    const found = await lstatIfAny(path).catch(fallbackOnSystemError(null))
+    try {
+      refuseOddTarget(path, found)
+      return []
+    } catch (error) {
+      return [fault(`${file}: tokenFiles[${index}].path: ${errorMessage(error)}`)]
+    }
+  })
+  return (await Promise.all(findings)).flat()
+}
+
+/** Checks that a daemon of a person can listen. Makes connections. */
+async function socketFindings({ ipc, http }: Config): Promise<Finding[]> {
+  const named = Object.entries({ 'node-ipc': ipc, HTTP: http })
+  return Promise.all(
+    named.flatMap(([name, socket]) =>
+      socket === null ? [] : [socketFinding(`the ${name} socket ${socket.path}`, socket.path)],
+    ),
+  )
+}
+
+async function socketFinding(name: string, path: string): Promise<Finding> {
+  const socket = connect(path)
+  try {
+    await once(socket, 'connect')
+    return ok(`${name} is answered: a daemon runs`)
+  } catch (error) {
+    const code = errorCode(error)
+    // The table of paths tells of what is no socket.
+    if (code === 'ENOENT' || code === 'ECONNREFUSED') return ok(`${name} is free`)
+    const why = errorMessage(error)
+    return warning(`${name} cannot be tried (${why}): run this as the user that runs the daemon`)
+  } finally {
+    socket.destroy()
+  }
+}
+
+/** Findings about the shared store: it is used as the daemon would, and left as it was. */
+async function shareFindings({ share }: Config, unseen: readonly string[]): Promise<readonly Finding[]> {
+  if (share === null) return []
+  const hidden = unseen.filter((setting) => setting.startsWith('share.'))
+  if (hidden.length > 0) {
+    const why = `cannot be tried from here, because only the daemon sees ${hidden.join(' and ')}`
+    return [warning(`${why}: see \`${programName()} status\``)]
+  }
+  const { checkStore } = await import('../share/check-store.ts')
+  return checkStore(share, { clock: createSystemClock(), random: Math.random })
+}
+
+/**
+ * Makes and removes a file. Returns the error of whatever forbids it: modes, access lists, a mount, a
+ * quota, a policy.
+ */
+function tryToWrite(directory: string): unknown {
+  const path = join(directory, `.kyc-tokend-check-${randomHex(6)}`)
+  try {
+    // A file without content fits on a full disk, too.
+    writeFileSync(path, '\0'.repeat(4_096), { flag: 'wx', mode: 0o600 })
+    unlinkSync(path)
+    return undefined
+  } catch (error) {
+    // A disk that is full has its name already.
+    withSystemFallback(undefined, () => unlinkSync(path))
+    return error
+  }
+}

@@ -1,0 +1,209 @@
+// What systemd says of the unit: what keeps it from starting, its sockets, the alert command, and the units
+// of programs that load the token.
+import { existsSync, globSync, readFileSync, statSync } from 'node:fs'
+import { basename, dirname, isAbsolute, join } from 'node:path'
+import { serviceEnvironment, unitNames } from '../host/account.ts'
+import { withSystemFallback } from '../lib/error.ts'
+import { fault, warning, type Finding } from '../host/finding.ts'
+import { SERVICE_USER } from '../host/paths.ts'
+import { shellWord } from '../lib/display-text.ts'
+import { dropIn } from '../host/remedy.ts'
+import { ALERT_COMMAND, type AlertState } from '../host/alert-command.ts'
+import type { LookedConfig } from './check-look.ts'
+import { resultOf, unitProperties } from '../host/systemd.ts'
+import { failedStart } from '../host/why-not-running.ts'
+
+/** The permissions that others need to run a script, which has to be read for that. */
+const RUN_BY_OTHERS = 0o005
+
+export type Unit = NonNullable<Awaited<ReturnType<typeof readUnit>>>
+
+/**
+ * The facts about an account's unit that this user may see. Null if the unit is not installed, or no
+ * systemd runs here.
+ */
+export async function readUnit(account: string | undefined) {
+  const { unit: name, httpUnit } = unitNames(account)
+  const asked = [
+    'ActiveState',
+    'Result',
+    'ExecMainStatus',
+    'NeedDaemonReload',
+    'ReadWritePaths',
+    'DropInPaths',
+  ]
+  const properties = await unitProperties(`${name}.service`, asked)
+  if (properties === null) return null
+  const { RUNTIME_DIRECTORY: directory } = serviceEnvironment(account)
+  const sockets = await Promise.all(
+    [
+      { name: `${name}.socket`, file: 'ipc.sock' },
+      { name: `${httpUnit}.socket`, file: 'http.sock' },
+    ].map(async ({ name: socket, file }) => {
+      const words = ['ActiveState', 'Listen', 'SocketUser', 'SocketGroup', 'SocketMode', 'NeedDaemonReload']
+      const known = (await unitProperties(socket, words)) ?? {}
+      const listening = wordsOf(known['Listen']).find((word) => isAbsolute(word))
+      return {
+        name: socket,
+        isMasked: known['LoadState'] === 'masked',
+        state: known['ActiveState'] ?? 'not installed',
+        needsReload: known['NeedDaemonReload'] === 'yes',
+        // systemd does not read a masked unit.
+        path: listening ?? join(directory, file),
+        user: known['SocketUser'] || SERVICE_USER,
+        group: known['SocketGroup'] || 'kyc-token',
+        mode: Number.parseInt(known['SocketMode'] || '660', 8),
+      }
+    }),
+  )
+  return {
+    /** Without its suffix. */
+    name,
+    properties,
+    isMasked: properties['LoadState'] === 'masked',
+    isActive: properties['ActiveState'] === 'active',
+    sockets,
+  }
+}
+
+/** Findings about what keeps the unit from starting, and about the alert command. */
+export function unitFindings(
+  unit: Unit,
+  { alerts, isStarted }: { alerts: AlertState; isStarted: boolean },
+): Finding[] {
+  return [
+    ...reloadFindings(unit),
+    ...stateFindings(unit, isStarted),
+    ...neededPathFindings(unit),
+    // The unit starts the one that runs the alert command.
+    ...alertCommandFindings(unit.isActive ? alerts : { ...alerts, alertProblem: null }),
+  ]
+}
+
+function reloadFindings({ name, properties, sockets }: Unit): Finding[] {
+  const changed = [
+    ...(properties['NeedDaemonReload'] === 'yes' ? [`${name}.service`] : []),
+    ...sockets.filter(({ needsReload }) => needsReload).map((socket) => socket.name),
+  ]
+  if (changed.length === 0) return []
+  const commands = ['sudo systemctl daemon-reload', `sudo systemctl restart ${name}`]
+  return [warning(`${changed.join(' and ')} changed on disk, and systemd has not read that yet`, commands)]
+}
+
+/** Paths of drop-ins without which the unit does not start, because the `-` before them is missing. */
+function neededPathFindings({ name, properties }: Unit): Finding[] {
+  const files = wordsOf(properties['DropInPaths']).map(shellWord).join(' ')
+  const needed = wordsOf(properties['ReadWritePaths']).filter((path) => isAbsolute(path))
+  return needed.map((path) => {
+    const setting = `a drop-in of ${name}.service has ReadWritePaths=${path}`
+    const remedy = `write ReadWritePaths=-${path} there`
+    const change = String.raw`/^ReadWritePaths=/s#\([= ]\)${path}\( \|$\)#\1-${path}\2#`
+    const commands = [
+      `sudo sed -i '${change}' ${files}`,
+      'sudo systemctl daemon-reload',
+      `sudo systemctl restart ${name}`,
+    ]
+    if (existsSync(path))
+      return warning(`${setting}: without that directory the daemon would not start; ${remedy}`, commands)
+    const why = 'which does not exist, so the daemon does not start (226/NAMESPACE)'
+    return fault(`${setting}, ${why}; ${remedy}`, commands)
+  })
+}
+
+/** `isStarted`: a copy of the unit, which has another ExecStart=, could start. */
+function stateFindings({ name, properties, isMasked }: Unit, isStarted: boolean): Finding[] {
+  const service = `${name}.service`
+  if (isMasked)
+    return [
+      fault(`${service} is masked, so that the daemon does not start`, [
+        `sudo systemctl unmask ${service}`,
+        `sudo systemctl enable --now ${name}`,
+      ]),
+    ]
+  const { ActiveState: state, Result: result, ExecMainStatus: status = '' } = properties
+  const isFailed = state === 'failed' || (result !== 'success' && state !== 'active')
+  // Why a copy cannot start is a finding already.
+  if (!isFailed || result === undefined || !isStarted) return []
+  const known = failedStart(name, status)
+  // Its own program could not be run; all else the copy would have met.
+  if (status === '203' && known !== undefined) return [fault(known.text, known.commands)]
+  return [
+    warning(`${service} failed at its last start (${resultOf(properties)})`, [
+      `sudo systemctl restart ${name}`,
+    ]),
+  ]
+}
+
+/**
+ * Findings about the sockets of the units that the configuration uses. Makes no connection, which would
+ * start the daemon.
+ */
+export function unitSocketFindings(unit: Unit, { sockets }: LookedConfig): Finding[] {
+  return unit.sockets.flatMap(({ name, path, state, isMasked, mode }) => {
+    const used = sockets.find((socket) => socket.path === path)
+    if (used === undefined) return []
+    if (state !== 'active') {
+      // The daemon requires the first one, and cannot start without it.
+      const find = isMasked && name === `${unit.name}.socket` ? fault : warning
+      return [
+        find(`the socket ${path} is closed, because ${name} is ${isMasked ? 'masked' : state}`, [
+          ...(isMasked ? [`sudo systemctl unmask ${name}`] : []),
+          // The socket alone cannot be started beside a daemon that runs.
+          `sudo systemctl restart ${name} ${unit.name}`,
+        ]),
+      ]
+    }
+    if ((mode & 0o002) === 0 || !used.isOpen) return []
+    const lines = ['[Socket]', 'SocketMode=0660', 'SocketGroup=kyc-token']
+    return [
+      warning(`every user of this host may connect to ${path} and take the token`, [
+        ...dropIn(name, { name: 'mode', lines }),
+        `sudo systemctl restart ${name} ${unit.name}`,
+      ]),
+    ]
+  })
+}
+
+/** The unit files and drop-ins of programs on this host. */
+const UNIT_FILES = ['/etc', '/run', '/usr/local/lib', '/usr/lib'].map(
+  (above) => `${above}/systemd/system/{*.service,*.service.d/*.conf}`,
+)
+/** systemd puts both names into an address of 108 bytes, beside others of its own. */
+const MAX_NAMES_BYTES = 83
+
+/** Findings about units that cannot load the token from the account's credential.sock, for their names. */
+export function credentialFindings(account: string | undefined): Finding[] {
+  const socket = join(serviceEnvironment(account).RUNTIME_DIRECTORY, 'credential.sock')
+  return globSync(UNIT_FILES).flatMap((file) => {
+    const folder = basename(dirname(file))
+    const unit = folder.endsWith('.d') ? folder.slice(0, -2) : basename(file)
+    const text = withSystemFallback('', () => readFileSync(file, 'utf8'))
+    const loads = text.matchAll(/^\s*LoadCredential=([^:\s]+):(\S+)\s*$/gm)
+    return Array.from(loads, ([, id = '', path]) => {
+      const bytes = Buffer.byteLength(unit + id)
+      if (path !== socket || bytes <= MAX_NAMES_BYTES) return []
+      const names = `the unit ${unit} and its credential ${id} have ${bytes} bytes together`
+      const limit = `of which systemd takes ${MAX_NAMES_BYTES}`
+      return fault(`${file}: ${names}, ${limit}: give one of them a shorter name`)
+    }).flat()
+  })
+}
+
+/** Findings about the alert command, which its unit runs as another user than root. */
+function alertCommandFindings({ alertCommand, alertProblem }: AlertState): Finding[] {
+  const mode = statSync(ALERT_COMMAND, { throwIfNoEntry: false })?.mode
+  if (mode === undefined) return []
+  const isRunnable = (mode & RUN_BY_OTHERS) === RUN_BY_OTHERS
+  const failure = alertCommand?.failure ?? null
+  return [
+    ...(isRunnable
+      ? []
+      : [fault('the alert command cannot be run by its unit', [`sudo chmod 755 ${ALERT_COMMAND}`])]),
+    ...(alertProblem === null ? [] : [warning(alertProblem)]),
+    ...(failure === null ? [] : [warning(`the alert command failed at its last run, ${failure}`)]),
+  ]
+}
+
+function wordsOf(list = ''): string[] {
+  return list.split(' ').filter((word) => word !== '')
+}

@@ -1,0 +1,218 @@
+// `kyc-tokend check`: every fault of configuration, permissions, directories, sockets, host and service,
+// each with its remedy.
+import { dirname } from 'node:path'
+import type { Writable } from 'node:stream'
+import { styleText } from 'node:util'
+import { loadParsers } from '../config/load.ts'
+import { accountOfConfig, serviceEnvironment } from '../host/account.ts'
+import { capitalized, escapeUnsafe } from '../lib/display-text.ts'
+import { exitStatus, UserError } from '../lib/error.ts'
+import { fault, ok, warning, type Finding } from '../host/finding.ts'
+import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../host/paths.ts'
+import { localUser, nameOf } from '../host/ids.ts'
+import { programCommand, unitPlace } from '../host/remedy.ts'
+import { SYSTEM_PATH } from '../lib/run-program.ts'
+import { alertState } from '../host/alert-command.ts'
+import { configurationOf, statusIfAny } from '../terminal/ask.ts'
+import { inodeOf, look, type Looked, type LookedConfig, type LookRequest } from './check-look.ts'
+import { pathFindings } from './check-paths.ts'
+import {
+  answerLook,
+  asSeenOutside,
+  becomeServiceUser,
+  LOOK_VARIABLE,
+  lookFromUnit,
+  MAKE_BELOW_SRV,
+} from './check-copy.ts'
+import { credentialFindings, readUnit, unitFindings, unitSocketFindings, type Unit } from './check-unit.ts'
+import type { RunCommand } from '../terminal/command.ts'
+import { counted } from '../terminal/format-status.ts'
+import { announce } from '../terminal/prompt.ts'
+import { configDirectory } from '../host/system-config.ts'
+
+interface CheckOptions extends LookRequest {
+  readonly env: NodeJS.ProcessEnv
+  /** Also asks a running daemon for its status. */
+  readonly asksDaemon: boolean
+  /** In the unit, which is to be reloaded. */
+  readonly isReload?: boolean
+  readonly signal: AbortSignal
+  readonly stderr: Writable
+}
+
+export const run: RunCommand = async ({ options, env, stdin, stdout, stderr, signal }) => {
+  if (env[LOOK_VARIABLE] !== undefined) {
+    stdout.write(await answerLook(stdin, { env, signal }))
+    return exitStatus.ok
+  }
+  const isWhole = options['config-only'] !== true
+  // At a reload the daemon itself logs all but the faults, so that the journal has each finding once.
+  const isReload = !isWhole && env['JOURNAL_STREAM'] !== undefined
+  const report = createReport(stdout, isReload ? 'reload' : 'check')
+  const how = { isWhole, isLive: options['live'] === true, asksDaemon: true, isReload, signal, stderr }
+  const { status } = await performCheck({ ...configurationOf({ options, env }), ...how }, report)
+  report.end()
+  return status
+}
+
+/**
+ * Reports all findings. Gives the exit status, and that for the service's answer alone (null if it was not
+ * asked). Throws UserError (77) if this user may not read the configuration.
+ */
+export async function performCheck(
+  options: CheckOptions,
+  report: Report,
+): Promise<{ status: number; live: number | null; reason: string | null }> {
+  const { isWhole, isLive, isReload = false, signal } = options
+  // Programs run as the caller, who may be root: the PATH must not be one that another user set.
+  process.env['PATH'] = SYSTEM_PATH
+  const unit = isReload ? null : await unitOf(options)
+  if (isLive) announce(options.stderr, 'Asking the service')
+  const inside = unit && (await lookInside(options, unit, report))
+  const looked = inside ?? (await lookHere(options, unit !== null, report))
+  refuseReader(looked)
+  for (const { subject, ...sighting } of looked.sightings)
+    report.say(subject, unit && inside ? asSeenOutside(sighting, unit.name) : sighting)
+  if (isWhole) await checkHost(options, { unit, config: looked.config, isStarted: inside !== null }, report)
+  signal.throwIfAborted()
+  const { live, reason } = looked
+  return { status: report.faults() > 0 ? exitStatus.configuration : (live ?? exitStatus.ok), live, reason }
+}
+
+/** What this process sees itself, and what systemd and a running daemon know. */
+async function checkHost(
+  { account, asksDaemon }: CheckOptions,
+  on: { unit: Unit | null; config: LookedConfig | null; isStarted: boolean },
+  report: Report,
+): Promise<void> {
+  const { unit, config, isStarted } = on
+  if (unit !== null) {
+    if (config !== null && isStarted) report.say('directories', ...ownDirectoryFindings(config, unit.name))
+    report.say('unit', ...unitFindings(unit, { alerts: await alertState(account), isStarted }))
+    report.say('credentials', ...credentialFindings(account))
+  }
+  if (config === null) return
+  if (unit !== null) report.say('sockets', ...unitSocketFindings(unit, config))
+  report.say('paths', ...(await pathFindings(config, unit, { account, isUnit: unit !== null })))
+  if (asksDaemon && (unit === null || unit.isActive))
+    report.say('secrets', ...(await pairFindings(config.sockets[0]?.path)))
+  const { hostFindings } = await import('./check-host.ts')
+  report.say('host', ...(await hostFindings(config)))
+}
+
+/** The unit that runs with this configuration; null: there is none. */
+async function unitOf({ account, configPath, env }: CheckOptions): Promise<Unit | null> {
+  const unit = await readUnit(account)
+  const named = configPath ?? (env['KYC_TOKEND_CONFIG'] || undefined)
+  // A person's own configuration comes first.
+  if (named === undefined) return process.geteuid!() === 0 ? unit : null
+  return dirname(named) === configDirectory(account) ? unit : null
+}
+
+/**
+ * What the daemon would see in its unit; null: nobody but root can look so, or systemd cannot start it,
+ * which is reported.
+ */
+async function lookInside(options: CheckOptions, unit: Unit, report: Report): Promise<Looked | null> {
+  if (unit.isMasked || process.geteuid!() !== 0) return null
+  const { configPath, account, staged, isWhole, isLive, signal } = options
+  const answer = await lookFromUnit(unit, { configPath, account, staged, isWhole, isLive }, signal)
+  if ('looked' in answer) {
+    report.say('unit', ok(`looked from within a copy of ${unit.name}.service`))
+    return answer.looked
+  }
+  report.say('unit', answer.finding)
+  return null
+}
+
+async function lookHere(options: CheckOptions, isUnit: boolean, report: Report): Promise<Looked> {
+  // The user of the unit was removed: what root or another user sees says nothing.
+  if (isUnit && localUser(SERVICE_USER) === undefined)
+    return { sightings: [], live: null, reason: null, isDenied: false, file: undefined, config: null }
+  // The user kyc-tokend may not be able to read the program's files later.
+  await loadParsers()
+  const user = process.geteuid!() === 0 ? localUser(SERVICE_USER) : undefined
+  const isElsewhere = user !== undefined
+  if (isElsewhere) report.say('user', ok(`checked as the user ${SERVICE_USER}`))
+  const env = { ...options.env, ...(isElsewhere && serviceEnvironment(options.account)) }
+  const end = user && becomeServiceUser(user)
+  return look(options, { env, isElsewhere, isUnit, signal: options.signal }).finally(end)
+}
+
+/** Directories of which the unit has one of its own, in which no other program finds a file. */
+function ownDirectoryFindings({ file, directories }: LookedConfig, unit: string): Finding[] {
+  return directories
+    .filter(({ path, inode }) => inode !== null && ![null, inode].includes(inodeOf(path)))
+    .map(({ path }) => {
+      const own = `${unit}.service has a directory of its own at ${path} (PrivateTmp= or the like)`
+      return fault(`${file}: ${own}, which no other program sees; make a directory below /srv and set that`, [
+        MAKE_BELOW_SRV,
+      ])
+    })
+}
+
+/** A user who may not read the daemon's files must not be advised to open them: root checks them. */
+function refuseReader({ file = '', isDenied }: Pick<Looked, 'file' | 'isDenied'>): void {
+  const user = nameOf('user', process.geteuid!())
+  const isOfSystem = file.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`)
+  if (!isDenied || !isOfSystem || process.geteuid!() === 0 || user === SERVICE_USER) return
+  const command = programCommand('check', unitPlace(accountOfConfig(file)))
+  const message = `${file} or a secret in it cannot be read by ${user}: run \`${command}\`.`
+  throw new UserError(message, exitStatus.noPermission)
+}
+
+/** The finding about another pair in the secret files, which a running daemon has tried. */
+async function pairFindings(socket = ''): Promise<Finding[]> {
+  const status = await statusIfAny(socket)
+  const { problem, pair } = status?.daemon.configuration ?? {}
+  if (!problem || pair === undefined) return []
+  return [pair === 'refused' ? fault(problem) : warning(problem)]
+}
+
+type Report = ReturnType<typeof createReport>
+
+const LOOKS = {
+  ok: { mark: 'ok     ', style: 'green' },
+  warning: { mark: 'warning', style: 'yellow' },
+  fault: { mark: 'FAULT  ', style: 'red' },
+  failure: { mark: 'FAILED ', style: 'red' },
+} as const
+
+/** At a reload the reader is the journal, which gets the faults as errors. */
+type Reader = 'check' | 'setup' | 'reload'
+
+function isShownTo(reader: Reader, subject: string, level: Finding['level']): boolean {
+  if (reader === 'check') return true
+  if (reader === 'reload') return level === 'fault'
+  // `setup` starts the sockets next.
+  if (subject === 'sockets' && level === 'warning') return false
+  return subject === 'service' || level !== 'ok'
+}
+
+/** One line for each finding; in colour on a terminal. */
+export function createReport(stdout: Writable, reader: Reader) {
+  const counts = { ok: 0, warning: 0, fault: 0, failure: 0 }
+  return {
+    say(subject: string, ...findings: readonly Finding[]): void {
+      for (const { level, sentence } of findings) {
+        counts[level] += 1
+        if (!isShownTo(reader, subject, level)) continue
+        const priority = reader === 'reload' ? '<3>' : ''
+        const mark = styleText(LOOKS[level].style, LOOKS[level].mark, { stream: stdout })
+        stdout.write(`${priority}${mark}  ${subject.padEnd(13)}  ${escapeUnsafe(sentence)}\n`)
+      }
+    },
+    faults: () => counts.fault,
+    /** Says how it went, in one line. */
+    end(): void {
+      if (reader !== 'check') return
+      const parts = [
+        ...(counts.fault === 0 && counts.failure === 0 ? ['No fault'] : []),
+        ...(counts.fault > 0 ? [counted(counts.fault, 'fault')] : []),
+        ...(counts.failure > 0 ? ['the service gave no token'] : []),
+        ...(counts.warning > 0 ? [counted(counts.warning, 'warning')] : []),
+      ]
+      stdout.write(`\n${capitalized(parts.join(', '))}.\n`)
+    },
+  }
+}

@@ -1,0 +1,94 @@
+// Single-instance lock: of all daemons that are started for the same directories one lives, and none is
+// started while another answers at its sockets.
+import { constants, type Stats } from 'node:fs'
+import { join } from 'node:path'
+import type { Config } from '../config/config.ts'
+import { lstatIfAny } from '../files/atomic-file.ts'
+import { errorCode, exitStatus, UserError } from '../lib/error.ts'
+import { fs } from '../files/fs.ts'
+import { loadLibc } from '../lib/libc.ts'
+import { nameOf } from '../host/ids.ts'
+import { isSocketActivated, type InheritedSockets } from '../lib/socket-activation.ts'
+import {
+  assertPathFree,
+  assertReplaceable,
+  inTurnAt,
+  isSame,
+  throughSafeDirectory,
+} from '../delivery/listener/socket-path.ts'
+
+/**
+ * Locked by flock(2): the kernel releases it with the process, so a crash leaves nothing that blocks a start.
+ */
+const LOCK_FILE = 'instance.lock'
+const LOCK_FLAGS = constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK
+
+/**
+ * Once it returns, this is the only daemon here, until the process ends. Call it before anything is requested
+ * or written. Throws UserError: 69 if another daemon runs, 78 if the runtime directory is not safe or cannot
+ * be written, 75 if its disk does not answer. Returns why the state directory could not be locked, if not for
+ * a daemon: to serve tokens is worth more than the state. Null: it is locked.
+ */
+export async function acquireInstanceLock(
+  config: Pick<Config, 'ipc' | 'http' | 'runtimeDirectory' | 'stateDirectory'>,
+  inherited: InheritedSockets,
+): Promise<string | null> {
+  const { ipc, http, runtimeDirectory, stateDirectory } = config
+  if (!isSocketActivated(inherited)) {
+    for (const socket of [ipc, http])
+      if (socket !== null) await inTurnAt(socket, () => assertPathFree(socket))
+  }
+  const held = await lock(runtimeDirectory, 'runtimeDirectory')
+  try {
+    await lock(stateDirectory, 'stateDirectory', held)
+    return null
+  } catch (error) {
+    if (!(error instanceof UserError) || error.status === exitStatus.unavailable) throw error
+    return error.message
+  }
+}
+
+/** Locks the directory. `other`: the lock that this process already has, perhaps of the same directory. */
+async function lock(directory: string, setting: string, other?: Stats): Promise<Stats> {
+  const failure = `The directory ${directory} cannot be locked`
+  const address = { path: join(directory, LOCK_FILE), setting, failure }
+  return inTurnAt(address, () =>
+    throughSafeDirectory(address, async (reached) => {
+      await assertReplaceable(address, reached)
+      await removeOfGoneUser(reached)
+      const { fd, stats, isLocked } = await openLocked(reached)
+      if (isLocked || (other !== undefined && isSame(stats, other))) return stats
+      await fs.close(fd)
+      const message = `Another kyc-tokend runs with ${directory}: stop it, or set another \`${setting}\``
+      throw new UserError(message, exitStatus.unavailable)
+    }),
+  )
+}
+
+/**
+ * A lock of a user who is gone, which nobody can hold and this user could not open, is removed; a new one is
+ * made.
+ */
+async function removeOfGoneUser(path: string): Promise<void> {
+  const found = await lstatIfAny(path)
+  if (found === null || [0, process.geteuid!()].includes(found.uid)) return
+  if (nameOf('user', found.uid) === String(found.uid)) await fs.unlink(path)
+}
+
+/**
+ * Opened for reading, because a file open for writing keeps its file system from being remounted read-only;
+ * NFS needs writing.
+ */
+async function openLocked(
+  path: string,
+  access = constants.O_RDONLY,
+): Promise<{ fd: number; stats: Stats; isLocked: boolean }> {
+  const fd = await fs.open(path, LOCK_FLAGS | access, 0o600)
+  try {
+    return { fd, stats: await fs.fstat(fd), isLocked: loadLibc().lock(fd) }
+  } catch (error) {
+    await fs.close(fd)
+    if (errorCode(error) !== 'EBADF' || access === constants.O_RDWR) throw error
+    return openLocked(path, constants.O_RDWR)
+  }
+}

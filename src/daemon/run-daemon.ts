@@ -1,0 +1,151 @@
+// The daemon's life: load the configuration, see that no other daemon runs, build this one, run it, close it.
+import type { Writable } from 'node:stream'
+import type { LoadOptions } from '../config/load.ts'
+import { createDaemon, type Daemon, type Load } from './daemon.ts'
+import { acquireInstanceLock } from './instance-lock.ts'
+import { assertUnixSockets } from '../delivery/listener/listener.ts'
+import { serveMisconfigured } from '../delivery/servers.ts'
+import { raceAbort } from '../lib/tasks.ts'
+import { accountOfEnvironment, accountWords, unitNames } from '../host/account.ts'
+import { createSystemClock } from '../lib/clock.ts'
+import type { DaemonSignals } from './daemon-signals.ts'
+import { createDirectories } from './directories.ts'
+import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../lib/error.ts'
+import { createGcAfterBurst } from '../lib/gc-after-burst.ts'
+import { loadLibc } from '../lib/libc.ts'
+import { readEntries } from '../host/ids.ts'
+import { programName } from '../host/program-name.ts'
+import { rendered } from '../host/remedy.ts'
+import { takeInheritedSockets, type InheritedSockets } from '../lib/socket-activation.ts'
+import { createLog } from '../report/log.ts'
+import { createFetchToken } from '../source/fetch-token.ts'
+
+interface DaemonOptions {
+  /** `--config`. */
+  readonly configPath: string | undefined
+  readonly env: NodeJS.ProcessEnv
+  /** Receives the log. */
+  readonly stderr: Writable
+  readonly signals: DaemonSignals
+}
+
+/**
+ * Runs the daemon until `signals.stop` is aborted. Throws UserError: 78 for the configuration, 69 if another
+ * daemon runs for the same sockets or directories, 75 if the disk of the runtime directory does not answer.
+ */
+export async function runDaemon(options: DaemonOptions): Promise<void> {
+  const { env, signals } = options
+  // No core dump holds a secret, and no other process of our user reads our memory.
+  loadLibc().forbidDumps()
+  const inherited = takeInheritedSockets(env, process.pid)
+  const daemon = await start(options, inherited).catch(async (error: unknown) => {
+    if (error === signals.stop.reason) return null
+    await answerMisconfigured(error, options, inherited)
+    throw error
+  })
+  if (daemon === null) return
+  try {
+    await daemon.run(signals)
+  } finally {
+    await daemon.close()
+  }
+}
+
+/** Loads the configuration, takes the lock, builds the daemon. Throws UserError, or the reason of a stop. */
+async function start(
+  { configPath, env, stderr, signals }: DaemonOptions,
+  inherited: InheritedSockets,
+): Promise<Daemon> {
+  const { stop } = signals
+  /** A disk that does not answer must not keep the process from its end. */
+  async function unlessStopped<T>(work: Promise<T>): Promise<T> {
+    await raceAbort(work, stop)
+    stop.throwIfAborted()
+    return work
+  }
+  // Errors name users and groups: from here on without a look at a disk.
+  await unlessStopped(Promise.all([readEntries('user'), readEntries('group')]))
+  assertUnixSockets(inherited, accountOfEnvironment(env))
+  const { loadConfig } = await import('../config/load.ts')
+  const config = await unlessStopped(loadConfig({ configPath, env }))
+  const directories = createDirectories(config)
+  await unlessStopped(directories.prepare())
+  const unlocked = await unlessStopped(acquireInstanceLock(config, inherited))
+  const clock = createSystemClock()
+  const gcAfterBurst = createGcAfterBurst(clock)
+  const daemon = await createDaemon(config, {
+    env,
+    stderr,
+    inherited,
+    load: createLoad({ configPath, env }),
+    clock,
+    random: Math.random,
+    createFetchToken,
+    sendDatagram: (path, text) => loadLibc().sendDatagram(path, text),
+    tick: async () => {
+      await directories.tick()
+      gcAfterBurst()
+    },
+  })
+  if (unlocked !== null)
+    daemon.log('warning', 'Nothing keeps a second daemon out of the state directory', {
+      event: 'state-unlocked',
+      path: config.stateDirectory,
+      error: unlocked,
+    })
+  return daemon
+}
+
+/** Returns the function that reads the configuration again. It throws only UserError: no file ends us. */
+export function createLoad(options: LoadOptions): Load {
+  return async (running) => {
+    const { loadConfig } = await import('../config/load.ts')
+    try {
+      return await loadConfig({ ...options, ...running })
+    } catch (error) {
+      if (error instanceof UserError) throw error
+      // Its message is left out, because it could quote the file.
+      const why = errorCode(error) ?? 'an internal fault'
+      const message = `The configuration cannot be read (${why}): try \`${programName()} check\`, or restart`
+      throw new UserError(message, exitStatus.configuration, { cause: error })
+    }
+  }
+}
+
+/** Tells systemd, which keeps it for `status` after the end of this process. */
+function sayStatus(socket: string | undefined, status: string): void {
+  if (socket === undefined) return
+  try {
+    loadLibc().sendDatagram(socket, `STATUS=${status}`)
+  } catch (error) {
+    // The log and the clients are told the same.
+    fallbackOnSystemError(undefined)(error)
+  }
+}
+
+/** Clients that wait at sockets of systemd get the fault `misconfigured` before the daemon ends. */
+async function answerMisconfigured(
+  error: unknown,
+  { env, stderr, signals }: DaemonOptions,
+  inherited: InheritedSockets,
+): Promise<void> {
+  const hasSockets = inherited.ipc.length > 0 || inherited.http.length > 0
+  if (!hasSockets || !(error instanceof UserError) || error.status !== exitStatus.configuration) return
+  const settings = { level: 'warning', format: 'auto' } as const
+  const clock = createSystemClock()
+  const { log, close } = createLog({ ...settings, stream: stderr, env, clock, secrets: () => [] })
+  const account = accountOfEnvironment(env)
+  const check = `sudo kyc-tokend check${accountWords(account)}`
+  const restart = `sudo systemctl restart ${unitNames(account).unit}`
+  log('error', 'The configuration is faulty: clients are answered `misconfigured` for 2 s', {
+    event: 'misconfigured',
+    error: error.message,
+    remedy: `Correct it (${check}), then ${restart}`,
+  })
+  const faults = error.lines.map((line) => line.trim()).join(' ')
+  const text = `kyc-tokend is misconfigured and not running: ${faults}`
+  const message = rendered({ text, commands: [check, restart] })
+  sayStatus(env['NOTIFY_SOCKET'], faults)
+  await serveMisconfigured(inherited, { message, log, clock, signal: signals.stop })
+  await close()
+}

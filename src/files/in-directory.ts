@@ -1,0 +1,102 @@
+// Work on files: one call under way in each directory, eight in all, so that a disk that hangs costs itself.
+import { exitStatus, UserError } from '../lib/error.ts'
+
+/** Half of libuv's threads, of which `run` asks for 16: the others are for name look-ups. */
+const MAX_RUNNING = 8
+/** A call is given up after 5 steps of 1 s. However long a process gets no processor, that is one step. */
+const STEPS = 5
+const STEP_MS = 1_000
+/** The longest time that the daemon's end waits for a file. */
+export const STOP_WAIT_MS = 1_000
+
+/** A disk has not done its work in time (status 75). */
+export class DiskError extends UserError {
+  /** `disk-stalled`: it does not answer. `disk-busy`: the work has not begun, because others do not. */
+  readonly kind: 'disk-stalled' | 'disk-busy'
+  constructor(directory: string, kind: DiskError['kind']) {
+    const message =
+      kind === 'disk-stalled'
+        ? `the disk of ${directory} has not answered for ${STEPS} s: check the disk or its server`
+        : `${directory} has not had its turn for ${STEPS} s, because other disks are waited for: check those`
+    super(message, exitStatus.tryAgain)
+    this.kind = kind
+  }
+}
+
+/** `givenUp` is aborted once its caller waits no longer. It goes on: no call to a disk can be ended. */
+type Work<T> = (givenUp: AbortSignal) => Promise<T>
+
+/** A call that waits for its turn. */
+interface Waiting {
+  readonly directory: string
+  readonly begin: () => void
+}
+
+/** Directories with a call under way, and whether that was given up. */
+const running = new Map<string, { isStalled: boolean }>()
+/** In the order in which they came. */
+const waiting = new Set<Waiting>()
+
+/**
+ * Does the work once no other is under way in the directory, and gives its result. Rejects as the work does,
+ * or with DiskError: if the work has not ended 5 s after it began, or has not begun within 5 s; then it is
+ * never begun. Work must not wait for other work in the same directory.
+ */
+export async function inDirectory<T>(directory: string, work: Work<T>): Promise<T> {
+  await turnIn(directory)
+  const givenUp = new AbortController()
+  const ended = work(givenUp.signal).finally(() => {
+    running.delete(directory)
+    beginNext()
+  })
+  return withinSteps(ended, () => {
+    running.set(directory, { isStalled: true })
+    givenUp.abort()
+    return new DiskError(directory, 'disk-stalled')
+  })
+}
+
+/** Resolves when the call may begin, and counts as under way. Rejects with DiskError. */
+async function turnIn(directory: string): Promise<void> {
+  if (running.get(directory)?.isStalled === true) throw new DiskError(directory, 'disk-stalled')
+  const { promise, resolve: begin } = Promise.withResolvers<void>()
+  const call = { directory, begin }
+  waiting.add(call)
+  beginNext()
+  await withinSteps(promise, () => {
+    waiting.delete(call)
+    return new DiskError(directory, running.has(directory) ? 'disk-stalled' : 'disk-busy')
+  })
+}
+
+function beginNext(): void {
+  for (const call of waiting) {
+    if (running.size >= MAX_RUNNING) return
+    if (running.has(call.directory)) continue
+    waiting.delete(call)
+    running.set(call.directory, { isStalled: false })
+    call.begin()
+  }
+}
+
+/**
+ * Resolves or rejects as the promise does; rejects with the error of `giveUp` once all steps are over and the
+ * loop has read what ended meanwhile.
+ */
+function withinSteps<T>(promise: Promise<T>, giveUp: () => DiskError): Promise<T> {
+  return new Promise((resolve, reject) => {
+    let steps = 0
+    let last: NodeJS.Immediate | undefined
+    const timer = setInterval(() => {
+      steps += 1
+      if (steps < STEPS) return
+      clearInterval(timer)
+      last = setImmediate(() => reject(giveUp()))
+    }, STEP_MS).unref()
+    const stop = (): void => {
+      clearInterval(timer)
+      clearImmediate(last)
+    }
+    promise.finally(stop).then(resolve, reject)
+  })
+}

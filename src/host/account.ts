@@ -1,0 +1,100 @@
+// An account, of which a host may have several: its name, its files, its units, and the commands about them
+// in remedies.
+import { readdirSync } from 'node:fs'
+import { basename, dirname, join } from 'node:path'
+import { withSystemFallback, UsageError } from '../lib/error.ts'
+import {
+  runtimeDirectoryOf,
+  stateDirectoryOf,
+  SYSTEM_RUNTIME_DIRECTORY,
+  SYSTEM_STATE_DIRECTORY,
+  type ProcessIdentity,
+} from './paths.ts'
+
+export const ACCOUNT_VARIABLE = 'KYC_TOKEND_ACCOUNT'
+/** The sockets of all accounts are in directories below this one. */
+export const ACCOUNTS_DIRECTORY = join(SYSTEM_RUNTIME_DIRECTORY, 'accounts')
+
+export function isAccountName(text: string): boolean {
+  return /^[a-z0-9][a-z0-9-]{0,31}$/.test(text)
+}
+
+/** The names of the accounts that have a directory in this one, sorted; none if it cannot be read. */
+export function accountNames(directory = ACCOUNTS_DIRECTORY): string[] {
+  const names = withSystemFallback([], () => readdirSync(directory))
+  // A copy already, and Node 18, on which clients run, has no toSorted.
+  // oxlint-disable-next-line unicorn/no-array-sort
+  return names.filter(isAccountName).sort()
+}
+
+/** The name itself. Throws UsageError (64) if it cannot be the name of an account. */
+export function checkedAccount(name: string): string {
+  if (isAccountName(name)) return name
+  const message = 'The name of an account is 1 to 32 lower-case letters, digits and hyphens: correct it.'
+  throw new UsageError(message)
+}
+
+/** The account of a configuration file; undefined for a file elsewhere. */
+export function accountOfConfig(path: string): string | undefined {
+  const name = basename(path, '.json')
+  return isAccountName(name) && path === accountConfigPath(name) ? name : undefined
+}
+
+/** The account of a socket by its path; undefined: the default account, or a socket elsewhere. */
+export function accountOfSocket(path: string): string | undefined {
+  const account = basename(dirname(path))
+  return dirname(dirname(path)) === ACCOUNTS_DIRECTORY && isAccountName(account) ? account : undefined
+}
+
+export function accountConfigPath(account: string): string {
+  return `/etc/kyc-tokend/accounts/${account}.json`
+}
+
+/** The units of an account, without their suffix; undefined: of the default account. */
+export function unitNames(account: string | undefined) {
+  const suffix = account === undefined ? '' : `@${account}`
+  return {
+    unit: `kyc-tokend${suffix}`,
+    httpUnit: `kyc-tokend-http${suffix}`,
+    alertUnit: `kyc-tokend-alert${suffix}`,
+  }
+}
+
+/** The account of the daemon that runs in this environment, for remedies; undefined: the default account. */
+export function accountOfEnvironment(env: NodeJS.ProcessEnv): string | undefined {
+  const { RUNTIME_DIRECTORY: directory = '', [ACCOUNT_VARIABLE]: named = '' } = env
+  const name = directory.startsWith(`${ACCOUNTS_DIRECTORY}/`) ? basename(directory) : named
+  return isAccountName(name) ? name : undefined
+}
+
+/** The `ipc.sock` of the account's units. */
+export function systemSocket(account: string | undefined): string {
+  return join(serviceEnvironment(account).RUNTIME_DIRECTORY, 'ipc.sock')
+}
+
+/** ` --account NAME` for a command about this account, or nothing. */
+export function accountWords(account: string | undefined): string {
+  return account === undefined ? '' : ` --account ${account}`
+}
+
+/** The environment with the directories of the account's daemon; directories that systemd has set stay. */
+export function accountEnvironment(account: string, identity: ProcessIdentity): NodeJS.ProcessEnv {
+  const below = (directory: string): string => join(directory, 'accounts', account)
+  const { env } = identity
+  return {
+    ...env,
+    RUNTIME_DIRECTORY: env['RUNTIME_DIRECTORY'] ?? below(runtimeDirectoryOf(identity)),
+    STATE_DIRECTORY: env['STATE_DIRECTORY'] ?? below(stateDirectoryOf(identity)),
+  }
+}
+
+/** The environment that systemd sets for the unit; without an account, for the one of the default account. */
+export function serviceEnvironment(account: string | undefined) {
+  const below = account === undefined ? [] : ['accounts', account]
+  const { unit } = unitNames(account)
+  return {
+    RUNTIME_DIRECTORY: join(SYSTEM_RUNTIME_DIRECTORY, ...below),
+    STATE_DIRECTORY: join(SYSTEM_STATE_DIRECTORY, ...below),
+    CREDENTIALS_DIRECTORY: `/run/credentials/${unit}.service`,
+  }
+}

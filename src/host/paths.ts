@@ -1,0 +1,89 @@
+// The directories of a daemon and the candidates for its socket and its configuration, by user and
+// environment.
+import { userInfo } from 'node:os'
+import { isAbsolute, join } from 'node:path'
+import { withSystemFallback } from '../lib/error.ts'
+
+/** Identity of a process: the effective uid and the environment. */
+export interface ProcessIdentity {
+  readonly env: NodeJS.ProcessEnv
+  readonly uid: number
+}
+
+export const SYSTEM_RUNTIME_DIRECTORY = '/run/kyc-tokend'
+export const SYSTEM_STATE_DIRECTORY = '/var/lib/kyc-tokend'
+export const SYSTEM_CONFIG_DIRECTORY = '/etc/kyc-tokend'
+/** The user as whom the units run the daemon. */
+export const SERVICE_USER = 'kyc-tokend'
+/** Serves the whole system, or a person: no remedy may change its owner or mode. */
+export function isSystemDirectory(path: string): boolean {
+  const below = /^\/(?:bin|boot|dev|efi|etc|lib|proc|sbin|sys|usr)\//
+  const itself = /^\/(?:[^/]+|var\/[^/]+(?:\/[^/]+)?|run\/user|(?:home|media|mnt)\/[^/]+)?$/
+  return path !== SYSTEM_STATE_DIRECTORY && (below.test(path) || itself.test(path))
+}
+
+/** Longest path of a Unix socket: `sun_path` without its NUL byte (unix(7)). */
+export const MAX_SOCKET_PATH_BYTES = 107
+
+/**
+ * The runtime directory of a daemon, absolute: systemd's, `/run/kyc-tokend` for root, the person's own
+ * otherwise.
+ */
+export function runtimeDirectoryOf({ env, uid }: ProcessIdentity): string {
+  return firstOf(env['RUNTIME_DIRECTORY']) ?? ownRuntimeDirectory({ env, uid })
+}
+
+/**
+ * The state directory of a daemon, absolute: systemd's, `/var/lib/kyc-tokend` for root, the person's own
+ * otherwise.
+ */
+export function stateDirectoryOf({ env, uid }: ProcessIdentity): string {
+  const given = firstOf(env['STATE_DIRECTORY'])
+  if (given !== undefined) return given
+  if (uid === 0) return SYSTEM_STATE_DIRECTORY
+  return join(absolute(env['XDG_STATE_HOME']) ?? join(homeOf(env), '.local', 'state'), 'kyc-tokend')
+}
+
+/**
+ * Paths at which a client looks for the daemon's socket, in this order, without systemd's
+ * `$RUNTIME_DIRECTORY`: in a client's unit it is the client's own.
+ */
+export function socketCandidates({ env, uid }: ProcessIdentity): string[] {
+  const directories = new Set([SYSTEM_RUNTIME_DIRECTORY, ownRuntimeDirectory({ env, uid })])
+  return [...directories].map((directory) => join(directory, 'ipc.sock'))
+}
+
+/**
+ * Directories in which a configuration is searched for, in this order. A unit, and root, use only what root
+ * installed.
+ */
+export function configDirectories({ env, uid }: ProcessIdentity, workingDirectory: string): string[] {
+  const isService = firstOf(env['RUNTIME_DIRECTORY']) !== undefined
+  return isService || uid === 0 ? [SYSTEM_CONFIG_DIRECTORY] : [workingDirectory, SYSTEM_CONFIG_DIRECTORY]
+}
+
+function ownRuntimeDirectory({ env, uid }: ProcessIdentity): string {
+  if (uid === 0) return SYSTEM_RUNTIME_DIRECTORY
+  const own = absolute(env['XDG_RUNTIME_DIR'])
+  if (own !== undefined) return join(own, 'kyc-tokend')
+  return join(absolute(env['TMPDIR']) ?? '/tmp', `kyc-tokend-${uid}`)
+}
+
+function homeOf(env: NodeJS.ProcessEnv): string {
+  // A user without an entry in passwd has no home. If `/` is not writable, the error says which setting to
+  // change.
+  return absolute(env['HOME']) ?? withSystemFallback('/', () => userInfo().homedir)
+}
+
+/** systemd gives several directories joined by colons; the first is the one named after the unit. */
+function firstOf(list: string | undefined): string | undefined {
+  return absolute(list?.split(':')[0])
+}
+
+/**
+ * The path, if it is absolute: relative ones in these variables are to be ignored (XDG Base Directory
+ * Specification).
+ */
+function absolute(path: string | undefined): string | undefined {
+  return path !== undefined && isAbsolute(path) ? path : undefined
+}

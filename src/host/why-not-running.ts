@@ -1,0 +1,76 @@
+// Why a unit of the daemon does not run, as systemd knows, and the remedy.
+import { systemSocket, unitNames } from './account.ts'
+import { SERVICE_USER } from './paths.ts'
+import { isLocalGroup } from './ids.ts'
+import { editUnit, programCommand, remakeSockets, remedy, unitPlace, type Remedy } from './remedy.ts'
+import { isAbsent, isConfigured } from './system-config.ts'
+import { resultOf, unitProperties, type UnitProperties } from './systemd.ts'
+
+/** Why the unit does not run, and the remedy; undefined if it runs or is not installed. */
+export async function whyNotRunning(account: string | undefined): Promise<Remedy | undefined> {
+  const { unit } = unitNames(account)
+  const names = ['ActiveState', 'Result', 'ExecMainStatus', 'UnitFileState', 'StatusText']
+  const service = await unitProperties(`${unit}.service`, names)
+  if (service === null) return undefined
+  if (!isConfigured(account))
+    return remedy(`${unit}.service has no configuration`, programCommand('setup', unitPlace(account)))
+  const socket = await unitProperties(`${unit}.socket`, ['ActiveState'])
+  const masked = Object.entries({ service, socket })
+    .filter(([, known]) => known?.['LoadState'] === 'masked')
+    .map(([suffix]) => `${unit}.${suffix}`)
+  if (masked.length > 0)
+    return remedy(
+      `${masked.join(' and ')} ${masked.length > 1 ? 'are' : 'is'} masked`,
+      `sudo systemctl unmask ${masked.join(' ')}`,
+      `sudo systemctl enable --now ${unit}`,
+    )
+  if (socket?.['ActiveState'] === 'active' && isAbsent(systemSocket(account)))
+    return remedy(`the socket of ${unit}.socket was removed`, ...remakeSockets(account))
+  return reasonOf(account, service)
+}
+
+function reasonOf(account: string | undefined, service: UnitProperties): Remedy | undefined {
+  const { unit } = unitNames(account)
+  const { ActiveState: state, Result: result, ExecMainStatus: status = '0', UnitFileState: file } = service
+  if (state === 'active' || state === 'reloading') return undefined
+  if (result === 'success' && state === 'activating') return remedy(`${unit}.service is starting`)
+  if (result === 'success' && state !== 'failed') {
+    const start = file === 'enabled' ? 'start' : 'enable --now'
+    return remedy(`${unit}.service is ${state}`, `sudo systemctl ${start} ${unit}`)
+  }
+  const text = `${unit}.service is ${state} (${resultOf(service)})`
+  const check = programCommand('check', unitPlace(account))
+  const exit = result === 'exit-code' ? status : ''
+  if (exit === '69') return remedy(`${text}: another daemon runs, or its directories are in use`, check)
+  if (exit === '78') {
+    // The daemon itself has said what is faulty.
+    const faults = service['StatusText'] || 'the configuration is faulty'
+    return remedy(`${text}: ${faults}; correct that, then`, check, `sudo systemctl restart ${unit}`)
+  }
+  return failedStart(unit, exit) ?? remedy(text, `sudo journalctl -u ${unit} -n 20`)
+}
+
+/** What a failed start means, by its exit status; undefined: none of systemd's own (systemd.exec(5)). */
+export function failedStart(unit: string, status: string): Remedy | undefined {
+  const edited = editUnit(unit)
+  const users = [
+    'sudo systemd-sysusers kyc-tokend.conf',
+    'sudo systemd-tmpfiles --create kyc-tokend.conf',
+    `sudo systemctl restart ${unit}`,
+  ]
+  // Those of the package; another one is of a drop-in.
+  const isPackageWhole = isLocalGroup(SERVICE_USER) && isLocalGroup('kyc-token')
+  const correct = 'make it, or correct the drop-in'
+  const meanings: Readonly<Record<string, readonly [because: string, commands: string[]]>> = {
+    '203': ['203/EXEC: its program cannot be run; correct ExecStart= in its drop-ins', edited],
+    '216': ['216/GROUP: a group of it does not exist', isPackageWhole ? edited : users],
+    '217': ['217/USER: its user does not exist', users],
+    '226': [`226/NAMESPACE: a path of its drop-ins does not exist; ${correct}`, edited],
+    '243': [
+      `243/CREDENTIALS: what LoadCredential= of its drop-ins names does not exist; ${correct}`,
+      [`systemctl cat ${unit} | grep Credential`, ...edited],
+    ],
+  }
+  const [because, commands] = meanings[status] ?? []
+  return commands && remedy(`${unit}.service cannot start (${because})`, ...commands)
+}

@@ -1,0 +1,206 @@
+// `kyc-tokend setup`: asks for service, key and secret, writes the files, checks them live, and starts the
+// daemon. A pair that the service does not confirm is not taken over.
+import { accountWords, checkedAccount, systemSocket, unitNames } from '../host/account.ts'
+import { monotonicMs } from '../lib/clock.ts'
+import { escapeUnsafe } from '../lib/display-text.ts'
+import { formatDuration } from '../lib/duration.ts'
+import { exitStatus, UserError } from '../lib/error.ts'
+import { runProgram } from '../lib/run-program.ts'
+import { requireLinux } from '../host/supported-node.ts'
+import { programName } from '../host/program-name.ts'
+import { programCommand, unitPlace } from '../host/remedy.ts'
+import { ask, configurationOf, statusIfAny } from '../terminal/ask.ts'
+import { createReport, performCheck } from '../check/check.ts'
+import type { Invocation, RunCommand } from '../terminal/command.ts'
+import { isTerminal } from '../terminal/prompt.ts'
+import { askAuthority, readAnswers, withAuthority } from './setup-answers.ts'
+import {
+  applySetup,
+  discardSetup,
+  planSetup,
+  setupFiles,
+  stageSetup,
+  type Answers,
+  type SetupFiles,
+} from './setup-files.ts'
+import { firstLine, unitProperties } from '../host/systemd.ts'
+
+/** The longest wait for a token of the daemon that was started, in ms. */
+const TOKEN_WAIT_MS = 15_000
+/** The longest time for systemctl to change a setting of a unit, or to reload it, in ms. */
+const SYSTEMCTL_MS = 30_000
+
+export const run: RunCommand = async (invocation) => {
+  requireLinux()
+  const { options, stdout } = invocation
+  const account = options['account'] === undefined ? undefined : checkedAccount(String(options['account']))
+  const files = await setupFiles(account, process.cwd())
+  const answers = await readAnswers(invocation, files)
+  const service = await serviceOf(account, files)
+  try {
+    const { staged, check } = await tryAnswers(answers, { invocation, account, files, service })
+    const { status } = check
+    const isChanged = staged.size > 0
+    if (isChanged && check.live !== exitStatus.ok && options['unverified'] !== true) {
+      stdout.write(`Nothing was changed, because ${whyNothing(check)}\n`)
+      return status
+    }
+    await applySetup(staged)
+    for (const path of staged.keys()) stdout.write(`Wrote ${escapeUnsafe(path)}\n`)
+    if (status === exitStatus.configuration) {
+      const end = isChanged ? 'The files stay' : 'Nothing was changed'
+      stdout.write(`${end}: correct the faults above\n`)
+      return status
+    }
+    if (service !== null) return await bringUp(invocation, service, { isChanged, status })
+    if (!isChanged) stdout.write('Nothing was changed\n')
+    stdout.write(`Next: ${programName()} run${accountWords(account)}\n`)
+    return status
+  } finally {
+    await discardSetup(files)
+  }
+}
+
+/** The unit that is to run with the files, and its state before they are written. */
+interface Service {
+  /** Without its suffix. */
+  readonly unit: string
+  readonly account: string | undefined
+  readonly isActive: boolean
+  readonly isEnabled: boolean
+}
+
+/** Null: the unit is not installed, or the files are a person's. Throws UserError (69). */
+async function serviceOf(account: string | undefined, files: SetupFiles): Promise<Service | null> {
+  if (files.attributes.gid === undefined) return null
+  const { unit } = unitNames(account)
+  const asked = ['ActiveState', 'UnitFileState']
+  const properties = await unitProperties(`${unit}.service`, asked, { isNeeded: true })
+  if (properties === null) return null
+  const isActive = properties['ActiveState'] === 'active'
+  return { unit, account, isActive, isEnabled: properties['UnitFileState'] === 'enabled' }
+}
+
+interface Surroundings {
+  readonly invocation: Invocation
+  readonly account: string | undefined
+  readonly files: SetupFiles
+  readonly service: Service | null
+}
+
+/** At a terminal it asks for the authority of a certificate that is not trusted, and tries again. */
+async function tryAnswers(answers: Answers, on: Surroundings) {
+  const trial = await tryOnce(answers, on)
+  const lacksAuthority = trial.check.reason === 'tls' && answers.contents.ca === undefined
+  if (!lacksAuthority || !isTerminal(on.invocation.stdin)) return trial
+  const ca = await askAuthority(on.invocation)
+  return ca === '' ? trial : tryOnce(withAuthority(answers, on.files, ca), on)
+}
+
+/** Writes what the answers need beside the files that they replace, and checks it. */
+async function tryOnce(answers: Answers, { invocation, account, files, service }: Surroundings) {
+  const { options, env, stdout, stderr, signal } = invocation
+  const changes = await planSetup(files, answers, { force: options['force'] === true })
+  const staged = await stageSetup(changes, files)
+  const words = account === undefined ? { config: files.config } : { account }
+  // If nothing changes, a unit shows by its own token what the pair is worth.
+  const isLive = changes.length > 0 || service === null
+  // A running daemon may hold another pair, which is about to be replaced.
+  const how = { isWhole: true, isLive, asksDaemon: false, staged: [...staged], signal, stderr }
+  const configuration = configurationOf({ options: words, env })
+  const check = await performCheck({ ...configuration, ...how }, createReport(stdout, 'setup'))
+  return { staged, check }
+}
+
+/** The exit status of a check, that for the service's answer alone, and the reason if it gave no token. */
+type Check = Awaited<ReturnType<typeof performCheck>>
+
+function whyNothing({ status, live, reason }: Check): string {
+  if (status === exitStatus.configuration) return 'of the faults above'
+  if (reason === 'tls')
+    return "TLS failed: if the authority is the company's own, add --ca-file FILE with its certificate"
+  const why =
+    live === exitStatus.noPermission
+      ? 'the service refuses key and secret: correct them'
+      : 'the service gave no token: correct what is named above, or try again later'
+  return `${why}, or add --unverified to have them in use all the same`
+}
+
+/** Makes the unit run with what was written; gives the exit status of `setup`. Throws UserError. */
+async function bringUp(
+  { stdout }: Invocation,
+  service: Service,
+  { isChanged, status }: { isChanged: boolean; status: number },
+): Promise<number> {
+  const { unit, account, isActive, isEnabled } = service
+  // A former `setup` may have ended before its reload. A daemon that is silent is an error below.
+  const isStale =
+    isActive &&
+    (isChanged || (await statusIfAny(systemSocket(account)))?.daemon.configuration.state === 'changed')
+  if (!isEnabled) await act('enable', 'Enabled')
+  if (isStale) await act('reload', 'Reloaded')
+  if (!isChanged && isEnabled && isActive && !isStale) stdout.write('Nothing was changed\n')
+  const isConfirmed = status === exitStatus.ok
+  stdout.write(`Waiting up to ${TOKEN_WAIT_MS / 1_000} s for ${isConfirmed ? 'a token of ' : ''}${unit}\n`)
+  const endMs = monotonicMs() + TOKEN_WAIT_MS
+  if (!isActive) await act('restart', 'Started')
+  // The running daemon keeps its old token; only the check knows what the new credentials are worth.
+  if (isConfirmed)
+    stdout.write(`${unit} runs and holds a token, ${await tokenOf(service, { endMs, isStale })}\n`)
+  else
+    stdout.write(
+      `${unit} runs with a key and secret that the service has not confirmed: ${seeStatus(account)}\n`,
+    )
+  return status
+
+  async function act(verb: Verb, done: string): Promise<void> {
+    await systemctl(unit, verb)
+    stdout.write(`${done} ${unit}\n`)
+  }
+}
+
+/** How long the unit's token is good, and how programs get it. Throws UserError if there is none. */
+async function tokenOf(
+  { unit, account }: Service,
+  { endMs, isStale }: { endMs: number; isStale: boolean },
+): Promise<string> {
+  const waitSeconds = Math.max(1, (endMs - monotonicMs()) / 1_000)
+  const { token, known } = await ask(
+    { options: { socket: systemSocket(account) }, env: {} },
+    async (client) => ({
+      token: await client.get({ waitSeconds }),
+      known: await client.status(),
+    }),
+  )
+  // After a reload the state may still be that of the former credentials.
+  if (known.state === 'refused' && !isStale)
+    throw new UserError(
+      `${unit} holds a token, but the service refuses the account (${known.failure?.reason}): ` +
+        `${seeStatus(account)}.`,
+      exitStatus.noPermission,
+    )
+  const life = formatDuration(Date.parse(token.expiresAt) - Date.now())
+  return `good for ${life}. Give it to programs: sudo usermod -aG kyc-token USER`
+}
+
+function seeStatus(account: string | undefined): string {
+  return `see \`${programCommand('status', unitPlace(account))}\``
+}
+
+type Verb = 'enable' | 'reload' | 'restart'
+
+/**
+ * `restart` starts the unit in place of a start that is under way: that may be one of a faulty configuration,
+ * which clients at the socket cause again and again, and which a mere start would join. The end of its wait
+ * is no failure, because the token tells. Throws UserError (69) if systemctl fails.
+ */
+async function systemctl(unit: string, verb: Verb): Promise<void> {
+  const timeoutMs = verb === 'restart' ? TOKEN_WAIT_MS : SYSTEMCTL_MS
+  const words = [verb, `${unit}.service`]
+  const startedAtMs = monotonicMs()
+  const { isOk, stderr } = await runProgram('systemctl', words, timeoutMs)
+  if (isOk || (verb === 'restart' && monotonicMs() - startedAtMs >= timeoutMs)) return
+  const problem = `systemctl ${words.join(' ')} failed (${firstLine(stderr)})`
+  const message = `${problem}: see \`sudo journalctl -u ${unit} -n 20\`. The files stay.`
+  throw new UserError(message, exitStatus.unavailable)
+}

@@ -1,0 +1,162 @@
+// Shared by the commands: they find the daemon or the configuration that is meant, send a request, and turn
+// errors into a sentence and an exit status.
+import { setTimeout as sleep } from 'node:timers/promises'
+import {
+  TokenClient,
+  TokenClientError,
+  type StatusResult,
+  type TokenClientErrorCode,
+  type ClientToken,
+} from '../client/index.ts'
+import { namedDaemon } from '../client/find-socket.ts'
+import {
+  ACCOUNT_VARIABLE,
+  accountConfigPath,
+  accountEnvironment,
+  accountOfSocket,
+  checkedAccount,
+  isAccountName,
+  systemSocket,
+} from '../host/account.ts'
+import { monotonicMs } from '../lib/clock.ts'
+import { parseDuration } from '../lib/duration.ts'
+import { exitStatus, type ExitStatus, UsageError, UserError } from '../lib/error.ts'
+import { rendered } from '../host/remedy.ts'
+import { MAX_MIN_VALID_SECONDS, MAX_WAIT_SECONDS } from '../protocol.ts'
+import type { Invocation } from './command.ts'
+
+/** Exit status of each error, of sysexits.h. */
+const statuses: Readonly<Record<TokenClientErrorCode, ExitStatus>> = {
+  'no-token-yet': exitStatus.tryAgain,
+  expired: exitStatus.tryAgain,
+  busy: exitStatus.tryAgain,
+  'account-inactive': exitStatus.noPermission,
+  'account-not-found': exitStatus.noPermission,
+  denied: exitStatus.noPermission,
+  misconfigured: exitStatus.configuration,
+  'bad-request': exitStatus.usage,
+  'daemon-unreachable': exitStatus.unavailable,
+  timeout: exitStatus.unavailable,
+  closed: exitStatus.internal,
+}
+
+/** An invocation whose options or environment name the daemon. */
+type WithOptions = Pick<Invocation, 'options' | 'env'>
+
+/** A client for the socket or the account that the invocation names. Throws UsageError (64) for others. */
+export function openClient({ options }: Pick<Invocation, 'options'>): TokenClient {
+  const { socket, account } = options as { socket?: string; account?: string }
+  try {
+    return new TokenClient({ name: 'kyc-tokend', socketPath: socket, account })
+  } catch (error) {
+    throw asUserError(error)
+  }
+}
+
+/** Sends one request. Throws UserError for a fault of the daemon and for its absence. */
+export async function ask<T>(
+  invocation: WithOptions,
+  question: (client: TokenClient) => Promise<T>,
+): Promise<T> {
+  using client = openClient(invocation)
+  try {
+    return await question(client)
+  } catch (error) {
+    throw await withReason(error, invocation)
+  }
+}
+
+/** As asUserError; an error without a daemon names the reason why its unit does not run, and the remedy. */
+export async function withReason(error: unknown, { options, env }: WithOptions): Promise<unknown> {
+  if (!(error instanceof TokenClientError) || statuses[error.code] !== exitStatus.unavailable)
+    return asUserError(error)
+  const { socket, account: accountOption } = options as { socket?: string; account?: string }
+  const { socketPath, account: name = '' } = namedDaemon(env, { socketPath: socket, account: accountOption })
+  const account = socketPath ? accountOfSocket(socketPath) : isAccountName(name) ? name : undefined
+  if (socketPath && socketPath !== systemSocket(account)) return asUserError(error)
+  const { whyNotRunning } = await import('../host/why-not-running.ts')
+  const reason = await whyNotRunning(account)
+  if (reason === undefined) return asUserError(error)
+  const why = rendered(reason)
+  const { problem, remedy } = error
+  const sentence = remedy === undefined ? `${why}. ${problem}` : `${problem}: ${why}.`
+  return new UserError(sentence, exitStatus.unavailable, { cause: error })
+}
+
+/** The status; null if no daemon answers at this socket. */
+export async function statusIfAny(socket: string): Promise<StatusResult | null> {
+  using client = openClient({ options: { socket } })
+  return await client.status().catch((error: unknown) => {
+    if (error instanceof TokenClientError) return null
+    throw error
+  })
+}
+
+/** The token, with the life and the wait that the options `--min-valid` and `--wait` ask for. */
+export async function askToken(invocation: WithOptions, signal?: AbortSignal): Promise<ClientToken> {
+  const minValidSeconds = secondsOf(invocation, 'min-valid', MAX_MIN_VALID_SECONDS)
+  // Only a wait that was asked for is also for a daemon that has not been started yet.
+  const waitSeconds = secondsOf(invocation, 'wait', MAX_WAIT_SECONDS)
+  return ask(invocation, (client) => client.get({ minValidSeconds, waitSeconds, signal }))
+}
+
+/** Resolves once the daemon has written the token to its files, at the latest after 5 s; never rejects. */
+export async function afterFiles(client: TokenClient, obtainedAt: string): Promise<void> {
+  const end = monotonicMs() + 5_000
+  while (monotonicMs() < end) {
+    try {
+      const { files } = await client.status()
+      const isWritten = files.every(
+        ({ ok, writtenAt }) => !ok || (writtenAt !== null && Date.parse(writtenAt) >= Date.parse(obtainedAt)),
+      )
+      if (isWritten) return
+    } catch {
+      // The daemon is away.
+      return
+    }
+    await sleep(50)
+  }
+}
+
+/** A TokenClientError as a UserError with its exit status; any other error as it is. */
+function asUserError(error: unknown): unknown {
+  return error instanceof TokenClientError ? new UserError(error.message, statuses[error.code]) : error
+}
+
+/** The duration of an option in seconds; undefined: it is not given. Throws UsageError (64). */
+export function secondsOf({ options }: WithOptions, option: string, max: number): number | undefined {
+  const text = options[option]
+  if (typeof text !== 'string') return undefined
+  const ms = parseDuration(text)
+  if (ms === undefined || ms > max * 1_000)
+    throw new UsageError(
+      `--${option} takes a duration such as 30s or 5m, up to ${max < 3_600 ? `${max}s` : `${max / 3_600}h`}.`,
+    )
+  return ms / 1_000
+}
+
+/**
+ * The configuration that `run` and `check` are meant for, by --config, by --account, or by the environment;
+ * without a path that which the search finds. `env` has the directories of the account. Throws UsageError
+ * (64) if a configuration and an account are named in the same way.
+ */
+export function configurationOf({ options, env }: Pick<Invocation, 'options' | 'env'>): {
+  readonly configPath: string | undefined
+  readonly env: NodeJS.ProcessEnv
+  readonly account: string | undefined
+} {
+  const { config, account } = options as { config?: string; account?: string }
+  if (config !== undefined && account !== undefined) throw bothGiven('--config and --account')
+  const named = account ?? (env[ACCOUNT_VARIABLE] || undefined)
+  if (config !== undefined || named === undefined) return { configPath: config, env, account: undefined }
+  if (account === undefined && env['KYC_TOKEND_CONFIG'])
+    throw bothGiven(`$KYC_TOKEND_CONFIG and $${ACCOUNT_VARIABLE}`)
+  const name = checkedAccount(named)
+  const identity = { env, uid: process.geteuid!() }
+  return { configPath: accountConfigPath(name), env: accountEnvironment(name, identity), account: name }
+}
+
+/** Of options or variables that exclude one another. */
+export function bothGiven(names: string): UsageError {
+  return new UsageError(`${names} are both given: leave one of them out.`)
+}

@@ -1,0 +1,42 @@
+// A command: its words as data, from which help, completions and manual come, and its function.
+import type { Readable, Writable } from 'node:stream'
+import type { DaemonSignals } from '../daemon/daemon-signals.ts'
+
+export interface OptionSpec {
+  /** Placeholder of the value in the help, in capitals; undefined: it takes no value. */
+  readonly value?: string
+  /** The possible values, if they are few. */
+  readonly choices?: readonly string[] | undefined
+  /** Shown in the help; the command itself applies it. */
+  readonly default?: string | undefined
+  readonly summary: string
+}
+export interface CommandSpec {
+  readonly name: string
+  readonly load: () => Promise<{ readonly run: RunCommand }>
+  /** One line, without a full stop. */
+  readonly summary: string
+  /** Positional arguments as the usage line shows them, such as `[FINGERPRINT|-]`. */
+  readonly positionals?: string
+  readonly options: Readonly<Record<string, OptionSpec>>
+  /** When it ends with which exit status, beside what holds for every command. */
+  readonly exits?: Readonly<Record<number, string>> & { readonly other?: string }
+  /** More paragraphs for the help and the manual page. */
+  readonly details?: readonly string[]
+}
+
+/** The arguments of a command. Its options have been checked against its CommandSpec. */
+export interface Invocation {
+  readonly options: Readonly<Record<string, string | boolean | undefined>>
+  readonly positionals: readonly string[]
+  readonly env: NodeJS.ProcessEnv
+  readonly stdin: Readable
+  readonly stdout: Writable
+  readonly stderr: Writable
+  /** Aborted by SIGINT or SIGTERM, for commands that do not handle signals themselves. */
+  readonly signal: AbortSignal
+  /** For the daemon, which handles its signals itself; undefined if nothing has listened to them yet. */
+  readonly daemonSignals?: DaemonSignals | undefined
+}
+/** Resolves with the exit status (sysexits.h). Throws UserError for an error that a person can correct. */
+export type RunCommand = (invocation: Invocation) => Promise<number>

@@ -1,0 +1,271 @@
+// The status for people: first what is wrong and the next step, then a row for each part, fit for the
+// terminal.
+import type { Writable } from 'node:stream'
+import { stripVTControlCharacters, styleText } from 'node:util'
+import { accountOfConfig } from '../host/account.ts'
+import { allowsColour, asSentence, capitalized, escapeUnsafeIn, wrap } from '../lib/display-text.ts'
+import { formatDuration } from '../lib/duration.ts'
+import { renderedAt, type Advice, type Place } from '../host/remedy.ts'
+import type { Phase, StatusResult } from '../protocol.ts'
+import { remedies, type PostponedReason, type Reason } from '../token/outcome.ts'
+import { notUnderSystemd, type SystemdState } from '../host/alert-command.ts'
+import { isTerminal } from './prompt.ts'
+
+type Colour = 'red' | 'yellow' | 'green' | 'dim' | 'bold'
+interface View {
+  /** The wall clock's time. */
+  readonly nowMs: number
+  readonly ink: (colour: Colour, text: string) => string
+  /** An instant, relative and absolute, in UTC. */
+  readonly ago: (instant: string) => string
+  /** Of an instant of today, the time alone. */
+  readonly absolute: (instant: string) => string
+  readonly systemd: SystemdState
+}
+const BAR_WIDTH = 20
+const LABEL_WIDTH = 10
+const INDENT = 2 + LABEL_WIDTH
+/** The status by which most services refuse a token. */
+const USUAL_REFUSAL = '401'
+const MAX_READERS = 5
+
+const phases: Readonly<Record<Phase, { colour: Colour; meaning: string }>> = {
+  ready: { colour: 'green', meaning: 'the token is good and is refreshed in time' },
+  degraded: { colour: 'yellow', meaning: 'the token is good, but refreshing it fails' },
+  starting: { colour: 'yellow', meaning: 'there is no token yet' },
+  expired: { colour: 'red', meaning: 'the token has expired and there is no other' },
+  refused: { colour: 'red', meaning: 'the service refuses the account' },
+}
+
+interface Screen {
+  readonly hasColour: boolean
+  /** Infinite if lines may be as long as they are. */
+  readonly columns: number
+}
+
+export function screenOf(stdout: Writable & { columns?: number }, env: NodeJS.ProcessEnv): Screen {
+  if (!isTerminal(stdout)) return { hasColour: false, columns: Infinity }
+  return { hasColour: allowsColour(env), columns: stdout.columns || 80 }
+}
+
+/**
+ * Lines of text, wrapped to fit `columns`. With `isCut` the rows are cut instead; the next steps are always
+ * wrapped.
+ */
+export function formatStatus(
+  given: StatusResult,
+  options: Screen & { nowMs: number; systemd?: SystemdState; isCut?: boolean },
+): string {
+  const status = escapeUnsafeIn(given)
+  const { nowMs, hasColour, columns, systemd = notUnderSystemd, isCut = false } = options
+  const ink: View['ink'] = (colour, text) =>
+    hasColour ? styleText(colour, text, { validateStream: false }) : text
+  const today = new Date(nowMs).toISOString().slice(0, 10)
+  const absolute = (instant: string): string => `${instant.slice(instant.startsWith(today) ? 11 : 0, 19)}Z`
+  const ago = (instant: string): string =>
+    `${formatDuration(nowMs - Date.parse(instant))} ago (${absolute(instant)})`
+  const view = { nowMs, ink, ago, absolute, systemd: escapeUnsafeIn(systemd) }
+  const lines = Object.entries(rows).flatMap(([label, textsOf]) =>
+    textsOf(status, view)
+      .flatMap((text) => (isCut ? [cutTo(text, columns - INDENT)] : wrap(text, columns - INDENT)))
+      .map((text, index) => `  ${ink('dim', (index === 0 ? label : '').padEnd(LABEL_WIDTH))}${text}`),
+  )
+  const { colour, meaning } = phases[status.state]
+  const head = `${ink(colour, '●')} ${ink('bold', status.state)}: ${meaning}`
+  // The fault and the command against it come first: they are read by a person who was just woken up.
+  const steps = nextSteps(status, systemd).flatMap((step) =>
+    wrap(step, columns - 2).map((line, index) => `${index === 0 ? ink(colour, '→') : ' '} ${line}`),
+  )
+  return `${[head, ...steps, '', ...lines].join('\n')}\n`
+}
+
+/** The line with at most this many columns; colours do not count. */
+export function cutTo(line: string, columns: number): string {
+  if (stripVTControlCharacters(line).length <= columns) return line
+  const parts = Array.from(line.matchAll(/\u001b\[\d+m|[^]/gu), ([part]) => part)
+  let left = columns - 1
+  return `${parts.filter((part) => part.startsWith('\u001b') || (left -= part.length) >= 0).join('')}…`
+}
+
+/** The words about a life by its source; none for a life that the token itself says. */
+const lifeSources: Readonly<Record<string, string>> = {
+  response: ' (as the answer says)',
+  assumed: ' (assumed)',
+}
+
+/** The lines of each row by its label; none if there is nothing to say. */
+const rows: Readonly<Record<string, (status: StatusResult, view: View) => string[]>> = {
+  life({ token }, { nowMs, ink }) {
+    if (token === null) return []
+    const leftMs = Date.parse(token.expiresAt) - nowMs
+    const lifeMs = Date.parse(token.expiresAt) - Date.parse(token.obtainedAt)
+    const filled = Math.round(Math.min(1, Math.max(0, leftMs / lifeMs)) * BAR_WIDTH)
+    const colour = leftMs > lifeMs / 4 ? 'green' : 'yellow'
+    const bar = ink(colour, '█'.repeat(filled)) + ink('dim', '░'.repeat(BAR_WIDTH - filled))
+    const left = leftMs <= 0 ? 'past its life of' : `${formatDuration(leftMs)} left of`
+    return [`${bar} ${left} ${formatDuration(lifeMs)}${lifeSources[token.expirySource] ?? ''}`]
+  },
+  token({ token }, { ago }) {
+    if (token === null) return ['none']
+    const { fingerprint, generation, obtainedAt, stale } = token
+    return [`${fingerprint}, number ${generation}, obtained ${ago(obtainedAt)}${stale ? ', stale' : ''}`]
+  },
+  failure({ failure, service: { lastRequestAt } }, { nowMs, ink, ago, absolute }) {
+    if (failure === null) return []
+    const { reason, detail, status, since, attempts } = failure
+    const answered = status === undefined ? '' : ` (HTTP ${status})`
+    const begun = `for ${formatDuration(nowMs - Date.parse(since))}, since ${absolute(since)}`
+    const last = attempts === 1 || lastRequestAt === null ? '' : `, the last ${ago(lastRequestAt)}`
+    return [`${ink('red', reason)}${answered} ${begun}: ${counted(attempts, 'attempt')}${last}`, detail]
+  },
+  next({ state, token, nextAttemptAt }, { nowMs, absolute }) {
+    if (nextAttemptAt === null)
+      return [state === 'refused' ? 'none until an operator acts' : 'nothing is planned']
+    const what = token === null || state === 'degraded' ? 'attempt' : 'refresh'
+    const leftMs = Date.parse(nextAttemptAt) - nowMs
+    const when = leftMs <= 0 ? 'now' : `in ${formatDuration(leftMs)} (${absolute(nextAttemptAt)})`
+    return [`${what} ${when}`]
+  },
+  ages({ tokensEndEarly }, { ink }) {
+    if (tokensEndEarly === undefined) return []
+    const { agesSeconds, maxAge } = tokensEndEarly
+    const ages = agesSeconds.slice(-3).map((seconds) => formatDuration(seconds * 1_000))
+    return [
+      ink('yellow', `clients reported tokens aged ${ages.join(', ')}: set refresh.maxAge to "${maxAge}"`),
+    ]
+  },
+  files({ files }, { ink, ago }) {
+    if (files.length === 0) return ['none are configured']
+    const faultyFirst = files.toSorted((one, other) => Number(one.ok) - Number(other.ok))
+    return faultyFirst.map(({ ok, path, error, format, present, writtenAt, repairs }) => {
+      if (!ok) return `${ink('red', '✗')} ${path}: ${error}`
+      const written = present && writtenAt !== null ? `written ${ago(writtenAt)}` : 'not there now'
+      const restored = repairs > 0 ? `, restored ${times(repairs)}` : ''
+      return `${ink('green', '✓')} ${path} (${format}), ${written}${restored}`
+    })
+  },
+  alerts({ alert }, { ink, ago, absolute, systemd: { alertCommand, alertProblem } }) {
+    const raised = alert === null ? [] : [`${ink('red', alert.reason)} since ${absolute(alert.since)}`]
+    if (alertProblem !== null) return [...raised, ink('yellow', alertProblem)]
+    if (alertCommand === null) return raised
+    const { failure, at } = alertCommand
+    const how = failure === null ? 'succeeded' : ink('red', 'failed')
+    const when = at === null ? '' : ` ${ago(at)}`
+    return [...raised, `the alert command ${how}${when}${failure === null ? '' : `, ${failure}`}`]
+  },
+  settings({ daemon }, { ink }) {
+    const { state, problem, pair } = daemon.configuration
+    // One of the next steps says it.
+    if (state === 'current' || pair !== undefined) return []
+    return state === 'faulty'
+      ? [`${ink('red', 'faulty on disk')}: ${problem}`]
+      : [`${ink('yellow', 'changed on disk')}: ${problem ?? 'the daemon runs with the former ones'}`]
+  },
+  service({ service: { baseUrl, requests, lastRequestAt }, token, daemon }, { ago, ink }) {
+    const last = lastRequestAt === null ? '' : `${counted(requests, 'request')}, last ${ago(lastRequestAt)}`
+    const refusedBy = (token?.refusedBy ?? [USUAL_REFUSAL]).join(' or ')
+    const { credentials } = daemon
+    return [
+      `${baseUrl}, ${last || 'not asked yet'}`,
+      ...(refusedBy === USUAL_REFUSAL ? [] : [`its API refuses a token with HTTP ${refusedBy}`]),
+      ...(credentials
+        ? [credentials.daysLeft <= 7 ? ink('yellow', endInWords(credentials)) : endInWords(credentials)]
+        : []),
+    ]
+  },
+  share({ share, token }, { nowMs, ink, ago }) {
+    if (!share) return []
+    const { state, server, since, hosts, askedBy, lastError } = share
+    const fleet = hosts === null ? '' : `, ${counted(hosts, 'host')}`
+    const asked = token === null ? '' : ` ${ago(token.obtainedAt)}`
+    const asker = askedBy === null ? '' : `, asked by ${askedBy}${asked}`
+    if (state === 'connected') return [`connected to ${server}${fleet}${asker}`]
+    const lost = state === 'denied' ? `denied by ${server}` : `alone, without ${server}`
+    return [
+      `${ink('yellow', lost)} for ${formatDuration(nowMs - Date.parse(since))}${fleet}`,
+      ...(lastError === null ? [] : [lastError]),
+    ]
+  },
+  clients({ clients }) {
+    const sockets = Object.entries(clients).flatMap(
+      ([name, count]: [string, StatusResult['clients']['http']]) =>
+        count === null ? [] : [`${count.connections} on ${name} (${count.subscribers} subscribed)`],
+    )
+    return [sockets.join(', ')]
+  },
+  daemon({ daemon: { version, pid, startedAt, host, configFile } }, { ago }) {
+    return [`${version} on ${host}, pid ${pid}, started ${ago(startedAt)}`, configFile]
+  },
+  readers({ readers = [] }, { ago }) {
+    return readers.slice(0, MAX_READERS).map(({ uid, client, pid, transport, lastAt, count }) => {
+      const name = client ?? 'a client without a name'
+      return `${name} (uid ${uid}, pid ${pid}, ${transport}) ${ago(lastAt)}, ${times(count)}`
+    })
+  },
+}
+
+function times(count: number): string {
+  return count === 1 ? 'once' : `${count} times`
+}
+
+export function counted(count: number, noun: string): string {
+  return `${count} ${noun}${count === 1 ? '' : 's'}`
+}
+
+/** Reasons that can come from a mistake in the key or the secret. */
+const OF_CREDENTIALS = new Set(['account-not-found', 'rejected'])
+
+/**
+ * The next steps, the most important first, as sentences with the commands of this host; none if all is
+ * well.
+ */
+function nextSteps(status: StatusResult, { isUnit }: SystemdState): string[] {
+  const { alert, failure, files, daemon } = status
+  const place = { account: accountOfConfig(daemon.configFile), isUnit, pid: daemon.pid }
+  const advise = (advice: Advice): string => renderedAt(advice, place)
+  const steps: string[] = []
+  // An alert may be older than the present failure, whose remedy counts; a refusal stays one.
+  if (alert !== null && (failure === null || status.state === 'refused')) steps.push(alert.remedy)
+  else if (failure !== null) steps.push(advise(remedies[failure.reason as Reason | PostponedReason]))
+  const reason = failure?.reason ?? alert?.reason
+  if (reason !== undefined) steps.push(...keyMistakes(reason).map((mistake) => capitalized(advise(mistake))))
+  if (alert?.contact) steps.push(`Call ${alert.contact}`)
+  steps.push(...configurationSteps(daemon.configuration, place))
+  const faulty = files.filter(({ ok }) => !ok).length
+  if (faulty > 0)
+    steps.push(`Correct ${faulty === 1 ? 'the token file' : `the ${faulty} token files`} marked ✗`)
+  steps.push(...(daemon.pathProblems ?? []))
+  if (daemon.stateProblem) steps.push(`The state for a restart cannot be saved: ${daemon.stateProblem}`)
+  return steps.map(asSentence)
+}
+
+function configurationSteps(
+  { state, problem, pair }: StatusResult['daemon']['configuration'],
+  place: Place,
+): string[] {
+  if (pair !== undefined) return [problem ?? '']
+  if (state === 'faulty') {
+    const text = 'Correct the configuration, each fault of which is named by `check`, then have it read again'
+    return [renderedAt({ text, steps: ['check', 'reload'] }, place)]
+  }
+  if (state === 'current') return []
+  const text = 'Have the changed configuration taken over'
+  if (problem === null) return [renderedAt({ text, steps: ['reload'] }, place)]
+  // A reload has no effect on some settings.
+  const how = place.isUnit ? 'by a restart' : 'by ending the daemon and starting it again'
+  return [renderedAt({ text: `${text} ${how}`, steps: ['restart'] }, place)]
+}
+
+/** Where common mistakes with keys are found, if the reason can come from one. */
+export function keyMistakes(reason: string): Advice[] {
+  if (!OF_CREDENTIALS.has(reason)) return []
+  const mistakes = 'quotes or blanks around a key, NAME= before it, or the endpoint in `baseUrl`'
+  return [{ text: `look for ${mistakes}, which a check names`, steps: ['check'] }]
+}
+
+export function endInWords(end: NonNullable<StatusResult['daemon']['credentials']>): string {
+  const { what, expiresAt, daysLeft } = end
+  const name = what === 'pair' ? 'key and secret' : 'the client certificate'
+  if (daysLeft === 0) return `${name}: ended at ${expiresAt}`
+  return `${name}: good until ${expiresAt} (for ${counted(daysLeft, 'more day')})`
+}

@@ -1,0 +1,53 @@
+import { mkdirSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import * as account from '../../src/host/account.ts'
+import { UsageError } from '../../src/lib/error.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+
+const GOOD = ['0', 'eu-west', 'a'.repeat(32)]
+const BAD = ['', '-eu', 'EU', 'eu.west', 'eu ', ' eu', 'a'.repeat(33)]
+
+test('an account has a name, for which its configuration, socket and directory are found', async () => {
+  const directory = await tempDirectory()
+  for (const name of [...GOOD, ...BAD.slice(1)]) mkdirSync(join(directory, name))
+  expect(account.accountNames(directory)).toEqual(GOOD.toSorted())
+  expect(account.accountNames(join(directory, 'none'))).toEqual([])
+  for (const name of [...GOOD, ...BAD]) {
+    const expected = GOOD.includes(name) ? name : undefined
+    const socket = `/run/kyc-tokend/accounts/${name}/ipc.sock`
+    expect(account.accountOfConfig(`/etc/kyc-tokend/accounts/${name}.json`)).toBe(expected)
+    expect(account.accountOfSocket(socket)).toBe(expected)
+    if (expected === undefined) expect(() => account.checkedAccount(name)).toThrow(UsageError)
+    else expect([account.checkedAccount(name), account.systemSocket(name)]).toEqual([name, socket])
+  }
+  for (const path of ['/etc/kyc-tokend/eu.json', '/etc/kyc-tokend/accounts/eu.yaml', 'eu.json'])
+    expect(account.accountOfConfig(path)).toBeUndefined()
+  expect(account.accountOfSocket('/run/other/eu/ipc.sock')).toBeUndefined()
+})
+
+test('an account is that of the directory from systemd, else of the variable, and is in remedies', () => {
+  const of = (RUNTIME_DIRECTORY: string, KYC_TOKEND_ACCOUNT = 'us') =>
+    account.accountOfEnvironment({ RUNTIME_DIRECTORY, KYC_TOKEND_ACCOUNT })
+  expect([of('/run/kyc-tokend/accounts/eu'), of('/run/kyc-tokend'), of('', 'no name')]).toEqual([
+    'eu',
+    'us',
+    undefined,
+  ])
+  expect(account.accountOfEnvironment({})).toBeUndefined()
+  expect([account.accountWords(undefined), account.accountWords('eu')]).toEqual(['', ' --account eu'])
+})
+
+test('directories of an account are below those of the default one, unless systemd has set them', () => {
+  const directories = {
+    RUNTIME_DIRECTORY: '/run/kyc-tokend/accounts/eu',
+    STATE_DIRECTORY: '/var/lib/kyc-tokend/accounts/eu',
+  }
+  const identity = (env: NodeJS.ProcessEnv) => ({ env, uid: 0 })
+  expect(account.accountEnvironment('eu', identity({ A: '1' }))).toEqual({ A: '1', ...directories })
+  const set = { RUNTIME_DIRECTORY: '/r', STATE_DIRECTORY: '/s' }
+  expect(account.accountEnvironment('eu', identity(set))).toEqual(set)
+  const CREDENTIALS_DIRECTORY = '/run/credentials/kyc-tokend@eu.service'
+  expect(account.serviceEnvironment('eu')).toEqual({ ...directories, CREDENTIALS_DIRECTORY })
+  expect(account.systemSocket(undefined)).toBe('/run/kyc-tokend/ipc.sock')
+})

@@ -1,0 +1,48 @@
+import { expect, test } from 'vitest'
+import { directoryAccess, directoryProblem, directoryWarning } from '../../src/host/directory-access.ts'
+
+const ME = 4000
+const ANOTHER = 4001
+
+test.each([
+  // owner, mode, may not be used for sockets, may not be used for files, writers
+  [0, 0o755, null, null, 'owner'],
+  [ME, 0o700, null, null, 'owner'],
+  [ME, 0o2750, null, null, 'owner'],
+  [0, 0o1777, null, null, 'sticky'],
+  [ME, 0o1775, null, null, 'sticky'],
+  [ME, 0o2770, null, null, 'group'],
+  [0, 0o777, 'every user', 'every user', 'all'],
+  [ME, 0o702, 'every user', 'every user', 'all'],
+  [ANOTHER, 0o755, 'another owner', null, 'owner'],
+  [ANOTHER, 0o1777, 'another owner', null, 'sticky'],
+  [ANOTHER, 0o777, 'another owner', 'every user', 'all'],
+] as const)('a directory of user %i with mode %o', (owner, mode, sockets, files, writers) => {
+  const stats = { uid: owner, gid: ME, mode: 0o40000 | mode }
+  const reason = {
+    'another owner':
+      `the directory belongs to the user ${ANOTHER}, who could exchange what is made there; ` +
+      `choose another directory, or take this one over: \`sudo chown ${ME} /srv/a/d\``,
+    'every user':
+      'every user can write in the directory; choose another directory, or close this one ' +
+      '(an emptyDir of Kubernetes: medium: Memory): `sudo chmod o-w /srv/a/d`',
+  }
+  const isOwnerTrusted = owner !== ANOTHER
+  expect(directoryAccess(stats, ME)).toEqual({ isOwnerTrusted, writers })
+  for (const [use, expected] of [
+    ['sockets', sockets],
+    ['files', files],
+  ] as const)
+    expect(directoryProblem('/srv/a/d', stats, { uid: ME, use })).toBe(
+      expected === null ? undefined : reason[expected],
+    )
+  expect(directoryWarning('/srv/a/d', stats, ME) !== undefined).toBe(writers === 'group')
+})
+
+test('root writes no file into the directory of another user either, and names its users and groups', () => {
+  const stats = { uid: ME, gid: 0, mode: 0o770 }
+  expect(directoryProblem('/srv/a/d', stats, { uid: 0, use: 'files' })).toContain('chown root /srv/a/d')
+  const foreign = directoryProblem('/srv/a/d', { ...stats, uid: 1 }, { uid: ME, use: 'sockets' })
+  expect(foreign).toContain('belongs to the user daemon,')
+  expect(directoryWarning('/srv/a/d', stats, ME)).toContain('the group root can exchange')
+})
