@@ -188,8 +188,8 @@ describe.skipIf(process.geteuid?.() !== 0)('another user than root', () => {
     const source = (name: string): string => new URL(`../../../src/${name}`, import.meta.url).href
     const program = `
       import { openListener } from '${source('delivery/listener/listener.ts')}'
-      import { acquireInstanceLock } from '${source('delivery/listener/instance-lock.ts')}'
-      import { replaceFile } from '${source('lib/atomic-file.ts')}'
+      import { acquireInstanceLock } from '${source('daemon/instance-lock.ts')}'
+      import { replaceFile } from '${source('files/atomic-file.ts')}'
       process.setgroups([]); process.setgid(${ATTACKER}); process.setuid(${ATTACKER})
       const tell = (error) => console.log(error.message)
       ${text}`
