@@ -1,7 +1,7 @@
 // The client's one class of errors, and each of them: a fault, a lost connection, a mistake of the caller.
 import { accountOfSocket, unitNames } from '../host/account.ts'
 import { errorCode, errorMessage } from '../lib/error.ts'
-import { programName } from '../host/program-name.ts'
+import { programName } from '../host/paths.ts'
 import { faultCodes, type FaultCode } from '../protocol.ts'
 
 /** The daemon's codes, and: no daemon there, no answer in time, client closed. */

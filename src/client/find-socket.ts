@@ -3,11 +3,10 @@
 import { lstatSync, statSync, type Stats } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { ACCOUNT_VARIABLE, accountNames, ACCOUNTS_DIRECTORY, checkedAccount } from '../host/account.ts'
-import { socketCandidates, type ProcessIdentity } from '../host/paths.ts'
-import { directoryAccess } from '../host/directory-access.ts'
+import { socketCandidates, programName, type ProcessIdentity } from '../host/paths.ts'
+import { directoryAccess } from '../lib/directory-access.ts'
 import { errorCode, errorMessage, withSystemFallback } from '../lib/error.ts'
 import { nameOf } from '../host/ids.ts'
-import { programName } from '../host/program-name.ts'
 import { badRequest, startRemedy, TokenClientError } from './errors.ts'
 
 /** Names the socket for client commands and the client library. */

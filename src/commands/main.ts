@@ -6,7 +6,7 @@ import { helpOf, parseCommandLine } from './command-line.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import type { DaemonSignals } from '../daemon/daemon-signals.ts'
-import { decideProgramName } from '../host/program-name.ts'
+import { decideProgramName } from '../host/paths.ts'
 import { requireSupportedNode } from '../host/supported-node.ts'
 
 const STDERR = 2

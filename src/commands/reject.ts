@@ -2,7 +2,7 @@
 import { exitStatus, UsageError } from '../lib/error.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { readLimited } from '../lib/input.ts'
-import { programName } from '../host/program-name.ts'
+import { programName } from '../host/paths.ts'
 import { FINGERPRINT_LENGTH, type RejectResult, type RejectVerdict } from '../protocol.ts'
 import { TOKEN, MAX_TOKEN_LENGTH } from '../source/grant.ts'
 import { ask } from '../terminal/ask.ts'

@@ -1,7 +1,7 @@
 // `kyc-tokend sandbox`: runs the stand-in of the service in the foreground, a line for each request.
 import type { ServiceConfig } from '../config/config.ts'
 import { loadPlan } from '../config/load.ts'
-import { programName } from '../host/program-name.ts'
+import { programName } from '../host/paths.ts'
 import type { Plan } from '../config/resolve.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { createSystemClock } from '../lib/clock.ts'

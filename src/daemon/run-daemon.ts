@@ -14,7 +14,7 @@ import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../lib/
 import { createGcAfterBurst } from '../lib/gc-after-burst.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { readEntries } from '../host/ids.ts'
-import { programName } from '../host/program-name.ts'
+import { programName } from '../host/paths.ts'
 import { rendered } from '../host/remedy.ts'
 import { takeInheritedSockets, type InheritedSockets } from '../lib/socket-activation.ts'
 import { createLog } from '../report/log.ts'

@@ -1,24 +1,10 @@
-// Reports who else can write in a directory: the one rule for all that kyc-tokend creates, changes or
-// trusts in one.
+// What others can do in a directory, as a sentence with its remedy.
 import type { Stats } from 'node:fs'
 import { isSystemDirectory } from './paths.ts'
 import { nameOf } from './ids.ts'
+import { directoryAccess, type DirectoryStats } from '../lib/directory-access.ts'
 import { shellWord } from '../lib/display-text.ts'
 import { remedy, rendered } from './remedy.ts'
-
-/** Of the directory itself: opened without following a link, or lstat. */
-type DirectoryStats = Pick<Stats, 'mode' | 'uid'>
-
-/** Who beside this user can exchange what is in a directory. */
-export function directoryAccess({ mode, uid: owner }: DirectoryStats, uid: number) {
-  const others = (mode & 0o002) === 0 ? 'group' : 'all'
-  return {
-    /** Root, or this user: any other owner can exchange all that is in it. */
-    isOwnerTrusted: owner === 0 || owner === uid,
-    /** Who can make names in it. In a `sticky` one nobody can exchange what others made. */
-    writers: (mode & 0o022) === 0 ? 'owner' : (mode & 0o1000) === 0 ? others : 'sticky',
-  } as const
-}
 
 /**
  * Why this user must not use the directory, with the remedy; undefined if it may. For `sockets`, and the lock

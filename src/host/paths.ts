@@ -1,7 +1,9 @@
-// The directories of a daemon and the candidates for its socket and its configuration, by user and
-// environment.
+// Where things are, by user and environment: a daemon's directories, the candidates for its socket and its
+// configuration, and this program itself, as a word that works where commands are pasted.
+import { realpathSync } from 'node:fs'
 import { userInfo } from 'node:os'
-import { isAbsolute, join } from 'node:path'
+import { dirname, isAbsolute, join } from 'node:path'
+import { shellWord } from '../lib/display-text.ts'
 import { withSystemFallback } from '../lib/error.ts'
 
 /** Identity of a process: the effective uid and the environment. */
@@ -15,6 +17,8 @@ export const SYSTEM_STATE_DIRECTORY = '/var/lib/kyc-tokend'
 export const SYSTEM_CONFIG_DIRECTORY = '/etc/kyc-tokend'
 /** The user as whom the units run the daemon. */
 export const SERVICE_USER = 'kyc-tokend'
+/** Where the package has the program, which its /usr/bin/kyc-tokend starts. */
+const PACKAGE = '/usr/lib/kyc-tokend'
 /** Serves the whole system, or a person: no remedy may change its owner or mode. */
 export function isSystemDirectory(path: string): boolean {
   const below = /^\/(?:bin|boot|dev|efi|etc|lib|proc|sbin|sys|usr)\//
@@ -86,4 +90,34 @@ function firstOf(list: string | undefined): string | undefined {
  */
 function absolute(path: string | undefined): string | undefined {
   return path !== undefined && isAbsolute(path) ? path : undefined
+}
+
+let word = 'kyc-tokend'
+
+/** The word for this program in commands that are printed. */
+export function programName(): string {
+  return word
+}
+
+/**
+ * Called once, where the program starts: if a shell finds it by no name, or another one by that, its name is
+ * its file after that of its Node.
+ */
+export function decideProgramName({ PATH = '' }: NodeJS.ProcessEnv): void {
+  const program = thisProgram()
+  const file = program.at(-1)!
+  // npx alone finds what is in the latter.
+  const directories = PATH.split(':').filter((path) => !path.endsWith('/node_modules/.bin'))
+  const isFound = (): boolean => directories.some((path) => realFile(join(path, word)) === file)
+  if (dirname(file) === PACKAGE || isFound()) return
+  word = program.map(shellWord).join(' ')
+}
+
+/** The program of this process, as words that work in each directory and with each PATH. */
+export function thisProgram(): string[] {
+  return [process.execPath, ...process.execArgv, realFile(process.argv[1] ?? '')]
+}
+
+function realFile(path: string): string {
+  return withSystemFallback(path, () => realpathSync(path))
 }

@@ -1,6 +1,6 @@
 // Remedies: what a person does about a problem, and the commands for it, ready to paste on this host.
 import { accountOfEnvironment, accountWords, serviceEnvironment, unitNames } from './account.ts'
-import { programName } from './program-name.ts'
+import { programName } from './paths.ts'
 
 export interface Remedy {
   /** What to do, in plain words, without a full stop. */

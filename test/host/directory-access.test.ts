@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
-import { directoryAccess, directoryProblem, directoryWarning } from '../../src/host/directory-access.ts'
+import { directoryProblem, directoryWarning } from '../../src/host/directory-access.ts'
+import { directoryAccess } from '../../src/lib/directory-access.ts'
 
 const ME = 4000
 const ANOTHER = 4001
