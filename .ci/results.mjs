@@ -1,7 +1,9 @@
-// Reads the JSON reports of vitest: `failed FILE` prints the test files with a failure, `sum FILE…` the closing line of a run.
+// Reads the JSON reports of vitest: `failed FILE` prints the test files with a failure, `sum FILE…` the closing lines of
+// a run. It ends with 1 where more tests passed only when run again than a sound run has.
 import { existsSync, readFileSync } from 'node:fs'
 
 const [command, ...reports] = process.argv.slice(2)
+const MOST_AGAIN = 2
 const print = (line) => process.stdout.write(`${line}\n`)
 
 /** One entry for each test, and one for a file that failed without a failed test: it could not be loaded or set up. */
@@ -22,6 +24,9 @@ function read(report) {
   )
 }
 
+/** The tests that passed only when their file ran again. */
+const passedAgain = []
+
 /** A file that ran again counts as it ended then. */
 function final(report) {
   const again = report.replace('.json', '.again.json')
@@ -34,8 +39,7 @@ function final(report) {
     first.filter(({ status }) => status === 'failed').map(({ file, name }) => `${file}: ${name}`),
   )
   for (const { file, name, status } of second)
-    if (status === 'passed' && failedFirst.has(`${file}: ${name}`))
-      print(`passed only alone: ${file}: ${name}`)
+    if (status === 'passed' && failedFirst.has(`${file}: ${name}`)) passedAgain.push(`${file}: ${name}`)
   return [...first.filter(({ file }) => !repeated.has(file)), ...second]
 }
 
@@ -57,5 +61,8 @@ if (command === 'failed') {
   )
   for (const { file, name, why } of failed) print(`failed: ${file}: ${name}${why ? `\n  ${why}` : ''}`)
   for (const { file, name } of skipped) print(`skipped: ${file}: ${name}`)
+  for (const name of passedAgain) print(`passed only when run again: ${name}`)
+  print(`passed only when run again: ${passedAgain.length} (more than ${MOST_AGAIN} fail the run)`)
+  if (passedAgain.length > MOST_AGAIN) process.exitCode = 1
   print(`${passed} passed, ${failed.length} failed, ${skipped.length} skipped`)
 }

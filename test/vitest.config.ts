@@ -3,6 +3,8 @@ import { configDefaults, defineConfig, type TestUserConfig } from 'vitest/config
 import { BaseSequencer, type TestSpecification } from 'vitest/node'
 import { timeoutFactor } from './support/timeout-factor.ts'
 
+/** No test takes longer than this, whatever the speed of the machine. */
+export const LONGEST_MS = 180_000
 /** Left to `npm run test:system`. */
 export const SYSTEM_TESTS = ['test/systemd/**/*.test.ts', 'test/**/*.system.test.ts']
 /** They start programs for long, build packages or wait in real time. Left to `npm run test:process`. */
@@ -54,7 +56,7 @@ const library = process.env['REDIS_LIBRARY']
 export const common: TestUserConfig = {
   root: new URL('..', import.meta.url).pathname,
   globalSetup: ['test/support/bundled-program.ts'],
-  testTimeout: 120_000 * timeoutFactor,
+  testTimeout: Math.min(LONGEST_MS, 120_000 * timeoutFactor),
   hookTimeout: 120_000 * timeoutFactor,
   // A condition may come late on a busy machine.
   expect: { poll: { timeout: 20_000 * timeoutFactor } },
