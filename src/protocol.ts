@@ -20,6 +20,8 @@ export const MAX_ID_LENGTH = 64
 export const MAX_MIN_VALID_SECONDS = 86_400
 /** Largest `waitSeconds`. */
 export const MAX_WAIT_SECONDS = 60
+/** The longest time for which a good token waits for one with the life that was asked for, in ms. */
+export const SHORT_LIFE_WAIT_MS = 1_000
 /** The daemon closes a connection without a subscription that has sent no request for this time. */
 export const CONNECTION_IDLE_MS = 75_000
 /** Hex digits of a token's SHA-256 that name it. */

@@ -2,6 +2,7 @@
 // connect and read.
 import { lstatSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
+import { SETGID } from '../files/fs.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import { fault, ok, type Finding } from '../host/finding.ts'
 import { differenceOf, pathTable, type SocketFacts } from '../host/path-table.ts'
@@ -83,7 +84,7 @@ function questionsOf(
   const reading = tokenFiles.flatMap(({ path, mode, gid }) => {
     if ((mode & 0o044) === 0) return []
     const directory = withSystemFallback(null, () => statSync(dirname(path)))
-    const inherited = directory !== null && (directory.mode & 0o2000) !== 0 ? directory.gid : null
+    const inherited = directory !== null && (directory.mode & SETGID) !== 0 ? directory.gid : null
     const reader = gid ?? (dirname(path) === runtimeDirectory ? on.clients : inherited)
     return reader === null ? [] : [{ path, use: 'read', gid: reader } as const]
   })

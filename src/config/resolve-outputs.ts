@@ -3,7 +3,7 @@ import { isUtf8 } from 'node:buffer'
 import { join, resolve } from 'node:path'
 import { placeholders, placeholdersIn } from '../token/template.ts'
 import { idOf, type IdKind } from '../host/ids.ts'
-import { MAX_SOCKET_PATH_BYTES } from '../host/paths.ts'
+import { MAX_SOCKET_PATH_BYTES, OWN_FILES } from '../host/paths.ts'
 import type { Inputs } from './inputs.ts'
 import { printable } from './issues.ts'
 import type { Settings } from './schema.ts'
@@ -19,12 +19,6 @@ export interface TokenFileConfig extends Readonly<Pick<Settings['tokenFiles'][nu
 }
 
 const MAX_TEMPLATE_BYTES = 64 * 1024
-
-/** Files that the daemon itself writes into its directories. */
-const OWN_FILES = {
-  runtimeDirectory: ['alert.json', 'alert-resolved.json', 'kept.json', 'instance.lock'],
-  stateDirectory: ['instance.lock', 'key', 'memory.json', 'written-files.json'],
-} as const
 
 export async function resolveTokenFiles(
   settings: Settings['tokenFiles'],
@@ -126,7 +120,7 @@ interface Paths extends Readonly<Record<'file' | keyof typeof OWN_FILES, string>
 export function checkPaths(config: Paths, { files, fault }: Inputs): void {
   const { file, tokenFiles, ipc, http, runtimeDirectory, stateDirectory } = config
   const own = (['runtimeDirectory', 'stateDirectory'] as const).flatMap((directory) =>
-    OWN_FILES[directory].map(
+    Object.values(OWN_FILES[directory]).map(
       (name) => [join(config[directory], name), 'a file of the daemon itself'] as const,
     ),
   )

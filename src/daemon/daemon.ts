@@ -23,6 +23,7 @@ import { createCredentialsEnd } from '../report/credentials-end.ts'
 import { createLog } from '../report/log.ts'
 import { createMetrics } from '../report/metrics.ts'
 import { createPathWatch } from '../host/path-watch.ts'
+import { OWN_FILES } from '../host/paths.ts'
 import { createSystemdNotifier, type SendDatagram } from '../report/systemd.ts'
 import { createTokenLog } from '../report/token-log.ts'
 import { createStateStore } from '../storage/state-store.ts'
@@ -64,7 +65,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
   const alerts = createAlerts({
     keeper,
     log,
-    path: join(config.runtimeDirectory, 'alert.json'),
+    path: join(config.runtimeDirectory, OWN_FILES.runtimeDirectory.alert),
     settings: config.alerts,
     host: hostname,
     place,

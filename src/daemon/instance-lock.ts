@@ -8,6 +8,7 @@ import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import { fs } from '../files/fs.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { nameOf } from '../host/ids.ts'
+import { OWN_FILES } from '../host/paths.ts'
 import { isSocketActivated, type InheritedSockets } from '../lib/socket-activation.ts'
 import {
   assertPathFree,
@@ -18,9 +19,10 @@ import {
 } from '../delivery/listener/socket-path.ts'
 
 /**
- * Locked by flock(2): the kernel releases it with the process, so a crash leaves nothing that blocks a start.
+ * It is locked by flock(2): the kernel releases it with the process, so a crash leaves nothing that blocks a
+ * start.
  */
-const LOCK_FILE = 'instance.lock'
+const { lock: LOCK_FILE } = OWN_FILES.runtimeDirectory
 const LOCK_FLAGS = constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK
 
 /**

@@ -3,6 +3,7 @@ import { type Instant, monotonicMs as systemMonotonicMs } from '../lib/clock.ts'
 import { asSentence } from '../lib/display-text.ts'
 import {
   FRAME_END,
+  SHORT_LIFE_WAIT_MS,
   type Fault,
   type RefreshResult,
   type RejectRequest,
@@ -47,9 +48,6 @@ export interface CachedToken {
   /** On the boot clock. */
   readonly expiresAtMs: number
 }
-
-/** The longest time for which a good token waits for one with a longer life, in ms. */
-const SHORT_LIFE_WAIT_MS = 1_000
 
 export type Replies = ReturnType<typeof createReplies>
 

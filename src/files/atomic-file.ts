@@ -3,8 +3,9 @@ import { constants, type Stats } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { randomHex } from '../lib/crypto.ts'
 import { directoryProblem, directoryWarning } from '../host/directory-access.ts'
+import { octal } from '../lib/display-text.ts'
 import { errorCode, errorMessage, fallbackOnSystemError } from '../lib/error.ts'
-import { fs } from './fs.ts'
+import { fs, MODE_BITS } from './fs.ts'
 import { DiskError, inDirectory } from './in-directory.ts'
 import { placeOf, rendered } from '../host/remedy.ts'
 import { writeRemedy } from '../host/access-remedy.ts'
@@ -32,7 +33,6 @@ const CREATE_FLAGS = constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
 export const DIRECTORY_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
 /** Never follows a link, never waits for the other end of a FIFO. */
 const READ_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY
-const MODE_BITS = 0o7777
 const FILES = { use: 'files' } as const
 
 /**
@@ -190,7 +190,7 @@ async function applyAttributes(file: number, { mode, uid, gid }: FileAttributes)
   await fs.fchmod(file, mode)
   const kept = await fs.fstat(file)
   if (kept.uid !== owner.uid || kept.gid !== owner.gid || (kept.mode & MODE_BITS) !== mode) {
-    const words = `owner, group and mode ${mode.toString(8).padStart(4, '0')}`
+    const words = `owner, group and mode ${octal(mode)}`
     throw new FileError(`Its file system does not keep ${words}: choose another directory`)
   }
 }

@@ -4,6 +4,11 @@
 import * as node from 'node:fs'
 import { promisify } from 'node:util'
 
+/** Of a mode: permissions, set-id bits and the sticky bit. */
+export const MODE_BITS = 0o7777
+/** What is made in a directory with this bit belongs to its group. */
+export const SETGID = 0o2000
+
 export const fs = {
   chmod: promisify(node.chmod),
   chown: promisify(node.chown),

@@ -13,7 +13,7 @@ import {
   type FileAttributes,
 } from './atomic-file.ts'
 import { fallbackOnSystemError } from '../lib/error.ts'
-import { fs } from './fs.ts'
+import { fs, MODE_BITS, SETGID } from './fs.ts'
 import { DiskError } from './in-directory.ts'
 import { createProblemLog, type Log } from '../lib/log.ts'
 
@@ -34,8 +34,6 @@ export interface FileCounts {
 /** File times have a grain of a few ms: what was changed within this time may change and keep them. */
 const SETTLED_MS = 1_000
 const FAILURE = { sentence: 'Cannot write a file', event: 'file-error' }
-const MODE_BITS = 0o7777
-const SETGID = 0o2000
 /** Directories of which a warning was logged: those of several files are often the same. */
 const warnedOf = { shared: new Set<string>(), unsynced: new Set<string>() }
 

@@ -1,4 +1,5 @@
 // A file that only this daemon reads and writes, for its next start or for the operator's command.
+import { octal } from '../lib/display-text.ts'
 import { errorCode, errorMessage } from '../lib/error.ts'
 import { onFile, readSmallFile } from './atomic-file.ts'
 import type { Log } from '../lib/log.ts'
@@ -41,7 +42,7 @@ export function createOwnFile(
       if (stats.uid !== process.geteuid!())
         return ignore(`it belongs to another user (${nameOf('user', stats.uid)})`)
       if ((stats.mode & 0o077 & ~mode) !== 0)
-        return ignore(`others may read or write it (not 0${mode.toString(8)})`)
+        return ignore(`others may read or write it (not ${octal(mode)})`)
       return content
     } catch (error) {
       const code = errorCode(error)

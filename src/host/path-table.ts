@@ -3,9 +3,9 @@
 import type { Stats } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { serviceEnvironment } from './account.ts'
-import { SERVICE_USER, SYSTEM_RUNTIME_DIRECTORY } from './paths.ts'
+import { OWN_FILES, SERVICE_USER, SYSTEM_RUNTIME_DIRECTORY } from './paths.ts'
 import { nameOf } from './ids.ts'
-import { shellWord } from '../lib/display-text.ts'
+import { octal, shellWord } from '../lib/display-text.ts'
 import { commandsAt, remakeSockets, sudoAt, type Place, type Remedy } from './remedy.ts'
 
 /** Directories and files of the daemon, as its configuration names them. */
@@ -49,7 +49,6 @@ export interface PathRow {
  * group.
  */
 const RUNTIME_MODE = 0o2751
-const LOCK = 'instance.lock'
 
 export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: Place): PathRow[] {
   const { runtimeDirectory, stateDirectory, sockets } = paths
@@ -118,8 +117,8 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
       effect: 'the daemon cannot save its state',
       ...(isUnit && { commands: ['sudo systemd-tmpfiles --create kyc-tokend.conf', takeState, ...restart] }),
     }),
-    ...[LOCK, 'kept.json'].map((name) => file(join(runtimeDirectory, name))),
-    ...[LOCK, 'memory.json', 'key', 'written-files.json'].map((name) =>
+    ...Object.values(OWN_FILES.runtimeDirectory).map((name) => file(join(runtimeDirectory, name))),
+    ...Object.values(OWN_FILES.stateDirectory).map((name) =>
       file(join(stateDirectory, name), isUnit ? takeState : undefined),
     ),
     ...sockets.map(socket),
@@ -155,8 +154,4 @@ export function differenceOf(row: PathRow, stats: Stats | null): Remedy | undefi
 function shown(kind: 'user' | 'group', id: number): string {
   const name = nameOf(kind, id)
   return name === String(id) ? `${id}, which is gone,` : name
-}
-
-function octal(mode: number): string {
-  return (mode & 0o7777).toString(8).padStart(4, '0')
 }

@@ -4,7 +4,7 @@ import type { Stats } from 'node:fs'
 import { dirname } from 'node:path'
 import type { Config, SocketConfig } from '../config/config.ts'
 import { errorCode, fallbackOnSystemError } from '../lib/error.ts'
-import { fs } from '../files/fs.ts'
+import { fs, MODE_BITS, SETGID } from '../files/fs.ts'
 import { DiskError, inDirectory } from '../files/in-directory.ts'
 import type { Log } from '../lib/log.ts'
 import { differenceOf, pathTable, type PathRow, type SocketFacts } from './path-table.ts'
@@ -12,7 +12,6 @@ import { isSocketActivated, type InheritedSockets } from '../lib/socket-activati
 import { loadLibc } from '../lib/libc.ts'
 import { rendered, type Place } from './remedy.ts'
 
-const SETGID = 0o2000
 const CLOSE_IT = 'set SocketMode=0660 and SocketGroup=kyc-token in its unit, or list its users in `allow`'
 
 interface Problem {
@@ -124,7 +123,7 @@ async function asItIs(path: string): Promise<SocketFacts> {
 async function mend({ path, kind, uid, gid, mode }: PathRow, stats: Stats): Promise<boolean> {
   if (stats.uid !== process.geteuid!() || (uid !== null && stats.uid !== uid) || kind === 'file') return false
   if (kind === 'socket' && !stats.isSocket()) return false
-  const wanted = (stats.mode | mode) & 0o7777
+  const wanted = (stats.mode | mode) & MODE_BITS
   try {
     if (gid !== null && stats.gid !== gid) await fs.chown(path, -1, gid)
     await fs.chmod(path, wanted)

@@ -15,6 +15,21 @@ export interface ProcessIdentity {
 export const SYSTEM_RUNTIME_DIRECTORY = '/run/kyc-tokend'
 export const SYSTEM_STATE_DIRECTORY = '/var/lib/kyc-tokend'
 export const SYSTEM_CONFIG_DIRECTORY = '/etc/kyc-tokend'
+/** Files that the daemon writes into its directories, beside sockets and token files. */
+export const OWN_FILES = {
+  runtimeDirectory: {
+    lock: 'instance.lock',
+    token: 'kept.json',
+    alert: 'alert.json',
+    alertResolved: 'alert-resolved.json',
+  },
+  stateDirectory: {
+    lock: 'instance.lock',
+    facts: 'memory.json',
+    key: 'key',
+    writtenFiles: 'written-files.json',
+  },
+} as const
 /** The user as whom the units run the daemon. */
 export const SERVICE_USER = 'kyc-tokend'
 /** Where the package has the program, which its /usr/bin/kyc-tokend starts. */

@@ -58,3 +58,8 @@ export function wrap(text: string, width: number): string[] {
   }
   return [...lines, line]
 }
+
+/** Permission bits as people write them: `0640`. */
+export function octal(mode: number): string {
+  return (mode & 0o7777).toString(8).padStart(4, '0')
+}

@@ -5,6 +5,7 @@ import type { Config } from '../config/config.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
 import type { Log } from '../lib/log.ts'
 import { createOwnFile } from '../files/own-file.ts'
+import { OWN_FILES } from '../host/paths.ts'
 import { renderedAt, type Place } from '../host/remedy.ts'
 import type { AlertTestResult } from '../protocol.ts'
 import { currentAlert, type CurrentAlert } from '../token/current-alert.ts'
@@ -229,7 +230,7 @@ function createAlertFiles(path: string, log: Log) {
   // Readable by all: they hold no secret.
   const options = { mode: 0o644, log, failure }
   const raisedFile = createOwnFile(path, options)
-  const resolvedFile = createOwnFile(join(dirname(path), 'alert-resolved.json'), options)
+  const resolvedFile = createOwnFile(join(dirname(path), OWN_FILES.runtimeDirectory.alertResolved), options)
   let work = Promise.resolve()
 
   async function write(): Promise<void> {

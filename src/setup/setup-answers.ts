@@ -7,8 +7,9 @@ import { findJsonFault } from '../config/json-fault.ts'
 import { validateDocument } from '../config/schema.ts'
 import { secretRefusal, withoutNewline } from '../config/secret-text.ts'
 import { holdsCertificates, privateKeyOf } from '../lib/certificates.ts'
+import { parseInstant } from '../lib/duration.ts'
 import { UsageError } from '../lib/error.ts'
-import { decoded } from '../source/proxy.ts'
+import { loginOf, proxyUrlOf } from '../source/proxy.ts'
 import type { Invocation } from '../terminal/command.ts'
 import { readGiven } from '../terminal/given-file.ts'
 import { createPrompt, isTerminal, type Prompt } from '../terminal/prompt.ts'
@@ -109,7 +110,7 @@ const fields: Readonly<Record<Name, Field>> = {
     question: 'When key and secret end, such as 2027-03-01 [not known]',
     isOptional: true,
     problem: (text) =>
-      text === '' || !Number.isNaN(Date.parse(text)) ? undefined : 'Write a date such as 2027-03-01',
+      text === '' || parseInstant(text) !== undefined ? undefined : 'Write a date such as 2027-03-01',
   },
 }
 const names = Object.keys(fields) as Name[]
@@ -148,19 +149,19 @@ export function withAuthority(answers: Answers, { contents }: SetupFiles, ca: st
 
 /** Takes the proxy of the caller over, with its login as a secret, and says so. */
 function withProxy(answers: Answers, { env, stdout }: Invocation, { contents }: SetupFiles): Answers {
-  const text = env['HTTPS_PROXY'] || env['https_proxy'] || ''
-  if (!URL.canParse(text))
-    throw new UsageError('--proxy: HTTPS_PROXY is not set to a URL here: set it, or leave --proxy out.')
-  const { protocol, host, username, password } = new URL(text)
-  const url = `${protocol}//${host}`
-  const login = username !== '' && {
-    user: decoded(username),
+  const proxy = proxyUrlOf(env)
+  if (proxy === null)
+    throw new UsageError('--proxy: HTTPS_PROXY is not set here: set it, or leave --proxy out.')
+  const url = `${proxy.protocol}//${proxy.host}`
+  const { user, password } = loginOf(proxy)
+  const login = user !== '' && {
+    user,
     password: password === '' ? null : { file: basename(contents.proxyPassword) },
   }
   stdout.write(`The daemon will use the proxy ${url}, which HTTPS_PROXY names here\n`)
   return {
     ...answers,
-    contents: { ...answers.contents, ...(password !== '' && { proxyPassword: decoded(password) }) },
+    contents: { ...answers.contents, ...(password !== '' && { proxyPassword: password }) },
     request: { ...answers.request, proxy: { url, ...login } },
   }
 }

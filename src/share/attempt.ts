@@ -3,6 +3,7 @@
 import type { Clock, Instant } from '../lib/clock.ts'
 import { randomHex } from '../lib/crypto.ts'
 import type { Log } from '../lib/log.ts'
+import { CLIENT_INTERVAL_MS } from '../token/client-requests.ts'
 import type { Keeper } from '../token/keeper.ts'
 import type { Attempt, FetchOutcome, Postponed } from '../token/outcome.ts'
 import { refusalOf, usableToken, usableUntilMs, type Policy, type TokenState } from '../token/state.ts'
@@ -26,8 +27,6 @@ const PATIENCE_IN_LEASES = 2
 const MAX_VAIN = 5
 /** Hosts that waited for a lease come within this time after its end, each at a moment drawn at random. */
 const AFTER_LEASE_MS = 500
-/** The shortest time between two requests of the fleet that clients cause. */
-const CLIENT_INTERVAL_MS = 30_000
 
 const LIVE_LEASE = /^[\da-f]{16}$/
 

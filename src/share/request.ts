@@ -1,6 +1,6 @@
 // One request of this host to the service. Its answer is one for all hosts; a failure is a wait for all.
 import type { Clock } from '../lib/clock.ts'
-import { ENDLESS, retryPlan } from '../token/backoff.ts'
+import { ENDLESS, MAX_RETRY_WAIT_MS, retryPlan } from '../token/backoff.ts'
 import type { Attempt, FetchOutcome, FetchToken, TransientFailure } from '../token/outcome.ts'
 import type { Policy } from '../token/state.ts'
 import { answerOf, type Answer, type Known } from './known.ts'
@@ -10,8 +10,6 @@ import type { Expiring } from './store.ts'
 
 /** The least time for which no host asks after a failure. */
 const FAILURE_MS = 5_000
-/** The longest: `Retry-After` of an hour and a fifth of it. */
-const MAX_WAIT_MS = 72 * 60_000
 
 /** The way to the service. A reload may change it while the store stays the same. */
 export interface Service {
@@ -72,7 +70,7 @@ export function waitOf(
   const atFirst = { nowMs: 0, attempts: 1, drawn: 0, left: ENDLESS, notBeforeMs: 0 }
   const { notBeforeMs } = retryPlan(failure, { ...atFirst, policy })
   const waitMs = Math.max(FAILURE_MS, notBeforeMs, heldUntilMs - link.bootMs())
-  const keepMs = Math.ceil(Math.min(MAX_WAIT_MS, waitMs))
+  const keepMs = Math.ceil(Math.min(MAX_RETRY_WAIT_MS, waitMs))
   const at = Math.floor(link.storeMs(sentAtMs))
   // Counted from the answer: the request itself may have taken long.
   const end = Math.floor(link.storeMs()) + keepMs

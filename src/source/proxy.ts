@@ -30,6 +30,14 @@ export function proxyOf(
 }
 
 function environmentProxy(env: NodeJS.ProcessEnv): Proxy | null {
+  const url = proxyUrlOf(env)
+  if (url === null) return null
+  const { user, password } = loginOf(url)
+  return proxyAt(url, { login: user === '' ? null : `${user}:${password}`, setting: 'HTTPS_PROXY' })
+}
+
+/** The URL in HTTPS_PROXY; null: it is not set. Throws UserError (78) if it is none of an HTTP proxy. */
+export function proxyUrlOf(env: NodeJS.ProcessEnv): URL | null {
   const given = (env['https_proxy'] || env['HTTPS_PROXY'])?.trim()
   if (!given) return null
   // As curl has it: no scheme means HTTP.
@@ -40,9 +48,12 @@ function environmentProxy(env: NodeJS.ProcessEnv): Proxy | null {
       'or leave it out and set request.proxy'
     throw new UserError(message, exitStatus.configuration)
   }
-  const url = new URL(text)
-  const [user, password] = [url.username, url.password].map(decoded)
-  return proxyAt(url, { login: url.username === '' ? null : `${user}:${password}`, setting: 'HTTPS_PROXY' })
+  return new URL(text)
+}
+
+/** User and password of a URL; empty: it has none. */
+export function loginOf({ username, password }: URL): { user: string; password: string } {
+  return { user: decoded(username), password: decoded(password) }
 }
 
 function proxyAt(
@@ -53,8 +64,7 @@ function proxyAt(
   return { url, host, login: login && Buffer.from(login).toString('base64'), setting }
 }
 
-/** User or password of a URL. */
-export function decoded(text: string): string {
+function decoded(text: string): string {
   try {
     return decodeURIComponent(text)
   } catch {

@@ -1,6 +1,7 @@
 // The failure table, and the outcome of an answer by that table. Pure; any bytes have an outcome.
 import { STATUS_CODES } from 'node:http'
 import type { ServiceConfig, ServiceRefusal } from '../config/config.ts'
+import { MAX_RETRY_AFTER_MS } from '../token/backoff.ts'
 import {
   transientReasons,
   type Grant,
@@ -19,9 +20,6 @@ import {
 } from './answer.ts'
 import { bare, MAX_DETAIL_LENGTH, oneLine } from './detail.ts'
 import { grantOf, type Context } from './grant.ts'
-
-/** The longest time for which `Retry-After` is followed, in ms. */
-const MAX_RETRY_AFTER_MS = 3_600_000
 
 /** One row of the failure table: which answers fall under it, and what follows. */
 interface Row {

@@ -1,5 +1,6 @@
 // The state to begin with, out of what was saved: pure.
 import type { Instant } from '../lib/clock.ts'
+import { MAX_RETRY_WAIT_MS } from '../token/backoff.ts'
 import {
   initialState,
   usableUntilMs,
@@ -10,8 +11,6 @@ import {
 import { isSameService, type Token } from '../token/token.ts'
 import type { Saved, SavedState } from './saved-state.ts'
 
-/** The longest wait, `Retry-After` of an hour and a fifth more: a jump of a clock makes none longer. */
-const MAX_RETRY_WAIT_MS = 72 * 60_000
 /** Boot clocks of two processes may differ by this: without /proc/uptime Node reads whole seconds. */
 const CLOCK_GRAIN_MS = 1_000
 

@@ -9,6 +9,7 @@ import { withSystemFallback } from '../lib/error.ts'
 import { fs } from '../files/fs.ts'
 import type { Log } from '../lib/log.ts'
 import { createOwnFile } from '../files/own-file.ts'
+import { OWN_FILES } from '../host/paths.ts'
 import { credentialTexts, type Credentials } from '../config/credentials.ts'
 import type { ServiceSettings, TokenState } from '../token/state.ts'
 import { restoredState } from './restored-state.ts'
@@ -39,9 +40,13 @@ export async function createStateStore({
   log: Log
   bootIdFile?: string
 }) {
-  const tokenFile = createOwnFile(join(runtimeDirectory, 'kept.json'), { log, mayStay: false })
-  const stateFile = createOwnFile(join(stateDirectory, 'memory.json'), { log })
-  const keyFile = createOwnFile(join(stateDirectory, 'key'), { log })
+  const tokenFile = createOwnFile(join(runtimeDirectory, OWN_FILES.runtimeDirectory.token), {
+    log,
+    mayStay: false,
+  })
+  const { facts, key: keyName } = OWN_FILES.stateDirectory
+  const stateFile = createOwnFile(join(stateDirectory, facts), { log })
+  const keyFile = createOwnFile(join(stateDirectory, keyName), { log })
   const files = [keyFile, tokenFile, stateFile]
   const key = await openKey()
   /** Null: it is hidden. The file is the kernel's own, which never blocks. */

@@ -12,6 +12,10 @@ export const MAX_DELAY_WITHOUT_TOKEN_MS = 60_000
 const REJECTED_MS = 300_000
 /** The wait that a 429 without `Retry-After` asks for. */
 const RATE_LIMITED_MS = 60_000
+/** The longest `Retry-After` that is followed. */
+export const MAX_RETRY_AFTER_MS = 3_600_000
+/** The longest wait: that, and the fifth by which hosts come apart. */
+export const MAX_RETRY_WAIT_MS = MAX_RETRY_AFTER_MS * 1.2
 /** The part of a token's life, at its end, in which the last attempt before that end falls. */
 const LAST_SHARE = 1 / 10
 

@@ -12,8 +12,11 @@ import {
 } from './state.ts'
 import type { Token } from './token.ts'
 
-/** The shortest time between two requests of clients; it doubles, and again, as their tokens are reported. */
-const CLIENT_INTERVAL_MS = 30_000
+/**
+ * The shortest time between two requests of clients, in a fleet of all its hosts; it doubles, and again, as
+ * their tokens are reported.
+ */
+export const CLIENT_INTERVAL_MS = 30_000
 const MAX_DOUBLINGS = 2
 const MINUTE_MS = 60_000
 const MAX_AGES = 10

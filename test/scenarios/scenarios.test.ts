@@ -115,8 +115,7 @@ describe('scenarios', () => {
     await Promise.all([import('p-retry'), import('../../src/share/fleet.ts')])
   })
 
-  test('there are many, and each has a name of its own', () => {
-    expect(scenarios.length).toBeGreaterThanOrEqual(60)
+  test('each has a name of its own', () => {
     expect(new Set(scenarios.map(({ name }) => name)).size).toBe(scenarios.length)
   })
 

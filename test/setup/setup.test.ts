@@ -364,6 +364,14 @@ describe('kyc-tokend setup without a terminal', () => {
     })
   })
 
+  it.each(['2027/03/01', '2027-02-30', 'March 2027'])('refuses the date %s at once', async (date) => {
+    expect(await setup('--expires-at', date)).toMatchObject({
+      status: 64,
+      stderr: '--expires-at: Write a date such as 2027-03-01.\n',
+    })
+    expect(existsSync(join(directory, 'api-key'))).toBe(false)
+  })
+
   it('takes the proxy of the caller only if told, with its password as a secret', async () => {
     const proxies: (string | undefined)[] = []
     const proxy = createServer()
@@ -376,8 +384,8 @@ describe('kyc-tokend setup without a terminal', () => {
     onTestFinished(() => void proxy.close())
     const { port } = proxy.address() as AddressInfo
     const words = ['setup', '--base-url', 'https://api.example.com', '--unverified', '--proxy', ...PAIR]
-    // A "%" that begins no escape stands for itself.
-    const HTTPS_PROXY = `http://me:hush-hush%@127.0.0.1:${port}`
+    // As curl has it, without a scheme. A "%" that begins no escape stands for itself.
+    const HTTPS_PROXY = `me:hush-hush%@127.0.0.1:${port}`
     const { stdout } = await runCli(words, place({ HTTPS_PROXY }))
     expect(stdout).toContain(`The daemon will use the proxy http://127.0.0.1:${port}, which`)
     expect(stdout).not.toContain('hush-hush')

@@ -9,6 +9,7 @@ import { parseJson } from '../../lib/input.ts'
 import { createManagedFile, type Content, type ManagedFile } from '../../files/managed-file.ts'
 import { createOwnFile } from '../../files/own-file.ts'
 import { STOP_WAIT_MS } from '../../files/in-directory.ts'
+import { OWN_FILES } from '../../host/paths.ts'
 import { needsQuotes, renderTemplate } from '../../token/template.ts'
 import type { StatusResult, TokenUse } from '../../protocol.ts'
 import type { Keeper } from '../../token/keeper.ts'
@@ -166,7 +167,7 @@ function contentOf({ format, template }: TokenFileConfig, token: Token, use: Tok
 /** `written-files.json` in the state directory: paths of token files, for the removal of the package. */
 function createWrittenFiles(stateDirectory: string, log: Log) {
   const failure = { sentence: 'Cannot keep the list of token files', event: 'state-file-error' }
-  const file = createOwnFile(join(stateDirectory, 'written-files.json'), { log, failure })
+  const file = createOwnFile(join(stateDirectory, OWN_FILES.stateDirectory.writtenFiles), { log, failure })
   const paths = new Set<string>()
   let isRead = false
 
