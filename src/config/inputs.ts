@@ -3,7 +3,12 @@ import type { KeyObject } from 'node:crypto'
 import { join, resolve } from 'node:path'
 import { accountOfEnvironment, unitNames } from '../host/account.ts'
 import { shellWord } from '../lib/display-text.ts'
-import { certificateProblem, holdsCertificates, privateKeyOf } from '../lib/certificates.ts'
+import {
+  certificateDatesProblem,
+  certificateProblem,
+  holdsCertificates,
+  privateKeyOf,
+} from '../lib/certificates.ts'
 import { Secret } from '../lib/secret.ts'
 import type { Diagnostics } from './issues.ts'
 import { permissionFaults, readFile, type StagedFiles } from './read-file.ts'
@@ -171,9 +176,11 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
       const cert = await certificates(certAt, certFile, 'name the PEM file of the certificate')
       const key = await privateKey(keyAt, source)
       if (cert === null || key === null) return null
-      const problem = certificateProblem(cert, key.reveal(), Date.now())
-      if (problem === undefined) return { cert, key }
-      return fault(certAt, `the file ${files[certAt]} ${problem}`)
+      const problem = certificateProblem(cert, key.reveal())
+      if (problem !== undefined) return fault(certAt, `the file ${files[certAt]} ${problem}`)
+      const ofDates = certificateDatesProblem(cert, Date.now())
+      if (ofDates !== undefined) warn(certAt, `the file ${files[certAt]} ${ofDates}`)
+      return { cert, key }
     },
   }
 }

@@ -15,7 +15,7 @@ export type OnDisk =
 /**
  * Returns the function that looks at the disk. It gives the same object until a file of the running
  * configuration changes; a faulty one is loaded each time, because its fault may go by itself: a
- * certificate becomes valid, a group is made. Calls at the same time share one look. `load` throws nothing
+ * group is made, a directory is closed. Calls at the same time share one look. `load` throws nothing
  * but UserError.
  */
 export function createLook(load: () => Promise<Config>, running: () => Config): () => Promise<OnDisk> {

@@ -37,16 +37,10 @@ export function privateKeyOf(text: string): KeyObject | string {
 }
 
 /** Why the first of these certificates (PEM) cannot be presented, as words after the name of its file. */
-export function certificateProblem(certificates: string, keyText: string, nowMs: number): string | undefined {
+export function certificateProblem(certificates: string, keyText: string): string | undefined {
   const key = privateKeyOf(keyText) as KeyObject
-  const certificate = new (crypto().X509Certificate)(certificates)
-  const [from, until] = [certificate.validFrom, certificate.validTo].map((text) => new Date(text))
-  const day = (instant: Date | undefined): string => instant!.toISOString().slice(0, 10)
-  if (!certificate.checkPrivateKey(key))
+  if (!new (crypto().X509Certificate)(certificates).checkPrivateKey(key))
     return 'is not the certificate of that key: name the two that were made together'
-  if (Number(from) > nowMs)
-    return `is valid from ${day(from)} on: wait, name another, or set the clock of this host`
-  if (Number(until) < nowMs) return `ended on ${day(until)}: have it renewed, and name the new one`
   try {
     // Else the first request would end the daemon: TLS takes fewer keys than can be read.
     process.getBuiltinModule('node:tls').createSecureContext({ ca: [], cert: certificates, key: keyText })
@@ -57,6 +51,19 @@ export function certificateProblem(certificates: string, keyText: string, nowMs:
     const remedy = 'name a key in PEM, not a JWK, and RSA of 2048 bits or more'
     return `and its key are nothing that TLS takes (${code}): ${remedy}`
   }
+}
+
+/**
+ * Why the first of these certificates (PEM) does not hold at this time by our clock, likewise. It is presented
+ * nevertheless: the clock may be wrong, and a kept token needs no certificate.
+ */
+export function certificateDatesProblem(certificates: string, nowMs: number): string | undefined {
+  const { validFrom, validTo } = new (crypto().X509Certificate)(certificates)
+  const day = (text: string): string => new Date(text).toISOString().slice(0, 10)
+  if (Date.parse(validFrom) > nowMs)
+    return `is valid from ${day(validFrom)} on: wait, name another, or set the clock of this host`
+  if (Date.parse(validTo) < nowMs) return `ended on ${day(validTo)}: have it renewed, and name the new one`
+  return undefined
 }
 
 /** When the first of these certificates (PEM) ends, in ms since the epoch. */

@@ -1,4 +1,5 @@
 // The proxy between this host and the service: that of `request.proxy`, or else of HTTPS_PROXY and NO_PROXY.
+import { BlockList, isIP } from 'node:net'
 import type { Config } from '../config/config.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 
@@ -73,13 +74,33 @@ function decoded(text: string): string {
   }
 }
 
-/** NO_PROXY: names, `host:port`, `.suffix` or `*.suffix` (that domain and all below it), or `*`. */
+/**
+ * NO_PROXY as curl reads it: names, each for itself and all below it (a `.` or `*.` before it changes
+ * nothing), addresses and networks (`10.0.0.0/8`), or `*`; and as Node and Go read it, with a port.
+ */
 function isExcepted({ hostname, port }: URL, exceptions: string): boolean {
-  const host = hostname.replaceAll(/[[\]]/g, '')
-  return exceptions.split(',').some((written) => {
-    const entry = written.trim().toLowerCase()
-    const domain = /^\*?\.(.+)$/.exec(entry)?.[1]
-    if (domain !== undefined) return host === domain || host.endsWith(`.${domain}`)
-    return entry === '*' || entry === host || entry === `${host}:${port || '443'}`
-  })
+  const host = hostname.replaceAll(/[[\]]/g, '').replace(/\.$/, '')
+  return exceptions
+    .toLowerCase()
+    .split(/[\s,]+/)
+    .some((entry) => {
+      if (entry === '*') return true
+      const [, name = entry, onPort] = /^(\[[^\]]*\]|[^:]*):(\d+)$/.exec(entry) ?? []
+      if (onPort !== undefined && onPort !== (port || '443')) return false
+      const domain = name.replaceAll(/^(?:\*?\.)|\.$|[[\]]/g, '')
+      if (domain === '') return false
+      if (isIP(host) === 0) return host === domain || host.endsWith(`.${domain}`)
+      return host === domain || isWithin(host, domain)
+    })
+}
+
+/** Reports whether the address is in the network, which is written as `10.0.0.0/8`. */
+function isWithin(address: string, network: string): boolean {
+  const [prefix = '', length = ''] = network.split('/')
+  const family = isIP(prefix) === 6 ? 'ipv6' : 'ipv4'
+  const isNetwork = isIP(prefix) !== 0 && /^\d{1,3}$/.test(length)
+  if (!isNetwork || Number(length) > (family === 'ipv6' ? 128 : 32)) return false
+  const list = new BlockList()
+  list.addSubnet(prefix, Number(length), family)
+  return list.check(address, isIP(address) === 6 ? 'ipv6' : 'ipv4')
 }

@@ -14,6 +14,7 @@ import { createSystemClock } from '../../src/lib/clock.ts'
 import { redact } from '../../src/lib/redaction.ts'
 import { createFetchToken } from '../../src/source/fetch-token.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
+import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { useConfigFiles } from '../support/config-files.ts'
 import { startService, type Answer, type Service } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -272,6 +273,34 @@ describe('a client certificate', () => {
     expect(await faults({ request: { trust: 'file' } })).toMatch(
       /request\.caFile: is missing beside "trust": "file"/,
     )
+  })
+
+  it('that has ended, or is not valid yet by our clock, is a warning and is sent', async () => {
+    const authority = createAuthority()
+    const server = createCertificate(authority, { names: ['localhost'] })
+    const { url, seen } = await serveTls({ ...server, ca: authority.cert, rejectUnauthorized: false })
+    files.write('ca.pem', authority.cert)
+    for (const [from, until, sentence] of [
+      [
+        -9,
+        -1,
+        /^request\.clientCertificate\.certFile: the file \S+client\.pem ended on 20\S+: have it renewed/,
+      ],
+      [2, 9, /^request\.clientCertificate\.certFile: .* is valid from 20\S+ on: .* set the clock/],
+    ] as const) {
+      const { cert, key } = createCertificate(authority, {
+        names: ['client'],
+        notBeforeMs: Date.now() + from * 86_400_000,
+        notAfterMs: Date.now() + until * 86_400_000,
+      })
+      files.write('client.pem', cert)
+      files.write('client.key', key)
+      const clientCertificate = { certFile: 'client.pem', key: { file: 'client.key' } }
+      const config = await load({ baseUrl: url, request: { caFile: 'ca.pem', clientCertificate } })
+      expect(config.warnings).toEqual([expect.stringMatching(sentence)])
+      expect(await ask(config)).toMatchObject({ kind: 'ok' })
+      expect(seen.splice(0)).toEqual(['client'])
+    }
   })
 
   it('is trusted by the list that `trust` names, and by no other', async () => {
