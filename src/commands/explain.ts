@@ -35,7 +35,7 @@ export const run: RunCommand = async (invocation) => {
   const table = failureTable(service)
   const { outcome: said, row } = createClassify(service)(answer, { wallMs: now.wallMs, secrets: [] })
   // A token without life left is a failure.
-  const step = { now, policy, drawn: 0 }
+  const step = { now, awakeMs: 0, policy, drawn: 0 }
   const { state, outcome } = nextState(initialState({ baseUrl: '', credentialsId: '' }, now), said, step)
   const given = outcome === said ? row : table.find(({ reason }) => reason === 'malformed-answer')!
   const number = table.findIndex((one) => one.answer === given.answer) + 1

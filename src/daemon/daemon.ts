@@ -39,6 +39,8 @@ interface Environment extends Omit<ConfiguredKeeperOptions, 'log' | 'store'> {
   readonly stderr: Writable
   readonly inherited: InheritedSockets
   readonly load: Load
+  /** See createStateStore. */
+  readonly bootMark: string | null
   readonly sendDatagram: SendDatagram
   /** Keeps the host fit for the daemon. To be called every 15 s; never fails. */
   readonly tick: () => Promise<unknown>
@@ -56,7 +58,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
   const logging = createLog({ ...config.log, stream, env, clock, secrets: () => secrets() })
   const { log } = logging
 
-  const store = await createStateStore({ ...config, clock, log })
+  const store = await createStateStore({ ...config, clock, log, bootMark: environment.bootMark })
   const configured = await createConfiguredKeeper(config, { ...environment, log, store })
   const { keeper, sharing } = configured
   secrets = configured.secrets

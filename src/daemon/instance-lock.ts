@@ -4,7 +4,8 @@ import { constants, type Stats } from 'node:fs'
 import { join } from 'node:path'
 import type { Config } from '../config/config.ts'
 import { lstatIfAny } from '../files/atomic-file.ts'
-import { errorCode, exitStatus, UserError } from '../lib/error.ts'
+import { randomHex } from '../lib/crypto.ts'
+import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../lib/error.ts'
 import { fs } from '../files/fs.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { nameOf } from '../host/ids.ts'
@@ -28,30 +29,55 @@ const LOCK_FLAGS = constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLO
 /**
  * Once it returns, this is the only daemon here, until the process ends. Call it before anything is requested
  * or written. Throws UserError: 69 if another daemon runs, 78 if the runtime directory is not safe or cannot
- * be written, 75 if its disk does not answer. Returns why the state directory could not be locked, if not for
+ * be written, 75 if its disk does not answer. `unlocked`: why the state directory could not be locked, if not for
  * a daemon: to serve tokens is worth more than the state. Null: it is locked.
  */
 export async function acquireInstanceLock(
   config: Pick<Config, 'ipc' | 'http' | 'runtimeDirectory' | 'stateDirectory'>,
   inherited: InheritedSockets,
-): Promise<string | null> {
+): Promise<{ readonly unlocked: string | null; readonly bootMark: string | null }> {
   const { ipc, http, runtimeDirectory, stateDirectory } = config
   if (!isSocketActivated(inherited)) {
     for (const socket of [ipc, http])
       if (socket !== null) await inTurnAt(socket, () => assertPathFree(socket))
   }
   const held = await lock(runtimeDirectory, 'runtimeDirectory')
+  const bootMark = await inTurnAt({ path: join(runtimeDirectory, LOCK_FILE) }, () => readOrWriteMark(held.fd))
   try {
-    await lock(stateDirectory, 'stateDirectory', held)
-    return null
+    await lock(stateDirectory, 'stateDirectory', held.stats)
+    return { unlocked: null, bootMark }
   } catch (error) {
     if (!(error instanceof UserError) || error.status === exitStatus.unavailable) throw error
-    return error.message
+    return { unlocked: error.message, bootMark }
+  }
+}
+
+const MARK_TEXT = /^[0-9a-f]{32}\n$/
+const MARK_BYTES = 16
+/**
+ * The text in the lock file, which the first daemon of a boot writes: where the directory is in memory, the same
+ * text is the same boot. Null: the disk takes none.
+ */
+async function readOrWriteMark(fd: number): Promise<string | null> {
+  // The lock is open for reading alone. Its name may be another's, its descriptor is not.
+  const path = `/proc/self/fd/${fd}`
+  try {
+    const found = String(await fs.readFile(path))
+    if (MARK_TEXT.test(found)) return found.trim()
+    const made = `${randomHex(MARK_BYTES)}\n`
+    await fs.writeFile(path, made)
+    return made.trim()
+  } catch (error) {
+    return fallbackOnSystemError(null)(error)
   }
 }
 
 /** Locks the directory. `other`: the lock that this process already has, perhaps of the same directory. */
-async function lock(directory: string, setting: string, other?: Stats): Promise<Stats> {
+async function lock(
+  directory: string,
+  setting: string,
+  other?: Stats,
+): Promise<{ fd: number; stats: Stats }> {
   const failure = `The directory ${directory} cannot be locked`
   const address = { path: join(directory, LOCK_FILE), setting, failure }
   return inTurnAt(address, () =>
@@ -59,7 +85,7 @@ async function lock(directory: string, setting: string, other?: Stats): Promise<
       await assertReplaceable(address, reached)
       await removeOfGoneUser(reached)
       const { fd, stats, isLocked } = await openLocked(reached)
-      if (isLocked || (other !== undefined && isSame(stats, other))) return stats
+      if (isLocked || (other !== undefined && isSame(stats, other))) return { fd, stats }
       await fs.close(fd)
       const message = `Another kyc-tokend runs with ${directory}: stop it, or set another \`${setting}\``
       throw new UserError(message, exitStatus.unavailable)

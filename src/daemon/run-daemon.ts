@@ -70,7 +70,7 @@ async function start(
   const config = await unlessStopped(loadConfig({ configPath, env }))
   const directories = createDirectories(config)
   await unlessStopped(directories.prepare())
-  const unlocked = await unlessStopped(acquireInstanceLock(config, inherited))
+  const { unlocked, bootMark } = await unlessStopped(acquireInstanceLock(config, inherited))
   const clock = createSystemClock()
   const gcAfterBurst = createGcAfterBurst(clock)
   const daemon = await createDaemon(config, {
@@ -79,6 +79,7 @@ async function start(
     inherited,
     load: createLoad({ configPath, env }),
     clock,
+    bootMark,
     random: Math.random,
     createFetchToken,
     sendDatagram: (path, text) => loadLibc().sendDatagram(path, text),

@@ -3,9 +3,11 @@ import type { Instant } from '../lib/clock.ts'
 import { MAX_RETRY_WAIT_MS } from '../token/backoff.ts'
 import {
   initialState,
+  tokenlessAt,
   usableUntilMs,
   type Failure,
   type ServiceSettings,
+  type Tokenless,
   type TokenState,
 } from '../token/state.ts'
 import { isSameService, type Token } from '../token/token.ts'
@@ -16,20 +18,26 @@ const CLOCK_GRAIN_MS = 1_000
 
 interface Found {
   readonly now: Instant
+  /** The reading of CLOCK_MONOTONIC. */
+  readonly awakeMs: number
   /** The token, if it was saved in this boot. */
   readonly kept: Token | null
   readonly saved: (Saved<SavedState> & { readonly isThisBoot: boolean }) | null
 }
 
 /** The state to begin with. */
-export function restoredState(settings: ServiceSettings, { now, kept, saved }: Found): TokenState {
-  const known = saved && onClock(saved.facts, { shiftMs: clockShiftMs(saved, now), now })
+export function restoredState(settings: ServiceSettings, found: Found): TokenState {
+  const { now, awakeMs, kept, saved } = found
+  const known =
+    saved &&
+    onClock(saved.facts, { shiftMs: clockShiftMs(saved, now), now, writtenMs: saved.written.at.bootMs })
   const generation = Math.max(kept?.generation ?? 0, known?.generation ?? 0)
   // One that was replaced is not served again, whatever the disk kept of it.
   const isNewest = kept?.generation === generation
   return {
     ...initialState(settings, now),
     ...(known && factsInForce(known, { settings, kept, now })),
+    tokenless: tokenlessOf(saved, { known, now, awakeMs }),
     token: isNewest && isSameService(kept, settings) && isGood(kept, now) ? kept : null,
     generation,
     answers: Math.max(kept?.answer ?? 0, known?.answers ?? 0),
@@ -41,6 +49,24 @@ function isGood(token: Token, now: Instant): boolean {
   const latestMs = now.bootMs + CLOCK_GRAIN_MS
   const isPossible = token.received.bootMs <= latestMs && token.expiresAtMs <= latestMs + token.lifeMs
   return isPossible && now.bootMs < usableUntilMs(token)
+}
+
+/**
+ * The time without a token until now. In the same boot that since the last reading counts, with or without a
+ * daemon; in another one, and where nobody knows, the host may have been off, and the count goes on from here.
+ */
+function tokenlessOf(
+  saved: Found['saved'],
+  { known, now, awakeMs }: { known: SavedState | null } & Pick<Found, 'now' | 'awakeMs'>,
+): Tokenless {
+  if (saved === null || known === null) return { since: now, forMs: 0, readAtMs: awakeMs }
+  const { tokenless, tokenlessFrom: from } = known
+  const isLost = from.bootMs < now.bootMs
+  const since = isLost ? from : now
+  if (!saved.isThisBoot) return { since, forMs: isLost ? (tokenless?.forMs ?? 0) : 0, readAtMs: awakeMs }
+  // 2.0.0 saved no count.
+  const counted = tokenless ?? { forMs: 0, readAtMs: -Infinity }
+  return { since, ...tokenlessAt(counted, { from, now, awakeMs }) }
 }
 
 /** The facts that count with these credentials. */
@@ -57,7 +83,6 @@ function factsInForce(
     pace,
     lastRequestAt,
     lastSuccessAt: kept === null || isSameService(kept, settings) ? lastSuccessAt : null,
-    tokenlessSince: known.tokenlessFrom.bootMs < now.bootMs ? known.tokenlessFrom : now,
   }
   if (isOutdated || credentialsId !== settings.credentialsId) return lasting
   if (!isOrderly) return { ...lasting, objection, failure: known.failure }
@@ -82,10 +107,18 @@ function clockShiftMs({ written: { at }, isThisBoot }: NonNullable<Found['saved'
   return now.bootMs - now.wallMs + (at.wallMs - at.bootMs)
 }
 
-/** The same facts on the present boot clock; no past instant is in the future, and no wait is too long. */
-function onClock(saved: SavedState, { shiftMs, now }: { shiftMs: number; now: Instant }): SavedState {
+interface OnClock {
+  readonly shiftMs: number
+  readonly now: Instant
+  /** When the facts were written, on the former boot clock. */
+  readonly writtenMs: number
+}
+/** The same facts on the present boot clock; no past instant is in the future, and no wait has become longer. */
+function onClock(saved: SavedState, { shiftMs, now, writtenMs }: OnClock): SavedState {
   const pastMs = (bootMs: number): number => Math.min(bootMs + shiftMs, now.bootMs)
-  const aheadMs = (bootMs: number): number => Math.min(bootMs + shiftMs, now.bootMs + MAX_RETRY_WAIT_MS)
+  // Where the boot is not known to be the same, the wall clock may have been set meanwhile.
+  const aheadMs = (bootMs: number): number =>
+    Math.min(bootMs + shiftMs, now.bootMs + Math.min(bootMs - writtenMs, MAX_RETRY_WAIT_MS))
   const past = (at: Instant): Instant => ({ ...at, bootMs: pastMs(at.bootMs) })
   const { failure, objection, pace, lastRequestAt, lastSuccessAt, tokenlessFrom: tokenless } = saved
   const notBefore = Object.entries(saved.notBefore).map(([id, untilMs]) => [id, aheadMs(untilMs)] as const)

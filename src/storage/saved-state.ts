@@ -16,8 +16,11 @@ const instant = v.object({ bootMs: ms, wallMs: ms })
 const text = v.nullable(v.string())
 const trouble = { detail: v.string(), since: instant }
 
-/** The moment of writing, and the boot; null: the boot's id could not be read. */
-const writtenShape = v.object({ at: instant, bootId: text })
+/**
+ * The moment of writing, and the boot; null: the boot's id could not be read. `bootMark`: see BootMark; files of
+ * 2.0.0 do not have it, and 2.0.0 ignores it.
+ */
+const writtenShape = v.object({ at: instant, bootId: text, bootMark: v.optional(text, null) })
 
 /** The facts about attempts, in the state directory, by the names of TokenState: no token, no credentials. */
 const savedStateShape = v.object({
@@ -27,6 +30,8 @@ const savedStateShape = v.object({
   answers: count,
   /** The moment, past or to come, from which on there is no usable token. */
   tokenlessFrom: instant,
+  /** How long there had been none. Files of 2.0.0 do not have it, and 2.0.0 ignores it. */
+  tokenless: v.optional(v.nullable(v.object({ forMs: ms, readAtMs: ms })), null),
   failure: v.nullable(
     v.object({
       reason: v.picklist(transientReasons),
@@ -89,9 +94,10 @@ const [stateFile, tokenFile] = [fileOf(savedStateShape), fileOf(savedTokenShape)
 /** The facts about attempts that the next start needs. */
 export function savedStateOf(state: TokenState, { isOrderly }: { isOrderly: boolean }): SavedState {
   const { credentialsId, generation, answers, failure, objection } = state
-  const { notBefore, pace, lastRequestAt, lastSuccessAt } = state
-  const counted = { credentialsId, generation, answers, tokenlessFrom: tokenlessFrom(state) }
-  return { isOrderly, ...counted, failure, objection, notBefore, pace, lastRequestAt, lastSuccessAt }
+  const { notBefore, pace, lastRequestAt, lastSuccessAt, tokenless: counted } = state
+  const tokenless = { forMs: counted.forMs, readAtMs: counted.readAtMs }
+  const numbers = { credentialsId, generation, answers, tokenlessFrom: tokenlessFrom(state), tokenless }
+  return { isOrderly, ...numbers, failure, objection, notBefore, pace, lastRequestAt, lastSuccessAt }
 }
 
 export function formatSaved(facts: SavedState | Token, written: Written): string {

@@ -32,12 +32,18 @@ export async function createStateStore({
   stateDirectory,
   clock,
   log,
+  bootMark = null,
   bootIdFile = '/proc/sys/kernel/random/boot_id',
 }: {
   runtimeDirectory: string
   stateDirectory: string
   clock: Clock
   log: Log
+  /**
+   * A random text that lies in the runtime directory. Where that is in memory, the same text is the same boot;
+   * another text says nothing. Null: there is none.
+   */
+  bootMark?: string | null
   bootIdFile?: string
 }) {
   const tokenFile = createOwnFile(join(runtimeDirectory, OWN_FILES.runtimeDirectory.token), {
@@ -64,13 +70,17 @@ export async function createStateStore({
     return own
   }
 
+  /** The unit hides the id of the boot (`ProcSubset=pid`), and its runtime directory is in memory. */
+  const isVolatile = await isInMemory(runtimeDirectory)
+
   /** Whether it was written in this boot; null: nobody knows. */
   function isThisBoot(written: Written): boolean | null {
-    return written.bootId === null || bootId === null ? null : written.bootId === bootId
+    if (written.bootId !== null && bootId !== null) return written.bootId === bootId
+    return isVolatile && bootMark !== null && written.bootMark === bootMark ? true : null
   }
 
   async function save(state: TokenState, { isOrderly = false } = {}): Promise<void> {
-    const at: Written = { at: clock.now(), bootId }
+    const at: Written = { at: clock.now(), bootId, bootMark }
     // The token first: if the process ends in between, the next start has the newer token.
     await tokenFile.write(state.token, (value) => formatSaved(value, at))
     await stateFile.write(savedStateOf(state, { isOrderly }), (value) => formatSaved(value, at))
@@ -92,10 +102,10 @@ export async function createStateStore({
         tokenFile.read(parseSavedToken),
         stateFile.read(parseSavedState),
       ])
-      // The unit hides the id of the boot (`ProcSubset=pid`), and its runtime directory is in memory.
-      const isKept = kept && (isThisBoot(kept.written) ?? (await isInMemory(runtimeDirectory)))
+      const isKept = kept && (isThisBoot(kept.written) ?? isVolatile)
       const restored = restoredState(settings, {
         now: clock.now(),
+        awakeMs: clock.awakeMs(),
         kept: isKept ? kept.facts : null,
         saved: remembered && { ...remembered, isThisBoot: isThisBoot(remembered.written) ?? false },
       })

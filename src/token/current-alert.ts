@@ -10,7 +10,7 @@ export interface CurrentAlert {
   readonly detail: string
   readonly since: Instant
   readonly remedy: Advice
-  /** Since when there has been no usable token, once that is longer than `alerts.noTokenAfter`. */
+  /** When the last usable token was lost, once there has been none for `alerts.noTokenAfter`, awake. */
   readonly noTokenSince: Instant | null
   /** The failure behind `no-token`, if an attempt has failed. */
   readonly failure: Reason | PostponedReason | null
@@ -37,14 +37,18 @@ export function currentAlert(
   { isRaised = false } = {},
 ): CurrentAlert | null {
   const since = noTokenSince(state, now)
-  const isLong = since !== null && noTokenAfterMs !== null && now.bootMs - since.bootMs >= noTokenAfterMs
+  const { forMs } = state.tokenless
+  const isLong = since !== null && noTokenAfterMs !== null && forMs >= noTokenAfterMs
   if (state.objection !== null) {
     const { reason, detail, since: objectedAt, askedBy } = state.objection
     const told = { reason, detail, since: objectedAt, askedBy, remedy: remedies[reason] }
     return { ...told, noTokenSince: isLong ? since : null, failure: null }
   }
   if (!isLong || (isAwaited(state, now) && !isRaised)) return null
-  return noTokenAlert(state, since, noTokenAfterMs)
+  // Only the time awake counts: so the limit may have been reached long after that of the clock.
+  const reachedAgoMs = forMs - noTokenAfterMs
+  const reachedAt = { bootMs: now.bootMs - reachedAgoMs, wallMs: now.wallMs - reachedAgoMs }
+  return noTokenAlert(state, since, reachedAt)
 }
 
 /** An attempt that is put off without a reason is put off for a moment. */
@@ -56,14 +60,14 @@ function isAwaited(state: TokenState, now: Instant): boolean {
   return dueAtMs(state) <= now.bootMs + (isForMoment ? MOMENT_MS : 0)
 }
 
-function noTokenAlert(state: TokenState, since: Instant, afterMs: number): CurrentAlert {
+function noTokenAlert(state: TokenState, noTokenFrom: Instant, since: Instant): CurrentAlert {
   // The last attempt of the fleet: its host notifies people.
   const trouble = state.postponement ?? state.failure
   return {
     reason: 'no-token',
     ...(trouble === null ? NOTHING_FAILED : { detail: trouble.detail, remedy: remedies[trouble.reason] }),
-    since: { bootMs: since.bootMs + afterMs, wallMs: since.wallMs + afterMs },
-    noTokenSince: since,
+    since,
+    noTokenSince: noTokenFrom,
     failure: trouble?.reason ?? null,
     askedBy: state.postponement?.askedBy ?? null,
   }

@@ -50,8 +50,7 @@ export interface TokenState {
   readonly generation: number
   /** Counts answers: what a token's answer has ended is older than the token. */
   readonly answers: number
-  /** Since when there has been no token: the first start, or the loss of the last token. */
-  readonly tokenlessSince: Instant
+  readonly tokenless: Tokenless
   /** The last attempt failed, and is retried. */
   readonly failure: Failure | null
   /** The last answer of weight (token, refusal, `rejected`), if it was no token. No other failure ends it. */
@@ -81,6 +80,16 @@ export interface TokenState {
   readonly lastSuccessAt: Instant | null
 }
 
+/** The time without a usable token, counted only while the host was awake. */
+export interface Tokenless {
+  /** The first start, or the loss of the last token; without meaning while a token is held. */
+  readonly since: Instant
+  /** How long there has been none, in ms, at this reading of CLOCK_MONOTONIC; 0: there is one. */
+  readonly forMs: number
+  /** Infinity: the clock has not been read yet. */
+  readonly readAtMs: number
+}
+
 /** The pace of the requests that clients cause. */
 export interface ClientPace {
   /** Time of the last of them, on the boot clock; null: there was none. */
@@ -97,6 +106,8 @@ export interface Policy extends RetryPolicy {
 /** The circumstances of a step: the moment, the settings and chance. */
 export interface Step {
   readonly now: Instant
+  /** The reading of CLOCK_MONOTONIC. */
+  readonly awakeMs: number
   readonly policy: Policy
   /** From [0, 1). */
   readonly drawn: number
@@ -132,7 +143,7 @@ export function initialState(
     token: null,
     generation: 0,
     answers: 0,
-    tokenlessSince: now,
+    tokenless: { since: now, forMs: 0, readAtMs: Infinity },
     notBefore: {},
     inFlight: null,
     refusedFingerprint: null,
@@ -169,10 +180,24 @@ export function noTokenSince(state: TokenState, now: Instant): Instant | null {
   return usableToken(state, now) === null ? tokenlessFrom(state) : null
 }
 /** The moment, past or to come, from which on there is no usable token unless another one is obtained. */
-export function tokenlessFrom({ token, tokenlessSince }: TokenState): Instant {
-  if (token === null) return tokenlessSince
+export function tokenlessFrom({ token, tokenless }: TokenState): Instant {
+  if (token === null) return tokenless.since
   const bootMs = usableUntilMs(token)
   return { bootMs, wallMs: token.received.wallMs + bootMs - token.received.bootMs }
+}
+
+/**
+ * The time without a usable token, at another moment of the same boot. The token may have been lost at any
+ * moment since the last reading, so no more is added than the time since the loss.
+ */
+export function tokenlessAt(
+  { forMs, readAtMs }: Omit<Tokenless, 'since'>,
+  { from, now, awakeMs }: { from: Instant; now: Instant; awakeMs: number },
+): Omit<Tokenless, 'since'> {
+  const lostForMs = now.bootMs - from.bootMs
+  if (lostForMs < 0) return { forMs: 0, readAtMs: awakeMs }
+  const addedMs = Math.min(Math.max(0, awakeMs - readAtMs), lostForMs)
+  return { forMs: forMs + addedMs, readAtMs: awakeMs }
 }
 
 export function phaseOf(state: TokenState, now: Instant): Phase {

@@ -11,6 +11,8 @@ import {
   NOTHING_PENDING,
   notBeforeMs,
   refusalOf,
+  tokenlessAt,
+  tokenlessFrom,
   usableToken,
   usableUntilMs,
   type Objection,
@@ -124,6 +126,7 @@ function afterToken(state: TokenState, token: Token, { now, policy }: Step): Tok
     // A token of another host fulfils every wish but an operator's, who wants a request from now on.
     next: next?.cause === 'operator' ? next : null,
     token,
+    tokenless: { ...state.tokenless, forMs: 0 },
     generation: token.generation,
     rejection: isUnchanged && rejection ? { ...rejection, isUnchanged } : null,
     refusedFingerprint: isReplaced ? before.fingerprint : state.refusedFingerprint,
@@ -206,8 +209,8 @@ function objectionOf(
 // ---- time and operators
 
 /** Time has passed, or the settings have changed: a wait longer than the present cap is drawn again. */
-export function afterTick(before: TokenState, { now, policy, drawn }: Step): TokenState {
-  const state = onWallClock(before, now)
+export function afterTick(before: TokenState, { now, awakeMs, policy, drawn }: Step): TokenState {
+  const state = withTokenless(onWallClock(before, now), { now, awakeMs })
   const { failure } = state
   if (failure === null) return state
   const capMs = delayCapMs(policy, leftOfToken(state, now))
@@ -215,6 +218,14 @@ export function afterTick(before: TokenState, { now, policy, drawn }: Step): Tok
   if (failure.retryAtMs <= Math.max(now.bootMs + capMs, earliestMs)) return state
   const drawnMs = now.bootMs + backoffMs(failure.attempts, { ...policy, maxDelayMs: capMs }, drawn)
   return { ...state, failure: { ...failure, retryAtMs: Math.max(drawnMs, earliestMs) } }
+}
+
+/** The state with its time without a token counted up to this moment. */
+function withTokenless(state: TokenState, { now, awakeMs }: Pick<Step, 'now' | 'awakeMs'>): TokenState {
+  const { tokenless } = state
+  const counted = tokenlessAt(tokenless, { from: tokenlessFrom(state), now, awakeMs })
+  if (counted.forMs === tokenless.forMs && counted.readAtMs === tokenless.readAtMs) return state
+  return { ...state, tokenless: { ...tokenless, ...counted } }
 }
 
 /** The state with the instants of its token on the present wall clock, if that was set. */
@@ -281,11 +292,8 @@ export function withNotBefore(
 function withoutToken(state: TokenState, now: Instant): TokenState {
   if (state.token === null) return state
   const lostMs = Math.min(now.bootMs, usableUntilMs(state.token))
-  return {
-    ...state,
-    token: null,
-    tokenlessSince: { bootMs: lostMs, wallMs: now.wallMs - (now.bootMs - lostMs) },
-  }
+  const since = { bootMs: lostMs, wallMs: now.wallMs - (now.bootMs - lostMs) }
+  return { ...state, token: null, tokenless: { ...state.tokenless, since } }
 }
 
 /** Another `refresh.maxAge` counts for the token that is held, too. */
@@ -300,7 +308,7 @@ function withMaxAge(state: TokenState, { policy, drawn }: Step): TokenState {
 
 /** A restart: a `refresh.maxAge` that was lowered meanwhile counts for the token that is held. */
 export function afterStart(saved: TokenState, step: Step): TokenState {
-  const state = onWallClock(saved, step.now)
+  const state = withTokenless(onWallClock(saved, step.now), step)
   const isLowered = state.token !== null && step.policy.maxAgeMs < state.token.lifeMs
   return isLowered ? withMaxAge(state, step) : state
 }

@@ -35,7 +35,12 @@ export function createVariable(
   { clock, random, ...options }: { settings: RefreshSettings; clock: Clock; random: () => number },
 ) {
   let { settings } = options
-  const step = (): Step => ({ now: clock.now(), policy: settings.policy, drawn: random() })
+  const step = (): Step => ({
+    now: clock.now(),
+    awakeMs: clock.awakeMs(),
+    policy: settings.policy,
+    drawn: random(),
+  })
   let state = afterRefusals(afterStart(initial, step()), settings.refuses)
   let lastSignature = signatureOf(state, clock.now())
   const listeners = new Set<(event: KeeperEvent) => void>()

@@ -37,7 +37,7 @@ const later: Event = ({ state, now }) => {
   const bootMs = nextExpiryMs(state, now)
   if (bootMs === Infinity) return { state, now }
   const then = { bootMs, wallMs: now.wallMs + bootMs - now.bootMs }
-  return { state: afterTick(state, { now: then, policy, drawn: 0 }), now: then }
+  return { state: afterTick(state, { now: then, awakeMs: bootMs, policy, drawn: 0 }), now: then }
 }
 
 /** A reload with another value of these settings. */
@@ -69,7 +69,7 @@ export function stateDiagram(): string {
   for (let depth = 0; depth < DEPTH; depth += 1)
     situations = situations.flatMap((situation) =>
       EVENTS.map(([name, event]) => {
-        const next = event(situation, { now: situation.now, policy, drawn: 0 })
+        const next = event(situation, { now: situation.now, awakeMs: situation.now.bootMs, policy, drawn: 0 })
         const edge = `${phaseOf(situation.state, situation.now)} --> ${phaseOf(next.state, next.now)}`
         found.set(edge, (found.get(edge) ?? new Set()).add(name))
         return next

@@ -47,10 +47,12 @@ export function createModelClock(bootMs = 10_000_000, wallMs = 1_800_000_000_000
   }
   return {
     now: () => ({ bootMs, wallMs }),
+    awakeMs: () => bootMs,
     schedule,
     /** The clock as this process has it; `bootedAtMs`: its boot clock began then. */
     of: (process: Process, bootedAtMs: () => number) => ({
       now: () => ({ bootMs: bootMs - bootedAtMs(), wallMs }),
+      awakeMs: () => bootMs - bootedAtMs(),
       schedule: (ms: number, call: () => void) => schedule(process, ms, call),
       sleep: (ms: number, signal: AbortSignal) =>
         new Promise<void>((resolve) => {

@@ -411,7 +411,7 @@ export async function createWorld({
     const { host } = life()
     let saving = Promise.resolve()
     async function save(state: TokenState, isOrderly: boolean): Promise<void> {
-      const at = { at: life().clock.now(), bootId: String(host.boots) }
+      const at = { at: life().clock.now(), bootId: String(host.boots), bootMark: null }
       const { token } = state
       const writeFiles = async (): Promise<void> => {
         await effect(life())
@@ -444,6 +444,7 @@ export async function createWorld({
     const isThisBoot = (bootId: string | null): boolean => bootId === String(host.boots)
     return restoredState(settings, {
       now,
+      awakeMs: now.bootMs,
       kept: kept && isThisBoot(kept.written.bootId) ? kept.facts : null,
       saved: remembered ? { ...remembered, isThisBoot: isThisBoot(remembered.written.bootId) } : null,
     })

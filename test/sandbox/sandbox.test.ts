@@ -96,6 +96,7 @@ describe('the stand-in', () => {
     const instant = { bootMs: 0, wallMs: Date.now() }
     const clock: Clock = {
       now: () => instant,
+      awakeMs: () => 0,
       schedule: () => () => undefined,
       sleep: () => Promise.resolve(),
     }

@@ -302,6 +302,7 @@ export function createWorld(given: Given, observer?: Observer) {
       stderr: log,
       inherited: { ipc: [], http: [], metrics: [], credential: [], unknown: [] },
       load,
+      bootMark: null,
       clock,
       random: observer?.random ?? (() => 0.5),
       createFetchToken,

@@ -56,7 +56,7 @@ export function runFleet(options: FleetOptions): Arrival[] {
   }
 
   function live(state: TokenState, daemon: number, now: Instant): TokenState {
-    const looked = afterTick(state, { now, policy, drawn: random() })
+    const looked = afterTick(state, { now, awakeMs: now.bootMs, policy, drawn: random() })
     if (dueAtMs(looked) > now.bootMs) return looked
     const { cause } = plannedAttempt(looked)
     const answer = service(now.bootMs)
@@ -64,6 +64,7 @@ export function runFleet(options: FleetOptions): Arrival[] {
     const outcome = answer === 'token' ? grant(now) : answer
     return nextState(afterRequest(afterAttemptBegan(looked, cause, now), cause, now), outcome, {
       now,
+      awakeMs: now.bootMs,
       policy,
       drawn: random(),
     }).state

@@ -65,7 +65,7 @@ async function scene() {
   const runtimeDirectory = await tempDirectory('memory')
   const stateDirectory = await tempDirectory()
   const records = createRecords()
-  const step = () => ({ now: clock.now(), policy, drawn: 0.5 })
+  const step = () => ({ now: clock.now(), awakeMs: clock.awakeMs(), policy, drawn: 0.5 })
   let tokens = 0
   return {
     clock,
@@ -78,11 +78,17 @@ async function scene() {
     },
     records,
     /** Opens the store as a process does that starts. */
-    start: async ({ baseUrl = BASE_URL, credentials = FIRST, boot = 'boot-one' } = {}) => {
+    start: async ({
+      baseUrl = BASE_URL,
+      credentials = FIRST,
+      boot = 'boot-one',
+      bootMark = null as string | null,
+    } = {}) => {
       const bootIdFile = join(stateDirectory, `${boot}.id`)
       if (boot !== 'hidden') await writeFile(bootIdFile, `${boot}\n`)
       const { log } = records
-      const store = await createStateStore({ runtimeDirectory, stateDirectory, clock, log, bootIdFile })
+      const directories = { runtimeDirectory, stateDirectory }
+      const store = await createStateStore({ ...directories, clock, log, bootIdFile, bootMark })
       return {
         store,
         state: await store.load({ baseUrl, credentialsId: store.credentialsIdOf(baseUrl, credentials) }),
@@ -348,20 +354,46 @@ describe('the boot', () => {
     }
   })
 
-  it('whose wall clock was set back begins nothing in the future, and waits for 72 min at most', async () => {
+  it('whose wall clock was set back begins nothing in the future, and waits no longer than it did', async () => {
     const { start, answered, clock } = await scene()
     const { store, state } = await start()
     const wallMs = clock.now().wallMs - 24 * HOUR
     await store.save(answered(answered(state, refused), limited))
     Object.assign(clock, createFakeClock({ wallMs, bootMs: 5_000 }))
     const { state: failed } = await start({ boot: 'boot-two' })
-    const latest = 5_000 + 72 * MINUTE
+    // The Retry-After of 10 minutes, and the minute that was drawn.
+    const latest = 5_000 + 11 * MINUTE
     expect(failed.failure).toMatchObject({ since: { bootMs: 5_000 }, retryAtMs: latest })
     expect(notBeforeMs(failed)).toBe(latest)
     expect(failed.objection?.since.bootMs).toBe(5_000)
     await store.save(answered(state, refused))
     const { state: refusing } = await start({ boot: 'boot-two' })
     expect(refusing.objection?.since.bootMs).toBe(5_000)
+  })
+
+  it.each([-HOUR, HOUR])(
+    'that cannot be reported is this one by its mark: a wait does not move with the wall clock (%d ms)',
+    async (jumpMs) => {
+      const { start, answered, clock } = await scene()
+      const first = await start({ boot: 'hidden', bootMark: 'mark-one' })
+      await first.store.save(answered(first.state, limited))
+      const waitMs = waitOf(answered(first.state, limited), clock)
+      await clock.advance(MINUTE)
+      clock.jumpWall(jumpMs)
+      const second = await start({ boot: 'hidden', bootMark: 'mark-one' })
+      expect(waitOf(second.state, clock)).toBe(waitMs - MINUTE)
+    },
+  )
+
+  it('that nobody knows makes no wait longer', async () => {
+    const { start, answered, clock } = await scene()
+    const first = await start({ boot: 'hidden', bootMark: 'mark-one' })
+    const limitedState = answered(first.state, limited)
+    await first.store.save(limitedState)
+    const waitMs = waitOf(limitedState, clock)
+    clock.jumpWall(-HOUR)
+    const second = await start({ boot: 'hidden', bootMark: 'mark-two' })
+    expect(waitOf(second.state, clock)).toBe(waitMs)
   })
 
   it('that cannot be reported is this one where the directory lives in memory, else another', async () => {

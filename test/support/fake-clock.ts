@@ -48,6 +48,7 @@ export function createFakeClock({
 
   return {
     now: () => ({ bootMs: boot, wallMs: wall }),
+    awakeMs: () => bootMs + monotonicMs,
     schedule,
     sleep: sleepBy(schedule),
     /** Time passes. Sleepers wake in order, and what each does is done before the next wakes. */

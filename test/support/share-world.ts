@@ -74,6 +74,7 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}) {
         const { bootMs, wallMs } = clock.now()
         return { bootMs: bootMs + 7 * clockAheadMs, wallMs: wallMs + clockAheadMs }
       },
+      awakeMs: () => clock.awakeMs(),
       schedule: (ms, call) => clock.schedule(ms, call),
       sleep: (ms, signal) => clock.sleep(ms, signal),
     }

@@ -151,9 +151,10 @@ test('a refusal or a failure of another host counts as if it were its own', asyn
   expect(dueInMs()).toBe(Infinity)
   keeper.offer(failures.timeout)
   expect(keeper.state()).toMatchObject({ failure: { reason: 'timeout', attempts: 1 } })
-  const tokenlessSince = { ...clock.now(), bootMs: clock.now().bootMs - 2 * MINUTE }
-  const tokenless = { ...keeper.state(), token: null, objection: null, tokenlessSince }
-  const alert = currentAlert(tokenless, clock.now(), MINUTE)
+  const since = { ...clock.now(), bootMs: clock.now().bootMs - 2 * MINUTE }
+  const tokenless = { since, forMs: 2 * MINUTE, readAtMs: clock.awakeMs() }
+  const state = { ...keeper.state(), token: null, objection: null, tokenless }
+  const alert = currentAlert(state, clock.now(), MINUTE)
   expect(alert).toMatchObject({ reason: 'no-token', failure: 'timeout', askedBy: null })
 })
 

@@ -40,6 +40,7 @@ const policy: Policy = { maxAgeMs: 15 * MINUTE, initialDelayMs: 1_000, maxDelayM
 const at = (ms: number): Instant => ({ bootMs: 1_000_000 + ms, wallMs: 1_800_000_000_000 + ms })
 const step = (ms: number, more: Partial<Step> = {}): Step => ({
   now: at(ms),
+  awakeMs: at(ms).bootMs,
   policy,
   drawn: 0.5,
   ...more,
@@ -114,12 +115,27 @@ test('an opaque token given again is the same one, whose other end is an event',
   })
 })
 
+test('the time without a token counts from its loss, and only while the host is awake', () => {
+  // Read last 10 s before the end of the token's life, in the middle of 8 hours of suspend 3 s after it.
+  const read = afterTick(held, step(HOUR - 10_000))
+  const before = afterTick(read, step(HOUR + 3_000))
+  expect(before.tokenless).toMatchObject({ forMs: 3_000 })
+  const wokenAwakeMs = at(HOUR + 4_000).bootMs
+  const woken = afterTick(before, step(9 * HOUR, { awakeMs: wokenAwakeMs }))
+  expect(woken.tokenless.forMs).toBe(4_000)
+  const asleep = afterTick(read, step(9 * HOUR, { awakeMs: at(HOUR - 9_000).bootMs }))
+  expect(asleep.tokenless.forMs).toBe(1_000)
+  expect(noTokenSince(asleep, at(9 * HOUR))).toEqual(at(HOUR))
+  expect(asked(woken, jwt(HOUR, 9 * HOUR), 9 * HOUR).tokenless.forMs).toBe(0)
+})
+
 test('when the wall clock is set, the instants of the token follow it', () => {
   const { bootMs, wallMs } = at(MINUTE)
   const setBy = (ms: number): Step => step(0, { now: { bootMs, wallMs: wallMs + ms } })
-  expect(afterTick(held, setBy(2_000))).toBe(held)
+  const ticked = afterTick(held, step(0))
+  expect(afterTick(ticked, setBy(2_000))).toBe(ticked)
   const received = { ...at(0), wallMs: at(0).wallMs + HOUR }
-  expect(afterTick(held, setBy(HOUR))).toEqual({ ...held, token: { ...tokenOf(held), received } })
+  expect(afterTick(ticked, setBy(HOUR))).toEqual({ ...ticked, token: { ...tokenOf(held), received } })
 })
 
 test.each([
@@ -296,7 +312,8 @@ test('a request that goes out is counted, and what made it go out is over', () =
 })
 
 test('no alert of a missing token is raised while the first attempt is due or under way', () => {
-  const longAgo = { ...initial, tokenlessSince: at(-MINUTE) }
+  const tokenless = { since: at(-MINUTE), forMs: MINUTE, readAtMs: at(0).bootMs }
+  const longAgo = { ...initial, tokenless }
   expect(currentAlert(longAgo, at(0), 60_000)).toBeNull()
   expect(currentAlert({ ...longAgo, notBefore: { first: at(0).bootMs } }, at(0), MINUTE)).toBeNull()
   expect(currentAlert({ ...longAgo, notBefore: { first: at(1).bootMs } }, at(0), MINUTE)).not.toBeNull()
@@ -308,7 +325,8 @@ test('no alert of a missing token is raised while the first attempt is due or un
     remedy: { steps: ['status', 'check'] },
     failure: null,
   })
-  const refused = after([inactive])
+  const refused = afterTick(after([inactive]), step(0))
+  const later = afterTick(refused, step(MINUTE))
   const alert = {
     reason: 'account-inactive',
     detail: 'Your account is not active',
@@ -317,9 +335,9 @@ test('no alert of a missing token is raised while the first attempt is due or un
     remedy: remedies['account-inactive'],
     failure: null,
   }
-  expect(currentAlert(refused, at(MINUTE), MINUTE)).toEqual({ ...alert, noTokenSince: at(0) })
+  expect(currentAlert(later, at(MINUTE), MINUTE)).toEqual({ ...alert, noTokenSince: at(0) })
   for (const afterMs of [MINUTE + 1, null])
-    expect(currentAlert(refused, at(MINUTE), afterMs)).toEqual({ ...alert, noTokenSince: null })
+    expect(currentAlert(later, at(MINUTE), afterMs)).toEqual({ ...alert, noTokenSince: null })
   expect(currentAlert(held, at(MINUTE), 0)).toBeNull()
 })
 
