@@ -190,7 +190,7 @@ export const configSchema = () =>
       level: setting(oneOf(logLevels), 'The least urgent records in it; syslog’s levels.', 'info'),
       format: setting(
         oneOf(['auto', 'journal', 'text', 'json']),
-        '`auto`: `journal` under systemd, `text` on a terminal, else `json`.',
+        '`auto`: entries of the journal under systemd, `text` on a terminal, else `json`. `journal`: lines with their priority.',
         'auto',
       ),
     }),

@@ -10,7 +10,7 @@ import { createTokenFiles } from '../delivery/files/token-files.ts'
 import { createReplies } from '../delivery/replies.ts'
 import { createServers } from '../delivery/servers.ts'
 import { raceAbort, runTasks, after } from '../lib/tasks.ts'
-import { accountOfConfig } from '../host/account.ts'
+import { accountOfConfig, unitNames } from '../host/account.ts'
 import { placeOf, renderedAt } from '../host/remedy.ts'
 import { withTimeout } from '../lib/clock.ts'
 import { UserError } from '../lib/error.ts'
@@ -55,7 +55,15 @@ export async function createDaemon(initial: Config, environment: Environment) {
   const running = (): Config => config
   /** Until there is a keeper, which knows more of them. */
   let secrets = (): string[] => revealAll(initial)
-  const logging = createLog({ ...config.log, stream, env, clock, secrets: () => secrets() })
+  const logging = createLog({
+    ...config.log,
+    stream,
+    env,
+    clock,
+    secrets: () => secrets(),
+    sendEntry: environment.sendDatagram,
+    identifier: unitNames(place.account).unit,
+  })
   const { log } = logging
 
   const store = await createStateStore({ ...config, clock, log, bootMark: environment.bootMark })

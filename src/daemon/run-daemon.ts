@@ -132,10 +132,18 @@ async function answerMisconfigured(
 ): Promise<void> {
   const hasSockets = inherited.ipc.length > 0 || inherited.http.length > 0
   if (!hasSockets || !(error instanceof UserError) || error.status !== exitStatus.configuration) return
-  const settings = { level: 'warning', format: 'auto' } as const
-  const clock = createSystemClock()
-  const { log, close } = createLog({ ...settings, stream: stderr, env, clock, secrets: () => [] })
   const account = accountOfEnvironment(env)
+  const clock = createSystemClock()
+  const { log, close } = createLog({
+    level: 'warning',
+    format: 'auto',
+    stream: stderr,
+    env,
+    clock,
+    secrets: () => [],
+    sendEntry: (path, entry) => loadLibc().sendDatagram(path, entry),
+    identifier: unitNames(account).unit,
+  })
   const check = `sudo kyc-tokend check${accountWords(account)}`
   const restart = `sudo systemctl restart ${unitNames(account).unit}`
   log('error', 'The configuration is faulty: clients are answered `misconfigured` for 2 s', {

@@ -127,11 +127,11 @@ function createSocketCalls(strict: Declare) {
      * Sends one datagram to the Unix socket at this path; `@name` is an abstract one, as in `$NOTIFY_SOCKET`.
      * Never waits: EAGAIN if the receiver does not read.
      */
-    sendDatagram(path: string, text: string): void {
+    sendDatagram(path: string, content: string | Uint8Array): void {
       const address = socketAddress(path)
       const fd = socket(ABI.AF_UNIX, ABI.SOCK_DGRAM | ABI.SOCK_CLOEXEC, 0)
       try {
-        const datagram = Buffer.from(text)
+        const datagram = Buffer.from(content)
         const flags = ABI.MSG_DONTWAIT | ABI.MSG_NOSIGNAL
         sendto(fd, datagram, datagram.length, flags, address, address.length)
       } finally {

@@ -1,4 +1,4 @@
-// The line of a log record, for the journal, a person or a program, without secrets in its fields.
+// The line of a log record, for the journal, a person or a program, and its fields, without secrets in them.
 import { styleText } from 'node:util'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { logLevels, type LogFields, type LogLevel } from '../lib/log.ts'
@@ -29,14 +29,26 @@ const MAX_TEXT_LENGTH = 4096
 /** One line of at most 48 KiB without control characters; a longer one has no fields but its length. */
 export function formatLine(record: LogRecord, options: LineOptions): string {
   const write = { journal: journalLine, text: textLine, json: jsonLine }[options.format]
-  const line = write(redacted(record, options.secrets), options)
-  const bytes = Buffer.byteLength(line)
-  if (bytes <= MAX_LINE_BYTES) return line
-  return write({ ...record, fields: { event: record.fields.event, omittedBytes: bytes } }, options)
+  return bounded(redacted(record, options.secrets), (shown) => write(shown, options))
 }
 
-/** Others rely on event and sentence, constants of this program: only values of fields are redacted. */
-function redacted(record: LogRecord, secrets: Iterable<string>): LogRecord {
+/** Sentence, event and fields, as in the lines for the journal, without the priority. The record is redacted. */
+export function messageOf(record: LogRecord): string {
+  return bounded(record, messageLine)
+}
+
+function bounded(record: LogRecord, write: (record: LogRecord) => string): string {
+  const line = write(record)
+  const bytes = Buffer.byteLength(line)
+  if (bytes <= MAX_LINE_BYTES) return line
+  return write({ ...record, fields: { event: record.fields.event, omittedBytes: bytes } })
+}
+
+/**
+ * The same record with fields as JSON has them, without secrets. Others rely on event and sentence, constants
+ * of this program: only values of fields are redacted.
+ */
+export function redacted(record: LogRecord, secrets: Iterable<string>): LogRecord {
   const { event, ...others } = record.fields
   const values = JSON.parse(
     JSON.stringify(others, (_, value: unknown) => {
@@ -53,18 +65,27 @@ function clean(text: string, secrets: Iterable<string>): string {
   return shown.length <= MAX_TEXT_LENGTH ? shown : `${shown.slice(0, MAX_TEXT_LENGTH)}…`
 }
 
-function journalLine({ level, message, fields }: LogRecord): string {
-  return escapeUnsafe(`${priority(level)}${message} ${toLogfmt(fields)}`)
+function messageLine({ message, fields }: LogRecord): string {
+  return escapeUnsafe(`${message} ${toLogfmt(fields)}`)
+}
+
+function journalLine(record: LogRecord): string {
+  return `${prefix(record.level)}${messageLine(record)}`
 }
 
 /** As sd-daemon(3) has it. */
-function priority(level: LogLevel): string {
-  return `<${logLevels.indexOf(level)}>`
+function prefix(level: LogLevel): string {
+  return `<${priorityOf(level)}>`
+}
+
+/** Syslog's number of the level. */
+export function priorityOf(level: LogLevel): number {
+  return logLevels.indexOf(level)
 }
 
 function jsonLine({ level, message, fields, wallMs }: LogRecord, { isJournal }: LineOptions): string {
   const json = JSON.stringify({ time: new Date(wallMs).toISOString(), level, message, ...fields })
-  return escapeUnsafe(isJournal ? `${priority(level)}${json}` : json)
+  return escapeUnsafe(isJournal ? `${prefix(level)}${json}` : json)
 }
 
 /** More urgent levels are red. */

@@ -7,7 +7,7 @@ import { isSettled, phaseOf, refusalOf, usableToken, usableUntilMs, type TokenSt
 import type { KeeperView } from '../token/keeper.ts'
 
 /** Sends a datagram to this Unix socket (sd_notify(3)). Throws if that fails. */
-export type SendDatagram = (path: string, text: string) => void
+export type SendDatagram = (path: string, content: string | Uint8Array) => void
 
 /** Signs of life within the time that systemd allows: several, in case one is late on a busy host. */
 const SIGNS_PER_WATCHDOG_TIME = 3

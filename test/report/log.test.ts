@@ -20,7 +20,18 @@ function openLog(
 ) {
   const { env = {}, traits = {}, secrets = () => [], ...settings } = options
   const stream = Object.assign(createMemoryStream(), traits)
-  return { ...createLog({ level: 'info', format: 'auto', stream, env, clock, secrets, ...settings }), stream }
+  const journal = { sendEntry: () => undefined, identifier: 'kyc-tokend', journalSocket: '/nowhere' }
+  const log = createLog({
+    level: 'info',
+    format: 'auto',
+    stream,
+    env,
+    clock,
+    secrets,
+    ...journal,
+    ...settings,
+  })
+  return { ...log, stream }
 }
 
 test('a record less urgent than the level is not written, and a reload changes that', async () => {
@@ -183,7 +194,7 @@ const imports = `
   import { createSystemClock } from ${JSON.stringify(new URL('../../src/lib/clock.ts', import.meta.url).href)}
   const options = {
     level: 'info', format: 'json', stream: process.stderr,
-    env: process.env, clock: createSystemClock(), secrets: () => [],
+    env: process.env, clock: createSystemClock(), secrets: () => [], sendEntry: () => undefined,
   }
   const { log, close } = createLog(options)
 `

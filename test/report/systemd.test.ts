@@ -7,7 +7,7 @@ import { createRecords } from '../support/records.ts'
 function notified(
   options: {
     env?: NodeJS.ProcessEnv
-    sendDatagram?: (path: string, text: string) => void
+    sendDatagram?: (path: string, text: string | Uint8Array) => void
     monotonicUs?: (world: KeeperWorld) => bigint
   } = {},
 ) {
@@ -17,7 +17,7 @@ function notified(
   /** The notifications that were sent, one datagram each. */
   const sent: string[] = []
   const env = options.env ?? { NOTIFY_SOCKET: '/run/notify', PATH: '/bin' }
-  const record = (_path: string, text: string): void => void sent.push(text)
+  const record = (_path: string, text: string | Uint8Array): void => void sent.push(String(text))
   const notifier = createSystemdNotifier({
     env,
     pid: 4711,
@@ -144,7 +144,8 @@ test('what systemd could not take is logged once, with the reason, and sent agai
   let isFull = true
   const taken: string[] = []
   const { notifier, of, begin, clock } = notified({
-    sendDatagram: (_path, text) => {
+    sendDatagram: (_path, content) => {
+      const text = String(content)
       if (isFull) throw new Error('sendto: EAGAIN')
       taken.push(text)
     },

@@ -308,7 +308,7 @@ export function createWorld(given: Given, observer?: Observer) {
       createFetchToken,
       sendDatagram(_path, text) {
         notifications.push(
-          ...[...text.matchAll(/^(READY|RELOADING|STOPPING)=1$/gm)].map(([, word = '']) => word),
+          ...[...String(text).matchAll(/^(READY|RELOADING|STOPPING)=1$/gm)].map(([, word = '']) => word),
         )
       },
       tick: () => Promise.resolve(),
