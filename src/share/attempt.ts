@@ -85,7 +85,9 @@ export function createAttempts(options: AttemptOptions) {
   function takeKnown({ isAnew = false } = {}): FetchOutcome | null {
     if (!(isAnew || link.isNew()) || !act.isAnsweredBy(link.known())) return null
     const outcome = knownOutcome()
-    if (outcome !== null) adopted()
+    if (outcome === null) return null
+    act.end()
+    adopted()
     return outcome
   }
 
@@ -97,7 +99,9 @@ export function createAttempts(options: AttemptOptions) {
     })
     const made = outcome === 'alone' ? await alone(attempt, signal) : outcome
     // A record that came meanwhile is larger than all that this host has.
-    return signal.aborted ? made : (takeKnown() ?? made)
+    const last = signal.aborted ? made : (takeKnown() ?? made)
+    if (last.kind === 'postponed') act.putOff()
+    return last
   }
 
   /** Rejects with a StoreError if the store cannot be used. */
@@ -113,11 +117,12 @@ export function createAttempts(options: AttemptOptions) {
     const state = keeper.state()
     const isRefused = refusalOf(state) !== null && state.credentialsId === options.credentialsId
     /** What the keeper has been given counts, too: a refusal that stands, or that may answer an act. */
-    const isAnew = act.stands() ? act.isReload() : isRefused
+    const isAnew = act.isOpen() ? act.isReload() : isRefused
     while (progress.vain < MAX_VAIN && !signal.aborted) {
       await link.look()
       act.reached(link.bootMs())
-      const found = takeKnown({ isAnew: isAnew && link.knownRecord() !== null }) ?? notToAsk(attempt)
+      const known = takeKnown({ isAnew: isAnew && link.knownRecord() !== null })
+      const found = known ?? youngRefusal() ?? notToAsk(attempt)
       if (found !== null) return found
       const step = await tryLease(progress)
       if (step !== 'again') return step
@@ -132,7 +137,7 @@ export function createAttempts(options: AttemptOptions) {
     const isOwn = lease === progress.id
     if (lease !== null && !isOwn && LIVE_LEASE.test(lease) && leaseLeftMs <= MAX_LEASE_MS) {
       // The time has been planned for being alone: nobody is waited for.
-      if (plan !== null && !act.stands()) return 'alone'
+      if (plan !== null && !act.isOpen()) return 'alone'
       await waitForOther(lease, { leaseLeftMs, progress })
       return 'again'
     }
@@ -143,6 +148,13 @@ export function createAttempts(options: AttemptOptions) {
     // A larger record has come, the lease had become too old, or a wait is of no use or gone through.
     progress.vain += 1
     return 'again'
+  }
+
+  /** The pair was refused less than a minute ago: the fleet asks once for all acts that wait. */
+  function youngRefusal(): Postponed | null {
+    const delayMs = act.delayMs(link.known(), link.bootMs())
+    const detail = 'The service refused these credentials a moment ago: it is asked again within a minute'
+    return delayMs > 0 ? postponed(delayMs, { detail }) : null
   }
 
   /** Why this host does not ask for the others. */
@@ -176,10 +188,11 @@ export function createAttempts(options: AttemptOptions) {
     if (wait !== null && isOfUse(wait, link.storeMs()) && isLarger(wait, link.known())) {
       const { at, end, by, reason, detail } = wait
       const leftMs = end - link.storeMs()
-      if (!act.overrules({ sentAtMs: at - link.storeMs(0), reason })) {
+      const heedMs = act.heedMs({ sentAtMs: at - link.storeMs(0), reason, leftMs }, link.bootMs())
+      if (heedMs > 0) {
         // The host that failed comes last: the failure may be its own.
         const laterMs = AFTER_LEASE_MS * (by === host ? 1 : random())
-        return postponed(leftMs + laterMs, { reason, detail, ...(by !== host && { askedBy: by }) })
+        return postponed(heedMs + laterMs, { reason, detail, ...(by !== host && { askedBy: by }) })
       }
       progress.heldUntilMs = link.bootMs() + leftMs
     }
@@ -210,11 +223,11 @@ export function createAttempts(options: AttemptOptions) {
   /** The store is of no use: the request is put off to the time that is planned for it, and then made. */
   async function alone(attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome> {
     const { asks, whenAlone } = share
-    if (!asks || (whenAlone === 'wait' && !act.stands())) {
+    if (!asks || (whenAlone === 'wait' && !act.isOpen())) {
       const detail = 'The shared store cannot be used, and this host is not to ask by itself'
       return postponed(LOOK_EVERY_MS, { reason: asks ? 'share-lost' : 'not-asked', detail })
     }
-    const inMs = act.stands() ? 0 : plannedAtMs(attempt) - link.bootMs()
+    const inMs = act.isOpen() ? 0 : plannedAtMs(attempt) - link.bootMs()
     if (inMs > 0) return postponed(Math.min(LOOK_EVERY_MS, inMs))
     const asked = await askService({ attempt, signal, id: randomHex(8), takenAtMs: Infinity }, around())
     plan = null

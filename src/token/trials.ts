@@ -57,8 +57,9 @@ export function createTrials(variable: Variable, attempts: Attempts, clock: Cloc
     }
     if (isAboutCredentials(outcome)) return conclude(outcome)
     const { failure, next } = state
-    // Only the first try is the act itself: the others keep to every wait.
-    current.plan = { failure, next: next && { ...next, cause: 'retry' } }
+    // Only the first try is the act itself, unless it was put off: the others keep to every wait.
+    const isPutOff = outcome.kind === 'postponed'
+    current.plan = { failure, next: next && { ...next, cause: isPutOff ? next.cause : 'retry' } }
     const atMs = notBeforeMs(state)
     if (atMs > clock.now().bootMs) {
       set(withNotBefore(get(), { credentialsId, atMs }, clock.now()))
