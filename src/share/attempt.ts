@@ -214,9 +214,9 @@ export function createAttempts(options: AttemptOptions) {
     }
     const { id, signal, heldUntilMs } = progress
     const isFailure = outcome.kind === 'transient' && !signal.aborted
-    const kept = isFailure ? waitOf(outcome, sent, { ...around(), heldUntilMs }) : null
+    if (isFailure) link.setOwnWait(waitOf(outcome, sent, { ...around(), heldUntilMs }))
     // If this fails, the lease ends by itself.
-    await link.release(id, kept).catch(telemetry.failed)
+    await link.release(id).catch(telemetry.failed)
     return outcome
   }
 
@@ -235,6 +235,8 @@ export function createAttempts(options: AttemptOptions) {
       hold(asked.answer, asked.sent, 'alone')
       return knownOutcome() ?? asked.outcome
     }
+    if (asked?.outcome.kind === 'transient' && !signal.aborted)
+      link.setOwnWait(waitOf(asked.outcome, asked.sent, { ...around(), heldUntilMs: 0 }))
     return asked?.outcome ?? postponed(0)
   }
 

@@ -4,10 +4,17 @@ import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { AHEAD_MS, isLarger, isOfUse, knownOf, recordOf, type Known } from './known.ts'
 import type { Opened, Seal, Sealed } from './seal.ts'
-import { StoreError, type Expiring, type Held, type Store } from './store.ts'
+import { StoreError, type Expiring, type Held, type Pair, type Store } from './store.ts'
 import type { Telemetry } from './telemetry.ts'
 
 export type Link = ReturnType<typeof createLink>
+
+/** Why no host asks for a while, as the host that failed says it: it keeps the text in place of its lease. */
+export interface Wait extends Pair, Pick<Sealed<'lease'>, 'by' | 'reason' | 'detail'> {
+  /** When the request was sent, and when the wait is over, on this host's boot clock. */
+  readonly sentAtMs: number
+  readonly endsAtMs: number
+}
 
 export function createLink(options: {
   readonly store: Store
@@ -22,6 +29,8 @@ export function createLink(options: {
   let known = options.resumed
   /** The keeper does not have the answer that is known. */
   let isNew = false
+  /** The last wait that this host wrote; null: there is none, or it is over. */
+  let ownWait: Wait | null = null
   /** The last count; null: it was never read. */
   let hosts: number | null = null
   /** The lead of the store's clock over the boot clock, once it was read. */
@@ -77,9 +86,35 @@ export function createLink(options: {
 
   /** Brings both sides to the same answer. Rejects with a StoreError. */
   async function look(): Promise<void> {
-    const { record } = await step((dropping) => store.look({ drop: dropping }))
+    const { record, lease } = await step((dropping) => store.look({ drop: dropping }))
     if (!take(record)) await write()
+    await repairWait(lease)
     telemetry.connected()
+  }
+
+  /** Writes the own wait again that still holds, if a flush removed it or the store's clock was set. */
+  async function repairWait(lease: string | null): Promise<void> {
+    if (ownWait !== null && (ownWait.endsAtMs <= bootMs() || !isLarger(ownWait, known))) ownWait = null
+    if (ownWait === null || (lease !== null && !isMisdated(lease, ownWait))) return
+    drop = lease ?? drop
+    const { id, by } = ownWait
+    const kept = sealedWait(ownWait)
+    await step((dropping) => store.write({ drop: dropping, id, record: null, kept }))
+    log('debug', 'The shared store has the wait that the service asked for again', {
+      event: 'share-repaired',
+      by,
+    })
+  }
+
+  function isMisdated(lease: string, { id, sentAtMs }: Wait): boolean {
+    const opened = lease.includes(id) ? seal.open('lease', lease) : null
+    return opened !== null && Math.abs(opened.at - storeMs(sentAtMs)) > AHEAD_MS
+  }
+
+  function sealedWait({ fence, id, sentAtMs, endsAtMs, ...said }: Wait): Expiring {
+    const [at, end] = [Math.floor(storeMs(sentAtMs)), Math.floor(storeMs(endsAtMs))]
+    const content = { kind: 'postponed', at, end, ...said } as const
+    return { text: seal.seal('lease', { fence, id }, content), keepMs: Math.ceil(endsAtMs - bootMs()) }
   }
 
   /** The answer that is known; null: there is none, or its end is over. */
@@ -120,8 +155,9 @@ export function createLink(options: {
     /** Tries to take the lease for this attempt; the lease is its id then. Rejects with a StoreError. */
     acquire: (id: string, leaseMs: number): Promise<Held> =>
       step((dropping) => store.acquire({ drop: dropping, known, id, leaseMs })),
-    /** Ends the lease of this attempt, or keeps the text in its place. Rejects with a StoreError. */
-    async release(id: string, kept: Expiring | null): Promise<void> {
+    /** Ends the lease of this attempt, or keeps its wait in the place. Rejects with a StoreError. */
+    async release(id: string): Promise<void> {
+      const kept = ownWait?.id === id ? sealedWait(ownWait) : null
       const { record } = await step((dropping) => store.write({ drop: dropping, id, record: null, kept }))
       take(record)
     },
@@ -136,6 +172,11 @@ export function createLink(options: {
     setOwn(own: Known): void {
       known = own
       isNew = false
+      ownWait = null
+    },
+    /** This host has asked in vain: its wait holds for all, and is to be written. */
+    setOwnWait(wait: Wait): void {
+      ownWait = wait
     },
     /** The next step removes this text. */
     discard(text: string): void {

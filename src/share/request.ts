@@ -4,9 +4,7 @@ import { ENDLESS, MAX_RETRY_WAIT_MS, retryPlan } from '../token/backoff.ts'
 import type { Attempt, FetchOutcome, FetchToken, TransientFailure } from '../token/outcome.ts'
 import type { Policy } from '../token/state.ts'
 import { answerOf, type Answer, type Known } from './known.ts'
-import type { Link } from './link.ts'
-import type { Seal } from './seal.ts'
-import type { Expiring } from './store.ts'
+import type { Link, Wait } from './link.ts'
 
 /** The least time for which no host asks after a failure. */
 const FAILURE_MS = 5_000
@@ -60,21 +58,19 @@ export async function askService(
   return answer === null ? { outcome: EXPIRED, answer, sent } : { outcome, answer, sent }
 }
 
-/** The failure as a text that is kept in place of the lease; no failure ends a wait before `heldUntilMs`. */
+/** The failure as a wait for all hosts; no failure ends one before `heldUntilMs`. */
 export function waitOf(
   failure: TransientFailure,
   { fence, id, by, sentAtMs }: Sent,
-  around: { link: Link; seal: Seal; policy: Policy; heldUntilMs: number },
-): Expiring {
-  const { link, seal, policy, heldUntilMs } = around
+  { link, policy, heldUntilMs }: { link: Link; policy: Policy; heldUntilMs: number },
+): Wait {
+  const nowMs = link.bootMs()
   const atFirst = { nowMs: 0, attempts: 1, drawn: 0, left: ENDLESS, notBeforeMs: 0 }
   const { notBeforeMs } = retryPlan(failure, { ...atFirst, policy })
-  const waitMs = Math.max(FAILURE_MS, notBeforeMs, heldUntilMs - link.bootMs())
-  const keepMs = Math.ceil(Math.min(MAX_RETRY_WAIT_MS, waitMs))
-  const at = Math.floor(link.storeMs(sentAtMs))
-  // Counted from the answer: the request itself may have taken long.
-  const end = Math.floor(link.storeMs()) + keepMs
+  const waitMs = Math.min(MAX_RETRY_WAIT_MS, Math.max(FAILURE_MS, notBeforeMs, heldUntilMs - nowMs))
   const { reason, detail } = failure
-  const pair = { fence: Math.max(at, fence), id }
-  return { text: seal.seal('lease', pair, { kind: 'postponed', by, at, end, reason, detail }), keepMs }
+  const sentAtStoreMs = Math.floor(link.storeMs(sentAtMs))
+  // Counted from the answer: the request itself may have taken long.
+  const endsAtMs = nowMs + waitMs
+  return { fence: Math.max(sentAtStoreMs, fence), id, by, sentAtMs, endsAtMs, reason, detail }
 }

@@ -8,8 +8,11 @@ import { StoreError } from './store.ts'
 type StoreState = Pick<NonNullable<StatusResult['share']>, 'state' | 'since' | 'lastError'>
 export type Telemetry = ReturnType<typeof createTelemetry>
 
-/** The shortest time between two records: who may write to the store can write a thousand times a second. */
-const UNREADABLE_EVERY_MS = 600_000
+/**
+ * The shortest time between two records of one kind: whoever may write to the store can write a thousand times
+ * a second, and a server that restarts again and again is lost and found each time.
+ */
+const RECORD_EVERY_MS = 600_000
 
 export function createTelemetry(options: {
   server: string
@@ -23,9 +26,43 @@ export function createTelemetry(options: {
   let unreadableAtMs = -Infinity
   let isAloneLogged = false
   let storeState = stateNow('alone', null)
+  /** The state that the last record said; null: there is none yet. */
+  let recorded: StoreState['state'] | null = null
+  /** When the last record of a loss was written, and the losses since then, on the boot clock. */
+  let lossRecordedAtMs = -Infinity
+  let losses = 0
 
   function stateNow(state: StoreState['state'], lastError: string | null): StoreState {
     return { state, since: new Date(clock.now().wallMs).toISOString(), lastError }
+  }
+
+  const isEarly = (): boolean => clock.now().bootMs - lossRecordedAtMs < RECORD_EVERY_MS
+
+  function recordLoss(error: string): void {
+    recorded = 'alone'
+    lossRecordedAtMs = clock.now().bootMs
+    isAloneLogged = false
+    log('warning', 'The shared store cannot be used: this host is alone', {
+      event: 'share-lost',
+      server,
+      error,
+      ...(losses > 1 && { losses }),
+      remedy:
+        'Nothing to do if it passes: the token is served meanwhile, and this host asks by itself when ' +
+        'its time comes; if it lasts, check share.servers and share.tls here with `kyc-tokend check`',
+    })
+    losses = 0
+  }
+
+  function recordDenial(error: string): void {
+    recorded = 'denied'
+    isAloneLogged = false
+    log('error', 'The shared store denies access: this host is alone', {
+      event: 'share-denied',
+      server,
+      error,
+      remedy: `Check share.user and share.password; the user needs these rights: ${aclLine(share)}`,
+    })
   }
 
   return {
@@ -33,10 +70,13 @@ export function createTelemetry(options: {
     storeState: (): StoreState => storeState,
     /** An operation succeeded. */
     connected(): void {
-      if (storeState.state === 'connected') return
-      log('info', 'Connected to the shared store', { event: 'share-connected', server })
-      isAloneLogged = false
-      storeState = stateNow('connected', null)
+      if (storeState.state !== 'connected') storeState = stateNow('connected', null)
+      // A loss that has no record is over, and so is told by the next record alone.
+      if (recorded === 'connected' && (losses === 0 || isEarly())) return
+      recorded = 'connected'
+      const fields = { event: 'share-connected', server, ...(losses > 0 && { losses }) }
+      log('info', 'Connected to the shared store', fields)
+      losses = 0
     },
     /** An operation failed. Throws an error that is not the store's, because it is an internal one. */
     failed: (thrown: unknown): void => {
@@ -47,23 +87,9 @@ export function createTelemetry(options: {
       if (storeState.state === 'denied' && state !== 'denied') return
       const isNews = storeState.lastError === null || state !== storeState.state
       storeState = isNews ? stateNow(state, error) : { ...storeState, lastError: error }
-      if (!isNews) return
-      if (state === 'denied')
-        log('error', 'The shared store denies access: this host is alone', {
-          event: 'share-denied',
-          server,
-          error,
-          remedy: `Check share.user and share.password; the user needs these rights: ${aclLine(share)}`,
-        })
-      else
-        log('warning', 'The shared store cannot be used: this host is alone', {
-          event: 'share-lost',
-          server,
-          error,
-          remedy:
-            'Nothing to do if it passes: the token is served meanwhile, and this host asks by itself when ' +
-            'its time comes; if it lasts, check share.servers and share.tls here with `kyc-tokend check`',
-        })
+      if (isNews && state === 'alone') losses += 1
+      if (state === 'denied' && recorded !== state) recordDenial(error)
+      else if (state === 'alone' && recorded !== state && !isEarly()) recordLoss(error)
     },
     /** This host will ask by itself. Logged once for each loss of the store. */
     alone(plan: { spreadMs: number; inMs: number }): void {
@@ -79,7 +105,7 @@ export function createTelemetry(options: {
     unreadable(): void {
       unreadable += 1
       const nowMs = clock.now().bootMs
-      if (nowMs - unreadableAtMs < UNREADABLE_EVERY_MS) return
+      if (nowMs - unreadableAtMs < RECORD_EVERY_MS) return
       unreadableAtMs = nowMs
       log('error', 'A process that does not know the secret writes to the shared store', {
         event: 'share-unreadable',

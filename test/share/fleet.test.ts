@@ -140,6 +140,58 @@ describe('a failure of the service', () => {
     expect(tokensOf(hosts)).toHaveLength(1)
   })
 
+  test('with Retry-After holds for all after a flush: the host that got it writes it again', async () => {
+    const hosts = world.hosts(5)
+    await settle()
+    world.answer(() => busy)
+    await refresh(hosts[0]!)
+    await settle()
+    const wait = world.server.text('lease')
+    world.server.flush()
+    world.server.message()
+    await settle()
+    for (const host of hosts) reject(host)
+    await world.clock.advance(10 * MINUTE - 10 * SECOND)
+    expect(world.asked).toHaveLength(2)
+    expect(world.server.text('lease')?.split(' ', 2)).toEqual(wait?.split(' ', 2))
+    expect(hosts.map((host) => eventsOf(host, 'share-repaired').length > 0)).toContain(true)
+    world.answer(() => world.token())
+    await world.clock.advance(MINUTE)
+    expect(world.asked).toHaveLength(3)
+    // The wait that is over is not written again.
+    world.server.flush()
+    world.server.message()
+    await settle()
+    expect(world.server.text('lease')).toBeNull()
+  })
+
+  test('with Retry-After that one host got alone holds for all when the store is back', async () => {
+    const hosts = world.hosts(3)
+    await settle()
+    world.server.fail(lost)
+    world.answer(() => busy)
+    await refresh(hosts[0]!)
+    world.server.fail(null)
+    world.server.message()
+    await settle()
+    for (const host of hosts) reject(host)
+    await world.clock.advance(10 * MINUTE - 10 * SECOND)
+    expect(world.asked).toHaveLength(2)
+  })
+
+  test('with Retry-After keeps its end when the clock of the store is set back', async () => {
+    const hosts = world.hosts(3)
+    await settle()
+    world.answer(() => busy)
+    await refresh(hosts[0]!)
+    await settle()
+    world.jumpStore(-5 * MINUTE)
+    await world.clock.advance(31 * SECOND)
+    for (const host of hosts.slice(1)) reject(host)
+    await world.clock.advance(9 * MINUTE)
+    expect(world.asked).toHaveLength(2)
+  })
+
   test('that people must know of is told to them by one host, though hosts ask in turn', async () => {
     const hosts = world.hosts(3)
     await settle()
@@ -400,6 +452,30 @@ describe('a store that is lost', () => {
     expect(tokensOf(hosts)).toHaveLength(1)
     for (const host of hosts)
       expect(host.share.status()).toMatchObject({ state: 'connected', lastError: null })
+  })
+
+  test('and found in turn is one record in ten minutes, with a count', async () => {
+    const host = world.host()
+    await settle()
+    for (let turn = 0; turn < 60; turn += 1) {
+      world.server.fail(lost)
+      await world.clock.advance(10 * SECOND)
+      world.server.fail(null)
+      await world.clock.advance(20 * SECOND)
+    }
+    await world.clock.advance(15 * MINUTE)
+    const changes = host.events.flatMap(({ event, losses }) =>
+      event === 'share-lost' || event === 'share-connected'
+        ? [`${event} ${String(losses ?? '')}`.trim()]
+        : [],
+    )
+    expect(changes.slice(0, 3)).toEqual(['share-connected', 'share-lost', 'share-connected'])
+    expect(changes.length).toBeLessThanOrEqual(10)
+    const counts = changes.map((change) => Number(/\d+/.exec(change)?.[0] ?? 0))
+    // Each loss is counted once, the first without a number.
+    expect(counts.reduce((sum, count) => sum + count, 1)).toBe(60)
+    expect(changes.at(-1)).toMatch(/^share-connected/)
+    expect(host.share.status()).toMatchObject({ state: 'connected' })
   })
 
   test('is told at once, and hosts without a token spread over 100 ms each', async () => {
