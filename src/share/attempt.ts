@@ -1,13 +1,14 @@
 // One attempt of the keeper in a fleet: it takes the answer that another host got, waits for a host that
 // asks, asks for all hosts, or, while the store is of no use, asks by itself.
-import type { Clock, Instant } from '../lib/clock.ts'
+import type { Clock } from '../lib/clock.ts'
 import { randomHex } from '../lib/crypto.ts'
 import type { Log } from '../lib/log.ts'
 import { CLIENT_INTERVAL_MS } from '../token/client-requests.ts'
 import type { Keeper } from '../token/keeper.ts'
 import type { Attempt, FetchOutcome, Postponed } from '../token/outcome.ts'
-import { refusalOf, usableToken, usableUntilMs, type Policy, type TokenState } from '../token/state.ts'
+import { refusalOf, type Policy } from '../token/state.ts'
 import { createAct } from './act.ts'
+import { createAlonePlan, usableLeftMs } from './alone-plan.ts'
 import { isLarger, isOfUse, outcomeOf, type Answer } from './known.ts'
 import type { Link } from './link.ts'
 import { askService, waitOf, type Sent, type Service } from './request.ts'
@@ -63,10 +64,9 @@ interface Progress {
 export function createAttempts(options: AttemptOptions) {
   const { seal, clock, random, log, host, share, service, keeper, link, telemetry } = options
   const act = createAct()
-  /** When this host asks by itself; drawn once for each loss of the store, and again after each request. */
-  let plan: { readonly atMs: number; readonly isUrgent: boolean } | null = null
-
   const leaseMs = (): number => service().requestTimeoutMs + LEASE_MARGIN_MS
+  /** When this host asks by itself. */
+  const plan = createAlonePlan({ clock, random, keeper, telemetry, leaseMs, hosts: link.hosts })
   const around = () => ({ service: service(), link, seal, clock, policy: keeper.policy(), host })
   /** The answer that is known, for the keeper. Null: there is none. */
   const knownOutcome = (): FetchOutcome | null => outcomeOf(link.known(), { host, now: clock.now() })
@@ -74,7 +74,7 @@ export function createAttempts(options: AttemptOptions) {
   /** The keeper has the answer that is known, of another host. */
   function adopted(): void {
     const { by, sentAtMs } = link.known()
-    plan = null
+    plan.drop()
     link.delivered()
     telemetry.counted('adopted')
     const ageMs = Math.round(link.bootMs() - sentAtMs)
@@ -137,7 +137,7 @@ export function createAttempts(options: AttemptOptions) {
     const isOwn = lease === progress.id
     if (lease !== null && !isOwn && LIVE_LEASE.test(lease) && leaseLeftMs <= MAX_LEASE_MS) {
       // The time has been planned for being alone: nobody is waited for.
-      if (plan !== null && !act.isOpen()) return 'alone'
+      if (plan.isMade() && !act.isOpen()) return 'alone'
       await waitForOther(lease, { leaseLeftMs, progress })
       return 'again'
     }
@@ -204,7 +204,7 @@ export function createAttempts(options: AttemptOptions) {
   async function askForAll(progress: Progress): Promise<FetchOutcome | null> {
     const asked = await askService({ ...progress, takenAtMs: link.bootMs() }, around())
     if (asked === null) return null
-    plan = null
+    plan.drop()
     const { outcome, answer, sent } = asked
     if (answer !== null) {
       hold(answer, sent, 'asked')
@@ -227,10 +227,10 @@ export function createAttempts(options: AttemptOptions) {
       const detail = 'The shared store cannot be used, and this host is not to ask by itself'
       return postponed(LOOK_EVERY_MS, { reason: asks ? 'share-lost' : 'not-asked', detail })
     }
-    const inMs = act.isOpen() ? 0 : plannedAtMs(attempt) - link.bootMs()
+    const inMs = act.isOpen() ? 0 : plan.requestAtMs(attempt) - link.bootMs()
     if (inMs > 0) return postponed(Math.min(LOOK_EVERY_MS, inMs))
     const asked = await askService({ attempt, signal, id: randomHex(8), takenAtMs: Infinity }, around())
-    plan = null
+    plan.drop()
     if (asked?.answer) {
       hold(asked.answer, asked.sent, 'alone')
       return knownOutcome() ?? asked.outcome
@@ -247,45 +247,9 @@ export function createAttempts(options: AttemptOptions) {
     telemetry.counted(how)
   }
 
-  /** An urgent plan may come before one that is not. */
-  function plannedAtMs({ cause }: Attempt): number {
-    const isUrgent = cause === 'client' || keeper.state().rejection?.isUnchanged === false
-    if (plan !== null && (plan.isUrgent || !isUrgent)) return plan.atMs
-    const nowMs = link.bootMs()
-    // Another host's lease may be waited for: the token must live as long.
-    const leftMs = usableLeftMs(keeper.state(), clock.now()) - leaseMs()
-    const withinMs = spreadMs({ leftMs, hosts: link.hosts(), isUrgent })
-    plan = { atMs: Math.min(plan?.atMs ?? Infinity, nowMs + random() * withinMs), isUrgent }
-    telemetry.alone({ spreadMs: Math.round(withinMs), inMs: Math.round(plan.atMs - nowMs) })
-    return plan.atMs
-  }
-
   return { make, knownOutcome, adopted }
-}
-
-/** The time until which the token in use can be used, from now; 0: there is none. */
-function usableLeftMs(state: TokenState, now: Instant): number {
-  const token = usableToken(state, now)
-  return token === null ? 0 : usableUntilMs(token) - now.bootMs
 }
 
 function postponed(retryAfterMs: number, more: Partial<Postponed> = {}): Postponed {
   return { kind: 'postponed', retryAfterMs, ...more }
-}
-
-/** The rest of the life is for the request and its repetition. */
-const SHARE_OF_LIFE = 0.8
-const PER_HOST_MS = 100
-const SPREAD = { atLeastMs: 1_000, atMostMs: 300_000, unknownMs: 10_000 }
-/** A minute, less the time after which the store is tried again. */
-const URGENT_MS = 45_000
-
-/**
- * The time from now over which hosts without the store spread their requests. `leftMs`: until this host needs
- * another token; 0 or less: it has none. `isUrgent`: its token was reported as refused.
- */
-function spreadMs({ leftMs, hosts, isUrgent }: { leftMs: number; hosts: number | null; isUrgent: boolean }) {
-  if (leftMs > 0) return Math.min(isUrgent ? URGENT_MS : Infinity, SHARE_OF_LIFE * leftMs)
-  if (hosts === null) return SPREAD.unknownMs
-  return Math.min(SPREAD.atMostMs, Math.max(SPREAD.atLeastMs, hosts * PER_HOST_MS))
 }

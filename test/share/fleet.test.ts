@@ -466,7 +466,7 @@ describe('a store that is lost', () => {
     await world.clock.advance(15 * MINUTE)
     const changes = host.events.flatMap(({ event, losses }) =>
       event === 'share-lost' || event === 'share-connected'
-        ? [`${event} ${String(losses ?? '')}`.trim()]
+        ? [`${event} ${typeof losses === 'number' ? losses : ''}`.trim()]
         : [],
     )
     expect(changes.slice(0, 3)).toEqual(['share-connected', 'share-lost', 'share-connected'])
