@@ -1,6 +1,7 @@
 // A connection to Redis, a Sentinel's master or a cluster, with options that limit the time a hung server can
 // take. The only importer of the client library.
 //
+import { setDefaultAutoSelectFamilyAttemptTimeout } from 'node:net'
 // A bundle has the default export of a CommonJS library and none of its names.
 import library, { type Cluster, type Redis, type RedisOptions } from 'iovalkey'
 import type { ShareConfig } from '../config/config.ts'
@@ -58,12 +59,16 @@ export async function createConnection(settings: StoreConfig, random: () => numb
 
 /** The options of every connection, also of those to the nodes of a cluster. */
 async function commonOptions({ user, password, tls, timeoutMs }: StoreConfig): Promise<RedisOptions> {
+  const connectTimeout = Math.max(timeoutMs, SOCKET_TIMEOUT_MS)
+  // Each address of a name but the last has a third of it. The library cannot say it for one connection.
+  setDefaultAutoSelectFamilyAttemptTimeout(Math.floor(connectTimeout / 3))
   return {
+    family: 0,
     ...(tls !== null && { tls: await tlsOptions(tls) }),
     ...(user !== null && { username: user }),
     ...(password !== null && { password: password.reveal() }),
     connectionName: 'kyc-tokend',
-    connectTimeout: Math.max(timeoutMs, SOCKET_TIMEOUT_MS),
+    connectTimeout,
     commandTimeout: timeoutMs,
     socketTimeout: SOCKET_TIMEOUT_MS,
     lazyConnect: true,

@@ -24,16 +24,21 @@ interface ExchangeOptions {
   readonly proxy: Proxy | null
   /** Null: without TLS, which takes 3 MB to set up. */
   readonly secureContext: SecureContext | null
+  /** The same without the client certificate, for a proxy that is reached by TLS; null: there is none. */
+  readonly proxyContext: SecureContext | null
   /** The context has a client certificate. */
   readonly hasCertificate: boolean
   readonly clock: Clock
   readonly signal: AbortSignal
 }
 
+/** Node takes no shorter one. */
+const MIN_ADDRESS_TIMEOUT_MS = 10
+
 /** The answer as it came, or why there is none. Never rejects. */
 export async function exchange(
   asked: ServiceRequest,
-  { limits, proxy, secureContext, hasCertificate, clock, signal }: ExchangeOptions,
+  { limits, proxy, secureContext, proxyContext, hasCertificate, clock, signal }: ExchangeOptions,
 ): Promise<ServiceResponse | TransientFailure> {
   // The caller of an attempt that was cancelled ignores its outcome.
   const givenUp: TransientFailure = { kind: 'transient', reason: 'network', detail: 'It was given up' }
@@ -47,6 +52,7 @@ export async function exchange(
   /** The proxy while it has not opened the way to the service; null: there is none, or it has. */
   let pendingProxy = proxy
   let isSent = false
+  const addressTimeoutMs = Math.max(MIN_ADDRESS_TIMEOUT_MS, Math.floor(limits.connectTimeoutMs / 3))
 
   function onSocket(socket: Duplex): void {
     // Opened for an exchange that is over.
@@ -59,10 +65,10 @@ export async function exchange(
   }
   async function ask(): Promise<ServiceResponse | TransientFailure> {
     try {
-      const through = proxy && (await tunnel(url, { proxy, onSocket }))
+      const through = proxy && (await tunnel(url, { proxy, proxyContext, addressTimeoutMs, onSocket }))
       pendingProxy = null
       over.signal.throwIfAborted()
-      return await send(asked, { through, secureContext, onSocket, onSent })
+      return await send(asked, { through, secureContext, addressTimeoutMs, onSocket, onSent })
     } catch (error) {
       return failureFromError(error, { host, hostSetting, proxy: pendingProxy, isSent, hasCertificate })
     }
@@ -91,6 +97,11 @@ export async function exchange(
 }
 
 interface SendOptions {
+  /**
+   * For each address of a name but the last. Node's own 250 ms would cut off a distant one before it could
+   * answer.
+   */
+  readonly addressTimeoutMs: number
   /** The connection to the service through a proxy; null: it is made here. */
   readonly through: Socket | null
   readonly secureContext: SecureContext | null
@@ -101,10 +112,15 @@ interface SendOptions {
 
 async function send(
   { url, headers, body }: ServiceRequest,
-  { through, secureContext, onSocket, onSent }: SendOptions,
+  { through, secureContext, addressTimeoutMs, onSocket, onSent }: SendOptions,
 ): Promise<ServiceResponse> {
-  const options: RequestOptions = { method: 'POST', headers, maxHeaderSize: MAX_HEAD_BYTES }
-  const secured = secureContext && (await secure(url, { through, secureContext, onSocket }))
+  const options: RequestOptions = {
+    ...addressesTried(addressTimeoutMs),
+    method: 'POST',
+    headers,
+    maxHeaderSize: MAX_HEAD_BYTES,
+  }
+  const secured = secureContext && (await secure(url, { through, secureContext, addressTimeoutMs, onSocket }))
   const request =
     secured === null
       ? httpRequest(url, { ...options, agent: false })
@@ -132,11 +148,17 @@ async function send(
 /** Makes the TLS connection before anything is written, so that a refusal's error is the server's own. */
 async function secure(
   { hostname, port }: URL,
-  { through, secureContext, onSocket }: Omit<SendOptions, 'onSent'> & { secureContext: SecureContext },
+  {
+    through,
+    secureContext,
+    addressTimeoutMs,
+    onSocket,
+  }: Omit<SendOptions, 'onSent'> & { secureContext: SecureContext },
 ): Promise<Socket> {
   const { connect } = await import('node:tls')
   const { promise, resolve, reject } = Promise.withResolvers<Socket>()
   const socket = connect({
+    ...addressesTried(addressTimeoutMs),
     host: withoutBrackets(hostname),
     port: Number(port || 443),
     servername: serverNameOf(hostname),
@@ -149,6 +171,11 @@ async function secure(
   onSocket(socket)
   socket.on('error', reject).once('secureConnect', () => resolve(socket))
   return promise
+}
+
+/** The addresses of a name are tried one after the other, each for this time. */
+function addressesTried(timeoutMs: number) {
+  return { autoSelectFamily: true, autoSelectFamilyAttemptTimeout: timeoutMs }
 }
 
 /** An IPv6 address of a URL is in brackets. */
@@ -164,11 +191,21 @@ function serverNameOf(hostname: string): string {
 /** Opens the way to the service (RFC 9110, section 9.3.6), or rejects with ERR_PROXY_TUNNEL. */
 async function tunnel(
   { hostname, port }: URL,
-  { proxy, onSocket }: { proxy: Proxy; onSocket: (socket: Duplex) => void },
+  {
+    proxy,
+    proxyContext,
+    addressTimeoutMs,
+    onSocket,
+  }: Pick<SendOptions, 'addressTimeoutMs' | 'onSocket'> & {
+    proxy: Proxy
+    proxyContext: SecureContext | null
+  },
 ): Promise<Socket> {
   const target = `${hostname}:${port || 443}`
   const login = proxy.login === null ? {} : { 'proxy-authorization': `Basic ${proxy.login}` }
   const options: ConnectionOptions & RequestOptions = {
+    ...addressesTried(addressTimeoutMs),
+    ...(proxyContext && { secureContext: proxyContext }),
     method: 'CONNECT',
     path: target,
     headers: { host: target, ...login },
@@ -202,16 +239,19 @@ function errorWith(code: string, more: object = {}): Error {
 
 /** Largest head of an answer, in bytes. */
 const MAX_HEAD_BYTES = 16 * 1024
+/** Largest answer with all that frames it (the sizes of chunks and their extensions), in bytes. */
+const MAX_ANSWER_BYTES = 1024 * 1024
 /** The most informational answers (1xx) before the real one. */
 const MAX_INFORMATIONAL = 8
 
-/** Ends the request if its answer does not begin within these limits: Node's are for each head alone. */
+/** Ends the request if its answer exceeds these limits: Node's are for each head and chunk alone. */
 function bound(request: ClientRequest, onSocket: (socket: Duplex) => void): void {
   let informational = 0
-  let headBytes = 0
-  let isOver = false
-  for (const event of ['response', 'upgrade', 'connect'])
-    request.prependOnceListener(event, () => (isOver = true))
+  let bytes = 0
+  let maxBytes = MAX_HEAD_BYTES
+  request.prependOnceListener('response', () => (maxBytes = MAX_ANSWER_BYTES))
+  // The connection is no longer that of an answer.
+  for (const event of ['upgrade', 'connect']) request.prependOnceListener(event, () => (maxBytes = Infinity))
   request.on('information', () => {
     informational += 1
     if (informational > MAX_INFORMATIONAL) request.destroy(errorWith('ERR_TOO_MANY_INFORMATIONAL'))
@@ -219,8 +259,9 @@ function bound(request: ClientRequest, onSocket: (socket: Duplex) => void): void
   request.once('socket', (socket) => {
     onSocket(socket)
     socket.on('data', (chunk: Buffer) => {
-      headBytes += chunk.length
-      if (!isOver && headBytes > MAX_HEAD_BYTES) request.destroy(errorWith('ERR_HEAD_TOO_LONG'))
+      bytes += chunk.length
+      if (bytes <= maxBytes) return
+      request.destroy(errorWith(maxBytes === MAX_HEAD_BYTES ? 'ERR_HEAD_TOO_LONG' : 'ERR_ANSWER_TOO_LONG'))
     })
   })
 }

@@ -9,7 +9,7 @@ const CERTIFICATE = 'request.clientCertificate'
 interface Peer extends Pick<ServiceConfig, 'hostSetting'> {
   readonly host: string
   /** The proxy, if it has failed and not the host; null otherwise. */
-  readonly proxy: Pick<Proxy, 'host' | 'setting'> | null
+  readonly proxy: Pick<Proxy, 'host' | 'setting' | 'login'> | null
   readonly isSent: boolean
   /** A client certificate is presented: a server that refuses it may say so by closing the connection. */
   readonly hasCertificate?: boolean
@@ -30,7 +30,7 @@ export function failureFromError(error: unknown, peer: Peer): TransientFailure {
   const host = proxy === null ? peer.host : proxyInWords(proxy)
   const names = { host, setting: proxy?.setting ?? peer.hostSetting }
   if (code === 'ETIMEDOUT') return failure('timeout', `${host} does not answer`)
-  const ofTls = tlsProblem(code, { ...names, caFile: proxy ? 'NODE_EXTRA_CA_CERTS' : 'request.caFile' })
+  const ofTls = tlsProblem(code, names)
   if (ofTls !== undefined) return failure('tls', ofTls)
   const ofAnswer = answerProblem(code, names)
   if (ofAnswer !== undefined) return failure('malformed-answer', ofAnswer)
@@ -68,9 +68,9 @@ function networkProblem(code: string, { host, setting }: Names, peer: Peer): str
   }
 }
 
-function tlsProblem(code: string, { host, setting, caFile }: Names & { caFile: string }): string | undefined {
+function tlsProblem(code: string, { host, setting }: Names): string | undefined {
   const certificate = `The certificate of ${host}`
-  const trust = `name the file of the authority that signed it in ${caFile}`
+  const trust = 'name the file of the authority that signed it in request.caFile'
   switch (code) {
     case 'CERT_HAS_EXPIRED':
       return `${certificate} has expired, or this host's clock is wrong`
@@ -106,6 +106,7 @@ function answerProblem(code: string, { host, setting }: Names): string | undefin
     return `The answer of ${host} has a head of more than 16 KiB`
   if (code === 'ERR_TOO_MANY_INFORMATIONAL')
     return `The answer of ${host} begins with more than 8 informational ones (1xx)`
+  if (code === 'ERR_ANSWER_TOO_LONG') return `The answer of ${host} is longer than 64 KiB`
   return code.startsWith('HPE_')
     ? `The answer of ${host} is not valid HTTP (${code}): check ${setting}`
     : undefined
@@ -122,16 +123,23 @@ const CERTIFICATE_ALERT =
 function proxyProblem(
   code: string,
   error: unknown,
-  { proxy, service }: { proxy: Pick<Proxy, 'setting'>; service: string },
+  { proxy, service }: { proxy: Pick<Proxy, 'setting' | 'login'>; service: string },
 ): string | null {
   const name = `The proxy of ${proxy.setting}`
   if (/^(?:HPE|ERR_HEAD|ERR_TOO)_/.test(code))
     return `${name} answered with no HTTP, or with a head of more than 16 KiB`
   if (code !== 'ERR_PROXY_TUNNEL') return null
   const { statusCode } = error as { statusCode?: number }
-  if (statusCode === 407) return `${name} wants a login (407): set request.proxy with url, user and password`
+  if (statusCode === 407) return `${name} ${loginProblem(proxy)}`
   if (statusCode === 403) return `${name} forbids the way to ${service} (403): have it allowed there`
   return `${name} opened no way to ${service} (it answered ${statusCode})`
+}
+
+function loginProblem({ setting, login }: Pick<Proxy, 'setting' | 'login'>): string {
+  if (login === null) return 'wants a login (407): set request.proxy with url, user and password'
+  const where =
+    setting === 'request.proxy' ? 'request.proxy.user and request.proxy.password' : 'user and password in it'
+  return `does not accept the login (407): correct ${where}, or another kind of login than Basic is wanted`
 }
 
 /** Some servers say by the end of the connection alone that they refuse a certificate. */

@@ -39,12 +39,16 @@ export function createFetchToken(options: FetchTokenOptions) {
   const hasCertificate = certificate !== null
   // Made at the first attempt.
   let context: Promise<SecureContext> | null = null
+  let proxyContext: Promise<SecureContext> | null = null
   let classify: Classify | null = null
   /** How far the service's clock was ahead of ours at its last answer. */
   let aheadMs = 0
 
   return async (signal: AbortSignal, attempt?: Pick<Attempt, 'beforeRequest'>): Promise<ServiceOutcome> => {
     if (url.protocol === 'https:') context ??= createSecureContext(request, certificate)
+    // Each context takes memory.
+    if (proxy?.url.protocol === 'https:')
+      proxyContext ??= hasCertificate ? createSecureContext(request) : context
     // Loaded late: with a kept token the first attempt comes long after the start.
     const { exchange } = await import('./exchange.ts')
     const { serviceRequest } = await import('./request.ts')
@@ -56,7 +60,8 @@ export function createFetchToken(options: FetchTokenOptions) {
     const assertion = service.assertion === null ? '' : await signed(signedAtMs)
     const asked = serviceRequest(service, credentials, assertion)
     const secureContext = await context
-    const how = { limits: request, proxy, secureContext, hasCertificate, clock, signal }
+    const secured = { secureContext, proxyContext: await proxyContext, hasCertificate }
+    const how = { limits: request, proxy, ...secured, clock, signal }
     const answer = await exchange(asked, how)
     if ('kind' in answer) return answer
     options.onAnswer?.(answer)

@@ -18,9 +18,28 @@ import {
   subscribe,
   type RedisServer,
 } from '../support/redis.ts'
+import { nameHas, startSilentListener } from '../support/silent-listener.ts'
 import { startNonsenseRedis } from '../support/nonsense-redis.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
+
+test.skipIf(isWithoutRedis('test/share/redis-access'))(
+  'a name may have two addresses, one of them dead and the other one slow',
+  async () => {
+    const [target, port] = [await freePort(), await freePort()]
+    const server = await start({ port: target })
+    const begin = (host: string) => startSilentListener({ host, port, target }, onTestFinished)
+    const answer = await begin('127.0.0.1')
+    await begin('127.0.0.2')
+    onTestFinished(nameHas('127.0.0.1', '127.0.0.2'))
+    const servers = [{ host: 'two.example', port }]
+    setTimeout(answer, 500)
+    // A third of it is more than the second after which the kernel repeats its SYN.
+    const store = await open({ ...settingsOf(server), servers, timeoutMs: 6_000 })
+    expect(await store.look(nothing)).toMatchObject({ record: null })
+  },
+  20_000,
+)
 
 const withoutRedis = isWithoutRedis('test/share/redis-access')
 

@@ -1,8 +1,7 @@
-import { getEventListeners } from 'node:events'
+import { getEventListeners, once } from 'node:events'
 import http from 'node:http'
 import https from 'node:https'
 import net, { type AddressInfo, type Socket } from 'node:net'
-import { getCACertificates, setDefaultCACertificates } from 'node:tls'
 import { afterEach, describe, expect, it } from 'vitest'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { standardService } from '../../src/config/service.ts'
@@ -10,6 +9,8 @@ import { Secret } from '../../src/lib/secret.ts'
 import { createFetchToken, isNamedRefusal, type FetchTokenOptions } from '../../src/source/fetch-token.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
+import { freePort } from '../support/redis.ts'
+import { nameHas, startSilentListener } from '../support/silent-listener.ts'
 import { accountInactive, granting, startService, type Answer, type Service } from '../support/service.ts'
 
 const KEY = 'key-of-the-account'
@@ -186,6 +187,23 @@ describe('the answer', () => {
     expect(await fetchFrom(`http://127.0.0.1:${port}`)).toMatchObject(outcome)
   })
 
+  it('in many small chunks with long extensions is not read to its end', async () => {
+    let written = 0
+    const port = await listen((socket) => {
+      socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n')
+      const chunk = `1;x=${'x'.repeat(10_000)}\r\n \r\n`
+      const more = (): void => {
+        while (!socket.destroyed && socket.write(chunk)) written += chunk.length
+      }
+      socket.on('drain', more)
+      more()
+    })
+    expect(await fetchFrom(`http://127.0.0.1:${port}`)).toMatchObject(
+      failed('malformed-answer', /is longer than 64 KiB$/),
+    )
+    expect(written).toBeLessThan(20_000_000)
+  })
+
   it('of 10 MB is not read to its end', async () => {
     let written = 0
     const service = await serve((_request, { response, socket }) => {
@@ -339,6 +357,39 @@ describe('the network', () => {
     expect(await fetchFrom('http://127.0.0.1:1')).toMatchObject(failed('network', /refused the connection/))
   })
 
+  it('may need a while to a name of two addresses, one of them dead', async () => {
+    const service = await serve(granting('t'), createCertificate(authority, { names: ['two.example'] }))
+    const proxy = http.createServer().listen(0, '127.0.0.1')
+    stops.push(() => void proxy.close())
+    await once(proxy, 'listening')
+    proxy.on('connect', (_asked, socket: Socket) => {
+      const onward = net.connect(service.port, '127.0.0.1', () => {
+        socket.write('HTTP/1.1 200 OK\r\n\r\n')
+        onward.pipe(socket).pipe(onward)
+      })
+      onward.on('error', () => socket.destroy())
+      socket.on('error', () => onward.destroy())
+    })
+    stops.push(nameHas('127.0.0.1', '127.0.0.2'))
+    const ways: [number, (port: number) => [string, string]][] = [
+      [service.port, (port) => [`https://two.example:${port}`, '']],
+      [(proxy.address() as AddressInfo).port, (port) => ['https://two.example', `two.example:${port}`]],
+    ]
+    const asked = ways.map(async ([target, urls]) => {
+      const port = await freePort()
+      const begin = (host: string) =>
+        startSilentListener({ host, port, target }, (stop) => void stops.push(stop))
+      const answer = await begin('127.0.0.1')
+      await begin('127.0.0.2')
+      const [url, HTTPS_PROXY] = urls(port)
+      const request = { ca: authority.cert, connectTimeoutMs: 9_000 }
+      const outcome = fetchFrom(url, { env: { HTTPS_PROXY }, request })
+      setTimeout(answer, 500)
+      return outcome
+    })
+    for (const outcome of asked) expect(await outcome).toMatchObject({ kind: 'ok' })
+  }, 20_000)
+
   it('may reset before an answer, and in the middle of a body', async () => {
     const before = await serve((_request, { socket }) => socket.resetAndDestroy() && undefined)
     expect(await fetchFrom(before.url)).toMatchObject(failed('network', /closed the connection/))
@@ -473,12 +524,14 @@ describe('a proxy', () => {
   it('may be reached by TLS, and its certificate is for its own name', async () => {
     const service = await serve(granting('t'), createCertificate(authority, { names: ['api.example.com'] }))
     const proxy = await startProxy((_target, socket) => tunnel(`localhost:${service.port}`, socket), good)
-    const known = getCACertificates()
-    setDefaultCACertificates([...known, authority.cert])
-    stops.push(() => setDefaultCACertificates(known))
     const address = `https://${proxy.address.replace('127.0.0.1', 'localhost')}`
     expect(await through(address, 'https://api.example.com')).toMatchObject({ kind: 'ok' })
     expect(proxy.seen).toEqual(['CONNECT api.example.com:443'])
+    for (const ca of [null, createAuthority('Another').cert])
+      expect(await through(address, 'https://api.example.com', { ca })).toMatchObject(
+        failed('tls', /\(the proxy of HTTPS_PROXY\) .*not known here: .* in request\.caFile$/),
+      )
+    expect(proxy.seen).toHaveLength(1)
   })
 
   it('or none: the checks of TLS are not switched off by NODE_TLS_REJECT_UNAUTHORIZED', async () => {
@@ -493,7 +546,7 @@ describe('a proxy', () => {
   })
 
   it.each([
-    [407, /^The proxy of HTTPS_PROXY wants a login \(407\)/],
+    [407, /^The proxy of HTTPS_PROXY does not accept the login \(407\): correct user and password in it/],
     [403, /^The proxy of HTTPS_PROXY forbids the way to localhost:1 \(403\)/],
     [502, /^The proxy of HTTPS_PROXY opened no way to localhost:1 \(it answered 502\)$/],
   ])('that answers %i gets its password, and is not taken for the service', async (status, words) => {

@@ -64,6 +64,7 @@ const rows: [codes: string, reason: string, detail: string][] = [
     'malformed-answer',
     'The answer of HOST begins with more than 8 informational ones (1xx)',
   ],
+  ['ERR_ANSWER_TOO_LONG', 'malformed-answer', 'The answer of HOST is longer than 64 KiB'],
   [
     'HPE_INVALID_CONSTANT',
     'malformed-answer',
@@ -85,17 +86,28 @@ test('a code that only holds a known one is not that one', () => {
 })
 
 test('a proxy is named as such, and its settings are', () => {
-  const proxied = (error: object, setting: 'HTTPS_PROXY' | 'request.proxy' = 'HTTPS_PROXY'): string =>
-    failureFromError(error, { ...options, proxy: { host: 'p:3128', setting } }).detail
+  const proxied = (
+    error: object,
+    setting: 'HTTPS_PROXY' | 'request.proxy' = 'HTTPS_PROXY',
+    login: string | null = null,
+  ): string => failureFromError(error, { ...options, proxy: { host: 'p:3128', setting, login } }).detail
   expect(proxied({ code: 'ENOTFOUND' })).toBe(
     "The name of p:3128 (the proxy of HTTPS_PROXY) was not found: check HTTPS_PROXY and this host's DNS",
   )
   expect(proxied({ code: 'DEPTH_ZERO_SELF_SIGNED_CERT' })).toMatch(
-    /^The certificate of p:3128 .* NODE_EXTRA_CA_CERTS$/,
+    /^The certificate of p:3128 .* request\.caFile$/,
   )
   const refused = { code: 'ERR_PROXY_TUNNEL', statusCode: 407 }
   expect(proxied(refused, 'request.proxy')).toBe(
     'The proxy of request.proxy wants a login (407): set request.proxy with url, user and password',
+  )
+  const another = 'or another kind of login than Basic is wanted'
+  expect(proxied(refused, 'request.proxy', 'login')).toBe(
+    'The proxy of request.proxy does not accept the login (407): ' +
+      `correct request.proxy.user and request.proxy.password, ${another}`,
+  )
+  expect(proxied(refused, 'HTTPS_PROXY', 'login')).toBe(
+    `The proxy of HTTPS_PROXY does not accept the login (407): correct user and password in it, ${another}`,
   )
   for (const code of ['HPE_HEADER_OVERFLOW', 'ERR_HEAD_TOO_LONG', 'ERR_TOO_MANY_INFORMATIONAL'])
     expect(proxied({ code })).toBe(
