@@ -8,7 +8,7 @@ import { createSecureContext } from '../lib/certificates.ts'
 import type { Attempt, ServiceOutcome } from '../token/outcome.ts'
 import type { Refusal } from '../token/state.ts'
 import { bare } from './detail.ts'
-import { proxyOf } from './proxy.ts'
+import { proxyOf, type Proxy } from './proxy.ts'
 import type { ServiceResponse } from './answer.ts'
 import type { Classify } from './response.ts'
 
@@ -35,51 +35,80 @@ export function createFetchToken(options: FetchTokenOptions) {
   const { service, credentials, request, clock } = options
   const url = new URL(service.tokenUrl)
   const proxy = proxyOf(url, { proxy: request.proxy, env: options.env })
-  const certificate = certificateOf(credentials)
-  const hasCertificate = certificate !== null
-  // Made at the first attempt.
-  let context: Promise<SecureContext> | null = null
-  let proxyContext: Promise<SecureContext> | null = null
+  const hasCertificate = certificateOf(credentials) !== null
+  /** Whether a refusal may be for our clock alone. */
+  const isSigned = service.assertion !== null
+  let contexts: Promise<Contexts> | null = null
   let classify: Classify | null = null
   /** How far the service's clock was ahead of ours at its last answer. */
   let aheadMs = 0
 
-  return async (signal: AbortSignal, attempt?: Pick<Attempt, 'beforeRequest'>): Promise<ServiceOutcome> => {
-    if (url.protocol === 'https:') context ??= createSecureContext(request, certificate)
-    // Each context takes memory.
-    if (proxy?.url.protocol === 'https:')
-      proxyContext ??= hasCertificate ? createSecureContext(request) : context
+  /** Sends one request. `offsetMs`: how far the time of its assertion is ahead of our clock. */
+  async function ask(
+    signal: AbortSignal,
+    { limits, offsetMs }: { limits: Limits; offsetMs: number },
+  ): Promise<ServiceOutcome> {
+    contexts ??= contextsOf(options, proxy)
     // Loaded late: with a kept token the first attempt comes long after the start.
     const { exchange } = await import('./exchange.ts')
     const { serviceRequest } = await import('./request.ts')
     const { dateOf } = await import('./answer.ts')
     const { createClassify } = await import('./response.ts')
-    await attempt?.beforeRequest()
-    const isWrongClock = service.assertion !== null && Math.abs(aheadMs) > TOLERATED_CLOCK_MS
-    const signedAtMs = clock.now().wallMs + (isWrongClock ? aheadMs : 0)
-    const assertion = service.assertion === null ? '' : await signed(signedAtMs)
+    const assertion = isSigned ? await signed(clock.now().wallMs + offsetMs) : ''
     const asked = serviceRequest(service, credentials, assertion)
-    const secureContext = await context
-    const secured = { secureContext, proxyContext: await proxyContext, hasCertificate }
-    const how = { limits: request, proxy, ...secured, clock, signal }
+    const how = { limits, proxy, ...(await contexts), hasCertificate, clock, signal }
     const answer = await exchange(asked, how)
     if ('kind' in answer) return answer
     options.onAnswer?.(answer)
     const { wallMs } = clock.now()
     aheadMs = (dateOf(answer) ?? wallMs) - wallMs
     classify ??= createClassify(service)
-    const { outcome } = classify(answer, {
+    return classify(answer, {
       wallMs,
       secrets: [assertion, ...sentTexts(credentials), ...options.secrets()],
       credentials,
-    })
-    return service.assertion === null ? outcome : withClock(outcome, aheadMs)
+    }).outcome
   }
 
   async function signed(wallMs: number): Promise<string> {
     const { signedAssertion } = await import('./assertion.ts')
     return signedAssertion(service, credentials, wallMs)
   }
+
+  return async (signal: AbortSignal, attempt?: Pick<Attempt, 'beforeRequest'>): Promise<ServiceOutcome> => {
+    await attempt?.beforeRequest()
+    const startedMs = clock.now().bootMs
+    const offsetMs = Math.abs(aheadMs) > TOLERATED_CLOCK_MS ? aheadMs : 0
+    const outcome = await ask(signal, { limits: request, offsetMs })
+    if (!isSigned) return outcome
+    const isForClock = outcome.kind === 'permanent' && Math.abs(aheadMs - offsetMs) > TOLERATED_CLOCK_MS
+    const timeoutMs = request.timeoutMs - (clock.now().bootMs - startedMs)
+    if (!isForClock || timeoutMs <= 0 || signal.aborted) return withClock(outcome, aheadMs)
+    await attempt?.beforeRequest()
+    const limits = { timeoutMs, connectTimeoutMs: Math.min(timeoutMs, request.connectTimeoutMs) }
+    return withClock(await ask(signal, { limits, offsetMs: aheadMs }), aheadMs)
+  }
+}
+
+type Limits = Pick<Config['request'], 'timeoutMs' | 'connectTimeoutMs'>
+
+/** Null: there is no such TLS. */
+interface Contexts {
+  readonly secureContext: SecureContext | null
+  readonly proxyContext: SecureContext | null
+}
+
+/** The contexts of TLS, made once: each takes memory. A proxy is shown no client certificate. */
+async function contextsOf(
+  { service, credentials, request }: FetchTokenOptions,
+  proxy: Proxy | null,
+): Promise<Contexts> {
+  const certificate = certificateOf(credentials)
+  if (!service.tokenUrl.startsWith('https:')) return { secureContext: null, proxyContext: null }
+  const secureContext = await createSecureContext(request, certificate)
+  if (proxy?.url.protocol !== 'https:') return { secureContext, proxyContext: null }
+  const isSame = certificate === null
+  return { secureContext, proxyContext: isSame ? secureContext : await createSecureContext(request) }
 }
 
 /** Above this difference of the clocks a service may refuse an assertion. */
@@ -89,9 +118,7 @@ const TOLERATED_CLOCK_MS = 30_000
 function withClock(outcome: ServiceOutcome, aheadMs: number): ServiceOutcome {
   if (outcome.kind === 'ok' || Math.abs(aheadMs) <= TOLERATED_CLOCK_MS) return outcome
   const off = `${formatDuration(Math.abs(aheadMs))} ${aheadMs > 0 ? 'behind' : 'ahead of'}`
-  const detail =
-    `${outcome.detail}; this host's clock is ${off} that of the service, ` +
-    'whose time the next assertion has: set the clock'
+  const detail = `${outcome.detail}; this host's clock is ${off} that of the service: set it`
   return { ...outcome, detail }
 }
 

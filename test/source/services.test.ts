@@ -405,6 +405,71 @@ describe('an assertion', () => {
     expect(Math.abs(Date.now() - issuedAt())).toBeLessThan(10_000)
   })
 
+  describe('that is refused while our clock is wrong', () => {
+    const tenMinutesBehind = () => {
+      const clock = createSystemClock()
+      return { ...clock, now: () => ({ ...clock.now(), wallMs: Date.now() - 600_000 }) }
+    }
+    const issuedAtMs = (body: string): number => {
+      const [, claims = ''] = new URLSearchParams(body).get('client_assertion')!.split('.')
+      return JSON.parse(Buffer.from(claims, 'base64url').toString()).iat * 1_000
+    }
+    const refused = { status: 401, json: { error: 'invalid_client' } }
+    async function fetcher(answer: Answer, request: object = {}) {
+      const service = await serve(answer)
+      files.write('key', pairs[2]![1]().privateKey.export({ type: 'pkcs8', format: 'pem' }))
+      const assertion = { key: { file: 'key' }, algorithm: 'ES256' }
+      const described = { preset: 'oauth2', tokenUrl: '/token', send: 'assertion', assertion }
+      const config = await load({ baseUrl: service.url, service: described, request })
+      let counted = 0
+      const options = { ...config, env: {}, clock: tenMinutesBehind(), secrets: () => [] }
+      const fetchToken = createFetchToken(options)
+      const beforeRequest = async (): Promise<void> => void (counted += 1)
+      const fetch = () => fetchToken(new AbortController().signal, { beforeRequest })
+      return { service, fetch, counted: () => counted }
+    }
+
+    it('is sent once more at once, with the time of the service', async () => {
+      const strict: Answer = ({ body }) =>
+        Math.abs(issuedAtMs(body) - Date.now()) < 10_000 ? { json: { access_token: 't' } } : refused
+      const { service, fetch, counted } = await fetcher(strict)
+      expect(await fetch()).toMatchObject({ kind: 'ok', accessToken: 't' })
+      expect([service.requests.length, counted()]).toEqual([2, 2])
+      // From now on the first one has it.
+      expect(await fetch()).toMatchObject({ kind: 'ok' })
+      expect([service.requests.length, counted()]).toEqual([3, 3])
+    })
+
+    it('and is refused again, is refused, and the detail names the clock', async () => {
+      const { service, fetch } = await fetcher(refused)
+      const detail = expect.stringMatching(
+        /clock is (?:10 min|9 min 5\d s) behind that of the service: set it$/,
+      )
+      const outcome = { kind: 'permanent', reason: 'account-not-found', detail }
+      expect(await fetch()).toMatchObject(outcome)
+      expect(service.requests).toHaveLength(2)
+      expect(await fetch()).toMatchObject(outcome)
+      expect(service.requests).toHaveLength(3)
+    })
+
+    it('and only the second answer decides, which comes within the time of one', async () => {
+      for (const [second, reason] of [
+        [{ status: 503 }, 'server-error'],
+        [undefined, 'timeout'],
+      ] as const) {
+        const late: Answer = async (_asked, { number }) => {
+          if (number > 1) return second
+          await new Promise((resolve) => setTimeout(resolve, 300))
+          return refused
+        }
+        const { fetch } = await fetcher(late, { timeout: '600ms' })
+        const startedAtMs = Date.now()
+        expect(await fetch()).toMatchObject({ kind: 'transient', reason })
+        expect(Date.now() - startedAtMs).toBeLessThan(850)
+      }
+    })
+  })
+
   it('with a key that is not for the algorithm is a fault', async () => {
     const rsa = generateKeyPairSync('rsa', { modulusLength: 1024 }).privateKey
     const other = generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey
