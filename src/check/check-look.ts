@@ -18,7 +18,7 @@ import { isSystemDirectory, programName } from '../host/paths.ts'
 import type { Place } from '../host/remedy.ts'
 import { nearestThere, ownDirectory, writeRemedy } from '../host/access-remedy.ts'
 import { serviceEnvironment } from '../host/account.ts'
-import { credentialsEnd, endRemedies } from '../report/credentials-end.ts'
+import { credentialsEnd, endRemedies, stageReached } from '../report/credentials-end.ts'
 import { askOnce } from './check-live.ts'
 import { endInWords } from '../terminal/format-status.ts'
 
@@ -111,11 +111,13 @@ function configFindings({ file, faults, warnings }: Inspection): Finding[] {
   ]
 }
 
-/** The end of the credentials; a warning from 30 days before it on. */
+/** The end of the credentials; a warning where the daemon would log it. */
 function endFindings(config: Config): Finding[] {
-  const end = credentialsEnd(config, Date.now())
+  const nowMs = Date.now()
+  const end = credentialsEnd(config, nowMs)
   if (end === null) return []
-  return [end.daysLeft > 30 ? ok(endInWords(end)) : warning(`${endInWords(end)}. ${endRemedies[end.what]}`)]
+  const isNear = stageReached(end, config, nowMs) !== null
+  return [!isNear ? ok(endInWords(end)) : warning(`${endInWords(end)}. ${endRemedies[end.what]}`)]
 }
 
 function hostPart(config: Config, directories: readonly WrittenDirectory[]): LookedConfig {

@@ -1,6 +1,6 @@
 // Resolves all by which the service knows the account: key, secret, those of `service`, client certificate.
 import type { KeyObject } from 'node:crypto'
-import { certificateEndMs } from '../lib/certificates.ts'
+import { certificateLife } from '../lib/certificates.ts'
 import type { Credentials } from './credentials.ts'
 import { Secret } from '../lib/secret.ts'
 import type { Inputs } from './inputs.ts'
@@ -23,6 +23,7 @@ export async function resolveCredentials(
   }
   checkSent(settings, { apiKey, apiSecret }, inputs)
   const secrets = new Set(['credentials.apiKey', 'credentials.apiSecret', ...Object.keys(further)])
+  const life = CERTIFICATE in further ? certificateLife(further[CERTIFICATE].reveal()) : null
   return {
     credentials: { apiKey, apiSecret, further } as Credentials,
     /** Files that they come from, absolute, by key path. */
@@ -30,7 +31,9 @@ export async function resolveCredentials(
     /** When they end, in ms since the epoch; null: not known. */
     endsAtMs: {
       pair: credentials.expiresAt,
-      certificate: CERTIFICATE in further ? certificateEndMs(further[CERTIFICATE].reveal()) : null,
+      certificate: life?.endMs ?? null,
+      /** When the life of the certificate began. */
+      certificateFrom: life?.fromMs ?? null,
     },
   }
 }

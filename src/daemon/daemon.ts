@@ -93,7 +93,13 @@ export async function createDaemon(initial: Config, environment: Environment) {
     clock,
     log,
   })
-  const ending = createCredentialsEnd({ config: running, wallMs: () => clock.now().wallMs, log })
+  const ending = createCredentialsEnd({
+    config: running,
+    wallMs: () => clock.now().wallMs,
+    logged: () => keeper.state().loggedEnd,
+    setLogged: (text) => void keeper.setLoggedEnd(text),
+    log,
+  })
   /** An operator's refresh: another pair in the secret files is tried before the running one. */
   const refresh: typeof keeper.refresh = async (signal) =>
     (await secretWatch.refresh(signal)) ?? keeper.refresh(signal)
@@ -135,6 +141,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
       alert: alerts.current(),
       isFaultyOnDisk: secretWatch.isFaulty(),
       credentialsEndAt: ending.current()?.expiresAt,
+      isCredentialsEndNear: ending.isNear(),
       share: sharing.sample(),
     }),
   })

@@ -175,7 +175,7 @@ function faultOf(state: TokenState, place: Place): Fault {
       : hasHadToken(state)
         ? (['expired', 'The token has expired and there is no other'] as const)
         : (['no-token-yet', 'There is no token yet'] as const)
-  const failure = refusal ?? state.failure
+  const failure = refusal ?? state.failure ?? state.postponement
   if (failure === null) return { code, message: `${words}: the service is being asked. Wait, or ask again.` }
   const { reason, detail } = failure
   const remedy = asSentence(renderedAt(remedies[reason], place))

@@ -66,9 +66,10 @@ export function certificateDatesProblem(certificates: string, nowMs: number): st
   return undefined
 }
 
-/** When the first of these certificates (PEM) ends, in ms since the epoch. */
-export function certificateEndMs(certificates: string): number {
-  return Date.parse(new (crypto().X509Certificate)(certificates).validTo)
+/** From when until when the first of these certificates (PEM) is valid, in ms since the epoch. */
+export function certificateLife(certificates: string): { fromMs: number; endMs: number } {
+  const { validFrom, validTo } = new (crypto().X509Certificate)(certificates)
+  return { fromMs: Date.parse(validFrom), endMs: Date.parse(validTo) }
 }
 
 interface Trust {

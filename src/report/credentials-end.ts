@@ -1,4 +1,4 @@
-// The end of key and secret, or of the client certificate: told 30, 7 and 1 days before it comes, and when it
+// The end of key and secret, or of the client certificate: logged 30, 7 and 1 days before it comes, and when it
 // has come.
 import type { Config } from '../config/config.ts'
 import { DAY_MS } from '../lib/duration.ts'
@@ -8,8 +8,13 @@ import type { StatusResult } from '../protocol.ts'
 /** As a status has it. `pair`: `credentials.expiresAt`. `certificate`: the client certificate. */
 type End = NonNullable<StatusResult['daemon']['credentials']>
 
-/** The days before the end on which it is told, the last first. */
-const TOLD_DAYS = [0, 1, 7, 30]
+type Ends = Pick<Config, 'endsAtMs'>
+
+/** The times before the end at which it is logged; 0: it has come. */
+const STAGES_MS = [30 * DAY_MS, 7 * DAY_MS, DAY_MS, 0]
+/** A certificate with a shorter life is renewed by a program, and these parts of its life count instead. */
+const SHORT_LIFE_MS = 90 * DAY_MS
+const STAGES_OF_SHORT_LIFE = [1 / 3, 1 / 10, 1 / 30, 0]
 
 export const endRemedies: Readonly<Record<End['what'], string>> = {
   pair:
@@ -21,7 +26,7 @@ export const endRemedies: Readonly<Record<End['what'], string>> = {
 }
 
 /** The first end by which the service stops to know the account; null: none is known. */
-export function credentialsEnd({ endsAtMs }: Pick<Config, 'endsAtMs'>, wallMs: number): End | null {
+export function credentialsEnd({ endsAtMs }: Ends, wallMs: number): End | null {
   const { pair, certificate } = endsAtMs
   const atMs = Math.min(pair ?? Infinity, certificate ?? Infinity)
   if (atMs === Infinity) return null
@@ -33,24 +38,40 @@ export function credentialsEnd({ endsAtMs }: Pick<Config, 'endsAtMs'>, wallMs: n
   }
 }
 
-/** Reports the end in the log. Nobody is woken by it, and nothing is refused for it. */
+/** The last stage on the way to this end that has been reached, in ms before the end; null: none yet. */
+export function stageReached(end: End, { endsAtMs }: Ends, wallMs: number): number | null {
+  const { certificate, certificateFrom } = endsAtMs
+  const lifeMs = end.what === 'certificate' ? Number(certificate) - Number(certificateFrom) : Infinity
+  const stages = lifeMs < SHORT_LIFE_MS ? STAGES_OF_SHORT_LIFE.map((part) => part * lifeMs) : STAGES_MS
+  const leftMs = Date.parse(end.expiresAt) - wallMs
+  return stages.findLast((stageMs) => leftMs <= stageMs) ?? null
+}
+
+/** Logs the end, once for each stage, across restarts. Nobody is woken by it, and nothing is refused for it. */
 export function createCredentialsEnd(options: {
-  readonly config: () => Pick<Config, 'endsAtMs'>
+  readonly config: () => Ends
   readonly wallMs: () => number
+  /** The end and the stage that were logged last, perhaps by a former process; null: none were. */
+  readonly logged: () => string | null
+  readonly setLogged: (text: string) => void
   readonly log: Log
 }) {
-  const { config, wallMs, log } = options
-  /** The end and the day on which it was told last. */
-  let told = ''
+  const { config, wallMs, logged, setLogged, log } = options
   const current = (): End | null => credentialsEnd(config(), wallMs())
   return {
     current,
+    /** A stage has been reached, and so the end has been logged. */
+    isNear(): boolean {
+      const end = current()
+      return end !== null && stageReached(end, config(), wallMs()) !== null
+    },
     tick(): void {
       const end = current()
-      const day = end && TOLD_DAYS.find((days) => end.daysLeft <= days)
-      const telling = `${end?.what} ${end?.expiresAt} ${day}`
-      if (end === null || day === undefined || telling === told) return
-      told = telling
+      const stageMs = end && stageReached(end, config(), wallMs())
+      if (end === null || stageMs === null) return
+      const text = `${end.what} ${end.expiresAt} ${Math.round(stageMs / 1_000)}`
+      if (text === logged()) return
+      setLogged(text)
       log('warning', 'The credentials for the service come to their end', {
         event: 'credentials-expire',
         ...end,

@@ -9,6 +9,8 @@ import type { KeeperView } from '../token/keeper.ts'
 /** Sends a datagram to this Unix socket (sd_notify(3)). Throws if that fails. */
 export type SendDatagram = (path: string, content: string | Uint8Array) => void
 
+/** The longest time from the start to READY=1, below `TimeoutStartSec=`: no third party decides about a boot. */
+const READY_WITHIN_MS = 60_000
 /** Signs of life within the time that systemd allows: several, in case one is late on a busy host. */
 const SIGNS_PER_WATCHDOG_TIME = 3
 
@@ -29,6 +31,8 @@ export function createSystemdNotifier(options: {
   const { keeper, clock, log, sendDatagram, monotonicUs = () => process.hrtime.bigint() / 1000n } = options
   const { socket, watchdogMs } = takeSettings(options.env, options.pid)
   let isAnswering = false
+  /** The first attempt takes so long that systemd must not wait for it. */
+  let isLate = false
   let isReadySent = false
   let isReloading = false
   let lastStatus = ''
@@ -55,7 +59,7 @@ export function createSystemdNotifier(options: {
     const state = keeper.state()
     const now = keeper.now()
     const status = statusLine(state, now)
-    const isReady = !isReadySent && !isReloading && isAnswering && isSettled(state, now)
+    const isReady = !isReadySent && !isReloading && isAnswering && (isLate || isSettled(state, now))
     if (!isReady && status === lastStatus) return
     if (!send(...(isReady ? ['READY=1'] : []), `STATUS=${status}`)) return
     lastStatus = status
@@ -77,11 +81,18 @@ export function createSystemdNotifier(options: {
     async run(signal: AbortSignal): Promise<void> {
       notify()
       const signs = sendSignsOfLife(signal)
+      void clock.sleep(READY_WITHIN_MS, signal).then(() => {
+        isLate = true
+        if (!signal.aborted) notify()
+      })
       await keeper.listenUntil(signal, notify)
       await signs
       send('STOPPING=1', 'STATUS=Stopping')
     },
-    /** The sockets answer: READY=1 follows once a kept token is usable or the first attempt has ended. */
+    /**
+     * The sockets answer: READY=1 follows once a kept token is usable or the first attempt has ended, at the latest
+     * 60 s after the start.
+     */
     ready(): void {
       isAnswering = true
       notify()
@@ -123,6 +134,10 @@ function planWords(state: TokenState, now: Instant): string {
     const { attempts, reason, since, retryAtMs } = failure
     const failed = attempts === 1 ? 'failed once' : `failed ${attempts} times`
     return `${failed} since ${at(since.bootMs, now)} (${reason}), next attempt ${at(retryAtMs, now)}`
+  }
+  if (token === null && state.postponement !== null) {
+    const { reason, since } = state.postponement
+    return `not asking since ${at(since.bootMs, now)} (${reason})`
   }
   if (token === null) return 'asking for one'
   return `next refresh ${at(token.refreshAtMs, now)}`

@@ -75,12 +75,14 @@ function factsInForce(
   { settings, kept, now }: Pick<Found, 'kept' | 'now'> & { settings: ServiceSettings },
 ): Partial<TokenState> {
   const { credentialsId, notBefore, pace, lastRequestAt, lastSuccessAt, objection, isOrderly } = known
+  const { loggedEnd } = known
   const { [credentialsId]: notBeforeMs = 0, ...notBeforeOfOthers } = notBefore
   // Killed between the two files: what the token's answer had ended is older than the token.
   const isOutdated = kept !== null && kept.credentialsId === credentialsId && kept.answer > known.answers
   const lasting = {
     notBefore: isOutdated ? notBeforeOfOthers : notBefore,
     pace,
+    loggedEnd,
     lastRequestAt,
     lastSuccessAt: kept === null || isSameService(kept, settings) ? lastSuccessAt : null,
   }

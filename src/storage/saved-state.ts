@@ -56,6 +56,8 @@ const savedStateShape = v.object({
   pace: v.object({ requestedMs: v.nullable(ms), reported: count }),
   lastRequestAt: v.nullable(instant),
   lastSuccessAt: v.nullable(instant),
+  /** As `tokenless`, not in files of 2.0.0. */
+  loggedEnd: v.optional(text, null),
 })
 /** The token, in the runtime directory. Its instants hold for one boot only. */
 const savedTokenShape = v.pipe(
@@ -94,10 +96,20 @@ const [stateFile, tokenFile] = [fileOf(savedStateShape), fileOf(savedTokenShape)
 /** The facts about attempts that the next start needs. */
 export function savedStateOf(state: TokenState, { isOrderly }: { isOrderly: boolean }): SavedState {
   const { credentialsId, generation, answers, failure, objection } = state
-  const { notBefore, pace, lastRequestAt, lastSuccessAt, tokenless: counted } = state
+  const { notBefore, pace, lastRequestAt, lastSuccessAt, loggedEnd, tokenless: counted } = state
   const tokenless = { forMs: counted.forMs, readAtMs: counted.readAtMs }
   const numbers = { credentialsId, generation, answers, tokenlessFrom: tokenlessFrom(state), tokenless }
-  return { isOrderly, ...numbers, failure, objection, notBefore, pace, lastRequestAt, lastSuccessAt }
+  return {
+    isOrderly,
+    ...numbers,
+    failure,
+    objection,
+    notBefore,
+    pace,
+    lastRequestAt,
+    lastSuccessAt,
+    loggedEnd,
+  }
 }
 
 export function formatSaved(facts: SavedState | Token, written: Written): string {

@@ -146,6 +146,11 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
       variable.use(next)
       change(afterReload(get(), next, step()))
     },
+    /** The end of the credentials was logged: not again after a restart. */
+    async setLoggedEnd(loggedEnd: string): Promise<void> {
+      set({ ...get(), loggedEnd })
+      await attempts.save()
+    },
     /** Takes an outcome that another host obtained; false: an attempt is under way, and it was not taken. */
     offer(offered: FetchOutcome): boolean {
       if (get().inFlight !== null) return false

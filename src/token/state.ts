@@ -73,6 +73,8 @@ export interface TokenState {
   readonly pace: ClientPace
   /** Ages at which clients reported tokens whose assumed life was longer, the newest last; at most 10. */
   readonly endedEarlyMs: readonly number[]
+  /** The end of the credentials, and how near to it, that was logged last; null: none was. Of `report/`. */
+  readonly loggedEnd: string | null
   /** Requests of this process. */
   readonly requests: number
   readonly lastRequestAt: Instant | null
@@ -86,7 +88,7 @@ export interface Tokenless {
   readonly since: Instant
   /** How long there has been none, in ms, at this reading of CLOCK_MONOTONIC; 0: there is one. */
   readonly forMs: number
-  /** Infinity: the clock has not been read yet. */
+  /** -Infinity: the clock has not been read yet. */
   readonly readAtMs: number
 }
 
@@ -143,12 +145,13 @@ export function initialState(
     token: null,
     generation: 0,
     answers: 0,
-    tokenless: { since: now, forMs: 0, readAtMs: Infinity },
+    tokenless: { since: now, forMs: 0, readAtMs: -Infinity },
     notBefore: {},
     inFlight: null,
     refusedFingerprint: null,
     pace: NO_PACE,
     endedEarlyMs: [],
+    loggedEnd: null,
     requests: 0,
     lastRequestAt: null,
     lastSuccessAt: null,

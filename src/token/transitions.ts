@@ -208,9 +208,16 @@ function objectionOf(
 
 // ---- time and operators
 
-/** Time has passed, or the settings have changed: a wait longer than the present cap is drawn again. */
-export function afterTick(before: TokenState, { now, awakeMs, policy, drawn }: Step): TokenState {
-  const state = withTokenless(onWallClock(before, now), { now, awakeMs })
+/**
+ * Time has passed, or the settings have changed: a wait longer than the present cap is drawn again.
+ * `tickedAwakeMs`: the reading of CLOCK_MONOTONIC at the former tick.
+ */
+export function afterTick(
+  before: TokenState,
+  { now, awakeMs, policy, drawn }: Step,
+  { tickedAwakeMs = -Infinity } = {},
+): TokenState {
+  const state = withTokenless(onWallClock(before, now), { now, awakeMs, tickedAwakeMs })
   const { failure } = state
   if (failure === null) return state
   const capMs = delayCapMs(policy, leftOfToken(state, now))
@@ -220,11 +227,15 @@ export function afterTick(before: TokenState, { now, awakeMs, policy, drawn }: S
   return { ...state, failure: { ...failure, retryAtMs: Math.max(drawnMs, earliestMs) } }
 }
 
-/** The state with its time without a token counted up to this moment. */
-function withTokenless(state: TokenState, { now, awakeMs }: Pick<Step, 'now' | 'awakeMs'>): TokenState {
+/** The state with its time without a token counted up to this moment: the same state while a token is held. */
+function withTokenless(
+  state: TokenState,
+  { now, awakeMs, tickedAwakeMs }: Pick<Step, 'now' | 'awakeMs'> & { tickedAwakeMs: number },
+): TokenState {
   const { tokenless } = state
-  const counted = tokenlessAt(tokenless, { from: tokenlessFrom(state), now, awakeMs })
-  if (counted.forMs === tokenless.forMs && counted.readAtMs === tokenless.readAtMs) return state
+  const readAtMs = Math.max(tokenless.readAtMs, tickedAwakeMs)
+  const counted = tokenlessAt({ ...tokenless, readAtMs }, { from: tokenlessFrom(state), now, awakeMs })
+  if (counted.forMs === tokenless.forMs) return state
   return { ...state, tokenless: { ...tokenless, ...counted } }
 }
 
@@ -308,7 +319,8 @@ function withMaxAge(state: TokenState, { policy, drawn }: Step): TokenState {
 
 /** A restart: a `refresh.maxAge` that was lowered meanwhile counts for the token that is held. */
 export function afterStart(saved: TokenState, step: Step): TokenState {
-  const state = withTokenless(onWallClock(saved, step.now), step)
+  const read = { ...saved, tokenless: { ...saved.tokenless, readAtMs: step.awakeMs } }
+  const state = onWallClock(read, step.now)
   const isLowered = state.token !== null && step.policy.maxAgeMs < state.token.lifeMs
   return isLowered ? withMaxAge(state, step) : state
 }

@@ -43,6 +43,7 @@ export function createVariable(
   })
   let state = afterRefusals(afterStart(initial, step()), settings.refuses)
   let lastSignature = signatureOf(state, clock.now())
+  let tickedAwakeMs = clock.awakeMs()
   const listeners = new Set<(event: KeeperEvent) => void>()
 
   function emit(event: KeeperEvent): void {
@@ -107,7 +108,9 @@ export function createVariable(
     get: (): TokenState => state,
     set,
     tick(): void {
-      set(afterTick(state, step()))
+      const now = step()
+      set(afterTick(state, now, { tickedAwakeMs }))
+      tickedAwakeMs = now.awakeMs
       emit({ type: 'tick' })
     },
     settings: (): RefreshSettings => settings,

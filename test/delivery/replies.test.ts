@@ -191,6 +191,23 @@ describe('the status', () => {
     expect(waitMs).toBeLessThanOrEqual(600_000)
   })
 
+  it('of a host that is not to ask says why, to clients too', async () => {
+    const postponed = {
+      kind: 'postponed',
+      reason: 'share-lost',
+      detail: 'No store',
+      retryAfterMs: 15_000,
+    } as const
+    const { replies } = await start({ first: postponed })
+    expect(replies.token({}, never)).toMatchObject({
+      fault: {
+        code: 'no-token-yet',
+        reason: 'share-lost',
+        message: expect.stringMatching(/^There is no token yet: No store\. /),
+      },
+    })
+  })
+
   it('has no next attempt while the account is refused, and no client waits for one', async () => {
     const { replies } = await start({ first: failures.notFound })
     expect(isThere(replies.token({ waitSeconds: 60 }, never))).toBe(true)

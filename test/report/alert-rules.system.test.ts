@@ -99,7 +99,22 @@ const cases: readonly { name: string; series: Series; at: number; alerts: readon
     alerts: [],
   },
   {
-    name: 'a pair that ends within a week',
+    name: 'a pair whose end has been logged',
+    series: { kyc_tokend_credentials_expire_soon: `1${ALWAYS}` },
+    at: 30,
+    alerts: ['KycTokendCredentialsExpire'],
+  },
+  {
+    name: 'a short-lived certificate that is renewed by itself',
+    series: {
+      kyc_tokend_credentials_expire_soon: `0${ALWAYS}`,
+      kyc_tokend_credentials_expiry_timestamp_seconds: `${DAYS / 2}${ALWAYS}`,
+    },
+    at: 30,
+    alerts: [],
+  },
+  {
+    name: 'a pair of a host of 2.0.0 that ends within a week',
     series: { kyc_tokend_credentials_expiry_timestamp_seconds: `${6 * DAYS}${ALWAYS}` },
     at: 30,
     alerts: ['KycTokendCredentialsExpire'],

@@ -5,15 +5,32 @@ import { createRecords } from '../support/records.ts'
 const DAY_MS = 86_400_000
 const END = Date.parse('2027-03-01T00:00:00Z')
 
-function watched(endsAtMs: { pair: number | null; certificate: number | null }) {
+interface Ends {
+  pair: number | null
+  certificate: number | null
+  certificateFrom?: number
+}
+const endsOf = ({ certificateFrom = 0, ...ends }: Ends) => ({ endsAtMs: { certificateFrom, ...ends } })
+
+function watched(ends: Ends) {
   const { log, records } = createRecords()
-  let config = { endsAtMs }
+  let config = endsOf(ends)
   let wallMs = 0
-  const end = createCredentialsEnd({ config: () => config, wallMs: () => wallMs, log })
+  let logged: string | null = null
+  const create = () =>
+    createCredentialsEnd({
+      config: () => config,
+      wallMs: () => wallMs,
+      logged: () => logged,
+      setLogged: (text) => void (logged = text),
+      log,
+    })
+  let end = create()
   return {
-    end,
     records,
-    renew: (next: typeof endsAtMs) => void (config = { endsAtMs: next }),
+    isNear: () => end.isNear(),
+    renew: (next: Ends) => void (config = endsOf(next)),
+    restart: () => void (end = create()),
     at: (daysBefore: number): void => {
       wallMs = END - daysBefore * DAY_MS
       end.tick()
@@ -34,6 +51,30 @@ test('the end is told 30, 7 and 1 days before it, and when it has come', () => {
   expect(records[0]?.fields).toMatchObject({ what: 'pair', expiresAt: '2027-03-01T00:00:00.000Z' })
 })
 
+test('a restart logs nothing again', () => {
+  const { at, records, restart } = watched({ pair: END, certificate: null })
+  for (const days of [30, 29, 8, 7, 7]) {
+    at(days)
+    restart()
+  }
+  expect(records.map(({ fields }) => fields['daysLeft'])).toEqual([30, 7])
+})
+
+test('of a certificate that lives for a day, parts of its life count', () => {
+  const { at, records, isNear } = watched({ pair: null, certificate: END, certificateFrom: END - DAY_MS })
+  for (const days of [1, 0.9, 0.34]) at(days)
+  expect([records.length, isNear()]).toEqual([0, false])
+  const logged = [0.33, 0.2, 0.1, 0.05, 0.033, 0.01, 0, -1].map((days) => (at(days), records.length))
+  expect(logged).toEqual([1, 1, 2, 2, 3, 3, 4, 4])
+  expect(isNear()).toBe(true)
+})
+
+test('of one that lives for 90 days, the days count', () => {
+  const { at, records } = watched({ pair: null, certificate: END, certificateFrom: END - 90 * DAY_MS })
+  for (const days of [31, 30, 29, 7]) at(days)
+  expect(records.map(({ fields }) => fields['daysLeft'])).toEqual([30, 7])
+})
+
 test('a daemon that starts late tells it once, and again for another end', () => {
   const { at, records, renew } = watched({ pair: END + DAY_MS, certificate: END })
   at(3)
@@ -50,6 +91,6 @@ test('a daemon that starts late tells it once, and again for another end', () =>
 test('a status has the first end, and what is not known as null', () => {
   const ends = { pair: null, certificate: END }
   const expected = { what: 'certificate', expiresAt: '2027-03-01T00:00:00.000Z', daysLeft: 1 }
-  expect(credentialsEnd({ endsAtMs: ends }, END - 1)).toEqual(expected)
-  expect(credentialsEnd({ endsAtMs: { ...ends, certificate: null } }, END)).toBeNull()
+  expect(credentialsEnd(endsOf(ends), END - 1)).toEqual(expected)
+  expect(credentialsEnd(endsOf({ ...ends, certificate: null }), END)).toBeNull()
 })

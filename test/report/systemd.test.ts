@@ -72,6 +72,26 @@ test('sockets that answer are not enough: the first attempt must have ended, how
   )
 })
 
+test('a service that does not answer delays the start by 60 s at most', async () => {
+  const { notifier, answer, sent, begin, clock } = notified()
+  answer(
+    (signal) => new Promise((resolve) => signal.addEventListener('abort', () => resolve(failures.network))),
+  )
+  await begin()
+  notifier.ready()
+  await clock.advance(59_000)
+  expect(sent.join()).not.toContain('READY')
+  await clock.advance(1_000)
+  expect(sent.at(-1)).toBe('READY=1\nSTATUS=starting: no usable token; asking for one')
+})
+
+test('a host that is not to ask says why', async () => {
+  const { answer, sent, begin } = notified()
+  answer({ kind: 'postponed', reason: 'share-lost', detail: 'The store is lost', retryAfterMs: 15_000 })
+  await begin()
+  expect(sent.at(-1)).toMatch(/no usable token; not asking since 2027-01-15 08:00:00 UTC \(share-lost\)$/)
+})
+
 test('a refusal is reported in words that say what to do', async () => {
   const { answer, sent, begin } = notified()
   answer(failures.inactive)

@@ -38,6 +38,7 @@ const remembered: SavedState = {
   pace: { requestedMs: 900, reported: 1 },
   lastRequestAt: at,
   lastSuccessAt: at,
+  loggedEnd: 'pair 2027-03-01T00:00:00.000Z 604800',
 }
 const kept: Token = {
   accessToken: 'opaque',
@@ -75,9 +76,14 @@ function partsOf(value: object, path = ''): [string, unknown][] {
   })
 }
 const MAY_BE_NULL =
-  /^written.boot(?:Id|Mark)$|^facts.*(?:known|tokenless|failure|objection|says|askedBy|status|requestedMs|last\w+At)$/
+  /^written.boot(?:Id|Mark)$|^facts.*(?:known|tokenless|loggedEnd|failure|objection|says|askedBy|status|requestedMs|last\w+At)$/
 
-const IN_NO_OLDER_FILE = new Set(['facts.objection.says', 'facts.tokenless', 'written.bootMark'])
+const IN_NO_OLDER_FILE = new Set([
+  'facts.objection.says',
+  'facts.tokenless',
+  'facts.loggedEnd',
+  'written.bootMark',
+])
 
 const isBound = (path: string, stranger: unknown): boolean =>
   path === 'facts.notBefore' ? typeof stranger === 'object' && stranger !== null : stranger === undefined

@@ -117,13 +117,14 @@ test('an opaque token given again is the same one, whose other end is an event',
 
 test('the time without a token counts from its loss, and only while the host is awake', () => {
   // Read last 10 s before the end of the token's life, in the middle of 8 hours of suspend 3 s after it.
-  const read = afterTick(held, step(HOUR - 10_000))
-  const before = afterTick(read, step(HOUR + 3_000))
+  const tickedAwakeMs = at(HOUR - 10_000).bootMs
+  expect(afterTick(held, step(HOUR - 10_000))).toBe(held)
+  const before = afterTick(held, step(HOUR + 3_000), { tickedAwakeMs })
   expect(before.tokenless).toMatchObject({ forMs: 3_000 })
   const wokenAwakeMs = at(HOUR + 4_000).bootMs
   const woken = afterTick(before, step(9 * HOUR, { awakeMs: wokenAwakeMs }))
   expect(woken.tokenless.forMs).toBe(4_000)
-  const asleep = afterTick(read, step(9 * HOUR, { awakeMs: at(HOUR - 9_000).bootMs }))
+  const asleep = afterTick(held, step(9 * HOUR, { awakeMs: tickedAwakeMs + 1_000 }), { tickedAwakeMs })
   expect(asleep.tokenless.forMs).toBe(1_000)
   expect(noTokenSince(asleep, at(9 * HOUR))).toEqual(at(HOUR))
   expect(asked(woken, jwt(HOUR, 9 * HOUR), 9 * HOUR).tokenless.forMs).toBe(0)
