@@ -15,7 +15,10 @@ export type Example = Awaited<ReturnType<typeof startExample>>
 
 /** A daemon with a token, and a service that takes any request. */
 export async function startExample(
-  config: { tokenFiles?: readonly { path: string; format?: string }[] } = {},
+  config: {
+    tokenFiles?: readonly { path: string; format?: string }[]
+    credentials?: { apiKey: string; apiSecret: string; expiresAt: string }
+  } = {},
 ) {
   const directory = await tempDirectory()
   const token = jwtOf({ exp: Date.now() / 1000 + 3_600 })

@@ -59,7 +59,9 @@ describe('of the protocol', () => {
 
 describe('of what is seen from outside', () => {
   test('the metrics are those of a daemon, and so are the states and verdicts in their labels', async () => {
-    const { daemon } = await startExample()
+    const { daemon } = await startExample({
+      credentials: { apiKey: 'key', apiSecret: 'a-secret-of-the-test', expiresAt: '2099-03-01' },
+    })
     const { body } = await httpAsk(daemon, '/metrics')
     expect(tableRows('metrics')).toEqual(metricRows(body))
     const valuesOf = (labels: RegExp): string[] => [...body.matchAll(labels)].map(([, name = '']) => name)
