@@ -93,13 +93,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
     clock,
     log,
   })
-  const ending = createCredentialsEnd({
-    config: running,
-    wallMs: () => clock.now().wallMs,
-    logged: () => keeper.state().loggedEnd,
-    setLogged: (text) => void keeper.setLoggedEnd(text),
-    log,
-  })
+  const ending = createCredentialsEnd({ config: running, keeper, log })
   /** An operator's refresh: another pair in the secret files is tried before the running one. */
   const refresh: typeof keeper.refresh = async (signal) =>
     (await secretWatch.refresh(signal)) ?? keeper.refresh(signal)
@@ -140,8 +134,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
       logRecordsLost: logging.lost(),
       alert: alerts.current(),
       isFaultyOnDisk: secretWatch.isFaulty(),
-      credentialsEndAt: ending.current()?.expiresAt,
-      isCredentialsEndNear: ending.isNear(),
+      credentialsEnd: ending.sample(),
       share: sharing.sample(),
     }),
   })

@@ -2,6 +2,8 @@
 // has come.
 import type { Config } from '../config/config.ts'
 import { DAY_MS } from '../lib/duration.ts'
+import type { Keeper } from '../token/keeper.ts'
+import type { TokenState } from '../token/state.ts'
 import type { Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
 
@@ -50,28 +52,29 @@ export function stageReached(end: End, { endsAtMs }: Ends, wallMs: number): numb
 /** Logs the end, once for each stage, across restarts. Nobody is woken by it, and nothing is refused for it. */
 export function createCredentialsEnd(options: {
   readonly config: () => Ends
-  readonly wallMs: () => number
-  /** The end and the stage that were logged last, perhaps by a former process; null: none were. */
-  readonly logged: () => string | null
-  readonly setLogged: (text: string) => void
+  /** Its state has what was logged last, perhaps by a former process. */
+  readonly keeper: Pick<Keeper, 'now' | 'setLoggedEnd'> & {
+    state(): Pick<TokenState, 'loggedEnd'>
+  }
   readonly log: Log
 }) {
-  const { config, wallMs, logged, setLogged, log } = options
+  const { config, keeper, log } = options
+  const wallMs = (): number => keeper.now().wallMs
   const current = (): End | null => credentialsEnd(config(), wallMs())
   return {
     current,
-    /** A stage has been reached, and so the end has been logged. */
-    isNear(): boolean {
+    /** For metrics: the end, and whether it has been logged because it is near. */
+    sample(): { expiresAt: string; isNear: boolean } | null {
       const end = current()
-      return end !== null && stageReached(end, config(), wallMs()) !== null
+      return end && { expiresAt: end.expiresAt, isNear: stageReached(end, config(), wallMs()) !== null }
     },
     tick(): void {
       const end = current()
       const stageMs = end && stageReached(end, config(), wallMs())
       if (end === null || stageMs === null) return
       const text = `${end.what} ${end.expiresAt} ${Math.round(stageMs / 1_000)}`
-      if (text === logged()) return
-      setLogged(text)
+      if (text === keeper.state().loggedEnd) return
+      void keeper.setLoggedEnd(text)
       log('warning', 'The credentials for the service come to their end', {
         event: 'credentials-expire',
         ...end,

@@ -19,10 +19,8 @@ export interface MetricsSample {
   readonly alert: CurrentAlert | null
   /** The secret files hold a refused pair, or one of them or the configuration cannot be used. */
   readonly isFaultyOnDisk: boolean
-  /** When the credentials end, ISO 8601; undefined: not known. */
-  readonly credentialsEndAt?: string | undefined
-  /** Their end is so near that it has been logged. */
-  readonly isCredentialsEndNear?: boolean
+  /** When the credentials end, ISO 8601, and whether that is so near that it has been logged; null: not known. */
+  readonly credentialsEnd?: { readonly expiresAt: string; readonly isNear: boolean } | null
   /** Null: this host does not share its token. */
   readonly share: ShareSample | null
 }
@@ -134,12 +132,12 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
       [
         'credentials_expiry_timestamp_seconds',
         'Time at which key and secret, or the client certificate, end; absent if it is not known.',
-        daemon.credentialsEndAt === undefined ? null : Date.parse(daemon.credentialsEndAt) / 1000,
+        daemon.credentialsEnd ? Date.parse(daemon.credentialsEnd.expiresAt) / 1000 : null,
       ],
       [
         'credentials_expire_soon',
         '1 once the end of key and secret, or of the client certificate, has been logged (credentials-expire).',
-        Number(daemon.isCredentialsEndNear ?? false),
+        Number(daemon.credentialsEnd?.isNear ?? false),
       ],
       ['requests_total', 'Requests to the service.', state.requests],
       ['fetches_total', 'Finished attempts to get a token, by outcome and reason.', ended],

@@ -76,17 +76,21 @@ export function createSystemdNotifier(options: {
     }
   }
 
+  async function readyWhenLate(signal: AbortSignal): Promise<void> {
+    await clock.sleep(READY_WITHIN_MS, signal)
+    if (signal.aborted) return
+    isLate = true
+    notify()
+  }
+
   return {
     /** Notifies until the signal is aborted; then that the daemon stops. */
     async run(signal: AbortSignal): Promise<void> {
       notify()
       const signs = sendSignsOfLife(signal)
-      void clock.sleep(READY_WITHIN_MS, signal).then(() => {
-        isLate = true
-        if (!signal.aborted) notify()
-      })
+      const late = readyWhenLate(signal)
       await keeper.listenUntil(signal, notify)
-      await signs
+      await Promise.all([signs, late])
       send('STOPPING=1', 'STATUS=Stopping')
     },
     /**

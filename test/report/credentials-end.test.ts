@@ -16,19 +16,21 @@ function watched(ends: Ends) {
   const { log, records } = createRecords()
   let config = endsOf(ends)
   let wallMs = 0
-  let logged: string | null = null
+  let loggedEnd: string | null = null
   const create = () =>
     createCredentialsEnd({
       config: () => config,
-      wallMs: () => wallMs,
-      logged: () => logged,
-      setLogged: (text) => void (logged = text),
+      keeper: {
+        now: () => ({ bootMs: 0, wallMs }),
+        state: () => ({ loggedEnd }),
+        setLoggedEnd: (text) => Promise.resolve(void (loggedEnd = text)),
+      },
       log,
     })
   let end = create()
   return {
     records,
-    isNear: () => end.isNear(),
+    isNear: () => end.sample()?.isNear,
     renew: (next: Ends) => void (config = endsOf(next)),
     restart: () => void (end = create()),
     at: (daysBefore: number): void => {
