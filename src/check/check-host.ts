@@ -1,6 +1,6 @@
 // The host: conditions that break a daemon like this one (clock, network, disk, memory).
 import { isLoopbackHost } from '../config/base-url.ts'
-import { nearestThere } from '../host/access-remedy.ts'
+import { nearestThere } from '../host/file-remedy.ts'
 import { sleep, withTimeout } from '../lib/clock.ts'
 import { fault, ok, warning, type Finding } from '../host/finding.ts'
 import { runProgram } from '../lib/run-program.ts'

@@ -8,15 +8,15 @@ import { dirname, join } from 'node:path'
 import type { Config } from '../config/config.ts'
 import { formatIssue, type ConfigIssue } from '../config/issues.ts'
 import { inspectConfig, type Inspection } from '../config/load.ts'
-import { lstatIfAny, refuseOddTarget } from '../files/atomic-file.ts'
+import { lstatIfAny, refuseOddTarget, unsafeDirectory, unwiseDirectory } from '../files/atomic-file.ts'
+import { asFileError, FileError } from '../files/file-error.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { randomHex } from '../lib/crypto.ts'
-import { directoryProblem, directoryWarning } from '../host/directory-access.ts'
 import { errorCode, errorMessage, fallbackOnSystemError, withSystemFallback } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../host/finding.ts'
 import { isSystemDirectory, programName } from '../host/paths.ts'
-import type { Place } from '../host/remedy.ts'
-import { nearestThere, ownDirectory, writeRemedy } from '../host/access-remedy.ts'
+import { rendered, type Place } from '../host/remedy.ts'
+import { absentRemedy, fileRemedy, fileSentence, nearestThere, ownDirectory } from '../host/file-remedy.ts'
 import { serviceEnvironment } from '../host/account.ts'
 import { credentialsEnd, endRemedies, stageReached } from '../report/credentials-end.ts'
 import { askOnce } from './check-live.ts'
@@ -85,7 +85,7 @@ export async function look(
       'directories',
       directories.map((directory) => directoryFinding(directory, place)),
     )
-    say('files', await targetFindings(config))
+    say('files', await targetFindings(config, place))
     if (!isUnit) say('sockets', await socketFindings(config))
     say('share', await shareFindings(config, unseen))
   }
@@ -198,9 +198,9 @@ function directoryFinding(directory: WrittenDirectory, place: Place): Finding {
   if (lstatSync(path).isSymbolicLink())
     return fault(`${name} is a symbolic link, which another could replace: name the directory itself`)
   const error = tryToWrite(path)
-  if (errorCode(error) === 'ENOENT') return fault(`${name} takes no files: set another`)
+  if (error?.code === 'ENOENT') return fault(`${name} takes no files: set another`)
   if (error !== undefined) {
-    const { text, commands } = writeRemedy(path, error, place)
+    const { text, commands } = fileRemedy(error, place)
     return fault(`${name} cannot be written, because ${text}`, commands)
   }
   return safetyFinding(directory, stats, place)
@@ -210,32 +210,32 @@ function absentFinding({ path, name, maker }: WrittenDirectory, place: Place): F
   if (maker === 'systemd') return ok(`${name} will be made by systemd`)
   if (maker === 'daemon' && tryToWrite(nearestThere(dirname(path))) === undefined)
     return ok(`${name} will be made`)
-  const { commands } = writeRemedy(path, { code: 'ENOENT' }, place)
+  const { commands } = absentRemedy(path, place)
   return { ...fault(`${name} does not exist`, commands), hidden: { path, isAbsent: true } }
 }
 
 function safetyFinding({ path, name, use }: WrittenDirectory, stats: Stats, place: Place): Finding {
-  const uid = process.geteuid!()
-  const problem = directoryProblem(path, stats, { uid, use })
+  const problem = unsafeDirectory(path, stats, { use })
   if (problem !== undefined && isSystemDirectory(path)) {
     const own = ownDirectory(path, place)
     return fault(`${name} serves the whole system: make a directory of its own and set that`, [own])
   }
-  if (problem !== undefined) return fault(`${name} is not safe: ${problem}`)
-  const unwise = directoryWarning(path, stats, uid)
+  if (problem !== undefined) return fault(`${name} is not safe: ${rendered(fileRemedy(problem, place))}`)
+  const unwise = unwiseDirectory(path, stats)
   return unwise === undefined || isSystemDirectory(path)
     ? ok(`${name} can be written`)
-    : warning(`${name} can be written, but ${unwise}`)
+    : warning(`${name} can be written, but ${rendered(fileRemedy(unwise, place))}`)
 }
 
-async function targetFindings({ file, tokenFiles }: Config): Promise<Finding[]> {
+async function targetFindings({ file, tokenFiles }: Config, place: Place): Promise<Finding[]> {
   const findings = tokenFiles.map(async ({ path }, index) => {
     const found = await lstatIfAny(path).catch(fallbackOnSystemError(null))
     try {
       refuseOddTarget(path, found)
       return []
     } catch (error) {
-      return [fault(`${file}: tokenFiles[${index}].path: ${errorMessage(error)}`)]
+      if (!(error instanceof FileError)) throw error
+      return [fault(`${file}: tokenFiles[${index}].path: ${fileSentence(error, place)}`)]
     }
   })
   return (await Promise.all(findings)).flat()
@@ -283,7 +283,7 @@ async function shareFindings({ share }: Config, unseen: readonly string[]): Prom
  * Makes and removes a file. Returns the error of whatever forbids it: modes, access lists, a mount, a
  * quota, a policy.
  */
-function tryToWrite(directory: string): unknown {
+function tryToWrite(directory: string): FileError | undefined {
   const path = join(directory, `.kyc-tokend-check-${randomHex(6)}`)
   try {
     // A file without content fits on a full disk, too.
@@ -293,6 +293,8 @@ function tryToWrite(directory: string): unknown {
   } catch (error) {
     // A disk that is full has its name already.
     withSystemFallback(undefined, () => unlinkSync(path))
-    return error
+    const known = asFileError(path, error)
+    if (!(known instanceof FileError)) throw known
+    return known
   }
 }

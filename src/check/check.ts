@@ -55,11 +55,19 @@ export const run: RunCommand = async ({ options, env, stdin, stdout, stderr, sig
   return status
 }
 
+/** For `setup`: what it has staged. A running daemon may hold another pair, which is about to be replaced. */
+export async function checkStaged(
+  options: Omit<CheckOptions, 'isWhole' | 'asksDaemon'> & { readonly stdout: Writable },
+): ReturnType<typeof performCheck> {
+  const report = createReport(options.stdout, 'setup')
+  return performCheck({ ...options, isWhole: true, asksDaemon: false }, report)
+}
+
 /**
  * Reports all findings. Gives the exit status, and that for the service's answer alone (null if it was not
  * asked). Throws UserError (77) if this user may not read the configuration.
  */
-export async function performCheck(
+async function performCheck(
   options: CheckOptions,
   report: Report,
 ): Promise<{ status: number; live: number | null; reason: string | null }> {
@@ -190,7 +198,7 @@ function isShownTo(reader: Reader, subject: string, level: Finding['level']): bo
 }
 
 /** One line for each finding; in colour on a terminal. */
-export function createReport(stdout: Writable, reader: Reader) {
+function createReport(stdout: Writable, reader: Reader) {
   const counts = { ok: 0, warning: 0, fault: 0, failure: 0 }
   return {
     say(subject: string, ...findings: readonly Finding[]): void {

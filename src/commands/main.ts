@@ -3,7 +3,8 @@ import { write } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { CommandSpec, Invocation } from '../terminal/command.ts'
 import { helpOf, parseCommandLine } from './command-line.ts'
-import { escapeUnsafe } from '../lib/display-text.ts'
+import { FileError } from '../files/file-error.ts'
+import { capitalized, escapeUnsafe } from '../lib/display-text.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import type { DaemonSignals } from '../daemon/daemon-signals.ts'
 import { decideProgramName } from '../host/paths.ts'
@@ -100,7 +101,8 @@ function onOutputError(error: Error): void {
 }
 
 /** One sentence on stderr, and the status; never a stack trace. Resolves when it is written, or after 1 s. */
-async function fail(thrown: unknown): Promise<void> {
+async function fail(failure: unknown): Promise<void> {
+  const thrown = failure instanceof FileError ? await inWords(failure) : failure
   const own = `kyc-tokend failed, and the fault is its own (${errorMessage(thrown)}): please report it.`
   const { status, lines } =
     thrown instanceof UserError ? thrown : { status: exitStatus.internal, lines: [own] }
@@ -109,6 +111,13 @@ async function fail(thrown: unknown): Promise<void> {
   // Not by process.stderr: to a file it would block if its disk hangs. That nobody reads it is no error.
   const written = new Promise<void>((resolve) => write(STDERR, text, () => resolve()))
   await Promise.race([written, sleep(LINGER_MS, undefined, { ref: false })])
+}
+
+/** Loaded for an error alone: the small program has no other use for it. */
+async function inWords(error: FileError): Promise<UserError> {
+  const { asUserError, fileRemedy } = await import('../host/file-remedy.ts')
+  const { placeOf, rendered } = await import('../host/remedy.ts')
+  return asUserError(error, `${capitalized(rendered(fileRemedy(error, placeOf(process.env))))}.`)
 }
 
 /** An error outside of the command's promise ends the program, too, even if its sentence is not read. */

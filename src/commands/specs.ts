@@ -22,7 +22,13 @@ const ofConfig = {
 export const commands: readonly CommandSpec[] = [
   {
     name: 'setup',
-    load: () => import('../setup/setup.ts'),
+    async load() {
+      const [{ setupWith }, { checkStaged }] = await Promise.all([
+        import('../setup/setup.ts'),
+        import('../check/check.ts'),
+      ])
+      return { run: setupWith(checkStaged) }
+    },
     summary: 'Write configuration and secrets, check them with the service, and start the daemon',
     exits: {
       0: 'there is a token',

@@ -31,7 +31,7 @@ export type Inputs = ReturnType<typeof createInputs>
 
 /**
  * `at` is the key path of a setting. A function that gives null has reported the reason,
- * unless nothing was asked for. Throws DiskError if a disk does not answer.
+ * unless nothing was asked for. Throws FileError if a disk does not answer.
  */
 export function createInputs({ env, directory, uid, isElsewhere, staged, diagnostics }: InputsOptions) {
   const { fault, warn } = diagnostics

@@ -30,7 +30,7 @@ export type Inspection = Awaited<ReturnType<typeof inspectConfig>>
 
 /**
  * The configuration, with its files, owners, modes and secrets as they are now. Throws ConfigError (78) and
- * DiskError (75).
+ * FileError if the disk is late.
  */
 export async function loadConfig(options: LoadOptions): Promise<Config> {
   const { config, faults, file } = await inspectConfig(options)

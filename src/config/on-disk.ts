@@ -1,8 +1,11 @@
 // The configuration on disk. It is loaded again only when one of its files has changed.
 import { dirname } from 'node:path'
-import { errorMessage, UserError } from '../lib/error.ts'
+import { errorMessage, exitStatus, UserError } from '../lib/error.ts'
+import { isLate } from '../files/file-error.ts'
 import { fs } from '../files/fs.ts'
-import { DiskError, inDirectory } from '../files/in-directory.ts'
+import { inDirectory } from '../files/in-directory.ts'
+import { fileRemedy } from '../host/file-remedy.ts'
+import { placeOf, rendered } from '../host/remedy.ts'
 import type { Config } from './config.ts'
 
 /** `problem` is a sentence with the remedy. */
@@ -29,8 +32,10 @@ export function createLook(load: () => Promise<Config>, running: () => Config): 
       if (last?.version !== version) last = { version, found: { kind: 'loaded', config: await load() } }
       return last.found
     } catch (error) {
-      if (error instanceof DiskError) return { kind: 'stalled', problem: error.message }
+      if (isLate(error))
+        return { kind: 'stalled', problem: rendered(fileRemedy(error, placeOf(process.env))) }
       if (!(error instanceof UserError)) throw error
+      if (error.status === exitStatus.tryAgain) return { kind: 'stalled', problem: error.message }
       last = null
       return { kind: 'faulty', problem: error.message }
     }
@@ -41,7 +46,7 @@ export function createLook(load: () => Promise<Config>, running: () => Config): 
 
 /**
  * A text that changes when a file is written or replaced, or when a link to it is replaced. One call for
- * each directory. Throws DiskError.
+ * each directory. Throws FileError.
  */
 async function versionOf(paths: readonly string[]): Promise<string> {
   const versions = await Promise.all(

@@ -5,7 +5,7 @@ import { errorCode, errorMessage, fallbackOnSystemError } from '../lib/error.ts'
 import type { Hidden } from '../host/finding.ts'
 import { fs } from '../files/fs.ts'
 import { inDirectory } from '../files/in-directory.ts'
-import { readRemedy } from '../host/access-remedy.ts'
+import { readRemedy } from '../host/file-remedy.ts'
 import { nameOf } from '../host/ids.ts'
 import { shellWord } from '../lib/display-text.ts'
 import { rendered } from '../host/remedy.ts'
@@ -36,7 +36,7 @@ export type StagedFiles = ReadonlyMap<string, string>
 /**
  * Reads the file, or the one at the end of a link. Its kind is checked before it is opened, because to open
  * a device can do harm (start a watchdog, make a terminal), and to open a FIFO waits for its writer. Throws
- * DiskError (75).
+ * FileError if the disk is late.
  */
 export async function readFile(name: string, staged?: StagedFiles): Promise<Reading> {
   const path = staged?.get(name) ?? name

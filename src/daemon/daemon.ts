@@ -11,6 +11,7 @@ import { createReplies } from '../delivery/replies.ts'
 import { createServers } from '../delivery/servers.ts'
 import { raceAbort, runTasks, after } from '../lib/tasks.ts'
 import { accountOfConfig, unitNames } from '../host/account.ts'
+import { fileProblem, withFileSentences } from '../host/file-remedy.ts'
 import { placeOf, renderedAt } from '../host/remedy.ts'
 import { withTimeout } from '../lib/clock.ts'
 import { UserError } from '../lib/error.ts'
@@ -64,14 +65,14 @@ export async function createDaemon(initial: Config, environment: Environment) {
     sendEntry: environment.sendDatagram,
     identifier: unitNames(place.account).unit,
   })
-  const { log } = logging
+  const log = withFileSentences(logging.log, place)
 
   const store = await createStateStore({ ...config, clock, log, bootMark: environment.bootMark })
   const configured = await createConfiguredKeeper(config, { ...environment, log, store })
   const { keeper, sharing } = configured
   secrets = configured.secrets
 
-  const files = createTokenFiles({ config, keeper, log })
+  const files = createTokenFiles({ config, keeper, log, place })
   const alerts = createAlerts({
     keeper,
     log,
@@ -112,7 +113,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
         host: hostname(),
         configuration: secretWatch.state(),
         credentials: ending.current(),
-        stateProblem: store.problem(),
+        stateProblem: fileProblem(store.problem(), place),
         pathProblems: pathWatch.problems(),
       }),
       alert() {

@@ -1,10 +1,11 @@
 // The daemon's own directories: made at the start, and again if they were removed.
 import { DIRECTORY_FLAGS } from '../files/atomic-file.ts'
-import { absentRemedy, writeRemedy } from '../host/access-remedy.ts'
-import { errorCode, exitStatus, UserError } from '../lib/error.ts'
+import { asFileError, FileError } from '../files/file-error.ts'
+import { absentRemedy, asUserError, fileRemedy } from '../host/file-remedy.ts'
+import { exitStatus, UserError } from '../lib/error.ts'
 import { fs } from '../files/fs.ts'
-import { DiskError, inDirectory } from '../files/in-directory.ts'
-import { placeOf, rendered } from '../host/remedy.ts'
+import { inDirectory } from '../files/in-directory.ts'
+import { placeOf, remedy, rendered, type Remedy } from '../host/remedy.ts'
 
 export function createDirectories(paths: { runtimeDirectory: string; stateDirectory: string }) {
   const { runtimeDirectory, stateDirectory } = paths
@@ -39,11 +40,11 @@ async function make(path: string, mode: number): Promise<void> {
       const made = await fs.mkdir(path, { recursive: true, mode })
       if (made !== undefined) await setMode(path, mode)
     })
-  } catch (cause) {
-    const isSlow = cause instanceof DiskError
-    const why = isSlow ? cause.message : whyNot(path, cause)
-    const message = `The directory ${path} cannot be used: ${why}, or set another directory.`
-    throw new UserError(message, isSlow ? exitStatus.tryAgain : exitStatus.configuration, { cause })
+  } catch (thrown) {
+    const error = asFileError(path, thrown, path)
+    if (!(error instanceof FileError)) throw error
+    const why = rendered(whyNot(error))
+    throw asUserError(error, `The directory ${path} cannot be used: ${why}, or set another directory.`)
   }
 }
 
@@ -56,11 +57,11 @@ async function setMode(path: string, mode: number): Promise<void> {
   }
 }
 
-function whyNot(path: string, error: unknown): string {
-  const code = errorCode(error)
-  if (code === 'EEXIST' || code === 'ENOTDIR') return 'it or a part of its path is no directory: remove that'
+function whyNot(error: FileError): Remedy {
+  const { path, code } = error
+  if (code === 'EEXIST' || code === 'ENOTDIR')
+    return remedy('it or a part of its path is no directory: remove that')
   const place = placeOf(process.env)
   // Where the directory above may not be written, somebody else has to make this one.
-  const isDenied = code === 'EACCES' || code === 'EPERM'
-  return rendered(isDenied ? absentRemedy(path, place) : writeRemedy(path, error, place))
+  return code === 'EACCES' || code === 'EPERM' ? absentRemedy(path, place) : fileRemedy(error, place)
 }

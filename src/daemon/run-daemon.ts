@@ -14,8 +14,10 @@ import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../lib/
 import { createGcAfterBurst } from '../lib/gc-after-burst.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { readEntries } from '../host/ids.ts'
+import { FileError } from '../files/file-error.ts'
+import { asUserError, fileRemedy } from '../host/file-remedy.ts'
 import { programName } from '../host/paths.ts'
-import { rendered } from '../host/remedy.ts'
+import { placeOf, rendered } from '../host/remedy.ts'
 import { takeInheritedSockets, type InheritedSockets } from '../lib/socket-activation.ts'
 import { createLog } from '../report/log.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
@@ -105,6 +107,8 @@ export function createLoad(options: LoadOptions): Load {
       return await loadConfig({ ...options, ...running })
     } catch (error) {
       if (error instanceof UserError) throw error
+      if (error instanceof FileError)
+        throw asUserError(error, rendered(fileRemedy(error, placeOf(options.env))))
       // Its message is left out, because it could quote the file.
       const why = errorCode(error) ?? 'an internal fault'
       const message = `The configuration cannot be read (${why}): try \`${programName()} check\`, or restart`

@@ -2,23 +2,11 @@
 import { constants, type Stats } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { randomHex } from '../lib/crypto.ts'
-import { directoryProblem, directoryWarning } from '../host/directory-access.ts'
-import { octal } from '../lib/display-text.ts'
-import { errorCode, errorMessage, fallbackOnSystemError } from '../lib/error.ts'
+import { directoryAccess, type DirectoryStats } from '../lib/directory-access.ts'
+import { errorCode } from '../lib/error.ts'
 import { fs, MODE_BITS } from './fs.ts'
-import { DiskError, inDirectory } from './in-directory.ts'
-import { placeOf, rendered } from '../host/remedy.ts'
-import { writeRemedy } from '../host/access-remedy.ts'
-
-/** Why a file could not be replaced or removed, with the remedy. `code`: the system's, if there is one. */
-export class FileError extends Error {
-  override readonly name = 'FileError'
-  readonly code: string | undefined
-  constructor(message: string, options?: ErrorOptions) {
-    super(message, options)
-    this.code = errorCode(options?.cause)
-  }
-}
+import { asFileError, FileError } from './file-error.ts'
+import { inDirectory } from './in-directory.ts'
 
 export interface FileAttributes {
   /** Permission bits, whatever the umask. */
@@ -33,30 +21,29 @@ const CREATE_FLAGS = constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW
 export const DIRECTORY_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
 /** Never follows a link, never waits for the other end of a FIFO. */
 const READ_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY
-const FILES = { use: 'files' } as const
 
 /**
- * Writes the file durably under its name, and gives its stats and why its directory could not be synced;
- * null: it was. Throws FileError; then the file is as it was.
+ * Writes the file durably under its name, and gives its stats and the code of the error by which its directory
+ * could not be synced; null: it was. Throws FileError; then the file is as it was.
  */
 export async function replaceFile(
   path: string,
   content: string | Uint8Array,
   attributes: FileAttributes,
 ): Promise<{ stats: Stats; unsynced: string | null }> {
-  return throughDirectory(path, FILES, async (reached, directory) => {
+  return throughDirectory(path, 'files', async (reached, directory) => {
     refuseOddTarget(path, await lstatIfAny(reached))
-    const stats = await writeAndRename(reached, content, attributes)
+    const stats = await writeAndRename(reached, { path, content, attributes })
     return { stats, unsynced: await syncDirectory(directory) }
   })
 }
 
 /**
- * Removes a regular file durably, if there is one; anything else at the path stays. Gives why its directory
- * could not be synced; null: it was. Throws FileError.
+ * Removes a regular file durably, if there is one; anything else at the path stays. Gives the code
+ * of the error by which its directory could not be synced; null: it was. Throws FileError.
  */
 export async function removeFile(path: string): Promise<string | null> {
-  return throughDirectory(path, FILES, async (reached, directory) => {
+  return throughDirectory(path, 'files', async (reached, directory) => {
     const stats = await lstatIfAny(reached)
     if (stats === null) return null
     refuseOddTarget(path, stats)
@@ -71,24 +58,29 @@ async function syncDirectory(directory: number): Promise<string | null> {
     await fs.fsync(directory)
     return null
   } catch (error) {
-    return fallbackOnSystemError(errorMessage(error))(error)
+    const code = errorCode(error)
+    if (code === undefined) throw error
+    return code
   }
 }
 
-/** Removes what a crash left of replacing the file. Gives a warning about its directory. Throws FileError. */
-export async function clearLeftovers(path: string): Promise<string | undefined> {
-  return throughDirectory(path, FILES, async (reached, directory) => {
+/**
+ * Removes what a crash left of replacing the file. Gives what is unwise about its directory: a group can exchange
+ * what is in it. Throws FileError.
+ */
+export async function clearLeftovers(path: string): Promise<FileError | undefined> {
+  return throughDirectory(path, 'files', async (reached, directory) => {
     const names = await fs.readdir(dirname(reached))
     const leftovers = names.filter((name) => isTemporaryOf(path, name))
     for (const name of leftovers) await fs.unlink(join(dirname(reached), name))
     if (leftovers.length > 0) await syncDirectory(directory)
-    return directoryWarning(dirname(path), await fs.fstat(directory), process.geteuid!())
+    return unwiseDirectory(dirname(path), await fs.fstat(directory))
   })
 }
 
 /** Removes what is at the path, of any kind, if it still has this inode. Throws FileError. */
 export async function removeOwn(path: string, own: Pick<Stats, 'ino' | 'dev'>): Promise<void> {
-  await throughDirectory(path, FILES, async (reached) => {
+  await throughDirectory(path, 'files', async (reached) => {
     const stats = await lstatIfAny(reached)
     if (stats?.ino === own.ino && stats.dev === own.dev) await fs.unlink(reached)
   })
@@ -129,70 +121,102 @@ export async function onFile<T>(path: string, work: () => Promise<T>): Promise<T
   }
 }
 
+/** For `sockets`, and the lock beside them, the directory's owner must be trusted, too. */
+export type DirectoryUse = 'files' | 'sockets'
+
 /**
  * Opens the directory itself, and refuses it if other users could exchange what is made there. Then does the
  * work with `reached`, the path of the file through the directory's descriptor: it leads to this directory
- * even if a directory above is renamed or replaced. Throws FileError, whose message begins with `failure`.
+ * even if a directory above is renamed or replaced. Throws FileError.
  */
 export async function throughDirectory<T>(
   path: string,
-  { use, failure }: { use: 'files' | 'sockets'; failure?: string },
+  use: DirectoryUse,
   work: (reached: string, directory: number) => Promise<T>,
 ): Promise<T> {
   try {
     const directory = await fs.open(dirname(path), DIRECTORY_FLAGS)
     try {
-      const stats = await fs.fstat(directory)
-      const problem = directoryProblem(dirname(path), stats, { uid: process.geteuid!(), use })
-      if (problem !== undefined) throw new FileError(`${failure ?? cannotWrite(path)}: ${problem}`)
+      const unsafe = unsafeDirectory(dirname(path), await fs.fstat(directory), { use, path })
+      if (unsafe !== undefined) throw unsafe
       return await work(`/proc/self/fd/${directory}/${basename(path)}`, directory)
     } finally {
       await fs.close(directory)
     }
   } catch (error) {
-    throw asFileError(path, error, failure)
+    throw asFileError(path, error)
   }
 }
 
-/** Writes the file under a temporary name, which is gone afterwards, also after an error, and renames it. */
+/**
+ * Why this user must not use the directory; undefined: it may. Root writes files to directories of its own
+ * alone: another owner could exchange what root creates and gives away. Other users may give a directory of
+ * theirs to files of the daemon.
+ */
+export function unsafeDirectory(
+  directory: string,
+  stats: DirectoryStats,
+  { use, uid = process.geteuid!(), path = directory }: { use: DirectoryUse; uid?: number; path?: string },
+): FileError | undefined {
+  const { isOwnerTrusted, writers } = directoryAccess(stats, uid)
+  const unsafe = (by: FileError['writers']): FileError =>
+    new FileError({ path, directory, kind: 'unsafe-directory', writers: by })
+  if (!isOwnerTrusted && (use === 'sockets' || uid === 0)) return unsafe({ kind: 'user', id: stats.uid })
+  return writers === 'all' ? unsafe('all') : undefined
+}
+
+/** A risk of using the directory: a group can exchange what is in it; undefined: there is none. */
+export function unwiseDirectory(
+  directory: string,
+  stats: DirectoryStats & Pick<Stats, 'gid'>,
+  uid = process.geteuid!(),
+): FileError | undefined {
+  if (directoryAccess(stats, uid).writers !== 'group') return undefined
+  const writers = { kind: 'group', id: stats.gid } as const
+  return new FileError({ path: directory, directory, kind: 'unsafe-directory', writers })
+}
+
+/**
+ * Writes the file under a temporary name, which is gone afterwards, also after an error, and renames it.
+ * `reached`: its path through the directory's descriptor.
+ */
 async function writeAndRename(
-  path: string,
-  content: string | Uint8Array,
-  attributes: FileAttributes,
+  reached: string,
+  { path, content, attributes }: { path: string; content: string | Uint8Array; attributes: FileAttributes },
 ): Promise<Stats> {
   // Unguessable, so that others cannot occupy it in a directory that all may write (a sticky one), and short:
   // names of more than 31 bytes cost the kernel more.
-  const temporary = join(dirname(path), `.${basename(path)}.${randomHex(6)}.kyc`)
+  const temporary = join(dirname(reached), `.${basename(path)}.${randomHex(6)}.kyc`)
   // Private until it has its owner: who opened it before would see what is written later.
   const file = await fs.open(temporary, CREATE_FLAGS, 0o600)
-  let isRenamed = false
+  let stats: Stats
   try {
-    await applyAttributes(file, attributes)
+    if (!(await applyAttributes(file, attributes))) throw new FileError({ path, kind: 'attributes' })
     await fs.writeFile(file, content)
     await fs.fsync(file)
-    await fs.rename(temporary, path)
-    isRenamed = true
-    return await fs.fstat(file)
-  } finally {
-    if (!isRenamed) await fs.unlink(temporary)
-    await fs.close(file)
+    await fs.rename(temporary, reached)
+    stats = await fs.fstat(file)
+  } catch (error) {
+    // The first error is the cause: after it the file system may have become read-only.
+    await fs.close(file).catch(() => undefined)
+    await fs.unlink(temporary).catch(() => undefined)
+    throw error
   }
+  await fs.close(file)
+  return stats
 }
 
-/** Gives the new, empty file its owner, then its mode, and checks that the file system keeps them. */
-async function applyAttributes(file: number, { mode, uid, gid }: FileAttributes): Promise<void> {
+/** Gives the new, empty file its owner, then its mode. Reports whether the file system keeps them. */
+async function applyAttributes(file: number, { mode, uid, gid }: FileAttributes): Promise<boolean> {
   const created = await fs.fstat(file)
   const owner = { uid: uid ?? created.uid, gid: gid ?? created.gid }
   const isOwned = owner.uid === created.uid && owner.gid === created.gid
-  if (isOwned && (created.mode & MODE_BITS) === mode) return
+  if (isOwned && (created.mode & MODE_BITS) === mode) return true
   // The owner first: chown takes set-id bits away, and a mode must not open the file to another group.
   if (!isOwned) await fs.fchown(file, owner.uid, owner.gid)
   await fs.fchmod(file, mode)
   const kept = await fs.fstat(file)
-  if (kept.uid !== owner.uid || kept.gid !== owner.gid || (kept.mode & MODE_BITS) !== mode) {
-    const words = `owner, group and mode ${octal(mode)}`
-    throw new FileError(`Its file system does not keep ${words}: choose another directory`)
-  }
+  return kept.uid === owner.uid && kept.gid === owner.gid && (kept.mode & MODE_BITS) === mode
 }
 
 function isTemporaryOf(path: string, name: string): boolean {
@@ -203,20 +227,6 @@ function isTemporaryOf(path: string, name: string): boolean {
 /** Throws FileError if what has the path is no regular file: a link, a directory, a device. */
 export function refuseOddTarget(path: string, stats: Stats | null): void {
   if (stats === null || stats.isFile()) return
-  const kind = stats.isSymbolicLink() ? 'a symbolic link' : stats.isDirectory() ? 'a directory' : undefined
-  throw new FileError(
-    `${path} is ${kind ?? 'no regular file'}, which is never replaced: remove it, or choose another path`,
-  )
-}
-
-/** An error of the system as a FileError with its remedy, others as they are. `failure` begins the text. */
-export function asFileError(path: string, error: unknown, failure = cannotWrite(path)): unknown {
-  if (error instanceof DiskError) return new FileError(`${failure}: ${error.message}`, { cause: error })
-  if (error instanceof FileError || errorCode(error) === undefined) return error
-  const remedy = writeRemedy(dirname(path), error, placeOf(process.env))
-  return new FileError(`${failure}: ${rendered(remedy)}`, { cause: error })
-}
-
-function cannotWrite(path: string): string {
-  return `Cannot write ${path}`
+  const code = stats.isSymbolicLink() ? 'ELOOP' : stats.isDirectory() ? 'EISDIR' : undefined
+  throw new FileError({ path, kind: 'odd-target', code })
 }

@@ -1,27 +1,15 @@
 // Work on files: one call under way in each directory, eight in all, so that a disk that hangs costs itself.
-import { exitStatus, UserError } from '../lib/error.ts'
+import { FileError } from './file-error.ts'
 
 /** Half of libuv's threads, of which `run` asks for 16: the others are for name look-ups. */
 const MAX_RUNNING = 8
 /** A call is given up after 5 steps of 1 s. However long a process gets no processor, that is one step. */
 const STEPS = 5
 const STEP_MS = 1_000
+/** The longest time for which a disk is waited for. */
+export const PATIENCE_MS = STEPS * STEP_MS
 /** The longest time that the daemon's end waits for a file. */
 export const STOP_WAIT_MS = 1_000
-
-/** A disk has not done its work in time (status 75). */
-export class DiskError extends UserError {
-  /** `disk-stalled`: it does not answer. `disk-busy`: the work has not begun, because others do not. */
-  readonly kind: 'disk-stalled' | 'disk-busy'
-  constructor(directory: string, kind: DiskError['kind']) {
-    const message =
-      kind === 'disk-stalled'
-        ? `the disk of ${directory} has not answered for ${STEPS} s: check the disk or its server`
-        : `${directory} has not had its turn for ${STEPS} s, because other disks are waited for: check those`
-    super(message, exitStatus.tryAgain)
-    this.kind = kind
-  }
-}
 
 /** `givenUp` is aborted once its caller waits no longer. It goes on: no call to a disk can be ended. */
 type Work<T> = (givenUp: AbortSignal) => Promise<T>
@@ -39,8 +27,8 @@ const waiting = new Set<Waiting>()
 
 /**
  * Does the work once no other is under way in the directory, and gives its result. Rejects as the work does,
- * or with DiskError: if the work has not ended 5 s after it began, or has not begun within 5 s; then it is
- * never begun. Work must not wait for other work in the same directory.
+ * or with FileError: `stalled` if the work has not ended 5 s after it began, or `busy` if it has not begun
+ * within 5 s; then it is never begun. Work must not wait for other work in the same directory.
  */
 export async function inDirectory<T>(directory: string, work: Work<T>): Promise<T> {
   await turnIn(directory)
@@ -52,20 +40,24 @@ export async function inDirectory<T>(directory: string, work: Work<T>): Promise<
   return withinSteps(ended, () => {
     running.set(directory, { isStalled: true })
     givenUp.abort()
-    return new DiskError(directory, 'disk-stalled')
+    return lateIn(directory, 'stalled')
   })
 }
 
-/** Resolves when the call may begin, and counts as under way. Rejects with DiskError. */
+function lateIn(directory: string, kind: 'stalled' | 'busy'): FileError {
+  return new FileError({ path: directory, directory, kind })
+}
+
+/** Resolves when the call may begin, and counts as under way. Rejects with FileError. */
 async function turnIn(directory: string): Promise<void> {
-  if (running.get(directory)?.isStalled === true) throw new DiskError(directory, 'disk-stalled')
+  if (running.get(directory)?.isStalled === true) throw lateIn(directory, 'stalled')
   const { promise, resolve: begin } = Promise.withResolvers<void>()
   const call = { directory, begin }
   waiting.add(call)
   beginNext()
   await withinSteps(promise, () => {
     waiting.delete(call)
-    return new DiskError(directory, running.has(directory) ? 'disk-stalled' : 'disk-busy')
+    return lateIn(directory, running.has(directory) ? 'stalled' : 'busy')
   })
 }
 
@@ -83,7 +75,7 @@ function beginNext(): void {
  * Resolves or rejects as the promise does; rejects with the error of `giveUp` once all steps are over and the
  * loop has read what ended meanwhile.
  */
-function withinSteps<T>(promise: Promise<T>, giveUp: () => DiskError): Promise<T> {
+function withinSteps<T>(promise: Promise<T>, giveUp: () => FileError): Promise<T> {
   return new Promise((resolve, reject) => {
     let steps = 0
     let last: NodeJS.Immediate | undefined

@@ -4,7 +4,6 @@ import { dirname } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import {
   clearLeftovers,
-  FileError,
   lstatIfAny,
   onFile,
   readSmallFile,
@@ -13,8 +12,8 @@ import {
   type FileAttributes,
 } from './atomic-file.ts'
 import { fallbackOnSystemError } from '../lib/error.ts'
+import { FileError } from './file-error.ts'
 import { fs, MODE_BITS, SETGID } from './fs.ts'
-import { DiskError } from './in-directory.ts'
 import { createProblemLog, type Log } from '../lib/log.ts'
 
 export type ManagedFile = ReturnType<typeof createManagedFile>
@@ -71,10 +70,10 @@ export function createManagedFile(
   let repairs = 0
   /** The call that has not begun yet, and so will see what is desired then. */
   let waiting: Promise<void> | null = null
-  let isBusy = false
-  const problem = createProblemLog((error) => {
+  const problem = createProblemLog<FileError>((error) => {
     if (error === null) log('notice', 'A file is as it should be again', { event: 'file-mended', path })
-    else if (isBusy) log('error', 'Other disks hold up a file', { event: 'disk-busy', path, error })
+    else if (error.kind === 'busy')
+      log('error', 'Other disks hold up a file', { event: 'disk-busy', path, error })
     else log('error', failure.sentence, { event: failure.event, path, error })
   })
 
@@ -153,9 +152,8 @@ export function createManagedFile(
   function fail(error: unknown): void {
     if (!(error instanceof FileError)) throw error
     if (error.code === 'ENOENT' || error.code === 'ENOTDIR') isPresent = false
-    isBusy = error.cause instanceof DiskError && error.cause.kind === 'disk-busy'
     counts.errors += 1
-    problem.set(error.message)
+    problem.set(error)
   }
 
   async function makeAsDesired(): Promise<void> {
@@ -172,7 +170,7 @@ export function createManagedFile(
     /** Removes what a crash left behind. Never fails: a problem is logged. */
     begin: async (): Promise<void> => {
       const warning = await onFile(path, async () => clearLeftovers(path)).catch(fail)
-      if (typeof warning !== 'string' || warnedOf.shared.has(directory)) return
+      if (!(warning instanceof FileError) || warnedOf.shared.has(directory)) return
       warnedOf.shared.add(directory)
       log('warning', 'A group can exchange files of the daemon', { event: 'directory-shared', path, warning })
     },
@@ -187,8 +185,8 @@ export function createManagedFile(
       })
       return waiting
     },
-    /** Why it is not as it should be: one sentence with the remedy. */
-    error: (): string | null => problem.current(),
+    /** Why it is not as it should be; null: it is. */
+    error: (): FileError | null => problem.current(),
     /** Reports whether the file existed at the last check. */
     isPresent: () => isPresent,
     /** When the file got its content, on the wall clock. */

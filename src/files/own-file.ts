@@ -1,10 +1,9 @@
 // A file that only this daemon reads and writes, for its next start or for the operator's command.
 import { octal } from '../lib/display-text.ts'
-import { errorCode, errorMessage } from '../lib/error.ts'
 import { onFile, readSmallFile } from './atomic-file.ts'
+import { FileError } from './file-error.ts'
 import type { Log } from '../lib/log.ts'
 import { createManagedFile, type Content } from './managed-file.ts'
-import { nameOf } from '../host/ids.ts'
 
 /** Well above the size of a token of 16 KiB and the longest detail. */
 const MAX_BYTES = 256 * 1024
@@ -39,14 +38,14 @@ export function createOwnFile(
     try {
       const { content, stats } = await onFile(path, async () => readSmallFile(path, MAX_BYTES))
       if (content === null) return ignore('it is too long, or no regular file')
-      if (stats.uid !== process.geteuid!())
-        return ignore(`it belongs to another user (${nameOf('user', stats.uid)})`)
+      if (stats.uid !== process.geteuid!()) return ignore(`it belongs to another user (${stats.uid})`)
       if ((stats.mode & 0o077 & ~mode) !== 0)
         return ignore(`others may read or write it (not ${octal(mode)})`)
       return content
     } catch (error) {
-      const code = errorCode(error)
-      return code === 'ENOENT' ? null : ignore(`it cannot be read (${code ?? errorMessage(error)})`)
+      if (!(error instanceof FileError)) throw error
+      const { code, kind } = error
+      return code === 'ENOENT' ? null : ignore(`it cannot be read (${code ?? kind})`)
     }
   }
 
@@ -69,8 +68,8 @@ export function createOwnFile(
       else if (json !== current?.json) current = { json, text: format(value) }
       await file.reconcile()
     },
-    /** Why it cannot be written: one sentence with the remedy; null if it can. */
-    error: (): string | null => file.error(),
+    /** Why it cannot be written; null if it can. */
+    error: file.error,
     /** Repeats what last failed, or what was undone from outside. */
     async tick(): Promise<void> {
       if (current !== null || file.error() !== null) await file.reconcile()

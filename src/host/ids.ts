@@ -16,7 +16,7 @@ const known: Partial<Record<IdKind, readonly string[][]>> = {}
 
 /**
  * The id of a name, a number or a number written as a string; undefined if there is no such user or group.
- * Throws DiskError (75).
+ * Throws FileError if the disk is late.
  */
 export async function idOf(kind: IdKind, name: string | number): Promise<number | undefined> {
   if (typeof name === 'number') return name
@@ -61,7 +61,7 @@ function entriesIn(text: string): string[][] {
   return text.split('\n').map((line) => line.split(':'))
 }
 
-/** The local entries; none if the file does not exist or cannot be read. Throws DiskError (75). */
+/** The local entries; none if the file does not exist or cannot be read. Throws FileError if the disk is late. */
 export async function readEntries(kind: IdKind): Promise<readonly string[][]> {
   const text = await inDirectory('/etc', async () => fs.readFile(fileOf(kind), 'utf8')).catch(
     fallbackOnSystemError(''),

@@ -2,10 +2,10 @@
 // the log and in `status`.
 import type { Stats } from 'node:fs'
 import { dirname } from 'node:path'
-import type { Config, SocketConfig } from '../config/config.ts'
 import { errorCode, fallbackOnSystemError } from '../lib/error.ts'
 import { fs, MODE_BITS, SETGID } from '../files/fs.ts'
-import { DiskError, inDirectory } from '../files/in-directory.ts'
+import { isLate } from '../files/file-error.ts'
+import { inDirectory } from '../files/in-directory.ts'
 import type { Log } from '../lib/log.ts'
 import { differenceOf, pathTable, type PathRow, type SocketFacts } from './path-table.ts'
 import { isSocketActivated, type InheritedSockets } from '../lib/socket-activation.ts'
@@ -13,6 +13,21 @@ import { loadLibc } from '../lib/libc.ts'
 import { rendered, type Place } from './remedy.ts'
 
 const CLOSE_IT = 'set SocketMode=0660 and SocketGroup=kyc-token in its unit, or list its users in `allow`'
+
+/** A socket as the configuration has it. */
+interface OwnSocket {
+  readonly path: string
+  readonly mode: number
+  readonly gid: number | null
+  readonly allow: { readonly uids: readonly number[]; readonly gids: readonly number[] }
+}
+/** What the configuration says of the daemon's paths. */
+interface OwnPaths {
+  readonly runtimeDirectory: string
+  readonly stateDirectory: string
+  readonly ipc: OwnSocket
+  readonly http: OwnSocket | null
+}
 
 interface Problem {
   readonly path: string
@@ -23,7 +38,7 @@ interface Problem {
 }
 
 export function createPathWatch(options: {
-  config: () => Config
+  config: () => OwnPaths
   inherited: InheritedSockets
   place: Place
   log: Log
@@ -59,7 +74,7 @@ export function createPathWatch(options: {
         const work = async (): Promise<Problem[][]> => Array.fromAsync(together, problemOf)
         // A disk that hangs is told by what uses it.
         return inDirectory(directory, work).catch((error: unknown) => {
-          if (error instanceof DiskError) return []
+          if (isLate(error)) return []
           throw error
         })
       }),
@@ -96,7 +111,7 @@ export function createPathWatch(options: {
   }
 }
 
-function socketsOf({ ipc, http }: Config): SocketConfig[] {
+function socketsOf({ ipc, http }: OwnPaths): OwnSocket[] {
   return [ipc, http].filter((socket) => socket !== null)
 }
 

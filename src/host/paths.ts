@@ -41,9 +41,6 @@ export function isSystemDirectory(path: string): boolean {
   return path !== SYSTEM_STATE_DIRECTORY && (below.test(path) || itself.test(path))
 }
 
-/** Longest path of a Unix socket: `sun_path` without its NUL byte (unix(7)). */
-export const MAX_SOCKET_PATH_BYTES = 107
-
 /**
  * The runtime directory of a daemon, absolute: systemd's, `/run/kyc-tokend` for root, the person's own
  * otherwise.

@@ -3,7 +3,6 @@
 import { closeSync, readdirSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { getSystemErrorName } from 'node:util'
-import { MAX_SOCKET_PATH_BYTES } from '../host/paths.ts'
 import { errorCode, errorMessage, exitStatus, withSystemFallback, UserError } from './error.ts'
 import { countListenFds, FIRST_LISTEN_FD } from './socket-activation.ts'
 
@@ -51,6 +50,8 @@ const ABI = {
   WNOWAIT: 0x1000000,
 } as const
 /** `sun_path`, with the NUL byte that ends it (unix(7)). */
+/** Longest path of a Unix socket: `sun_path` without its NUL byte (unix(7)). */
+export const MAX_SOCKET_PATH_BYTES = 107
 const SUN_PATH_BYTES = MAX_SOCKET_PATH_BYTES + 1
 /** The most supplementary groups of a process (NGROUPS_MAX). */
 const MAX_GROUPS = 65_536

@@ -12,16 +12,19 @@ export interface LogFields {
 /** Writes one record. The sentence is constant: what varies is in the fields. Never throws, never blocks. */
 export type Log = (level: LogLevel, sentence: string, fields: LogFields) => void
 
-/** Calls `write` when there is a new problem, another one, or none any more (null). */
-export function createProblemLog(write: (problem: string | null) => void) {
-  let current: string | null = null
+/**
+ * Calls `write` when there is a new problem, another one, or none any more (null). Two are the same if their
+ * texts are.
+ */
+export function createProblemLog<P extends string | Error = string>(write: (problem: P | null) => void) {
+  let current: P | null = null
   return {
     /** The problem as it is now; null: there is none. */
-    set(problem: string | null): void {
-      if (problem === current) return
+    set(problem: P | null): void {
+      if (String(problem) === String(current)) return
       current = problem
       write(problem)
     },
-    current: (): string | null => current,
+    current: (): P | null => current,
   }
 }

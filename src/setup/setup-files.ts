@@ -8,14 +8,11 @@ import { normaliseBaseUrl } from '../config/base-url.ts'
 import { permissionFaults, readFile as readConfigFile } from '../config/read-file.ts'
 import { withoutNewline } from '../config/secret-text.ts'
 import { accountConfigPath } from '../host/account.ts'
-import {
-  FileError,
-  lstatIfAny,
-  refuseOddTarget,
-  replaceFile,
-  type FileAttributes,
-} from '../files/atomic-file.ts'
+import { lstatIfAny, refuseOddTarget, replaceFile, type FileAttributes } from '../files/atomic-file.ts'
+import { FileError } from '../files/file-error.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
+import { fileSentence } from '../host/file-remedy.ts'
+import { placeOf } from '../host/remedy.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
 import { SERVICE_USER } from '../host/paths.ts'
 import { idOf, localUser } from '../host/ids.ts'
@@ -181,9 +178,10 @@ export async function discardSetup(files: SetupFiles): Promise<void> {
 /** Throws UserError (78) for an error of a file. */
 function refuseUnwritten(error: unknown): never {
   if (!(error instanceof FileError) && errorCode(error) === undefined) throw error
-  // The remedy of a FileError is for the unit.
+  // The remedy of a read-only file system is for the unit.
   const isReadOnly = errorCode(error) === 'EROFS'
-  const why = isReadOnly ? 'The directory is read-only: make it writable' : errorMessage(error)
+  const words = error instanceof FileError ? fileSentence(error, placeOf(process.env)) : errorMessage(error)
+  const why = isReadOnly ? 'The directory is read-only: make it writable' : words
   throw new UserError(`${why}. Nothing was changed.`, exitStatus.configuration, { cause: error })
 }
 

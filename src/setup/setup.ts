@@ -10,7 +10,6 @@ import { requireLinux } from '../host/supported-node.ts'
 import { programName } from '../host/paths.ts'
 import { programCommand, unitPlace } from '../host/remedy.ts'
 import { ask, configurationOf, statusIfAny } from '../terminal/ask.ts'
-import { createReport, performCheck } from '../check/check.ts'
 import type { Invocation, RunCommand } from '../terminal/command.ts'
 import { isTerminal } from '../terminal/prompt.ts'
 import { askAuthority, readAnswers, withAuthority } from './setup-answers.ts'
@@ -30,7 +29,28 @@ const TOKEN_WAIT_MS = 15_000
 /** The longest time for systemctl to change a setting of a unit, or to reload it, in ms. */
 const SYSTEMCTL_MS = 30_000
 
-export const run: RunCommand = async (invocation) => {
+/** What `check` finds: its exit status, that for the service's answer alone, and why it gave no token. */
+interface Check {
+  readonly status: number
+  /** Null: the service was not asked. */
+  readonly live: number | null
+  readonly reason: string | null
+}
+/** Checks what is staged as `check` does, and prints what it finds. */
+export type PerformCheck = (
+  options: ReturnType<typeof configurationOf> & {
+    readonly isLive: boolean
+    readonly staged: readonly (readonly [path: string, instead: string])[]
+  } & Pick<Invocation, 'stdout' | 'stderr' | 'signal'>,
+) => Promise<Check>
+
+/** The command, with `check` given to it. */
+export const setupWith =
+  (performCheck: PerformCheck): RunCommand =>
+  async (invocation) =>
+    setUp(invocation, performCheck)
+
+async function setUp(invocation: Invocation, performCheck: PerformCheck): Promise<number> {
   requireLinux()
   const { options, stdout } = invocation
   const account = options['account'] === undefined ? undefined : checkedAccount(String(options['account']))
@@ -38,7 +58,7 @@ export const run: RunCommand = async (invocation) => {
   const answers = await readAnswers(invocation, files)
   const service = await serviceOf(account, files)
   try {
-    const { staged, check } = await tryAnswers(answers, { invocation, account, files, service })
+    const { staged, check } = await tryAnswers(answers, { invocation, account, files, service, performCheck })
     const { status } = check
     const isChanged = staged.size > 0
     if (isChanged && check.live !== exitStatus.ok && options['unverified'] !== true) {
@@ -86,6 +106,7 @@ interface Surroundings {
   readonly account: string | undefined
   readonly files: SetupFiles
   readonly service: Service | null
+  readonly performCheck: PerformCheck
 }
 
 /** At a terminal it asks for the authority of a certificate that is not trusted, and tries again. */
@@ -98,22 +119,18 @@ async function tryAnswers(answers: Answers, on: Surroundings) {
 }
 
 /** Writes what the answers need beside the files that they replace, and checks it. */
-async function tryOnce(answers: Answers, { invocation, account, files, service }: Surroundings) {
+async function tryOnce(answers: Answers, surroundings: Surroundings) {
+  const { invocation, account, files, service, performCheck } = surroundings
   const { options, env, stdout, stderr, signal } = invocation
   const changes = await planSetup(files, answers, { force: options['force'] === true })
   const staged = await stageSetup(changes, files)
   const words = account === undefined ? { config: files.config } : { account }
   // If nothing changes, a unit shows by its own token what the pair is worth.
   const isLive = changes.length > 0 || service === null
-  // A running daemon may hold another pair, which is about to be replaced.
-  const how = { isWhole: true, isLive, asksDaemon: false, staged: [...staged], signal, stderr }
   const configuration = configurationOf({ options: words, env })
-  const check = await performCheck({ ...configuration, ...how }, createReport(stdout, 'setup'))
+  const check = await performCheck({ ...configuration, isLive, staged: [...staged], stdout, stderr, signal })
   return { staged, check }
 }
-
-/** The exit status of a check, that for the service's answer alone, and the reason if it gave no token. */
-type Check = Awaited<ReturnType<typeof performCheck>>
 
 function whyNothing({ status, live, reason }: Check): string {
   if (status === exitStatus.configuration) return 'of the faults above'

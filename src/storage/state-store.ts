@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { withTimeout, type Clock } from '../lib/clock.ts'
 import { hmacSha256, randomHex } from '../lib/crypto.ts'
+import type { FileError } from '../files/file-error.ts'
 import { inDirectory } from '../files/in-directory.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import { fs } from '../files/fs.ts'
@@ -113,8 +114,8 @@ export async function createStateStore({
       return restored
     },
     save: async (state: TokenState): Promise<void> => save(state),
-    /** Why the state cannot be saved: one sentence with the remedy; null if it can. */
-    problem: (): string | null => stateFile.error() ?? keyFile.error() ?? tokenFile.error(),
+    /** Why the state cannot be saved; null if it can. */
+    problem: (): FileError | null => stateFile.error() ?? keyFile.error() ?? tokenFile.error(),
     /** Writes again what could not be written, or what was removed from outside. Never fails. */
     async tick(): Promise<void> {
       await Promise.all(files.map(async (file) => file.tick()))

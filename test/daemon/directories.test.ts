@@ -5,7 +5,9 @@ import { beforeEach, describe, expect, it, onTestFinished, test, vi } from 'vite
 import { createDirectories } from '../../src/daemon/directories.ts'
 import { inDirectory } from '../../src/files/in-directory.ts'
 import { UserError } from '../../src/lib/error.ts'
-import { asFileError } from '../../src/files/atomic-file.ts'
+import { FileError } from '../../src/files/file-error.ts'
+import { fileSentence } from '../../src/host/file-remedy.ts'
+import { placeOf } from '../../src/host/remedy.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 test.each([
@@ -62,15 +64,13 @@ test('a runtime directory of the unit has the cure of its account as the remedy'
   vi.stubEnv('RUNTIME_DIRECTORY', directory)
   vi.stubEnv('INVOCATION_ID', 'of-systemd')
   onTestFinished(() => void vi.unstubAllEnvs())
-  expect(
-    asFileError(`${directory}/token`, Object.assign(new Error('none'), { code: 'ENOENT' })),
-  ).toMatchObject({
-    message:
-      `Cannot write ${directory}/token: the directory ${directory} is not there: ` +
+  const error = new FileError({ path: `${directory}/token`, kind: 'system', code: 'ENOENT' })
+  expect(fileSentence(error, placeOf(process.env))).toBe(
+    `Cannot write ${directory}/token: the directory ${directory} is not there: ` +
       '`sudo systemd-tmpfiles --create kyc-tokend.conf && sudo systemctl try-restart ' +
       'kyc-tokend@no-such-account.socket kyc-tokend-http@no-such-account.socket ' +
       'kyc-tokend-alert@no-such-account.path`',
-  })
+  )
 })
 
 describe('a state directory', () => {

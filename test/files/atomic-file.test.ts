@@ -6,7 +6,10 @@ import { text } from 'node:stream/consumers'
 import { isMainThread } from 'node:worker_threads'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { clearLeftovers, removeFile, replaceFile } from '../../src/files/atomic-file.ts'
+import type { FileError } from '../../src/files/file-error.ts'
 import { fs } from '../../src/files/fs.ts'
+import { fileSentence } from '../../src/host/file-remedy.ts'
+import { placeOf } from '../../src/host/remedy.ts'
 import { recordFileCalls, watchFileCalls } from '../support/file-calls.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
@@ -65,13 +68,12 @@ describe.each(['disk', 'memory'] as const)('a file on %s', (where) => {
     await mkdir(join(directory, 'directory'))
     spawnSync('mkfifo', [join(directory, 'fifo')])
     const names = readdirSync(directory)
-    for (const [name, kind] of Object.entries({
-      link: 'a symbolic link',
-      directory: 'a directory',
-      fifo: 'no regular file',
-    }))
-      await expect(replaceFile(join(directory, name), 'x', { mode: 0o600 })).rejects.toThrow(` is ${kind}`)
-    await expect(removeFile(join(directory, 'link'))).rejects.toThrow(/symbolic link/)
+    for (const [name, code] of Object.entries({ link: 'ELOOP', directory: 'EISDIR', fifo: undefined })) {
+      const path = join(directory, name)
+      const error = { kind: 'odd-target', path, code }
+      await expect(replaceFile(path, 'x', { mode: 0o600 })).rejects.toMatchObject(error)
+    }
+    await expect(removeFile(join(directory, 'link'))).rejects.toMatchObject({ kind: 'odd-target' })
     expect(contentOf(victim)).toBe('untouched')
     expect(readdirSync(directory)).toEqual(names)
     expect(lstatSync(join(directory, 'fifo')).isFIFO()).toBe(true)
@@ -80,9 +82,11 @@ describe.each(['disk', 'memory'] as const)('a file on %s', (where) => {
   it('is refused where every user can write, save in a sticky directory', async () => {
     const directory = await tempDirectory(where)
     await chmod(directory, 0o777)
-    await expect(replaceFile(join(directory, 'token'), 'x', { mode: 0o600 })).rejects.toThrow(
-      /every user can write in the directory/,
-    )
+    await expect(replaceFile(join(directory, 'token'), 'x', { mode: 0o600 })).rejects.toMatchObject({
+      kind: 'unsafe-directory',
+      directory,
+      writers: 'all',
+    })
     expect(readdirSync(directory)).toEqual([])
     await chmod(directory, 0o1777)
     await replaceFile(join(directory, 'token'), 'x', { mode: 0o600 })
@@ -105,15 +109,37 @@ describe.each(['disk', 'memory'] as const)('a file on %s', (where) => {
     const directory = await tempDirectory(where)
     const ignored = vi.spyOn(fs, call).mockResolvedValue(undefined)
     onTestFinished(() => ignored.mockRestore())
-    await expect(replaceFile(join(directory, 'token'), 'x', attributes)).rejects.toThrow(
-      /^Its file system does not keep owner, group and mode 06[04]0: choose another directory$/,
-    )
+    await expect(replaceFile(join(directory, 'token'), 'x', attributes)).rejects.toMatchObject({
+      kind: 'attributes',
+      path: join(directory, 'token'),
+    })
     expect(readdirSync(directory)).toEqual([])
   })
 
-  it('that cannot be made for another reason is an error with the words of the system', async () => {
+  it('closes what it opened, and keeps the first error, where the file system then refuses everything', async () => {
+    const directory = await tempDirectory(where)
+    const path = join(directory, 'token')
+    const refusal = (code: string): Error => Object.assign(new Error(code), { code, syscall: 'fsync' })
+    const spies = [
+      vi.spyOn(fs, 'fsync').mockRejectedValue(refusal('EIO')),
+      vi.spyOn(fs, 'unlink').mockRejectedValue(refusal('EROFS')),
+    ]
+    onTestFinished(() => spies.forEach((spy) => spy.mockRestore()))
+    const descriptors = (): number => readdirSync('/proc/self/fd').length
+    const before = descriptors()
+    for (let i = 0; i < 5; i += 1)
+      await expect(replaceFile(path, 'x', { mode: 0o600 })).rejects.toMatchObject({ code: 'EIO', path })
+    expect(descriptors()).toBe(before)
+  })
+
+  it('that cannot be made for another reason is an error with the facts of the system', async () => {
     const path = join(await tempDirectory(where), 'x'.repeat(255))
-    await expect(replaceFile(path, 'x', { mode: 0o600 })).rejects.toThrow(/^Cannot write .*: ENAMETOOLONG/)
+    await expect(replaceFile(path, 'x', { mode: 0o600 })).rejects.toMatchObject({
+      kind: 'system',
+      code: 'ENAMETOOLONG',
+      syscall: 'open',
+      path,
+    })
   })
 
   it('is removed, and removing what is not there is no fault', async () => {
@@ -204,7 +230,8 @@ describe.skipIf(!isRoot)('as root', () => {
     await replaceFile(path, 'old', { mode: 0o600 })
     await expect(replaceFile(path, 'x'.repeat(100_000), { mode: 0o600 })).rejects.toMatchObject({
       code: 'ENOSPC',
-      message: `Cannot write ${path}: no space is left in ${directory}: free some`,
+      path,
+      directory,
     })
     expect(contentOf(path)).toBe('old')
     expect(readdirSync(directory)).toEqual(['token'])
@@ -212,7 +239,11 @@ describe.skipIf(!isRoot)('as root', () => {
 
   it('says for a read-only file system how it is mounted again', async () => {
     const directory = await mounted('size=64k,ro')
-    await expect(replaceFile(join(directory, 'token'), 'x', { mode: 0o600 })).rejects.toThrow(
+    const error: unknown = await replaceFile(join(directory, 'token'), 'x', { mode: 0o600 }).catch(
+      (thrown: unknown) => thrown,
+    )
+    expect(error).toMatchObject({ kind: 'system', code: 'EROFS' })
+    expect(fileSentence(error as FileError, placeOf({}))).toContain(
       `is read-only for everybody: \`sudo mount -o remount,rw "$(findmnt -no TARGET -T ${directory})"\``,
     )
   })
@@ -222,10 +253,11 @@ describe.skipIf(!isRoot)('as root', () => {
     await chmod(directory, 0o755)
     const program = `
       import { replaceFile } from ${JSON.stringify(here('../../src/files/atomic-file.ts'))}
+      import { fileSentence } from ${JSON.stringify(here('../../src/host/file-remedy.ts'))}
       process.setgroups([]); process.setgid(65533); process.setuid(65533)
       const foreign = '/dev/shm/kyc-tokend-test-foreign-group'
       for (const [path, gid] of [['${directory}/token', null], [foreign, 12345]]) {
-        await replaceFile(path, 'x', { mode: 0o600, gid }).catch((error) => { console.log(error.message) })
+        await replaceFile(path, 'x', { mode: 0o600, gid }).catch((error) => { console.log(fileSentence(error, {})) })
       }`
     const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
       stdio: ['ignore', 'pipe', 'inherit'],

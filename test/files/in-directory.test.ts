@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterEach, beforeEach, expect, test, vi } from 'vitest'
-import { DiskError, inDirectory } from '../../src/files/in-directory.ts'
+import { FileError } from '../../src/files/file-error.ts'
+import { inDirectory } from '../../src/files/in-directory.ts'
 
 beforeEach(() => {
   vi.useFakeTimers()
@@ -51,12 +52,8 @@ test('a directory that does not answer for 5 s keeps nobody waiting, and is used
   await vi.advanceTimersByTimeAsync(ONE_MORE_TURN_MS)
   results.push(errorOf(inDirectory('/b', behind.work)))
   for (const error of await Promise.all(results)) {
-    expect(error).toBeInstanceOf(DiskError)
-    expect(error).toMatchObject({
-      kind: 'disk-stalled',
-      status: 75,
-      message: 'the disk of /b has not answered for 5 s: check the disk or its server',
-    })
+    expect(error).toBeInstanceOf(FileError)
+    expect(error).toMatchObject({ kind: 'stalled', path: '/b', directory: '/b' })
   }
   expect(stuck.isGivenUp()).toBe(true)
   stuck.end()
@@ -72,9 +69,9 @@ test('at most eight calls are under way; what waits for 5 s for its turn is told
   const healthy = createWork()
   const early = errorOf(inDirectory('/healthy', healthy.work))
   await vi.advanceTimersByTimeAsync(4_000 + ONE_MORE_TURN_MS)
-  for (const error of await Promise.all(stalls)) expect(error).toMatchObject({ kind: 'disk-stalled' })
+  for (const error of await Promise.all(stalls)) expect(error).toMatchObject({ kind: 'stalled' })
   await vi.advanceTimersByTimeAsync(1_000)
-  expect(await early).toMatchObject({ kind: 'disk-busy', status: 75 })
+  expect(await early).toMatchObject({ kind: 'busy' })
   expect(healthy.hasBegun()).toBe(false)
   const late = inDirectory('/healthy', healthy.work)
   stuck[3]?.end()

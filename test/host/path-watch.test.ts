@@ -3,7 +3,6 @@ import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
-import type { Config } from '../../src/config/config.ts'
 import { loadLibc } from '../../src/lib/libc.ts'
 import type { InheritedSockets } from '../../src/lib/socket-activation.ts'
 import { createPathWatch } from '../../src/host/path-watch.ts'
@@ -20,7 +19,7 @@ async function watching(inherited = none, path?: string) {
   const config = { runtimeDirectory: at('run'), stateDirectory: at('state'), ipc, http: null }
   const { log, of } = createRecords()
   const place = { account: undefined, isUnit: path !== undefined }
-  const watch = createPathWatch({ config: () => config as unknown as Config, inherited, place, log })
+  const watch = createPathWatch({ config: () => config, inherited, place, log })
   return { at, of, watch, ipc }
 }
 

@@ -7,7 +7,8 @@ import { ConfigError } from '../../src/config/issues.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { createLook } from '../../src/config/on-disk.ts'
 import { createSecretWatch } from '../../src/running/secret-watch.ts'
-import { DiskError, inDirectory } from '../../src/files/in-directory.ts'
+import { FileError } from '../../src/files/file-error.ts'
+import { inDirectory } from '../../src/files/in-directory.ts'
 import { untilAborted } from '../../src/lib/tasks.ts'
 import type { FetchOutcome, TrialOptions } from '../../src/token/outcome.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
@@ -302,7 +303,7 @@ describe('secret files that change', () => {
     const call = inDirectory(join(files.directory, 'vol'), async () => volume.promise)
     vi.advanceTimersByTime(5_000)
     vi.useRealTimers()
-    await expect(call).rejects.toThrow(DiskError)
+    await expect(call).rejects.toThrow(FileError)
     await ticked()
     const problem = expect.stringMatching(/has not answered/) as string
     expect(watch.state()).toMatchObject({ state: 'faulty', problem })

@@ -574,7 +574,7 @@ describe('the files', () => {
       await rm(path)
       mkdirSync(path)
       await store.tick()
-      expect(store.problem()).toContain(path)
+      expect(store.problem()).toMatchObject({ kind: 'odd-target', path })
       await rm(path, { recursive: true })
       await store.tick()
       expect(store.problem()).toBeNull()

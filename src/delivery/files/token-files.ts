@@ -10,6 +10,8 @@ import { createManagedFile, type Content, type ManagedFile } from '../../files/m
 import { createOwnFile } from '../../files/own-file.ts'
 import { STOP_WAIT_MS } from '../../files/in-directory.ts'
 import { OWN_FILES } from '../../host/paths.ts'
+import { fileProblem } from '../../host/file-remedy.ts'
+import type { Place } from '../../host/remedy.ts'
 import { needsQuotes, renderTemplate } from '../../token/template.ts'
 import type { StatusResult, TokenUse } from '../../protocol.ts'
 import type { Keeper } from '../../token/keeper.ts'
@@ -29,8 +31,10 @@ export function createTokenFiles(options: {
   config: TokenFilesConfig
   keeper: Pick<Keeper, 'state' | 'now' | 'onEvent'>
   log: Log
+  /** For the commands of remedies. */
+  place: Place
 }) {
-  const { keeper, log } = options
+  const { keeper, log, place } = options
   /** Of all token files, also former ones. */
   const counts = { writes: 0, repairs: 0, errors: 0 }
   /** By path. */
@@ -137,7 +141,7 @@ export function createTokenFiles(options: {
           path: config.path,
           format: config.format,
           ok: error === null,
-          error,
+          error: fileProblem(error, place),
           present: file.isPresent(),
           writtenAt: file.writtenAt()?.toISOString() ?? null,
           repairs: file.repairs(),

@@ -3,11 +3,14 @@
 import type { Stats } from 'node:fs'
 import { connect } from 'node:net'
 import { basename, dirname, join } from 'node:path'
-import { asFileError, FileError, lstatIfAny, throughDirectory } from '../../files/atomic-file.ts'
-import { DiskError, inDirectory } from '../../files/in-directory.ts'
+import { lstatIfAny, throughDirectory } from '../../files/atomic-file.ts'
+import { asFileError, FileError } from '../../files/file-error.ts'
+import { inDirectory } from '../../files/in-directory.ts'
 import { errorCode, exitStatus, UserError } from '../../lib/error.ts'
 import { fs } from '../../files/fs.ts'
+import { asUserError, fileRemedy } from '../../host/file-remedy.ts'
 import { nameOf } from '../../host/ids.ts'
+import { placeOf, rendered } from '../../host/remedy.ts'
 import { shellWord } from '../../lib/display-text.ts'
 
 interface SocketPath {
@@ -34,11 +37,11 @@ export async function inTurnAt<T>(
   work: (givenUp: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const { path } = address
-  return inDirectory(dirname(path), work).catch((error: unknown) => {
-    const known = asFileError(path, error, failureOf(address))
-    if (!(known instanceof FileError)) throw error
-    const status = known.cause instanceof DiskError ? exitStatus.tryAgain : exitStatus.configuration
-    throw new UserError(`${known.message}, or set another ${settingOf(address)}`, status, { cause: error })
+  return inDirectory(dirname(path), work).catch((thrown: unknown) => {
+    const error = asFileError(path, thrown)
+    if (!(error instanceof FileError)) throw error
+    const why = rendered(fileRemedy(error, placeOf(process.env)))
+    throw asUserError(error, `${failureOf(address)}: ${why}, or set another ${settingOf(address)}`)
   })
 }
 
@@ -50,7 +53,7 @@ export async function throughSafeDirectory<T>(
   address: SocketPath,
   work: (reached: string) => Promise<T>,
 ): Promise<T> {
-  return throughDirectory(address.path, { use: 'sockets', failure: failureOf(address) }, work)
+  return throughDirectory(address.path, 'sockets', work)
 }
 
 /**

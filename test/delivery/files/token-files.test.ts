@@ -4,6 +4,7 @@ import { chmod, chown, rm, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { TokenFileConfig } from '../../../src/config/config.ts'
+import { unitPlace } from '../../../src/host/remedy.ts'
 import { createTokenFiles, type TokenFilesConfig } from '../../../src/delivery/files/token-files.ts'
 import { describeCurrent } from '../../../src/delivery/status.ts'
 import type { Log } from '../../../src/lib/log.ts'
@@ -101,7 +102,7 @@ function filesFor(
   },
 ): ReturnType<typeof createTokenFiles> & { config: TokenFilesConfig } {
   const config = { tokenFiles, stateDirectory }
-  return { ...createTokenFiles({ config, keeper, log }), config }
+  return { ...createTokenFiles({ config, keeper, log, place: unitPlace(undefined) }), config }
 }
 
 function ownDirectory(): string {
@@ -439,7 +440,7 @@ describe('a directory that its group can write', () => {
     keeper.hold('abc.def')
     await eventually(() => expect(paths.map(contentOf)).toEqual(['abc.def', 'abc.def']))
     expect(records.map(({ level, fields }) => [level, fields.event, fields['warning']])).toEqual([
-      ['warning', 'directory-shared', expect.stringContaining(`chmod g-w ${directory}`)],
+      ['warning', 'directory-shared', expect.objectContaining({ kind: 'unsafe-directory', directory })],
     ])
   })
 })

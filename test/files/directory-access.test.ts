@@ -1,9 +1,15 @@
 import { expect, test } from 'vitest'
-import { directoryProblem, directoryWarning } from '../../src/host/directory-access.ts'
+import { unsafeDirectory, unwiseDirectory } from '../../src/files/atomic-file.ts'
+import { nameOf } from '../../src/host/ids.ts'
+import { fileRemedy } from '../../src/host/file-remedy.ts'
+import { rendered, unitPlace } from '../../src/host/remedy.ts'
 import { directoryAccess } from '../../src/lib/directory-access.ts'
 
 const ME = 4000
 const ANOTHER = 4001
+
+const inWords = (error: ReturnType<typeof unsafeDirectory>): string | undefined =>
+  error && rendered(fileRemedy(error, unitPlace(undefined)))
 
 test.each([
   // owner, mode, may not be used for sockets, may not be used for files, writers
@@ -23,7 +29,8 @@ test.each([
   const reason = {
     'another owner':
       `the directory belongs to the user ${ANOTHER}, who could exchange what is made there; ` +
-      `choose another directory, or take this one over: \`sudo chown ${ME} /srv/a/d\``,
+      `choose another directory, or take this one over: ` +
+      `\`sudo chown ${nameOf('user', process.geteuid!())} /srv/a/d\``,
     'every user':
       'every user can write in the directory; choose another directory, or close this one ' +
       '(an emptyDir of Kubernetes: medium: Memory): `sudo chmod o-w /srv/a/d`',
@@ -34,16 +41,16 @@ test.each([
     ['sockets', sockets],
     ['files', files],
   ] as const)
-    expect(directoryProblem('/srv/a/d', stats, { uid: ME, use })).toBe(
+    expect(inWords(unsafeDirectory('/srv/a/d', stats, { uid: ME, use }))).toBe(
       expected === null ? undefined : reason[expected],
     )
-  expect(directoryWarning('/srv/a/d', stats, ME) !== undefined).toBe(writers === 'group')
+  expect(unwiseDirectory('/srv/a/d', stats, ME) !== undefined).toBe(writers === 'group')
 })
 
 test('root writes no file into the directory of another user either, and names its users and groups', () => {
   const stats = { uid: ME, gid: 0, mode: 0o770 }
-  expect(directoryProblem('/srv/a/d', stats, { uid: 0, use: 'files' })).toContain('chown root /srv/a/d')
-  const foreign = directoryProblem('/srv/a/d', { ...stats, uid: 1 }, { uid: ME, use: 'sockets' })
-  expect(foreign).toContain('belongs to the user daemon,')
-  expect(directoryWarning('/srv/a/d', stats, ME)).toContain('the group root can exchange')
+  expect(unsafeDirectory('/srv/a/d', stats, { uid: 0, use: 'files' })).toMatchObject({ writers: { id: ME } })
+  const foreign = unsafeDirectory('/srv/a/d', { ...stats, uid: 1 }, { uid: ME, use: 'sockets' })
+  expect(inWords(foreign)).toContain('belongs to the user daemon,')
+  expect(inWords(unwiseDirectory('/srv/a/d', stats, ME))).toContain('the group root can exchange')
 })

@@ -1,21 +1,88 @@
-// Why the daemon cannot write in a directory, or read a file, and the remedy.
+// Why a file cannot be read or written, in words, with the remedy for this host.
 import { existsSync, readFileSync } from 'node:fs'
 import { basename, dirname, isAbsolute, join } from 'node:path'
 import { serviceEnvironment } from './account.ts'
-import { errorCode, errorMessage, withSystemFallback } from '../lib/error.ts'
+import { errorCode, errorMessage, exitStatus, UserError, withSystemFallback } from '../lib/error.ts'
+import { FileError, isLate, type Writers } from '../files/file-error.ts'
 import { fs } from '../files/fs.ts'
+import { PATIENCE_MS } from '../files/in-directory.ts'
 import { isSystemDirectory, SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from './paths.ts'
 import { nameOf } from './ids.ts'
 import { shellWord } from '../lib/display-text.ts'
-import { allowInUnit, commandsAt, remakeSockets, remedy, sudoAt, type Place, type Remedy } from './remedy.ts'
+import { formatDuration } from '../lib/duration.ts'
+import type { Log } from '../lib/log.ts'
+import {
+  allowInUnit,
+  commandsAt,
+  remakeSockets,
+  remedy,
+  rendered,
+  sudoAt,
+  type Place,
+  type Remedy,
+} from './remedy.ts'
 
-/** The text begins with what is wrong with the directory. */
-export function writeRemedy(directory: string, error: unknown, place: Place): Remedy {
-  if ((error as { syscall?: unknown }).syscall === 'fchown') {
-    const why = `kyc-tokend may not give it this owner or group (${errorMessage(error)})`
+/** As one line for people: which file, if it is about one and not about a directory, why, and the commands. */
+export function fileSentence(error: FileError, place: Place): string {
+  const why = rendered(fileRemedy(error, place))
+  return error.path === error.directory ? why : `Cannot write ${error.path}: ${why}`
+}
+
+/** The sentence, or null if there is no error. */
+export function fileProblem(error: FileError | null, place: Place): string | null {
+  return error && fileSentence(error, place)
+}
+
+/** The error as one that a command ends with: 75 if the disk is late, 78 for all others. */
+export function asUserError(error: FileError, sentence: string): UserError {
+  return new UserError(sentence, isLate(error) ? exitStatus.tryAgain : exitStatus.configuration, {
+    cause: error,
+  })
+}
+
+/** The log, in whose records an error of a file is its sentence. */
+export function withFileSentences(log: Log, place: Place): Log {
+  return (level, sentence, { event, ...fields }) => {
+    const shown = Object.entries(fields).map(([name, value]) => [
+      name,
+      value instanceof FileError ? fileSentence(value, place) : value,
+    ])
+    log(level, sentence, { event, ...Object.fromEntries(shown) })
+  }
+}
+
+/** Why it failed, and what to do; the text begins with what is wrong, and follows the name of the file. */
+export function fileRemedy(error: FileError, place: Place): Remedy {
+  const { directory, code, writers } = error
+  switch (error.kind) {
+    case 'stalled':
+      return remedy(`the disk of ${directory} has not answered for ${PATIENCE}: check the disk or its server`)
+    case 'busy': {
+      const why = 'because other disks are waited for: check those'
+      return remedy(`${directory} has not had its turn for ${PATIENCE}, ${why}`)
+    }
+    case 'odd-target': {
+      const found = { ELOOP: 'a symbolic link', EISDIR: 'a directory' }[code ?? ''] ?? 'no regular file'
+      return remedy(`it is ${found}, which is never replaced: remove it, or choose another path`)
+    }
+    case 'attributes':
+      return remedy('its file system does not keep owner, group and mode: choose another directory')
+    case 'unsafe-directory':
+      return unsafeRemedy(directory, writers ?? 'all')
+    case 'system':
+    default:
+      return systemRemedy(error, place)
+  }
+}
+
+const PATIENCE = formatDuration(PATIENCE_MS)
+
+function systemRemedy({ directory, code, syscall, cause }: FileError, place: Place): Remedy {
+  if (syscall === 'fchown') {
+    const why = `kyc-tokend may not give it this owner or group (${code})`
     return remedy(`${why}: leave out owner and group, and make ${directory} setgid, with that group`)
   }
-  switch (errorCode(error)) {
+  switch (code) {
     case 'ENOENT':
       return absentRemedy(directory, place)
     case 'ENOTDIR':
@@ -31,8 +98,29 @@ export function writeRemedy(directory: string, error: unknown, place: Place): Re
       return remedy(`no space is left in ${directory}: free some`)
     case undefined:
     default:
-      return remedy(errorMessage(error))
+      return remedy(cause === undefined ? `${syscall} failed with ${code}` : errorMessage(cause))
   }
+}
+
+/** Who can exchange what is made in the directory, and the remedy. */
+function unsafeRemedy(directory: string, writers: Writers): Remedy {
+  const word = shellWord(directory)
+  if (writers === 'all') {
+    const close = 'or close this one (an emptyDir of Kubernetes: medium: Memory)'
+    const commands = isSystemDirectory(directory) ? [] : [`sudo chmod o-w ${word}`]
+    return remedy(`every user can write in the directory; choose another directory, ${close}`, ...commands)
+  }
+  const name = nameOf(writers.kind, writers.id)
+  if (writers.kind === 'group') {
+    const risk = `the group ${name} can exchange what kyc-tokend writes in ${directory}`
+    return remedy(`${risk}; unless all its members may`, `sudo chmod g-w ${word}`)
+  }
+  const why = `the directory belongs to the user ${name}, who could exchange what is made there`
+  // Of a user who is gone nothing is taken away.
+  const isGone = name === String(writers.id) && !isSystemDirectory(directory)
+  if (!isGone) return remedy(`${why}; choose another directory`)
+  const mine = `sudo chown ${nameOf('user', process.geteuid!())} ${word}`
+  return remedy(`${why}; choose another directory, or take this one over`, mine)
 }
 
 /**
