@@ -18,6 +18,8 @@ const stop = new AbortController()
 /** The signal that stopped us, if one did. */
 let stoppedBy: NodeJS.Signals | undefined
 let isReaderGone = false
+/** Resolves once the sentence about an output that failed is written. */
+let isReported = Promise.resolve()
 /** Undefined: the command is not `run`. */
 let daemonSignals: DaemonSignals | undefined
 
@@ -33,6 +35,7 @@ export async function start(commands: readonly CommandSpec[], early?: DaemonSign
     if (isStopped) process.kill(process.pid, stoppedBy)
     else if (!isReaderGone) await fail(error)
   }
+  await isReported
   await endIfStuck()
 }
 
@@ -96,7 +99,10 @@ function guardOutput(): NodeJS.WriteStream {
 
 function onOutputError(error: Error): void {
   if (errorCode(error) === 'EPIPE') isReaderGone = true
-  else void fail(new UserError(`The output cannot be written (${errorMessage(error)}).`, exitStatus.internal))
+  else
+    isReported = fail(
+      new UserError(`The output cannot be written (${errorMessage(error)}).`, exitStatus.internal),
+    )
   stop.abort()
 }
 

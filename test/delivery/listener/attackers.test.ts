@@ -137,7 +137,8 @@ describe.skipIf(process.geteuid?.() !== 0)('for root', () => {
     const message = expect.stringContaining(`chown root ${directory}`) as string
     await expect(listen(directory)).rejects.toMatchObject({ status: 78, message })
     await expect(replaceFile(join(directory, 'token'), 'x', { mode: 0o600 })).rejects.toMatchObject({
-      message,
+      kind: 'unsafe-directory',
+      writers: { kind: 'user', id: ATTACKER },
     })
     expect(readdirSync(directory)).toEqual([])
   })
@@ -167,9 +168,8 @@ describe.skipIf(process.geteuid?.() !== 0)('for root', () => {
     await expect(
       acquireInstanceLock({ ...sockets, runtimeDirectory: bad, stateDirectory: good }, none),
     ).rejects.toMatchObject({ status: 78, message: expect.stringContaining('`runtimeDirectory`') as string })
-    expect(
-      await acquireInstanceLock({ ...sockets, runtimeDirectory: good, stateDirectory: bad }, none),
-    ).toContain('`stateDirectory`')
+    const lock = await acquireInstanceLock({ ...sockets, runtimeDirectory: good, stateDirectory: bad }, none)
+    expect(lock.unlocked).toContain('`stateDirectory`')
     expect(readdirSync(bad)).toEqual([])
   })
 
