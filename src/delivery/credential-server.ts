@@ -3,14 +3,14 @@
 // one.
 import { createServer, type Socket } from 'node:net'
 import { extname } from 'node:path'
+import { withTimeout, type Clock } from '../lib/clock.ts'
 import { errorMessage } from '../lib/error.ts'
 import type { Log } from '../lib/log.ts'
 import { shellWord } from '../lib/display-text.ts'
-import { raceAbort } from '../lib/tasks.ts'
 import { MAX_WAIT_SECONDS, type Fault, type TokenResult } from '../protocol.ts'
 import { adoptListeners, type Listener } from './listener/listener.ts'
 import type { Peer, Peers } from './peers.ts'
-import type { Replies } from './replies.ts'
+import type { CachedToken, Replies, Result } from './replies.ts'
 import type { TokenAudit } from './token-audit.ts'
 import { textOf, type TextFormat } from './token-format.ts'
 
@@ -20,11 +20,12 @@ const FORMATS: Readonly<Record<string, TextFormat>> = { '.header': 'header', '.j
  * credential for it.
  */
 const TOO_MUCH_BYTES = 1_048_576 + 4_096
-/**
- * The time for those who are answered when the daemon stops: systemd reads at once, another program may never
- * do so.
- */
-const STOP_MS = 2_500
+/** Refusals under way: each has up to 208 KiB in the kernel, which count as the daemon's memory. */
+const MAX_REFUSING = 64
+/** How often the units that wait are checked for those that have gone: of that there is no event. */
+const GONE_EVERY_MS = 1_000
+/** The time for refusals under way when the daemon stops: systemd reads at once, another program may not. */
+const STOP_MS = 4_000
 const BEFORE_UNIT = '/unit/'
 
 /** The unit and the name of the credential, as systemd gives them in the address from which it connects. */
@@ -36,37 +37,68 @@ interface Credential {
 /** `fds` listen already, for root alone. */
 export function createCredentialServer(
   fds: readonly number[],
-  options: { replies: Replies; peers: Peers; audit: TokenAudit; log: Log },
+  options: {
+    replies: Replies
+    peers: Peers
+    audit: TokenAudit
+    log: Log
+    clock: Pick<Clock, 'sleep'>
+  },
 ) {
-  const { replies, peers, audit, log } = options
+  const { replies, peers, audit, log, clock } = options
   const stop = new AbortController()
+  /** The open connections, each with the promise that resolves when its answer is written. */
   const serving = new Map<Socket, Promise<void>>()
+  /** Those that wait for a token, each with what ends its wait. */
+  const waiting = new Map<Socket, AbortController>()
+  const refuse = createRefusals()
+  let isWatching = false
   let listener: Listener | null = null
 
+  /** Ends the waits of units that have gone, or were stopped. */
+  async function watchWaiting(): Promise<void> {
+    if (isWatching) return
+    isWatching = true
+    while (waiting.size > 0 && !stop.signal.aborted) {
+      await clock.sleep(GONE_EVERY_MS, stop.signal)
+      for (const [socket, wait] of waiting) if (peers.hasHungUp(socket)) wait.abort()
+    }
+    isWatching = false
+  }
+
+  async function replyTo(socket: Socket): Promise<Result<CachedToken>> {
+    const wait = new AbortController()
+    waiting.set(socket, wait)
+    void watchWaiting()
+    if (stop.signal.aborted) wait.abort()
+    try {
+      return await replies.token({ waitSeconds: MAX_WAIT_SECONDS }, wait)
+    } finally {
+      waiting.delete(socket)
+    }
+  }
+
   async function serve(socket: Socket): Promise<void> {
-    // systemd goes away in the midst of what is too much.
-    socket.on('error', () => undefined)
-    const closed = new Promise((resolve) => socket.once('close', resolve))
     const peer = peers.of(socket)
     if (peer?.isPrivileged !== true) return void socket.destroy()
     const credential = credentialOf(peers.addressOf(socket) ?? '')
     // systemd has ended its side already. Unread, that end would keep the connection open.
     socket.resume()
-    const reply = await replies.token({ waitSeconds: MAX_WAIT_SECONDS }, stop)
-    if ('fault' in reply) refuse(socket, { peer, credential, fault: reply.fault })
-    else {
-      const format = FORMATS[extname(credential?.id ?? '')] ?? 'raw'
-      socket.end(textOf[format](JSON.parse(reply.value.json) as TokenResult))
-      audit.recordRead({ peer, lastRead: null }, 'credential', credential?.unit ?? null)
+    const reply = await replyTo(socket)
+    if (peers.hasHungUp(socket)) return void socket.destroy()
+    if ('fault' in reply) {
+      logFailed(reply.fault, { peer, credential })
+      return refuse(socket)
     }
-    await closed
+    const format = FORMATS[extname(credential?.id ?? '')] ?? 'raw'
+    audit.recordRead({ peer, lastRead: null }, 'credential', credential?.unit ?? null)
+    return end(socket, textOf[format](JSON.parse(reply.value.json) as TokenResult))
   }
 
-  function refuse(
-    socket: Socket,
-    { peer, credential, fault }: { peer: Peer; credential: Credential | null; fault: Fault },
+  function logFailed(
+    fault: Fault,
+    { peer, credential }: { peer: Peer; credential: Credential | null },
   ): void {
-    socket.end(Buffer.alloc(TOO_MUCH_BYTES, ' '))
     const start = credential === null ? '' : `: sudo systemctl start ${shellWord(credential.unit)}`
     log('error', 'A unit gets no token as its credential, and does not start', {
       event: 'credential-failed',
@@ -79,12 +111,13 @@ export function createCredentialServer(
   }
 
   function onConnection(socket: Socket): void {
-    const served = serve(socket)
-      .catch((error: unknown) => {
-        logFault('A connection failed by an internal error', error)
-        socket.end(Buffer.alloc(TOO_MUCH_BYTES, ' '))
-      })
-      .finally(() => serving.delete(socket))
+    // systemd goes away in the midst of what is too much.
+    socket.on('error', () => undefined)
+    socket.once('close', () => serving.delete(socket))
+    const served = serve(socket).catch(async (error: unknown) => {
+      logFault('A connection failed by an internal error', error)
+      await refuse(socket)
+    })
     serving.set(socket, served)
   }
 
@@ -109,16 +142,45 @@ export function createCredentialServer(
     async close(): Promise<void> {
       await listener?.close()
       stop.abort()
-      await raceAbort(Promise.all(serving.values()), AbortSignal.timeout(STOP_MS))
+      for (const wait of waiting.values()) wait.abort()
+      await withTimeout(STOP_MS, Promise.all(serving.values()), clock)
       for (const socket of serving.keys()) socket.destroy()
     },
   }
 }
 
+/**
+ * Returns the function that sends too much. It resolves when the kernel has all of it, or the connection is
+ * closed. All refusals send the same bytes.
+ */
+function createRefusals(): (socket: Socket) => Promise<void> {
+  const queue: (() => void)[] = []
+  let tooMuch: Buffer | undefined
+  let refusing = 0
+
+  return async (socket) => {
+    if (refusing < MAX_REFUSING) refusing += 1
+    else await new Promise<void>((resolve) => queue.push(resolve))
+    tooMuch ??= Buffer.alloc(TOO_MUCH_BYTES, ' ')
+    await end(socket, tooMuch)
+    const next = queue.shift()
+    if (next === undefined) refusing -= 1
+    else next()
+  }
+}
+
+/** Resolves when the kernel has all of it, or the connection is closed. */
+async function end(socket: Socket, content: string | Buffer): Promise<void> {
+  await new Promise<void>((resolve) => {
+    socket.once('close', () => resolve())
+    socket.end(content, () => resolve())
+  })
+}
+
 /** From `\0HEX/unit/UNIT/ID` (systemd.exec(5), LoadCredential=); null: another program of root's connects. */
 function credentialOf(address: string): Credential | null {
   const start = address.indexOf(BEFORE_UNIT) + BEFORE_UNIT.length
-  const end = address.lastIndexOf('/')
-  if (start < BEFORE_UNIT.length || end < start) return null
-  return { unit: address.slice(start, end), id: address.slice(end + 1) }
+  const slash = address.lastIndexOf('/')
+  if (start < BEFORE_UNIT.length || slash < start) return null
+  return { unit: address.slice(start, slash), id: address.slice(slash + 1) }
 }

@@ -20,7 +20,7 @@ interface ContextOptions {
   readonly replies: Replies
   readonly testAlert: TestAlert
   readonly log: Log
-  readonly clock: Pick<Clock, 'now'>
+  readonly clock: Pick<Clock, 'now' | 'sleep'>
   readonly peers?: Peers
 }
 
@@ -42,7 +42,7 @@ export function createServers(
   /** null: `http` is off. The HTTP server is loaded when it is needed. */
   let http: ConnectionServer | null = null
   let running = config
-  const credentials = createCredentialServer(inherited.credential, context)
+  const credentials = createCredentialServer(inherited.credential, { ...context, clock: options.clock })
   let isStopped = false
 
   async function openHttp(socket: SocketConfig): Promise<void> {

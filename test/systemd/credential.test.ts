@@ -1,5 +1,6 @@
 // The token as a credential that systemd reads from the daemon's socket when it starts a unit.
 import { expect, it } from 'vitest'
+import { manualText } from '../manual/manual.ts'
 import { config, describeInstallation } from '../support/installation.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -20,6 +21,7 @@ describeInstallation('the token as a credential of units', {}, (installation) =>
   /** The daemon as before its first token. */
   const forget = (): Promise<string> =>
     sh('systemctl stop kyc-tokend; cd /run/kyc-tokend; rm -f token *.json /var/lib/kyc-tokend/*.json')
+  const UNITS = 300
   const refusal = 'Failed to set up credentials: Protocol error'
 
   it('is there for a unit that is started before the daemon, and before the service gives one', async () => {
@@ -75,6 +77,55 @@ describeInstallation('the token as a credential of units', {}, (installation) =>
     expect(Date.now() - stoppedAtMs).toBeLessThan(30_000)
     await expectJournal('stopped.service', refusal)
     await expectJournal('kyc-tokend', /event=credential-failed unit=stopped\.service .*reason=server-error/)
+  })
+
+  it('is never an empty one where many units wait at a stop, and their waiting costs little', async () => {
+    await scenario('outage')
+    await forget()
+    await sh('systemctl start kyc-tokend')
+    const pid = await show('MainPID')
+    await sh(`
+      for n in $(seq ${UNITS}); do
+        systemd-run --quiet --no-block --unit=many-$n -p LoadCredential=kyc-token:/run/kyc-tokend/credential.sock \
+          sh -c 'echo started >/run/many-$n'
+      done`)
+    const connected = 'ss -xH state connected src /run/kyc-tokend/credential.sock | wc -l'
+    await expectUntil('all of them to wait', async () => Number(await sh(connected)) >= UNITS)
+    const status = await sh(`cat /proc/${pid}/status`)
+    await sh('systemctl stop kyc-tokend.service')
+    expect(Number(/VmHWM:\s+(\d+) kB/.exec(status)?.[1])).toBeLessThan(120_000)
+    await expectUntil(
+      'their end',
+      async () => (await sh('systemctl list-units -q "many-*" --state=activating')) === '',
+    )
+    expect(await sh('ls /run | grep many- || true')).toBe('')
+    const failed = await sh("systemctl list-units -q --failed 'many-*' | wc -l")
+    expect(Number(failed)).toBe(UNITS)
+    await sh('systemctl reset-failed; systemctl start kyc-tokend')
+  })
+
+  it('is known from blanks by the line of the manual', async () => {
+    const [, line] = /`(ExecStartPre=.*kyc-token)`/.exec(manualText())!
+    const loaded = (credential: string): Promise<Finished> =>
+      attempt(`systemd-run --quiet --wait -p '${line}' -p ${credential} true`)
+    await sh('systemctl start kyc-tokend')
+    await scenario('ok')
+    await sh('kyc-tokend refresh')
+    const statuses = await Promise.all(
+      ['LoadCredential=kyc-token:/run/kyc-tokend/credential.sock', "SetCredential='kyc-token:   '"].map(
+        async (credential) => (await loaded(credential)).status,
+      ),
+    )
+    expect(statuses).toEqual([0, 1])
+  })
+
+  it('is loaded by a unit whose name and the credential’s have 83 bytes together', async () => {
+    await scenario('ok')
+    await sh('systemctl restart kyc-tokend')
+    const name = (bytes: number): string => `${'x'.repeat(bytes - 'kyc-token.service'.length)}.service`
+    expect((await start(name(83))).stdout).toBe(await sh('cat /run/kyc-tokend/token'))
+    await expectJournal('kyc-tokend', `client=${name(83)}`)
+    expect((await start(name(84))).status).not.toBe(0)
   })
 
   it('fails a unit at once where the account is refused, and the journal says what to do', async () => {
