@@ -8,10 +8,18 @@ import { dirname, join } from 'node:path'
 import type { Config } from '../config/config.ts'
 import { formatIssue, type ConfigIssue } from '../config/issues.ts'
 import { inspectConfig, type Inspection } from '../config/load.ts'
-import { lstatIfAny, refuseOddTarget, unsafeDirectory, unwiseDirectory } from '../files/atomic-file.ts'
+import {
+  heldTarget,
+  lstatIfAny,
+  refuseOddTarget,
+  unsafeDirectory,
+  unwiseDirectory,
+} from '../files/atomic-file.ts'
 import { asFileError, FileError } from '../files/file-error.ts'
+import { accessListOf } from '../lib/access-list.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { randomHex } from '../lib/crypto.ts'
+import { isHeldBySticky } from '../lib/directory-access.ts'
 import { errorCode, errorMessage, fallbackOnSystemError, withSystemFallback } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../host/finding.ts'
 import { isSystemDirectory, programName } from '../host/paths.ts'
@@ -83,7 +91,7 @@ export async function look(
   if (isWhole) {
     say(
       'directories',
-      directories.map((directory) => directoryFinding(directory, place)),
+      await Promise.all(directories.map(async (directory) => directoryFinding(directory, place))),
     )
     say('files', await targetFindings(config, place))
     if (!isUnit) say('sockets', await socketFindings(config))
@@ -184,7 +192,7 @@ function writtenDirectories(config: Config, { account, isUnit }: Place): Written
   return all.filter(({ path }, index) => all.findIndex((other) => other.path === path) === index)
 }
 
-function directoryFinding(directory: WrittenDirectory, place: Place): Finding {
+async function directoryFinding(directory: WrittenDirectory, place: Place): Promise<Finding> {
   const { path, name } = directory
   let stats: Stats
   try {
@@ -214,14 +222,18 @@ function absentFinding({ path, name, maker }: WrittenDirectory, place: Place): F
   return { ...fault(`${name} does not exist`, commands), hidden: { path, isAbsent: true } }
 }
 
-function safetyFinding({ path, name, use }: WrittenDirectory, stats: Stats, place: Place): Finding {
+async function safetyFinding(
+  { path, name, use }: WrittenDirectory,
+  stats: Stats,
+  place: Place,
+): Promise<Finding> {
   const problem = unsafeDirectory(path, stats, { use })
   if (problem !== undefined && isSystemDirectory(path)) {
     const own = ownDirectory(path, place)
     return fault(`${name} serves the whole system: make a directory of its own and set that`, [own])
   }
   if (problem !== undefined) return fault(`${name} is not safe: ${rendered(fileRemedy(problem, place))}`)
-  const unwise = unwiseDirectory(path, stats)
+  const unwise = unwiseDirectory(path, stats, { list: await accessListOf(path) })
   return unwise === undefined || isSystemDirectory(path)
     ? ok(`${name} can be written`)
     : warning(`${name} can be written, but ${rendered(fileRemedy(unwise, place))}`)
@@ -230,13 +242,17 @@ function safetyFinding({ path, name, use }: WrittenDirectory, stats: Stats, plac
 async function targetFindings({ file, tokenFiles }: Config, place: Place): Promise<Finding[]> {
   const findings = tokenFiles.map(async ({ path }, index) => {
     const found = await lstatIfAny(path).catch(fallbackOnSystemError(null))
+    const where = `${file}: tokenFiles[${index}].path`
     try {
       refuseOddTarget(path, found)
-      return []
     } catch (error) {
       if (!(error instanceof FileError)) throw error
-      return [fault(`${file}: tokenFiles[${index}].path: ${fileSentence(error, place)}`)]
+      return [fault(`${where}: ${fileSentence(error, place)}`)]
     }
+    const directory = withSystemFallback(null, () => statSync(dirname(path)))
+    if (found === null || directory === null || !isHeldBySticky(found, directory)) return []
+    const { text, commands } = fileRemedy(heldTarget(path, found), place)
+    return [fault(`${where}: ${path} cannot be replaced: ${text}`, commands)]
   })
   return (await Promise.all(findings)).flat()
 }

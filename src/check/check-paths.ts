@@ -3,6 +3,7 @@
 import { lstatSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { SETGID } from '../files/fs.ts'
+import { accessListOf } from '../lib/access-list.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import { fault, ok, type Finding } from '../host/finding.ts'
 import { differenceOf, pathTable, type SocketFacts } from '../host/path-table.ts'
@@ -36,11 +37,13 @@ export async function pathFindings(
       : await socketsOfUnit(config, unit)
   const clients = sockets.find(({ gid }) => gid !== null)?.gid ?? null
   const rows = pathTable({ ...config, sockets }, { uid: user.uid, clients }, place)
-  const different = rows.flatMap((row) => {
+  const compared = rows.map(async (row) => {
     const stats = withSystemFallback(null, () => lstatSync(row.path))
-    const difference = differenceOf(row, stats)
+    const list = row.writer === null ? null : await accessListOf(row.path)
+    const difference = differenceOf(row, { stats, list })
     return difference === undefined ? [] : [{ path: row.path, ...difference }]
   })
+  const different = (await Promise.all(compared)).flat()
   const findings = different.map(({ text, commands }) => fault(text, commands))
   if (process.geteuid!() !== 0) return findings
   const questions = questionsOf(config, { sockets, clients, isAnswering: unit?.isActive ?? false })

@@ -81,7 +81,7 @@ function trustedSocket(identity: ProcessIdentity): string {
 
 /**
  * Why a user other than root and this one could have made a socket in the directory; undefined: none could.
- * Others must not be able to write in it. If only root or this user can write in the directory above (/run,
+ * Others must not be able to write in it, or root has chosen who may. If only root or this user can write in the directory above (/run,
  * XDG_RUNTIME_DIR), no other can have made it, and its owner does not matter. If that is sticky (/tmp), the
  * directory must be no link and belong to root or this user: then no other can replace it.
  */
@@ -93,7 +93,7 @@ export function untrustedReason(directory: string, uid: number): string | undefi
       ? undefined
       : `${path} belongs to another user (${nameOf('user', stats.uid)})`
   const open = (path: string, stats: Stats): string | undefined =>
-    access(stats).writers === 'owner' ? undefined : `others can write to ${path}`
+    access(stats).writers === 'owner' || isOfRootForSome(stats) ? undefined : `others can write to ${path}`
   const parent = withSystemFallback(undefined, () => statSync(above))
   if (parent === undefined) return `${above} cannot be read`
   if (access(parent).writers !== 'sticky') {
@@ -104,6 +104,14 @@ export function untrustedReason(directory: string, uid: number): string | undefi
   if (itself === undefined) return `${directory} cannot be read`
   if (itself.isSymbolicLink()) return `${directory} is a link, which others could have made`
   return foreign(above, parent) ?? foreign(directory, itself) ?? open(directory, itself)
+}
+
+/**
+ * Whom root lets write beside himself, and not all users: by an access list, whose mask the group's bits then
+ * are, the daemon's user. What was made there nobody else can exchange.
+ */
+function isOfRootForSome({ uid, mode }: Stats): boolean {
+  return uid === 0 && (mode & 0o1000) !== 0 && (mode & 0o002) === 0
 }
 
 function isThere(path: string): boolean {

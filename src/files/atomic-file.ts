@@ -2,7 +2,8 @@
 import { constants, type Stats } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { randomHex } from '../lib/crypto.ts'
-import { directoryAccess, type DirectoryStats } from '../lib/directory-access.ts'
+import { accessListOf, type AccessList } from '../lib/access-list.ts'
+import { directoryAccess, isHeldBySticky, type DirectoryStats } from '../lib/directory-access.ts'
 import { errorCode } from '../lib/error.ts'
 import { fs, MODE_BITS } from './fs.ts'
 import { asFileError, FileError } from './file-error.ts'
@@ -32,7 +33,7 @@ export async function replaceFile(
   attributes: FileAttributes,
 ): Promise<{ stats: Stats; unsynced: string | null }> {
   return throughDirectory(path, 'files', async (reached, directory) => {
-    refuseOddTarget(path, await lstatIfAny(reached))
+    await refuseTarget(path, { found: await lstatIfAny(reached), directory })
     const stats = await writeAndRename(reached, { path, content, attributes })
     return { stats, unsynced: await syncDirectory(directory) }
   })
@@ -46,7 +47,7 @@ export async function removeFile(path: string): Promise<string | null> {
   return throughDirectory(path, 'files', async (reached, directory) => {
     const stats = await lstatIfAny(reached)
     if (stats === null) return null
-    refuseOddTarget(path, stats)
+    await refuseTarget(path, { found: stats, directory })
     await fs.unlink(reached)
     return syncDirectory(directory)
   })
@@ -71,10 +72,17 @@ async function syncDirectory(directory: number): Promise<string | null> {
 export async function clearLeftovers(path: string): Promise<FileError | undefined> {
   return throughDirectory(path, 'files', async (reached, directory) => {
     const names = await fs.readdir(dirname(reached))
+    const stats = await fs.fstat(directory)
+    const uid = process.geteuid!()
     const leftovers = names.filter((name) => isTemporaryOf(path, name))
-    for (const name of leftovers) await fs.unlink(join(dirname(reached), name))
+    for (const name of leftovers) {
+      const leftover = join(dirname(reached), name)
+      const found = await lstatIfAny(leftover)
+      if (found !== null && !isHeldBySticky(found, stats)) await fs.unlink(leftover)
+    }
     if (leftovers.length > 0) await syncDirectory(directory)
-    return unwiseDirectory(dirname(path), await fs.fstat(directory))
+    const list = directoryAccess(stats, uid).writers === 'group' ? await accessListOf(dirname(reached)) : null
+    return unwiseDirectory(dirname(path), stats, { uid, list })
   })
 }
 
@@ -169,9 +177,9 @@ export function unsafeDirectory(
 export function unwiseDirectory(
   directory: string,
   stats: DirectoryStats & Pick<Stats, 'gid'>,
-  uid = process.geteuid!(),
+  { uid = process.geteuid!(), list = null }: { uid?: number; list?: AccessList | null } = {},
 ): FileError | undefined {
-  if (directoryAccess(stats, uid).writers !== 'group') return undefined
+  if (directoryAccess(stats, uid, list).writers !== 'group') return undefined
   const writers = { kind: 'group', id: stats.gid } as const
   return new FileError({ path: directory, directory, kind: 'unsafe-directory', writers })
 }
@@ -222,6 +230,21 @@ async function applyAttributes(file: number, { mode, uid, gid }: FileAttributes)
 function isTemporaryOf(path: string, name: string): boolean {
   const start = `.${basename(path)}.`
   return name.startsWith(start) && /^[0-9a-f]{12}\.kyc$/.test(name.slice(start.length))
+}
+
+/** Throws FileError if what has the path may not or cannot be replaced or removed. `directory`: opened. */
+async function refuseTarget(
+  path: string,
+  { found, directory }: { found: Stats | null; directory: number },
+): Promise<void> {
+  refuseOddTarget(path, found)
+  if (found === null || found.uid === process.geteuid!()) return
+  if (isHeldBySticky(found, await fs.fstat(directory))) throw heldTarget(path, found)
+}
+
+/** The error about what this user can neither replace nor remove in a sticky directory. */
+export function heldTarget(path: string, { uid: id }: Pick<Stats, 'uid'>): FileError {
+  return new FileError({ path, kind: 'held-target', writers: { kind: 'user', id } })
 }
 
 /** Throws FileError if what has the path is no regular file: a link, a directory, a device. */

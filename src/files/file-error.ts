@@ -5,10 +5,11 @@ import { errorCode } from '../lib/error.ts'
 /**
  * `system`: the system refused a call. `stalled`: the disk did not answer in time. `busy`: the work did not
  * begin in time, because other disks do not answer. `odd-target`: what has the path is no regular file.
- * `unsafe-directory`: others can exchange what is made in the directory. `attributes`: the file system does
+ * `held-target`: it is another user's in a sticky directory. `unsafe-directory`: others can exchange what is made in the directory. `attributes`: the file system does
  * not keep owner, group or mode.
  */
-export type FileErrorKind = 'system' | 'stalled' | 'busy' | 'odd-target' | 'unsafe-directory' | 'attributes'
+export type FileErrorKind =
+  'system' | 'stalled' | 'busy' | 'odd-target' | 'held-target' | 'unsafe-directory' | 'attributes'
 
 interface FileFacts {
   readonly path: string
@@ -19,7 +20,7 @@ interface FileFacts {
   readonly code?: string | undefined
   /** The call that failed, such as `fsync`. */
   readonly syscall?: string | undefined
-  /** Of an unsafe directory: who beside this user can exchange what is in it. */
+  /** Of an unsafe directory: who beside this user can exchange what is in it. Of a held target: its owner. */
   readonly writers?: Writers | undefined
 }
 

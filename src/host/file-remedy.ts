@@ -14,6 +14,7 @@ import type { Log } from '../lib/log.ts'
 import {
   allowInUnit,
   commandsAt,
+  remakeDirectory,
   remakeSockets,
   remedy,
   rendered,
@@ -65,6 +66,8 @@ export function fileRemedy(error: FileError, place: Place): Remedy {
       const found = { ELOOP: 'a symbolic link', EISDIR: 'a directory' }[code ?? ''] ?? 'no regular file'
       return remedy(`it is ${found}, which is never replaced: remove it, or choose another path`)
     }
+    case 'held-target':
+      return heldRemedy(error)
     case 'attributes':
       return remedy('its file system does not keep owner, group and mode: choose another directory')
     case 'unsafe-directory':
@@ -123,6 +126,13 @@ function unsafeRemedy(directory: string, writers: Writers): Remedy {
   return remedy(`${why}; choose another directory, or take this one over`, mine)
 }
 
+/** For what this user can neither replace nor remove, because it is another's in a sticky directory. */
+function heldRemedy({ path, writers }: FileError): Remedy {
+  const owner = typeof writers === 'object' ? nameOf(writers.kind, writers.id) : 'another'
+  const text = `it belongs to the user ${owner}, and its directory is sticky: remove it`
+  return remedy(text, `sudo rm -f ${shellWord(path)}`)
+}
+
 /**
  * For a file that this user may not read; the text follows the file's name. No system directory is opened,
  * and no owner changed: a file that lies where the daemon has no access is copied to where it has.
@@ -166,7 +176,7 @@ export function absentRemedy(directory: string, place: Place): Remedy {
 function deniedRemedy(directory: string, place: Place): Remedy {
   const user = userOf(place)
   const text = `the user ${user} may not write in ${directory}`
-  if (isOfUnit(directory, place)) return remedy(text, ...remakeSockets(place.account))
+  if (isOfUnit(directory, place)) return remedy(text, ...remakeDirectory(place.account))
   return isSystemDirectory(directory)
     ? remedy(`${text}; make a directory of its own and set that`, ownDirectory(directory, place))
     : remedy(text, `sudo chown ${user} ${shellWord(directory)}`)

@@ -1,12 +1,22 @@
 // The one table of the daemon's paths, made from its configuration: what each is, whose, with which mode,
 // and who needs it. The daemon, `status` and `check` compare it with what is there.
 import type { Stats } from 'node:fs'
+import type { AccessList } from '../lib/access-list.ts'
 import { dirname, join } from 'node:path'
 import { serviceEnvironment } from './account.ts'
-import { OWN_FILES, SERVICE_USER, SYSTEM_RUNTIME_DIRECTORY } from './paths.ts'
+import { foreignWriters } from '../lib/directory-access.ts'
 import { nameOf } from './ids.ts'
+import { OWN_FILES, SERVICE_USER, SYSTEM_RUNTIME_DIRECTORY, SYSTEM_STATE_DIRECTORY } from './paths.ts'
 import { octal, shellWord } from '../lib/display-text.ts'
-import { commandsAt, remakeSockets, sudoAt, type Place, type Remedy } from './remedy.ts'
+import {
+  commandsAt,
+  MAKE_DIRECTORIES,
+  remakeDirectory,
+  remakeSockets,
+  sudoAt,
+  type Place,
+  type Remedy,
+} from './remedy.ts'
 
 /** Directories and files of the daemon, as its configuration names them. */
 interface DaemonPaths {
@@ -40,15 +50,20 @@ export interface PathRow {
   readonly gid: number | null
   /** Permission bits that it must have, at least. */
   readonly mode: number
+  /** The user who writes there by an access list, alone beside the owner; null: there need be none. */
+  readonly writer: number | null
   readonly mayBeAbsent: boolean
   readonly commands: readonly string[]
 }
 
 /**
- * Others pass through, and the modes within decide; setgid: what is created there belongs to the clients'
- * group.
+ * Sticky: nobody but root removes or replaces what root made. Setgid: what is created there belongs to the
+ * clients' group. Others pass through, and the modes within decide.
  */
-const RUNTIME_MODE = 0o2751
+const RUNTIME_MODE = 0o3751
+/** Of the directory of the accounts' directories, in which nobody but root makes any. */
+const ACCOUNTS_MODE = 0o751
+const ROOT = 0
 
 export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: Place): PathRow[] {
   const { runtimeDirectory, stateDirectory, sockets } = paths
@@ -56,7 +71,10 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
   const sudo = sudoAt(place)
   const remake = remakeSockets(account)
   const restart = commandsAt('restart', place)
-  const takeState = `sudo chown -hR ${SERVICE_USER}:${SERVICE_USER} ${shellWord(stateDirectory)}`
+  // From the first directory of its user on: below it, a link of that user could lead root elsewhere.
+  const isOfSystem = `${stateDirectory}/`.startsWith(`${SYSTEM_STATE_DIRECTORY}/`)
+  const firstOfState = isOfSystem ? SYSTEM_STATE_DIRECTORY : stateDirectory
+  const takeState = `sudo chown -hR ${SERVICE_USER}:${SERVICE_USER} ${shellWord(firstOfState)}`
 
   const directory = (row: Pick<PathRow, 'path' | 'name' | 'effect'> & Partial<PathRow>): PathRow => ({
     kind: 'directory',
@@ -64,11 +82,12 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
     uid: isUnit ? uid : null,
     gid: null,
     mode: 0o700,
+    writer: null,
     mayBeAbsent: true,
     commands: [`${sudo}chmod u+rwx ${shellWord(row.path)}`],
     ...row,
   })
-  const file = (path: string, command = `${sudo}rm ${shellWord(path)}`): PathRow => ({
+  const file = (path: string, command = `${sudo}rm -f ${shellWord(path)}`): PathRow => ({
     path,
     kind: 'file',
     name: 'the file',
@@ -76,6 +95,7 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
     uid,
     gid: null,
     mode: 0o600,
+    writer: null,
     mayBeAbsent: true,
     commands: [command, ...restart],
   })
@@ -87,35 +107,47 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
     uid: isUnit ? owner : null,
     gid,
     mode: mode ?? 0o600,
+    writer: null,
     mayBeAbsent: !isUnit,
     commands: isUnit ? remake : [`chmod ${octal(mode ?? 0o600)} ${shellWord(path)}`],
   })
 
   const isRuntimeOfUnit = isUnit && runtimeDirectory === serviceEnvironment(account).RUNTIME_DIRECTORY
-  /** What systemd-tmpfiles makes for clients. */
-  const ofUnit = { mode: RUNTIME_MODE, mayBeAbsent: sockets.length === 0, commands: remake }
-  const above =
-    isRuntimeOfUnit && account !== undefined ? [SYSTEM_RUNTIME_DIRECTORY, dirname(runtimeDirectory)] : []
+  /** What systemd-tmpfiles makes. */
+  const ofRoot = { uid: ROOT, mayBeAbsent: sockets.length === 0 }
+  const above = [
+    { path: SYSTEM_RUNTIME_DIRECTORY, mode: RUNTIME_MODE },
+    { path: dirname(runtimeDirectory), mode: ACCOUNTS_MODE },
+  ]
   const rows = [
-    ...above.map((path) =>
+    ...(isRuntimeOfUnit && account !== undefined ? above : []).map((row) =>
       directory({
-        path,
+        ...row,
         name: 'the directory',
-        effect: 'clients do not reach the sockets below it',
-        ...ofUnit,
+        effect: 'clients do not reach the sockets below it, or others can exchange them',
+        ...ofRoot,
+        commands: [MAKE_DIRECTORIES],
       }),
     ),
     directory({
       path: runtimeDirectory,
       name: 'the runtime directory',
-      effect: 'clients do not reach the sockets and files in it',
-      ...(isRuntimeOfUnit && { ...ofUnit, gid: clients }),
+      effect: isRuntimeOfUnit
+        ? 'the daemon and clients do not reach the sockets and files in it, or others can exchange them'
+        : 'clients do not reach the sockets and files in it',
+      ...(isRuntimeOfUnit && {
+        ...ofRoot,
+        gid: clients,
+        mode: RUNTIME_MODE,
+        writer: uid,
+        commands: remakeDirectory(account),
+      }),
     }),
     directory({
       path: stateDirectory,
       name: 'the state directory',
       effect: 'the daemon cannot save its state',
-      ...(isUnit && { commands: ['sudo systemd-tmpfiles --create kyc-tokend.conf', takeState, ...restart] }),
+      ...(isUnit && { commands: [MAKE_DIRECTORIES, takeState, ...restart] }),
     }),
     ...Object.values(OWN_FILES.runtimeDirectory).map((name) => file(join(runtimeDirectory, name))),
     ...Object.values(OWN_FILES.stateDirectory).map((name) =>
@@ -127,12 +159,17 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
   return rows.filter(({ path }, index) => rows.findIndex((other) => other.path === path) === index)
 }
 
-/**
- * How what is there differs from the row, with the remedy; undefined: it does not. `stats` are of the path
- * itself, no link's; null: nothing is there.
- */
-export function differenceOf(row: PathRow, stats: Stats | null): Remedy | undefined {
-  const { kind, uid, gid, mode, name, path, effect, commands } = row
+/** What is at a path. */
+export interface Found {
+  /** Of the path itself, no link's; null: nothing is there, or may be seen. */
+  readonly stats: Stats | null
+  /** Null: there is none, or it does not matter. */
+  readonly list: AccessList | null
+}
+
+/** How what is there differs from the row, with the remedy; undefined: it does not. */
+export function differenceOf(row: PathRow, { stats, list }: Found): Remedy | undefined {
+  const { kind, name, path, effect, commands } = row
   const differs = (how: string, first: readonly string[] = []): Remedy => ({
     text: `${name} ${path} ${how}, so that ${effect}`,
     commands: [...first, ...commands],
@@ -141,14 +178,31 @@ export function differenceOf(row: PathRow, stats: Stats | null): Remedy | undefi
   const isKind = { directory: stats.isDirectory(), socket: stats.isSocket(), file: stats.isFile() }[kind]
   // Whoever opens the directory tells of a link or a file at its path.
   if (!isKind && kind === 'directory') return undefined
-  if (!isKind) return differs(`is no ${kind}`, [`sudo rm ${shellWord(path)}`])
+  if (!isKind) return differs(`is no ${kind}`, [`sudo rm -f ${shellWord(path)}`])
+  const how = wrongAttribute(row, stats) ?? wrongAccess(row, list)
+  return how === undefined ? undefined : differs(how)
+}
+
+function wrongAttribute({ uid, gid, mode }: PathRow, stats: Stats): string | undefined {
   if (uid !== null && stats.uid !== uid)
-    return differs(`belongs to the user ${shown('user', stats.uid)} and not to ${nameOf('user', uid)}`)
+    return `belongs to the user ${shown('user', stats.uid)} and not to ${nameOf('user', uid)}`
   if (gid !== null && stats.gid !== gid)
-    return differs(`belongs to the group ${shown('group', stats.gid)} and not to ${nameOf('group', gid)}`)
+    return `belongs to the group ${shown('group', stats.gid)} and not to ${nameOf('group', gid)}`
   if ((stats.mode & mode) !== mode)
-    return differs(`has the mode ${octal(stats.mode)} and needs ${octal(stats.mode | mode)}`)
+    return `has the mode ${octal(stats.mode)} and needs ${octal(stats.mode | mode)}`
   return undefined
+}
+
+function wrongAccess({ writer }: PathRow, list: AccessList | null): string | undefined {
+  if (writer === null) return undefined
+  const own = list?.find((entry) => entry.kind === 'user' && entry.id === writer)
+  if (own?.access !== 0o7) return `has no access list by which the user ${nameOf('user', writer)} may write`
+  const others = foreignWriters(list ?? [], writer).map(entryName)
+  return others.length === 0 ? undefined : `lets ${others.join(' and ')} write, too`
+}
+
+function entryName({ kind, id }: AccessList[number]): string {
+  return id === null ? 'its group' : `the ${kind} ${nameOf(kind === 'user' ? 'user' : 'group', id)}`
 }
 
 function shown(kind: 'user' | 'group', id: number): string {

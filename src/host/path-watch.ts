@@ -2,12 +2,13 @@
 // the log and in `status`.
 import type { Stats } from 'node:fs'
 import { dirname } from 'node:path'
+import { accessListOf } from '../lib/access-list.ts'
 import { errorCode, fallbackOnSystemError } from '../lib/error.ts'
 import { fs, MODE_BITS, SETGID } from '../files/fs.ts'
 import { isLate } from '../files/file-error.ts'
 import { inDirectory } from '../files/in-directory.ts'
 import type { Log } from '../lib/log.ts'
-import { differenceOf, pathTable, type PathRow, type SocketFacts } from './path-table.ts'
+import { differenceOf, pathTable, type Found, type PathRow, type SocketFacts } from './path-table.ts'
 import { isSocketActivated, type InheritedSockets } from '../lib/socket-activation.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { rendered, type Place } from './remedy.ts'
@@ -52,13 +53,18 @@ export function createPathWatch(options: {
   /** Mends the path if that is possible, and says what is still wrong with it. */
   async function problemOf(row: PathRow): Promise<Problem[]> {
     const { path } = row
-    let stats = await statsOf(path)
-    if (stats !== null && differenceOf(row, stats) !== undefined && (await mend(row, stats))) {
+    const find = async (): Promise<Found> => ({
+      stats: await statsOf(path),
+      list: row.writer === null ? null : await accessListOf(path),
+    })
+    let found = await find()
+    const { stats } = found
+    if (stats !== null && differenceOf(row, found) !== undefined && (await mend(row, stats))) {
       const sentence = 'Mode or group of a path was changed, and is restored'
       log('warning', sentence, { event: 'path-restored', path })
-      stats = await statsOf(path)
+      found = await find()
     }
-    const left = differenceOf(row, stats)
+    const left = differenceOf(row, found)
     return left === undefined ? [] : [{ path, sentence: rendered(left) }]
   }
 

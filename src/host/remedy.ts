@@ -75,15 +75,29 @@ export function sudoAt({ isUnit }: Place): string {
   return isUnit ? 'sudo ' : ''
 }
 
+/** The command that gives the directories of the package their owners, modes and access lists. */
+export const MAKE_DIRECTORIES = 'sudo systemd-tmpfiles --create kyc-tokend.conf'
+
+/**
+ * Commands that give the runtime directory of the account's units its owner, group, mode and access list again.
+ * Not chmod: where there is an access list, that sets its mask.
+ */
+export function remakeDirectory(account: string | undefined): string[] {
+  return account === undefined ? [MAKE_DIRECTORIES] : [restartSockets(account)]
+}
+
 /**
  * Commands that make the runtime directory and the sockets of the account's units again, with their owners
  * and modes.
  */
 export function remakeSockets(account: string | undefined): string[] {
+  return [MAKE_DIRECTORIES, restartSockets(account)]
+}
+
+function restartSockets(account: string | undefined): string {
   const { unit, httpUnit, alertUnit } = unitNames(account)
   // The path unit watches a directory that is gone, too. `restart` would fail for a unit that is masked.
-  const units = `${unit}.socket ${httpUnit}.socket ${alertUnit}.path`
-  return ['sudo systemd-tmpfiles --create kyc-tokend.conf', `sudo systemctl try-restart ${units}`]
+  return `sudo systemctl try-restart ${unit}.socket ${httpUnit}.socket ${alertUnit}.path`
 }
 
 /** Commands that add settings to a drop-in of the account's unit and have them take effect. */

@@ -7,10 +7,15 @@ import { errorCode, errorMessage, exitStatus, withSystemFallback, UserError } fr
 import { countListenFds, FIRST_LISTEN_FD } from './socket-activation.ts'
 
 /** A function of libc by its name, the C type of its result, and those of its arguments. */
-type Declare = (name: string, result: string, types: readonly string[]) => (...args: unknown[]) => number
+type Declare<F = Call> = (name: string, result: string, types: readonly string[]) => F
+type Call = (...args: unknown[]) => number
+/** `async` runs it in a thread of libuv; its last argument is the callback. */
+interface NativeCall extends Call {
+  async(...args: [...unknown[], (error: Error | null, returned: number) => void]): void
+}
 /** The part of koffi's native module that is used. */
 interface Koffi {
-  load(path: null): { func: Declare }
+  load(path: null): { func: Declare<NativeCall> }
   errno(): number
 }
 /** The process at the other end of a connection. */
@@ -58,6 +63,8 @@ const MAX_GROUPS = 65_536
 const SIGINFO_BYTES = 128
 /** `si_pid`: the union that holds it is aligned to a pointer. */
 const PID_OFFSET = process.arch === 'arm' || process.arch === 'ia32' ? 12 : 16
+/** Of an extended attribute (XATTR_SIZE_MAX is more): an access list of 500 entries fits. */
+const MAX_ATTRIBUTE_BYTES = 4_096
 /** Signals that Node ignores from its start; a program that is executed would, too (signal(7)). */
 const IGNORED_BY_NODE = ['SIGPIPE', 'SIGXFSZ'] as const
 
@@ -84,7 +91,7 @@ function load(): Libc {
 
 function createLibc(koffi: Koffi) {
   const libc = koffi.load(null)
-  const lenient: Declare = (name, result, types) => libc.func(name, result, types)
+  const lenient: Declare<NativeCall> = (name, result, types) => libc.func(name, result, types)
   /** Throws if the call fails. */
   const strict: Declare = (name, result, types) => {
     const call = lenient(name, result, types)
@@ -203,10 +210,11 @@ function createConnectionCalls(strict: Declare, lenient: Declare) {
   }
 }
 
-function createProcessCalls(strict: Declare, lenient: Declare) {
+function createProcessCalls(strict: Declare, lenient: Declare<NativeCall>) {
   const setrlimit = strict('setrlimit', 'int', ['int', 'void *'])
   const prctl = strict('prctl', 'int', ['int', 'ulong', 'ulong', 'ulong', 'ulong'])
   const execvpe = strict('execvpe', 'int', ['const char *', 'const char **', 'const char **'])
+  const getxattr = lenient('getxattr', 'long', ['const char *', 'const char *', 'void *', 'size_t'])
   const flock = strict('flock', 'int', ['int', 'int'])
   const exit = lenient('_exit', 'void', ['int'])
   const fcntl = lenient('fcntl', 'int', ['int', 'int', 'int'])
@@ -278,6 +286,19 @@ function createProcessCalls(strict: Declare, lenient: Declare) {
         if (errorCode(error) !== 'EAGAIN') throw error
         return false
       }
+    },
+    /**
+     * An extended attribute of what is at the path, through links (getxattr(2)); null if it cannot be had. A
+     * thread waits for the disk, as for calls of Node.
+     */
+    async attributeOf(path: string, name: string): Promise<Buffer | null> {
+      const value = Buffer.alloc(MAX_ATTRIBUTE_BYTES)
+      const length = await new Promise<number>((resolve, reject) => {
+        getxattr.async(path, name, value, value.length, (error, returned) =>
+          error === null ? resolve(returned) : reject(error),
+        )
+      })
+      return length < 0 ? null : value.subarray(0, length)
     },
     /** Ends this process (_exit(2)): no exit listener runs, no thread is waited for, nothing is flushed. */
     exitNow(status: number): never {

@@ -142,7 +142,7 @@ describe('kyc-tokend check', () => {
     [
       'a file where a socket should be',
       () => files.write('run/ipc.sock', ''),
-      /the socket .*ipc\.sock is no socket, .*: `sudo rm \S+ipc\.sock && /,
+      /the socket .*ipc\.sock is no socket, .*: `sudo rm -f \S+ipc\.sock && /,
     ],
     [
       'a directory that everybody can write',

@@ -19,6 +19,7 @@ import { setupFiles } from '../../src/setup/setup-files.ts'
 import { daemonWith } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
+import { letWrite } from '../support/access-list.ts'
 import { lacks } from '../support/lacks.ts'
 import type { Ended } from '../support/run-cli.ts'
 import { accountInactive, accountNotFound, granting, refusing } from '../support/service.ts'
@@ -113,8 +114,9 @@ async function onHost(words: readonly string[], host: Host): Promise<Ended & { c
   if (hasUser) {
     writeFileSync(under('etc/passwd'), 'root:x:0:0::/:/bin/sh\nkyc-tokend:x:4242:4243::/:/bin/false\n')
     writeFileSync(under('etc/group'), 'root:x:0:\nkyc-tokend:x:4243:\nkyc-token:x:4244:\n')
-    chownSync(under('run/kyc-tokend'), 4242, 4244)
-    chmodSync(under('run/kyc-tokend'), 0o2751)
+    chownSync(under('run/kyc-tokend'), 0, 4244)
+    chmodSync(under('run/kyc-tokend'), 0o3751)
+    letWrite(under('run/kyc-tokend'), 4242)
     if (config !== null) chownSync(under('etc/kyc-tokend/kyc-tokend.config.json'), 0, 4243)
   }
   if (secretFile !== undefined)
@@ -150,7 +152,7 @@ async function onHost(words: readonly string[], host: Host): Promise<Ended & { c
 const credentials = { apiKey: 'key-1', apiSecret: 'secret-1' }
 const fileCredentials = { apiKey: { file: 'api-key' }, apiSecret: 'secret-1' }
 
-describe.skipIf(!canMount || lacks('unshare'))('on a host with systemd', () => {
+describe.skipIf(!canMount || lacks('unshare') || lacks('python3'))('on a host with systemd', () => {
   it('`status --all` names each daemon, and ends with the worst status', async () => {
     const { daemon, cli } = await commandWorld()
     const down = await commandWorld({ answer: refusing(503, 'Unavailable') })

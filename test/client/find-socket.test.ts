@@ -70,6 +70,9 @@ test.each<[string, Made, Made, reason: string | undefined, isLink?: boolean]>([
   ['that of the daemon in /run', [0o755, root], [0o2751, theirs], undefined],
   ['a link in /run', [0o755, root], [0o2751, theirs], undefined, true],
   ['a shared one in /run', [0o755, root], [0o777, theirs], 'others can write to DIRECTORY'],
+  ['that of root for some in /run', [0o755, root], [0o3771, root], undefined],
+  ['that of root for a group in /run', [0o755, root], [0o2771, root], 'others can write to DIRECTORY'],
+  ['that of root for all in /run', [0o755, root], [0o3773, root], 'others can write to DIRECTORY'],
   ['that of a group in /run', [0o755, root], [0o775, theirs], 'others can write to DIRECTORY'],
 ])(
   'a socket in %s is trusted only if no other user could have put it there',

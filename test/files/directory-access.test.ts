@@ -44,7 +44,7 @@ test.each([
     expect(inWords(unsafeDirectory('/srv/a/d', stats, { uid: ME, use }))).toBe(
       expected === null ? undefined : reason[expected],
     )
-  expect(unwiseDirectory('/srv/a/d', stats, ME) !== undefined).toBe(writers === 'group')
+  expect(unwiseDirectory('/srv/a/d', stats, { uid: ME }) !== undefined).toBe(writers === 'group')
 })
 
 test('root writes no file into the directory of another user either, and names its users and groups', () => {
@@ -52,5 +52,5 @@ test('root writes no file into the directory of another user either, and names i
   expect(unsafeDirectory('/srv/a/d', stats, { uid: 0, use: 'files' })).toMatchObject({ writers: { id: ME } })
   const foreign = unsafeDirectory('/srv/a/d', { ...stats, uid: 1 }, { uid: ME, use: 'sockets' })
   expect(inWords(foreign)).toContain('belongs to the user daemon,')
-  expect(inWords(unwiseDirectory('/srv/a/d', stats, ME))).toContain('the group root can exchange')
+  expect(inWords(unwiseDirectory('/srv/a/d', stats, { uid: ME }))).toContain('the group root can exchange')
 })

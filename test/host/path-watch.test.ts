@@ -43,7 +43,7 @@ it.runIf(process.getuid!() === 0)(
     writeFileSync(at('state/key'), '')
     chownSync(at('state/key'), 12_345, 12_345)
     for (let tick = 0; tick < 2; tick += 1) await watch.tick()
-    const problem = `the file ${at('state/key')} belongs to the user 12345, which is gone, and not to root, so that the daemon cannot use it: \`rm ${at('state/key')}\``
+    const problem = `the file ${at('state/key')} belongs to the user 12345, which is gone, and not to root, so that the daemon cannot use it: \`rm -f ${at('state/key')}\``
     expect(watch.problems()).toEqual([problem])
     expect(of('path-problem')).toMatchObject([{ level: 'error', path: at('state/key'), error: problem }])
     rmSync(at('state/key'))

@@ -70,20 +70,23 @@ describeInstallation('two accounts on a host', {}, (installation) => {
     expect(await installation.requests('stand-in-eu')).toBe(1)
     expect(await installation.follow('use-account', 'member')).toContain(`${await token('eu')}{"accessToken"`)
     expect(await modesOf('/run/kyc-tokend/accounts/eu', '/run/kyc-tokend/accounts/eu/http.sock')).toEqual([
-      '2751 kyc-tokend:kyc-token',
+      '3771 root:kyc-token',
       '660 kyc-tokend:kyc-token',
     ])
     expect(await modesOf('/var/lib/kyc-tokend/accounts/eu')).toEqual(['700 kyc-tokend:kyc-tokend'])
     expect((await attempt('ls /var/lib/kyc-tokend/accounts', 'member')).status).not.toBe(0)
   })
 
-  it('make their directories by the daemon’s user, so that root follows no link of it', async () => {
+  it('have directories of root, in which root follows no link of the daemon’s user', async () => {
     await sh(`mkdir /srv/of-root; cp -p /etc/kyc-tokend/accounts/us.json /etc/kyc-tokend/accounts/uk.json
-      runuser -u kyc-tokend -- ln -s /srv/of-root /var/lib/kyc-tokend/accounts/uk
-      runuser -u kyc-tokend -- ln -s /srv/of-root /run/kyc-tokend/accounts/uk`)
+      runuser -u kyc-tokend -- ln -s /srv/of-root /var/lib/kyc-tokend/accounts/uk`)
     const before = await modesOf('/srv/of-root')
-    expect((await attempt('systemctl start kyc-tokend@uk')).status).not.toBe(0)
-    await sh('rm /run/kyc-tokend/accounts/uk; systemctl start kyc-tokend@uk')
+    for (const made of [
+      'ln -s /srv/of-root /run/kyc-tokend/accounts/uk',
+      'mv /run/kyc-tokend/accounts /run/x',
+    ])
+      expect((await attempt(made, 'kyc-tokend')).stderr).toMatch(/Permission denied|not permitted/)
+    await sh('systemctl start kyc-tokend@uk')
     await expectJournal('kyc-tokend@uk', '/var/lib/kyc-tokend/accounts/uk is a symbolic link')
     expect(await modesOf('/srv/of-root')).toEqual(before)
     await sh(`systemctl stop 'kyc-tokend*@uk.*'; rm -r /srv/of-root /etc/kyc-tokend/accounts/uk.json

@@ -26,9 +26,25 @@ const rows: Readonly<Record<string, Row>> = {
     breaks: 'chmod 0700 /run/kyc-tokend',
     says: /^FAULT +paths +a member of kyc-token cannot connect to \S+ipc\.sock \(EACCES at \/run\/kyc-tokend\)/m,
   },
-  'a runtime directory that lost its group and setgid': {
+  'a runtime directory of another owner': {
     breaks: 'chown kyc-tokend:kyc-tokend /run/kyc-tokend; chmod 0751 /run/kyc-tokend',
-    says: /^FAULT +paths +the runtime directory \/run\/kyc-tokend belongs to the group kyc-tokend and not to kyc-token/m,
+    says: /^FAULT +paths +the runtime directory \/run\/kyc-tokend belongs to the user kyc-tokend and not to root/m,
+  },
+  'a runtime directory that lost setgid and the sticky bit': {
+    breaks: 'chmod -s,-t /run/kyc-tokend; chmod 0771 /run/kyc-tokend',
+    says: /^FAULT +paths +the runtime directory \/run\/kyc-tokend has the mode 0771 and needs 3771/m,
+  },
+  'a runtime directory whose access list was masked by chmod': {
+    breaks: `chmod 3751 /run/kyc-tokend; ${RESTART}`,
+    says: /^FAULT +paths +the runtime directory \/run\/kyc-tokend has no access list by which/m,
+  },
+  'a token file of root': {
+    breaks: 'rm /run/kyc-tokend/token; echo of-root >/run/kyc-tokend/token',
+    says: /^FAULT +files .*token cannot be replaced: it belongs to the user root, and its directory is sticky/m,
+  },
+  'the lock of root': {
+    breaks: `${STOP}; rm -f /run/kyc-tokend/instance.lock; touch /run/kyc-tokend/instance.lock; ${RESTART}`,
+    says: /^FAULT +paths +the file \S+instance\.lock belongs to the user root and not to kyc-tokend/m,
   },
   'a socket of another group': {
     breaks: 'chgrp root /run/kyc-tokend/ipc.sock',

@@ -1,6 +1,7 @@
 import { copyFileSync, readdirSync } from 'node:fs'
 import path from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
+import type { StatusResult } from '../../src/protocol.ts'
 import { config, CONFIG, describeInstallation } from '../support/installation.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -11,7 +12,7 @@ const options = { versions: ['1.0.0', '1.0.1'], isInstalled: false }
 
 describeInstallation('kyc-tokend as a service', options, (installation) => {
   const { install, configure, scenario, requests, fullToken, expectJournal, show, modesOf } = installation
-  const { sh, run } = installation
+  const { sh, run, attempt } = installation
 
   it('is installed, says what is next, and waits for a configuration', async () => {
     const output = await sh(install('1.0.0'))
@@ -54,7 +55,7 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
     for (const file of [CONFIG, '/var/lib/kyc-tokend/.'])
       expect((await run(['cat', file], { as: 'member' })).stderr).toContain('Permission denied')
     expect(await modesOf('/run/kyc-tokend', '/run/kyc-tokend/ipc.sock', '/run/kyc-tokend/token')).toEqual([
-      '2751 kyc-tokend:kyc-token',
+      '3771 root:kyc-token',
       '660 kyc-tokend:kyc-token',
       '640 kyc-tokend:kyc-token',
     ])
@@ -62,6 +63,20 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
       '700 kyc-tokend:kyc-tokend',
       '640 root:kyc-tokend',
     ])
+  })
+
+  it('says of a file of root in its directory what removes it, and writes it at the next tick', async () => {
+    const token = '/run/kyc-tokend/token'
+    await sh(`rm ${token}; echo of-root >${token}`)
+    const file = async (): Promise<{ ok: boolean; error: string | null }> => {
+      const { files } = JSON.parse((await attempt('kyc-tokend status --json')).stdout) as StatusResult
+      return files[0]!
+    }
+    const remedy = `Cannot write ${token}: it belongs to the user root, and its directory is sticky: remove it: \`sudo rm -f ${token}\``
+    await expectUntil('the error', async () => (await file()).error === remedy)
+    await sh(`rm -f ${token}`)
+    await expectUntil('the file', async () => (await file()).ok)
+    expect(await sh(`cat ${token}`, { as: 'member' })).toBe(await fullToken('member'))
   })
 
   it('gives nothing to anybody else', async () => {

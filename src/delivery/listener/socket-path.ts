@@ -9,6 +9,7 @@ import { inDirectory } from '../../files/in-directory.ts'
 import { errorCode, exitStatus, UserError } from '../../lib/error.ts'
 import { fs } from '../../files/fs.ts'
 import { asUserError, fileRemedy } from '../../host/file-remedy.ts'
+import { isHeldBySticky } from '../../lib/directory-access.ts'
 import { nameOf } from '../../host/ids.ts'
 import { placeOf, rendered } from '../../host/remedy.ts'
 import { shellWord } from '../../lib/display-text.ts'
@@ -80,24 +81,19 @@ export async function assertPathFree(address: SocketPath): Promise<void> {
   await assertReplaceable(address, path)
 }
 
-const STICKY = 0o1000
-
 /**
- * In a sticky directory, such as /tmp, only root and its owner may replace a file (inode(7)). Throws
+ * In a sticky directory, such as /tmp, only root and its owners may replace a file (inode(7)). Throws
  * UserError (78), which says whose it is, if that is another user. `reached`: the file, by a path that nobody
  * can exchange. Call it within the work of inTurnAt.
  */
 export async function assertReplaceable(address: SocketPath, reached: string): Promise<void> {
-  const ownUid = process.geteuid!()
   const found = await lstatIfAny(reached)
-  if (found === null || found.uid === ownUid || ownUid === 0) return
   // With the dot, a link to the directory is followed.
-  const directory = await fs.lstat(`${dirname(reached)}/.`)
-  if ((directory.mode & STICKY) === 0) return
+  if (found === null || !isHeldBySticky(found, await fs.lstat(`${dirname(reached)}/.`))) return
   const file = join(dirname(address.path), basename(reached))
   const message =
     `${file} belongs to the user ${nameOf('user', found.uid)}, and its directory is sticky: ` +
-    `remove it (\`sudo rm ${shellWord(file)}\`), or set another ${settingOf(address)}`
+    `remove it (\`sudo rm -f ${shellWord(file)}\`), or set another ${settingOf(address)}`
   throw new UserError(message, exitStatus.configuration)
 }
 

@@ -246,7 +246,7 @@ describe.skipIf(process.geteuid?.() !== 0)('another user than root', () => {
         await openListener({ path: '${directory}/s', mode: 0o600, gid: null }, {}).catch(tell)
         process.exit()`)
       expect(output).toContain(
-        `${path} belongs to the user 4242, and its directory is sticky: remove it (\`sudo rm ${path}\`), or set another \``,
+        `${path} belongs to the user 4242, and its directory is sticky: remove it (\`sudo rm -f ${path}\`), or set another \``,
       )
     },
   )
