@@ -4,7 +4,8 @@ import type { Secret } from '../lib/secret.ts'
 
 /** Everything by which the service knows the account. */
 export interface Credentials {
-  readonly apiKey: Secret
+  /** Null: the account is known by a ready-made assertion alone. */
+  readonly apiKey: Secret | null
   /** Null: the service takes none. */
   readonly apiSecret: Secret | null
   /** Further ones, by their settings' key paths: those of `service`, the client certificate and its key. */
@@ -15,7 +16,7 @@ export interface Credentials {
 export function credentialTexts({ apiKey, apiSecret, further = {} }: Credentials): readonly unknown[] {
   const more = Object.entries(further).map(([at, secret]) => [at, secret.reveal()] as const)
   const sorted = more.toSorted(([one], [other]) => (one < other ? -1 : 1))
-  return [apiKey.reveal(), apiSecret?.reveal() ?? null, ...sorted]
+  return [apiKey?.reveal() ?? null, apiSecret?.reveal() ?? null, ...sorted]
 }
 
 /**
@@ -30,7 +31,7 @@ export function sharedTexts(credentials: Credentials, key: Secret | null): reado
 
 /** Key and secret as HTTP Basic has them; `isEncoded`: each form-encoded first (RFC 6749, section 2.3.1). */
 export function basicOf({ apiKey, apiSecret }: Credentials, { isEncoded = true } = {}): string {
-  const pair = [apiKey.reveal(), apiSecret?.reveal() ?? '']
+  const pair = [apiKey?.reveal() ?? '', apiSecret?.reveal() ?? '']
   return Buffer.from(pair.map((text) => (isEncoded ? formEncoded(text) : text)).join(':')).toString('base64')
 }
 
@@ -41,6 +42,6 @@ export function basicOf({ apiKey, apiSecret }: Credentials, { isEncoded = true }
 export function sentTexts(credentials: Credentials): string[] {
   const { apiKey, apiSecret, further = {} } = credentials
   const texts = [apiKey, apiSecret, ...Object.values(further)].flatMap((secret) => secret?.reveal() ?? [])
-  const basic = [true, false].map((isEncoded) => basicOf(credentials, { isEncoded }))
+  const basic = apiKey === null ? [] : [true, false].map((isEncoded) => basicOf(credentials, { isEncoded }))
   return [...texts.filter((text) => !text.includes('\n')), ...basic]
 }

@@ -59,7 +59,7 @@ async function secretValues(
 }
 
 async function assertionKey({ send, assertion }: Settings['service'], inputs: Inputs): Promise<Secrets> {
-  if (send !== 'assertion' || assertion === null) return {}
+  if (send !== 'assertion' || !assertion?.key) return {}
   const at = 'service.assertion.key'
   const problemOf = (key: KeyObject) => algorithmProblem(key, assertion.algorithm)
   const key = await inputs.privateKey(at, assertion.key, problemOf)
@@ -84,7 +84,18 @@ function checkSent(
   { apiKey, apiSecret }: { apiKey: Secret | null; apiSecret: Secret | null },
   inputs: Inputs,
 ): void {
-  const { send, names } = service
+  const { send, names, assertion } = service
+  const isReadyMade = send === 'assertion' && (assertion?.file ?? null) !== null
+  if (credentials.apiKey === null && !isReadyMade)
+    inputs.fault(
+      'credentials.apiKey',
+      'is null, which only a ready-made assertion allows: give it, or set service.assertion.file',
+    )
+  if (credentials.apiSecret !== null && isReadyMade)
+    inputs.fault(
+      'credentials.apiSecret',
+      'is of no use beside service.assertion.file, by which the account is known: set it to null',
+    )
   const isSent = send !== 'assertion' && names.apiSecret !== null
   if (credentials.apiSecret === null && isSent)
     inputs.fault(

@@ -115,18 +115,20 @@ interface Paths extends Readonly<Record<'file' | keyof typeof OWN_FILES, string>
   readonly tokenFiles: readonly TokenFileConfig[]
   readonly ipc: { readonly path: string }
   readonly http: { readonly path: string } | null
+  readonly service: { readonly assertion: { readonly file: string | null } | null }
 }
 
 /** No two settings may write to one path, and none to a file that is read. */
 export function checkPaths(config: Paths, { files, fault }: Inputs): void {
-  const { file, tokenFiles, ipc, http, runtimeDirectory, stateDirectory } = config
+  const { file, tokenFiles, ipc, http, runtimeDirectory, stateDirectory, service } = config
+  const read = [...Object.values(files), service.assertion?.file ?? file]
   const own = (['runtimeDirectory', 'stateDirectory'] as const).flatMap((directory) =>
     Object.values(OWN_FILES[directory]).map(
       (name) => [join(config[directory], name), 'a file of the daemon itself'] as const,
     ),
   )
   const taken = new Map<string, string>([
-    ...Object.values(files).map((path) => [path, 'a file that the configuration is read from'] as const),
+    ...read.map((path) => [path, 'a file that the configuration is read from'] as const),
     [file, 'the configuration itself'],
     ...own,
     [runtimeDirectory, 'the runtime directory'],

@@ -46,8 +46,8 @@ export async function resolveShare(
   if (!hasSecret)
     inputs.fault(
       'share.key',
-      'is missing, and the account has no secret with which the shared token could be encrypted: ' +
-        'make one with `openssl rand -hex 32`',
+      'is missing, and no secret of the account is in the seal of the shared token: ' +
+        'make one with `openssl rand -hex 32`, the same on all hosts',
     )
   const length = apiSecret?.reveal().length ?? MIN_SECRET_LENGTH
   if (length < MIN_SECRET_LENGTH)

@@ -6,6 +6,7 @@ import { baseUrlWarning } from './base-url.ts'
 import { createInputs, type Inputs, type InputsOptions } from './inputs.ts'
 import { formatIssue, type Collected, type Diagnostics } from './issues.ts'
 import { permissionFaults } from './read-file.ts'
+import { longLife, readReadyAssertion } from './ready-assertion.ts'
 import { checkPaths, resolveSocket, resolveTokenFiles } from './resolve-outputs.ts'
 import { resolveShare } from './resolve-share.ts'
 import type { Settings } from './schema.ts'
@@ -34,12 +35,13 @@ export async function resolveConfig(settings: Settings, options: ResolveOptions)
   const plan = resolvePlan(settings, diagnostics)
   const pair = await resolveCredentials(settings, inputs)
   const { apiSecret } = pair.credentials
-  const hasSecret = credentials.apiSecret !== null || service.send === 'assertion'
+  const hasSecret = credentials.apiSecret !== null || (service.assertion?.key ?? null) !== null
   const outputs = { runtimeDirectory, inputs }
   const config = {
     /** The configuration file, absolute. */
     file,
     ...plan,
+    service: await resolveReadyAssertion(plan.service, inputs),
     ...pair,
     request: {
       timeoutMs: request.timeout,
@@ -79,6 +81,17 @@ export async function resolveConfig(settings: Settings, options: ResolveOptions)
     diagnostics.fault('', `the configuration file ${sentence}`)
   checkPaths(config, inputs)
   return { config, unseen: inputs.unseen }
+}
+
+/** The file with its absolute path. That there is none now is no fault: it is read at each request. */
+async function resolveReadyAssertion(service: Plan['service'], inputs: Inputs): Promise<Plan['service']> {
+  if (!service.assertion?.file) return service
+  const file = inputs.pathOf(service.assertion.file)
+  const wallMs = Date.now()
+  const read = await readReadyAssertion(file, { wallMs })
+  const problem = typeof read === 'string' ? undefined : longLife(read, wallMs)
+  if (problem !== undefined) inputs.warn('service.assertion.file', `the file ${file} ${problem}`)
+  return { ...service, assertion: { ...service.assertion, file } }
 }
 
 const SYSTEM_AUTHORITIES = '/etc/ssl/certs/ca-certificates.crt'

@@ -128,8 +128,8 @@ export function values() {
 }
 
 /** Any values of JSON by name. */
-export function claims() {
-  const sentence = 'must be an object: write it as { "scope": "kyc" }'
+export function objectOf(example: string) {
+  const sentence = `must be an object: write it as ${example}`
   return forObjects(() => v.record(v.string(), v.unknown(), sentence), sentence)
 }
 

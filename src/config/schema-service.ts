@@ -4,15 +4,16 @@ import { isRecord } from '../lib/input.ts'
 import { permanentReasons } from '../token/outcome.ts'
 import { ENDPOINT, TOKEN_URL_SHAPE, tokenUrlProblem } from './base-url.ts'
 import {
-  claims,
   count,
   fieldName,
   formed,
   group,
   line,
   list,
+  objectOf,
   oneOf,
   orNull,
+  path,
   rawCheck,
   required,
   secretSource,
@@ -53,8 +54,16 @@ const OAUTH2 = {
   ),
 } as const
 
-/** The defaults beside this preset; null: none. */
-export const defaultsOf = (preset: unknown) => (preset === 'oauth2' ? OAUTH2 : STANDARD)
+/** The defaults beside this preset; null: none. An assertion that is the grant has a `grant_type` of its own. */
+export function defaultsOf(preset: unknown, as: unknown = 'client') {
+  if (preset !== 'oauth2') return STANDARD
+  return as === 'grant' || as === 'exchange' ? { ...OAUTH2, parameters: {} } : OAUTH2
+}
+
+/** Reports whether a refusal is by a row of the preset. */
+export function isPresetRefusal({ status, says }: { status: number | null; says: string | null }): boolean {
+  return OAUTH2.refusals.some((row) => row.status === status && row.says === says)
+}
 
 /** Names of an answer's fields, one within the other. */
 const answerPath = () => {
@@ -74,8 +83,8 @@ const TOKEN_URL_MEANING =
   'Path (and query) of the token endpoint after `baseUrl`, or its whole URL: ' +
   'https, or http for a loopback host.'
 
-const described = (preset: unknown) => {
-  const defaults = defaultsOf(preset)
+const described = (preset: unknown, as: unknown) => {
+  const defaults = defaultsOf(preset, as)
   const tokenUrl = v.pipe(line(2048, TOKEN_URL_SHAPE), rawCheck(tokenUrlProblem))
   return section({
     preset: orNull(
@@ -165,37 +174,63 @@ const described = (preset: unknown) => {
       ),
     }),
     assertion: orNull(
-      section(
-        {
-          key: required(secretSource(), 'Private key that signs it, PEM or JWK: a secret source.'),
-          algorithm: setting(
-            oneOf(['RS256', 'PS256', 'ES256', 'EdDSA']),
-            'Algorithm of the signature.',
-            'RS256',
-          ),
-          keyId: orNull(line(255), '`kid` of its header; `null`: none.'),
-          audience: orNull(line(2048), '`aud`; `null`: `tokenUrl`.'),
-          lifetime: span('Time between `iat` and `exp`', ['10s', '1h'], '1m'),
-          as: setting(
-            oneOf(['client', 'grant']),
-            '`client`: it authenticates the client (private_key_jwt; RFC 7523, section 2.2). ' +
-              '`grant`: it is the grant (section 2.1).',
-            'client',
-          ),
-          claims: setting(claims(), 'Further claims, which replace its own.', {}),
-        },
-        '{ "key": { "file": "assertion.pem" } }',
-      ),
-      'With `send: "assertion"`: a JWT (RFC 7523) that the daemon signs; its `iss` and `sub` are the key.',
+      assertion(),
+      'With `send: "assertion"`: a JWT (RFC 7523) that the daemon signs with `key` (its `iss` and `sub` are ' +
+        'the API key), or that another program signs and renews in `file`.',
     ),
   })
 }
 
+const assertion = () =>
+  section(
+    {
+      key: orNull(secretSource(), 'Private key that signs it, PEM or JWK: a secret source.'),
+      algorithm: setting(oneOf(['RS256', 'PS256', 'ES256', 'EdDSA']), 'Algorithm of the signature.', 'RS256'),
+      keyId: orNull(line(255), '`kid` of its header; `null`: none.'),
+      audience: orNull(line(2048), '`aud`; `null`: `tokenUrl`.'),
+      lifetime: span('Time between `iat` and `exp`', ['10s', '1h'], '1m'),
+      as: setting(
+        oneOf(['client', 'grant', 'exchange']),
+        '`client`: it authenticates the client (private_key_jwt; RFC 7523, section 2.2). ' +
+          '`grant`: it is the grant (section 2.1). `exchange`: it is exchanged (RFC 8693); with `file`.',
+        'client',
+      ),
+      claims: setting(
+        objectOf('{ "scope": "kyc" }'),
+        'Further claims, which replace its own; `null` leaves a claim out.',
+        {},
+      ),
+      header: setting(
+        objectOf('{ "x5t#S256": "…" }'),
+        'Further fields of its header, which replace its own; `null` leaves one out.',
+        {},
+      ),
+      file: orNull(
+        path(),
+        'File with a ready-made assertion, which another program renews: read at each request, and no part ' +
+          'of the pair. Relative to the configuration file.',
+      ),
+      type: orNull(
+        line(255),
+        'Type of that one; `null`: `urn:ietf:params:oauth:client-assertion-type:jwt-bearer` as `client`, ' +
+          '`urn:ietf:params:oauth:token-type:jwt` as `exchange`.',
+      ),
+    },
+    '{ "key": { "file": "assertion.pem" } }',
+  )
+
 /** The settings of `service`, whose defaults depend on its preset. */
-const service = () => v.lazy((given) => described(isRecord(given) ? given['preset'] : null))
+const service = () =>
+  v.lazy((given) => {
+    const { preset = null, assertion: of = null } = isRecord(given) ? given : {}
+    return described(preset, isRecord(of) ? of['as'] : null)
+  })
 
 /** The settings of the service of the interface description. */
 export const standardSettings = () => v.parse(service(), {})
+
+/** The settings of an assertion that says nothing. */
+export const standardAssertion = () => v.parse(assertion(), {})
 
 /** `service`; null means the service of the interface description. */
 export const serviceSetting = () =>

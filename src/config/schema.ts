@@ -89,7 +89,10 @@ export const configSchema = () =>
     ),
     credentials: section(
       {
-        apiKey: required(secretSource(), 'API key of the account: a secret source.'),
+        apiKey: required(
+          v.nullable(secretSource()),
+          'API key of the account: a secret source; `null` only with `service.assertion.file`.',
+        ),
         apiSecret: required(
           v.nullable(secretSource()),
           'API secret of the account: a secret source; `null` only if it is not sent.',
@@ -208,7 +211,7 @@ export const configSchema = () =>
 
 /** A configuration with its defaults; durations in ms, modes as permission bits, servers as addresses. */
 export type Settings = v.InferOutput<ReturnType<typeof configSchema>>
-export type SecretSource = Settings['credentials']['apiKey']
+export type SecretSource = NonNullable<Settings['credentials']['apiKey']>
 
 /** The settings, or the faults of the document's shape: one for each key path, without any value. */
 export function validateDocument(document: unknown): {

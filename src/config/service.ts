@@ -2,6 +2,7 @@
 import { ENDPOINT } from './base-url.ts'
 import { createDiagnostics, keyPath, type Diagnostics } from './issues.ts'
 import { isSame, NAME_OF_SECRET } from '../lib/secret.ts'
+import { checkAssertion } from './assertion-rules.ts'
 import { defaultsOf, standardSettings } from './schema-service.ts'
 import type { Settings } from './schema.ts'
 
@@ -44,6 +45,7 @@ export function resolveService(
     assertion: given.assertion && withoutKey(given.assertion),
   }
   checkKeys(given, diagnostics.fault)
+  checkAssertion(given, diagnostics)
   checkNames(described, { standard: defaultsOf(preset).names, fault: diagnostics.fault })
   checkHeaders(described, diagnostics.fault)
   return {
@@ -62,19 +64,12 @@ function withoutKey({ key: _key, ...assertion }: NonNullable<Given['assertion']>
 }
 
 /** The rules between keys. */
-function checkKeys({ lifetime, expires, send, assertion, refusals, use }: Given, fault: Fault): void {
+function checkKeys({ lifetime, expires, refusals, use }: Given, fault: Fault): void {
   if (lifetime !== null && expires !== null)
     fault(
       'service.expires',
       'is set beside service.lifetime (the preset "oauth2" sets that, too): set one of the two to null',
     )
-  if (send === 'assertion' && assertion === null)
-    fault(
-      'service.assertion',
-      'is missing, and "send": "assertion" needs it: write it as { "key": { "file": "assertion.pem" } }',
-    )
-  if (send !== 'assertion' && assertion !== null)
-    fault('service.assertion', 'is of use with "send": "assertion" only: set that, or leave it out')
   if (!HEADER_NAME.test(use.header)) fault('service.use.header', NO_HEADER_NAME)
   for (const [index, refusal] of refusals.entries())
     if (refusal.status < 300 && refusal.in === null)
@@ -180,7 +175,10 @@ function descriptionOf(described: Described, baseUrl: string): string | null {
 /** The canonical text of the service of the interface description. */
 const STANDARD_TEXT = `["${ENDPOINT}","json",["apiKey","apiSecret"],[],[],"accessToken"]`
 
-/** The same text as in 1.2.0 for what that version had. */
+/**
+ * The same text as in former versions for what they had. A ready-made assertion is none of the pair, and
+ * where its file is concerns this host alone.
+ */
 function canonical({ tokenUrl, send, names, parameters, headers, token, assertion }: Described): string {
   const sorted = (fields: Values, nameOf = (name: string): string => name) =>
     Object.entries(fields)
@@ -189,5 +187,10 @@ function canonical({ tokenUrl, send, names, parameters, headers, token, assertio
   const sent = hasNames({ send }) ? [names.apiKey, names.apiSecret] : null
   const headersSent = sorted(headers, (name) => name.toLowerCase())
   const whole = [tokenUrl, send, sent, sorted(parameters), headersSent, token.join('.')]
-  return JSON.stringify(assertion === null ? whole : [...whole, assertion])
+  if (assertion === null) return JSON.stringify(whole)
+  const { file, as, type, header, ...signed } = assertion
+  if (file !== null) return JSON.stringify([...whole, { as, type }])
+  const { claims, ...facts } = signed
+  const further = Object.keys(header).length === 0 ? {} : { header }
+  return JSON.stringify([...whole, { ...facts, as, claims, ...further }])
 }

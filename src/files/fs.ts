@@ -24,6 +24,7 @@ export const fs = {
   readFile: promisify(node.readFile),
   readlink: promisify(node.readlink),
   rename: promisify(node.rename),
+  realpath: promisify(node.realpath),
   stat: promisify(node.stat),
   statfs: promisify(node.statfs),
   unlink: promisify(node.unlink),

@@ -122,7 +122,8 @@ export function createAttempts(options: AttemptOptions) {
       await link.look()
       act.reached(link.bootMs())
       const known = takeKnown({ isAnew: isAnew && link.knownRecord() !== null })
-      const found = known ?? youngRefusal() ?? notToAsk(attempt)
+      const found =
+        known ?? youngRefusal() ?? notToAsk(attempt) ?? (await service().fetchToken.notReady?.()) ?? null
       if (found !== null) return found
       const step = await tryLease(progress)
       if (step !== 'again') return step

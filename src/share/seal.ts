@@ -63,7 +63,7 @@ const TEXT = /^(\d{1,16}) ([\da-f]{16}) ([A-Za-z\d+/]+=*)$/
 export function createSeal({ baseUrl, description, credentials, key: shareKey }: SealOptions) {
   const { apiKey } = credentials
   const material = JSON.stringify(sharedTexts(credentials, shareKey))
-  const names = JSON.stringify([VERSION, baseUrl, apiKey.reveal(), description])
+  const names = JSON.stringify([VERSION, baseUrl, apiKey?.reveal() ?? null, description])
   const account = createHash('sha256').update(names).digest()
   const derive = (purpose: string, bytes: number): Buffer => {
     const info = Buffer.concat([Buffer.from(purpose), account])

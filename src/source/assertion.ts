@@ -11,12 +11,22 @@ export async function signedAssertion(
   credentials: Credentials,
   wallMs: number,
 ): Promise<string> {
-  const { algorithm, keyId, audience, lifetime, claims } = assertion!
-  const issuer = credentials.apiKey.reveal()
+  const { algorithm, keyId, audience, lifetime, claims, header } = assertion!
+  const issuer = credentials.apiKey!.reveal()
   const iat = Math.floor(wallMs / 1_000)
   const own = { iss: issuer, sub: issuer, aud: audience ?? tokenUrl, jti: randomUUID() }
   const key = privateKeyOf(credentials.further!['service.assertion.key']!.reveal()) as KeyObject
-  return new SignJWT({ ...own, iat, exp: iat + Math.ceil(lifetime / 1_000), ...claims })
-    .setProtectedHeader({ alg: algorithm, typ: 'JWT', ...(keyId !== null && { kid: keyId }) })
+  const exp = iat + Math.ceil(lifetime / 1_000)
+  return new SignJWT(withoutNull({ ...own, iat, exp, ...claims }))
+    .setProtectedHeader({
+      ...withoutNull({ typ: 'JWT', ...header }),
+      alg: algorithm,
+      ...(keyId !== null && { kid: keyId }),
+    })
     .sign(key)
+}
+
+/** Null leaves one out: some services refuse claims that they do not know. */
+function withoutNull(given: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null))
 }

@@ -4,8 +4,9 @@ import type { Clock } from '../lib/clock.ts'
 import { formatDuration } from '../lib/duration.ts'
 import type { Config, ServiceConfig } from '../config/config.ts'
 import { sentTexts, type Credentials } from '../config/credentials.ts'
+import { Secret } from '../lib/secret.ts'
 import { createSecureContext } from '../lib/certificates.ts'
-import type { Attempt, ServiceOutcome } from '../token/outcome.ts'
+import type { Attempt, ServiceOutcome, TransientFailure } from '../token/outcome.ts'
 import type { Refusal } from '../token/state.ts'
 import { bare } from './detail.ts'
 import { proxyOf, type Proxy } from './proxy.ts'
@@ -36,17 +37,21 @@ export function createFetchToken(options: FetchTokenOptions) {
   const url = new URL(service.tokenUrl)
   const proxy = proxyOf(url, { proxy: request.proxy, env: options.env })
   const hasCertificate = certificateOf(credentials) !== null
-  /** Whether a refusal may be for our clock alone. */
-  const isSigned = service.assertion !== null
+  const readyFile = service.assertion?.file ?? null
+  /** A refusal may be for our clock alone. */
+  const isSigned = service.assertion !== null && readyFile === null
   let contexts: Promise<Contexts> | null = null
   let classify: Classify | null = null
   /** How far the service's clock was ahead of ours at its last answer. */
   let aheadMs = 0
 
-  /** Sends one request. `offsetMs`: how far the time of its assertion is ahead of our clock. */
+  /**
+   * Sends one request. `ready`: the ready-made assertion; else it is signed, if the service takes one.
+   * `offsetMs`: how far its time is ahead of our clock.
+   */
   async function ask(
     signal: AbortSignal,
-    { limits, offsetMs }: { limits: Limits; offsetMs: number },
+    { limits = request, offsetMs = 0, ready = '' }: { limits?: Limits; offsetMs?: number; ready?: string },
   ): Promise<ServiceOutcome> {
     contexts ??= contextsOf(options, proxy)
     // Loaded late: with a kept token the first attempt comes long after the start.
@@ -54,7 +59,7 @@ export function createFetchToken(options: FetchTokenOptions) {
     const { serviceRequest } = await import('./request.ts')
     const { dateOf } = await import('./answer.ts')
     const { createClassify } = await import('./response.ts')
-    const assertion = isSigned ? await signed(clock.now().wallMs + offsetMs) : ''
+    const assertion = isSigned ? await signed(clock.now().wallMs + offsetMs) : ready
     const asked = serviceRequest(service, credentials, assertion)
     const how = { limits, proxy, ...(await contexts), hasCertificate, clock, signal }
     const answer = await exchange(asked, how)
@@ -63,10 +68,11 @@ export function createFetchToken(options: FetchTokenOptions) {
     const { wallMs } = clock.now()
     aheadMs = (dateOf(answer) ?? wallMs) - wallMs
     classify ??= createClassify(service)
+    const further = { ...credentials.further, ...(ready !== '' && { [FILE]: new Secret(ready) }) }
     return classify(answer, {
       wallMs,
-      secrets: [assertion, ...sentTexts(credentials), ...options.secrets()],
-      credentials,
+      secrets: [assertion, ...sentTexts({ ...credentials, further }), ...options.secrets()],
+      credentials: { ...credentials, further },
     }).outcome
   }
 
@@ -75,12 +81,26 @@ export function createFetchToken(options: FetchTokenOptions) {
     return signedAssertion(service, credentials, wallMs)
   }
 
-  return async (signal: AbortSignal, attempt?: Pick<Attempt, 'beforeRequest'>): Promise<ServiceOutcome> => {
+  /** The ready-made assertion, or why none can be sent. By the service's clock as far as it is known. */
+  async function readyMade(file: string): Promise<string | TransientFailure> {
+    const { readReadyAssertion } = await import('../config/ready-assertion.ts')
+    const read = await readReadyAssertion(file, { wallMs: clock.now().wallMs + aheadMs })
+    if (typeof read !== 'string') return read.text
+    const detail = `The file ${file} (${FILE}) ${read}`
+    return { kind: 'transient', reason: 'assertion', detail }
+  }
+
+  async function fetchToken(
+    signal: AbortSignal,
+    attempt?: Pick<Attempt, 'beforeRequest'>,
+  ): Promise<ServiceOutcome> {
+    const ready = readyFile === null ? '' : await readyMade(readyFile)
+    if (typeof ready !== 'string') return ready
     await attempt?.beforeRequest()
+    if (!isSigned) return ask(signal, { ready })
     const startedMs = clock.now().bootMs
     const offsetMs = Math.abs(aheadMs) > TOLERATED_CLOCK_MS ? aheadMs : 0
-    const outcome = await ask(signal, { limits: request, offsetMs })
-    if (!isSigned) return outcome
+    const outcome = await ask(signal, { offsetMs })
     const isForClock = outcome.kind === 'permanent' && Math.abs(aheadMs - offsetMs) > TOLERATED_CLOCK_MS
     const timeoutMs = request.timeoutMs - (clock.now().bootMs - startedMs)
     if (!isForClock || timeoutMs <= 0 || signal.aborted) return withClock(outcome, aheadMs)
@@ -88,7 +108,17 @@ export function createFetchToken(options: FetchTokenOptions) {
     const limits = { timeoutMs, connectTimeoutMs: Math.min(timeoutMs, request.connectTimeoutMs) }
     return withClock(await ask(signal, { limits, offsetMs: aheadMs }), aheadMs)
   }
+
+  return Object.assign(fetchToken, {
+    /** Why no request can be made now; null: one can. A host of a fleet asks it before it asks for all. */
+    async notReady(): Promise<TransientFailure | null> {
+      const ready = readyFile === null ? '' : await readyMade(readyFile)
+      return typeof ready === 'string' ? null : ready
+    },
+  })
 }
+
+const FILE = 'service.assertion.file'
 
 type Limits = Pick<Config['request'], 'timeoutMs' | 'connectTimeoutMs'>
 

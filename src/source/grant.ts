@@ -81,7 +81,7 @@ function withoutPrefix(text: string, prefix: string): string {
 
 /** The claims of a JWT, which are encoded, may name the key, or others by which the account is known. */
 function holdsCredentials(token: string, { apiKey, apiSecret, further = {} }: Credentials): boolean {
-  const names = [apiKey, ...Object.values(further)].map((secret) => secret.reveal())
+  const names = [apiKey, ...Object.values(further)].flatMap((secret) => secret?.reveal() ?? [])
   return (
     (apiSecret !== null && holdsSecret(token, apiSecret.reveal())) ||
     names.some((name) => holdsSecret(token, name, { isEncoded: false }))

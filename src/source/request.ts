@@ -12,7 +12,7 @@ export interface ServiceRequest extends Pick<ServiceConfig, 'hostSetting'> {
 
 /**
  * The request for a token. No compressed answer is accepted, because it could hide its size. `assertion`:
- * the signed one, with `send: "assertion"`.
+ * the signed or the ready-made one, with `send: "assertion"`.
  */
 export function serviceRequest(
   service: ServiceConfig,
@@ -29,7 +29,7 @@ export function serviceRequest(
   const isNamed = send === 'json' || send === 'form'
   const fields = {
     ...(isNamed && pair),
-    ...(send === 'assertion' && assertionFields(service, assertion)),
+    ...(send === 'assertion' && assertionFields(service, { assertion, credentials })),
     ...revealed(service.parameters, credentials),
   }
   const isJson = send === 'json' || send === 'headers'
@@ -60,10 +60,26 @@ function revealed(values: ServiceConfig['parameters'], { further = {} }: Credent
   return Object.fromEntries(entries)
 }
 
-/** RFC 7523, sections 2.1 and 2.2. */
-function assertionFields({ assertion }: ServiceConfig, signed: string): Readonly<Record<string, string>> {
-  const namespace = 'urn:ietf:params:oauth'
-  return assertion?.as === 'grant'
-    ? { grant_type: `${namespace}:grant-type:jwt-bearer`, assertion: signed }
-    : { client_assertion_type: `${namespace}:client-assertion-type:jwt-bearer`, client_assertion: signed }
+const OAUTH = 'urn:ietf:params:oauth'
+
+/** RFC 7523, sections 2.1 and 2.2; RFC 8693, section 2.1. Beside a ready-made one the key is the client's id. */
+function assertionFields(
+  { assertion: described }: Pick<ServiceConfig, 'assertion'>,
+  { assertion, credentials: { apiKey } }: { assertion: string; credentials: Credentials },
+): Readonly<Record<string, string>> {
+  const { as, type, file } = described!
+  const client = file === null || apiKey === null ? {} : { client_id: apiKey.reveal() }
+  if (as === 'grant') return { ...client, grant_type: `${OAUTH}:grant-type:jwt-bearer`, assertion }
+  if (as === 'exchange')
+    return {
+      ...client,
+      grant_type: `${OAUTH}:grant-type:token-exchange`,
+      subject_token: assertion,
+      subject_token_type: type ?? `${OAUTH}:token-type:jwt`,
+    }
+  return {
+    ...client,
+    client_assertion_type: type ?? `${OAUTH}:client-assertion-type:jwt-bearer`,
+    client_assertion: assertion,
+  }
 }

@@ -53,6 +53,11 @@ const retriedRows: Readonly<Record<TransientReason, Omit<Row, 'reason'>>> = {
   network: { answer: 'no answer: name, connection, reset', follows: 'retried', covers: isUnread },
   timeout: { answer: 'no answer in time', follows: 'retried', covers: isUnread },
   tls: { answer: 'no answer: certificate, TLS', follows: 'retried', covers: isUnread },
+  assertion: {
+    answer: '(not asked: the ready-made assertion is missing or has ended)',
+    follows: 'retried',
+    covers: isUnread,
+  },
   rejected: {
     answer: "any other 4xx, and a 404 that is not the service's own",
     follows: 'retried every 5 to 10 min, with an alert',

@@ -10,6 +10,8 @@ export interface RetryPolicy {
 export const MAX_DELAY_WITHOUT_TOKEN_MS = 60_000
 /** The shortest wait after `rejected`; the longest is twice as long. */
 const REJECTED_MS = 300_000
+/** The time between two readings of a ready-made assertion that is not good. */
+const ASSERTION_MS = 15_000
 /** The wait that a 429 without `Retry-After` asks for. */
 const RATE_LIMITED_MS = 60_000
 /** The longest `Retry-After` that is followed. */
@@ -49,6 +51,9 @@ export function retryPlan(
   { reason, retryAfterMs }: Pick<TransientFailure, 'reason' | 'retryAfterMs'>,
   { nowMs, attempts, policy, drawn, left, notBeforeMs: earlierMs }: RetrySituation,
 ): { retryAtMs: number; notBeforeMs: number } {
+  // Nothing was asked, and nothing need be waited for but the file.
+  if (reason === 'assertion')
+    return { retryAtMs: Math.max(nowMs + ASSERTION_MS, earlierMs), notBeforeMs: earlierMs }
   const isRejected = reason === 'rejected'
   const wishedMs = isRejected
     ? REJECTED_MS * (1 + drawn)

@@ -9,6 +9,7 @@ export const transientReasons = [
   'network',
   'timeout',
   'tls',
+  'assertion',
   'rejected',
 ] as const
 export type TransientReason = (typeof transientReasons)[number]
@@ -76,6 +77,12 @@ export const remedies: Readonly<Record<Reason | PostponedReason, Advice>> = {
       "Check this host's clock and that `baseUrl` (or `service.tokenUrl`) has the service's own name; " +
       'where a proxy or the service has a private authority, give its certificate as `request.caFile`',
     steps: [],
+  },
+  assertion: {
+    text:
+      'See to the program that writes the file of `service.assertion.file`: it has not renewed it; ' +
+      'kyc-tokend reads it every 15 s, and asks as soon as it is good; who writes it is shown by',
+    steps: ['check'],
   },
   'share-lost': {
     text:
@@ -165,7 +172,11 @@ export interface Attempt {
 }
 
 /** One attempt to get a token. Never throws for anything that the service or the network does. */
-export type FetchToken = (signal: AbortSignal, attempt: Attempt) => Promise<FetchOutcome>
+export interface FetchToken {
+  (signal: AbortSignal, attempt: Attempt): Promise<FetchOutcome>
+  /** Why no request can be made now; null: one can. */
+  readonly notReady?: () => Promise<TransientFailure | null>
+}
 
 /** A trial of other credentials. */
 export interface TrialOptions {

@@ -140,7 +140,8 @@ function afterFailure(state: TokenState, failed: Omit<TransientFailure, 'kind'>,
   const { now, drawn } = step
   const { failure: before, credentialsId } = state
   const { reason, detail, status = null } = failed
-  const attempts = (before?.attempts ?? 0) + 1
+  // A file that was read is no attempt: what follows begins where the last request left off.
+  const attempts = reason === 'assertion' ? Math.max(1, before?.attempts ?? 0) : (before?.attempts ?? 0) + 1
   const plan = retryPlan(failed, {
     nowMs: now.bootMs,
     attempts,

@@ -28,7 +28,7 @@ const said = (status: string, body: string): Promise<string> => explain({ status
 describe('explain', () => {
   it('explains a refusal, what becomes of it and what to do', async () => {
     const text = await said('500', JSON.stringify({ detail: 'Your account is not active' }))
-    expect(text).toMatch(/^Row: 2 of 10 .*: permanent$/m)
+    expect(text).toMatch(/^Row: 2 of 11 .*: permanent$/m)
     expect(text).toMatch(/^Reason: account-inactive$/m)
     expect(text).toMatch(/^Detail: Your account is not active$/m)
     expect(text).toMatch(/^Then: one alert, and no request until/m)
@@ -60,7 +60,7 @@ describe('explain', () => {
   it('says the life of a token, and not the token', async () => {
     const accessToken = jwtOf({ iat: 1_000, exp: 1_000 + 3_600 })
     const text = await said('200', JSON.stringify({ accessToken }))
-    expect(text).toMatch(/^Row: 1 of 10 .*: token$/m)
+    expect(text).toMatch(/^Row: 1 of 11 .*: token$/m)
     expect(text).toContain('It lives 1 h by its own word; refreshed after about 40 min')
     expect(text).not.toContain(accessToken)
     expect(await said('200', '{"accessToken":"opaque"}')).toContain('15 min is assumed (refresh.maxAge)')
@@ -69,7 +69,7 @@ describe('explain', () => {
   it('sees that a token has expired', async () => {
     const accessToken = jwtOf({ iat: 2_000, exp: 1_000 })
     expect(await said('200', JSON.stringify({ accessToken }))).toMatch(
-      /^Row: (?:[2-9]|10) of 10 .*\nReason: malformed-answer$/m,
+      /^Row: (?:[2-9]|1[01]) of 11 .*\nReason: malformed-answer$/m,
     )
   })
 
@@ -82,7 +82,7 @@ describe('explain', () => {
     const explained = (status: string, body: object): Promise<string> =>
       explain({ status, body: '-', config }, JSON.stringify(body))
     expect(await explained('401', { error: 'invalid_client' })).toMatch(
-      /^Row: \d+ of 12 .*: permanent\nReason: account-not-found$/m,
+      /^Row: \d+ of 13 .*: permanent\nReason: account-not-found$/m,
     )
     const granted = { access_token: 'opaque', expires_in: '60' }
     expect(await explained('200', granted)).toContain('It lives 1 min by the word of the answer')

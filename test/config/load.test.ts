@@ -56,7 +56,7 @@ describe('a configuration that is good', () => {
       stateDirectory: '/var/lib/kyc-tokend',
       warnings: [],
     })
-    expect(config.credentials.apiKey.reveal()).toBe('key-0815')
+    expect(config.credentials.apiKey!.reveal()).toBe('key-0815')
     expect(config.credentials.apiSecret!.reveal()).toBe('secret-1')
     expect(JSON.stringify(config)).not.toContain('secret-1')
   })
@@ -129,7 +129,7 @@ describe('a configuration that is good', () => {
     expect(await refusal(path)).toMatch(/credentials\.apiKey: the file .*api-key is not there/)
     files.write('api-key', 'k\n')
     files.write('api-secret', 's\n')
-    expect((await load(path)).credentials.apiKey.reveal()).toBe('k')
+    expect((await load(path)).credentials.apiKey!.reveal()).toBe('k')
   })
 })
 
@@ -225,7 +225,7 @@ describe('owner and mode', () => {
   it('let others read a configuration without a secret', async () => {
     files.write('s', 'x')
     const credentials = { apiKey: { file: 's' }, apiSecret: { file: 's' } }
-    expect((await load(write({ credentials }, 0o644))).credentials.apiKey.reveal()).toBe('x')
+    expect((await load(write({ credentials }, 0o644))).credentials.apiKey!.reveal()).toBe('x')
   })
   it('are those of the file at the end of a link', async () => {
     write({}, 0o644)

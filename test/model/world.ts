@@ -381,7 +381,7 @@ export async function createWorld({
 
   // ---- hosts
 
-  const nameOf = (config: Config): string => config.credentials.apiKey.reveal()
+  const nameOf = (config: Config): string => config.credentials.apiKey!.reveal()
   const configs = new Map<string, Config>()
   function configOf(name: string): Config {
     const secret = new Secret(name)
@@ -473,7 +473,7 @@ export async function createWorld({
       log,
       store: files,
       openStore: (_settings, { accountKey }) => Promise.resolve(openStore(() => life, accountKey)),
-      createFetchToken: ({ credentials }) => fetchTokenOf(() => life, credentials.apiKey.reveal()),
+      createFetchToken: ({ credentials }) => fetchTokenOf(() => life, credentials.apiKey!.reveal()),
     })
     let found: { key: object; written: number; onDisk: OnDisk } | null = null
     const lookAtDisk = (): Promise<OnDisk> => {

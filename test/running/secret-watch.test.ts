@@ -38,7 +38,7 @@ let answer: (
 let watch: ReturnType<typeof createSecretWatch>
 
 const pairOf = ({ credentials: { apiKey, apiSecret } }: Config): string =>
-  `${apiKey.reveal()} ${apiSecret!.reveal()}`
+  `${apiKey!.reveal()} ${apiSecret!.reveal()}`
 const configure = (settings: object = {}): string =>
   files.write('c.json', { ...smallConfig(), credentials: fileSources, ...settings })
 const write = (name: 'key' | 'secret', content: string): string => files.write(`vol/${name}`, content)

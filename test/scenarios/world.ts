@@ -179,9 +179,9 @@ export function createWorld(given: Given, observer?: Observer) {
   function createFetchToken({ service, credentials, secrets }: FetchTokenOptions): FetchToken {
     const answerTo: FetchToken = async (signal) => {
       requests += 1
-      const name = credentials.apiKey.reveal().replace('key-of-', '')
+      const name = credentials.apiKey!.reveal().replace('key-of-', '')
       answer = answers.get(name) ?? answers.get(undefined)!
-      const asked = `${credentials.apiKey.reveal()} at ${service.tokenUrl}`
+      const asked = `${credentials.apiKey!.reveal()} at ${service.tokenUrl}`
       askedAs = asked.replaceAll(/key-of-|https:..|.example|.token.external.jwt/g, '')
       if (requests > MAX_REQUESTS) throw new Error('The service is asked without end')
       const { hangs = false, after } = answer
@@ -194,7 +194,7 @@ export function createWorld(given: Given, observer?: Observer) {
     return async (signal, attempt) => {
       await attempt.beforeRequest()
       if (signal.aborted) return GIVEN_UP
-      const name = `${credentials.apiKey.reveal()}@${service.tokenUrl}`
+      const name = `${credentials.apiKey!.reveal()}@${service.tokenUrl}`
       observer?.onRequest({ name, cause: attempt.cause })
       const outcome = await answerTo(signal, attempt)
       observer?.onOutcome(name, signal.aborted ? undefined : outcome)
