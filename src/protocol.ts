@@ -195,6 +195,11 @@ export interface StatusResult {
     credentials?: { what: 'pair' | 'certificate'; expiresAt: string; daysLeft: number } | null
     /** Why the state for a restart cannot be saved, with the remedy; null: it can. */
     stateProblem: string | null
+    /**
+     * To root and the daemon's user: the sockets at which it listens, by the names of `FileDescriptorName=`.
+     * `path` is empty for one over TCP.
+     */
+    sockets?: { name: string; path: string }[]
     /** Paths that lock clients out or that the daemon cannot use, each a sentence with its remedy. */
     pathProblems?: string[]
   }

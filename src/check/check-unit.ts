@@ -5,11 +5,10 @@ import { basename, dirname, isAbsolute, join } from 'node:path'
 import { serviceEnvironment, unitNames } from '../host/account.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import { fault, warning, type Finding } from '../host/finding.ts'
-import { SERVICE_USER } from '../host/paths.ts'
 import { shellWord } from '../lib/display-text.ts'
-import { dropIn } from '../host/remedy.ts'
 import { ALERT_COMMAND, type AlertState } from '../host/alert-command.ts'
-import type { LookedConfig } from './check-look.ts'
+import { settingsIn } from './check-drop-ins.ts'
+import { readSocketUnits } from './check-sockets.ts'
 import { resultOf, unitProperties } from '../host/systemd.ts'
 import { failedStart } from '../host/why-not-running.ts'
 
@@ -23,7 +22,7 @@ export type Unit = NonNullable<Awaited<ReturnType<typeof readUnit>>>
  * systemd runs here.
  */
 export async function readUnit(account: string | undefined) {
-  const { unit: name, httpUnit } = unitNames(account)
+  const { unit: name } = unitNames(account)
   const asked = [
     'ActiveState',
     'Result',
@@ -34,34 +33,14 @@ export async function readUnit(account: string | undefined) {
   ]
   const properties = await unitProperties(`${name}.service`, asked)
   if (properties === null) return null
-  const { RUNTIME_DIRECTORY: directory } = serviceEnvironment(account)
-  const sockets = await Promise.all(
-    [
-      { name: `${name}.socket`, file: 'ipc.sock' },
-      { name: `${httpUnit}.socket`, file: 'http.sock' },
-    ].map(async ({ name: socket, file }) => {
-      const words = ['ActiveState', 'Listen', 'SocketUser', 'SocketGroup', 'SocketMode', 'NeedDaemonReload']
-      const known = (await unitProperties(socket, words)) ?? {}
-      const listening = wordsOf(known['Listen']).find((word) => isAbsolute(word))
-      return {
-        name: socket,
-        isMasked: known['LoadState'] === 'masked',
-        state: known['ActiveState'] ?? 'not installed',
-        needsReload: known['NeedDaemonReload'] === 'yes',
-        // systemd does not read a masked unit.
-        path: listening ?? join(directory, file),
-        user: known['SocketUser'] || SERVICE_USER,
-        group: known['SocketGroup'] || 'kyc-token',
-        mode: Number.parseInt(known['SocketMode'] || '660', 8),
-      }
-    }),
-  )
+  const sockets = await readSocketUnits(account)
   return {
     /** Without its suffix. */
     name,
     properties,
     isMasked: properties['LoadState'] === 'masked',
     isActive: properties['ActiveState'] === 'active',
+    dropIns: settingsIn(properties['DropInPaths']),
     sockets,
   }
 }
@@ -83,7 +62,7 @@ export function unitFindings(
 function reloadFindings({ name, properties, sockets }: Unit): Finding[] {
   const changed = [
     ...(properties['NeedDaemonReload'] === 'yes' ? [`${name}.service`] : []),
-    ...sockets.filter(({ needsReload }) => needsReload).map((socket) => socket.name),
+    ...sockets.filter(({ needsReload }) => needsReload).map((socket) => socket.unit),
   ]
   if (changed.length === 0) return []
   const commands = ['sudo systemctl daemon-reload', `sudo systemctl restart ${name}`]
@@ -132,36 +111,6 @@ function stateFindings({ name, properties, isMasked }: Unit, isStarted: boolean)
       `sudo systemctl restart ${name}`,
     ]),
   ]
-}
-
-/**
- * Findings about the sockets of the units that the configuration uses. Makes no connection, which would
- * start the daemon.
- */
-export function unitSocketFindings(unit: Unit, { sockets }: LookedConfig): Finding[] {
-  return unit.sockets.flatMap(({ name, path, state, isMasked, mode }) => {
-    const used = sockets.find((socket) => socket.path === path)
-    if (used === undefined) return []
-    if (state !== 'active') {
-      // The daemon requires the first one, and cannot start without it.
-      const find = isMasked && name === `${unit.name}.socket` ? fault : warning
-      return [
-        find(`the socket ${path} is closed, because ${name} is ${isMasked ? 'masked' : state}`, [
-          ...(isMasked ? [`sudo systemctl unmask ${name}`] : []),
-          // The socket alone cannot be started beside a daemon that runs.
-          `sudo systemctl restart ${name} ${unit.name}`,
-        ]),
-      ]
-    }
-    if ((mode & 0o002) === 0 || !used.isOpen) return []
-    const lines = ['[Socket]', 'SocketMode=0660', 'SocketGroup=kyc-token']
-    return [
-      warning(`every user of this host may connect to ${path} and take the token`, [
-        ...dropIn(name, { name: 'mode', lines }),
-        `sudo systemctl restart ${name} ${unit.name}`,
-      ]),
-    ]
-  })
 }
 
 /** The unit files and drop-ins of programs on this host. */

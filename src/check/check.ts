@@ -15,7 +15,9 @@ import { SYSTEM_PATH } from '../lib/run-program.ts'
 import { alertState } from '../host/alert-command.ts'
 import { configurationOf, statusIfAny } from '../terminal/ask.ts'
 import { inodeOf, look, type Looked, type LookedConfig, type LookRequest } from './check-look.ts'
+import { dropInFindings } from './check-drop-ins.ts'
 import { pathFindings } from './check-paths.ts'
+import { socketUnitFindings } from './check-sockets.ts'
 import {
   answerLook,
   asSeenOutside,
@@ -24,7 +26,8 @@ import {
   lookFromUnit,
   MAKE_BELOW_SRV,
 } from './check-copy.ts'
-import { credentialFindings, readUnit, unitFindings, unitSocketFindings, type Unit } from './check-unit.ts'
+import { credentialFindings, readUnit, unitFindings, type Unit } from './check-unit.ts'
+import type { StatusResult } from '../protocol.ts'
 import type { RunCommand } from '../terminal/command.ts'
 import { counted } from '../terminal/format-status.ts'
 import { announce } from '../terminal/prompt.ts'
@@ -76,6 +79,12 @@ async function performCheck(
   process.env['PATH'] = SYSTEM_PATH
   const unit = isReload ? null : await unitOf(options)
   if (isLive) announce(options.stderr, 'Asking the service')
+  const dropIns = unit === null ? [] : dropInFindings(unit.dropIns)
+  if (dropIns.length > 0) {
+    // All else that could be found would be their consequence, and have another remedy.
+    report.say('unit', ...dropIns)
+    return { status: exitStatus.configuration, live: null, reason: null }
+  }
   const inside = unit && (await lookInside(options, unit, report))
   const looked = inside ?? (await lookHere(options, unit !== null, report))
   refuseReader(looked)
@@ -100,10 +109,12 @@ async function checkHost(
     report.say('credentials', ...credentialFindings(account))
   }
   if (config === null) return
-  if (unit !== null) report.say('sockets', ...unitSocketFindings(unit, config))
+  const isAsked = asksDaemon && (unit === null || unit.isActive)
+  const status = isAsked ? await statusIfAny(config.sockets[0]?.path ?? '') : null
+  const handedOver = status?.daemon.sockets ?? null
+  if (unit !== null) report.say('sockets', ...socketUnitFindings({ unit, config, handedOver }))
   report.say('paths', ...(await pathFindings(config, unit, { account, isUnit: unit !== null })))
-  if (asksDaemon && (unit === null || unit.isActive))
-    report.say('secrets', ...(await pairFindings(config.sockets[0]?.path)))
+  report.say('secrets', ...pairFindings(status))
   const { hostFindings } = await import('./check-host.ts')
   report.say('host', ...(await hostFindings(config)))
 }
@@ -170,8 +181,7 @@ function refuseReader({ file = '', isDenied }: Pick<Looked, 'file' | 'isDenied'>
 }
 
 /** The finding about another pair in the secret files, which a running daemon has tried. */
-async function pairFindings(socket = ''): Promise<Finding[]> {
-  const status = await statusIfAny(socket)
+function pairFindings(status: StatusResult | null): Finding[] {
   const { problem, pair } = status?.daemon.configuration ?? {}
   if (!problem || pair === undefined) return []
   return [pair === 'refused' ? fault(problem) : warning(problem)]

@@ -20,7 +20,7 @@ import {
   type Timeouts,
 } from './limits.ts'
 import { listen, type Listener } from './listener/listener.ts'
-import type { Caller, Operations, TestAlert } from './operations.ts'
+import type { Caller, Operations, ListeningSocket, TestAlert } from './operations.ts'
 import type { Peer, Peers } from './peers.ts'
 import type { Replies } from './replies.ts'
 import type { TokenAudit } from './token-audit.ts'
@@ -45,6 +45,7 @@ export interface DeliveryContext {
   readonly peers: Peers
   readonly audit: TokenAudit
   readonly descriptors: Descriptors
+  readonly sockets?: () => ListeningSocket[]
 }
 
 export interface ServerOptions {

@@ -47,6 +47,7 @@ type Operation<T extends RequestType> = (
 /** Raises a test alert, or says why it is refused. */
 export type TestAlert = () => Later<Result<AlertTestResult>>
 
+export type ListeningSocket = NonNullable<StatusResult['daemon']['sockets']>[number]
 export type Operations = ReturnType<typeof createOperations>
 
 export function createOperations(options: {
@@ -54,8 +55,10 @@ export function createOperations(options: {
   replies: Replies
   audit: TokenAudit
   testAlert: TestAlert
+  /** The sockets at which the daemon listens. */
+  sockets?: () => ListeningSocket[]
 }) {
-  const { transport, replies, audit, testAlert } = options
+  const { transport, replies, audit, testAlert, sockets = () => [] } = options
   /** Since the start: reports of refused tokens by verdict, and tokens handed out. */
   const rejects = { replaced: 0, refreshing: 0, held: 0, unchanged: 0, refused: 0 }
   let reads = 0
@@ -96,7 +99,8 @@ export function createOperations(options: {
     async 'status.get'(_request, { peer }) {
       const reply = await replies.status()
       if ('fault' in reply || peer?.isPrivileged !== true) return reply
-      return { value: { ...reply.value, readers: audit.readers() } }
+      const daemon = { ...reply.value.daemon, sockets: sockets() }
+      return { value: { ...reply.value, daemon, readers: audit.readers() } }
     },
     'refresh.request': (_request, { peer, waits }) =>
       peer?.isPrivileged

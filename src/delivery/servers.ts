@@ -4,14 +4,15 @@ import type { Config, SocketConfig } from '../config/config.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
-import { descriptorsOf, type InheritedSockets } from '../lib/socket-activation.ts'
+import { loadLibc } from '../lib/libc.ts'
+import { descriptorsOf, isSocketActivated, type InheritedSockets } from '../lib/socket-activation.ts'
 import type { Fault, StatusResult } from '../protocol.ts'
 import type { ConnectionServer, DeliveryContext } from './connections.ts'
 import { createCredentialServer } from './credential-server.ts'
 import type { Metrics } from './http/routes.ts'
 import { createIpcServer } from './ipc/server.ts'
 import { createDescriptors, HANDED_OVER } from './limits.ts'
-import type { TestAlert } from './operations.ts'
+import type { ListeningSocket, TestAlert } from './operations.ts'
 import { createPeers, type Peers } from './peers.ts'
 import type { Replies } from './replies.ts'
 import { createTokenAudit } from './token-audit.ts'
@@ -36,12 +37,12 @@ export function createServers(
   options: ContextOptions & { readonly inherited: InheritedSockets; readonly metrics: Metrics },
 ) {
   const { inherited, metrics } = options
-  const context = createDeliveryContext(options)
+  let running = config
+  const context = { ...createDeliveryContext(options), sockets: () => listeningSockets(running, inherited) }
   const { audit } = context
   const ipc = createIpcServer({ ...context, socket: config.ipc, inherited: descriptorsOf(inherited, 'ipc') })
   /** null: `http` is off. The HTTP server is loaded when it is needed. */
   let http: ConnectionServer | null = null
-  let running = config
   const credentials = createCredentialServer(inherited.credential, { ...context, clock: options.clock })
   let isStopped = false
 
@@ -116,6 +117,22 @@ export function createServers(
     /** `http` is null if it is off. */
     counts: () => ({ ipc: ipc.counts(), http: http?.counts() ?? null }),
   }
+}
+
+/** At sockets of systemd the daemon opens no other. */
+function listeningSockets(
+  { ipc, http }: Pick<Config, 'ipc' | 'http'>,
+  inherited: InheritedSockets,
+): ListeningSocket[] {
+  if (isSocketActivated(inherited)) {
+    const { unknown: _, ...served } = inherited
+    return Object.entries(served).flatMap(([name, fds]) =>
+      fds.map((fd) => ({ name, path: loadLibc().socketPath(fd) })),
+    )
+  }
+  return Object.entries({ ipc, http }).flatMap(([name, socket]) =>
+    socket === null ? [] : [{ name, path: socket.path }],
+  )
 }
 
 function clientsOf({ connections, subscribers }: StatusResult['clients']['ipc']) {

@@ -32,6 +32,8 @@ export const OWN_FILES = {
 } as const
 /** The user as whom the units run the daemon. */
 export const SERVICE_USER = 'kyc-tokend'
+/** Its members may use the sockets and read the token file. */
+export const CLIENTS_GROUP = 'kyc-token'
 /** Where the package has the program, which its /usr/bin/kyc-tokend starts. */
 const PACKAGE = '/usr/lib/kyc-tokend'
 /** Serves the whole system, or a person: no remedy may change its owner or mode. */

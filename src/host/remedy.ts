@@ -100,6 +100,20 @@ function restartSockets(account: string | undefined): string {
   return `sudo systemctl try-restart ${unit}.socket ${httpUnit}.socket ${alertUnit}.path`
 }
 
+/**
+ * Commands after which these sockets listen and the daemon has them: systemd binds none beside a daemon that runs,
+ * and a client at one of them would start the daemon before the others are bound.
+ */
+export function bindSockets(sockets: readonly string[], unit: string): string[] {
+  const all = [...sockets, unit].join(' ')
+  return [`sudo systemctl stop ${all}`, `sudo systemctl start ${all}`]
+}
+
+/** Commands that make the package's user, groups and directories again, where they are gone. */
+export function makeUsersAgain(): string[] {
+  return ['sudo systemd-sysusers kyc-tokend.conf', MAKE_DIRECTORIES]
+}
+
 /** Commands that add settings to a drop-in of the account's unit and have them take effect. */
 export function allowInUnit(account: string | undefined, settings: readonly string[]): string[] {
   const { unit } = unitNames(account)

@@ -1,8 +1,16 @@
 // Why a unit of the daemon does not run, as systemd knows, and the remedy.
 import { systemSocket, unitNames } from './account.ts'
-import { SERVICE_USER } from './paths.ts'
+import { CLIENTS_GROUP, SERVICE_USER } from './paths.ts'
 import { isLocalGroup } from './ids.ts'
-import { editUnit, programCommand, remakeSockets, remedy, unitPlace, type Remedy } from './remedy.ts'
+import {
+  editUnit,
+  makeUsersAgain,
+  programCommand,
+  remakeSockets,
+  remedy,
+  unitPlace,
+  type Remedy,
+} from './remedy.ts'
 import { isAbsent, isConfigured } from './system-config.ts'
 import { resultOf, unitProperties, type UnitProperties } from './systemd.ts'
 
@@ -53,13 +61,9 @@ function reasonOf(account: string | undefined, service: UnitProperties): Remedy 
 /** What a failed start means, by its exit status; undefined: none of systemd's own (systemd.exec(5)). */
 export function failedStart(unit: string, status: string): Remedy | undefined {
   const edited = editUnit(unit)
-  const users = [
-    'sudo systemd-sysusers kyc-tokend.conf',
-    'sudo systemd-tmpfiles --create kyc-tokend.conf',
-    `sudo systemctl restart ${unit}`,
-  ]
+  const users = [...makeUsersAgain(), `sudo systemctl restart ${unit}`]
   // Those of the package; another one is of a drop-in.
-  const isPackageWhole = isLocalGroup(SERVICE_USER) && isLocalGroup('kyc-token')
+  const isPackageWhole = isLocalGroup(SERVICE_USER) && isLocalGroup(CLIENTS_GROUP)
   const correct = 'make it, or correct the drop-in'
   const meanings: Readonly<Record<string, readonly [because: string, commands: string[]]>> = {
     '203': ['203/EXEC: its program cannot be run; correct ExecStart= in its drop-ins', edited],

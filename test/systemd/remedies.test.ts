@@ -24,7 +24,7 @@ interface Row {
 const rows: Readonly<Record<string, Row>> = {
   'a closed runtime directory': {
     breaks: 'chmod 0700 /run/kyc-tokend',
-    says: /^FAULT +paths +a member of kyc-token cannot connect to \S+ipc\.sock \(EACCES at \/run\/kyc-tokend\)/m,
+    says: /^FAULT +paths +a member of kyc-token cannot ask \S+ipc\.sock \(EACCES at \/run\/kyc-tokend\)/m,
   },
   'a runtime directory of another owner': {
     breaks: 'chown kyc-tokend:kyc-tokend /run/kyc-tokend; chmod 0751 /run/kyc-tokend',
@@ -134,8 +134,8 @@ describeInstallation('The remedies of check', {}, (installation) => {
     await sh('systemctl enable --quiet --now kyc-tokend')
     const stdout = await sh('kyc-tokend check --live')
     for (const does of [
-      'connect to /run/kyc-tokend/ipc.sock',
-      'connect to /run/kyc-tokend/http.sock',
+      'ask /run/kyc-tokend/ipc.sock, and is answered',
+      'ask /run/kyc-tokend/http.sock, and is answered',
       'read /run/kyc-tokend/token',
     ])
       expect(stdout).toContain(`a member of kyc-token can ${does}\n`)

@@ -1,0 +1,91 @@
+// The drop-ins of a unit: the line that keeps the daemon from its work is named with its file, because any other
+// remedy would only hide it.
+import { readFileSync } from 'node:fs'
+import { withSystemFallback } from '../lib/error.ts'
+import { fault, type Finding } from '../host/finding.ts'
+import {
+  SERVICE_USER,
+  SYSTEM_CONFIG_DIRECTORY,
+  SYSTEM_RUNTIME_DIRECTORY,
+  SYSTEM_STATE_DIRECTORY,
+} from '../host/paths.ts'
+
+/** A setting of a drop-in. */
+export interface Line {
+  readonly file: string
+  readonly name: string
+  readonly value: string
+  /** As it is written. */
+  readonly text: string
+}
+
+/** Descriptors for sockets, files and the service, with a few clients. */
+const LEAST_DESCRIPTORS = 256
+/** What the unit's own settings give the daemon. */
+const OWN_DIRECTORIES = [SYSTEM_RUNTIME_DIRECTORY, SYSTEM_STATE_DIRECTORY]
+
+/** The settings of these drop-ins, in the order in which systemd reads them. `paths`: DropInPaths of systemctl. */
+export function settingsIn(paths = ''): Line[] {
+  return paths
+    .split(' ')
+    .filter((file) => file !== '')
+    .flatMap((file) => {
+      const text = withSystemFallback('', () => readFileSync(file, 'utf8'))
+      return text.split('\n').flatMap((line) => {
+        const [, name, value] = /^\s*([A-Z]\w+)\s*=\s*(.*?)\s*$/.exec(line) ?? []
+        return name === undefined || value === undefined
+          ? []
+          : [{ file, name, value, text: `${name}=${value}` }]
+      })
+    })
+}
+
+/** The last line with this setting (`NAME=`), or with this very value (`NAME=VALUE`). */
+export function lineOf(lines: readonly Line[], setting: string): Line | undefined {
+  return lines.findLast(({ text, name }) => text === setting || `${name}=` === setting)
+}
+
+/** What a setting of the service's drop-ins breaks, by its name; undefined: nothing. */
+const EFFECTS: Readonly<Record<string, (value: string) => string | undefined>> = {
+  User: (value) =>
+    value === SERVICE_USER ? undefined : `the daemon must run as ${SERVICE_USER}, to which its files belong`,
+  Group: (value) => (value === SERVICE_USER ? undefined : `the daemon must run in the group ${SERVICE_USER}`),
+  DynamicUser: (value) => (isYes(value) ? `the daemon must run as ${SERVICE_USER}` : undefined),
+  RuntimeDirectory: (value) =>
+    value === '' ? undefined : 'systemd then takes the runtime directory from its clients at each start',
+  ReadOnlyPaths: (value) => coversOwn(value, OWN_DIRECTORIES, 'the daemon cannot write in'),
+  InaccessiblePaths: (value) =>
+    coversOwn(value, [SYSTEM_CONFIG_DIRECTORY, ...OWN_DIRECTORIES], 'the daemon does not see'),
+  PrivateNetwork: (value) => (isYes(value) ? 'the daemon cannot reach the service' : undefined),
+  LimitNOFILE: (value) =>
+    Number(value.split(':')[0]) < LEAST_DESCRIPTORS
+      ? `the daemon needs ${LEAST_DESCRIPTORS} descriptors at least, and 16384 for many clients`
+      : undefined,
+}
+
+/** Faults that drop-ins of the service cause. */
+export function dropInFindings(lines: readonly Line[]): Finding[] {
+  // A later line overrides an earlier one, and lists grow.
+  const last = lines.filter(
+    ({ name }, index) =>
+      name.endsWith('Paths') || !lines.slice(index + 1).some((later) => later.name === name),
+  )
+  return last.flatMap(({ file, name, value, text }) => {
+    const effect = EFFECTS[name]?.(value)
+    if (effect === undefined) return []
+    const then = 'take that line out, then run `sudo systemctl daemon-reload`, and this check again'
+    return [fault(`${file} has ${text}: ${effect}; ${then}`)]
+  })
+}
+
+function isYes(value: string): boolean {
+  return ['yes', 'true', 'on', '1'].includes(value.toLowerCase())
+}
+
+function coversOwn(value: string, own: readonly string[], effect: string): string | undefined {
+  const covered = value
+    .split(/\s+/)
+    .map((path) => path.replace(/^[-+]+/, ''))
+    .filter((path) => own.some((directory) => `${directory}/`.startsWith(`${path.replace(/\/$/, '')}/`)))
+  return covered.length === 0 ? undefined : `${effect} ${covered.join(' and ')}`
+}

@@ -1,0 +1,177 @@
+// The socket units of an account, as systemd knows them: each that is used must listen, at its path, for whom it
+// is made.
+import { isAbsolute } from 'node:path'
+import { socketUnits, type SocketName } from '../host/account.ts'
+import { fault, ok, warning, type Finding } from '../host/finding.ts'
+import { CLIENTS_GROUP, SERVICE_USER } from '../host/paths.ts'
+import { idOf } from '../host/ids.ts'
+import { dropIn, makeUsersAgain, bindSockets } from '../host/remedy.ts'
+import { unitProperties } from '../host/systemd.ts'
+import { lineOf, settingsIn } from './check-drop-ins.ts'
+import type { LookedConfig } from './check-look.ts'
+
+export type SocketUnit = Awaited<ReturnType<typeof readSocketUnits>>[number]
+
+/** Read and write, for the group of the clients: connect(2) needs write alone, and nobody gives one of them. */
+const USED_BY_GROUP = 0o060
+/** No client is in these groups. Any other is the administrator's choice. */
+const GROUPS_WITHOUT_CLIENTS = new Set(['root', SERVICE_USER])
+
+/** What systemd says of each socket unit of the account that is installed. */
+export async function readSocketUnits(account: string | undefined) {
+  const asked = ['ActiveState', 'Result', 'UnitFileState', 'Listen', 'NeedDaemonReload', 'DropInPaths']
+  const rows = await Promise.all(
+    socketUnits(account).map(async ({ name, unit, path }) => {
+      const known = await unitProperties(unit, [...asked, 'SocketUser', 'SocketGroup', 'SocketMode'])
+      if (known === null) return []
+      const group = known['SocketGroup'] || CLIENTS_GROUP
+      return {
+        name,
+        unit,
+        isMasked: known['LoadState'] === 'masked',
+        isEnabled: known['UnitFileState'] === 'enabled',
+        state: known['ActiveState'] ?? 'inactive',
+        result: known['Result'] ?? 'success',
+        needsReload: known['NeedDaemonReload'] === 'yes',
+        dropIns: settingsIn(known['DropInPaths']),
+        // systemd does not read a masked unit.
+        path: known['Listen']?.split(' ').find((word) => isAbsolute(word)) ?? path,
+        user: known['SocketUser'] || SERVICE_USER,
+        group,
+        isGroupThere: (await idOf('group', group)) !== undefined,
+        mode: Number.parseInt(known['SocketMode'] || '660', 8),
+      }
+    }),
+  )
+  return rows.flat()
+}
+
+/** The unit that the sockets are for. */
+interface Unit {
+  readonly name: string
+  readonly isActive: boolean
+  readonly sockets: readonly SocketUnit[]
+}
+interface Circumstances {
+  readonly unit: Unit
+  readonly config: LookedConfig
+  /** The sockets that the daemon says it has; null: it was not asked, or is of a version that does not say. */
+  readonly handedOver: readonly { readonly name: string; readonly path: string }[] | null
+}
+
+/** Findings about all socket units. Makes no connection, which would start the daemon. */
+export function socketUnitFindings(circumstances: Circumstances): Finding[] {
+  return circumstances.unit.sockets.flatMap((socket) =>
+    isForClients(socket.name)
+      ? clientSocketFindings(socket, circumstances)
+      : furtherSocketFindings(socket, circumstances),
+  )
+}
+
+function isForClients(name: SocketName): boolean {
+  return name === 'ipc' || name === 'http'
+}
+
+/** `ipc` and `http`, which the configuration names. */
+function clientSocketFindings(socket: SocketUnit, { unit, config }: Circumstances): Finding[] {
+  const { unit: name, path, isMasked } = socket
+  const used = config.sockets.find((each) => each.path === path)
+  if (used === undefined) {
+    if (isMasked && socket.name === 'http') return [ok(`${name} is masked, and \`http\` is false`)]
+    return []
+  }
+  const closed = closedFinding(socket, unit)
+  if (closed !== null) return [closed]
+  const { mode, group } = socket
+  if (GROUPS_WITHOUT_CLIENTS.has(group))
+    return [
+      changedFinding(
+        socket,
+        `SocketGroup=${group}`,
+        `no client is in the group ${group}, so none can connect to ${path}`,
+      ),
+    ]
+  if ((mode & USED_BY_GROUP) !== USED_BY_GROUP)
+    return [
+      changedFinding(
+        socket,
+        'SocketMode=',
+        `its mode 0${mode.toString(8)} keeps clients from connecting to ${path}`,
+      ),
+    ]
+  if ((mode & 0o002) === 0 || !used.isOpen) return []
+  const lines = ['[Socket]', 'SocketMode=0660', `SocketGroup=${CLIENTS_GROUP}`]
+  return [
+    warning(`every user of this host may connect to ${path} and take the token`, [
+      ...dropIn(name, { name: 'mode', lines }),
+      ...bindAgain(socket, unit),
+    ]),
+  ]
+}
+
+/** Those that an administrator enables: `credential`, `metrics`. */
+function furtherSocketFindings(socket: SocketUnit, { unit, handedOver }: Circumstances): Finding[] {
+  const { name, isEnabled, isMasked, state } = socket
+  if (!isEnabled && state !== 'active') return []
+  const closed = closedFinding(socket, unit)
+  if (closed !== null) return [closed]
+  if (isMasked || !unit.isActive || handedOver === null || handedOver.some((each) => each.name === name))
+    return []
+  return [
+    fault(
+      `${socket.unit} listens, and the daemon, which was started before it, does not answer there`,
+      bindAgain(socket, unit),
+    ),
+  ]
+}
+
+/** Why nobody listens at the socket; null: systemd does. */
+function closedFinding(socket: SocketUnit, unit: Unit): Finding | null {
+  const { unit: name, name: kind, path, isMasked, state, result, group, isGroupThere } = socket
+  const at = path === null ? name : `the socket ${path}`
+  if (isMasked) {
+    const or = kind === 'http' ? ', or set `http: false` and reload' : ''
+    return fault(`${at} is closed, because ${name} is masked: unmask it${or}`, [
+      `sudo systemctl unmask ${name}`,
+      ...bindAgain(socket, unit),
+    ])
+  }
+  if (!isGroupThere && kind !== 'metrics') {
+    const gone = `the group ${group} of ${name} does not exist, so that nobody can connect (216/GROUP)`
+    if (group !== CLIENTS_GROUP)
+      return changedFinding(socket, `SocketGroup=${group}`, gone, `make it (groupadd ${group}), or`)
+    return fault(gone, [...makeUsersAgain(), ...bindAgain(socket, unit)])
+  }
+  if (state === 'active') return null
+  const why = result === 'success' ? state : `${state} (${result})`
+  return fault(`${at} is closed, because ${name} is ${why}`, bindAgain(socket, unit))
+}
+
+/** Commands after which systemd listens at this socket, at those of clients and at those that are enabled. */
+function bindAgain({ unit: name }: SocketUnit, { sockets, name: service }: Unit): string[] {
+  const wanted = sockets.filter(
+    (each) => each.unit === name || (!each.isMasked && (each.isEnabled || each.state === 'active')),
+  )
+  return bindSockets(
+    wanted.map((each) => each.unit),
+    service,
+  )
+}
+
+/** A setting of a drop-in keeps clients out: its file is named, and nothing else is advised. */
+function changedFinding(
+  { unit: name, dropIns }: SocketUnit,
+  setting: string,
+  effect: string,
+  before = '',
+): Finding {
+  const line = lineOf(dropIns, setting)
+  const words = [before, 'take'].filter((word) => word !== '').join(' ')
+  if (line === undefined)
+    return fault(`${name}: ${effect}: correct ${setting.replace(/=.*/, '=')} in that unit`)
+  const { file, text } = line
+  return fault(
+    `${file} has ${text}: ${effect}; ${words} that line out, then run ` +
+      `\`sudo systemctl daemon-reload\`, and this check again`,
+  )
+}
