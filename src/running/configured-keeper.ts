@@ -42,6 +42,7 @@ export async function createConfiguredKeeper(initial: Config, options: Configure
         clock,
         random,
         log,
+        hostId: store.hostId,
         openStore: options.openStore,
         keeper: {
           offer: (outcome) => keeper.offer(outcome),

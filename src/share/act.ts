@@ -2,11 +2,18 @@
 // until a token or a refusal answers it.
 import type { Cause } from '../token/outcome.ts'
 import type { Known } from './known.ts'
+import { FAILURE_MS } from './wait.ts'
 
 /** A roll-out of credentials takes its time: a refusal that is younger puts the act off, and no more. */
 const SAME_ACT_MS = 60_000
 
-interface Act {
+interface HeldWait {
+  readonly sentAtMs: number
+  readonly reason: string
+  readonly unconfirmed: object | null
+  readonly leftMs: number
+}
+interface OpenAct {
   readonly isRefresh: boolean
   /** On the boot clock; Infinity until the store is reached. */
   readonly sinceMs: number
@@ -14,8 +21,10 @@ interface Act {
   readonly isPutOff: boolean
 }
 
+export type Act = ReturnType<typeof createAct>
+
 export function createAct() {
-  let act: Act | null = null
+  let act: OpenAct | null = null
 
   /** Reports whether this answer counts, for the act if one is open. */
   function isAnsweredBy({ answer, sentAtMs }: Known): boolean {
@@ -55,14 +64,14 @@ export function createAct() {
       return Math.max(0, sentAtMs + SAME_ACT_MS - nowMs)
     },
     /**
-     * For how long the act keeps to this wait, of which `leftMs` are left. A refresh passes one from before it;
-     * other credentials pass one for `rejected`, once that is a minute old.
+     * For how long the act keeps to this wait, of which `leftMs` are left. Each act passes one that a second
+     * host has to confirm; a refresh passes one from before it; other credentials pass one for `rejected`, once
+     * that is a minute old.
      */
-    heedMs(
-      { sentAtMs, reason, leftMs }: { sentAtMs: number; reason: string; leftMs: number },
-      nowMs: number,
-    ): number {
-      if (act === null || sentAtMs >= act.sinceMs) return leftMs
+    heedMs({ sentAtMs, reason, unconfirmed, leftMs }: HeldWait, nowMs: number): number {
+      if (act === null) return leftMs
+      if (unconfirmed !== null && reason === 'rejected' && leftMs <= FAILURE_MS) return 0
+      if (sentAtMs >= act.sinceMs) return leftMs
       if (act.isRefresh) return 0
       if (reason !== 'rejected') return leftMs
       return Math.min(leftMs, Math.max(0, sentAtMs + SAME_ACT_MS - nowMs))

@@ -12,6 +12,8 @@ const SPREAD = { atLeastMs: 1_000, atMostMs: 300_000, unknownMs: 10_000 }
 /** A minute, less the time after which the store is tried again. */
 const URGENT_MS = 45_000
 
+export type AlonePlan = ReturnType<typeof createAlonePlan>
+
 export function createAlonePlan(options: {
   readonly clock: Pick<Clock, 'now'>
   readonly random: () => number

@@ -1,20 +1,18 @@
 // One attempt of the keeper in a fleet: it takes the answer that another host got, waits for a host that
 // asks, asks for all hosts, or, while the store is of no use, asks by itself.
-import type { Clock } from '../lib/clock.ts'
 import { randomHex } from '../lib/crypto.ts'
-import type { Log } from '../lib/log.ts'
 import { CLIENT_INTERVAL_MS } from '../token/client-requests.ts'
 import type { Keeper } from '../token/keeper.ts'
 import type { Attempt, FetchOutcome, Postponed } from '../token/outcome.ts'
-import { refusalOf, type Policy } from '../token/state.ts'
+import { refusalOf } from '../token/state.ts'
 import { createAct } from './act.ts'
 import { createAlonePlan, usableLeftMs } from './alone-plan.ts'
-import { isLarger, isOfUse, outcomeOf, type Answer } from './known.ts'
-import type { Link } from './link.ts'
-import { askService, waitOf, type Sent, type Service } from './request.ts'
-import type { Seal } from './seal.ts'
+import { createAsking, type AskingOptions } from './asking.ts'
+import { isLarger, isOfUse } from './known.ts'
+import type { Seal, Unconfirmed } from './seal.ts'
 import { StoreError } from './store.ts'
 import type { Telemetry } from './telemetry.ts'
+import { confirmableIn } from './wait.ts'
 
 /** The time between two looks at the store, and the longest wait of an attempt without it. */
 export const LOOK_EVERY_MS = 15_000
@@ -31,19 +29,15 @@ const AFTER_LEASE_MS = 500
 
 const LIVE_LEASE = /^[\da-f]{16}$/
 
-export interface AttemptOptions {
+export interface AttemptOptions extends Omit<AskingOptions, 'act' | 'plan'> {
   readonly seal: Seal
-  readonly clock: Clock
   readonly random: () => number
-  readonly log: Log
-  /** The name of this host to the others. */
-  readonly host: string
   readonly credentialsId: string
-  readonly share: { readonly asks: boolean; readonly whenAlone: 'fetch' | 'wait' }
-  readonly service: () => Service
-  readonly keeper: Pick<Keeper, 'state'> & { readonly policy: () => Policy }
-  readonly link: Link
+  readonly share: AskingOptions['share'] & { readonly asks: boolean; readonly whenAlone: 'fetch' | 'wait' }
+  readonly keeper: Pick<Keeper, 'state'> & AskingOptions['keeper']
   readonly telemetry: Telemetry
+  /** The account is that in use, but for its certificate, and is only tried. */
+  readonly isRival: () => boolean
   /** Sleeps, or is woken after a look. */
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>
 }
@@ -59,6 +53,8 @@ interface Progress {
   patientUntilMs: number | null
   /** The end of the wait that the act goes through, on the boot clock: a failure does not shorten it. */
   heldUntilMs: number
+  /** What another host was answered, and a second one can confirm. */
+  unconfirmed: Unconfirmed | null
 }
 
 export function createAttempts(options: AttemptOptions) {
@@ -67,9 +63,8 @@ export function createAttempts(options: AttemptOptions) {
   const leaseMs = (): number => service().requestTimeoutMs + LEASE_MARGIN_MS
   /** When this host asks by itself. */
   const plan = createAlonePlan({ clock, random, keeper, telemetry, leaseMs, hosts: link.hosts })
-  const around = () => ({ service: service(), link, seal, clock, policy: keeper.policy(), host })
-  /** The answer that is known, for the keeper. Null: there is none. */
-  const knownOutcome = (): FetchOutcome | null => outcomeOf(link.known(), { host, now: clock.now() })
+  const asking = createAsking({ ...options, act, plan })
+  const { knownOutcome } = asking
 
   /** The keeper has the answer that is known, of another host. */
   function adopted(): void {
@@ -93,6 +88,7 @@ export function createAttempts(options: AttemptOptions) {
 
   async function make(attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome> {
     act.begin(attempt.cause, link.known())
+    if (options.isRival()) return asking.byItself(attempt, signal)
     const outcome = await shared(attempt, signal).catch((error: unknown) => {
       telemetry.failed(error)
       return 'alone' as const
@@ -113,17 +109,18 @@ export function createAttempts(options: AttemptOptions) {
       vain: 0,
       patientUntilMs: null,
       heldUntilMs: 0,
+      unconfirmed: null,
     }
     const state = keeper.state()
     const isRefused = refusalOf(state) !== null && state.credentialsId === options.credentialsId
+    const isKnownRefusal = isRefused && link.known().answer?.kind === 'permanent'
     /** What the keeper has been given counts, too: a refusal that stands, or that may answer an act. */
-    const isAnew = act.isOpen() ? act.isReload() : isRefused
+    const isAnew = act.isOpen() ? act.isReload() : isKnownRefusal
     while (progress.vain < MAX_VAIN && !signal.aborted) {
       await link.look()
       act.reached(link.bootMs())
       const known = takeKnown({ isAnew: isAnew && link.knownRecord() !== null })
-      const found =
-        known ?? youngRefusal() ?? notToAsk(attempt) ?? (await service().fetchToken.notReady?.()) ?? null
+      const found = known ?? youngRefusal() ?? (await notToAsk(attempt))
       if (found !== null) return found
       const step = await tryLease(progress)
       if (step !== 'again') return step
@@ -143,7 +140,7 @@ export function createAttempts(options: AttemptOptions) {
       return 'again'
     }
     let outcome: FetchOutcome | null = null
-    if (isOwn) outcome = await askForAll(progress)
+    if (isOwn) outcome = await asking.forAll(progress)
     else if (lease !== null) outcome = readWait(lease, progress)
     if (outcome !== null) return outcome
     // A larger record has come, the lease had become too old, or a wait is of no use or gone through.
@@ -159,10 +156,11 @@ export function createAttempts(options: AttemptOptions) {
   }
 
   /** Why this host does not ask for the others. */
-  function notToAsk({ cause }: Attempt): Postponed | null {
+  async function notToAsk({ cause }: Attempt): Promise<FetchOutcome | null> {
     if (!share.asks) return postponed(LOOK_EVERY_MS, { reason: 'not-asked' })
     const paceMs = link.known().sentAtMs + CLIENT_INTERVAL_MS - link.bootMs()
-    return cause === 'client' && paceMs > 0 ? postponed(paceMs) : null
+    if (cause === 'client' && paceMs > 0) return postponed(paceMs)
+    return (await service().fetchToken.notReady?.()) ?? null
   }
 
   /** Another host asks: waits for its answer, or the end of its lease. */
@@ -186,10 +184,13 @@ export function createAttempts(options: AttemptOptions) {
   function readWait(text: string, progress: Progress): Postponed | null {
     const wait = seal.open('lease', text)
     if (wait === null) telemetry.unreadable()
+    if (wait !== null && isLarger(wait, link.known()))
+      progress.unconfirmed = confirmableIn(wait, link.storeMs())
     if (wait !== null && isOfUse(wait, link.storeMs()) && isLarger(wait, link.known())) {
-      const { at, end, by, reason, detail } = wait
+      const { at, end, by, reason, detail, unconfirmed } = wait
       const leftMs = end - link.storeMs()
-      const heedMs = act.heedMs({ sentAtMs: at - link.storeMs(0), reason, leftMs }, link.bootMs())
+      const held = { sentAtMs: at - link.storeMs(0), reason, unconfirmed, leftMs }
+      const heedMs = act.heedMs(held, link.bootMs())
       if (heedMs > 0) {
         // The host that failed comes last: the failure may be its own.
         const laterMs = AFTER_LEASE_MS * (by === host ? 1 : random())
@@ -201,26 +202,6 @@ export function createAttempts(options: AttemptOptions) {
     return null
   }
 
-  /** Asks under the lease, and writes what the service says. Null: the lease had become too old before. */
-  async function askForAll(progress: Progress): Promise<FetchOutcome | null> {
-    const asked = await askService({ ...progress, takenAtMs: link.bootMs() }, around())
-    if (asked === null) return null
-    plan.drop()
-    const { outcome, answer, sent } = asked
-    if (answer !== null) {
-      hold(answer, sent, 'asked')
-      await link.write().catch(telemetry.failed)
-      log('info', 'Asked the service for the fleet', { event: 'share-asked', hosts: link.hosts() })
-      return knownOutcome()
-    }
-    const { id, signal, heldUntilMs } = progress
-    const isFailure = outcome.kind === 'transient' && !signal.aborted
-    if (isFailure) link.setOwnWait(waitOf(outcome, sent, { ...around(), heldUntilMs }))
-    // If this fails, the lease ends by itself.
-    await link.release(id).catch(telemetry.failed)
-    return outcome
-  }
-
   /** The store is of no use: the request is put off to the time that is planned for it, and then made. */
   async function alone(attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome> {
     const { asks, whenAlone } = share
@@ -229,23 +210,7 @@ export function createAttempts(options: AttemptOptions) {
       return postponed(LOOK_EVERY_MS, { reason: asks ? 'share-lost' : 'not-asked', detail })
     }
     const inMs = act.isOpen() ? 0 : plan.requestAtMs(attempt) - link.bootMs()
-    if (inMs > 0) return postponed(Math.min(LOOK_EVERY_MS, inMs))
-    const asked = await askService({ attempt, signal, id: randomHex(8), takenAtMs: Infinity }, around())
-    plan.drop()
-    if (asked?.answer) {
-      hold(asked.answer, asked.sent, 'alone')
-      return knownOutcome() ?? asked.outcome
-    }
-    if (asked?.outcome.kind === 'transient' && !signal.aborted)
-      link.setOwnWait(waitOf(asked.outcome, asked.sent, { ...around(), heldUntilMs: 0 }))
-    return asked?.outcome ?? postponed(0)
-  }
-
-  /** This host has asked, and this is what it knows from now on. */
-  function hold(answer: Answer, sent: Sent, how: 'asked' | 'alone'): void {
-    act.end()
-    link.setOwn({ ...sent, answer, isWritten: false })
-    telemetry.counted(how)
+    return inMs > 0 ? postponed(Math.min(LOOK_EVERY_MS, inMs)) : asking.alone(attempt, signal)
   }
 
   return { make, knownOutcome, adopted }

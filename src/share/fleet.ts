@@ -8,7 +8,7 @@ import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
 import { openRedisStore } from './redis-store.ts'
 import type { Service } from './request.ts'
-import { createSeal } from './seal.ts'
+import { createSeal, type Seal } from './seal.ts'
 import { createSession, type Session, type SessionOptions } from './session.ts'
 import type { Store } from './store.ts'
 
@@ -19,7 +19,7 @@ export interface Account {
   readonly service: Service
 }
 
-export interface FleetOptions extends Pick<SessionOptions, 'clock' | 'random' | 'log'> {
+export interface FleetOptions extends Pick<SessionOptions, 'clock' | 'random' | 'log' | 'hostId'> {
   readonly keeper: Omit<SessionOptions['keeper'], 'isUsing'>
   /** Redis, unless it is given. */
   readonly openStore?: ((...account: Parameters<typeof openRedisStore>) => Promise<Store>) | undefined
@@ -28,6 +28,7 @@ export interface FleetOptions extends Pick<SessionOptions, 'clock' | 'random' | 
 interface Entry {
   /** A reload that changes neither credentials nor store replaces it: a request under way goes on. */
   account: Account
+  readonly seal: Seal
   readonly session: Promise<Session>
   opened: Session | null
   readonly stop: AbortController
@@ -44,22 +45,27 @@ export function createFleet({ keeper, openStore = openRedisStore, ...around }: F
   /** The session of the account, which runs from now on. */
   function entryOf(account: Account): Entry {
     for (const entry of entries) if (entry.account === account) return entry
+    const { baseUrl, service, credentials, share } = account.config
+    const seal = createSeal({ baseUrl, description: service.description, credentials, key: share.key })
     const stop = new AbortController()
-    const session = openSession(account, () => entry)
+    const session = openSession({ account, seal }, () => entry)
     const running = session.then((opened) => {
       entry.opened = opened
       return opened.run(stop.signal)
     })
-    const entry: Entry = { account, session, opened: null, stop, running }
+    const entry: Entry = { account, seal, session, opened: null, stop, running }
     // Without a listener a failure would end the process before it is told.
     running.catch(failed.reject)
     entries.add(entry)
     return entry
   }
 
-  async function openSession({ config, credentialsId }: Account, entry: () => Entry): Promise<Session> {
-    const { baseUrl, service, credentials, share } = config
-    const seal = createSeal({ baseUrl, description: service.description, credentials, key: share.key })
+  async function openSession(
+    { account, seal }: Pick<Entry, 'account' | 'seal'>,
+    entry: () => Entry,
+  ): Promise<Session> {
+    const { config, credentialsId } = account
+    const { share } = config
     const store = await openStore(share, { ...around, accountKey: seal.accountKey })
     return createSession({
       ...around,
@@ -69,6 +75,8 @@ export function createFleet({ keeper, openStore = openRedisStore, ...around }: F
       host: share.host ?? hostname(),
       credentialsId,
       service: () => entry().account.service,
+      hasOwnProof: () => hasOwnProof(entry().account.config),
+      isRival: () => current !== entry() && current?.seal.accountKey === seal.accountKey,
       keeper: { ...keeper, isUsing: () => current === entry() },
     })
   }
@@ -106,6 +114,12 @@ export function createFleet({ keeper, openStore = openRedisStore, ...around }: F
     status: (): StatusResult['share'] => current?.opened?.status() ?? null,
     sample: () => current?.opened?.sample() ?? null,
   }
+}
+
+/** Reports whether the host proves itself with something of its own. */
+function hasOwnProof({ credentials, service }: Config): boolean {
+  const hasCertificate = credentials.further?.['request.clientCertificate.certFile'] !== undefined
+  return hasCertificate || (service.assertion?.file ?? null) !== null
 }
 
 function hasSameStore(one: Account, other: Account): boolean {

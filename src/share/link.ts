@@ -4,17 +4,11 @@ import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { AHEAD_MS, isLarger, isOfUse, knownOf, recordOf, type Known } from './known.ts'
 import type { Opened, Seal, Sealed } from './seal.ts'
-import { StoreError, type Expiring, type Held, type Pair, type Store } from './store.ts'
+import { StoreError, type Expiring, type Held, type Store } from './store.ts'
 import type { Telemetry } from './telemetry.ts'
+import { UNCONFIRMED_MS, type Wait } from './wait.ts'
 
 export type Link = ReturnType<typeof createLink>
-
-/** Why no host asks for a while, as the host that failed says it: it keeps the text in place of its lease. */
-export interface Wait extends Pair, Pick<Sealed<'lease'>, 'by' | 'reason' | 'detail'> {
-  /** When the request was sent, and when the wait is over, on this host's boot clock. */
-  readonly sentAtMs: number
-  readonly endsAtMs: number
-}
 
 export function createLink(options: {
   readonly store: Store
@@ -114,7 +108,9 @@ export function createLink(options: {
   function sealedWait({ fence, id, sentAtMs, endsAtMs, ...said }: Wait): Expiring {
     const [at, end] = [Math.floor(storeMs(sentAtMs)), Math.floor(storeMs(endsAtMs))]
     const content = { kind: 'postponed', at, end, ...said } as const
-    return { text: seal.seal('lease', { fence, id }, content), keepMs: Math.ceil(endsAtMs - bootMs()) }
+    // What is unconfirmed lies there for longer, for the host that may confirm it.
+    const keepMs = Math.max(endsAtMs - bootMs(), said.unconfirmed === null ? 0 : UNCONFIRMED_MS)
+    return { text: seal.seal('lease', { fence, id }, content), keepMs: Math.ceil(keepMs) }
   }
 
   /** The answer that is known; null: there is none, or its end is over. */

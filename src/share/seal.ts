@@ -30,12 +30,22 @@ const refusal = v.object({
   status: v.number(),
   says: v.optional(v.string()),
 })
+/** An answer that may concern one host alone, until a second host has got it, too. */
+const unconfirmed = v.object({
+  reason: v.picklist([...permanentReasons, 'rejected']),
+  status: v.nullable(v.number()),
+  /** The random id of the host, which its name need not be. */
+  hostId: v.string(),
+  by: v.string(),
+})
 /** Why no host is to ask until `end`. */
 const wait = v.object({
   kind: v.literal('postponed'),
   ...common,
+  /** For `unconfirmed` it is `rejected`: 2.0.0 knows no refusal here. */
   reason: v.picklist(transientReasons),
   detail: v.string(),
+  unconfirmed: v.optional(v.nullable(unconfirmed), null),
 })
 /** What each key holds. The shape is checked, because another host may run another version. */
 const shapes = { record: v.variant('kind', [token, refusal]), lease: wait }
@@ -43,6 +53,8 @@ const shapes = { record: v.variant('kind', [token, refusal]), lease: wait }
 export type Key = keyof typeof shapes
 export type Sealed<K extends Key> = Readonly<v.InferOutput<(typeof shapes)[K]>>
 export type Opened<K extends Key> = Sealed<K> & Pair
+
+export type Unconfirmed = Readonly<v.InferOutput<typeof unconfirmed>>
 
 export type Seal = ReturnType<typeof createSeal>
 

@@ -88,6 +88,8 @@ export async function createStateStore({
   }
 
   return {
+    /** Names this host among those of a fleet, for as long as the key lasts: 16 hex digits. */
+    hostId: hmacSha256(key, 'host').slice(0, 16),
     /** See TokenState. */
     credentialsIdOf(baseUrl: string, credentials: Credentials, description: string | null = null): string {
       const id = hmacSha256(key, JSON.stringify([baseUrl, ...credentialTexts(credentials)]))

@@ -127,6 +127,8 @@ export interface TransientFailure {
   readonly status?: number
   /** The time for which the service must not be asked again (`Retry-After`, at most 1 h), in ms. */
   readonly retryAfterMs?: number
+  /** The host of the fleet that got the same answer before, and notifies people. */
+  readonly askedBy?: string
 }
 export interface PermanentFailure extends Shared {
   readonly kind: 'permanent'

@@ -424,6 +424,7 @@ export async function createWorld({
       await saving
     }
     return {
+      hostId: `${host.index}`.padStart(16, '0'),
       credentialsIdOf: (_baseUrl: string, { apiKey }: { apiKey: Secret }) => sha256(apiKey.reveal()),
       load: (settings: ServiceSettings) => Promise.resolve(restored(host, settings, life().clock.now())),
       save: (state: TokenState) => save(state, false),

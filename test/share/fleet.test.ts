@@ -255,6 +255,195 @@ describe('a refusal', () => {
   })
 })
 
+describe('an answer that may concern one host only', () => {
+  const refused: ServiceOutcome = { ...failures.inactive, says: 'is not active' }
+
+  test.each([
+    ['is on no list of addresses', failures.rejected, false],
+    ['has a certificate that is refused', refused, true],
+  ])(
+    'costs the others nothing: 20 hosts, of which one %s, have tokens for three hours',
+    async (_which, answer, hasOwnProof) => {
+      world.answer((name) => (name === 'host-1' ? answer : world.token()))
+      const hosts = world.hosts(20, { hasOwnProof })
+      await world.clock.advance(7 * SECOND)
+      expect(world.asked).toHaveLength(2)
+      for (let minute = 0; minute < 180; minute += 1) {
+        await world.clock.advance(MINUTE)
+        if (minute % 50 === 0) reject(hosts[0]!)
+        expect(tokensOf(hosts)).not.toContain(null)
+      }
+      expect(tokensOf(hosts)).toHaveLength(1)
+      // Two or three rotations an hour; what host-1 asks in vain keeps to the pace of its own failure.
+      const own = world.asked.filter(({ host }) => host === 'host-1')
+      expect(world.asked.length - own.length).toBeLessThanOrEqual(10)
+      expect(own.length).toBeLessThanOrEqual(180 / 5)
+      expect(phases(hosts.slice(1))).toEqual(['ready'])
+    },
+  )
+
+  test.each([
+    ['refusal', refused, 'refused'],
+    ['rejection', failures.rejected, 'starting'],
+  ])(
+    'is two requests when it is a %s of all 20 hosts, and one notifies people',
+    async (_what, answer, phase) => {
+      world.answer(() => answer)
+      const hosts = world.hosts(20, { hasOwnProof: true })
+      await world.clock.advance(4 * MINUTE)
+      expect(world.asked).toHaveLength(2)
+      expect(phases(hosts)).toEqual([phase])
+      const objections = hosts.flatMap(({ keeper }) => keeper.state().objection ?? [])
+      expect(objections.filter(({ askedBy }) => askedBy === null)).toHaveLength(1)
+    },
+  )
+
+  test('is confirmed by the next host that is due, up to an hour later, and nobody is woken for it', async () => {
+    const hosts = world.hosts(3, { hasOwnProof: true })
+    await settle()
+    world.answer(() => refused)
+    expect(await refresh(hosts[0]!)).toMatchObject({ kind: 'permanent' })
+    await world.clock.advance(10 * MINUTE)
+    expect(world.asked).toHaveLength(2)
+    expect(phases(hosts.slice(1))).toEqual(['ready'])
+    expect(hosts[1]!.keeper.state().postponement).toBeNull()
+    await world.clock.advance(50 * MINUTE)
+    expect(world.asked).toHaveLength(3)
+    expect(phases(hosts)).toEqual(['refused'])
+    // What holds for all is taken by a host that comes.
+    const late = world.host({ hasOwnProof: true })
+    await settle()
+    expect(phases([late])).toEqual(['refused'])
+    expect(world.asked).toHaveLength(3)
+  })
+
+  test('is not confirmed by its own host, nor by another failure', async () => {
+    const hosts = world.hosts(3, { hasOwnProof: true })
+    await settle()
+    world.answer(() => refused)
+    await refresh(hosts[0]!)
+    await refresh(hosts[0]!)
+    world.answer(() => failures.network)
+    await refresh(hosts[1]!)
+    await world.clock.advance(10 * SECOND)
+    expect(phases(hosts.slice(1)).toSorted()).toEqual(['degraded', 'ready'])
+    world.answer(() => refused)
+    const before = world.asked.length
+    await refresh(hosts[2]!)
+    await settle()
+    expect(phases(hosts)).toEqual(['refused'])
+    expect(world.asked).toHaveLength(before + 1)
+  })
+
+  test('asks operators of all hosts to wait for two requests', async () => {
+    const hosts = world.hosts(20, { hasOwnProof: true })
+    await settle()
+    const gate = world.gate()
+    world.answer(() => gate.passed.then(() => refused))
+    const acts = hosts.map(refresh)
+    await settle()
+    gate.open()
+    await settle()
+    expect((await Promise.all(acts)).map((outcome) => outcome?.kind)).toEqual(hosts.map(() => 'permanent'))
+    expect(world.asked).toHaveLength(3)
+  })
+
+  test('holds at once for a host that is alone, and not for hosts of a cluster, which counts some', async () => {
+    world.answer(() => refused)
+    const host = world.host({ hasOwnProof: true })
+    await settle()
+    expect(world.server.text('record')).not.toBeNull()
+    expect(phases([host])).toEqual(['refused'])
+    start()
+    world.answer(() => refused)
+    world.host({ hasOwnProof: true, cluster: true })
+    await settle()
+    expect(world.server.text('record')).toBeNull()
+    expect(world.server.text('lease')).not.toBeNull()
+  })
+
+  test('that came while the store was lost does not hold for others when it is back', async () => {
+    const hosts = world.hosts(3, { hasOwnProof: true })
+    await settle()
+    world.server.fail(lost)
+    world.answer(() => refused)
+    expect(await refresh(hosts[0]!)).toMatchObject({ kind: 'permanent' })
+    world.server.fail(null)
+    await world.clock.advance(16 * SECOND)
+    expect(phases(hosts.slice(1))).toEqual(['ready'])
+    world.answer(() => world.token())
+    await world.clock.advance(HOUR)
+    expect(phases(hosts)).toEqual(['ready'])
+  })
+
+  test('outlives a restart of its host: it stays refused, asks once, and has the next token of the fleet', async () => {
+    world.answer((name) => (name === 'host-1' ? refused : world.token()))
+    const hosts = world.hosts(3, { hasOwnProof: true })
+    await world.clock.advance(7 * SECOND)
+    await refresh(hosts[0]!)
+    const state = hosts[0]!.keeper.state()
+    expect(phases(hosts.slice(0, 1))).toEqual(['refused'])
+    await hosts[0]!.stop()
+    const before = world.asked.length
+    const again = world.host({
+      host: 'host-1',
+      hasOwnProof: true,
+      state: { ...state, next: { cause: 'start', atMs: 0 } },
+    })
+    await world.clock.advance(7 * SECOND)
+    expect(phases([again])).toEqual(['refused'])
+    expect(world.asked).toHaveLength(before + 1)
+    await refresh(hosts[1]!)
+    await settle()
+    expect(phases([again])).toEqual(['ready'])
+  })
+})
+
+describe('another certificate for the account in use', () => {
+  test('is tried by a request of its own, and its token is one for all', async () => {
+    const hosts = world.hosts(2, { hasOwnProof: true })
+    await settle()
+    const before = hosts[0]!.token()
+    const rival = world.host({ hasOwnProof: true, isRival: true })
+    await settle()
+    expect(world.asked.map(({ host }) => host)).toEqual(['host-1', 'host-3'])
+    expect(rival.token()).not.toBe(before)
+    expect(tokensOf([...hosts, rival])).toEqual([rival.token()])
+  })
+
+  test('that is refused holds for nobody else', async () => {
+    const hosts = world.hosts(2, { hasOwnProof: true })
+    await settle()
+    world.answer(() => ({ ...failures.inactive, says: 'is not active' }))
+    const rival = world.host({ hasOwnProof: true, isRival: true })
+    await settle()
+    expect(phases([rival])).toEqual(['refused'])
+    expect(phases(hosts)).toEqual(['ready'])
+    expect(world.server.text('lease')).toBeNull()
+    expect(world.asked).toHaveLength(2)
+  })
+})
+
+test('a host that cannot ask takes no lease: it says why, and has the token of another', async () => {
+  let problem: string | null = 'The ready-made assertion has ended'
+  const notReady = () =>
+    Promise.resolve(
+      problem === null ? null : ({ kind: 'transient', reason: 'assertion', detail: problem } as const),
+    )
+  const host = world.host({ notReady })
+  await settle()
+  expect(world.asked).toEqual([])
+  expect(world.server.text('lease')).toBeNull()
+  expect(host.keeper.state().failure).toMatchObject({ detail: problem })
+  const other = world.host()
+  await settle()
+  expect(host.token()).toBe(other.token())
+  await other.stop()
+  problem = null
+  await refresh(host)
+  expect(world.asked.map(({ host: name }) => name)).toEqual(['host-2', 'host-1'])
+})
+
 describe('an operator', () => {
   test('who acts during a request is answered by a later one, which all who acted before share', async () => {
     const hosts = world.hosts(5)

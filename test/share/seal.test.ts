@@ -34,7 +34,13 @@ const refusal: Sealed<'record'> = {
   status: 500,
   says: 'o',
 }
-const wait: Sealed<'lease'> = { kind: 'postponed', ...common, reason: 'network', detail: 'No route' }
+const wait: Sealed<'lease'> = {
+  kind: 'postponed',
+  ...common,
+  reason: 'network',
+  unconfirmed: null,
+  detail: 'No route',
+}
 
 test('a text opens with the secret, for its key and pair', () => {
   const { says: _, ...refusalOfOlderVersion } = refusal

@@ -15,13 +15,18 @@ await import('p-retry')
 
 export type Host = ReturnType<ShareWorld['host']>
 interface HostOptions extends Partial<
-  Pick<SessionOptions, 'host'> & Pick<SessionOptions['share'], 'asks' | 'whenAlone'>
+  Pick<SessionOptions, 'host'> & Pick<SessionOptions['share'], 'asks' | 'whenAlone' | 'cluster'>
 > {
   /** The lead of its own clocks over those of the others. */
   readonly clockAheadMs?: number
   readonly state?: TokenState
   /** The way to the store and the way back take so long, each. */
   readonly latencyMs?: number
+  /** It proves itself with something of its own, such as a client certificate. */
+  readonly hasOwnProof?: boolean
+  /** Its account is the one in use, with another certificate, and is only tried. */
+  readonly isRival?: boolean
+  readonly notReady?: NonNullable<FetchToken['notReady']>
 }
 /** A request as the service sees it. */
 export interface Asked {
@@ -84,7 +89,9 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}) {
     const state = options.state ?? initialState({ baseUrl: BASE_URL, credentialsId }, own.now())
     let isDead = false
     let isBorn = false
-    const fetchToken: FetchToken = async (signal, { cause, beforeRequest }) => {
+    const ask = async (
+      ...[signal, { cause, beforeRequest }]: Parameters<FetchToken>
+    ): Promise<FetchOutcome> => {
       await beforeRequest()
       const cancelled: FetchOutcome = { kind: 'transient', reason: 'network', detail: 'Cancelled' }
       if (signal.aborted) return cancelled
@@ -92,6 +99,7 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}) {
       const answer = await respond(name)
       return isDead ? new Promise(() => undefined) : answer
     }
+    const fetchToken: FetchToken = Object.assign(ask, options.notReady && { notReady: options.notReady })
     const share = createSession({
       store: delayed(server.connect(name), { clock, latencyMs: options.latencyMs ?? 0, signal: life.signal }),
       seal,
@@ -99,15 +107,23 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}) {
       random,
       log: (level, _sentence, fields) => void events.push({ level, ...fields }),
       host: name,
+      hostId: `${stops.length}`.padStart(16, '0'),
+      hasOwnProof: () => options.hasOwnProof ?? false,
+      isRival: () => options.isRival ?? false,
       credentialsId: 'first',
-      share: { ...SHARE, asks: options.asks ?? true, whenAlone: options.whenAlone ?? 'fetch' },
+      share: {
+        ...SHARE,
+        cluster: options.cluster ?? false,
+        asks: options.asks ?? true,
+        whenAlone: options.whenAlone ?? 'fetch',
+      },
       service: () => ({ fetchToken, requestTimeoutMs: 15_000 }),
       keeper: {
         offer: (outcome) => keeper.offer(outcome),
         // A session reads it when it is made, before there is a keeper.
         state: () => (isBorn ? keeper.state() : state),
         policy: () => POLICY,
-        isUsing: () => true,
+        isUsing: () => options.isRival !== true,
       },
     })
     const keeper: Keeper = createKeeper(state, {
