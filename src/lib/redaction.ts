@@ -1,4 +1,5 @@
 // Finds secrets in texts, as they are or encoded, and removes them.
+import { decodedForms } from './decoding.ts'
 import { REDACTED } from './secret.ts'
 
 /** A shorter text is found in others by chance. */
@@ -11,21 +12,43 @@ const MIN_SECRET_LENGTH = 8
 export function holdsSecret(text: string, secret: string, { isEncoded = true } = {}): boolean {
   const shapes = shapesOf(secret)
   if (shapes.includes(text)) return true
-  return isLong(secret) && (isEncoded ? shapes : [secret]).some((shape) => text.includes(shape))
+  if (!isLong(secret)) return false
+  if (!isEncoded) return text.includes(secret)
+  return shapes.some((shape) => text.includes(shape)) || isDecodedIn(text, [secret])
 }
 
 /**
- * The text with every one of the secrets replaced, also as JSON, a URL, a form or base64 would show them.
- * For texts that others wrote: a service may echo what it was sent.
+ * The text with every one of the secrets replaced, also as JSON, a URL, a form, base64, hex or HTML would show
+ * them, and as these would one after the other. For texts that others wrote: a service may echo what it was
+ * sent.
  */
 export function redact(text: string, secrets: Iterable<string>): string {
+  const all = [...secrets].filter((secret) => secret !== '')
   // Longest first: a secret that is a piece of another would leave the rest of that one.
-  const shapes = [...new Set([...secrets].flatMap(shapesOf))].toSorted(
-    (one, other) => other.length - one.length,
-  )
+  const shapes = [...new Set(all.flatMap(shapesOf))].toSorted((one, other) => other.length - one.length)
   // Marks come last: a secret of one character is in them, too.
   const pieces = shapes.reduce((parts, shape) => parts.flatMap((part) => part.split(shape)), [text])
-  return pieces.join(REDACTED)
+  return pieces.map((piece) => withoutDecoded(piece, all)).join(REDACTED)
+}
+
+/** Each word that becomes a secret, or contains it, when it is decoded is replaced; else all of the text. */
+function withoutDecoded(text: string, secrets: readonly string[]): string {
+  if (!isDecodedIn(text, secrets)) return text
+  const words = text.split(/(\s+)/).map((word) => (isDecodedIn(word, secrets) ? null : word))
+  const isRestClean = !isDecodedIn(words.map((word) => word ?? '\0').join(''), secrets)
+  return isRestClean ? words.map((word) => word ?? REDACTED).join('') : REDACTED
+}
+
+function isDecodedIn(text: string, secrets: readonly string[]): boolean {
+  const [unescaped, ...others] = decodedForms(text)
+  return secrets.some((secret) =>
+    [unescaped, ...(isLong(secret) ? others : [])].some((form) => spaced(form).includes(spaced(secret))),
+  )
+}
+
+/** In a form, a plus is a space. */
+function spaced(text: string): string {
+  return text.replaceAll('+', ' ')
 }
 
 function isLong(secret: string): boolean {
@@ -43,6 +66,7 @@ function shapesOf(secret: string): string[] {
   const inPath = percent.map((text) => text.replaceAll('%2F', '/'))
   return [
     secret,
+    ...hexShapes(secret),
     // Some writers of JSON escape all but ASCII, or the slash, too.
     ...[json, ascii].flatMap((text) => [text, text.replaceAll('/', String.raw`\/`)]),
     // Either case of hex digits is right in a URL.
@@ -51,6 +75,12 @@ function shapesOf(secret: string): string[] {
     // Within HTTP Basic, whose parts are form-encoded first.
     ...(encoded === secret ? [] : base64Shapes(encoded)),
   ]
+}
+
+/** Beginning at any digit of a longer text in hex. */
+function hexShapes(secret: string): string[] {
+  const hex = Buffer.from(secret).toString('hex')
+  return isLong(secret) ? [hex, hex.toUpperCase()] : []
 }
 
 function base64Shapes(secret: string): string[] {

@@ -1,5 +1,5 @@
 import { inspect } from 'node:util'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { credentialTexts, sharedTexts } from '../../src/config/credentials.ts'
 import { holdsSecret, redact } from '../../src/lib/redaction.ts'
 import { Secret } from '../../src/lib/secret.ts'
@@ -64,6 +64,77 @@ test.each([
   ['JSON as PHP writes it', String.raw`s3cr et+=\u00fc\/`],
 ])('a secret is hidden %s', (_, shape) => {
   expect(redact(`got ${shape}.`, ['s3cr et+=ü/'])).toBe('got [secret].')
+})
+
+describe('what an echo may be encoded as', () => {
+  const secret = 's3cr et+="ü"/4711'
+  const percent = (text: string) => encodeURIComponent(text)
+  const base64 = (text: string) => Buffer.from(text).toString('base64')
+  const hex = (text: string) => Buffer.from(text).toString('hex')
+  const units = (text: string, format: (digits: string) => string) =>
+    text.replaceAll(/[^\w ]/g, (unit) => format(unit.charCodeAt(0).toString(16).padStart(4, '0')))
+  const encodings: Record<string, (text: string) => string> = {
+    percent,
+    'percent of each byte': (text) => hex(text).replaceAll(/../g, '%$&'),
+    base64,
+    base64url: (text) => Buffer.from(text).toString('base64url'),
+    hex,
+    'hex in capitals': (text) => hex(text).toUpperCase(),
+    'HTML by number': (text) => text.replaceAll(/[^\w ]/g, (unit) => `&#${unit.charCodeAt(0)};`),
+    'HTML by number in hex': (text) => units(text, (digits) => `&#x${digits};`),
+    'HTML by name': (text) =>
+      text
+        .replaceAll('&', '&amp;')
+        .replaceAll('"', '&quot;')
+        .replaceAll('+', '&plus;')
+        .replaceAll('=', '&equals;')
+        .replaceAll('ü', '&uuml;')
+        .replaceAll('/', '&sol;'),
+    'escapes of JSON': (text) => units(text, (digits) => `\\u${digits}`),
+    'escapes of JSON in capitals': (text) => units(text, (digits) => `\\u${digits.toUpperCase()}`),
+    JSON: (text) => JSON.stringify(text).slice(1, -1),
+  }
+  const names = Object.keys(encodings)
+  test.each(names.flatMap((one) => names.map((other) => [one, other] as const)))('%s of %s', (one, other) => {
+    const echo = encodings[one]!(encodings[other]!(secret))
+    for (const text of [echo, `got ${echo}.`, `{"detail":"bad value","value":"${echo}"}`]) {
+      const shown = redact(text, ['other-key-1', secret])
+      expect(shown, text).toContain('[secret]')
+      expect(shown).not.toMatch(new RegExp(`4711|${base64('4711')}|${hex('4711')}`, 'i'))
+      expect(holdsSecret(text, secret), text).toBe(true)
+    }
+  })
+
+  test('of five encodings one within the other nothing is left, and the words beside it stay', () => {
+    const deep = base64(base64(hex(base64(percent(secret)))))
+    expect(redact(`you sent ${deep} to us`, [secret])).toBe('you sent [secret] to us')
+    const escaped = percent(percent(percent(percent(percent(secret)))))
+    expect(redact(`you sent ${escaped} to us`, [secret])).toBe('you sent [secret] to us')
+  })
+
+  test('whose parts are words of their own: all of the text is hidden', () => {
+    expect(redact('you sent two &quot;words&quot; of it', ['two "words" of'])).toBe('[secret]')
+  })
+
+  test('texts that only look encoded stay as they are', () => {
+    const texts = [
+      '100 % of it & more; a\\b \\u12 &#; &unknown; &#99999999; %zz',
+      'authorization-servers 0123456789abcdef0123456789abcdef deadbeefdeadbeef',
+      `${'x'.repeat(64 * 1024)} ${'%41'.repeat(1_000)}`,
+    ]
+    for (const text of texts) expect(redact(text, [secret, 'k'.repeat(20), '~'])).toBe(text)
+  })
+
+  test('a long text is decoded in no time to speak of', () => {
+    const nested = Array.from({ length: 5 })
+      .reduce<string>(base64, 'x'.repeat(15_000))
+      .slice(0, 64 * 1024)
+    for (const text of [nested, '%25'.repeat(21_000), '&amp;'.repeat(13_000), 'A'.repeat(65_000)]) {
+      const from = performance.now()
+      redact(text, [secret])
+      expect(performance.now() - from).toBeLessThan(2_000)
+    }
+  })
 })
 
 test('a secret of one character is hidden once, also where it is in the mark of another', () => {
