@@ -141,8 +141,16 @@ function detailOf(
   if (status < 300) return answered + remarkOn(answer, service)
   const usual = [['detail'], ['error_description'], ...service.refusals.map((known) => known.in)]
   const paths = refusal === undefined ? usual : [refusal.in]
-  const said = paths.map((path) => path && textAt(content, path)).find(Boolean)
+  const said = paths.map((path) => path && wordsOf(content, path)).find(Boolean)
   return oneLine(said ?? '', secrets) || refusal?.says || answered + remarkOn(answer, service)
+}
+
+/** The text at the path; an error code of OAuth 2 with its description (RFC 6749, section 5.2). */
+function wordsOf(content: Content, path: readonly string[]): string | undefined {
+  const text = textAt(content, path)
+  if (text === undefined || path.at(-1) !== 'error') return text
+  const description = textAt(content, [...path.slice(0, -1), 'error_description'])
+  return description === undefined ? text : `${text}: ${description}`
 }
 
 function remarkOn({ status, headers }: ServiceResponse, { description, hostSetting }: ServiceConfig): string {

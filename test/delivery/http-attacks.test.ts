@@ -56,6 +56,15 @@ it('an unknown expectation gets nobody past `allow`', async () => {
   expect(received).toMatch(/^HTTP\/1\.1 403 .*"code":"denied"/s)
 })
 
+it('of two requests that wait, the second one broken, each has one answer, and there is no fault of ours', async () => {
+  const answer = () => ({ kind: 'transient', reason: 'network', detail: 'none' }) as const
+  const { httpPath, records } = await startDelivery({ answer })
+  const wait = `GET /v1/token?waitSeconds=50 ${HEAD}`
+  const received = await exchange(httpPath, `${wait}\r\n${wait}Transfer-Encoding: chunked\r\n\r\nzz\r\n`)
+  expect(received.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 503', 'HTTP/1.1 400'])
+  expect(records.map(({ fields }) => fields.event)).not.toContain('connection-fault')
+})
+
 describe('the connection ends after the answer', () => {
   it.each([
     ['that is none', 'oops\r\n\r\n'],

@@ -269,6 +269,10 @@ describe('any other answer', () => {
     for (const name of ['detail', 'error_description', 'error'])
       expect(words({ [name]: 'Closed', more: 'x' })).toBe('Closed')
     expect(words({ detail: 'Closed', error: 'Is gone' })).toBe('Is gone')
+    const expired = 'AADSTS7000222: The provided client secret keys are expired.'
+    expect(words({ error: 'gone', error_description: expired })).toBe(`gone: ${expired}`)
+    expect(words({ error: 'gone', error_description: 7 })).toBe('gone')
+    expect(words({ error: 'gone', error_description: `no ${SECRET}` })).toBe('gone: no [secret]')
   })
 
   it('is reported with the setting that leads there', () => {

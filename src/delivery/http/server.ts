@@ -186,7 +186,8 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
 
   /** Before an answer that ends the connection (`drop`), the requests that wait get what there is. */
   function give(client: HttpClient, res: ServerResponse, outcome: Outcome): void {
-    if (outcome === null || res.destroyed) return
+    // One that waited may have its answer: its body was at fault.
+    if (outcome === null || res.destroyed || res.headersSent) return
     if ('events' in outcome) return startEvents(client, res, outcome.events)
     if (outcome.drop === undefined) return send(res, outcome)
     if (client.isEnding) return
