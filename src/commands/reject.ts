@@ -4,13 +4,13 @@ import { formatDuration } from '../lib/duration.ts'
 import { readLimited } from '../lib/input.ts'
 import { programName } from '../host/paths.ts'
 import { FINGERPRINT_LENGTH, type RejectResult, type RejectVerdict } from '../protocol.ts'
-import { TOKEN, MAX_TOKEN_LENGTH } from '../source/grant.ts'
 import { ask } from '../terminal/ask.ts'
 import type { Invocation, RunCommand } from '../terminal/command.ts'
+import { MAX_TOKEN_LENGTH, TOKEN } from '../token/token.ts'
 
 const FINGERPRINT = new RegExp(`^[0-9a-f]{${FINGERPRINT_LENGTH}}$`)
-/** What `token --format header` (by default) and `--format env` print before it. No token begins so. */
-const BEFORE_TOKEN = /^(?:Authorization: *Bearer +|KYC_ACCESS_TOKEN=)/i
+/** What comes before it in requests, and in what `token --format header` (by default) and `--format env` print. */
+const BEFORE_TOKEN = /^(?:(?:Authorization: *)?Bearer +|KYC_ACCESS_TOKEN=)/i
 /** A token, its prefix, and its end of line. */
 const MAX_STDIN_BYTES = MAX_TOKEN_LENGTH + 64
 

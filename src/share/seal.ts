@@ -5,6 +5,7 @@ import * as v from 'valibot'
 import { sharedTexts, type Credentials } from '../config/credentials.ts'
 import type { Secret } from '../lib/secret.ts'
 import { expirySources, permanentReasons, transientReasons } from '../token/outcome.ts'
+import { MAX_TOKEN_LENGTH, TOKEN } from '../token/token.ts'
 import type { Pair } from './store.ts'
 
 const ms = v.pipe(v.number(), v.finite())
@@ -19,7 +20,7 @@ const common = {
 const token = v.object({
   kind: v.literal('ok'),
   ...common,
-  accessToken: v.string(),
+  accessToken: v.pipe(v.string(), v.maxLength(MAX_TOKEN_LENGTH), v.regex(TOKEN)),
   expirySource: v.picklist(expirySources),
 })
 const refusal = v.object({

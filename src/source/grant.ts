@@ -4,12 +4,8 @@ import type { Credentials } from '../config/credentials.ts'
 import { parseInstant } from '../lib/duration.ts'
 import { holdsSecret } from '../lib/redaction.ts'
 import type { Grant } from '../token/outcome.ts'
+import { MAX_TOKEN_LENGTH, TOKEN } from '../token/token.ts'
 import { dateOf, missing, valueAt, type Content, type Fields, type ServiceResponse } from './answer.ts'
-
-/** Longest access token that is taken, in characters. */
-export const MAX_TOKEN_LENGTH = 16 * 1024
-/** Visible ASCII but what ends or escapes a text in headers, shells and files of variables. */
-export const TOKEN = /^[!#-&(-+\--:<-[\]-~]+$/
 
 /** What an answer is judged by. */
 export interface Context {

@@ -3,7 +3,7 @@ import * as v from 'valibot'
 import { isRecord, parseJson } from '../lib/input.ts'
 import { expirySources, permanentReasons, transientReasons } from '../token/outcome.ts'
 import { tokenlessFrom, type TokenState } from '../token/state.ts'
-import { fingerprintOf, type Token } from '../token/token.ts'
+import { fingerprintOf, MAX_TOKEN_LENGTH, TOKEN, type Token } from '../token/token.ts'
 
 /** Raised when the shape changes. A file of another version is ignored, which costs one request. */
 const VERSION = 3
@@ -62,7 +62,8 @@ const savedStateShape = v.object({
 /** The token, in the runtime directory. Its instants hold for one boot only. */
 const savedTokenShape = v.pipe(
   v.object({
-    accessToken: v.string(),
+    // Whoever wrote it: what no answer could have given is not served.
+    accessToken: v.pipe(v.string(), v.maxLength(MAX_TOKEN_LENGTH), v.regex(TOKEN)),
     fingerprint: v.string(),
     generation: count,
     baseUrl: v.string(),

@@ -5,6 +5,11 @@ import { isRecord, parseJson } from '../lib/input.ts'
 import { FINGERPRINT_LENGTH } from '../protocol.ts'
 import type { ExpirySource, Grant } from './outcome.ts'
 
+/** Longest access token that is taken, in characters. */
+export const MAX_TOKEN_LENGTH = 16 * 1024
+/** Visible ASCII but what ends or escapes a text in headers, shells and files of variables. */
+export const TOKEN = /^[!#-&(-+\--:<-[\]-~]+$/
+
 export interface Token {
   readonly accessToken: string
   /** First 16 hex digits of its SHA-256: its name where it may not be shown. */

@@ -46,6 +46,8 @@ test.each([
   'Authorization: Bearer token-1\n',
   'authorization: bearer token-1',
   'Authorization:Bearer  token-1',
+  'Bearer token-1\n',
+  'bearer  token-1',
   'KYC_ACCESS_TOKEN=token-1\n',
   '  token-1\r\n',
 ])('takes the token out of the line %j on stdin', async (input) => {

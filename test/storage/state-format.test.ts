@@ -138,3 +138,14 @@ test.each<[of: string, path: string, right: unknown[], wrong: unknown[]]>([
   for (const value of right) expect(parse(changed(text, `facts.${path}`, value))).toBeDefined()
   for (const value of wrong) expect(parse(changed(text, `facts.${path}`, value))).toBeUndefined()
 })
+
+test.each(['', 'opaque\n', '\nX-Other: 1', 'one two', 'ö', 'x'.repeat(200_000), '"'])(
+  'a kept token that no answer could have given is none, though its fingerprint fits',
+  (accessToken) => {
+    const { text, parse } = files.find(({ name }) => name === 'kept')!
+    const other = changed(text, 'facts.accessToken', accessToken)
+    expect(parse(changed(other, 'facts.fingerprint', fingerprintOf(accessToken)))).toBeUndefined()
+    const longest = changed(text, 'facts.accessToken', 'x'.repeat(16_384))
+    expect(parse(changed(longest, 'facts.fingerprint', fingerprintOf('x'.repeat(16_384))))).toBeDefined()
+  },
+)
