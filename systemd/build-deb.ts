@@ -135,6 +135,10 @@ function addDocuments(): void {
       tokenFiles: [{ path: 'token', format: 'raw', mode: '0640' }],
     }),
   })
+  for (const file of ['CHANGELOG.md', 'README.md', 'SECURITY.md'])
+    tree.add(`${DOCUMENTS}/${file}`, { from: file })
+  const news = read('systemd/debian/NEWS').replaceAll('@MAINTAINER@', maintainer)
+  tree.add(`${DOCUMENTS}/NEWS.Debian.gz`, { bytes: gzip(news) })
   for (const { name, section, text } of manualPages(version, changedAt))
     tree.add(`usr/share/man/man${section}/${name}.${section}.gz`, { bytes: gzip(text) })
   const contains = `The package has Node.js and libraries, whose licences are in ${DOCUMENTS}/notices.gz.`

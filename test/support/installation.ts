@@ -22,7 +22,7 @@ type Installation = ReturnType<typeof createInstallation>
 /** A suite on one machine, whose tests build on each other; skipped, with a line, where none boots. */
 export function describeInstallation(
   name: string,
-  { versions = ['1.0.0'], isInstalled = true }: { versions?: readonly string[]; isInstalled?: boolean },
+  { versions = ['9.0.0'], isInstalled = true }: { versions?: readonly string[]; isInstalled?: boolean },
   tests: (installation: Installation) => void,
 ): void {
   const why = whyNoMachine()

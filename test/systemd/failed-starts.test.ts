@@ -4,7 +4,7 @@ import { expectUntil } from '../support/until.ts'
 
 // Reasons that keep a daemon from starting, decisions of its administrator, and what an upgrade does with both.
 
-describeInstallation('the unit of the daemon', { versions: ['1.0.0', '1.0.1'] }, (installation) => {
+describeInstallation('the unit of the daemon', { versions: ['9.0.0', '9.0.1'] }, (installation) => {
   const { install, configure, dropIn, show, fullToken, attempt, journal, sh } = installation
 
   it('runs', async () => {
@@ -134,12 +134,12 @@ describeInstallation('the unit of the daemon', { versions: ['1.0.0', '1.0.1'] },
     await dropIn('token-files', '[Service]\nReadWritePaths=/srv/there -/srv/gone')
     await sh('systemctl restart kyc-tokend')
     const before = await show('MainPID')
-    const said = await sh(install('1.0.1'))
+    const said = await sh(install('9.0.1'))
     expect(said).toContain('ReadWritePaths=/srv/there,')
     expect(said).toContain('ReadWritePaths=-/srv/there')
     expect(said).not.toContain('gone')
     await installation.restarted(before)
-    expect(await sh("dpkg-query --show --showformat '${Version}' kyc-tokend")).toBe('1.0.1')
+    expect(await sh("dpkg-query --show --showformat '${Version}' kyc-tokend")).toBe('9.0.1')
     expect(await fullToken('member')).toMatch(/^ey/)
     const states = await attempt(
       'systemctl is-enabled kyc-tokend-alert.path kyc-tokend-http.socket kyc-tokend.service',
@@ -151,7 +151,7 @@ describeInstallation('the unit of the daemon', { versions: ['1.0.0', '1.0.1'] },
 
   it('stays disabled and stopped through an upgrade', async () => {
     await sh("systemctl disable kyc-tokend; systemctl stop 'kyc-tokend*'")
-    await sh(install('1.0.0').replace('dpkg', 'dpkg --force-downgrade'))
+    await sh(install('9.0.0').replace('dpkg', 'dpkg --force-downgrade'))
     expect((await attempt("systemctl is-active 'kyc-tokend*'")).stdout).toBe('')
   })
 })

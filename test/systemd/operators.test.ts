@@ -13,6 +13,11 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
     const first = await sh(`kyc-tokend setup ${words}`)
     expect(first).toContain('kyc-tokend runs and holds a token')
     expect(first).not.toContain('is closed')
+    // The package had enabled nothing.
+    const units = 'kyc-tokend.service kyc-tokend.socket kyc-tokend-http.socket kyc-tokend-alert.path'
+    expect(await sh(`systemctl is-enabled ${units}; systemctl is-active ${units}`)).toBe(
+      'enabled\n'.repeat(4) + 'active\n'.repeat(4),
+    )
     expect(await sh(`kyc-tokend setup --account eu ${words}`)).toContain(
       'kyc-tokend@eu runs and holds a token',
     )

@@ -37,6 +37,10 @@ describe.skipIf(lacks('dpkg-deb'))('the Debian package', () => {
       './usr/lib/systemd/system/kyc-tokend.service',
       './usr/share/doc/kyc-tokend/copyright',
       './usr/share/doc/kyc-tokend/sbom.cdx.json',
+      './usr/share/doc/kyc-tokend/CHANGELOG.md',
+      './usr/share/doc/kyc-tokend/NEWS.Debian.gz',
+      './usr/share/doc/kyc-tokend/README.md',
+      './usr/share/doc/kyc-tokend/SECURITY.md',
       './usr/share/doc/kyc-tokend/examples/kyc-tokend.config.json',
       './usr/share/doc/kyc-tokend/manual/troubleshooting.md',
       './usr/share/doc/kyc-tokend/prometheus/kyc-tokend.dashboard.json',
@@ -46,6 +50,11 @@ describe.skipIf(lacks('dpkg-deb'))('the Debian package', () => {
       './usr/share/bash-completion/completions/kyc-tokend',
     ])
       expect(files).toContain(needed)
+  })
+
+  it('recommends what its texts use', () => {
+    const fields = spawnSync('dpkg-deb', ['--field', file, 'Recommends'], { encoding: 'utf8' }).stdout
+    expect(fields).toBe('ca-certificates, curl\n')
   })
 
   it('has the published Node, and every example that its own texts name', async () => {

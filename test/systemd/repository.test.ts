@@ -45,7 +45,7 @@ function forTheStandIn(text: string): string {
 
 describeInstallation(
   'the repository for apt',
-  { versions: ['1.0.0', '1.0.1'], isInstalled: false },
+  { versions: ['9.0.0', '9.0.1'], isInstalled: false },
   (installation) => {
     const { attempt, show, sh } = installation
 
@@ -86,7 +86,7 @@ describeInstallation(
     it('is made of the packages, signed, and found by apt', { timeout: 120_000 }, async () => {
       work = mkdtempSync(path.join(tmpdir(), 'kyc-repo-'))
       generateKey(work)
-      publish('1.0.0', work)
+      publish('9.0.0', work)
       expect(readFileSync(path.join(work, 'repository/dists/stable/InRelease'), 'utf8')).toContain(
         'BEGIN PGP SIGNED',
       )
@@ -95,7 +95,7 @@ describeInstallation(
       await sh(`systemd-run --unit=packages ${WEB_SERVER} --directory /srv/repository 8100`)
       await expectUntil('the web server', async () => (await attempt(`curl -s ${URL_OF_TEST}`)).status === 0)
       await sh(commandsOf('use-repository'))
-      expect(await sh("dpkg-query -W -f='${Version}' kyc-tokend")).toBe('1.0.0')
+      expect(await sh("dpkg-query -W -f='${Version}' kyc-tokend")).toBe('9.0.0')
     })
 
     it('brings a new version, to which the running daemon changes', { timeout: 120_000 }, async () => {
@@ -106,9 +106,9 @@ describeInstallation(
       })
       await sh('systemctl enable --now kyc-tokend')
       const before = await show('MainPID')
-      publish('1.0.1', work)
+      publish('9.0.1', work)
       await sh(commandsOf('upgrade'))
-      expect(await sh("dpkg-query -W -f='${Version}' kyc-tokend")).toBe('1.0.1')
+      expect(await sh("dpkg-query -W -f='${Version}' kyc-tokend")).toBe('9.0.1')
       await installation.restarted(before)
       await installation.expectJournal('kyc-tokend', 'event=started')
     })
@@ -196,7 +196,7 @@ describeInstallation(
     it('is refused by apt when another key has signed it', { timeout: 120_000 }, async () => {
       const other = mkdtempSync(path.join(tmpdir(), 'kyc-repo-'))
       generateKey(other)
-      publish('1.0.0', other)
+      publish('9.0.0', other)
       writeFileSync(installation.machine.path('/srv/repository/kyc-tokend.gpg'), '')
       const { stderr } = await attempt('apt-get update')
       expect(stderr).toMatch(/NO_PUBKEY|not signed/)

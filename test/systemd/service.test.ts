@@ -8,19 +8,22 @@ import { expectUntil } from '../support/until.ts'
 // One machine for the life of an installation, from dpkg -i to dpkg --purge: the tests build on each other.
 
 const UNITS = 'kyc-tokend.service kyc-tokend.socket kyc-tokend-http.socket kyc-tokend-alert.path'
-const options = { versions: ['1.0.0', '1.0.1'], isInstalled: false }
+const options = { versions: ['9.0.0', '9.0.1'], isInstalled: false }
 
 describeInstallation('kyc-tokend as a service', options, (installation) => {
   const { install, configure, scenario, requests, fullToken, expectJournal, show, modesOf } = installation
   const { sh, run, attempt } = installation
 
   it('is installed, says what is next, and waits for a configuration', async () => {
-    const output = await sh(install('1.0.0'))
+    const output = await sh(install('9.0.0'))
     expect(output).toContain('Next:')
     expect(output).toContain('sudo kyc-tokend setup')
     expect((await run(['systemctl', 'is-active', ...UNITS.split(' ')])).stdout).not.toMatch(/^active/m)
-    const [, ...others] = UNITS.split(' ')
-    expect(await sh(`systemctl is-enabled ${others.join(' ')}`)).toBe('enabled\n'.repeat(3))
+    expect((await attempt(`systemctl is-enabled ${UNITS}`)).stdout).toBe('disabled\n'.repeat(4))
+    // Installed once more, it has not become the administrator's will.
+    await sh(install('9.0.0'))
+    expect((await attempt(`systemctl is-enabled ${UNITS}`)).stdout).toBe('disabled\n'.repeat(4))
+    expect(await sh('find /run/kyc-tokend -type s')).toBe('')
     await sh('useradd member; usermod -aG kyc-token member; useradd stranger')
   })
 
@@ -238,7 +241,7 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
     clients.stdout?.on('data', (chunk: Buffer) => (counts += chunk.toString()))
     await expectUntil('the clients', () => counts.includes('asking'))
     const upgradedAtMs = Date.now()
-    await sh(install('1.0.1'))
+    await sh(install('9.0.1'))
     clients.stdin?.end()
     await expectUntil('their counts', () => counts.includes('}'))
     expect(counts).toMatch(/"answered":\d{3,},.*"lost":0\b/)
@@ -251,7 +254,7 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
     await over
     expect(new Set(printed.trim().split('\n'))).toEqual(new Set([before]))
     await expectRequests(asked)
-    expect(await sh("dpkg-query -W -f='${Version}' kyc-tokend")).toBe('1.0.1')
+    expect(await sh("dpkg-query -W -f='${Version}' kyc-tokend")).toBe('9.0.1')
     const { daemon } = JSON.parse(await sh('kyc-tokend status --json')) as {
       daemon: { startedAt: string }
     }
@@ -291,25 +294,33 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
   it('comes back where it is removed and installed again', { timeout: 120_000 }, async () => {
     await sh('dpkg --remove kyc-tokend')
     expect((await run(['sh', '-c', `systemctl is-active ${UNITS}`])).stdout).not.toMatch(/^active/m)
-    await sh(install('1.0.1'))
+    await sh(install('9.0.1'))
     expect(await sh(`systemctl is-active ${UNITS}`)).toBe('active\n'.repeat(4))
     expect(await fullToken('member')).toMatch(/^ey/)
   })
 
-  it('is purged without a trace', { timeout: 120_000 }, async () => {
-    await sh('systemctl enable kyc-tokend-metrics.socket')
-    await sh('systemctl stop stand-in; dpkg --purge kyc-tokend')
-    const left = readdirSync(installation.machine.written, { recursive: true, withFileTypes: true })
-      // A file of this host's that the machine has removed is a device there.
-      .filter((entry) => entry.name.includes('kyc-token') && !entry.isCharacterDevice())
-      .map((entry) => path.join(path.relative(installation.machine.written, entry.parentPath), entry.name))
-      .filter((file) => !file.startsWith('root/') && !file.startsWith('var/cache/man/'))
-    expect(left).toEqual([])
-    expect(await sh("find /run -name '*kyc-token*'")).toBe('')
-    expect((await run(['getent', 'passwd', 'kyc-tokend'])).stdout).toBe('')
-    expect((await run(['getent', 'group', 'kyc-token', 'kyc-tokend'])).stdout).toBe('')
-    expect(await sh("systemctl list-units --all --no-legend 'kyc-tokend*'")).toBe('')
-  })
+  it(
+    'is purged without a trace, but user, groups and links of the administrator',
+    { timeout: 120_000 },
+    async () => {
+      await sh('systemctl enable kyc-tokend-metrics.socket')
+      const link = '/etc/systemd/system/multi-user.target.wants/token.service'
+      await sh(`ln -s /lib/systemd/system/kyc-tokend.service ${link}`)
+      const ids = 'getent passwd kyc-tokend; getent group kyc-token kyc-tokend'
+      const before = await sh(ids)
+      await sh('systemctl stop stand-in; dpkg --purge kyc-tokend')
+      const left = readdirSync(installation.machine.written, { recursive: true, withFileTypes: true })
+        // A file of this host's that the machine has removed is a device there.
+        .filter((entry) => entry.name.includes('kyc-token') && !entry.isCharacterDevice())
+        .map((entry) => path.join(path.relative(installation.machine.written, entry.parentPath), entry.name))
+        .filter((file) => !file.startsWith('root/') && !file.startsWith('var/cache/man/'))
+      expect(left).toEqual([])
+      expect(await sh("find /run -name '*kyc-token*'")).toBe('')
+      expect(await sh(ids)).toBe(before)
+      expect(await sh(`readlink ${link}`)).toBe('/lib/systemd/system/kyc-tokend.service\n')
+      expect(await sh("systemctl list-units --all --no-legend 'kyc-tokend*'")).toBe('')
+    },
+  )
 
   async function overHttp(as: string): Promise<string> {
     const script = `
