@@ -49,6 +49,11 @@ export function isOfUse({ at, end }: Pick<Sealed<Key>, 'at' | 'end'>, storeNowMs
   return at <= storeNowMs + AHEAD_MS && end > storeNowMs
 }
 
+export function isSameAnswer(one: Known, other: Known): boolean {
+  const [token, otherToken] = [one, other].map(({ answer }) => answer?.kind === 'ok' && answer.accessToken)
+  return one.id === other.id || (typeof token === 'string' && token === otherToken)
+}
+
 /** The answer as a record, for a request that was sent at `at`. */
 export function recordOf(answer: Answer, { by, at }: { by: string; at: number }): Sealed<'record'> {
   if (answer.kind === 'permanent') return { ...answer, by, at, end: at + REFUSAL_MS }

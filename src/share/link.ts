@@ -2,7 +2,7 @@
 // looks, which bring both sides to the same answer.
 import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
-import { AHEAD_MS, isLarger, isOfUse, knownOf, recordOf, type Known } from './known.ts'
+import { AHEAD_MS, isLarger, isOfUse, isSameAnswer, knownOf, recordOf, type Known } from './known.ts'
 import type { Opened, Seal, Sealed } from './seal.ts'
 import { StoreError, type Expiring, type Held, type Store } from './store.ts'
 import type { Telemetry } from './telemetry.ts'
@@ -142,6 +142,13 @@ export function createLink(options: {
       throw new StoreError('lost', 'What is written to the shared store does not stay there')
   }
 
+  /** This host has asked: its answer is known from now on, and is to be written. */
+  function setOwn(own: Known): void {
+    known = own
+    isNew = false
+    ownWait = null
+  }
+
   return {
     bootMs,
     storeMs,
@@ -164,11 +171,11 @@ export function createLink(options: {
     delivered(): void {
       isNew = false
     },
-    /** This host has asked: its answer is known from now on, and is to be written. */
-    setOwn(own: Known): void {
-      known = own
-      isNew = false
-      ownWait = null
+    setOwn,
+    /** The keeper has this answer on another way: it is this host's, if it is newer than the one that is known. */
+    learn(found: Known): void {
+      if (found.answer === null || found.sentAtMs <= known.sentAtMs || isSameAnswer(found, known)) return
+      setOwn({ ...found, fence: known.fence + 1, isWritten: false })
     },
     /** This host has asked in vain: its wait holds for all, and is to be written. */
     setOwnWait(wait: Wait): void {

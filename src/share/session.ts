@@ -5,6 +5,7 @@ import { createWakeableSleep, withTimeout, type Clock } from '../lib/clock.ts'
 import { randomHex } from '../lib/crypto.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
+import { isAsking } from '../token/state.ts'
 import { createAttempts, LOOK_EVERY_MS, type AttemptOptions } from './attempt.ts'
 import { resumed } from './known.ts'
 import { createLink } from './link.ts'
@@ -27,18 +28,21 @@ export type Session = ReturnType<typeof createSession>
 
 /** The time after which an outcome that the keeper could not take is offered again. */
 const OFFER_AGAIN_MS = 50
+/** The time between two looks while a request is under way that began before the session. */
+const FORMER_REQUEST_MS = 1_000
 /** Messages cause no more looks than one in this time. */
 const MESSAGE_MS = 250
 
 export function createSession(options: SessionOptions) {
   const { store, clock, host, credentialsId, share, keeper } = options
   const telemetry = createTelemetry({ ...options, server: store.server })
-  const own = { credentialsId, host, id: randomHex(8), now: clock.now() }
+  /** What the keeper has, as an answer that is known. */
+  const inKeeper = () => resumed(keeper.state(), { credentialsId, host, id: randomHex(8), now: clock.now() })
   const link = createLink({
     ...options,
     timeoutMs: share.timeoutMs,
     telemetry,
-    resumed: resumed(keeper.state(), own),
+    resumed: inKeeper(),
   })
   /** Of the attempt that waits for another host, and of the looks. */
   const [waiting, resting] = [createBell(clock), createBell(clock)]
@@ -55,17 +59,25 @@ export function createSession(options: SessionOptions) {
     }
   }
 
+  /** A request that began before this session may have been answered: the answer belongs to the account. */
+  function learn(): void {
+    if (keeper.isUsing() && underWay === null && !link.isNew()) link.learn(inKeeper())
+  }
+
   async function lookAgainAndAgain(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
+      learn()
       await link.look().catch(telemetry.failed)
       waiting.ring()
       await deliver(signal)
       await clock.sleep(MESSAGE_MS, signal)
-      await resting.wait(LOOK_EVERY_MS, signal)
+      const isAskedElsewhere = keeper.isUsing() && underWay === null && isAsking(keeper.state())
+      await resting.wait(isAskedElsewhere ? FORMER_REQUEST_MS : LOOK_EVERY_MS, signal)
     }
   }
 
   const fetchToken: FetchToken = async (signal, attempt) => {
+    learn()
     const outcome = attempts.make(attempt, signal)
     underWay = outcome
     try {
@@ -82,7 +94,9 @@ export function createSession(options: SessionOptions) {
     async run(signal: AbortSignal): Promise<void> {
       store.listen(resting.ring)
       await lookAgainAndAgain(signal)
-      if (underWay !== null) await withTimeout(2 * share.timeoutMs, underWay, clock)
+      // A reload ends no request: other hosts of the store may still want its answer.
+      const requestMs = keeper.isUsing() ? 0 : options.service().requestTimeoutMs
+      if (underWay !== null) await withTimeout(requestMs + 2 * share.timeoutMs, underWay, clock)
       store.close()
     },
     status(): NonNullable<StatusResult['share']> {

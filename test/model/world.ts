@@ -53,7 +53,7 @@ const failures: Record<string, ServiceOutcome> = {
 }
 /** Acts of one host; all others are of the world. */
 const OF_HOST = new Set(
-  'answer operator reject need crash restart reboot arm stop go reload rotate cut'.split(' '),
+  'answer operator reject need crash restart reboot arm stop go reload rotate cut move'.split(' '),
 )
 export const ANSWERS = ['token', 'opaque', 'same', 'outage', 'reset', 'busy', 'rejected', 'refused']
 
@@ -232,9 +232,9 @@ export async function createWorld({
 
   // ---- the store
 
-  function openStore(life: () => Life, accountKey: string): Store {
-    const server = servers.get(accountKey) ?? createMemoryServer(() => clock.now().wallMs + storeAheadMs)
-    servers.set(accountKey, server)
+  function openStore(life: () => Life, name: string): Store {
+    const server = servers.get(name) ?? createMemoryServer(() => clock.now().wallMs + storeAheadMs)
+    servers.set(name, server)
     const inner = server.connect(`host-${life().host.index}`, life().stop.signal)
     const through =
       <A, R>(command: (request: A) => Promise<R>) =>
@@ -473,7 +473,8 @@ export async function createWorld({
       random,
       log,
       store: files,
-      openStore: (_settings, { accountKey }) => Promise.resolve(openStore(() => life, accountKey)),
+      openStore: ({ prefix }, { accountKey }) =>
+        Promise.resolve(openStore(() => life, `${prefix}:${accountKey}`)),
       createFetchToken: ({ credentials }) => fetchTokenOf(() => life, credentials.apiKey!.reveal()),
     })
     let found: { key: object; written: number; onDisk: OnDisk } | null = null
@@ -617,6 +618,14 @@ export async function createWorld({
       activate()
     },
     rotate: write,
+    /** A reload that changes the shared store: to that of this prefix, or to none. */
+    move({ life }, prefix) {
+      const share = prefix === 'none' ? null : { ...STORE, asks: true, whenAlone: 'fetch', prefix }
+      const next = { ...life.config, share } as unknown as Config
+      const activate = life.parts.prepare(next)
+      life.config = next
+      activate()
+    },
     lose: () => ((redis = 'lost'), disturb()),
     cut: ({ index }) => (cutOff.add(index), disturb()),
     hang: () => ((redis = 'hung'), disturb()),

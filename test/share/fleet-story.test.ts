@@ -111,6 +111,23 @@ describe('of three hosts with saved state', () => {
     expect(taken).toBe(known)
   })
 
+  test.each([
+    ['another store', 'other', 'other'],
+    ['a store', 'none', 'kyc-tokend'],
+  ])(
+    'a host that is moved to %s during a request brings the token of that request',
+    async (_what, before, after) => {
+      await play(`move:0:${before}`, `move:1:${after}`, `move:2:${after}`, 'wait:16')
+      if (before === after) await play('move:0:kyc-tokend', 'wait:16')
+      await play('auto:', 'operator:0', 'wait:2', `move:0:${after}`, 'wait:1', 'auto:token', 'wait:2')
+      expect(world.asked()).toBe(2)
+      const newest = [...world.tokens.keys()].at(-1)
+      await play('wait:16')
+      expect(world.served()).toEqual([newest, newest, newest])
+      expect(world.asked()).toBe(2)
+    },
+  )
+
   test('hosts that begin to share bring the newest of their tokens, and ask nothing', async () => {
     await play('lose', 'wait:20', 'operator:1', 'wait:1')
     const [, newest] = world.served()
