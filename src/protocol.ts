@@ -8,7 +8,8 @@
 //   ← {"type":"fault","data":{"id":"1","code":"no-token-yet","message":"…","reason":"network"}}\f
 //
 // Answers to several requests on one connection may come in another order; the id says which is which.
-// Ignore unknown fields of an answer: new ones may come. On `http.sock` the same shapes are JSON bodies.
+// Ignore unknown fields of an answer, and show an unknown `state`,
+// `reason`, `verdict` or `code` as it is: new ones may come. On `http.sock` the same shapes are JSON bodies.
 
 /** Ends every frame. */
 export const FRAME_END = '\f'
@@ -63,6 +64,27 @@ export interface RejectRequest {
  * asked until an operator acts.
  */
 export type Phase = 'starting' | 'ready' | 'degraded' | 'expired' | 'refused'
+
+/** Failures that are retried. `rejected` also raises an alert. */
+export const transientReasons = [
+  'rate-limited',
+  'server-error',
+  'malformed-answer',
+  'network',
+  'timeout',
+  'tls',
+  'assertion',
+  'rejected',
+] as const
+export type TransientReason = (typeof transientReasons)[number]
+/** `not-asked`: this host never asks (`share.asks`). `share-lost`: it waits for the shared store. */
+export type PostponedReason = TransientReason | 'not-asked' | 'share-lost'
+/** Refusals: the service is not asked again until an operator acts. */
+export const permanentReasons = ['account-inactive', 'account-not-found'] as const
+export type PermanentReason = (typeof permanentReasons)[number]
+export type Reason = TransientReason | PermanentReason
+/** `no-token`: there has been none for `alerts.noTokenAfter`. `test`: a rehearsal. */
+export type AlertReason = PermanentReason | 'rejected' | 'no-token' | 'test'
 
 /** How the API wants the token: in this header, after this text. */
 export interface TokenUse {

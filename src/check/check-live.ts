@@ -1,17 +1,15 @@
 // The service, asked once for a token, as the daemon would: what is sent, what comes back, and what to do
 // about it.
-import { accountOfConfig } from '../host/account.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { asSentence } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus } from '../lib/error.ts'
 import { clockFindings, failure, ok, warning, type Finding } from '../host/finding.ts'
-import { programName } from '../host/paths.ts'
-import { renderedAt, unitPlace } from '../host/remedy.ts'
+import { programCommand, remedyLine, remedyOf, rendered, type Place } from '../host/remedy.ts'
 import { type Config, revealAll, type ServiceConfig } from '../config/config.ts'
 import { describeAnswer, type ServiceResponse } from '../source/answer.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
-import { remedies, type ServiceOutcome } from '../token/outcome.ts'
+import { type ServiceOutcome } from '../token/outcome.ts'
 import { knownLife } from '../token/token.ts'
 
 /** A wall clock that is off by more than this gets a warning. */
@@ -28,12 +26,22 @@ interface Answer {
 /** Asks the service for a token once and says what came of it. The token is dropped. */
 export async function askOnce(
   config: Config,
-  { unseen, env, signal }: { unseen: readonly string[]; env: NodeJS.ProcessEnv; signal: AbortSignal },
+  {
+    unseen,
+    env,
+    place,
+    signal,
+  }: {
+    unseen: readonly string[]
+    env: NodeJS.ProcessEnv
+    place: Place
+    signal: AbortSignal
+  },
 ): Promise<Answer> {
   const hidden = unseen.filter((setting) => !setting.startsWith('share.'))
   if (hidden.length > 0) {
     const why = `cannot be asked from here, because only the daemon sees ${hidden.join(' and ')}`
-    const findings = [warning(`${why}: ask with \`${programName()} refresh\``)]
+    const findings = [warning(`${why}: ask with \`${programCommand('refresh', place)}\``)]
     return { findings, status: exitStatus.tryAgain }
   }
   const clock = createSystemClock()
@@ -42,7 +50,7 @@ export async function askOnce(
   const onAnswer = (answer: ServiceResponse): unknown =>
     seen.push(ok(`answers with ${describeAnswer(answer, secrets())}`))
   const outcome = await createFetchToken({ ...config, env, clock, secrets, onAnswer })(signal)
-  const answer = answerOf(outcome, { wallMs: clock.now().wallMs, config })
+  const answer = answerOf(outcome, { wallMs: clock.now().wallMs, config, place })
   return { ...answer, findings: [...seen, ...answer.findings] }
 }
 
@@ -74,12 +82,13 @@ function requestInWords({ tokenUrl, send, names, parameters, headers }: ServiceC
 const PLAIN_BASIC =
   'If key and secret are right, the service may not decode them: try "send": "basic-plain" in `service`.'
 
-function failed(outcome: Exclude<ServiceOutcome, { kind: 'ok' }>, { file, service }: Config): Answer {
+function failed(
+  outcome: Exclude<ServiceOutcome, { kind: 'ok' }>,
+  { config: { file, service }, place }: { config: Config; place: Place },
+): Answer {
   const http = outcome.status === undefined ? 'was not reached' : `answered with HTTP ${outcome.status}`
   // This command tries it already.
-  const { text, steps } = remedies[outcome.reason]
-  const advice = { text, steps: steps.filter((step) => step !== 'check --live') }
-  const remedy = asSentence(renderedAt(advice, unitPlace(accountOfConfig(file))))
+  const remedy = asSentence(rendered(remedyOf(outcome.reason, place, { tried: 'check --live' })))
   const hint = outcome.status === 401 && service.send === 'basic' ? ` ${PLAIN_BASIC}` : ''
   const said = `${http} (${outcome.reason}): ${asSentence(outcome.detail)}${hint}`
   const status = outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain
@@ -87,12 +96,15 @@ function failed(outcome: Exclude<ServiceOutcome, { kind: 'ok' }>, { file, servic
   return { findings, status, reason: outcome.reason }
 }
 
-function answerOf(outcome: ServiceOutcome, { wallMs, config }: { wallMs: number; config: Config }): Answer {
+function answerOf(
+  outcome: ServiceOutcome,
+  { wallMs, config, place }: { wallMs: number; config: Config; place: Place },
+): Answer {
   const { service } = config
-  if (outcome.kind !== 'ok') return failed(outcome, config)
+  if (outcome.kind !== 'ok') return failed(outcome, { config, place })
   const lifeMs = knownLife(outcome, wallMs)?.lifeMs
   if (lifeMs !== undefined && lifeMs <= 0) {
-    const remedy = asSentence(remedies['malformed-answer'].text)
+    const remedy = asSentence(remedyLine('malformed-answer', place))
     const findings = [failure(`gave a token that has expired already (HTTP 200). ${remedy}`)]
     return { findings, status: exitStatus.tryAgain }
   }

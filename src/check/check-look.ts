@@ -22,8 +22,8 @@ import { randomHex } from '../lib/crypto.ts'
 import { isHeldBySticky } from '../lib/directory-access.ts'
 import { errorCode, errorMessage, fallbackOnSystemError, withSystemFallback } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../host/finding.ts'
-import { isSystemDirectory, programName } from '../host/paths.ts'
-import { rendered, type Place } from '../host/remedy.ts'
+import { isFoundByClients, isSystemDirectory } from '../host/paths.ts'
+import { placeAt, programCommand, rendered, type Place } from '../host/remedy.ts'
 import { absentRemedy, fileRemedy, fileSentence, nearestThere, ownDirectory } from '../host/file-remedy.ts'
 import { serviceEnvironment } from '../host/account.ts'
 import { credentialsEnd, endRemedies, stageReached } from '../report/credentials-end.ts'
@@ -71,11 +71,10 @@ export interface LookedConfig extends Pick<
 
 /** `isElsewhere`: secrets that only the daemon sees are no fault. */
 export async function look(
-  { configPath, account, staged, isWhole, isLive }: LookRequest,
+  { configPath, staged, isWhole, isLive }: LookRequest,
   on: { env: NodeJS.ProcessEnv; isElsewhere: boolean; isUnit: boolean; signal: AbortSignal },
 ): Promise<Looked> {
   const { env, isElsewhere, isUnit, signal } = on
-  const place = { account, isUnit }
   const inspection = await inspectConfig({ configPath, env, staged: new Map(staged), isElsewhere })
   const { config, unseen, file, faults } = inspection
   const sightings: Sighting[] = []
@@ -86,6 +85,9 @@ export async function look(
   say('configuration', configFindings(inspection))
   if (config === undefined) return { sightings, live: null, reason: null, isDenied, file, config: null }
 
+  const isFound = isUnit || isFoundByClients(config.ipc.path, { env, uid: process.geteuid!() })
+  const paths = { configFile: config.file, socket: isFound ? undefined : config.ipc.path }
+  const place = placeAt(paths, { isUnit })
   say('credentials', endFindings(config))
   const directories = writtenDirectories(config, place)
   if (isWhole) {
@@ -95,9 +97,16 @@ export async function look(
     )
     say('files', await targetFindings(config, place))
     if (!isUnit) say('sockets', await socketFindings(config))
-    say('share', await shareFindings(config, unseen))
+    say('share', await shareFindings(config, { unseen, place }))
   }
-  const answer = isLive ? await askOnce(config, { unseen, env, signal }) : null
+  const answer = isLive
+    ? await askOnce(config, {
+        unseen,
+        env,
+        place,
+        signal,
+      })
+    : null
   say('service', answer?.findings ?? [])
   return {
     sightings,
@@ -284,12 +293,15 @@ async function socketFinding(name: string, path: string): Promise<Finding> {
 }
 
 /** Findings about the shared store: it is used as the daemon would, and left as it was. */
-async function shareFindings({ share }: Config, unseen: readonly string[]): Promise<readonly Finding[]> {
+async function shareFindings(
+  { share }: Config,
+  { unseen, place }: { unseen: readonly string[]; place: Place },
+): Promise<readonly Finding[]> {
   if (share === null) return []
   const hidden = unseen.filter((setting) => setting.startsWith('share.'))
   if (hidden.length > 0) {
     const why = `cannot be tried from here, because only the daemon sees ${hidden.join(' and ')}`
-    return [warning(`${why}: see \`${programName()} status\``)]
+    return [warning(`${why}: see \`${programCommand('status', place)}\``)]
   }
   const { checkStore } = await import('../share/check-store.ts')
   return checkStore(share, { clock: createSystemClock(), random: Math.random })

@@ -1,13 +1,15 @@
 // `kyc-tokend explain`: what the daemon would do after an answer of the service, by its own code.
+import { join } from 'node:path'
 import { loadPlan } from '../config/load.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UsageError } from '../lib/error.ts'
-import { renderedAt, unitPlace, type Place } from '../host/remedy.ts'
-import { accountOfConfig } from '../host/account.ts'
+import { SYSTEM_CONFIG_DIRECTORY } from '../host/paths.ts'
+import { remedyLine, renderedAt, type Place } from '../host/remedy.ts'
+import { placeOfConfig } from '../host/systemd.ts'
 import { MAX_BODY_BYTES, type ServiceResponse } from '../source/answer.ts'
 import { createClassify, failureTable } from '../source/response.ts'
 import { ENDLESS, MAX_DELAY_WITHOUT_TOKEN_MS, retryPlan } from '../token/backoff.ts'
-import { remedies, type ServiceOutcome, type TransientFailure } from '../token/outcome.ts'
+import { type ServiceOutcome, type TransientFailure } from '../token/outcome.ts'
 import { initialState, type Policy } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 import { nextState } from '../token/transitions.ts'
@@ -29,9 +31,9 @@ export const run: RunCommand = async (invocation) => {
   const headers = headersOf(options['header'])
   const answer: ServiceResponse = { status, headers, ...(await bodyOf(invocation)) }
   const now = { bootMs: 0, wallMs: Date.now() }
-  const { service, retry, refresh, isShared } = await loadPlan({ configPath: options['config'], env })
+  const { file, service, retry, refresh, isShared } = await loadPlan({ configPath: options['config'], env })
   const policy = { ...retry, ...refresh }
-  const place = unitPlace(accountOfConfig(String(options['config'])))
+  const place = await placeOfConfig(file ?? join(SYSTEM_CONFIG_DIRECTORY, 'kyc-tokend.config.json'))
   const table = failureTable(service)
   const { outcome: said, row } = createClassify(service)(answer, { wallMs: now.wallMs, secrets: [] })
   // A token without life left is a failure.
@@ -59,9 +61,8 @@ function failureLines(
     outcome.kind === 'permanent'
       ? `${refused}; a token that is still good is served until it expires`
       : retryLine(outcome, policy)
-  const remedy = [remedies[reason], ...keyMistakes(reason)]
-    .map((advice) => renderedAt(advice, place))
-    .join('; ')
+  const mistakes = keyMistakes(reason).map((advice) => renderedAt(advice, place))
+  const remedy = [remedyLine(reason, place), ...mistakes].join('; ')
   return [`Reason: ${reason}`, `Detail: ${detail}`, `Then: ${then}`, `Remedy: ${remedy}`]
 }
 

@@ -2,9 +2,9 @@
 import { asSentence } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { formatDuration } from '../lib/duration.ts'
-import { renderedAt } from '../host/remedy.ts'
-import { permanentReasons, remedies, type PostponedReason, type Reason } from '../token/outcome.ts'
-import { afterFiles, ask } from '../terminal/ask.ts'
+import { remedyIfKnown } from '../host/remedy.ts'
+import { permanentReasons } from '../protocol.ts'
+import { afterFiles, ask, namedSocket } from '../terminal/ask.ts'
 import type { RunCommand } from '../terminal/command.ts'
 import { placeOfDaemon } from '../host/systemd.ts'
 
@@ -28,8 +28,9 @@ export const run: RunCommand = async (invocation) => {
   }
   const { reason = STOPPING, detail = '' } = result
   const sentences = [`No new token (${reason}): ${detail}`]
-  if (reason !== STOPPING)
-    sentences.push(renderedAt(remedies[reason as Reason | PostponedReason], await placeOfDaemon(daemon)))
+  const remedy =
+    reason === STOPPING ? '' : remedyIfKnown(reason, await placeOfDaemon(daemon, namedSocket(invocation)))
+  if (remedy !== '') sentences.push(remedy)
   if (result.fingerprint !== undefined) sentences.push(`Token ${result.fingerprint} is still served`)
   const isRefused = permanentReasons.some((permanent) => permanent === reason)
   const status = isRefused ? exitStatus.noPermission : exitStatus.tryAgain

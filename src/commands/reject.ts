@@ -29,8 +29,14 @@ export const run: RunCommand = async (invocation) => {
   const result = await ask(invocation, async (client) =>
     client.reject(named ?? { fingerprint: (await client.get({ waitSeconds: 1 })).fingerprint }),
   )
-  invocation.stdout.write(`${result.verdict}: ${verdicts[result.verdict](result)}\n`)
+  invocation.stdout.write(`${result.verdict}: ${meaningOf(result)}\n`)
   return result.verdict === 'refused' ? exitStatus.noPermission : exitStatus.ok
+}
+
+/** The verdict of a newer daemon is shown as it is. */
+function meaningOf(result: RejectResult): string {
+  const { verdict } = result
+  return Object.hasOwn(verdicts, verdict) ? verdicts[verdict](result) : 'the daemon says no more.'
 }
 
 /** The token or fingerprint on the command line or on stdin; undefined: the current one. */

@@ -8,7 +8,7 @@ import { exitStatus, UserError } from '../lib/error.ts'
 import { programName } from '../host/paths.ts'
 import type { StatusResult } from '../protocol.ts'
 import { systemdStateOf } from '../host/alert-command.ts'
-import { ask, bothGiven, openClient } from '../terminal/ask.ts'
+import { ask, bothGiven, namedSocket, openClient } from '../terminal/ask.ts'
 import type { Invocation, RunCommand } from '../terminal/command.ts'
 import { formatStatus, screenOf } from '../terminal/format-status.ts'
 import { configuredAccounts, isConfigured } from '../host/system-config.ts'
@@ -30,7 +30,8 @@ export const run: RunCommand = async (invocation) => {
   if (options['json'] === true) stdout.write(`${escapeUnsafe(JSON.stringify(status))}\n`)
   else {
     const systemd = await systemdStateOf(status.daemon)
-    stdout.write(formatStatus(status, { nowMs: Date.now(), systemd, ...screenOf(stdout, env) }))
+    const socket = namedSocket(invocation)
+    stdout.write(formatStatus(status, { nowMs: Date.now(), systemd, socket, ...screenOf(stdout, env) }))
   }
   return exitStatusOf(status)
 }

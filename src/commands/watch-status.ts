@@ -6,7 +6,7 @@ import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorMessage } from '../lib/error.ts'
 import type { StatusResult } from '../protocol.ts'
 import { notUnderSystemd, systemdStateOf } from '../host/alert-command.ts'
-import { withReason } from '../terminal/ask.ts'
+import { namedSocket, withReason } from '../terminal/ask.ts'
 import type { Invocation } from '../terminal/command.ts'
 import { cutTo, formatStatus, screenOf } from '../terminal/format-status.ts'
 import { isTerminal } from '../terminal/prompt.ts'
@@ -46,6 +46,7 @@ export async function watchStatus(
 ): Promise<StatusResult | null> {
   const { stdout, env, signal, footer = () => ['Ctrl-C ends it.'], notes = [] } = options
   const paints = canPaint(options)
+  const socket = namedSocket(options)
   const lines: string[] = []
   let last: StatusResult | null = null
   let systemd = notUnderSystemd
@@ -93,7 +94,7 @@ export async function watchStatus(
   function paint(status: StatusResult): void {
     const rows = (stdout as Writable & { rows?: number }).rows || USUAL_ROWS
     const screen = screenOf(stdout, env)
-    const text = formatStatus(status, { nowMs: Date.now(), systemd, isCut: true, ...screen })
+    const text = formatStatus(status, { nowMs: Date.now(), systemd, socket, isCut: true, ...screen })
     const top = [...(problem === null ? [] : [problem]), ...text.trimEnd().split('\n')]
     const bottom = ['', ...footer(screen.columns)]
     const space = rows - bottom.length - 1

@@ -47,7 +47,7 @@ export async function loadPlan({ configPath, env }: { configPath: unknown; env: 
       : { file: undefined, settings: validateDocument(DEFAULTS).settings }
   const plan = settings && resolvePlan(settings, diagnostics)
   if (plan === undefined || diagnostics.faults.length > 0) throw new ConfigError(diagnostics.faults, file)
-  return { ...plan, isShared: settings!.share !== null }
+  return { ...plan, file, isShared: settings!.share !== null }
 }
 
 /** A document that leaves everything to the defaults. */

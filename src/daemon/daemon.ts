@@ -10,21 +10,21 @@ import { createTokenFiles } from '../delivery/files/token-files.ts'
 import { createReplies } from '../delivery/replies.ts'
 import { createServers } from '../delivery/servers.ts'
 import { raceAbort, runTasks, after } from '../lib/tasks.ts'
-import { accountOfConfig, unitNames } from '../host/account.ts'
+import { unitNames } from '../host/account.ts'
 import { fileProblem, withFileSentences } from '../host/file-remedy.ts'
-import { placeOf, renderedAt } from '../host/remedy.ts'
+import { placeAt, placeOf, type Place } from '../host/remedy.ts'
 import { withTimeout } from '../lib/clock.ts'
 import { UserError } from '../lib/error.ts'
 import type { DaemonSignals } from './daemon-signals.ts'
-import type { InheritedSockets } from '../lib/socket-activation.ts'
+import { isSocketActivated, type InheritedSockets } from '../lib/socket-activation.ts'
 import program from '../../package.json' with { type: 'json' }
-import { createAlerts } from '../report/alerts.ts'
+import { alertRemedy, createAlerts } from '../report/alerts.ts'
 import { logReload, logStart } from '../report/configuration-log.ts'
 import { createCredentialsEnd } from '../report/credentials-end.ts'
 import { createLog } from '../report/log.ts'
 import { createMetrics } from '../report/metrics.ts'
 import { createPathWatch } from '../host/path-watch.ts'
-import { OWN_FILES } from '../host/paths.ts'
+import { isFoundByClients, OWN_FILES } from '../host/paths.ts'
 import { createSystemdNotifier, type SendDatagram } from '../report/systemd.ts'
 import { createTokenLog } from '../report/token-log.ts'
 import { createStateStore } from '../storage/state-store.ts'
@@ -51,7 +51,7 @@ interface Environment extends Omit<ConfiguredKeeperOptions, 'log' | 'store'> {
 export async function createDaemon(initial: Config, environment: Environment) {
   const { env, clock, inherited, load, stderr: stream } = environment
   const startedAtMs = Math.trunc(clock.now().wallMs)
-  const place = { ...placeOf(environment.env, process.pid), account: accountOfConfig(initial.file) }
+  const place = placeOfThis(initial, environment)
   let config = initial
   const running = (): Config => config
   /** Until there is a keeper, which knows more of them. */
@@ -119,7 +119,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
       alert() {
         const alert = alerts.current()
         const { contact } = config.alerts
-        return alert && { ...alert, remedy: renderedAt(alert.remedy, place), contact }
+        return alert && { ...alert, remedy: alertRemedy(alert, place), contact }
       },
       share: () => sharing.status(),
     },
@@ -223,6 +223,13 @@ export async function createDaemon(initial: Config, environment: Environment) {
     /** Resolves when the log is written. */
     close: logging.close,
   }
+}
+
+/** For the commands in log and status. A socket of systemd is where clients look for it. */
+function placeOfThis({ file, ipc }: Config, { env, inherited }: Environment): Place {
+  const isFound = isSocketActivated(inherited) || isFoundByClients(ipc.path, { env, uid: process.geteuid!() })
+  const socket = isFound ? undefined : ipc.path
+  return placeAt({ configFile: file, socket }, placeOf(env, process.pid))
 }
 
 /** What a reload can take over of a configuration, and the settings for which a restart is needed. */

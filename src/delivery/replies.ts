@@ -14,8 +14,7 @@ import {
 } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
 import { createLiveness } from '../token/variable.ts'
-import { renderedAt, type Place } from '../host/remedy.ts'
-import { remedies } from '../token/outcome.ts'
+import { remedyLine, type Place } from '../host/remedy.ts'
 import {
   dueAtMs,
   hasHadToken,
@@ -178,7 +177,7 @@ function faultOf(state: TokenState, place: Place): Fault {
   const failure = refusal ?? state.failure ?? state.postponement
   if (failure === null) return { code, message: `${words}: the service is being asked. Wait, or ask again.` }
   const { reason, detail } = failure
-  const remedy = asSentence(renderedAt(remedies[reason], place))
+  const remedy = asSentence(remedyLine(reason, place))
   return { code, message: `${words}: ${asSentence(detail)} ${remedy}`, reason }
 }
 

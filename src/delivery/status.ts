@@ -23,8 +23,7 @@ export interface StatusSources {
   clients(): StatusResult['clients']
   daemon(): StatusResult['daemon']
   /** `contact`: the person to call. */
-  alert():
-    (Omit<CurrentAlert, 'remedy'> & { readonly remedy: string; readonly contact: string | null }) | null
+  alert(): (CurrentAlert & { readonly remedy: string; readonly contact: string | null }) | null
   share(): StatusResult['share']
 }
 

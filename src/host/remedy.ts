@@ -1,6 +1,16 @@
 // Remedies: what a person does about a problem, and the commands for it, ready to paste on this host.
-import { accountOfEnvironment, accountWords, serviceEnvironment, unitNames } from './account.ts'
-import { programName } from './paths.ts'
+import { dirname } from 'node:path'
+import { shellWord } from '../lib/display-text.ts'
+import type { AlertReason, PostponedReason, Reason } from '../protocol.ts'
+import {
+  accountOfConfig,
+  accountOfEnvironment,
+  accountWords,
+  serviceEnvironment,
+  systemSocket,
+  unitNames,
+} from './account.ts'
+import { programName, SYSTEM_CONFIG_DIRECTORY } from './paths.ts'
 
 export interface Remedy {
   /** What to do, in plain words, without a full stop. */
@@ -17,6 +27,10 @@ export interface Place {
   readonly isUnit: boolean
   /** Of a daemon that a person started; undefined: none runs. */
   readonly pid?: number | undefined
+  /** Its `ipc.sock`, where clients do not find that by themselves. */
+  readonly socket?: string | undefined
+  /** Its configuration, where commands do not find that by themselves. */
+  readonly config?: string | undefined
 }
 
 /** A command whose words depend on the place. */
@@ -43,6 +57,22 @@ export function placeOf(env: NodeJS.ProcessEnv, pid?: number): Place {
   return { account, isUnit: isOfUnit && env['INVOCATION_ID'] !== undefined, pid }
 }
 
+/** Of a daemon with this configuration, at this socket; undefined: where clients find it. */
+export function placeAt(
+  { configFile, socket }: { configFile: string; socket: string | undefined },
+  { isUnit, pid }: Pick<Place, 'isUnit' | 'pid'>,
+): Place {
+  const account = accountOfConfig(configFile)
+  const isFound = account !== undefined || isUnit || dirname(configFile) === SYSTEM_CONFIG_DIRECTORY
+  return {
+    account,
+    isUnit,
+    pid,
+    socket: socket === systemSocket(account) ? undefined : socket,
+    config: isFound ? undefined : configFile,
+  }
+}
+
 export function remedy(text: string, ...commands: readonly string[]): Remedy {
   return { text, commands }
 }
@@ -65,9 +95,14 @@ export function commandsAt(step: Step, place: Place): string[] {
   return pid === undefined ? [] : [`kill -${step === 'restart' ? 'TERM' : 'HUP'} ${pid}`]
 }
 
+/** Commands that read the configuration; the others connect to the socket. */
+const READING = /^(?:check|setup|run|explain)\b/
+
 /** A command of this program about the daemon of this place: where its unit is, the package is. */
-export function programCommand(words: string, { account, isUnit }: Place): string {
-  return `${isUnit ? 'sudo kyc-tokend' : programName()} ${words}${accountWords(account)}`
+export function programCommand(words: string, { account, isUnit, socket, config }: Place): string {
+  const [option, path] = READING.test(words) ? ['--config', config] : ['--socket', socket]
+  const which = path === undefined ? accountWords(account) : ` ${option} ${shellWord(path)}`
+  return `${isUnit ? 'sudo kyc-tokend' : programName()} ${words}${which}`
 }
 
 /** `sudo ` before a command about what is the unit's. */
@@ -135,4 +170,110 @@ export function dropIn(unit: string, { name, lines }: { name: string; lines: rea
     `printf '${text}' | sudo tee -a ${folder}/${name}.conf`,
     'sudo systemctl daemon-reload',
   ]
+}
+
+/** Why there is no token, or an alert. */
+type NamedFault = Reason | PostponedReason | AlertReason
+
+/**
+ * What a person does about a fault at this place: the one source for log, alerts, status, explain and check.
+ * Undefined: another version has that name, and this one does not know it. `tried`: a step that is no news to
+ * the person.
+ */
+export function remedyOf(fault: NamedFault, place: Place, options?: { tried?: Step }): Remedy
+export function remedyOf(fault: string, place: Place, options?: { tried?: Step }): Remedy | undefined
+export function remedyOf(fault: string, place: Place, { tried }: { tried?: Step } = {}): Remedy | undefined {
+  const advice = Object.hasOwn(advices, fault) ? advices[fault as NamedFault] : undefined
+  if (advice === undefined) return undefined
+  const steps = advice.steps.filter((step) => step !== tried)
+  return { text: advice.text, commands: steps.flatMap((step) => commandsAt(step, place)) }
+}
+
+/** The same as one line; empty: this version does not know the fault. */
+export function remedyIfKnown(fault: string, place: Place): string {
+  const known = remedyOf(fault, place)
+  return known === undefined ? '' : rendered(known)
+}
+
+/** The same as one line. */
+export function remedyLine(fault: NamedFault, place: Place): string {
+  return rendered(remedyOf(fault, place))
+}
+
+/** Actions for refusals are those of the interface description, section 7. */
+const advices: Readonly<Record<NamedFault, Advice>> = {
+  'account-inactive': {
+    text: "Contact the service's support and have the account activated, then ask again",
+    steps: ['refresh'],
+  },
+  'account-not-found': {
+    text:
+      'Compare `baseUrl`, `service` (if set), `credentials.apiKey` and `credentials.apiSecret` with the ' +
+      "dashboard of the account, and correct what differs; if nothing does, contact the service's support; " +
+      'then ask again',
+    steps: ['reload', 'refresh'],
+  },
+  rejected: {
+    text:
+      'Correct `baseUrl`, `service` (if set) or the credentials, because the service rejects requests of ' +
+      'this kind at this address; kyc-tokend asks again every 5 to 10 minutes, or at once',
+    steps: ['reload', 'refresh'],
+  },
+  'rate-limited': {
+    text:
+      'Nothing to do if it passes: kyc-tokend waits as long as the service asked for; if it goes on, find ' +
+      'out what else uses these credentials',
+    steps: [],
+  },
+  'server-error': {
+    text:
+      "Nothing to do if it passes: kyc-tokend goes on asking; if it lasts, read the service's status page " +
+      'or contact its support',
+    steps: [],
+  },
+  'malformed-answer': {
+    text:
+      'See that `baseUrl` (or `service.tokenUrl`) leads to the service itself and not to a login page, a ' +
+      "proxy or a redirect; if it does, contact the service's support",
+    steps: [],
+  },
+  network: {
+    text:
+      'See that the name in `baseUrl` (or `service.tokenUrl`) resolves on this host and that no firewall, ' +
+      'proxy or route blocks the connection',
+    steps: ['check --live'],
+  },
+  timeout: {
+    text:
+      'Nothing to do if it passes; if it lasts, check the network to the service, or raise ' +
+      '`request.timeout` or `request.connectTimeout`',
+    steps: [],
+  },
+  tls: {
+    text:
+      "Check this host's clock and that `baseUrl` (or `service.tokenUrl`) has the service's own name; " +
+      'where a proxy or the service has a private authority, give its certificate as `request.caFile`',
+    steps: [],
+  },
+  assertion: {
+    text:
+      'See to the program that writes the file of `service.assertion.file`: it has not renewed it; ' +
+      'kyc-tokend reads it every 15 s, and asks as soon as it is good; who writes it is shown by',
+    steps: ['check'],
+  },
+  'share-lost': {
+    text:
+      'Nothing to do if it passes: the token is served meanwhile; if it lasts, try share.servers ' +
+      'from this host',
+    steps: ['check'],
+  },
+  'not-asked': {
+    text: 'This host takes over the token of a host that asks the service (`share.asks`); run there',
+    steps: ['refresh'],
+  },
+  'no-token': {
+    text: 'See what kyc-tokend waits for, and whether its configuration has a fault',
+    steps: ['status', 'check'],
+  },
+  test: { text: 'Nothing to do: it resolves itself after 10 s', steps: [] },
 }

@@ -1,8 +1,10 @@
 // Asks systemd, by its own commands, about units: it knows their drop-ins and defaults.
 import { existsSync } from 'node:fs'
+import { dirname } from 'node:path'
 import { accountOfConfig, unitNames } from './account.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
-import type { Place } from './remedy.ts'
+import { placeAt, type Place } from './remedy.ts'
+import { configDirectory } from './system-config.ts'
 import { runProgram } from '../lib/run-program.ts'
 
 const SYSTEMD_RUNS = '/run/systemd/system'
@@ -47,12 +49,24 @@ function parseProperties(text: string): UnitProperties {
   return properties
 }
 
-/** For the commands of remedies about a daemon that answers. */
-export async function placeOfDaemon(daemon: { pid: number; configFile: string }): Promise<Place> {
+/** For the commands of remedies about a daemon that answers. `socket`: the one that was named. */
+export async function placeOfDaemon(
+  daemon: { readonly pid: number; readonly configFile: string },
+  socket?: string,
+): Promise<Place> {
   const { pid, configFile } = daemon
+  const { unit } = unitNames(accountOfConfig(configFile))
+  const service = await unitProperties(`${unit}.service`, ['MainPID'])
+  return placeAt({ configFile, socket }, { isUnit: service?.['MainPID'] === String(pid), pid })
+}
+
+/** The same about the daemon of a configuration, which may not run. */
+export async function placeOfConfig(configFile: string): Promise<Place> {
   const account = accountOfConfig(configFile)
-  const service = await unitProperties(`${unitNames(account).unit}.service`, ['MainPID'])
-  return { account, isUnit: service?.['MainPID'] === String(pid), pid }
+  const isOfUnit =
+    dirname(configFile) === configDirectory(account) &&
+    (await unitProperties(`${unitNames(account).unit}.service`, [])) !== null
+  return placeAt({ configFile, socket: undefined }, { isUnit: isOfUnit })
 }
 
 /** How a unit ended: its exit status, or the result as systemd names it. */

@@ -6,7 +6,7 @@ import { isRecord, parseJson } from '../lib/input.ts'
 import type { Log } from '../lib/log.ts'
 import { createOwnFile } from '../files/own-file.ts'
 import { OWN_FILES } from '../host/paths.ts'
-import { renderedAt, type Place } from '../host/remedy.ts'
+import { remedyLine, type Place } from '../host/remedy.ts'
 import type { AlertTestResult } from '../protocol.ts'
 import { currentAlert, type CurrentAlert } from '../token/current-alert.ts'
 import type { KeeperView } from '../token/keeper.ts'
@@ -29,11 +29,15 @@ const SENTENCES: Readonly<Record<Raised['reason'], string>> = {
   test: 'This is a rehearsal of an alert',
 }
 const OVER = 'The alert is over'
+
+/** Without a token the failure behind it is what a person does something about. */
+export function alertRemedy({ reason, failure }: Pick<Raised, 'reason' | 'failure'>, place: Place): string {
+  return remedyLine(failure ?? reason, place)
+}
 const REHEARSAL_MS = 10_000
 const REHEARSAL = {
   reason: 'test',
   detail: 'Raised by `kyc-tokend alert-test`',
-  remedy: { text: 'Nothing to do: it resolves itself after 10 s', steps: [] },
   noTokenSince: null,
   failure: null,
   askedBy: null,
@@ -87,7 +91,7 @@ export function createAlerts(options: {
     return {
       reason: alert.reason,
       detail: alert.detail,
-      remedy: renderedAt(alert.remedy, place),
+      remedy: alertRemedy(alert, place),
       failure: alert.failure ?? undefined,
       ...origin(),
       since: isoTime(alert.since.wallMs),

@@ -2,8 +2,8 @@
 import { formatInstant, formatInstantOrNull, type Instant } from '../lib/clock.ts'
 import { formatSetting } from '../lib/duration.ts'
 import type { Log } from '../lib/log.ts'
-import { renderedAt, type Place } from '../host/remedy.ts'
-import { remedies, type PermanentFailure, type TransientReason } from '../token/outcome.ts'
+import { remedyLine, type Place } from '../host/remedy.ts'
+import { type PermanentFailure, type TransientReason } from '../token/outcome.ts'
 import { dueAtMs, isStale, refusalOf, usableToken, usableUntilMs, type Failure } from '../token/state.ts'
 import { fittingMaxAgeMs } from '../token/client-requests.ts'
 import type { Token } from '../token/token.ts'
@@ -123,7 +123,7 @@ export function createTokenLog({
       failingForSeconds: secondsSince(since),
       nextAttemptAt: formatInstant(retryAtMs, now),
       tokenUsableUntil: tokenUsableUntil(),
-      remedy: isKnown ? null : renderedAt(remedies[reason], place),
+      remedy: isKnown ? null : remedyLine(reason, place),
     })
   }
 

@@ -40,6 +40,11 @@ const statuses: Readonly<Record<TokenClientErrorCode, ExitStatus>> = {
   closed: exitStatus.internal,
 }
 
+/** A code of another version says that there is no token, and not why. */
+function statusOf({ code }: TokenClientError): ExitStatus {
+  return Object.hasOwn(statuses, code) ? statuses[code] : exitStatus.tryAgain
+}
+
 /** An invocation whose options or environment name the daemon. */
 type WithOptions = Pick<Invocation, 'options' | 'env'>
 
@@ -66,9 +71,15 @@ export async function ask<T>(
   }
 }
 
+/** The socket that the invocation names; undefined: it names none. */
+export function namedSocket({ options, env }: WithOptions): string | undefined {
+  const { socket, account } = options as { socket?: string; account?: string }
+  return namedDaemon(env, { socketPath: socket, account }).socketPath || undefined
+}
+
 /** As asUserError; an error without a daemon names the reason why its unit does not run, and the remedy. */
 export async function withReason(error: unknown, { options, env }: WithOptions): Promise<unknown> {
-  if (!(error instanceof TokenClientError) || statuses[error.code] !== exitStatus.unavailable)
+  if (!(error instanceof TokenClientError) || statusOf(error) !== exitStatus.unavailable)
     return asUserError(error)
   const { socket, account: accountOption } = options as { socket?: string; account?: string }
   const { socketPath, account: name = '' } = namedDaemon(env, { socketPath: socket, account: accountOption })
@@ -120,7 +131,7 @@ export async function afterFiles(client: TokenClient, obtainedAt: string): Promi
 
 /** A TokenClientError as a UserError with its exit status; any other error as it is. */
 function asUserError(error: unknown): unknown {
-  return error instanceof TokenClientError ? new UserError(error.message, statuses[error.code]) : error
+  return error instanceof TokenClientError ? new UserError(error.message, statusOf(error)) : error
 }
 
 /** The duration of an option in seconds; undefined: it is not given. Throws UsageError (64). */

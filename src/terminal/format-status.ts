@@ -2,12 +2,10 @@
 // terminal.
 import type { Writable } from 'node:stream'
 import { stripVTControlCharacters, styleText } from 'node:util'
-import { accountOfConfig } from '../host/account.ts'
 import { allowsColour, asSentence, capitalized, escapeUnsafeIn, wrap } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
-import { renderedAt, type Advice, type Place } from '../host/remedy.ts'
+import { placeAt, remedyIfKnown, renderedAt, type Advice, type Place } from '../host/remedy.ts'
 import type { Phase, StatusResult } from '../protocol.ts'
-import { remedies, type PostponedReason, type Reason } from '../token/outcome.ts'
 import { notUnderSystemd, type SystemdState } from '../host/alert-command.ts'
 import { isTerminal } from './prompt.ts'
 
@@ -37,6 +35,9 @@ const phases: Readonly<Record<Phase, { colour: Colour; meaning: string }>> = {
   refused: { colour: 'red', meaning: 'the service refuses the account' },
 }
 
+/** The state of a newer daemon is shown as it is. */
+const UNKNOWN_PHASE = { colour: 'yellow', meaning: 'this command does not know this state' } as const
+
 interface Screen {
   readonly hasColour: boolean
   /** Infinite if lines may be as long as they are. */
@@ -54,7 +55,7 @@ export function screenOf(stdout: Writable & { columns?: number }, env: NodeJS.Pr
  */
 export function formatStatus(
   given: StatusResult,
-  options: Screen & { nowMs: number; systemd?: SystemdState; isCut?: boolean },
+  options: Screen & { nowMs: number; systemd?: SystemdState; socket?: string | undefined; isCut?: boolean },
 ): string {
   const status = escapeUnsafeIn(given)
   const { nowMs, hasColour, columns, systemd = notUnderSystemd, isCut = false } = options
@@ -70,10 +71,10 @@ export function formatStatus(
       .flatMap((text) => (isCut ? [cutTo(text, columns - INDENT)] : wrap(text, columns - INDENT)))
       .map((text, index) => `  ${ink('dim', (index === 0 ? label : '').padEnd(LABEL_WIDTH))}${text}`),
   )
-  const { colour, meaning } = phases[status.state]
+  const { colour, meaning } = Object.hasOwn(phases, status.state) ? phases[status.state] : UNKNOWN_PHASE
   const head = `${ink(colour, '●')} ${ink('bold', status.state)}: ${meaning}`
   // The fault and the command against it come first: they are read by a person who was just woken up.
-  const steps = nextSteps(status, systemd).flatMap((step) =>
+  const steps = nextSteps(status, { ...options, systemd }).flatMap((step) =>
     wrap(step, columns - 2).map((line, index) => `${index === 0 ? ink(colour, '→') : ' '} ${line}`),
   )
   return `${[head, ...steps, '', ...lines].join('\n')}\n`
@@ -180,7 +181,11 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
     const asked = token === null ? '' : ` ${ago(token.obtainedAt)}`
     const asker = askedBy === null ? '' : `, asked by ${askedBy}${asked}`
     if (state === 'connected') return [`connected to ${server}${fleet}${asker}`]
-    const lost = state === 'denied' ? `denied by ${server}` : `alone, without ${server}`
+    const ways: Readonly<Record<string, string>> = {
+      denied: `denied by ${server}`,
+      alone: `alone, without ${server}`,
+    }
+    const lost = ways[state] ?? `${state}, ${server}`
     return [
       `${ink('yellow', lost)} for ${formatDuration(nowMs - Date.parse(since))}${fleet}`,
       ...(lastError === null ? [] : [lastError]),
@@ -219,14 +224,18 @@ const OF_CREDENTIALS = new Set(['account-not-found', 'rejected'])
  * The next steps, the most important first, as sentences with the commands of this host; none if all is
  * well.
  */
-function nextSteps(status: StatusResult, { isUnit }: SystemdState): string[] {
+function nextSteps(
+  status: StatusResult,
+  { systemd: { isUnit }, socket }: { systemd: SystemdState; socket?: string | undefined },
+): string[] {
   const { alert, failure, files, daemon } = status
-  const place = { account: accountOfConfig(daemon.configFile), isUnit, pid: daemon.pid }
+  const { configFile, pid } = daemon
+  const place = placeAt({ configFile, socket }, { isUnit, pid })
   const advise = (advice: Advice): string => renderedAt(advice, place)
   const steps: string[] = []
   // An alert may be older than the present failure, whose remedy counts; a refusal stays one.
   if (alert !== null && (failure === null || status.state === 'refused')) steps.push(alert.remedy)
-  else if (failure !== null) steps.push(advise(remedies[failure.reason as Reason | PostponedReason]))
+  else if (failure !== null) steps.push(remedyIfKnown(failure.reason, place))
   const reason = failure?.reason ?? alert?.reason
   if (reason !== undefined) steps.push(...keyMistakes(reason).map((mistake) => capitalized(advise(mistake))))
   if (alert?.contact) steps.push(`Call ${alert.contact}`)
@@ -236,7 +245,7 @@ function nextSteps(status: StatusResult, { isUnit }: SystemdState): string[] {
     steps.push(`Correct ${faulty === 1 ? 'the token file' : `the ${faulty} token files`} marked ✗`)
   steps.push(...(daemon.pathProblems ?? []))
   if (daemon.stateProblem) steps.push(`The state for a restart cannot be saved: ${daemon.stateProblem}`)
-  return steps.map(asSentence)
+  return steps.filter((step) => step !== '').map(asSentence)
 }
 
 function configurationSteps(

@@ -1,7 +1,6 @@
 // What an operator must know of now: a judgement on the facts of the state. Pure.
 import type { Instant } from '../lib/clock.ts'
-import type { Advice } from '../host/remedy.ts'
-import { remedies, type PostponedReason, type Reason } from './outcome.ts'
+import type { PostponedReason, Reason } from '../protocol.ts'
 import { dueAtMs, noTokenSince, type Objection, type TokenState } from './state.ts'
 
 /** The condition that an operator must know of now. */
@@ -9,7 +8,6 @@ export interface CurrentAlert {
   readonly reason: Objection['reason'] | 'no-token'
   readonly detail: string
   readonly since: Instant
-  readonly remedy: Advice
   /** When the last usable token was lost, once there has been none for `alerts.noTokenAfter`, awake. */
   readonly noTokenSince: Instant | null
   /** The failure behind `no-token`, if an attempt has failed. */
@@ -18,13 +16,7 @@ export interface CurrentAlert {
   readonly askedBy: string | null
 }
 
-const NOTHING_FAILED: Pick<CurrentAlert, 'detail' | 'remedy'> = {
-  detail: 'There has been no usable token, and no attempt has failed',
-  remedy: {
-    text: 'See what kyc-tokend waits for, and whether its configuration has a fault',
-    steps: ['status', 'check'],
-  },
-}
+const NOTHING_FAILED = 'There has been no usable token, and no attempt has failed'
 
 /**
  * An objection outranks `no-token`. That is not raised while an attempt is awaited: after a start or a
@@ -41,8 +33,7 @@ export function currentAlert(
   const isLong = since !== null && noTokenAfterMs !== null && forMs >= noTokenAfterMs
   if (state.objection !== null) {
     const { reason, detail, since: objectedAt, askedBy } = state.objection
-    const told = { reason, detail, since: objectedAt, askedBy, remedy: remedies[reason] }
-    return { ...told, noTokenSince: isLong ? since : null, failure: null }
+    return { reason, detail, since: objectedAt, askedBy, noTokenSince: isLong ? since : null, failure: null }
   }
   if (!isLong || (isAwaited(state, now) && !isRaised)) return null
   // Only the time awake counts: so the limit may have been reached long after that of the clock.
@@ -65,7 +56,7 @@ function noTokenAlert(state: TokenState, noTokenFrom: Instant, since: Instant): 
   const trouble = state.postponement ?? state.failure
   return {
     reason: 'no-token',
-    ...(trouble === null ? NOTHING_FAILED : { detail: trouble.detail, remedy: remedies[trouble.reason] }),
+    detail: trouble?.detail ?? NOTHING_FAILED,
     since,
     noTokenSince: noTokenFrom,
     failure: trouble?.reason ?? null,

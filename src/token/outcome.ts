@@ -1,100 +1,14 @@
 // Outcomes of one attempt: a token, a failure that is retried, a refusal that is not, or that it is put off.
-import type { Advice } from '../host/remedy.ts'
+import type { PermanentReason, PostponedReason, TransientReason } from '../protocol.ts'
 
-/** Failures that are retried. `rejected` also raises an alert. */
-export const transientReasons = [
-  'rate-limited',
-  'server-error',
-  'malformed-answer',
-  'network',
-  'timeout',
-  'tls',
-  'assertion',
-  'rejected',
-] as const
-export type TransientReason = (typeof transientReasons)[number]
-/** `not-asked`: this host never asks (`share.asks`). `share-lost`: it waits for the shared store. */
-export type PostponedReason = TransientReason | 'not-asked' | 'share-lost'
-/** Refusals: the service is not asked again until an operator acts. */
-export const permanentReasons = ['account-inactive', 'account-not-found'] as const
-export type PermanentReason = (typeof permanentReasons)[number]
-export type Reason = TransientReason | PermanentReason
-
-/**
- * The remedy for each reason, for alerts, status, explain and check: the action of a person, in plain words.
- * It names settings and commands. Actions for refusals are those of the interface description, section 7.
- */
-export const remedies: Readonly<Record<Reason | PostponedReason, Advice>> = {
-  'account-inactive': {
-    text: "Contact the service's support and have the account activated, then ask again",
-    steps: ['refresh'],
-  },
-  'account-not-found': {
-    text:
-      'Compare `baseUrl`, `service` (if set), `credentials.apiKey` and `credentials.apiSecret` with the ' +
-      "dashboard of the account, and correct what differs; if nothing does, contact the service's support; " +
-      'then ask again',
-    steps: ['reload', 'refresh'],
-  },
-  rejected: {
-    text:
-      'Correct `baseUrl`, `service` (if set) or the credentials, because the service rejects requests of ' +
-      'this kind at this address; kyc-tokend asks again every 5 to 10 minutes, or at once',
-    steps: ['reload', 'refresh'],
-  },
-  'rate-limited': {
-    text:
-      'Nothing to do if it passes: kyc-tokend waits as long as the service asked for; if it goes on, find ' +
-      'out what else uses these credentials',
-    steps: [],
-  },
-  'server-error': {
-    text:
-      "Nothing to do if it passes: kyc-tokend goes on asking; if it lasts, read the service's status page " +
-      'or contact its support',
-    steps: [],
-  },
-  'malformed-answer': {
-    text:
-      'See that `baseUrl` (or `service.tokenUrl`) leads to the service itself and not to a login page, a ' +
-      "proxy or a redirect; if it does, contact the service's support",
-    steps: [],
-  },
-  network: {
-    text:
-      'See that the name in `baseUrl` (or `service.tokenUrl`) resolves on this host and that no firewall, ' +
-      'proxy or route blocks the connection',
-    steps: ['check --live'],
-  },
-  timeout: {
-    text:
-      'Nothing to do if it passes; if it lasts, check the network to the service, or raise ' +
-      '`request.timeout` or `request.connectTimeout`',
-    steps: [],
-  },
-  tls: {
-    text:
-      "Check this host's clock and that `baseUrl` (or `service.tokenUrl`) has the service's own name; " +
-      'where a proxy or the service has a private authority, give its certificate as `request.caFile`',
-    steps: [],
-  },
-  assertion: {
-    text:
-      'See to the program that writes the file of `service.assertion.file`: it has not renewed it; ' +
-      'kyc-tokend reads it every 15 s, and asks as soon as it is good; who writes it is shown by',
-    steps: ['check'],
-  },
-  'share-lost': {
-    text:
-      'Nothing to do if it passes: the token is served meanwhile; if it lasts, try share.servers ' +
-      'from this host',
-    steps: ['check'],
-  },
-  'not-asked': {
-    text: 'This host takes over the token of a host that asks the service (`share.asks`); run there',
-    steps: ['refresh'],
-  },
-}
+export {
+  permanentReasons,
+  transientReasons,
+  type PermanentReason,
+  type PostponedReason,
+  type Reason,
+  type TransientReason,
+} from '../protocol.ts'
 
 /** What a fleet adds to an answer that holds for all its hosts. */
 interface Shared {

@@ -6,9 +6,9 @@ import { wrap } from '../../src/lib/display-text.ts'
 import { commands } from '../../src/commands/specs.ts'
 import { standardService } from '../../src/config/service.ts'
 import { scenarioNames, summaryOf } from '../../src/sandbox/scenarios.ts'
-import { renderedAt, unitPlace } from '../../src/host/remedy.ts'
+import { remedyLine, unitPlace } from '../../src/host/remedy.ts'
 import { failureTable } from '../../src/source/response.ts'
-import { remedies, type Reason } from '../../src/token/outcome.ts'
+import type { Reason } from '../../src/protocol.ts'
 import { settingRows } from './setting-rows.ts'
 import { stateDiagram } from './states.ts'
 
@@ -46,7 +46,7 @@ export function tables(): Readonly<Record<string, Table>> {
       rows: failureTable(standardService())
         .map(({ reason }) => reason)
         .filter((reason): reason is Reason => reason !== 'ok')
-        .map((reason) => [code(reason), renderedAt(remedies[reason], unitPlace(undefined))]),
+        .map((reason) => [code(reason), remedyLine(reason, unitPlace(undefined))]),
     },
     scenarios: {
       page: 'rehearse.md',

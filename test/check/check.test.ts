@@ -383,7 +383,7 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () 
       /^warning +configuration +\S+c\.json: credentials\.apiSecret: cannot be checked from here/m,
       /^ok +configuration +.* is valid$/m,
       /^warning +share +cannot be tried from here, because only the daemon sees share\.password: see/m,
-      /^warning +service +.* because only the daemon sees credentials\.apiKey and credentials\.apiSecret: ask with `kyc-tokend refresh`$/m,
+      /^warning +service +.* because only the daemon sees credentials\.apiKey and credentials\.apiSecret: ask with `kyc-tokend refresh --socket \S+ipc\.sock`$/m,
       /^FAULT +directories +the runtime directory .* does not exist: `install -d/m,
     ])
       expect(output).toMatch(line)

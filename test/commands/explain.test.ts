@@ -3,8 +3,7 @@ import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { describe, expect, it } from 'vitest'
 import { run } from '../../src/commands/explain.ts'
-import { renderedAt, unitPlace } from '../../src/host/remedy.ts'
-import { remedies } from '../../src/token/outcome.ts'
+import { remedyLine } from '../../src/host/remedy.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { createMemoryStream } from '../support/memory-stream.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -32,7 +31,7 @@ describe('explain', () => {
     expect(text).toMatch(/^Reason: account-inactive$/m)
     expect(text).toMatch(/^Detail: Your account is not active$/m)
     expect(text).toMatch(/^Then: one alert, and no request until/m)
-    expect(text).toContain(`Remedy: ${renderedAt(remedies['account-inactive'], unitPlace(undefined))}`)
+    expect(text).toContain(`Remedy: ${remedyLine('account-inactive', { account: undefined, isUnit: false })}`)
   })
 
   it('reads the body from a file', async () => {

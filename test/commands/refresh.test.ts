@@ -62,3 +62,15 @@ test('a daemon that ends meanwhile says so, with 75', async () => {
     stderr: 'No new token (stopping): It is stopping: ask again later.\n',
   })
 })
+
+test('a reason that only a newer daemon has is shown as it is', async () => {
+  const daemon = await daemonWith(({ type, answer }) => {
+    if (type === 'status.get')
+      return answer('status.result', { token: null, daemon: { pid: 1, configFile: '/nowhere/c.json' } })
+    return answer('refresh.result', { outcome: 'failed', reason: 'quota-of-2031', detail: 'It is used up' })
+  })
+  expect(await runCli(['refresh', '--socket', daemon.path])).toMatchObject({
+    status: 75,
+    stderr: 'No new token (quota-of-2031): It is used up.\n',
+  })
+})

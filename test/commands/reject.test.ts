@@ -36,6 +36,8 @@ test.each([
     'The service gave the same token again: the refusal has another cause, such as a missing right.',
   ],
   [{ verdict: 'refused' }, 77, 'The service refuses the account: `kyc-tokend status` says what to do.'],
+  // Of a newer daemon.
+  [{ verdict: 'queued' }, 0, 'the daemon says no more.'],
 ])('says what %j means', async (result, expected, sentence) => {
   const daemon = await answering(result)
   const { status, stdout } = await runCli(['reject', fingerprint, '--socket', daemon.path])

@@ -4,9 +4,9 @@ import { stripVTControlCharacters } from 'node:util'
 import { expect, onTestFinished, test } from 'vitest'
 import { formatStatus } from '../../src/terminal/format-status.ts'
 import type { SystemdState } from '../../src/host/alert-command.ts'
-import { remedies } from '../../src/token/outcome.ts'
+import { remedyLine, unitPlace } from '../../src/host/remedy.ts'
 import { run } from '../../src/commands/status.ts'
-import type { StatusResult } from '../../src/protocol.ts'
+import type { Phase, StatusResult } from '../../src/protocol.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { startAtTerminal, startCli } from '../support/run-cli.ts'
 import { createMemoryStream } from '../support/memory-stream.ts'
@@ -105,6 +105,15 @@ test.each<[string, Partial<StatusResult>, RegExp[]]>([
     'tokens that end early',
     { tokensEndEarly: { agesSeconds: [60, 500, 480, 510], maxAge: '1m' } },
     [/ages +clients reported tokens aged 8 min 20 s, 8 min, 8 min 30 s: set refresh.maxAge to "1m"$/m],
+  ],
+  [
+    'a state and a reason that only a newer daemon has as they are',
+    {
+      state: 'paused' as Phase,
+      failure: { ...failure, reason: 'quota-of-2031' },
+      share: { ...share, state: 'moving' as 'alone' },
+    },
+    [/^● paused: /, /failure +quota-of-2031 /, /share +moving, redis/],
   ],
   ['a plan that is due now', { nextAttemptAt: '2030-01-01T00:15:00.000Z' }, [/next +refresh now$/m]],
   [
@@ -311,7 +320,7 @@ test('the whole picture of a daemon in trouble: what to do first, then a row for
   const alertCommand = { failure: 'exit status 7: see `journalctl`', at: '2030-01-01T00:10:00.000Z' }
   expect(inColours(fields, { ...underSystemd, alertCommand }))
     .toBe(`<yellow ●> <bold degraded>: the token is good, but refreshing it fails
-<yellow →> ${remedies['server-error'].text}.
+<yellow →> ${remedyLine('server-error', unitPlace(undefined))}.
 <yellow →> Call 555-1234.
 <yellow →> Correct the configuration, each fault of which is named by \`check\`, then have it read again: \`sudo kyc-tokend check && sudo systemctl reload kyc-tokend\`.
 <yellow →> Correct the 2 token files marked ✗.

@@ -1,10 +1,10 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createReplies, type CachedToken, type Result } from '../../src/delivery/replies.ts'
-import { renderedAt, unitPlace } from '../../src/host/remedy.ts'
+import { remedyLine, unitPlace } from '../../src/host/remedy.ts'
 import type { TokenResult } from '../../src/protocol.ts'
 import { statusOf } from '../../src/delivery/status.ts'
 import { initialState } from '../../src/token/state.ts'
-import { remedies, type FetchOutcome } from '../../src/token/outcome.ts'
+import { type FetchOutcome } from '../../src/token/outcome.ts'
 import { statusSourcesOf } from '../support/delivery-world.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type Answer } from '../support/keeper-world.ts'
@@ -68,9 +68,7 @@ it.each(Object.values(failures))('a fault of $reason has the reason and its reme
   const { replies } = await start({ first: failure })
   const { fault } = replies.current() as { fault: { message: string; reason: string } }
   expect(fault.reason).toBe(failure.reason)
-  expect(fault.message).toContain(
-    `: ${failure.detail}. ${renderedAt(remedies[failure.reason], unitPlace(undefined))}.`,
-  )
+  expect(fault.message).toContain(`: ${failure.detail}. ${remedyLine(failure.reason, unitPlace(undefined))}.`)
 })
 
 it('a refresh that the end of the daemon cuts off has a reason, as every failure', async () => {

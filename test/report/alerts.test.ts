@@ -3,8 +3,7 @@ import { access, chmod, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
 import { createAlerts, type AlertSettings } from '../../src/report/alerts.ts'
-import { renderedAt, unitPlace } from '../../src/host/remedy.ts'
-import { remedies } from '../../src/token/outcome.ts'
+import { remedyLine, unitPlace } from '../../src/host/remedy.ts'
 import { failures } from '../support/failures.ts'
 import { watchFileCalls } from '../support/file-calls.ts'
 import { createKeeperWorld } from '../support/keeper-world.ts'
@@ -92,7 +91,7 @@ test('a refusal raises one alert: in the log and, for everybody to read, in aler
     event: 'alert',
     reason: 'account-not-found',
     detail: 'Account not found',
-    remedy: renderedAt(remedies['account-not-found'], unitPlace(undefined)),
+    remedy: remedyLine('account-not-found', unitPlace(undefined)),
     host: 'web-1',
     since: '2027-01-15T08:00:00.000Z',
   }
@@ -190,7 +189,7 @@ test('no usable token for too long raises an alert with the failure behind it, a
   expect(await content()).toMatchObject({
     reason: 'no-token',
     failure: 'network',
-    remedy: renderedAt(remedies['network'], unitPlace(undefined)),
+    remedy: remedyLine('network', unitPlace(undefined)),
     contact: 'Ops, +44 20 7946 0000',
     noTokenSince: '2027-01-15T08:00:00.000Z',
     since: '2027-01-15T08:10:00.000Z',

@@ -1,7 +1,6 @@
 import { expect, onTestFinished, test } from 'vitest'
 import { createTokenLog } from '../../src/report/token-log.ts'
-import { renderedAt, unitPlace } from '../../src/host/remedy.ts'
-import { remedies } from '../../src/token/outcome.ts'
+import { remedyLine, unitPlace } from '../../src/host/remedy.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
 import { jwtOf } from '../support/jwt.ts'
@@ -89,7 +88,7 @@ test('a first failure has its remedy, a recovery its length; the next failure is
       reason: 'network',
       detail: 'connect ECONNREFUSED',
       tokenUsableUntil: null,
-      remedy: renderedAt(remedies['network'], unitPlace(undefined)),
+      remedy: remedyLine('network', unitPlace(undefined)),
     },
   ])
   await clock.advance(10 * MINUTE)

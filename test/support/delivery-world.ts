@@ -2,7 +2,7 @@
 import { join } from 'node:path'
 import { onTestFinished, vi } from 'vitest'
 import type { SocketConfig } from '../../src/config/config.ts'
-import { unitPlace } from '../../src/host/remedy.ts'
+import { remedyLine, unitPlace } from '../../src/host/remedy.ts'
 import { createHttpServer, timesOf } from '../../src/delivery/http/server.ts'
 import { createIpcServer } from '../../src/delivery/ipc/server.ts'
 import { createPeers } from '../../src/delivery/peers.ts'
@@ -59,7 +59,7 @@ export function statusSourcesOf(
     files: () => [],
     alert: () => {
       const alert = currentAlert(keeper.state(), keeper.now(), null)
-      return alert && { ...alert, remedy: alert.remedy.text, contact: null }
+      return alert && { ...alert, remedy: remedyLine(alert.reason, unitPlace(undefined)), contact: null }
     },
     clients,
     daemon: () => ({

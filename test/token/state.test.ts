@@ -26,7 +26,7 @@ import {
   nextState,
 } from '../../src/token/transitions.ts'
 import { afterClientNeed, afterReject, fittingMaxAgeMs } from '../../src/token/client-requests.ts'
-import { remedies, type Cause } from '../../src/token/outcome.ts'
+import { type Cause } from '../../src/token/outcome.ts'
 import { fingerprintOf, type Token } from '../../src/token/token.ts'
 import { failures } from '../support/failures.ts'
 import { jwtOf } from '../support/jwt.ts'
@@ -319,11 +319,10 @@ test('no alert of a missing token is raised while the first attempt is due or un
   expect(currentAlert({ ...longAgo, notBefore: { first: at(0).bootMs } }, at(0), MINUTE)).toBeNull()
   expect(currentAlert({ ...longAgo, notBefore: { first: at(1).bootMs } }, at(0), MINUTE)).not.toBeNull()
   const noToken = { reason: 'no-token', since: at(0), noTokenSince: at(-MINUTE), askedBy: null }
-  const network = { detail: 'No answer', remedy: remedies.network, failure: 'network' }
+  const network = { detail: 'No answer', failure: 'network' }
   expect(currentAlert(asked(longAgo, down), at(0), MINUTE)).toEqual({ ...noToken, ...network })
   expect(currentAlert(longAgo, at(0), MINUTE, { isRaised: true })).toMatchObject({
     detail: 'There has been no usable token, and no attempt has failed',
-    remedy: { steps: ['status', 'check'] },
     failure: null,
   })
   const refused = afterTick(after([inactive]), step(0))
@@ -333,7 +332,6 @@ test('no alert of a missing token is raised while the first attempt is due or un
     detail: 'Your account is not active',
     since: at(0),
     askedBy: null,
-    remedy: remedies['account-inactive'],
     failure: null,
   }
   expect(currentAlert(later, at(MINUTE), MINUTE)).toEqual({ ...alert, noTokenSince: at(0) })
