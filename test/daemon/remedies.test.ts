@@ -23,6 +23,17 @@ const causes: Readonly<Record<Reason, Answer | string>> = {
   network: 'http://127.0.0.1:1',
   timeout: () => new Promise<void>(() => undefined),
   tls: 'https://127.0.0.1:',
+  assertion: {},
+}
+/** The service wants an assertion from a file that is not there. */
+const WITHOUT_ASSERTION = {
+  credentials: { apiKey: null, apiSecret: null },
+  service: {
+    preset: 'oauth2',
+    tokenUrl: '/token',
+    send: 'assertion',
+    assertion: { file: 'assertion.jwt' },
+  },
 }
 const ALERTING = new Set<string>([...permanentReasons, 'rejected'])
 
@@ -49,7 +60,8 @@ describe('the remedy of', () => {
   it.each([...permanentReasons, ...transientReasons])(
     '%s is the same everywhere, and asks this very daemon',
     async (reason) => {
-      const daemon = await daemonFor({ request: { timeout: '1s' } }, causes[reason])
+      const own = reason === 'assertion' ? WITHOUT_ASSERTION : {}
+      const daemon = await daemonFor({ request: { timeout: '1s' }, ...own }, causes[reason])
       const isAlert = ALERTING.has(reason)
       const record = await daemon.logged(isAlert ? 'alert' : 'fetch-failed')
       expect(record['reason']).toBe(reason)
