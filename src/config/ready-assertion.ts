@@ -94,7 +94,7 @@ function endOf(text: string): number | null | string {
 
 /** Reports whether a signature by this algorithm (RFC 7518, RFC 8037) has another length: it is being written. */
 function isPart(algorithm: string, bytes: number): boolean {
-  const fixed = { ES256: 64, ES384: 96, ES512: 132, HS256: 32, HS384: 48, HS512: 64 } as const
+  const fixed = { ES256: 64, ES384: 96, ES512: 132 } as const
   if (/^[RP]S(?:256|384|512)$/.test(algorithm)) return bytes < 256 || bytes % 64 !== 0
   if (algorithm === 'EdDSA') return bytes !== 64 && bytes !== 114
   return algorithm in fixed && bytes !== fixed[algorithm as keyof typeof fixed]

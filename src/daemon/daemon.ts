@@ -185,7 +185,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
   async function tick(signal: AbortSignal): Promise<void> {
     ending.tick()
     const ticks = [environment.tick(), servers.tick(), store.tick(), secretWatch.tick(signal)]
-    await Promise.all([...ticks, pathWatch.tick()])
+    await Promise.all([...ticks, pathWatch.tick(), configured.assertionWatch.tick()])
   }
 
   return {

@@ -7,6 +7,7 @@ import type { Log } from '../lib/log.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { Account, Fleet, FleetOptions } from '../share/fleet.ts'
 import { isNamedRefusal, type FetchTokenOptions } from '../source/fetch-token.ts'
+import { createAssertionWatch } from './assertion-watch.ts'
 import type { StateStore } from '../storage/state-store.ts'
 import { createKeeper, type Keeper, type RefreshSettings } from '../token/keeper.ts'
 import type { FetchOutcome, FetchToken, TrialOptions } from '../token/outcome.ts'
@@ -102,6 +103,7 @@ export async function createConfiguredKeeper(initial: Config, options: Configure
 
   return {
     keeper,
+    assertionWatch: createAssertionWatch({ config: () => source.config, keeper }),
     /** One token for all hosts of the account. */
     sharing: {
       async run(signal: AbortSignal): Promise<void> {

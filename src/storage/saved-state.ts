@@ -49,6 +49,8 @@ const savedStateShape = v.object({
       says: v.optional(text, null),
       askedBy: text,
       known: text,
+      // As `tokenless`, not in files of 2.0.0.
+      isAskedAgain: v.optional(v.boolean()),
       ...trouble,
     }),
   ),

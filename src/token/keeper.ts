@@ -9,6 +9,7 @@ import {
   afterAttemptEnded,
   afterOperator,
   afterReload,
+  afterRenewal,
   assumeFailed,
   nextState,
 } from './transitions.ts'
@@ -138,6 +139,10 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
         const isAnswer = attempted.outcome.kind !== 'postponed' && attempted.cause !== 'fleet'
         if (isAnswer || attempted.cause === 'operator') return attempted.outcome
       }
+    },
+    /** The ready-made assertion was renewed. */
+    renewed(): void {
+      change(afterRenewal(get(), clock.now()))
     },
     /** Uses other settings from now on; with other credentials or another service, at once. */
     reload(next: RefreshSettings): void {

@@ -29,6 +29,8 @@ export interface Objection extends SharedTrouble<PermanentReason | 'rejected'> {
   readonly says: string | null
   /** The text by which `share/` knows this answer again; null: it is not shared. */
   readonly known: string | null
+  /** A renewed assertion has had the service asked once more, which it does for no refusal twice. */
+  readonly isAskedAgain?: boolean | undefined
 }
 /** An objection that is final: the service is not asked again until an operator acts. */
 export type Refusal = Objection & { readonly reason: PermanentReason }

@@ -204,7 +204,8 @@ function objectionOf(
   const { reason, detail, status = null, says = null, askedBy = null, known = null } = answer
   const raised = [objection, postponement].find((one) => one?.reason === reason)
   const { since, askedBy: raisedBy } = raised ?? { since: now, askedBy }
-  return { reason, detail, status, says, since, askedBy: raisedBy, known }
+  const again = objection?.isAskedAgain === true && { isAskedAgain: true }
+  return { reason, detail, status, says, since, askedBy: raisedBy, known, ...again }
 }
 
 // ---- time and operators
@@ -251,6 +252,24 @@ function onWallClock(state: TokenState, now: Instant): TokenState {
 /** An operator asks: only an attempt that is under way delays the request, and answers it. */
 export function afterOperator(state: TokenState, now: Instant): TokenState {
   return isAsking(state) ? state : { ...state, next: { cause: 'operator', atMs: now.bootMs } }
+}
+
+/** The least age of a refusal that a renewed assertion may end. */
+const LEAST_AGE_MS = 300_000
+
+/**
+ * The ready-made assertion was renewed: the issuer's key may not have been known before. A refusal is asked
+ * about once more, as if a secret file was written again; a second one stands.
+ */
+export function afterRenewal(state: TokenState, now: Instant): TokenState {
+  const refusal = refusalOf(state)
+  if (refusal === null || refusal.isAskedAgain === true) return state
+  if (now.bootMs - refusal.since.bootMs < LEAST_AGE_MS) return state
+  return {
+    ...state,
+    objection: { ...refusal, isAskedAgain: true },
+    next: { cause: 'reload', atMs: now.bootMs },
+  }
 }
 
 // ---- other settings

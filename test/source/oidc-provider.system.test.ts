@@ -1,0 +1,198 @@
+// A real server that knows private_key_jwt (oidc-provider), a real daemon, and a program that renews the
+// ready-made assertion in its file: the requests are those of the plan, and none goes out without a good one.
+import { generateKeyPairSync, randomUUID, type KeyObject } from 'node:crypto'
+import { once } from 'node:events'
+import { readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import {
+  createServer,
+  type IncomingMessage,
+  type RequestListener,
+  type Server,
+  type ServerResponse,
+} from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { exportJWK, SignJWT } from 'jose'
+import { expect, onTestFinished, test, vi } from 'vitest'
+import { startDaemon, tokenFile, type Daemon } from '../support/daemon.ts'
+import { statusOf } from '../support/outside.ts'
+import { isWithoutRedis, startRedis } from '../support/redis.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+import { expectUntil } from '../support/until.ts'
+
+const LIFE_S = 20
+
+/** What of oidc-provider is used here; it has no types. */
+type Provider = new (
+  issuer: string,
+  configuration: object,
+) => { callback: () => RequestListener; on: (event: string, heard: (...given: never[]) => void) => void }
+
+async function startProvider(publicKey: KeyObject) {
+  // Its warnings about what a server needs in production are no concern of a test.
+  for (const level of ['info', 'warn'] as const) {
+    const silenced = vi.spyOn(console, level).mockImplementation(() => undefined)
+    onTestFinished(() => silenced.mockRestore())
+  }
+  const name = 'oidc-provider'
+  const { default: OidcProvider } = (await import(name)) as { default: Provider }
+  const server: Server = createServer()
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  onTestFinished(() => void server.close())
+  const issuer = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const provider = new OidcProvider(issuer, {
+    clients: [
+      {
+        client_id: 'kyc-program',
+        grant_types: ['client_credentials'],
+        redirect_uris: [],
+        response_types: [],
+        token_endpoint_auth_method: 'private_key_jwt',
+        jwks: { keys: [{ ...(await exportJWK(publicKey)), alg: 'ES256', use: 'sig' }] },
+      },
+    ],
+    features: { clientCredentials: { enabled: true }, devInteractions: { enabled: false } },
+    ttl: { ClientCredentials: LIFE_S },
+  })
+  let requests = 0
+  const answers: number[] = []
+  const answer = provider.callback()
+  server.on('request', (asked: IncomingMessage, response: ServerResponse) => {
+    requests += 1
+    response.on('finish', () => answers.push(response.statusCode))
+    answer(asked, response)
+  })
+  return { issuer, requests: () => requests, answers }
+}
+
+/** The program that renews an assertion. */
+function createRenewer(file: string, { issuer, privateKey }: { issuer: string; privateKey: KeyObject }) {
+  const texts: string[] = []
+  const sign = async (lifeS: number): Promise<string> => {
+    const text = await new SignJWT({ jti: randomUUID() })
+      .setProtectedHeader({ alg: 'ES256' })
+      .setIssuer('kyc-program')
+      .setSubject('kyc-program')
+      .setAudience(issuer)
+      .setIssuedAt()
+      .setExpirationTime(Math.floor(Date.now() / 1_000) + lifeS)
+      .sign(privateKey)
+    texts.push(text)
+    return text
+  }
+  return {
+    texts,
+    sign,
+    async renew(lifeS = 60): Promise<void> {
+      writeFileSync(`${file}.new`, await sign(lifeS), { mode: 0o600 })
+      renameSync(`${file}.new`, file)
+    },
+  }
+}
+
+const serviceOf = (file: string) => ({
+  credentials: { apiKey: 'kyc-program', apiSecret: null },
+  service: {
+    preset: 'oauth2',
+    tokenUrl: '/token',
+    send: 'assertion',
+    assertion: { file },
+  },
+})
+
+/** Everything that the daemon has written. */
+function writtenBy(daemon: Daemon, directory: string): string {
+  const files = ['run', 'state'].flatMap((name) =>
+    readdirSync(join(directory, name)).map((entry) => join(directory, name, entry)),
+  )
+  const texts = files.filter((path) => statSync(path).isFile()).map((path) => readFileSync(path, 'utf8'))
+  return [daemon.stderr(), ...texts].join('\n')
+}
+
+test(
+  'a minute of renewals, then a file that is missing, torn and not renewed',
+  { timeout: 300_000 },
+  async () => {
+    const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
+    const provider = await startProvider(publicKey)
+    const directory = await tempDirectory()
+    const file = join(directory, 'assertion')
+    const renewer = createRenewer(file, { issuer: provider.issuer, privateKey })
+    await renewer.renew()
+    const daemon = startDaemon({ directory, baseUrl: provider.issuer, config: serviceOf(file) })
+    await expectUntil('a token', () => tokenFile(daemon))
+
+    for (const endMs = Date.now() + 60_000; Date.now() < endMs; await sleep(3_000)) {
+      await renewer.renew()
+      expect(tokenFile(daemon)).toBeTypeOf('string')
+    }
+    const ofMinute = provider.requests()
+    process.stderr.write(`requests in a minute of ${renewer.texts.length} renewals: ${ofMinute}\n`)
+    // A life of 20 s is renewed after 9 to 10 s.
+    expect(ofMinute).toBeGreaterThanOrEqual(7)
+    expect(ofMinute).toBeLessThanOrEqual(8)
+    expect(new Set(provider.answers)).toEqual(new Set([200]))
+
+    const torn = (await renewer.sign(60)).slice(0, -10)
+    const ways: [string, () => void | Promise<void>, RegExp][] = [
+      ['missing', () => rmSync(file), /assertion \(service\.assertion\.file\) is not there$/],
+      ['torn', () => writeFileSync(file, torn), /is not whole: its signature is too short$/],
+      ['not renewed', async () => renewer.renew(1), /that ended \d+(?:\.\d)? s ago$/],
+    ]
+    for (const [way, spoil, detail] of ways) {
+      await spoil()
+      await expectUntil(
+        `the failure of one that is ${way}`,
+        async () => {
+          const { failure } = await statusOf(daemon)
+          return failure?.reason === 'assertion' && detail.test(failure.detail)
+        },
+        { withinMs: 30_000 },
+      )
+      const before = provider.requests()
+      await expectUntil('the end of the token', async () => (await statusOf(daemon)).state === 'expired', {
+        withinMs: 40_000,
+      })
+      expect(provider.requests()).toBe(before)
+      await renewer.renew()
+      await expectUntil('a token again', async () => (await statusOf(daemon)).state === 'ready', {
+        withinMs: 20_000,
+      })
+      expect(provider.requests()).toBe(before + 1)
+    }
+    expect(new Set(provider.answers)).toEqual(new Set([200]))
+    expect(daemon.records('alert')).toEqual([])
+    const written = writtenBy(daemon, directory)
+    for (const text of [...renewer.texts, torn]) expect(written).not.toContain(text.split('.')[2])
+  },
+)
+
+test.skipIf(isWithoutRedis('test/source/oidc-provider'))(
+  'two hosts with an assertion each have one token, and a host without a good one takes it over',
+  { timeout: 120_000 },
+  async () => {
+    const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
+    const provider = await startProvider(publicKey)
+    const redis = await startRedis()
+    onTestFinished(() => redis.stop())
+    const servers = ['path' in redis.address ? redis.address.path : '']
+    const hosts = await Promise.all(
+      ['one', 'two', 'three'].map(async (host) => {
+        const directory = await tempDirectory()
+        const file = join(directory, 'assertion')
+        const renewer = createRenewer(file, { issuer: provider.issuer, privateKey })
+        if (host !== 'three') await renewer.renew()
+        const share = { servers, tls: false, key: 'a key of the fleet, the same on all', host }
+        const config = { ...serviceOf(file), share }
+        return startDaemon({ directory, baseUrl: provider.issuer, config })
+      }),
+    )
+    await expectUntil('three tokens', () => hosts.every((host) => tokenFile(host) !== undefined), {
+      withinMs: 40_000,
+    })
+    expect(new Set(hosts.map(tokenFile)).size).toBe(1)
+    expect(provider.requests()).toBe(1)
+  },
+)
