@@ -7,6 +7,7 @@ import { connect } from 'node:net'
 import { dirname, join } from 'node:path'
 import type { Config } from '../config/config.ts'
 import { formatIssue, type ConfigIssue } from '../config/issues.ts'
+import { readReadyAssertion } from '../config/ready-assertion.ts'
 import { inspectConfig, type Inspection } from '../config/load.ts'
 import {
   heldTarget,
@@ -19,9 +20,11 @@ import { asFileError, FileError } from '../files/file-error.ts'
 import { accessListOf } from '../lib/access-list.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { randomHex } from '../lib/crypto.ts'
+import { formatDuration } from '../lib/duration.ts'
 import { isHeldBySticky } from '../lib/directory-access.ts'
 import { errorCode, errorMessage, fallbackOnSystemError, withSystemFallback } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../host/finding.ts'
+import { nameOf } from '../host/ids.ts'
 import { isFoundByClients, isSystemDirectory } from '../host/paths.ts'
 import { placeAt, programCommand, rendered, type Place } from '../host/remedy.ts'
 import { absentRemedy, fileRemedy, fileSentence, nearestThere, ownDirectory } from '../host/file-remedy.ts'
@@ -88,7 +91,7 @@ export async function look(
   const isFound = isUnit || isFoundByClients(config.ipc.path, { env, uid: process.geteuid!() })
   const paths = { configFile: config.file, socket: isFound ? undefined : config.ipc.path }
   const place = placeAt(paths, { isUnit })
-  say('credentials', endFindings(config))
+  say('credentials', [...endFindings(config), ...(await assertionFindings(config))])
   const directories = writtenDirectories(config, place)
   if (isWhole) {
     say(
@@ -135,6 +138,19 @@ function endFindings(config: Config): Finding[] {
   if (end === null) return []
   const isNear = stageReached(end, config, nowMs) !== null
   return [!isNear ? ok(endInWords(end)) : warning(`${endInWords(end)}. ${endRemedies[end.what]}`)]
+}
+
+/** The end of the ready-made assertion, and who writes it. None that is good costs the token, but is no fault. */
+async function assertionFindings({ service }: Config): Promise<Finding[]> {
+  const file = service.assertion?.file ?? null
+  if (file === null) return []
+  const wallMs = Date.now()
+  const read = await readReadyAssertion(file, { wallMs })
+  const name = `the file ${file} (service.assertion.file)`
+  if (typeof read === 'string') return [warning(`${name} ${read}: see to the program that writes it`)]
+  const { endsAtMs, uid } = read
+  const ends = endsAtMs === null ? 'has no end' : `ends in ${formatDuration(endsAtMs - wallMs)}`
+  return [ok(`the assertion in ${file} ${ends}, and was written by ${nameOf('user', uid)}`)]
 }
 
 function hostPart(config: Config, directories: readonly WrittenDirectory[]): LookedConfig {

@@ -58,6 +58,10 @@ export const commands: readonly CommandSpec[] = [
       },
       'certificate-file': { value: 'FILE', summary: 'The client certificate (PEM)', default: 'asked for' },
       'private-key-file': { value: 'FILE', summary: 'The private key (PEM)', default: 'asked for' },
+      'assertion-file': {
+        value: 'FILE',
+        summary: 'An assertion that another program renews, instead of a private key',
+      },
       'key-id': { value: 'ID', summary: 'The key id (kid) that the vendor gave to the private key' },
       'expires-at': {
         value: 'DATE',

@@ -1,6 +1,6 @@
 // The answers on which `setup` builds: the kind of service, its address, key and secret. They come from
 // options, from a document, or from a person.
-import { basename } from 'node:path'
+import { basename, resolve } from 'node:path'
 import { baseUrlProblem, baseUrlWarning, tokenUrlProblem } from '../config/base-url.ts'
 import { ConfigError, type ConfigIssue } from '../config/issues.ts'
 import { findJsonFault } from '../config/json-fault.ts'
@@ -17,7 +17,16 @@ import { kinds, type Kind } from './setup-kinds.ts'
 import { existing, existsError, type Answers, type Contents, type SetupFiles } from './setup-files.ts'
 
 type Name =
-  'kind' | 'baseUrl' | 'tokenUrl' | 'apiKey' | 'apiSecret' | 'certificate' | 'key' | 'keyId' | 'expiresAt'
+  | 'kind'
+  | 'baseUrl'
+  | 'tokenUrl'
+  | 'apiKey'
+  | 'apiSecret'
+  | 'certificate'
+  | 'key'
+  | 'keyId'
+  | 'assertion'
+  | 'expiresAt'
 type Given = Partial<Record<Name, string>>
 
 interface Question {
@@ -27,7 +36,9 @@ interface Question {
   /** The fault of an answer, as a sentence without its full stop. Never quotes a secret. */
   readonly problem: (text: string) => string | undefined
 }
-interface Field extends Question {
+interface Field extends Omit<Question, 'question'> {
+  /** Null: nobody is asked. */
+  readonly question: string | null
   readonly option: string
   /** The kinds of service that need it; undefined: all. */
   readonly kinds?: readonly Kind[]
@@ -97,6 +108,14 @@ const fields: Readonly<Record<Name, Field>> = {
       const key = privateKeyOf(text)
       return typeof key === 'string' ? `The file ${key}` : undefined
     },
+  },
+  assertion: {
+    option: 'assertion-file',
+    kinds: ['assertion'],
+    // By its option only: a person is asked for the key that signs.
+    question: null,
+    isOptional: true,
+    problem: () => undefined,
   },
   keyId: {
     option: 'key-id',
@@ -182,14 +201,14 @@ async function documentAnswers(invocation: Invocation): Promise<Answers> {
   if (misshapen.length > 0) throw new ConfigError(misshapen, name)
   const { baseUrl, credentials, ...settings } = document as { baseUrl: string; credentials: Given }
   const { apiKey = '', apiSecret = '', expiresAt } = credentials
-  const hasSecret = apiSecret !== null
+  const [hasKey, hasSecret] = [apiKey !== null, apiSecret !== null]
   const faults = [
-    ...issueAt('credentials.apiKey', secretProblem(apiKey)),
+    ...(hasKey ? issueAt('credentials.apiKey', secretProblem(apiKey)) : []),
     ...(hasSecret ? issueAt('credentials.apiSecret', secretProblem(apiSecret)) : []),
     ...issueAt('baseUrl', fields.baseUrl.problem(baseUrl)),
   ]
   if (faults.length > 0) throw new ConfigError(faults, name)
-  const contents = { apiKey, ...(hasSecret && { apiSecret }) }
+  const contents = { ...(hasKey && { apiKey }), ...(hasSecret && { apiSecret }) }
   return { baseUrl, contents, expiresAt: expiresAt ?? undefined, settings, request: {} }
 }
 
@@ -215,8 +234,13 @@ async function singleAnswers(invocation: Invocation, files: SetupFiles): Promise
     if (fault !== undefined) throw new UsageError(`--${option}: ${fault}.`)
     given[name] = text
   }
+  const { assertion } = given
+  if (assertion !== undefined && (kindOf(given) !== 'assertion' || given.key !== undefined))
+    throw new UsageError('--assertion-file is for --kind assertion, without --private-key-file.')
   const isMissing = (name: Name): boolean =>
-    given[name] === undefined && (fields[name].kinds?.includes(kindOf(given)) ?? true)
+    given[name] === undefined &&
+    (fields[name].kinds?.includes(kindOf(given)) ?? true) &&
+    !(assertion !== undefined && REPLACED_BY_ASSERTION.has(name))
   const needed = names.filter((name) => isMissing(name) && fields[name].isOptional !== true)
   if (needed.length === 0) return given
   if (!isTerminal(invocation.stdin)) {
@@ -226,9 +250,16 @@ async function singleAnswers(invocation: Invocation, files: SetupFiles): Promise
   const there = existing([files.config, ...Object.values(files.contents), ...files.others])
   if (there.length > 0 && options['force'] !== true) throw existsError(there, 'add --force to replace it')
   using prompt = createPrompt(invocation)
-  for (const name of names) if (isMissing(name)) given[name] = await askFor(prompt, invocation, fields[name])
+  for (const name of names) {
+    const { question, ...field } = fields[name]
+    if (question !== null && isMissing(name))
+      given[name] = await askFor(prompt, invocation, { ...field, question })
+  }
   return given
 }
+
+/** A ready-made assertion says all this itself. */
+const REPLACED_BY_ASSERTION = new Set<Name>(['apiKey', 'key', 'keyId'])
 
 /** Asks until an answer has no problem: gives what is typed, or the content of the file that is named. */
 async function askFor(
@@ -258,11 +289,11 @@ function kindOf({ kind }: Given): Kind {
 
 /** The settings of the kind of service, and the texts of the files that they name. */
 function settingsOf(given: Given, { contents }: SetupFiles): Answers {
-  const { baseUrl = '', tokenUrl, apiKey = '', apiSecret, certificate, key = '', keyId, expiresAt } = given
+  const { baseUrl = '', tokenUrl, apiKey, apiSecret, certificate, key = '', keyId, expiresAt } = given
   const file = (name: keyof Contents): { file: string } => ({ file: basename(contents[name]) })
   const kind = kindOf(given)
   const oauth2 = { preset: 'oauth2', tokenUrl }
-  const pair = { apiKey, ...(apiSecret !== undefined && { apiSecret }) }
+  const pair = { ...(apiKey !== undefined && { apiKey }), ...(apiSecret !== undefined && { apiSecret }) }
   const common = { baseUrl, contents: pair, expiresAt: expiresAt || undefined, request: {} }
   if (kind === 'certificate')
     return {
@@ -271,6 +302,10 @@ function settingsOf(given: Given, { contents }: SetupFiles): Answers {
       settings: { service: { ...oauth2, send: 'form', names: { apiKey: 'client_id', apiSecret: null } } },
       request: { clientCertificate: { certFile: file('certificate').file, key: file('clientKey') } },
     }
+  if (given.assertion !== undefined) {
+    const assertion = { file: resolve(given.assertion) }
+    return { ...common, settings: { service: { ...oauth2, send: 'assertion', assertion } } }
+  }
   if (kind === 'assertion') {
     const assertion = { key: file('assertionKey'), ...algorithmOf(key), ...(keyId && { keyId }) }
     return {

@@ -120,7 +120,7 @@ function wantedSettings(
   const endsAt = expiresAt ?? (isSamePair ? knownEnd : undefined)
   const file = (name: ContentName): { file: string } => ({ file: basename(contents[name]) })
   const credentials = {
-    apiKey: file('apiKey'),
+    apiKey: given.apiKey === undefined ? null : file('apiKey'),
     apiSecret: given.apiSecret === undefined ? null : file('apiSecret'),
     ...(endsAt !== undefined && { expiresAt: endsAt }),
   }

@@ -21,6 +21,7 @@ import { createSystemClock } from '../../src/lib/clock.ts'
 import { createSandbox, sandboxCredentials, type Sandbox } from '../../src/sandbox/sandbox.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { PROGRAM } from '../support/daemon.ts'
+import { jwtOf } from '../support/jwt.ts'
 import { lacks } from '../support/lacks.ts'
 import { runCli, startAtTerminal, startCli, startProgram, type Ended } from '../support/run-cli.ts'
 import { canMount, smallDisk, type SmallDisk } from '../support/small-disk.ts'
@@ -355,6 +356,38 @@ describe('kyc-tokend setup without a terminal', () => {
       expect(seen).toEqual([
         expect.objectContaining({ client_assertion: expect.stringMatching(/^ey.*\..*\./) }),
       ])
+    })
+
+    it('an assertion that another program renews: by the path of its file, with a client id or without', async () => {
+      const { url, seen } = await tokenEndpoint()
+      const sent = jwtOf({ exp: Math.floor(Date.now() / 1_000) + 300 })
+      given('svid', sent)
+      chmodSync(join(directory, 'svid'), 0o600)
+      if (uid !== undefined) chownSync(join(directory, 'svid'), uid, uid)
+      const words = `--kind assertion --base-url ${url} --token-url /token --assertion-file svid`.split(' ')
+      expect(await setupWith(words)).toMatchObject({ status: 0 })
+      const assertion = { file: join(directory, 'svid') }
+      expect(configNow()).toMatchObject({
+        credentials: { apiKey: null, apiSecret: null },
+        service: { send: 'assertion', assertion },
+      })
+      expect(existsSync(join(directory, 'api-key'))).toBe(false)
+      expect(await setupWith([...words, '--api-key-file', 'key.txt', '--force'])).toMatchObject({ status: 0 })
+      expect(configNow()).toMatchObject({
+        credentials: { apiKey: { file: 'api-key' } },
+        service: { assertion },
+      })
+      expect(seen).toEqual([
+        expect.not.objectContaining({ client_id: expect.anything() }),
+        expect.objectContaining({ client_id: sandboxCredentials.apiKey, client_assertion: sent }),
+      ])
+      for (const more of [
+        ['--private-key-file', 'key.txt'],
+        ['--kind', 'oauth2'],
+      ])
+        expect((await setupWith([...words, ...more])).stderr).toMatch(
+          /--assertion-file is for --kind assertion, without --private-key-file|--private-key-file: The file/,
+        )
     })
 
     it('another: names the way to describe it', async () => {
