@@ -187,6 +187,17 @@ export interface StatusResult {
   clients: {
     ipc: { connections: number; subscribers: number }
     http: { connections: number; subscribers: number } | null
+    /** To root and the daemon's user: who was over a limit of connections since the start, the last first. */
+    limited?: {
+      socket: 'ipc' | 'http' | 'metrics'
+      /** Null: the kernel does not name the user, as over TCP. */
+      uid: number | null
+      setting: 'maxConnections' | 'maxConnectionsPerUser' | 'LimitNOFILE'
+      limit: number
+      /** Connections that were closed without an answer. */
+      count: number
+      lastAt: string
+    }[]
   }
   service: {
     baseUrl: string

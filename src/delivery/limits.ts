@@ -5,6 +5,7 @@ import type { SocketConfig } from '../config/config.ts'
 import { monotonicMs } from '../lib/clock.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import type { Fault } from '../protocol.ts'
+import type { Excess } from './limited.ts'
 import type { Peer } from './peers.ts'
 
 /** Requests of one connection that wait for a token. */
@@ -71,21 +72,25 @@ export const HANDED_OVER: SocketConfig = {
   maxConnectionsPerUser: 128,
   maxRequestsPerSecond: null,
 }
-type Limits = Pick<SocketConfig, 'maxConnections' | 'maxConnectionsPerUser'>
+/** The limits of one socket: `room` is that of all its connections, whosoever they are. */
+export type Limits = Pick<SocketConfig, 'maxConnections' | 'maxConnectionsPerUser'> & {
+  readonly room: number
+}
 
 /**
- * Counts one more connection against the limits of its socket. Returns the function that ends the count;
- * null: one too many. Root and the daemon's own user have no limit, peers that `allow` excludes one of their
- * own, and unknown users count as one.
+ * Counts one more connection against the limits of its socket. Returns the function that ends the count, or
+ * the limit that it is over; null: too many that `allow` excludes. Root and the daemon's own user have no
+ * limit but the descriptors, peers that `allow` excludes one of their own, and unknown users count as one.
  */
-export function createQuota(descriptors: Descriptors) {
+export function createQuota() {
   /** By user; of those that are limited. */
   const counts = new Map<number | undefined, number>()
+  let all = 0
   let limited = 0
   let denied = 0
 
   function count(peer: Peer | null, isAllowed: boolean, by: 1 | -1): void {
-    descriptors.used += by
+    all += by
     if (peer?.isPrivileged) return
     if (!isAllowed) {
       denied += by
@@ -97,44 +102,49 @@ export function createQuota(descriptors: Descriptors) {
     else counts.set(peer?.uid, ofUser)
   }
 
-  function isWithin(peer: Peer | null, isAllowed: boolean, limits: Limits): boolean {
-    const { used, most, privileged } = descriptors
-    if (peer?.isPrivileged) return used < most
-    if (used >= most - privileged) return false
-    if (!isAllowed) return denied < MAX_DENIED
-    return limited < limits.maxConnections && (counts.get(peer?.uid) ?? 0) < limits.maxConnectionsPerUser
+  function excessOf(peer: Peer | null, isAllowed: boolean, limits: Limits): Excess | null | undefined {
+    const { maxConnections, maxConnectionsPerUser, room } = limits
+    if (all >= room) return { setting: 'LimitNOFILE', limit: room }
+    if (peer?.isPrivileged) return undefined
+    if (!isAllowed) return denied < MAX_DENIED ? undefined : null
+    if ((counts.get(peer?.uid) ?? 0) >= maxConnectionsPerUser)
+      return { setting: 'maxConnectionsPerUser', limit: maxConnectionsPerUser }
+    return limited < maxConnections ? undefined : { setting: 'maxConnections', limit: maxConnections }
   }
 
-  return (peer: Peer | null, isAllowed: boolean, limits: Limits): (() => void) | null => {
-    if (!isWithin(peer, isAllowed, limits)) return null
+  return (peer: Peer | null, isAllowed: boolean, limits: Limits): (() => void) | Excess | null => {
+    const excess = excessOf(peer, isAllowed, limits)
+    if (excess !== undefined) return excess
     count(peer, isAllowed, 1)
     return () => count(peer, isAllowed, -1)
   }
 }
 
 /**
- * Descriptors for connections of all sockets together: beyond them the daemon could open no file and reach no
- * service.
+ * Descriptors for files, logs, the service and Redis; of a small limit six tenths, so that some clients are
+ * served, too.
  */
-export interface Descriptors {
-  used: number
-  readonly most: number
-  /** The part of them that only root and the daemon's own user may use. */
-  readonly privileged: number
-}
-
-/**
- * For files, logs, the service and Redis; of a small limit six tenths, so that some clients are served, too.
- */
-const OWN_DESCRIPTORS = 64
+const OWN_DESCRIPTORS = 96
 const OWN_SHARE = 0.6
-const PRIVILEGED_DESCRIPTORS = 32
+/** Of each socket, beside the others, for root and the daemon's own user. */
+export const PRIVILEGED_CONNECTIONS = 32
+/** Connections to the metrics, and units that wait for a credential. */
+export const METRICS_CONNECTIONS = 256
+export const CREDENTIAL_CONNECTIONS = 300
 /** Assumed if /proc is hidden: the usual soft limit. */
 const USUAL_DESCRIPTORS = 1_024
 
-export function createDescriptors(limit = descriptorLimit()): Descriptors {
-  const most = limit - Math.min(OWN_DESCRIPTORS, Math.ceil(limit * OWN_SHARE))
-  return { used: 0, most, privileged: Math.min(PRIVILEGED_DESCRIPTORS, Math.ceil(most / 2)) }
+/**
+ * The share of the connections by socket for which there are descriptors beside all else that needs one; over
+ * 1: there are more. Without the rest the daemon could open no file and reach no service.
+ */
+export function fitConnections(
+  wanted: Readonly<Record<string, number>>,
+  openFiles = descriptorLimit(),
+): { readonly share: number; readonly openFiles: number } {
+  const free = openFiles - Math.min(OWN_DESCRIPTORS, Math.ceil(openFiles * OWN_SHARE))
+  const needed = Object.values(wanted).reduce((sum, each) => sum + each + PRIVILEGED_CONNECTIONS, 0)
+  return { share: free / needed, openFiles }
 }
 
 /** RLIMIT_NOFILE, whose soft limit Node has raised to the hard one. Linux has no unlimited one. */

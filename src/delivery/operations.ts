@@ -12,11 +12,11 @@ import {
   type RejectRequest,
   type RejectResult,
   type RequestType,
-  type StatusResult,
   type TokenRequest,
 } from '../protocol.ts'
 import { MAX_WAITING, OVER_LIMIT, type ClosingFault } from './limits.ts'
-import type { CachedToken, Later, Replies, Result } from './replies.ts'
+import type { LimitedUsers } from './limited.ts'
+import { frameRestOf, type CachedToken, type Later, type Replies, type Result } from './replies.ts'
 import type { Reader, TokenAudit, Transport } from './token-audit.ts'
 
 /** The client as an operation sees it: its connection. */
@@ -29,12 +29,19 @@ export interface Caller extends Reader {
   readonly waits: AbortController
 }
 
+/** StatusResult, ready to be sent. */
+export interface RenderedStatus {
+  readonly json: string
+  /** What follows the id in a frame of `ipc.sock`. */
+  readonly frameRest: string
+}
+
 /** Results by operation. A token comes with its JSON and its text ready, of which each protocol uses one. */
 interface Results {
   'token.get': CachedToken
   'token.subscribe': CachedToken
   'token.reject': RejectResult
-  'status.get': StatusResult
+  'status.get': RenderedStatus
   'refresh.request': RefreshResult
   'alert.test': AlertTestResult
 }
@@ -54,11 +61,12 @@ export function createOperations(options: {
   transport: Transport
   replies: Replies
   audit: TokenAudit
+  limited: LimitedUsers
   testAlert: TestAlert
   /** The sockets at which the daemon listens. */
   sockets?: () => ListeningSocket[]
 }) {
-  const { transport, replies, audit, testAlert, sockets = () => [] } = options
+  const { transport, replies, audit, limited, testAlert, sockets = () => [] } = options
   /** Since the start: reports of refused tokens by verdict, and tokens handed out. */
   const rejects = { replaced: 0, refreshing: 0, held: 0, unchanged: 0, refused: 0 }
   let reads = 0
@@ -96,18 +104,29 @@ export function createOperations(options: {
       if (peer !== null) audit.recordReject(peer, transport, request.client, verdict)
       return reply
     },
-    async 'status.get'(_request, { peer }) {
-      const reply = await replies.status()
-      if ('fault' in reply || peer?.isPrivileged !== true) return reply
-      const daemon = { ...reply.value.daemon, sockets: sockets() }
-      return { value: { ...reply.value, daemon, readers: audit.readers() } }
-    },
+    'status.get': (_request, { peer }) => (peer?.isPrivileged === true ? statusOfAll() : status()),
     'refresh.request': (_request, { peer, waits }) =>
       peer?.isPrivileged
         ? replies.refresh(waits.signal)
         : deniedFor('refresh.request', ', or report a refused token'),
     'alert.test': (_request, { peer }) => (peer?.isPrivileged ? testAlert() : deniedFor('alert.test')),
   }
+
+  async function renderStatus(isPrivileged: boolean): Promise<Result<RenderedStatus>> {
+    const reply = await replies.status()
+    if ('fault' in reply) return reply
+    const { value } = reply
+    const all = {
+      ...value,
+      clients: { ...value.clients, limited: limited.list() },
+      daemon: { ...value.daemon, sockets: sockets() },
+      readers: audit.readers(),
+    }
+    const json = JSON.stringify(isPrivileged ? all : value)
+    return { value: { json, frameRest: frameRestOf(json) } }
+  }
+  const status = shared(() => renderStatus(false))
+  const statusOfAll = shared(() => renderStatus(true))
 
   /**
    * Counts the reply if it has a token. A reload may have taken the right away meanwhile, and the client may
@@ -149,6 +168,15 @@ export function createOperations(options: {
     },
     counts: () => ({ reads, rejects: { ...rejects } }),
   }
+}
+
+/** Who calls while a call is under way gets its result: requests for the status may be many. */
+function shared<T>(call: () => Promise<T>): () => Promise<T> {
+  let underWay: Promise<T> | null = null
+  return () =>
+    (underWay ??= call().finally(() => {
+      underWay = null
+    }))
 }
 
 /**

@@ -1,9 +1,13 @@
 // Peers of Unix sockets as the kernel knows them, and whether they may use a socket.
 import { readFileSync } from 'node:fs'
-import type { Socket } from 'node:net'
+import type { DuplexOptions } from 'node:stream'
+import { Socket, type SocketConstructorOpts } from 'node:net'
 import type { SocketConfig } from '../config/config.ts'
 import { exitStatus, withSystemFallback, UserError } from '../lib/error.ts'
 import { loadLibc, type Libc, type PeerIds } from '../lib/libc.ts'
+
+/** The kernel then keeps 37 KiB at most for a peer that does not read; 218 KiB by its own default. */
+const SEND_BUFFER_BYTES = 16 * 1024
 
 export interface Peer extends PeerIds {
   /** Root or the daemon's own user. */
@@ -51,6 +55,24 @@ export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } 
      * gone.
      */
     addressOf: (socket: Socket): string | null => onDescriptor(socket, (fd) => libc.peerAddress(fd)),
+    /**
+     * The accepted connection as a socket with these options of `net.Socket`, which a server of Node cannot
+     * set; the accepted one is closed. With a small send buffer: what a peer does not read is charged to the
+     * daemon's cgroup. Null: the connection is gone. Throws if there is no descriptor left.
+     */
+    reopen(accepted: Socket, options: SocketConstructorOpts & DuplexOptions): Socket | null {
+      const socket = onDescriptor(accepted, (fd) => {
+        libc.limitSendBuffer(fd, SEND_BUFFER_BYTES)
+        return new Socket({ ...options, fd: libc.duplicate(fd) })
+      })
+      accepted.destroy()
+      return socket
+    },
+    /** The bytes that the peer has taken so far, as exactly as the kernel says it: a part of a write is none. */
+    takenBy(socket: Socket): number {
+      const given = socket.bytesWritten - socket.writableLength
+      return given - (onDescriptor(socket, (fd) => libc.unreadByPeer(fd)) ?? 0)
+    },
     /** Reports whether the peer has closed both directions of the connection. */
     hasHungUp: (socket: Socket): boolean => onDescriptor(socket, libc.isHungUp) === true,
     /**

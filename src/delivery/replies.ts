@@ -181,6 +181,11 @@ function faultOf(state: TokenState, place: Place): Fault {
   return { code, message: `${words}: ${asSentence(detail)} ${remedy}`, reason }
 }
 
+/** What follows the id in a frame, of a result as JSON. */
+export function frameRestOf(json: string): string {
+  return `,${json.slice(1)}}${FRAME_END}`
+}
+
 /**
  * The reply for this state; valid until the state changes, or until `untilMs` on the boot clock, when time
  * alone changes it.
@@ -197,7 +202,6 @@ function cachedReply(
   const { accessToken: text, fingerprint, expiresAtMs } = token
   const { header, prefix } = state.use
   const authorization = [header, prefix + text] as const
-  const frameRest = `,${json.slice(1)}}${FRAME_END}`
-  const value = { json, frameRest, text, authorization, fingerprint, expiresAtMs }
+  const value = { json, frameRest: frameRestOf(json), text, authorization, fingerprint, expiresAtMs }
   return { state, reply: { value }, untilMs: isStale(token, now) ? usableUntilMs(token) : token.expiresAtMs }
 }

@@ -11,11 +11,20 @@ import type { ConnectionServer, DeliveryContext } from './connections.ts'
 import { createCredentialServer } from './credential-server.ts'
 import type { Metrics } from './http/routes.ts'
 import { createIpcServer } from './ipc/server.ts'
-import { createDescriptors, HANDED_OVER } from './limits.ts'
+import { createLimitedUsers } from './limited.ts'
+import {
+  CREDENTIAL_CONNECTIONS,
+  fitConnections,
+  HANDED_OVER,
+  METRICS_CONNECTIONS,
+  PRIVILEGED_CONNECTIONS,
+} from './limits.ts'
+import { createMemory } from './memory.ts'
 import type { ListeningSocket, TestAlert } from './operations.ts'
 import { createPeers, type Peers } from './peers.ts'
 import type { Replies } from './replies.ts'
 import { createTokenAudit } from './token-audit.ts'
+import { createTurns } from './turns.ts'
 
 interface ContextOptions {
   readonly replies: Replies
@@ -28,31 +37,76 @@ interface ContextOptions {
 export function createDeliveryContext(options: ContextOptions): DeliveryContext {
   const { replies, testAlert, log, peers = createPeers() } = options
   const audit = createTokenAudit(options)
-  return { replies, testAlert, log, peers, audit, descriptors: createDescriptors() }
+  const limited = createLimitedUsers(options)
+  return { replies, testAlert, log, peers, audit, limited, memory: createMemory(), turns: createTurns() }
+}
+
+type Sockets = Pick<Config, 'ipc' | 'http'>
+type Fitted = ReturnType<ReturnType<typeof createFitting>>
+
+/** The sockets with as many connections as the descriptors of this process allow; fewer are logged. */
+function createFitting({ inherited, log }: { inherited: InheritedSockets; log: Log }) {
+  const others = {
+    metrics: inherited.metrics.length > 0 ? METRICS_CONNECTIONS : 0,
+    credentials: inherited.credential.length > 0 ? CREDENTIAL_CONNECTIONS : 0,
+  }
+  return ({ ipc, http }: Sockets) => {
+    const wanted = { ipc: ipc.maxConnections, http: http?.maxConnections ?? 0, ...others }
+    const { share, openFiles } = fitConnections(wanted)
+    const fit = <T extends SocketConfig | null>(name: 'ipc' | 'http', socket: T): T => {
+      if (socket === null || share >= 1) return socket
+      const maxConnections = Math.max(1, Math.floor(socket.maxConnections * share))
+      log(
+        'warning',
+        'A socket has room for fewer connections than configured: raise LimitNOFILE= (ulimit -n)',
+        {
+          event: 'connections-clamped',
+          setting: `${name}.maxConnections`,
+          configured: socket.maxConnections,
+          limit: maxConnections,
+          openFiles,
+        },
+      )
+      return { ...socket, maxConnections }
+    }
+    const room = (most: number): number => Math.max(2, Math.floor((most + PRIVILEGED_CONNECTIONS) * share))
+    return {
+      ipc: fit('ipc', ipc),
+      http: fit('http', http),
+      room: { ipc: room(wanted.ipc), http: room(wanted.http) },
+    }
+  }
 }
 
 /** Throws UserError (78) if the daemon runs as the overflow user. */
 export function createServers(
-  config: Pick<Config, 'ipc' | 'http'>,
+  config: Sockets,
   options: ContextOptions & { readonly inherited: InheritedSockets; readonly metrics: Metrics },
 ) {
   const { inherited, metrics } = options
-  let running = config
+  const fit = createFitting(options)
+  let running = fit(config)
   const context = { ...createDeliveryContext(options), sockets: () => listeningSockets(running, inherited) }
-  const { audit } = context
-  const ipc = createIpcServer({ ...context, socket: config.ipc, inherited: descriptorsOf(inherited, 'ipc') })
+  const { audit, limited } = context
+  const ipc = createIpcServer({
+    ...context,
+    socket: running.ipc,
+    room: running.room.ipc,
+    inherited: descriptorsOf(inherited, 'ipc'),
+  })
   /** null: `http` is off. The HTTP server is loaded when it is needed. */
   let http: ConnectionServer | null = null
   const credentials = createCredentialServer(inherited.credential, { ...context, clock: options.clock })
   let isStopped = false
 
-  async function openHttp(socket: SocketConfig): Promise<void> {
+  async function openHttp(socket: SocketConfig, room: number): Promise<void> {
     const { createHttpServer } = await import('./http/server.ts')
     const server = createHttpServer({
       ...context,
       metrics,
       inherited: descriptorsOf(inherited, 'http'),
       socket,
+      room,
     })
     await server.open()
     http = server
@@ -66,10 +120,10 @@ export function createServers(
   }
 
   /** Opens, changes or closes it. */
-  async function reconfigureHttp(socket: SocketConfig | null): Promise<void> {
+  async function reconfigureHttp({ http: socket, room }: Fitted): Promise<void> {
     if (socket === null) await closeHttp()
-    else if (http === null) await openHttp(socket)
-    else await http.reconfigure(socket)
+    else if (http === null) await openHttp(socket, room.http)
+    else await http.reconfigure(socket, room.http)
   }
 
   return {
@@ -82,7 +136,7 @@ export function createServers(
       let metricsServer: ConnectionServer | null = null
       try {
         await ipc.open()
-        await reconfigureHttp(config.http)
+        await reconfigureHttp(running)
         if (inherited.metrics.length > 0) {
           const { createMetricsServer } = await import('./http/server.ts')
           metricsServer = createMetricsServer({ ...context, metrics, inherited: inherited.metrics })
@@ -97,18 +151,20 @@ export function createServers(
       }
     },
     /** Changes both sockets or none. Throws UserError; then nothing changes. */
-    async reconfigure(next: Pick<Config, 'ipc' | 'http'>): Promise<void> {
-      await reconfigureHttp(next.http)
-      await ipc.reconfigure(next.ipc).catch(async (error: unknown) => {
-        await reconfigureHttp(running.http)
+    async reconfigure(sockets: Sockets): Promise<void> {
+      const next = fit(sockets)
+      await reconfigureHttp(next)
+      await ipc.reconfigure(next.ipc, next.room.ipc).catch(async (error: unknown) => {
+        await reconfigureHttp(running)
         throw error
       })
       running = next
     },
-    /** Makes removed sockets again, and logs reads of tokens that are due. Never fails. */
+    /** Makes removed sockets again, and logs what is due of reads and limits. Never fails. */
     async tick(): Promise<void> {
       await Promise.all([ipc.tick(), http?.tick()])
       audit.flush()
+      limited.flush()
     },
     clients: (): StatusResult['clients'] => ({
       ipc: clientsOf(ipc.counts()),

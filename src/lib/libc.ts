@@ -40,6 +40,7 @@ const ABI = {
   PR_SET_CHILD_SUBREAPER: 36,
   RLIMIT_CORE: 4,
   F_SETFD: 2,
+  F_DUPFD_CLOEXEC: 1030,
   FD_CLOEXEC: 1,
   POLLERR: 8,
   POLLHUP: 16,
@@ -47,8 +48,10 @@ const ABI = {
   LOCK_NB: 4,
   SHUT_RD: 0,
   SOL_SOCKET: 1,
+  SO_SNDBUF: 7,
   SO_PEERCRED: 17,
   SO_PEERGROUPS: 59,
+  SIOCOUTQ: 0x5411,
   P_ALL: 0,
   WNOHANG: 1,
   WEXITED: 4,
@@ -153,12 +156,16 @@ function createConnectionCalls(strict: Declare, lenient: Declare) {
   const getsockname = strict('getsockname', 'int', ['int', 'void *', 'void *'])
   const getpeername = strict('getpeername', 'int', ['int', 'void *', 'void *'])
   const getsockopt = strict('getsockopt', 'int', ['int', 'int', 'int', 'void *', 'void *'])
+  const setsockopt = strict('setsockopt', 'int', ['int', 'int', 'int', 'void *', 'uint32_t'])
+  const fcntl = strict('fcntl', 'int', ['int', 'int', 'int'])
+  const ioctl = strict('ioctl', 'int', ['int', 'ulong', 'void *'])
   const poll = strict('poll', 'int', ['void *', 'ulong', 'int'])
   const shutdown = lenient('shutdown', 'int', ['int', 'int'])
   // Reused, because each connection needs them. Memory that no group was written to takes no space.
   const credentials = new Int32Array(3)
   const groups = new Uint32Array(MAX_GROUPS)
   const length = new Int32Array(1)
+  const size = new Int32Array(1)
 
   /**
    * The address of a Unix socket: empty, a path that a NUL may end, or a NUL and a name; empty for others.
@@ -205,6 +212,18 @@ function createConnectionCalls(strict: Declare, lenient: Declare) {
     isHungUp: (fd: number): boolean => (eventsOf(fd) & ABI.POLLHUP) !== 0,
     /** The other end can send no more; what it has sent can still be read (shutdown(2), SHUT_RD). */
     endInput: (fd: number): number => shutdown(fd, ABI.SHUT_RD),
+    /** Another descriptor of the same connection, which no program inherits that is executed (fcntl(2)). */
+    duplicate: (fd: number): number => fcntl(fd, ABI.F_DUPFD_CLOEXEC, 0),
+    /** The kernel keeps about twice as many bytes as these for a peer that does not read (SO_SNDBUF). */
+    limitSendBuffer(fd: number, bytes: number): void {
+      size[0] = bytes
+      setsockopt(fd, ABI.SOL_SOCKET, ABI.SO_SNDBUF, size, size.byteLength)
+    },
+    /** What the kernel keeps of this connection because the peer has not read it, in bytes (SIOCOUTQ). */
+    unreadByPeer(fd: number): number {
+      ioctl(fd, ABI.SIOCOUTQ, size)
+      return size[0] ?? 0
+    },
     /** Reports whether this pipe still has a reader (poll(2), POLLERR). */
     hasReader: (fd: number): boolean => (eventsOf(fd) & ABI.POLLERR) === 0,
   }

@@ -26,6 +26,7 @@ const INDENT = 2 + LABEL_WIDTH
 /** The status by which most services refuse a token. */
 const USUAL_REFUSAL = '401'
 const MAX_READERS = 5
+const MAX_LIMITED = 5
 
 const phases: Readonly<Record<Phase, { colour: Colour; meaning: string }>> = {
   ready: { colour: 'green', meaning: 'the token is good and is refreshed in time' },
@@ -191,12 +192,16 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
       ...(lastError === null ? [] : [lastError]),
     ]
   },
-  clients({ clients }) {
-    const sockets = Object.entries(clients).flatMap(
-      ([name, count]: [string, StatusResult['clients']['http']]) =>
-        count === null ? [] : [`${count.connections} on ${name} (${count.subscribers} subscribed)`],
+  clients({ clients: { limited = [], ...sockets } }, { ink, ago }) {
+    const present = Object.entries(sockets).flatMap(([name, count]) =>
+      count === null ? [] : [`${count.connections} on ${name} (${count.subscribers} subscribed)`],
     )
-    return [sockets.join(', ')]
+    const over = limited.slice(0, MAX_LIMITED).map(({ socket, uid, setting, limit, count, lastAt }) => {
+      const who = uid === null ? 'an unknown user' : `uid ${uid}`
+      const closed = `${counted(count, 'connection')} of ${who} closed, the last ${ago(lastAt)}`
+      return ink('yellow', `${closed}: over ${socket}.${setting} (${limit})`)
+    })
+    return [present.join(', '), ...over]
   },
   daemon({ daemon: { version, pid, startedAt, host, configFile } }, { ago }) {
     return [`${version} on ${host}, pid ${pid}, started ${ago(startedAt)}`, configFile]

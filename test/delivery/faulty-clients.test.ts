@@ -3,45 +3,22 @@
 import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { chmodSync, readFileSync } from 'node:fs'
-import { afterEach, describe, expect, it, onTestFinished, vi } from 'vitest'
+import { afterEach, describe, expect, it, vi } from 'vitest'
 import { PROGRAM, startDaemon, type Daemon } from '../support/daemon.ts'
 import { askOnce } from '../support/ipc-client.ts'
-import { freshToken, httpAsk, serviceOf } from '../support/outside.ts'
-import { granting } from '../support/service.ts'
+import { httpAsk, serviceOf } from '../support/outside.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
+import { flood, startUnit, UNIT_MIB } from '../support/unit-daemon.ts'
 import { expectUntil } from '../support/until.ts'
 
 vi.setConfig({ testTimeout: 180_000 })
 
-const [node, program] = PROGRAM
-const UNIT = ['env', 'MALLOC_ARENA_MAX=1', 'MALLOC_TRIM_THRESHOLD_=65536', node]
-const UNIT_FILE = new URL('../../systemd/kyc-tokend@.service', import.meta.url)
-const [, UNIT_FLAGS = ''] = /^ExecStart=\S+ (--.*) \S+cli\.cjs/m.exec(readFileSync(UNIT_FILE, 'utf8')) ?? []
-/** `MemoryMax=` of the unit. */
-const UNIT_MIB = 256
 /** Only root can play another user, whose connections are limited. */
 const OTHER_USER = process.getuid?.() === 0 ? { uid: 65_000 } : {}
 
 const support = (name: string): string => new URL(`../support/${name}`, import.meta.url).pathname
 let good: ChildProcess | undefined
 afterEach(() => void good?.kill('SIGKILL'))
-
-async function start(): Promise<Daemon> {
-  const { url } = await serviceOf(() => granting(`${freshToken()}${'x'.repeat(15_500)}`))
-  const directory = await tempDirectory()
-  const modes = { ipc: { mode: '0666' }, http: { mode: '0666' } }
-  const command = [...UNIT, ...UNIT_FLAGS.split(' '), program]
-  const daemon = startDaemon({
-    directory,
-    baseUrl: url,
-    config: { log: { level: 'info', format: 'json' }, ...modes },
-    program: command,
-  })
-  await daemon.listening()
-  for (const path of ['', '/run']) chmodSync(`${directory}${path}`, 0o755)
-  await expectUntil('a token', async () => (await httpAsk(daemon, '/readyz')).status === 200)
-  return daemon
-}
 
 interface Counts {
   readonly answered: number
@@ -63,17 +40,6 @@ async function startGood({ ipcPath, httpPath }: Daemon): Promise<() => Promise<C
     await once(child, 'exit')
     return JSON.parse(/\{.*\}/.exec(said)?.[0] ?? '{}') as Counts
   }
-}
-
-async function flood(settings: object): Promise<ChildProcess> {
-  const child = spawn(process.execPath, [support('flood.mjs'), JSON.stringify(settings)], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-  })
-  onTestFinished(() => void child.kill('SIGKILL'))
-  let text = ''
-  child.stdout.setEncoding('utf8').on('data', (chunk: string) => (text += chunk))
-  await expectUntil('the flood', () => text.includes('flooding'))
-  return child
 }
 
 /** The most that was resident so far, in MiB; with the pages of the program itself. */
@@ -181,12 +147,12 @@ describe('50 good clients do not notice', () => {
       both({ connections: 20, request: GARBAGE, bytes: 10_000, again: true }),
     ],
   ])('%s', async (_what, harm) => {
-    const daemon = await start()
+    const daemon = await startUnit()
     await expectUnnoticed(daemon, async () => harm(daemon))
   })
 
   it('clients that are killed in the midst of requests and answers', async () => {
-    const daemon = await start()
+    const daemon = await startUnit()
     await expectUnnoticed(daemon, async () => {
       for (let count = 0; count < 5; count += 1) {
         const floods = [
@@ -207,7 +173,7 @@ describe('50 good clients do not notice', () => {
     ['1,000 that wait for another token', 'token.get', 1, { waitSeconds: 60 }],
     ['10,000 subscriptions', 'token.subscribe', 10, {}],
   ])('%s, and two rotations', async (_what, type, each, wait) => {
-    const daemon = await start()
+    const daemon = await startUnit()
     const { json } = await httpAsk(daemon, '/v1/token')
     const requests = Array.from({ length: each }, (_, index) => {
       const data = { id: String(index), notFingerprint: json['fingerprint'], ...wait }

@@ -5,7 +5,7 @@ import { connect, type Socket } from 'node:net'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
-import { createDescriptors, createQuota } from '../../src/delivery/limits.ts'
+import { createQuota, fitConnections } from '../../src/delivery/limits.ts'
 import { loadLibc } from '../../src/lib/libc.ts'
 import { fingerprintOf } from '../../src/token/token.ts'
 import {
@@ -168,44 +168,45 @@ describe('a client that asks and asks', () => {
 describe('connections', () => {
   const user = { pid: 1, uid: 4_001, gid: 4_001, isPrivileged: false }
   const root = { pid: 1, uid: 0, gid: 0, isPrivileged: true }
-  const limits = { maxConnections: 3, maxConnectionsPerUser: 2 }
+  const limits = { maxConnections: 3, maxConnectionsPerUser: 2, room: 1_000 }
+  const isTaken = (taken: unknown): boolean => typeof taken === 'function'
 
   it('of root and of the own user are counted apart: they leave all of the others their own', () => {
-    const quota = createQuota(createDescriptors(10_000))
+    const quota = createQuota()
     const take = (peer: typeof user | null) => quota(peer, true, limits)
-    for (let count = 0; count < 10; count += 1) expect(take(root)).not.toBeNull()
+    for (let count = 0; count < 10; count += 1) expect(isTaken(take(root))).toBe(true)
     const taken = [user, user, user, { ...user, uid: 4_002 }, null].map(take)
-    expect(taken.map((release) => release !== null)).toEqual([true, true, false, true, false])
-    taken[0]?.()
-    expect([take(null), take(null), take(root)].map((release) => release !== null)).toEqual([
-      true,
-      false,
-      true,
-    ])
+    expect(taken.map(isTaken)).toEqual([true, true, false, true, false])
+    expect(taken[2]).toEqual({ setting: 'maxConnectionsPerUser', limit: 2 })
+    expect(taken[4]).toEqual({ setting: 'maxConnections', limit: 3 })
+    if (typeof taken[0] === 'function') taken[0]()
+    expect([take(null), take(null), take(root)].map(isTaken)).toEqual([true, false, true])
   })
 
   it('of peers that `allow` denies are none of the others', () => {
-    const quota = createQuota(createDescriptors(10_000))
+    const quota = createQuota()
     const denied = Array.from({ length: 65 }, () => quota({ ...user, uid: 4_003 }, false, limits))
     expect(denied.findIndex((release) => release === null)).toBe(64)
-    expect(quota(user, true, limits)).not.toBeNull()
-    denied[0]?.()
-    expect(quota({ ...user, uid: 4_003 }, false, limits)).not.toBeNull()
+    expect(isTaken(quota(user, true, limits))).toBe(true)
+    if (typeof denied[0] === 'function') denied[0]()
+    expect(isTaken(quota({ ...user, uid: 4_003 }, false, limits))).toBe(true)
+  })
+
+  it('of root end where there is no room', () => {
+    const quota = createQuota()
+    const taken = [root, root, root, user].map((peer) => quota(peer, true, { ...limits, room: 2 }))
+    expect(taken.map(isTaken)).toEqual([true, true, false, false])
+    expect(taken[2]).toEqual({ setting: 'LimitNOFILE', limit: 2 })
   })
 
   it.each([
-    [1_024, 1_024 - 64 - 32, 32],
-    [64, 12, 13],
-  ])('end before the %i descriptors do, for root last', (limit, ofUsers, ofRoot) => {
-    const quota = createQuota(createDescriptors(limit))
-    const most = { maxConnections: 10_000, maxConnectionsPerUser: 10_000 }
-    const takeAll = (peer: typeof user): number => {
-      let count = 0
-      while (quota(peer, true, most) !== null) count += 1
-      return count
-    }
-    expect(takeAll(user)).toBe(ofUsers)
-    expect(takeAll(root)).toBe(ofRoot)
+    [16_384, 1_024, 1_024],
+    [1_024, 1_024, 449],
+    [128, 1_024, 24],
+    [64, 128, 10],
+  ])('beside all else that needs one of %i descriptors: of %i there fit %i', (openFiles, most, fits) => {
+    const { share } = fitConnections({ ipc: most, http: most }, openFiles)
+    expect(Math.floor(most * Math.min(1, share))).toBe(fits)
   })
 
   it.each(['ipc', 'http'] as const)(

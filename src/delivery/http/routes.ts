@@ -84,6 +84,12 @@ export function createTokenRoutes(operations: Operations): Routes {
     )
   }
 
+  async function getStatus({ client }: Request): Promise<Outcome> {
+    const reply = await operations.perform('status.get', {}, client)
+    if ('fault' in reply) return problem(reply)
+    return { status: 200, contentType: 'application/json', body: reply.value.json }
+  }
+
   async function perform(type: RequestType, client: Caller, fields: Fields): Promise<Outcome> {
     const reply = await operations.perform(type, fields, client)
     return 'fault' in reply ? problem(reply) : json(reply.value)
@@ -105,7 +111,7 @@ export function createTokenRoutes(operations: Operations): Routes {
     '/v1/token/events': { GET: getEvents },
     '/v1/authorization': { GET: getAuthorization },
     '/v1/token/reject': { POST: postReject },
-    '/v1/status': { GET: ({ client }) => perform('status.get', client, {}) },
+    '/v1/status': { GET: getStatus },
     '/v1/refresh': { POST: ({ client }) => perform('refresh.request', client, {}) },
   }
 }

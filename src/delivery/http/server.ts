@@ -1,8 +1,7 @@
 // `http.sock`: the operations over HTTP/1.1, on Node's own server with its own limits; and metrics alone, on
 // a socket of their own.
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import type { Socket } from 'node:net'
-import { setImmediate as nextTurn } from 'node:timers/promises'
+import type { Duplex } from 'node:stream'
 import { CONNECTION_IDLE_MS } from '../../protocol.ts'
 import {
   createConnections,
@@ -12,7 +11,13 @@ import {
   type DeliveryContext,
   type ServerOptions,
 } from '../connections.ts'
-import { HANDED_OVER, MAX_HEAD_BYTES, MAX_HEAD_FIELDS, MAX_WAITING } from '../limits.ts'
+import {
+  HANDED_OVER,
+  MAX_HEAD_BYTES,
+  MAX_HEAD_FIELDS,
+  METRICS_CONNECTIONS,
+  type TimeoutReason,
+} from '../limits.ts'
 import { createOperations, type Reply } from '../operations.ts'
 import { closingText, problem, send } from './answers.ts'
 import {
@@ -23,47 +28,58 @@ import {
   type Metrics,
   type Outcome,
 } from './routes.ts'
+import { HttpStream } from './stream.ts'
 
 interface HttpOptions extends DeliveryContext, ServerOptions {
   readonly metrics: Metrics
   readonly times?: typeof TIMES
 }
 interface Own {
+  /** The connection as Node's HTTP server sees it. */
+  readonly stream: HttpStream
   /** The answer to the last request, which is its `req`. */
   last: ServerResponse | null
   /** The answer that is an event stream. */
   events: ServerResponse | null
-  /** Answers that were not sent as a whole yet. */
-  unsent: number
+  /** Requests that are not answered to their end. */
+  unanswered: number
+  /** Received, and not given to Node yet. */
+  unread: Buffer | null
+  /** A head has begun, and not ended. */
+  isPartial: boolean
   /** The connection ends with the answer that was given last: further requests get none. */
   isEnding: boolean
 }
 type HttpClient = Client & Own
 
-/** Node's own limits, in ms: for a whole head, a whole request, the pause between two; and their checks. */
-export const timesOf = (limit: number, interval: number) => ({
-  headersTimeout: limit,
-  requestTimeout: limit,
-  keepAliveTimeout: limit,
-  connectionsCheckingInterval: interval,
+/** In ms: for a whole request, and for the pause between two; `sweepMs`: when this is checked. */
+export const timesOf = (limit: number, sweepMs: number) => ({
+  sweepMs,
+  idle: limit,
+  'incomplete-request': limit,
+  stalled: Math.min(limit, 30_000),
 })
 /** A client that has sent no whole request has as long as one that is idle between two. */
 const TIMES = timesOf(CONNECTION_IDLE_MS, 15_000)
 /** Connections to the metrics, which may come from the network, end within 10 s. */
 const METRICS_TIMES = timesOf(6_000, 2_000)
-const METRICS_TIMEOUTS = { sweepMs: 2_000, stalled: 8_000 }
 
+const READ_BYTES = 4 * 1024
 /**
- * Node reads 64 KiB at once and makes a request, of about 6 KB, of each head in it, even if the client reads
- * no answer. With more unsent answers than this in all, each connection with over 16 of them is closed. The
- * memory of its requests is free only after this turn of the event loop: nothing more is read in it.
+ * Of each head that it is given Node's parser makes a request, which takes about 6 KB until it is answered,
+ * also if the client reads no answer. So it is given the next head when the request before is answered.
  */
-const MAX_UNSENT = 5_000
+const REQUEST_BYTES = 8 * 1024
+const HEAD_END = '\r\n\r\n'
 
-const METRICS_SOCKET = { ...HANDED_OVER, maxConnections: 256, maxConnectionsPerUser: 256 }
+const METRICS_SOCKET = {
+  ...HANDED_OVER,
+  maxConnections: METRICS_CONNECTIONS,
+  maxConnectionsPerUser: METRICS_CONNECTIONS,
+}
 
 export function createHttpServer(options: HttpOptions): ConnectionServer {
-  return serve('http', options)
+  return createServing('http', options)
 }
 
 /**
@@ -72,24 +88,28 @@ export function createHttpServer(options: HttpOptions): ConnectionServer {
  * within 10 s.
  */
 export function createMetricsServer(options: Omit<HttpOptions, 'socket'>): ConnectionServer {
-  return serve('metrics', { times: METRICS_TIMES, ...options, socket: METRICS_SOCKET })
+  return createServing('metrics', { times: METRICS_TIMES, ...options, socket: METRICS_SOCKET })
 }
 
-function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionServer {
-  const { times = TIMES } = options
+function createServing(transport: 'http' | 'metrics', options: HttpOptions): ConnectionServer {
   const isOneAnswer = transport === 'metrics'
   const operations = createOperations({ ...options, transport: 'http' })
   const connections = createConnections(
     {
       transport,
       operations,
-      own: (): Own => ({ last: null, events: null, unsent: 0, isEnding: false }),
+      own,
+      readBytes: READ_BYTES,
+      begin,
+      receive,
+      endInput,
+      proceed,
+      heldBy,
       push,
-      timeoutOf: () => null,
-      createServer: createNodeServer,
+      timeoutOf,
+      timeouts: options.times ?? TIMES,
+      refuseLate: (client) => refuse(client, TOO_LATE),
       onStop,
-      endAnswered,
-      ...(isOneAnswer && { timeouts: METRICS_TIMEOUTS }),
     },
     options,
   )
@@ -97,71 +117,78 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
     ...(isOneAnswer ? {} : createTokenRoutes(operations)),
     ...createHealthRoutes(options),
   })
-  /** Several only after a reload has moved the socket. */
-  const servers: Server[] = []
+  const parsing = createParsing(onRequest, onClientError)
+  /** By what Node takes for the socket. */
+  const clients = new WeakMap<Duplex, HttpClient>()
   let isStopping = false
-  /** Requests so far, and unsent answers now. */
-  let requests = 0
-  let unsent = 0
 
-  function readNoMoreInThisTurn(): void {
-    const reading = connections.clients().filter(({ socket }) => !socket.isPaused())
-    for (const { socket } of reading) socket.pause()
-    setImmediate(() => {
-      for (const { socket } of reading) socket.resume()
-    })
+  function begin(client: HttpClient): void {
+    const { stream } = client
+    clients.set(stream, client)
+    stream.attach(() => proceed(client))
+    stream.on('drain', () => connections.isFull() || push(client))
+    parsing.emit('connection', stream)
   }
 
-  function createNodeServer(): Server {
-    const server = createServer(
-      {
-        ...times,
-        maxHeaderSize: MAX_HEAD_BYTES,
-        // Any name of the host will do.
-        requireHostHeader: false,
-        // Requests without a body get no stream for it.
-        optimizeEmptyRequests: true,
-      },
-      onRequest,
-    )
-    server.on('connection', onConnection)
-    // An unknown expectation may be ignored (RFC 9110, section 10.1.1). Node's own 417 would pass by `allow`
-    // and all limits.
-    server.on('checkExpectation', onRequest)
-    server.on('clientError', (error: NodeJS.ErrnoException, stream) => onClientError(error, stream as Socket))
-    servers.push(server)
-    return server
+  function receive(client: HttpClient, input: Buffer, length: number): void {
+    const received = input.subarray(0, length)
+    if (client.unread === null) feed(client, received)
+    else client.unread = Buffer.concat([client.unread, received])
+    settle(client)
   }
 
-  function onConnection(socket: Socket): void {
-    const client = connections.accept(socket)
-    if (client === null) return
-    socket.on('drain', () => connections.pushTo(client))
-    socket.once('close', () => {
-      unsent -= client.unsent
-    })
+  /** Goes on with what has arrived, as far as it is answered. */
+  function proceed(client: HttpClient): void {
+    if (client.isClosing) return
+    if (client.unread !== null) feed(client, client.unread)
+    if (client.pushed < client.subscriptions.length) push(client)
+    settle(client)
+    if (client.hasEnded) endInput(client)
   }
 
-  /** All of the answer was sent. */
-  function onSent(this: ServerResponse): void {
-    const client = connections.of(this.req.socket)
+  /** Gives Node one head after the other. The text may be split anywhere: this is where it mostly ends. */
+  function feed(client: HttpClient, input: Buffer): void {
+    let from = 0
+    while (from < input.length && !isHeldUp(client)) {
+      const { last } = client
+      const isBody = last !== null && !last.req.complete
+      const end = input.indexOf(HEAD_END, from)
+      const to = end === -1 ? input.length : end + HEAD_END.length
+      client.stream.push(Buffer.from(input.subarray(from, to)))
+      client.isPartial = !isBody && client.last === last
+      from = to
+    }
+    client.unread = from < input.length && !client.isClosing ? Buffer.from(input.subarray(from)) : null
+  }
+
+  function settle(client: HttpClient): void {
+    const isHeld = client.unread !== null
+    if (client.wantsInput === isHeld) connections.setReading(client, !isHeld)
+    connections.account(client)
+  }
+
+  /** Node ends the connection at once, so it learns of the end when it has given all the answers. */
+  function endInput(client: HttpClient): void {
+    if (client.unread === null && !isHeldUp(client) && client.waiting === 0 && client.stream.readable)
+      client.stream.push(null)
+  }
+
+  /** All of the answer was sent, or the client has gone. */
+  function onClose(this: ServerResponse): void {
+    const client = clients.get(this.req.socket)
     if (client === undefined) return
-    client.unsent -= 1
-    unsent -= 1
+    client.unanswered -= 1
+    if (client.unread !== null || client.hasEnded) connections.plan(client)
+    else settle(client)
   }
 
   function onRequest(req: IncomingMessage, res: ServerResponse): void {
-    const client = connections.of(req.socket)
+    const client = clients.get(req.socket)
     if (client === undefined || client.isEnding || client.isClosing) return
     client.last = res
-    requests += 1
-    client.unsent += 1
-    unsent += 1
-    res.on('finish', onSent)
-    if (unsent > MAX_UNSENT && client.unsent > MAX_WAITING) {
-      readNoMoreInThisTurn()
-      return connections.end(client, 'stalled')
-    }
+    client.unanswered += 1
+    connections.account(client)
+    res.on('close', onClose)
     // While the daemon stops, the last request that has arrived is known a turn later: its answer ends the
     // connection.
     if (isStopping) setImmediate(handle, client, req, res)
@@ -171,7 +198,7 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
   function handle(client: HttpClient, req: IncomingMessage, res: ServerResponse): void {
     try {
       const closing = connections.closingFaultOf(client)
-      if (isOneAnswer || (isStopping && client.last === res)) res.setHeader('Connection', 'close')
+      if (isOneAnswer || (isStopping && isLast(client, res))) res.setHeader('Connection', 'close')
       if (closing !== null) return give(client, res, problem(closing))
       if (req.rawHeaders.length > 2 * MAX_HEAD_FIELDS) return give(client, res, problem(TOO_MANY_FIELDS))
       // Nothing can be answered after an event stream, which has no end.
@@ -209,47 +236,100 @@ function serve(transport: 'http' | 'metrics', options: HttpOptions): ConnectionS
   }
 
   function push(client: HttpClient): void {
-    const { events, subscriptions, socket } = client
-    if (events === null || client.pushed === subscriptions.length || socket.writableNeedDrain) return
+    const { events, subscriptions, stream } = client
+    if (events === null || client.pushed === subscriptions.length) return
+    if (stream.writableNeedDrain || connections.isFull()) return
     client.pushed = subscriptions.length
     writeEvent(events, operations.changedToken(client))
+    connections.account(client)
   }
 
-  function onClientError({ code }: NodeJS.ErrnoException, socket: Socket): void {
-    const client = connections.of(socket)
-    if (client === undefined || client.isEnding || client.events !== null || !socket.writable)
-      return void socket.destroy()
+  function onClientError(_error: NodeJS.ErrnoException, stream: Duplex): void {
+    const client = clients.get(stream)
+    if (client === undefined || client.isEnding || client.events !== null || !stream.writable)
+      return void stream.destroy()
+    refuse(client, FRAMING)
+  }
+
+  /** What has come after the last whole request is none. */
+  function refuse(client: HttpClient, closing: typeof TOO_LATE | typeof FRAMING): void {
     const { last } = client
-    const closing = code === 'ERR_HTTP_REQUEST_TIMEOUT' ? TOO_LATE : FRAMING
     // The body of the last request is at fault.
     if (last !== null && !last.headersSent && !last.req.complete) return give(client, last, problem(closing))
     const end = (): void => connections.end(client, closing.drop, closingText(problem(closing)))
-    // What comes after the last request is, which is answered first.
+    // The last request is answered first.
     if (last === null || last.writableFinished) end()
     else last.once('finish', end)
   }
 
-  /** Two turns of the event loop without a request: all that had arrived was read. */
-  async function endAnswered(isFresh: (client: Client) => boolean): Promise<void> {
-    const before = requests
-    await nextTurn()
-    await nextTurn()
-    if (requests !== before) return
-    for (const server of servers) server.closeIdleConnections()
-    // Node does not count those as idle that have never sent a request.
-    for (const client of connections.clients())
-      if (client.last === null && !isFresh(client)) client.socket.destroy()
-  }
-
   function onStop(): void {
     isStopping = true
-    for (const { events, last } of connections.clients()) {
+    for (const client of connections.clients()) {
+      const { events, last } = client
       events?.end()
-      if (last?.headersSent === false) last.setHeader('Connection', 'close')
+      if (last?.headersSent === false && isLast(client, last)) last.setHeader('Connection', 'close')
     }
   }
 
   return connections.server
+}
+
+/**
+ * Node's HTTP server, which does not listen: it is given each connection, and parses what it is given of it.
+ * Its own timeouts are those of servers that listen.
+ */
+function createParsing(
+  onRequest: (req: IncomingMessage, res: ServerResponse) => void,
+  onClientError: (error: NodeJS.ErrnoException, stream: Duplex) => void,
+): Server {
+  const server = createServer(
+    {
+      maxHeaderSize: MAX_HEAD_BYTES,
+      keepAliveTimeout: CONNECTION_IDLE_MS,
+      // Any name of the host will do.
+      requireHostHeader: false,
+      // Requests without a body get no stream for it.
+      optimizeEmptyRequests: true,
+    },
+    onRequest,
+  )
+  // An unknown expectation may be ignored (RFC 9110, section 10.1.1). Node's own 417 would pass by `allow`
+  // and all limits.
+  server.on('checkExpectation', onRequest)
+  server.on('clientError', onClientError)
+  return server
+}
+
+function own(socket: Client['socket']): Own {
+  return {
+    stream: new HttpStream(socket),
+    last: null,
+    events: null,
+    unanswered: 0,
+    unread: null,
+    isPartial: false,
+    isEnding: false,
+  }
+}
+
+function heldBy({ stream, unread, unanswered }: HttpClient): number {
+  return unanswered * REQUEST_BYTES + (unread?.length ?? 0) + stream.readableLength + stream.writableLength
+}
+
+/** Nothing that has arrived comes after this answer. */
+function isLast({ last, unread, isReading }: HttpClient, res: ServerResponse): boolean {
+  return last === res && unread === null && isReading
+}
+
+/** Requests that wait for a token hold nobody up, and nothing but its end can come after an event stream. */
+function isHeldUp({ stream, last, events, unanswered, waiting }: HttpClient): boolean {
+  if (stream.isPaused() || stream.readableLength > 0) return true
+  return unanswered > waiting && events === null && last?.req.complete === true
+}
+
+function timeoutOf({ last, unanswered, isPartial }: HttpClient): TimeoutReason | null {
+  if (unanswered > 0) return last?.req.complete === false ? 'incomplete-request' : null
+  return isPartial ? 'incomplete-request' : 'idle'
 }
 
 function writeEvent(events: ServerResponse, reply: Reply<'token.subscribe'>): void {

@@ -1,9 +1,7 @@
 // `ipc.sock`: the operations over node-ipc's frames, which its own parser reads. The server of node-ipc is
 // not used: its limits and timers see one connection at a time, and it asks for the host's network
 // interfaces, which the unit's sandbox forbids.
-import { createServer, type Socket } from 'node:net'
 import { Parser } from 'node-ipc/parsers'
-import { getDefaultHighWaterMark } from 'node:stream'
 import { isRecord } from '../../lib/input.ts'
 import {
   answerTypes,
@@ -16,6 +14,7 @@ import {
 import {
   createConnections,
   subscribe,
+  WRITE_BYTES,
   type Client,
   type ConnectionServer,
   type DeliveryContext,
@@ -31,100 +30,128 @@ import {
 import { createOperations, isInOrder, isRequestType, type Reply } from '../operations.ts'
 
 const parser = new Parser({ delimiter: FRAME_END })
+const END = FRAME_END.charCodeAt(0)
+const READ_BYTES = 4 * 1024
+/** An answer that waits for its turn shares its text with others. */
+const LATE_BYTES = 256
 
+interface LateAnswer {
+  readonly type: RequestType
+  readonly id: string
+  readonly reply: Reply
+}
 interface Own {
-  /** Received and not answered yet. */
-  unread: string
+  /** Received and not answered yet; null: nothing. `isMore`: a whole frame of it can be answered. */
+  unread: Buffer | null
+  isMore: boolean
   /** Answers that are sent together. */
   out: string
   /** The client has not read what it was sent: nothing is answered before it has. */
   isBlocked: boolean
-  isPaused: boolean
   /** Requests that are answered later. With 16 of them that do not wait for a token, nothing is read. */
   answering: number
-  /** The client has ended its side: the connection ends with the last answer. */
-  isEnding: boolean
+  /** Their answers, which are sent when the client reads. */
+  readonly late: LateAnswer[]
 }
 type IpcClient = Client & Own
 
 export function createIpcServer(options: DeliveryContext & ServerOptions): ConnectionServer {
-  const { peers } = options
   const operations = createOperations({ ...options, transport: 'ipc' })
   const connections = createConnections(
     {
       transport: 'ipc',
       operations,
-      own: (): Own => ({ ...NEW }),
+      own: (): Own => ({ ...NEW, late: [] }),
+      readBytes: READ_BYTES,
+      receive,
+      endInput(client) {
+        client.subscriptions.length = 0
+        proceed(client)
+      },
+      drained(client) {
+        client.isBlocked = false
+        if (client.isMore) connections.plan(client)
+        else proceed(client)
+      },
+      proceed,
+      heldBy,
       push,
       timeoutOf,
-      // Half open: a client that has ended its side still gets the answers for which it waits.
-      createServer: () => createServer({ allowHalfOpen: true }, onConnection),
-      endAnswered,
     },
     options,
   )
 
-  function onConnection(socket: Socket): void {
-    const client = connections.accept(socket)
-    if (client === null) return
-    socket.setEncoding('utf8')
-    socket.on('data', (text: string) => {
-      client.unread += text
-      proceed(client)
-    })
-    socket.on('drain', () => {
-      client.isBlocked = false
-      proceed(client)
-    })
-    socket.on('end', () => {
-      client.isEnding = true
-      client.subscriptions.length = 0
-      if (peers.hasHungUp(socket)) socket.destroy()
-      else proceed(client)
-    })
+  function receive(client: IpcClient, input: Buffer, length: number): void {
+    if (client.unread === null) {
+      const from = answerFrames(client, input, length)
+      if (from < length) keep(client, copyOf(input.subarray(from, length)))
+    } else {
+      keep(client, Buffer.concat([client.unread, input.subarray(0, length)]))
+      answerUnread(client)
+    }
+    settle(client)
   }
 
-  /** Answers what has arrived, as far as the client reads its answers. */
+  /** Goes on with what has arrived, as far as the client reads its answers. */
   function proceed(client: IpcClient): void {
-    try {
-      const isMore = answerFrames(client)
-      if (client.isClosing) return
-      if (client.pushed < client.subscriptions.length) push(client)
-      if (client.isPaused !== isHeldUp(client)) {
-        client.isPaused = !client.isPaused
-        if (client.isPaused) client.socket.pause()
-        else client.socket.resume()
-      }
-      if (client.isEnding && !isMore && client.answering === 0) client.socket.destroySoon()
-    } catch (error) {
-      connections.fail(client, error)
+    while (client.late.length > 0 && !client.isBlocked && !client.isClosing) {
+      const { type, id, reply } = client.late.shift()!
+      write(client, answerTypes[type], id, reply)
+      if (client.out.length >= WRITE_BYTES) flush(client)
     }
+    answerUnread(client)
+    if (client.pushed < client.subscriptions.length) push(client)
+    settle(client)
   }
 
-  /** Returns whether there are more, which are answered later. */
-  function answerFrames(client: IpcClient): boolean {
+  /** Sends what was answered, and reads on if there is nothing left to be answered. */
+  function settle(client: IpcClient): void {
+    if (client.isClosing) return
+    flush(client)
+    const isHeld = client.isMore || isHeldUp(client)
+    if (client.wantsInput === isHeld) connections.setReading(client, !isHeld)
+    connections.account(client)
+    if (client.hasEnded && !client.isMore && client.answering + client.late.length === 0)
+      client.socket.destroySoon()
+  }
+
+  function answerUnread(client: IpcClient): void {
     const { unread } = client
+    if (unread === null || client.isClosing) return
+    const from = answerFrames(client, unread, unread.length)
+    if (from > 0) keep(client, from < unread.length ? unread.subarray(from) : null)
+    // A short rest would keep the memory of all that was read with it.
+    if (client.unread !== null && !client.isMore) client.unread = copyOf(client.unread)
+  }
+
+  /** Answers what there is in whole frames; returns where the rest begins. */
+  function answerFrames(client: IpcClient, input: Buffer, length: number): number {
     let from = 0
-    let end = unread.indexOf(FRAME_END)
-    while (end !== -1 && !isHeldUp(client)) {
-      answer(client, unread.slice(from, end))
-      if (client.isClosing) return false
+    while (from < length && !isHeldUp(client)) {
+      const end = input.indexOf(END, from)
+      if (end === -1 || end >= length) break
+      answer(client, input, from, end)
+      if (client.isClosing) return length
       from = end + 1
-      end = unread.indexOf(FRAME_END, from)
-      if (client.out.length >= WRITE_LENGTH) flush(client)
+      if (client.out.length >= WRITE_BYTES) flush(client)
     }
-    client.unread = unread.slice(from)
-    if (end === -1 && client.unread.length > MAX_FRAME_BYTES) writeFault(client, null, FRAMING)
-    else flush(client)
-    return end !== -1
+    return from
+  }
+
+  function keep(client: IpcClient, rest: Buffer | null): void {
+    if (client.isClosing) return
+    client.isMore = rest?.includes(END) === true
+    client.unread = rest
+    if (rest !== null && !client.isMore && rest.length > MAX_FRAME_BYTES) writeFault(client, null, FRAMING)
   }
 
   function isHeldUp({ isBlocked, answering, waiting }: IpcClient): boolean {
     return isBlocked || answering - waiting >= MAX_WAITING
   }
 
-  function answer(client: IpcClient, frame: string): void {
-    const message = Buffer.byteLength(frame) > MAX_FRAME_BYTES ? undefined : messageOf(frame)
+  function answer(client: IpcClient, input: Buffer, from: number, end: number): void {
+    const isLong = end - from > MAX_FRAME_BYTES
+    const message = isLong ? undefined : messageOf(input.toString('utf8', from, end))
     if (message === undefined) return writeFault(client, null, FRAMING)
     const { type, data } = isRecord(message) ? message : NOTHING
     const fields = isRecord(data) ? data : NOTHING
@@ -150,33 +177,36 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
     const reply = operations.perform(type, data, client)
     if (reply instanceof Promise) return answerLater(client, type, id, reply)
     write(client, answerTypes[type], id, reply)
-    if (subscribes && !client.isEnding && isInOrder(reply)) subscribe({ client, id })
+    if (subscribes && !client.hasEnded && isInOrder(reply)) subscribe({ client, id })
   }
 
-  function answerLater(client: IpcClient, type: RequestType, id: string, reply: Promise<Reply>): void {
+  function answerLater(client: IpcClient, type: RequestType, id: string, given: Promise<Reply>): void {
     client.answering += 1
-    void connections.later(client, reply, (value) => {
+    void connections.later(client, given, (reply) => {
       client.answering -= 1
-      write(client, answerTypes[type], id, value)
-      proceed(client)
+      client.late.push({ type, id, reply })
+      // Answers that come in one turn go out together.
+      if (!client.isBlocked) connections.plan(client)
     })
   }
 
   function push(client: IpcClient): void {
     const { subscriptions } = client
     while (client.pushed < subscriptions.length && !client.isBlocked && !client.isClosing) {
+      if (connections.isFull()) return
       const reply = operations.changedToken(client)
-      while (client.pushed < subscriptions.length && client.out.length < WRITE_LENGTH) {
+      while (client.pushed < subscriptions.length && client.out.length < WRITE_BYTES) {
         write(client, 'token.changed', subscriptions[client.pushed]!, reply)
         client.pushed += 1
       }
       flush(client)
     }
+    connections.account(client)
   }
 
   function write(client: IpcClient, type: string, id: string, reply: Reply): void {
     if ('fault' in reply) writeFault(client, id, reply)
-    // The JSON of the token is ready: only the id is inserted.
+    // The JSON of a token or a status is ready: only the id is inserted.
     else if ('frameRest' in reply.value)
       client.out += `{"type":"${type}","data":{"id":${JSON.stringify(id)}${reply.value.frameRest}`
     else client.out += frameOf(type, { id, ...reply.value })
@@ -193,20 +223,25 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
     client.out = ''
   }
 
-  /** What has arrived can still be read, and nothing comes after it. */
-  function endAnswered(isFresh: (client: Client) => boolean): void {
-    for (const client of connections.clients())
-      if (!client.isEnding && !isFresh(client)) peers.endInput(client.socket)
-  }
-
   return connections.server
 }
 
 /** The timeout that runs for a client that has read its answers. */
 function timeoutOf(client: IpcClient): TimeoutReason | null {
   if (client.answering > 0) return null
-  if (client.unread !== '') return 'incomplete-request'
+  if (client.unread !== null) return 'incomplete-request'
   return client.subscriptions.length > 0 ? null : 'idle'
+}
+
+function heldBy({ unread, socket, late }: IpcClient): number {
+  return (unread?.buffer.byteLength ?? 0) + socket.writableLength + late.length * LATE_BYTES
+}
+
+/** In memory of its own: that of a short Buffer is a part of a larger one. */
+function copyOf(bytes: Buffer): Buffer {
+  const copy = Buffer.allocUnsafeSlow(bytes.length)
+  bytes.copy(copy)
+  return copy
 }
 
 /** Undefined: it is no JSON, and no other frame can be found after it. */
@@ -222,17 +257,14 @@ function frameOf(type: string, data: object): string {
   return JSON.stringify({ type, data }) + FRAME_END
 }
 
-const NEW: Own = {
-  unread: '',
+const NEW: Omit<Own, 'late'> = {
+  unread: null,
+  isMore: false,
   out: '',
   isBlocked: false,
-  isPaused: false,
   answering: 0,
-  isEnding: false,
 }
 const NOTHING: Readonly<Record<string, unknown>> = {}
-/** Answers are sent once they have so many characters: at the least Node says whether the client reads. */
-const WRITE_LENGTH = getDefaultHighWaterMark(false)
 const badRequest = (message: string): { readonly fault: Fault } => ({
   fault: { code: 'bad-request', message },
 })
