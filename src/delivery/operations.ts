@@ -12,6 +12,7 @@ import {
   type RejectRequest,
   type RejectResult,
   type RequestType,
+  type StatusResult,
   type TokenRequest,
 } from '../protocol.ts'
 import { MAX_WAITING, OVER_LIMIT, type ClosingFault } from './limits.ts'

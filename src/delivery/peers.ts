@@ -60,10 +60,10 @@ export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } 
      * set; the accepted one is closed. With a small send buffer: what a peer does not read is charged to the
      * daemon's cgroup. Null: the connection is gone. Throws if there is no descriptor left.
      */
-    reopen(accepted: Socket, options: SocketConstructorOpts & DuplexOptions): Socket | null {
+    reopen(accepted: Socket, settings: SocketConstructorOpts & DuplexOptions): Socket | null {
       const socket = onDescriptor(accepted, (fd) => {
         libc.limitSendBuffer(fd, SEND_BUFFER_BYTES)
-        return new Socket({ ...options, fd: libc.duplicate(fd) })
+        return new Socket({ ...settings, fd: libc.duplicate(fd) })
       })
       accepted.destroy()
       return socket

@@ -37,10 +37,10 @@ async function newcomer(daemon: Daemon, socket: Socket): Promise<number> {
 
 /** The longest that newcomers on both sockets waited meanwhile, in ms. */
 async function slowestNewcomer(daemon: Daemon, harm: () => Promise<unknown>, forMs: number): Promise<number> {
-  let isOver = false
+  const over = new AbortController()
   const watching = sockets.map(async (socket) => {
     let slowest = 0
-    while (!isOver) {
+    while (!over.signal.aborted) {
       slowest = Math.max(slowest, await newcomer(daemon, socket))
       await sleep(20)
     }
@@ -48,7 +48,7 @@ async function slowestNewcomer(daemon: Daemon, harm: () => Promise<unknown>, for
   })
   await harm()
   await sleep(forMs)
-  isOver = true
+  over.abort()
   return Math.max(...(await Promise.all(watching)))
 }
 

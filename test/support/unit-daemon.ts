@@ -65,7 +65,7 @@ export async function startUnit({
   const { url } = await serviceOf(() => granting(freshToken().padEnd(tokenBytes, 'x')))
   const directory = await tempDirectory()
   const cgroup = isInCgroup ? memoryCgroup(UNIT_MIB) : null
-  const join = cgroup === null ? [] : ['sh', '-c', `echo $$ >${cgroup}/cgroup.procs; exec "$@"`, 'sh']
+  const entering = cgroup === null ? [] : ['sh', '-c', `echo $$ >${cgroup}/cgroup.procs; exec "$@"`, 'sh']
   const daemon = startDaemon({
     directory,
     baseUrl: url,
@@ -75,7 +75,7 @@ export async function startUnit({
       http: { mode: '0666' },
       ...config,
     },
-    program: [...join, ...UNIT],
+    program: [...entering, ...UNIT],
   })
   await daemon.listening()
   for (const path of ['', '/run']) chmodSync(`${directory}${path}`, 0o755)

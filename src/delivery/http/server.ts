@@ -3,10 +3,9 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { CONNECTION_IDLE_MS } from '../../protocol.ts'
+import { subscribe, type Client } from '../client.ts'
 import {
   createConnections,
-  subscribe,
-  type Client,
   type ConnectionServer,
   type DeliveryContext,
   type ServerOptions,
@@ -113,27 +112,23 @@ function createServing(transport: 'http' | 'metrics', options: HttpOptions): Con
     },
     options,
   )
-  const route = createHttpRoutes({
-    ...(isOneAnswer ? {} : createTokenRoutes(operations)),
-    ...createHealthRoutes(options),
-  })
+  const routes = { ...(isOneAnswer ? {} : createTokenRoutes(operations)), ...createHealthRoutes(options) }
+  const route = createHttpRoutes(routes)
   const parsing = createParsing(onRequest, onClientError)
   /** By what Node takes for the socket. */
   const clients = new WeakMap<Duplex, HttpClient>()
   let isStopping = false
 
   function begin(client: HttpClient): void {
-    const { stream } = client
-    clients.set(stream, client)
-    stream.attach(() => proceed(client))
-    stream.on('drain', () => connections.isFull() || push(client))
-    parsing.emit('connection', stream)
+    clients.set(client.stream, client)
+    client.stream.attach(() => proceed(client))
+    client.stream.on('drain', () => push(client))
+    parsing.emit('connection', client.stream)
   }
 
   function receive(client: HttpClient, input: Buffer, length: number): void {
     const received = input.subarray(0, length)
-    if (client.unread === null) feed(client, received)
-    else client.unread = Buffer.concat([client.unread, received])
+    feed(client, client.unread === null ? received : Buffer.concat([client.unread, received]))
     settle(client)
   }
 
@@ -144,21 +139,6 @@ function createServing(transport: 'http' | 'metrics', options: HttpOptions): Con
     if (client.pushed < client.subscriptions.length) push(client)
     settle(client)
     if (client.hasEnded) endInput(client)
-  }
-
-  /** Gives Node one head after the other. The text may be split anywhere: this is where it mostly ends. */
-  function feed(client: HttpClient, input: Buffer): void {
-    let from = 0
-    while (from < input.length && !isHeldUp(client)) {
-      const { last } = client
-      const isBody = last !== null && !last.req.complete
-      const end = input.indexOf(HEAD_END, from)
-      const to = end === -1 ? input.length : end + HEAD_END.length
-      client.stream.push(Buffer.from(input.subarray(from, to)))
-      client.isPartial = !isBody && client.last === last
-      from = to
-    }
-    client.unread = from < input.length && !client.isClosing ? Buffer.from(input.subarray(from)) : null
   }
 
   function settle(client: HttpClient): void {
@@ -246,9 +226,9 @@ function createServing(transport: 'http' | 'metrics', options: HttpOptions): Con
 
   function onClientError(_error: NodeJS.ErrnoException, stream: Duplex): void {
     const client = clients.get(stream)
-    if (client === undefined || client.isEnding || client.events !== null || !stream.writable)
-      return void stream.destroy()
-    refuse(client, FRAMING)
+    const canRead = client !== undefined && !client.isEnding && client.events === null && stream.writable
+    if (canRead) refuse(client, FRAMING)
+    else stream.destroy()
   }
 
   /** What has come after the last whole request is none. */
@@ -264,11 +244,7 @@ function createServing(transport: 'http' | 'metrics', options: HttpOptions): Con
 
   function onStop(): void {
     isStopping = true
-    for (const client of connections.clients()) {
-      const { events, last } = client
-      events?.end()
-      if (last?.headersSent === false && isLast(client, last)) last.setHeader('Connection', 'close')
-    }
+    for (const client of connections.clients()) prepareStop(client)
   }
 
   return connections.server
@@ -319,6 +295,28 @@ function heldBy({ stream, unread, unanswered }: HttpClient): number {
 /** Nothing that has arrived comes after this answer. */
 function isLast({ last, unread, isReading }: HttpClient, res: ServerResponse): boolean {
   return last === res && unread === null && isReading
+}
+
+/** Gives Node one head after the other. The text may be split anywhere: this is where it mostly ends. */
+function feed(client: HttpClient, input: Buffer): void {
+  let from = 0
+  while (from < input.length && !isHeldUp(client)) {
+    const { last } = client
+    const isBody = last !== null && !last.req.complete
+    const end = input.indexOf(HEAD_END, from)
+    const to = end === -1 ? input.length : end + HEAD_END.length
+    client.stream.push(Buffer.from(input.subarray(from, to)))
+    client.isPartial = !isBody && client.last === last
+    from = to
+  }
+  client.unread = from < input.length && !client.isClosing ? Buffer.from(input.subarray(from)) : null
+}
+
+/** The answer that comes last, as far as is known, ends the connection. */
+function prepareStop(client: HttpClient): void {
+  const { events, last } = client
+  events?.end()
+  if (last?.headersSent === false && isLast(client, last)) last.setHeader('Connection', 'close')
 }
 
 /** Requests that wait for a token hold nobody up, and nothing but its end can come after an event stream. */

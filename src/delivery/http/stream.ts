@@ -2,7 +2,7 @@
 // 64 KiB of requests in one turn of the event loop, whatever that takes.
 import type { Socket } from 'node:net'
 import { Duplex } from 'node:stream'
-import { WRITE_BYTES } from '../connections.ts'
+import { WRITE_BYTES } from '../client.ts'
 
 interface Chunk {
   readonly chunk: string | Buffer

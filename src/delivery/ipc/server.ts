@@ -11,11 +11,9 @@ import {
   type Fault,
   type RequestType,
 } from '../../protocol.ts'
+import { subscribe, WRITE_BYTES, type Client } from '../client.ts'
 import {
   createConnections,
-  subscribe,
-  WRITE_BYTES,
-  type Client,
   type ConnectionServer,
   type DeliveryContext,
   type ServerOptions,
@@ -145,18 +143,12 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
     if (rest !== null && !client.isMore && rest.length > MAX_FRAME_BYTES) writeFault(client, null, FRAMING)
   }
 
-  function isHeldUp({ isBlocked, answering, waiting }: IpcClient): boolean {
-    return isBlocked || answering - waiting >= MAX_WAITING
-  }
-
   function answer(client: IpcClient, input: Buffer, from: number, end: number): void {
-    const isLong = end - from > MAX_FRAME_BYTES
-    const message = isLong ? undefined : messageOf(input.toString('utf8', from, end))
+    const message = end - from > MAX_FRAME_BYTES ? undefined : messageOf(input.toString('utf8', from, end))
     if (message === undefined) return writeFault(client, null, FRAMING)
     const { type, data } = isRecord(message) ? message : NOTHING
     const fields = isRecord(data) ? data : NOTHING
-    const { id: given } = fields
-    const id = typeof given === 'string' && given !== '' && given.length <= MAX_ID_LENGTH ? given : null
+    const id = isId(fields['id']) ? fields['id'] : null
     const closing = connections.closingFaultOf(client)
     if (closing !== null) writeFault(client, id, closing)
     else if (!isRequestType(type)) writeFault(client, id, NO_TYPE)
@@ -206,10 +198,7 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
 
   function write(client: IpcClient, type: string, id: string, reply: Reply): void {
     if ('fault' in reply) writeFault(client, id, reply)
-    // The JSON of a token or a status is ready: only the id is inserted.
-    else if ('frameRest' in reply.value)
-      client.out += `{"type":"${type}","data":{"id":${JSON.stringify(id)}${reply.value.frameRest}`
-    else client.out += frameOf(type, { id, ...reply.value })
+    else client.out += textOf(type, id, reply.value)
   }
 
   function writeFault(client: IpcClient, id: string | null, reply: { fault: Fault } | ClosingFault): void {
@@ -237,11 +226,19 @@ function heldBy({ unread, socket, late }: IpcClient): number {
   return (unread?.buffer.byteLength ?? 0) + socket.writableLength + late.length * LATE_BYTES
 }
 
+function isHeldUp({ isBlocked, answering, waiting }: IpcClient): boolean {
+  return isBlocked || answering - waiting >= MAX_WAITING
+}
+
 /** In memory of its own: that of a short Buffer is a part of a larger one. */
 function copyOf(bytes: Buffer): Buffer {
   const copy = Buffer.allocUnsafeSlow(bytes.length)
   bytes.copy(copy)
   return copy
+}
+
+function isId(id: unknown): id is string {
+  return typeof id === 'string' && id !== '' && id.length <= MAX_ID_LENGTH
 }
 
 /** Undefined: it is no JSON, and no other frame can be found after it. */
@@ -251,6 +248,13 @@ function messageOf(frame: string): unknown {
   } catch {
     return undefined
   }
+}
+
+function textOf(type: string, id: string, value: Extract<Reply, { value: unknown }>['value']): string {
+  // The JSON of a token or a status is ready: only the id is inserted.
+  return 'frameRest' in value
+    ? `{"type":"${type}","data":{"id":${JSON.stringify(id)}${value.frameRest}`
+    : frameOf(type, { id, ...value })
 }
 
 function frameOf(type: string, data: object): string {

@@ -1,0 +1,90 @@
+// One connection, as the servers of both protocols know it, and what a protocol does with it.
+import type { Socket } from 'node:net'
+import { monotonicMs } from '../lib/clock.ts'
+import type { RequestRate, TimeoutReason, Timeouts } from './limits.ts'
+import type { Holder } from './memory.ts'
+import type { Caller, Operations } from './operations.ts'
+import type { Peer } from './peers.ts'
+
+/** Answers go out together once they have so many bytes; with as many unsent, no more are given. */
+export const WRITE_BYTES = 16 * 1024
+
+/** One connection. */
+export interface Client extends Caller, Holder {
+  readonly socket: Socket
+  readonly madeAtMs: number
+  isAllowed: boolean
+  isClosing: boolean
+  readonly rate: RequestRate
+  /** Requests so far. */
+  requests: number
+  /** More input can be used. It is read unless the memory of all connections is full. */
+  wantsInput: boolean
+  isReading: boolean
+  /** It goes on in a later turn of the event loop. */
+  isPlanned: boolean
+  /** The client has ended its side. */
+  hasEnded: boolean
+  /** Their ids, and how many of them were sent the newest token. */
+  readonly subscriptions: string[]
+  pushed: number
+  /** The timeout that runs, as the last sweep saw it, for this number of sweeps without progress. */
+  watch: { readonly timeout: TimeoutReason | null; readonly progress: number; readonly sweeps: number }
+}
+
+export interface Protocol<Own> {
+  readonly transport: 'ipc' | 'http' | 'metrics'
+  readonly operations: Operations
+  /** What the protocol knows of a new client. */
+  readonly own: (socket: Socket) => Own
+  /** So much is read at once, into memory that all connections share: what is kept has to be copied. */
+  readonly readBytes: number
+  readonly begin?: (client: Client & Own) => void
+  readonly receive: (client: Client & Own, input: Buffer, length: number) => void
+  /** The client has ended its side, or its connection. */
+  readonly endInput: (client: Client & Own) => void
+  /** The client has read what it was sent. */
+  readonly drained?: (client: Client & Own) => void
+  /** Goes on: there may be room again in the client's socket, or in the memory of all connections. */
+  readonly proceed: (client: Client & Own) => void
+  /** Its unread and unsent bytes, and what else it holds. */
+  readonly heldBy: (client: Client & Own) => number
+  /** Sends the newest token for each subscription that lacks it, as far as the client reads. */
+  readonly push: (client: Client & Own) => void
+  /** The timeout that runs for a client that has read all its answers; null: none. */
+  readonly timeoutOf: (client: Client & Own) => TimeoutReason | null
+  readonly timeouts?: Partial<Timeouts>
+  /** Answers a request that does not end in time. Without it the connection ends without an answer. */
+  readonly refuseLate?: (client: Client & Own) => void
+  readonly onStop?: () => void
+}
+
+/** From now on the client is sent each change; it has what there is now. */
+export function subscribe({ client, id }: { client: Client; id: string }): void {
+  client.subscriptions.unshift(id)
+  client.pushed += 1
+}
+
+export function createClient(socket: Socket, peer: Peer | null, isAllowed: boolean): Client {
+  return {
+    socket,
+    madeAtMs: monotonicMs(),
+    peer,
+    isAllowed,
+    isClosing: false,
+    lastRead: null,
+    rate: { count: 0, sinceMs: -Infinity },
+    requests: 0,
+    waits: new AbortController(),
+    waiting: 0,
+    held: 0,
+    mark: null,
+    wantsInput: true,
+    isReading: true,
+    isPlanned: false,
+    hasEnded: false,
+    subscriptions: [],
+    pushed: 0,
+    watch: { timeout: null, progress: 0, sweeps: 0 },
+  }
+}

@@ -1,0 +1,122 @@
+// What happens to a connection, whatever its protocol: it is read, goes on, and ends for a named reason.
+import { monotonicMs } from '../lib/clock.ts'
+import { errorMessage } from '../lib/error.ts'
+import type { Log } from '../lib/log.ts'
+import type { Client, Protocol } from './client.ts'
+import { dropReasons, type DropReason } from './limits.ts'
+import type { Memory } from './memory.ts'
+import type { Peer } from './peers.ts'
+import type { Turns } from './turns.ts'
+
+const ERROR_LOGGED_EVERY_MS = 3_600_000
+
+export function createHandling<Own>(
+  protocol: Protocol<Own>,
+  { memory, turns, log }: { memory: Memory; turns: Turns; log: Log },
+) {
+  const reports = createReports(protocol.transport, log)
+
+  /** Returns whether more is read. */
+  function receive(client: Client & Own, input: Buffer, length: number): boolean {
+    try {
+      if (!client.isClosing) protocol.receive(client, input, length)
+    } catch (error) {
+      fail(client, error)
+    }
+    return client.isReading
+  }
+
+  /** Goes on with the client in a later turn of the event loop: meanwhile others are served. */
+  function plan(client: Client & Own): void {
+    if (client.isPlanned) return
+    client.isPlanned = true
+    turns.plan(() => {
+      client.isPlanned = false
+      attempt(client, protocol.proceed)
+    })
+  }
+
+  /** An internal error while serving a client costs its connection, not the process. */
+  function attempt(client: Client & Own, act: (client: Client & Own) => void): void {
+    if (client.isClosing) return
+    try {
+      act(client)
+    } catch (error) {
+      fail(client, error)
+    }
+  }
+
+  function fail(client: Client, error: unknown): void {
+    reports.logError('A connection failed by an internal error', error)
+    end(client, 'fault-of-ours')
+  }
+
+  /** Ends the connection, after these last words if the client reads them. */
+  function end(client: Client, reason: DropReason, lastWords = ''): void {
+    if (client.isClosing) return
+    client.isClosing = true
+    reports.noteDrop(client.peer, reason)
+    client.waits.abort()
+    setReading(client, false)
+    if (lastWords === '') return void client.socket.destroy()
+    client.socket.write(lastWords)
+    client.socket.destroySoon()
+  }
+
+  /** The same, also of one that does not read its last words. */
+  function drop(client: Client, reason: DropReason): void {
+    if (client.isClosing) client.socket.destroy()
+    else end(client, reason)
+  }
+
+  /** Reads from the client, or leaves what it sends in the kernel: at once, also amid a turn of the event loop. */
+  function setReading(client: Client, wantsInput: boolean): void {
+    client.wantsInput = wantsInput
+    const isReading = wantsInput && !memory.isFull()
+    if (isReading === client.isReading) return
+    client.isReading = isReading
+    if (isReading) client.socket.resume()
+    else client.socket.pause()
+  }
+
+  /** Has what the client holds now counted. */
+  function account(client: Client & Own): void {
+    const held = protocol.heldBy(client)
+    if (held !== client.held && !client.isClosing) memory.account(client, held)
+  }
+
+  /** Answers when the reply is there, unless the client has gone. */
+  async function later<T>(client: Client, reply: Promise<T>, answer: (reply: T) => void): Promise<void> {
+    try {
+      const value = await reply
+      if (!client.isClosing) answer(value)
+    } catch (error) {
+      fail(client, error)
+    }
+  }
+
+  return { ...reports, account, later, receive, plan, attempt, fail, end, drop, setReading }
+}
+
+/** What is counted and logged of connections that end. */
+function createReports(transport: string, log: Log) {
+  const dropped = Object.fromEntries(dropReasons.map((reason) => [reason, 0])) as Record<DropReason, number>
+  let errorLoggedAtMs = -Infinity
+
+  /** Counts and logs that a client loses its connection. */
+  function noteDrop(peer: Peer | null, reason: DropReason): void {
+    dropped[reason] += 1
+    const fields = { transport, reason, ...(peer && { uid: peer.uid, pid: peer.pid }) }
+    log('debug', 'A client lost its connection', { event: 'client-dropped', ...fields })
+  }
+
+  /** Logs one record an hour at most, because clients could cause them over and over. */
+  function logError(sentence: string, error: unknown): void {
+    const nowMs = monotonicMs()
+    if (nowMs - errorLoggedAtMs < ERROR_LOGGED_EVERY_MS) return
+    errorLoggedAtMs = nowMs
+    log('error', sentence, { event: 'connection-fault', transport, detail: errorMessage(error) })
+  }
+
+  return { dropped, noteDrop, logError }
+}
