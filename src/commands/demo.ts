@@ -10,7 +10,7 @@ import type { ReadStream } from 'node:tty'
 import { TokenClient } from '../client/index.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { wrap } from '../lib/display-text.ts'
-import { errorMessage, exitStatus, UserError } from '../lib/error.ts'
+import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import { shellWord } from '../lib/display-text.ts'
 import { thisProgram } from '../host/paths.ts'
 import { requireLinux } from '../host/supported-node.ts'
@@ -31,11 +31,7 @@ const CTRL_C = '\u0003'
 export const run: RunCommand = async (invocation) => {
   requireLinux()
   const { env, stdin, stdout, stderr, signal } = invocation
-  const directory = await mkdtemp(join(tmpdir(), 'kyc-demo-')).catch((cause: unknown) => {
-    const problem = `The demo cannot make its directory (${errorMessage(cause)})`
-    const message = `${problem}: set TMPDIR to one that you may write in.`
-    throw new UserError(message, exitStatus.unavailable, { cause })
-  })
+  const directory = await mkdtemp(join(tmpdir(), 'kyc-demo-')).catch(throwUnwritable)
   const stop = new AbortController()
   const ended = AbortSignal.any([signal, stop.signal])
   const socket = join(directory, 'ipc.sock')
@@ -48,8 +44,8 @@ export const run: RunCommand = async (invocation) => {
       clock: createSystemClock(),
     })
     const serving = sandbox.run(ended)
-    const configPath = await writeConfig(directory, sandbox.url)
-    const command = await writeCommand(directory, socket)
+    const configPath = await writeConfig(directory, sandbox.url).catch(throwUnwritable)
+    const command = await writeCommand(directory, socket).catch(throwUnwritable)
     const isShown = isTerminal(stdin) && canPaint(invocation)
     // The picture has the events; the log would run through it.
     const log = isShown ? new Writable({ write: (_chunk, _encoding, done) => done() }) : stderr
@@ -83,6 +79,14 @@ export const run: RunCommand = async (invocation) => {
     stop.abort()
     await rm(directory, { recursive: true, force: true })
   }
+}
+
+function throwUnwritable(cause: unknown): never {
+  const isFull = ['ENOSPC', 'EDQUOT'].includes(errorCode(cause) ?? '')
+  const space = isFull ? `free some space in ${tmpdir()}, or ` : ''
+  const problem = `The demo cannot write its directory (${errorMessage(cause)})`
+  const message = `${problem}: ${space}set TMPDIR to one that you may write in.`
+  throw new UserError(message, exitStatus.unavailable, { cause })
 }
 
 /** Until the signal is aborted. */

@@ -14,6 +14,8 @@ const NOT_FOUND = 127
 /** A name that a shell can read (POSIX, 3.216). */
 const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]*$/
 const MAX_SECONDS = 86_400
+/** Before the names of Node's settings, which /usr/bin/kyc-tokend takes away from this program. */
+const OF_CALLER = 'KYC_TOKEND_CALLER_'
 
 export const run: RunCommand = async (invocation) => {
   const { positionals, options, env, stderr } = invocation
@@ -28,9 +30,10 @@ export const run: RunCommand = async (invocation) => {
     )
   const argv = [command, ...args] as const
   try {
-    if (changes !== undefined) return await supervise(invocation, { argv, variable }, changes)
+    const executed = { argv, variable, env: callersOwn(env) }
+    if (changes !== undefined) return await supervise(invocation, executed, changes)
     const { accessToken } = await askToken(invocation)
-    return loadLibc().replaceProcess(argv, { ...env, [variable]: accessToken })
+    return loadLibc().replaceProcess(argv, { ...executed.env, [variable]: accessToken })
   } catch (error) {
     const code = errorCode(error)
     if (code === undefined) throw error
@@ -38,6 +41,15 @@ export const run: RunCommand = async (invocation) => {
     // Or the interpreter of a script does not exist.
     return code === 'ENOENT' ? NOT_FOUND : CANNOT_RUN
   }
+}
+
+/** The environment as the caller has made it. */
+function callersOwn(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  const settings = Object.entries(env).map(([name, value]) => [
+    name.startsWith(OF_CALLER) ? name.slice(OF_CALLER.length) : name,
+    value,
+  ])
+  return Object.fromEntries(settings) as NodeJS.ProcessEnv
 }
 
 /** The options of --on-change; undefined: this process becomes the command. Throws UsageError (64). */

@@ -17,6 +17,8 @@ const LINGER_MS = 1_000
 const stop = new AbortController()
 /** The signal that stopped us, if one did. */
 let stoppedBy: NodeJS.Signals | undefined
+let isOutputUsed = false
+let isOutputFailed = false
 let isReaderGone = false
 /** Resolves once the sentence about an output that failed is written. */
 let isReported = Promise.resolve()
@@ -35,6 +37,7 @@ export async function start(commands: readonly CommandSpec[], early?: DaemonSign
     if (isStopped) process.kill(process.pid, stoppedBy)
     else if (!isReaderGone) await fail(error)
   }
+  await outputWritten()
   await isReported
   await endIfStuck()
 }
@@ -93,11 +96,19 @@ function onSignal(name: NodeJS.Signals): void {
 
 /** A reader that has seen enough is no error (`kyc-tokend watch | head -1`): the command's status counts. */
 function guardOutput(): NodeJS.WriteStream {
-  if (process.stdout.listenerCount('error') === 0) process.stdout.on('error', onOutputError)
+  if (!isOutputUsed) process.stdout.on('error', onOutputError)
+  isOutputUsed = true
   return process.stdout
 }
 
+/** Resolves when stdout has been written, or cannot be: then its error is known. */
+async function outputWritten(): Promise<void> {
+  if (isOutputUsed) await new Promise<void>((resolve) => process.stdout.write('', () => resolve()))
+}
+
 function onOutputError(error: Error): void {
+  if (isOutputFailed) return
+  isOutputFailed = true
   if (errorCode(error) === 'EPIPE') isReaderGone = true
   else
     isReported = fail(
@@ -129,6 +140,7 @@ async function inWords(error: FileError): Promise<UserError> {
 /** An error outside of the command's promise ends the program, too, even if its sentence is not read. */
 async function crash(thrown: unknown): Promise<void> {
   await fail(thrown)
+  await outputWritten()
   await endIfStuck()
   process.exit()
 }
@@ -142,11 +154,7 @@ async function crash(thrown: unknown): Promise<void> {
  */
 async function endIfStuck(): Promise<void> {
   const isUncancellable = (type: string): boolean => type === 'GetAddrInfoReqWrap' || type.startsWith('FSReq')
-  if (daemonSignals === undefined) {
-    if (!process.getActiveResourcesInfo().some(isUncancellable)) return
-    if (process.stdout.writableLength > 0)
-      await new Promise<void>((resolve) => process.stdout.write('', () => resolve()))
-  }
+  if (daemonSignals === undefined && !process.getActiveResourcesInfo().some(isUncancellable)) return
   const { loadLibc } = await import('../lib/libc.ts')
   try {
     loadLibc().exitNow(Number(process.exitCode ?? 0))

@@ -12,7 +12,8 @@ import type { Invocation } from '../terminal/command.ts'
 
 export interface Command {
   readonly argv: readonly [name: string, ...args: string[]]
-  /** The variable that has the token. */
+  /** Its environment, but for the variable that has the token. */
+  readonly env: NodeJS.ProcessEnv
   readonly variable: string
 }
 /** What to do at a change of the token. */
@@ -71,11 +72,11 @@ export async function supervise(invocation: Invocation, command: Command, change
 
 /** Starts the command, and signals or restarts it for other tokens. This process has no other child. */
 function startSupervisor(
-  { env, stderr }: Invocation,
+  { stderr }: Invocation,
   { command, changes, token }: { command: Command; changes: Changes; token: TokenResult },
 ) {
   const { promise: ended, resolve, reject } = Promise.withResolvers<number>()
-  const { argv, variable } = command
+  const { argv, env, variable } = command
   const libc = loadLibc()
   let child: ChildProcess | undefined
   /** `stopping`: it has the stop signal; `killed`: and SIGKILL, after the stop timeout. */

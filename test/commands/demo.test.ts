@@ -1,6 +1,6 @@
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { chownSync, existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs'
+import { chownSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, type AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { text as textOf } from 'node:stream/consumers'
@@ -10,6 +10,7 @@ import type { StatusResult } from '../../src/protocol.ts'
 import { block } from '../manual/manual.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { runCli, startAtTerminal, startCli } from '../support/run-cli.ts'
+import { canMount, smallDisk } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { lacks } from '../support/lacks.ts'
 import { expectUntil } from '../support/until.ts'
@@ -130,7 +131,7 @@ test.skipIf(lacks('script'))('a terminal that cannot be repainted gets lines', a
 test('without a directory for temporary files it ends with 69, and says which variable to set', async () => {
   const { status, stderr } = await runCli(['demo'], { env: { TMPDIR: '/nonexistent' } })
   expect(status).toBe(69)
-  expect(stderr).toMatch(/^The demo cannot make its directory \(ENOENT.*\): set TMPDIR to .*\.\n$/)
+  expect(stderr).toMatch(/^The demo cannot write its directory \(ENOENT.*\): set TMPDIR to .*\.\n$/)
 })
 
 test('killed it leaves nothing running', async () => {
@@ -176,3 +177,20 @@ test("the five commands of the manual lead to a token of a daemon of one's own",
   await expectUntil('the token', () => /^[\w-]+\.[\w-]+\.[\w-]+$/m.test(printed))
   expect(printed).toMatch(/^Next: kyc-tokend run$/m)
 })
+
+test.skipIf(!canMount)(
+  'a full directory of temporary files is said, whichever file has no place',
+  async () => {
+    const directory = join(await tempDirectory(), 'disk')
+    const disk = smallDisk(directory)
+    disk.fill()
+    const { status, stderr } = await runCli(['demo'], { env: { TMPDIR: directory } })
+    expect({ status, stderr }).toEqual({
+      status: 69,
+      stderr: expect.stringMatching(
+        /^The demo cannot write its directory \(ENOSPC: .*\): free some space in \/.*, or set TMPDIR to .*\.\n$/,
+      ) as string,
+    })
+    expect(readdirSync(directory)).toEqual(['filler'])
+  },
+)
