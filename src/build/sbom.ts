@@ -18,6 +18,8 @@ interface Component {
   readonly version: string
   readonly hashes?: readonly { alg: 'SHA-512'; content: string }[]
   readonly licenses: readonly { license: { id: string } }[]
+  /** The name by which scanners know it: what is no package of npm has its weaknesses listed under it. */
+  readonly cpe?: string
   readonly purl: string
 }
 export interface Sbom {
@@ -34,6 +36,7 @@ export function createSbom(inputs: readonly string[], project: string): Sbom {
   const lock = readFileSync(join(project, 'package-lock.json'), 'utf8')
   const { packages } = JSON.parse(lock) as { packages: Readonly<Record<string, LockedPackage>> }
   const { name, version, license } = manifest
+  const { openssl } = process.versions
   const bundled = inputs.flatMap(
     (file) => /node_modules\/(?:.*\/node_modules\/)?(?:@[^/]+\/)?[^/]+/.exec(file) ?? [],
   )
@@ -43,7 +46,12 @@ export function createSbom(inputs: readonly string[], project: string): Sbom {
     if (locked === undefined) throw new Error(`package-lock.json does not have ${folder}`)
     return npmComponent(folder.slice(folder.lastIndexOf('node_modules/') + 'node_modules/'.length), locked)
   })
-  const openssl = { name: 'openssl', version: process.versions.openssl, license: 'Apache-2.0' }
+  const opensslComponent = componentOf(`pkg:generic/openssl@${openssl}`, 'library', {
+    name: 'openssl',
+    version: openssl,
+    license: 'Apache-2.0',
+    cpe: cpeOf('openssl:openssl', openssl),
+  })
   const epoch = process.env['SOURCE_DATE_EPOCH']
   return {
     $schema: 'http://cyclonedx.org/schema/bom-1.6.schema.json',
@@ -54,7 +62,7 @@ export function createSbom(inputs: readonly string[], project: string): Sbom {
       ...(epoch === undefined ? {} : { timestamp: new Date(Number(epoch) * 1000).toISOString() }),
       component: componentOf(`pkg:generic/${name}@${version}`, 'application', { name, version, license }),
     },
-    components: [...components, componentOf(`pkg:generic/openssl@${openssl.version}`, 'library', openssl)],
+    components: [...components, opensslComponent],
   }
 }
 
@@ -74,16 +82,25 @@ export function sbomFor(
 
 function npmComponent(name: string, { version, license = 'MIT', integrity }: LockedPackage): Component {
   const [, sha512 = ''] = integrity.split('sha512-')
-  const type = name.startsWith('node-linux-') ? 'application' : 'library'
+  const isNode = name.startsWith('node-linux-')
+  const type = isNode ? 'application' : 'library'
   const purl = `pkg:npm/${name.replace('@', '%40')}@${version}`
   const hashes = [{ alg: 'SHA-512', content: Buffer.from(sha512, 'base64').toString('hex') }] as const
-  return { ...componentOf(purl, type, { name, version, license }), hashes }
+  const cpe = isNode ? cpeOf('nodejs:node.js', version) : undefined
+  return { ...componentOf(purl, type, { name, version, license, cpe }), hashes }
 }
 
 function componentOf(
   purl: string,
   type: Component['type'],
-  { name, version, license }: { name: string; version: string; license: string },
+  options: { name: string; version: string; license: string; cpe?: string | undefined },
 ): Component {
-  return { type, 'bom-ref': purl, name, version, licenses: [{ license: { id: license } }], purl }
+  const { name, version, license, cpe } = options
+  const licenses = [{ license: { id: license } }]
+  return { type, 'bom-ref': purl, name, version, licenses, ...(cpe !== undefined && { cpe }), purl }
+}
+
+/** Of the vendor's product in this version (CPE 2.3), without what a builder added to its number. */
+function cpeOf(product: string, version: string): string {
+  return `cpe:2.3:a:${product}:${version.replace(/\+.*/, '')}:*:*:*:*:*:*:*`
 }

@@ -3,6 +3,7 @@ import { isLoopbackHost } from '../config/base-url.ts'
 import { nearestThere } from '../host/file-remedy.ts'
 import { sleep, withTimeout } from '../lib/clock.ts'
 import { fault, ok, warning, type Finding } from '../host/finding.ts'
+import { nodeProblem } from '../host/supported-node.ts'
 import { runProgram } from '../lib/run-program.ts'
 import type { LookedConfig } from './check-look.ts'
 
@@ -39,8 +40,10 @@ export async function hostFindings(
     ask(system.mem()),
   ])
   const directories = new Set(config.directories.map(({ path }) => nearestThere(path)))
+  const aboutNode = nodeProblem()
   return [
     clock,
+    ...(aboutNode === null ? [] : [warning(aboutNode)]),
     ...(gateway === undefined ? [] : [networkFinding(gateway)]),
     ...diskFindings(fileSystems ?? [], [...directories]),
     ...(memory === undefined ? [] : [memoryFinding(memory.available)]),

