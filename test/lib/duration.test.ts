@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { formatDuration, parseDuration } from '../../src/lib/duration.ts'
+import { formatDuration, parseDuration, parseInstant } from '../../src/lib/duration.ts'
 
 test.each([
   ['500ms', 500],
@@ -29,6 +29,24 @@ test.each([
   [7_500_000, '2 h 5 min'],
   [7_205_000, '2 h'],
   [90_061_000, '1 d 1 h'],
+  [50_400_000, '14 h'],
+  [86_400_000 + 23 * 3_600_000, '1 d 23 h'],
 ])('%d ms are written as %s', (ms, text) => {
   expect(formatDuration(ms)).toBe(text)
 })
+
+test.each([
+  ['2027-03-01', '2027-03-02T00:00:00Z'],
+  ['2028-02-29', '2028-03-01T00:00:00Z'],
+  ['2027-03-01T12:00Z', '2027-03-01T12:00:00Z'],
+  ['2027-03-01 12:00:30,5+02:00', '2027-03-01T10:00:30.5Z'],
+])('%s ends at %s: a date ends with its day, UTC', (text, instant) => {
+  expect(parseInstant(text)).toBe(Date.parse(instant))
+})
+
+test.each(['2027/03/01', '2027-02-30', '2027-03-01T12:00', '2027-3-1', '1 March 2027', ''])(
+  '%j is no instant',
+  (text) => {
+    expect(parseInstant(text)).toBeUndefined()
+  },
+)
