@@ -1,0 +1,123 @@
+// An operator's hour: faults of the host by ones and twos. Only what `check` and `status` print is pasted, and at the
+// end a member asks. `KYC_TOKEND_FAULTS=100 KYC_TOKEND_FAULT_SEED=7` draws others; a name draws that one.
+import { expect, it } from 'vitest'
+import { config, CONFIG, describeInstallation } from '../support/installation.ts'
+import { createRandom } from '../support/random.ts'
+import { expectUntil } from '../support/until.ts'
+import { hostFaults } from './host-faults.ts'
+
+/** A number of draws, or names of faults, by commas. */
+const WANTED = process.env['KYC_TOKEND_FAULTS'] ?? '20'
+const SEED = Number(process.env['KYC_TOKEND_FAULT_SEED'] ?? 20_261_127)
+const MAX_ROUNDS = 4
+const NAMES = Object.keys(hostFaults)
+
+function drawn(): (readonly string[])[] {
+  if (!/^\d+$/.test(WANTED)) return WANTED.split(',').map((names) => names.split('+'))
+  const random = createRandom(SEED)
+  const one = (): string => NAMES[Math.floor(random() * NAMES.length)]!
+  return Array.from({ length: Number(WANTED) }, (_, index) => (index % 3 === 2 ? [one(), one()] : [one()]))
+}
+
+/** Everything as it was: what is mounted over, drop-ins, users, files, units. */
+const RESET = `
+set +e
+for directory in /run/kyc-tokend /var/lib/kyc-tokend; do while mountpoint -q $directory; do umount $directory; done; done
+pid=$(systemctl show -p MainPID --value kyc-tokend); [ "$pid" = 0 ] || kill -CONT $pid
+chmod 0755 /run
+rm -rf /etc/systemd/system/kyc-tokend* /etc/kyc-tokend /var/lib/kyc-tokend/* /srv/out /run/systemd/system/kyc-tokend*
+systemctl unmask -q kyc-tokend.service kyc-tokend.socket kyc-tokend-http.socket
+systemctl daemon-reload
+systemctl disable -q kyc-tokend-credential.socket
+systemctl stop 'kyc-tokend*'
+systemctl reset-failed
+systemd-sysusers kyc-tokend.conf
+rm -rf /run/kyc-tokend
+systemd-tmpfiles --create kyc-tokend.conf
+usermod -G kyc-token member
+mkdir -p /etc/kyc-tokend; cp -a /root/good/. /etc/kyc-tokend
+chown -R root:kyc-tokend /etc/kyc-tokend
+chown -R kyc-tokend:kyc-tokend /var/lib/kyc-tokend
+systemctl enable -q kyc-tokend.service kyc-tokend.socket kyc-tokend-http.socket kyc-tokend-alert.path
+systemctl start stand-in 2>/dev/null || systemd-run -q --unit=stand-in kyc-tokend sandbox --port 8099 --token-lifetime 1h
+systemctl start kyc-tokend.socket kyc-tokend-http.socket kyc-tokend-alert.path kyc-tokend
+true`
+
+/** As a member: both sockets and the file. */
+const ASK = `timeout 12 kyc-tokend token --wait 5s >/dev/null &&
+timeout 12 curl -fsS --max-time 10 --unix-socket /run/kyc-tokend/http.sock http://localhost/v1/token >/dev/null &&
+test -s /run/kyc-tokend/token`
+
+describeInstallation('An operator who pastes what the tools print', {}, (installation) => {
+  const { attempt, configure, sh, startStandIn } = installation
+
+  const isServed = async (): Promise<boolean> => (await attempt(ASK, 'member')).status === 0
+  const examine = async () => {
+    const check = await attempt('timeout 100 kyc-tokend check')
+    const status = await attempt('timeout 30 kyc-tokend status')
+    return { check, said: `${check.stdout}${check.stderr}${status.stdout}${status.stderr}` }
+  }
+
+  it('is prepared', async () => {
+    await startStandIn()
+    await sh('umask 027; useradd -M member; echo sandbox-secret >/etc/kyc-tokend/api-secret')
+    await configure({ ...config, credentials: { apiKey: 'sandbox-key', apiSecret: { file: 'api-secret' } } })
+    await sh(`chgrp kyc-tokend /etc/kyc-tokend/api-secret ${CONFIG}; cp -a /etc/kyc-tokend /root/good`)
+    expect(await sh('ls /root/good')).toContain('api-secret')
+  })
+
+  it.each(drawn().map((names) => [names.join(' + '), names] as const))('%s', async (title, names) => {
+    await sh(RESET)
+    await expectUntil('a member is served', isServed)
+    const good = await examine()
+    expect(good.check.stdout, 'before').not.toMatch(/^FAULT/m)
+    for (const name of names) await attempt(`set +e\n${hostFaults[name]!.breaks}\ntrue`)
+    const wrong: string[] = []
+    const persons = names.flatMap((name) => hostFaults[name]!.person ?? [])
+    const pasted: string[] = []
+    let wasServed = await isServed()
+    for (let round = 1; round <= MAX_ROUNDS; round += 1) {
+      const { check, said } = await examine()
+      process.stderr.write(
+        `${title}, round ${round}: ${wasServed ? 'served' : 'not served'}, check ${check.status}\n`,
+      )
+      for (const line of check.stdout.matchAll(/^(?:FAULT|warning) +(?!host).*$/gm))
+        process.stderr.write(`  ${line[0].slice(0, 400)}\n`)
+      if (round === 1)
+        for (const words of persons) if (!words.test(said)) wrong.push(`nobody names ${String(words)}`)
+      if (check.status === 0 && !(await isServed()))
+        wrong.push('check finds nothing, and members are locked out')
+      if (check.status === 0 && (await isServed())) break
+      const lines = [...said.split('\n')].filter((line) => !/^(?:ok|warning) +host/.test(line))
+      const commands = new Set(
+        lines.flatMap((line) => [...line.matchAll(/`([^`]*)`/g)].map(([, text]) => text!)),
+      )
+      for (const command of commands) {
+        if (
+          !/^(?:sudo|printf|kyc-tokend) /.test(command) ||
+          /systemctl edit|sudo kyc-tokend setup|sudo -u/.test(command)
+        )
+          continue
+        pasted.push(command)
+        const { status } = await attempt(
+          `timeout 60 sh -c '${command.replaceAll('sudo ', '').replaceAll("'", String.raw`'\''`)}'`,
+        )
+        process.stderr.write(`    ${status === 0 ? ' ' : status} ${command}\n`)
+      }
+      await attempt(
+        `for second in 1 2 3 4 5 6; do ${ASK.replaceAll('\n', ' ')} && break; sleep 1; done`,
+        'member',
+      )
+      const now = await isServed()
+      if (wasServed && !now && persons.length === 0)
+        wrong.push(`pasting locked members out: ${pasted.join(' ; ')}`)
+      wasServed = now
+    }
+    const { check } = await examine()
+    if (persons.length === 0 && (check.status !== 0 || !(await isServed())))
+      wrong.push(
+        `not mended in ${MAX_ROUNDS} rounds: check ${check.status}, ${(await isServed()) ? 'served' : 'not served'}`,
+      )
+    expect(wrong).toEqual([])
+  })
+})

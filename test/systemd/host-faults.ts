@@ -1,0 +1,134 @@
+// Faults that an operator meets on a host with the package: each is a script by root, and what the tools must make
+// of it. Drawn by ones and twos in faults.test.ts.
+
+const DROP_INS = '/etc/systemd/system/kyc-tokend.service.d'
+const CONFIG = '/etc/kyc-tokend/kyc-tokend.config.json'
+const RESTART = 'timeout 20 systemctl restart kyc-tokend'
+const dropIn = (...lines: string[]): string =>
+  `mkdir -p ${DROP_INS}; printf '%s\\n' '[Service]' '${lines.join("' '")}' >${DROP_INS}/zz-ops.conf; ` +
+  `systemctl daemon-reload; ${RESTART}`
+const socketDropIn = (line: string): string =>
+  `mkdir -p /etc/systemd/system/kyc-tokend.socket.d; printf '[Socket]\\n${line}\\n' >/etc/systemd/system/kyc-tokend.socket.d/z.conf; ` +
+  'systemctl daemon-reload; systemctl stop kyc-tokend kyc-tokend.socket; systemctl start kyc-tokend.socket kyc-tokend'
+/** Changes the configuration by a function of JavaScript. */
+const edit = (body: string): string =>
+  `/usr/lib/kyc-tokend/node -e "const fs=require('fs'),f='${CONFIG}',c=JSON.parse(fs.readFileSync(f));${body};fs.writeFileSync(f,JSON.stringify(c))"`
+
+export interface HostFault {
+  readonly breaks: string
+  /**
+   * What only a person can do: the tools name it in words that match. Undefined: what they print mends it, or nothing
+   * is wrong for members.
+   */
+  readonly person?: RegExp
+}
+
+export const hostFaults: Readonly<Record<string, HostFault>> = {
+  rundir_rm: { breaks: 'rm -rf /run/kyc-tokend' },
+  rundir_0700: { breaks: 'chmod 0700 /run/kyc-tokend' },
+  rundir_0755: { breaks: 'chmod 0755 /run/kyc-tokend' },
+  rundir_no_acl: { breaks: 'setfacl -b /run/kyc-tokend' },
+  rundir_tmpfs_over: { breaks: 'mount -t tmpfs -o mode=0755 over /run/kyc-tokend' },
+  ipc_is_file: { breaks: 'rm -f /run/kyc-tokend/ipc.sock; touch /run/kyc-tokend/ipc.sock' },
+  ipc_is_directory: { breaks: 'rm -f /run/kyc-tokend/ipc.sock; mkdir /run/kyc-tokend/ipc.sock' },
+  ipc_0600: { breaks: 'chmod 0600 /run/kyc-tokend/ipc.sock' },
+  socks_chgrp: { breaks: 'chgrp root /run/kyc-tokend/*.sock' },
+  http_rm: { breaks: 'rm -f /run/kyc-tokend/http.sock' },
+  ipcsocket_stopped: { breaks: 'systemctl stop kyc-tokend.socket; sleep 1' },
+  httpsocket_stopped: { breaks: 'systemctl stop kyc-tokend-http.socket' },
+  httpsocket_masked: {
+    breaks: `systemctl stop kyc-tokend-http.socket; systemctl mask kyc-tokend-http.socket; ${RESTART}`,
+  },
+  ipcsocket_masked: { breaks: 'systemctl mask --now kyc-tokend.socket; systemctl stop kyc-tokend' },
+  service_masked: { breaks: 'systemctl mask --now kyc-tokend.service' },
+  service_stopped: { breaks: 'systemctl stop kyc-tokend.service' },
+  all_stopped: { breaks: "systemctl stop 'kyc-tokend*'" },
+  credential_rm: {
+    breaks:
+      'systemctl enable -q kyc-tokend-credential.socket; systemctl stop kyc-tokend kyc-tokend.socket kyc-tokend-http.socket; ' +
+      'systemctl start kyc-tokend-credential.socket kyc-tokend.socket kyc-tokend-http.socket kyc-tokend; rm -f /run/kyc-tokend/credential.sock',
+  },
+  credential_late: {
+    breaks: 'systemctl enable -q kyc-tokend-credential.socket',
+  },
+  config_typo: {
+    breaks: `sed -i 's/"baseUrl"/"baseURL"/' ${CONFIG}; systemctl reload kyc-tokend`,
+    person: /baseURL/,
+  },
+  config_syntax: { breaks: `sed -i '1s/{/{,/' ${CONFIG}; systemctl reload kyc-tokend`, person: /JSON/ },
+  config_0666: { breaks: `chmod 0666 ${CONFIG}` },
+  config_0600: { breaks: `chown root:root ${CONFIG}; chmod 0600 ${CONFIG}; ${RESTART}` },
+  config_gone: { breaks: `mv ${CONFIG} /root/moved.json; ${RESTART}`, person: /setup|no configuration/ },
+  secret_0644: { breaks: `chmod 0644 /etc/kyc-tokend/api-secret; ${RESTART}` },
+  secret_gone: { breaks: 'rm /etc/kyc-tokend/api-secret', person: /api-secret/ },
+  secret_empty: { breaks: `: >/etc/kyc-tokend/api-secret; ${RESTART}`, person: /api-secret/ },
+  secret_wrong: {
+    breaks: "printf 'S-bad-0001-zzzzzz' >/etc/kyc-tokend/api-secret; sleep 4",
+    person: /refuses|refused|api-secret|apiSecret/,
+  },
+  etc_0700: { breaks: `chmod 0700 /etc/kyc-tokend; ${RESTART}` },
+  etc_0777: { breaks: `chmod 0777 /etc/kyc-tokend; ${RESTART}` },
+  state_gone: { breaks: 'rm -rf /var/lib/kyc-tokend' },
+  state_root: { breaks: 'chown -R root:root /var/lib/kyc-tokend' },
+  state_key_dir: { breaks: 'rm -f /var/lib/kyc-tokend/key; mkdir /var/lib/kyc-tokend/key' },
+  state_ro: {
+    breaks: `mount --bind /var/lib/kyc-tokend /var/lib/kyc-tokend && mount -o remount,bind,ro /var/lib/kyc-tokend; ${RESTART}`,
+  },
+  run_full: {
+    breaks: `mount -t tmpfs -o size=16k,mode=2751 full /run/kyc-tokend; head -c 16k /dev/zero >/run/kyc-tokend/fill; systemctl restart kyc-tokend.socket kyc-tokend-http.socket; ${RESTART}`,
+  },
+  token_dir: { breaks: 'rm -f /run/kyc-tokend/token; mkdir /run/kyc-tokend/token' },
+  token_link: { breaks: 'rm -f /run/kyc-tokend/token; ln -s /etc/passwd /run/kyc-tokend/token' },
+  token_fifo: { breaks: 'rm -f /run/kyc-tokend/token; mkfifo /run/kyc-tokend/token' },
+  token_of_root: {
+    breaks: 'rm -f /run/kyc-tokend/token; echo x >/run/kyc-tokend/token; chmod 600 /run/kyc-tokend/token',
+  },
+  lock_of_root: {
+    breaks: `systemctl stop kyc-tokend; rm -f /run/kyc-tokend/instance.lock; touch /run/kyc-tokend/instance.lock; ${RESTART}`,
+  },
+  tokenfile_elsewhere: {
+    breaks: `mkdir -p /srv/out; chmod 755 /srv/out; ${edit("c.tokenFiles.push({path:'/srv/out/token',mode:'0640'})")}; systemctl reload kyc-tokend`,
+  },
+  rwpaths_gone: { breaks: dropIn('ReadWritePaths=/srv/nope') },
+  private_network: { breaks: dropIn('PrivateNetwork=yes'), person: /zz-ops\.conf has PrivateNetwork=yes/ },
+  nofile_20: { breaks: dropIn('LimitNOFILE=20'), person: /zz-ops\.conf has LimitNOFILE=20/ },
+  dropin_unread: {
+    breaks: `mkdir -p ${DROP_INS}; printf '[Service]\\nEnvironment=A=b\\n' >${DROP_INS}/zz-ops.conf`,
+  },
+  user_root: { breaks: dropIn('User=root', 'Group=root'), person: /zz-ops\.conf has User=root/ },
+  runtime_directory: {
+    breaks: dropIn('RuntimeDirectory=kyc-tokend'),
+    person: /zz-ops\.conf has RuntimeDirectory=/,
+  },
+  exec_gone: {
+    breaks: dropIn('ExecStart=', 'ExecStart=/usr/lib/kyc-tokend/none run'),
+    person: /203\/EXEC|zz-ops\.conf/,
+  },
+  protect_etc: {
+    breaks: dropIn('InaccessiblePaths=/etc/kyc-tokend'),
+    person: /zz-ops\.conf has InaccessiblePaths=/,
+  },
+  ro_run: { breaks: dropIn('ReadOnlyPaths=/run/kyc-tokend'), person: /zz-ops\.conf has ReadOnlyPaths=/ },
+  credential_gone: { breaks: dropIn('LoadCredential=gone:/srv/gone'), person: /243\/CREDENTIALS/ },
+  socket_group_root: { breaks: socketDropIn('SocketGroup=root'), person: /z\.conf has SocketGroup=root/ },
+  socket_mode_0600: { breaks: socketDropIn('SocketMode=0600'), person: /z\.conf has SocketMode=0600/ },
+  socket_group_gone: { breaks: socketDropIn('SocketGroup=not-there'), person: /not-there/ },
+  group_removed: { breaks: `groupdel kyc-token; timeout 20 systemctl restart kyc-tokend.socket kyc-tokend` },
+  user_removed: {
+    breaks:
+      "systemctl stop 'kyc-tokend*'; userdel kyc-tokend; groupdel kyc-token; timeout 20 systemctl start kyc-tokend",
+  },
+  sigstop: { breaks: 'kill -STOP $(systemctl show -p MainPID --value kyc-tokend)' },
+  killed: { breaks: 'kill -KILL $(systemctl show -p MainPID --value kyc-tokend); sleep 4' },
+  alertpath_stopped: { breaks: 'systemctl stop kyc-tokend-alert.path' },
+  yaml_beside: { breaks: `cp ${CONFIG} /etc/kyc-tokend/kyc-tokend.config.yaml`, person: /yaml/ },
+  allow_nobody: {
+    breaks: `${edit("c.ipc={allow:{users:['daemon']}};c.http={allow:{users:['daemon']}}")}; systemctl reload kyc-tokend`,
+    person: /allow/,
+  },
+  run_0750: { breaks: 'chmod 0750 /run', person: /\/run is the system's|\/run\b/ },
+  service_down: {
+    breaks: 'systemctl stop stand-in; systemctl restart kyc-tokend',
+    person: /network|service/,
+  },
+}
