@@ -6,7 +6,13 @@ import { dirname, join } from 'node:path'
 import { serviceEnvironment } from './account.ts'
 import { foreignWriters } from '../lib/directory-access.ts'
 import { nameOf } from './ids.ts'
-import { OWN_FILES, SERVICE_USER, SYSTEM_RUNTIME_DIRECTORY, SYSTEM_STATE_DIRECTORY } from './paths.ts'
+import {
+  OWN_FILES,
+  SERVICE_USER,
+  SYSTEM_CONFIG_DIRECTORY,
+  SYSTEM_RUNTIME_DIRECTORY,
+  SYSTEM_STATE_DIRECTORY,
+} from './paths.ts'
 import { octal, shellWord } from '../lib/display-text.ts'
 import {
   commandsAt,
@@ -33,10 +39,21 @@ export interface SocketFacts {
   readonly mode: number | null
 }
 
+/** Its group may connect: it is that of the clients. */
+export function isForGroup({ gid, mode }: SocketFacts): boolean {
+  return gid !== null && ((mode ?? 0) & 0o060) !== 0
+}
+
 /** The ids of the daemon's user, and of the group of its clients; null: not known. */
 interface PathIds {
   readonly uid: number
   readonly clients: number | null
+}
+
+/** The circumstances of the daemon. */
+interface PathPlace extends Place {
+  /** It runs, so that systemd or it itself has made its directories. */
+  readonly isRunning: boolean
 }
 
 export interface PathRow {
@@ -48,8 +65,9 @@ export interface PathRow {
   readonly effect: string
   readonly uid: number | null
   readonly gid: number | null
-  /** Permission bits that it must have, at least. */
+  /** Permission bits that it must have, at least, and those that it must not have. */
   readonly mode: number
+  readonly forbidden: number
   /** The user who writes there by an access list, alone beside the owner; null: there need be none. */
   readonly writer: number | null
   readonly mayBeAbsent: boolean
@@ -65,9 +83,23 @@ const RUNTIME_MODE = 0o3751
 const ACCOUNTS_MODE = 0o751
 const ROOT = 0
 
-export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: Place): PathRow[] {
+/** Its files are judged when they are read; whoever may write here can exchange them. */
+const CONFIG_ROW = {
+  path: SYSTEM_CONFIG_DIRECTORY,
+  name: 'the configuration directory',
+  effect: 'the daemon does not reach its files, or others can exchange them',
+  uid: ROOT,
+  mode: 0o750,
+  forbidden: 0o022,
+  commands: [
+    `sudo chown root:${SERVICE_USER} ${SYSTEM_CONFIG_DIRECTORY}`,
+    `sudo chmod 0750 ${SYSTEM_CONFIG_DIRECTORY}`,
+  ],
+} as const
+
+export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: PathPlace): PathRow[] {
   const { runtimeDirectory, stateDirectory, sockets } = paths
-  const { account, isUnit } = place
+  const { account, isUnit, isRunning } = place
   const sudo = sudoAt(place)
   const remake = remakeSockets(account)
   const restart = commandsAt('restart', place)
@@ -82,6 +114,7 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
     uid: isUnit ? uid : null,
     gid: null,
     mode: 0o700,
+    forbidden: 0,
     writer: null,
     mayBeAbsent: true,
     commands: [`${sudo}chmod u+rwx ${shellWord(row.path)}`],
@@ -95,6 +128,7 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
     uid,
     gid: null,
     mode: 0o600,
+    forbidden: 0,
     writer: null,
     mayBeAbsent: true,
     commands: [command, ...restart],
@@ -107,6 +141,7 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
     uid: isUnit ? owner : null,
     gid,
     mode: mode ?? 0o600,
+    forbidden: 0,
     writer: null,
     mayBeAbsent: !isUnit,
     commands: isUnit ? remake : [`chmod ${octal(mode ?? 0o600)} ${shellWord(path)}`],
@@ -147,8 +182,10 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
       path: stateDirectory,
       name: 'the state directory',
       effect: 'the daemon cannot save its state',
+      mayBeAbsent: !isRunning,
       ...(isUnit && { commands: [MAKE_DIRECTORIES, takeState, ...restart] }),
     }),
+    ...(isUnit ? [directory(CONFIG_ROW)] : []),
     ...Object.values(OWN_FILES.runtimeDirectory).map((name) => file(join(runtimeDirectory, name))),
     ...Object.values(OWN_FILES.stateDirectory).map((name) =>
       file(join(stateDirectory, name), isUnit ? takeState : undefined),
@@ -178,18 +215,26 @@ export function differenceOf(row: PathRow, { stats, list }: Found): Remedy | und
   const isKind = { directory: stats.isDirectory(), socket: stats.isSocket(), file: stats.isFile() }[kind]
   // Whoever opens the directory tells of a link or a file at its path.
   if (!isKind && kind === 'directory') return undefined
-  if (!isKind) return differs(`is no ${kind}`, [`sudo rm -f ${shellWord(path)}`])
+  if (!isKind) return differs(`is no ${kind}`, [clearPath(path, stats)])
   const how = wrongAttribute(row, stats) ?? wrongAccess(row, list)
   return how === undefined ? undefined : differs(how)
 }
 
-function wrongAttribute({ uid, gid, mode }: PathRow, stats: Stats): string | undefined {
+/** Whatever lies at the path: what a directory holds may be somebody's. */
+function clearPath(path: string, stats: Stats): string {
+  const word = shellWord(path)
+  return stats.isDirectory() ? `sudo mv -T --backup=numbered ${word} ${word}.old` : `sudo rm -f ${word}`
+}
+
+function wrongAttribute({ uid, gid, mode, forbidden }: PathRow, stats: Stats): string | undefined {
   if (uid !== null && stats.uid !== uid)
     return `belongs to the user ${shown('user', stats.uid)} and not to ${nameOf('user', uid)}`
   if (gid !== null && stats.gid !== gid)
     return `belongs to the group ${shown('group', stats.gid)} and not to ${nameOf('group', gid)}`
   if ((stats.mode & mode) !== mode)
     return `has the mode ${octal(stats.mode)} and needs ${octal(stats.mode | mode)}`
+  if ((stats.mode & forbidden) !== 0)
+    return `has the mode ${octal(stats.mode)}, by which others may write in it`
   return undefined
 }
 

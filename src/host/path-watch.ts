@@ -8,7 +8,14 @@ import { fs, MODE_BITS, SETGID } from '../files/fs.ts'
 import { isLate } from '../files/file-error.ts'
 import { inDirectory } from '../files/in-directory.ts'
 import type { Log } from '../lib/log.ts'
-import { differenceOf, pathTable, type Found, type PathRow, type SocketFacts } from './path-table.ts'
+import {
+  differenceOf,
+  isForGroup,
+  pathTable,
+  type Found,
+  type PathRow,
+  type SocketFacts,
+} from './path-table.ts'
 import { isSocketActivated, type InheritedSockets } from '../lib/socket-activation.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { rendered, type Place } from './remedy.ts'
@@ -69,10 +76,10 @@ export function createPathWatch(options: {
   }
 
   async function compareAll(): Promise<Problem[]> {
-    const clients = adopted?.find(({ gid }) => gid !== null)?.gid ?? null
+    const clients = adopted?.find(isForGroup)?.gid ?? null
     const own = socketsOf(config()).map(({ path, mode, gid }) => ({ path, mode, gid, uid }))
     const sockets = isSocketActivated(inherited) ? (adopted ?? []) : own
-    const rows = pathTable({ ...config(), sockets }, { uid, clients }, place)
+    const rows = pathTable({ ...config(), sockets }, { uid, clients }, { ...place, isRunning: true })
     const found = await Promise.all(
       [...new Set(rows.map(({ path }) => dirname(path)))].map(async (directory) => {
         const together = rows.filter(({ path }) => dirname(path) === directory)
@@ -121,8 +128,8 @@ function socketsOf({ ipc, http }: OwnPaths): OwnSocket[] {
   return [ipc, http].filter((socket) => socket !== null)
 }
 
-function inheritedPaths({ ipc, http }: InheritedSockets): string[] {
-  return [...ipc, ...http].map((fd) => loadLibc().socketPath(fd)).filter((path) => path !== '')
+function inheritedPaths({ ipc, http, credential }: InheritedSockets): string[] {
+  return [...ipc, ...http, ...credential].map((fd) => loadLibc().socketPath(fd)).filter((path) => path !== '')
 }
 
 /** Of the path itself; null: nothing is there, or may be seen. */

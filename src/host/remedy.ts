@@ -7,6 +7,7 @@ import {
   accountOfEnvironment,
   accountWords,
   serviceEnvironment,
+  socketUnits,
   systemSocket,
   unitNames,
 } from './account.ts'
@@ -130,9 +131,11 @@ export function remakeSockets(account: string | undefined): string[] {
 }
 
 function restartSockets(account: string | undefined): string {
-  const { unit, httpUnit, alertUnit } = unitNames(account)
-  // The path unit watches a directory that is gone, too. `restart` would fail for a unit that is masked.
-  return `sudo systemctl try-restart ${unit}.socket ${httpUnit}.socket ${alertUnit}.path`
+  const { alertUnit } = unitNames(account)
+  const sockets = socketUnits(account).flatMap(({ unit, path }) => (path === null ? [] : [unit]))
+  // The path unit watches a directory that is gone, too. `restart` would fail for a unit that is masked, and start
+  // one that is not wanted.
+  return `sudo systemctl try-restart ${[...sockets, `${alertUnit}.path`].join(' ')}`
 }
 
 /**

@@ -16,7 +16,11 @@ function rowsOf(account?: string): PathRow[] {
     account === undefined ? '/var/lib/kyc-tokend' : `/var/lib/kyc-tokend/accounts/${account}`
   const sockets = [{ path: `${runtimeDirectory}/ipc.sock`, uid: DAEMON, gid: CLIENTS, mode: 0o660 }]
   const place = { account, isUnit: true }
-  return pathTable({ runtimeDirectory, stateDirectory, sockets }, { uid: DAEMON, clients: CLIENTS }, place)
+  return pathTable(
+    { runtimeDirectory, stateDirectory, sockets },
+    { uid: DAEMON, clients: CLIENTS },
+    { isRunning: false, ...place },
+  )
 }
 
 const runtimeRow = (): PathRow => rowsOf().find(({ path }) => path === '/run/kyc-tokend')!
@@ -27,7 +31,7 @@ test('no remedy of the directories is a chmod, and none leads root through one o
       ({ path, kind }) => kind === 'directory' && path.startsWith('/run'),
     )
     const restart =
-      'sudo systemctl try-restart kyc-tokend@eu.socket kyc-tokend-http@eu.socket kyc-tokend-alert@eu.path'
+      'sudo systemctl try-restart kyc-tokend@eu.socket kyc-tokend-http@eu.socket kyc-tokend-credential@eu.socket kyc-tokend-alert@eu.path'
     expect(
       directories.map(({ path, uid, mode, commands }) => [path, uid, mode.toString(8), commands]),
     ).toEqual(
@@ -116,3 +120,34 @@ test.each([
     expect(isHeldBySticky({ uid: file }, { mode, uid: owner }, user)).toBe(expected)
   },
 )
+
+test('of the configuration directory nobody but root may write, and it is not opened', () => {
+  const row = rowsOf().find(({ path }) => path === '/etc/kyc-tokend')!
+  const found = (mode: number, uid = 0) => ({
+    stats: { ...lstatSync('/'), uid, mode: 0o040000 | mode, isDirectory: () => true } as never,
+    list: null,
+  })
+  expect(differenceOf(row, found(0o750))).toBeUndefined()
+  expect(differenceOf(row, found(0o777))?.text).toMatch(/by which others may write in it/)
+  expect(differenceOf(row, found(0o700))?.commands.at(-1)).toBe('sudo chmod 0750 /etc/kyc-tokend')
+  expect(differenceOf(row, found(0o750, DAEMON))?.text).toMatch(/belongs to the user 4242 and not to root/)
+})
+
+test('the state directory of a daemon that runs must be there', () => {
+  const stateOf = (isRunning: boolean) =>
+    pathTable(
+      { runtimeDirectory: '/run/kyc-tokend', stateDirectory: '/var/lib/kyc-tokend', sockets: [] },
+      { uid: DAEMON, clients: CLIENTS },
+      { account: undefined, isUnit: true, isRunning },
+    ).find(({ path }) => path === '/var/lib/kyc-tokend')!
+  const nothing = { stats: null, list: null }
+  expect(differenceOf(stateOf(true), nothing)?.text).toMatch(/is not there/)
+  expect(differenceOf(stateOf(false), nothing)).toBeUndefined()
+})
+
+test('what a directory in the place of a socket or a file holds is kept', async () => {
+  const path = await tempDirectory()
+  const row = { ...rowsOf().find(({ kind }) => kind === 'socket')!, path }
+  const [first] = differenceOf(row, { stats: lstatSync(path), list: null })?.commands ?? []
+  expect(first).toBe(`sudo mv -T --backup=numbered ${path} ${path}.old`)
+})
