@@ -69,7 +69,7 @@ test('a runtime directory of the unit has the cure of its account as the remedy'
     `Cannot write ${directory}/token: the directory ${directory} is not there: ` +
       '`sudo systemd-tmpfiles --create kyc-tokend.conf && sudo systemctl try-restart ' +
       'kyc-tokend@no-such-account.socket kyc-tokend-http@no-such-account.socket ' +
-      'kyc-tokend-alert@no-such-account.path`',
+      'kyc-tokend-credential@no-such-account.socket kyc-tokend-alert@no-such-account.path`',
   )
 })
 
