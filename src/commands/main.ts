@@ -8,6 +8,7 @@ import { capitalized, escapeUnsafe } from '../lib/display-text.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import type { DaemonSignals } from '../daemon/daemon-signals.ts'
 import { decideProgramName } from '../host/paths.ts'
+import { stackOf } from '../lib/internal-fault.ts'
 import { requireSupportedNode } from '../host/supported-node.ts'
 
 const STDERR = 2
@@ -117,12 +118,17 @@ function onOutputError(error: Error): void {
   stop.abort()
 }
 
-/** One sentence on stderr, and the status; never a stack trace. Resolves when it is written, or after 1 s. */
+/**
+ * One sentence on stderr, and the status; after that of an internal fault its stack. Resolves when it is written,
+ * or after 1 s.
+ */
 async function fail(failure: unknown): Promise<void> {
   const thrown = failure instanceof FileError ? await inWords(failure) : failure
   const own = `kyc-tokend failed, and the fault is its own (${errorMessage(thrown)}): please report it.`
   const { status, lines } =
-    thrown instanceof UserError ? thrown : { status: exitStatus.internal, lines: [own] }
+    thrown instanceof UserError
+      ? thrown
+      : { status: exitStatus.internal, lines: [own, ...stackOf(thrown).split('\n')] }
   process.exitCode = status
   const text = `${lines.map(escapeUnsafe).join('\n')}\n`
   // Not by process.stderr: to a file it would block if its disk hangs. That nobody reads it is no error.

@@ -8,7 +8,8 @@ import { configDirectories, programName } from '../host/paths.ts'
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import type { Hidden } from '../host/finding.ts'
-import type { Config } from './config.ts'
+import { hideInStacks } from '../lib/internal-fault.ts'
+import { revealAll, type Config } from './config.ts'
 import { ConfigError, createDiagnostics, printable, type Diagnostics } from './issues.ts'
 import { findJsonFault } from './json-fault.ts'
 import { readFile, type Present, type StagedFiles } from './read-file.ts'
@@ -68,6 +69,7 @@ export async function inspectConfig(options: LoadOptions) {
   const context = { uid: process.geteuid!(), env, isElsewhere, runtimeDirectory, staged, diagnostics }
   const resolved = await resolveConfig(settings, { ...context, ...found })
   const config: Config | undefined = faults.length > 0 ? undefined : resolved.config
+  if (config !== undefined) hideInStacks('configuration', () => revealAll(config))
   return { file, faults, warnings, config, unseen: resolved.unseen }
 }
 

@@ -13,8 +13,9 @@ import { raceAbort, runTasks, after } from '../lib/tasks.ts'
 import { unitNames } from '../host/account.ts'
 import { fileProblem, withFileSentences } from '../host/file-remedy.ts'
 import { placeAt, placeOf, type Place } from '../host/remedy.ts'
-import { withTimeout } from '../lib/clock.ts'
+import { monotonicMs, withTimeout } from '../lib/clock.ts'
 import { UserError } from '../lib/error.ts'
+import { limitFaults } from '../lib/internal-fault.ts'
 import type { DaemonSignals } from './daemon-signals.ts'
 import { isSocketActivated, type InheritedSockets } from '../lib/socket-activation.ts'
 import program from '../../package.json' with { type: 'json' }
@@ -65,7 +66,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
     sendEntry: environment.sendDatagram,
     identifier: unitNames(place.account).unit,
   })
-  const log = withFileSentences(logging.log, place)
+  const log = limitFaults(withFileSentences(logging.log, place), monotonicMs)
 
   const store = await createStateStore({ ...config, clock, log, bootMark: environment.bootMark })
   const configured = await createConfiguredKeeper(config, { ...environment, log, store })

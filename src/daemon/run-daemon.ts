@@ -12,6 +12,7 @@ import type { DaemonSignals } from './daemon-signals.ts'
 import { createDirectories } from './directories.ts'
 import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../lib/error.ts'
 import { createGcAfterBurst } from '../lib/gc-after-burst.ts'
+import { logFault } from '../lib/internal-fault.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { readEntries } from '../host/ids.ts'
 import { FileError } from '../files/file-error.ts'
@@ -46,9 +47,18 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
     throw error
   })
   if (daemon === null) return
+  const onFault = (error: unknown): void => {
+    if (!(error instanceof UserError)) logFault(daemon.log, error)
+  }
+  // `main` ends the process for it, once the log has it.
+  process.on('uncaughtExceptionMonitor', onFault)
   try {
     await daemon.run(signals)
+  } catch (error) {
+    onFault(error)
+    throw error
   } finally {
+    process.off('uncaughtExceptionMonitor', onFault)
     await daemon.close()
   }
 }

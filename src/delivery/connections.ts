@@ -2,6 +2,7 @@
 // timeouts, ended for a named reason only, and answered at a stop.
 import { createServer, type Server, type Socket } from 'node:net'
 import type { SocketConfig } from '../config/config.ts'
+import { logFault } from '../lib/internal-fault.ts'
 import type { Log } from '../lib/log.ts'
 import { createClient, WRITE_BYTES, type Client, type Protocol } from './client.ts'
 import { createHandling } from './handling.ts'
@@ -65,7 +66,7 @@ export function createConnections<Own>(
   const quota = createQuota()
   const all = new Map<Socket, Client & Own>()
   const handling = createHandling(protocol, { memory, turns, log })
-  const { attempt, setReading, logError } = handling
+  const { attempt, setReading, logRefused } = handling
   const input = Buffer.allocUnsafeSlow(protocol.readBytes)
   let config = options.socket
   let { room = Infinity } = options
@@ -87,7 +88,7 @@ export function createConnections<Own>(
       if (release !== null) limited.note(transport, peer?.uid ?? null, release)
     } catch (error) {
       accepted.destroy()
-      logError('A connection failed by an internal error', error)
+      logFault(log, error, { transport })
     }
   }
 
@@ -163,7 +164,7 @@ export function createConnections<Own>(
       unsubscribe = options.replies.onChange(pushAll)
       listener = await listen(options, {
         createServer: (): Server => createServer({ allowHalfOpen: true, pauseOnConnect: true }, accept),
-        onAcceptError: (error) => logError('A connection could not be accepted', error),
+        onAcceptError: logRefused,
         log,
       }).catch((error: unknown) => {
         unsubscribe()

@@ -4,6 +4,7 @@
 import { createServer, type Socket } from 'node:net'
 import { extname } from 'node:path'
 import { withTimeout, type Clock } from '../lib/clock.ts'
+import { logFault } from '../lib/internal-fault.ts'
 import { errorMessage } from '../lib/error.ts'
 import type { Log } from '../lib/log.ts'
 import { shellWord } from '../lib/display-text.ts'
@@ -115,15 +116,15 @@ export function createCredentialServer(
     socket.on('error', () => undefined)
     socket.once('close', () => serving.delete(socket))
     const served = serve(socket).catch(async (error: unknown) => {
-      logFault('A connection failed by an internal error', error)
+      logFault(log, error, { transport: 'credential' })
       await refuse(socket)
     })
     serving.set(socket, served)
   }
 
-  function logFault(sentence: string, error: unknown): void {
+  function logRefused(error: unknown): void {
     const fields = { transport: 'credential', detail: errorMessage(error) }
-    log('error', sentence, { event: 'connection-fault', ...fields })
+    log('error', 'A connection could not be accepted', { event: 'connection-fault', ...fields })
   }
 
   return {
@@ -131,7 +132,7 @@ export function createCredentialServer(
     async open(): Promise<void> {
       listener = await adoptListeners(fds, {
         createServer: () => createServer({ allowHalfOpen: true }, onConnection),
-        onAcceptError: (error) => logFault('A connection could not be accepted', error),
+        onAcceptError: logRefused,
         log,
       })
     },

@@ -1,6 +1,7 @@
 // What happens to a connection, whatever its protocol: it is read, goes on, and ends for a named reason.
 import { monotonicMs } from '../lib/clock.ts'
 import { errorMessage } from '../lib/error.ts'
+import { logFault } from '../lib/internal-fault.ts'
 import type { Log } from '../lib/log.ts'
 import type { Client, Protocol } from './client.ts'
 import { dropReasons, type DropReason } from './limits.ts'
@@ -8,7 +9,7 @@ import type { Memory } from './memory.ts'
 import type { Peer } from './peers.ts'
 import type { Turns } from './turns.ts'
 
-const ERROR_LOGGED_EVERY_MS = 3_600_000
+const REFUSED_LOGGED_EVERY_MS = 3_600_000
 
 export function createHandling<Own>(
   protocol: Protocol<Own>,
@@ -47,7 +48,7 @@ export function createHandling<Own>(
   }
 
   function fail(client: Client, error: unknown): void {
-    reports.logError('A connection failed by an internal error', error)
+    logFault(log, error, { transport: protocol.transport })
     end(client, 'fault-of-ours')
   }
 
@@ -101,7 +102,7 @@ export function createHandling<Own>(
 /** What is counted and logged of connections that end. */
 function createReports(transport: string, log: Log) {
   const dropped = Object.fromEntries(dropReasons.map((reason) => [reason, 0])) as Record<DropReason, number>
-  let errorLoggedAtMs = -Infinity
+  let refusedLoggedAtMs = -Infinity
 
   /** Counts and logs that a client loses its connection. */
   function noteDrop(peer: Peer | null, reason: DropReason): void {
@@ -111,12 +112,13 @@ function createReports(transport: string, log: Log) {
   }
 
   /** Logs one record an hour at most, because clients could cause them over and over. */
-  function logError(sentence: string, error: unknown): void {
+  function logRefused(error: unknown): void {
     const nowMs = monotonicMs()
-    if (nowMs - errorLoggedAtMs < ERROR_LOGGED_EVERY_MS) return
-    errorLoggedAtMs = nowMs
-    log('error', sentence, { event: 'connection-fault', transport, detail: errorMessage(error) })
+    if (nowMs - refusedLoggedAtMs < REFUSED_LOGGED_EVERY_MS) return
+    refusedLoggedAtMs = nowMs
+    const detail = errorMessage(error)
+    log('error', 'A connection could not be accepted', { event: 'connection-fault', transport, detail })
   }
 
-  return { dropped, noteDrop, logError }
+  return { dropped, noteDrop, logRefused }
 }

@@ -8,6 +8,7 @@ import { withTimeout, type Clock } from '../lib/clock.ts'
 import { allowsColour } from '../lib/display-text.ts'
 import { fallbackOnSystemError, withSystemFallback } from '../lib/error.ts'
 import { fs } from '../files/fs.ts'
+import { hideInStacks } from '../lib/internal-fault.ts'
 import type { Log } from '../lib/log.ts'
 import { createJournal, journalEntry, type SendEntry } from './journal.ts'
 import { formatLine, type LogRecord } from './log-line.ts'
@@ -44,6 +45,7 @@ export function createLog(
   },
 ) {
   const { stream, env, clock, secrets, sendEntry, identifier, journalSocket: socket } = options
+  hideInStacks('log', secrets)
   let settings: LogSettings = options
   const target = targetOf(stream)
   const isTerminal = Reflect.get(stream, 'isTTY') === true

@@ -91,7 +91,10 @@ it('an internal error fails the unit, and not the daemon', async () => {
   socket.on('data', (chunk) => (length += chunk.length)).end()
   await once(socket, 'close')
   expect(length).toBeGreaterThan(MIB)
-  expect(records).toMatchObject([{ fields: { event: 'connection-fault', detail: 'oops' } }])
+  expect(records).toMatchObject([
+    { level: 'crit', fields: { event: 'internal-fault', transport: 'credential' } },
+  ])
+  expect(records[0]?.fields['stack']).toMatch(/^Error: oops\n +at .*credential-server\.test\.ts/)
   await server.close()
 })
 

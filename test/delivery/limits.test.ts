@@ -396,7 +396,7 @@ describe('an internal error', () => {
       `GET /v1/token?waitSeconds=60&notFingerprint=${fingerprintOf('token-1')} HTTP/1.1\r\n\r\n`,
     ],
   ] as const)(
-    'that comes %s on %s.sock costs one connection and one record',
+    'that comes %s on %s.sock costs one connection, and has its stack in the log',
     async (when, transport, options, text) => {
       const world = await startWithToken(options)
       if (when === 'later') vi.spyOn(world.keeper, 'waitUntil').mockImplementation(rejects)
@@ -410,9 +410,13 @@ describe('an internal error', () => {
         await client.closed()
       }
       if (text !== null) expect(world[transport].counts().dropped['fault-of-ours']).toBe(3)
-      expect(world.records.filter(({ fields }) => fields.event === 'connection-fault')).toMatchObject([
-        { level: 'error', fields: { detail: 'broken', transport } },
-      ])
+      const faults = world.records.filter(({ fields }) => fields.event === 'internal-fault')
+      expect(faults).toHaveLength(3)
+      for (const { level, fields } of faults)
+        expect([level, fields]).toMatchObject([
+          'crit',
+          { transport, stack: expect.stringMatching(/^Error: broken\n +at /) as string },
+        ])
       other?.ask('token.get', { id: '1' })
       if (other !== null) expect(await other.frame(0)).toMatchObject({ type: 'token.result' })
     },

@@ -33,10 +33,13 @@ test('an internal fault ends the daemon with 70, and the next start takes it for
   const broken = world.start({}, { program: [node, '--import', WITHOUT_NAME, program] })
   expect(await broken.ended()).toBe(70)
   const words = broken.stderr().split('\n')
-  expect(words.filter((line) => !line.startsWith('{'))).toEqual([
-    'kyc-tokend failed, and the fault is its own (no name): please report it.',
-    '',
-  ])
+  const [sentence, ...stack] = words.filter((line) => !line.startsWith('{'))
+  expect(sentence).toBe('kyc-tokend failed, and the fault is its own (no name): please report it.')
+  expect(stack[0]).toBe('Error: no name')
+  expect(stack[1]).toMatch(/^ +at .*toJSON/)
+  const [record] = broken.records('internal-fault')
+  expect(record).toMatchObject({ level: 'crit', count: 1 })
+  expect(String(record?.['stack']).split('\n')).toEqual(stack.slice(0, -1))
   const restarted = await world.started()
   expect(await statusOf(restarted)).toMatchObject({ state: 'refused', nextAttemptAt: null })
   expect(world.service.requests).toHaveLength(1)

@@ -1,0 +1,62 @@
+// A fault of the program itself: its stack, without secrets, for whoever has to find it.
+import { inspect } from 'node:util'
+import type { Log, LogFields } from './log.ts'
+import { redact } from './redaction.ts'
+
+const SENTENCE = 'A fault of the program itself: please report it with its stack'
+const HOUR_MS = 3_600_000
+const MAX_CAUSES = 5
+
+/** The secrets that the process knows, by who knows them. */
+const sources = new Map<string, () => Iterable<string>>()
+
+/** From now on no stack shows these secrets. Those that the same one named before are replaced. */
+export function hideInStacks(owner: string, secrets: () => Iterable<string>): void {
+  sources.set(owner, secrets)
+}
+
+/** The stack of the error and of its causes, without secrets. */
+export function stackOf(error: unknown): string {
+  const stacks: string[] = []
+  let cause = error
+  while (cause !== undefined && stacks.length < MAX_CAUSES) {
+    stacks.push((cause instanceof Error && cause.stack) || inspect(cause))
+    cause = cause instanceof Error ? cause.cause : undefined
+  }
+  const secrets = [...sources.values()].flatMap((source) => [...source()])
+  return redact(stacks.join('\ncaused by '), secrets)
+}
+
+/** Logs the fault, if the log is one of `limitFaults`, once for each place and hour. */
+export function logFault(log: Log, error: unknown, fields: Readonly<Record<string, unknown>> = {}): void {
+  log('crit', SENTENCE, { event: 'internal-fault', ...fields, stack: stackOf(error) })
+}
+
+/**
+ * The log, in which a fault of one place is one record an hour, because clients could cause it over and over.
+ * `count`: how often it came since the last record.
+ */
+export function limitFaults(log: Log, nowMs: () => number): Log {
+  /** By the first frames, which are places in the program: so there are few. */
+  const known = new Map<string, { loggedAtMs: number; count: number }>()
+
+  function isDue(place: string): { count: number } | null {
+    const last = known.get(place) ?? { loggedAtMs: -Infinity, count: 0 }
+    const count = last.count + 1
+    const isOver = nowMs() - last.loggedAtMs >= HOUR_MS
+    known.set(place, isOver ? { loggedAtMs: nowMs(), count: 0 } : { ...last, count })
+    return isOver ? { count } : null
+  }
+
+  return (level, sentence, fields) => {
+    if (fields.event !== 'internal-fault') return log(level, sentence, fields)
+    const due = isDue(placeOf(fields))
+    if (due !== null) log(level, sentence, { ...fields, ...due })
+  }
+}
+
+/** The first frame, or what there is instead of one. */
+function placeOf({ stack }: LogFields): string {
+  const text = String(stack)
+  return /^ +at .*$/m.exec(text)?.[0] ?? text.split('\n', 1)[0] ?? ''
+}
