@@ -1,0 +1,169 @@
+// What may concern one host costs the others nothing: real daemons, each with a client certificate of its own, a
+// real redis-server, and a service that knows each by its certificate.
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { TLSSocket } from 'node:tls'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import { createAuthority, createCertificate } from '../support/certificates.ts'
+import { alertFile, tokenFile, type Daemon } from '../support/daemon.ts'
+import { askAll, oneToken, recordsOf, startHost, startTokenService } from '../support/fleet.ts'
+import { freshToken } from '../support/outside.ts'
+import { isWithoutRedis, startRedis } from '../support/redis.ts'
+import { accountInactive, granting, refusing, startService, type ScriptedAnswer } from '../support/service.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+import { expectUntil } from '../support/until.ts'
+
+const withoutRedis = isWithoutRedis('test/share/one-host')
+const HOSTS = 20
+const LIFE_S = 12
+
+/** A service that asks for client certificates, and answers by the name in them. */
+async function startKnowingService() {
+  const authority = createAuthority()
+  const server = createCertificate(authority, { names: ['localhost'] })
+  const asked: string[] = []
+  let answerTo = (_name: string): ScriptedAnswer => granting(freshToken(LIFE_S))
+  const tls = { ...server, ca: authority.cert, requestCert: true, rejectUnauthorized: true }
+  const service = await startService({
+    tls,
+    answer(_request, { socket }) {
+      const name = String((socket as TLSSocket).getPeerCertificate().subject.CN)
+      asked.push(name)
+      return answerTo(name)
+    },
+  })
+  onTestFinished(async () => service.stop())
+  return {
+    url: service.url,
+    authority,
+    /** The names of the hosts that asked, in turn. */
+    asked,
+    answer(next: typeof answerTo) {
+      answerTo = next
+    },
+  }
+}
+
+describe.skipIf(withoutRedis)('20 daemons with certificates of their own', () => {
+  test(
+    'lose nothing by one that gets 403 or is refused; when all are refused it is two requests',
+    { timeout: 240_000 },
+    async () => {
+      const redis = await startRedis()
+      onTestFinished(() => redis.stop())
+      const service = await startKnowingService()
+      const root = await tempDirectory('memory')
+      const hosts = await Promise.all(
+        Array.from({ length: HOSTS }, async (_, index) => {
+          const name = `host-${index + 1}`
+          const directory = join(root, name)
+          const { cert, key } = createCertificate(service.authority, { names: [name] })
+          const files = { certFile: join(directory, 'cert.pem'), key: { file: join(directory, 'key.pem') } }
+          mkdirSync(directory)
+          writeFileSync(files.certFile, cert, { mode: 0o600 })
+          writeFileSync(files.key.file, key, { mode: 0o600 })
+          writeFileSync(join(directory, 'ca.pem'), service.authority.cert)
+          const request = { timeout: '4s', caFile: join(directory, 'ca.pem'), clientCertificate: files }
+          return startHost(name, {
+            redis,
+            baseUrl: service.url,
+            directory,
+            share: { timeout: '5s' },
+            config: { request },
+          })
+        }),
+      )
+      await oneToken(hosts)
+      const [first, ...others] = hosts as [Daemon, ...Daemon[]]
+      const token = (): ScriptedAnswer => granting(freshToken(LIFE_S))
+
+      for (const bad of [refusing(403, 'Forbidden'), accountInactive]) {
+        const before = service.asked.length
+        service.answer((name) => (name === 'host-1' ? bad : token()))
+        const [outcome] = await askAll([first], 'refresh.request')
+        expect(outcome).toMatchObject({ outcome: expect.not.stringMatching('ok') })
+        const without: string[] = []
+        const rotations = (): number => service.asked.slice(before).filter((name) => name !== 'host-1').length
+        await expectUntil(
+          'three rotations',
+          () => {
+            without.push(...others.filter((host) => tokenFile(host) === undefined).map(() => 'a host'))
+            return rotations() >= 3
+          },
+          { withinMs: 60_000 },
+        )
+        expect(without).toEqual([])
+        expect(others.filter((host) => alertFile(host) !== undefined)).toEqual([])
+        // It has the tokens of the others, and asks no more often than its own failure allows.
+        await expectUntil('no alert on host-1', () => alertFile(first) === undefined)
+        expect(service.asked.slice(before).filter((name) => name === 'host-1').length).toBeLessThanOrEqual(5)
+        service.answer(token)
+        await askAll([others[0]!], 'refresh.request')
+        await oneToken(hosts)
+      }
+
+      const before = service.asked.length
+      service.answer(() => accountInactive)
+      await expectUntil('the refusal on each', () => hosts.every((host) => alertFile(host) !== undefined), {
+        withinMs: 60_000,
+      })
+      expect(service.asked.length - before).toBe(2)
+      expect(new Set(service.asked.slice(before)).size).toBe(2)
+      const alerts = recordsOf(hosts, 'alert').filter(
+        ({ level, reason }) => level === 'alert' && reason === 'account-inactive',
+      )
+      // One for host-1 when it was refused alone, and one for the fleet.
+      expect(alerts).toHaveLength(2)
+    },
+  )
+})
+
+describe.skipIf(withoutRedis)('8 daemons', () => {
+  test(
+    'with a pair that was refused and is written again within a minute ask once, when it is over',
+    { timeout: 300_000 },
+    async () => {
+      const redis = await startRedis()
+      onTestFinished(() => redis.stop())
+      const service = await startTokenService(3_600)
+      const root = await tempDirectory('memory')
+      const isOther = (body: string): boolean => body.includes('another-secret')
+      const askedOther = () => service.requests.filter(({ body }) => isOther(body))
+      service.answer(({ body }) => (isOther(body) ? accountInactive : service.token()))
+      const secretOf = (name: string): string => join(root, name, 'secret')
+      const write = (name: string, secret: string): void =>
+        writeFileSync(secretOf(name), secret, { mode: 0o600 })
+      const names = Array.from({ length: 8 }, (_, index) => `host-${index + 1}`)
+      const hosts = await Promise.all(
+        names.map((name) => {
+          mkdirSync(join(root, name))
+          write(name, 'the-first-secret')
+          const credentials = { apiKey: 'key', apiSecret: { file: secretOf(name) } }
+          const directory = join(root, name)
+          return startHost(name, { redis, baseUrl: service.url, directory, config: { credentials } })
+        }),
+      )
+      await oneToken(hosts)
+      write('host-1', 'another-secret-1')
+      await expectUntil('the refusal', () => askedOther().length === 1, { withinMs: 60_000 })
+      for (const apartMs of [0, 2_000]) {
+        const { length } = askedOther()
+        const lastAtMs = askedOther().at(-1)!.atMs
+        for (const name of names) {
+          write(name, 'another-secret-1')
+          await new Promise((resolve) => setTimeout(resolve, apartMs))
+        }
+        await expectUntil('the request', () => askedOther().length > length, { withinMs: 90_000 })
+        expect(askedOther().at(-1)!.atMs - lastAtMs).toBeGreaterThanOrEqual(59_000)
+        await expectUntil('the refusal on each host', () =>
+          names.every((_, index) =>
+            hosts[index]!.records('credentials-not-taken-over').some(({ error }) =>
+              String(error).includes('account-inactive'),
+            ),
+          ),
+        )
+        expect(askedOther()).toHaveLength(length + 1)
+      }
+    },
+  )
+})
