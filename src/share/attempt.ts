@@ -94,9 +94,11 @@ export function createAttempts(options: AttemptOptions) {
       return 'alone' as const
     })
     const made = outcome === 'alone' ? await alone(attempt, signal) : outcome
-    // A record that came meanwhile is larger than all that this host has.
+    // A record that came meanwhile is larger than all that this host has; one from before the act is no answer.
     const last = signal.aborted ? made : (takeKnown() ?? made)
     if (last.kind === 'postponed') act.putOff()
+    // A refusal that may concern this host alone answers its act, too.
+    if (last.kind === 'permanent') act.end()
     return last
   }
 

@@ -51,12 +51,11 @@ export function createConclude(options: ConclusionOptions) {
     const own = isDoubt ? unconfirmedOf(outcome, { hostId, host }) : null
     const confirmer = own && (await confirmerNow(own, circumstances))
     const isForAll = own === null || confirmer !== null
-    if (answer !== null) {
+    if (answer !== null) telemetry.counted(how)
+    if (answer !== null && isForAll) {
       act.end()
-      telemetry.counted(how)
-    }
-    if (answer !== null && isForAll) link.setOwn({ ...sent, answer, isWritten: false })
-    else if (outcome.kind === 'transient' || isDoubt)
+      link.setOwn({ ...sent, answer, isWritten: false })
+    } else if (outcome.kind === 'transient' || isDoubt)
       link.setOwnWait(
         waitOf(outcome, sent, {
           link,

@@ -376,6 +376,19 @@ describe('an answer that may concern one host only', () => {
     expect(phases(hosts)).toEqual(['ready'])
   })
 
+  test('answers the operator, though another host had a token just before the act', async () => {
+    const hosts = world.hosts(3, { hasOwnProof: true })
+    await settle()
+    world.server.push(false)
+    await refresh(hosts[1]!)
+    await settle()
+    world.answer(() => refused)
+    expect(await refresh(hosts[0]!)).toMatchObject({ kind: 'permanent' })
+    await world.clock.advance(16 * SECOND)
+    expect(phases(hosts)).toEqual(['ready'])
+    expect(tokensOf(hosts)).toHaveLength(1)
+  })
+
   test('outlives a restart of its host: it stays refused, asks once, and has the next token of the fleet', async () => {
     world.answer((name) => (name === 'host-1' ? refused : world.token()))
     const hosts = world.hosts(3, { hasOwnProof: true })

@@ -4,6 +4,7 @@ import { expect, test } from 'vitest'
 import { Secret } from '../../src/lib/secret.ts'
 import { createSeal, type Sealed, type SealOptions } from '../../src/share/seal.ts'
 import type { Pair } from '../../src/share/store.ts'
+import { waitOf, type Doubtful } from '../../src/share/wait.ts'
 
 const account = (
   change: Partial<Record<'baseUrl' | 'description' | 'apiKey' | 'apiSecret' | 'key', string>> = {},
@@ -123,3 +124,71 @@ test('a token of 16 KiB goes through', () => {
   const long = { ...token, accessToken: 'x'.repeat(16 * 1024) }
   expect(seal.open('record', seal.seal('record', PAIR, long))).toMatchObject(long)
 })
+
+/** What hosts of 2.0.0 wrote: a token, a refusal and a wait, each the box of a text. */
+const BOXES_2_0_0 = {
+  token: [
+    'cjptMDIjUsRsAIJOmHiluxordr1makiG/fF6lBpAGSnkZy918cg8K/Mix6wW2jhuarGIyl7xmOuD2gkjjNXibH/U',
+    'TJqeaoW7aRJ+wvKOX94umjRC6C2HZB9XqWmUTkb1veZWCdU2g1l2HWqT91KhGQXvIRe8uhVS0voRLXBj87kro7IQ',
+    'r+ASog==',
+  ].join(''),
+  refusal: [
+    'm1zU2UH9GsYQXdew1ZEXEp541sLcCIYY0UraRgCq4WVhZ9u7hFJcPMTtUxhcPWEGlBSJoKvoqOXNAlzpkkgBXIwr',
+    'pa/EtdNZuy62+uykhBYvDI8LG0KnWjdwBzt3mNUwdNvdo5wWO8eO/eCH7BHk0sIsHItJiq5XkFSNXtxdBgWuSucD',
+    'ygJEXJaQIdqZhJkFM45TvCcR2Iy+mwpzYumMWMA1AXr+uECjYH5lzZmG3wRoZDVLPkDnU3lb3ftvqU5wh92Iui7+',
+    'UtmjhBpIQsFH4uONaY2b25o=',
+  ].join(''),
+  wait: [
+    'u+qfbbKBUST0zjBfs9uPxKI/MIEKgiMCzjQx+/PkAqG8u12i2xqaZoZjZX/N0eQ0D1iiKEAwtgZm9oJNcP2u5t68',
+    'LEHmixJbgtGJ3iVloBt3bf/9NoJKSeqz5F8yyxAyb5ig7roEVQER3iYcQmcsZOkEKHI4fymBo0fK6YX8/I3V5cDR',
+    'fZLkmRHQfQ==',
+  ].join(''),
+}
+
+test('a text of 2.0.0 opens: hosts of both versions are one fleet', () => {
+  const former = createSeal(
+    account({ baseUrl: 'https://api.example.com', apiSecret: 'the secret of the account' }),
+  )
+  const pair = { fence: 1_780_000_000_000, id: '0123456789abcdef' }
+  const textOf = (box: string): string => `${pair.fence} ${pair.id} ${box}`
+  const facts = { by: 'web-1', at: 1_780_000_000_000, end: 1_780_000_900_000, ...pair }
+  expect(former.accountKey).toBe('e698e52b1357d0e7d1fc6e863f8bf349')
+  expect(former.open('record', textOf(BOXES_2_0_0.token))).toEqual({
+    kind: 'ok',
+    accessToken: 'a.b.c',
+    expirySource: 'jwt',
+    ...facts,
+  })
+  expect(former.open('record', textOf(BOXES_2_0_0.refusal))).toMatchObject({
+    kind: 'permanent',
+    reason: 'account-inactive',
+    ...facts,
+  })
+  expect(former.open('lease', textOf(BOXES_2_0_0.wait))).toEqual({
+    kind: 'postponed',
+    reason: 'rate-limited',
+    detail: '429',
+    unconfirmed: null,
+    ...facts,
+  })
+})
+
+test.each(['account-inactive', 'account-not-found', 'assertion', 'rejected'] as const)(
+  'a wait for %s is one that 2.0.0 can read',
+  (reason) => {
+    const outcome = { kind: 'permanent', reason, detail: '', status: 401 } as Doubtful
+    const sent = { ...PAIR, by: 'web-1', sentAtMs: 0 }
+    const clocks = { bootMs: () => 0, storeMs: (bootMs: number) => bootMs }
+    const around = { link: clocks, askedForMs: 0, heldUntilMs: 0, unconfirmed: null }
+    const known = [
+      'rate-limited',
+      'server-error',
+      'malformed-answer',
+      'network',
+      'timeout',
+      'tls',
+      'rejected',
+    ]
+    expect(known).toContain(waitOf(outcome, sent, around).reason)
+  },
+)
