@@ -1,5 +1,6 @@
 // One request to the daemon and its answer: sent again after a restart while there is time, or answered from
 // memory. Calls that ask for the same share one request.
+import { clearImmediate, setImmediate } from 'node:timers'
 import { errorCode } from '../lib/error.ts'
 import { answerTypes, type FaultCode, type RequestType } from '../protocol.ts'
 import type { Frame, ReconnectingConnection } from './connection.ts'
@@ -8,7 +9,6 @@ import {
   faultError,
   isForbidden,
   timeoutError,
-  TokenClientError,
   type Disconnect,
   type TokenClientErrorCode,
 } from './errors.ts'
@@ -17,6 +17,8 @@ import {
 const ANSWER_MS = 5_000
 /** The time for an answer that waits for nothing. After it a token in memory is given, or the call fails. */
 const SLOW_MS = 250
+/** The event loop of a program in which a timer is later than this has been busy. */
+const LATE_MS = 50
 /** Faults that a daemon gives without looking at the request: it counts as absent. */
 const FAULTS_OF_ABSENCE: ReadonlySet<string> = new Set<FaultCode>(['busy', 'misconfigured'])
 /** Ends of a request's wait: a caller that shares it, and began later, may go on waiting. */
@@ -39,7 +41,7 @@ export interface Call<T> {
   /** The request must not be sent twice: the daemon may have got it before the connection was lost. */
   readonly isOnce?: boolean
   /** Each ends the call, which is then rejected with the signal's reason. */
-  readonly signals: readonly (AbortSignal | undefined)[]
+  readonly signals: readonly (AbortSignal | null | undefined)[]
   /** The answer in memory, read if the daemon is away or slow; undefined: there is none. */
   readonly fallback?: () => T | undefined
 }
@@ -48,8 +50,7 @@ export interface Call<T> {
 export const answerMsFor = (waitMs: number): number => Math.max(waitMs, SLOW_MS) + SLOW_MS
 
 /** True if the error says that no token has come in time. */
-export const isWithoutToken = (error: unknown): boolean =>
-  error instanceof TokenClientError && ENDS_OF_WAIT.has(error.code)
+export const isWithoutToken = (error: unknown): boolean => ENDS_OF_WAIT.has(errorCode(error) ?? '')
 
 /** The answer's fields. Rejects with TokenClientError, or with a signal's reason. */
 export async function call<T>(connection: ReconnectingConnection, options: Call<T>): Promise<T> {
@@ -67,12 +68,25 @@ export async function call<T>(connection: ReconnectingConnection, options: Call<
       if (value !== undefined) resolve(value)
       return value !== undefined
     }
-    const slow = setTimeout(fallBack, SLOW_MS)
-    const deadline = setTimeout(() => fallBack() || reject(timeoutError(answerMs)), answerMs)
+    const stopSlow = giveUpAfter(SLOW_MS, { monotonicMs, giveUp: fallBack })
+    function giveUp(): void {
+      if (fallBack()) return
+      if (sends === 0 && connection.isBehind?.() === true) startDeadline()
+      else reject(timeoutError(answerMs))
+    }
+    let stopDeadline = (): void => undefined
+    function startDeadline(): void {
+      stopDeadline()
+      stopDeadline = giveUpAfter(answerMs, { monotonicMs, giveUp })
+    }
+    startDeadline()
     const close = connection.open({
       frame() {
+        // The time of what is sent at once, or waits for nothing, begins now.
+        const isFirst = sends === 0 && waitMs - leftMs() < SLOW_MS
+        if (isFirst || waitMs === 0) startDeadline()
         sends += 1
-        return { type, data: options.data?.(sends === 1 ? waitMs : leftMs()) ?? {} }
+        return { type, data: options.data?.(isFirst ? waitMs : leftMs()) ?? {} }
       },
       onAnswer(frame) {
         if (frame.type === answerTypes[type]) return resolve(frame.data as T)
@@ -83,14 +97,15 @@ export async function call<T>(connection: ReconnectingConnection, options: Call<
       onDisconnect(disconnect) {
         if (fallBack()) return false
         const canBeSent = leftMs() > 0 || (disconnect.wasConnected && sends < 2)
-        if (canBeSent && options.isOnce !== true && isWorthAnother(disconnect, options)) return true
+        if (canBeSent && connection.mayStop && options.isOnce !== true && isWorthAnother(disconnect, options))
+          return true
         reject(disconnectError(disconnect))
         return false
       },
     })
     end = () => {
-      clearTimeout(slow)
-      clearTimeout(deadline)
+      stopSlow()
+      stopDeadline()
       close()
     }
   })
@@ -101,7 +116,30 @@ export async function call<T>(connection: ReconnectingConnection, options: Call<
   }
 }
 
-/** Whether to wait for another connection; without `waitsForStart` not to a daemon that was never there. */
+/**
+ * Gives up after `ms`, but never before one more turn of the loop, in which what has come is read. A program
+ * that was busy, so that the timer is late, has read nothing meanwhile: it waits a moment longer, once. The
+ * turn is a real one under fake timers, too: those replace the global functions.
+ */
+function giveUpAfter(ms: number, options: { monotonicMs: () => number; giveUp: () => unknown }): () => void {
+  const { monotonicMs, giveUp } = options
+  const dueMs = monotonicMs() + ms
+  let turn: NodeJS.Immediate | undefined
+  const afterTurn = (): void => void (turn = setImmediate(giveUp))
+  let timer = setTimeout(() => {
+    if (monotonicMs() - dueMs < LATE_MS) afterTurn()
+    else timer = setTimeout(afterTurn, SLOW_MS)
+  }, ms)
+  return () => {
+    clearTimeout(timer)
+    clearImmediate(turn)
+  }
+}
+
+/**
+ * Whether the request waits for another connection. Without `waitsForStart` it does so only if a daemon was
+ * there before.
+ */
 function isWorthAnother(disconnect: Disconnect, options: Call<unknown>): boolean {
   const { error, wasEverConnected = false } = disconnect
   const code = errorCode(error)
@@ -116,7 +154,7 @@ function isWorthAnother(disconnect: Disconnect, options: Call<unknown>): boolean
 type Share<T> = (
   key: string,
   ask: (end: AbortSignal) => Promise<T>,
-  signal: AbortSignal | undefined,
+  signal: AbortSignal | null | undefined,
 ) => Promise<T>
 
 /** Callers with the same key share the request that is under way: few of a connection may wait. */
@@ -146,9 +184,9 @@ export function createSharing<T>(): Share<T> {
 /** As the promise, unless one of the signals is aborted before: then it rejects with that one's reason. */
 export async function unlessAborted<T>(
   promise: Promise<T>,
-  ...given: readonly (AbortSignal | undefined)[]
+  ...ends: readonly (AbortSignal | null | undefined)[]
 ): Promise<T> {
-  const signals = given.filter((signal) => signal !== undefined)
+  const signals = ends.filter((signal) => signal !== undefined && signal !== null)
   let onAbort = (): void => undefined
   const aborted = new Promise<never>((_, reject) => {
     onAbort = () => reject(signals.find((signal) => signal.aborted)?.reason)
@@ -159,5 +197,41 @@ export async function unlessAborted<T>(
     return await Promise.race([promise, aborted])
   } finally {
     for (const signal of signals) signal.removeEventListener('abort', onAbort)
+  }
+}
+
+/** Few requests of a connection may wait at the daemon (16): more than `max` wait for one of these places. */
+export function createPlaces(max: number) {
+  let free = max
+  const queue = new Set<() => void>()
+  return {
+    isFull: (): boolean => free === 0,
+    /** Resolves with the function that leaves the place; undefined: there is none before the time is over. */
+    async take(ms: number, signals: readonly AbortSignal[]): Promise<(() => void) | undefined> {
+      if (free > 0) free -= 1
+      else if (!(await isCalled(ms, signals))) return undefined
+      return () => {
+        const [next] = queue
+        if (next === undefined) free += 1
+        else next()
+      }
+    },
+  }
+
+  /** False: the time is over, or a signal was aborted. */
+  function isCalled(ms: number, signals: readonly AbortSignal[]): Promise<boolean> {
+    return new Promise((resolve) => {
+      const end = (isFree: boolean): void => {
+        clearTimeout(timer)
+        queue.delete(callUp)
+        for (const signal of signals) signal.removeEventListener('abort', abandon)
+        resolve(isFree)
+      }
+      const callUp = (): void => end(true)
+      const abandon = (): void => end(false)
+      const timer = setTimeout(abandon, ms)
+      queue.add(callUp)
+      for (const signal of signals) signal.addEventListener('abort', abandon)
+    })
   }
 }

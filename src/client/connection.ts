@@ -1,6 +1,7 @@
 // A connection to the process behind a Unix socket: made while it is used, and again when that is restarted.
 import { createConnection, type Socket } from 'node:net'
 import { monotonicMs } from '../lib/clock.ts'
+import { isRecord, parseJson } from '../lib/input.ts'
 import { CONNECTION_IDLE_MS, FRAME_END } from '../protocol.ts'
 import { badRequest, type Disconnect } from './errors.ts'
 
@@ -26,20 +27,26 @@ export interface Request {
 export interface ReconnectingConnection {
   /** Opens a request; returns a function that ends it. Its callbacks are never called before this returns. */
   open(request: Request): () => void
-  /** The process may be stopping and answer only for that reason; the next process may have a token. */
+  /** The process may be stopping, and answer or go only for that reason; the next one may have a token. */
   readonly mayStop: boolean
+  /** The process is there, and has more requests than it has read. */
+  readonly isBehind?: () => boolean
   readonly monotonicMs: () => number
 }
 
 /**
- * Makes a client's connection. `onAnswer` gets every answer, even to an ended request; the signal ends it.
+ * Makes a client's connection. `onAnswer` gets every answer, even to an ended request, and gives it as the
+ * request is to get it, or undefined: then the connection of that request is lost. The signal ends it.
  */
-export type Connect = (onAnswer: (frame: Frame) => void, signal: AbortSignal) => ReconnectingConnection
+export type Connect = (
+  onAnswer: (frame: Frame) => Frame | undefined,
+  signal: AbortSignal,
+) => ReconnectingConnection
 
 /** Time between two connects, whatever waits: doubled up to the largest, and drawn from its upper half. */
 const RECONNECT_DELAY_MS = { first: 50, largest: 200, largestInBackground: 2_000 }
-/** A process that leaves more than this unread is taken to read no more: the connection is made again. */
-const MAX_UNSENT_BYTES = 256 * 1024
+/** So many requests are under way at a time; the others come later, and their time begins then. */
+const MAX_UNANSWERED = 64
 /** Enough for every answer: a token of 16 KiB, or the status with many files. */
 const MAX_FRAME_LENGTH = 1024 * 1024
 /** Idle connections are closed before the daemon does it: no request must meet one that is being closed. */
@@ -52,6 +59,8 @@ export function createReconnectingConnection(
   ...[onAnswer, signal]: Parameters<Connect>
 ): ReconnectingConnection {
   const requests = new Map<string, Request>()
+  /** Ids of those that this connection has not been given yet: it is given no more than the process reads. */
+  const unsent = new Set<string>()
   let socket: Socket | undefined
   let isConnecting = false
   let wasEverConnected = false
@@ -83,8 +92,10 @@ export function createReconnectingConnection(
     created.setEncoding('utf8')
     created.on('connect', () => {
       disconnect.wasConnected = wasEverConnected = true
-      for (const [id, request] of requests) send(id, request)
+      for (const id of requests.keys()) unsent.add(id)
+      flush()
     })
+    created.on('drain', flush)
     created.on('data', (text: string) => {
       const texts = (rest + text).split(FRAME_END)
       rest = texts.pop() ?? ''
@@ -107,15 +118,21 @@ export function createReconnectingConnection(
     created.setTimeout(IDLE_MS)
     created.on('timeout', () => {
       if (requests.size === 0) drop()
+      else if (created.writableLength > 0) created.destroy(new Error('it does not read'))
     })
     return created
   }
 
-  function send(id: string, request: Request): void {
-    const { type, data } = request.frame()
-    socket?.write(`${JSON.stringify({ type, data: { id, ...data } })}${FRAME_END}`)
-    if (socket !== undefined && socket.writableLength > MAX_UNSENT_BYTES)
-      socket.destroy(new Error('it does not read'))
+  /** Sends what is open, until the process has to read or to answer first. */
+  function flush(): void {
+    for (const id of unsent) {
+      const isEnough = requests.size - unsent.size >= MAX_UNANSWERED
+      if (!isConnected() || isEnough || socket?.writableNeedDrain === true) return
+      unsent.delete(id)
+      const frame = requests.get(id)?.frame()
+      if (frame !== undefined)
+        socket?.write(`${JSON.stringify({ type: frame.type, data: { id, ...frame.data } })}${FRAME_END}`)
+    }
   }
 
   /** False if the frame answers no request. */
@@ -123,8 +140,10 @@ export function createReconnectingConnection(
     if (typeof id !== 'string') return false
     // A daemon that denies access answers, and closes the connection, each time.
     if (type !== 'fault') disconnects = 0
-    onAnswer({ type, data })
-    requests.get(id)?.onAnswer({ type, data })
+    const answer = onAnswer({ type, data })
+    const request = requests.get(id)
+    if (answer === undefined && request !== undefined) throw new Error(`its ${type} is none of kyc-tokend`)
+    if (answer !== undefined) request?.onAnswer(answer)
     return true
   }
 
@@ -156,6 +175,7 @@ export function createReconnectingConnection(
   /** Closes the socket without calling anything. */
   function drop(): void {
     clearTimeout(pause)
+    unsent.clear()
     socket?.destroy()
     socket = undefined
     isConnecting = false
@@ -165,16 +185,21 @@ export function createReconnectingConnection(
     const id = request.id ?? String((lastId += 1))
     const isFirst = requests.size === 0
     requests.set(id, request)
-    if (isConnected()) send(id, request)
-    else if (isFirst && !isConnecting) connect()
+    if (isConnected()) {
+      unsent.add(id)
+      flush()
+    } else if (isFirst && !isConnecting) connect()
     else if (!isConnecting) {
       connectWhenDue()
       if (!isConnecting) setImmediate(tellLastDisconnect, id, request)
     }
     if (isFirst) socket?.ref()
     return () => {
-      if (requests.get(id) === request) requests.delete(id)
-      if (requests.size > 0) return
+      if (requests.get(id) === request) {
+        requests.delete(id)
+        unsent.delete(id)
+      }
+      if (requests.size > 0) return flush()
       socket?.unref()
       // Counted from now: the time without an answer may have been long already.
       socket?.setTimeout(IDLE_MS)
@@ -194,14 +219,15 @@ export function createReconnectingConnection(
   return {
     open,
     mayStop: true,
+    isBehind: () => isConnected() && unsent.size > 0,
     monotonicMs,
   }
 }
 
+/** Throws a sentence without a part of the text, which may hold anything. */
 function frameOf(text: string): Frame {
-  const value: unknown = JSON.parse(text)
-  const { type, data } = (value ?? {}) as { type?: unknown; data?: unknown }
-  if (typeof type !== 'string' || typeof data !== 'object' || data === null)
-    throw new Error('A frame is not an object with type and data')
-  return { type, data: data as Frame['data'] }
+  const frame = parseJson(text)
+  if (!isRecord(frame) || typeof frame['type'] !== 'string' || !isRecord(frame['data']))
+    throw new Error('what it sends is no frame of kyc-tokend')
+  return frame as unknown as Frame
 }

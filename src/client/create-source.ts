@@ -9,21 +9,29 @@ import {
   type RefreshResult,
   type RejectResult,
   type StatusResult,
-  type TokenResult,
 } from '../protocol.ts'
-import { createFetch, type Admission } from './authorized-fetch.ts'
-import { answerMsFor, call, createSharing, isWithoutToken, unlessAborted, type Call } from './call.ts'
+import { createFetch, placeOf, type Admission } from './authorized-fetch.ts'
+import { checkedAnswer, endsMemory, tokenOf } from './answers.ts'
+import {
+  answerMsFor,
+  call,
+  createPlaces,
+  createSharing,
+  isWithoutToken,
+  unlessAborted,
+  type Call,
+} from './call.ts'
 import type { Connect } from './connection.ts'
-import { badRequest, closedError } from './errors.ts'
+import { badRequest, checkedSignal, closedError, isFault } from './errors.ts'
 import { createRefusals } from './refusals.ts'
 import { createSubscriptions } from './subscription.ts'
 import type { AuthorizeOptions, ClientOptions, ClientToken, GetOptions, TokenSource } from './token-source.ts'
 
-/** How the API wants the token, where an older daemon does not say it. */
-const DEFAULT_USE = { header: 'Authorization', prefix: 'Bearer ', refusedBy: [401] }
 const DEFAULT_WAIT_SECONDS = 10
 /** After an answer without a token, until the daemon is asked again. */
 const PAUSE_MS = 250
+/** So many requests of a connection may wait for a token: with another one the daemon ends it. */
+const MAX_WAITING = 16
 /** One attempt at the service, and one that is under way before it. */
 const REFRESH_MS = 120_000
 
@@ -38,27 +46,37 @@ interface Wish {
   readonly isForCall: boolean
 }
 
+type Question<T> = Omit<Call<T>, 'signals'> & { signal?: AbortSignal | null | undefined }
+
+const FINGERPRINT = new RegExp(`^[0-9a-f]{${FINGERPRINT_LENGTH}}$`)
+
 /** Throws TypeError if one of `origins` is no URL. */
 export function createSource(
-  { name, origins, signal: endsAll, ...options }: ClientOptions,
+  { name, origins, signal, ...options }: ClientOptions,
   connect: Connect,
 ): TokenSource & { alertTest: () => Promise<AlertTestResult> } {
   /** Ends every wait of this client, also those that begin later. */
   const closing = new AbortController()
   setMaxListeners(0, closing.signal)
   const close = (): void => closing.abort(closedError())
+  const endsAll = checkedSignal(signal)
   if (endsAll?.aborted === true) close()
   endsAll?.addEventListener('abort', close, { signal: closing.signal })
 
-  let last: { token: TokenResult; expiresAtMs: number } | undefined
-  const connection = connect(({ type, data }) => {
-    if (type !== 'token.result' && type !== 'token.changed') return
-    const token = data as unknown as TokenResult
-    last = { token, expiresAtMs: monotonicMs() + Date.parse(token.expiresAt) - Date.now() }
+  /** The daemon's last token; none once it says that there is none. */
+  let last: { token: ClientToken; expiresAtMs: number } | undefined
+  const connection = connect((frame) => {
+    const answer = checkedAnswer(frame)
+    const token = answer && tokenOf(answer)
+    if (token !== undefined)
+      last = { token, expiresAtMs: monotonicMs() + Date.parse(token.expiresAt) - Date.now() }
+    else if (endsMemory(frame)) last = undefined
+    return answer
   }, closing.signal)
   const { monotonicMs } = connection
   const subscribe = createSubscriptions(connection, { name, signal: closing.signal })
   const share = createSharing<ClientToken>()
+  const places = createPlaces(MAX_WAITING)
   const refusals = createRefusals({
     monotonicMs,
     get,
@@ -66,11 +84,8 @@ export function createSource(
       ask<RejectResult>({ type: 'token.reject', data: () => ({ fingerprint, client: name }) }),
   })
 
-  const ask = <T>({
-    signal,
-    ...question
-  }: Omit<Call<T>, 'signals'> & { signal?: AbortSignal | undefined }): Promise<T> =>
-    call(connection, { ...question, signals: [closing.signal, signal] })
+  const ask = async <T>({ signal: end, ...question }: Question<T>): Promise<T> =>
+    call(connection, { ...question, signals: [closing.signal, checkedSignal(end)] })
 
   /**
    * The last token, if it is as good as asked for. Its life is counted on two clocks: one stops during
@@ -81,58 +96,81 @@ export function createSource(
     if (last === undefined || last.token.fingerprint === notFingerprint) return undefined
     if (!isForCall && refusals.has(last.token.fingerprint)) return undefined
     const leftMs = Math.min(Date.parse(last.token.expiresAt) - Date.now(), last.expiresAtMs - monotonicMs())
-    return leftMs > 0 && leftMs >= minValidSeconds * 1_000
-      ? { ...DEFAULT_USE, ...last.token, cached: true }
-      : undefined
+    return leftMs > 0 && leftMs >= minValidSeconds * 1_000 ? { ...last.token, cached: true } : undefined
   }
 
-  /** One request for a token, shared by all callers who wish for the same. */
-  function askForToken(wish: Wish, waitMs: number, signal?: AbortSignal): Promise<ClientToken> {
+  /** One request for a token, shared by all callers who wish for the same; without `waitMs` it waits not. */
+  function askForToken(wish: Wish, waitMs: number, end: AbortSignal | undefined): Promise<ClientToken> {
     const { minValidSeconds, notFingerprint, waitsForStart } = wish
-    const begin = (end: AbortSignal): Promise<ClientToken> =>
-      ask({
+    async function begin(unused: AbortSignal): Promise<ClientToken> {
+      const untilMs = monotonicMs() + waitMs
+      const leave = waitMs > 0 ? await places.take(waitMs, [unused, closing.signal]) : undefined
+      const leftMs = leave === undefined ? 0 : Math.max(0, untilMs - monotonicMs())
+      const answer = ask<ClientToken>({
         type: 'token.get',
-        data: (leftMs) => {
-          const waitSeconds = Math.round(leftMs) / 1_000
-          return { minValidSeconds, notFingerprint, waitSeconds, client: name }
+        // Up to a tenth of a second more than is left, for which the time for the answer has room.
+        data: (ms) => {
+          const seconds = Math.ceil(ms / 100) / 10
+          return { minValidSeconds, notFingerprint, waitSeconds: seconds, client: name }
         },
-        waitMs,
-        answerMs: answerMsFor(waitMs),
+        waitMs: leftMs,
+        answerMs: answerMsFor(leftMs),
         waitsForStart,
-        signal: end,
+        signal: unused,
         fallback: () => cached(wish),
       })
-    return share(JSON.stringify(wish), begin, signal)
+      const isAnswer = await answer.then(
+        ({ cached: isCached }) => isCached !== true,
+        (error: unknown) => isFault(error),
+      )
+      // Nobody waits any more, but the daemon does until then.
+      if (isAnswer) leave?.()
+      else if (leave !== undefined) setTimeout(leave, leftMs).unref()
+      return answer
+    }
+    return share(JSON.stringify([wish, waitMs > 0]), begin, end)
   }
 
-  async function get(request: GetOptions = {}, { isForCall = false } = {}): Promise<ClientToken> {
-    const { minValidSeconds = 0, notFingerprint, waitSeconds = DEFAULT_WAIT_SECONDS, signal } = request
-    checkRange('minValidSeconds', minValidSeconds, MAX_MIN_VALID_SECONDS)
-    checkRange('waitSeconds', waitSeconds, MAX_WAIT_SECONDS)
-    const waitsForStart = request.waitSeconds !== undefined
-    const wish = { minValidSeconds, notFingerprint, waitSeconds, waitsForStart, isForCall }
+  /**
+   * To be asked first without a wait. Where memory could answer, because a daemon that waits for a token is not
+   * away: it says that it has none. So too if this wait would be queued.
+   */
+  function isAskedFirst(wish: Wish): boolean {
+    return wish.waitSeconds > 0 && (cached(wish) !== undefined || places.isFull())
+  }
+
+  async function get(request: GetOptions | null = {}, { isForCall = false } = {}): Promise<ClientToken> {
+    const wish = { ...wishOf(request ?? {}), isForCall }
+    const { waitSeconds, notFingerprint } = wish
+    const end = checkedSignal(request?.signal)
     const untilMs = monotonicMs() + waitSeconds * 1_000
     // A daemon that stops, or a request that began earlier, answers before this caller's time is over.
     const isFinal = (): boolean => !connection.mayStop || untilMs - monotonicMs() < PAUSE_MS
-    for (let waitMs = waitSeconds * 1_000; ; waitMs = untilMs - monotonicMs()) {
+    if (isAskedFirst(wish)) {
+      const token = await askForToken(wish, 0, end).catch(() => undefined)
+      if (token !== undefined && isGoodEnough(token, wish)) return token
+    }
+    for (;;) {
       try {
-        const token = await askForToken(wish, waitMs, signal)
-        if (token.fingerprint !== notFingerprint || isFinal()) return { ...DEFAULT_USE, ...token }
+        const token = await askForToken(wish, Math.max(0, untilMs - monotonicMs()), end)
+        if (token.fingerprint !== notFingerprint || isFinal()) return token
       } catch (error) {
         if (!isWithoutToken(error) || isFinal()) throw error
       }
-      await unlessAborted(sleep(PAUSE_MS, closing.signal), signal)
+      await unlessAborted(sleep(PAUSE_MS, closing.signal), end)
     }
   }
 
-  /** An authorization for a call to this place, if it is known. */
-  async function admit({ place, ...request }: AuthorizeOptions & { place?: string }): Promise<Admission> {
-    const { signal } = request
+  /** An authorization for a call to this place; without a place, its refusals are remembered nowhere else. */
+  async function admit({ url, method = 'GET', ...request }: AuthorizeOptions): Promise<Admission> {
+    const place = url === undefined ? undefined : placeOf(url, method)
+    const end = checkedSignal(request.signal)
     const admissionOf = (token: ClientToken, { isRepetition }: { isRepetition: boolean }): Admission => ({
       headers: { [token.header]: `${token.prefix}${token.accessToken}` },
       token,
+      refusedBy: token.refusedBy,
       async refused({ isFinal = false } = {}) {
-        const next = await refusals.another(token, { place, isRepetition, isFinal, signal })
+        const next = await refusals.another(token, { place, isRepetition, isFinal, signal: end })
         return next === undefined ? undefined : admissionOf(next, { isRepetition: true })
       },
     })
@@ -141,23 +179,48 @@ export function createSource(
 
   return {
     get: async (request) => get(request),
-    authorize: async (request = {}) => admit(request),
+    authorize: async (request) => admit(request ?? {}),
     fetch: createFetch({ ...options, origins: origins?.map((origin) => new URL(origin).origin) }, admit),
     subscribe,
-    async reject(token) {
-      return refusals.report(typeof token === 'string' ? await fingerprintOf(token) : token.fingerprint)
+    async reject(token, request) {
+      const named: unknown = typeof token === 'string' ? token : token?.fingerprint
+      if (typeof named !== 'string') throw badRequest('Report a token, or an object with its `fingerprint`.')
+      const end = checkedSignal(request?.signal)
+      const fingerprint = typeof token === 'string' ? await fingerprintOf(token) : named
+      return unlessAborted(refusals.report(fingerprint), end)
     },
-    status: async () => ask<StatusResult>({ type: 'status.get' }),
-    refresh: async ({ signal } = {}) =>
-      ask<RefreshResult>({ type: 'refresh.request', answerMs: REFRESH_MS, isOnce: true, signal }),
+    status: async (request) => ask<StatusResult>({ type: 'status.get', signal: request?.signal }),
+    refresh: async (request) =>
+      ask<RefreshResult>({
+        type: 'refresh.request',
+        answerMs: REFRESH_MS,
+        isOnce: true,
+        signal: request?.signal,
+      }),
     alertTest: async () => ask<AlertTestResult>({ type: 'alert.test', isOnce: true }),
     close,
     [Symbol.dispose]: close,
   }
 }
 
-function checkRange(name: string, value: number, max: number): void {
-  if (!(value >= 0 && value <= max)) throw badRequest(`${name} must be from 0 to ${max}.`)
+function isGoodEnough({ fingerprint, expiresAt }: ClientToken, wish: Wish): boolean {
+  const leftMs = Date.parse(expiresAt) - Date.now()
+  return fingerprint !== wish.notFingerprint && leftMs >= wish.minValidSeconds * 1_000
+}
+
+/** What a caller asks for, as it is now. Throws `bad-request` for what the daemon would refuse. */
+function wishOf({ minValidSeconds = 0, notFingerprint, waitSeconds }: GetOptions): Omit<Wish, 'isForCall'> {
+  checkSeconds('minValidSeconds', minValidSeconds, MAX_MIN_VALID_SECONDS)
+  checkSeconds('waitSeconds', waitSeconds ?? 0, MAX_WAIT_SECONDS)
+  if (notFingerprint !== undefined && !FINGERPRINT.test(notFingerprint))
+    throw badRequest('notFingerprint must be the fingerprint of a token.')
+  const waitsForStart = waitSeconds !== undefined
+  return { minValidSeconds, notFingerprint, waitSeconds: waitSeconds ?? DEFAULT_WAIT_SECONDS, waitsForStart }
+}
+
+function checkSeconds(name: string, value: unknown, max: number): void {
+  const isInRange = typeof value === 'number' && value >= 0 && value <= max
+  if (!isInRange) throw badRequest(`${name} must be a number of seconds from 0 to ${max}.`)
 }
 
 async function fingerprintOf(token: string): Promise<string> {

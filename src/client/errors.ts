@@ -1,11 +1,14 @@
 // The client's one class of errors, and each of them: a fault, a lost connection, a mistake of the caller.
 import { accountOfSocket, unitNames } from '../host/account.ts'
-import { errorCode, errorMessage } from '../lib/error.ts'
 import { programName } from '../host/paths.ts'
+import { escapeUnsafe } from '../lib/display-text.ts'
+import { errorCode, errorMessage } from '../lib/error.ts'
 import { faultCodes, type FaultCode } from '../protocol.ts'
 
 /** The daemon's codes, and: no daemon there, no answer in time, client closed. */
 export type TokenClientErrorCode = FaultCode | 'daemon-unreachable' | 'timeout' | 'closed'
+/** Longest text of a daemon in an error. */
+const MAX_TEXT = 1_000
 
 interface TokenClientErrorOptions extends ErrorOptions {
   readonly code: TokenClientErrorCode
@@ -13,7 +16,10 @@ interface TokenClientErrorOptions extends ErrorOptions {
   readonly remedy?: string | undefined
 }
 
-/** Every error of TokenClient. The message is one sentence or two with the remedy, and holds no secret. */
+/**
+ * Every error of TokenClient. The message is one sentence or two with the remedy, and holds no secret and no
+ * control character. Recognise it by its `code`: a program may have loaded two copies of this class.
+ */
 export class TokenClientError extends Error {
   override readonly name = 'TokenClientError'
   readonly code: TokenClientErrorCode
@@ -25,11 +31,11 @@ export class TokenClientError extends Error {
   readonly remedy: string | undefined
   constructor(problem: string, options: TokenClientErrorOptions) {
     const { code, reason, remedy } = options
-    super(remedy === undefined ? problem : `${problem}: ${remedy}.`, options)
+    super(escapeUnsafe(remedy === undefined ? problem : `${problem}: ${remedy}.`), options)
     this.code = code
     this.reason = reason
-    this.problem = problem
-    this.remedy = remedy
+    this.problem = escapeUnsafe(problem)
+    this.remedy = remedy === undefined ? undefined : escapeUnsafe(remedy)
   }
 }
 
@@ -54,22 +60,36 @@ export function startRemedy(path?: string): string {
   return account === undefined ? `${start} or \`${programName()} run\`` : start
 }
 
-/** The daemon's `fault`. */
+/** The daemon's `fault`, whose texts may be anything. */
 export function faultError({ code, message, reason }: Readonly<Record<string, unknown>>): TokenClientError {
-  return new TokenClientError(typeof message === 'string' ? message : 'kyc-tokend gave no reason.', {
+  const text = (value: unknown): string | undefined =>
+    typeof value === 'string' ? escapeUnsafe(value.slice(0, MAX_TEXT)) : undefined
+  return new TokenClientError(text(message) ?? 'kyc-tokend gave no reason.', {
     code: faultCodes.find((known) => known === code) ?? 'bad-request',
-    reason: typeof reason === 'string' ? reason : undefined,
+    reason: text(reason),
   })
 }
 
+/** True if the daemon answered so. */
+export const isFault = (error: unknown): boolean => faultCodes.some((code) => code === errorCode(error))
+
 /** Why there is no connection to the daemon. */
-export function disconnectError({ path, error, closeFault }: Disconnect): TokenClientError {
+export function disconnectError(disconnect: Disconnect): TokenClientError {
+  const { path, error, closeFault, wasConnected = false } = disconnect
   if (closeFault !== undefined) return faultError(closeFault)
-  if (error instanceof TokenClientError) return error
+  if (error?.name === 'TokenClientError') return error as TokenClientError
   if (isForbidden(error))
     return new TokenClientError(`The socket ${path} may not be opened by this user`, {
       code: 'denied',
       remedy: 'have the user added to its group (sudo usermod -aG kyc-token USER) and log in again',
+      cause: error,
+    })
+  if (wasConnected && (error === undefined || errorCode(error) !== undefined))
+    return new TokenClientError(`kyc-tokend ended the connection at ${path} without an answer`, {
+      code: 'daemon-unreachable',
+      remedy:
+        'it stops, and another one answers soon, or this user has too many connections ' +
+        '(maxConnectionsPerUser: `sudo kyc-tokend status` has a line about it)',
       cause: error,
     })
   const why = error === undefined ? 'it closed the connection' : (errorCode(error) ?? errorMessage(error))
@@ -88,13 +108,20 @@ export function isForbidden(error: unknown): boolean {
 export const closedError = (): TokenClientError =>
   new TokenClientError('This TokenClient was closed: create another one.', { code: 'closed' })
 
+/** The signal, null being none. Throws `bad-request` for anything else. */
+export function checkedSignal(signal: AbortSignal | null | undefined): AbortSignal | undefined {
+  const isSignal = typeof signal?.addEventListener === 'function' && 'aborted' in signal
+  if (isSignal || signal === undefined || signal === null) return signal ?? undefined
+  throw badRequest('signal must be an AbortSignal.')
+}
+
 export const badRequest = (message: string): TokenClientError =>
   new TokenClientError(message, { code: 'bad-request' })
 
 export const originError = (origin: string, origins: readonly string[]): TokenClientError =>
   badRequest(
-    `The token is for ${origins.join(', ')} and is not sent to ${origin}: ` +
-      'name it in the option origins if it may be.',
+    `The token is for ${origins.join(', ')} and is not sent to ${origin}: name it in the option origins ` +
+      "if it may be, or, if a redirect leads there, follow it yourself (redirect: 'manual') without the token.",
   )
 
 export const timeoutError = (answerMs: number): TokenClientError =>

@@ -14,7 +14,7 @@ const OWN_MS = 5 * 60_000
 const MAX_REPORTS = 16
 const MAX_PLACES = 64
 
-export interface Refused {
+interface Refused {
   /** Method, origin and path of the call, if they are known. */
   readonly place?: string | undefined
   /** The call has been repeated already: this token is its second one. */
@@ -68,17 +68,16 @@ export function createRefusals(options: {
    * The token for sending the refused call once more; undefined: the refusal is its answer. Rejects with the
    * reason of its signal.
    */
-  async function another(refused: ClientToken, how: Refused): Promise<ClientToken | undefined> {
-    const { place = '', signal } = how
-    const { fingerprint } = refused
+  async function another({ fingerprint }: ClientToken, call: Refused): Promise<ClientToken | undefined> {
+    const { place = '', isRepetition, isFinal, signal } = call
     signal?.throwIfAborted()
     if ((ownUntilMs.get(place) ?? 0) > monotonicMs()) return undefined
-    const result = how.isRepetition ? undefined : await unlessAborted(reportOnce(fingerprint), signal)
-    if (how.isRepetition || result?.verdict === 'unchanged') {
+    const result = isRepetition ? undefined : await unlessAborted(reportOnce(fingerprint), signal)
+    if (isRepetition || result?.verdict === 'unchanged') {
       if (place !== '') remember(ownUntilMs, MAX_PLACES, place, monotonicMs() + OWN_MS)
       return undefined
     }
-    if (how.isFinal || !canFollow(result)) return undefined
+    if (isFinal || !canFollow(result)) return undefined
     return tokenAfter(fingerprint, signal)
   }
 

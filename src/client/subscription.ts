@@ -1,8 +1,8 @@
 // One subscription for all listeners of a client: the daemon limits the subscriptions of a connection.
-import type { TokenResult } from '../protocol.ts'
+import { tokenOf } from './answers.ts'
 import type { ReconnectingConnection } from './connection.ts'
-import { disconnectError, faultError, type TokenClientError } from './errors.ts'
-import type { SubscribeOptions, TokenSource } from './token-source.ts'
+import { badRequest, checkedSignal, disconnectError, faultError, type TokenClientError } from './errors.ts'
+import type { ClientToken, SubscribeOptions, TokenSource } from './token-source.ts'
 
 /** The expiry of one token, as the daemons before and after a restart give it, differs by less than this. */
 const SAME_INSTANT_MS = 2_000
@@ -57,10 +57,10 @@ export function createSubscriptions(
       id: 'subscription',
       isBackground: true,
       frame: () => ({ type: 'token.subscribe', data: { client: client.name } }),
-      onAnswer: ({ type, data }) => {
-        const token = data as unknown as TokenResult
-        if (type === 'fault') notifyAll({ fault: faultError(data) })
-        else if (typeof token.accessToken === 'string') notifyAll({ token })
+      onAnswer(answer) {
+        const token = tokenOf(answer)
+        if (answer.type === 'fault') notifyAll({ fault: faultError(answer.data) })
+        else if (token !== undefined) notifyAll({ token })
       },
       onDisconnect: (disconnect) => {
         const fault = disconnectError(disconnect)
@@ -74,7 +74,11 @@ export function createSubscriptions(
   client.signal.addEventListener('abort', () => {
     for (const unsubscribe of subscribers.values()) unsubscribe()
   })
-  return (listener, { onFault, signal } = {}) => {
+  return (listener, options) => {
+    const onFault = options?.onFault
+    const signal = checkedSignal(options?.signal)
+    for (const callback of [listener, onFault ?? listener])
+      if (typeof callback !== 'function') throw badRequest('The listener and onFault must be functions.')
     client.signal.throwIfAborted()
     const subscriber: Subscriber = { listener, onFault }
     const unsubscribe = (): void => {
@@ -94,17 +98,17 @@ export function createSubscriptions(
 }
 
 interface Notification {
-  readonly token?: TokenResult
+  readonly token?: ClientToken
   readonly fault?: TokenClientError
 }
 interface Subscriber {
-  readonly listener: (token: TokenResult) => void
+  readonly listener: (token: ClientToken) => void
   readonly onFault: SubscribeOptions['onFault']
-  lastToken?: TokenResult
+  lastToken?: ClientToken
   lastFault?: TokenClientError | undefined
 }
 
-function isSame(one: TokenResult, other: TokenResult): boolean {
+function isSame(one: ClientToken, other: ClientToken): boolean {
   return (
     one.fingerprint === other.fingerprint &&
     one.state === other.state &&

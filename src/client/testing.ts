@@ -5,20 +5,28 @@ import {
   FINGERPRINT_LENGTH,
   type Fault,
   type FaultCode,
+  type Phase,
+  type RefreshResult,
   type RejectResult,
   type RequestType,
   type StatusResult,
   type TokenDescription,
-  type TokenResult,
 } from '../protocol.ts'
+import { checkedAnswer, WITHOUT_TOKEN } from './answers.ts'
 import type { Connect, Frame, Request } from './connection.ts'
 import { createSource } from './create-source.ts'
-import type { ClientOptions, TokenSource } from './token-source.ts'
+import type { ClientOptions, ClientToken, TokenSource } from './token-source.ts'
 
 export type { TokenSource } from './token-source.ts'
 
-/** The longest time for which a good token waits for one with a longer life, as the daemon has it. */
-const SHORT_LIFE_WAIT_MS = 1_000
+/** For how long a report is held if the test does not say it, as the daemon does. */
+const HELD_SECONDS = 30
+const STATES: Readonly<Record<string, Phase>> = {
+  ready: 'ready',
+  'no-token-yet': 'starting',
+  'account-inactive': 'refused',
+  'account-not-found': 'refused',
+}
 
 export interface FakeTokenClientOptions extends ClientOptions {
   /** The first token; by default `fake-token-1`. */
@@ -32,7 +40,7 @@ export interface FakeTokenClientOptions extends ClientOptions {
 /** As TokenClient, against a daemon that does what the test says. */
 export interface FakeTokenClient extends TokenSource {
   /** Takes another token (`fake-token-2`), and calls the listeners. Ends what `fail` and `goAway` began. */
-  readonly rotate: (accessToken?: string) => TokenResult
+  readonly rotate: (accessToken?: string) => ClientToken
   /** From now on there is no token: calls are rejected with this code. */
   readonly fail: (
     code: FaultCode,
@@ -40,15 +48,18 @@ export interface FakeTokenClient extends TokenSource {
   ) => void
   /** From now on the daemon is away: the last token is given from memory, everything else is rejected. */
   readonly goAway: () => void
-  /** From now on the answer to a report. By default it is `refreshing`, and another token comes at once. */
+  /**
+   * From now on the answer to the report of the current token. By default it is `refreshing`, and another
+   * token comes at once. After `refreshing` or `held` from here, who waits for another token waits for `rotate`.
+   */
   readonly answerReports: (result: RejectResult) => void
   /** Fingerprints of the tokens that were reported as refused, oldest first. */
   readonly reported: readonly string[]
 }
 
 /**
- * A fake client, also under the fake timers of Jest and vitest. A token whose life is over is an error, until
- * `rotate`. Its `fetch` sends real requests, unless the option `fetch` or `globalThis.fetch` is replaced.
+ * A fake client, also under the fake timers of Jest and vitest. It answers at once: who waits for a token that
+ * nothing will bring has what there is. A token whose life is over is an error, until `rotate`. Its `fetch` sends real requests, unless the option `fetch` or `globalThis.fetch` is replaced.
  *
  * @example
  * ```js
@@ -67,16 +78,17 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
     baseUrl = 'https://api.example.com',
   } = options
   const reported: string[] = []
-  /** Each with the timer that ends its wait. */
-  const requests = new Map<Request, NodeJS.Timeout | undefined>()
-  let onAnswer = (_frame: Frame): void => undefined
+  const requests = new Set<Request>()
+  let onAnswer = (frame: Frame): Frame | undefined => frame
   let token = described(first, 1)
   let absence: 'away' | Fault | undefined
   let reportResult: RejectResult | undefined
+  /** By the last report of the current token: another one is to come. */
+  let isAwaited = false
 
-  function described(accessToken: string, generation: number): TokenResult {
+  function described(accessToken: string, generation: number): ClientToken {
     const isoIn = (seconds: number): string => new Date(Date.now() + seconds * 1_000).toISOString()
-    return {
+    const made: ClientToken = {
       accessToken,
       tokenType: 'Bearer',
       header: 'Authorization',
@@ -92,6 +104,8 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
       state: 'ready',
       stale: false,
     }
+    if (checkedAnswer({ type: 'token.result', data: { ...made } }) !== undefined) return made
+    throw new TypeError('kyc-tokend has no such token: visible ASCII, a life in seconds and an http URL.')
   }
 
   const lifeLeftMs = (): number => Date.parse(token.expiresAt) - Date.now()
@@ -100,54 +114,70 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
     return lifeLeftMs() > 0 ? undefined : { code: 'expired', message: 'The token of the fake has expired.' }
   }
 
-  /** How long the daemon waits for another token, at most. */
-  function waitMsOf({ notFingerprint, minValidSeconds, waitSeconds }: Frame['data']): number {
-    const waitMs = Number(waitSeconds) * 1_000
-    const neededMs = Number(minValidSeconds) * 1_000
-    if (currentFault() !== undefined) return 0
-    if (notFingerprint === token.fingerprint) return waitMs
-    const isShort = lifeLeftMs() < neededMs && neededMs <= lifeSeconds * 1_000
-    return isShort ? Math.min(waitMs, SHORT_LIFE_WAIT_MS) : 0
-  }
-
-  /** Answers, a subscription again and again, or waits for the next rotation as the daemon would. */
-  function serve(request: Request): void {
-    if (!requests.has(request)) return
-    if (absence === 'away') {
-      if (!request.onDisconnect({ path: 'the fake' })) end(request)
-      return
-    }
-    const { type, data } = request.frame() as { type: RequestType; data: Frame['data'] }
-    const waitMs = type === 'token.get' ? waitMsOf(data) : 0
-    const answer = (fields: object, answerType: string = answerTypes[type]): void => {
-      if (type !== 'token.subscribe') end(request)
-      const frame: Frame = { type: answerType, data: { ...fields } }
-      onAnswer(frame)
-      request.onAnswer(frame)
-    }
-    const answerNow = (): void => {
-      const fault = currentFault()
-      if (type === 'status.get') answer(status(fault))
-      else if (fault !== undefined) answer(fault, 'fault')
-      else answer(type === 'refresh.request' ? { outcome: 'ok', ...description() } : token)
-    }
-    if (type === 'token.reject') {
-      const isCurrent = data['fingerprint'] === token.fingerprint
-      reported.push(String(data['fingerprint']))
-      answer(reportResult ?? { verdict: isCurrent ? 'refreshing' : 'replaced' })
-      if (reportResult === undefined && isCurrent) rotate()
-    } else if (waitMs === 0) answerNow()
-    else if (requests.get(request) === undefined) requests.set(request, setTimeout(answerNow, waitMs))
-  }
-
-  function end(request: Request): void {
-    clearTimeout(requests.get(request))
-    requests.delete(request)
-  }
-
   function description(): TokenDescription {
     const { accessToken: _, ...rest } = token
     return rest
+  }
+
+  /** The answer to a report, as the daemon judges it. */
+  function report(fingerprint: unknown): RejectResult {
+    reported.push(String(fingerprint))
+    const fault = currentFault()
+    if (fault?.code.startsWith('account-') === true) return { verdict: 'refused' }
+    if (fault !== undefined) return { verdict: 'refreshing' }
+    if (fingerprint !== token.fingerprint) return { verdict: 'replaced' }
+    const result = reportResult ?? { verdict: 'refreshing' }
+    isAwaited = result.verdict === 'refreshing' || result.verdict === 'held'
+    const isLater = result.verdict === 'held' || result.verdict === 'unchanged'
+    return isLater ? { retryAfterSeconds: HELD_SECONDS, ...result } : result
+  }
+
+  function refresh(): RefreshResult {
+    if (typeof absence === 'object')
+      return { outcome: 'failed', reason: absence.reason ?? absence.code, detail: absence.message }
+    rotate()
+    return { outcome: 'ok', ...description() }
+  }
+
+  /** The answer to this request; a subscription has another at each change. */
+  function answerTo(type: RequestType, { fingerprint }: Frame['data']): object {
+    if (type === 'status.get') return status(currentFault())
+    if (type === 'token.reject') return report(fingerprint)
+    if (type === 'refresh.request') return refresh()
+    return type === 'alert.test' ? { outcome: 'raised' } : token
+  }
+
+  /** That there is no token concerns requests for one alone. */
+  function faultFor(type: RequestType): Fault | undefined {
+    const fault = currentFault()
+    const isForToken = type === 'token.get' || type === 'token.subscribe'
+    return isForToken || !WITHOUT_TOKEN.has(fault?.code) ? fault : undefined
+  }
+
+  /** Another token than this one, which the last report is to bring. */
+  function waitsForAnother({ notFingerprint, waitSeconds }: Frame['data']): boolean {
+    return isAwaited && notFingerprint === token.fingerprint && Number(waitSeconds) > 0
+  }
+
+  function serve(request: Request, { isOver = false } = {}): void {
+    if (!requests.has(request)) return
+    if (absence === 'away')
+      return void (request.onDisconnect({ path: 'the fake' }) || requests.delete(request))
+    const { type, data } = request.frame() as { type: RequestType; data: Frame['data'] }
+    const fault = faultFor(type)
+    if (!isOver && fault === undefined && waitsForAnother(data)) {
+      setTimeout(serve, Number(data['waitSeconds']) * 1_000, request, { isOver: true }).unref()
+      return
+    }
+    if (type !== 'token.subscribe') requests.delete(request)
+    const fields = fault ?? answerTo(type, data)
+    const frame = onAnswer({ type: fault === undefined ? answerTypes[type] : 'fault', data: { ...fields } })
+    if (frame !== undefined) request.onAnswer(frame)
+    if (type === 'token.reject') afterReport()
+  }
+
+  function afterReport(): void {
+    if (reportResult === undefined && isAwaited) rotate()
   }
 
   function status(fault: Fault | undefined): StatusResult {
@@ -155,7 +185,7 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
     const { code = 'ready', reason = 'network', message: detail = '' } = fault ?? {}
     const daemon = { version: 'fake', pid: process.pid, startedAt: since, configFile: '', host: 'localhost' }
     return {
-      state: code === 'ready' ? code : code.startsWith('account-') ? 'refused' : 'expired',
+      state: STATES[code] ?? 'expired',
       token: fault === undefined ? description() : null,
       failure: fault === undefined ? null : { reason, detail, since, attempts: 1 },
       nextAttemptAt: null,
@@ -172,24 +202,25 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
     onAnswer = listener
     return {
       open(request) {
-        requests.set(request, undefined)
+        requests.add(request)
         // Fake timers hold all but promises.
         void Promise.resolve().then(() => serve(request))
-        return () => end(request)
+        return () => requests.delete(request)
       },
       mayStop: false,
       monotonicMs: () => Date.now(),
     }
   }
 
-  function rotate(accessToken = `fake-token-${token.generation + 1}`): TokenResult {
+  function rotate(accessToken = `fake-token-${token.generation + 1}`): ClientToken {
     token = described(accessToken, token.generation + 1)
     setAbsence(undefined)
     return token
   }
   function setAbsence(next: typeof absence): void {
     absence = next
-    for (const request of requests.keys()) serve(request)
+    isAwaited = false
+    for (const request of requests) serve(request)
   }
   return {
     ...createSource(options, connect),

@@ -11,22 +11,31 @@ export interface ClientToken extends TokenResult {
   cached?: true
 }
 
-export interface GetOptions {
+export interface SignalOption {
+  /** Ends the waiting: the call is rejected with the signal's reason. Null is none. */
+  signal?: AbortSignal | null | undefined
+}
+
+export interface GetOptions extends SignalOption {
   /** The life that the token should still have, in seconds (0 to 86400). The answer says whether it does. */
   minValidSeconds?: number | undefined
   /** Wait for another token than the one with this fingerprint. */
   notFingerprint?: string | undefined
   /** The longest wait, in seconds (0 to 60; 10); if given, also for a daemon that is not started yet. */
   waitSeconds?: number | undefined
-  /** Ends the waiting: the call is rejected with the signal's reason. */
-  signal?: AbortSignal | undefined
 }
 
-export interface AuthorizeOptions {
+/** `signal` also ends the waiting of `refused`. */
+export interface AuthorizeOptions extends SignalOption {
   /** As that of `get`. */
   minValidSeconds?: number | undefined
-  /** Ends the waiting, also that of `refused`: both are then rejected with the signal's reason. */
-  signal?: AbortSignal | undefined
+  /**
+   * Where the call goes, and its method (GET): if two tokens are refused there, its refusals concern the
+   * callers of this method, origin and path alone for 5 min. Without it that is not remembered, and each call
+   * that the API refuses for a reason of its own costs another token.
+   */
+  url?: string | URL | undefined
+  method?: string | undefined
 }
 
 /** What one call to the API needs. */
@@ -34,8 +43,10 @@ export interface Authorization {
   /** The header with the token, as the API wants it: by default `{ Authorization: 'Bearer …' }`. */
   readonly headers: Readonly<Record<string, string>>
   readonly token: ClientToken
+  /** The statuses by which the API says that it refuses the token. */
+  readonly refusedBy: readonly number[]
   /**
-   * Call it if the API refuses the token: if `token.refusedBy` has the status of its answer. Reports the
+   * Call it if the API refuses the token: if `refusedBy` has the status of its answer. Reports the
    * token, once however many calls it hits, and gives the authorization for one repetition; undefined if no
    * other token comes within 10 s, none can come, or this was the repetition: then the refusal is the answer
    * to the call.
@@ -59,7 +70,7 @@ export interface ClientOptions extends FetchOptions {
   /** Names this program in the daemon's log. */
   name?: string | undefined
   /** Closes the client. */
-  signal?: AbortSignal | undefined
+  signal?: AbortSignal | null | undefined
 }
 
 export interface SubscribeOptions {
@@ -69,7 +80,7 @@ export interface SubscribeOptions {
    */
   onFault?: ((fault: TokenClientError | null) => void) | undefined
   /** Ends the subscription. */
-  signal?: AbortSignal | undefined
+  signal?: AbortSignal | null | undefined
 }
 
 /**
@@ -97,9 +108,9 @@ export interface TokenSource {
    *
    * @example
    * ```js
-   * const authorization = await tokens.authorize()
+   * const authorization = await tokens.authorize({ url, method })
    * const { status, data } = await send({ headers: authorization.headers })
-   * if (authorization.token.refusedBy.includes(status)) {
+   * if (authorization.refusedBy.includes(status)) {
    *   const next = await authorization.refused()
    *   if (next !== undefined) await send({ headers: next.headers })
    * }
@@ -109,7 +120,8 @@ export interface TokenSource {
 
   /**
    * As the platform's `fetch`, with the token in the header that the API wants, for the origin of the
-   * service's `baseUrl` (or those of the option `origins`) and no other. If the answer refuses the token,
+   * service's `baseUrl` (or those of the option `origins`) and no other: a redirect elsewhere is an error, too,
+   * and is not followed. If the answer refuses the token,
    * that is reported once for all calls. This call alone waits, up to 10 s, for another token and is sent
    * once more with it: after a 401 if the body can be sent again (a stream cannot; of a Request object, up to
    * 1 MiB), after another status if it is a GET, HEAD or OPTIONS. If no other token comes the refusal is the
@@ -126,16 +138,16 @@ export interface TokenSource {
    * then the process stays alive. While there is no token, or no daemon, `onFault` is called instead. What a
    * listener throws is an uncaught exception of the program, and the subscription goes on.
    */
-  readonly subscribe: (listener: (token: TokenResult) => void, options?: SubscribeOptions) => () => void
+  readonly subscribe: (listener: (token: ClientToken) => void, options?: SubscribeOptions) => () => void
 
   /** Reports that the service answered 401 to this token. Its fingerprint is sent alone, and is enough. */
-  readonly reject: (token: string | { fingerprint: string }) => Promise<RejectResult>
+  readonly reject: (token: string | { fingerprint: string }, options?: SignalOption) => Promise<RejectResult>
 
   /** What the daemon holds, what fails and since when, what it writes and serves. Never has the token. */
-  readonly status: () => Promise<StatusResult>
+  readonly status: (options?: SignalOption) => Promise<StatusResult>
 
   /** Has the daemon ask the service now, even after a refusal. For root and the daemon's user alone. */
-  readonly refresh: (options?: { signal?: AbortSignal | undefined }) => Promise<RefreshResult>
+  readonly refresh: (options?: SignalOption) => Promise<RefreshResult>
 
   /**
    * Ends everything: calls that wait are rejected with `closed`, and listeners are called no more. Requests

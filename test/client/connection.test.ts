@@ -15,7 +15,7 @@ import { holds } from '../support/until.ts'
 function connectionTo(findPath: () => string): ReconnectingConnection {
   const end = new AbortController()
   onTestFinished(() => end.abort())
-  return createReconnectingConnection(findPath, () => undefined, end.signal)
+  return createReconnectingConnection(findPath, (frame) => frame, end.signal)
 }
 async function silentDaemon(): Promise<ScriptedDaemon> {
   const daemon = await startScriptedDaemon(join(await tempDirectory(), 'ipc.sock'), () => undefined)

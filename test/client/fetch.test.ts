@@ -1,6 +1,6 @@
-import type { ServerResponse } from 'node:http'
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import {
   clientOf,
   codeOf,
@@ -39,15 +39,92 @@ test('the option origins says where else the token may go, and where not', async
   expect(daemon.asked.length).toBe(1)
 })
 
-test('a redirect to another origin does not carry the token, and its 401 is not reported', async () => {
-  const thief = await startApi((_, response) => response.writeHead(401).end())
-  const api = await startApi((_, response) =>
-    response.writeHead(302, { location: `${thief.url}/stolen` }).end(),
-  )
-  const daemon = await renewingDaemon(api.url)
-  expect((await clientOf(daemon).fetch(api.url)).status).toBe(401)
-  expect(thief.seen).toEqual(['GET /stolen - '])
-  expect(daemon.asked.map(({ type }) => type)).toEqual(['token.get'])
+describe('a redirect', () => {
+  const withKey = { header: 'X-Key', prefix: '' }
+
+  test.each([{}, withKey])('to a foreign origin is an error, and nothing goes there: %j', async (use) => {
+    const thief = await startApi((_, response) => response.end())
+    const api = await startApi((request, response) =>
+      response
+        .writeHead(request.url === '/a' ? 302 : 307, { location: request.url === '/a' ? '/b' : thief.url })
+        .end(),
+    )
+    const daemon = await renewingDaemon(api.url, use)
+    const call = clientOf(daemon).fetch(`${api.url}/a`)
+    await expect(call).rejects.toMatchObject({
+      code: 'bad-request',
+      message: expect.stringMatching(new RegExp(`not sent to ${thief.url}: .*redirect: 'manual'`)) as string,
+    })
+    expect(thief.seen).toEqual([])
+    expect(api.seen).toHaveLength(2)
+  })
+
+  test.each([{}, withKey])('within the origins goes on with the token: %j', async (use) => {
+    const seen: string[] = []
+    const record = ({ method, url, headers }: IncomingMessage, body: string): void => {
+      const { authorization, cookie = '-', 'x-key': key, 'x-own': own, 'content-type': type = '-' } = headers
+      seen.push([method, url, authorization ?? key, cookie, own, type, body].join(' '))
+    }
+    const other = await startApi((request, response, body) => {
+      record(request, body)
+      response.end('arrived')
+    })
+    const api = await startApi((request, response, body) => {
+      record(request, body)
+      const status = Number(request.url?.slice(1))
+      response.writeHead(status, { location: other.url }).end('moved')
+    })
+    const daemon = await renewingDaemon(api.url, use)
+    const { fetch: call } = clientOf(daemon, { origins: [api.url, other.url] })
+    const headers = { 'x-own': 'own', cookie: 'c=1', 'content-type': 'text/x' }
+    const token = 'header' in use ? 'token-1' : 'Bearer token-1'
+    const post = { method: 'POST', body: 'body', headers }
+    for (const [status, init, expected] of [
+      [301, { headers }, 'GET  text/x'],
+      [302, post, 'GET  -'],
+      [303, { ...post, method: 'PUT' }, 'GET  -'],
+      [307, post, 'POST body text/x'],
+      [308, { ...post, method: 'PUT' }, 'PUT body text/x'],
+      [302, { ...post, method: 'PUT' }, 'PUT body text/x'],
+      [303, { method: 'HEAD', headers }, 'HEAD  text/x'],
+    ] as const) {
+      const response = await call(`${api.url}/${status}`, init)
+      expect([response.status, response.redirected, response.url]).toEqual([200, true, `${other.url}/`])
+      const [method, body, type] = expected.split(' ')
+      expect(seen.at(-1)).toBe([method, '/', token, '-', 'own', type, body].join(' '))
+    }
+    const another = new Request(`${api.url}/307`, post)
+    expect(await (await call(another)).text()).toBe('arrived')
+    expect(seen.at(-1)).toBe(`POST / ${token} - own text/x body`)
+    const stream = call(`${api.url}/307`, { method: 'POST', body: once(), duplex: 'half', headers })
+    await expect(stream).rejects.toThrow('was a stream')
+  })
+
+  test('of an endless kind is an error, and what `redirect` says holds', async () => {
+    const api = await startApi((_, response) => response.writeHead(302, { location: '/again' }).end())
+    const { fetch: call } = clientOf(await renewingDaemon(api.url))
+    await expect(call(api.url)).rejects.toThrow('redirects over and over')
+    expect(api.seen).toHaveLength(21)
+    expect((await call(api.url, { redirect: 'manual' })).status).toBe(302)
+    expect((await call(new Request(api.url, { redirect: 'manual' }))).status).toBe(302)
+    await expect(call(api.url, { redirect: 'error' })).rejects.toThrow(TypeError)
+    expect(api.seen).toHaveLength(24)
+  })
+
+  test('whose answer is a 401 of another origin is not reported, and one of the same origin is', async () => {
+    const other = await startApi((_, response) => response.writeHead(401).end())
+    const api = await startApi((request, response) =>
+      request.url === '/b'
+        ? strict(request, response)
+        : response.writeHead(302, { location: request.url === '/a' ? '/b' : other.url }).end(),
+    )
+    const daemon = await renewingDaemon(api.url)
+    const client = clientOf(daemon, { origins: [api.url, other.url] })
+    expect((await client.fetch(`${api.url}/elsewhere`)).status).toBe(401)
+    expect(daemon.asked.map(({ type }) => type)).toEqual(['token.get'])
+    expect((await client.fetch(`${api.url}/a`)).status).toBe(200)
+    expect(daemon.asked.filter(({ type }) => type === 'token.reject')).toHaveLength(1)
+  })
 })
 
 test('arguments that change while the token is awaited change nothing', async () => {

@@ -1,10 +1,13 @@
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import type { GetOptions, TokenClientError } from '../../src/client/index.ts'
 import { clientOf, codeOf, daemonWith, generous } from '../support/client-world.ts'
+import { commandWorld } from '../support/daemon-world.ts'
+import { serviceOf } from '../support/outside.ts'
 import { startScriptedDaemon, tokenFields, type Asking } from '../support/scripted-daemon.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
-import { holds } from '../support/until.ts'
+import { expectUntil, holds } from '../support/until.ts'
 
 const isoIn = (seconds: number): string => new Date(Date.now() + seconds * 1_000).toISOString()
 /** Gives a token with this life, once; then it is silent. */
@@ -125,4 +128,34 @@ test('a wait that was asked for is also for a daemon that has not been started y
   onTestFinished(() => daemon.stop())
   expect((await got).accessToken).toBe('token-1')
   expect(daemon.asked[0]?.data['waitSeconds']).toBeLessThanOrEqual(20)
+})
+
+test.each(['no-token-yet', 'expired', 'account-inactive', 'account-not-found'])(
+  'a fault that says that there is no token (%s) ends what is in memory',
+  async (code) => {
+    const daemon = await daemonWith((asking) => {
+      if (daemon.asked.length === 1) generous(asking)
+      else if (daemon.asked.length === 2) asking.answer('fault', { code, message: 'None.' })
+    })
+    const client = clientOf(daemon)
+    await client.get()
+    expect(await codeOf(client.get({ waitSeconds: 0 }))).toBe(code)
+    expect(await codeOf(client.get({ waitSeconds: 0 }))).toBe('timeout')
+    await daemon.stop()
+    expect(await codeOf(client.get({ waitSeconds: 0 }))).toBe('daemon-unreachable')
+  },
+)
+
+test('the token of another service is not given while the daemon waits for one, nor later', async () => {
+  const { daemon, service, directory } = await commandWorld()
+  const client = clientOf({ path: daemon.ipcPath })
+  await client.get()
+  const other = await serviceOf(() => ({ status: 503 }))
+  const file = join(directory, 'kyc-tokend.config.json')
+  writeFileSync(file, readFileSync(file, 'utf8').replace(service.url, other.url))
+  daemon.process.kill('SIGHUP')
+  await expectUntil('the other service to be asked', () => other.requests.length > 0)
+  expect(await codeOf(client.get({ waitSeconds: 1 }))).toBe('no-token-yet')
+  await daemon.end('SIGKILL')
+  expect(await codeOf(client.get({ waitSeconds: 0 }))).toBe('daemon-unreachable')
 })

@@ -241,7 +241,12 @@ test('a token of another service is not sent to the former', async () => {
 
 test.each([
   ['GET', 2],
+  ['HEAD', 2],
+  ['OPTIONS', 2],
   ['POST', 1],
+  ['PUT', 1],
+  ['PATCH', 1],
+  ['DELETE', 1],
 ])('a status of refusedBy is reported, and %s is sent %i times', async (method, times) => {
   const api = await startApi(({ headers }, response) =>
     response.writeHead(headers.authorization === 'Bearer token-2' ? 200 : 403).end(),
@@ -319,4 +324,30 @@ test('authorize gives the header for a call and, if it is refused, for one repet
     'token.get',
   ])
   expect(daemon.asked[0]?.data).toMatchObject({ minValidSeconds: 30 })
+})
+
+test('authorize names the place whose refusals are its own, which it shares with fetch', async () => {
+  const api = await startApi((_, response) => response.writeHead(401).end())
+  const daemon = await renewingDaemon(api.url)
+  const client = clientOf(daemon)
+  const reports = (): number => daemon.asked.filter(({ type }) => type === 'token.reject').length
+  const url = new URL(`${api.url}/own?query=1`)
+  const options = { url, method: 'post' }
+  const call = client.authorize(options)
+  url.pathname = '/changed'
+  options.method = 'GET'
+  const first = await call
+  expect(first.refusedBy).toEqual([401])
+  const second = await first.refused()
+  expect(await second?.refused()).toBeUndefined()
+  expect(reports()).toBe(1)
+  expect(await (await client.authorize({ url: `${api.url}/own`, method: 'POST' })).refused()).toBeUndefined()
+  expect((await client.fetch(`${api.url}/own`, { method: 'POST' })).status).toBe(401)
+  expect(reports()).toBe(1)
+  // GET is the method that is meant without one, and another place. Without a place nothing is remembered.
+  await (await client.authorize({ url: `${api.url}/own` })).refused()
+  expect(reports()).toBe(2)
+  const unplaced = await client.authorize()
+  expect(unplaced.headers).toEqual({ Authorization: 'Bearer token-2' })
+  await expect(client.authorize({ url: 'no address' })).rejects.toMatchObject({ code: 'bad-request' })
 })

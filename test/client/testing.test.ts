@@ -78,7 +78,9 @@ test('without a command a reported token is replaced at once', async () => {
 
 test('a closed or disposed fake is closed', async () => {
   const tokens = createFakeTokenClient()
-  const { fingerprint } = await tokens.get()
+  const { accessToken, fingerprint } = await tokens.get()
+  tokens.answerReports({ verdict: 'refreshing' })
+  await tokens.reject(accessToken)
   const waiting = tokens.get({ notFingerprint: fingerprint }).catch((error: unknown) => error)
   await new Promise((resolve) => setImmediate(resolve))
   tokens.close()
@@ -103,35 +105,61 @@ test.each([
   tokens.subscribe(({ accessToken }) => void seen.push(accessToken))
   const { fingerprint } = await tokens.get({ minValidSeconds: 30 })
   expect(seen).toEqual(['fake-token-1'])
-  const other = tokens.get({ notFingerprint: fingerprint, waitSeconds: 20 })
-  await vi.advanceTimersByTimeAsync(20_000)
-  expect(await other).toMatchObject({ fingerprint })
-  vi.advanceTimersByTime(40_000)
+  // Nothing will bring another one.
+  expect(await tokens.get({ notFingerprint: fingerprint, waitSeconds: 20 })).toMatchObject({ fingerprint })
+  vi.advanceTimersByTime(60_000)
   await expect(tokens.get()).rejects.toMatchObject({ code: 'expired' })
   tokens.goAway()
   await expect(tokens.get()).rejects.toMatchObject({ code: 'daemon-unreachable' })
   tokens.rotate()
   const second = await tokens.get()
   expect(second.accessToken).toBe('fake-token-2')
-  // Nothing to wait for, or longer than the token lives.
-  expect(await tokens.get({ notFingerprint: second.fingerprint, waitSeconds: 0 })).toEqual(second)
-  const { fingerprint: notFingerprint } = second
-  const later = tokens.get({ notFingerprint, waitSeconds: 60 }).catch((error: unknown) => error)
-  await vi.advanceTimersByTimeAsync(60_000)
-  expect(await later).toMatchObject({ code: 'expired' })
+  // Another one is to come: who waits is woken by it, or has what there is when the time is over.
+  tokens.answerReports({ verdict: 'held', retryAfterSeconds: 9 })
+  expect(await tokens.reject(second)).toEqual({ verdict: 'held', retryAfterSeconds: 9 })
+  const waiting = [8, 30].map((waitSeconds) =>
+    tokens.get({ notFingerprint: second.fingerprint, waitSeconds }).then((token) => token.accessToken),
+  )
+  await vi.advanceTimersByTimeAsync(9_000)
+  tokens.rotate()
+  expect(await Promise.all(waiting)).toEqual(['fake-token-2', 'fake-token-3'])
 })
 
-test('a good token with too little life comes after a second, or at once if none lives so long', async () => {
-  vi.useFakeTimers()
-  onTestFinished(() => void vi.useRealTimers())
-  const tokens = fake({ lifeSeconds: 60 })
-  await vi.advanceTimersByTimeAsync(30_000)
-  const beganMs = Date.now()
-  const tookMs = async (minValidSeconds: number): Promise<number> => {
-    await tokens.get({ minValidSeconds })
-    return Date.now() - beganMs
-  }
-  const took = [tookMs(20), tookMs(40), tookMs(90)]
-  await vi.advanceTimersByTimeAsync(15_000)
-  expect(await Promise.all(took)).toEqual([0, 1_000, 0])
+test('it judges arguments, reports, operators’ requests and absences as the daemon and its client do', async () => {
+  const tokens = fake()
+  const first = await tokens.get()
+  const refused: [Promise<unknown>, string][] = [
+    [tokens.get({ minValidSeconds: 86_401 }), 'minValidSeconds'],
+    [tokens.get({ waitSeconds: '5' as never }), 'waitSeconds'],
+    [tokens.get({ notFingerprint: 'none' }), 'notFingerprint'],
+    [tokens.get({ signal: {} as never }), 'signal'],
+    [tokens.reject(null as never), 'fingerprint'],
+  ]
+  for (const [call, name] of refused)
+    await expect(call).rejects.toMatchObject({
+      code: 'bad-request',
+      message: expect.stringContaining(name) as string,
+    })
+  expect(() => tokens.subscribe(null as never)).toThrow('must be functions')
+  for (const token of ['', 'two\nlines', ' '])
+    expect(() => createFakeTokenClient({ accessToken: token }), token).toThrow(TypeError)
+
+  expect(await tokens.refresh()).toMatchObject({ outcome: 'ok', generation: 2 })
+  expect((await tokens.get()).accessToken).toBe('fake-token-2')
+  expect(await tokens.reject(first)).toEqual({ verdict: 'replaced' })
+  tokens.answerReports({ verdict: 'held' })
+  expect(await tokens.reject(await tokens.get())).toEqual({ verdict: 'held', retryAfterSeconds: 30 })
+
+  tokens.fail('account-inactive')
+  expect(await tokens.reject(first)).toEqual({ verdict: 'refused' })
+  expect(await tokens.refresh()).toMatchObject({ outcome: 'failed', reason: 'account-inactive' })
+  tokens.fail('no-token-yet')
+  expect(await tokens.status()).toMatchObject({ state: 'starting' })
+  tokens.fail('denied')
+  await expect(tokens.status()).rejects.toMatchObject({ code: 'denied' })
+  tokens.goAway()
+  // The fault before said that there is no token, so that none is in memory.
+  await expect(tokens.get({ waitSeconds: 5 })).rejects.toMatchObject({ code: 'daemon-unreachable' })
+  await expect(tokens.refresh()).rejects.toMatchObject({ code: 'daemon-unreachable' })
+  expect(tokens.reported).toHaveLength(3)
 })

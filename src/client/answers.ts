@@ -1,0 +1,61 @@
+// What a daemon answers, judged before anything relies on it: whoever listens at the socket may send anything.
+import { STANDARD_USE, type FaultCode } from '../protocol.ts'
+import type { Frame } from './connection.ts'
+import type { ClientToken } from './token-source.ts'
+
+/** Faults that say that there is no token. */
+export const WITHOUT_TOKEN: ReadonlySet<unknown> = new Set<FaultCode>([
+  'no-token-yet',
+  'expired',
+  'account-inactive',
+  'account-not-found',
+])
+const WORD = /^[a-z-]{1,64}$/
+
+/** The answer, with what older daemons leave out; undefined: kyc-tokend sends none such. */
+export function checkedAnswer({ type, data }: Frame): Frame | undefined {
+  const isToken = type === 'token.result' || (type === 'token.changed' && 'accessToken' in data)
+  const answer = isToken ? { ...STANDARD_USE, refusedBy: [401], ...data } : data
+  const isSound = isToken ? isTokenSound(answer) : type !== 'reject.result' || isVerdictSound(answer)
+  return isSound ? { type, data: answer } : undefined
+}
+
+/** The token of the answer; undefined: it has none. */
+export function tokenOf({ data }: Frame): ClientToken | undefined {
+  return typeof data['accessToken'] === 'string' ? (data as unknown as ClientToken) : undefined
+}
+
+/** True if there is no token, by this answer: the last one is no longer good either. */
+export function endsMemory({ type, data }: Frame): boolean {
+  return type === 'fault' && WITHOUT_TOKEN.has(data['code'])
+}
+
+/** True if its header can be sent, its end is an instant and its service an address. */
+function isTokenSound(token: Frame['data']): boolean {
+  const isText = (name: string, pattern: RegExp): boolean => {
+    const value = token[name]
+    return typeof value === 'string' && pattern.test(value)
+  }
+  const { expiresAt, refusedBy, baseUrl } = token
+  return (
+    isText('accessToken', /^[\x21-\x7e\xa1-\xff]+$/) &&
+    isText('header', /^[\w!#$%&'*+.^`|~-]+$/) &&
+    isText('prefix', /^[\x20-\x7e]*$/) &&
+    isText('fingerprint', /^[0-9a-f]+$/) &&
+    !Number.isNaN(Date.parse(String(expiresAt))) &&
+    Array.isArray(refusedBy) &&
+    isUrl(baseUrl)
+  )
+}
+
+function isVerdictSound({ verdict, retryAfterSeconds = 0 }: Frame['data']): boolean {
+  return typeof verdict === 'string' && WORD.test(verdict) && typeof retryAfterSeconds === 'number'
+}
+
+function isUrl(text: unknown): boolean {
+  try {
+    return typeof text === 'string' && /^https?:/.test(new URL(text).protocol)
+  } catch {
+    return false
+  }
+}

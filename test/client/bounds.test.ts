@@ -1,0 +1,270 @@
+// The contract's numbers, on a fake clock where there is one; many calls at once, and a busy program.
+import { join } from 'node:path'
+import { describe, expect, onTestFinished, test, vi } from 'vitest'
+import { createReconnectingConnection } from '../../src/client/connection.ts'
+import type { TokenClient } from '../../src/client/index.ts'
+import { clientOf, codeOf, daemonWith, generous } from '../support/client-world.ts'
+import { commandWorld, hourToken } from '../support/daemon-world.ts'
+import { startScriptedDaemon, tokenFields, type Asking } from '../support/scripted-daemon.ts'
+import { granting } from '../support/service.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+import { holds } from '../support/until.ts'
+
+/** Timers and all clocks of the client; sockets and the loop stay real. */
+function useFakeTime(): void {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'Date'] })
+  const [realS, fakeMs] = [process.uptime(), Date.now()]
+  vi.spyOn(process, 'uptime').mockImplementation(() => realS + (Date.now() - fakeMs) / 1_000)
+  onTestFinished(() => {
+    vi.useRealTimers()
+    vi.restoreAllMocks()
+  })
+}
+const turns = async (): Promise<void> => {
+  for (let turn = 0; turn < 5; turn += 1) await new Promise((resolve) => setImmediate(resolve))
+}
+/** Keeps the program from its loop. */
+function beBusy(ms: number): void {
+  const untilMs = performance.now() + ms
+  while (performance.now() < untilMs);
+}
+
+describe('on a fake clock', () => {
+  test.each([{ waitSeconds: 60 }, { waitSeconds: 0 }, {}])(
+    'a daemon that is silent costs get(%j) 250 ms, no more and no less',
+    async (options) => {
+      useFakeTime()
+      const daemon = await daemonWith((asking) => void (daemon.asked.length === 1 && generous(asking)))
+      const client = clientOf(daemon)
+      await client.get()
+      const ended = vi.fn<() => void>()
+      const given = client.get(options).finally(ended)
+      // Not `holds`, which advances the fake clock.
+      while (daemon.asked.length < 2) await turns()
+      await vi.advanceTimersByTimeAsync(249)
+      await turns()
+      expect(ended).not.toHaveBeenCalled()
+      await vi.advanceTimersByTimeAsync(1)
+      await turns()
+      expect(ended).toHaveBeenCalled()
+      expect(await given).toMatchObject({ accessToken: 'token-1', cached: true })
+    },
+  )
+
+  test.each([0, 0.999_999])(
+    'any number of calls connects often enough to be served within 250 ms (chance %d)',
+    async (chance) => {
+      useFakeTime()
+      vi.spyOn(Math, 'random').mockReturnValue(chance)
+      const end = new AbortController()
+      onTestFinished(() => end.abort())
+      const connectsAtMs: number[] = []
+      const findPath = (): string => {
+        connectsAtMs.push(Date.now())
+        throw new Error('none')
+      }
+      const connection = createReconnectingConnection(findPath, (frame) => frame, end.signal)
+      for (let count = 0; count < 1_000; count += 1)
+        connection.open({
+          frame: () => ({ type: 'status.get', data: {} }),
+          onAnswer: () => undefined,
+          onDisconnect: () => true,
+        })
+      for (let ms = 0; ms < 3_000; ms += 10) {
+        await vi.advanceTimersByTimeAsync(10)
+        await turns()
+      }
+      const gaps = connectsAtMs.slice(1).map((atMs, index) => atMs - connectsAtMs[index]!)
+      expect(Math.max(...gaps)).toBeLessThanOrEqual(250)
+      // Nor much oftener, whatever the number of calls.
+      expect(connectsAtMs.length).toBeLessThan(chance === 0 ? 40 : 22)
+      expect(Math.max(...gaps)).toBeGreaterThan(chance === 0 ? 62 : 125)
+    },
+  )
+
+  test('a thousand calls are served within 250 ms of the return of the daemon', async () => {
+    useFakeTime()
+    const daemon = await daemonWith(generous)
+    await daemon.stop()
+    const client = clientOf(daemon)
+    const calls = Array.from({ length: 1_000 }, (_, index) => client.get({ waitSeconds: 30 + index / 100 }))
+    for (let ms = 0; ms < 2_000; ms += 50) {
+      await vi.advanceTimersByTimeAsync(50)
+      await turns()
+    }
+    await daemon.start()
+    const returnedAtMs = Date.now()
+    const served = vi.fn<() => void>()
+    void Promise.all(calls).then(served)
+    // The pace is in fake time; what the sockets take is real.
+    while (daemon.connections.made === 0 && Date.now() < returnedAtMs + 1_000) {
+      await vi.advanceTimersByTimeAsync(10)
+      await turns()
+    }
+    expect(Date.now() - returnedAtMs).toBeLessThanOrEqual(250)
+    await holds(() => served.mock.calls.length === 1)
+    expect(daemon.connections.made).toBe(1)
+  })
+
+  test('a wait is one wait, however late the daemon comes, and ends with its own fault', async () => {
+    useFakeTime()
+    const path = join(await tempDirectory(), 'ipc.sock')
+    const client = clientOf({ path })
+    const failed = client.get({ waitSeconds: 10 })
+    const code = codeOf(failed)
+    const pass = async (ms: number): Promise<void> => {
+      for (let passed = 0; passed < ms; passed += 50) {
+        await vi.advanceTimersByTimeAsync(50)
+        await turns()
+      }
+    }
+    await pass(4_000)
+    const daemon = await startScriptedDaemon(path, () => undefined)
+    onTestFinished(() => daemon.stop())
+    await pass(500)
+    await holds(() => daemon.asked.length === 1)
+    await daemon.stop()
+    await pass(2_000)
+    await daemon.start()
+    await pass(500)
+    await holds(() => daemon.asked.length === 2)
+    const waits = daemon.asked.map(({ data }) => Number(data['waitSeconds']))
+    expect(waits[0]).toBeLessThanOrEqual(6.1)
+    expect(waits[0]).toBeGreaterThan(5)
+    expect(waits[1]).toBeLessThanOrEqual(3.6)
+    expect(waits[1]).toBeGreaterThan(2.5)
+    await pass(3_000)
+    daemon.publish('none', {})
+    await pass(500)
+    expect(await code).toBe('timeout')
+  })
+})
+
+test('a wait that is longer than the daemon’s has the daemon’s own fault and reason', async () => {
+  const { daemon } = await commandWorld({ answer: { status: 503 } })
+  const failed = clientOf({ path: daemon.ipcPath }).get({ waitSeconds: 1 })
+  await expect(failed).rejects.toMatchObject({ code: 'no-token-yet', reason: 'server-error' })
+})
+
+describe('a program that is busy for longer than its wait has its answer', () => {
+  test.each([
+    ['get', (client: TokenClient) => client.get({ waitSeconds: 0 })],
+    ['status', (client: TokenClient) => client.status()],
+  ])(
+    '%s, on a new and on an old connection',
+    async (name, call) => {
+      const { daemon } = await commandWorld()
+      await clientOf({ path: daemon.ipcPath }).get()
+      const client = clientOf({ path: daemon.ipcPath })
+      for (let round = 0; round < 2; round += 1) {
+        const given = call(client)
+        beBusy(name === 'get' ? 1_000 : 5_500)
+        expect(await given).not.toHaveProperty('cached')
+      }
+    },
+    30_000,
+  )
+})
+
+describe('many at once', () => {
+  test('ten thousand calls in one tick are answered, on one connection', async () => {
+    const { daemon } = await commandWorld()
+    const client = clientOf({ path: daemon.ipcPath })
+    await client.get()
+    const calls: Promise<unknown>[] = Array.from({ length: 5_000 }, () => client.status())
+    for (let index = 0; index < 5_000; index += 1)
+      calls.push(client.get({ minValidSeconds: index / 10, waitSeconds: 0 }))
+    expect((await Promise.all(calls)).length).toBe(10_000)
+    expect((await client.status()).clients.ipc.connections).toBe(1)
+  }, 30_000)
+
+  test('more than 16 different waits are queued: all have the token, and nobody else waits', async () => {
+    const { daemon, service } = await commandWorld({ answer: { status: 503 } })
+    const client = clientOf({ path: daemon.ipcPath })
+    const waits = Array.from({ length: 100 }, (_, index) =>
+      client.get({ minValidSeconds: index, waitSeconds: 60 }),
+    )
+    const short = Array.from({ length: 30 }, (_, index) =>
+      codeOf(client.get({ minValidSeconds: index, waitSeconds: 0.5 })),
+    )
+    expect(new Set(await Promise.all(short))).toEqual(new Set(['no-token-yet']))
+    expect(await codeOf(client.get({ waitSeconds: 0 }))).toBe('no-token-yet')
+    expect((await client.status()).clients.ipc.connections).toBe(1)
+    const token = hourToken()
+    service.answer(granting(token))
+    daemon.process.kill('SIGUSR2')
+    expect(new Set((await Promise.all(waits)).map(({ accessToken }) => accessToken))).toEqual(
+      new Set([token]),
+    )
+  })
+
+  test('a wait leaves its place when the daemon has answered, and a closed client waits for none', async () => {
+    const waiting: Asking[] = []
+    const daemon = await daemonWith((asking) => {
+      if (Number(asking.data['waitSeconds']) > 0) waiting.push(asking)
+    })
+    const client = clientOf(daemon)
+    const stop = new AbortController()
+    const waits = Array.from({ length: 20 }, (_, index) =>
+      client
+        .get({ minValidSeconds: index, waitSeconds: 60, signal: index < 16 ? stop.signal : null })
+        .catch((error: string | { code: string }) => (typeof error === 'string' ? error : error.code)),
+    )
+    await holds(() => daemon.asked.length === 20)
+    expect(waiting).toHaveLength(16)
+    stop.abort('aborted')
+    await waits[0]
+    // An aborted one waits on at the daemon, which would not take a 17th.
+    expect(await codeOf(client.get({ minValidSeconds: 99, waitSeconds: 0.1 }))).toBe('timeout')
+    expect(waiting).toHaveLength(16)
+    client.close()
+    expect(new Set(await Promise.all(waits))).toEqual(new Set(['aborted', 'closed']))
+  })
+})
+
+describe('null', () => {
+  test('is no signal, and ends no process', async () => {
+    const daemon = await daemonWith(({ answer }: Asking) =>
+      answer('fault', { code: 'account-inactive', message: 'Act.' }),
+    )
+    const client = clientOf(daemon, { signal: null })
+    const calls = [
+      client.get({ signal: null }),
+      client.get(null as never),
+      client.authorize({ signal: null }),
+      client.authorize(null as never),
+      client.fetch('http://127.0.0.1:1', { signal: null }),
+      client.fetch('http://127.0.0.1:1', null as never),
+      client.status({ signal: null }),
+      client.refresh(null as never),
+      client.reject('token-1', { signal: null }),
+    ]
+    for (const call of calls) expect(await codeOf(call)).toBe('account-inactive')
+    const bad = [
+      client.reject(null as never),
+      client.get({ minValidSeconds: null as never }),
+      client.get({ notFingerprint: null as never }),
+      client.get({ signal: 5 as never }),
+    ]
+    for (const call of bad) expect(await codeOf(call)).toBe('bad-request')
+    client.subscribe(() => undefined, { signal: null })()
+    client.subscribe(() => undefined, null as never)()
+    expect(() => client.subscribe(null as never)).toThrow('must be functions')
+    expect(() => client.subscribe(() => undefined, { onFault: 5 as never })).toThrow('must be functions')
+  })
+})
+
+test('status and reject end with their signal', async () => {
+  const daemon = await daemonWith(() => undefined)
+  const client = clientOf(daemon)
+  for (const call of [
+    (signal: AbortSignal) => client.status({ signal }),
+    (signal: AbortSignal) =>
+      client.reject(tokenFields('token-1') as { fingerprint: string } & object, { signal }),
+  ]) {
+    const stop = new AbortController()
+    const ended = call(stop.signal).catch(String)
+    stop.abort('enough')
+    expect(await ended).toBe('enough')
+  }
+})
