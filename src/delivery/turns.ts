@@ -1,7 +1,7 @@
 // Work that goes on in later turns of the event loop, a little in each: meanwhile others are accepted, read
 // and answered.
 
-/** What is done in one turn; and in one in which somebody connects, because Node accepts one in each. */
+/** What is done in one turn; and in one in which somebody connects, because Node accepts few in each. */
 const IN_A_TURN = 8
 const IN_A_TURN_OF_ACCEPTING = 1
 

@@ -29,6 +29,11 @@ import {
 
 /** Connects that wait while the daemon is busy; Node's own 511 refuses a burst of 1,000. */
 const BACKLOG = 4096
+/**
+ * Node accepts one connection in each turn of the event loop for each descriptor of a listening socket: it
+ * has so many, or a newcomer would wait for as many turns as others have connected before.
+ */
+const ACCEPTED_IN_A_TURN = 8
 /** Time in which a process that has bound a socket listens at it, in ms. */
 const SETTLE_MS = 50
 /** open(2): a descriptor of the file itself, whatever it is, for nothing but naming it. */
@@ -37,7 +42,7 @@ const O_PATH = 0o10000000
 const ACCEPT_ALL_MS = 3_000
 
 interface ListenerOptions {
-  /** Makes a server that does not listen yet: one for each socket that is opened. */
+  /** Makes a server that does not listen yet: one for each descriptor of each socket. */
   readonly createServer: () => Server
   /** A connection could not be accepted, because too many files are open, for example. */
   readonly onAcceptError: (error: Error) => void
@@ -62,7 +67,7 @@ export interface Listener {
 /** A socket that this process has made. */
 interface Bound {
   readonly address: SocketAddress
-  readonly server: Server
+  readonly servers: readonly Server[]
   /** Of the socket at the path. */
   readonly stats: Stats
 }
@@ -147,12 +152,12 @@ export async function openListener(first: SocketAddress, options: ListenerOption
  * Listens on sockets that were handed over: their mode, owner and end belong to their unit. Throws UserError.
  */
 export async function adoptListeners(fds: readonly number[], options: ListenerOptions): Promise<Listener> {
-  const servers = await Promise.all(fds.map(async (fd) => listenOn(fd, options)))
+  const servers = (await Promise.all(fds.map(async (fd) => listenOn(fd, options)))).flat()
   return {
     tick: () => Promise.resolve(),
     move: () => Promise.resolve(),
     close() {
-      for (const server of servers) closeListening(server)
+      closeAll(servers)
       return Promise.resolve()
     },
   }
@@ -177,24 +182,26 @@ export function assertUnixSockets(inherited: InheritedSockets, account: string |
   }
 }
 
-/**
- * Accepts no more. `http.Server.close()` would end connections whose requests have arrived and are not read
- * yet.
- */
-function closeListening(server: Server): void {
-  Server.prototype.close.call(server)
+async function listenOn(fd: number, { createServer, onAcceptError }: ListenerOptions): Promise<Server[]> {
+  const others = Array.from({ length: ACCEPTED_IN_A_TURN - 1 }, () => loadLibc().duplicate(fd))
+  return Promise.all(
+    [fd, ...others].map(async (each) => {
+      const server = createServer()
+      // With `listen({ fd, backlog })` the socket would get Node's own backlog.
+      server.listen({ fd: each }, BACKLOG)
+      await once(server, 'listening').catch((cause: unknown) => {
+        const problem = `cannot be used (${errorMessage(cause)}): check the .socket unit`
+        const message = `The socket handed over as descriptor ${fd} ${problem}`
+        throw new UserError(message, exitStatus.configuration, { cause })
+      })
+      return server.on('error', onAcceptError)
+    }),
+  )
 }
 
-async function listenOn(fd: number, { createServer, onAcceptError }: ListenerOptions): Promise<Server> {
-  const server = createServer()
-  // With `listen({ fd, backlog })` the socket would get Node's own backlog.
-  server.listen({ fd }, BACKLOG)
-  await once(server, 'listening').catch((cause: unknown) => {
-    const problem = `cannot be used (${errorMessage(cause)}): check the .socket unit`
-    const message = `The socket handed over as descriptor ${fd} ${problem}`
-    throw new UserError(message, exitStatus.configuration, { cause })
-  })
-  return server.on('error', onAcceptError)
+/** Accepts no more. */
+function closeAll(servers: readonly Server[]): void {
+  for (const server of servers) server.close()
 }
 
 /**
@@ -208,7 +215,7 @@ async function bind(address: SocketAddress, options: ListenerOptions): Promise<B
     await assertPathFree(address)
     const bound = await throughSafeDirectory(address, (reached) => bindAt(reached, address, options))
     if (givenUp.aborted) {
-      closeListening(bound.server)
+      closeAll(bound.servers)
       await removeOwn(address.path, bound.stats)
     }
     return bound
@@ -223,7 +230,7 @@ async function bindAt(reached: string, address: SocketAddress, options: Listener
     await assertPathFree(address)
     const stats = await setAccess(created, address)
     await fs.rename(created, reached)
-    return { address, server: await listenOn(fd, options), stats }
+    return { address, servers: await listenOn(fd, options), stats }
   } catch (error) {
     closeSync(fd)
     await fs.unlink(created).catch(ignoreAbsence)
@@ -293,16 +300,15 @@ function ignoreAbsence(error: unknown): void {
  * Removes the socket if it is still the one that was bound, accepts the backlog, which would be reset
  * otherwise, and closes.
  */
-async function remove({ address: { path }, server, stats }: Bound): Promise<void> {
+async function remove({ address: { path }, servers, stats }: Bound): Promise<void> {
   // A dead socket does no harm: the next daemon replaces it.
   const removal = onFile(path, async () => removeOwn(path, stats)).catch((error: unknown) => {
     if (!(error instanceof FileError)) throw error
   })
   await raceAbort(removal, AbortSignal.timeout(STOP_WAIT_MS))
-  // Node accepts one connection in a round of the event loop.
   let rounds = 0
-  server.on('connection', () => (rounds = 0))
+  for (const server of servers) server.on('connection', () => (rounds = 0))
   const until = monotonicMs() + ACCEPT_ALL_MS
   for (; rounds < 3 && monotonicMs() < until; rounds += 1) await nextRound()
-  closeListening(server)
+  closeAll(servers)
 }
