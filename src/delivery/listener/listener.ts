@@ -2,7 +2,7 @@
 // reload; or one that was inherited.
 import { once } from 'node:events'
 import { closeSync, constants, type Stats } from 'node:fs'
-import { Server } from 'node:net'
+import type { Server } from 'node:net'
 import { basename, dirname, join } from 'node:path'
 import { setImmediate as nextRound, setTimeout as sleep } from 'node:timers/promises'
 import { serviceEnvironment, unitNames } from '../../host/account.ts'
