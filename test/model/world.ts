@@ -40,6 +40,7 @@ const CLIENT_INTERVAL_MS = 30_000
 const FRESH_MS = 30_000
 const MAX_REQUESTS = 3_000
 const URL = 'https://service.example'
+const CERTIFICATE = 'request.clientCertificate.certFile'
 const INACTIVE = 'Your account is not active'
 const STORE = { servers: [], prefix: 'kyc-tokend', host: null, key: null, timeoutMs: 1_000 }
 
@@ -381,21 +382,29 @@ export async function createWorld({
 
   // ---- hosts
 
-  const nameOf = (config: Config): string => config.credentials.apiKey!.reveal()
+  /** The pair, and after a `+` the client certificate. */
+  const nameOf = ({ credentials: { apiKey, further = {} } }: Pick<Config, 'credentials'>): string =>
+    [apiKey!, ...Object.values(further)].map((secret) => secret.reveal()).join('+')
   const configs = new Map<string, Config>()
   function configOf(name: string): Config {
-    const secret = new Secret(name)
+    const [pair = '', certificate] = name.split('+')
+    const secret = new Secret(pair)
+    const further = certificate !== undefined && { [CERTIFICATE]: new Secret(certificate) }
     const config =
       configs.get(name) ??
       ({
         file: 'config',
         baseUrl: URL,
         service: standardService(URL),
-        credentials: { apiKey: secret, apiSecret: secret },
+        credentials: { apiKey: secret, apiSecret: secret, ...(further && { further }) },
         request: { timeoutMs: REQUEST_TIMEOUT_MS },
         retry: { initialDelayMs: 1_000, maxDelayMs: 60_000 },
         refresh: { maxAgeMs: MAX_AGE_MS },
-        secretFiles: { 'credentials.apiKey': 'key-file', 'credentials.apiSecret': 'secret-file' },
+        secretFiles: {
+          'credentials.apiKey': 'key-file',
+          'credentials.apiSecret': 'secret-file',
+          [CERTIFICATE]: 'certificate-file',
+        },
         endsAtMs: { pair: null },
         share: isShared ? { ...STORE, asks: true, whenAlone: 'fetch' } : null,
       } as unknown as Config)
@@ -425,7 +434,8 @@ export async function createWorld({
     }
     return {
       hostId: `${host.index}`.padStart(16, '0'),
-      credentialsIdOf: (_baseUrl: string, { apiKey }: { apiKey: Secret }) => sha256(apiKey.reveal()),
+      credentialsIdOf: (_baseUrl: string, credentials: Config['credentials']) =>
+        sha256(nameOf({ credentials })),
       load: (settings: ServiceSettings) => Promise.resolve(restored(host, settings, life().clock.now())),
       save: (state: TokenState) => save(state, false),
       close: (state: TokenState) => save(state, true),
@@ -475,7 +485,7 @@ export async function createWorld({
       store: files,
       openStore: ({ prefix }, { accountKey }) =>
         Promise.resolve(openStore(() => life, `${prefix}:${accountKey}`)),
-      createFetchToken: ({ credentials }) => fetchTokenOf(() => life, credentials.apiKey!.reveal()),
+      createFetchToken: ({ credentials }) => fetchTokenOf(() => life, nameOf({ credentials })),
     })
     let found: { key: object; written: number; onDisk: OnDisk } | null = null
     const lookAtDisk = (): Promise<OnDisk> => {

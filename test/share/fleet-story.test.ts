@@ -111,6 +111,28 @@ describe('of three hosts with saved state', () => {
     expect(taken).toBe(known)
   })
 
+  test('a new certificate is tried by its own request, and its token is one for all', async () => {
+    const [former] = world.served()
+    await play('rotate:0:a+new', 'wait:35')
+    expect(world.asked()).toBe(2)
+    expect(world.nameOf(world.hosts[0]!)).toBe('a+new')
+    expect(isOneToken()).toBe(true)
+    expect(world.served()).not.toContain(former)
+    await play('rotate:1:a+new', 'rotate:2:a+other', 'wait:35')
+    expect(world.asked()).toBe(4)
+    expect(isOneToken()).toBe(true)
+  })
+
+  test('a certificate that is refused is not taken over, and holds nobody up', async () => {
+    await play('auto:refused', 'rotate:0:a+bad', 'wait:35')
+    expect(world.asked()).toBe(2)
+    expect(world.nameOf(world.hosts[0]!)).toBe('a')
+    expect(isOneToken()).toBe(true)
+    await play('auto:token', 'operator:1', 'wait:1')
+    expect(world.asked()).toBe(3)
+    expect(isOneToken()).toBe(true)
+  })
+
   test.each([
     ['another store', 'other', 'other'],
     ['a store', 'none', 'kyc-tokend'],
