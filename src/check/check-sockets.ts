@@ -24,7 +24,7 @@ export async function readSocketUnits(account: string | undefined) {
     socketUnits(account).map(async ({ name, unit, path }) => {
       const known = await unitProperties(unit, [...asked, 'SocketUser', 'SocketGroup', 'SocketMode'])
       if (known === null) return []
-      const group = known['SocketGroup'] || CLIENTS_GROUP
+      const group = known['SocketGroup'] || (isForClients(name) ? CLIENTS_GROUP : 'root')
       return {
         name,
         unit,
@@ -36,7 +36,7 @@ export async function readSocketUnits(account: string | undefined) {
         dropIns: settingsIn(known['DropInPaths']),
         // systemd does not read a masked unit.
         path: known['Listen']?.split(' ').find((word) => isAbsolute(word)) ?? path,
-        user: known['SocketUser'] || SERVICE_USER,
+        user: known['SocketUser'] || (isForClients(name) ? SERVICE_USER : 'root'),
         group,
         isGroupThere: (await idOf('group', group)) !== undefined,
         mode: Number.parseInt(known['SocketMode'] || '660', 8),
@@ -49,6 +49,7 @@ export async function readSocketUnits(account: string | undefined) {
 /** The unit that the sockets are for. */
 interface Unit {
   readonly name: string
+  readonly account: string | undefined
   readonly isActive: boolean
   readonly sockets: readonly SocketUnit[]
 }
@@ -104,7 +105,7 @@ function clientSocketFindings(socket: SocketUnit, { unit, config }: Circumstance
   return [
     warning(`every user of this host may connect to ${path} and take the token`, [
       ...dropIn(name, { name: 'mode', lines }),
-      ...bindAgain(socket, unit),
+      ...bindSockets(unit.account),
     ]),
   ]
 }
@@ -120,7 +121,7 @@ function furtherSocketFindings(socket: SocketUnit, { unit, handedOver }: Circums
   return [
     fault(
       `${socket.unit} listens, and the daemon, which was started before it, does not answer there`,
-      bindAgain(socket, unit),
+      bindSockets(unit.account),
     ),
   ]
 }
@@ -133,29 +134,18 @@ function closedFinding(socket: SocketUnit, unit: Unit): Finding | null {
     const or = kind === 'http' ? ', or set `http: false` and reload' : ''
     return fault(`${at} is closed, because ${name} is masked: unmask it${or}`, [
       `sudo systemctl unmask ${name}`,
-      ...bindAgain(socket, unit),
+      ...bindSockets(unit.account),
     ])
   }
   if (!isGroupThere && kind !== 'metrics') {
     const gone = `the group ${group} of ${name} does not exist, so that nobody can connect (216/GROUP)`
     if (group !== CLIENTS_GROUP)
       return changedFinding(socket, `SocketGroup=${group}`, gone, `make it (groupadd ${group}), or`)
-    return fault(gone, [...makeUsersAgain(), ...bindAgain(socket, unit)])
+    return fault(gone, [...makeUsersAgain(), ...bindSockets(unit.account)])
   }
   if (state === 'active') return null
   const why = result === 'success' ? state : `${state} (${result})`
-  return fault(`${at} is closed, because ${name} is ${why}`, bindAgain(socket, unit))
-}
-
-/** Commands after which systemd listens at this socket, at those of clients and at those that are enabled. */
-function bindAgain({ unit: name }: SocketUnit, { sockets, name: service }: Unit): string[] {
-  const wanted = sockets.filter(
-    (each) => each.unit === name || (!each.isMasked && (each.isEnabled || each.state === 'active')),
-  )
-  return bindSockets(
-    wanted.map((each) => each.unit),
-    service,
-  )
+  return fault(`${at} is closed, because ${name} is ${why}`, bindSockets(unit.account))
 }
 
 /** A setting of a drop-in keeps clients out: its file is named, and nothing else is advised. */

@@ -37,6 +37,7 @@ export async function readUnit(account: string | undefined) {
   return {
     /** Without its suffix. */
     name,
+    account,
     properties,
     isMasked: properties['LoadState'] === 'masked',
     isActive: properties['ActiveState'] === 'active',

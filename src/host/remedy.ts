@@ -119,7 +119,7 @@ export const MAKE_DIRECTORIES = 'sudo systemd-tmpfiles --create kyc-tokend.conf'
  * Not chmod: where there is an access list, that sets its mask.
  */
 export function remakeDirectory(account: string | undefined): string[] {
-  return account === undefined ? [MAKE_DIRECTORIES] : [restartSockets(account)]
+  return account === undefined ? [MAKE_DIRECTORIES] : bindSockets(account)
 }
 
 /**
@@ -127,24 +127,18 @@ export function remakeDirectory(account: string | undefined): string[] {
  * and modes.
  */
 export function remakeSockets(account: string | undefined): string[] {
-  return [MAKE_DIRECTORIES, restartSockets(account)]
-}
-
-function restartSockets(account: string | undefined): string {
-  const { alertUnit } = unitNames(account)
-  const sockets = socketUnits(account).flatMap(({ unit, path }) => (path === null ? [] : [unit]))
-  // The path unit watches a directory that is gone, too. `restart` would fail for a unit that is masked, and start
-  // one that is not wanted.
-  return `sudo systemctl try-restart ${[...sockets, `${alertUnit}.path`].join(' ')}`
+  return [MAKE_DIRECTORIES, ...bindSockets(account)]
 }
 
 /**
- * Commands after which these sockets listen and the daemon has them: systemd binds none beside a daemon that runs,
- * and a client at one of them would start the daemon before the others are bound.
+ * Commands after which systemd listens at all sockets that are wanted, and the daemon has them. All are stopped first:
+ * systemd binds none beside a daemon that runs, which a client at one of them starts. The service brings back its
+ * sockets (Sockets=), those that are enabled, and the path unit, which watches a directory that is gone, too.
  */
-export function bindSockets(sockets: readonly string[], unit: string): string[] {
-  const all = [...sockets, unit].join(' ')
-  return [`sudo systemctl stop ${all}`, `sudo systemctl start ${all}`]
+export function bindSockets(account: string | undefined): string[] {
+  const { unit, alertUnit } = unitNames(account)
+  const units = [...socketUnits(account).map((socket) => socket.unit), `${alertUnit}.path`, unit]
+  return [`sudo systemctl stop ${units.join(' ')}`, `sudo systemctl start ${unit}`]
 }
 
 /** Commands that make the package's user, groups and directories again, where they are gone. */

@@ -133,7 +133,8 @@ async function onHost(words: readonly string[], host: Host): Promise<Ended & { c
     writeFileSync(under('sbin/units', name), lines.join(''))
   }
   const inside =
-    'for name in run etc; do mount --bind "$0/$name" "/$name"; done; mount --bind "$0/sbin" /usr/sbin; exec "$@"'
+    'for name in run etc; do mount --bind "$0/$name" "/$name"; done; mount --bind "$0/sbin" /usr/sbin; ' +
+    'mount -t tmpfs tmpfs /var/lib; mkdir -m 0700 /var/lib/kyc-tokend; chown 4242:4243 /var/lib/kyc-tokend; exec "$@"'
   const as = uid === undefined ? [] : ['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups']
   const child = spawn('unshare', ['--mount', 'sh', '-euc', inside, directory, ...as, ...PROGRAM, ...words], {
     env: { PATH: process.env['PATH'], HOME: '/' },

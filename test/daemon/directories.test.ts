@@ -67,9 +67,10 @@ test('a runtime directory of the unit has the cure of its account as the remedy'
   const error = new FileError({ path: `${directory}/token`, kind: 'system', code: 'ENOENT' })
   expect(fileSentence(error, placeOf(process.env))).toBe(
     `Cannot write ${directory}/token: the directory ${directory} is not there: ` +
-      '`sudo systemd-tmpfiles --create kyc-tokend.conf && sudo systemctl try-restart ' +
+      '`sudo systemd-tmpfiles --create kyc-tokend.conf && sudo systemctl stop ' +
       'kyc-tokend@no-such-account.socket kyc-tokend-http@no-such-account.socket ' +
-      'kyc-tokend-credential@no-such-account.socket kyc-tokend-alert@no-such-account.path`',
+      'kyc-tokend-credential@no-such-account.socket kyc-tokend-alert@no-such-account.path ' +
+      'kyc-tokend@no-such-account && sudo systemctl start kyc-tokend@no-such-account`',
   )
 })
 

@@ -30,8 +30,11 @@ test('no remedy of the directories is a chmod, and none leads root through one o
     const directories = rowsOf(account).filter(
       ({ path, kind }) => kind === 'directory' && path.startsWith('/run'),
     )
-    const restart =
-      'sudo systemctl try-restart kyc-tokend@eu.socket kyc-tokend-http@eu.socket kyc-tokend-credential@eu.socket kyc-tokend-alert@eu.path'
+    const restart = [
+      'sudo systemctl stop kyc-tokend@eu.socket kyc-tokend-http@eu.socket kyc-tokend-credential@eu.socket ' +
+        'kyc-tokend-alert@eu.path kyc-tokend@eu',
+      'sudo systemctl start kyc-tokend@eu',
+    ]
     expect(
       directories.map(({ path, uid, mode, commands }) => [path, uid, mode.toString(8), commands]),
     ).toEqual(
@@ -40,7 +43,7 @@ test('no remedy of the directories is a chmod, and none leads root through one o
         : [
             ['/run/kyc-tokend', 0, '3751', [MAKE]],
             ['/run/kyc-tokend/accounts', 0, '751', [MAKE]],
-            ['/run/kyc-tokend/accounts/eu', 0, '3751', [restart]],
+            ['/run/kyc-tokend/accounts/eu', 0, '3751', restart],
           ],
     )
     const commands = rowsOf(account).flatMap((row) => row.commands)

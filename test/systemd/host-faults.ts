@@ -63,7 +63,7 @@ export const hostFaults: Readonly<Record<string, HostFault>> = {
   secret_gone: { breaks: 'rm /etc/kyc-tokend/api-secret', person: /api-secret/ },
   secret_empty: { breaks: `: >/etc/kyc-tokend/api-secret; ${RESTART}`, person: /api-secret/ },
   secret_wrong: {
-    breaks: "printf 'S-bad-0001-zzzzzz' >/etc/kyc-tokend/api-secret; sleep 4",
+    breaks: "printf 'S-bad-0001-zzzzzz' >/etc/kyc-tokend/api-secret; sleep 3; kyc-tokend refresh",
     person: /refuses|refused|api-secret|apiSecret/,
   },
   etc_0700: { breaks: `chmod 0700 /etc/kyc-tokend; ${RESTART}` },
