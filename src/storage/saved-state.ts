@@ -1,6 +1,6 @@
 // The contents of the two files of the state store, as text and as facts. Other bytes are nothing.
 import * as v from 'valibot'
-import { isRecord, parseJson } from '../lib/input.ts'
+import { parseJson } from '../lib/input.ts'
 import { expirySources, permanentReasons, transientReasons } from '../token/outcome.ts'
 import { tokenlessFrom, type TokenState } from '../token/state.ts'
 import { fingerprintOf, MAX_TOKEN_LENGTH, TOKEN, type Token } from '../token/token.ts'
@@ -118,53 +118,15 @@ export function savedStateOf(state: TokenState, { isOrderly }: { isOrderly: bool
 export function formatSaved(facts: SavedState | Token, written: Written): string {
   return `${JSON.stringify({ version: VERSION, written, facts })}\n`
 }
-/** Undefined if it is no saved state, nor memory.json of 1.2.0. */
+/** Undefined if it is no saved state. */
 export function parseSavedState(content: string): Saved<SavedState> | undefined {
-  return parsed(stateFile, fromVersion2(parseJson(content), 'remembered', stateOfVersion2))
+  return parsed(stateFile, content)
 }
-/** Undefined if it is no saved token, nor kept.json of 1.2.0. */
+/** Undefined if it is no saved token. */
 export function parseSavedToken(content: string): Saved<Token> | undefined {
-  return parsed(tokenFile, fromVersion2(parseJson(content), 'kept', tokenOfVersion2))
+  return parsed(tokenFile, content)
 }
-function parsed<T>(shape: v.GenericSchema<unknown, T>, file: unknown): T | undefined {
-  const { success, output } = v.safeParse(shape, file)
+function parsed<T>(shape: v.GenericSchema<unknown, T>, content: string): T | undefined {
+  const { success, output } = v.safeParse(shape, parseJson(content))
   return success ? output : undefined
-}
-
-// ---- 1.2.0 (version 2): the number of the token stood for that of the answer
-
-type Facts = Record<string, unknown>
-
-function fromVersion2(file: unknown, name: string, factsOf: (former: Facts) => Facts): unknown {
-  if (!isRecord(file) || file['version'] !== 2) return file
-  const former = file[name]
-  return isRecord(former) && { ...file, version: VERSION, facts: factsOf(former) }
-}
-
-function stateOfVersion2({ subject, notBeforeMs: ownMs, otherBounds, ...former }: Facts): Facts {
-  const objection = former['refusal'] ?? former['alert']
-  const bounds = {
-    ...(isRecord(otherBounds) && otherBounds),
-    ...(ownMs !== null && { [String(subject)]: ownMs }),
-  }
-  return {
-    ...former,
-    credentialsId: subject,
-    answers: former['generation'],
-    objection: isRecord(objection) ? { status: null, known: null, ...objection } : objection,
-    notBefore: bounds,
-    pace: { requestedMs: former['lastClientRequestAtMs'], reported: 0 },
-  }
-}
-
-function tokenOfVersion2({ subject, token }: Facts): Facts {
-  const former = isRecord(token) ? token : {}
-  return {
-    ...former,
-    credentialsId: subject,
-    answer: former['generation'],
-    isOfClients: false,
-    isSameUntilEnd: false,
-    known: null,
-  }
 }

@@ -29,7 +29,6 @@ import {
   type TokenState,
 } from '../../src/token/state.ts'
 import { afterReload, afterRequest, nextState } from '../../src/token/transitions.ts'
-import { fingerprintOf } from '../../src/token/token.ts'
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { createRecords } from '../support/records.ts'
@@ -251,61 +250,6 @@ describe('a kill between the two files', () => {
     const { credentialsId } = state
     const elsewhere = (await start({ credentials: SECOND })).state
     expect(elsewhere.notBefore).not.toHaveProperty(credentialsId)
-  })
-})
-
-describe('the files of 1.2.0', () => {
-  const token = jwtOf({ iat: 1_800_000_000, exp: 1_800_003_600 }, 1)
-  const at = { bootMs: 1_000_000, wallMs: 1_800_000_000_000 }
-  const written = { at, bootId: 'boot-one' }
-  const trouble = { detail: 'Your account is not active', since: at, askedBy: null }
-
-  async function upgraded(remembered: object, kept: object = {}) {
-    const { start, clock, files } = await scene()
-    const { state } = await start()
-    const subject = state.credentialsId
-    const none = { isOrderly: false, failure: null, refusal: null, alert: null, notBeforeMs: null }
-    const gone = { learned: { maxAgeMs: 1, atMs: 1 }, fence: 7, hosts: 2 }
-    const bounds = { otherBounds: { other: at.bootMs + 1 }, lastClientRequestAtMs: at.bootMs - 1 }
-    const instants = { tokenlessFrom: at, lastRequestAt: at, lastSuccessAt: at }
-    const facts = { subject, generation: 3, ...none, ...gone, ...bounds, ...instants, ...remembered }
-    const life = { lifeMs: HOUR, expiresAtMs: at.bootMs + HOUR, refreshAtMs: at.bootMs + HOUR / 2 }
-    const of = { baseUrl: BASE_URL, expirySource: 'jwt', received: at, ...life, generation: 3, ...kept }
-    const held = {
-      subject,
-      fence: 7,
-      token: { accessToken: token, fingerprint: fingerprintOf(token), ...of },
-    }
-    for (const [path, content] of [
-      [files.state, { remembered: facts }],
-      [files.token, { kept: held }],
-    ] as const)
-      await writeFile(path, JSON.stringify({ version: 2, written, ...content }), { mode: 0o600 })
-    return { state: (await start()).state, again: (await start()).state, now: clock.now() }
-  }
-
-  it('are read once, and hold their token and their facts', async () => {
-    const retryAtMs = at.bootMs + MINUTE
-    const failure = { ...trouble, reason: 'rate-limited', status: 429, attempts: 2, retryAtMs }
-    const { state, again } = await upgraded({ failure, notBeforeMs: retryAtMs })
-    expect(again).toEqual(state)
-    const { askedBy: _, ...read } = failure
-    expect(state).toMatchObject({ failure: read, generation: 3, lastSuccessAt: at, lastRequestAt: at })
-    expect(state.token).toMatchObject({ accessToken: token, isSameUntilEnd: false, known: null })
-    expect(state.pace).toEqual({ requestedMs: at.bootMs - 1, reported: 0 })
-    expect(state.notBefore).toEqual({ other: at.bootMs + 1, [state.credentialsId]: retryAtMs })
-  })
-
-  it('hold a refusal, or the alert that stood beside a failure, unless the token is newer', async () => {
-    const refusal = { ...trouble, reason: 'account-inactive', status: 500 }
-    const known = await upgraded({ refusal, alert: { ...trouble, reason: 'account-inactive' } })
-    expect(known.state.objection).toEqual({ ...refusal, says: null, known: null })
-    expect(phaseOf(known.state, known.now)).toBe('refused')
-    const alert = { ...trouble, reason: 'rejected' }
-    const saved = (await upgraded({ alert })).state.objection
-    expect(saved).toEqual({ ...alert, status: null, says: null, known: null })
-    const older = await upgraded({ refusal }, { generation: 4 })
-    expect(older.state).toMatchObject({ objection: null, generation: 4, token: { accessToken: token } })
   })
 })
 
