@@ -1,13 +1,13 @@
-// Clients that ask one after the other until stdin ends: node asking.mjs IPC HTTP CLIENTS [PAUSE]
+// Clients that ask one after the other until stdin ends: node asking.mjs IPC HTTP CLIENTS [PAUSE [WAIT]]
 //
 // Half of the clients of each socket keep their connection, the others make one for each request. A request
 // that was cut off before the first byte of its answer is repeated, once, as the manual says. PAUSE is in ms,
-// between two requests of a client. Prints the numbers of answers, repetitions and losses, and the least
+// between two requests of a client. WAIT is in s: where there is no token, an answer waits for it. Prints the numbers of answers, repetitions and losses, and the least
 // answers of a client.
 import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-const [ipc, http, clients, pause] = process.argv.slice(2)
+const [ipc, http, clients, pause, wait = '0'] = process.argv.slice(2)
 const counts = { answered: 0, repeated: 0, lost: 0, least: Infinity }
 const end = { isReached: false }
 let id = 0
@@ -15,12 +15,12 @@ let id = 0
 const PROTOCOLS = [
   {
     path: ipc,
-    request: () => `{"type":"token.get","data":{"id":"${(id += 1)}"}}\f`,
+    request: () => `{"type":"token.get","data":{"id":"${(id += 1)}","waitSeconds":${wait}}}\f`,
     pattern: /"token\.result".*\f$/s,
   },
   {
     path: http,
-    request: () => 'GET /v1/token HTTP/1.1\r\nHost: x\r\n\r\n',
+    request: () => `GET /v1/token?waitSeconds=${wait} HTTP/1.1\r\nHost: x\r\n\r\n`,
     pattern: /^HTTP\/1\.1 200 .*\}$/s,
   },
 ]

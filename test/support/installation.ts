@@ -6,6 +6,7 @@ import path from 'node:path'
 import { afterAll, afterEach, beforeAll, describe } from 'vitest'
 import { block } from '../manual/manual.ts'
 import { bootMachine, whyNoMachine, type Finished, type Machine } from './machine.ts'
+import { formerPackage, type FormerVersion } from './former-package.ts'
 import { buildPackage } from './package.ts'
 import { expectUntil } from './until.ts'
 
@@ -22,7 +23,17 @@ type Installation = ReturnType<typeof createInstallation>
 /** A suite on one machine, whose tests build on each other; skipped, with a line, where none boots. */
 export function describeInstallation(
   name: string,
-  { versions = ['9.0.0'], isInstalled = true }: { versions?: readonly string[]; isInstalled?: boolean },
+  {
+    versions = ['9.0.0'],
+    former = [],
+    isInstalled = true,
+  }: {
+    /** Of this build. */
+    versions?: readonly string[]
+    /** Built from their own commits. */
+    former?: readonly FormerVersion[]
+    isInstalled?: boolean
+  },
   tests: (installation: Installation) => void,
 ): void {
   const why = whyNoMachine()
@@ -46,6 +57,7 @@ export function describeInstallation(
           return buildPackage(out, { version })
         }),
       )
+      for (const version of former) packages.push(await formerPackage(version))
       booted = await bootMachine()
       for (const file of packages) copyFileSync(file, booted.path(`/root/${path.basename(file)}`))
       if (isInstalled) await booted.sh(installation.install(versions[0]!))
