@@ -1,5 +1,5 @@
 // Why a file cannot be read or written, in words, with the remedy for this host.
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync, readFileSync, statSync } from 'node:fs'
 import { basename, dirname, isAbsolute, join } from 'node:path'
 import { serviceEnvironment } from './account.ts'
 import { errorCode, errorMessage, exitStatus, UserError, withSystemFallback } from '../lib/error.ts'
@@ -122,7 +122,7 @@ function unsafeRemedy(directory: string, writers: Writers): Remedy {
   // Of a user who is gone nothing is taken away.
   const isGone = name === String(writers.id) && !isSystemDirectory(directory)
   if (!isGone) return remedy(`${why}; choose another directory`)
-  const mine = `sudo chown ${nameOf('user', process.geteuid!())} ${word}`
+  const mine = `sudo chown -h ${nameOf('user', process.geteuid!())} ${word}`
   return remedy(`${why}; choose another directory, or take this one over`, mine)
 }
 
@@ -168,9 +168,19 @@ async function firstClosed(directory: string): Promise<string | undefined> {
 }
 
 export function absentRemedy(directory: string, place: Place): Remedy {
-  const make = `${sudoAt(place)}install -d -m 0750 -o ${userOf(place)} ${shellWord(directory)}`
+  const word = shellWord(directory)
+  // Root makes nothing below a directory of the daemon's user, who could put a link there.
+  const make = isBelowOwn(directory, place)
+    ? `sudo runuser -u ${userOf(place)} -- mkdir -p -m 0750 ${word}`
+    : `${sudoAt(place)}install -d -m 0750 -o ${userOf(place)} ${word}`
   const commands = isOfUnit(directory, place) ? remakeSockets(place.account) : [make]
   return remedy(`the directory ${directory} is not there`, ...commands)
+}
+
+function isBelowOwn(directory: string, place: Place): boolean {
+  if (!place.isUnit) return false
+  const uid = withSystemFallback(0, () => statSync(nearestThere(directory)).uid)
+  return nameOf('user', uid) === SERVICE_USER
 }
 
 function deniedRemedy(directory: string, place: Place): Remedy {
@@ -179,7 +189,8 @@ function deniedRemedy(directory: string, place: Place): Remedy {
   if (isOfUnit(directory, place)) return remedy(text, ...remakeDirectory(place.account))
   return isSystemDirectory(directory)
     ? remedy(`${text}; make a directory of its own and set that`, ownDirectory(directory, place))
-    : remedy(text, `sudo chown ${user} ${shellWord(directory)}`)
+    : // Not what a link leads to: its maker may be the daemon's user.
+      remedy(text, `sudo chown -h ${user} ${shellWord(directory)}`)
 }
 
 /**

@@ -339,7 +339,7 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () 
     const { stdout } = await runCli(['check', '--config', path], { uid: 65_533, cwd: '/' })
     for (const line of [
       /^FAULT +directories +the runtime directory .*run does not exist: `install -d/m,
-      /^FAULT +directories +the state directory .*state cannot be written, .*: `sudo chown \w+ \S+state`$/m,
+      /^FAULT +directories +the state directory .*state cannot be written, .*: `sudo chown -h \w+ \S+state`$/m,
       /: the directory \/root\/of cannot be seen by the daemon$/m,
       /^ok +directories +\S+ tokenFiles\[6\]\.path: the directory .*shared can be written$/m,
       /^FAULT +directories +\S+ ipc\.path: the directory .*sockets is not safe: .* belongs/m,

@@ -30,7 +30,7 @@ test.each([
     'another owner':
       `the directory belongs to the user ${ANOTHER}, who could exchange what is made there; ` +
       `choose another directory, or take this one over: ` +
-      `\`sudo chown ${nameOf('user', process.geteuid!())} /srv/a/d\``,
+      `\`sudo chown -h ${nameOf('user', process.geteuid!())} /srv/a/d\``,
     'every user':
       'every user can write in the directory; choose another directory, or close this one ' +
       '(an emptyDir of Kubernetes: medium: Memory): `sudo chmod o-w /srv/a/d`',

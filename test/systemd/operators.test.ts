@@ -103,8 +103,8 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
   })
 
   it('check: home directories, a private /tmp and directories of the system have remedies of their own', async () => {
-    await sh('install -d -o kyc-tokend /home/app')
-    const paths = ['/home/app/token', '/tmp/token', '/srv/token']
+    await sh('install -d -o kyc-tokend /home/app /srv/own')
+    const paths = ['/home/app/token', '/tmp/token', '/srv/token', '/srv/own/below/token']
     await configure({ ...config, tokenFiles: paths.map((path) => ({ path })) })
     const { stdout } = await attempt('kyc-tokend check')
     expect(stdout).toMatch(/kyc-tokend\.service does not see \/home\/app /)
@@ -113,6 +113,8 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
     )
     expect(stdout).toMatch(/the directory \/srv cannot be written, because /)
     expect(stdout).not.toMatch(/ch(own|mod) \S* ?\/(srv|tmp|home)\b/)
+    // Root makes nothing where the daemon's user could have put a link.
+    expect(stdout).toMatch(/: `sudo runuser -u kyc-tokend -- mkdir -p -m 0750 \/srv\/own\/below`$/m)
     await configure(config)
   })
 

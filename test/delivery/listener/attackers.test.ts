@@ -134,7 +134,7 @@ describe.skipIf(process.geteuid?.() !== 0)('for root', () => {
   it('a directory of another user is refused for sockets (78) and files', async () => {
     const directory = await tempDirectory()
     chownSync(directory, ATTACKER, ATTACKER)
-    const message = expect.stringContaining(`chown root ${directory}`) as string
+    const message = expect.stringContaining(`chown -h root ${directory}`) as string
     await expect(listen(directory)).rejects.toMatchObject({ status: 78, message })
     await expect(replaceFile(join(directory, 'token'), 'x', { mode: 0o600 })).rejects.toMatchObject({
       kind: 'unsafe-directory',
