@@ -13,6 +13,7 @@ import { createDirectories } from './directories.ts'
 import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../lib/error.ts'
 import { createGcAfterBurst } from '../lib/gc-after-burst.ts'
 import { logFault } from '../lib/internal-fault.ts'
+import { BrokenInvariant, reportInvariants } from '../lib/invariant.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { readEntries } from '../host/ids.ts'
 import { FileError } from '../files/file-error.ts'
@@ -52,6 +53,7 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   }
   // `main` ends the process for it, once the log has it.
   process.on('uncaughtExceptionMonitor', onFault)
+  reportInvariants((rule, facts) => logFault(daemon.log, new BrokenInvariant(rule, facts)))
   try {
     await daemon.run(signals)
   } catch (error) {

@@ -1,6 +1,7 @@
 // Replies to clients, the same for both sockets: read from the keeper's state when they are requested.
 import { type Instant, monotonicMs as systemMonotonicMs } from '../lib/clock.ts'
 import { asSentence } from '../lib/display-text.ts'
+import { invariant } from '../lib/invariant.ts'
 import {
   FRAME_END,
   SHORT_LIFE_WAIT_MS,
@@ -197,6 +198,7 @@ function cachedReply(
 ): { readonly state: TokenState; readonly reply: Result<CachedToken>; readonly untilMs: number } {
   const token = usableToken(state, now)
   if (token === null) return { state, reply: { fault: faultOf(state, place) }, untilMs: Infinity }
+  invariant(now.bootMs < usableUntilMs(token), 'no-token-past-its-end', { generation: token.generation })
   const result: TokenResult = { accessToken: token.accessToken, ...describeToken(token, state, now) }
   const json = JSON.stringify(result)
   const { accessToken: text, fingerprint, expiresAtMs } = token

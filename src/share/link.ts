@@ -1,6 +1,7 @@
 // The link of a host to the store of one account: the last answer that the host knows, the store's clock, and
 // looks, which bring both sides to the same answer.
 import type { Clock } from '../lib/clock.ts'
+import { invariant } from '../lib/invariant.ts'
 import type { Log } from '../lib/log.ts'
 import { AHEAD_MS, isLarger, isOfUse, isSameAnswer, knownOf, recordOf, type Known } from './known.ts'
 import type { Opened, Seal, Sealed } from './seal.ts'
@@ -134,6 +135,7 @@ export function createLink(options: {
     const expiring = { text, keepMs: Math.ceil(content.end - storeMs()) }
     const held = await step((dropping) => store.write({ drop: dropping, id, record: expiring, kept: null }))
     if (known.id !== id) return
+    invariant(own.fence >= known.fence, 'a-fence-never-falls', { from: known.fence, to: own.fence })
     known = own
     if (held.record === text) {
       if (isWritten)
@@ -144,6 +146,7 @@ export function createLink(options: {
 
   /** This host has asked: its answer is known from now on, and is to be written. */
   function setOwn(own: Known): void {
+    invariant(own.fence >= known.fence, 'a-fence-never-falls', { from: known.fence, to: own.fence })
     known = own
     isNew = false
     ownWait = null

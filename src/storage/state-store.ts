@@ -2,19 +2,30 @@
 // longer. So a restart does not ask the service more often than it must.
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { isDeepStrictEqual } from 'node:util'
 import { withTimeout, type Clock } from '../lib/clock.ts'
 import { hmacSha256, randomHex } from '../lib/crypto.ts'
 import type { FileError } from '../files/file-error.ts'
 import { inDirectory } from '../files/in-directory.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import { fs } from '../files/fs.ts'
+import { invariant } from '../lib/invariant.ts'
 import type { Log } from '../lib/log.ts'
 import { createOwnFile } from '../files/own-file.ts'
 import { OWN_FILES } from '../host/paths.ts'
 import { credentialTexts, type Credentials } from '../config/credentials.ts'
 import type { ServiceSettings, TokenState } from '../token/state.ts'
+import type { Token } from '../token/token.ts'
 import { restoredState } from './restored-state.ts'
-import { formatSaved, parseSavedState, parseSavedToken, savedStateOf, type Written } from './saved-state.ts'
+import {
+  formatSaved,
+  parseSavedState,
+  parseSavedToken,
+  savedStateOf,
+  type Saved,
+  type SavedState,
+  type Written,
+} from './saved-state.ts'
 
 export type StateStore = Awaited<ReturnType<typeof createStateStore>>
 
@@ -83,8 +94,10 @@ export async function createStateStore({
   async function save(state: TokenState, { isOrderly = false } = {}): Promise<void> {
     const at: Written = { at: clock.now(), bootId, bootMark }
     // The token first: if the process ends in between, the next start has the newer token.
-    await tokenFile.write(state.token, (value) => formatSaved(value, at))
-    await stateFile.write(savedStateOf(state, { isOrderly }), (value) => formatSaved(value, at))
+    await tokenFile.write(state.token, (value) => formatChecked(value, at, parseSavedToken))
+    await stateFile.write(savedStateOf(state, { isOrderly }), (value) =>
+      formatChecked(value, at, parseSavedState),
+    )
   }
 
   return {
@@ -133,4 +146,17 @@ async function isInMemory(directory: string): Promise<boolean> {
     ({ type }) => IN_MEMORY_TYPES.has(type),
     () => false,
   )
+}
+
+/** The text of the file, which the next start reads as the same facts. */
+function formatChecked<F extends SavedState | Token>(
+  facts: F,
+  written: Written,
+  parse: (text: string) => Saved<F> | undefined,
+): string {
+  const text = formatSaved(facts, written)
+  const held: unknown = JSON.parse(JSON.stringify(facts))
+  const isSame = isDeepStrictEqual(parse(text)?.facts, held)
+  invariant(isSame, 'facts-saved-are-facts-held', { bytes: text.length })
+  return text
 }

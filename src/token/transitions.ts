@@ -1,6 +1,7 @@
 // Transitions of the state, pure: from the facts and an event (an attempt, time, a person, other settings) to
 // the facts that follow.
 import { onWallClockOf, type Instant } from '../lib/clock.ts'
+import { invariant } from '../lib/invariant.ts'
 import { backoffMs, delayCapMs, retryPlan, type LifeLeft } from './backoff.ts'
 import { endedEarlyAfter, paceAfterToken } from './client-requests.ts'
 import type { Cause, FetchOutcome, Grant, PermanentFailure, Postponed, TransientFailure } from './outcome.ts'
@@ -27,6 +28,9 @@ import { fingerprintOf, isSameService, knownLife, lifeFrom, sameAgain, type Toke
 
 /** An attempt begins. Whether it makes a request is up to the source. */
 export function afterAttemptBegan(state: TokenState, cause: Cause, now: Instant): TokenState {
+  invariant(state.inFlight === null, 'one-request-at-a-time', { cause })
+  const isRefusedTo = refusalOf(state) !== null && (cause === 'client' || cause === 'refresh')
+  invariant(!isRefusedTo, 'a-refusal-ends-by-a-person', { cause })
   return { ...state, inFlight: { since: now, cause, credentialsId: state.credentialsId }, next: null }
 }
 

@@ -30,7 +30,7 @@ test('an internal fault ends the daemon with 70, and the next start takes it for
   await refused.logged('alert')
   await refused.end('SIGKILL')
   const [node, program] = PROGRAM
-  const broken = world.start({}, { program: [node, '--import', WITHOUT_NAME, program] })
+  const broken = world.start({}, { program: [node, '--import', WITHOUT_NAME, program], hasFault: true })
   expect(await broken.ended()).toBe(70)
   const words = broken.stderr().split('\n')
   const [sentence, ...stack] = words.filter((line) => !line.startsWith('{'))

@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { onTestFinished } from 'vitest'
+import { expect, onTestFinished } from 'vitest'
 import { expectUntil } from './until.ts'
 
 /** The program as it is shipped, bundled for this run of the tests (bundled-program.ts). */
@@ -36,6 +36,8 @@ export interface DaemonOptions {
   readonly program?: readonly string[]
   readonly uid?: number
   readonly gid?: number
+  /** A fault of the program itself is what is tested; else it fails the test. */
+  readonly hasFault?: boolean
 }
 
 export const credentials = { apiKey: 'test-api-key-0815', apiSecret: 'test-api-secret-4711' }
@@ -70,7 +72,10 @@ export function startDaemon(options: DaemonOptions) {
     ...(uid === undefined ? {} : { uid }),
     ...(gid === undefined ? {} : { gid }),
   })
-  onTestFinished(() => void child.kill('SIGKILL'))
+  onTestFinished(() => {
+    child.kill('SIGKILL')
+    if (options.hasFault !== true) expect(records('internal-fault')).toEqual([])
+  })
   let text = ''
   let parsed = 0
   const lines: LogLine[] = []
