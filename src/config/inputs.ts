@@ -6,7 +6,7 @@ import { shellWord } from '../lib/display-text.ts'
 import {
   certificateDatesProblem,
   certificateProblem,
-  holdsCertificates,
+  certificatesProblem,
   privateKeyOf,
 } from '../lib/certificates.ts'
 import { Secret } from '../lib/secret.ts'
@@ -134,7 +134,8 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
   ): Promise<Secret | null> {
     const found = await read(at, source)
     if (found === null) return null
-    const key = privateKeyOf(found.text)
+    const name = typeof source === 'object' && 'file' in source ? shellWord(pathOf(source.file)) : undefined
+    const key = privateKeyOf(found.text, name)
     const problem = typeof key === 'string' ? key : problemOf(key)
     if (problem === undefined) return new Secret(found.text)
     return fault(at, `${found.where} ${problem}`)
@@ -148,11 +149,8 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
   ): Promise<string | null> {
     const bytes = path && (await file(at, path, remedy))
     const pem = bytes ? bytes.toString() : null
-    if (pem === null || holdsCertificates(pem)) return pem
-    const sentence =
-      `the file ${files[at]} holds no certificate that can be read: ` +
-      'name a PEM file with "-----BEGIN CERTIFICATE-----" in it'
-    return fault(at, sentence)
+    const problem = pem === null ? undefined : certificatesProblem(pem, shellWord(files[at]!))
+    return problem === undefined ? pem : fault(at, `the file ${files[at]} ${problem}`)
   }
 
   return {

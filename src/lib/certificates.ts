@@ -10,7 +10,7 @@ const crypto = () => process.getBuiltinModule('node:crypto')
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
 
 /** Reports whether the text has certificates in PEM, all of which can be read. Other text is ignored. */
-export function holdsCertificates(pem: string): boolean {
+function holdsCertificates(pem: string): boolean {
   const found = pem.match(CERTIFICATE) ?? []
   const { X509Certificate } = crypto()
   return withSystemFallback(
@@ -19,8 +19,11 @@ export function holdsCertificates(pem: string): boolean {
   )
 }
 
-/** The private key in a text (PEM, JWK); else why there is none, as words after the name of its source. */
-export function privateKeyOf(text: string): KeyObject | string {
+/**
+ * The private key in a text (PEM, JWK); else why there is none, as words after the name of its source. `file`:
+ * its name in commands, quoted for a shell.
+ */
+export function privateKeyOf(text: string, file = 'KEY'): KeyObject | string {
   const { createPrivateKey } = crypto()
   const jwk = text.trimStart().startsWith('{') ? parseJson(text) : undefined
   try {
@@ -30,10 +33,50 @@ export function privateKeyOf(text: string): KeyObject | string {
     if (/-----BEGIN ENCRYPTED|^Proc-Type: 4,ENCRYPTED/m.test(text))
       return (
         'wants a passphrase, which nobody could type when the daemon starts: ' +
-        'write the key without one (openssl pkey -in KEY -out PLAIN)'
+        `write the key without one (openssl pkey -in ${file} -out key.pem)`
       )
-    return 'holds no private key that can be read: name one in PEM ("-----BEGIN PRIVATE KEY-----")'
+    return (
+      otherKeyFormat(text, file) ??
+      'holds no private key that can be read: name one in PEM ("-----BEGIN PRIVATE KEY-----")'
+    )
   }
+}
+
+/** The forms in which keys are handed out and that are not read here, with the command that rewrites each. */
+function otherKeyFormat(text: string, file: string): string | undefined {
+  const json = parseJson(text)
+  if (isRecord(json) && Array.isArray(json['keys']))
+    return `is a set of keys (JWK set): write the private one alone (jq '.keys[0]' ${file} >key.jwk)`
+  if (isRecord(json) && typeof json['private_key'] === 'string')
+    return (
+      'is a JSON key as Google hands it out: write the key in it alone ' +
+      `(jq -r .private_key ${file} >key.pem), and name its client_email as credentials.apiKey`
+    )
+  if (PKCS12.test(text))
+    return (
+      'is a PKCS #12 bundle (.pfx, .p12): write its key alone ' +
+      `(openssl pkcs12 -in ${file} -nodes -nocerts -out key.pem)`
+    )
+  return DER.test(text)
+    ? `is binary (DER): write it as PEM (openssl pkey -inform DER -in ${file} -out key.pem)`
+    : undefined
+}
+
+/** A sequence in DER with a length of two bytes, read as UTF-8; and one that begins with the version of PKCS #12. */
+const DER = /^0\ufffd/
+const PKCS12 = /^0\ufffd.{0,2}\u0002\u0001\u0003/s
+
+/** Why a text holds no certificate that can be read, likewise. */
+export function certificatesProblem(text: string, file = 'CERTIFICATE'): string | undefined {
+  if (holdsCertificates(text)) return undefined
+  if (PKCS12.test(text))
+    return (
+      'is a PKCS #12 bundle (.pfx, .p12): write its certificates alone ' +
+      `(openssl pkcs12 -in ${file} -nokeys -out certificate.pem)`
+    )
+  if (DER.test(text))
+    return `is binary (DER): write it as PEM (openssl x509 -inform DER -in ${file} -out certificate.pem)`
+  return 'holds no certificate that can be read: name a PEM file with "-----BEGIN CERTIFICATE-----" in it'
 }
 
 /** Why the first of these certificates (PEM) cannot be presented, as words after the name of its file. */

@@ -61,7 +61,7 @@ export async function createConfiguredKeeper(initial: Config, options: Configure
   function sourceOf(config: Config): Source {
     const { baseUrl, service, retry, refresh, request, share } = config
     const credentialsId = store.credentialsIdOf(baseUrl, config.credentials, service.description)
-    const fromService = createFetchToken({ ...config, env, clock, secrets })
+    const fromService = createFetchToken({ ...config, env, clock, secrets, onOtherType })
     const account = share && {
       config: { ...config, share },
       credentialsId,
@@ -78,6 +78,19 @@ export async function createConfiguredKeeper(initial: Config, options: Configure
       refuses: (refusal) => isNamedRefusal(service, refusal),
     }
     return { config, account, settings }
+  }
+
+  /** The types that were logged: once each, however often the configuration is loaded. */
+  const types = new Set<string>()
+  function onOtherType(tokenType: string): void {
+    if (types.has(tokenType)) return
+    types.add(tokenType)
+    log('warning', 'The service gives tokens that are not Bearer, and they are sent as such', {
+      event: 'token-type',
+      tokenType,
+      remedy:
+        'Set service.use as the API wants the token; one that wants a proof of a key (DPoP) cannot be used',
+    })
   }
 
   function secrets(): string[] {

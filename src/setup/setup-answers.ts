@@ -6,7 +6,7 @@ import { ConfigError, type ConfigIssue } from '../config/issues.ts'
 import { findJsonFault } from '../config/json-fault.ts'
 import { validateDocument } from '../config/schema.ts'
 import { secretRefusal, withoutNewline } from '../config/secret-text.ts'
-import { holdsCertificates, privateKeyOf } from '../lib/certificates.ts'
+import { certificatesProblem, privateKeyOf } from '../lib/certificates.ts'
 import { parseInstant } from '../lib/duration.ts'
 import { UsageError } from '../lib/error.ts'
 import { loginOf, proxyUrlOf } from '../source/proxy.ts'
@@ -336,7 +336,8 @@ async function textOf(by: string, path: string | boolean, invocation: Invocation
 }
 
 function certificateProblem(text: string): string | undefined {
-  return holdsCertificates(text) ? undefined : 'The file does not hold a certificate in PEM'
+  const problem = certificatesProblem(text)
+  return problem && `The file ${problem}`
 }
 
 function problemWith(subject: string, problem: Question['problem']): Question['problem'] {

@@ -22,6 +22,8 @@ export interface FetchTokenOptions {
   readonly clock: Clock
   /** Gets each answer as it came; for `check`. */
   readonly onAnswer?: (answer: ServiceResponse) => void
+  /** The service says of a token that it is none to be sent as `service.use` has it. */
+  readonly onOtherType?: (type: string) => void
   /** Further strings that no detail may hold, such as the tokens held; the credentials are known anyway. */
   readonly secrets: () => Iterable<string>
 }
@@ -42,6 +44,7 @@ export function createFetchToken(options: FetchTokenOptions) {
   const isSigned = service.assertion !== null && readyFile === null
   let contexts: Promise<Contexts> | null = null
   let classify: Classify | null = null
+  let isTypeReported = false
   /** How far the service's clock was ahead of ours at its last answer. */
   let aheadMs = 0
 
@@ -69,11 +72,24 @@ export function createFetchToken(options: FetchTokenOptions) {
     aheadMs = (dateOf(answer) ?? wallMs) - wallMs
     classify ??= createClassify(service)
     const further = { ...credentials.further, ...(ready !== '' && { [FILE]: new Secret(ready) }) }
-    return classify(answer, {
+    const { outcome } = classify(answer, {
       wallMs,
       secrets: [assertion, ...sentTexts({ ...credentials, further }), ...options.secrets()],
       credentials: { ...credentials, further },
-    }).outcome
+    })
+    if (outcome.kind === 'ok') await reportType(answer)
+    return outcome
+  }
+
+  /** Once: a token that is not sent as it is meant is refused by the API, and by nobody before. */
+  async function reportType(answer: ServiceResponse): Promise<void> {
+    if (isTypeReported) return
+    const { contentOf } = await import('./answer.ts')
+    const { otherTokenType } = await import('./grant.ts')
+    const type = otherTokenType(contentOf(answer), service)
+    if (type === undefined) return
+    isTypeReported = true
+    options.onOtherType?.(type)
   }
 
   async function signed(wallMs: number): Promise<string> {

@@ -44,6 +44,23 @@ export function grantOf(
   return { kind: 'ok', accessToken, serverDateMs, answerLifeMs }
 }
 
+/** Types of tokens that are registered (RFC 6749, section 11.1; RFC 8693) or usual: no other text is quoted. */
+const TOKEN_TYPES = ['DPoP', 'mac', 'PoP', 'N_A', 'JWT']
+
+/**
+ * The type that the answer gives its token, if it is sent as a Bearer token and is none: words for people.
+ * Undefined: it says none, or the right one.
+ */
+export function otherTokenType(
+  { fields = {} }: Content,
+  { token, use }: Pick<ServiceConfig, 'token' | 'use'>,
+): string | undefined {
+  const type = valueAt(fields, [...token.slice(0, -1), 'token_type'])
+  if (typeof type !== 'string' || use.prefix.trim().toLowerCase() !== 'bearer') return undefined
+  if (type.toLowerCase() === 'bearer') return undefined
+  return TOKEN_TYPES.find((known) => known.toLowerCase() === type.toLowerCase()) ?? 'another'
+}
+
 /** From this number on an instant is in ms: in seconds it would be in the year 5138. */
 const LEAST_MS = 1e11
 

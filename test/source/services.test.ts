@@ -2,7 +2,7 @@
 // What such a service echoes shows no secret in any form in which it was sent.
 import { execFileSync, spawn } from 'node:child_process'
 import { createPrivateKey, generateKeyPairSync, type KeyObject } from 'node:crypto'
-import { readFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import https from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
@@ -16,6 +16,7 @@ import { createFetchToken } from '../../src/source/fetch-token.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { useConfigFiles } from '../support/config-files.ts'
+import { lacks } from '../support/lacks.ts'
 import { startService, type Answer, type Service } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
@@ -160,6 +161,27 @@ describe('key, secret and a third one', () => {
   })
 })
 
+it('a token that is not Bearer is told once, and none of the answer is quoted', async () => {
+  const told = async (token_type: unknown, service: object = {}): Promise<string[]> => {
+    const server = await serve({ json: { data: { token: 't', token_type } } })
+    const config = await load({ baseUrl: server.url, service: { token: 'data.token', ...service } })
+    const types: string[] = []
+    const fetchToken = createFetchToken({
+      ...config,
+      env: {},
+      clock: createSystemClock(),
+      secrets: () => [],
+      onOtherType: (type) => types.push(type),
+    })
+    for (let turn = 0; turn < 2; turn += 1) await fetchToken(new AbortController().signal)
+    return types
+  }
+  for (const type of ['Bearer', 'bearer', undefined, 7]) expect(await told(type), String(type)).toEqual([])
+  expect(await told('dpop')).toEqual(['DPoP'])
+  expect(await told('hush-hush')).toEqual(['another'])
+  expect(await told('DPoP', { use: { header: 'X-Token', prefix: '' } })).toEqual([])
+})
+
 describe('a client certificate', () => {
   /** Authorities and certificates as openssl makes them: for the service, for us, and one that has ended. */
   async function certificates() {
@@ -274,6 +296,63 @@ describe('a client certificate', () => {
       /request\.caFile: is missing beside "trust": "file"/,
     )
   })
+
+  it.skipIf(lacks('jq'))(
+    'and key in another form are faults whose command writes what can be read',
+    async () => {
+      const { directory } = await certificates()
+      const run = (command: string): string =>
+        execFileSync('sh', ['-euc', command], { cwd: directory, encoding: 'utf8', stdio: 'pipe' })
+      run(`openssl pkcs12 -export -inkey client.key -in client.pem -passout pass: -out both.pfx
+      openssl pkey -in client.key -outform DER -out client.der
+      openssl x509 -in client.pem -outform DER -out client.crt`)
+      const jwk = createPrivateKey(run('cat client.key')).export({ format: 'jwk' })
+      const google = { type: 'service_account', private_key: run('cat client.key'), client_email: 'a@b' }
+      writeFileSync(join(directory, 'keys.json'), JSON.stringify({ keys: [jwk] }))
+      writeFileSync(join(directory, 'google.json'), JSON.stringify(google))
+      run('chmod 600 *')
+      const named = (name: string): string => join(directory, name)
+      const forms: [string, string, RegExp][] = [
+        [
+          'both.pfx',
+          'client.key',
+          /certFile: .* is a PKCS #12 bundle .* certificates alone \((openssl pkcs12 [^)]+)\)/,
+        ],
+        ['client.crt', 'client.key', /certFile: .* is binary \(DER\): .* \((openssl x509 [^)]+)\)/],
+        [
+          'client.pem',
+          'both.pfx',
+          /\.key: .* is a PKCS #12 bundle .* its key alone \((openssl pkcs12 [^)]+)\)/,
+        ],
+        ['client.pem', 'client.der', /\.key: .* is binary \(DER\): .* \((openssl pkey [^)]+)\)/],
+        [
+          'client.pem',
+          'google.json',
+          /\.key: .* JSON key as Google .* \((jq [^)]+)\), .* credentials\.apiKey/,
+        ],
+      ]
+      for (const [cert, key, sentence] of forms) {
+        const clientCertificate = { certFile: named(cert), key: { file: named(key) } }
+        const fault = await faults({ request: { clientCertificate } })
+        expect(fault).toMatch(sentence)
+        run(sentence.exec(fault)![1]!.replace('openssl pkcs12', 'openssl pkcs12 -passin pass:'))
+        run('test ! -e key.pem || chmod 600 key.pem')
+        const mended =
+          cert === 'client.pem'
+            ? { certFile: named(cert), key: { file: named('key.pem') } }
+            : { certFile: named('certificate.pem'), key: { file: named(key) } }
+        await load({ request: { clientCertificate: mended } })
+        run('rm -f key.pem certificate.pem')
+      }
+      const assertion = (file: string) => ({ service: { send: 'assertion', assertion: { key: { file } } } })
+      const fault = await faults(assertion(named('keys.json')))
+      expect(fault).toMatch(
+        /assertion\.key: .* is a set of keys \(JWK set\): .* \(jq '\.keys\[0\]' \S+ >key\.jwk\)/,
+      )
+      run(`${/\((jq [^)]+)\)/.exec(fault)![1]} && chmod 600 key.jwk`)
+      await load(assertion(named('key.jwk')))
+    },
+  )
 
   it('that has ended, or is not valid yet by our clock, is a warning and is sent', async () => {
     const authority = createAuthority()
