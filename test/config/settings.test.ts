@@ -199,7 +199,10 @@ describe('share', () => {
     expect(await faults({ share: both })).toMatch(/share\.tls\.keyFile: is beside share\.tls\.key/)
     const reasons: [string, RegExp][] = [
       ['other', /share\.tls\.certFile: the file \S+cert is not the certificate of that key: name the two/],
-      ['locked', /share\.tls\.keyFile: .* wants a passphrase, .* \(openssl pkey -in \S+locked -out key\.pem\)/],
+      [
+        'locked',
+        /share\.tls\.keyFile: .* wants a passphrase, .* \(openssl pkey -in \S+locked -out key\.pem\)/,
+      ],
       ['cert', /share\.tls\.keyFile: .* holds no private key that can be read: name one in PEM/],
     ]
     for (const [keyFile, words] of reasons)
