@@ -116,7 +116,9 @@ function addUnits(): void {
 }
 
 function addDocuments(): void {
-  for (const file of readdirSync(source('systemd/examples')))
+  for (const file of readdirSync(source('systemd/examples/services')))
+    tree.add(`${EXAMPLES}/services/${file}`, { from: `systemd/examples/services/${file}` })
+  for (const file of readdirSync(source('systemd/examples')).filter((name) => name !== 'services'))
     tree.add(`${EXAMPLES}/${file}`, {
       from: `systemd/examples/${file}`,
       mode: file === 'alert-command' ? 0o755 : 0o644,
