@@ -104,7 +104,7 @@ function clientSocketFindings(socket: SocketUnit, { unit, config }: Circumstance
   const lines = ['[Socket]', 'SocketMode=0660', `SocketGroup=${CLIENTS_GROUP}`]
   return [
     warning(`every user of this host may connect to ${path} and take the token`, [
-      ...dropIn(name, { name: 'mode', lines }),
+      ...dropIn(name, { name: 'clients-only', lines }),
       ...bindSockets(unit.account),
     ]),
   ]

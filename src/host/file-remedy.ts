@@ -198,8 +198,9 @@ function deniedRemedy(directory: string, place: Place): Remedy {
  * In both cases the unit needs a restart: its mounts are made at its start.
  */
 function readOnlyRemedy(directory: string, place: Place): Remedy {
-  if (!isForEverybody(directory) && place.isUnit) {
-    const commands = allowInUnit(place.account, [`ReadWritePaths=-${directory}`])
+  // The unit may write in its own directories: what keeps it from that is no setting of the sandbox.
+  if (place.isUnit && !isOfUnit(directory, place) && !isForEverybody(directory)) {
+    const commands = allowInUnit(place.account, directory)
     return remedy(`${directory} is read-only for this unit alone`, ...commands)
   }
   return remedy(

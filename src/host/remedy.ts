@@ -146,11 +146,13 @@ export function makeUsersAgain(): string[] {
   return ['sudo systemd-sysusers kyc-tokend.conf', MAKE_DIRECTORIES]
 }
 
-/** Commands that add settings to a drop-in of the account's unit and have them take effect. */
-export function allowInUnit(account: string | undefined, settings: readonly string[]): string[] {
+/** Commands that let the account's unit write in this directory. */
+export function allowInUnit(account: string | undefined, directory: string): string[] {
   const { unit } = unitNames(account)
-  const lines = ['[Service]', ...settings]
-  return [...dropIn(`${unit}.service`, { name: 'token-files', lines }), `sudo systemctl restart ${unit}`]
+  // A file of its own for each directory: so the same command, pasted again, changes nothing.
+  const name = `write${directory.replaceAll(/[^\w]+/g, '-')}`
+  const lines = ['[Service]', `ReadWritePaths=-${directory}`]
+  return [...dropIn(`${unit}.service`, { name, lines }), `sudo systemctl restart ${unit}`]
 }
 
 /** Commands that open the settings of a unit in an editor and have them take effect. */
@@ -158,13 +160,13 @@ export function editUnit(unit: string): string[] {
   return [`sudo systemctl edit ${unit}`, `sudo systemctl restart ${unit}`]
 }
 
-/** Commands that add lines to this drop-in of a unit and have systemd read it. */
+/** Commands that write this drop-in of a unit, of which it is the only content, and have systemd read it. */
 export function dropIn(unit: string, { name, lines }: { name: string; lines: readonly string[] }): string[] {
   const folder = `/etc/systemd/system/${unit}.d`
   const text = lines.map((line) => `${line}\\n`).join('')
   return [
     `sudo mkdir -p ${folder}`,
-    `printf '${text}' | sudo tee -a ${folder}/${name}.conf`,
+    `printf '${text}' | sudo tee ${folder}/${name}.conf`,
     'sudo systemctl daemon-reload',
   ]
 }

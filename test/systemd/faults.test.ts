@@ -24,7 +24,7 @@ function drawn(): (readonly string[])[] {
 /** Everything as it was: what is mounted over, drop-ins, users, files, units. */
 const RESET = `
 set +e
-for directory in /run/kyc-tokend /var/lib/kyc-tokend; do while mountpoint -q $directory; do umount $directory; done; done
+for directory in /run/kyc-tokend /var/lib/kyc-tokend; do while mountpoint -q $directory; do umount -l $directory; done; done
 pid=$(systemctl show -p MainPID --value kyc-tokend); [ "$pid" = 0 ] || kill -CONT $pid
 chmod 0755 /run
 rm -rf /etc/systemd/system/kyc-tokend* /etc/kyc-tokend /var/lib/kyc-tokend/* /srv/out /run/systemd/system/kyc-tokend*
