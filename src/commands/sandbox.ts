@@ -39,6 +39,7 @@ function introduction(
   { baseUrl, service, tokenLifetimeMs }: Pick<Plan, 'baseUrl' | 'service'> & { tokenLifetimeMs: number },
 ): string {
   const { apiKey, apiSecret } = sandboxCredentials
+  const isReadyMade = (service.assertion?.file ?? null) !== null
   const { pathname, search } = new URL(service.tokenUrl)
   const tokenUrl = url + pathname + search
   const isElsewhere = !service.tokenUrl.startsWith(`${baseUrl}/`)
@@ -50,7 +51,7 @@ function introduction(
 In kyc-tokend.config.json, which only you may read (chmod 600):
 
   "baseUrl": "${url}${new URL(baseUrl).pathname.replace(/\/$/, '')}",
-  "credentials": { "apiKey": "${apiKey}", "apiSecret": ${isSecretSent(service) ? `"${apiSecret}"` : 'null'} }
+  "credentials": { "apiKey": ${isReadyMade ? 'null' : `"${apiKey}"`}, "apiSecret": ${isSecretSent(service) ? `"${apiSecret}"` : 'null'} }
 ${isElsewhere ? `\nand in its "service":\n\n  "tokenUrl": "${tokenUrl}"\n` : ''}
 Tokens live ${formatDuration(tokenLifetimeMs)}. To try:
 

@@ -50,15 +50,25 @@ function basicPair({ authorization = '' }: IncomingHttpHeaders, { isEncoded }: {
   return { apiKey: decoded(text.slice(0, colon)), apiSecret: decoded(text.slice(colon + 1)) }
 }
 
-/** The issuer of the assertion. Its signature is not checked: the stand-in has no key. */
+const ASSERTION_FIELDS = {
+  client: 'client_assertion',
+  grant: 'assertion',
+  exchange: 'subject_token',
+} as const
+
+/**
+ * The issuer of the assertion; of a ready-made one the client's id, if it is sent. Its signature is not
+ * checked: the stand-in has no key.
+ */
 function assertionPair({ assertion }: ServiceConfig, fields: Fields): AskedPair | string {
-  const name = assertion?.as === 'grant' ? 'assertion' : 'client_assertion'
+  const { as, file } = assertion!
+  const name = ASSERTION_FIELDS[as]
   const given = fields[name]
   const [, claims = ''] = typeof given === 'string' ? given.split('.') : []
   const { iss, exp } = fieldsOf(Buffer.from(claims, 'base64url').toString())
   if (typeof exp !== 'number' || exp * 1_000 < Date.now())
     return `The field ${name} must be a JWT that has not expired`
-  return { apiKey: iss, apiSecret: undefined }
+  return { apiKey: file === null ? iss : fields['client_id'], apiSecret: undefined }
 }
 
 function fieldsOf(body: string): Fields {

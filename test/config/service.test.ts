@@ -172,7 +172,7 @@ describe('a faulty description', () => {
     [
       '.refusals[0].says',
       'must be words of the answer, and not',
-      ...['', ' ', 5].map((says) => refusal({ says })),
+      ...['', ' ', 5, ['Account not found']].map((says) => refusal({ says })),
     ],
     ['.refusedBy', 'must be a list', { refusedBy: 401 }],
     ['.refusedBy[0]', 'must be a whole number from 400 to 599', { refusedBy: [399] }],
@@ -181,6 +181,37 @@ describe('a faulty description', () => {
     ['.assertion', 'is missing, and "send": "assertion" needs it', { send: 'assertion' }],
     ['.assertion', 'is of use with "send": "assertion" only', { assertion: { key: { file: 'hush.pem' } } }],
   ]
+  it('is told whole: first all faults of its shape, and once there are none all those between settings', async () => {
+    const between = {
+      send: 'headers',
+      headers: { Host: 'hush' },
+      lifetime: 'a',
+      expires: 'b',
+      use: { header: 'X A' },
+    }
+    const shapes = { preset: 'oauth', tokenurl: 'hush', token: 'a..b', refusals: [{ status: 1, says: [] }] }
+    expect((await faultsOf({ ...between, ...shapes })).map((fault) => fault.split(': ')[0])).toEqual(
+      expect.arrayContaining([
+        'service.preset',
+        'service.tokenurl',
+        'service.token',
+        'service.refusals[0].status',
+        'service.refusals[0].says',
+        'service.refusals[0].reason',
+      ]),
+    )
+    const later = await faultsOf({
+      ...between,
+      refusals: [{ status: 200, says: 'x', reason: 'account-inactive' }],
+    })
+    expect(later.map((fault) => fault.split(': ')[0]!).toSorted((a, b) => (a < b ? -1 : 1))).toEqual([
+      'service.expires',
+      'service.headers.Host',
+      'service.refusals[0].in',
+      'service.use.header',
+    ])
+  })
+
   it.each(faulty)('is told at service%s, without any value: %s', async (at, sentence, ...services) => {
     for (const service of services) {
       const faults = await faultsOf(service)

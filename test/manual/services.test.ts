@@ -296,5 +296,23 @@ test.each(['assertion-spiffe', 'assertion-kubernetes', 'assertion-google'])(
     expect(config.warnings.filter((warning) => !warning.startsWith('credentials'))).toEqual([])
     expect(await ask(config)).toMatchObject({ kind: 'ok', accessToken: 'GIVEN' })
     expect(service.requests[0]?.body).toContain(assertion)
+    const described = { port: 0, scenario: 'ok', tokenLifetimeMs: 60_000 } as const
+    const { origin } = new URL(service.url)
+    const sandbox = await createSandbox({
+      ...described,
+      clock: createSystemClock(),
+      service: { ...config.service, tokenUrl: config.service.tokenUrl.replace(origin, 'http://127.0.0.1') },
+    })
+    const stop = new AbortController()
+    const serving = sandbox.run(stop.signal)
+    onTestFinished(async () => {
+      stop.abort()
+      await serving
+    })
+    files.write('client-id', sandboxCredentials.apiKey)
+    const ofSandbox = JSON.parse(
+      text.replaceAll(service.url, sandbox.url).replace(/"\/(?:run|var)\/[^"]+"/, JSON.stringify(path)),
+    )
+    expect(await ask(await configOf(ofSandbox))).toMatchObject({ kind: 'ok' })
   },
 )
