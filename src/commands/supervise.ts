@@ -52,8 +52,9 @@ export async function supervise(invocation: Invocation, command: Command, change
     return SIGNALLED + os.signals[waiting.signal.reason as NodeJS.Signals]
   }
   using client = openClient(invocation)
-  const { ended, onToken, forward } = startSupervisor(invocation, { command, changes, token: newest })
+  const { ended, start, onToken, forward } = createSupervisor(invocation, { command, changes, token: newest })
   onSignal = forward
+  start()
   client.subscribe(
     (token) => {
       newest = token
@@ -71,7 +72,7 @@ export async function supervise(invocation: Invocation, command: Command, change
 }
 
 /** Starts the command, and signals or restarts it for other tokens. This process has no other child. */
-function startSupervisor(
+function createSupervisor(
   { stderr }: Invocation,
   { command, changes, token }: { command: Command; changes: Changes; token: TokenResult },
 ) {
@@ -127,7 +128,7 @@ function startSupervisor(
     actedAtMs = monotonicMs()
   }
 
-  function start(): void {
+  function startCommand(): void {
     phase = 'running'
     noteAct()
     const [file, ...args] = argv
@@ -150,7 +151,7 @@ function startSupervisor(
     while (othersMayEnd()) await sleep(POLL_MS)
     cancel()
     if (phase === 'running' || isEnding) resolve(status)
-    else start()
+    else startCommand()
   }
 
   /** Sends the signal to the process group of the command; false if that has no process left. */
@@ -171,13 +172,16 @@ function startSupervisor(
     libc.reapOrphans(isRunning ? child?.pid : undefined)
   }
 
-  libc.closeOnExec()
-  // An ended process counts to its group until it is reaped, and PID 1 of a container may never do that.
-  libc.adoptOrphans()
-  process.on('SIGCHLD', reapOrphans)
-  start()
   return {
     ended,
+    /** Call it once. */
+    start: (): void => {
+      libc.closeOnExec()
+      // An ended process counts to its group until it is reaped, and PID 1 of a container may never do that.
+      libc.adoptOrphans()
+      process.on('SIGCHLD', reapOrphans)
+      startCommand()
+    },
     onToken,
     /** Passes a signal on. After TERM, and after INT while it stops, the command is not started again. */
     forward: (name: NodeJS.Signals): void => {

@@ -60,6 +60,8 @@ export function defaultsOf(preset: unknown, as: unknown = 'client') {
   return as === 'grant' || as === 'exchange' ? { ...OAUTH2, parameters: {} } : OAUTH2
 }
 
+type Defaults = ReturnType<typeof defaultsOf>
+
 /** Reports whether a refusal is by a row of the preset. */
 export function isPresetRefusal({ status, says }: { status: number | null; says: string | null }): boolean {
   return OAUTH2.refusals.some((row) => row.status === status && row.says === says)
@@ -83,6 +85,51 @@ const TOKEN_URL_MEANING =
   'Path (and query) of the token endpoint after `baseUrl`, or its whole URL: ' +
   'https, or http for a loopback host.'
 
+const fieldNames = (names: Defaults['names']) =>
+  group('Names of those fields or headers; with `json`, `form` and `headers`.', {
+    apiKey: setting(
+      v.nullable(fieldName()),
+      'Name of the field or header with the key; `null`: it is not sent.',
+      names.apiKey,
+    ),
+    apiSecret: setting(
+      v.nullable(fieldName()),
+      'Name of the field or header with the secret; `null`: it is not sent.',
+      names.apiSecret,
+    ),
+  })
+
+const refusals = (rows: Defaults['refusals']) =>
+  setting(
+    list(
+      section({
+        status: required(
+          count(599, 200),
+          'HTTP status of the answer; 200 to 599. ' +
+            'One under 300 needs `in`, and is looked for before the token.',
+        ),
+        says: required(saidWords(), 'Words that are looked for, case and white space aside.'),
+        in: orNull(answerPath(), 'Path of the text that has them; `null`: anywhere in the answer.'),
+        reason: required(oneOf(permanentReasons), '`account-inactive` or `account-not-found`.'),
+      }),
+    ),
+    'Answers that refuse the account for good, until a person acts; the list replaces the default.',
+    [...rows],
+  )
+
+const tokenUse = () =>
+  group('How the API wants the token.', {
+    header: setting(fieldName('X-Api-Token'), 'Header in which the API wants the token.', 'Authorization'),
+    prefix: setting(
+      formed(
+        /^(?:[!-~][ -~]{0,63})?$/,
+        'must be at most 64 visible ASCII characters, or "": write it as "Bearer " with its blank',
+      ),
+      'What stands before the token in it; may be empty.',
+      'Bearer ',
+    ),
+  })
+
 const described = (preset: unknown, as: unknown) => {
   const defaults = defaultsOf(preset, as)
   const tokenUrl = v.pipe(line(2048, TOKEN_URL_SHAPE), rawCheck(tokenUrlProblem))
@@ -103,18 +150,7 @@ const described = (preset: unknown, as: unknown) => {
         '`basic-plain`: without form-encoding them first), or a signed `assertion` in a form.',
       defaults.send,
     ),
-    names: group('Names of those fields or headers; with `json`, `form` and `headers`.', {
-      apiKey: setting(
-        v.nullable(fieldName()),
-        'Name of the field or header with the key; `null`: it is not sent.',
-        defaults.names.apiKey,
-      ),
-      apiSecret: setting(
-        v.nullable(fieldName()),
-        'Name of the field or header with the secret; `null`: it is not sent.',
-        defaults.names.apiSecret,
-      ),
-    }),
+    names: fieldNames(defaults.names),
     parameters: setting(
       values(),
       'Further fields of the request: each a text, a number, true or false, or a secret source.',
@@ -141,38 +177,13 @@ const described = (preset: unknown, as: unknown) => {
       'Path of the instant at which it ends: ISO 8601 with a zone, or seconds or ms since 1970; ' +
         '`null`: the answer has none.',
     ),
-    refusals: setting(
-      list(
-        section({
-          status: required(
-            count(599, 200),
-            'HTTP status of the answer; 200 to 599. ' +
-              'One under 300 needs `in`, and is looked for before the token.',
-          ),
-          says: required(saidWords(), 'Words that are looked for, case and white space aside.'),
-          in: orNull(answerPath(), 'Path of the text that has them; `null`: anywhere in the answer.'),
-          reason: required(oneOf(permanentReasons), '`account-inactive` or `account-not-found`.'),
-        }),
-      ),
-      'Answers that refuse the account for good, until a person acts; the list replaces the default.',
-      [...defaults.refusals],
-    ),
+    refusals: refusals(defaults.refusals),
     refusedBy: setting(
       list(count(599, 400)),
       'Statuses by which the API, not the token endpoint, says that a token is refused; 400 to 599.',
       [401],
     ),
-    use: group('How the API wants the token.', {
-      header: setting(fieldName('X-Api-Token'), 'Header in which the API wants the token.', 'Authorization'),
-      prefix: setting(
-        formed(
-          /^(?:[!-~][ -~]{0,63})?$/,
-          'must be at most 64 visible ASCII characters, or "": write it as "Bearer " with its blank',
-        ),
-        'What stands before the token in it; may be empty.',
-        'Bearer ',
-      ),
-    }),
+    use: tokenUse(),
     assertion: orNull(
       assertion(),
       'With `send: "assertion"`: a JWT (RFC 7523) that the daemon signs with `key` (its `iss` and `sub` are ' +

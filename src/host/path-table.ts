@@ -97,16 +97,12 @@ const CONFIG_ROW = {
   ],
 } as const
 
-export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: PathPlace): PathRow[] {
-  const { runtimeDirectory, stateDirectory, sockets } = paths
-  const { account, isUnit, isRunning } = place
+/** What rows of a kind have in common. */
+function rowMakers(uid: number, place: Place) {
+  const { account, isUnit } = place
   const sudo = sudoAt(place)
   const remake = remakeSockets(account)
   const restart = commandsAt('restart', place)
-  // From the first directory of its user on: below it, a link of that user could lead root elsewhere.
-  const isOfSystem = `${stateDirectory}/`.startsWith(`${SYSTEM_STATE_DIRECTORY}/`)
-  const firstOfState = isOfSystem ? SYSTEM_STATE_DIRECTORY : stateDirectory
-  const takeState = `sudo chown -hR ${SERVICE_USER}:${SERVICE_USER} ${shellWord(firstOfState)}`
 
   const directory = (row: Pick<PathRow, 'path' | 'name' | 'effect'> & Partial<PathRow>): PathRow => ({
     kind: 'directory',
@@ -146,6 +142,19 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
     mayBeAbsent: !isUnit,
     commands: isUnit ? remake : [`chmod ${octal(mode ?? 0o600)} ${shellWord(path)}`],
   })
+  return { directory, file, socket }
+}
+
+export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: PathPlace): PathRow[] {
+  const { runtimeDirectory, stateDirectory, sockets } = paths
+  const { account, isUnit, isRunning } = place
+  const restart = commandsAt('restart', place)
+  // From the first directory of its user on: below it, a link of that user could lead root elsewhere.
+  const isOfSystem = `${stateDirectory}/`.startsWith(`${SYSTEM_STATE_DIRECTORY}/`)
+  const firstOfState = isOfSystem ? SYSTEM_STATE_DIRECTORY : stateDirectory
+  const takeState = `sudo chown -hR ${SERVICE_USER}:${SERVICE_USER} ${shellWord(firstOfState)}`
+
+  const { directory, file, socket } = rowMakers(uid, place)
 
   const isRuntimeOfUnit = isUnit && runtimeDirectory === serviceEnvironment(account).RUNTIME_DIRECTORY
   /** What systemd-tmpfiles makes. */

@@ -1,9 +1,10 @@
 // Metrics for Prometheus: one table of names, help and values, written in the text format 0.0.4.
+import type { Instant } from '../lib/clock.ts'
 import type { FileCounts } from '../files/managed-file.ts'
 import type { Phase, StatusResult } from '../protocol.ts'
 import { permanentReasons, transientReasons, type FetchOutcome, type Reason } from '../token/outcome.ts'
 import type { CurrentAlert } from '../token/current-alert.ts'
-import { dueAtMs, phaseOf, usableToken } from '../token/state.ts'
+import { dueAtMs, phaseOf, usableToken, type TokenState } from '../token/state.ts'
 import type { KeeperView } from '../token/keeper.ts'
 
 /** Values of the other components; counts are since the start. */
@@ -76,96 +77,28 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
     durationSum += seconds
   })
 
-  /** Names without `kyc_tokend_`. Counters end in `_total`, and what has observations is a histogram. */
-  function metrics(): Metric[] {
-    const { servers, files, share, ...daemon } = sample()
-    const state = keeper.state()
-    const now = keeper.now()
-    const { token, lastSuccessAt } = state
-    const phase = phaseOf(state, now)
-    const took = histogramValues(durations, durationSum)
-    const dueMs = dueAtMs(state)
-    const wallSeconds = (bootMs: number): number => (now.wallMs + bootMs - now.bootMs) / 1000
+  function attemptMetrics(requests: number): Metric[] {
     const ended = Array.from(OUTCOMES, ([reason, outcome]) => ({
       labels: { outcome, reason },
       value: fetches.get(reason) ?? 0,
     }))
-    const bySocket = (read: (server: ServerSample) => readonly Value[]): Value[] =>
-      Object.entries(servers).flatMap(([socket, server]: [string, ServerSample | null]) =>
-        server === null
-          ? []
-          : read(server).map(({ labels, value }) => ({ labels: { socket, ...labels }, value })),
-      )
+    const took = histogramValues(durations, durationSum)
     return [
-      ['state', '1 for the state of the daemon, 0 for the others.', oneOf('state', PHASES, phase)],
-      [
-        'alert',
-        '1 while an alert with this reason is raised, else 0.',
-        oneOf('reason', ALERT_REASONS, daemon.alert?.reason),
-      ],
-      ['token_usable', '1 while a usable token is held, else 0.', Number(usableToken(state, now) !== null)],
-      [
-        'token_lifetime_seconds',
-        'Life of the token that was obtained last, known or assumed.',
-        token && token.lifeMs / 1000,
-      ],
-      [
-        'token_expiry_timestamp_seconds',
-        'Time at which the token expires, or its assumed life ends.',
-        token && wallSeconds(token.expiresAtMs),
-      ],
-      [
-        'last_success_timestamp_seconds',
-        'Time at which the service last gave a token, also before a restart.',
-        lastSuccessAt && wallSeconds(lastSuccessAt.bootMs),
-      ],
-      [
-        'next_attempt_timestamp_seconds',
-        'Time of the next attempt; absent while none is planned.',
-        Number.isFinite(dueMs) && dueMs > 0 ? wallSeconds(dueMs) : null,
-      ],
-      [
-        'credentials_refused_on_disk',
-        '1 while a restart would use a refused key or secret, or fail for the files, else 0.',
-        Number(daemon.isFaultyOnDisk),
-      ],
-      [
-        'credentials_expiry_timestamp_seconds',
-        'Time at which key and secret, or the client certificate, end; absent if it is not known.',
-        daemon.credentialsEnd ? Date.parse(daemon.credentialsEnd.expiresAt) / 1000 : null,
-      ],
-      [
-        'credentials_expire_soon',
-        '1 once the end of key and secret, or of the client certificate, has been logged (credentials-expire).',
-        Number(daemon.credentialsEnd?.isNear ?? false),
-      ],
-      ['requests_total', 'Requests to the service.', state.requests],
+      ['requests_total', 'Requests to the service.', requests],
       ['fetches_total', 'Finished attempts to get a token, by outcome and reason.', ended],
       ['fetch_duration_seconds', 'Duration of finished attempts to get a token.', took],
-      ['connections', 'Connections of clients.', bySocket(({ connections: value }) => [{ value }])],
-      ['subscribers', 'Clients with a subscription.', bySocket(({ subscribers: value }) => [{ value }])],
-      ['reads_total', 'Tokens handed out.', bySocket(({ reads: value }) => [{ value }])],
-      [
-        'rejects_total',
-        'Reports of refused tokens by clients, by verdict.',
-        bySocket(({ rejects }) => countsBy('verdict', rejects)),
-      ],
-      [
-        'dropped_clients_total',
-        'Connections of clients that the daemon closed, by reason.',
-        bySocket(({ dropped }) => countsBy('reason', dropped)),
-      ],
-      ['file_writes_total', 'Token files written.', files.writes],
-      ['file_repairs_total', 'Token files restored after another program changed them.', files.repairs],
-      ['file_errors_total', 'Token files that could not be written.', files.errors],
-      [
-        'log_records_lost_total',
-        'Log records lost because the log was not read or its disk was full.',
-        daemon.logRecordsLost,
-      ],
-      ['build_info', 'The version that runs.', [{ labels: { version: daemon.version }, value: 1 }]],
-      ['start_time_seconds', 'Time at which the daemon started.', daemon.startedAtMs / 1000],
-      ['resident_memory_bytes', 'Resident memory of the daemon.', daemon.residentBytes],
+    ]
+  }
+
+  /** Names without `kyc_tokend_`. Counters end in `_total`, and what has observations is a histogram. */
+  function metrics(): Metric[] {
+    const { servers, files, share, ...daemon } = sample()
+    const state = keeper.state()
+    return [
+      ...tokenMetrics(state, keeper.now(), daemon),
+      ...attemptMetrics(state.requests),
+      ...clientMetrics(servers),
+      ...processMetrics(files, daemon),
       ...(share === null ? [] : shareMetrics(share)),
     ]
   }
@@ -174,6 +107,99 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
     contentType: 'text/plain; version=0.0.4; charset=utf-8',
     body: metrics().map(metricText).join(''),
   })
+}
+
+type DaemonSample = Omit<MetricsSample, 'servers' | 'files' | 'share'>
+
+function tokenMetrics(state: TokenState, now: Instant, daemon: DaemonSample): Metric[] {
+  const { token, lastSuccessAt } = state
+  const phase = phaseOf(state, now)
+  const dueMs = dueAtMs(state)
+  const wallSeconds = (bootMs: number): number => (now.wallMs + bootMs - now.bootMs) / 1000
+  return [
+    ['state', '1 for the state of the daemon, 0 for the others.', oneOf('state', PHASES, phase)],
+    [
+      'alert',
+      '1 while an alert with this reason is raised, else 0.',
+      oneOf('reason', ALERT_REASONS, daemon.alert?.reason),
+    ],
+    ['token_usable', '1 while a usable token is held, else 0.', Number(usableToken(state, now) !== null)],
+    [
+      'token_lifetime_seconds',
+      'Life of the token that was obtained last, known or assumed.',
+      token && token.lifeMs / 1000,
+    ],
+    [
+      'token_expiry_timestamp_seconds',
+      'Time at which the token expires, or its assumed life ends.',
+      token && wallSeconds(token.expiresAtMs),
+    ],
+    [
+      'last_success_timestamp_seconds',
+      'Time at which the service last gave a token, also before a restart.',
+      lastSuccessAt && wallSeconds(lastSuccessAt.bootMs),
+    ],
+    [
+      'next_attempt_timestamp_seconds',
+      'Time of the next attempt; absent while none is planned.',
+      Number.isFinite(dueMs) && dueMs > 0 ? wallSeconds(dueMs) : null,
+    ],
+    [
+      'credentials_refused_on_disk',
+      '1 while a restart would use a refused key or secret, or fail for the files, else 0.',
+      Number(daemon.isFaultyOnDisk),
+    ],
+    [
+      'credentials_expiry_timestamp_seconds',
+      'Time at which key and secret, or the client certificate, end; absent if it is not known.',
+      daemon.credentialsEnd ? Date.parse(daemon.credentialsEnd.expiresAt) / 1000 : null,
+    ],
+    [
+      'credentials_expire_soon',
+      '1 once the end of key and secret, or of the client certificate, has been logged (credentials-expire).',
+      Number(daemon.credentialsEnd?.isNear ?? false),
+    ],
+  ]
+}
+
+function clientMetrics(servers: MetricsSample['servers']): Metric[] {
+  const bySocket = (read: (server: ServerSample) => readonly Value[]): Value[] =>
+    Object.entries(servers).flatMap(([socket, server]: [string, ServerSample | null]) =>
+      server === null
+        ? []
+        : read(server).map(({ labels, value }) => ({ labels: { socket, ...labels }, value })),
+    )
+  return [
+    ['connections', 'Connections of clients.', bySocket(({ connections: value }) => [{ value }])],
+    ['subscribers', 'Clients with a subscription.', bySocket(({ subscribers: value }) => [{ value }])],
+    ['reads_total', 'Tokens handed out.', bySocket(({ reads: value }) => [{ value }])],
+    [
+      'rejects_total',
+      'Reports of refused tokens by clients, by verdict.',
+      bySocket(({ rejects }) => countsBy('verdict', rejects)),
+    ],
+    [
+      'dropped_clients_total',
+      'Connections of clients that the daemon closed, by reason.',
+      bySocket(({ dropped }) => countsBy('reason', dropped)),
+    ],
+  ]
+}
+
+function processMetrics(files: MetricsSample['files'], daemon: DaemonSample): Metric[] {
+  return [
+    ['file_writes_total', 'Token files written.', files.writes],
+    ['file_repairs_total', 'Token files restored after another program changed them.', files.repairs],
+    ['file_errors_total', 'Token files that could not be written.', files.errors],
+    [
+      'log_records_lost_total',
+      'Log records lost because the log was not read or its disk was full.',
+      daemon.logRecordsLost,
+    ],
+    ['build_info', 'The version that runs.', [{ labels: { version: daemon.version }, value: 1 }]],
+    ['start_time_seconds', 'Time at which the daemon started.', daemon.startedAtMs / 1000],
+    ['resident_memory_bytes', 'Resident memory of the daemon.', daemon.residentBytes],
+  ]
 }
 
 function shareMetrics({ state, hosts, outcomes, unreadable }: ShareSample): Metric[] {
