@@ -1,0 +1,196 @@
+// kyc_token.py and KycToken.php, with a real python3 and php, against a daemon and an API that revokes tokens.
+import { spawn, spawnSync } from 'node:child_process'
+import { copyFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, onTestFinished, test } from 'vitest'
+import { commandWorld, hourToken } from '../support/daemon-world.ts'
+import { lacks } from '../support/lacks.ts'
+import { granting, type ArrivedRequest, type ScriptedAnswer } from '../support/service.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+import { clientOf } from '../support/client-world.ts'
+import { startExample } from './example.ts'
+import { PROJECT } from './manual.ts'
+
+const EXAMPLES = join(PROJECT, 'systemd/examples')
+const hasModule = (name: string): boolean =>
+  spawnSync('python3', ['-c', `import ${name}`], { stdio: 'ignore' }).status === 0
+
+/** A program of each way: it calls `/good`, then `/bad` twice, whose 401 is its own, each with POST. */
+const python = (send: string): string =>
+  `import sys, kyc_token\n${send}\nfor path in ("/good", "/bad", "/bad", "/good"):\n    print(send(sys.argv[1] + path))`
+const programs: [name: string, command: string[], code: string, isMissing: boolean][] = [
+  [
+    'urllib',
+    ['python3', '-c'],
+    python('def send(url):\n    return kyc_token.urlopen(url, b"body", method="POST").status'),
+    lacks('python3'),
+  ],
+  [
+    'requests',
+    ['python3', '-c'],
+    python(
+      'import requests\nsession = kyc_token.adapt(requests.Session())\ndef send(url):\n    return session.post(url, data="body").status_code',
+    ),
+    !hasModule('requests'),
+  ],
+  [
+    'httpx',
+    ['python3', '-c'],
+    python(
+      'import httpx\nclient = httpx.Client(auth=kyc_token.httpx_auth())\ndef send(url):\n    return client.post(url, content=b"body").status_code',
+    ),
+    !hasModule('httpx'),
+  ],
+  [
+    'httpx, asynchronous',
+    ['python3', '-c'],
+    python(
+      'import asyncio, httpx\ndef send(url):\n    async def call():\n        async with httpx.AsyncClient(auth=kyc_token.httpx_auth()) as client:\n            return (await client.post(url, content=b"body")).status_code\n    return asyncio.run(call())',
+    ),
+    !hasModule('httpx'),
+  ],
+  [
+    'PHP',
+    ['php'],
+    `require 'KycToken.php';
+    foreach (['/good', '/bad', '/bad', '/good'] as $path) echo KycToken::request('POST', $argv[1] . $path, [], 'body')['status'], "\\n";`,
+    lacks('php'),
+  ],
+]
+
+interface Ran {
+  readonly status: number | null
+  readonly stdout: string
+  readonly stderr: string
+}
+function run(command: readonly string[], socket: string): Promise<Ran> {
+  // PHP has its code on standard input: that of -r knows no handler of exceptions.
+  const isPhp = command[0] === 'php'
+  const [program = '', ...words] = command
+  const args = isPhp ? ['--', ...words.slice(1)] : words
+  const env = { ...process.env, KYC_TOKEND_HTTP_SOCKET: socket, PYTHONDONTWRITEBYTECODE: '1', no_proxy: '*' }
+  const child = spawn(program, args, { cwd: EXAMPLES, env, stdio: 'pipe' })
+  child.stdin.end(isPhp ? `<?php ${words[0]}` : '')
+  onTestFinished(() => void child.kill('SIGKILL'))
+  let [stdout, stderr] = ['', '']
+  child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
+  child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()))
+  return new Promise((resolve) => child.on('close', (status) => resolve({ status, stdout, stderr })))
+}
+
+/** A daemon, and an API that takes the newest token alone, at `/bad` none. */
+async function revokingWorld() {
+  const api = { tokens: 0, valid: '', calls: [] as string[] }
+  const answer = ({ path, method, headers, body }: ArrivedRequest): ScriptedAnswer => {
+    if (path === '/token/external/jwt') {
+      api.tokens += 1
+      api.valid = hourToken(api.tokens)
+      return granting(api.valid)
+    }
+    api.calls.push(`${method} ${path} ${body}`)
+    if (path === '/elsewhere') return { status: 302, headers: { location: 'http://localhost:1/' } }
+    return { status: path === '/good' && headers.authorization === `Bearer ${api.valid}` ? 200 : 401 }
+  }
+  const world = await commandWorld({ answer })
+  await clientOf({ path: world.daemon.ipcPath }).get()
+  return { ...world, api }
+}
+
+test.each(programs)(
+  '%s: a revoked token is reported, and the call repeated once; an own 401 is its caller’s',
+  async (_, command, code, isMissing) => {
+    if (isMissing) return
+    const { daemon, service, api } = await revokingWorld()
+    api.valid = 'none'
+    const ran = await run([...command, code, service.url], daemon.httpPath)
+    expect(ran).toEqual({ status: 0, stdout: '200\n401\n401\n200\n', stderr: '' })
+    // The revocation is seen at once. The report of /bad is held for longer than the call would wait.
+    expect(api.calls).toEqual(['/good', '/good', '/bad', '/bad', '/good'].map((path) => `POST ${path} body`))
+    expect(api.tokens).toBe(2)
+    expect((await clientOf({ path: daemon.ipcPath }).status()).token?.generation).toBe(2)
+  },
+)
+
+test.each([
+  ['python3', ['python3', '-c', 'import kyc_token; kyc_token.get()']],
+  ['python3', ['python3', '-c', 'import kyc_token; kyc_token.urlopen("https://example.com/")']],
+  ['php', ['php', "require 'KycToken.php'; KycToken::get();"]],
+  ['php', ['php', "require 'KycToken.php'; KycToken::request('GET', 'https://example.com/');"]],
+])('%s without a daemon ends with a sentence, and no traceback: %j', async (program, command) => {
+  if (lacks(program)) return
+  const { status, stdout, stderr } = await run(command, join(await tempDirectory(), 'none.sock'))
+  expect([status === 0, stdout]).toEqual([false, ''])
+  expect(stderr).toMatch(/^kyc-tokend: no daemon answers at [^\n]*: `kyc-tokend status` says why\n$/)
+})
+
+test.each([
+  [
+    'python3',
+    ['python3', '-c', 'import kyc_token; kyc_token.urlopen("http://127.0.0.1:1/x")'],
+    /is not sent to/,
+  ],
+  [
+    'php',
+    ['php', "require 'KycToken.php'; KycToken::request('GET', 'http://127.0.0.1:1/x');"],
+    /is not sent to/,
+  ],
+  [
+    'python3',
+    ['python3', '-c', 'import sys, kyc_token; kyc_token.urlopen(sys.argv[1] + "/elsewhere")'],
+    /another origin/,
+  ],
+])('%s sends no token to a foreign origin', async (program, command, sentence) => {
+  if (lacks(program)) return
+  const { daemon, service } = await revokingWorld()
+  const { status, stderr } = await run([...command, service.url], daemon.httpPath)
+  expect(status).not.toBe(0)
+  expect(stderr).toMatch(/^kyc-tokend: [^\n]*\n$/)
+  expect(stderr).toMatch(sentence)
+})
+
+test.each(['python3', 'php'])('%s survives a restart of the daemon, and a hostile one', async (program) => {
+  if (lacks(program)) return
+  const command =
+    program === 'php'
+      ? ['php', "require 'KycToken.php'; echo strlen(KycToken::get()['accessToken']);"]
+      : ['python3', '-c', 'import kyc_token; print(len(kyc_token.get().access_token), end="")']
+  const world = await revokingWorld()
+  await world.daemon.end('SIGTERM')
+  await world.again()
+  expect(await run(command, world.daemon.httpPath)).toMatchObject({ status: 0, stderr: '' })
+  const { createServer } = await import('node:net')
+  const path = join(await tempDirectory(), 'http.sock')
+  const answers = [
+    '',
+    'HTTP/1.1 200 OK\r\n\r\n{}',
+    'HTTP/1.1 503 X\r\n\r\n{"detail":"a\\u001b[2Jb\\nc"}',
+    'x\u001b[2J',
+  ]
+  for (const answer of answers) {
+    const server = createServer((socket) =>
+      socket
+        .on('error', () => undefined)
+        .resume()
+        .end(answer),
+    )
+    await new Promise<void>((resolve) => server.listen(path, resolve))
+    const { status, stderr } = await run(command, path)
+    await new Promise((resolve) => server.close(resolve))
+    expect([status === 0, answer]).toEqual([false, answer])
+    expect(stderr).toMatch(/^kyc-tokend: [\P{Cc}]*\n$/u)
+  }
+})
+
+test.each([
+  ['kyc-token-python', ['python3'], 'kyc_token.py', 'example.py'],
+  ['kyc-token-php', ['php'], 'KycToken.php', 'example.php'],
+])('the example %s of languages.md runs beside its file', async (name, words, file, as) => {
+  if (lacks(words[0]!)) return
+  const example = await startExample()
+  copyFileSync(join(EXAMPLES, file), join(example.daemon.directory, file))
+  const output = await example.run(name, {
+    with: ['env', `KYC_TOKEND_HTTP_SOCKET=${example.daemon.httpPath}`, ...words],
+    as,
+  })
+  expect(output).toBe(`200\n${example.token.length} characters\n`)
+})
