@@ -22,11 +22,11 @@ interface LeasedRequest {
   readonly id: string
   readonly attempt: Attempt
   readonly signal: AbortSignal
-  readonly heldUntilMs: number
+  readonly notBeforeMs: number
   readonly unconfirmed: Unconfirmed | null
 }
 
-const NOTHING_BEFORE = { heldUntilMs: 0, unconfirmed: null }
+const NO_EARLIER_ANSWER = { notBeforeMs: 0, unconfirmed: null }
 const CANCELLED: Postponed = { kind: 'postponed', retryAfterMs: 0 }
 
 export function createAsking(options: AskingOptions) {
@@ -57,7 +57,9 @@ export function createAsking(options: AskingOptions) {
       const asked = await ask(request, link.bootMs())
       if (asked === null) return null
       plan.drop()
-      const outcome = signal.aborted ? asked.outcome : await conclude(asked, { ...request, how: 'asked' })
+      const outcome = signal.aborted
+        ? asked.outcome
+        : await conclude(asked, { ...request, countedAs: 'asked' })
       // If this fails, the lease ends by itself.
       await (link.known().id === id ? link.write() : link.release(id)).catch(telemetry.failed)
       if (asked.answer !== null)
@@ -70,19 +72,19 @@ export function createAsking(options: AskingOptions) {
       const asked = await ask({ id, attempt, signal }, Infinity)
       plan.drop()
       if (asked === null || signal.aborted) return asked?.outcome ?? CANCELLED
-      return ownOutcome(id, await conclude(asked, { ...NOTHING_BEFORE, how: 'alone' }))
+      return ownOutcome(id, await conclude(asked, { ...NO_EARLIER_ANSWER, countedAs: 'alone' }))
     },
     /**
      * Another certificate for the account in use is tried: what the fleet knows would answer for the other one,
      * and no other host can ask instead. A token is one for all; anything else concerns this host alone.
      */
-    async byItself(attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome> {
+    async withOtherCertificate(attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome> {
       // For the order of answers alone.
-      await link.look().catch(telemetry.failed)
+      await link.poll().catch(telemetry.failed)
       const id = randomHex(8)
       const asked = await ask({ id, attempt, signal }, Infinity)
       if (asked?.answer?.kind !== 'ok') return asked?.outcome ?? CANCELLED
-      const outcome = await conclude(asked, { ...NOTHING_BEFORE, how: 'asked' })
+      const outcome = await conclude(asked, { ...NO_EARLIER_ANSWER, countedAs: 'asked' })
       await link.write().catch(telemetry.failed)
       return ownOutcome(id, outcome)
     },

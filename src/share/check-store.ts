@@ -87,7 +87,7 @@ async function tryAll(store: Store, clock: Clock): Promise<number> {
   const request = { drop: null, known: { fence: 0, id: randomHex(8) }, id: randomHex(8), kept: null }
   await store.acquire({ ...request, leaseMs: SHORT_MS })
   const beforeMs = clock.now().wallMs
-  const { nowMs } = await store.look(request)
+  const { nowMs } = await store.poll(request)
   const aheadMs = nowMs - (beforeMs + clock.now().wallMs) / 2
   for (let fence = 1; fence * WRITE_EVERY_MS <= SUBSCRIBE_MS && !heard.signal.aborted; fence += 1) {
     await store.write({ ...request, record: { text: `${fence} ${request.id} x`, keepMs: SHORT_MS } })

@@ -2,12 +2,12 @@
 // confirm first, or a wait.
 import type { FetchOutcome } from '../token/outcome.ts'
 import type { Policy } from '../token/state.ts'
-import type { Act } from './act.ts'
+import type { OperatorRequest } from './operator-request.ts'
 import type { Link } from './link.ts'
 import type { Asked } from './request.ts'
 import type { Unconfirmed } from './seal.ts'
 import type { Telemetry } from './telemetry.ts'
-import { askedForMs, confirmerOf, isDoubtful, unconfirmedOf, waitOf } from './wait.ts'
+import { askedForMs, confirmerOf, isHostSpecific, unconfirmedOf, waitOf } from './wait.ts'
 
 export interface ConclusionOptions {
   /** The name of this host to the others. */
@@ -20,48 +20,52 @@ export interface ConclusionOptions {
   readonly link: Link
   readonly telemetry: Pick<Telemetry, 'counted' | 'failed'>
   readonly keeper: { readonly policy: () => Policy }
-  readonly act: Pick<Act, 'end'>
+  readonly operatorRequest: Pick<OperatorRequest, 'resolve'>
 }
 
 /** How the request was made, and what was known before it. */
 interface Circumstances {
-  readonly how: 'asked' | 'alone'
-  /** The end of the wait that the act passed, on the boot clock; 0: none. */
-  readonly heldUntilMs: number
-  /** What another host was answered; null: nothing that has to be confirmed. */
+  /** As it is counted. */
+  readonly countedAs: 'asked' | 'alone'
+  /** The end of the wait that the operatorRequest passed, on the boot clock; 0: none. */
+  readonly notBeforeMs: number
+  /** The answer of another host that this one may confirm; null: there is none. */
   readonly unconfirmed: Unconfirmed | null
 }
 
 export function createConclude(options: ConclusionOptions) {
-  const { host, hostId, hasOwnProof, share, link, telemetry, keeper, act } = options
+  const { host, hostId, hasOwnProof, share, link, telemetry, keeper, operatorRequest } = options
 
-  /** Who has got the same answer; this host, if it is alone; null: nobody, as far as it is known. */
-  async function confirmerNow(own: Unconfirmed, { how, unconfirmed }: Circumstances): Promise<string | null> {
-    const confirmer = confirmerOf(own, unconfirmed, link.known())
-    if (confirmer !== null || how === 'alone') return confirmer
-    // Hosts that start together may have been counted too early. A node of a cluster counts its own alone.
-    await link.look().catch(telemetry.failed)
+  /** The host that has got the same answer; this host, if it is alone; null: no host, as far as is known. */
+  async function confirmerNow(
+    ours: Unconfirmed,
+    { countedAs, unconfirmed }: Circumstances,
+  ): Promise<string | null> {
+    const confirmer = confirmerOf(ours, unconfirmed, link.known())
+    if (confirmer !== null || countedAs === 'alone') return confirmer
+    // Hosts that start together are counted again. A node of a cluster counts its own listeners alone.
+    await link.poll().catch(telemetry.failed)
     return link.hosts() === 1 && !share.cluster ? host : null
   }
 
   /** Makes it the answer that is known, or the wait of this host. Resolves with the outcome for the keeper. */
   return async ({ outcome, answer, sent }: Asked, circumstances: Circumstances): Promise<FetchOutcome> => {
-    const { how, heldUntilMs, unconfirmed } = circumstances
-    const isDoubt = isDoubtful(outcome, hasOwnProof())
-    const own = isDoubt ? unconfirmedOf(outcome, { hostId, host }) : null
-    const confirmer = own && (await confirmerNow(own, circumstances))
-    const isForAll = own === null || confirmer !== null
-    if (answer !== null) telemetry.counted(how)
+    const { countedAs, notBeforeMs, unconfirmed } = circumstances
+    const isSpecific = isHostSpecific(outcome, hasOwnProof())
+    const ours = isSpecific ? unconfirmedOf(outcome, { hostId, host }) : null
+    const confirmer = ours && (await confirmerNow(ours, circumstances))
+    const isForAll = ours === null || confirmer !== null
+    if (answer !== null) telemetry.counted(countedAs)
     if (answer !== null && isForAll) {
-      act.end()
+      operatorRequest.resolve()
       link.setOwn({ ...sent, answer, isWritten: false })
-    } else if (outcome.kind === 'transient' || isDoubt)
+    } else if (outcome.kind === 'transient' || isSpecific)
       link.setOwnWait(
         waitOf(outcome, sent, {
           link,
           askedForMs: isForAll ? askedForMs(outcome, keeper.policy()) : 0,
-          heldUntilMs,
-          unconfirmed: own ?? unconfirmed,
+          notBeforeMs,
+          unconfirmed: ours ?? unconfirmed,
         }),
       )
     return confirmer === null || confirmer === host ? outcome : { ...outcome, askedBy: confirmer }

@@ -54,7 +54,7 @@ export function createFleet({ keeper, openStore = openRedisStore, ...around }: F
       return opened.run(stop.signal)
     })
     const entry: Entry = { account, seal, session, opened: null, stop, running }
-    // Without a listener a failure would end the process before it is told.
+    // Without a listener a failure would end the process before it is reported.
     running.catch(failed.reject)
     entries.add(entry)
     return entry
@@ -76,7 +76,7 @@ export function createFleet({ keeper, openStore = openRedisStore, ...around }: F
       credentialsId,
       service: () => entry().account.service,
       hasOwnProof: () => hasOwnProof(entry().account.config),
-      isRival: () => current !== entry() && current?.seal.accountKey === seal.accountKey,
+      isCertificateTrial: () => current !== entry() && current?.seal.accountKey === seal.accountKey,
       keeper: { ...keeper, isUsing: () => current === entry() },
     })
   }

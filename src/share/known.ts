@@ -81,7 +81,7 @@ export function answerOf(
   return life.lifeMs > 0 ? { kind, accessToken, ...life } : null
 }
 
-/** What the keeper is told, with the text that it saves; null: there is no answer. */
+/** The outcome for the keeper, with the text that it saves; null: there is no answer. */
 export function outcomeOf(known: Known, { host, now }: { host: string; now: Instant }): FetchOutcome | null {
   const { answer, by, sentAtMs } = known
   if (answer === null) return null

@@ -1,5 +1,5 @@
 // The link of a host to the store of one account: the last answer that the host knows, the store's clock, and
-// looks, which bring both sides to the same answer.
+// polls, which bring both sides to the same answer.
 import type { Clock } from '../lib/clock.ts'
 import { invariant } from '../lib/invariant.ts'
 import type { Log } from '../lib/log.ts'
@@ -30,7 +30,7 @@ export function createLink(options: {
   let hosts: number | null = null
   /** The lead of the store's clock over the boot clock, once it was read. */
   let aheadMs = 0
-  /** What was found to be of no use, until the next step removes it. */
+  /** A text that was found to be of no use; the next step removes it. */
   let drop: string | null = null
 
   const bootMs = (): number => clock.now().bootMs
@@ -51,28 +51,28 @@ export function createLink(options: {
     return held
   }
 
-  /** Takes the record if it is larger. False: what is known, if anything, belongs in its place. */
-  function take(text: string | null): boolean {
+  /** Adopts the record if it is larger. False: the known answer, if there is one, belongs in its place. */
+  function adoptRecord(text: string | null): boolean {
     if (text === null) return false
     const opened = seal.open('record', text)
     if (opened === null) telemetry.unreadable()
     else if (opened.id === known.id) {
-      if (takeOwn(opened)) return true
-    } else if (isOfUse(opened, storeMs())) return takeOther(opened)
+      if (confirmOwn(opened)) return true
+    } else if (isOfUse(opened, storeMs())) return adoptLarger(opened)
     drop = text
     return false
   }
 
-  /** The answer that is known is in the store. False: with another fence or age than this host has. */
-  function takeOwn({ fence, at }: Opened<'record'>): boolean {
-    // Dated twice, if the first write seemed to have failed.
+  /** The record is the known answer. False: its fence or its age is another one than this host has. */
+  function confirmOwn({ fence, at }: Opened<'record'>): boolean {
+    // An answer has a second fence if its first write seemed to have failed and had not.
     const largest = known.isWritten ? Math.max(known.fence, fence) : fence
     known = { ...known, fence: largest, isWritten: true }
-    // The age is another one if the store's clock was set.
+    // Its age is another one if the store's clock was set.
     return fence === largest && Math.abs(at - storeMs(known.sentAtMs)) <= AHEAD_MS
   }
 
-  function takeOther(opened: Opened<'record'>): boolean {
+  function adoptLarger(opened: Opened<'record'>): boolean {
     if (!known.isWritten || !isLarger(opened, known)) return false
     known = knownOf(opened, aheadMs)
     isNew = true
@@ -80,14 +80,14 @@ export function createLink(options: {
   }
 
   /** Brings both sides to the same answer. Rejects with a StoreError. */
-  async function look(): Promise<void> {
-    const { record, lease } = await step((dropping) => store.look({ drop: dropping }))
-    if (!take(record)) await write()
+  async function poll(): Promise<void> {
+    const { record, lease } = await step((dropping) => store.poll({ drop: dropping }))
+    if (!adoptRecord(record)) await write()
     await repairWait(lease)
     telemetry.connected()
   }
 
-  /** Writes the own wait again that still holds, if a flush removed it or the store's clock was set. */
+  /** Writes this host's wait again while it holds, if a flush removed it or the store's clock was set. */
   async function repairWait(lease: string | null): Promise<void> {
     if (ownWait !== null && (ownWait.endsAtMs <= bootMs() || !isLarger(ownWait, known))) ownWait = null
     if (ownWait === null || (lease !== null && !isMisdated(lease, ownWait))) return
@@ -121,7 +121,7 @@ export function createLink(options: {
     return content !== null && isOfUse(content, storeMs()) ? content : null
   }
 
-  /** Writes the answer that is known, and takes a larger one. Rejects with a StoreError. */
+  /** Writes the known answer, and adopts a larger one. Rejects with a StoreError. */
   async function write(): Promise<void> {
     const content = knownRecord()
     if (content === null) {
@@ -140,12 +140,17 @@ export function createLink(options: {
     if (held.record === text) {
       if (isWritten)
         log('debug', 'The shared store has the last answer again', { event: 'share-repaired', by })
-    } else if (!take(held.record))
+    } else if (!adoptRecord(held.record))
       throw new StoreError('lost', 'What is written to the shared store does not stay there')
   }
 
-  /** This host has asked: its answer is known from now on, and is to be written. */
-  function setOwn(own: Known): void {
+  /**
+   * This host has asked: its answer is known from now on, and is to be written. A larger record that came during
+   * the request remains.
+   */
+  function setOwn(answer: Known): void {
+    const own = { ...answer, fence: Math.max(Math.floor(storeMs(answer.sentAtMs)), answer.fence) }
+    if (isLarger(known, own)) return
     invariant(own.fence >= known.fence, 'a-fence-never-falls', { from: known.fence, to: own.fence })
     known = own
     isNew = false
@@ -155,17 +160,17 @@ export function createLink(options: {
   return {
     bootMs,
     storeMs,
-    look,
+    poll,
     write,
     knownRecord,
-    /** Tries to take the lease for this attempt; the lease is its id then. Rejects with a StoreError. */
+    /** Acquires the lease for this attempt, if it is free; it is the attempt's id then. Rejects with a StoreError. */
     acquire: (id: string, leaseMs: number): Promise<Held> =>
       step((dropping) => store.acquire({ drop: dropping, known, id, leaseMs })),
     /** Ends the lease of this attempt, or keeps its wait in the place. Rejects with a StoreError. */
     async release(id: string): Promise<void> {
       const kept = ownWait?.id === id ? sealedWait(ownWait) : null
       const { record } = await step((dropping) => store.write({ drop: dropping, id, record: null, kept }))
-      take(record)
+      adoptRecord(record)
     },
     known: (): Known => known,
     hosts: (): number | null => hosts,
@@ -180,7 +185,7 @@ export function createLink(options: {
       if (found.answer === null || found.sentAtMs <= known.sentAtMs || isSameAnswer(found, known)) return
       setOwn({ ...found, fence: known.fence + 1, isWritten: false })
     },
-    /** This host has asked in vain: its wait holds for all, and is to be written. */
+    /** This host has asked in fruitless: its wait holds for all, and is to be written. */
     setOwnWait(wait: Wait): void {
       ownWait = wait
     },

@@ -4,7 +4,7 @@ import * as v from 'valibot'
 import type { ShareConfig } from '../config/config.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
 import { createConnection, type StoreConfig } from './redis-client.ts'
-import { ACQUIRE, LOOK, WRITE } from './scripts.ts'
+import { ACQUIRE, POLL, WRITE } from './scripts.ts'
 import { StoreError, type Expiring, type Held, type Store } from './store.ts'
 
 /** Version of the keys: daemons with different versions do not share a token. */
@@ -31,7 +31,7 @@ export async function openRedisStore(
   const channel = keyOf('changed')
   const { client, errorOf } = await createConnection(settings, random)
   const closed = new AbortController()
-  // The client tells errors by an event.
+  // The client reports errors by an event.
   await withTimeout(settings.timeoutMs, client.connect().catch(ignore), clock)
 
   async function send<T>(command: () => Promise<T>): Promise<T> {
@@ -64,7 +64,7 @@ export async function openRedisStore(
 
   return {
     server: formatServers(settings.servers),
-    look: ({ drop }) => run(LOOK, drop),
+    poll: ({ drop }) => run(POLL, drop),
     acquire: ({ known: { fence, id: knownId }, id, leaseMs, drop }) =>
       run(ACQUIRE, drop, `${fence} ${knownId}`, id, leaseMs),
     write: ({ id, record, kept, drop }) => run(WRITE, drop, ...valuesOf(record), id, ...valuesOf(kept)),
@@ -102,7 +102,7 @@ export function aclLine({ user, prefix, database, cluster }: AclSettings): strin
 
 const ignore = (): void => undefined
 
-const valuesOf = (given: Expiring | null): [string, number] => [given?.text ?? '', given?.keepMs ?? 0]
+const valuesOf = (entry: Expiring | null): [string, number] => [entry?.text ?? '', entry?.keepMs ?? 0]
 
 /** Fences follow from this clock: one of the year 5138 or later, with more digits, would leave no room. */
 const digits = v.pipe(v.string(), v.regex(/^\d{1,11}$/))

@@ -43,7 +43,7 @@ return {time[1], time[2], record, lease, left, redis.call('PUBSUB', 'NUMSUB', AR
 `
 
 /** Sets `seen`, which fails on a replica, a full server or one that cannot save. */
-export const LOOK = `${BEFORE}
+export const POLL = `${BEFORE}
 redis.call('SET', KEYS[3], '1', 'PX', ${SEEN_MS})
 ${AFTER}`
 

@@ -112,7 +112,7 @@ export function createSeal({ baseUrl, description, credentials, key: shareKey }:
         const { success, output } = v.safeParse(shapes[key], JSON.parse(opened.toString()))
         return success ? { ...(output as Sealed<K>), ...pair } : null
       } catch {
-        // Another secret, key or pair, or a text that was changed or cut; the caller tells it.
+        // Another secret, key or pair, or a text that was changed or cut; the caller reports it.
         return null
       }
     },

@@ -1,12 +1,12 @@
-// A session with the shared store of one account: it makes the keeper's attempts, looks at the store from
-// time to time and at each message, and offers the keeper what other hosts obtained.
+// A session with the shared store of one account: it makes the keeper's attempts, polls the store from time to
+// time and at each message, and offers the keeper what other hosts obtained.
 import type { ShareConfig } from '../config/config.ts'
 import { createWakeableSleep, withTimeout, type Clock } from '../lib/clock.ts'
 import { randomHex } from '../lib/crypto.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
 import { isAsking } from '../token/state.ts'
-import { createAttempts, LOOK_EVERY_MS, type AttemptOptions } from './attempt.ts'
+import { createAttempts, POLL_EVERY_MS, type AttemptOptions } from './attempt.ts'
 import { resumed } from './known.ts'
 import { createLink } from './link.ts'
 import type { AclSettings } from './redis-store.ts'
@@ -28,25 +28,26 @@ export type Session = ReturnType<typeof createSession>
 
 /** The time after which an outcome that the keeper could not take is offered again. */
 const OFFER_AGAIN_MS = 50
-/** The time between two looks while a request is under way that began before the session. */
+/** The time between two polls while a request is under way that began before the session. */
 const FORMER_REQUEST_MS = 1_000
-/** Messages cause no more looks than one in this time. */
+/** Messages cause no more than one poll in this time. */
 const MESSAGE_MS = 250
 
 export function createSession(options: SessionOptions) {
   const { store, clock, host, credentialsId, share, keeper } = options
   const telemetry = createTelemetry({ ...options, server: store.server })
-  /** What the keeper has, as an answer that is known. */
-  const inKeeper = () => resumed(keeper.state(), { credentialsId, host, id: randomHex(8), now: clock.now() })
+  /** The answer that the keeper has. */
+  const keeperAnswer = () =>
+    resumed(keeper.state(), { credentialsId, host, id: randomHex(8), now: clock.now() })
   const link = createLink({
     ...options,
     timeoutMs: share.timeoutMs,
     telemetry,
-    resumed: inKeeper(),
+    resumed: keeperAnswer(),
   })
-  /** Of the attempt that waits for another host, and of the looks. */
-  const [waiting, resting] = [createBell(clock), createBell(clock)]
-  const attempts = createAttempts({ ...options, link, telemetry, sleep: waiting.wait })
+  /** They wake the attempt that waits for another host, and the polling. */
+  const [attemptEvent, pollEvent] = [createAutoResetEvent(clock), createAutoResetEvent(clock)]
+  const attempts = createAttempts({ ...options, link, telemetry, sleep: attemptEvent.wait })
   let underWay: Promise<unknown> | null = null
 
   /** Offers the keeper what it lacks, until it takes it. An attempt under way takes it by itself. */
@@ -54,25 +55,25 @@ export function createSession(options: SessionOptions) {
     while (link.isNew() && keeper.isUsing() && !signal.aborted) {
       if (underWay !== null) return
       const outcome = attempts.knownOutcome()
-      if (outcome === null || keeper.offer(outcome)) return attempts.adopted()
+      if (outcome === null || keeper.offer(outcome)) return attempts.noteAdopted()
       await clock.sleep(OFFER_AGAIN_MS, signal)
     }
   }
 
   /** A request that began before this session may have been answered: the answer belongs to the account. */
   function learn(): void {
-    if (keeper.isUsing() && underWay === null && !link.isNew()) link.learn(inKeeper())
+    if (keeper.isUsing() && underWay === null && !link.isNew()) link.learn(keeperAnswer())
   }
 
-  async function lookAgainAndAgain(signal: AbortSignal): Promise<void> {
+  async function keepPolling(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       learn()
-      await link.look().catch(telemetry.failed)
-      waiting.ring()
+      await link.poll().catch(telemetry.failed)
+      attemptEvent.set()
       await deliver(signal)
       await clock.sleep(MESSAGE_MS, signal)
       const isAskedElsewhere = keeper.isUsing() && underWay === null && isAsking(keeper.state())
-      await resting.wait(isAskedElsewhere ? FORMER_REQUEST_MS : LOOK_EVERY_MS, signal)
+      await pollEvent.wait(isAskedElsewhere ? FORMER_REQUEST_MS : POLL_EVERY_MS, signal)
     }
   }
 
@@ -84,16 +85,16 @@ export function createSession(options: SessionOptions) {
       return await outcome
     } finally {
       underWay = null
-      if (link.isNew() || !link.known().isWritten) resting.ring()
+      if (link.isNew() || !link.known().isWritten) pollEvent.set()
     }
   }
 
   return {
     fetchToken,
-    /** Looks until the signal is aborted. Then closes the store, once an attempt under way has ended. */
+    /** Polls until the signal is aborted. Then closes the store, once an attempt under way has ended. */
     async run(signal: AbortSignal): Promise<void> {
-      store.listen(resting.ring)
-      await lookAgainAndAgain(signal)
+      store.listen(pollEvent.set)
+      await keepPolling(signal)
       // A reload ends no request: other hosts of the store may still want its answer.
       const requestMs = keeper.isUsing() ? 0 : options.service().requestTimeoutMs
       if (underWay !== null) await withTimeout(requestMs + 2 * share.timeoutMs, underWay, clock)
@@ -107,18 +108,18 @@ export function createSession(options: SessionOptions) {
   }
 }
 
-/** A sleep that a ring ends; one that came since the last sleep spares the next. */
-function createBell(clock: Clock) {
+/** A sleep that a set ends; one that came since the last sleep spares the next. */
+function createAutoResetEvent(clock: Clock) {
   const { sleep, wake } = createWakeableSleep(clock)
-  let isRung = false
+  let isSet = false
   return {
-    ring: (): void => {
-      isRung = true
+    set: (): void => {
+      isSet = true
       wake()
     },
     wait: async (ms: number, signal: AbortSignal): Promise<void> => {
-      if (!isRung) await sleep(ms, signal)
-      isRung = false
+      if (!isSet) await sleep(ms, signal)
+      isSet = false
     },
   }
 }

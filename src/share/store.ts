@@ -37,17 +37,17 @@ export interface Store {
   /** The server as people read it, such as `redis.example.com:6379`. */
   readonly server: string
   /** Also proves that the store takes writes. */
-  look(request: Dropping): Promise<Held>
+  poll(request: Dropping): Promise<Held>
   /** Takes the lease for `id`, unless there is a record larger than `known`, or another lease. */
   acquire(request: Dropping & { known: Pair; id: string; leaseMs: number }): Promise<Held>
   /**
    * Writes the record if it is the largest. If the lease is that of `id`, or there is none, `kept` takes its
-   * place. Then tells all that listen.
+   * place. Then sends a message to all that listen.
    */
   write(request: Dropping & { id: string; record: Expiring | null; kept: Expiring | null }): Promise<Held>
   /**
    * Calls the function until the store is closed: something was written (`message`), or a connection was made
-   * or lost, and a look says which. Reconnects by itself.
+   * or lost, and a poll says which. Reconnects by itself.
    */
   listen(call: (what: 'message' | 'connection') => void): void
   close(): void

@@ -98,8 +98,8 @@ export function createTelemetry(options: {
       const sentence = 'This host asks the service by itself when its time comes'
       log('warning', sentence, { event: 'share-alone', ...plan })
     },
-    counted(how: keyof typeof outcomes): void {
-      outcomes[how] += 1
+    counted(name: keyof typeof outcomes): void {
+      outcomes[name] += 1
     },
     /** A text does not open; logged once in 10 min at most. */
     unreadable(): void {

@@ -27,31 +27,31 @@ interface Clocks {
 }
 
 /** An answer that may concern the host that got it alone. */
-export type Doubtful = PermanentFailure | (TransientFailure & { readonly reason: 'rejected' })
+export type HostSpecific = PermanentFailure | (TransientFailure & { readonly reason: 'rejected' })
 
 /**
  * Reports whether the answer may concern this host alone: its address is on no list (403), or what it proved
  * itself with (`hasOwnProof`: a client certificate, a ready-made assertion) is refused.
  */
-export function isDoubtful(outcome: FetchOutcome, hasOwnProof: boolean): outcome is Doubtful {
+export function isHostSpecific(outcome: FetchOutcome, hasOwnProof: boolean): outcome is HostSpecific {
   if (outcome.kind === 'permanent') return hasOwnProof
   return outcome.kind === 'transient' && outcome.reason === 'rejected'
 }
 
 export function unconfirmedOf(
-  { reason, status }: Doubtful,
+  { reason, status }: HostSpecific,
   { hostId, host }: { hostId: string; host: string },
 ): Unconfirmed {
   return { reason, status: status ?? null, hostId, by: host }
 }
 
 /** The host that has got the same answer before; null: none has, and it does not count for the fleet. */
-export function confirmerOf(own: Unconfirmed, before: Unconfirmed | null, known: Known): string | null {
+export function confirmerOf(ours: Unconfirmed, earlier: Unconfirmed | null, known: Known): string | null {
   const isSame = ({ reason, status }: { reason: string; status: number | null }): boolean =>
-    reason === own.reason && status === own.status
+    reason === ours.reason && status === ours.status
   // A refusal that is known counts for all already.
   if (known.answer?.kind === 'permanent' && isSame(known.answer)) return known.by
-  return before !== null && before.hostId !== own.hostId && isSame(before) ? before.by : null
+  return earlier !== null && earlier.hostId !== ours.hostId && isSame(earlier) ? earlier.by : null
 }
 
 /** The answer in this text that a second host can confirm now; null: there is none. */
@@ -67,17 +67,17 @@ export function askedForMs(outcome: FetchOutcome, policy: Policy): number {
 }
 
 /**
- * The wait of `askedForMs` after this answer, and of 5 s at least. No failure ends a wait before `heldUntilMs`.
+ * The wait of `askedForMs` after this answer, and of 5 s at least. No failure ends a wait before `notBeforeMs`.
  * `unconfirmed`: the answer that waits for a second host, which may be this one.
  */
 export function waitOf(
-  { reason, detail }: Doubtful | TransientFailure,
+  { reason, detail }: HostSpecific | TransientFailure,
   { fence, id, by, sentAtMs }: Sent,
-  around: { link: Clocks; askedForMs: number; heldUntilMs: number; unconfirmed: Unconfirmed | null },
+  around: { link: Clocks; askedForMs: number; notBeforeMs: number; unconfirmed: Unconfirmed | null },
 ): Wait {
-  const { link, heldUntilMs, unconfirmed } = around
+  const { link, notBeforeMs, unconfirmed } = around
   const nowMs = link.bootMs()
-  const waitMs = Math.max(FAILURE_MS, around.askedForMs, heldUntilMs - nowMs)
+  const waitMs = Math.max(FAILURE_MS, around.askedForMs, notBeforeMs - nowMs)
   return {
     fence: Math.max(Math.floor(link.storeMs(sentAtMs)), fence),
     id,
@@ -92,7 +92,7 @@ export function waitOf(
 }
 
 /** A reason that 2.0.0 knows for a wait, too. */
-function reasonOf(reason: (Doubtful | TransientFailure)['reason']): Wait['reason'] {
+function reasonOf(reason: (HostSpecific | TransientFailure)['reason']): Wait['reason'] {
   if (reason === 'account-inactive' || reason === 'account-not-found') return 'rejected'
   return reason === 'assertion' ? 'network' : reason
 }

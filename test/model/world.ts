@@ -255,7 +255,7 @@ export async function createWorld({
       }
     return {
       ...inner,
-      look: through(inner.look.bind(inner)),
+      poll: through(inner.poll.bind(inner)),
       acquire: through(inner.acquire.bind(inner)),
       write: through(inner.write.bind(inner)),
       listen: (call) =>

@@ -36,7 +36,7 @@ test.skipIf(isWithoutRedis('test/share/redis-access'))(
     setTimeout(answer, 500)
     // A third of it is more than the second after which the kernel repeats its SYN.
     const store = await open({ ...settingsOf(server), servers, timeoutMs: 6_000 })
-    expect(await store.look(nothing)).toMatchObject({ record: null })
+    expect(await store.poll(nothing)).toMatchObject({ record: null })
   },
   20_000,
 )
@@ -75,7 +75,7 @@ async function expectAllWorks(store: Store): Promise<void> {
   const text = `${Date.now()} ${ID} box`
   expect(await store.write({ ...nothing, record: { text, keepMs: 60_000 } })).toMatchObject({ record: text })
   await expectUntil('the message', () => heard > 0)
-  expect(await store.look(nothing)).toMatchObject({ record: text, hosts: 1 })
+  expect(await store.poll(nothing)).toMatchObject({ record: text, hosts: 1 })
   const kept = { text: `${Date.now()} ${ID} why`, keepMs: 5_000 }
   await store.write({ ...nothing, kept })
   expect(await store.acquire({ ...nothing, drop: text })).toMatchObject({ record: null, lease: kept.text })
@@ -193,26 +193,26 @@ describe.skipIf(withoutRedis)('a store in Redis', () => {
   test('is lost where a command takes longer than share.timeout, and its socket is closed', async () => {
     const server = await start()
     const store = await open(settingsOf(server, { timeoutMs: 200 }))
-    await store.look(nothing)
+    await store.poll(nothing)
     onTestFinished(() => server.signal('SIGCONT'))
     server.signal('SIGSTOP')
     const words = async (): Promise<string> => (await errorOf(store.acquire(nothing))).message
     expect(await words()).toContain('Command timed out')
     await expectUntil('the socket to be closed', async () => !(await words()).includes('Command timed out'))
     server.signal('SIGCONT')
-    await expectUntil('the return', () => store.look(nothing).catch(() => false as const))
+    await expectUntil('the return', () => store.poll(nothing).catch(() => false as const))
   })
 
   test.each([
     ['a replica', ['replicaof', '127.0.0.1', '1'], 'READONLY'],
     ['a server without memory', ['config', 'set', 'maxmemory', '1'], 'OOM'],
     ['a server that wants replicas', ['config', 'set', 'min-replicas-to-write', '1'], 'NOREPLICAS'],
-  ])('%s is lost to a lease and to a look, with its own words', async (_what, command, words) => {
+  ])('%s is lost to a lease and to a poll, with its own words', async (_what, command, words) => {
     const server = await start()
     const store = await open(settingsOf(server))
-    await store.look(nothing)
+    await store.poll(nothing)
     server.cli(...command)
-    for (const operation of [() => store.acquire(nothing), () => store.look(nothing)]) {
+    for (const operation of [() => store.acquire(nothing), () => store.poll(nothing)]) {
       const error = await expectUntil(words, async () => {
         const thrown = await errorOf(operation())
         return thrown.message.includes(words) && thrown
@@ -237,7 +237,7 @@ test.each<[string, string, string?]>([
 ])('an answer that no script gives (%s) is a lost store', async (_what, answer, words = 'no script does') => {
   const redis = await startNonsenseRedis((socket) => socket.write(`${answer}\r\n`))
   const store = await open(settingsOf(redis))
-  for (const error of await Promise.all([errorOf(store.look(nothing)), errorOf(store.acquire(nothing))]))
+  for (const error of await Promise.all([errorOf(store.poll(nothing)), errorOf(store.acquire(nothing))]))
     expect(error).toMatchObject({ kind: 'lost', message: expect.stringContaining(words) })
 })
 
@@ -252,8 +252,8 @@ test.each([
     const answers = [`-${refusal}`, held('+1', ':0')]
     const redis = await startNonsenseRedis((socket) => socket.write(`${answers.shift()}\r\n`))
     const store = await open(settingsOf(redis))
-    expect((await errorOf(store.look(nothing))).message).toBe(refusal)
-    await expectUntil('the next answer', () => store.look(nothing).catch(() => false as const))
+    expect((await errorOf(store.poll(nothing))).message).toBe(refusal)
+    await expectUntil('the next answer', () => store.poll(nothing).catch(() => false as const))
     expect(answers).toEqual([])
     expect(redis.counts.connections).toBe(connections)
   },

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest'
 import { Secret } from '../../src/lib/secret.ts'
 import { createSeal, type Sealed, type SealOptions } from '../../src/share/seal.ts'
 import type { Pair } from '../../src/share/store.ts'
-import { waitOf, type Doubtful } from '../../src/share/wait.ts'
+import { waitOf, type HostSpecific } from '../../src/share/wait.ts'
 
 const account = (
   change: Partial<Record<'baseUrl' | 'description' | 'apiKey' | 'apiSecret' | 'key', string>> = {},
@@ -176,10 +176,10 @@ test('a text of 2.0.0 opens: hosts of both versions are one fleet', () => {
 test.each(['account-inactive', 'account-not-found', 'assertion', 'rejected'] as const)(
   'a wait for %s is one that 2.0.0 can read',
   (reason) => {
-    const outcome = { kind: 'permanent', reason, detail: '', status: 401 } as Doubtful
+    const outcome = { kind: 'permanent', reason, detail: '', status: 401 } as HostSpecific
     const sent = { ...PAIR, by: 'web-1', sentAtMs: 0 }
     const clocks = { bootMs: () => 0, storeMs: (bootMs: number) => bootMs }
-    const around = { link: clocks, askedForMs: 0, heldUntilMs: 0, unconfirmed: null }
+    const around = { link: clocks, askedForMs: 0, notBeforeMs: 0, unconfirmed: null }
     const known = [
       'rate-limited',
       'server-error',

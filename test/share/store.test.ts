@@ -49,7 +49,7 @@ const drop = fc.option(text, { freq: 2 })
 const keepMs = fc.constantFrom(60_000, 70 * 60_000)
 const expiring = fc.option(fc.record({ text, keepMs }))
 const command = fc.oneof(
-  fc.record({ do: fc.constant('look' as const), request: fc.record({ drop }) }),
+  fc.record({ do: fc.constant('poll' as const), request: fc.record({ drop }) }),
   fc.record({
     do: fc.constant('acquire' as const),
     request: fc.record({ drop, known: pair, id, leaseMs: keepMs }),
@@ -60,7 +60,7 @@ const command = fc.oneof(
   }),
 )
 const run = async (store: Store, { do: act, request }: { do: string; request: unknown }): Promise<object> => {
-  const held = await store[act as 'look'](request as Parameters<Store['look']>[0])
+  const held = await store[act as 'poll'](request as Parameters<Store['poll']>[0])
   // Redis has its own clock, and its commands take their time.
   return { ...held, nowMs: 0, leaseLeftMs: Math.round(held.leaseLeftMs / 20_000) }
 }
@@ -81,7 +81,7 @@ describe.skipIf(withoutRedis)('in Redis', () => {
   test('every key ends, and its name shows nothing but the account', async () => {
     const { subject, store } = await openOne()
     const request = { drop: null, known: PAIR, id: ID }
-    await store.look(request)
+    await store.poll(request)
     await store.write({ ...request, record: { text: `6 ${ID} a`, keepMs: 60_000 }, kept: null })
     await store.acquire({ ...request, known: { fence: 6, id: ID }, leaseMs: 60_000 })
     const keys = server.cli('keys', `*${subject}*`).split('\n')
@@ -96,7 +96,7 @@ describe.skipIf(withoutRedis)('in Redis', () => {
       (key) => server.cli('eval', "redis.call('SET', KEYS[1], string.rep('x', 1e6), 'PX', 60000)", '1', key),
     ]
     for (const plant of plants) {
-      for (const step of ['look', 'acquire', 'write'] as const) {
+      for (const step of ['poll', 'acquire', 'write'] as const) {
         const { subject, store } = await openOne()
         for (const name of ['record', 'lease', 'seen']) plant(keyOf(subject, name))
         const request = { drop: null, known: PAIR, id: ID, leaseMs: 1_000, record: null, kept: null }
@@ -114,7 +114,7 @@ describe.skipIf(withoutRedis)('in Redis', () => {
     for (const [index, { store: other }] of others.entries())
       other.listen((what) => (heard[index]! += what === 'message' ? 1 : 0))
     const request = { drop: null, known: PAIR, id: ID, kept: null }
-    await expectUntil('both to listen', async () => (await store.look(request)).hosts === 2)
+    await expectUntil('both to listen', async () => (await store.poll(request)).hosts === 2)
     const record = { text: `6 ${ID} ${'A'.repeat(44 * 1024)}`, keepMs: 60_000 }
     for (let time = 0; time < 3; time += 1)
       expect(await store.write({ ...request, record })).toMatchObject({ record: record.text })

@@ -50,7 +50,7 @@ export function createMemoryServer(nowMs: () => number) {
     }
     return {
       server: 'memory',
-      look: ({ drop }) => step(drop, () => undefined),
+      poll: ({ drop }) => step(drop, () => undefined),
       acquire: ({ known, id, leaseMs, drop }) =>
         step(drop, (record, lease) => {
           const isNewer = record !== null && isLargerText(record, textOf(known))
@@ -126,7 +126,7 @@ export function delayed(
     }
   return {
     ...store,
-    look: slowly((request) => store.look(request)),
+    poll: slowly((request) => store.poll(request)),
     acquire: slowly((request) => store.acquire(request)),
     write: slowly((request) => store.write(request)),
   }

@@ -153,7 +153,7 @@ export async function subscribe(
 ): Promise<void> {
   store.listen(call)
   await expectUntil('the subscription', async () => {
-    const looked = await store.look({ drop: null }).catch(() => null)
+    const looked = await store.poll({ drop: null }).catch(() => null)
     return looked !== null && looked.hosts > 0
   })
 }

@@ -25,7 +25,7 @@ interface HostOptions extends Partial<
   /** It proves itself with something of its own, such as a client certificate. */
   readonly hasOwnProof?: boolean
   /** Its account is the one in use, with another certificate, and is only tried. */
-  readonly isRival?: boolean
+  readonly isCertificateTrial?: boolean
   readonly notReady?: NonNullable<FetchToken['notReady']>
 }
 /** A request as the service sees it. */
@@ -109,7 +109,7 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}) {
       host: name,
       hostId: `${stops.length}`.padStart(16, '0'),
       hasOwnProof: () => options.hasOwnProof ?? false,
-      isRival: () => options.isRival ?? false,
+      isCertificateTrial: () => options.isCertificateTrial ?? false,
       credentialsId: 'first',
       share: {
         ...SHARE,
@@ -123,7 +123,7 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}) {
         // A session reads it when it is made, before there is a keeper.
         state: () => (isBorn ? keeper.state() : state),
         policy: () => POLICY,
-        isUsing: () => options.isRival !== true,
+        isUsing: () => options.isCertificateTrial !== true,
       },
     })
     const keeper: Keeper = createKeeper(state, {
