@@ -38,9 +38,9 @@ export function createAsking(options: AskingOptions) {
 
   const ask = (
     request: { id: string; attempt: Attempt; signal: AbortSignal },
-    takenAtMs: number,
+    leasedAtMs: number,
   ): Promise<Asked | null> =>
-    askService({ ...request, takenAtMs }, { service: service(), link, clock, policy: keeper.policy(), host })
+    askService({ ...request, leasedAtMs }, { service: service(), link, clock, policy: keeper.policy(), host })
 
   /** The outcome of the request of this id, with the text that is saved beside it if it is what is known. */
   function ownOutcome(id: string, outcome: FetchOutcome): FetchOutcome {

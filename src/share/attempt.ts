@@ -107,15 +107,7 @@ export function createAttempts(options: AttemptOptions) {
 
   /** Rejects with a StoreError if the store cannot be used. */
   async function inFleet(attempt: Attempt, signal: AbortSignal): Promise<FetchOutcome | 'alone'> {
-    const progress: Progress = {
-      id: randomHex(8),
-      attempt,
-      signal,
-      fruitless: 0,
-      patientUntilMs: null,
-      notBeforeMs: 0,
-      unconfirmed: null,
-    }
+    const progress = begun(attempt, signal)
     const state = keeper.state()
     const isRefused = refusalOf(state) !== null && state.credentialsId === options.credentialsId
     const isKnownRefusal = isRefused && link.known().answer?.kind === 'permanent'
@@ -219,6 +211,11 @@ export function createAttempts(options: AttemptOptions) {
   }
 
   return { make, knownOutcome, noteAdopted }
+}
+
+function begun(attempt: Attempt, signal: AbortSignal): Progress {
+  const none = { fruitless: 0, patientUntilMs: null, notBeforeMs: 0, unconfirmed: null }
+  return { id: randomHex(8), attempt, signal, ...none }
 }
 
 function postponed(retryAfterMs: number, more: Partial<Postponed> = {}): Postponed {

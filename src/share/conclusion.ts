@@ -27,7 +27,7 @@ export interface ConclusionOptions {
 interface Circumstances {
   /** As it is counted. */
   readonly countedAs: 'asked' | 'alone'
-  /** The end of the wait that the operatorRequest passed, on the boot clock; 0: none. */
+  /** The end of the wait that an operator's request bypassed, on the boot clock; 0: there was none. */
   readonly notBeforeMs: number
   /** The answer of another host that this one may confirm; null: there is none. */
   readonly unconfirmed: Unconfirmed | null

@@ -25,6 +25,9 @@ export interface Known extends Pair {
   readonly isWritten: boolean
 }
 
+/** A request that went out; `fence` is the least that its answer may get. */
+export type Sent = Pick<Known, 'fence' | 'id' | 'by' | 'sentAtMs'>
+
 const NOTHING: Known = {
   fence: 0,
   id: '0'.repeat(16),

@@ -2,7 +2,7 @@
 import type { Clock } from '../lib/clock.ts'
 import type { Attempt, FetchOutcome, FetchToken, TransientFailure } from '../token/outcome.ts'
 import type { Policy } from '../token/state.ts'
-import { answerOf, type Answer, type Known } from './known.ts'
+import { answerOf, type Answer, type Sent } from './known.ts'
 import type { Link } from './link.ts'
 
 /** The way to the service. A reload may change it while the store stays the same. */
@@ -10,9 +10,6 @@ export interface Service {
   readonly fetchToken: FetchToken
   readonly requestTimeoutMs: number
 }
-
-/** A request that went out; `fence` is the least that its answer may get. */
-export type Sent = Pick<Known, 'fence' | 'id' | 'by' | 'sentAtMs'>
 
 export interface Asked {
   readonly outcome: FetchOutcome
@@ -34,14 +31,14 @@ const EXPIRED: TransientFailure = {
 }
 
 /**
- * Makes one request. `takenAtMs`: when the lease was taken, on the boot clock; Infinity: there is none. Null:
+ * Makes one request. `leasedAtMs`: when the lease was acquired, on the boot clock; Infinity: there is none. Null:
  * more than half of the request's time had passed since then before it could go out.
  */
 export async function askService(
-  asking: { attempt: Attempt; signal: AbortSignal; id: string; takenAtMs: number },
+  asking: { attempt: Attempt; signal: AbortSignal; id: string; leasedAtMs: number },
   around: { service: Service; link: Link; clock: Pick<Clock, 'now'>; policy: Policy; host: string },
 ): Promise<Asked | null> {
-  const { attempt, signal, id, takenAtMs } = asking
+  const { attempt, signal, id, leasedAtMs } = asking
   const { service, link, clock, policy, host } = around
   const { fetchToken, requestTimeoutMs } = service
   const late = new AbortController()
@@ -54,7 +51,7 @@ export async function askService(
     if (startedAtMs !== Infinity) return
     startedAtMs = sent.sentAtMs
     // The host was suspended, or its disk stood still: the request might outlive the lease.
-    if (startedAtMs - takenAtMs > requestTimeoutMs / 2) late.abort()
+    if (startedAtMs - leasedAtMs > requestTimeoutMs / 2) late.abort()
   }
   const outcome = await fetchToken(AbortSignal.any([signal, late.signal]), { ...attempt, beforeRequest })
   if (late.signal.aborted) return null

@@ -3,8 +3,7 @@
 import { ENDLESS, MAX_RETRY_WAIT_MS, retryPlan } from '../token/backoff.ts'
 import type { FetchOutcome, PermanentFailure, TransientFailure } from '../token/outcome.ts'
 import type { Policy } from '../token/state.ts'
-import type { Known } from './known.ts'
-import type { Sent } from './request.ts'
+import type { Known, Sent } from './known.ts'
 import type { Opened, Sealed, Unconfirmed } from './seal.ts'
 import type { Pair } from './store.ts'
 
