@@ -2,12 +2,8 @@
 // the connections end that hold most and whose peers take nothing.
 import { monotonicMs } from '../lib/clock.ts'
 
-const MIB = 1024 * 1024
-/** Nothing more is read from here on. All that is read in one turn of the event loop fits into the rest. */
-const FULL_BYTES = 20 * MIB
-const MOST_BYTES = 40 * MIB
-/** So much is left when connections have been ended, so that those that come after them find room. */
-const ROOMY_BYTES = 10 * MIB
+/** Nothing more is read from here on; twice as much is the most. */
+const FULL_BYTES = 20 * 1024 * 1024
 /** The time for which it may stay full, and for which a peer that is ended has taken no byte. */
 const PATIENCE_MS = 1_000
 const EXAMINED_EVERY_MS = 100
@@ -34,7 +30,7 @@ export interface Party<Member extends Holder> {
 
 export type Memory = ReturnType<typeof createMemory>
 
-export function createMemory() {
+export function createMemory({ fullBytes = FULL_BYTES } = {}) {
   const parties = new Set<Party<Holder>>()
   let bytes = 0
   let fullSinceMs: number | null = null
@@ -45,8 +41,8 @@ export function createMemory() {
     bytes += held - holder.held
     holder.held = held
     if (fullSinceMs === null) {
-      if (bytes >= FULL_BYTES) fill()
-    } else if (bytes < FULL_BYTES) release ??= setImmediate(empty)
+      if (bytes >= fullBytes) fill()
+    } else if (bytes < fullBytes) release ??= setImmediate(empty)
   }
 
   /** Without this, what a peer has read since the last count is counted still. */
@@ -61,7 +57,7 @@ export function createMemory() {
 
   function fill(): void {
     countAll()
-    if (bytes < FULL_BYTES) return
+    if (bytes < fullBytes) return
     fullSinceMs = monotonicMs()
     markAll(fullSinceMs)
     for (const { hold } of parties) hold()
@@ -70,7 +66,7 @@ export function createMemory() {
 
   function empty(): void {
     release = undefined
-    if (bytes >= FULL_BYTES) return
+    if (bytes >= fullBytes) return
     fullSinceMs = null
     clearTimeout(timer)
     for (const party of parties) {
@@ -92,12 +88,15 @@ export function createMemory() {
     countAll()
     markAll(nowMs)
     const isTooLong = fullSinceMs !== null && nowMs - fullSinceMs >= PATIENCE_MS
-    if (bytes >= (isTooLong ? FULL_BYTES : MOST_BYTES)) endStuck(nowMs)
-    if (bytes < FULL_BYTES) release ??= setImmediate(empty)
+    if (bytes >= (isTooLong ? fullBytes : 2 * fullBytes)) endStuck(nowMs)
+    if (bytes < fullBytes) release ??= setImmediate(empty)
     timer = setTimeout(examine, EXAMINED_EVERY_MS)
   }
 
-  /** Of those that take nothing, the one that holds most ends first. */
+  /**
+   * Of those that take nothing, the one that holds most ends first. Half is left, so that those that come
+   * after them find room.
+   */
   function endStuck(nowMs: number): void {
     const stuck = [...parties].flatMap((party) =>
       [...party.members()]
@@ -105,7 +104,7 @@ export function createMemory() {
         .map((member) => ({ party, member })),
     )
     for (const { party, member } of stuck.toSorted((one, other) => other.member.held - one.member.held)) {
-      if (bytes < ROOMY_BYTES) return
+      if (bytes < fullBytes / 2) return
       party.end(member)
       account(member, 0)
     }

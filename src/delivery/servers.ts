@@ -19,7 +19,7 @@ import {
   METRICS_CONNECTIONS,
   PRIVILEGED_CONNECTIONS,
 } from './limits.ts'
-import { createMemory } from './memory.ts'
+import { createMemory, type Memory } from './memory.ts'
 import type { ListeningSocket, TestAlert } from './operations.ts'
 import { createPeers, type Peers } from './peers.ts'
 import type { Replies } from './replies.ts'
@@ -32,13 +32,14 @@ interface ContextOptions {
   readonly log: Log
   readonly clock: Pick<Clock, 'now' | 'sleep'>
   readonly peers?: Peers
+  readonly memory?: Memory
 }
 
 export function createDeliveryContext(options: ContextOptions): DeliveryContext {
-  const { replies, testAlert, log, peers = createPeers() } = options
+  const { replies, testAlert, log, peers = createPeers(), memory = createMemory() } = options
   const audit = createTokenAudit(options)
   const limited = createLimitedUsers(options)
-  return { replies, testAlert, log, peers, audit, limited, memory: createMemory(), turns: createTurns() }
+  return { replies, testAlert, log, peers, audit, limited, memory, turns: createTurns() }
 }
 
 type Sockets = Pick<Config, 'ipc' | 'http'>

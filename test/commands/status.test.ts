@@ -151,6 +151,28 @@ test.each<[string, Partial<StatusResult>, RegExp[]]>([
     [/^.*\n→ Correct it\.\n→ Look for quotes .*: `kyc-tokend check`\.$/m],
   ],
   [
+    'users who were over a limit of connections',
+    {
+      clients: {
+        ...good.clients,
+        limited: [
+          {
+            socket: 'http',
+            uid: 1_001,
+            setting: 'maxConnectionsPerUser',
+            limit: 128,
+            count: 359,
+            lastAt: '2030-01-01T00:14:00.000Z',
+          },
+        ],
+      },
+    },
+    [
+      /clients +3 on ipc \(1 subscribed\), 0 on http/m,
+      / +359 connections of uid 1001 closed, the last 1 min ago \(00:14:00Z\): over http.maxConnectionsPerUser \(128\)$/m,
+    ],
+  ],
+  [
     'no clients of a socket that is not configured, and a reader without a name',
     { clients: { ...good.clients, http: null }, readers: [reader] },
     [

@@ -6,6 +6,7 @@ import { remedyLine, unitPlace } from '../../src/host/remedy.ts'
 import { createHttpServer, timesOf } from '../../src/delivery/http/server.ts'
 import { createIpcServer } from '../../src/delivery/ipc/server.ts'
 import { createPeers } from '../../src/delivery/peers.ts'
+import { createMemory } from '../../src/delivery/memory.ts'
 import type { Metrics } from '../../src/delivery/http/routes.ts'
 import type { TestAlert } from '../../src/delivery/operations.ts'
 import { createReplies } from '../../src/delivery/replies.ts'
@@ -79,6 +80,8 @@ export async function startDelivery(
     socket?: Partial<SocketConfig>
     loadLibc?: () => Libc
     testAlert?: TestAlert
+    /** Of all connections, in bytes. */
+    fullBytes?: number
     metrics?: Metrics
     monotonicMs?: () => number
     answer?: () => FetchOutcome | Promise<FetchOutcome>
@@ -134,7 +137,14 @@ export async function startDelivery(
   })
   const testAlert = options.testAlert ?? (() => ({ value: { outcome: 'refused' } }))
   const peers = createPeers({ loadLibc: options.loadLibc ?? loadLibc })
-  const context = createDeliveryContext({ replies, log, clock, peers, testAlert })
+  const context = createDeliveryContext({
+    replies,
+    log,
+    clock,
+    peers,
+    testAlert,
+    memory: createMemory(options),
+  })
   const ipc = createIpcServer({ ...context, socket: socket(), inherited: null })
   const httpPath = join(directory, 'http.sock')
   const metrics = options.metrics ?? (() => ({ contentType: 'text/plain; version=0.0.4', body: 'up 1\n' }))
@@ -164,6 +174,8 @@ export async function startDelivery(
     directory,
     records,
     audit: context.audit,
+    memory: context.memory,
+    limited: context.limited,
     socket,
     /** Sets the answers of the service from now on. */
     answer: (to: typeof next): void => {

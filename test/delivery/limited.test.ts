@@ -1,0 +1,60 @@
+// Who was over a limit of connections: told in the log once an hour for each user, and to root in the status.
+import { expect, it } from 'vitest'
+import { createLimitedUsers } from '../../src/delivery/limited.ts'
+import { asStranger, startWithToken } from '../support/delivery-world.ts'
+import { askOnce, connectRaw } from '../support/ipc-client.ts'
+import { createFakeClock } from '../support/fake-clock.ts'
+import { createRecords } from '../support/records.ts'
+import { exchange } from '../support/raw-http.ts'
+
+const PER_USER = { setting: 'maxConnectionsPerUser', limit: 128 } as const
+const ALL = { setting: 'maxConnections', limit: 1_024 } as const
+
+function createWorld() {
+  const clock = createFakeClock()
+  const { log, records } = createRecords()
+  const limited = createLimitedUsers({ log, clock })
+  const logged = () => records.map(({ fields: { uid, setting, count } }) => `${uid} ${setting} ${count}`)
+  return { clock, limited, logged }
+}
+
+it('each user has one record an hour, with the count since the last one', async () => {
+  const { clock, limited, logged } = createWorld()
+  for (let count = 0; count < 5; count += 1) limited.note('ipc', 4_001, PER_USER)
+  limited.note('http', 4_002, ALL)
+  expect(logged()).toEqual(['4001 ipc.maxConnectionsPerUser 1', '4002 http.maxConnections 1'])
+  await clock.advance(3_500_000)
+  limited.flush()
+  limited.note('http', 4_001, PER_USER)
+  expect(logged()).toHaveLength(2)
+  await clock.advance(200_000)
+  limited.flush()
+  limited.flush()
+  expect(logged().slice(2)).toEqual(['4001 http.maxConnectionsPerUser 5'])
+})
+
+it('the status has each socket, user and setting, the last first, and at most 64', () => {
+  const { limited } = createWorld()
+  limited.note('ipc', 4_001, PER_USER)
+  limited.note('ipc', 4_002, PER_USER)
+  limited.note('ipc', 4_001, ALL)
+  limited.note('ipc', 4_001, PER_USER)
+  expect(limited.list()).toMatchObject([
+    { socket: 'ipc', uid: 4_001, ...PER_USER, count: 2 },
+    { uid: 4_001, ...ALL, count: 1 },
+    { uid: 4_002, ...PER_USER, count: 1 },
+  ])
+  for (let uid = 5_000; uid < 5_100; uid += 1) limited.note('ipc', uid, PER_USER)
+  expect(limited.list()).toHaveLength(64)
+})
+
+it('root sees it in the status, and no other user', async () => {
+  const world = await startWithToken({ loadLibc: asStranger, socket: { maxConnectionsPerUser: 2 } })
+  for (let count = 0; count < 2; count += 1) await connectRaw(world.httpPath)
+  expect(await exchange(world.httpPath, '')).toBe('')
+  const status = await askOnce(world.ipcPath, 'status.get', {})
+  expect(status?.data['clients']).not.toHaveProperty('limited')
+  expect(world.limited.list()).toMatchObject([{ socket: 'http', uid: 4_001, limit: 2, count: 1 }])
+  const events = world.records.map(({ fields }) => fields.event)
+  expect(events.filter((event) => event === 'clients-limited')).toHaveLength(1)
+})
