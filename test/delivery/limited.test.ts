@@ -14,7 +14,8 @@ function createWorld() {
   const clock = createFakeClock()
   const { log, records } = createRecords()
   const limited = createLimitedUsers({ log, clock })
-  const logged = () => records.map(({ fields: { uid, setting, count } }) => `${uid} ${setting} ${count}`)
+  const logged = () =>
+    records.map(({ fields }) => [fields['uid'], fields['setting'], fields['count']].join(' '))
   return { clock, limited, logged }
 }
 

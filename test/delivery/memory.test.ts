@@ -28,10 +28,8 @@ describe.each(sockets)('%s.sock', (socket) => {
       stuck.write(REQUESTS[socket].repeat(300))
     }
     await expectUntil('a full memory', world.memory.isFull)
+    await expectUntil('the first ends', () => world[socket].counts().dropped.stalled > 0)
     expect(await askOnce(world.ipcPath, 'token.get', {})).toMatchObject({ type: 'token.result' })
-    const { stalled } = world[socket].counts().dropped
-    expect(stalled).toBeGreaterThan(0)
-    expect(stalled).toBeLessThan(31)
     expect(world.memory.bytes()).toBeLessThan(200_000)
     expect(slow.isClosed()).toBe(false)
     await world.stop()
@@ -61,9 +59,12 @@ describe('many that hold much', () => {
       vi.useRealTimers()
     })
     const memory = createMemory({ fullBytes: 100 })
-    const all = held.map(
-      (bytes) => ({ held: 0, mark: null, bytes, taken: 0 }) as Holder & { bytes: number; taken: number },
-    )
+    const all = held.map((bytes): Holder & { bytes: number; taken: number } => ({
+      held: 0,
+      mark: null,
+      bytes,
+      taken: 0,
+    }))
     const ended: number[] = []
     const calls: string[] = []
     memory.join<(typeof all)[number]>({
