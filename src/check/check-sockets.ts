@@ -5,7 +5,8 @@ import { socketUnits, type SocketName } from '../host/account.ts'
 import { fault, ok, warning, type Finding } from '../host/finding.ts'
 import { CLIENTS_GROUP, SERVICE_USER } from '../host/paths.ts'
 import { idOf } from '../host/ids.ts'
-import { dropIn, makeUsersAgain, bindSockets } from '../host/remedy.ts'
+import { dropIn, bindSockets } from '../host/remedy.ts'
+import { groupIsGone } from '../host/why-not-running.ts'
 import { unitProperties } from '../host/systemd.ts'
 import { lineOf, settingsIn } from './check-drop-ins.ts'
 import type { LookedConfig } from './check-look.ts'
@@ -138,10 +139,10 @@ function closedFinding(socket: SocketUnit, unit: Unit): Finding | null {
     ])
   }
   if (!isGroupThere && kind !== 'metrics') {
-    const gone = `the group ${group} of ${name} does not exist, so that nobody can connect (216/GROUP)`
+    const { text, commands } = groupIsGone(name, group, bindSockets(unit.account))
     if (group !== CLIENTS_GROUP)
-      return changedFinding(socket, `SocketGroup=${group}`, gone, `make it (groupadd ${group}), or`)
-    return fault(gone, [...makeUsersAgain(), ...bindSockets(unit.account)])
+      return changedFinding(socket, `SocketGroup=${group}`, text, `make it (groupadd ${group}), or`)
+    return fault(text, commands)
   }
   if (state === 'active') return null
   const why = result === 'success' ? state : `${state} (${result})`

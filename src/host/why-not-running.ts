@@ -1,8 +1,9 @@
 // Why a unit of the daemon does not run, as systemd knows, and the remedy.
 import { systemSocket, unitNames } from './account.ts'
 import { CLIENTS_GROUP, SERVICE_USER } from './paths.ts'
-import { isLocalGroup } from './ids.ts'
+import { idOf, isLocalGroup } from './ids.ts'
 import {
+  bindSockets,
   editUnit,
   makeUsersAgain,
   programCommand,
@@ -22,7 +23,7 @@ export async function whyNotRunning(account: string | undefined): Promise<Remedy
   if (service === null) return undefined
   if (!isConfigured(account))
     return remedy(`${unit}.service has no configuration`, programCommand('setup', unitPlace(account)))
-  const socket = await unitProperties(`${unit}.socket`, ['ActiveState'])
+  const socket = await unitProperties(`${unit}.socket`, ['ActiveState', 'Result', 'SocketGroup'])
   const masked = Object.entries({ service, socket })
     .filter(([, known]) => known?.['LoadState'] === 'masked')
     .map(([suffix]) => `${unit}.${suffix}`)
@@ -34,7 +35,27 @@ export async function whyNotRunning(account: string | undefined): Promise<Remedy
     )
   if (socket?.['ActiveState'] === 'active' && isAbsent(systemSocket(account)))
     return remedy(`the socket of ${unit}.socket was removed`, ...remakeSockets(account))
-  return reasonOf(account, service)
+  return (await socketReason(account, socket)) ?? reasonOf(account, service)
+}
+
+/** Why the socket, without which the unit does not start, failed; undefined: it did not. */
+async function socketReason(
+  account: string | undefined,
+  socket: UnitProperties | null,
+): Promise<Remedy | undefined> {
+  if (socket?.['ActiveState'] !== 'failed') return undefined
+  const { unit } = unitNames(account)
+  const group = socket['SocketGroup'] || CLIENTS_GROUP
+  if ((await idOf('group', group)) === undefined)
+    return groupIsGone(`${unit}.socket`, group, bindSockets(account))
+  return remedy(`${unit}.socket has failed (${socket['Result']})`, ...bindSockets(account))
+}
+
+/** A group of a socket does not exist. `again`: the commands after which the sockets listen. */
+export function groupIsGone(socket: string, group: string, again: readonly string[]): Remedy {
+  const text = `the group ${group} of ${socket} does not exist, so that nobody can connect (216/GROUP)`
+  // Another one is of a drop-in, which is not known here.
+  return group === CLIENTS_GROUP ? remedy(text, ...makeUsersAgain(), ...again) : remedy(text)
 }
 
 function reasonOf(account: string | undefined, service: UnitProperties): Remedy | undefined {

@@ -449,6 +449,12 @@ describe.skipIf(!canMount || lacks('unshare') || lacks('python3'))('on a host wi
     expect((await onHost(['status'], { unit: stopped, units })).stderr).toMatch(
       /^No kyc-tokend .*: the socket of kyc-tokend\.socket was removed: `sudo systemd-tmpfiles --create kyc-tokend.conf && .*`/,
     )
+    const failedSocket = {
+      'kyc-tokend.socket': { ActiveState: 'failed', Result: 'exit-code', SocketGroup: 'not-there' },
+    }
+    expect((await onHost(['status'], { unit: stopped, units: failedSocket })).stderr).toMatch(
+      /^No kyc-tokend .*: the group not-there of kyc-tokend\.socket does not exist, so that nobody can connect \(216\/GROUP\)/,
+    )
   })
 })
 
