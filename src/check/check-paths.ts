@@ -8,7 +8,7 @@ import { differenceOf, isForGroup, pathTable, type SocketFacts } from '../host/p
 import { SERVICE_USER } from '../host/paths.ts'
 import { idOf, localUser } from '../host/ids.ts'
 import { shellWord } from '../lib/display-text.ts'
-import { sudoAt, type Place } from '../host/remedy.ts'
+import { bindSockets, sudoAt, type Place } from '../host/remedy.ts'
 import { memberFindings, questionsOf } from './check-members.ts'
 import type { LookedConfig } from './check-look.ts'
 import type { Unit } from './check-unit.ts'
@@ -61,7 +61,7 @@ async function socketsOfUnit(config: LookedConfig, unit: Unit): Promise<SocketFa
         path,
         mode,
         uid: (await idOf('user', user)) ?? null,
-        gid: (await idOf('group', group)) ?? null,
+        gid: group === null ? null : ((await idOf('group', group)) ?? null),
       },
     ]
   })
@@ -75,7 +75,9 @@ function mountFindings(runtimeDirectory: string, place: Place): Finding[] {
   return points.includes(runtimeDirectory) && isOfUnit(runtimeDirectory, place)
     ? [
         fault(`something is mounted over ${runtimeDirectory}, so that clients do not reach its sockets`, [
-          `${sudoAt(place)}umount ${shellWord(runtimeDirectory)}`,
+          // Programs use it.
+          `${sudoAt(place)}umount --lazy ${shellWord(runtimeDirectory)}`,
+          ...bindSockets(place.account),
         ]),
       ]
     : []

@@ -25,7 +25,7 @@ export async function readSocketUnits(account: string | undefined) {
     socketUnits(account).map(async ({ name, unit, path }) => {
       const known = await unitProperties(unit, [...asked, 'SocketUser', 'SocketGroup', 'SocketMode'])
       if (known === null) return []
-      const group = known['SocketGroup'] || (isForClients(name) ? CLIENTS_GROUP : 'root')
+      const group = known['SocketGroup'] || (isForClients(name) ? CLIENTS_GROUP : null)
       return {
         name,
         unit,
@@ -38,8 +38,9 @@ export async function readSocketUnits(account: string | undefined) {
         // systemd does not read a masked unit.
         path: known['Listen']?.split(' ').find((word) => isAbsolute(word)) ?? path,
         user: known['SocketUser'] || (isForClients(name) ? SERVICE_USER : 'root'),
+        /** Null: systemd leaves it as it comes from the directory. */
         group,
-        isGroupThere: (await idOf('group', group)) !== undefined,
+        isGroupThere: group === null || (await idOf('group', group)) !== undefined,
         mode: Number.parseInt(known['SocketMode'] || '660', 8),
       }
     }),
@@ -85,7 +86,7 @@ function clientSocketFindings(socket: SocketUnit, { unit, config }: Circumstance
   const closed = closedFinding(socket, unit)
   if (closed !== null) return [closed]
   const { mode, group } = socket
-  if (GROUPS_WITHOUT_CLIENTS.has(group))
+  if (group !== null && GROUPS_WITHOUT_CLIENTS.has(group))
     return [
       changedFinding(
         socket,
@@ -138,7 +139,7 @@ function closedFinding(socket: SocketUnit, unit: Unit): Finding | null {
       ...bindSockets(unit.account),
     ])
   }
-  if (!isGroupThere && kind !== 'metrics') {
+  if (group !== null && !isGroupThere) {
     const { text, commands } = groupIsGone(name, group, bindSockets(unit.account))
     if (group !== CLIENTS_GROUP)
       return changedFinding(socket, `SocketGroup=${group}`, text, `make it (groupadd ${group}), or`)

@@ -114,6 +114,7 @@ async function checkHost(
   const handedOver = status?.daemon.sockets ?? null
   if (unit !== null) report.say('sockets', ...socketUnitFindings({ unit, config, handedOver }))
   report.say('paths', ...(await pathFindings(config, unit, { account, isUnit: unit !== null })))
+  report.say('files', ...absentFileFindings(status))
   report.say('secrets', ...pairFindings(status))
   const { hostFindings } = await import('./check-host.ts')
   report.say('host', ...(await hostFindings(config)))
@@ -178,6 +179,13 @@ function refuseReader({ file = '', isDenied }: Pick<Looked, 'file' | 'isDenied'>
   const command = programCommand('check', unitPlace(accountOfConfig(file)))
   const message = `${file} or a secret in it cannot be read by ${user}: run \`${command}\`.`
   throw new UserError(message, exitStatus.noPermission)
+}
+
+/** Token files that are not there although there is a token: they were removed, and are written again. */
+function absentFileFindings(status: StatusResult | null): Finding[] {
+  if (status === null || !['ready', 'degraded'].includes(status.state)) return []
+  const absent = status.files.filter(({ ok: isWritten, present }) => isWritten && !present)
+  return absent.map(({ path }) => warning(`${path} is not there: the daemon writes it within 15 s`))
 }
 
 /** The finding about another pair in the secret files, which a running daemon has tried. */

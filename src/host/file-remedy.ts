@@ -13,6 +13,7 @@ import { formatDuration } from '../lib/duration.ts'
 import type { Log } from '../lib/log.ts'
 import {
   allowInUnit,
+  clearPath,
   commandsAt,
   remakeDirectory,
   remakeSockets,
@@ -64,7 +65,8 @@ export function fileRemedy(error: FileError, place: Place): Remedy {
     }
     case 'odd-target': {
       const found = { ELOOP: 'a symbolic link', EISDIR: 'a directory' }[code ?? ''] ?? 'no regular file'
-      return remedy(`it is ${found}, which is never replaced: remove it, or choose another path`)
+      const text = `it is ${found}, which is never replaced; choose another path, or clear this one`
+      return remedy(text, clearPath(error.path, { isDirectory: code === 'EISDIR', place }))
     }
     case 'held-target':
       return heldRemedy(error)

@@ -15,11 +15,13 @@ import {
 } from './paths.ts'
 import { octal, shellWord } from '../lib/display-text.ts'
 import {
+  clearPath,
   commandsAt,
   MAKE_DIRECTORIES,
   remakeDirectory,
   remakeSockets,
   sudoAt,
+  unitPlace,
   type Place,
   type Remedy,
 } from './remedy.ts'
@@ -224,15 +226,12 @@ export function differenceOf(row: PathRow, { stats, list }: Found): Remedy | und
   const isKind = { directory: stats.isDirectory(), socket: stats.isSocket(), file: stats.isFile() }[kind]
   // Whoever opens the directory tells of a link or a file at its path.
   if (!isKind && kind === 'directory') return undefined
-  if (!isKind) return differs(`is no ${kind}`, [clearPath(path, stats)])
+  if (!isKind)
+    return differs(`is no ${kind}`, [
+      clearPath(path, { isDirectory: stats.isDirectory(), place: unitPlace(undefined) }),
+    ])
   const how = wrongAttribute(row, stats) ?? wrongAccess(row, list)
   return how === undefined ? undefined : differs(how)
-}
-
-/** Whatever lies at the path: what a directory holds may be somebody's. */
-function clearPath(path: string, stats: Stats): string {
-  const word = shellWord(path)
-  return stats.isDirectory() ? `sudo mv -T --backup=numbered ${word} ${word}.old` : `sudo rm -f ${word}`
 }
 
 function wrongAttribute({ uid, gid, mode, forbidden }: PathRow, stats: Stats): string | undefined {

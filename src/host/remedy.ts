@@ -141,6 +141,15 @@ export function bindSockets(account: string | undefined): string[] {
   return [`sudo systemctl stop ${units.join(' ')}`, `sudo systemctl start ${unit}`]
 }
 
+/** The command after which nothing is at the path. What a directory holds may be somebody's: it is kept. */
+export function clearPath(
+  path: string,
+  { isDirectory, place }: { isDirectory: boolean; place: Place },
+): string {
+  const word = shellWord(path)
+  return `${sudoAt(place)}${isDirectory ? `mv -T --backup=numbered ${word} ${word}.old` : `rm -f ${word}`}`
+}
+
 /** Commands that make the package's user, groups and directories again, where they are gone. */
 export function makeUsersAgain(): string[] {
   return ['sudo systemd-sysusers kyc-tokend.conf', MAKE_DIRECTORIES]

@@ -137,7 +137,7 @@ describe('kyc-tokend check', () => {
     [
       'a directory where a token file should be',
       () => mkdirSync(join(files.directory, 'nowhere/token'), { recursive: true }),
-      /files +\S+c\.json: tokenFiles\[0\]\.path: Cannot write \S+token: it is a directory, which is never replaced: remove/,
+      /files +\S+c\.json: tokenFiles\[0\]\.path: Cannot write \S+token: it is a directory, which is never replaced; choose another path, or clear this one: `mv -T --backup=numbered \S+token \S+token\.old`/,
     ],
     [
       'a file where a socket should be',

@@ -95,7 +95,7 @@ describeInstallation('An operator who pastes what the tools print', {}, (install
     const isGreen = check.status === 0
     if (!isGreen || !wasServed) await paste(said)
     await attempt(
-      `for second in 1 2 3 4 5 6; do ${ASK.replaceAll('\n', ' ')} && break; sleep 1; done`,
+      `for second in $(seq 20); do ${ASK.replaceAll('\n', ' ')} && break; sleep 1; done`,
       'member',
     )
     return { said, isGreen, wasServed, isServedNow: await isServed() }
