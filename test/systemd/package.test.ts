@@ -8,6 +8,7 @@ import { gunzipSync } from 'node:zlib'
 import { afterAll, beforeAll, describe, expect, it, test } from 'vitest'
 import { clientCommands } from '../../src/commands/client-specs.ts'
 import { lacks } from '../support/lacks.ts'
+import { unitFiles } from '../../systemd/build/units.ts'
 import { buildPackage } from '../support/package.ts'
 
 const PROJECT = path.resolve(import.meta.dirname, '../..')
@@ -97,6 +98,16 @@ describe.skipIf(lacks('dpkg-deb'))('the Debian package', () => {
     const [one, other] = await Promise.all(builds.map(async (build) => hashOf(build)))
     expect(one).toBe(other)
   })
+})
+
+test('the units of the default account say nothing of accounts, which their templates do', () => {
+  const files = [...unitFiles()]
+  const plain = files.filter(([name]) => !name.includes('@'))
+  expect(plain.length).toBeGreaterThan(5)
+  for (const [name, text] of plain)
+    expect(text, name).not.toMatch(/%i|@NAME|accounts\/|Of accounts alone|, account /)
+  const template = files.find(([name]) => name === 'kyc-tokend@.socket')?.[1]
+  expect(template).toMatch(/^# Of accounts alone: /m)
 })
 
 test('/usr/bin/kyc-tokend runs the small program for the commands that this one has', () => {
