@@ -3,7 +3,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { CONNECTION_IDLE_MS } from '../../protocol.ts'
-import { subscribe, type Client } from '../client.ts'
+import { subscribe, WRITE_BYTES, type Client } from '../client.ts'
 import {
   createConnections,
   type ConnectionServer,
@@ -218,7 +218,8 @@ function createServing(transport: 'http' | 'metrics', options: HttpOptions): Con
   function push(client: HttpClient): void {
     const { events, subscriptions, stream } = client
     if (events === null || client.pushed === subscriptions.length) return
-    if (stream.writableNeedDrain || connections.isFull()) return
+    // Node 26 keeps what is written in one turn of the event loop in the answer first.
+    if (stream.writableNeedDrain || events.writableLength >= WRITE_BYTES || connections.isFull()) return
     client.pushed = subscriptions.length
     writeEvent(events, operations.changedToken(client))
     connections.account(client)
