@@ -244,7 +244,7 @@ describe.skipIf(lacks('cc'))(
       expect(performance.now() - before).toBeLessThan(2_500)
       const second = start()
       expect(await second.ended()).toBe(75)
-      expect(second.stderr()).toContain(`the disk of ${slow} has not answered for 5 s`)
+      expect(second.stderr()).toContain(`The disk of ${slow} has not answered for 5 s`)
     }, 60_000)
   },
 )
