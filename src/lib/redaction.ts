@@ -17,18 +17,25 @@ export function holdsSecret(text: string, secret: string, { isEncoded = true } =
   return shapes.some((shape) => text.includes(shape)) || isDecodedIn(text, [secret])
 }
 
+/** Returns `redact` for these secrets and many texts: what they may look like is worked out once. */
+export function createRedaction(secrets: Iterable<string>): (text: string) => string {
+  const all = [...secrets].filter((secret) => secret !== '')
+  // Longest first: a secret that is a piece of another would leave the rest of that one.
+  const shapes = [...new Set(all.flatMap(shapesOf))].toSorted((one, other) => other.length - one.length)
+  return (text) => {
+    // Marks come last: a secret of one character is in them, too.
+    const pieces = shapes.reduce((parts, shape) => parts.flatMap((part) => part.split(shape)), [text])
+    return pieces.map((piece) => withoutDecoded(piece, all)).join(REDACTED)
+  }
+}
+
 /**
  * The text with every one of the secrets replaced, also as JSON, a URL, a form, base64, hex or HTML would show
  * them, and as these would one after the other. For texts that others wrote: a service may echo what it was
  * sent.
  */
 export function redact(text: string, secrets: Iterable<string>): string {
-  const all = [...secrets].filter((secret) => secret !== '')
-  // Longest first: a secret that is a piece of another would leave the rest of that one.
-  const shapes = [...new Set(all.flatMap(shapesOf))].toSorted((one, other) => other.length - one.length)
-  // Marks come last: a secret of one character is in them, too.
-  const pieces = shapes.reduce((parts, shape) => parts.flatMap((part) => part.split(shape)), [text])
-  return pieces.map((piece) => withoutDecoded(piece, all)).join(REDACTED)
+  return createRedaction(secrets)(text)
 }
 
 /** Each word that becomes a secret, or contains it, when it is decoded is replaced; else all of the text. */

@@ -2,7 +2,7 @@
 import { styleText } from 'node:util'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { logLevels, type LogFields, type LogLevel } from '../lib/log.ts'
-import { redact } from '../lib/redaction.ts'
+import { createRedaction } from '../lib/redaction.ts'
 
 export interface LogRecord {
   readonly level: LogLevel
@@ -50,19 +50,19 @@ function bounded(record: LogRecord, write: (record: LogRecord) => string): strin
  */
 export function redacted(record: LogRecord, secrets: Iterable<string>): LogRecord {
   const { event, ...others } = record.fields
+  const redact = createRedaction(secrets)
   const values = JSON.parse(
     JSON.stringify(others, (_, value: unknown) => {
       const text = value instanceof Error ? value.message : value
-      return typeof text === 'string' ? clean(text, secrets) : text
+      return typeof text === 'string' ? cut(redact(text)) : text
     }),
   ) as object
   return { ...record, fields: { event, ...values } }
 }
 
-/** Redacts before it cuts: half of a secret would not be recognized. */
-function clean(text: string, secrets: Iterable<string>): string {
-  const shown = redact(text, secrets)
-  return shown.length <= MAX_TEXT_LENGTH ? shown : `${shown.slice(0, MAX_TEXT_LENGTH)}…`
+/** Of a redacted text: half of a secret would not be recognized. */
+function cut(text: string): string {
+  return text.length <= MAX_TEXT_LENGTH ? text : `${text.slice(0, MAX_TEXT_LENGTH)}…`
 }
 
 function messageLine({ message, fields }: LogRecord): string {
