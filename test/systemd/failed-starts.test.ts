@@ -114,16 +114,16 @@ describeInstallation('the unit of the daemon', { versions: ['9.0.0', '9.0.1'] },
   })
 
   it('logs whose reports of refused tokens make it ask, with a priority, also as JSON', async () => {
+    const uid = (await sh('id -u member')).trim()
+    const reject = (): Promise<string> => sh('kyc-tokend reject', { as: 'member' })
+    await reject()
+    await installation.expectJournal('kyc-tokend -p warning', 'event=token-rejected')
+    expect(await installation.follow('token-rejected')).toContain(`uid=${uid} `)
     await configure({ ...config, log: { format: 'json' } })
     await sh('systemctl restart kyc-tokend')
     await fullToken('member')
-    await sh('kyc-tokend reject', { as: 'member' })
-    const uid = (await sh('id -u member')).trim()
-    const records = await expectUntil('the record', async () => {
-      const { stdout } = await attempt('journalctl --sync; journalctl -u kyc-tokend -p warning -o cat')
-      return stdout.includes('token-rejected') && (await installation.follow('token-rejected'))
-    })
-    expect(records).toContain(`"uid":${uid},`)
+    await reject()
+    await installation.expectJournal('kyc-tokend -p warning', new RegExp(`"token-rejected".*"uid":${uid},`))
     await configure(config)
     await sh('systemctl restart kyc-tokend')
   })
