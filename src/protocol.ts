@@ -35,6 +35,7 @@ export const answerTypes = {
   'token.reject': 'reject.result',
   'status.get': 'status.result',
   'refresh.request': 'refresh.result',
+  'reload.request': 'reload.result',
   'alert.test': 'alert.result',
 } as const
 export type RequestType = keyof typeof answerTypes
@@ -143,6 +144,23 @@ export interface RefreshResult extends Partial<TokenDescription> {
   /** Why it failed, or `stopping` if the daemon ends before the attempt does. */
   reason?: string
   detail?: string
+  /** Another pair in the files was asked first, and gave no token; absent in answers of older daemons. */
+  candidate?: { reason: string; detail: string } | null
+}
+
+/** `data` of `reload.result`, beside `id`: the configuration was read again. */
+export interface ReloadResult {
+  /**
+   * `faulty`: nothing was taken over. `ok`: the settings are in force, and so is the pair. `failed`: the
+   * settings are in force, and another pair in the files is not.
+   */
+  outcome: 'ok' | 'faulty' | 'failed'
+  /** The faults, or why the pair is not in use: sentences with their remedies. */
+  problems: string[]
+  /** Settings that were changed and take effect at a restart alone. */
+  needsRestart: string[]
+  /** The other pair in the files; null: they hold the running one. `tried`: there is no answer yet. */
+  pair: 'in-use' | 'refused' | 'tried' | null
 }
 
 /** `data` of `alert.result`, beside `id`: a test alert goes the whole way and is resolved by itself. */
@@ -169,6 +187,20 @@ export interface StatusResult {
     askedBy?: string
   } | null
   nextAttemptAt: string | null
+  /**
+   * Another pair in the files, which comes into use by giving a token, and the last answer to it; null: there
+   * is none. Absent in answers of older daemons.
+   */
+  candidate?: {
+    since: string
+    /** Null: it was not asked with yet. */
+    reason: string | null
+    detail: string | null
+    status?: number
+    attempts: number
+    /** Null: not until a person acts. */
+    nextAttemptAt: string | null
+  } | null
   /** Ages at which clients reported tokens before `refresh.maxAge`, and the one that would fit, if any. */
   tokensEndEarly?: { agesSeconds: number[]; maxAge: string }
   /** `contact`: the person to call (`alerts.contact`). */

@@ -95,6 +95,7 @@ async function start(
     clock,
     bootMark,
     random: Math.random,
+    stop,
     createFetchToken,
     sendDatagram: (path, text) => loadLibc().sendDatagram(path, text),
     tick: async () => {

@@ -10,7 +10,7 @@ import type { LimitedUsers } from './limited.ts'
 import { createQuota, isWithinRate, OVER_LIMIT, type ClosingFault, type DropReason } from './limits.ts'
 import { listen, type Listener } from './listener/listener.ts'
 import type { Memory } from './memory.ts'
-import type { ListeningSocket, Operations, TestAlert } from './operations.ts'
+import type { ListeningSocket, Operations, Reload, TestAlert } from './operations.ts'
 import type { Peer, Peers } from './peers.ts'
 import type { Replies } from './replies.ts'
 import { createSweeper, drain } from './sweeper.ts'
@@ -21,6 +21,7 @@ import type { Turns } from './turns.ts'
 export interface DeliveryContext {
   readonly replies: Replies
   readonly testAlert: TestAlert
+  readonly reload: Reload
   readonly log: Log
   readonly peers: Peers
   readonly audit: TokenAudit
@@ -46,8 +47,11 @@ export interface ConnectionServer {
   open(): Promise<void>
   /** Stops listening, answers the requests that have arrived, and ends each connection. */
   close(): Promise<void>
-  /** Uses other settings from now on; connections stay. Throws UserError; then the former settings stay. */
-  reconfigure(next: SocketConfig, room?: number): Promise<void>
+  /**
+   * Gives the socket the mode and group of other settings, and returns the function that has the settings used;
+   * connections stay, but for subscriptions of users who may not use it any more. Throws UserError.
+   */
+  prepare(next: SocketConfig, room?: number): Promise<() => void>
   /** Makes a removed socket again. Never fails: a problem is logged. */
   tick(): Promise<void>
   /** The present connections and subscribers; all else is counted since the start. */
@@ -158,6 +162,14 @@ export function createConnections<Own>(
     end: (client) => handling.drop(client, 'stalled'),
   })
 
+  function use(next: SocketConfig): void {
+    config = next
+    for (const client of all.values()) {
+      client.isAllowed = peers.isAllowed(client.socket, client.peer, next.allow)
+      if (!client.isAllowed && client.subscriptions.length > 0) handling.endSubscriber(client)
+    }
+  }
+
   const server: ConnectionServer = {
     async open(): Promise<void> {
       // Before anybody can connect: no subscription misses a token.
@@ -178,12 +190,12 @@ export function createConnections<Own>(
       await drain(all, peers)
       sweeper.stop()
     },
-    async reconfigure(next: SocketConfig, nextRoom = room): Promise<void> {
-      await listener?.move(next)
-      config = next
-      room = nextRoom
-      for (const client of all.values())
-        client.isAllowed = peers.isAllowed(client.socket, client.peer, next.allow)
+    async prepare(next: SocketConfig, nextRoom = room): Promise<() => void> {
+      await listener?.setAccess(next)
+      return () => {
+        room = nextRoom
+        use(next)
+      }
     },
     tick: async () => listener?.tick(),
     counts() {

@@ -70,6 +70,16 @@ export function createHandling<Own>(
     else end(client, reason)
   }
 
+  /** A subscriber who may not use the socket any more is sent the fault, and the connection ends. */
+  function endSubscriber(client: Client & Own): void {
+    client.pushed = 0
+    attempt(client, protocol.push)
+    client.subscriptions.length = 0
+    reports.noteDrop(client.peer, 'denied')
+    // One that waits for a token, too, is answered first. Node keeps what is written until this turn is over.
+    if (client.waiting === 0) setImmediate(() => client.socket.destroySoon())
+  }
+
   /** Reads from the client, or leaves what it sends in the kernel: at once, also amid a turn of the event loop. */
   function setReading(client: Client, wantsInput: boolean): void {
     client.wantsInput = wantsInput
@@ -96,7 +106,7 @@ export function createHandling<Own>(
     }
   }
 
-  return { ...reports, account, later, receive, plan, attempt, fail, end, drop, setReading }
+  return { ...reports, account, later, receive, plan, attempt, fail, end, drop, endSubscriber, setReading }
 }
 
 /** What is counted and logged of connections that end. */

@@ -9,6 +9,7 @@ import {
   type AlertTestResult,
   type Fault,
   type RefreshResult,
+  type ReloadResult,
   type RejectRequest,
   type RejectResult,
   type RequestType,
@@ -44,6 +45,7 @@ interface Results {
   'token.reject': RejectResult
   'status.get': RenderedStatus
   'refresh.request': RefreshResult
+  'reload.request': ReloadResult
   'alert.test': AlertTestResult
 }
 export type Reply<T extends RequestType = RequestType> = Result<Results[T]> | ClosingFault
@@ -54,6 +56,8 @@ type Operation<T extends RequestType> = (
 
 /** Raises a test alert, or says why it is refused. */
 export type TestAlert = () => Later<Result<AlertTestResult>>
+/** Reads the configuration again, and says what came of it. */
+export type Reload = () => Later<Result<ReloadResult>>
 
 export type ListeningSocket = NonNullable<StatusResult['daemon']['sockets']>[number]
 export type Operations = ReturnType<typeof createOperations>
@@ -66,8 +70,9 @@ export function createOperations(options: {
   testAlert: TestAlert
   /** The sockets at which the daemon listens. */
   sockets?: () => ListeningSocket[]
+  reload: Reload
 }) {
-  const { transport, replies, audit, limited, testAlert, sockets = () => [] } = options
+  const { transport, replies, audit, limited, testAlert, reload, sockets = () => [] } = options
   /** Since the start: reports of refused tokens by verdict, and tokens handed out. */
   const rejects = { replaced: 0, refreshing: 0, held: 0, unchanged: 0, refused: 0 }
   let reads = 0
@@ -110,6 +115,7 @@ export function createOperations(options: {
       peer?.isPrivileged
         ? replies.refresh(waits.signal)
         : deniedFor('refresh.request', ', or report a refused token'),
+    'reload.request': (_request, { peer }) => (peer?.isPrivileged ? reload() : deniedFor('reload.request')),
     'alert.test': (_request, { peer }) => (peer?.isPrivileged ? testAlert() : deniedFor('alert.test')),
   }
 

@@ -53,6 +53,8 @@ export type Replies = ReturnType<typeof createReplies>
 
 export function createReplies(options: {
   keeper: Keeper
+  /** An operator's request; that of the keeper, unless it is given. */
+  refresh?: Keeper['refresh']
   sources: StatusSources
   /** For the commands of remedies. */
   place: Place
@@ -60,6 +62,7 @@ export function createReplies(options: {
   monotonicMs?: () => number
 }) {
   const { keeper, sources, place, monotonicMs = systemMonotonicMs } = options
+  const { refresh: ask = keeper.refresh } = options
   let cached = cachedReply(keeper.state(), keeper.now(), place)
 
   function current(now = keeper.now()): Result<CachedToken> {
@@ -119,11 +122,13 @@ export function createReplies(options: {
   }
 
   async function refresh(signal: AbortSignal): Promise<Result<RefreshResult>> {
-    const outcome = await keeper.refresh(signal)
+    const refreshed = await ask(signal)
     const described = describeCurrent(keeper.state(), keeper.now())
-    if (outcome?.kind === 'ok') return { value: { outcome: 'ok', ...described } }
-    const { reason = 'not-asked', detail = 'This host does not ask the service now' } = outcome ?? STOPPING
-    return { value: { outcome: 'failed', reason, detail, ...described } }
+    const tried = refreshed?.candidate ?? null
+    const candidate = tried === null || tried.kind === 'ok' ? null : troubleOf(tried)
+    const { outcome = STOPPING } = refreshed ?? {}
+    if (outcome.kind === 'ok') return { value: { outcome: 'ok', ...described, candidate } }
+    return { value: { outcome: 'failed', ...troubleOf(outcome), ...described, candidate } }
   }
 
   return {
@@ -165,7 +170,18 @@ function isGoodEnough(
   return minValidSeconds === 0 || expiresAtMs - now.bootMs >= minValidSeconds * 1_000
 }
 
-const STOPPING = { reason: 'stopping', detail: 'kyc-tokend is stopping: ask again when it has been started' }
+const STOPPING = {
+  kind: 'stopping',
+  reason: 'stopping',
+  detail: 'kyc-tokend is stopping: ask again when it has been started',
+} as const
+
+function troubleOf({
+  reason = 'not-asked',
+  detail = 'This host does not ask the service now',
+}: Partial<Record<'reason' | 'detail', string>>): { reason: string; detail: string } {
+  return { reason, detail }
+}
 
 function faultOf(state: TokenState, place: Place): Fault {
   const refusal = refusalOf(state)

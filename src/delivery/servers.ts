@@ -20,7 +20,7 @@ import {
   PRIVILEGED_CONNECTIONS,
 } from './limits.ts'
 import { createMemory, type Memory } from './memory.ts'
-import type { ListeningSocket, TestAlert } from './operations.ts'
+import type { ListeningSocket, Reload, TestAlert } from './operations.ts'
 import { createPeers, type Peers } from './peers.ts'
 import type { Replies } from './replies.ts'
 import { createTokenAudit } from './token-audit.ts'
@@ -29,6 +29,7 @@ import { createTurns } from './turns.ts'
 interface ContextOptions {
   readonly replies: Replies
   readonly testAlert: TestAlert
+  readonly reload: Reload
   readonly log: Log
   readonly clock: Pick<Clock, 'now' | 'sleep'>
   readonly peers?: Peers
@@ -36,14 +37,13 @@ interface ContextOptions {
 }
 
 export function createDeliveryContext(options: ContextOptions): DeliveryContext {
-  const { replies, testAlert, log, peers = createPeers(), memory = createMemory() } = options
+  const { replies, testAlert, reload, log, peers = createPeers(), memory = createMemory() } = options
   const audit = createTokenAudit(options)
   const limited = createLimitedUsers(options)
-  return { replies, testAlert, log, peers, audit, limited, memory, turns: createTurns() }
+  return { replies, testAlert, reload, log, peers, audit, limited, memory, turns: createTurns() }
 }
 
 type Sockets = Pick<Config, 'ipc' | 'http'>
-type Fitted = ReturnType<ReturnType<typeof createFitting>>
 
 /** The sockets with as many connections as the descriptors of this process allow; fewer are logged. */
 function createFitting({ inherited, log }: { inherited: InheritedSockets; log: Log }) {
@@ -98,33 +98,17 @@ export function createServers(
   /** null: `http` is off. The HTTP server is loaded when it is needed. */
   let http: ConnectionServer | null = null
   const credentials = createCredentialServer(inherited.credential, { ...context, clock: options.clock })
-  let isStopped = false
 
   async function openHttp(socket: SocketConfig, room: number): Promise<void> {
     const { createHttpServer } = await import('./http/server.ts')
-    const server = createHttpServer({
+    http = createHttpServer({
       ...context,
       metrics,
       inherited: descriptorsOf(inherited, 'http'),
       socket,
       room,
     })
-    await server.open()
-    http = server
-    if (isStopped) await closeHttp()
-  }
-
-  async function closeHttp(): Promise<void> {
-    const former = http
-    http = null
-    await former?.close()
-  }
-
-  /** Opens, changes or closes it. */
-  async function reconfigureHttp({ http: socket, room }: Fitted): Promise<void> {
-    if (socket === null) await closeHttp()
-    else if (http === null) await openHttp(socket, room.http)
-    else await http.reconfigure(socket, room.http)
+    await http.open()
   }
 
   return {
@@ -137,7 +121,7 @@ export function createServers(
       let metricsServer: ConnectionServer | null = null
       try {
         await ipc.open()
-        await reconfigureHttp(running)
+        if (running.http !== null) await openHttp(running.http, running.room.http)
         if (inherited.metrics.length > 0) {
           const { createMetricsServer } = await import('./http/server.ts')
           metricsServer = createMetricsServer({ ...context, metrics, inherited: inherited.metrics })
@@ -147,19 +131,27 @@ export function createServers(
         if (!signal.aborted) onListening()
         await untilAborted(signal)
       } finally {
-        isStopped = true
-        await Promise.all([ipc.close(), closeHttp(), metricsServer?.close(), credentials.close()])
+        await Promise.all([ipc.close(), http?.close(), metricsServer?.close(), credentials.close()])
       }
     },
-    /** Changes both sockets or none. Throws UserError; then nothing changes. */
-    async reconfigure(sockets: Sockets): Promise<void> {
+    /**
+     * Gives both sockets the modes and groups of other settings, or none, and returns the function that has
+     * the settings used. Throws UserError; then nothing changes.
+     */
+    async prepare(sockets: Sockets): Promise<() => void> {
       const next = fit(sockets)
-      await reconfigureHttp(next)
-      await ipc.reconfigure(next.ipc, next.room.ipc).catch(async (error: unknown) => {
-        await reconfigureHttp(running)
-        throw error
-      })
-      running = next
+      const uses = [await ipc.prepare(next.ipc, next.room.ipc)]
+      if (http !== null && next.http !== null)
+        uses.push(
+          await http.prepare(next.http, next.room.http).catch(async (error: unknown) => {
+            await ipc.prepare(running.ipc)
+            throw error
+          }),
+        )
+      return () => {
+        running = next
+        for (const use of uses) use()
+      }
     },
     /** Makes removed sockets again, and logs what is due of reads and limits. Never fails. */
     async tick(): Promise<void> {
@@ -215,6 +207,7 @@ export async function serveMisconfigured(
     {
       replies: repliesOf(reply, clock),
       testAlert: reply,
+      reload: reply,
       log,
       clock,
       inherited: { ...inherited, metrics: [] },

@@ -8,6 +8,7 @@ import {
   isStale,
   phaseOf,
   refusalOf,
+  trialDueAtMs,
   usableToken,
   type TokenState,
 } from '../token/state.ts'
@@ -58,6 +59,7 @@ export function statusOf(state: TokenState, now: Instant, sources: StatusSources
     token: describeCurrent(state, now),
     failure: describeFailure(state, now),
     nextAttemptAt: formatNextAttempt(state, now),
+    candidate: describeCandidate(state, now),
     ...describeEarlyEnds(state),
     alert: describeAlert(sources.alert(), now),
     files: sources.files(),
@@ -97,6 +99,26 @@ function describeFailure(state: TokenState, now: Instant): StatusResult['failure
     since: formatInstant(since.bootMs, now),
     attempts,
     ...(askedBy !== null && { askedBy }),
+  }
+}
+
+/** Another pair in the files, which is tried. */
+function describeCandidate(state: TokenState, now: Instant): NonNullable<StatusResult['candidate']> | null {
+  const { candidate, inFlight } = state
+  if (candidate === null) return null
+  const { credentialsId, since, failure } = candidate
+  const status = failure?.status ?? null
+  const nextAtMs =
+    inFlight?.credentialsId === credentialsId
+      ? inFlight.since.bootMs
+      : Math.max(trialDueAtMs(state), now.bootMs)
+  return {
+    since: formatInstant(since.bootMs, now),
+    reason: failure?.reason ?? null,
+    detail: failure?.detail ?? null,
+    ...(status !== null && { status }),
+    attempts: failure?.attempts ?? 0,
+    nextAttemptAt: formatInstantOrNull(nextAtMs, now),
   }
 }
 

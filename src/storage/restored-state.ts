@@ -74,27 +74,62 @@ function factsInForce(
   known: SavedState,
   { settings, kept, now }: Pick<Found, 'kept' | 'now'> & { settings: ServiceSettings },
 ): Partial<TokenState> {
-  const { credentialsId, notBefore, pace, lastRequestAt, lastSuccessAt, objection, isOrderly } = known
-  const { loggedEnd } = known
-  const { [credentialsId]: notBeforeMs = 0, ...notBeforeOfOthers } = notBefore
+  const { credentialsId } = settings
+  const { notBefore, pace, lastRequestAt, loggedEnd, isOrderly } = known
   // Killed between the two files: what the token's answer had ended is older than the token.
-  const isOutdated = kept !== null && kept.credentialsId === credentialsId && kept.answer > known.answers
+  const isOutdated = kept !== null && kept.answer > known.answers
+  const answered = isOutdated ? kept.credentialsId : ''
+  const { [answered]: _ended, ...bounds } = notBefore
   const lasting = {
-    notBefore: isOutdated ? notBeforeOfOthers : notBefore,
+    notBefore: bounds,
     pace,
     loggedEnd,
     lastRequestAt,
-    lastSuccessAt: kept === null || isSameService(kept, settings) ? lastSuccessAt : null,
+    lastSuccessAt: isOfService(known, { settings, kept }) ? known.lastSuccessAt : null,
   }
-  if (isOutdated || credentialsId !== settings.credentialsId) return lasting
-  if (!isOrderly) return { ...lasting, objection, failure: known.failure }
+  const facts = answered === credentialsId ? null : factsOf(known, credentialsId)
+  if (facts === null) return lasting
+  const { failure, objection } = facts
+  if (!isOrderly) {
+    // The pace of `rejected` is not kept for a candidate, which is not repeated; for the running pair it is.
+    const isPaced =
+      objection?.reason === 'rejected' && failure !== null && known.credentialsId !== credentialsId
+    const paced = isPaced ? { ...bounds, [credentialsId]: failure.retryAtMs } : bounds
+    return { ...lasting, notBefore: paced, objection, failure }
+  }
   return {
     ...lasting,
     objection,
-    failure: failureInForce(known.failure, notBeforeMs, now),
+    failure: failureInForce(failure, notBefore[credentialsId] ?? 0, now),
     // As long as an alert stands, an orderly start asks once.
     next: objection && { cause: 'start', atMs: now.bootMs },
   }
+}
+
+/** What was saved of these credentials, which were the running pair or the candidate; null: neither. */
+function factsOf(
+  { credentialsId: running, failure, objection, candidate }: SavedState,
+  credentialsId: string,
+): Pick<TokenState, 'failure' | 'objection'> | null {
+  if (running === credentialsId) return { failure, objection }
+  if (candidate?.credentialsId !== credentialsId) return null
+  const { reason, detail, status, since, attempts, retryAtMs, says, askedBy, known } = candidate.failure
+  const told = { detail, status, since }
+  if (reason === 'account-inactive' || reason === 'account-not-found')
+    return { failure: null, objection: { reason, ...told, says, askedBy, known } }
+  const retried = { reason, ...told, attempts, retryAtMs }
+  if (reason !== 'rejected') return { failure: retried, objection: null }
+  return { failure: retried, objection: { reason, ...told, says, askedBy, known } }
+}
+
+/** Reports whether the facts are about this service; 2.0.0 did not save which, and then a token says it. */
+function isOfService(
+  { baseUrl, credentialsId }: SavedState,
+  { settings, kept }: Pick<Found, 'kept'> & { settings: ServiceSettings },
+): boolean {
+  if (credentialsId === settings.credentialsId) return true
+  if (baseUrl !== null) return isSameService({ baseUrl, credentialsId }, settings)
+  return kept === null || isSameService(kept, settings)
 }
 
 /** The part of a failure that outlives an orderly stop: only a wait that the service itself asked for. */
@@ -122,12 +157,22 @@ function onClock(saved: SavedState, { shiftMs, now, writtenMs }: OnClock): Saved
   const aheadMs = (bootMs: number): number =>
     Math.min(bootMs + shiftMs, now.bootMs + Math.min(bootMs - writtenMs, MAX_RETRY_WAIT_MS))
   const past = (at: Instant): Instant => ({ ...at, bootMs: pastMs(at.bootMs) })
-  const { failure, objection, pace, lastRequestAt, lastSuccessAt, tokenlessFrom: tokenless } = saved
+  const { failure, objection, candidate, pace, lastRequestAt, lastSuccessAt } = saved
+  const { tokenlessFrom: tokenless } = saved
   const notBefore = Object.entries(saved.notBefore).map(([id, untilMs]) => [id, aheadMs(untilMs)] as const)
   return {
     ...saved,
     failure: failure && { ...failure, since: past(failure.since), retryAtMs: aheadMs(failure.retryAtMs) },
     objection: objection && { ...objection, since: past(objection.since) },
+    candidate: candidate && {
+      ...candidate,
+      since: past(candidate.since),
+      failure: {
+        ...candidate.failure,
+        since: past(candidate.failure.since),
+        retryAtMs: aheadMs(candidate.failure.retryAtMs),
+      },
+    },
     notBefore: Object.fromEntries(notBefore),
     pace: { ...pace, requestedMs: pace.requestedMs === null ? null : pastMs(pace.requestedMs) },
     lastRequestAt: lastRequestAt && past(lastRequestAt),

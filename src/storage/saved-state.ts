@@ -22,6 +22,18 @@ const trouble = { detail: v.string(), since: instant }
  */
 const writtenShape = v.object({ at: instant, bootId: text, bootMark: v.optional(text, null) })
 
+const objectionFacts = {
+  status: v.nullable(count),
+  // Older files do not have it.
+  says: v.optional(text, null),
+  askedBy: text,
+  known: text,
+  // As `tokenless`, not in files of 2.0.0.
+  isAskedAgain: v.optional(v.boolean()),
+  ...trouble,
+}
+const failureFacts = { status: v.nullable(count), attempts: count, retryAtMs: ms, ...trouble }
+
 /** The facts about attempts, in the state directory, by the names of TokenState: no token, no credentials. */
 const savedStateShape = v.object({
   isOrderly: v.boolean(),
@@ -32,28 +44,27 @@ const savedStateShape = v.object({
   tokenlessFrom: instant,
   /** How long there had been none. Files of 2.0.0 do not have it, and 2.0.0 ignores it. */
   tokenless: v.optional(v.nullable(v.object({ forMs: ms, readAtMs: ms })), null),
-  failure: v.nullable(
-    v.object({
-      reason: v.picklist(transientReasons),
-      status: v.nullable(count),
-      attempts: count,
-      retryAtMs: ms,
-      ...trouble,
-    }),
-  ),
+  failure: v.nullable(v.object({ reason: v.picklist(transientReasons), ...failureFacts })),
   objection: v.nullable(
-    v.object({
-      reason: v.picklist([...permanentReasons, 'rejected']),
-      status: v.nullable(count),
-      // Older files do not have it.
-      says: v.optional(text, null),
-      askedBy: text,
-      known: text,
-      // As `tokenless`, not in files of 2.0.0.
-      isAskedAgain: v.optional(v.boolean()),
-      ...trouble,
-    }),
+    v.object({ reason: v.picklist([...permanentReasons, 'rejected']), ...objectionFacts }),
   ),
+  /** Another pair that has given no token. 2.0.0 neither writes nor reads it, nor `baseUrl`. */
+  candidate: v.optional(
+    v.nullable(
+      v.object({
+        credentialsId: v.string(),
+        since: instant,
+        failure: v.object({
+          reason: v.picklist([...permanentReasons, ...transientReasons]),
+          ...objectionFacts,
+          ...failureFacts,
+        }),
+      }),
+    ),
+    null,
+  ),
+  /** That of the service which the facts are about. */
+  baseUrl: v.optional(text, null),
   notBefore: v.record(v.string(), ms),
   pace: v.object({ requestedMs: v.nullable(ms), reported: count }),
   lastRequestAt: v.nullable(instant),
@@ -98,21 +109,19 @@ const [stateFile, tokenFile] = [fileOf(savedStateShape), fileOf(savedTokenShape)
 
 /** The facts about attempts that the next start needs. */
 export function savedStateOf(state: TokenState, { isOrderly }: { isOrderly: boolean }): SavedState {
-  const { credentialsId, generation, answers, failure, objection } = state
+  const { credentialsId, generation, answers, failure, objection, baseUrl } = state
   const { notBefore, pace, lastRequestAt, lastSuccessAt, loggedEnd, tokenless: counted } = state
   const tokenless = { forMs: counted.forMs, readAtMs: counted.readAtMs }
   const numbers = { credentialsId, generation, answers, tokenlessFrom: tokenlessFrom(state), tokenless }
-  return {
-    isOrderly,
-    ...numbers,
-    failure,
-    objection,
-    notBefore,
-    pace,
-    lastRequestAt,
-    lastSuccessAt,
-    loggedEnd,
-  }
+  const about = { failure, objection, candidate: triedOf(state), baseUrl, notBefore, pace, loggedEnd }
+  return { isOrderly, ...numbers, ...about, lastRequestAt, lastSuccessAt }
+}
+
+/** Null: no other pair was asked with. */
+function triedOf({ candidate }: TokenState): SavedState['candidate'] {
+  if (candidate === null || candidate.failure === null) return null
+  const { credentialsId, since, failure } = candidate
+  return { credentialsId, since, failure }
 }
 
 export function formatSaved(facts: SavedState | Token, written: Written): string {

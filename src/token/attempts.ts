@@ -1,5 +1,5 @@
-// Attempts of the loop and of trials, one at a time: each is saved before its request goes out, the loop
-// ticks while it is under way, and it is reported when it is over.
+// Attempts of the loop, one at a time: each is saved before its request goes out, the loop ticks while it is
+// under way, and it is reported when it is over.
 import { createWakeableSleep, withTimeout, type Clock } from '../lib/clock.ts'
 import type { Cause } from './outcome.ts'
 import { nextExpiryMs, type TokenState } from './state.ts'

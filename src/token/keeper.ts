@@ -1,21 +1,36 @@
 // The keeper: the one loop that asks the service, one request at a time, and sets the one variable.
 import type { Clock, Instant } from '../lib/clock.ts'
 import { createAttempts, type SaveState } from './attempts.ts'
+import {
+  afterCandidate,
+  afterTrial,
+  afterTrialBegan,
+  assumeTrialFailed,
+  hasCandidate,
+  isTrying,
+} from './candidate.ts'
 import { afterClientNeed, afterReject, type RejectDecision } from './client-requests.ts'
 import { isAboutCredentials, type FetchOutcome } from './outcome.ts'
-import { dueAtMs, nextMomentMs, plannedAttempt, type TokenState } from './state.ts'
+import {
+  dueAtMs,
+  nextMomentMs,
+  plannedAttempt,
+  plannedTrial,
+  trialDueAtMs,
+  type TokenState,
+} from './state.ts'
 import {
   afterAttemptBegan,
   afterAttemptEnded,
-  afterOperator,
   afterReload,
   afterRenewal,
   assumeFailed,
   nextState,
 } from './transitions.ts'
-import { createTrials } from './trials.ts'
+import { createOperatorRefresh } from './operator-refresh.ts'
 import { createVariable, type RefreshSettings } from './variable.ts'
 
+export type { Refreshed } from './operator-refresh.ts'
 export type { KeeperEvent, RefreshSettings } from './variable.ts'
 
 interface KeeperOptions {
@@ -37,23 +52,28 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
   const variable = createVariable(initial, options)
   const { get, set, step } = variable
   const attempts = createAttempts(variable, options)
-  const trials = createTrials(variable, attempts, clock)
 
-  /** Ticks, tries waiting credentials, and sleeps until an attempt is due. */
+  /** Ticks, and sleeps until an attempt is due. */
   async function untilDue(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       variable.tick()
       const now = clock.now()
-      if (trials.dueAtMs() <= now.bootMs) await trials.tryNow(signal)
-      else if (dueAtMs(get()) <= now.bootMs) return
-      else await attempts.sleepUntil(Math.min(trials.dueAtMs(), nextMomentMs(get(), now)), signal)
+      if (Math.min(dueAtMs(get()), trialDueAtMs(get())) <= now.bootMs) return
+      await attempts.sleepUntil(nextMomentMs(get(), now), signal)
     }
   }
 
-  /** Makes one attempt and sets the state that follows. Null: none was needed, or it was cancelled. */
+  /** Makes the attempt that is due, the candidate's first. Null: none is, or it was cancelled. */
   async function attempt(signal: AbortSignal): Promise<FetchOutcome | null> {
+    const { bootMs } = clock.now()
+    if (signal.aborted) return null
+    if (trialDueAtMs(get()) <= bootMs) return tryCandidate(signal)
     // Another host's token may have come since the attempt was due.
-    if (signal.aborted || dueAtMs(get()) > clock.now().bootMs) return null
+    return dueAtMs(get()) <= bootMs ? refreshToken(signal) : null
+  }
+
+  /** Makes one attempt with the running pair and sets the state that follows. */
+  async function refreshToken(signal: AbortSignal): Promise<FetchOutcome | null> {
     const { cause } = plannedAttempt(get())
     const { credentialsId } = get()
     set(afterAttemptBegan(get(), cause, clock.now()))
@@ -67,11 +87,53 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
       const { outcome, state } = answered()
       // A failure is saved before anybody sees it: a crash from then on leads to no sooner request.
       if (outcome.kind === 'permanent' || outcome.kind === 'transient') await attempts.save(state)
-      // The files may hold other credentials, which may be the right ones.
-      if (isAboutCredentials(outcome) && (await trials.tryInstead(signal))) return null
+      // A candidate that has not been tried yet may be the right pair.
+      const isUntried = get().candidate?.failure === null && trialDueAtMs(get()) <= clock.now().bootMs
+      if (isAboutCredentials(outcome) && isUntried) {
+        set(afterAttemptEnded(get()))
+        await tryCandidate(signal)
+      }
       if (credentialsId !== get().credentialsId) return null
       set(answered().state)
       await attempts.report({ outcome, cause, tookMs: answer.tookMs })
+      return outcome
+    } finally {
+      set(afterAttemptEnded(get()))
+    }
+  }
+
+  /** Makes one attempt with the candidate, which comes into use by a token. */
+  async function tryCandidate(signal: AbortSignal): Promise<FetchOutcome | null> {
+    const [settings, before] = [variable.candidate(), get()]
+    if (settings === null || !hasCandidate(before)) return null
+    const { cause } = plannedTrial(before)!
+    set(afterTrialBegan(before, cause, clock.now()))
+    try {
+      const assumed = (): TokenState => assumeTrialFailed(get(), step())
+      const answer = await attempts.ask(settings, { cause, assumed, stop: signal })
+      const answeredAt = step()
+      // Null: it was replaced meanwhile.
+      const answered = () => {
+        const state = get()
+        const isSame = hasCandidate(state) && state.candidate.credentialsId === settings.credentialsId
+        return isSame && answer !== null ? afterTrial(state, answer.outcome, answeredAt) : null
+      }
+      const first = answered()
+      if (answer === null || first === null) return null
+      const { outcome, state } = first
+      if (outcome.kind === 'ok') {
+        // A reload may have changed its settings since the request went out.
+        variable.use(variable.candidate() ?? settings)
+        variable.setCandidate(null)
+        set(state)
+        await attempts.report({ outcome, cause, tookMs: answer.tookMs })
+        return outcome
+      }
+      if (outcome.kind !== 'postponed') await attempts.save(state)
+      const last = answered()
+      if (last === null) return null
+      set(last.state)
+      variable.emit({ type: 'tried', outcome })
       return outcome
     } finally {
       set(afterAttemptEnded(get()))
@@ -91,14 +153,13 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     onEvent: variable.onEvent,
     listenUntil: variable.listenUntil,
     waitUntil: variable.waitUntil,
-    tryCredentials: trials.tryCredentials,
     /**
      * The loop, until the signal is aborted. p-retry repeats an attempt until there is a token or a refusal.
      * Its own timers are off: they ignore suspend, a reload and an operator, and have no jitter at the cap.
      */
     async run(signal: AbortSignal): Promise<void> {
       const { default: pRetry, AbortError } = await import('p-retry')
-      const refresh = async (): Promise<void> => {
+      const once = async (): Promise<void> => {
         const outcome = await attempt(signal)
         // A refusal is final: 500 "Your account is not active", 404 "Account not found".
         if (outcome?.kind === 'permanent') throw new AbortError(new AttemptFailed())
@@ -112,7 +173,7 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
       while (!signal.aborted) {
         await untilDue(signal)
         try {
-          await pRetry(refresh, { retries: Infinity, minTimeout: 0, signal, onFailedAttempt })
+          await pRetry(once, { retries: Infinity, minTimeout: 0, signal, onFailedAttempt })
         } catch (error) {
           // A stop is no failure, and neither is a refusal, after which `untilDue` waits for an operator.
           if (!(error instanceof AttemptFailed) && !signal.aborted) throw error
@@ -129,27 +190,30 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
       change(state)
       return decision
     },
-    /** An operator asks. Resolves with the outcome; undefined: the signal was aborted before it came. */
-    async refresh(signal: AbortSignal): Promise<FetchOutcome | undefined> {
-      for (;;) {
-        change(afterOperator(get(), clock.now()))
-        const attempted = await variable.nextAttempted(signal)
-        if (attempted === undefined) return undefined
-        // What was put off, or asked by another host, is no answer to an operator who has come meanwhile.
-        const isAnswer = attempted.outcome.kind !== 'postponed' && attempted.cause !== 'fleet'
-        if (isAnswer || attempted.cause === 'operator') return attempted.outcome
-      }
-    },
+    refresh: createOperatorRefresh(variable, { clock, change }),
     /** The ready-made assertion was renewed. */
     renewed(): void {
       change(afterRenewal(get(), clock.now()))
     },
     /** Uses other settings from now on; with other credentials or another service, at once. */
     reload(next: RefreshSettings): void {
-      trials.giveUp()
       if (next.credentialsId !== variable.settings().credentialsId) attempts.cancel()
       variable.use(next)
       change(afterReload(get(), next, step()))
+      if (get().candidate === null) variable.setCandidate(null)
+    },
+    /**
+     * Has this pair, for the running service, tried until it gives a token, and then used; one that is the
+     * candidate already is asked once more. Null: there is none, or the files have the running pair again.
+     */
+    setCandidate(next: RefreshSettings | null): void {
+      const before = get()
+      const state = afterCandidate(before, next?.credentialsId ?? null, clock.now())
+      const isOther = state.candidate?.credentialsId !== before.candidate?.credentialsId
+      if (isTrying(before) && isOther) attempts.cancel()
+      variable.setCandidate(state.candidate === null ? null : next)
+      change(state)
+      if (isOther) void attempts.save()
     },
     /** The end of the credentials was logged: not again after a restart. */
     async setLoggedEnd(loggedEnd: string): Promise<void> {

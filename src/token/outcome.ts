@@ -93,12 +93,3 @@ export interface FetchToken {
   /** Why no request can be made now; null: one can. */
   readonly notReady?: () => Promise<TransientFailure | null>
 }
-
-/** A trial of other credentials. */
-export interface TrialOptions {
-  /** `operator`: not held back by a wait that the service asked for. */
-  readonly cause: Extract<Cause, 'reload' | 'operator'>
-  readonly signal: AbortSignal
-  /** An attempt failed for another reason than the credentials; it is repeated then, on the boot clock. */
-  readonly onFailed?: (outcome: Exclude<FetchOutcome, Grant>, retryAtMs: number) => void
-}

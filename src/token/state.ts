@@ -2,7 +2,14 @@
 import type { Instant } from '../lib/clock.ts'
 import { STANDARD_USE, type Phase, type TokenUse } from '../protocol.ts'
 import type { RetryPolicy } from './backoff.ts'
-import type { Cause, PermanentReason, PostponedReason, TransientReason } from './outcome.ts'
+import {
+  permanentReasons,
+  type Cause,
+  type PermanentReason,
+  type PostponedReason,
+  type Reason,
+  type TransientReason,
+} from './outcome.ts'
 import type { Token } from './token.ts'
 
 interface Trouble<R> {
@@ -32,6 +39,20 @@ export interface Objection extends SharedTrouble<PermanentReason | 'rejected'> {
   /** A renewed assertion has had the service asked once more, which it does for no refusal twice. */
   readonly isAskedAgain?: boolean | undefined
 }
+/** Why a candidate has given no token: its last answer of any kind. */
+export interface CandidateFailure extends Omit<Failure, 'reason'>, Omit<Objection, 'reason'> {
+  readonly reason: Reason
+}
+/** Another pair, which comes into use by giving a token. */
+export interface Candidate {
+  readonly credentialsId: string
+  /** When it became the candidate. */
+  readonly since: Instant
+  /** A refusal is final until somebody acts; all else is repeated. */
+  readonly failure: CandidateFailure | null
+  /** As the one of the state. */
+  readonly next: TokenState['next']
+}
 /** An objection that is final: the service is not asked again until an operator acts. */
 export type Refusal = Objection & { readonly reason: PermanentReason }
 
@@ -59,7 +80,9 @@ export interface TokenState {
   readonly objection: Objection | null
   /** Before this moment of the boot clock only an operator asks; by credentials, also former ones. */
   readonly notBefore: Readonly<Record<string, number>>
-  /** The attempt that is under way; with other credentials than the state's it is a trial. */
+  /** Null: there is no other pair than the running one. */
+  readonly candidate: Candidate | null
+  /** The attempt that is under way, with the running credentials or those of the candidate. */
   readonly inFlight: { readonly since: Instant; readonly cause: Cause; readonly credentialsId: string } | null
   /**
    * An attempt that somebody asked for, or that was put off, and its time on the boot clock: it comes instead
@@ -149,6 +172,7 @@ export function initialState(
     answers: 0,
     tokenless: { since: now, forMs: 0, readAtMs: -Infinity },
     notBefore: {},
+    candidate: null,
     inFlight: null,
     refusedFingerprint: null,
     pace: NO_PACE,
@@ -251,6 +275,29 @@ export function dueAtMs(state: TokenState): number {
   return cause === 'operator' ? atMs : Math.max(atMs, notBeforeMs(state))
 }
 
+/** Reports whether the service said no to the pair itself: it is not repeated. */
+export function isRefusedPair({ failure }: Pick<Candidate, 'failure'>): boolean {
+  if (failure === null) return false
+  return failure.reason === 'rejected' || permanentReasons.some((reason) => reason === failure.reason)
+}
+
+/** As `plannedAttempt`, with the candidate; null: there is none. */
+export function plannedTrial({ candidate }: TokenState): { cause: Cause; atMs: number } | null {
+  if (candidate === null || candidate.next !== null) return candidate && candidate.next
+  const { failure } = candidate
+  // At once: the boot clock begins with 0.
+  if (failure === null) return { cause: 'reload', atMs: 0 }
+  return { cause: 'retry', atMs: isRefusedPair(candidate) ? Infinity : failure.retryAtMs }
+}
+
+/** As `dueAtMs`, with the candidate; Infinity: there is none, or it was refused. */
+export function trialDueAtMs(state: TokenState): number {
+  const plan = plannedTrial(state)
+  if (plan === null || state.candidate === null) return Infinity
+  const { cause, atMs } = plan
+  return cause === 'operator' ? atMs : Math.max(atMs, notBeforeMs(state, state.candidate.credentialsId))
+}
+
 /** When the token goes stale or out of use next, on the boot clock; Infinity: it does not. */
 export function nextExpiryMs({ token }: TokenState, now: Instant): number {
   if (token === null) return Infinity
@@ -260,7 +307,7 @@ export function nextExpiryMs({ token }: TokenState, now: Instant): number {
 
 /** When an attempt is due or the meaning of the facts changes next, on the boot clock. */
 export function nextMomentMs(state: TokenState, now: Instant): number {
-  return Math.min(dueAtMs(state), nextExpiryMs(state, now))
+  return Math.min(dueAtMs(state), trialDueAtMs(state), nextExpiryMs(state, now))
 }
 
 /**

@@ -8,6 +8,7 @@ import type { Cause, FetchOutcome, Grant, PermanentFailure, Postponed, Transient
 import {
   isAsking,
   isPermanent,
+  isRefusedPair,
   nextExpiryMs,
   NOTHING_PENDING,
   notBeforeMs,
@@ -16,6 +17,7 @@ import {
   tokenlessFrom,
   usableToken,
   usableUntilMs,
+  type Failure,
   type Objection,
   type Refusal,
   type ServiceSettings,
@@ -141,19 +143,11 @@ function afterToken(state: TokenState, token: Token, { now, policy }: Step): Tok
 }
 
 function afterFailure(state: TokenState, failed: Omit<TransientFailure, 'kind'>, step: Step): TokenState {
-  const { now, drawn } = step
+  const { now } = step
   const { failure: before, credentialsId } = state
   const { reason, detail, status = null } = failed
-  // A file that was read is no attempt: what follows begins where the last request left off.
-  const attempts = reason === 'assertion' ? Math.max(1, before?.attempts ?? 0) : (before?.attempts ?? 0) + 1
-  const plan = retryPlan(failed, {
-    nowMs: now.bootMs,
-    attempts,
-    policy: isAtEndOfSame(state, failed, now) ? sooner(step.policy) : step.policy,
-    drawn,
-    left: leftOfToken(state, now),
-    notBeforeMs: notBeforeMs(state),
-  })
+  const attempts = attemptsAfter(reason, before)
+  const plan = planAfterFailure(state, failed, { credentialsId, attempts, step })
   const { retryAtMs } = plan
   return {
     ...withNotBefore(state, { credentialsId, atMs: plan.notBeforeMs }, now),
@@ -162,6 +156,28 @@ function afterFailure(state: TokenState, failed: Omit<TransientFailure, 'kind'>,
     next: actOf(state),
     postponement: null,
   }
+}
+
+/** A file that was read is no attempt: what follows begins where the last request left off. */
+export function attemptsAfter(reason: string, before: { readonly attempts: number } | null): number {
+  return reason === 'assertion' ? Math.max(1, before?.attempts ?? 0) : (before?.attempts ?? 0) + 1
+}
+
+/** The next attempt with these credentials after so many failures in a row, and the bound that stands then. */
+export function planAfterFailure(
+  state: TokenState,
+  failed: Omit<TransientFailure, 'kind'>,
+  { credentialsId, attempts, step }: { credentialsId: string; attempts: number; step: Step },
+): ReturnType<typeof retryPlan> {
+  const { now, policy, drawn } = step
+  return retryPlan(failed, {
+    nowMs: now.bootMs,
+    attempts,
+    policy: isAtEndOfSame(state, failed, now) ? sooner(policy) : policy,
+    drawn,
+    left: leftOfToken(state, now),
+    notBeforeMs: notBeforeMs(state, credentialsId),
+  })
 }
 
 /** The first delay after the end of a token that the service gave until then. */
@@ -218,19 +234,30 @@ function objectionOf(
  * Time has passed, or the settings have changed: a wait longer than the present cap is drawn again.
  * `tickedAwakeMs`: the reading of CLOCK_MONOTONIC at the former tick.
  */
-export function afterTick(
-  before: TokenState,
-  { now, awakeMs, policy, drawn }: Step,
-  { tickedAwakeMs = -Infinity } = {},
-): TokenState {
+export function afterTick(before: TokenState, step: Step, { tickedAwakeMs = -Infinity } = {}): TokenState {
+  const { now, awakeMs } = step
   const state = withTokenless(onWallClock(before, now), { now, awakeMs, tickedAwakeMs })
-  const { failure } = state
-  if (failure === null) return state
+  const { failure, candidate } = state
+  const retried = failure && withinCap(failure, state.credentialsId, { state, step })
+  if (candidate === null || candidate.failure === null || isRefusedPair(candidate))
+    return retried === failure ? state : { ...state, failure: retried }
+  const tried = withinCap(candidate.failure, candidate.credentialsId, { state, step })
+  if (retried === failure && tried === candidate.failure) return state
+  return { ...state, failure: retried, candidate: { ...candidate, failure: tried } }
+}
+
+/** The same failure if its wait is within the cap. */
+function withinCap<F extends Pick<Failure, 'attempts' | 'retryAtMs'>>(
+  failure: F,
+  credentialsId: string,
+  { state, step }: { state: TokenState; step: Step },
+): F {
+  const { now, policy, drawn } = step
   const capMs = delayCapMs(policy, leftOfToken(state, now))
-  const earliestMs = notBeforeMs(state)
-  if (failure.retryAtMs <= Math.max(now.bootMs + capMs, earliestMs)) return state
+  const earliestMs = notBeforeMs(state, credentialsId)
+  if (failure.retryAtMs <= Math.max(now.bootMs + capMs, earliestMs)) return failure
   const drawnMs = now.bootMs + backoffMs(failure.attempts, { ...policy, maxDelayMs: capMs }, drawn)
-  return { ...state, failure: { ...failure, retryAtMs: Math.max(drawnMs, earliestMs) } }
+  return { ...failure, retryAtMs: Math.max(drawnMs, earliestMs) }
 }
 
 /** The state with its time without a token counted up to this moment: the same state while a token is held. */
@@ -256,6 +283,14 @@ function onWallClock(state: TokenState, now: Instant): TokenState {
 /** An operator asks: only an attempt that is under way delays the request, and answers it. */
 export function afterOperator(state: TokenState, now: Instant): TokenState {
   return isAsking(state) ? state : { ...state, next: { cause: 'operator', atMs: now.bootMs } }
+}
+
+/** Likewise with the candidate, if there is one: where it gives no token the running pair is asked. */
+export function afterOperatorOfAll(before: TokenState, now: Instant): TokenState {
+  const state = afterOperator(before, now)
+  const { candidate, inFlight } = state
+  if (candidate === null || inFlight?.credentialsId === candidate.credentialsId) return state
+  return { ...state, candidate: { ...candidate, next: { cause: 'operator', atMs: now.bootMs } } }
 }
 
 /** The least age of a refusal that a renewed assertion may end. */
@@ -311,7 +346,7 @@ export function withCredentials(
 ): TokenState {
   const isSame = isSameService({ baseUrl, credentialsId }, state)
   const former = isSame ? state : { ...withoutToken(state, now), lastSuccessAt: null }
-  return { ...former, baseUrl, credentialsId, ...NOTHING_PENDING }
+  return { ...former, baseUrl, credentialsId, candidate: null, ...NOTHING_PENDING }
 }
 
 /** Only an operator asks with these credentials before that moment. What is past is forgotten. */

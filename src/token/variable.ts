@@ -1,7 +1,7 @@
 // The program's one variable, and the settings by which it changes: read by everybody, changed by the keeper.
 import type { Clock } from '../lib/clock.ts'
 import { untilAborted } from '../lib/tasks.ts'
-import type { Cause, FetchOutcome, FetchToken } from './outcome.ts'
+import type { Cause, FetchOutcome, FetchToken, Grant } from './outcome.ts'
 import { signatureOf, type ServiceSettings, type Policy, type Step, type TokenState } from './state.ts'
 import { afterRefusals, afterStart, afterTick, type Refuses } from './transitions.ts'
 
@@ -19,13 +19,20 @@ export type KeeperEvent =
   /** The token or the phase is another than before. */
   | { readonly type: 'changed' }
   | Attempted
-/** An attempt is over. */
+  | Tried
+/** An attempt with the running pair is over, or the candidate has given a token and is the running pair. */
 export interface Attempted {
   readonly type: 'attempted'
   readonly outcome: FetchOutcome
   readonly cause: Cause
   /** Duration of the request; null: this host made none. */
   readonly tookMs: number | null
+}
+
+/** An attempt with the candidate is over, and gave no token. */
+export interface Tried {
+  readonly type: 'tried'
+  readonly outcome: Exclude<FetchOutcome, Grant>
 }
 
 export type Variable = ReturnType<typeof createVariable>
@@ -35,6 +42,8 @@ export function createVariable(
   { clock, random, ...options }: { settings: RefreshSettings; clock: Clock; random: () => number },
 ) {
   let { settings } = options
+  /** Null: there is no candidate. */
+  let candidate: RefreshSettings | null = null
   const step = (): Step => ({
     now: clock.now(),
     awakeMs: clock.awakeMs(),
@@ -95,15 +104,6 @@ export function createVariable(
     })
   }
 
-  /** Resolves when an attempt is over, or with undefined when the signal is aborted. */
-  async function nextAttempted(signal: AbortSignal): Promise<Attempted | undefined> {
-    let attempted: Attempted | undefined
-    const endListening = onEvent((event) => event.type === 'attempted' && (attempted ??= event))
-    await waitUntil(() => attempted !== undefined, { waitMs: Infinity, signal })
-    endListening()
-    return attempted
-  }
-
   return {
     get: (): TokenState => state,
     set,
@@ -117,12 +117,16 @@ export function createVariable(
     use(next: RefreshSettings): void {
       settings = next
     },
+    /** Those of the candidate. */
+    candidate: (): RefreshSettings | null => candidate,
+    setCandidate(next: RefreshSettings | null): void {
+      candidate = next
+    },
     step,
     emit,
     onEvent,
     listenUntil,
     waitUntil,
-    nextAttempted,
   }
 }
 

@@ -29,7 +29,8 @@ async function start(
   const { log, records } = createRecords()
   const replies = { now: () => clock.now(), token } as unknown as Replies
   const testAlert = () => ({ value: { outcome: 'refused' as const } })
-  const context = createDeliveryContext({ replies, testAlert, log, clock })
+  const reload = () => ({ value: { outcome: 'ok' as const, problems: [], needsRestart: [], pair: null } })
+  const context = createDeliveryContext({ replies, testAlert, reload, log, clock })
   const fd = loadLibc().listenAt(path, 1_024)
   const server = createCredentialServer([fd], { ...context, clock })
   await server.open()

@@ -7,7 +7,7 @@ import { failures } from '../support/failures.ts'
 import { kindOf } from '../support/kind-of.ts'
 import { lacks } from '../support/lacks.ts'
 import { exchange } from '../support/raw-http.ts'
-import { lateAnswer, startDelivery, startWithToken } from '../support/delivery-world.ts'
+import { lateAnswer, reconfigure, startDelivery, startWithToken } from '../support/delivery-world.ts'
 import { httpAsk } from '../support/outside.ts'
 import { eventually } from '../support/until.ts'
 
@@ -201,7 +201,7 @@ describe('HEAD and bodies', () => {
 
   it('a connection over its rate is closed after the answer that says so', async () => {
     const world = await startWithToken()
-    await world.http.reconfigure(world.socket({ path: world.httpPath, maxRequestsPerSecond: 2 }))
+    await reconfigure(world.http, world.socket({ path: world.httpPath, maxRequestsPerSecond: 2 }))
     const received = await exchange(world.httpPath, 'GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(3))
     expect(received.match(/HTTP\/1\.1 200/g)).toHaveLength(2)
     expect(received).toMatch(/HTTP\/1\.1 429 .*Connection: close.*"code":"busy"/s)

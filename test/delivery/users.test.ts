@@ -4,7 +4,13 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { createPeers } from '../../src/delivery/peers.ts'
 import { loadLibc } from '../../src/lib/libc.ts'
 import { answerTypes } from '../../src/protocol.ts'
-import { asStranger, startDelivery, startWithToken, type DeliveryWorld } from '../support/delivery-world.ts'
+import {
+  asStranger,
+  reconfigure,
+  startDelivery,
+  startWithToken,
+  type DeliveryWorld,
+} from '../support/delivery-world.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { lacks } from '../support/lacks.ts'
 import { httpAsk } from '../support/outside.ts'
@@ -100,8 +106,8 @@ describe.skipIf(!isRoot || lacks('python3'))('other users (played by root, skipp
     const waiting = heardBy({ uid: 4001 }, world.httpPath, [`GET /v1/token?${query} HTTP/1.1\r\n\r\n`])
     await expectUntil('the first token', () => ipc().includes('token-1') && events().includes('token-1'))
     await expectUntil('the waits', () => waitUntil.mock.calls.length === 2)
-    await world.ipc.reconfigure(world.socket(denied))
-    await world.http.reconfigure(world.socket({ ...denied, path: world.httpPath }))
+    await reconfigure(world.ipc, world.socket(denied))
+    await reconfigure(world.http, world.socket({ ...denied, path: world.httpPath }))
     await world.rotate()
     await expectUntil('denials', () => [events, waiting].every((heard) => heard().includes('denied')))
     const denials = () => ipc().match(/"id":"[sw]","code":"denied"/g)

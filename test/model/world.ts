@@ -3,9 +3,8 @@
 // contract that were broken so far.
 import type { Config } from '../../src/config/config.ts'
 import type { OnDisk } from '../../src/config/on-disk.ts'
-import { createSecretWatch } from '../../src/running/secret-watch.ts'
 import { standardService } from '../../src/config/service.ts'
-import { createConfiguredKeeper } from '../../src/running/configured-keeper.ts'
+import { createRunning, type Running } from '../../src/running/running.ts'
 import { sha256 } from '../../src/lib/crypto.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { formatSaved, parseSavedState, parseSavedToken, savedStateOf } from '../../src/storage/saved-state.ts'
@@ -62,10 +61,9 @@ interface Life extends Process {
   readonly host: Host
   readonly clock: ReturnType<ReturnType<typeof createModelClock>['of']>
   readonly stop: AbortController
-  readonly parts: Awaited<ReturnType<typeof createConfiguredKeeper>>
-  readonly watch: ReturnType<typeof createSecretWatch>
+  readonly parts: Running
   readonly store: StateStore
-  config: Config
+  readonly config: Config
 }
 interface Issued {
   readonly number: number
@@ -400,6 +398,8 @@ export async function createWorld({
         request: { timeoutMs: REQUEST_TIMEOUT_MS },
         retry: { initialDelayMs: 1_000, maxDelayMs: 60_000 },
         refresh: { maxAgeMs: MAX_AGE_MS },
+        ipc: { path: 'ipc.sock' },
+        http: null,
         secretFiles: {
           'credentials.apiKey': 'key-file',
           'credentials.apiSecret': 'secret-file',
@@ -462,54 +462,44 @@ export async function createWorld({
   }
 
   async function start(host: Host, name = host.files): Promise<void> {
-    const former = host.life as Life | undefined
     const life = {
       host,
       isDead: false,
       inbox: null,
       stop: new AbortController(),
-      config: configOf(name),
+      get config() {
+        return (this as unknown as Life).parts?.config() ?? configOf(name)
+      },
     } as unknown as Life
     host.life = life
     const own = clock.of(life, () => host.bootedAtMs)
     Object.assign(life, { clock: own })
     const files = stateStoreOf(() => life)
-    // Other credentials than before: their refusal in a trial is forgotten.
-    if (former !== undefined && nameOf(former.config) !== name) host.known.delete(name)
     const log = (): void => undefined
-    const parts = await createConfiguredKeeper(life.config, {
+    let found: { written: number; onDisk: OnDisk } | null = null
+    const lookAtDisk = (): Promise<OnDisk> => {
+      const { written } = host
+      if (found?.written !== written)
+        found = { written, onDisk: { kind: 'loaded', config: configOf(host.files) } }
+      return Promise.resolve(found.onDisk)
+    }
+    const { signal } = life.stop
+    const parts = await createRunning(configOf(name), {
       env: {},
       clock: own,
       random,
       log,
       store: files,
+      stop: signal,
+      hasOwnSockets: false,
+      load: () => Promise.resolve(configOf(host.files)),
+      readDisk: lookAtDisk,
       openStore: ({ prefix }, { accountKey }) =>
         Promise.resolve(openStore(() => life, `${prefix}:${accountKey}`)),
       createFetchToken: ({ credentials }) => fetchTokenOf(() => life, nameOf({ credentials })),
     })
-    let found: { key: object; written: number; onDisk: OnDisk } | null = null
-    const lookAtDisk = (): Promise<OnDisk> => {
-      const { config: key } = life
-      const { written } = host
-      if (found?.key !== key || found.written !== written)
-        found = { key, written, onDisk: { kind: 'loaded', config: configOf(host.files) } }
-      return Promise.resolve(found.onDisk)
-    }
-    const watch = createSecretWatch({
-      look: lookAtDisk,
-      running: () => life.config,
-      async tryCredentials(next, trial) {
-        const outcome = await parts.tryCredentials(next, trial)
-        if (outcome?.kind === 'ok') life.config = { ...life.config, credentials: next.credentials }
-        return outcome
-      },
-      clock: own,
-      log,
-    })
-    Object.assign(life, { parts, store: files, watch })
-    const { signal } = life.stop
-    parts.keeper.onEvent(({ type }) => type === 'tick' && void watch.tick(signal))
-    const running = Promise.all([parts.keeper.run(signal), parts.sharing.run(signal)])
+    Object.assign(life, { parts, store: files })
+    const running = Promise.all([parts.keeper.run(signal), parts.sharing.run(signal), parts.run(signal)])
     running.catch((error: Error) => check(life.isDead, `the daemon ends: ${error.message}`))
     await settle(2)
   }
@@ -582,11 +572,13 @@ export async function createWorld({
     await start(host)
   }
 
-  function refresh({ watch, parts, stop }: Life): void {
-    void watch.refresh(stop.signal).then((outcome) => outcome ?? parts.keeper.refresh(stop.signal))
+  function refresh({ parts, stop }: Life): void {
+    void parts.refresh(stop.signal)
   }
 
+  /** Files that are written are an act: the pair in them may be asked with once. */
   function write(host: Host, name: string): void {
+    knownOf(host.known, name).refused = false
     host.files = name
     host.written += 1
   }
@@ -621,20 +613,13 @@ export async function createWorld({
     },
     reload(host, name) {
       write(host, name)
-      const next = configOf(name)
-      knownOf(host.known, name).refused = false
-      const activate = host.life.parts.prepare(next)
-      host.life.config = next
-      activate()
+      host.life.parts.take(configOf(name))
     },
     rotate: write,
     /** A reload that changes the shared store: to that of this prefix, or to none. */
     move({ life }, prefix) {
       const share = prefix === 'none' ? null : { ...STORE, asks: true, whenAlone: 'fetch', prefix }
-      const next = { ...life.config, share } as unknown as Config
-      const activate = life.parts.prepare(next)
-      life.config = next
-      activate()
+      life.parts.take({ ...life.config, share } as unknown as Config)
     },
     lose: () => ((redis = 'lost'), disturb()),
     cut: ({ index }) => (cutOff.add(index), disturb()),

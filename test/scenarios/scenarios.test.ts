@@ -87,7 +87,7 @@ const KNOWN: Record<string, readonly string[]> = {
   reload: SETTINGS,
   service: (
     'jwt, opaque, again, life, issued, exp, iat, exp in ms, without, token length, ' +
-    'status, detail, text, body, body length, Retry-After, Location, silent, hangs, to'
+    'status, detail, text, body, body length, Retry-After, Location, silent, hangs, after, to'
   ).split(', '),
   step: ['says', 'for', ...Object.keys(words)],
 }

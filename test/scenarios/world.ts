@@ -305,6 +305,7 @@ export function createWorld(given: Given, observer?: Observer) {
       bootMark: null,
       clock,
       random: observer?.random ?? (() => 0.5),
+      stop: stopping.signal,
       createFetchToken,
       sendDatagram(_path, text) {
         notifications.push(
@@ -314,7 +315,6 @@ export function createWorld(given: Given, observer?: Observer) {
       tick: () => Promise.resolve(),
     })
     const ended = daemon.run({
-      stop: stopping.signal,
       onReload(listener) {
         reload = listener
       },

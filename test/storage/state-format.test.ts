@@ -34,6 +34,22 @@ const remembered: SavedState = {
     askedBy: 'web-17',
     known: 'what share/ wrote',
   },
+  candidate: {
+    credentialsId: 'other',
+    since: at,
+    failure: {
+      reason: 'account-not-found',
+      detail: 'Account not found',
+      status: 404,
+      says: 'account not found',
+      since: at,
+      askedBy: 'web-17',
+      known: 'what share/ wrote',
+      attempts: 1,
+      retryAtMs: 0,
+    },
+  },
+  baseUrl: 'https://api.example.com',
   notBefore: { other: 6_000 },
   pace: { requestedMs: 900, reported: 1 },
   lastRequestAt: at,
@@ -76,10 +92,13 @@ function partsOf(value: object, path = ''): [string, unknown][] {
   })
 }
 const MAY_BE_NULL =
-  /^written.boot(?:Id|Mark)$|^facts.*(?:known|tokenless|loggedEnd|failure|objection|says|askedBy|status|requestedMs|last\w+At)$/
+  /^written.boot(?:Id|Mark)$|^facts.*(?:known|tokenless|loggedEnd|candidate|baseUrl|(?<!candidate\.)failure|objection|says|askedBy|status|requestedMs|last\w+At)$/
 
 const IN_NO_OLDER_FILE = new Set([
   'facts.objection.says',
+  'facts.candidate.failure.says',
+  'facts.candidate',
+  'facts.baseUrl',
   'facts.tokenless',
   'facts.loggedEnd',
   'written.bootMark',

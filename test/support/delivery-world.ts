@@ -8,14 +8,15 @@ import { createIpcServer } from '../../src/delivery/ipc/server.ts'
 import { createPeers } from '../../src/delivery/peers.ts'
 import { createMemory } from '../../src/delivery/memory.ts'
 import type { Metrics } from '../../src/delivery/http/routes.ts'
-import type { TestAlert } from '../../src/delivery/operations.ts'
+import type { ConnectionServer } from '../../src/delivery/connections.ts'
+import type { Reload, TestAlert } from '../../src/delivery/operations.ts'
 import { createReplies } from '../../src/delivery/replies.ts'
 import type { StatusSources } from '../../src/delivery/status.ts'
 import { createDeliveryContext } from '../../src/delivery/servers.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { loadLibc, type Libc } from '../../src/lib/libc.ts'
 import { createKeeper, type Keeper } from '../../src/token/keeper.ts'
-import type { TokenUse } from '../../src/protocol.ts'
+import type { ReloadResult, TokenUse } from '../../src/protocol.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { currentAlert } from '../../src/token/current-alert.ts'
 import { initialState } from '../../src/token/state.ts'
@@ -91,6 +92,7 @@ export async function startDelivery(
     use?: TokenUse
     /** Of Node's HTTP server. */
     httpTimesMs?: number
+    reload?: Reload
   } = {},
 ) {
   const directory = options.directory ?? (await tempDirectory())
@@ -143,6 +145,7 @@ export async function startDelivery(
     clock,
     peers,
     testAlert,
+    reload: options.reload ?? (() => ({ value: RELOADED })),
     memory: createMemory(options),
   })
   const ipc = createIpcServer({ ...context, socket: socket(), inherited: null })
@@ -192,6 +195,14 @@ export async function startDelivery(
     asked: () => asked,
     stop,
   }
+}
+
+const RELOADED = { outcome: 'ok', problems: [], needsRestart: [], pair: null } satisfies ReloadResult
+
+/** The server uses these settings from now on. */
+export async function reconfigure(server: ConnectionServer, socket: SocketConfig): Promise<void> {
+  const use = await server.prepare(socket)
+  use()
 }
 
 /** The same, with a token. */

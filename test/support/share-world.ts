@@ -193,8 +193,8 @@ export function eventsOf({ events }: Host, event: string): Host['events'] {
 }
 
 /** An operator's act on this host. */
-export function refresh({ keeper }: Host): ReturnType<Keeper['refresh']> {
-  return keeper.refresh(new AbortController().signal)
+export async function refresh({ keeper }: Host): Promise<FetchOutcome | undefined> {
+  return (await keeper.refresh(new AbortController().signal))?.outcome
 }
 
 /** A client of this host reports its token as refused. */

@@ -1,5 +1,5 @@
-// A listening Unix socket: bound if no process answers at its path, bound again if it is removed, moved by a
-// reload; or one that was inherited.
+// A listening Unix socket: bound if no process answers at its path, and bound again if it is removed; or one
+// that was inherited.
 import { once } from 'node:events'
 import { closeSync, constants, type Stats } from 'node:fs'
 import type { Server } from 'node:net'
@@ -52,11 +52,8 @@ interface ListenerOptions {
 export interface Listener {
   /** Opens the socket again if it was removed. Never fails: a problem is logged, once. */
   tick(): Promise<void>
-  /**
-   * Listens elsewhere, or with another mode and group; connections stay. Throws UserError; then nothing
-   * changes.
-   */
-  move(next: SocketAddress): Promise<void>
+  /** Gives the socket another mode and group. Throws UserError; then nothing changes. */
+  setAccess(next: SocketAddress): Promise<void>
   /**
    * Accepts no more, and removes the socket; connections stay. Never fails, and waits for a disk for 1 s at
    * most.
@@ -109,8 +106,8 @@ export async function openListener(first: SocketAddress, options: ListenerOption
     })
   }
 
-  async function replace(next: SocketAddress): Promise<void> {
-    const other = await bind(next, options)
+  async function replace(): Promise<void> {
+    const other = await bind(bound.address, options)
     if (isClosed) return remove(other)
     const former = bound
     bound = other
@@ -120,7 +117,7 @@ export async function openListener(first: SocketAddress, options: ListenerOption
   async function restore(): Promise<void> {
     try {
       if (!isClosed && !(await isThere())) {
-        await replace(bound.address)
+        await replace()
         const { path } = bound.address
         log('warning', 'Restored a socket that was removed', { event: 'socket-restored', path })
       }
@@ -133,12 +130,14 @@ export async function openListener(first: SocketAddress, options: ListenerOption
 
   return {
     tick: () => inTurn(restore),
-    move: (next) =>
+    setAccess: ({ mode, gid }) =>
       inTurn(async () => {
-        if (next.path !== bound.address.path || !(await isThere())) return replace(next)
-        await inTurnAt(next, () =>
-          throughSafeDirectory(next, (reached) => setAccess(reached, next, bound.stats)),
-        )
+        const next = { ...bound.address, mode, gid }
+        // One that was removed is bound with them at the next tick.
+        if (await isThere())
+          await inTurnAt(next, () =>
+            throughSafeDirectory(next, (reached) => setAccess(reached, next, bound.stats)),
+          )
         bound = { ...bound, address: next }
       }),
     close() {
@@ -155,7 +154,7 @@ export async function adoptListeners(fds: readonly number[], options: ListenerOp
   const servers = (await Promise.all(fds.map(async (fd) => listenOn(fd, options)))).flat()
   return {
     tick: () => Promise.resolve(),
-    move: () => Promise.resolve(),
+    setAccess: () => Promise.resolve(),
     close() {
       closeAll(servers)
       return Promise.resolve()

@@ -112,7 +112,7 @@ describe.skipIf(process.geteuid?.() !== 0).each(Object.entries(fakes))('exchange
       const address = { path: join(directory, 's'), mode: 0o600, gid: null }
       try {
         listener = await openListener(address, events)
-        await listener.move({ ...address, mode: 0o666, gid: 1 })
+        await listener.setAccess({ ...address, mode: 0o666, gid: 1 })
         outcomes.bound += 1
       } catch (error) {
         if (!(error instanceof UserError)) throw error

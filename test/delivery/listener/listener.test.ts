@@ -128,7 +128,7 @@ describe('a listening socket', () => {
       onTestFinished(() => void other.close())
       await once(other, 'listening')
       const { ino, mode } = lstatSync(join(directory, 'other'))
-      const moving = listener.move({ path, mode: 0o666, gid: null }).catch(() => undefined)
+      const moving = listener.setAccess({ path, mode: 0o666, gid: null }).catch(() => undefined)
       for (let step = 0; step < steps; step += 1) await Promise.resolve()
       renameSync(join(directory, 'other'), path)
       await moving

@@ -1,0 +1,112 @@
+// A reload: all that can fail is prepared first, then one synchronous step makes it so, and never after a stop
+// has begun. It is answered once another pair, if there is one, had its first attempt.
+import type { Config } from '../config/config.ts'
+import type { Clock } from '../lib/clock.ts'
+import { UserError } from '../lib/error.ts'
+import type { Log } from '../lib/log.ts'
+import type { ReloadResult } from '../protocol.ts'
+import { logReload } from '../report/configuration-log.ts'
+import { isAboutCredentials } from '../token/outcome.ts'
+import { trialDueAtMs } from '../token/state.ts'
+import type { Running } from './running.ts'
+
+/** The longest time for which the answer waits for the first attempt with another pair. */
+const MAX_TRIAL_MS = 60_000
+const STOPPING: ReloadResult = {
+  outcome: 'failed',
+  problems: ['kyc-tokend is stopping: its next start reads the configuration'],
+  needsRestart: [],
+  pair: null,
+}
+
+interface ReloadOptions {
+  readonly running: Running
+  readonly load: (running: { runtimeDirectory: string }) => Promise<Config>
+  /**
+   * Prepares the components for these settings. Throws UserError. Returns the function that has them used from
+   * then on; it resolves once the files are as they are to be.
+   */
+  readonly prepare: (next: Config) => Promise<() => Promise<void>>
+  /** Hears that a reload begins and has ended. */
+  readonly notifier: { reloading(): void; reloaded(): void }
+  readonly clock: Clock
+  readonly log: Log
+  /** That of the daemon: no reload has any effect once it stops. */
+  readonly stop: AbortSignal
+}
+
+/**
+ * Returns the function that reloads: one at a time, each beginning when the one before is in force. Resolves
+ * when the first attempt with another pair has ended, after 60 s at the latest.
+ */
+export function createReload({ running, load, prepare, notifier, clock, log, stop }: ReloadOptions) {
+  const { keeper } = running
+  let last: Promise<unknown> = Promise.resolve()
+
+  /** Has the configuration on disk used. Null: the daemon stops. Throws UserError: then nothing has changed. */
+  async function take(): Promise<Taken | null> {
+    if (stop.aborted) return null
+    const loaded = await load(running.config())
+    const needsRestart = running.examine(loaded)
+    if (stop.aborted) return null
+    const use = await prepare(running.settingsOf(loaded))
+    if (stop.aborted) return null
+    const pair = running.take(loaded)
+    // It counts what is answered from now on.
+    const taken = { needsRestart, pair: pair.candidateId === null ? pair.known : trialOf(pair.candidateId) }
+    await use()
+    logReload(loaded, needsRestart, log)
+    return taken
+  }
+
+  /** Takes it, or says why not. */
+  async function begin(): Promise<Taken | UserError | null> {
+    notifier.reloading()
+    try {
+      return await take()
+    } catch (error) {
+      if (!(error instanceof UserError)) throw error
+      log('error', 'The configuration was not taken over: the running one stays', {
+        event: 'reload-failed',
+        error: error.message,
+      })
+      return error
+    } finally {
+      notifier.reloaded()
+    }
+  }
+
+  /** What comes of the first attempt with the candidate. */
+  async function trialOf(credentialsId: string): Promise<'in-use' | 'refused' | 'tried'> {
+    let result: 'refused' | 'tried' | null = null
+    const isInUse = (): boolean => keeper.state().credentialsId === credentialsId
+    const isHeld = (): boolean => trialDueAtMs(keeper.state()) > clock.now().bootMs + MAX_TRIAL_MS
+    const endListening = keeper.onEvent((event) => {
+      if (event.type === 'tried') result ??= isAboutCredentials(event.outcome) ? 'refused' : 'tried'
+    })
+    const isOver = (): boolean => result !== null || keeper.state().candidate === null
+    if (!isHeld()) await keeper.waitUntil(isOver, { waitMs: MAX_TRIAL_MS, signal: stop })
+    endListening()
+    return isInUse() ? 'in-use' : (result ?? 'tried')
+  }
+
+  return async (): Promise<ReloadResult> => {
+    const own = last.then(async () => begin())
+    last = own.catch(() => undefined)
+    const taken = await own
+    if (taken === null) return STOPPING
+    if (taken instanceof UserError)
+      return { outcome: 'faulty', problems: [...taken.lines], needsRestart: [], pair: null }
+    const { needsRestart } = taken
+    const pair = await taken.pair
+    if (pair === null || pair === 'in-use') return { outcome: 'ok', problems: [], needsRestart, pair }
+    const { problem } = running.configuration()
+    return { outcome: 'failed', problems: problem === null ? [] : [problem], needsRestart, pair }
+  }
+}
+
+/** What a reload has brought into force; `pair`: what came, or will come, of another pair. */
+interface Taken {
+  readonly needsRestart: string[]
+  readonly pair: ReloadResult['pair'] | Promise<ReloadResult['pair']>
+}

@@ -1,0 +1,597 @@
+import { rmSync } from 'node:fs'
+import { join } from 'node:path'
+import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
+
+import type { Config } from '../../src/config/config.ts'
+import { ConfigError } from '../../src/config/issues.ts'
+import { loadConfig } from '../../src/config/load.ts'
+import { createLook } from '../../src/config/on-disk.ts'
+import { createReload } from '../../src/running/reload.ts'
+import { createRunning, type Running } from '../../src/running/running.ts'
+import { FileError } from '../../src/files/file-error.ts'
+import { inDirectory } from '../../src/files/in-directory.ts'
+import { untilAborted } from '../../src/lib/tasks.ts'
+import type { ReloadResult } from '../../src/protocol.ts'
+import type { StateStore } from '../../src/storage/state-store.ts'
+import type { FetchOutcome } from '../../src/token/outcome.ts'
+import { initialState, type ServiceSettings } from '../../src/token/state.ts'
+import { createAuthority, createCertificate } from '../support/certificates.ts'
+import { smallConfig, useConfigFiles } from '../support/config-files.ts'
+import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
+import { createRecords, type Records } from '../support/records.ts'
+
+await import('p-retry')
+
+const TICK_MS = 15_000
+const FILE_REQUESTS = new Set(['FSReqPromise', 'FSReqCallback', 'FileHandleCloseReq', 'CloseReq'])
+const OLD = 'key-of-old secret-of-old'
+const fileSources = { apiKey: { file: 'vol/key' }, apiSecret: { file: 'vol/secret' } }
+const refused: FetchOutcome = { kind: 'permanent', reason: 'account-not-found', detail: 'no', status: 404 }
+const rejected: FetchOutcome = { kind: 'transient', reason: 'rejected', detail: 'no' }
+const failed = (detail: string) => ({ kind: 'transient', reason: 'network', detail }) as const
+const never = new AbortController().signal
+
+const files = useConfigFiles()
+let clock: FakeClock
+let recorder: Records
+let load: () => Promise<Config>
+/** Pairs that were asked with, but the one in use. */
+let tried: string[]
+let asked: string[]
+/** What the service answers to a pair; a token, if it is undefined. */
+let answer: (
+  pair: string,
+  signal: AbortSignal,
+) => FetchOutcome | undefined | Promise<FetchOutcome | undefined>
+let running: Running
+let stop: AbortController
+let isLoading = false
+
+const pairOf = ({ credentials: { apiKey, apiSecret } }: Pick<Config, 'credentials'>): string =>
+  `${apiKey!.reveal()} ${apiSecret!.reveal()}`
+const configure = (settings: object = {}): string =>
+  files.write('c.json', {
+    ...smallConfig(),
+    credentials: fileSources,
+    refresh: { maxAge: '24h' },
+    ...settings,
+  })
+const write = (name: 'key' | 'secret', content: string): string => files.write(`vol/${name}`, content)
+const givenUp = async (signal: AbortSignal): Promise<FetchOutcome> =>
+  untilAborted(signal).then(() => failed('given up'))
+const state = () => running.configuration()
+
+/** What is in use with the configuration on disk, of a daemon that asks nothing. */
+async function createUnasked(): Promise<Running> {
+  stop = new AbortController()
+  const read = (): Promise<Config> => {
+    isLoading = true
+    return load().finally(() => (isLoading = false))
+  }
+  let tokens = 0
+  return createRunning(await read(), {
+    env: {},
+    clock,
+    random: () => 0.5,
+    log: recorder.log,
+    stop: stop.signal,
+    hasOwnSockets: true,
+    load: read,
+    store: {
+      load: (settings: ServiceSettings) => Promise.resolve(initialState(settings, clock.now())),
+      save: () => Promise.resolve(),
+      credentialsIdOf: (_url: string, credentials: Config['credentials']) =>
+        JSON.stringify([
+          pairOf({ credentials }),
+          Object.values(credentials.further ?? {}).map((one) => one.reveal()),
+        ]),
+    } as unknown as StateStore,
+    createFetchToken:
+      (options) =>
+      async (signal, { beforeRequest }) => {
+        await beforeRequest()
+        const pair = pairOf(options)
+        asked.push(pair)
+        if (pair !== pairOf(running.config())) tried.push(pair)
+        const outcome = await answer(pair, signal)
+        return outcome ?? { kind: 'ok', accessToken: `token-${(tokens += 1)}` }
+      },
+  })
+}
+
+/** A daemon that begins with the configuration on disk. */
+async function begin(): Promise<void> {
+  stop?.abort()
+  running = await createUnasked()
+  const own = stop
+  const parts = Promise.all([running.keeper.run(stop.signal), running.run(stop.signal)])
+  onTestFinished(async () => {
+    own.abort()
+    await parts
+  })
+  await clock.advance(TICK_MS)
+}
+
+beforeEach(async () => {
+  const isBusy = (): boolean =>
+    isLoading || process.getActiveResourcesInfo().some((name) => FILE_REQUESTS.has(name))
+  clock = createFakeClock({ isBusy })
+  recorder = createRecords()
+  tried = []
+  asked = []
+  answer = () => undefined
+  load = () =>
+    loadConfig({ configPath: join(files.directory, 'c.json'), env: { RUNTIME_DIRECTORY: '/run/x' } })
+  write('key', 'key-of-old')
+  write('secret', 'secret-of-old')
+  configure()
+  await begin()
+})
+
+/** A tick, and the time that the files get to settle; `meanwhile` comes 1 s after the tick. */
+async function ticked(meanwhile: () => void = () => undefined): Promise<void> {
+  await clock.advance(TICK_MS)
+  await clock.advance(1_000)
+  meanwhile()
+  await clock.advance(1_500)
+}
+
+/** An operator's request, and the time that the files get to settle. */
+async function refreshed(signal = never): Promise<string | undefined> {
+  const result = running.refresh(signal)
+  await clock.advance(2_500)
+  const { outcome, candidate } = (await result) ?? {}
+  return outcome && `${outcome.kind}, ${candidate?.kind ?? 'none'}`
+}
+
+describe('secret files that change', () => {
+  it('are tried once and in use where they give a token', async () => {
+    await ticked()
+    expect(tried).toEqual([])
+    write('secret', 'secret-of-new')
+    await ticked()
+    await ticked()
+    expect(tried).toEqual(['key-of-old secret-of-new'])
+    expect(recorder.of('credentials-taken-over')).toEqual([
+      {
+        level: 'notice',
+        sentence: 'The credentials were changed and are in use',
+        event: 'credentials-taken-over',
+        files: [join(files.directory, 'vol/key'), join(files.directory, 'vol/secret')],
+      },
+    ])
+    expect(state()).toEqual({ state: 'current', problem: null })
+    expect(pairOf(running.config())).toBe('key-of-old secret-of-new')
+    expect(running.secrets()).toEqual(expect.arrayContaining(['secret-of-old', 'secret-of-new', 'token-2']))
+  })
+
+  it('are those of the service, and a client certificate with its key, too', async () => {
+    const authority = createAuthority()
+    const at = 'request.clientCertificate.certFile'
+    const renew = (): void => {
+      const { cert, key } = createCertificate(authority, { names: ['us'] })
+      files.write('vol/client.pem', cert)
+      files.write('vol/client.key', key)
+    }
+    renew()
+    files.write('vol/third', 'third-of-old')
+    configure({
+      service: { parameters: { realm: { file: 'vol/third' } } },
+      request: { clientCertificate: { certFile: 'vol/client.pem', key: { file: 'vol/client.key' } } },
+    })
+    await begin()
+    const { further: before = {} } = running.config().credentials
+    files.write('vol/third', 'third-of-new')
+    await ticked()
+    expect(running.config().credentials.further?.['service.parameters.realm']?.reveal()).toBe('third-of-new')
+    renew()
+    await ticked()
+    await ticked()
+    expect(running.config().credentials.further?.[at]?.reveal()).not.toBe(before[at]?.reveal())
+    expect(recorder.events()).toEqual(['credentials-taken-over', 'credentials-taken-over'])
+    expect(running.config().endsAtMs.certificate).toBeGreaterThan(Date.now())
+  })
+
+  it('are left alone until both have been the same for 2 s', async () => {
+    write('key', 'key-of-new')
+    await ticked(() => write('secret', 'secret-of-new'))
+    expect(tried).toEqual([])
+    await ticked()
+    expect(tried).toEqual(['key-of-new secret-of-new'])
+  })
+
+  it('are not tried any more once the daemon stops', async () => {
+    write('secret', 'secret-of-new')
+    await clock.advance(TICK_MS)
+    stop.abort()
+    await clock.advance(5_000)
+    expect(tried).toEqual([])
+  })
+
+  it('are tried again only when a file changes, where they are refused', async () => {
+    answer = (pair) => (pair === 'key-of-new secret-of-old' ? rejected : undefined)
+    write('key', 'key-of-new')
+    for (let ticks = 0; ticks < 3; ticks += 1) await ticked()
+    expect(tried).toEqual(['key-of-new secret-of-old'])
+    expect(recorder.of('credentials-not-taken-over')).toEqual([
+      {
+        level: 'error',
+        sentence: 'The credentials were changed and give no token: the former ones stay in use',
+        event: 'credentials-not-taken-over',
+        files: [join(files.directory, 'vol/key'), join(files.directory, 'vol/secret')],
+        error: 'rejected: no',
+        remedy:
+          'Correct these files first: they are tried again when one changes, and a restart would use them',
+      },
+    ])
+    expect(pairOf(running.config())).toBe(OLD)
+    expect(state()).toMatchObject({
+      state: 'faulty',
+      pair: 'refused',
+      problem: expect.stringMatching(
+        /^Correct these files first, .* \S+vol\/key with \S+vol\/secret holds a pair that the service refused at 08:0\d UTC \(rejected: no\)/,
+      ) as string,
+    })
+    write('key', 'key-of-new')
+    await ticked()
+    expect(tried).toEqual(['key-of-new secret-of-old', 'key-of-new secret-of-old'])
+    write('secret', 'secret-of-new')
+    await ticked()
+    expect(tried.slice(2)).toEqual(['key-of-new secret-of-new'])
+    expect(recorder.events()).toEqual([
+      'credentials-not-taken-over',
+      'credentials-not-taken-over',
+      'credentials-taken-over',
+    ])
+    expect(state()).toEqual({ state: 'current', problem: null })
+  })
+
+  it('are reported once for each reason, and given up where they change meanwhile', async () => {
+    let detail = 'down'
+    answer = (pair) => (pair === OLD ? undefined : failed(detail))
+    write('secret', 'secret-of-new')
+    await ticked()
+    await ticked()
+    detail = 'still down'
+    await clock.advance(60_000)
+    expect(state()).toMatchObject({
+      state: 'changed',
+      problem: expect.stringMatching(/tried until there is an answer \(network: still down\)$/) as string,
+    })
+    expect(recorder.events()).toEqual(['credentials-not-taken-over', 'credentials-not-taken-over'])
+    answer = () => undefined
+    write('secret', 'secret-of-newer')
+    await ticked()
+    expect(tried.at(-1)).toBe('key-of-old secret-of-newer')
+    expect(state().state).toBe('current')
+  })
+
+  it('are given up where they are put back while they are tried', async () => {
+    let isEnded = false
+    answer = async (_, signal) => givenUp(signal).finally(() => (isEnded = true))
+    write('secret', 'secret-of-new')
+    await ticked()
+    write('secret', 'secret-of-old')
+    await ticked()
+    expect(isEnded).toBe(true)
+    expect(running.keeper.state().candidate).toBeNull()
+    expect(tried).toEqual(['key-of-old secret-of-new'])
+  })
+
+  it.each([
+    ['empty', /vol\/secret is empty/, () => write('secret', '')],
+    ['missing', /vol\/secret is not there/, () => rmSync(join(files.directory, 'vol/secret'))],
+    ['readable by all', /chmod o-rwx/, () => files.write('vol/secret', 'secret-of-new', 0o644)],
+    ['written with the same content', null, () => write('secret', 'secret-of-old')],
+  ])('count as not changed while one is %s, and a fault is logged once', async (_, error, change) => {
+    change()
+    await ticked()
+    await ticked()
+    expect(tried).toEqual([])
+    const records =
+      error === null
+        ? []
+        : [expect.objectContaining({ level: 'error', error: expect.stringMatching(error) as string })]
+    expect(recorder.of('configuration-faulty')).toEqual(records)
+    expect(running.isFaulty()).toBe(error !== null)
+    write('secret', 'secret-of-new')
+    await ticked()
+    expect(tried).toEqual(['key-of-old secret-of-new'])
+    expect(running.isFaulty()).toBe(false)
+  })
+
+  it('are not tried while the configuration on disk is another one', async () => {
+    configure({ baseUrl: 'https://other.example.com' })
+    write('secret', 'secret-of-new')
+    await ticked()
+    expect(state()).toEqual({ state: 'changed', problem: null })
+    configure()
+    await ticked()
+    expect(tried).toEqual(['key-of-old secret-of-new'])
+  })
+
+  it('are tried where an update of the host has changed the authorities meanwhile', async () => {
+    const old = createAuthority('Old').cert
+    files.write('ca.pem', old)
+    configure({ request: { caFile: 'ca.pem' } })
+    await begin()
+    files.write('ca.pem', `${old}${createAuthority('New').cert}`)
+    await ticked()
+    expect(state().state).toBe('changed')
+    expect(tried).toEqual([])
+    answer = () => refused
+    write('secret', 'secret-of-new')
+    await ticked()
+    expect(tried).toEqual(['key-of-old secret-of-new'])
+    expect(state().pair).toBe('refused')
+  })
+
+  it('are tried once, although a disk has not answered since', async () => {
+    answer = () => refused
+    write('secret', 'secret-of-new')
+    await ticked()
+    const volume = Promise.withResolvers<void>()
+    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
+    const call = inDirectory(join(files.directory, 'vol'), async () => volume.promise)
+    vi.advanceTimersByTime(5_000)
+    vi.useRealTimers()
+    await expect(call).rejects.toThrow(FileError)
+    await ticked()
+    const problem = expect.stringMatching(/has not answered/) as string
+    expect(state()).toMatchObject({ state: 'faulty', problem })
+    volume.resolve()
+    await ticked()
+    await ticked()
+    expect(state().pair).toBe('refused')
+    expect(tried).toHaveLength(1)
+    expect(recorder.of('credentials-not-taken-over')).toHaveLength(1)
+  })
+
+  it('are tried once a fault of the configuration has gone by itself', async () => {
+    const readable = load
+    load = () => Promise.reject(new ConfigError([{ at: 'ipc.group', sentence: 'no' }], 'c'))
+    write('secret', 'secret-of-new')
+    await ticked()
+    expect(state().state).toBe('faulty')
+    load = readable
+    await ticked()
+    expect(tried).toEqual(['key-of-old secret-of-new'])
+  })
+
+  it('are not tried for a secret that is written in the configuration itself', async () => {
+    configure({ credentials: { ...fileSources, apiSecret: 'secret-of-new' } })
+    await ticked()
+    expect(tried).toEqual([])
+    expect(state().state).toBe('changed')
+  })
+})
+
+describe('an operator who asks', () => {
+  it('has the pair in the files tried at once, also where it was refused before, then the running one', async () => {
+    answer = (pair) => (pair === OLD ? undefined : refused)
+    write('secret', 'secret-of-new')
+    await ticked()
+    expect(running.isFaulty()).toBe(true)
+    asked = []
+    expect(await refreshed()).toBe('ok, permanent')
+    expect(asked).toEqual(['key-of-old secret-of-new', OLD])
+    answer = () => undefined
+    expect(await refreshed()).toBe('ok, none')
+    expect(asked.slice(2)).toEqual(['key-of-old secret-of-new'])
+    expect(state().state).toBe('current')
+  })
+
+  it('hastens a trial, whose backoff goes on when he has gone', async () => {
+    answer = (pair) => (pair === OLD ? undefined : failed('down'))
+    write('secret', 'secret-of-new')
+    await clock.advance(10 * 60_000)
+    const before = tried.length
+    const gone = new AbortController()
+    expect(await refreshed(gone.signal)).toBe('ok, transient')
+    gone.abort()
+    expect(tried).toHaveLength(before + 1)
+    await clock.advance(60_000)
+    expect(tried).toHaveLength(before + 1)
+    await clock.advance(10 * 60_000)
+    expect(tried.length).toBeGreaterThan(before + 1)
+    expect(recorder.of('credentials-not-taken-over')).toHaveLength(1)
+  })
+
+  it('who goes away at once has both pairs asked all the same', async () => {
+    answer = () => refused
+    write('secret', 'secret-of-new')
+    asked = []
+    void running.refresh(AbortSignal.abort())
+    await clock.advance(3_000)
+    expect(asked).toEqual(['key-of-old secret-of-new', OLD])
+  })
+})
+
+describe('a reload', () => {
+  /** Returns its result once it is there. */
+  function reload(
+    prepare: (next: Config) => Promise<() => Promise<void>> = async () => async () => undefined,
+  ) {
+    const result: { value: ReloadResult | null } = { value: null }
+    const reloadNow = createReload({
+      running,
+      load,
+      prepare,
+      notifier: { reloading: () => undefined, reloaded: () => undefined },
+      clock,
+      log: recorder.log,
+      stop: stop.signal,
+    })
+    isLoading = true
+    void reloadNow().then((value) => (result.value = value))
+    setTimeout(() => (isLoading = false), 0)
+    return result
+  }
+
+  it('of another pair brings it into use by a token, and has other settings in force at once', async () => {
+    const gate = Promise.withResolvers<FetchOutcome | undefined>()
+    answer = () => gate.promise
+    write('secret', 'secret-of-new')
+    configure({ retry: { maxDelay: '7m' } })
+    const result = reload()
+    await clock.advance(100)
+    expect(result.value).toBeNull()
+    expect(running.config().retry.maxDelayMs).toBe(7 * 60_000)
+    expect(pairOf(running.config())).toBe(OLD)
+    gate.resolve(undefined)
+    await clock.advance(100)
+    expect(result.value).toEqual({ outcome: 'ok', problems: [], needsRestart: [], pair: 'in-use' })
+    expect(pairOf(running.config())).toBe('key-of-old secret-of-new')
+    expect(state().state).toBe('current')
+  })
+
+  it.each([
+    ['refused', refused],
+    ['refused', rejected],
+    ['tried', failed('down')],
+  ] as const)(
+    'of another pair that gives no token says that it is %s, and harms nobody',
+    async (pair, outcome) => {
+      answer = (name) => (name === OLD ? undefined : outcome)
+      configure({ credentials: { apiKey: 'key-of-new', apiSecret: 'secret-of-new' } })
+      const result = reload()
+      await clock.advance(100)
+      expect(result.value).toMatchObject({ outcome: 'failed', needsRestart: [], pair })
+      expect(result.value?.problems).toEqual([expect.stringContaining(join(files.directory, 'c.json'))])
+      const { token, objection, failure } = running.keeper.state()
+      expect([token?.accessToken, objection, failure]).toEqual(['token-1', null, null])
+      const before = tried.length
+      await ticked()
+      await ticked()
+      if (pair === 'refused') expect(tried).toHaveLength(before)
+      expect(state().pair).toBe(pair)
+    },
+  )
+
+  it('answers after 60 s where the service does not', async () => {
+    answer = async (_, signal) => givenUp(signal)
+    write('secret', 'secret-of-new')
+    const result = reload()
+    await clock.advance(59_000)
+    expect(result.value).toBeNull()
+    await clock.advance(2_000)
+    expect(result.value).toMatchObject({ outcome: 'failed', pair: 'tried' })
+  })
+
+  it('that is faulty changes nothing, also where a socket cannot be given its group', async () => {
+    configure({ refresh: { maxAge: 5 } })
+    const faulty = reload()
+    await clock.advance(100)
+    expect(faulty.value).toMatchObject({ outcome: 'faulty', pair: null })
+    expect(faulty.value?.problems.join()).toContain('refresh.maxAge')
+    configure({ retry: { maxDelay: '7m' } })
+    const refusing = reload(() => Promise.reject(new ConfigError([{ at: 'ipc.group', sentence: 'no' }], 'c')))
+    await clock.advance(100)
+    expect(refusing.value).toMatchObject({ outcome: 'faulty' })
+    expect(running.config().retry.maxDelayMs).toBe(5 * 60_000)
+    expect(recorder.of('reload-failed')).toHaveLength(2)
+  })
+
+  it('has no effect once a stop has begun, at whatever moment', async () => {
+    const gate = Promise.withResolvers<void>()
+    let isUsed = false
+    configure({ baseUrl: 'https://other.example.com' })
+    const result = reload(async () => {
+      await gate.promise
+      return async () => void (isUsed = true)
+    })
+    await clock.advance(100)
+    stop.abort()
+    gate.resolve()
+    await clock.advance(100)
+    expect(result.value).toMatchObject({ outcome: 'failed', pair: null })
+    expect([isUsed, running.keeper.state().token?.accessToken]).toEqual([false, 'token-1'])
+  })
+
+  it('keeps the pair that a trial brought into use while it was prepared', async () => {
+    const gate = Promise.withResolvers<void>()
+    write('secret', 'secret-of-new')
+    await clock.advance(TICK_MS)
+    configure({ retry: { maxDelay: '7m' } })
+    const result = reload(async () => {
+      await gate.promise
+      return async () => undefined
+    })
+    configure()
+    await clock.advance(5_000)
+    await ticked()
+    expect(pairOf(running.config())).toBe('key-of-old secret-of-new')
+    gate.resolve()
+    await clock.advance(100)
+    expect(result.value).toMatchObject({ outcome: 'ok' })
+    expect(pairOf(running.config())).toBe('key-of-old secret-of-new')
+    expect(tried).toEqual(['key-of-old secret-of-new'])
+  })
+
+  it('says what needs a restart, and leaves that as it is', async () => {
+    const former = running.config()
+    configure({ stateDirectory: '/srv/x', ipc: { path: 'other.sock', mode: '0660' }, http: false })
+    let next: Config | null = null
+    const result = reload(async (settings) => {
+      next = settings
+      return async () => undefined
+    })
+    await clock.advance(100)
+    expect(result.value).toEqual({
+      outcome: 'ok',
+      problems: [],
+      needsRestart: ['stateDirectory', 'ipc.path', 'http'],
+      pair: null,
+    })
+    const { stateDirectory, http } = former
+    expect(next).toMatchObject({ stateDirectory, ipc: { path: former.ipc.path, mode: 0o660 }, http })
+    await ticked()
+    const problem = 'stateDirectory and ipc.path and http can be changed by a restart alone'
+    expect(state()).toEqual({ state: 'changed', problem })
+    write('secret', 'secret-of-new')
+    await ticked()
+    expect(pairOf(running.config())).toBe('key-of-old secret-of-new')
+  })
+})
+
+describe('the configuration on disk', () => {
+  it('is faulty with its faults, and current again once it is corrected', async () => {
+    configure({ refresh: { maxAge: 5 } })
+    await ticked()
+    expect(state()).toEqual({
+      state: 'faulty',
+      problem: expect.stringMatching(/^No rotation .*c\.json: refresh\.maxAge: must/) as string,
+    })
+    expect(recorder.of('configuration-faulty')).toHaveLength(1)
+    configure()
+    await ticked()
+    expect(state()).toEqual({ state: 'current', problem: null })
+  })
+
+  const share = { servers: ['h:1'], tls: true, key: '0123456789abcdef' }
+  const ofRestart = 'stateDirectory can be changed by a restart alone'
+  it.each<[string, object, object, string | null]>([
+    ['a setting', {}, { log: { level: 'debug' } }, null],
+    ['a directory, which needs a restart', {}, { stateDirectory: '/srv/x' }, ofRestart],
+    ['a secret in it', { share }, { share: { ...share, key: '0123456789abcdeX' } }, null],
+    ['a secret that is left out', { share }, { share: { ...share, key: null } }, null],
+  ])('is changed by %s', async (_what, before, after, problem) => {
+    configure(before)
+    running = await createUnasked()
+    configure(after)
+    await running.look()
+    expect(state()).toEqual({ state: 'changed', problem })
+  })
+
+  it('is loaded again only when a file has changed', async () => {
+    const counted = vi.fn<() => Promise<Config>>(load)
+    const config = await load()
+    const look = createLook(counted, () => config)
+    await look()
+    await look()
+    expect(counted).toHaveBeenCalledTimes(1)
+    write('key', 'key-of-new')
+    await look()
+    expect(counted).toHaveBeenCalledTimes(2)
+  })
+})
