@@ -4,7 +4,7 @@ import type { LoadOptions } from '../config/load.ts'
 import { createDaemon, type Daemon, type Load } from './daemon.ts'
 import { acquireInstanceLock } from './instance-lock.ts'
 import { assertUnixSockets } from '../delivery/listener/listener.ts'
-import { serveMisconfigured } from '../delivery/servers.ts'
+import { MISCONFIGURED_MS, serveMisconfigured } from '../delivery/servers.ts'
 import { raceAbort } from '../lib/tasks.ts'
 import { accountOfEnvironment, accountWords, unitNames } from '../host/account.ts'
 import { createSystemClock } from '../lib/clock.ts'
@@ -141,6 +141,16 @@ function sayStatus(socket: string | undefined, status: string): void {
   }
 }
 
+function isLibcThere(): boolean {
+  try {
+    loadLibc()
+    return true
+  } catch (error) {
+    if (error instanceof UserError) return false
+    throw error
+  }
+}
+
 /** Clients that wait at sockets of systemd get the fault `misconfigured` before the daemon ends. */
 async function answerMisconfigured(
   error: unknown,
@@ -151,6 +161,8 @@ async function answerMisconfigured(
   if (!hasSockets || !(error instanceof UserError) || error.status !== exitStatus.configuration) return
   const account = accountOfEnvironment(env)
   const clock = createSystemClock()
+  // Without libc nobody can be answered; clients that wait must not start this again and again.
+  if (!isLibcThere()) return clock.sleep(MISCONFIGURED_MS, signals.stop)
   const { log, close } = createLog({
     level: 'warning',
     format: 'auto',

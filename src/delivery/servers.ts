@@ -192,7 +192,7 @@ function clientsOf({ connections, subscribers }: StatusResult['clients']['ipc'])
  * Long enough for the clients that wait, and short, so that an operator who started the daemon soon sees the
  * error.
  */
-const MISCONFIGURED_MS = 2_000
+export const MISCONFIGURED_MS = 2_000
 
 /** Answers requests with the fault `misconfigured` for 2 s, or until the signal is aborted. */
 export async function serveMisconfigured(

@@ -1,6 +1,6 @@
 // The calls of libc that Node lacks: for sockets and connections, against core dumps, for file locks, and for
 // processes (to become another program, reap orphans, end at once).
-import { closeSync, readdirSync } from 'node:fs'
+import { closeSync, openSync, readdirSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { getSystemErrorName } from 'node:util'
 import { errorCode, errorMessage, exitStatus, withSystemFallback, UserError } from './error.ts'
@@ -78,6 +78,15 @@ const IGNORED_BY_NODE = ['SIGPIPE', 'SIGXFSZ'] as const
 export const loadLibc = (): Libc => (loaded ??= load())
 let loaded: Libc | undefined
 
+function isOutOfDescriptors(): boolean {
+  try {
+    closeSync(openSync('/dev/null', 'r'))
+    return false
+  } catch (error) {
+    return errorCode(error) === 'EMFILE'
+  }
+}
+
 function load(): Libc {
   try {
     // The native module itself: the entry point of koffi takes 9 ms and 4 MB more.
@@ -85,6 +94,12 @@ function load(): Libc {
     return createLibc(createRequire(import.meta.filename)(native) as Koffi)
   } catch (cause) {
     const why = errorMessage(cause).split('\n')[0]
+    if (isOutOfDescriptors()) {
+      const remedy = 'allow more than 256 (`ulimit -n`; under systemd LimitNOFILE=)'
+      throw new UserError(`This process may not open any more files: ${remedy}`, exitStatus.configuration, {
+        cause,
+      })
+    }
     const message =
       `The package koffi, by which kyc-tokend calls libc, cannot be loaded (${why}): ` +
       'install it on Linux with `npm install koffi`'

@@ -93,9 +93,10 @@ describeInstallation('An operator who pastes what the tools print', {}, (install
     show(`${title}: ${wasServed ? 'served' : 'not served'}, check ${check.status}`)
     for (const [line] of check.stdout.matchAll(/^(?:FAULT|warning) +(?!host).*$/gm)) show(`  ${line}`)
     const isGreen = check.status === 0
-    if (!isGreen || !wasServed) await paste(said)
+    const pasted = isGreen && wasServed ? [] : await paste(said)
+    // A token file that was removed is written again within 15 s.
     await attempt(
-      `for second in $(seq 20); do ${ASK.replaceAll('\n', ' ')} && break; sleep 1; done`,
+      `[ ${pasted.length} = 0 ] || for second in $(seq 20); do ${ASK.replaceAll('\n', ' ')} && break; sleep 1; done`,
       'member',
     )
     return { said, isGreen, wasServed, isServedNow: await isServed() }
@@ -108,7 +109,9 @@ describeInstallation('An operator who pastes what the tools print', {}, (install
     for (const name of names) await attempt(`set +e\n${hostFaults[name]!.breaks}\ntrue`)
     const persons = names.flatMap((name) => hostFaults[name]!.person ?? [])
     const rounds: Awaited<ReturnType<typeof playRound>>[] = []
-    for (let round = 1; round <= MAX_ROUNDS; round += 1) {
+    // What a person has to do is named at once.
+    const atMost = persons.length > 0 ? 1 : MAX_ROUNDS
+    for (let round = 1; round <= atMost; round += 1) {
       const played = await playRound(`${title}, round ${round}`)
       rounds.push(played)
       if (played.isGreen && played.wasServed) break
