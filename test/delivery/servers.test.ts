@@ -9,7 +9,13 @@ import { tempDirectory } from '../support/temp-directory.ts'
 
 it('a daemon whose configuration is faulty answers so for 2 s, and then ends', async () => {
   const path = join(await tempDirectory(), 'ipc.sock')
-  const inherited = { ipc: [loadLibc().listenAt(path, 16)], http: [], metrics: [], credential: [], unknown: [] }
+  const inherited = {
+    ipc: [loadLibc().listenAt(path, 16)],
+    http: [],
+    metrics: [],
+    credential: [],
+    unknown: [],
+  }
   const clock = createFakeClock()
   const { signal } = new AbortController()
   let isOver = false
