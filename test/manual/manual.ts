@@ -21,7 +21,6 @@ export function pages(): Page[] {
   const paths = [
     'README.md',
     'src/README.md',
-    'src/RELEASE.md',
     'test/README.md',
     'SECURITY.md',
     ...manual.map((file) => `systemd/man/${file}`),
