@@ -192,6 +192,7 @@ export function createLink(options: {
     /** The next step removes this text. */
     discard(text: string): void {
       drop = text
+      if (ownWait !== null && text.includes(ownWait.id)) ownWait = null
     },
   }
 }

@@ -49,7 +49,7 @@ export function tables(): Readonly<Record<string, Table>> {
         .map((reason) => [code(reason), remedyLine(reason, unitPlace(undefined))]),
     },
     scenarios: {
-      page: 'rehearse.md',
+      page: 'kyc-tokend.1.md',
       head: ['scenario', 'answers'],
       rows: scenarioNames.map((name) => [code(name), summaryOf(name, standardService())]),
     },

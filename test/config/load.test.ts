@@ -130,6 +130,12 @@ describe('a configuration that is good', () => {
     files.write('api-key', 'k\n')
     files.write('api-secret', 's\n')
     expect((await load(path)).credentials.apiKey!.reveal()).toBe('k')
+    // Editors complete and check by the schema that it names, which the build writes.
+    const { $schema } = JSON.parse(example) as { $schema: string }
+    const { exports } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
+      exports: Record<string, unknown>
+    }
+    expect($schema).toBe(exports['./schema.json'])
   })
 })
 

@@ -193,15 +193,19 @@ describe('the longest', () => {
 })
 
 describe('the rest', () => {
-  it('a client that half-closes gets the answer it waits for, too', async () => {
+  it('a client that half-closes gets the answer it waits for, too, and no change to which it subscribed', async () => {
     const { answer, grant } = lateAnswer()
     const world = await startDelivery({ answer })
     const client = await connectRaw(world.ipcPath, { allowHalfOpen: true })
+    client.ask('token.subscribe', { id: 'changes' })
+    await client.frame(0)
     client.ask('token.get', { id: '1', waitSeconds: 20 })
     client.socket.end()
-    await eventually(() => expect(world.ipc.counts().connections).toBe(1))
+    await eventually(() => expect(world.ipc.counts()).toMatchObject({ connections: 1, subscribers: 0 }))
     grant()
-    expect(await client.frame(0)).toMatchObject({ data: { accessToken: 'late' } })
+    expect(await client.frame(1)).toMatchObject({ data: { id: '1', accessToken: 'late' } })
+    await client.closed()
+    expect(client.frames).toHaveLength(2)
     await eventually(() => expect(world.ipc.counts().connections).toBe(0))
   })
 

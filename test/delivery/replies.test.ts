@@ -137,6 +137,14 @@ describe('a token with less life than `minValidSeconds`', () => {
     expect((await resultOf(reply)).expiresAt).toBe(cachedResult()?.expiresAt)
   })
 
+  it('is given at once to who does not wait, though another one is under way', async () => {
+    const { clock, replies } = await late(noAnswer)
+    await clock.settle()
+    expect(isThere(replies.token({ minValidSeconds: 60, waitSeconds: 0 }, never))).toBe(true)
+    expect(isThere(replies.token({ minValidSeconds: 60, waitSeconds: 0.5 }, never))).toBe(false)
+    await clock.advance(1_000)
+  })
+
   it('is followed by another one as soon as that is there', async () => {
     const { promise, resolve } = Promise.withResolvers<FetchOutcome>()
     const { clock, reply, tookMs, token } = await late(() => promise)

@@ -137,15 +137,18 @@ it('a user that `allow` does not name is denied every operation and every path',
 })
 
 describe('the overflow id, which the kernel shows for users that it does not know here', () => {
-  const overflow = Number(readFileSync('/proc/sys/kernel/overflowuid', 'utf8'))
-  const unknown = () => ({
+  const [overflow, ofGroups] = ['overflowuid', 'overflowgid'].map((name) =>
+    Number(readFileSync(`/proc/sys/kernel/${name}`, 'utf8')),
+  ) as [number, number]
+  const peer = (uid: number, gid: number, groups: number[]) => () => ({
     ...loadLibc(),
-    peerOf: () => ({ pid: 7, uid: overflow, gid: overflow }),
-    peerGroups: () => [overflow],
+    peerOf: () => ({ pid: 7, uid, gid }),
+    peerGroups: () => groups,
   })
+  const unknown = peer(overflow, ofGroups, [ofGroups])
 
   it('is allowed by no name or number, and privileged never', async () => {
-    const allow = { uids: [overflow], gids: [overflow] }
+    const allow = { uids: [overflow], gids: [ofGroups] }
     const closed = await startDelivery({ loadLibc: unknown, socket: { allow } })
     await closed.rotate()
     const client = await connectRaw(closed.ipcPath)
@@ -154,6 +157,17 @@ describe('the overflow id, which the kernel shows for users that it does not kno
     await client.closed()
     const open = await startDelivery({ loadLibc: unknown })
     expect(await askOnce(open.ipcPath, 'refresh.request', {})).toMatchObject({ data: { code: 'denied' } })
+  })
+
+  it('of a group allows no known user either, as his own group or as another of his', async () => {
+    for (const [gid, groups] of [
+      [ofGroups, []],
+      [4_001, [ofGroups]],
+    ] as const) {
+      const socket = { allow: { uids: [], gids: [ofGroups, 4_009] } }
+      const world = await startDelivery({ loadLibc: peer(4_001, gid, [...groups]), socket })
+      expect(await askOnce(world.ipcPath, 'token.get', {})).toMatchObject({ data: { code: 'denied' } })
+    }
   })
 
   it('ends a daemon that runs with it', () => {

@@ -26,6 +26,8 @@ test('a fault of one place is one record an hour, with the count since the last;
   for (let i = 0; i < 3; i += 1) here()
   elsewhere()
   for (let i = 0; i < 2; i += 1) limited('info', 'Another', { event: 'other' })
+  nowMs = HOUR_MS - 1
+  here()
   nowMs = HOUR_MS
   here()
   expect(records.map(({ level, fields }) => [level, fields.event, fields['count']])).toEqual([
@@ -33,7 +35,7 @@ test('a fault of one place is one record an hour, with the count since the last;
     ['crit', 'internal-fault', 1],
     ['info', 'other', undefined],
     ['info', 'other', undefined],
-    ['crit', 'internal-fault', 3],
+    ['crit', 'internal-fault', 4],
   ])
   expect(records[0]?.fields).toMatchObject({ transport: 'ipc' })
 })

@@ -21,6 +21,7 @@ export function pages(): Page[] {
   const paths = [
     'README.md',
     'src/README.md',
+    'src/RELEASE.md',
     'test/README.md',
     'SECURITY.md',
     ...manual.map((file) => `systemd/man/${file}`),

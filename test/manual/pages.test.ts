@@ -33,6 +33,7 @@ describe.skipIf(lacks('man'))('a manual page', () => {
         'kyc-tokend(1)',
         'kyc-tokend.config(5)',
         'kyc-tokend-protocol(7)',
+        'kyc-tokend-troubleshooting(7)',
         'kyc-tokend(8)',
       ]),
     )

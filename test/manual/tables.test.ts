@@ -108,7 +108,7 @@ test('the events and their levels are those of the source', () => {
 })
 
 test('troubleshooting has every error code and exit status, and only events, verdicts and states that there are', () => {
-  const page = pages().find(({ path }) => path.endsWith('troubleshooting.md'))?.text ?? ''
+  const page = pages().find(({ path }) => path.endsWith('kyc-tokend-troubleshooting.7.md'))?.text ?? ''
   const symptoms = [...page.matchAll(/^\| ([^|]+)\|/gm)].map(([, symptom = '']) => symptom).join('\n')
   const statuses = Object.values(exitStatus).filter((status) => status !== 0)
   for (const symptom of [

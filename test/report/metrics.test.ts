@@ -131,6 +131,16 @@ test('what the other parts count is reported as it is, and scrapes do not add up
   expect([...values.keys()].some((name) => name.includes('http'))).toBe(false)
 })
 
+test('the end of the credentials is an instant in seconds, and absent where it is not known', () => {
+  const name = 'kyc_tokend_credentials_expiry_timestamp_seconds'
+  const soon = 'kyc_tokend_credentials_expire_soon'
+  const of = (isNear: boolean) =>
+    valuesOf(measured({ credentialsEnd: { expiresAt: '2027-03-02T00:00:00.000Z', isNear } }).metrics)
+  expect([of(false).get(name), of(false).get(soon)]).toEqual([1_803_945_600, 0])
+  expect([of(true).get(name), of(true).get(soon)]).toEqual([1_803_945_600, 1])
+  expect(valuesOf(measured({ credentialsEnd: null }).metrics).has(name)).toBe(false)
+})
+
 test('a request counts in every bucket that its duration does not exceed', async () => {
   const { metrics, answer, start, clock } = measured()
   answer(async (signal) => {

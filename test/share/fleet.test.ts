@@ -165,6 +165,20 @@ describe('a failure of the service', () => {
     expect(world.server.text('lease')).toBeNull()
   })
 
+  test('with Retry-After is bypassed by an operator on the host that got it, too', async () => {
+    const hosts = world.hosts(3)
+    await settle()
+    world.answer(() => busy)
+    for (const host of [hosts[0]!, hosts[0]!, hosts[1]!]) {
+      expect(await refresh(host)).toMatchObject({ kind: 'transient', reason: 'rate-limited' })
+      await settle()
+    }
+    expect(world.asked).toHaveLength(4)
+    expect(hosts.flatMap((host) => eventsOf(host, 'share-lost'))).toEqual([])
+    await world.clock.advance(9 * MINUTE)
+    expect(world.asked).toHaveLength(4)
+  })
+
   test('with Retry-After that one host got alone holds for all when the store is back', async () => {
     const hosts = world.hosts(3)
     await settle()
@@ -323,6 +337,8 @@ describe('an answer that may concern one host only', () => {
     world.answer(() => refused)
     await refresh(hosts[0]!)
     await refresh(hosts[0]!)
+    expect(hosts[0]!.share.sample().outcomes).toMatchObject({ asked: 3, alone: 0 })
+    expect(hosts.flatMap((host) => eventsOf(host, 'share-lost'))).toEqual([])
     world.answer(() => failures.network)
     await refresh(hosts[1]!)
     await world.clock.advance(10 * SECOND)

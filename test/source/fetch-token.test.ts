@@ -306,17 +306,30 @@ describe('time', () => {
     expect(service.requests).toHaveLength(1)
   })
 
-  it('ends with the signal also where that comes before there is a connection', async () => {
-    const service = await serve(() => undefined)
-    const fetchToken = fetcherFor(service.url, { request: { timeoutMs: 2_000 } })
-    for (let turns = 0; turns < 8; turns += 1) {
-      const stop = new AbortController()
-      const outcome = fetchToken(stop.signal)
-      for (let turn = 0; turn < turns; turn += 1) await Promise.resolve()
-      stop.abort()
-      expect(await outcome).toMatchObject({ detail: expect.stringContaining('given up') })
-    }
-  })
+  it.each([undefined, createCertificate(authority, { names: ['localhost'] })])(
+    'ends with the signal also where that comes before there is a connection, and none is left, case %#',
+    async (certificate) => {
+      const service = await serve(() => undefined, certificate)
+      const clock = createSystemClock()
+      let stop = new AbortController()
+      let isLate = true
+      const fetchToken = fetcherFor(service.url, {
+        clock: {
+          ...clock,
+          // The limits are set just before the connection is made.
+          sleep: (ms, signal) => (isLate && stop.abort(), clock.sleep(ms, signal)),
+        },
+        request: { ca: authority.cert },
+      })
+      expect(await fetchToken(stop.signal)).toMatchObject({ detail: expect.stringContaining('given up') })
+      isLate = false
+      stop = new AbortController()
+      service.answer(granting('t'))
+      expect(await fetchToken(stop.signal)).toMatchObject({ kind: 'ok' })
+      await closed(service)
+      expect(service.requests).toHaveLength(1)
+    },
+  )
 })
 
 it('leaves neither a timer nor a listener nor a connection', async () => {

@@ -126,8 +126,8 @@ describe('a 200', () => {
   })
 
   it('says the instant at which the token ends, in each form that services have', () => {
-    const given = (until: unknown) =>
-      outcomeOf(answer(201, { accessToken: 'a', until }, { date: DATE }), { expires: ['until'] })
+    const given = (until: unknown, date: string | undefined = DATE) =>
+      outcomeOf(answer(201, { accessToken: 'a', until }, { date }), { expires: ['until'] })
     const end = NOW + 90_000
     const iso = new Date(end).toISOString()
     const forms = [iso, iso.replace('.000Z', '+00:00'), iso.replace('T', ' '), end, String(end), end / 1_000]
@@ -136,6 +136,10 @@ describe('a 200', () => {
       expect(given(until)).toMatchObject({ kind: 'ok', answerLifeMs: undefined })
     const words = 'The service answered 201 Created, but its until leaves the token no life: it is past'
     expect(given(NOW - 1)).toMatchObject({ reason: 'malformed-answer', detail: words })
+    // By the clock of the service, if the answer has it: ours may be wrong.
+    expect(given(end, 'Sun, 01 Nov 2026 12:01:00 GMT')).toMatchObject({ answerLifeMs: 30_000 })
+    expect(given(end, 'Sun, 01 Nov 2026 10:00:00 GMT')).toMatchObject({ answerLifeMs: 7_290_000 })
+    expect(given(end, 'soon')).toMatchObject({ answerLifeMs: 90_000 })
   })
 
   it.each([

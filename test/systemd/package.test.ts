@@ -43,10 +43,11 @@ describe.skipIf(lacks('dpkg-deb'))('the Debian package', () => {
       './usr/share/doc/kyc-tokend/README.md',
       './usr/share/doc/kyc-tokend/SECURITY.md',
       './usr/share/doc/kyc-tokend/examples/kyc-tokend.config.json',
-      './usr/share/doc/kyc-tokend/manual/troubleshooting.md',
+      './usr/share/doc/kyc-tokend/manual/kyc-tokend-troubleshooting.7.md',
       './usr/share/doc/kyc-tokend/prometheus/kyc-tokend.dashboard.json',
       './usr/share/doc/kyc-tokend/prometheus/kyc-tokend.rules.yml',
       './usr/share/man/man7/kyc-tokend-protocol.7.gz',
+      './usr/share/man/man7/kyc-tokend-troubleshooting.7.gz',
       './usr/share/man/man8/kyc-tokend.8.gz',
       './usr/share/bash-completion/completions/kyc-tokend',
     ])

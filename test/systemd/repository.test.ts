@@ -174,7 +174,7 @@ describeInstallation(
     })
 
     it('is set up from standard input, also after a run that ended before its reload', async () => {
-      const page = pages().find((candidate) => candidate.path.endsWith('/unattended.md'))
+      const page = pages().find((candidate) => candidate.path.endsWith('/install.md'))
       await sh('cat >/root/kyc.json', { input: forTheStandIn(/```json\n([^]*?)```/.exec(page!.text)![1]!) })
       const setup = `cd /root; ${commandsOf('unattended-setup')}`
       expect(await sh(setup)).toMatch(/^Reloaded kyc-tokend$/m)

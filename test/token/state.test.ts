@@ -115,6 +115,21 @@ test('an opaque token given again is the same one, whose other end is an event',
   })
 })
 
+test('at the end of a life that is counted down the waits double from 0.2 s up to the usual longest', () => {
+  const counted = (answerLifeMs: number): FetchOutcome => ({ kind: 'ok', accessToken: 'same', answerLifeMs })
+  let state = asked(after([counted(HOUR)]), counted(20 * MINUTE), 40 * MINUTE)
+  expect(dueAtMs(state)).toBe(at(HOUR + 500).bootMs)
+  const ended: FetchOutcome = { ...down, reason: 'malformed-answer' }
+  const waits = Array.from({ length: 11 }, (_, count) => {
+    const ms = HOUR + count * MINUTE
+    state = asked(state, ended, ms)
+    return dueAtMs(state) - at(ms).bootMs
+  })
+  // Drawn from the upper half of each.
+  const longest = [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 60_000, 60_000]
+  expect(waits).toEqual(longest.map((ms) => 0.75 * ms))
+})
+
 test('the time without a token counts from its loss, and only while the host is awake', () => {
   // Read last 10 s before the end of the token's life, in the middle of 8 hours of suspend 3 s after it.
   const tickedAwakeMs = at(HOUR - 10_000).bootMs
