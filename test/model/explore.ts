@@ -99,10 +99,14 @@ function textOf(world: World): string {
       host.armed,
       host.files,
       host.life.inbox?.length,
-      host.mayAskAgain,
       world.isAsking(host),
       world.nameOf(host),
-      [...host.known].map(([account, known]) => [account, shape(known, '', 0)]),
+      [...host.rules.accounts].map(([account, known]) => [
+        account,
+        known.isRefused,
+        known.actedMs > 0,
+        ...[known.notBeforeMs, known.rejectedUntilMs].map((ms) => seconds(Math.max(0, ms - world.nowMs()))),
+      ]),
     ]),
   )
   const servers = [...world.servers.values()].map((server) => {

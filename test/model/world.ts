@@ -21,6 +21,9 @@ import {
   type TokenState,
 } from '../../src/token/state.ts'
 import { StoreError, type Store } from '../../src/share/store.ts'
+import { createRequests, type Requests } from '../rules/requests.ts'
+import { checkWith, sentenceOf, type Broke } from '../rules/rules.ts'
+import { createHanded } from '../rules/tokens.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { createMemoryServer, type MemoryServer } from '../support/memory-store.ts'
 import { createModelClock, deliver, settle, type Process } from './clock.ts'
@@ -31,10 +34,8 @@ await import('../../src/share/fleet.ts')
 const LIFE_MS = 240_000
 const MAX_AGE_MS = 120_000
 const RETRY_AFTER_MS = 180_000
-const REJECTED_MS = 300_000
 const REQUEST_TIMEOUT_MS = 15_000
 const LEASE_MS = REQUEST_TIMEOUT_MS + 2_000
-const CLIENT_INTERVAL_MS = 30_000
 /** No start and no plan replaces a token that is younger. */
 const FRESH_MS = 30_000
 const MAX_REQUESTS = 3_000
@@ -51,6 +52,10 @@ const failures: Record<string, ServiceOutcome> = {
   rejected: { kind: 'transient', reason: 'rejected', detail: 'No', status: 401 },
   refused: { kind: 'permanent', reason: 'account-inactive', detail: INACTIVE, status: 500 },
 }
+/** What a kill leaves of an answer that was not saved yet. */
+const UNSAVED = { isRefused: false, notBeforeMs: -Infinity, rejectedUntilMs: -Infinity }
+/** Neither older nor newer than anything. */
+const NO_ORDER = { asked: -Infinity, answered: Infinity }
 /** Acts of one host; all others are of the world. */
 const OF_HOST = new Set(
   'answer operator reject need crash restart reboot arm stop go reload rotate cut move'.split(' '),
@@ -72,16 +77,11 @@ interface Issued {
   readonly issuedMs: number
   endsMs: number
 }
-/** What a host, or a fleet that nothing has disturbed, knows of an account. */
-interface Known {
-  refused: boolean
+/** What a fleet that nothing has disturbed knows of an account. */
+interface OfFleet {
   notBeforeMs: number
-  rejectedUntilMs: number
-  clientMs: number
   /** The fleet has a token that no start and no plan replaces before. */
   freshUntilMs: number
-  /** How many tokens there were when it was refused last. */
-  refusedAt: number
 }
 interface Host {
   readonly index: number
@@ -94,13 +94,13 @@ interface Host {
   life: Life
   /** It crashes or stops at so many effects (saves, requests, commands to the store) from now. */
   armed: { readonly what: string; effects: number } | null
-  /** The start after an orderly stop may ask once, in spite of a refusal. */
-  mayAskAgain: boolean
   /** It was stopped since the last calm: what it does now may be too late. */
   isLate: boolean
-  /** By account, the newest token that it has handed out. */
-  newest: Record<string, Issued>
-  readonly known: Map<string, Known>
+  /** By account, what it has handed out. */
+  handed: Record<string, ReturnType<typeof createHanded>>
+  /** By account, how many tokens there were when it was refused last. */
+  readonly refusedAt: Map<string, number>
+  readonly rules: Requests
 }
 interface Request {
   readonly life: Life
@@ -131,7 +131,7 @@ export async function createWorld({
   let timedOutMs = 0
   let disturbances = 0
   /** By account, what the fleet knows as one client, while nothing has disturbed the store since. */
-  const fleet = new Map<string, Known>()
+  const fleet = new Map<string, OfFleet>()
   const tokens = new Map<string, Issued>()
   const requests: Request[] = []
   let asked = 0
@@ -141,6 +141,8 @@ export async function createWorld({
   function check(isHeld: boolean, rule: string): void {
     if (!isHeld) broken.add(rule)
   }
+  const broke: Broke = (rule, detail) => broken.add(sentenceOf(rule, detail))
+  const checkRule = checkWith(broke)
 
   // ---- effects: the moments at which a process can be killed or stopped
 
@@ -164,6 +166,7 @@ export async function createWorld({
   function kill(host: Host): void {
     const { life } = host
     life.isDead = true
+    host.rules.forgetToken()
     host.armed = null
     life.stop.abort()
     for (const one of requests.filter((request) => request.life === life))
@@ -186,7 +189,7 @@ export async function createWorld({
       const kind = await answerTo(life(), account, signal)
       if (kind === null) return givenUp
       const outcome = outcomeOf(kind, account, askedMs)
-      learn(life(), { account, outcome, isDisturbed: before !== disturbances })
+      learn(life(), { account, cause, kind, outcome, isDisturbed: before !== disturbances })
       await effect(life(), { isMoment: true })
       return outcome
     }
@@ -291,10 +294,9 @@ export async function createWorld({
 
   // ---- the rules about requests
 
-  const knownOf = (all: Map<string, Known>, account: string): Known => {
-    const none = { freshUntilMs: 0, refused: false, notBeforeMs: 0, rejectedUntilMs: 0, refusedAt: 0 }
-    const known = all.get(account) ?? { ...none, clientMs: -CLIENT_INTERVAL_MS }
-    all.set(account, known)
+  const ofFleet = (account: string): OfFleet => {
+    const known = fleet.get(account) ?? { freshUntilMs: 0, notBeforeMs: 0 }
+    fleet.set(account, known)
     return known
   }
   /**
@@ -307,18 +309,9 @@ export async function createWorld({
   function checkRequest(life: Life, account: string, cause: Cause): void {
     settleKnown()
     const { host } = life
-    check(!requests.some((one) => one.life === life), `two requests of one host at once (${cause})`)
-    const known = knownOf(host.known, account)
+    checkRule(!requests.some((one) => one.life === life), 'one-at-a-time', cause)
     checkFleet(life, account, cause)
-    if (cause === 'operator') return
-    const isAct = cause === 'reload' || (cause === 'start' && host.mayAskAgain)
-    check(!known.refused || isAct, `a request after a refusal (${cause})`)
-    check(nowMs() >= known.notBeforeMs, `a request before Retry-After is over (${cause})`)
-    const isTrial = account !== nameOf(life.config)
-    check(isTrial || nowMs() >= known.rejectedUntilMs, `a request before the pace of rejected (${cause})`)
-    if (cause !== 'client') return
-    check(nowMs() - known.clientMs >= CLIENT_INTERVAL_MS, 'two requests that clients caused within 30 s')
-    known.clientMs = nowMs()
+    host.rules.asked(account, { cause, atMs: nowMs(), isTrial: account !== nameOf(life.config) })
   }
 
   /** While the store is well and every host runs, the fleet is one client. */
@@ -332,44 +325,47 @@ export async function createWorld({
     const isAlone = !requests.some((one) => one.account === account && !one.isDisturbed)
     // After two leases of hosts that get no answer a host asks by itself.
     const isHanging = nowMs() - timedOutMs < 3 * LEASE_MS
-    check(isAlone || isPressed || isHanging, `two requests of the fleet at once (${cause})`)
-    const known = knownOf(fleet, account)
+    checkRule(isAlone || isPressed || isHanging, 'fleet-at-once', cause)
+    const known = ofFleet(account)
     if (cause === 'operator' || cause === 'reload') return
-    check(nowMs() >= known.notBeforeMs, `a request of the fleet before Retry-After is over (${cause})`)
-    check(
-      nowMs() >= known.freshUntilMs || cause === 'client' || cause === 'retry',
-      `a request while the fleet has a new token (${cause})`,
-    )
+    checkRule(nowMs() >= known.notBeforeMs, 'asked-for-wait', `of the fleet, ${cause}`)
+    const isPlanned = cause !== 'client' && cause !== 'retry'
+    checkRule(nowMs() >= known.freshUntilMs || !isPlanned, 'fleet-again', cause)
   }
 
   function learn(
     life: Life,
-    { account, outcome, isDisturbed }: { account: string; outcome: ServiceOutcome; isDisturbed: boolean },
+    {
+      account,
+      cause,
+      kind,
+      outcome,
+      isDisturbed,
+    }: { account: string; cause: Cause; kind: string; outcome: ServiceOutcome; isDisturbed: boolean },
   ): void {
     const atMs = nowMs()
     const isTrial = account !== nameOf(life.config)
-    if (outcome.kind === 'permanent') knownOf(life.host.known, account).refusedAt = tokens.size
+    const { host } = life
+    if (outcome.kind === 'permanent') host.refusedAt.set(account, tokens.size)
+    // It was saved as failed before it went out.
+    const failed = outcome.kind === 'ok' ? 0 : host.rules.of(account).failures + 1
+    const lifeMs = isShared || kind === 'same' ? 0 : kind === 'opaque' ? MAX_AGE_MS : LIFE_MS
+    const answer = { atMs, isTrial, cause, lifeMs }
     unsettled.push(() => {
-      const known = knownOf(life.host.known, account)
-      life.host.mayAskAgain = false
       // Killed or stopped in the moment of the answer: it may have been saved, or not.
       const isSaved = !life.isDead && life.inbox === null
-      const isKept = isSaved && outcome.kind === 'transient'
-      const { notBeforeMs, rejectedUntilMs } = isKept ? known : { notBeforeMs: 0, rejectedUntilMs: 0 }
-      Object.assign(known, { refused: isSaved && outcome.kind === 'permanent', notBeforeMs, rejectedUntilMs })
+      host.rules.answered(account, outcome, { ...answer, leftMs: leftMs(life, atMs) })
+      if (!isSaved) {
+        Object.assign(host.rules.of(account), { ...UNSAVED, failures: failed })
+        host.rules.forgetToken()
+      }
       if (isSaved && isShared && redis === 'well' && cutOff.size === 0 && !isDisturbed) {
-        const shared = knownOf(fleet, account)
+        const shared = ofFleet(account)
         const freshUntilMs = outcome.kind === 'ok' ? atMs + FRESH_MS : 0
         const bound = outcome.kind === 'transient' ? atMs + (outcome.retryAfterMs ?? 0) : 0
-        const before = outcome.kind === 'transient' ? shared.notBeforeMs : 0
-        Object.assign(shared, { freshUntilMs, notBeforeMs: Math.max(before, bound) })
+        const former = outcome.kind === 'transient' ? shared.notBeforeMs : 0
+        Object.assign(shared, { freshUntilMs, notBeforeMs: Math.max(former, bound) })
       } else fleet.delete(account)
-      if (!isSaved || outcome.kind !== 'transient') return
-      const { reason, retryAfterMs = 0 } = outcome
-      if (retryAfterMs > 0) known.notBeforeMs = Math.max(notBeforeMs, atMs + retryAfterMs)
-      // A wait that would end after the token's life ends in the last tenth of that.
-      if (reason === 'rejected' && !isTrial)
-        known.rejectedUntilMs = atMs + Math.min(REJECTED_MS, leftMs(life, atMs) / 2)
     })
   }
   function leftMs({ parts, host }: Life, atMs: number): number {
@@ -472,6 +468,7 @@ export async function createWorld({
       },
     } as unknown as Life
     host.life = life
+    host.rules.wish('start', nowMs())
     const own = clock.of(life, () => host.bootedAtMs)
     Object.assign(life, { clock: own })
     const files = stateStoreOf(() => life)
@@ -512,17 +509,16 @@ export async function createWorld({
     const now = own.now()
     const token = usableToken(state, now)
     const known = token && tokens.get(token.accessToken)
-    if (known) {
-      check(known.endsMs > nowMs() - 1_000, 'an expired token is handed out')
-      const newest = host.newest[known.account] ?? known
+    if (token && known) {
+      const { number, account, askedMs, issuedMs, endsMs } = known
+      host.handed[account] ??= createHanded(broke, { grainMs: 1_000 })
       // Requests of a fleet that overlap have no order, and a clock of the store that was set back has none
       // either.
-      const isOlder = isShared
-        ? known.issuedMs < newest.askedMs && storeAheadMs >= 0
-        : known.number < newest.number
-      check(!isOlder, 'an older token is handed out again')
-      host.newest[known.account] = known
-      const isNewer = known.number > knownOf(host.known, nameOf(config)).refusedAt
+      const overlapping = storeAheadMs >= 0 ? { asked: askedMs, answered: issuedMs } : NO_ORDER
+      const order = isShared ? overlapping : { asked: number, answered: number }
+      const { accessToken: text, generation } = token
+      host.handed[account].hand({ text, generation, order, endsMs }, nowMs())
+      const isNewer = number > (host.refusedAt.get(nameOf(config)) ?? 0)
       check(
         isShared || refusalOf(state) === null || !isNewer,
         'refused beside a token that is newer than the refusal',
@@ -530,11 +526,12 @@ export async function createWorld({
     }
     const phase = phaseOf(state, now)
     if (phase !== 'refused') check(dueAtMs(state) - now.bootMs < 86_400_000, 'nothing is planned: a trap')
-    const facts = knownOf(host.known, nameOf(config))
+    const facts = host.rules.of(nameOf(config))
     // Another host may have lifted it.
-    if (isShared && state.objection === null) facts.refused = false
-    if (isShared && state.failure === null) Object.assign(facts, { notBeforeMs: 0, rejectedUntilMs: 0 })
-    const isRefused = facts.refused && state.inFlight === null
+    if (isShared && state.objection === null) facts.isRefused = false
+    if (isShared && state.failure === null)
+      Object.assign(facts, { notBeforeMs: -Infinity, rejectedUntilMs: -Infinity, failures: 0 })
+    const isRefused = facts.isRefused && state.inFlight === null
     check(!isRefused || state.objection !== null, 'a refusal is forgotten')
   }
 
@@ -568,7 +565,7 @@ export async function createWorld({
     // It may be killed or stopped meanwhile.
     await Promise.race([store.close(parts.keeper.state()), settle()])
     kill(host)
-    host.mayAskAgain = true
+    host.rules.acted(nowMs())
     await start(host)
   }
 
@@ -578,7 +575,8 @@ export async function createWorld({
 
   /** Files that are written are an act: the pair in them may be asked with once. */
   function write(host: Host, name: string): void {
-    knownOf(host.known, name).refused = false
+    host.rules.acted(nowMs(), [name])
+    host.rules.wish('reload', nowMs())
     host.files = name
     host.written += 1
   }
@@ -590,16 +588,25 @@ export async function createWorld({
     },
     wait: (_host, seconds) => clock.advance(Number(seconds) * 1_000),
     answer: (host, kind) => requests.find((one) => one.life === host.life)?.answer(kind),
-    operator: ({ life }) => refresh(life),
-    reject: ({ life: { parts, clock: own } }) =>
-      parts.keeper.reject(usableToken(parts.keeper.state(), own.now())?.fingerprint ?? 'none'),
-    need: ({ life }) => life.parts.keeper.need(200_000),
+    operator({ life, rules }) {
+      rules.wish('operator', nowMs())
+      refresh(life)
+    },
+    reject({ rules, life: { parts, clock: own } }) {
+      rules.wish('client', nowMs())
+      rules.reported(nowMs())
+      parts.keeper.reject(usableToken(parts.keeper.state(), own.now())?.fingerprint ?? 'none')
+    },
+    need({ life, rules }) {
+      rules.wish('client', nowMs())
+      life.parts.keeper.need(200_000)
+    },
     crash: kill,
     restart,
     reboot(host) {
       kill(host)
       const disk = { ...host.disk, token: null }
-      Object.assign(host, { disk, boots: host.boots + 1, bootedAtMs: nowMs() - 1_000, newest: {} })
+      Object.assign(host, { disk, boots: host.boots + 1, bootedAtMs: nowMs() - 1_000, handed: {} })
     },
     arm: (host, what, effects) => (host.armed = { what, effects: Number(effects) }),
     stop: ({ life }) => (life.inbox = []),
@@ -695,7 +702,7 @@ export async function createWorld({
       const held = hosts
         .filter((host) => nameOf(host.life.config) === account)
         .map((host) => stateOf(host).token?.accessToken)
-      check(new Set(held).size === 1 || storeAheadMs < 0, 'the fleet has more than one token')
+      checkRule(new Set(held).size === 1 || storeAheadMs < 0, 'fleet-apart')
     }
     await act('wait:200')
     const accounts = new Set(hosts.map((host) => nameOf(host.life.config))).size
@@ -710,10 +717,10 @@ export async function createWorld({
     files: 'a',
     written: 0,
     armed: null,
-    mayAskAgain: false,
     isLate: false,
-    newest: {},
-    known: new Map<string, Known>(),
+    handed: {},
+    refusedAt: new Map<string, number>(),
+    rules: createRequests(broke, { grainMs: 1 }),
   })) as unknown as Host[]
   for (const host of hosts) await start(host)
 

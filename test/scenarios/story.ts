@@ -1,6 +1,9 @@
 // A random story about the whole daemon, and a model of the contract that says what it must not do.
 import type { RejectResult, StatusResult, TokenResult } from '../../src/protocol.ts'
-import { isAboutCredentials, type FetchOutcome } from '../../src/token/outcome.ts'
+import type { Cause, ServiceOutcome } from '../../src/token/outcome.ts'
+import { createRequests, type Wish } from '../rules/requests.ts'
+import { checkWith, sentenceOf, type Broke } from '../rules/rules.ts'
+import { checkAlert, createHanded, createTokenless, type Shown } from '../rules/tokens.ts'
 import { createRandom } from '../support/random.ts'
 import { createWorld, durationMs, type Change, type Harm, type ServiceAnswer, type World } from './world.ts'
 
@@ -19,36 +22,22 @@ const NO_TOKEN_AFTER_MS = 600_000
 const NO_TOKEN = { generation: 0, accessToken: '', baseUrl: '' }
 const TICK_MS = 15_000
 const CAP_MS = 60_000
-/** The longest assumed life of the stories. */
-const MAX_AGE_MS = 15 * 60_000
-const CLIENT_PACE_MS = 30_000
-const REJECTED_PACE_MS = 300_000
+/** The longest assumed life of the stories, and the shortest. */
+const MAX_AGE_MS = { most: 15 * 60_000, least: 2 * 60_000 }
 /** The clocks of the story go in fractions, and those of the answers in milliseconds. */
 const GRAIN_MS = 2
-
-/** What the service knows of one pair of credentials at one address; instants are on the boot clock. */
-interface Account {
-  isRefused: boolean
-  /** Not to be asked before, by its own words. */
-  notBeforeMs: number
-  failures: number
-  /** A person has acted since the last request. */
-  isAllowed: boolean
-  lastMs: number
-  /** Rest of the token's life at the last failure: no wait is longer. */
-  leftMs: number
-}
 
 /** Plays the story. Returns the rules that it broke, in sentences. */
 export async function playStory(steps: readonly Step[], seed: number): Promise<readonly string[]> {
   const broken = new Set<string>()
-  const accounts = new Map<string, Account>()
+  const broke: Broke = (rule, detail) => broken.add(sentenceOf(rule, detail))
+  const requestRules = createRequests(broke, { grainMs: GRAIN_MS })
+  const handed = createHanded(broke, { grainMs: GRAIN_MS })
   let underWay = 0
-  let clientAskedMs = -Infinity
+  let underWayFor: Cause = 'start'
   let requests = 0
   let credentials = GIVEN.credentials
   let baseUrl = GIVEN.baseUrl
-  let maxDelayMs = CAP_MS
   /** End of the token that was given last; null: it does not say. */
   let endMs: number | null = 0
   /** The account that the daemon asks with. */
@@ -60,7 +49,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
   let fullDisk: Harm | null = null
   /** The newest token must be served until its end. */
   let isKept = false
-  let tokenlessMs = 0
+  let tokenless = createTokenless(0)
   /** When the service last gave a token that does not say its end; after a reboot it is not known. */
   let opaqueMs = Infinity
   let isWallTrusted = true
@@ -69,9 +58,10 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     random: createRandom(seed),
     onRequest({ name, cause }) {
       requests += 1
-      check(underWay === 0, 'two requests at once')
+      checkRule(underWay === 0, 'one-at-a-time')
       underWay += 1
-      checkRequest(accountOf(name), cause)
+      underWayFor = cause
+      requestRules.asked(name, { cause, atMs: world.now().bootMs, isTrial: name !== runningName })
     },
     onOutcome(name, outcome) {
       underWay -= 1
@@ -79,90 +69,48 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
       const isTaken =
         outcome?.kind === 'ok' && (expiryMs(outcome.accessToken) ?? Infinity) > world.serviceNowMs()
       if (isTaken) runningName = name
-      if (outcome !== undefined) learn(accountOf(name), outcome, { isTrial: name !== runningName })
+      if (outcome !== undefined && outcome.kind !== 'postponed')
+        learn(name, outcome, { isTrial: name !== runningName })
     },
   })
 
   function check(claim: boolean, sentence: string): void {
     if (!claim) broken.add(sentence)
   }
+  const checkRule = checkWith(broke)
 
-  function accountOf(name: string): Account {
-    const known = accounts.get(name)
-    const fresh = {
-      isRefused: false,
-      notBeforeMs: -Infinity,
-      failures: 0,
-      isAllowed: false,
-      lastMs: -Infinity,
-      leftMs: Infinity,
-    }
-    if (known === undefined) accounts.set(name, fresh)
-    return known ?? fresh
-  }
   /** The account of what lies on disk. */
   const nameOnDisk = (): string => `key-of-${credentials}@https://${baseUrl}.example/token/external/jwt`
 
   /** A person acts: an account may be asked once more. Waits that the service asked for hold. */
-  function act(): void {
-    for (const account of accounts.values()) Object.assign(account, { isRefused: false, isAllowed: true })
+  function act(wish: Wish): void {
+    const { bootMs } = world.now()
+    requestRules.of(nameOnDisk())
+    requestRules.acted(bootMs)
+    requestRules.wish(wish, bootMs)
   }
 
   /** Without the knowledge of what was only tried: the files say what is asked with from now on. */
   async function start(): Promise<void> {
-    if (runningName !== nameOnDisk())
-      Object.assign(accountOf(nameOnDisk()), { isRefused: false, isAllowed: true })
+    const { bootMs } = world.now()
+    if (runningName !== nameOnDisk()) requestRules.acted(bootMs, [nameOnDisk()])
     runningName = nameOnDisk()
+    requestRules.wish('start', bootMs)
     await world.start()
   }
 
-  function checkRequest(account: Account, cause: string): void {
+  function learn(name: string, outcome: ServiceOutcome, { isTrial }: { isTrial: boolean }): void {
     const atMs = world.now().bootMs
-    if (cause !== 'operator') {
-      check(!account.isRefused, `a request after a refusal, because of ${cause}`)
-      check(
-        atMs >= account.notBeforeMs - GRAIN_MS,
-        `a request before the time that was asked for, because of ${cause}`,
-      )
-      const delayMs = Math.min(CAP_MS, maxDelayMs, account.leftMs, 1_000 * 2 ** (account.failures - 1)) / 2
-      const agoMs = atMs - account.lastMs
-      const isEarly = account.failures > 0 && agoMs < delayMs - GRAIN_MS
-      check(
-        !isEarly || account.isAllowed,
-        `a request ${agoMs} ms after failure ${account.failures}, because of ${cause}`,
-      )
-      if (isEarly) Object.assign(account, { isAllowed: false, failures: 0 })
-    }
-    if (cause === 'client') {
-      check(atMs - clientAskedMs >= CLIENT_PACE_MS - GRAIN_MS, 'two requests caused by clients within 30 s')
-      clientAskedMs = atMs
-    }
-  }
-
-  function learn(account: Account, outcome: FetchOutcome, { isTrial }: { isTrial: boolean }): void {
-    const atMs = world.now().bootMs
-    account.lastMs = atMs
-    account.isRefused = outcome.kind === 'permanent'
-    // Another pair that lies in the files is tried first.
-    if (isAboutCredentials(outcome)) for (const other of accounts.values()) other.isAllowed = true
-    if (outcome.kind === 'permanent') account.failures = 0
-    else if (outcome.kind === 'ok') {
-      Object.assign(account, { failures: 0, notBeforeMs: -Infinity })
-      const expMs = expiryMs(outcome.accessToken)
+    const expMs = outcome.kind === 'ok' ? expiryMs(outcome.accessToken) : null
+    if (outcome.kind === 'ok') {
+      tokenless.unsure()
       if (expMs === null) opaqueMs = atMs
       endMs = expMs === null ? null : atMs + expMs - world.serviceNowMs()
-    } else {
-      // Of an opaque token this model does not know the end.
-      const leftMs = endMs === null ? 0 : endMs > atMs ? endMs - atMs : Infinity
-      account.leftMs = Math.max(1_000, leftMs)
-      account.failures += 1
-      const { reason, retryAfterMs } = outcome as { reason?: string; retryAfterMs?: number }
-      // The pace is the running pair's: one that was only tried is asked with at once when it is in use.
-      const isPaced = reason === 'rejected' && !isTrial
-      const paceMs = isPaced ? Math.min(REJECTED_PACE_MS, account.leftMs / 2) : 0
-      const boundMs = Math.max(retryAfterMs ?? 0, paceMs)
-      account.notBeforeMs = Math.max(account.notBeforeMs, boundMs > 0 ? atMs + boundMs : -Infinity)
     }
+    // Of an opaque token this model does not know the end.
+    const leftMs = endMs === null ? 0 : endMs > atMs ? endMs - atMs : Infinity
+    const lifeMs = endMs === null ? MAX_AGE_MS.least : Math.max(0, endMs - atMs)
+    requestRules.answered(name, outcome, { atMs, leftMs, lifeMs, isTrial, cause: underWayFor })
   }
 
   async function take(step: Step): Promise<void> {
@@ -177,26 +125,30 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
         isWallTrusted = false
         return world.setClock(step.ms)
       case 'need':
+        requestRules.wish('client', world.now().bootMs)
         return world.need(step.ms)
       case 'reject':
+        requestRules.wish('client', world.now().bootMs)
+        requestRules.reported(world.now().bootMs)
         await world.ask<RejectResult>('token.reject', {
           fingerprint: status?.token?.fingerprint ?? '0'.repeat(16),
         })
         return
       case 'operator':
-        act()
+        act('operator')
         return world.signal()
       case 'reload':
         // Another service drops the token, and the way back does not bring it back.
         if (step.change.baseUrl !== undefined && step.change.baseUrl !== baseUrl) isKept = false
         ;({ credentials = credentials, baseUrl = baseUrl } = step.change)
-        maxDelayMs = durationMs(step.change.maxDelay ?? '5m')
-        act()
+        requestRules.setMaxDelay(durationMs(step.change.maxDelay ?? '5m'))
+        act('reload')
+        requestRules.forgetToken()
         runningName = nameOnDisk()
         return world.reload(step.change)
       case 'rotate':
         credentials = step.credentials
-        act()
+        act('reload')
         return world.rotate(step.credentials)
       case 'harm':
         // A state disk that is free again has nothing of before until the next save.
@@ -205,7 +157,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
       case 'freeDisk':
         return world.freeDisk()
       case 'restart':
-        act()
+        act('start')
         await world.stop()
         forgetUnwritten()
         return start()
@@ -223,14 +175,19 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
 
   /** An answer that came in the last moment may be lost; that the service was asked is not. */
   async function crash(turns: number): Promise<void> {
+    const { accounts } = requestRules
     const before = new Map([...accounts].map(([name, account]) => [name, { ...account }]))
     const asked = requests
+    if (turns > 0) requestRules.wish('operator', world.now().bootMs)
     await world.crash(turns)
+    // How many tokens in a row were reported may not be saved yet.
+    requestRules.forgetToken()
     if (asked === requests) return
     for (const [name, account] of accounts) {
-      const { notBeforeMs = -Infinity, failures = 0 } = before.get(name) ?? {}
+      const { notBeforeMs = -Infinity, rejectedUntilMs = -Infinity, failures = 0 } = before.get(name) ?? {}
       const isAnswered = account.failures === 0
-      Object.assign(account, { isRefused: false, notBeforeMs, failures: isAnswered ? 0 : failures + 1 })
+      const facts = { isRefused: false, notBeforeMs, rejectedUntilMs }
+      Object.assign(account, { ...facts, failures: isAnswered ? 0 : failures + 1 })
     }
   }
 
@@ -239,21 +196,20 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     isKept = false
     if (fullDisk === null) return
     newest = NO_TOKEN
+    handed.forget()
+    requestRules.forgetToken()
     if (fullDisk !== 'state') return
-    accounts.clear()
-    clientAskedMs = -Infinity
+    requestRules.forgetAll()
+    tokenless.unsure()
   }
 
   /** The boot clock begins again: only what the model can still know holds. */
   function forgetClock(): void {
-    for (const account of accounts.values()) {
-      const { isRefused } = account
-      Object.assign(account, { ...accountOf(''), isRefused: isRefused && isWallTrusted })
-    }
-    accounts.delete('')
-    clientAskedMs = -Infinity
+    const refused = [...requestRules.accounts].filter(([, { isRefused }]) => isRefused && isWallTrusted)
+    requestRules.forgetAll()
+    for (const [name] of refused) requestRules.of(name).isRefused = true
     opaqueMs = Infinity
-    tokenlessMs = world.now().bootMs
+    tokenless.reboot(world.awakeMs())
     isWallTrusted = true
   }
 
@@ -263,19 +219,16 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     check(!/(?:key|secret)-of-/.test(shown), 'a key or a secret is shown')
     const served = await world.ask<TokenResult>('token.get')
     const token = 'accessToken' in served ? served : null
-    const nowMs = world.now().bootMs
     const expMs = expiryMs(newest.accessToken) ?? 0
     const isGood = isKept && newest.baseUrl.includes(baseUrl) && expMs > world.serviceNowMs() + GRAIN_MS
-    check(token !== null || !isGood, 'a good token is not served')
+    checkRule(token !== null || !isGood, 'good-token')
     if (token !== null) {
-      tokenlessMs = nowMs
       checkToken(token)
       check(!token.stale || status.state !== 'ready', 'ready with a stale token')
-    } else if (isKept) {
-      // It was good until its end, of which an opaque one says nothing.
-      const endedAgoMs = Math.max(0, world.serviceNowMs() - (expiryMs(newest.accessToken) ?? Infinity))
-      tokenlessMs = Math.max(tokenlessMs, nowMs - endedAgoMs)
     }
+    // A token is good until its end, of which an opaque one says nothing.
+    const endedAgoMs = Math.max(0, world.serviceNowMs() - (expiryMs(newest.accessToken) ?? Infinity))
+    const none = tokenless.seen(token !== null, { awakeMs: world.awakeMs(), endedAgoMs })
     isKept = token !== null
     if (!isSettled) return
     check(world.hasSocket(), 'a removed socket does not come back')
@@ -288,7 +241,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     check(kept === '' || kept.includes(token?.accessToken ?? ''), 'another token is kept')
     if (world.isFull()) return
     fullDisk = null
-    checkAlert(status, nowMs - tokenlessMs)
+    checkAlert(shownOf(status), { ...none, noTokenAfterMs: NO_TOKEN_AFTER_MS }, broke)
     check(written === (token?.accessToken ?? ''), 'the token file has another token than the sockets')
     const alertMs = Date.parse(status.alert?.since ?? '') - world.now().wallMs
     const isAlertWritten = world.file('run/alert.json') !== ''
@@ -300,26 +253,24 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
   }
 
   function checkToken(token: TokenResult): void {
-    check(token.generation >= newest.generation, 'an older token is served')
-    check(
-      token.generation > newest.generation || token.accessToken === newest.accessToken,
-      'two tokens have one number',
-    )
+    const { generation, accessToken } = token
+    const order = { asked: generation, answered: generation }
+    const endsMs = expiryMs(accessToken) ?? Infinity
+    handed.hand({ text: accessToken, generation, order, endsMs }, world.serviceNowMs())
     newest = token
-    const isOld = expiryMs(token.accessToken) === null && world.now().bootMs - opaqueMs > MAX_AGE_MS
+    const isOld = expiryMs(token.accessToken) === null && world.now().bootMs - opaqueMs > MAX_AGE_MS.most
     check(token.stale || !isOld, 'an old token that is not stale')
-    const expMs = expiryMs(token.accessToken) ?? Infinity
-    check(expMs > world.serviceNowMs() - GRAIN_MS, 'an expired token is served')
     check(token.baseUrl.includes(baseUrl), 'a token of another service is served')
   }
 
-  function checkAlert({ state, alert, failure, token }: StatusResult, tokenlessForMs: number): void {
-    const reason = alert?.reason ?? null
-    if (state === 'refused') check(reason?.startsWith('account-') === true, 'a refusal raises no alert')
-    if (failure?.reason === 'rejected') check(reason !== null, 'a rejection raises no alert')
-    if (reason === 'no-token') check(token === null, 'an alert that there is no token, and there is one')
-    const isLong = tokenlessForMs > NO_TOKEN_AFTER_MS + 2 * TICK_MS && failure !== null
-    if (token === null && isLong) check(reason !== null, 'no token for long, and no alert')
+  function shownOf({ state, alert, failure, token }: StatusResult): Shown {
+    return {
+      hasToken: token !== null,
+      hasFailed: failure !== null,
+      isRefused: state === 'refused',
+      isRejected: failure?.reason === 'rejected',
+      alert: alert?.reason ?? null,
+    }
   }
 
   /** The next attempt comes when status said, where nothing else happens. */
@@ -351,7 +302,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
   }
 
   try {
-    tokenlessMs = world.now().bootMs
+    tokenless = createTokenless(world.awakeMs())
     await start()
     await look({ isSettled: false })
     let isDisturbed = false

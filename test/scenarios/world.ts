@@ -474,6 +474,7 @@ export function createWorld(given: Given, observer?: Observer) {
       await clock.settle()
     },
     now: () => clock.now(),
+    awakeMs: () => clock.awakeMs(),
     serviceNowMs,
     /** The text of a file that the daemon wrote, by its path in the directories; '' where there is none. */
     file: (path: string): string => textOf(join(directory, path)) ?? '',

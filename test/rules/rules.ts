@@ -1,0 +1,45 @@
+// The rules of the contract that hold for every run: the names by which tests know them, and their sentences.
+// `requests.ts` and `tokens.ts` check what a world does, `records.ts` what a real daemon logged.
+
+export const RULES = {
+  'one-at-a-time': 'two requests at once',
+  reason: 'a request without a reason',
+  refused: 'a request after a refusal that nobody has ended',
+  'asked-for-wait': 'a request before the time that the service asked for',
+  'rejected-pace': 'a request before the pace of rejected is over',
+  backoff: 'a request before the backoff is over',
+  count: 'the failures in a row are counted wrongly',
+  'client-pace': 'two requests that clients caused too soon after each other',
+  act: 'an act that no request follows',
+  'good-token': 'a good token is not served',
+  expired: 'a token past its end is handed out',
+  older: 'an older token is handed out again',
+  number: 'two tokens have one number',
+  'alert-missing': 'what an operator must know of raises no alert',
+  'alert-early': 'an alert that there is no token comes too early',
+  'alert-once': 'an alert is raised twice',
+  'alert-rank': 'an alert that is outranked is raised',
+  'alert-end': 'an alert ends that was not raised',
+  'alert-stays': 'an alert stays though it is over',
+  'trial-once': 'one trial has two records',
+  'fleet-at-once': 'two requests of the fleet at once',
+  'fleet-again': 'a request while the fleet has a new token',
+  'fleet-apart': 'the fleet has more than one token',
+} as const
+
+export type Rule = keyof typeof RULES
+
+/** Hears that a rule is broken; `detail`: by what. */
+export type Broke = (rule: Rule, detail?: string) => void
+
+/** The sentence of a broken rule. */
+export function sentenceOf(rule: Rule, detail = ''): string {
+  return detail === '' ? RULES[rule] : `${RULES[rule]} (${detail})`
+}
+
+/** The check that reports the rule unless the claim holds. */
+export function checkWith(broke: Broke) {
+  return (isHeld: boolean, rule: Rule, detail?: string): void => {
+    if (!isHeld) broke(rule, detail)
+  }
+}
