@@ -60,7 +60,7 @@ export const commands: readonly CommandSpec[] = [
       'private-key-file': { value: 'FILE', summary: 'The private key (PEM)', default: 'asked for' },
       'assertion-file': {
         value: 'FILE',
-        summary: 'An assertion that another program renews, instead of a private key',
+        summary: 'An assertion that another program renews, instead of a private key (since 2.1.0)',
       },
       'key-id': { value: 'ID', summary: 'The key id (kid) that the vendor gave to the private key' },
       'expires-at': {

@@ -26,6 +26,11 @@ export function orNull<T extends v.GenericSchema>(schema: T, description: string
   return v.optional(v.pipe(v.nullable(schema), v.description(description)), null)
 }
 
+/** What kind of value it is, with its range: the manual has it, and `$comment` of the JSON Schema. */
+export function valueKind<T>(name: string) {
+  return v.metadata<T, { $comment: string }>({ $comment: name })
+}
+
 /** Milliseconds, written with their unit. */
 export function duration(from: string, to: string) {
   const shape = 'must be a duration with its unit, in quotes: write "500ms", "30s", "15m", "1h" or "1d"'
@@ -34,6 +39,7 @@ export function duration(from: string, to: string) {
     formed(DURATION, shape),
     v.transform((text) => parseDuration(text) ?? Infinity),
     v.check((ms) => ms >= least && ms <= most, `must be from "${from}" to "${to}"`),
+    valueKind(`duration, ${from} to ${to}`),
   )
 }
 
@@ -50,6 +56,7 @@ export function octal(bits: { required: number; forbidden?: number }, sentence: 
     formed(/^0?[0-7]{3}$/, shape),
     v.transform((digits) => Number.parseInt(digits, 8)),
     v.check((mode) => (mode & mask) === bits.required, sentence),
+    valueKind('mode'),
   )
 }
 
@@ -64,6 +71,7 @@ export function path(sentence = 'must be a path that is not empty: write it in q
       'must not begin with "~", which only a shell expands: ' +
         'write the whole path, or "./~…" for that very name',
     ),
+    valueKind('path'),
   )
 }
 
@@ -94,7 +102,7 @@ export function fieldName(example = 'client_id') {
 export function instant() {
   const shape =
     'must be a date, or a date with time and zone: write it as "2027-03-01" or "2027-03-01T12:00:00Z"'
-  return transformed(parseInstant, shape)
+  return v.pipe(transformed(parseInstant, shape), valueKind('date'))
 }
 
 /** What `parse` makes of a text; undefined is a fault. */
@@ -143,7 +151,7 @@ const MAX_ID = 2 ** 32 - 2
 export function account(kind: 'user' | 'group') {
   const sentence = `must be the name or the number of a ${kind}`
   const name = formed(/^(?!-)[^\s:,/\u0000-\u001f\u007f-\u009f]+$/, sentence)
-  return v.union([name, count(MAX_ID, 0, sentence)], sentence)
+  return v.pipe(v.union([name, count(MAX_ID, 0, sentence)], sentence), valueKind('name or number'))
 }
 
 export function oneOf<const T extends readonly string[]>(choices: T) {
@@ -156,7 +164,7 @@ const SECRET_SHAPE =
 
 export function secretSource() {
   const text = v.pipe(v.string(SECRET_SHAPE), v.minLength(1, SECRET_SHAPE))
-  return v.union([text, ...sourceObjects()], SECRET_SHAPE)
+  return v.pipe(v.union([text, ...sourceObjects()], SECRET_SHAPE), valueKind('secret source'))
 }
 
 /** The forms of a secret source that name a place. */

@@ -20,6 +20,7 @@ import {
   section,
   setting,
   span,
+  valueKind,
   values,
 } from './schema-parts.ts'
 
@@ -110,7 +111,7 @@ const refusals = (rows: Defaults['refusals']) =>
         ),
         says: required(saidWords(), 'Words that are looked for, case and white space aside.'),
         in: orNull(answerPath(), 'Path of the text that has them; `null`: anywhere in the answer.'),
-        reason: required(oneOf(permanentReasons), '`account-inactive` or `account-not-found`.'),
+        reason: required(oneOf(permanentReasons), 'What the answer means.'),
       }),
     ),
     'Answers that refuse the account for good, until a person acts; the list replaces the default.',
@@ -121,9 +122,12 @@ const tokenUse = () =>
   group('How the API wants the token.', {
     header: setting(fieldName('X-Api-Token'), 'Header in which the API wants the token.', 'Authorization'),
     prefix: setting(
-      formed(
-        /^(?:[!-~][ -~]{0,63})?$/,
-        'must be at most 64 visible ASCII characters, or "": write it as "Bearer " with its blank',
+      v.pipe(
+        formed(
+          /^(?:[!-~][ -~]{0,63})?$/,
+          'must be at most 64 visible ASCII characters, or "": write it as "Bearer " with its blank',
+        ),
+        valueKind('text, 0 to 64 visible ASCII characters'),
       ),
       'What stands before the token in it; may be empty.',
       'Bearer ',
@@ -213,18 +217,18 @@ const assertion = () =>
       ),
       header: setting(
         objectOf('{ "x5t#S256": "…" }'),
-        'Further fields of its header, which replace its own; `null` leaves one out.',
+        'Further fields of its header, which replace its own; `null` leaves one out. Since 2.1.0.',
         {},
       ),
       file: orNull(
         path(),
         'File with a ready-made assertion, which another program renews: read at each request, and no part ' +
-          'of the pair. Relative to the configuration file.',
+          'of the pair. Relative to the configuration file. Since 2.1.0.',
       ),
       type: orNull(
         line(255),
         'Type of that one; `null`: `urn:ietf:params:oauth:client-assertion-type:jwt-bearer` as `client`, ' +
-          '`urn:ietf:params:oauth:token-type:jwt` as `exchange`.',
+          '`urn:ietf:params:oauth:token-type:jwt` as `exchange`. Since 2.1.0.',
       ),
     },
     '{ "key": { "file": "assertion.pem" } }',

@@ -17,6 +17,7 @@ import {
   setting,
   span,
   transformed,
+  valueKind,
 } from './schema-parts.ts'
 
 /** A server: an IPv6 address has no brackets here; `path` is that of a Unix socket. */
@@ -33,7 +34,7 @@ function parseServer(text: string): ServerAddress | undefined {
 const SERVERS_SHAPE = 'must be a list of 1 to 64 servers: write it as ["redis.example.com:6379"]'
 const SERVER_SHAPE =
   'must be "host:port" or the path of a Unix socket, without "redis://" and without a password'
-const server = () => transformed(parseServer, SERVER_SHAPE)
+const server = () => v.pipe(transformed(parseServer, SERVER_SHAPE), valueKind('`host:port` or path'))
 
 export const share = () =>
   section(
@@ -74,7 +75,10 @@ export const share = () =>
       password: orNull(secretSource(), 'Its password: a secret source.'),
       database: setting(count(15, 0), 'Number of the database; 0 to 15.', 0),
       prefix: setting(
-        formed(/^[A-Za-z0-9._:-]{1,64}$/, 'must be 1 to 64 letters, digits, ".", "_", ":" or "-"'),
+        v.pipe(
+          formed(/^[A-Za-z0-9._:-]{1,64}$/, 'must be 1 to 64 letters, digits, ".", "_", ":" or "-"'),
+          valueKind('1 to 64 of the characters `A-Za-z0-9._:-`'),
+        ),
         'Beginning of every key and channel.',
         'kyc-tokend',
       ),

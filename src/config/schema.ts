@@ -22,6 +22,7 @@ import {
   sectionOr,
   setting,
   span,
+  valueKind,
 } from './schema-parts.ts'
 import { serviceSetting } from './schema-service.ts'
 import { share } from './schema-share.ts'
@@ -50,8 +51,14 @@ const tokenFile = () =>
       'Permission bits of the file.',
       '0600',
     ),
-    owner: orNull(account('user'), 'Owner; `null`: the daemon’s user.'),
-    group: orNull(account('group'), 'Group; `null`: as it is created (a setgid directory gives its own).'),
+    owner: orNull(
+      account('user'),
+      'Owner; `null`: the daemon’s user. The shipped unit may not give a file away: leave it out there.',
+    ),
+    group: orNull(
+      account('group'),
+      'Group; `null`: as it is created. The shipped unit may not change it: make the directory setgid.',
+    ),
   })
 
 const socket = (name: string) =>
@@ -86,6 +93,7 @@ export const configSchema = () =>
       v.transform(normaliseBaseUrl),
       v.description('URL of the service: https, or http for a loopback host only. A base path is kept.'),
       v.examples(['https://api.example.com']),
+      valueKind('URL'),
     ),
     credentials: section(
       {
@@ -137,7 +145,7 @@ export const configSchema = () =>
             section(
               {
                 url: required(
-                  v.pipe(line(2048, PROXY_SHAPE), rawCheck(proxyUrlProblem)),
+                  v.pipe(line(2048, PROXY_SHAPE), rawCheck(proxyUrlProblem), valueKind('URL')),
                   'URL of the proxy: http or https.',
                 ),
                 user: orNull(line(255), 'User of its login; `null`: it wants none.'),
@@ -176,13 +184,13 @@ export const configSchema = () =>
     alerts: group('Alerts about things that a person must repair.', {
       remindAfter: setting(
         list(duration('1s', '30d')),
-        'How long after an alert was raised it is repeated; 1s to 30d each.',
+        'How long after an alert was raised it is repeated.',
         ['1h', '6h', '24h'],
       ),
       noTokenAfter: setting(
         v.nullable(duration('1s', '30d')),
-        'How long there may be no usable token before an alert is raised, whatever the reason; ' +
-          '1s to 30d, `null`: never.',
+        'How long there may be no usable token, while the host is awake, before an alert is raised, ' +
+          'whatever the reason; `null`: never; 1s to 30d.',
         '10m',
       ),
       contact: orNull(line(200), 'Whom to call: a text that every alert and remedy repeats.'),
@@ -190,7 +198,7 @@ export const configSchema = () =>
     service: serviceSetting(),
     share: orNull(share(), 'One token for all hosts of the account, through Redis; `null`: each by itself.'),
     log: group('The log, on stderr.', {
-      level: setting(oneOf(logLevels), 'The least urgent records in it; syslog’s levels.', 'info'),
+      level: setting(oneOf(logLevels), 'The least urgent records in it.', 'info'),
       format: setting(
         oneOf(['auto', 'journal', 'text', 'json']),
         '`auto`: entries of the journal under systemd, `text` on a terminal, else `json`. `journal`: lines with their priority.',

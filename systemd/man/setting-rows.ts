@@ -4,12 +4,21 @@ import { configJsonSchema } from '../../src/config/json-schema.ts'
 interface SettingRow {
   /** Key path; `tokenFiles[].mode` is that of each entry. */
   readonly key: string
+  /** Markdown: what the value is, with its range. */
+  readonly type: string
   /** The default as JSON; undefined: the setting is required. */
   readonly default: string | undefined
   readonly meaning: string
 }
 
 interface SchemaNode {
+  readonly $comment?: string
+  readonly type?: string
+  readonly const?: unknown
+  readonly enum?: readonly string[]
+  readonly minimum?: number
+  readonly maximum?: number
+  readonly maxLength?: number
   readonly description?: string
   readonly default?: unknown
   readonly properties?: Record<string, SchemaNode>
@@ -32,13 +41,34 @@ function rowsOfSetting(node: SchemaNode, key: string): SettingRow[] {
   if (node.properties !== undefined) return rowsOf(node, key)
   // With blanks, at which a line of the manual can end.
   const standard = JSON.stringify(node.default, null, 1)?.replaceAll(/\n\s*/g, ' ')
-  const row = { key, default: standard, meaning: node.description ?? '' }
+  const row = { key, type: typeOf(node), default: standard, meaning: meaningOf(node) }
   if (node.items?.properties !== undefined) return [row, ...rowsOf(node.items, `${key}[]`)]
   const sections = formsOf(node).filter(({ properties }) => properties !== undefined)
   return sections.length === 1 && key !== 'http' ? [row, ...rowsOf(sections[0]!, key)] : [row]
 }
 
+/** Without the range, which the type has. */
+function meaningOf({ description = '' }: SchemaNode): string {
+  return description.replace(/; \S+ to \S+?(?: each)?(?=\.(?: |$))/, '')
+}
+
+/** `null` is not said: it is the default of a setting that may be null, or the meaning says when it may be. */
+function typeOf(node: SchemaNode): string {
+  const { $comment: kind, const: constant, enum: choices, type, minimum, maximum, maxLength } = node
+  if (kind !== undefined) return kind
+  if (constant !== undefined) return `\`${JSON.stringify(constant)}\``
+  if (choices !== undefined) return choices.map((choice) => `\`${choice}\``).join(', ')
+  if (node.items !== undefined) return `list: ${typeOf(node.items)}`
+  if (type === 'integer' || minimum !== undefined) return `integer, ${minimum} to ${maximum}`
+  if (type === 'string') return maxLength === undefined ? 'text' : `text, 1 to ${maxLength} characters`
+  if (type !== undefined) return type
+  const forms = formsOf(node).filter((form) => form.type !== 'null')
+  return [...new Set(forms.map(typeOf))].join(' or ')
+}
+
 /** The forms that a value may have: null, false, a section. */
 function formsOf({ anyOf = [] }: SchemaNode): SchemaNode[] {
-  return anyOf.flatMap((form) => (form.anyOf === undefined ? form : formsOf(form)))
+  return anyOf.flatMap((form) =>
+    form.anyOf === undefined || form.$comment !== undefined ? form : formsOf(form),
+  )
 }

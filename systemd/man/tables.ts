@@ -24,9 +24,10 @@ export function tables(): Readonly<Record<string, Table>> {
   return {
     settings: {
       page: 'kyc-tokend.config.5.md',
-      head: ['setting', 'default', 'meaning'],
-      rows: settingRows().map(({ key, default: standard, meaning }) => [
+      head: ['setting', 'type', 'default', 'meaning'],
+      rows: settingRows().map(({ key, type, default: standard, meaning }) => [
         code(key),
+        type,
         standard === undefined ? 'required' : code(standard),
         meaning,
       ]),
