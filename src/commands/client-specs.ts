@@ -32,6 +32,11 @@ export const exitsOfClient = {
 export const clientCommands = {
   token: {
     name: 'token',
+    examples: [
+      'kyc-tokend token',
+      'kyc-tokend token --format json --wait 30s',
+      'kyc-tokend token --min-valid 60s',
+    ],
     load: () => import('./token.ts'),
     summary: 'Print the access token',
     exits: { 0: 'it printed a token', ...exitsOfClient },
@@ -54,6 +59,7 @@ export const clientCommands = {
   },
   watch: {
     name: 'watch',
+    examples: ['kyc-tokend watch --no-token'],
     load: () => import('./watch.ts'),
     summary: 'Print one line of JSON now and at each change of the token or its state',
     exits: {
@@ -73,6 +79,7 @@ export const clientCommands = {
   },
   status: {
     name: 'status',
+    examples: ['sudo kyc-tokend status', 'kyc-tokend status --json', 'kyc-tokend status --watch'],
     load: () => import('./status.ts'),
     summary: 'Show state, life left, next refresh, failures and what to do about them',
     exits: { 0: 'a usable token is held and the account is not refused', ...exitsOfClient },
@@ -93,6 +100,11 @@ export const clientCommands = {
   },
   reject: {
     name: 'reject',
+    examples: [
+      'kyc-tokend reject',
+      'kyc-tokend reject 0123456789abcdef',
+      'kyc-tokend token | kyc-tokend reject -',
+    ],
     load: () => import('./reject.ts'),
     summary: 'Report a token that the service answered with 401',
     positionals: '[FINGERPRINT|-]',
@@ -106,6 +118,11 @@ export const clientCommands = {
   },
   exec: {
     name: 'exec',
+    examples: [
+      'kyc-tokend exec -- billing',
+      'kyc-tokend exec --env API_TOKEN -- billing',
+      'kyc-tokend exec --on-change restart -- billing --listen 8080',
+    ],
     load: () => import('./exec.ts'),
     summary: 'Run a command with the token in its environment, once there is one',
     positionals: '-- CMD [ARG …]',

@@ -140,7 +140,7 @@ function exitSentence(spec: CommandSpec): string {
 }
 
 function commandHelp(spec: CommandSpec): string[] {
-  const { name, positionals, options, summary, details = [] } = spec
+  const { name, positionals, options, summary, details = [], examples } = spec
   const rows = Object.entries(options).map(([option, given]): [string, string] => {
     const choices = given.choices === undefined ? '' : ` (${given.choices.join(', ')})`
     const otherwise = given.default === undefined ? '' : ` [${given.default}]`
@@ -156,6 +156,10 @@ function commandHelp(spec: CommandSpec): string[] {
     ...[...details, exitSentence(spec)].flatMap((paragraph) => ['', ...wrap(paragraph, WIDTH)]),
     '',
     ...table([...rows, ['--help', 'This help']]),
+    '',
+    examples.length === 1 ? 'Example:' : 'Examples:',
+    '',
+    ...examples.map((line) => INDENT + line),
   ]
 }
 

@@ -22,6 +22,11 @@ const ofConfig = {
 export const commands: readonly CommandSpec[] = [
   {
     name: 'setup',
+    examples: [
+      'sudo kyc-tokend setup',
+      'sudo kyc-tokend setup --from kyc.json',
+      'sudo kyc-tokend setup --force --from - <kyc.json',
+    ],
     async load() {
       const [{ setupWith }, { checkStaged }] = await Promise.all([
         import('../setup/setup.ts'),
@@ -85,6 +90,7 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'run',
+    examples: ['kyc-tokend run', 'kyc-tokend run --config ./kyc-tokend.config.json'],
     load: () => import('./run.ts'),
     summary: 'Run the daemon in the foreground',
     exits: {
@@ -104,6 +110,7 @@ export const commands: readonly CommandSpec[] = [
   clientCommands.status,
   {
     name: 'alert-test',
+    examples: ['sudo kyc-tokend alert-test'],
     load: () => import('./alert-test.ts'),
     summary: 'Rehearse an alert: log, alert.json and alert command',
     exits: {
@@ -119,6 +126,7 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'refresh',
+    examples: ['sudo kyc-tokend refresh'],
     load: () => import('./refresh.ts'),
     summary: 'Ask the service for a new token now, and say how it went',
     exits: { 0: 'the service gave a token', ...exitsOfClient, 75: 'the attempt failed' },
@@ -130,6 +138,10 @@ export const commands: readonly CommandSpec[] = [
   clientCommands.reject,
   {
     name: 'explain',
+    examples: [
+      "kyc-tokend explain --status 429 --header 'Retry-After: 120'",
+      'kyc-tokend explain --status 500 --body answer.json',
+    ],
     load: () => import('./explain.ts'),
     summary: 'Say what the daemon does about an answer of the service',
     exits: { 78: 'the configuration is faulty' },
@@ -142,6 +154,11 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'check',
+    examples: [
+      'sudo kyc-tokend check',
+      'sudo kyc-tokend check --live',
+      'kyc-tokend check --config-only --config kyc-tokend.config.json',
+    ],
     load: () => import('../check/check.ts'),
     summary:
       'Find every fault of configuration, permissions, directories, socket and host, each with its remedy',
@@ -166,6 +183,10 @@ export const commands: readonly CommandSpec[] = [
   clientCommands.exec,
   {
     name: 'sandbox',
+    examples: [
+      'kyc-tokend sandbox --port 8099',
+      'kyc-tokend sandbox --port 8099 --scenario outage --token-lifetime 5m',
+    ],
     load: () => import('./sandbox.ts'),
     summary: 'Run a stand-in for the service on loopback, to try things and to rehearse outages',
     exits: {
@@ -182,6 +203,7 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'demo',
+    examples: ['kyc-tokend demo'],
     load: () => import('./demo.ts'),
     summary: 'Run sandbox and daemon in a temporary directory, and show what happens and what to try',
     exits: { 69: 'its directory cannot be made' },
@@ -189,6 +211,7 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'completions',
+    examples: ['kyc-tokend completions bash'],
     load: async () => ({ run: (await import('./completions.ts')).completionsOf(commands) }),
     summary: 'Print the completions for bash',
     positionals: 'bash',

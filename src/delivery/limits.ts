@@ -16,7 +16,7 @@ export const MAX_HEAD_FIELDS = 64
 /** Body of an HTTP request: a report of the longest token fits. */
 export const MAX_BODY_BYTES = 32 * 1024
 /** Connections of peers that `allow` excludes, while their first request is awaited. */
-const MAX_DENIED = 64
+export const MAX_DENIED = 64
 
 /**
  * idle: the client has no request, no pending answer and no subscription; stalled: it does not read its

@@ -3,9 +3,9 @@
 import { monotonicMs } from '../lib/clock.ts'
 
 /** Nothing more is read from here on; twice as much is the most. */
-const FULL_BYTES = 20 * 1024 * 1024
+export const FULL_BYTES = 20 * 1024 * 1024
 /** The time for which it may stay full, and for which a peer that is ended has taken no byte. */
-const PATIENCE_MS = 1_000
+export const PATIENCE_MS = 1_000
 const EXAMINED_EVERY_MS = 100
 
 /** A connection. */

@@ -7,7 +7,7 @@ import type { Client, Protocol } from './client.ts'
 import type { DropReason, Timeouts } from './limits.ts'
 import type { Peers } from './peers.ts'
 
-const TIMEOUTS: Timeouts = {
+export const TIMEOUTS: Timeouts = {
   sweepMs: 15_000,
   idle: CONNECTION_IDLE_MS,
   stalled: 30_000,

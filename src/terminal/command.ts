@@ -23,6 +23,8 @@ export interface CommandSpec {
   readonly exits?: Readonly<Record<number, string>> & { readonly other?: string }
   /** More paragraphs for the help and the manual page. */
   readonly details?: readonly string[]
+  /** Command lines, with which the help ends. */
+  readonly examples: readonly string[]
 }
 
 /** The arguments of a command. Its options have been checked against its CommandSpec. */

@@ -9,6 +9,8 @@ import { scenarioNames, summaryOf } from '../../src/sandbox/scenarios.ts'
 import { remedyLine, unitPlace } from '../../src/host/remedy.ts'
 import { failureTable } from '../../src/source/response.ts'
 import type { Reason } from '../../src/protocol.ts'
+import { limitRows } from './limit-rows.ts'
+import { fieldRows, tableFields } from './protocol-fields.ts'
 import { settingRows } from './setting-rows.ts'
 import { stateDiagram } from './states.ts'
 
@@ -49,6 +51,21 @@ export function tables(): Readonly<Record<string, Table>> {
         .filter((reason): reason is Reason => reason !== 'ok')
         .map((reason) => [code(reason), remedyLine(reason, unitPlace(undefined))]),
     },
+    limits: {
+      page: 'kyc-tokend-protocol.7.md',
+      head: ['what', 'limit', 'beyond it'],
+      rows: limitRows(),
+    },
+    ...Object.fromEntries(
+      Object.entries(tableFields).map(([answer, fields]) => [
+        answer.replace('.', '-'),
+        {
+          page: 'kyc-tokend-protocol.7.md',
+          head: ['field', 'type', 'meaning'],
+          rows: fieldRows(fields),
+        },
+      ]),
+    ),
     scenarios: {
       page: 'kyc-tokend.1.md',
       head: ['scenario', 'answers'],
@@ -80,7 +97,7 @@ function timesOf(row: string): number {
  * the page.
  */
 function commandSection(spec: CommandSpec): string {
-  const { name, positionals, summary, details = [] } = spec
+  const { name, positionals, summary, details = [], examples } = spec
   const rows = optionRows(spec)
   const own = rows.filter((row) => timesOf(row) < 3)
   const exits = ownExits(spec)
@@ -93,6 +110,7 @@ function commandSection(spec: CommandSpec): string {
     `### kyc-tokend ${[name, ...(positionals === undefined ? [] : [code(positionals)])].join(' ')}\n`,
     ...paragraphs.map((paragraph) => `${wrap(paragraph, 110).join('\n')}\n`),
     ...(own.length === 0 ? [] : [optionTable(own)]),
+    `<!-- run: examples-${name} -->\n\n\`\`\`sh\n${examples.join('\n')}\n\`\`\`\n`,
   ].join('\n')
 }
 

@@ -42,6 +42,11 @@ too old; 70 an internal error; 77 the port needs root; 78 the configuration is f
   --token-lifetime DURATION  Life of its tokens [60s]
   --config PATH              Stand in for the service of this configuration
   --help                     This help
+
+Examples:
+
+  kyc-tokend sandbox --port 8099
+  kyc-tokend sandbox --port 8099 --scenario outage --token-lifetime 5m
 `)
   const usages = ['demo', 'reject'].map(
     (name) =>

@@ -3,9 +3,11 @@ import { spawn, type ChildProcess } from 'node:child_process'
 import { chmodSync, existsSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { onTestFinished } from 'vitest'
+import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { PROGRAM, startDaemon, type Daemon } from '../support/daemon.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { serviceOf } from '../support/outside.ts'
+import { startRedis } from '../support/redis.ts'
 import { granting } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
@@ -15,12 +17,10 @@ export type Example = Awaited<ReturnType<typeof startExample>>
 
 /** A daemon with a token, and a service that takes any request. */
 export async function startExample(
-  config: {
-    tokenFiles?: readonly { path: string; format?: string }[]
-    credentials?: { apiKey: string; apiSecret: string; expiresAt: string }
-  } = {},
+  config: { tokenFiles?: readonly { path: string; format?: string }[]; [setting: string]: unknown } = {},
+  given?: string,
 ) {
-  const directory = await tempDirectory()
+  const directory = given ?? (await tempDirectory())
   const token = jwtOf({ exp: Date.now() / 1000 + 3_600 })
   const service = await serviceOf(({ path }) =>
     path === '/token/external/jwt' ? granting(token) : { body: `${path} is answered\n` },
@@ -52,6 +52,12 @@ export async function startExample(
     /** The header `Authorization` of each request that came for this path. */
     authorizations: (path: string): (string | undefined)[] =>
       service.requests.filter((request) => request.path === path).map(({ headers }) => headers.authorization),
+    /** For programs of the test: `kyc-tokend` is on the path, and finds this daemon. */
+    env,
+    /** Makes a program on that path. */
+    program(name: string, script: string): void {
+      writeFileSync(join(bin, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 })
+    },
     /** Starts another daemon at the same paths, after the first has ended. */
     restart: start,
     /** Runs the marked block with this interpreter, and returns its output. Rejects if it fails. */
@@ -71,6 +77,25 @@ export async function startExample(
       return outputOf(spawn(command, [...args, as ?? code], { env, cwd: directory }))
     },
   }
+}
+
+/** One whose configuration has all that gives its answers and metrics further fields. */
+export async function startWhole(settings: object = {}): Promise<Example> {
+  const directory = await tempDirectory()
+  const redis = await startRedis()
+  onTestFinished(() => redis.stop())
+  const { cert, key } = createCertificate(createAuthority(), { names: ['client.example'] })
+  writeFileSync(join(directory, 'client.pem'), cert)
+  writeFileSync(join(directory, 'client.key'), key, { mode: 0o600 })
+  return startExample(
+    {
+      credentials: { apiKey: 'key', apiSecret: 'a-secret-of-the-test', expiresAt: '2099-03-01' },
+      request: { clientCertificate: { certFile: 'client.pem', key: { file: 'client.key' } } },
+      share: { servers: [join(redis.directory, 'redis.sock')] },
+      ...settings,
+    },
+    directory,
+  )
 }
 
 /** The client library as the package installs it, and these other ones, for the programs of the example. */

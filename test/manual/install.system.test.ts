@@ -46,6 +46,19 @@ describeInstallation('installed as the manual says', {}, (installation) => {
     await follow('checked')
   })
 
+  it('is set up by the examples of its help, and checked by them', async () => {
+    const document = {
+      baseUrl: 'http://127.0.0.1:8099',
+      credentials: { apiKey: 'sandbox-key', apiSecret: 'sandbox-secret' },
+    }
+    await sh('cat >kyc.json', { input: JSON.stringify(document) })
+    // The first asks a person.
+    for (const line of block('examples-setup').code.split('\n').slice(1))
+      expect(await sh(line.replace('sudo ', ''))).toContain('Nothing was changed')
+    for (const line of block('examples-check').code.split('\n').slice(0, 2))
+      expect(await sh(line.replace('sudo ', ''))).toContain('No fault')
+  })
+
   it('has its secret rotated by hand', async () => {
     await sh('echo sandbox-secret >/root/NEW')
     await follow('rotate')

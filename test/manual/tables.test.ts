@@ -6,11 +6,12 @@ import { statusOf } from '../../src/delivery/http/answers.ts'
 import { commands } from '../../src/commands/specs.ts'
 import { exitStatus } from '../../src/lib/error.ts'
 import { answerTypes, faultCodes, type FaultCode } from '../../src/protocol.ts'
-import { startExample } from './example.ts'
+import { startExample, startWhole } from './example.ts'
 import { bare, block, manualText, pages, tableRows } from './manual.ts'
 import { stateDiagram } from '../../systemd/man/states.ts'
 import { commandChapter, tables } from '../../systemd/man/tables.ts'
 import { httpAsk } from '../support/outside.ts'
+import { isWithoutRedis } from '../support/redis.ts'
 import { runCli, statusesOf } from '../support/run-cli.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -58,12 +59,20 @@ describe('of the protocol', () => {
 })
 
 describe('of what is seen from outside', () => {
-  test('the metrics are those of a daemon, and so are the states and verdicts in their labels', async () => {
-    const { daemon } = await startExample({
-      credentials: { apiKey: 'key', apiSecret: 'a-secret-of-the-test', expiresAt: '2099-03-01' },
-    })
+  const withoutRedis = isWithoutRedis('the table of metrics')
+  test.skipIf(withoutRedis)('the metrics are those of a daemon that has everything', async () => {
+    const { daemon } = await startWhole()
     const { body } = await httpAsk(daemon, '/metrics')
-    expect(tableRows('metrics')).toEqual(metricRows(body))
+    const [ofShare, others] = [true, false].map((isOfShare) =>
+      metricRows(body).filter(([name]) => bare(name).startsWith('kyc_tokend_share_') === isOfShare),
+    )
+    expect(tableRows('metrics')).toEqual(others)
+    expect(tableRows('share-metrics')).toEqual(ofShare)
+  })
+
+  test('the states and verdicts are those in the labels of metrics', async () => {
+    const { daemon } = await startExample()
+    const { body } = await httpAsk(daemon, '/metrics')
     const valuesOf = (labels: RegExp): string[] => [...body.matchAll(labels)].map(([, name = '']) => name)
     const firstCells = (table: string): string[] => tableRows(table).map(([name]) => bare(name))
     expect(firstCells('states')).toEqual(valuesOf(/^kyc_tokend_state\{state="(\w+)"\}/gm))

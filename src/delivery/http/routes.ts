@@ -26,7 +26,7 @@ type Routes = Readonly<Record<string, Readonly<Partial<Record<'GET' | 'POST', Ro
 export type Metrics = () => { readonly contentType: string; readonly body: string }
 
 /** The shortest time between two renderings of the metrics, however often they are requested. */
-const METRICS_EVERY_MS = 1_000
+export const METRICS_EVERY_MS = 1_000
 const QUERY_NAMES = ['minValidSeconds', 'waitSeconds', 'notFingerprint', 'client']
 
 /** Returns the function that gives the outcome of a request. */

@@ -59,9 +59,9 @@ export const timesOf = (limit: number, sweepMs: number) => ({
   stalled: Math.min(limit, 30_000),
 })
 /** A client that has sent no whole request has as long as one that is idle between two. */
-const TIMES = timesOf(CONNECTION_IDLE_MS, 15_000)
+export const TIMES = timesOf(CONNECTION_IDLE_MS, 15_000)
 /** Connections to the metrics, which may come from the network, end within 10 s. */
-const METRICS_TIMES = timesOf(5_000, 1_000)
+export const METRICS_TIMES = timesOf(5_000, 1_000)
 
 const READ_BYTES = 4 * 1024
 /**

@@ -28,7 +28,7 @@ import {
 } from './socket-path.ts'
 
 /** Connects that wait while the daemon is busy; Node's own 511 refuses a burst of 1,000. */
-const BACKLOG = 4096
+export const BACKLOG = 4096
 /**
  * Node accepts one connection in each turn of the event loop for each descriptor of a listening socket: it
  * has so many, or a newcomer would wait for as many turns as others have connected before.

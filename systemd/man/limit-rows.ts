@@ -1,0 +1,109 @@
+// The limits of the sockets, for kyc-tokend-protocol(7), with their numbers from the code.
+import { WRITE_BYTES } from '../../src/delivery/client.ts'
+import { METRICS_TIMES, TIMES } from '../../src/delivery/http/server.ts'
+import { METRICS_EVERY_MS } from '../../src/delivery/http/routes.ts'
+import {
+  CREDENTIAL_CONNECTIONS,
+  MAX_BODY_BYTES,
+  MAX_DENIED,
+  MAX_HEAD_BYTES,
+  MAX_HEAD_FIELDS,
+  MAX_SUBSCRIPTIONS,
+  MAX_WAITING,
+  METRICS_CONNECTIONS,
+  PRIVILEGED_CONNECTIONS,
+} from '../../src/delivery/limits.ts'
+import { BACKLOG } from '../../src/delivery/listener/listener.ts'
+import { FULL_BYTES, PATIENCE_MS } from '../../src/delivery/memory.ts'
+import { TIMEOUTS } from '../../src/delivery/sweeper.ts'
+import {
+  MAX_FRAME_BYTES,
+  MAX_ID_LENGTH,
+  MAX_MIN_VALID_SECONDS,
+  MAX_WAIT_SECONDS,
+} from '../../src/protocol.ts'
+
+const kib = (bytes: number): string => `${bytes / 1024} KiB`
+const mib = (bytes: number): string => `${bytes / 1024 / 1024} MiB`
+const seconds = (ms: number): string => `${ms / 1_000} s`
+
+/** What is limited, the limit, and what happens beyond it. */
+export function limitRows(): string[][] {
+  const metricsEndMs = METRICS_TIMES.idle + METRICS_TIMES.sweepMs
+  return [
+    ['a frame of `ipc.sock`', kib(MAX_FRAME_BYTES), 'the connection is closed'],
+    ['`data.id`', `1 to ${MAX_ID_LENGTH} characters`, '`bad-request`'],
+    ['`minValidSeconds`', `0 to ${MAX_MIN_VALID_SECONDS}`, '`bad-request`'],
+    ['`waitSeconds`', `0 to ${MAX_WAIT_SECONDS}`, '`bad-request`'],
+    [
+      'the head of an HTTP request',
+      `${kib(MAX_HEAD_BYTES)}, ${MAX_HEAD_FIELDS} fields`,
+      '`bad-request`, and the connection is closed',
+    ],
+    ['the body of an HTTP request', kib(MAX_BODY_BYTES), '`bad-request`, and the connection is closed'],
+    [
+      'requests of a connection that wait for a token',
+      String(MAX_WAITING),
+      '`busy`, and the connection is closed',
+    ],
+    ['subscriptions of a connection', String(MAX_SUBSCRIPTIONS), '`busy`, and the connection is closed'],
+    [
+      'requests of a connection in a second',
+      '`maxRequestsPerSecond`',
+      '`busy`, and the connection is closed',
+    ],
+    [
+      'unsent answers of a connection',
+      kib(WRITE_BYTES),
+      'nothing more is read from it until the client reads',
+    ],
+    [
+      'the time for which a client reads none of its answers',
+      seconds(TIMEOUTS.stalled),
+      'the connection is closed',
+    ],
+    ['the time to end a frame', seconds(TIMEOUTS['incomplete-request']), 'the connection is closed'],
+    [
+      'the time to end an HTTP request',
+      seconds(TIMES['incomplete-request']),
+      '`bad-request` with status 408, and the connection is closed',
+    ],
+    [
+      'the time for which a connection asks nothing, waits for nothing and has no subscription',
+      seconds(TIMEOUTS.idle),
+      'the connection is closed',
+    ],
+    [
+      'connections in all, and of one user',
+      '`maxConnections`, `maxConnectionsPerUser`',
+      'a new one is closed without an answer; root and the daemon’s user are not counted',
+    ],
+    [
+      'descriptors (`LimitNOFILE=` of the unit)',
+      'too few for all connections',
+      `both limits become smaller in proportion (\`connections-clamped\`); ${PRIVILEGED_CONNECTIONS} of each socket stay for root and the daemon’s user`,
+    ],
+    [
+      'connections of users that `allow` excludes, at one time',
+      String(MAX_DENIED),
+      'a new one is closed without an answer',
+    ],
+    ['connections that systemd holds until the daemon accepts them', String(BACKLOG), 'the kernel refuses'],
+    [
+      'memory of all connections together: unread input, unsent answers, unanswered requests',
+      mib(FULL_BYTES),
+      `nothing is read from anybody; after ${seconds(PATIENCE_MS)}, or at ${mib(2 * FULL_BYTES)}, the connection ends that holds most and has read nothing for ${seconds(PATIENCE_MS)}, then the next`,
+    ],
+    ['`/metrics`', `one rendering in ${seconds(METRICS_EVERY_MS)}`, 'the former text is given again'],
+    [
+      'connections of the metrics socket',
+      `${METRICS_CONNECTIONS}, one answer each, ${seconds(metricsEndMs)}`,
+      'the connection is closed',
+    ],
+    [
+      'units that wait at `credential.sock`',
+      `${CREDENTIAL_CONNECTIONS}, ${MAX_WAIT_SECONDS} s each`,
+      'the start of the unit fails (243/CREDENTIALS)',
+    ],
+  ]
+}

@@ -1,0 +1,108 @@
+// The fields of answers in kyc-tokend-protocol(7), against the answers of a daemon that has everything.
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { answerFields, fieldRows } from '../../systemd/man/protocol-fields.ts'
+import { connectRaw } from '../support/ipc-client.ts'
+import { isWithoutRedis } from '../support/redis.ts'
+import { startWhole } from './example.ts'
+
+const SHAPES: Readonly<Record<string, (value: unknown) => boolean>> = {
+  instant: (value) => typeof value === 'string' && new Date(value).toISOString() === value,
+  integer: Number.isInteger,
+  boolean: (value) => typeof value === 'boolean',
+  object: (value) => typeof value === 'object' && value !== null && !Array.isArray(value),
+  '16 hex digits': (value) => /^[0-9a-f]{16}$/.test(String(value)),
+  'list of objects': (value) => Array.isArray(value),
+  'list of integers': (value) => Array.isArray(value) && value.every(Number.isInteger),
+  'list of texts': (value) => Array.isArray(value) && value.every((each) => typeof each === 'string'),
+}
+const isText = (value: unknown): boolean => typeof value === 'string'
+
+/** Each value of the answer by its path, as the table has it. */
+function valuesOf(value: unknown, path = ''): [path: string, value: unknown][] {
+  if (Array.isArray(value))
+    return value.flatMap((each) => (typeof each === 'object' ? valuesOf(each, `${path}[]`) : []))
+  if (typeof value !== 'object' || value === null) return []
+  return Object.entries(value).flatMap(([name, each]) => {
+    const at = path === '' ? name : `${path}.${name}`
+    return [[at, each] as [string, unknown], ...(at === 'token' ? [] : valuesOf(each, at))]
+  })
+}
+
+/** Holds an answer against its table: every field is there, of its type, and each that is not may be absent. */
+function expectFields(type: keyof typeof answerFields, answer: Record<string, unknown>): void {
+  const rows = new Map(
+    fieldRows(answerFields[type]).map(([path = '', shape = '', meaning = '']) => {
+      return [path.replaceAll('`', ''), { shape, meaning }]
+    }),
+  )
+  const values = valuesOf(answer).filter(([path]) => path !== 'id')
+  for (const [path, value] of values) {
+    const row = rows.get(path)
+    expect(row, `${type}: the table has no ${path}`).toBeDefined()
+    if (value === null) expect(row?.meaning, `${type}: ${path} is null`).toContain('null:')
+    else
+      expect((SHAPES[row!.shape] ?? isText)(value), `${type}: ${path} is ${JSON.stringify(value)}`).toBe(true)
+    const choices = [...row!.shape.matchAll(/`([^`]+)`/g)].map(([, choice]) => choice)
+    if (choices.length > 1 && value !== null) expect(choices, path).toContain(value)
+  }
+  const there = new Set(values.map(([path]) => path))
+  const objects = new Set(values.flatMap(([path, value]) => (SHAPES['object']!(value) ? [path] : [])))
+  for (const [path, { meaning }] of rows) {
+    const parent = path.includes('.') ? path.slice(0, path.lastIndexOf('.')) : undefined
+    const isDue = parent === undefined || objects.has(parent)
+    if (isDue && !there.has(path)) expect(meaning, `${type} has no ${path}`).toContain('absent:')
+  }
+}
+
+test.skipIf(isWithoutRedis('the fields of answers'))(
+  'every field of every answer is in the manual, with its type, and null or absent when it says so',
+  { timeout: 60_000 },
+  async () => {
+    const example = await startWhole({ ipc: { maxConnectionsPerUser: 1, maxConnections: 1 } })
+    const { daemon, service } = example
+    const client = await connectRaw(daemon.ipcPath)
+    const seen = new Set<string>()
+    let asked = 0
+    const ask = async (type: string, data: object = {}): Promise<Record<string, unknown>> => {
+      client.ask(type, { id: String(asked), ...data })
+      const frame = await client.frame(asked)
+      asked += 1
+      expectFields(frame!.type as keyof typeof answerFields, frame!.data)
+      seen.add(frame!.type)
+      return frame!.data
+    }
+    const { fingerprint } = await ask('token.get', { waitSeconds: 10, client: 'the-test' })
+    await ask('token.reject', { fingerprint })
+    await ask('token.reject', { fingerprint: '0123456789abcdef' })
+    await ask('refresh.request')
+    await ask('alert.test')
+    await ask('alert.test')
+    const status = await ask('status.get')
+    expect(status).toMatchObject({
+      share: { state: 'connected' },
+      daemon: { credentials: { what: 'certificate' } },
+    })
+    expect(valuesOf(status).map(([path]) => path)).toEqual(
+      expect.arrayContaining(['readers[].count', 'files[].path']),
+    )
+    await ask('reload.request')
+    // A pair that is refused, and a service that refuses the account.
+    service.answer({ status: 500, json: { detail: 'Your account is not active' } })
+    daemon.configure({ credentials: { apiKey: 'key', apiSecret: 'another-secret-of-the-test' } })
+    const { pair } = await ask('reload.request')
+    expect(pair).toBe('refused')
+    expect((await ask('refresh.request'))['outcome']).toBe('failed')
+    const refused = await ask('status.get')
+    expect(refused).toMatchObject({
+      state: 'refused',
+      alert: { reason: 'account-inactive' },
+      candidate: { attempts: 2 },
+    })
+    writeFileSync(join(daemon.directory, 'kyc-tokend.config.json'), '{')
+    await ask('reload.request')
+    await ask('nothing.known')
+    expect([...seen].toSorted()).toEqual(Object.keys(answerFields).toSorted())
+  },
+)
