@@ -55,9 +55,8 @@ export async function startExample(
     /** For programs of the test: `kyc-tokend` is on the path, and finds this daemon. */
     env,
     /** Makes a program on that path. */
-    program(name: string, script: string): void {
-      writeFileSync(join(bin, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 })
-    },
+    program: (name: string, script: string): void =>
+      writeFileSync(join(bin, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 }),
     /** Starts another daemon at the same paths, after the first has ended. */
     restart: start,
     /** Runs the marked block with this interpreter, and returns its output. Rejects if it fails. */
