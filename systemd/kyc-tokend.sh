@@ -1,7 +1,7 @@
 #!/bin/sh
 # /usr/bin/kyc-tokend. The commands for programs have a small one of their own, which starts in half the time.
 case ${1-} in
-token | watch | status | reject | exec) program=client-cli.cjs ;;
+token | watch | status | reload | reject | exec) program=client-cli.cjs ;;
 *) program=cli.cjs ;;
 esac
 

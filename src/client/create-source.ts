@@ -7,6 +7,7 @@ import {
   MAX_WAIT_SECONDS,
   type AlertTestResult,
   type RefreshResult,
+  type ReloadResult,
   type RejectResult,
   type StatusResult,
 } from '../protocol.ts'
@@ -34,6 +35,8 @@ const PAUSE_MS = 250
 const MAX_WAITING = 16
 /** One attempt at the service, and one that is under way before it. */
 const REFRESH_MS = 120_000
+/** The daemon answers within 60 s, and reads its files before. */
+const RELOAD_MS = 80_000
 
 /** The token that a caller wants, and what it waits for. */
 interface Wish {
@@ -54,7 +57,7 @@ const FINGERPRINT = new RegExp(`^[0-9a-f]{${FINGERPRINT_LENGTH}}$`)
 export function createSource(
   { name, origins, signal, ...options }: ClientOptions,
   connect: Connect,
-): TokenSource & { alertTest: () => Promise<AlertTestResult> } {
+): TokenSource & { alertTest: () => Promise<AlertTestResult>; reload: () => Promise<ReloadResult> } {
   /** Ends every wait of this client, also those that begin later. */
   const closing = new AbortController()
   setMaxListeners(0, closing.signal)
@@ -198,6 +201,7 @@ export function createSource(
         signal: request?.signal,
       }),
     alertTest: async () => ask<AlertTestResult>({ type: 'alert.test', isOnce: true }),
+    reload: async () => ask<ReloadResult>({ type: 'reload.request', answerMs: RELOAD_MS, isOnce: true }),
     close,
     [Symbol.dispose]: close,
   }

@@ -1,5 +1,5 @@
 // The package: a client of kyc-tokend on this host, over its Unix socket.
-import type { AlertTestResult } from '../protocol.ts'
+import type { AlertTestResult, ReloadResult } from '../protocol.ts'
 import { createSource } from './create-source.ts'
 import { createReconnectingConnection, type Connect } from './connection.ts'
 import { socketFinder } from './find-socket.ts'
@@ -21,6 +21,7 @@ export type {
   FaultCode,
   Phase,
   RefreshResult,
+  ReloadResult,
   RejectResult,
   RejectVerdict,
   StatusResult,
@@ -50,6 +51,8 @@ export class TokenClient implements TokenSource {
   declare readonly refresh: TokenSource['refresh']
   /** Raises an alert marked as a test, for 10 s. For root and the daemon's user; others are `denied`. */
   declare readonly alertTest: () => Promise<AlertTestResult>
+  /** Has the daemon read its configuration and secrets again. For root and the daemon's user. */
+  declare readonly reload: () => Promise<ReloadResult>
   declare readonly close: TokenSource['close']
   declare readonly [Symbol.dispose]: TokenSource['close']
 

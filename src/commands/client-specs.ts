@@ -98,6 +98,24 @@ export const clientCommands = {
         'accounts (from worst to best: 77, 75, 69, 78, 0).',
     ],
   },
+  reload: {
+    name: 'reload',
+    load: () => import('./reload.ts'),
+    summary: 'Have the daemon read its configuration and secrets again, and say what is in force',
+    exits: {
+      0: 'what was read is in force, save what needs a restart',
+      69: exitsOfClient[69],
+      75: 'another pair in the files has given no token yet',
+      77: 'the service refuses another pair in the files, or access is denied',
+      78: 'the configuration is faulty, and nothing was taken over',
+    },
+    options: ofDaemon,
+    details: [
+      "For root and the daemon's own user. Settings are in force at once. Another pair of key and secret " +
+        'comes into use by giving a token: the command waits up to 60 s for the answer of the service, and ' +
+        'the former pair stays in use until then.',
+    ],
+  },
   reject: {
     name: 'reject',
     examples: [

@@ -1,5 +1,5 @@
 // refresh: has the service asked now, and says how it went.
-import { asSentence } from '../lib/display-text.ts'
+import { asSentence, escapeUnsafe } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { remedyIfKnown } from '../host/remedy.ts'
@@ -24,10 +24,13 @@ export const run: RunCommand = async (invocation) => {
     const life = formatDuration(Date.parse(result.expiresAt ?? '') - Date.now())
     const words = isNew ? 'New token' : 'The service gave the same token again:'
     invocation.stdout.write(`${words} ${result.fingerprint}, good for ${life}.\n`)
+    if (result.candidate)
+      invocation.stdout.write(`${escapeUnsafe(asSentence(candidateInWords(result.candidate)))}\n`)
     return exitStatus.ok
   }
   const { reason = STOPPING, detail = '' } = result
   const sentences = [`No new token (${reason}): ${detail}`]
+  if (result.candidate) sentences.push(candidateInWords(result.candidate))
   const remedy =
     reason === STOPPING ? '' : remedyIfKnown(reason, await placeOfDaemon(daemon, namedSocket(invocation)))
   if (remedy !== '') sentences.push(remedy)
@@ -35,4 +38,8 @@ export const run: RunCommand = async (invocation) => {
   const isRefused = permanentReasons.some((permanent) => permanent === reason)
   const status = isRefused ? exitStatus.noPermission : exitStatus.tryAgain
   throw new UserError(sentences.map(asSentence).join(' '), status)
+}
+
+function candidateInWords({ reason, detail }: { reason: string; detail: string }): string {
+  return `The other pair in the files was asked first, and gave no token (${reason}: ${detail})`
 }

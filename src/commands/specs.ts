@@ -135,6 +135,7 @@ export const commands: readonly CommandSpec[] = [
       "For root and the daemon's own user. It also ends a refusal: the daemon asks the service again.",
     ],
   },
+  clientCommands.reload,
   clientCommands.reject,
   {
     name: 'explain',

@@ -1,0 +1,83 @@
+import { expect, test } from 'vitest'
+import { daemonWith } from '../support/client-world.ts'
+import { commandWorld, hourToken } from '../support/daemon-world.ts'
+import { accountInactive, granting } from '../support/service.ts'
+import { runCli } from '../support/run-cli.ts'
+
+const other = { credentials: { apiKey: 'another-key', apiSecret: 'another-secret' } }
+
+test('says what is in force, and what needs a restart', async () => {
+  const { cli, daemon } = await commandWorld()
+  await cli(['token'])
+  expect(await cli(['reload'])).toMatchObject({
+    status: 0,
+    stdout: 'The configuration was read again and is in force.\n',
+    stderr: '',
+  })
+  daemon.configure({ ipc: { path: 'elsewhere.sock' } })
+  const { status, stdout } = await cli(['reload'])
+  expect(status).toBe(0)
+  expect(stdout).toMatch(
+    /^.*in force\.\nNot in force: ipc\.path, which can be changed by a restart alone: `kill -TERM \d+`\.\n$/,
+  )
+})
+
+test('has another pair in use once the service gives a token for it', async () => {
+  const { cli, daemon, service } = await commandWorld()
+  await cli(['token'])
+  service.answer(granting(hourToken(2)))
+  daemon.configure(other)
+  const { status, stdout } = await cli(['reload'])
+  expect(status).toBe(0)
+  expect(stdout).toMatch(/in force\.\nThe other pair has given a token and is in use\.\n$/)
+  expect(daemon.records('credentials-taken-over')).toHaveLength(1)
+})
+
+test('a pair that is refused is 77, one without an answer 75, and neither is in use', async () => {
+  const { cli, daemon, service } = await commandWorld()
+  const { stdout: token } = await cli(['token'])
+  service.answer(accountInactive)
+  daemon.configure({ ...other, ipc: { path: 'elsewhere.sock' } })
+  const refused = await cli(['reload'])
+  expect(refused).toMatchObject({
+    status: 77,
+    stderr: expect.stringMatching(/^Correct these files first, .*account-inactive: .*\n$/) as string,
+  })
+  expect(refused.stdout).toMatch(/The service refuses the other pair: the former one stays in use\.\n/)
+  expect(refused.stdout).not.toContain('kill')
+  service.answer({ status: 503 })
+  const tried = await cli(['reload'])
+  expect(tried).toMatchObject({ status: 75 })
+  expect(tried.stdout).toMatch(/The other pair has given no token yet/)
+  // As ExecReload= of the unit it does not fail for what may pass.
+  const { MAINPID } = { MAINPID: String(daemon.process.pid) }
+  expect(await cli(['reload'], { env: { MAINPID } })).toMatchObject({ status: 0 })
+  expect((await cli(['token'])).stdout).toBe(token)
+  const { stdout: status } = await cli(['status'])
+  expect(status).toContain('another pair')
+})
+
+test('a faulty configuration is 78 with its faults, and changes nothing', async () => {
+  const { cli, daemon } = await commandWorld()
+  daemon.configure({ refresh: { maxAge: 5 } })
+  const { status, stdout, stderr } = await cli(['reload'])
+  expect({ status, stdout }).toEqual({ status: 78, stdout: '' })
+  expect(stderr).toMatch(
+    /refresh\.maxAge: .*\nThe configuration was not taken over: the running one stays\.\n$/,
+  )
+})
+
+test('sends SIGHUP where nobody answers, or a former daemon does, if the unit says to whom', async () => {
+  const { daemon } = await commandWorld()
+  const { MAINPID } = { MAINPID: String(daemon.process.pid) }
+  const former = await daemonWith(({ type, answer }) => {
+    if (type === 'status.get') return answer('status.result', { daemon: { pid: 1, configFile: '/etc/x' } })
+    answer('fault', { code: 'bad-request', message: '`type` is one of others' })
+  })
+  for (const [index, socket] of ['/run/nowhere.sock', former.path].entries()) {
+    expect(await runCli(['reload', '--socket', socket])).toMatchObject({ status: index === 0 ? 69 : 64 })
+    const ended = await runCli(['reload', '--socket', socket], { env: { MAINPID } })
+    expect(ended).toMatchObject({ status: 0, stdout: expect.stringContaining('SIGHUP') as string })
+    await expect.poll(() => daemon.records('reloaded').length).toBe(index + 1)
+  }
+})
