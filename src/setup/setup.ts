@@ -155,9 +155,15 @@ async function bringUp(
     isActive &&
     (isChanged || (await statusIfAny(systemSocket(account)))?.daemon.configuration.state === 'changed')
   if (!isEnabled) await act('enable', 'Enabled')
-  if (isStale) await act('reload', 'Reloaded')
-  if (!isChanged && isEnabled && isActive && !isStale) stdout.write('Nothing was changed\n')
   const isConfirmed = status === exitStatus.ok
+  // The running daemon uses no pair that gives it no token, but at a start.
+  const isForced = isChanged && !isConfirmed
+  if (isStale && isForced) await act('restart', 'Restarted')
+  else if (isStale) {
+    await reload(service)
+    stdout.write(`Reloaded ${unit}\n`)
+  }
+  if (!isChanged && isEnabled && isActive && !isStale) stdout.write('Nothing was changed\n')
   stdout.write(`Waiting up to ${TOKEN_WAIT_MS / 1_000} s for ${isConfirmed ? 'a token of ' : ''}${unit}\n`)
   const endMs = monotonicMs() + TOKEN_WAIT_MS
   if (!isActive) await act('restart', 'Started')
@@ -174,6 +180,19 @@ async function bringUp(
     await systemctl(unit, verb)
     stdout.write(`${done} ${unit}\n`)
   }
+}
+
+/** Has the daemon read what was written. Throws UserError if the pair is not in use then. */
+async function reload({ unit, account }: Service): Promise<void> {
+  const socket = systemSocket(account)
+  const { outcome, pair, problems } = await ask({ options: { socket }, env: {} }, (client) => client.reload())
+  if (outcome === 'ok') return
+  const why = problems.join(' ')
+  if (outcome === 'faulty') throw new UserError(`${unit} took nothing over. ${why}`, exitStatus.configuration)
+  const stays = `the former one stays in use, and the files stay: ${seeStatus(account)}. ${why}`
+  throw pair === 'refused'
+    ? new UserError(`The service refuses the new pair to ${unit}: ${stays}`, exitStatus.noPermission)
+    : new UserError(`${unit} has no token of the new pair yet: ${stays}`, exitStatus.tryAgain)
 }
 
 /** How long the unit's token is good, and how programs get it. Throws UserError if there is none. */
@@ -204,7 +223,7 @@ function seeStatus(account: string | undefined): string {
   return `see \`${programCommand('status', unitPlace(account))}\``
 }
 
-type Verb = 'enable' | 'reload' | 'restart'
+type Verb = 'enable' | 'restart'
 
 /**
  * `restart` starts the unit in place of a start that is under way: that may be one of a faulty configuration,

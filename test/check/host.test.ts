@@ -299,11 +299,11 @@ describe.skipIf(!canMount || lacks('unshare') || lacks('python3'))('on a host wi
     write('k-2')
     service.answer(accountInactive)
     const unconfirmed = await setUp(running, ['--force', '--unverified'])
-    expect(unconfirmed).toMatchObject({ status: 77, calls: ['reload kyc-tokend.service'] })
+    expect(unconfirmed).toMatchObject({ status: 77, calls: ['restart kyc-tokend.service'] })
     expect(after(unconfirmed.stdout)).toEqual([
       expect.stringMatching(/^FAILED +service /),
       ...wrote('api-key'),
-      'Reloaded kyc-tokend',
+      'Restarted kyc-tokend',
       'Waiting up to 15 s for kyc-tokend',
       'kyc-tokend runs with a key and secret that the service has not confirmed: see `sudo kyc-tokend status`',
       '',
