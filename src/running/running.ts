@@ -104,8 +104,7 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     if (isSame) return
     reported = null
     keeper.setCandidate(candidateSource?.settings ?? null)
-    if (dropped !== null && dropped.settings.credentialsId !== candidateSource?.settings.credentialsId)
-      sources.drop(dropped)
+    if (dropped !== null) sources.drop(dropped)
   }
 
   /** The candidate has given a token: the keeper asks with its settings already. */

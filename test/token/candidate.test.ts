@@ -1,0 +1,285 @@
+// Another pair beside the running one: the loop tries it, and it comes into use by giving a token.
+import { expect, test } from 'vitest'
+import { afterCandidate } from '../../src/token/candidate.ts'
+import type { FetchOutcome } from '../../src/token/outcome.ts'
+import { trialDueAtMs, type TokenState } from '../../src/token/state.ts'
+import { afterOperatorOfAll } from '../../src/token/transitions.ts'
+import { failures } from '../support/failures.ts'
+import { runningKeeper, type KeeperWorld } from '../support/keeper-world.ts'
+
+const MINUTE = 60_000
+const never = new AbortController().signal
+const limited = { ...failures.network, retryAfterMs: 10 * MINUTE }
+
+/** The outcomes of attempts with the candidate that gave no token. */
+function failed({ keeper }: KeeperWorld): FetchOutcome[] {
+  const outcomes: FetchOutcome[] = []
+  keeper.onEvent((event) => event.type === 'tried' && outcomes.push(event.outcome))
+  return outcomes
+}
+
+test('another pair is in use if it gives a token, after one request', async () => {
+  const { keeper, settings, asked, token, answer, clock } = await runningKeeper()
+  const former = keeper.state().token
+  answer(token())
+  keeper.setCandidate(settings('second'))
+  await clock.settle()
+  expect(asked()).toBe(2)
+  expect(keeper.state()).toMatchObject({
+    credentialsId: 'second',
+    candidate: null,
+    generation: 2,
+    token: { credentialsId: 'second' },
+    inFlight: null,
+  })
+  expect(keeper.state().token?.fingerprint).not.toBe(former?.fingerprint)
+  keeper.setCandidate(settings('second'))
+  await clock.settle()
+  expect(asked()).toBe(2)
+})
+
+test.each([failures.inactive, failures.rejected])(
+  'a pair that is refused changes nothing of the running one, and is not asked with again',
+  async (outcome) => {
+    const world = await runningKeeper()
+    const { keeper, settings, asked, answer, clock } = world
+    const before = keeper.state()
+    const outcomes = failed(world)
+    answer(outcome)
+    keeper.setCandidate(settings('second'))
+    await clock.settle()
+    expect(outcomes).toEqual([outcome])
+    const { requests, lastRequestAt, candidate, tokenless, ...after } = keeper.state()
+    expect({ ...before, ...after, candidate: null, tokenless: before.tokenless }).toEqual(before)
+    expect([requests, lastRequestAt, tokenless.forMs]).toEqual([2, clock.now(), 0])
+    expect(candidate).toMatchObject({
+      credentialsId: 'second',
+      failure: { reason: outcome.reason, attempts: 1 },
+    })
+    await clock.advance(10 * MINUTE)
+    expect(asked()).toBe(2)
+    // An act asks once more.
+    keeper.setCandidate(settings('second'))
+    await clock.advance(10 * MINUTE)
+    expect(asked()).toBe(3)
+    expect(keeper.state().candidate?.failure?.attempts).toBe(2)
+  },
+)
+
+test('a pair that fails for another reason is tried again with backoff', async () => {
+  const world = await runningKeeper()
+  const { keeper, settings, asked, answer, clock, token } = world
+  const outcomes = failed(world)
+  const waits: number[] = []
+  keeper.onEvent(
+    ({ type }) => type === 'tried' && waits.push(trialDueAtMs(keeper.state()) - clock.now().bootMs),
+  )
+  answer(failures.network)
+  keeper.setCandidate(settings('second'))
+  await clock.advance(10_000)
+  expect(outcomes).toHaveLength(asked() - 1)
+  waits.forEach((waitMs, index) => {
+    expect(waitMs).toBeGreaterThanOrEqual(500 * 2 ** index)
+    expect(waitMs).toBeLessThanOrEqual(1_000 * 2 ** index)
+  })
+  expect(keeper.state()).toMatchObject({ credentialsId: 'first', failure: null, notBefore: {} })
+  answer({ kind: 'postponed', retryAfterMs: 5 * MINUTE })
+  await clock.advance(MINUTE)
+  answer(token())
+  const before = asked()
+  await clock.advance(4 * MINUTE - 30_000)
+  expect(asked()).toBe(before)
+  await clock.advance(MINUTE)
+  expect(keeper.state()).toMatchObject({ credentialsId: 'second', failure: null, candidate: null })
+})
+
+test('the running pair is refreshed while another one fails', async () => {
+  const { keeper, settings, answer, clock, token } = await runningKeeper()
+  answer(() => (keeper.state().inFlight?.credentialsId === 'second' ? failures.network : token()))
+  keeper.setCandidate(settings('second'))
+  await clock.advance(60 * MINUTE)
+  expect(keeper.state()).toMatchObject({ credentialsId: 'first', failure: null, generation: 2 })
+})
+
+test('a pair that was not tried yet comes before a refusal of the running one', async () => {
+  const { keeper, settings, answer, clock, token } = await runningKeeper()
+  const events: string[] = []
+  const first = Promise.withResolvers<FetchOutcome>()
+  answer(() => (keeper.state().inFlight?.credentialsId === 'first' ? first.promise : token()))
+  keeper.onEvent((event) => event.type === 'attempted' && events.push(event.outcome.kind))
+  void keeper.refresh(never)
+  await clock.settle()
+  keeper.setCandidate(settings('second'))
+  first.resolve(failures.inactive)
+  await clock.settle()
+  expect(events).toEqual(['ok'])
+  expect(keeper.state()).toMatchObject({ credentialsId: 'second', objection: null })
+})
+
+test.each([failures.network, limited])(
+  'a pair that failed before keeps to its wait although the running one is refused',
+  async (before) => {
+    const { keeper, settings, answer, clock, asked } = await runningKeeper()
+    answer(before)
+    keeper.setCandidate(settings('second'))
+    await clock.settle()
+    answer(failures.inactive)
+    const { next } = keeper.state()
+    expect(next).toBeNull()
+    keeper.reject(keeper.state().token?.fingerprint ?? '')
+    await clock.settle()
+    expect(asked()).toBe(3)
+    expect(keeper.state()).toMatchObject({
+      credentialsId: 'first',
+      objection: { reason: 'account-inactive' },
+    })
+  },
+)
+
+test('an operator has the other pair asked first, and the running one where it gives no token', async () => {
+  for (const gives of ['token', 'refusal'] as const) {
+    const { keeper, settings, asked, answer, clock, token } = await runningKeeper()
+    answer(failures.network)
+    keeper.setCandidate(settings('second'))
+    await clock.settle()
+    const isSecond = () => keeper.state().inFlight?.credentialsId === 'second'
+    answer(() => (isSecond() && gives === 'refusal' ? failures.inactive : token()))
+    const refreshed = await keeper.refresh(never)
+    expect(refreshed).toMatchObject({
+      outcome: { kind: 'ok' },
+      candidate: gives === 'token' ? null : failures.inactive,
+    })
+    await clock.advance(MINUTE)
+    expect(asked()).toBe(gives === 'token' ? 3 : 4)
+    expect(keeper.state().credentialsId).toBe(gives === 'token' ? 'second' : 'first')
+  }
+})
+
+test('an operator who comes while the other pair is asked is answered by that request', async () => {
+  const first = Promise.withResolvers<FetchOutcome>()
+  const { keeper, settings, asked, answer, clock, token } = await runningKeeper()
+  answer(() => first.promise)
+  keeper.setCandidate(settings('second'))
+  await clock.settle()
+  const refreshed = keeper.refresh(never)
+  await clock.settle()
+  first.resolve(token())
+  expect(await refreshed).toMatchObject({ outcome: { kind: 'ok' } })
+  await clock.advance(MINUTE)
+  expect(asked()).toBe(2)
+})
+
+test('an operator goes through the wait that the service asked for, once; a reload does not', async () => {
+  const { keeper, settings, asked, answer, clock } = await runningKeeper()
+  const causes: unknown[] = []
+  answer(() => {
+    causes.push(keeper.state().inFlight?.cause)
+    return limited
+  })
+  keeper.setCandidate(settings('second'))
+  await clock.advance(5 * MINUTE)
+  expect(asked()).toBe(2)
+  keeper.setCandidate(settings('second'))
+  await clock.advance(MINUTE)
+  expect(asked()).toBe(2)
+  void keeper.refresh(AbortSignal.abort())
+  await clock.settle()
+  expect(causes).toEqual(['reload', 'operator', 'operator'])
+  const { candidate } = keeper.state()
+  expect(candidate).toMatchObject({ next: null, failure: { attempts: 2 } })
+})
+
+test('another pair waits for the attempt that is under way: one request at a time', async () => {
+  const first = Promise.withResolvers<FetchOutcome>()
+  const { keeper, settings, asked, answer, clock, token } = await runningKeeper()
+  answer(() => first.promise)
+  void keeper.refresh(never)
+  await clock.settle()
+  keeper.setCandidate(settings('second'))
+  await clock.settle()
+  expect(asked()).toBe(2)
+  answer(token())
+  first.resolve(failures.network)
+  await clock.settle()
+  expect(keeper.state()).toMatchObject({ credentialsId: 'second', failure: null })
+  expect(asked()).toBe(3)
+})
+
+test('an answer to a pair that was replaced says nothing of the next one', async () => {
+  const { keeper, settings, answer, clock, asked } = await runningKeeper()
+  answer(
+    (signal) => new Promise((resolve) => signal.addEventListener('abort', () => resolve(failures.inactive))),
+  )
+  keeper.setCandidate(settings('second'))
+  await clock.settle()
+  keeper.setCandidate(settings('third'))
+  await clock.settle()
+  expect(asked()).toBe(3)
+  expect(keeper.state()).toMatchObject({ candidate: { credentialsId: 'third', failure: null } })
+  keeper.setCandidate(null)
+  await clock.settle()
+  expect(keeper.state()).toMatchObject({
+    credentialsId: 'first',
+    candidate: null,
+    inFlight: null,
+    failure: null,
+  })
+})
+
+test('a request counts as failed until it is answered, and a refusal is saved before it is seen', async () => {
+  const saved: TokenState[] = []
+  const world = await runningKeeper({ remember: async (state) => void saved.push(state) })
+  const { keeper, settings, answer, clock } = world
+  const first = Promise.withResolvers<FetchOutcome>()
+  answer(() => first.promise)
+  keeper.setCandidate(settings('second'))
+  await clock.settle()
+  expect(saved.at(-1)).toMatchObject({
+    credentialsId: 'first',
+    failure: null,
+    candidate: { credentialsId: 'second', failure: { reason: 'network', attempts: 1 } },
+  })
+  expect(keeper.state().candidate?.failure).toBeNull()
+  let isSaved = false
+  keeper.onEvent(({ type }) => {
+    if (type === 'tried') isSaved = saved.at(-1)?.candidate?.failure?.reason === 'account-inactive'
+  })
+  first.resolve(failures.inactive)
+  await clock.settle()
+  expect(isSaved).toBe(true)
+})
+
+test('a pair that gave a token is in use, even if the disk hangs', async () => {
+  const disk = Promise.withResolvers<void>()
+  const { keeper, settings, answer, token, clock } = await runningKeeper({
+    remember: async ({ credentialsId }) => (credentialsId === 'second' ? disk.promise : undefined),
+  })
+  answer(token())
+  keeper.setCandidate(settings('second'))
+  await clock.settle()
+  expect(keeper.state().credentialsId).toBe('second')
+  disk.resolve()
+})
+
+test('a pair becomes the candidate, is asked again by an act, and is none where it is the running one', async () => {
+  const { keeper, clock } = await runningKeeper()
+  const state = keeper.state()
+  const at = clock.now()
+  const tried = afterCandidate(state, 'second', at)
+  expect(tried.candidate).toEqual({
+    credentialsId: 'second',
+    since: at,
+    failure: null,
+    next: { cause: 'reload', atMs: at.bootMs },
+  })
+  expect(afterCandidate(tried, 'first', at).candidate).toBeNull()
+  expect(afterCandidate(tried, null, at).candidate).toBeNull()
+  expect(afterCandidate(state, null, at)).toBe(state)
+  const asking = { ...tried, inFlight: { since: at, cause: 'reload', credentialsId: 'second' } } as const
+  expect(afterCandidate(asking, 'second', at)).toBe(asking)
+  expect(afterOperatorOfAll(asking, at).candidate).toBe(asking.candidate)
+  expect(afterOperatorOfAll(tried, at)).toMatchObject({
+    next: { cause: 'operator' },
+    candidate: { next: { cause: 'operator' } },
+  })
+})
