@@ -1,0 +1,133 @@
+// What is in use after a look at the disk, a reload or a token: the one value and its function, pure.
+import { expect, test } from 'vitest'
+import type { Config } from '../../src/config/config.ts'
+import { Secret } from '../../src/lib/secret.ts'
+import {
+  initialInUse,
+  isCurrent,
+  needingRestart,
+  nextInUse,
+  type InUse,
+  type InUseEvent,
+  type Loaded,
+} from '../../src/running/in-use.ts'
+
+const IN_FILES = { 'credentials.apiKey': '/key', 'credentials.apiSecret': '/secret' }
+
+/** A configuration with this pair, in files unless `change` says otherwise. */
+function configWith(pair: string, change: object = {}): Config {
+  const secret = new Secret(pair)
+  return {
+    file: '/c.json',
+    baseUrl: 'https://service.test',
+    service: { description: null },
+    credentials: { apiKey: secret, apiSecret: secret },
+    secretFiles: IN_FILES,
+    endsAtMs: { pair: null, certificate: null },
+    request: { ca: null },
+    warnings: [],
+    ipc: { path: '/run/ipc.sock', mode: 0o600 },
+    http: { path: '/run/http.sock', mode: 0o600 },
+    runtimeDirectory: '/run',
+    wantedRuntimeDirectory: '/run',
+    stateDirectory: '/var',
+    ...change,
+  } as unknown as Config
+}
+
+const start = (config = configWith('a'), hasOwnSockets = true): InUse =>
+  initialInUse(config, { hasOwnSockets })
+const disk = (config: Config): Loaded => ({ kind: 'loaded', config })
+const looked = (onDisk: InUse['onDisk'], isSettled = true): InUseEvent => ({
+  type: 'looked',
+  onDisk: onDisk!,
+  isSettled,
+})
+const after = (state: InUse, ...events: InUseEvent[]): InUse => events.reduce(nextInUse, state)
+const pairs = ({ config, candidate }: InUse): (string | null)[] =>
+  [config, candidate?.config ?? null].map((one) => one && one.credentials.apiKey!.reveal())
+
+test('files that hold another pair make it the candidate once they have settled', () => {
+  const found = disk(configWith('b'))
+  expect(pairs(after(start(), looked(found, false)))).toEqual(['a', null])
+  const tried = after(start(), looked(found))
+  expect(pairs(tried)).toEqual(['a', 'b'])
+  expect(after(tried, looked(found)).candidate).toBe(tried.candidate)
+  // Written again.
+  const again = after(tried, looked(disk(configWith('b'))))
+  expect(again.candidate?.config).not.toBe(tried.candidate?.config)
+})
+
+test.each<[string, InUse['onDisk']]>([
+  ['are put back', disk(configWith('a'))],
+  ['are faulty', { kind: 'faulty', problem: 'The file is empty' }],
+  ['come with other settings', disk(configWith('c', { refresh: { maxAgeMs: 1 } }))],
+])('there is no candidate any more once the files %s', (_what, onDisk) => {
+  const tried = after(start(), looked(disk(configWith('b'))))
+  expect(pairs(after(tried, looked(onDisk, false)))).toEqual(['a', null])
+})
+
+test('a disk that hangs changes nothing', () => {
+  const tried = after(start(), looked(disk(configWith('b'))))
+  expect(after(tried, looked({ kind: 'stalled', problem: 'hangs' })).candidate).toBe(tried.candidate)
+})
+
+test('a token brings the candidate into use, and the former pair stays known as a secret', () => {
+  const state = after(start(), looked(disk(configWith('b'))), { type: 'answered' })
+  expect(pairs(state)).toEqual(['b', null])
+  expect(state.former?.credentials.apiKey!.reveal()).toBe('a')
+  expect(after(state, { type: 'answered' })).toBe(state)
+})
+
+test('a reload has its settings in force at once, and another pair tried', () => {
+  const loaded = configWith('b', { refresh: { maxAgeMs: 1 } })
+  const state = after(start(), { type: 'reload', loaded })
+  expect(pairs(state)).toEqual(['a', 'b'])
+  expect(state.config).toMatchObject({ refresh: { maxAgeMs: 1 } })
+  // What the disk is found to hold then is what was read: no second act.
+  const found = after(state, looked(disk(configWith('b', { refresh: { maxAgeMs: 1 } }))))
+  expect(found.candidate?.config).toBe(state.candidate?.config)
+  expect(pairs(after(found, { type: 'reload', loaded: configWith('a') }))).toEqual(['a', null])
+})
+
+test('a reload of a pair that is written in the configuration keeps it a candidate at each look', () => {
+  const literal = { secretFiles: {} }
+  const loaded = configWith('b', literal)
+  const state = after(start(configWith('a', literal)), { type: 'reload', loaded }, looked(disk(loaded)))
+  expect(pairs(state)).toEqual(['a', 'b'])
+  expect(isCurrent(state, disk(configWith('b', literal)))).toBe(true)
+  expect(isCurrent(state, disk(configWith('c', literal)))).toBe(false)
+})
+
+test.each([{ baseUrl: 'https://other.test' }, { service: { description: 'another' } }])(
+  'another service is in use at once, with its pair',
+  (change) => {
+    const state = after(start(), looked(disk(configWith('b'))), {
+      type: 'reload',
+      loaded: configWith('b', change),
+    })
+    expect(pairs(state)).toEqual(['b', null])
+  },
+)
+
+test('what needs a restart stays as it is, and is named', () => {
+  const loaded = configWith('a', {
+    wantedRuntimeDirectory: '/srv/run',
+    stateDirectory: '/srv/var',
+    ipc: { path: '/srv/ipc.sock', mode: 0o660 },
+    http: null,
+  })
+  const state = after(start(), { type: 'reload', loaded })
+  expect(needingRestart(loaded, state)).toEqual(['runtimeDirectory', 'stateDirectory', 'ipc.path', 'http'])
+  expect(state.config).toMatchObject({
+    runtimeDirectory: '/run',
+    stateDirectory: '/var',
+    ipc: { path: '/run/ipc.sock', mode: 0o660 },
+    http: { path: '/run/http.sock' },
+  })
+  const moved = configWith('a', { http: { path: '/srv/http.sock', mode: 0o600 } })
+  expect(needingRestart(moved, start())).toEqual(['http.path'])
+  // Their paths mean nothing where systemd binds the sockets.
+  expect(needingRestart(moved, start(configWith('a'), false))).toEqual([])
+  expect(needingRestart(configWith('a'), start(configWith('a', { http: null })))).toEqual(['http'])
+})
