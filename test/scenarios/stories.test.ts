@@ -89,6 +89,13 @@ const former: [Step[], number][] = [
   [[...WITH_TOKEN, rotate('two'), again, suspend(3_538_000), wait(MINUTE), wait(MINUTE)], -996_967_578],
   [[service({ opaque: 'opaque' }), wait(MINUTE), network, suspend(16 * MINUTE)], 0],
   [[harm('state'), wait(501), reboot, harm('run'), crash(0)], 0],
+  [[...WITH_TOKEN, service(refusal), rotate('two'), reload({}), wait(MINUTE), operator, wait(MINUTE)], 0],
+  [[...WITH_TOKEN, service(refusal), rotate('two'), reload({}), crash(0), wait(MINUTE), rotate('one')], 0],
+  [
+    [...WITH_TOKEN, service({ to: 'two', status: 503 }), rotate('two'), reload({}), crash(0), wait(MINUTE)],
+    0,
+  ],
+  [[...WITH_TOKEN, rotate('two'), wait(16_900), reload({ baseUrl: 'there' }), wait(MINUTE)], 0],
 ]
 
 const numRuns = Number(process.env['KYC_TOKEND_STORIES'] ?? 10)

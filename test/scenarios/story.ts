@@ -33,6 +33,8 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
   const broke: Broke = (rule, detail) => broken.add(sentenceOf(rule, detail))
   const requestRules = createRequests(broke, { grainMs: GRAIN_MS })
   const handed = createHanded(broke, { grainMs: GRAIN_MS })
+  /** The accounts that the service has ever refused. */
+  const refusedOnce = new Set<string>()
   let underWay = 0
   let underWayFor: Cause = 'start'
   let requests = 0
@@ -69,6 +71,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
       const isTaken =
         outcome?.kind === 'ok' && (expiryMs(outcome.accessToken) ?? Infinity) > world.serviceNowMs()
       if (isTaken) runningName = name
+      if (outcome?.kind === 'permanent') refusedOnce.add(name)
       if (outcome !== undefined && outcome.kind !== 'postponed')
         learn(name, outcome, { isTrial: name !== runningName })
     },
@@ -144,7 +147,9 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
         requestRules.setMaxDelay(durationMs(step.change.maxDelay ?? '5m'))
         act('reload')
         requestRules.forgetToken()
-        runningName = nameOnDisk()
+        // Another service is in use at once, another pair once it has given a token.
+        if (!runningName.endsWith(`@https://${baseUrl}.example/token/external/jwt`))
+          runningName = nameOnDisk()
         return world.reload(step.change)
       case 'rotate':
         credentials = step.credentials
@@ -230,7 +235,15 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     const endedAgoMs = Math.max(0, world.serviceNowMs() - (expiryMs(newest.accessToken) ?? Infinity))
     const none = tokenless.seen(token !== null, { awakeMs: world.awakeMs(), endedAgoMs })
     isKept = token !== null
+    if (status.state === 'refused')
+      check(refusedOnce.has(runningName), 'refused for a pair that no token has confirmed')
     if (!isSettled) return
+    const isOther = runningName !== nameOnDisk()
+    check(
+      !isOther || status.daemon.configuration.pair !== undefined,
+      'another pair is in the files, and is not named',
+    )
+    check(isOther || (status.candidate ?? null) === null, 'the running pair is tried')
     check(world.hasSocket(), 'a removed socket does not come back')
     // A former token may stay, until its end, in a file that cannot be written.
     const written = world.file('run/token')
