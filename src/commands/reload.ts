@@ -10,7 +10,7 @@ import { ask, namedSocket } from '../terminal/ask.ts'
 import type { Invocation, RunCommand } from '../terminal/command.ts'
 
 /** By a former daemon, which does not know the request, or by one that does not answer. */
-const UNANSWERED: readonly number[] = [exitStatus.usage, exitStatus.unavailable]
+const UNANSWERED: ReadonlySet<number> = new Set([exitStatus.usage, exitStatus.unavailable])
 
 const settled = {
   'in-use': 'The other pair has given a token and is in use',
@@ -22,7 +22,7 @@ export const run: RunCommand = async (invocation) => {
   const { stdout, stderr, env } = invocation
   const mainPid = /^[1-9]\d*$/.test(env['MAINPID'] ?? '') ? Number(env['MAINPID']) : null
   const asked = await askForReload(invocation).catch((error: unknown) => {
-    if (mainPid === null || !(error instanceof UserError) || !UNANSWERED.includes(error.status)) throw error
+    if (mainPid === null || !(error instanceof UserError) || !UNANSWERED.has(error.status)) throw error
     process.kill(mainPid, 'SIGHUP')
     return null
   })

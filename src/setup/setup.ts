@@ -150,10 +150,7 @@ async function bringUp(
   { isChanged, status }: { isChanged: boolean; status: number },
 ): Promise<number> {
   const { unit, account, isActive, isEnabled } = service
-  // A former `setup` may have ended before its reload. A daemon that is silent is an error below.
-  const isStale =
-    isActive &&
-    (isChanged || (await statusIfAny(systemSocket(account)))?.daemon.configuration.state === 'changed')
+  const isStale = isActive && (isChanged || (await isChangedOnDisk(account)))
   if (!isEnabled) await act('enable', 'Enabled')
   const isConfirmed = status === exitStatus.ok
   // The running daemon uses no pair that gives it no token, but at a start.
@@ -180,6 +177,12 @@ async function bringUp(
     await systemctl(unit, verb)
     stdout.write(`${done} ${unit}\n`)
   }
+}
+
+/** A former `setup` may have ended before its reload. A daemon that is silent is an error later. */
+async function isChangedOnDisk(account: string | undefined): Promise<boolean> {
+  const status = await statusIfAny(systemSocket(account))
+  return status?.daemon.configuration.state === 'changed'
 }
 
 /** Has the daemon read what was written. Throws UserError if the pair is not in use then. */
