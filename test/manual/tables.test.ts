@@ -103,7 +103,7 @@ describe('of what is seen from outside', () => {
     expect(listed).toEqual([...new Set(documented)].toSorted((one, other) => one - other))
     const noDaemon = { env: { KYC_TOKEND_SOCKET: join(project, 'no-such.sock') } }
     const ofClients = commands.filter(({ exits }) => exits?.[69]?.startsWith('no daemon is running'))
-    expect(ofClients).toHaveLength(7)
+    expect(ofClients).toHaveLength(8)
     for (const { name } of ofClients)
       expect((await runCli([name, ...(name === 'exec' ? ['--', 'true'] : [])], noDaemon)).status).toBe(69)
     expect((await runCli(['tokken'])).status).toBe(64)
