@@ -100,6 +100,7 @@ export const clientCommands = {
   },
   reload: {
     name: 'reload',
+    examples: ['sudo kyc-tokend reload'],
     load: () => import('./reload.ts'),
     summary: 'Have the daemon read its configuration and secrets again, and say what is in force',
     exits: {
