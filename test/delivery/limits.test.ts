@@ -227,7 +227,7 @@ describe('connections', () => {
     },
   )
 
-  it('that come during a pause of the daemon are not refused', async () => {
+  it('that come during a pause of the daemon are not refused: there is room for 4,096', async () => {
     const path = join(await tempDirectory(), 'ipc.sock')
     const listener = new URL('../../src/delivery/listener/listener.ts', import.meta.url).href
     const program = `
@@ -243,7 +243,7 @@ describe('connections', () => {
     onTestFinished(() => void daemon.kill('SIGKILL'))
     await once(daemon.stdout, 'data')
     daemon.kill('SIGSTOP')
-    const greeted = Array.from({ length: 1_000 }, async () => {
+    const greeted = Array.from({ length: 4_096 }, async () => {
       const socket = connect(path)
       onTestFinished(() => void socket.destroy())
       const [chunk] = (await once(socket, 'data')) as [Buffer]

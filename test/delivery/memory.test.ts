@@ -47,6 +47,17 @@ describe.each(sockets)('%s.sock', (socket) => {
   })
 })
 
+it('is full from 20 MiB on', () => {
+  const memory = createMemory()
+  const holder: Holder = { held: 0, mark: null }
+  memory.account(holder, 20 * 1024 * 1024 - 1)
+  expect(memory.isFull()).toBe(false)
+  vi.useFakeTimers()
+  onTestFinished(() => void vi.useRealTimers())
+  memory.account(holder, 20 * 1024 * 1024)
+  expect(memory.isFull()).toBe(true)
+})
+
 describe('many that hold much', () => {
   /** Ten connections that hold as much as is said, the bytes that their peers have taken, and who has ended. */
   function members(held: number[]) {

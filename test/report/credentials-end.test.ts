@@ -71,11 +71,17 @@ test('of a certificate that lives for a day, parts of its life count', () => {
   expect(isNear()).toBe(true)
 })
 
-test('of one that lives for 90 days, the days count', () => {
-  const { at, records } = watched({ pair: null, certificate: END, certificateFrom: END - 90 * DAY_MS })
-  for (const days of [31, 30, 29, 7]) at(days)
-  expect(records.map(({ fields }) => fields['daysLeft'])).toEqual([30, 7])
-})
+test.each([
+  [90, [30, 7]],
+  [89, [29, 7]],
+])(
+  'of one that lives for %i days it is told with %j days left: from 90 on the days count',
+  (life, logged) => {
+    const { at, records } = watched({ pair: null, certificate: END, certificateFrom: END - life * DAY_MS })
+    for (const days of [31, 30, 29, 9, 7]) at(days)
+    expect(records.map(({ fields }) => fields['daysLeft'])).toEqual(logged)
+  },
+)
 
 test('a daemon that starts late tells it once, and again for another end', () => {
   const { at, records, renew } = watched({ pair: END + DAY_MS, certificate: END })

@@ -152,6 +152,11 @@ describe('the answer', () => {
       failed('malformed-answer', /head of more than 16 KiB/),
     ],
     [
+      'may have a head of nearly 16 KiB',
+      `HTTP/1.1 200 OK\r\nx: ${'x'.repeat(16_000)}\r\nContent-Length: 21\r\n\r\n${token}`,
+      { accessToken: 'abc' },
+    ],
+    [
       'whose own head has more than 16 KiB is malformed',
       `HTTP/1.1 200 OK\r\nx: ${'x'.repeat(17_000)}\r\n\r\n`,
       failed('malformed-answer', /head of more than 16 KiB/),

@@ -485,23 +485,23 @@ describe('an assertion', () => {
   })
 
   describe('that is refused while our clock is wrong', () => {
-    const tenMinutesBehind = () => {
+    const clockBehind = (ms: number) => {
       const clock = createSystemClock()
-      return { ...clock, now: () => ({ ...clock.now(), wallMs: Date.now() - 600_000 }) }
+      return { ...clock, now: () => ({ ...clock.now(), wallMs: Date.now() - ms }) }
     }
     const issuedAtMs = (body: string): number => {
       const [, claims = ''] = new URLSearchParams(body).get('client_assertion')!.split('.')
       return JSON.parse(Buffer.from(claims, 'base64url').toString()).iat * 1_000
     }
     const refused = { status: 401, json: { error: 'invalid_client' } }
-    async function fetcher(answer: Answer, request: object = {}) {
+    async function fetcher(answer: Answer, request: object = {}, behindMs = 600_000) {
       const service = await serve(answer)
       files.write('key', pairs[2]![1]().privateKey.export({ type: 'pkcs8', format: 'pem' }))
       const assertion = { key: { file: 'key' }, algorithm: 'ES256' }
       const described = { preset: 'oauth2', tokenUrl: '/token', send: 'assertion', assertion }
       const config = await load({ baseUrl: service.url, service: described, request })
       let counted = 0
-      const options = { ...config, env: {}, clock: tenMinutesBehind(), secrets: () => [] }
+      const options = { ...config, env: {}, clock: clockBehind(behindMs), secrets: () => [] }
       const fetchToken = createFetchToken(options)
       const beforeRequest = async (): Promise<void> => void (counted += 1)
       const fetch = () => fetchToken(new AbortController().signal, { beforeRequest })
@@ -518,6 +518,18 @@ describe('an assertion', () => {
       expect(await fetch()).toMatchObject({ kind: 'ok' })
       expect([service.requests.length, counted()]).toEqual([3, 3])
     })
+
+    it.each([
+      [28_000, 1],
+      [33_000, 2],
+    ])(
+      'by more than 30 s, for the Date of an answer has whole seconds: by %i ms, asked %i times',
+      async (ms, times) => {
+        const { service, fetch } = await fetcher(refused, {}, ms)
+        expect(await fetch()).toMatchObject({ reason: 'account-not-found' })
+        expect(service.requests).toHaveLength(times)
+      },
+    )
 
     it('and is refused again, is refused, and the detail names the clock', async () => {
       const { service, fetch } = await fetcher(refused)
