@@ -36,6 +36,8 @@ describe('a request and the next one are two', () => {
     ['with a body for a wrong method', `PUT /v1/token ${HEAD}Content-Length: 5\r\n\r\nhello`, '405 404'],
     ['in absolute form with a user', `GET http://u:p@x/v1/token ${HEAD}\r\n`, '200 404'],
     ['of another scheme', `GET ftp://x/v1/token ${HEAD}\r\n`, '404 404'],
+    ['with a head of nearly 8 KiB', `GET /v1/token ${HEAD}A: ${'x'.repeat(8_100)}\r\n\r\n`, '200 404'],
+    ['with a body of 32 KiB', `${POST}Content-Length: 32768\r\n\r\n${BODY.padEnd(32_768)}`, '200 404'],
     ['with 64 fields', `GET /v1/token ${HEAD}${'a: b\r\n'.repeat(63)}\r\n`, '200 404'],
     ['named as a property of every object', `GET /__proto__ ${HEAD}\r\n`, '404 404'],
     ['with such a field', `GET /v1/token?__proto__=1 ${HEAD}\r\n`, '400 404'],
@@ -69,6 +71,7 @@ describe('the connection ends after the answer', () => {
   it.each([
     ['that is none', 'oops\r\n\r\n'],
     ['with a head of 9 KB', `GET / ${HEAD}A: ${'x'.repeat(9_000)}\r\n\r\n`],
+    ['with a body of more than 32 KiB', `${POST}Content-Length: 32769\r\n\r\n${BODY.padEnd(32_769)}`],
     ['with a length and chunks', `${POST}Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`],
     [
       'with a long extension of a chunk',

@@ -87,6 +87,7 @@ describe('timeouts', () => {
     for (const { socket } of [slow, stuck])
       expect((await overfill(world, socket)) * LARGE.length).toBeLessThan(512 * 1024)
     for (let passedMs = 0; passedMs <= 30_000; passedMs += SWEEP_MS) {
+      expect(world.ipc.counts().dropped.stalled).toBe(0)
       // More than the kernel keeps for both, so that the daemon sends.
       for (let chunks = 0; chunks < 8; chunks += 1) await readOnce(slow.socket)
       await isServed(world)
@@ -107,11 +108,41 @@ describe('timeouts', () => {
     client.write('{"type":"status.get","data":{"id":"2"}}\fx')
     await client.frame(1)
     for (let sweeps = 0; sweeps < 4; sweeps += 1) {
+      // From the first sweep that finds it so, and not from its last request on.
+      expect(world.ipc.counts().dropped['incomplete-request']).toBe(sweeps < 3 ? 0 : 1)
       client.write('x')
       await isServed(world)
       pass(SWEEP_MS)
     }
-    expect(world.ipc.counts().dropped['incomplete-request']).toBe(1)
+  })
+
+  it('on http.sock 30 s for one that reads nothing, and 75 s for one that asks nothing or half of it', async () => {
+    const pass = playSweeps()
+    const world = await startWithToken({ tokenOf: () => LARGE })
+    const dropped = () => {
+      const { stalled, idle, 'incomplete-request': incomplete } = world.http.counts().dropped
+      return [stalled, idle, incomplete]
+    }
+    const [stuck, , half] = await Promise.all(
+      [false, true, true].map((reads) => connectRaw(world.httpPath, { reads })),
+    )
+    stuck?.write('GET /v1/token HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(400))
+    half?.write('GET /v1/token HTTP/1.1\r\n')
+    let reads = 0
+    await expectUntil('no more answers', async () => {
+      await isServed(world)
+      const before = reads
+      reads = world.http.counts().reads
+      return reads > 0 && reads === before && world.http.counts().connections === 3
+    })
+    // A connection ends at the first sweep at which the one that found it so is long enough ago.
+    const after = [30_000, SWEEP_MS, 30_000, SWEEP_MS].map((ms) => (pass(ms), dropped()))
+    expect(after).toEqual([
+      [0, 0, 0],
+      [1, 0, 0],
+      [1, 0, 0],
+      [1, 1, 1],
+    ])
   })
 })
 

@@ -112,6 +112,13 @@ describe('what an echo may be encoded as', () => {
     expect(redact(`you sent ${escaped} to us`, [secret])).toBe('you sent [secret] to us')
   })
 
+  test('at the end of a text of 64 KiB it is hidden, too', () => {
+    const encoded = base64(secret)
+    const text = `${'- '.repeat(32 * 1024)}`.slice(encoded.length) + encoded
+    expect(text).toHaveLength(64 * 1024)
+    expect(redact(text, [secret])).not.toContain(encoded)
+  })
+
   test('whose parts are words of their own: all of the text is hidden', () => {
     expect(redact('you sent two &quot;words&quot; of it', ['two "words" of'])).toBe('[secret]')
   })
