@@ -598,20 +598,27 @@ describe('an asker', () => {
     },
   )
 
-  test('that was suspended between lease and request begins again', async () => {
-    const host = world.host()
-    await settle()
-    let begun = 0
-    const beforeRequest = (): Promise<void> => {
-      begun += 1
-      if (begun === 1) world.clock.suspend(20 * MINUTE)
-      return Promise.resolve()
-    }
-    const { signal } = new AbortController()
-    const outcome = await host.share.fetchToken(signal, { cause: 'operator', beforeRequest })
-    expect(outcome.kind).toBe('ok')
-    expect({ begun, asked: world.asked.length }).toEqual({ begun: 2, asked: 2 })
-  })
+  test.each([
+    [20 * MINUTE, 2],
+    [8 * SECOND, 2],
+    [7 * SECOND, 1],
+  ])(
+    'that was suspended between lease and request for more than half of its time begins again: %i ms, %i times',
+    async (suspendedMs, times) => {
+      const host = world.host()
+      await settle()
+      let begun = 0
+      const beforeRequest = (): Promise<void> => {
+        begun += 1
+        if (begun === 1) world.clock.suspend(suspendedMs)
+        return Promise.resolve()
+      }
+      const { signal } = new AbortController()
+      const outcome = await host.share.fetchToken(signal, { cause: 'operator', beforeRequest })
+      expect(outcome.kind).toBe('ok')
+      expect({ begun, asked: world.asked.length }).toEqual({ begun: times, asked: 2 })
+    },
+  )
 
   test('whose answer comes after its time does not count it', async () => {
     const host = world.host()
@@ -778,6 +785,44 @@ describe('a store that is lost', () => {
   })
 })
 
+test('a host that was alone from its start has the newest token, which all have once the store is back', async () => {
+  const [first] = world.hosts(1)
+  await settle()
+  world.server.fail(lost)
+  const alone = world.host()
+  await world.clock.advance(MINUTE)
+  const newest = alone.token()
+  expect(newest).not.toBe(first!.token())
+  expect(world.asked).toHaveLength(2)
+  world.server.fail(null)
+  await world.clock.advance(MINUTE)
+  expect(tokensOf([first!, alone])).toEqual([newest])
+  expect(world.asked).toHaveLength(2)
+})
+
+test('an answer that comes while an earlier one is written again is what is known from then on', async () => {
+  const hosts = world.hosts(2, { latencyMs: 400 })
+  await world.clock.advance(MINUTE)
+  const gate = world.gate()
+  world.answer(() => gate.passed.then(() => world.token()))
+  void refresh(hosts[0]!)
+  await world.clock.advance(5 * SECOND)
+  world.server.flush()
+  world.server.fail(lost, 'host-2')
+  // It polls, finds nothing, and writes what it knows.
+  for (let ms = 0; world.server.text('record') === null && ms < 20 * SECOND; ms += 10)
+    await world.clock.advance(10)
+  world.server.fail(lost, 'host-1')
+  gate.open()
+  await world.clock.advance(2 * SECOND)
+  const newest = hosts[0]!.token()
+  expect(newest).not.toBe(hosts[1]!.token())
+  for (const { name } of hosts) world.server.fail(null, name)
+  await world.clock.advance(MINUTE)
+  expect(tokensOf(hosts)).toEqual([newest])
+  expect(world.asked).toHaveLength(2)
+})
+
 describe('the clock of the store', () => {
   test.each([-30 * SECOND, 10 * HOUR, -10 * MINUTE, -3 * 24 * HOUR])(
     'is set by %i ms: all have one token of the right age 15 s after, and ask for the next as before',
@@ -818,5 +863,21 @@ describe('a host that is restarted', () => {
     expect(eventsOf(again[0]!, 'share-repaired').length + eventsOf(again[1]!, 'share-repaired').length).toBe(
       1,
     )
+  })
+
+  test('knows a refusal, too, and gives it to an empty store: who comes within the hour does not ask', async () => {
+    world.answer(() => failures.inactive)
+    const host = world.host()
+    await settle()
+    const state = host.keeper.state()
+    await host.stop()
+    world.server.flush()
+    world.host({ host: 'host-1', state })
+    await world.clock.advance(20 * SECOND)
+    const other = world.host()
+    await settle()
+    expect(phases([other])).toEqual(['refused'])
+    expect(other.keeper.state().objection?.askedBy).toBe('host-1')
+    expect(world.asked).toHaveLength(1)
   })
 })
