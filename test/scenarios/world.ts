@@ -489,8 +489,8 @@ export function createWorld(given: Given, observer?: Observer) {
     },
     isFull: (): boolean => full !== null,
     hasSocket: (): boolean => existsSync(socketPath),
-    /** All that was logged, also before restarts. Records are written when the daemon ends, at the latest. */
-    logged: (): string => logs.flatMap((log) => log.lines()).join('\n'),
+    /** All that was logged, by process. Records are written when the daemon ends, at the latest. */
+    logged: (): string[] => logs.map((log) => log.lines().join('\n')),
     end: async (): Promise<void> => {
       if (running !== null) await stop()
       endWatching()

@@ -4,6 +4,8 @@ import { once } from 'node:events'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished } from 'vitest'
+import { brokenByRecords, recordsOfLines } from '../rules/records.ts'
+import type { Rule } from '../rules/rules.ts'
 import { expectUntil } from './until.ts'
 
 /** The program as it is shipped, bundled for this run of the tests (bundled-program.ts). */
@@ -38,6 +40,8 @@ export interface DaemonOptions {
   readonly gid?: number
   /** A fault of the program itself is what is tested; else it fails the test. */
   readonly hasFault?: boolean
+  /** Rules that this test has broken on purpose, which its log may show. */
+  readonly breaks?: readonly Rule[]
 }
 
 export const credentials = { apiKey: 'test-api-key-0815', apiSecret: 'test-api-secret-4711' }
@@ -75,6 +79,7 @@ export function startDaemon(options: DaemonOptions) {
   onTestFinished(() => {
     child.kill('SIGKILL')
     if (options.hasFault !== true) expect(records('internal-fault')).toEqual([])
+    expect(brokenByRecords(recordsOfLines(text), options.breaks)).toEqual([])
   })
   let text = ''
   let parsed = 0

@@ -1,0 +1,90 @@
+// Each rule over the records of a daemon is broken by a log that breaks it, and by no log that does not.
+import { expect, test } from 'vitest'
+import { brokenByRecords, recordsOfJournal, recordsOfLines, type Logged } from './records.ts'
+import { sentenceOf } from './rules.ts'
+
+const MINUTE = 60_000
+const START_MS = 1_800_000_000_000
+const isoAt = (ms: number): string => new Date(START_MS + ms).toISOString()
+const record = (ms: number, event: string, fields: object = {}): Logged => ({
+  atMs: START_MS + ms,
+  event,
+  fields: { ...fields },
+})
+const attempt = (ms: number, outcome: string, cause: string, tookMs: number | null = 10): Logged =>
+  record(ms, 'attempt', { outcome, cause, tookMs })
+const obtained = (ms: number, generation: number, endsMs = ms + 60 * MINUTE): Logged =>
+  record(ms, 'token-obtained', { generation, expiresAt: isoAt(endsMs) })
+const failed = (ms: number, attempts: number, nextMs: number): Logged =>
+  record(ms, 'fetch-failed', { attempts, reason: 'network', cause: 'retry', nextAttemptAt: isoAt(nextMs) })
+const alert = (ms: number, reason: string, more: object = {}): Logged =>
+  record(ms, 'alert', { reason, ...more })
+const notInUse = (ms: number): Logged =>
+  record(ms, 'credentials-not-taken-over', { error: 'account-inactive: no' })
+const refused = [attempt(0, 'permanent', 'start'), alert(0, 'account-inactive')]
+
+test('an ordinary day breaks no rule', () => {
+  const day = [
+    attempt(0, 'transient', 'start'),
+    failed(0, 1, 1_000),
+    attempt(1_100, 'ok', 'retry'),
+    obtained(1_100, 1),
+    attempt(2_000, 'ok', 'client'),
+    obtained(2_000, 2),
+    attempt(33_000, 'ok', 'client'),
+    obtained(33_000, 3),
+    attempt(40_000, 'permanent', 'operator'),
+    alert(40_000, 'account-inactive'),
+    attempt(50_000, 'permanent', 'operator'),
+    record(50_000, 'refused', { cause: 'operator' }),
+    alert(MINUTE, 'account-inactive', { reminder: 1 }),
+    record(70_000, 'reloaded'),
+    attempt(71_000, 'ok', 'reload'),
+    obtained(71_000, 4),
+    record(71_000, 'alert-resolved', { reason: 'account-inactive' }),
+  ]
+  expect(brokenByRecords(day)).toEqual([])
+})
+
+test.each([
+  ['two at once', 'one-at-a-time', [attempt(0, 'ok', 'start'), attempt(9_000, 'ok', 'client', 20_000)]],
+  ['a timer after a refusal', 'refused', [...refused, attempt(MINUTE, 'ok', 'refresh')]],
+  [
+    'a retry that is too soon',
+    'backoff',
+    [attempt(0, 'transient', 'start'), failed(0, 1, 30_000), attempt(9_000, 'ok', 'retry')],
+  ],
+  [
+    'a failure that is not counted',
+    'count',
+    [
+      attempt(0, 'transient', 'start'),
+      failed(0, 3, 0),
+      attempt(5_000, 'transient', 'retry'),
+      failed(5_000, 1, 0),
+    ],
+  ],
+  ['impatient clients', 'client-pace', [attempt(0, 'ok', 'client'), attempt(20_000, 'ok', 'client')]],
+  ['a number that comes again', 'number', [obtained(0, 2), obtained(1, 2)]],
+  ['a token that has ended', 'expired', [obtained(0, 1, -MINUTE)]],
+  ['an end that is too soon', 'good-token', [record(0, 'token-expired', { expiredAt: isoAt(MINUTE) })]],
+  ['a refusal without an alert', 'alert-missing', [attempt(0, 'permanent', 'start'), record(MINUTE, 'x')]],
+  ['an alert that comes again', 'alert-once', [...refused, alert(1, 'account-inactive')]],
+  ['an alert that is outranked', 'alert-rank', [...refused, alert(1, 'no-token')]],
+  ['an end of nothing', 'alert-end', [record(0, 'alert-resolved', { reason: 'no-token', by: 'token' })]],
+  ['one trial, two records', 'trial-once', [notInUse(0), notInUse(100)]],
+] as const)('%s breaks %s', (_name, rule, records) => {
+  const [sentence = ''] = brokenByRecords(records)
+  expect(sentence).toContain(sentenceOf(rule))
+  expect(brokenByRecords(records, [rule])).toEqual([])
+})
+
+test('stderr and the journal have the same records', () => {
+  const line = JSON.stringify({ time: isoAt(0), level: 'info', message: 'm', event: 'attempt', tookMs: '5' })
+  const entry = { KYC_EVENT: 'attempt', KYC_TOOK_MS: '5', _PID: '7', _SYSTEMD_UNIT: 'u' }
+  const journal = JSON.stringify({ ...entry, __REALTIME_TIMESTAMP: `${START_MS}000` })
+  const [ofLine] = recordsOfLines(`<6>${line}\nother\n`)
+  const ofEntry = recordsOfJournal(`${journal}\n{"MESSAGE":"x"}\n`).get('u 7')
+  expect(ofEntry).toEqual([expect.objectContaining({ event: 'attempt', atMs: ofLine!.atMs })])
+  expect([ofEntry?.[0]?.fields['tookMs'], ofLine?.fields['tookMs']]).toEqual(['5', '5'])
+})

@@ -1,0 +1,196 @@
+// The rules over what a real daemon logged: each process by itself, by its records in their order. What the
+// log does not say (files that were written, another configuration at a start) allows what depends on it.
+import { checkWith, sentenceOf, type Broke, type Rule } from './rules.ts'
+
+/** A record: its fields as they were logged, in JSON or as texts. */
+export interface Logged {
+  /** On the wall clock, in ms. */
+  readonly atMs: number
+  readonly event: string
+  readonly fields: Readonly<Record<string, unknown>>
+}
+
+const CLIENT_PACE_MS = 30_000
+/** Instants are logged in seconds or milliseconds, and a record is written a moment after what it is about. */
+const GRAIN_MS = 1_000
+/** Written files are tried after 2 s: two records that are nearer to each other are of one trial. */
+const SETTLE_MS = 1_900
+/** The causes by which somebody ends a refusal. */
+const ACTS = new Set(['operator', 'reload'])
+
+/** The sentences of the rules that the records of one process do not keep to. */
+export function brokenByRecords(records: readonly Logged[], allowed: readonly Rule[] = []): string[] {
+  const broken = new Set<string>()
+  const note = createNote((rule, detail) => {
+    if (!allowed.includes(rule)) broken.add(sentenceOf(rule, detail))
+  })
+  // Without debug records what came of the attempts has to do.
+  const hasAttempts = records.some(({ event }) => event === 'attempt')
+  for (const record of records) {
+    if (!hasAttempts) for (const attempt of attemptsOf(record)) note(attempt)
+    note(record)
+  }
+  return [...broken]
+}
+
+/** The attempt that this record is about, if it is about one. */
+function attemptsOf({ atMs, event, fields }: Logged): Logged[] {
+  const { cause, reason, reminder, resumed } = fields
+  const attempt = (outcome: string, because: unknown): Logged[] => [
+    { atMs, event: 'attempt', fields: { outcome, cause: because, tookMs: because === 'fleet' ? null : 0 } },
+  ]
+  if (event === 'token-obtained' || event === 'token-unchanged') return attempt('ok', cause)
+  if (event === 'fetch-failed') return attempt('transient', cause)
+  if (event === 'refused') return attempt('permanent', cause)
+  const isFirst = event === 'alert' && reminder === undefined && resumed === undefined
+  return isFirst && String(reason).startsWith('account-') ? attempt('permanent', 'operator') : []
+}
+
+/** Returns the function that hears of each record. */
+function createNote(broke: Broke): (record: Logged) => void {
+  const requests = createLoggedRequests(broke)
+  const alerts = createLoggedAlerts(broke)
+  const check = checkWith(broke)
+  let generation = 0
+  let untried: { readonly atMs: number; readonly error: unknown } | null = null
+
+  return (record) => {
+    const { atMs, event, fields } = record
+    requests(record)
+    alerts(record)
+    if (event === 'token-obtained') {
+      const number = Number(fields['generation'])
+      check(number > generation, 'number', `${number} after ${generation}`)
+      check(Date.parse(String(fields['expiresAt'])) > atMs - GRAIN_MS, 'expired', `token ${number}`)
+    }
+    if (fields['generation'] !== undefined) generation = Math.max(generation, Number(fields['generation']))
+    if (event === 'token-expired') {
+      const endMs = Date.parse(String(fields['expiredAt']))
+      check(endMs <= atMs + GRAIN_MS, 'good-token', `logged as expired before ${String(fields['expiredAt'])}`)
+    }
+    if (event !== 'credentials-not-taken-over') return
+    const { error } = fields
+    check(untried?.error !== error || atMs - untried!.atMs > SETTLE_MS, 'trial-once')
+    untried = { atMs, error }
+  }
+}
+
+function createLoggedRequests(broke: Broke): (record: Logged) => void {
+  const check = checkWith(broke)
+  let endedMs = -Infinity
+  let clientMs = -Infinity
+  let isRefused = false
+  /** Failures in a row; null: nobody knows. */
+  let failures: number | null = null
+  /** As the last failure said; null: it did not, or that is over. */
+  let notBeforeMs: number | null = null
+
+  function attempt(atMs: number, fields: Logged['fields']): void {
+    const cause = String(fields['cause'])
+    const outcome = String(fields['outcome'])
+    const isAsked = fields['tookMs'] !== null
+    if (isAsked) {
+      const askedMs = atMs - Number(fields['tookMs'])
+      check(askedMs >= endedMs - GRAIN_MS, 'one-at-a-time', cause)
+      check(!isRefused || ACTS.has(cause), 'refused', cause)
+      const isHeld = notBeforeMs !== null && !ACTS.has(cause) && askedMs < notBeforeMs - GRAIN_MS
+      check(!isHeld, 'backoff', `${cause} ${notBeforeMs! - askedMs} ms before the time that was logged`)
+      if (cause === 'client') {
+        const agoMs = askedMs - clientMs
+        check(agoMs >= CLIENT_PACE_MS - GRAIN_MS, 'client-pace', `${agoMs} ms`)
+        clientMs = askedMs
+      }
+      endedMs = atMs
+    }
+    if (outcome === 'postponed') return
+    notBeforeMs = null
+    isRefused = outcome === 'permanent'
+    if (outcome !== 'transient') failures = 0
+    else if (failures !== null) failures = isAsked ? failures + 1 : null
+  }
+
+  return ({ atMs, event, fields }) => {
+    if (event === 'attempt') attempt(atMs, fields)
+    else if (event === 'fetch-failed') {
+      const counted = Number(fields['attempts'])
+      // A ready-made assertion that is not good is no request.
+      const isCounted = fields['reason'] !== 'assertion'
+      check(!isCounted || counted >= (failures ?? 0), 'count', `${counted}, not ${failures}`)
+      failures = isCounted ? counted : null
+      notBeforeMs = Date.parse(String(fields['nextAttemptAt'])) || null
+    } else if (event === 'reloaded' || event === 'credentials-taken-over') {
+      isRefused = false
+      ;[failures, notBeforeMs] = [null, null]
+      // A wait longer than the cap without a token is drawn again.
+    } else if (event === 'token-expired' || event === 'token-stale') notBeforeMs = null
+  }
+}
+
+function createLoggedAlerts(broke: Broke): (record: Logged) => void {
+  const check = checkWith(broke)
+  let raised: string | null = null
+  let isRefused = false
+  /** A refusal whose alert has not come yet. */
+  let owedMs = Infinity
+
+  function alert({ reason, reminder, resumed }: Logged['fields']): void {
+    const name = String(reason)
+    if (reminder === undefined && resumed === undefined) check(raised !== name, 'alert-once', name)
+    check(name !== 'no-token' || !isRefused, 'alert-rank')
+    raised = name
+    if (name.startsWith('account-')) owedMs = Infinity
+  }
+
+  return ({ atMs, event, fields }) => {
+    check(atMs < owedMs + GRAIN_MS, 'alert-missing', 'refused')
+    if (atMs >= owedMs + GRAIN_MS) owedMs = Infinity
+    if (event === 'alert') alert(fields)
+    else if (event === 'alert-resolved') {
+      check(raised !== null || fields['by'] === 'restart', 'alert-end', String(fields['reason']))
+      raised = null
+    } else if (event === 'attempt' && fields['outcome'] !== 'postponed') {
+      isRefused = fields['outcome'] === 'permanent'
+      if (isRefused && !String(raised).startsWith('account-')) owedMs = atMs
+      else if (!isRefused) owedMs = Infinity
+    } else if (event === 'reloaded' || event === 'credentials-taken-over')
+      [isRefused, owedMs] = [false, Infinity]
+  }
+}
+
+// ---- where records come from
+
+/** The records among these lines of stderr: those in JSON, which have their time. */
+export function recordsOfLines(text: string): Logged[] {
+  return text
+    .split('\n')
+    .map((line) => line.replace(/^<\d>/, ''))
+    .filter((line) => line.startsWith('{"time":') && line.endsWith('}'))
+    .map((line) => JSON.parse(line) as Record<string, unknown>)
+    .map(({ time, event, ...fields }) => ({ atMs: Date.parse(String(time)), event: String(event), fields }))
+}
+
+/** The records in the output of `journalctl -o json`, by unit and process. */
+export function recordsOfJournal(text: string): Map<string, Logged[]> {
+  const processes = new Map<string, Logged[]>()
+  for (const line of text.split('\n').filter((one) => one.startsWith('{'))) {
+    const entry = JSON.parse(line) as Record<string, string | undefined>
+    if (entry['KYC_EVENT'] === undefined) continue
+    const name = `${entry['_SYSTEMD_UNIT']} ${entry['_PID']}`
+    const fields = Object.entries(entry)
+      .filter(([key]) => key.startsWith('KYC_'))
+      .map(([key, value]): [string, unknown] => [camelCase(key), value])
+    const record = {
+      atMs: Number(entry['__REALTIME_TIMESTAMP']) / 1_000,
+      event: entry['KYC_EVENT'],
+      fields: Object.fromEntries(fields),
+    }
+    processes.set(name, [...(processes.get(name) ?? []), record])
+  }
+  return processes
+}
+
+/** `nextAttemptAt` of `KYC_NEXT_ATTEMPT_AT`. */
+function camelCase(name: string): string {
+  const [, ...words] = name.toLowerCase().split('_')
+  return words.map((word, index) => (index === 0 ? word : word[0]?.toUpperCase() + word.slice(1))).join('')
+}
