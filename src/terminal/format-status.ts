@@ -120,6 +120,15 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
     const last = attempts === 1 || lastRequestAt === null ? '' : `, the last ${ago(lastRequestAt)}`
     return [`${ink('red', reason)}${answered} ${begun}: ${counted(attempts, 'attempt')}${last}`, detail]
   },
+  candidate({ candidate }, { nowMs, ink, absolute }) {
+    if (!candidate) return []
+    const { since, reason, detail, attempts, nextAttemptAt } = candidate
+    const age = `in the files for ${formatDuration(nowMs - Date.parse(since))}`
+    if (reason === null) return [`${age}: it is being tried`]
+    const next =
+      nextAttemptAt === null ? 'not tried again until a person acts' : `next ${absolute(nextAttemptAt)}`
+    return [`${age}: ${ink('yellow', reason)}, ${counted(attempts, 'attempt')}, ${next}`, detail ?? '']
+  },
   next({ state, token, nextAttemptAt }, { nowMs, absolute }) {
     if (nextAttemptAt === null)
       return [state === 'refused' ? 'none until an operator acts' : 'nothing is planned']
@@ -237,7 +246,7 @@ function nextSteps(
   const { configFile, pid } = daemon
   const place = placeAt({ configFile, socket }, { isUnit, pid })
   const advise = (advice: Advice): string => renderedAt(advice, place)
-  const steps: string[] = []
+  const steps = pairSteps(daemon.configuration)
   // An alert may be older than the present failure, whose remedy counts; a refusal stays one.
   if (alert !== null && (failure === null || status.state === 'refused')) steps.push(alert.remedy)
   else if (failure !== null) steps.push(remedyIfKnown(failure.reason, place))
@@ -253,11 +262,16 @@ function nextSteps(
   return steps.filter((step) => step !== '').map(asSentence)
 }
 
+/** They come first: a restart, which another step may name, would use a pair that is not in use. */
+function pairSteps({ pair, problem }: StatusResult['daemon']['configuration']): string[] {
+  return pair === undefined ? [] : [problem ?? '']
+}
+
 function configurationSteps(
   { state, problem, pair }: StatusResult['daemon']['configuration'],
   place: Place,
 ): string[] {
-  if (pair !== undefined) return [problem ?? '']
+  if (pair !== undefined) return []
   if (state === 'faulty') {
     const text = 'Correct the configuration, each fault of which is named by `check`, then have it read again'
     return [renderedAt({ text, steps: ['check', 'reload'] }, place)]
