@@ -60,6 +60,8 @@ interface Circumstances {
   readonly config: LookedConfig
   /** The sockets that the daemon says it has; null: it was not asked, or is of a version that does not say. */
   readonly handedOver: readonly { readonly name: string; readonly path: string }[] | null
+  /** `setup` asks, which enables and starts what it finds good. */
+  readonly isSetup: boolean
 }
 
 /** Findings about all socket units. Makes no connection, which would start the daemon. */
@@ -76,14 +78,15 @@ function isForClients(name: SocketName): boolean {
 }
 
 /** `ipc` and `http`, which the configuration names. */
-function clientSocketFindings(socket: SocketUnit, { unit, config }: Circumstances): Finding[] {
+function clientSocketFindings(socket: SocketUnit, { unit, config, isSetup }: Circumstances): Finding[] {
   const { unit: name, path, isMasked } = socket
   const used = config.sockets.find((each) => each.path === path)
   if (used === undefined) {
     if (isMasked && socket.name === 'http') return [ok(`${name} is masked, and \`http\` is false`)]
     return []
   }
-  const closed = closedFinding(socket, unit)
+  const isStarted = unit.isActive || (socket.isEnabled && !isSetup)
+  const closed = closedFinding(socket, { unit, isStarted })
   if (closed !== null) return [closed]
   const { mode, group } = socket
   if (group !== null && GROUPS_WITHOUT_CLIENTS.has(group))
@@ -116,7 +119,7 @@ function clientSocketFindings(socket: SocketUnit, { unit, config }: Circumstance
 function furtherSocketFindings(socket: SocketUnit, { unit, handedOver }: Circumstances): Finding[] {
   const { name, isEnabled, isMasked, state } = socket
   if (!isEnabled && state !== 'active') return []
-  const closed = closedFinding(socket, unit)
+  const closed = closedFinding(socket, { unit, isStarted: true })
   if (closed !== null) return [closed]
   if (isMasked || !unit.isActive || handedOver === null || handedOver.some((each) => each.name === name))
     return []
@@ -128,8 +131,14 @@ function furtherSocketFindings(socket: SocketUnit, { unit, handedOver }: Circums
   ]
 }
 
-/** Why nobody listens at the socket; null: systemd does. */
-function closedFinding(socket: SocketUnit, unit: Unit): Finding | null {
+/**
+ * Why nobody listens at the socket; null: systemd does, or will. `isStarted`: it should listen now. The package
+ * enables nothing before there is a configuration.
+ */
+function closedFinding(
+  socket: SocketUnit,
+  { unit, isStarted }: { unit: Unit; isStarted: boolean },
+): Finding | null {
   const { unit: name, name: kind, path, isMasked, state, result, group, isGroupThere } = socket
   const at = path === null ? name : `the socket ${path}`
   if (isMasked) {
@@ -145,7 +154,7 @@ function closedFinding(socket: SocketUnit, unit: Unit): Finding | null {
       return changedFinding(socket, `SocketGroup=${group}`, text, `make it (groupadd ${group}), or`)
     return fault(text, commands)
   }
-  if (state === 'active') return null
+  if (state === 'active' || (!isStarted && result === 'success')) return null
   const why = result === 'success' ? state : `${state} (${result})`
   return fault(`${at} is closed, because ${name} is ${why}`, bindSockets(unit.account))
 }

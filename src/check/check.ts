@@ -112,7 +112,8 @@ async function checkHost(
   const isAsked = asksDaemon && (unit === null || unit.isActive)
   const status = isAsked ? await statusIfAny(config.sockets[0]?.path ?? '') : null
   const handedOver = status?.daemon.sockets ?? null
-  if (unit !== null) report.say('sockets', ...socketUnitFindings({ unit, config, handedOver }))
+  if (unit !== null)
+    report.say('sockets', ...socketUnitFindings({ unit, config, handedOver, isSetup: !asksDaemon }))
   report.say('paths', ...(await pathFindings(config, unit, { account, isUnit: unit !== null })))
   report.say('files', ...absentFileFindings(status))
   report.say('secrets', ...pairFindings(status))
