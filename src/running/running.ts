@@ -56,6 +56,8 @@ export async function createRunning(initial: Config, options: RunningOptions) {
   let source = sources.of(initial)
   /** Of the candidate. */
   let candidateSource: Source | null = null
+  /** Operators who ask at one time are answered by one request. */
+  let settling: Promise<void> | null = null
   /** The problem that was reported last of the present candidate. */
   let reported: string | null = null
   const keeper: Keeper = createKeeper(await store.load(source.settings), {
@@ -222,7 +224,8 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     },
     /** An operator asks: first another pair in the files, then, where it gives no token, the running one. */
     refresh: async (signal: AbortSignal): Promise<Refreshed | undefined> => {
-      await withTimeout(MAX_LOOK_MS, settle(), clock)
+      settling ??= settle().finally(() => (settling = null))
+      await withTimeout(MAX_LOOK_MS, settling, clock)
       return keeper.refresh(signal)
     },
     /** Notices changed files at each tick of the keeper, until the signal is aborted. */

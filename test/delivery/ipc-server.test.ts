@@ -209,6 +209,26 @@ describe('the rest', () => {
     await eventually(() => expect(world.ipc.counts().connections).toBe(0))
   })
 
+  it('ends a subscription of a user whom a reload took out of `allow`, after the fault', async () => {
+    const allow = { uids: [4_001], gids: [] }
+    const world = await startWithToken({ loadLibc: asStranger, socket: { allow } })
+    const client = await connectRaw(world.ipcPath)
+    client.ask('token.subscribe', { id: 's' })
+    expect((await client.frame(0))?.type).toBe('token.result')
+    await reconfigure(world.ipc, world.socket({ allow: { uids: [4_002], gids: [] } }))
+    expect(await client.frame(1)).toMatchObject({ type: 'fault', data: { id: 's', code: 'denied' } })
+    await client.closed()
+    await eventually(() => expect(world.ipc.counts()).toMatchObject({ connections: 0, subscribers: 0 }))
+  })
+
+  it('reloads for the own user alone, and says what is in force', async () => {
+    const world = await startWithToken()
+    const data = { outcome: 'ok', problems: [], needsRestart: [], pair: null }
+    expect(await askOnce(world.ipcPath, 'reload.request', {})).toMatchObject({ type: 'reload.result', data })
+    const strangers = await startWithToken({ loadLibc: asStranger })
+    expect(await askOnce(strangers.ipcPath, 'reload.request', {})).toMatchObject({ data: { code: 'denied' } })
+  })
+
   it('refreshes for the own user, and says how it went', async () => {
     const world = await startWithToken()
     expect(await askOnce(world.ipcPath, 'refresh.request', {})).toMatchObject({

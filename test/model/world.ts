@@ -554,6 +554,12 @@ export async function createWorld({
     const after = meaning(restored(host, state, now))
     for (const [name, fact] of Object.entries(before))
       check(JSON.stringify(fact) === JSON.stringify(after[name]), `a crash changes ${name}`)
+    const { candidate } = state
+    if (candidate === null || candidate.failure === null || candidate.next !== null) return
+    // The files still hold it: its start knows what it was answered.
+    const { failure, objection } = restored(host, { ...state, credentialsId: candidate.credentialsId }, now)
+    const known = failure?.reason ?? objection?.reason
+    check(known === candidate.failure.reason, 'a crash changes what the candidate was answered')
   }
 
   // ---- acts

@@ -25,9 +25,11 @@ import {
   dueAtMs,
   noTokenSince,
   phaseOf,
+  refusalOf,
   type Policy,
   type TokenState,
 } from '../../src/token/state.ts'
+import { afterCandidate, afterTrial, hasCandidate } from '../../src/token/candidate.ts'
 import { afterReload, afterRequest, nextState } from '../../src/token/transitions.ts'
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
 import { jwtOf } from '../support/jwt.ts'
@@ -251,6 +253,74 @@ describe('a kill between the two files', () => {
     const elsewhere = (await start({ credentials: SECOND })).state
     expect(elsewhere.notBefore).not.toHaveProperty(credentialsId)
   })
+})
+
+describe('another pair, which was tried', () => {
+  /** The state while the service has answered so to the pair `SECOND`. */
+  async function tried(outcome: FetchOutcome) {
+    const own = await scene()
+    const { store, state } = await own.start()
+    const held = own.answered(state, own.ok())
+    const now = own.clock.now()
+    const other = store.credentialsIdOf(BASE_URL, SECOND)
+    const candidate = afterCandidate(held, other, now)
+    const step = { now, awakeMs: own.clock.awakeMs(), policy, drawn: 0.5 }
+    const after = hasCandidate(candidate) ? afterTrial(candidate, outcome, step).state : held
+    return { ...own, store, held, after }
+  }
+
+  it('is refused after a crash, if the files hold it still, and is not asked with', async () => {
+    const { start, store, after, held } = await tried(refused)
+    await store.save(after)
+    const { state } = await start({ credentials: SECOND })
+    expect(refusalOf(state)).toMatchObject({
+      reason: 'account-inactive',
+    })
+    expect([dueAtMs(state), state.token?.accessToken]).toEqual([Infinity, held.token?.accessToken])
+    const former = (await start()).state
+    expect([refusalOf(former), former.failure, former.candidate]).toEqual([null, null, null])
+  })
+
+  it('may be asked once after an orderly stop', async () => {
+    const { start, store, after, clock } = await tried(refused)
+    await store.close(after)
+    expect(dueAtMs((await start({ credentials: SECOND })).state)).toBe(clock.now().bootMs)
+  })
+
+  it('keeps its backoff, its Retry-After and the pace of `rejected` after a crash', async () => {
+    const rejected = { kind: 'transient', reason: 'rejected', detail: 'No', status: 401 } as const
+    for (const [outcome, leastMs] of [
+      [{ kind: 'transient', reason: 'server-error', detail: '503' } as const, 500],
+      [limited, MINUTE],
+      [rejected, 5 * MINUTE],
+    ] as const) {
+      const { start, store, after, clock } = await tried(outcome)
+      await store.save(after)
+      expect(waitOf((await start({ credentials: SECOND })).state, clock)).toBeGreaterThanOrEqual(leastMs)
+    }
+  })
+
+  it('that gave a token is not what it was before, whatever the disk kept of it', async () => {
+    const { start, store, after, held, files, ok, answered } = await tried(refused)
+    await store.save(after)
+    const older = readFileSync(files.state)
+    const second = { ...held, credentialsId: store.credentialsIdOf(BASE_URL, SECOND) }
+    await store.save(answered(second, ok()))
+    writeFileSync(files.state, older)
+    const { state } = await start({ credentials: SECOND })
+    expect([refusalOf(state), state.token?.generation]).toEqual([null, 2])
+  })
+})
+
+it('another service has given no token yet, whatever a former one did', async () => {
+  const { start, answered, ok, clock } = await scene()
+  const { store, state } = await start()
+  await store.save(answered(state, ok(MINUTE)))
+  await clock.advance(HOUR)
+  expect((await start()).state.lastSuccessAt).not.toBeNull()
+  const elsewhere = await start({ baseUrl: 'https://other.test' })
+  expect(elsewhere.state.lastSuccessAt).toBeNull()
+  expect(phaseOf(elsewhere.state, clock.now())).toBe('starting')
 })
 
 describe('the boot', () => {
