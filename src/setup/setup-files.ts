@@ -1,7 +1,7 @@
 // The files that `setup` writes: configuration, key and secret, with the owner and mode that the daemon
 // needs. They replace what is there once they are confirmed.
 import { lstatSync, statSync } from 'node:fs'
-import { mkdir, rename, rm } from 'node:fs/promises'
+import { link, mkdir, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { normaliseBaseUrl } from '../config/base-url.ts'
@@ -164,15 +164,32 @@ export async function stageSetup(
   return new Map(changes.map(({ path }) => [path, stagedName(path)]))
 }
 
-/** Has the staged files replace the others. */
-export async function applySetup(staged: ReadonlyMap<string, string>): Promise<void> {
-  for (const [path, from] of staged) await rename(from, path)
+/** The file that stood before, until the daemon has the other one in use. */
+const formerName = (path: string): string => `${path}.old`
+
+/** Has the staged files replace the others. Returns the function that brings those back, as they were. */
+export async function applySetup(staged: ReadonlyMap<string, string>): Promise<() => Promise<void>> {
+  for (const [path, from] of staged) {
+    await link(path, formerName(path)).catch(ignoreAbsence)
+    await rename(from, path)
+  }
+  return async () => {
+    for (const path of staged.keys()) {
+      const hasFormer = (await lstatIfAny(formerName(path))) !== undefined
+      await (hasFormer ? rename(formerName(path), path) : rm(path, { force: true }))
+    }
+  }
+}
+
+function ignoreAbsence(error: unknown): void {
+  if (errorCode(error) !== 'ENOENT') throw error
 }
 
 /** Removes what was staged and not applied, also by a setup that was killed. Throws UserError (78). */
 export async function discardSetup(files: SetupFiles): Promise<void> {
   for (const path of [files.config, ...Object.values(files.contents)])
-    await rm(stagedName(path), { force: true }).catch(refuseUnwritten)
+    for (const name of [stagedName(path), formerName(path)])
+      await rm(name, { force: true }).catch(refuseUnwritten)
 }
 
 /** Throws UserError (78) for an error of a file. */

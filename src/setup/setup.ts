@@ -65,14 +65,14 @@ async function setUp(invocation: Invocation, performCheck: PerformCheck): Promis
       stdout.write(`Nothing was changed, because ${whyNothing(check)}\n`)
       return status
     }
-    await applySetup(staged)
+    const restore = await applySetup(staged)
     for (const path of staged.keys()) stdout.write(`Wrote ${escapeUnsafe(path)}\n`)
     if (status === exitStatus.configuration) {
       const end = isChanged ? 'The files stay' : 'Nothing was changed'
       stdout.write(`${end}: correct the faults above\n`)
       return status
     }
-    if (service !== null) return await bringUp(invocation, service, { isChanged, status })
+    if (service !== null) return await bringUp(invocation, service, { isChanged, status, restore })
     if (!isChanged) stdout.write('Nothing was changed\n')
     stdout.write(`Next: ${programName()} run${accountWords(account)}\n`)
     return status
@@ -147,7 +147,7 @@ function whyNothing({ status, live, reason }: Check): string {
 async function bringUp(
   { stdout }: Invocation,
   service: Service,
-  { isChanged, status }: { isChanged: boolean; status: number },
+  { isChanged, status, restore }: { isChanged: boolean; status: number; restore: () => Promise<void> },
 ): Promise<number> {
   const { unit, account, isActive, isEnabled } = service
   const isStale = isActive && (isChanged || (await isChangedOnDisk(account)))
@@ -157,7 +157,7 @@ async function bringUp(
   const isForced = isChanged && !isConfirmed
   if (isStale && isForced) await act('restart', 'Restarted')
   else if (isStale) {
-    await reload(service)
+    await reload(service, { restore })
     stdout.write(`Reloaded ${unit}\n`)
   }
   if (!isChanged && isEnabled && isActive && !isStale) stdout.write('Nothing was changed\n')
@@ -185,17 +185,26 @@ async function isChangedOnDisk(account: string | undefined): Promise<boolean> {
   return status?.daemon.configuration.state === 'changed'
 }
 
-/** Has the daemon read what was written. Throws UserError if the pair is not in use then. */
-async function reload({ unit, account }: Service): Promise<void> {
-  const socket = systemSocket(account)
-  const { outcome, pair, problems } = await ask({ options: { socket }, env: {} }, (client) => client.reload())
+/** Has the daemon read what was written. Throws UserError if that is not in use: what stood before is again. */
+async function reload(
+  { unit, account }: Service,
+  { restore }: { restore: () => Promise<void> },
+): Promise<void> {
+  const again = () =>
+    ask({ options: { socket: systemSocket(account) }, env: {} }, (client) => client.reload())
+  const { outcome, pair, problems } = await again()
   if (outcome === 'ok') return
-  const why = problems.join(' ')
-  if (outcome === 'faulty') throw new UserError(`${unit} took nothing over. ${why}`, exitStatus.configuration)
-  const stays = `the former one stays in use, and the files stay: ${seeStatus(account)}. ${why}`
+  await restore()
+  await again()
+  const restored = 'What stood before was restored'
+  if (outcome === 'faulty')
+    throw new UserError(
+      `${unit} took nothing over. ${restored}. ${problems.join(' ')}`,
+      exitStatus.configuration,
+    )
   throw pair === 'refused'
-    ? new UserError(`The service refuses the new pair to ${unit}: ${stays}`, exitStatus.noPermission)
-    : new UserError(`${unit} has no token of the new pair yet: ${stays}`, exitStatus.tryAgain)
+    ? new UserError(`The service refuses the new pair: correct it. ${restored}.`, exitStatus.noPermission)
+    : new UserError(`${unit} got no token with the new pair: try again. ${restored}.`, exitStatus.tryAgain)
 }
 
 /** How long the unit's token is good, and how programs get it. Throws UserError if there is none. */

@@ -7,6 +7,7 @@ import {
   existsSync,
   mkdirSync,
   readFileSync,
+  readdirSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -237,6 +238,49 @@ describe.skipIf(!canMount || lacks('unshare') || lacks('python3'))('on a host wi
       `FAULT    credentials    /etc/systemd/system/${fits}.d/token.conf: the unit ${fits} and its credential kyc-token.json have 88 bytes together, of which systemd takes 83: give one of them a shorter name`,
     ])
     expect(status).toBe(78)
+  })
+
+  it('`setup` restores what stood before, byte for byte, where the daemon gets no token with it', async () => {
+    const { directory, service } = await commandWorld()
+    const reloads: unknown[] = []
+    const daemon = await daemonWith(({ type, answer }) => {
+      if (type !== 'reload.request')
+        return answer('status.result', { daemon: { configuration: { state: 'current' } } })
+      const isFirst = reloads.push(type) === 1
+      answer('reload.result', {
+        outcome: isFirst ? 'failed' : 'ok',
+        problems: isFirst ? ['It holds a pair that the service refused'] : [],
+        needsRestart: [],
+        pair: isFirst ? 'refused' : null,
+      })
+    })
+    const write = (apiKey: string): void =>
+      writeFileSync(
+        join(directory, 'all.json'),
+        JSON.stringify({ baseUrl: service.url, credentials: { apiKey, apiSecret: 's-1' } }),
+      )
+    const setUp = (ActiveState: string, words: string[] = []) =>
+      onHost(['setup', '--from', join(directory, 'all.json'), ...words], {
+        unit: { ActiveState, UnitFileState: 'enabled' },
+        directory: join(directory, 'host'),
+        hasUser: true,
+        config: null,
+        socket: daemon.path,
+      })
+    write('k-1')
+    await setUp('inactive')
+    const at = join(directory, 'host/etc/kyc-tokend')
+    const before = readFileSync(join(at, 'api-key'))
+    const { ino } = statSync(join(at, 'api-key'))
+    write('k-2')
+    const { status, stderr } = await setUp('active', ['--force'])
+    expect({ status, stderr }).toEqual({
+      status: 77,
+      stderr: 'The service refuses the new pair: correct it. What stood before was restored.\n',
+    })
+    expect(reloads).toHaveLength(2)
+    expect([readFileSync(join(at, 'api-key')), statSync(join(at, 'api-key')).ino]).toEqual([before, ino])
+    expect(readdirSync(at).toSorted()).toEqual(['api-key', 'api-secret', 'kyc-tokend.config.json'])
   })
 
   it('`setup` by root enables and starts the unit, has it read other files, and says what it holds', async () => {
