@@ -23,7 +23,7 @@ const AFTER_REFUSAL =
 const AFTER_SHARED_REFUSAL =
   'one alert for all hosts that share, and no request of theirs until the credentials or baseUrl ' +
   'change, or an operator runs `kyc-tokend refresh` on one of them; a host that is started after an ' +
-  'orderly stop asks only while the shared store is away'
+  'orderly stop asks only if the shared store is away or the refusal is an hour old'
 
 export const run: RunCommand = async (invocation) => {
   const { options, env, stdout } = invocation

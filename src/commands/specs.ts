@@ -162,7 +162,7 @@ export const commands: readonly CommandSpec[] = [
     ],
     load: () => import('../check/check.ts'),
     summary:
-      'Find every fault of configuration, permissions, directories, socket and host, each with its remedy',
+      'Find the faults of configuration, permissions, directories, sockets and host, each with its remedy',
     exits: {
       0: 'there is no fault',
       75: '--live: the service gives no token',
@@ -175,10 +175,12 @@ export const commands: readonly CommandSpec[] = [
       live: { summary: 'Also ask the service for a token, once' },
     },
     details: [
+      'If a file has faults of its shape (an unknown key, a value of another type), it reports all of those ' +
+        'and nothing else. Correct them and run it again: it then reports all others.',
       'With sudo, where the unit is installed, it looks from within a copy of that unit, which ' +
         'systemd starts once and which is gone after it: it sees what the daemon sees, with all ' +
-        'drop-ins. It also tries, as a member of their groups, to connect to the sockets and to read ' +
-        'the token files. It changes nothing and starts no daemon.',
+        'drop-ins. It also asks the daemon for its status at each socket, as a member of its group, and ' +
+        'reads the token files. It changes nothing and starts no daemon.',
     ],
   },
   clientCommands.exec,

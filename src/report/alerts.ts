@@ -30,9 +30,12 @@ const SENTENCES: Readonly<Record<Raised['reason'], string>> = {
 }
 const OVER = 'The alert is over'
 
-/** Without a token the failure behind it is what a person does something about. */
+/**
+ * Without a token the failure behind it is what a person does something about. It ends with the manual page
+ * and its section.
+ */
 export function alertRemedy({ reason, failure }: Pick<Raised, 'reason' | 'failure'>, place: Place): string {
-  return remedyLine(failure ?? reason, place)
+  return `${remedyLine(failure ?? reason, place)} (more: man kyc-tokend-troubleshooting, ${reason})`
 }
 const REHEARSAL_MS = 10_000
 const REHEARSAL = {

@@ -44,7 +44,7 @@ export function tables(): Readonly<Record<string, Table>> {
       ]),
     },
     remedies: {
-      page: 'kyc-tokend.8.md',
+      page: 'kyc-tokend-troubleshooting.7.md',
       head: ['reason', 'what to do'],
       rows: failureTable(standardService())
         .map(({ reason }) => reason)

@@ -44,6 +44,12 @@ describe.skipIf(lacks('man'))('a manual page', () => {
     }
   })
 
+  test('for the pager fits 80 columns', async () => {
+    const page = manualPages('1.0.0', new Date(0)).find(({ name }) => name === 'kyc-tokend-troubleshooting')
+    for (const line of (await rendered(page!.text)).text.split('\n'))
+      expect(line.length, line).toBeLessThanOrEqual(80)
+  })
+
   test('shows code as it is typed, tables as definitions, and links by their text', async () => {
     const code = ['.hidden', "'quoted' `x` ~ ^ \\f --flag", '- item'].join('\n')
     const text = await renderedMarkdown(

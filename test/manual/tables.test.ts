@@ -5,7 +5,13 @@ import { describe, expect, test } from 'vitest'
 import { statusOf } from '../../src/delivery/http/answers.ts'
 import { commands } from '../../src/commands/specs.ts'
 import { exitStatus } from '../../src/lib/error.ts'
-import { answerTypes, faultCodes, type FaultCode } from '../../src/protocol.ts'
+import {
+  answerTypes,
+  faultCodes,
+  permanentReasons,
+  type AlertReason,
+  type FaultCode,
+} from '../../src/protocol.ts'
 import { startExample, startWhole } from './example.ts'
 import { bare, block, manualText, pages, tableRows } from './manual.ts'
 import { stateDiagram } from '../../systemd/man/states.ts'
@@ -131,6 +137,18 @@ test('troubleshooting has every error code and exit status, and only events, ver
   const named = [...page.matchAll(/(?:event|verdict|state) `([\w-]+)`/g)].map(([, name = '']) => name)
   expect(named.length).toBeGreaterThan(8)
   expect(known).toEqual(expect.arrayContaining(named))
+})
+
+test('each alert rule, and each reason of an alert, has a section of its own in troubleshooting', () => {
+  const page = pages().find(({ path }) => path.endsWith('kyc-tokend-troubleshooting.7.md'))?.text ?? ''
+  const sections = [...page.matchAll(/^### (\S+)$/gm)].map(([, title]) => title)
+  const rules = readFileSync(join(project, 'systemd/prometheus/kyc-tokend.rules.yml'), 'utf8')
+  const named = [...rules.matchAll(/- alert: (\w+)\n[^]*?runbook_url: (\S+)/g)]
+  expect(named.length).toBe(rules.match(/- alert: /g)?.length)
+  const manual = 'file:///usr/share/doc/kyc-tokend/manual/kyc-tokend-troubleshooting.7.md'
+  for (const [, alert = '', url] of named) expect(url).toBe(`${manual}#${alert.toLowerCase()}`)
+  const reasons = [...permanentReasons, 'rejected', 'no-token', 'test'] satisfies AlertReason[]
+  expect(sections).toEqual([...named.map(([, alert]) => alert), ...reasons])
 })
 
 test('the smallest configuration is one', async () => {

@@ -91,7 +91,7 @@ test('a refusal raises one alert: in the log and, for everybody to read, in aler
     event: 'alert',
     reason: 'account-not-found',
     detail: 'Account not found',
-    remedy: remedyLine('account-not-found', unitPlace(undefined)),
+    remedy: `${remedyLine('account-not-found', unitPlace(undefined))} (more: man kyc-tokend-troubleshooting, account-not-found)`,
     host: 'web-1',
     since: '2027-01-15T08:00:00.000Z',
   }
@@ -189,7 +189,7 @@ test('no usable token for too long raises an alert with the failure behind it, a
   expect(await content()).toMatchObject({
     reason: 'no-token',
     failure: 'network',
-    remedy: remedyLine('network', unitPlace(undefined)),
+    remedy: `${remedyLine('network', unitPlace(undefined))} (more: man kyc-tokend-troubleshooting, no-token)`,
     contact: 'Ops, +44 20 7946 0000',
     noTokenSince: '2027-01-15T08:00:00.000Z',
     since: '2027-01-15T08:10:00.000Z',
