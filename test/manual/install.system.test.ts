@@ -75,7 +75,7 @@ describeInstallation('installed as the manual says', {}, (installation) => {
 
   it('hands programs the API and no token, through nginx', async () => {
     const install = block('api-proxy-install').code.replaceAll('sudo ', '')
-    await sh(`useradd billing; useradd other; ${install.replace(/^apt .*/, 'set -e')}`)
+    await sh(`useradd billing; useradd other; set -e\n${install}`)
     const file = installation.machine.path('/etc/kyc-api-proxy.conf')
     const config = readFileSync(file, 'utf8')
       .replace('server api.example.com:443', 'server 127.0.0.1:8099')
