@@ -102,7 +102,9 @@ describe('explain', () => {
     )
     const text = await explained({ servers: ['redis.example.com:6379'] })
     expect(text).toMatch(/^Then: one alert for all hosts that share, .*`kyc-tokend refresh` on one of them;/m)
-    expect(text).toMatch(/after an orderly stop asks only if the shared store is away or the refusal is an hour old/)
+    expect(text).toMatch(
+      /after an orderly stop asks only if the shared store is away or the refusal is an hour old/,
+    )
   })
 
   it('says what it was not given', async () => {

@@ -176,9 +176,7 @@ test('every `kyc-tokend …` that is shown is a command with these options', () 
   )
   const shown = manualText()
     .replaceAll(/^```text\n[^]*?^```$/gm, '')
-    .matchAll(
-    /(?:`|\n|\| |sudo |npx )kyc-tokend ([a-z]+(?:-[a-z]+)*)((?: --?\w[\w-]*(?: [\w.]+)?)*)/g,
-  )
+    .matchAll(/(?:`|\n|\| |sudo |npx )kyc-tokend ([a-z]+(?:-[a-z]+)*)((?: --?\w[\w-]*(?: [\w.]+)?)*)/g)
   const seen = [...shown]
   expect(seen.length).toBeGreaterThan(30)
   for (const [text, name, options = ''] of seen) {
