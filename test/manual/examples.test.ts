@@ -1,8 +1,9 @@
 // Runs every example of the manual, as written, against a real daemon.
 import { spawn, spawnSync } from 'node:child_process'
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
+import { parse } from 'yaml'
 import { PROGRAM } from '../support/daemon.ts'
 import { validateDocument } from '../../src/config/schema.ts'
 import { lacks } from '../support/lacks.ts'
@@ -10,7 +11,7 @@ import { freePort } from '../support/redis.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 import { startExample } from './example.ts'
-import { block, blocks, PROJECT } from './manual.ts'
+import { block, blocks, manualText, pages, PROJECT } from './manual.ts'
 
 const sh = ['sh', '-euc']
 
@@ -49,7 +50,10 @@ test('a template of the manual is filled in', async () => {
   const entry = JSON.parse(block('template-file').code) as { path: string; template: string }
   const directory = await tempDirectory()
   writeFileSync(join(directory, entry.template), block('template-text').code)
-  const example = await startExample({ tokenFiles: [{ ...entry, path: 'app.ini' }] }, directory)
+  const example = await startExample(
+    { tokenFiles: [{ path: 'token' }, { ...entry, path: 'app.ini' }] },
+    directory,
+  )
   const text = readFileSync(join(directory, 'run/app.ini'), 'utf8')
   expect(text).toBe(`[api]\nurl = ${example.service.url}\ntoken = ${example.token}`)
 })
@@ -128,22 +132,91 @@ test('the simulation prints a table and a plot', () => {
   expect(stdout).toMatch(/as built +without jitter[\s\S]*█/)
 })
 
-test('every block that is marked is run by a test', () => {
-  const folders = ['.', '../commands', '../systemd', '../report'].map((folder) =>
-    join(import.meta.dirname, folder),
-  )
-  const tests = folders.flatMap((directory) =>
-    readdirSync(directory)
-      .filter((file) => file.endsWith('.test.ts'))
-      .map((file) => readFileSync(join(directory, file), 'utf8')),
-  )
+/** Blocks that tests run in other words, by the file that does. */
+const IN_OTHER_WORDS: Readonly<Record<string, string>> = {
+  try: 'test/commands/demo.test.ts',
+  'quick-tests': '.ci/run',
+  'first-install': 'test/support/package.ts',
+  'build-package': 'test/support/package.ts',
+  'install-package': 'test/support/installation.ts',
+  'build-release': 'test/systemd/release.test.ts',
+  'build-image': 'test/systemd/oci.test.ts',
+  checkout: 'test/commands/demo.test.ts',
+  'upgrade-file': 'test/systemd/versions.test.ts',
+  downgrade: 'test/systemd/versions.test.ts',
+}
+/** Blocks that no test can run here: their pages say so. */
+const NOT_TRIED: Readonly<Record<string, RegExp>> = {
+  container: /The last two commands above, Docker and podman\s+were not tried/,
+  'container-of-host': /The last two commands above, Docker and podman\s+were not tried/,
+  kubernetes: /It was not run on a cluster/,
+}
+
+test('every block of code is run or loaded by a test, or its page says that it was not', () => {
+  const files = readdirSync(join(PROJECT, 'test'), { recursive: true, encoding: 'utf8' })
+  const tests = files
+    .filter((file) => file.endsWith('.test.ts'))
+    .map((file) => readFileSync(join(PROJECT, 'test', file), 'utf8'))
   const names = blocks().map(({ name }) => name)
-  expect(names.length).toBeGreaterThan(20)
   expect(new Set(names).size, 'a name is used twice').toBe(names.length)
-  // Those of the help are run one by one.
-  for (const name of names.filter((each) => !each.startsWith('examples-')))
-    expect(
-      tests.some((text) => text.includes(`'${name}'`)),
-      name,
-    ).toBe(true)
+  for (const name of names) {
+    const isUsed = new RegExp(`['.]${name}'|'${name.replace(/^audit-/, '')}'`)
+    if (NOT_TRIED[name] !== undefined) expect(manualText()).toMatch(NOT_TRIED[name])
+    else if (IN_OTHER_WORDS[name] !== undefined)
+      expect(existsSync(join(PROJECT, IN_OTHER_WORDS[name])), name).toBe(true)
+    // Those of the help are run one by one.
+    else if (!name.startsWith('examples-'))
+      expect(
+        tests.some((text) => isUsed.test(text)),
+        name,
+      ).toBe(true)
+  }
+})
+
+test('no page has a block of code without a mark', () => {
+  for (const { path, text } of pages()) {
+    const marks =
+      /<!-- (?:run|drop-in|example|acl|picture|states|whole): ?[\w.-]*(?: -->)?|<!-- (?:picture|states) -->/
+    const parts = text.split(/^```/m)
+    for (let index = 1; index < parts.length; index += 2) {
+      const before = parts[index - 1]!.trimEnd().split('\n').at(-1) ?? ''
+      expect(before, `${path}: ${parts[index]!.split('\n').slice(0, 2).join(' ')}`).toMatch(marks)
+    }
+  }
+})
+
+test('the files for other programs are what these programs read', () => {
+  const units = ['svid-unit', 'identity-unit', 'identity-timer', 'credential-unit', 'environment-file']
+  for (const name of units) {
+    const lines = block(name)
+      .code.split('\n')
+      .filter((line) => line !== '' && !line.startsWith('#'))
+    for (const line of lines)
+      expect(line, name).toMatch(/^(?:\[(?:Unit|Service|Timer|Install)\]|[A-Z]\w+=.+)$/)
+  }
+  const helper = block('svid-helper').code.split('\n')
+  for (const line of helper) expect(line).toMatch(/^(?:#.*|[a-z_]+ = (?:".*"|true|\d+|\[.*\]))$/)
+  expect(parse(block('projected-token').code)).toMatchObject({
+    spec: { volumes: [{ projected: { sources: [{ serviceAccountToken: { path: 'token' } }] } }] },
+  })
+})
+
+test('the alias of a checkout leads to the program', () => {
+  const { status, stdout } = spawnSync(
+    'bash',
+    ['-c', `shopt -s expand_aliases\n${block('alias').code}\nalias`],
+    {
+      cwd: PROJECT,
+      encoding: 'utf8',
+    },
+  )
+  expect({ status, stdout }).toMatchObject({ status: 0 })
+  const [, node = '', program = ''] = /'(\S+) (\S+)'/.exec(stdout) ?? []
+  expect(existsSync(node)).toBe(true)
+  expect(program).toBe(
+    join(
+      PROJECT,
+      JSON.parse(readFileSync(join(PROJECT, 'package.json'), 'utf8')).bin['kyc-tokend'] as string,
+    ),
+  )
 })

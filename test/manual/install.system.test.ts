@@ -19,7 +19,7 @@ describeInstallation('installed as the manual says', {}, (installation) => {
 
   async function dropIn(name: string, text: string): Promise<void> {
     await sh(`mkdir -p ${DROP_INS}; cat >${DROP_INS}/${name}`, { input: text })
-    await sh('systemctl daemon-reload && systemctl restart kyc-tokend')
+    await follow('after-drop-in')
   }
 
   async function configure(change: (config: Record<string, unknown>) => void): Promise<void> {
@@ -34,7 +34,9 @@ describeInstallation('installed as the manual says', {}, (installation) => {
     const command = block('setup')
       .code.replace('sudo ', '')
       .replace('https://api.example.com', 'http://127.0.0.1:8099')
-    expect(await sh(command)).toMatch(/kyc-tokend runs and holds a token, good for/)
+    const said = await sh(command)
+    for (const line of block('setup-says').code.split('\n'))
+      expect(said).toContain(line.replace(/ good for .*/, ''))
     expect(await token()).toMatch(/^ey/)
     expect(await sh(`stat -c '%a %U:%G' ${CONFIG} /etc/kyc-tokend/api-secret`)).toBe(
       '640 root:kyc-tokend\n640 root:kyc-tokend\n',
@@ -146,14 +148,18 @@ describeInstallation('installed as the manual says', {}, (installation) => {
     await sh('chmod 0600 /etc/kyc-tokend/api-*; chown root:root /etc/kyc-tokend/api-*')
     await dropIn('credentials.conf', plain)
     expect(await sh('kyc-tokend refresh')).toContain('New token')
-    const encrypt =
-      /systemd-creds encrypt .*/.exec(manualText())?.[0].replace('FILE', '/etc/kyc-tokend/api-secret') ?? ''
-    await sh(encrypt)
+    const encrypt = block('encrypt-credential').code.replace('sudo ', '')
+    await sh(encrypt.replace('FILE', '/etc/kyc-tokend/api-secret'))
     await dropIn('credentials.conf', plain.replace(/^LoadCredential=api-secret.*\n/m, encrypted))
     expect(await sh('kyc-tokend refresh')).toContain('New token')
   })
 
-  it('has an alert command', async () => {
+  it('answers the three commands of troubleshooting, and the two of README.md', async () => {
+    for (const name of ['troubleshooting', 'status-and-check']) expect(await follow(name)).toMatch(/No fault/)
+  })
+
+  it('has an alert command, and a rehearsal of it', async () => {
+    expect(block('alert-test').code).toBe(block('examples-alert-test').code)
     await follow('alert-command')
     expect(await sh("stat -c '%a' /etc/kyc-tokend/alert-command")).toBe('755\n')
   })
