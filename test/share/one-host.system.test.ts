@@ -2,47 +2,26 @@
 // real redis-server, and a service that knows each by its certificate.
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { TLSSocket } from 'node:tls'
 import { describe, expect, onTestFinished, test } from 'vitest'
-import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { alertFile, tokenFile, type Daemon } from '../support/daemon.ts'
-import { askAll, oneToken, recordsOf, startHost, startTokenService } from '../support/fleet.ts'
+import {
+  askAll,
+  oneToken,
+  recordsOf,
+  startHost,
+  startKnowingService,
+  startKnownHost,
+  startTokenService,
+} from '../support/fleet.ts'
 import { freshToken } from '../support/outside.ts'
 import { isWithoutRedis, startRedis } from '../support/redis.ts'
-import { accountInactive, granting, refusing, startService, type ScriptedAnswer } from '../support/service.ts'
+import { accountInactive, granting, refusing, type ScriptedAnswer } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
 const withoutRedis = isWithoutRedis('test/share/one-host')
 const HOSTS = 20
 const LIFE_S = 12
-
-/** A service that asks for client certificates, and answers by the name in them. */
-async function startKnowingService() {
-  const authority = createAuthority()
-  const server = createCertificate(authority, { names: ['localhost'] })
-  const asked: string[] = []
-  let answerTo = (_name: string): ScriptedAnswer => granting(freshToken(LIFE_S))
-  const tls = { ...server, ca: authority.cert, requestCert: true, rejectUnauthorized: true }
-  const service = await startService({
-    tls,
-    answer(_request, { socket }) {
-      const name = String((socket as TLSSocket).getPeerCertificate().subject.CN)
-      asked.push(name)
-      return answerTo(name)
-    },
-  })
-  onTestFinished(async () => service.stop())
-  return {
-    url: service.url,
-    authority,
-    /** The names of the hosts that asked, in turn. */
-    asked,
-    answer(next: typeof answerTo) {
-      answerTo = next
-    },
-  }
-}
 
 describe.skipIf(withoutRedis)('20 daemons with certificates of their own', () => {
   test(
@@ -51,28 +30,9 @@ describe.skipIf(withoutRedis)('20 daemons with certificates of their own', () =>
     async () => {
       const redis = await startRedis()
       onTestFinished(() => redis.stop())
-      const service = await startKnowingService()
-      const root = await tempDirectory('memory')
-      const hosts = await Promise.all(
-        Array.from({ length: HOSTS }, async (_, index) => {
-          const name = `host-${index + 1}`
-          const directory = join(root, name)
-          const { cert, key } = createCertificate(service.authority, { names: [name] })
-          const files = { certFile: join(directory, 'cert.pem'), key: { file: join(directory, 'key.pem') } }
-          mkdirSync(directory)
-          writeFileSync(files.certFile, cert, { mode: 0o600 })
-          writeFileSync(files.key.file, key, { mode: 0o600 })
-          writeFileSync(join(directory, 'ca.pem'), service.authority.cert)
-          const request = { timeout: '4s', caFile: join(directory, 'ca.pem'), clientCertificate: files }
-          return startHost(name, {
-            redis,
-            baseUrl: service.url,
-            directory,
-            share: { timeout: '5s' },
-            config: { request },
-          })
-        }),
-      )
+      const service = await startKnowingService(LIFE_S)
+      const names = Array.from({ length: HOSTS }, (_, index) => `host-${index + 1}`)
+      const hosts = await Promise.all(names.map((name) => startKnownHost(name, { redis, service })))
       await oneToken(hosts)
       const [first, ...others] = hosts as [Daemon, ...Daemon[]]
       const token = (): ScriptedAnswer => granting(freshToken(LIFE_S))

@@ -1,10 +1,14 @@
 // A fleet of real daemons that share one token through a real redis-server, and the service that they ask.
+import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import type { TLSSocket } from 'node:tls'
+import { onTestFinished } from 'vitest'
+import { createAuthority, createCertificate } from './certificates.ts'
 import { startDaemon, tokenFile, type Daemon } from './daemon.ts'
 import { askOnce } from './ipc-client.ts'
 import { freshToken, serviceOf } from './outside.ts'
 import type { RedisServer } from './redis.ts'
-import { granting, type Service } from './service.ts'
+import { granting, startService, type ScriptedAnswer, type Service } from './service.ts'
 import { tempDirectory } from './temp-directory.ts'
 import { expectUntil } from './until.ts'
 
@@ -28,12 +32,14 @@ export interface FleetSettings {
   readonly env?: NodeJS.ProcessEnv
   /** Of this host; without it, a directory of its own in memory. */
   readonly directory?: string
+  /** Of another version, instead of this one. */
+  readonly program?: readonly string[]
 }
 
 /** Starts a daemon as a host of this name. Its directory is kept for `again`. */
 export async function startHost(
   name: string,
-  { redis: { address }, baseUrl, share = {}, config = {}, env = {}, directory }: FleetSettings,
+  { redis: { address }, baseUrl, share = {}, config = {}, env = {}, directory, program }: FleetSettings,
   again?: Daemon,
 ): Promise<Daemon> {
   const server = 'path' in address ? address.path : `${address.host}:${address.port}`
@@ -42,6 +48,7 @@ export async function startHost(
     directory: again?.directory ?? directory ?? join(await tempDirectory('memory'), name),
     baseUrl,
     env,
+    ...(program === undefined ? {} : { program }),
     config: {
       request: { timeout: '4s' },
       http: false,
@@ -53,6 +60,62 @@ export async function startHost(
 
 export function startHosts(count: number, settings: FleetSettings): Promise<Daemon[]> {
   return Promise.all(Array.from({ length: count }, (_, index) => startHost(`host-${index + 1}`, settings)))
+}
+
+/** A service that asks for client certificates, and answers by the name in them. */
+export async function startKnowingService(lifeSeconds: number) {
+  const authority = createAuthority()
+  const server = createCertificate(authority, { names: ['localhost'] })
+  const asked: string[] = []
+  let answerTo = (_name: string): ScriptedAnswer => granting(freshToken(lifeSeconds))
+  const tls = { ...server, ca: authority.cert, requestCert: true, rejectUnauthorized: true }
+  const service = await startService({
+    tls,
+    answer(_request, { socket }) {
+      const name = String((socket as TLSSocket).getPeerCertificate().subject.CN)
+      asked.push(name)
+      return answerTo(name)
+    },
+  })
+  onTestFinished(async () => service.stop())
+  return {
+    url: service.url,
+    authority,
+    /** The names of the hosts that asked, in turn. */
+    asked,
+    answer(next: typeof answerTo) {
+      answerTo = next
+    },
+  }
+}
+
+/** Starts a host with a certificate of its own, by which such a service knows it. */
+export async function startKnownHost(
+  name: string,
+  {
+    service,
+    ...settings
+  }: { readonly service: Awaited<ReturnType<typeof startKnowingService>> } & Pick<
+    FleetSettings,
+    'redis' | 'program'
+  >,
+): Promise<Daemon> {
+  const directory = join(await tempDirectory('memory'), name)
+  const { cert, key } = createCertificate(service.authority, { names: [name] })
+  const caFile = join(directory, 'ca.pem')
+  const files = { certFile: join(directory, 'cert.pem'), key: { file: join(directory, 'key.pem') } }
+  mkdirSync(directory)
+  writeFileSync(files.certFile, cert, { mode: 0o600 })
+  writeFileSync(files.key.file, key, { mode: 0o600 })
+  writeFileSync(caFile, service.authority.cert)
+  const request = { timeout: '4s', caFile, clientCertificate: files }
+  return startHost(name, {
+    ...settings,
+    baseUrl: service.url,
+    directory,
+    share: { timeout: '5s' },
+    config: { request },
+  })
 }
 
 /** The tokens that are in use; undefined: a host without one. */
