@@ -2,7 +2,9 @@
 import {
   closeSync,
   constants,
+  existsSync,
   openSync,
+  readdirSync,
   readFileSync,
   realpathSync,
   rmSync,
@@ -15,6 +17,7 @@ import { serviceEnvironment } from '../host/account.ts'
 import { exitStatus, UserError, withSystemFallback } from '../lib/error.ts'
 import { fault, type Finding } from '../host/finding.ts'
 import { readLimited } from '../lib/input.ts'
+import { loadLibc } from '../lib/libc.ts'
 import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../host/paths.ts'
 import { groupsOf, localUser } from '../host/ids.ts'
 import { shellWord } from '../lib/display-text.ts'
@@ -28,6 +31,9 @@ import { failedStart } from '../host/why-not-running.ts'
 /** The longest time for a look, which may wait for the service. */
 const LOOK_MS = 90_000
 const UNITS = '/run/systemd/system'
+const ANSWERS = '/run'
+/** The name of a copy and of its answer, with the id of the process that made it. */
+const OWN_NAME = /^kyc-tokend-check-(\d+)(?:@?\.service|\.json)$/
 
 /** Settings of the copy: it starts once, makes and removes nothing, and has no socket. */
 const COPY_SETTINGS = `
@@ -50,7 +56,8 @@ LogsDirectory=`
 
 /**
  * Looks from within a copy of the unit, which systemd starts. Gives what it saw, or the finding about why
- * systemd could not start it. No file of the copy stays, whatever ends this, save SIGKILL.
+ * systemd could not start it. No file of the copy stays, whatever ends this; what SIGKILL leaves the next call
+ * removes.
  */
 export async function lookFromUnit(
   unit: Unit,
@@ -65,9 +72,10 @@ export async function lookFromUnit(
   const own = `kyc-tokend-check-${process.pid}`
   const copy = account === undefined ? `${own}.service` : `${own}@${account}.service`
   const file = join(UNITS, account === undefined ? copy : `${own}@.service`)
-  const answer = `/run/${own}.json`
+  const answer = join(ANSWERS, `${own}.json`)
   const stop = (): void => void systemctl('stop', copy)
   signal.addEventListener('abort', stop)
+  await removeLeftCopies()
   try {
     writeFileSync(file, copyOf(text, request, answer), { mode: 0o600 })
     const started = await systemctl('start', '--wait', copy)
@@ -81,6 +89,24 @@ export async function lookFromUnit(
     rmSync(answer, { force: true })
     await systemctl('reset-failed', copy)
   }
+}
+
+/** Stops and removes the copies of processes that are gone. */
+async function removeLeftCopies(): Promise<void> {
+  const isLeft = (name: string): boolean => {
+    const pid = Number(OWN_NAME.exec(name)?.[1] ?? process.pid)
+    return pid !== process.pid && !existsSync(`/proc/${pid}`)
+  }
+  const leftIn = (directory: string): string[] =>
+    withSystemFallback([], () => readdirSync(directory)).filter(isLeft)
+  for (const name of leftIn(UNITS)) {
+    // Of a template systemd finds the one that runs by a pattern.
+    const copy = name.replace('@.', '@*.')
+    await runProgram('systemctl', ['stop', copy], LOOK_MS)
+    rmSync(join(UNITS, name), { force: true })
+    await runProgram('systemctl', ['reset-failed', copy], LOOK_MS)
+  }
+  for (const name of leftIn(ANSWERS)) rmSync(join(ANSWERS, name), { force: true })
 }
 
 /** `text`: what systemctl cat says of the unit, whose dependencies would start other units. */
@@ -130,6 +156,8 @@ export async function answerLook(
   stdin: Readable,
   { env, signal }: { env: NodeJS.ProcessEnv; signal: AbortSignal },
 ): Promise<string> {
+  // It runs as the daemon's user: no other process of that may read the secrets in its memory.
+  loadLibc().forbidDumps()
   const bytes = await readLimited(stdin as AsyncIterable<Buffer>, { maxBytes: 1_048_576 })
   if (bytes === undefined) throw new UserError('The request is too long.', exitStatus.usage)
   const request = JSON.parse(bytes.toString()) as LookRequest

@@ -152,8 +152,9 @@ export async function createDaemon(initial: Config, environment: Environment) {
   /** The upkeep of every component, every 15 s. */
   async function tick(): Promise<void> {
     ending.tick()
-    const ticks = [environment.tick(), servers.tick(), store.tick(), pathWatch.tick()]
-    await Promise.all([...ticks, running.assertionWatch.tick()])
+    // Directories that were removed are made again first: else the paths in them would be told as lacking.
+    const paths = environment.tick().then(async () => pathWatch.tick())
+    await Promise.all([paths, servers.tick(), store.tick(), running.assertionWatch.tick()])
   }
 
   return {

@@ -1,7 +1,7 @@
 // The files that `setup` writes: configuration, key and secret, with the owner and mode that the daemon
 // needs. They replace what is there once they are confirmed.
-import { lstatSync, statSync } from 'node:fs'
-import { link, mkdir, rename, rm } from 'node:fs/promises'
+import { constants, lstatSync, statSync } from 'node:fs'
+import { link, mkdir, open, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { normaliseBaseUrl } from '../config/base-url.ts'
@@ -14,6 +14,7 @@ import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import { fileSentence } from '../host/file-remedy.ts'
 import { placeOf } from '../host/remedy.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
+import { loadLibc } from '../lib/libc.ts'
 import { SERVICE_USER } from '../host/paths.ts'
 import { idOf, localUser } from '../host/ids.ts'
 import { configDirectory } from '../host/system-config.ts'
@@ -143,6 +144,21 @@ function refuseUntrusted(config: string): void {
     throw new UserError(`${config} ${fault}. Nothing was written.`, exitStatus.configuration)
 }
 
+/**
+ * Makes this the only setup of the configuration (flock(2), which the kernel ends with the process); gives the
+ * function that ends that. Throws UserError: 75 if another one runs, 78 if the directory cannot be used.
+ */
+export async function lockSetup({ config }: SetupFiles): Promise<() => Promise<void>> {
+  const directory = dirname(config)
+  const handle = await mkdir(directory, { recursive: true })
+    .then(async () => open(directory, constants.O_RDONLY | constants.O_DIRECTORY))
+    .catch(refuseUnwritten)
+  if (loadLibc().lock(handle.fd)) return async () => handle.close()
+  await handle.close()
+  const message = `Another setup runs for ${config}: wait for its end, then run this again. Nothing was changed.`
+  throw new UserError(message, exitStatus.tryAgain)
+}
+
 /** A new file until the service has confirmed it: a setup that is killed changes nothing. */
 const stagedName = (path: string): string => `${path}.new`
 
@@ -152,7 +168,6 @@ export async function stageSetup(
   files: SetupFiles,
 ): Promise<ReadonlyMap<string, string>> {
   try {
-    await mkdir(dirname(files.config), { recursive: true })
     await discardSetup(files)
     for (const { path, content } of changes) {
       refuseOddTarget(path, await lstatIfAny(path))
@@ -169,20 +184,13 @@ const formerName = (path: string): string => `${path}.old`
 
 /** Has the staged files replace the others. Returns the function that brings those back, as they were. */
 export async function applySetup(staged: ReadonlyMap<string, string>): Promise<() => Promise<void>> {
-  for (const [path, from] of staged) {
-    await link(path, formerName(path)).catch(ignoreAbsence)
-    await rename(from, path)
-  }
+  const replaced = new Set(existing([...staged.keys()]))
+  for (const path of replaced) await link(path, formerName(path)).catch(refuseUnwritten)
+  for (const [path, from] of staged) await rename(from, path)
   return async () => {
-    for (const path of staged.keys()) {
-      const hasFormer = (await lstatIfAny(formerName(path))) !== undefined
-      await (hasFormer ? rename(formerName(path), path) : rm(path, { force: true }))
-    }
+    for (const path of staged.keys())
+      await (replaced.has(path) ? rename(formerName(path), path) : rm(path, { force: true }))
   }
-}
-
-function ignoreAbsence(error: unknown): void {
-  if (errorCode(error) !== 'ENOENT') throw error
 }
 
 /** Removes what was staged and not applied, also by a setup that was killed. Throws UserError (78). */

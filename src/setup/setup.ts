@@ -16,6 +16,7 @@ import { askAuthority, readAnswers, withAuthority } from './setup-answers.ts'
 import {
   applySetup,
   discardSetup,
+  lockSetup,
   planSetup,
   setupFiles,
   stageSetup,
@@ -52,17 +53,33 @@ export const setupWith =
 
 async function setUp(invocation: Invocation, performCheck: PerformCheck): Promise<number> {
   requireLinux()
-  const { options, stdout } = invocation
+  const { options } = invocation
+  // What is made is as it has to be, whatever the mask of the caller.
+  process.umask(0o022)
   const account = options['account'] === undefined ? undefined : checkedAccount(String(options['account']))
   const files = await setupFiles(account, process.cwd())
   const answers = await readAnswers(invocation, files)
+  const unlock = await lockSetup(files)
+  try {
+    return await putInForce(answers, { invocation, account, files, performCheck })
+  } finally {
+    await unlock()
+  }
+}
+
+/** Checks what the answers make, and has that in use: the same, as this is the only setup here. */
+async function putInForce(answers: Answers, asked: Omit<Surroundings, 'service'>): Promise<number> {
+  const { invocation, account, files } = asked
+  const { options, stdout } = invocation
   const service = await serviceOf(account, files)
   try {
-    const { staged, check } = await tryAnswers(answers, { invocation, account, files, service, performCheck })
+    const { staged, check } = await tryAnswers(answers, { ...asked, service })
     const { status } = check
     const isChanged = staged.size > 0
     if (isChanged && check.live !== exitStatus.ok && options['unverified'] !== true) {
       stdout.write(`Nothing was changed, because ${whyNothing(check)}\n`)
+      const proxy = service === null ? null : unusedProxy(check, invocation)
+      if (proxy !== null) stdout.write(`${proxy}\n`)
       return status
     }
     const restore = await applySetup(staged)
@@ -141,6 +158,14 @@ function whyNothing({ status, live, reason }: Check): string {
       ? 'the service refuses key and secret: correct them'
       : 'the service gave no token: correct what is named above, or try again later'
   return `${why}, or add --unverified to have them in use all the same`
+}
+
+/** A proxy that the caller's programs use and the daemon does not: perhaps why the service was not reached. */
+function unusedProxy({ live, reason }: Check, { env, options }: Invocation): string | null {
+  const isUnreached = live === exitStatus.tryAgain && ['network', 'timeout', 'tls'].includes(reason ?? '')
+  const isSet = Boolean(env['https_proxy'] || env['HTTPS_PROXY'])
+  if (!isUnreached || !isSet || options['proxy'] === true) return null
+  return 'HTTPS_PROXY is set here and not for the daemon: add --proxy to take it into the configuration'
 }
 
 /** Makes the unit run with what was written; gives the exit status of `setup`. Throws UserError. */

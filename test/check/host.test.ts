@@ -18,6 +18,7 @@ import { text } from 'node:stream/consumers'
 import { describe, expect, it } from 'vitest'
 import { setupFiles } from '../../src/setup/setup-files.ts'
 import { daemonWith } from '../support/client-world.ts'
+import { createAuthority } from '../support/certificates.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { letWrite } from '../support/access-list.ts'
@@ -82,6 +83,8 @@ interface Host {
   /** Its mode. */
   readonly alertCommand?: number
   readonly uid?: number
+  /** Beside PATH and HOME. */
+  readonly env?: NodeJS.ProcessEnv
 }
 
 /** Runs a command on such a host. */
@@ -138,7 +141,7 @@ async function onHost(words: readonly string[], host: Host): Promise<Ended & { c
     'mount -t tmpfs tmpfs /var/lib; mkdir -m 0700 /var/lib/kyc-tokend; chown 4242:4243 /var/lib/kyc-tokend; exec "$@"'
   const as = uid === undefined ? [] : ['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups']
   const child = spawn('unshare', ['--mount', 'sh', '-euc', inside, directory, ...as, ...PROGRAM, ...words], {
-    env: { PATH: process.env['PATH'], HOME: '/' },
+    env: { PATH: process.env['PATH'], HOME: '/', ...host.env },
   })
   const [stdout, stderr, [status]] = await Promise.all([
     text(child.stdout),
@@ -273,7 +276,9 @@ describe.skipIf(!canMount || lacks('unshare') || lacks('python3'))('on a host wi
     const before = readFileSync(join(at, 'api-key'))
     const { ino } = statSync(join(at, 'api-key'))
     write('k-2')
-    const { status, stderr } = await setUp('active', ['--force'])
+    const authority = join(directory, 'company.pem')
+    writeFileSync(authority, createAuthority().cert)
+    const { status, stderr } = await setUp('active', ['--force', '--ca-file', authority])
     expect({ status, stderr }).toEqual({
       status: 77,
       stderr: 'The service refuses the new pair: correct it. What stood before was restored.\n',
@@ -281,6 +286,53 @@ describe.skipIf(!canMount || lacks('unshare') || lacks('python3'))('on a host wi
     expect(reloads).toHaveLength(2)
     expect([readFileSync(join(at, 'api-key')), statSync(join(at, 'api-key')).ino]).toEqual([before, ino])
     expect(readdirSync(at).toSorted()).toEqual(['api-key', 'api-secret', 'kyc-tokend.config.json'])
+  })
+
+  it('`setup` names a proxy that it has and the daemon has not, where the service was not reached', async () => {
+    const directory = await tempDirectory()
+    const document = { baseUrl: 'https://127.0.0.1:9', credentials }
+    writeFileSync(join(directory, 'all.json'), JSON.stringify(document))
+    const setUp = (env: NodeJS.ProcessEnv, ...more: string[]) =>
+      onHost(['setup', '--from', join(directory, 'all.json'), ...more], {
+        unit: { ActiveState: 'inactive' },
+        directory: join(directory, 'host'),
+        hasUser: true,
+        config: null,
+        env,
+      })
+    const [named, HTTPS_PROXY] = ['HTTPS_PROXY is set here', 'http://me:hush-hush@127.0.0.1:9']
+    const { status, stdout } = await setUp({ HTTPS_PROXY })
+    expect(stdout).toContain(
+      `${named} and not for the daemon: add --proxy to take it into the configuration\n`,
+    )
+    expect(stdout).not.toContain('hush-hush')
+    expect(status).toBe(75)
+    expect((await setUp({})).stdout).not.toContain(named)
+    const proxied = await setUp({ HTTPS_PROXY }, '--proxy')
+    expect(proxied.stdout).toContain('127.0.0.1:9 (the proxy of request.proxy) refused the connection')
+    expect(proxied.stdout).not.toContain(named)
+    expect(readdirSync(join(directory, 'host/etc/kyc-tokend'))).toEqual([])
+  })
+
+  it('removes the copies of the unit that a killed `check` or `setup` has left', async () => {
+    const directory = await tempDirectory()
+    mkdirSync(join(directory, 'run/systemd/system'), { recursive: true })
+    const [gone, alive] = [99_999_999, 1]
+    const names = (pid: number): string[] => [
+      `run/systemd/system/kyc-tokend-check-${pid}.service`,
+      `run/systemd/system/kyc-tokend-check-${pid}@.service`,
+      `run/kyc-tokend-check-${pid}.json`,
+    ]
+    for (const name of [...names(gone), ...names(alive)]) writeFileSync(join(directory, name), '')
+    const config = { baseUrl: 'http://127.0.0.1:9', credentials }
+    const { calls } = await onHost(['check'], { unit: {}, directory, config })
+    expect([...names(gone), ...names(alive)].filter((name) => existsSync(join(directory, name)))).toEqual(
+      names(alive),
+    )
+    expect(calls.filter((call) => call.startsWith('stop ')).toSorted()).toEqual([
+      `stop kyc-tokend-check-${gone}.service`,
+      `stop kyc-tokend-check-${gone}@*.service`,
+    ])
   })
 
   it('`setup` by root enables and starts the unit, has it read other files, and says what it holds', async () => {

@@ -236,21 +236,61 @@ describe('kyc-tokend setup without a terminal', () => {
     },
   )
 
+  /** A service that answers nobody, until it is told to. */
+  async function silentService() {
+    const waiting: ServerResponse[] = []
+    const silent = createServer((_, response) => waiting.push(response)).listen(0, '127.0.0.1')
+    onTestFinished(() => silent.closeAllConnections())
+    onTestFinished(() => void silent.close())
+    await once(silent, 'listening')
+    return { waiting, address: `http://127.0.0.1:${(silent.address() as AddressInfo).port}` }
+  }
+
+  it('runs one at a time: what was checked is what is put in force', async () => {
+    const { waiting, address } = await silentService()
+    const words = ['setup', '--base-url', address, ...PAIR]
+    const first = startCli(words, place())
+    await expectUntil('the request', () => waiting.length > 0)
+    given('secret.txt', 'another-secret\n')
+    const second = await setup('--force', '--unverified')
+    expect(second).toMatchObject({
+      status: 75,
+      stdout: '',
+      stderr:
+        `Another setup runs for ${join(directory, FILES[0]!)}: ` +
+        'wait for its end, then run this again. Nothing was changed.\n',
+    })
+    waiting[0]!.end(JSON.stringify({ accessToken: jwtOf({ exp: Math.trunc(Date.now() / 1_000) + 600 }) }))
+    expect(await first.ended).toMatchObject({ status: 0 })
+    expect(configNow()).toMatchObject({ baseUrl: address })
+    expect(contentOf('api-secret')).toBe(`${sandboxCredentials.apiSecret}\n`)
+    // A killed one keeps nobody out.
+    const killed = startCli([...words, '--force'], place())
+    await expectUntil('another request', () => waiting.length > 1)
+    killed.child.kill('SIGKILL')
+    await killed.ended
+    expect(await setup('--force', '--unverified')).toMatchObject({ status: 77 })
+    expect(contentOf('api-secret')).toBe('another-secret\n')
+  })
+
+  it.each(['000', '077', '777'])('writes the same files with the umask %s', async (mask) => {
+    const words = ['setup', '--base-url', sandbox.url, ...PAIR]
+    const script = `umask ${mask}; exec "$0" "$@"`
+    const { ended } = startProgram(['sh', '-c', script, ...PROGRAM, ...words], place())
+    expect(await ended).toMatchObject({ status: 0, stderr: '' })
+    expect(FILES.map((name) => statSync(join(directory, name)).mode & 0o777)).toEqual([0o600, 0o600, 0o600])
+  })
+
   it('replaces no file before the service has confirmed the pair, also if it is killed', async () => {
     await setup()
     const names = readdirSync(directory)
     const seen = (): unknown => [...FILES, 'api-key', 'api-secret'].map((name) => contentOf(name))
     given('secret.txt', 'another-secret\n')
     const former = seen()
-    let asked = 0
-    const silent = createServer(() => (asked += 1)).listen(0, '127.0.0.1')
-    onTestFinished(() => silent.closeAllConnections())
-    onTestFinished(() => void silent.close())
-    await once(silent, 'listening')
-    const address = `http://127.0.0.1:${(silent.address() as AddressInfo).port}`
+    const { waiting, address } = await silentService()
     const words = ['setup', '--force', '--base-url', address, ...PAIR]
     const { child, ended } = startCli(words, place())
-    await expectUntil('the request', () => asked > 0)
+    await expectUntil('the request', () => waiting.length > 0)
     expect(seen()).toEqual(former)
     child.stdout.destroy()
     child.kill('SIGHUP')
@@ -258,7 +298,7 @@ describe('kyc-tokend setup without a terminal', () => {
     expect([seen(), readdirSync(directory)]).toEqual([former, names])
 
     const again = startCli(words, place())
-    await expectUntil('another request', () => asked > 1)
+    await expectUntil('another request', () => waiting.length > 1)
     again.child.kill('SIGKILL')
     await again.ended
     expect(seen()).toEqual(former)
@@ -512,7 +552,7 @@ describe('kyc-tokend setup without a terminal', () => {
     given('company.pem', cert)
     given('none.pem', 'no certificate\n')
     expect((await setup('--ca-file', 'none.pem')).stderr).toMatch(
-      /--ca-file: .*does not hold a certificate in PEM/,
+      /--ca-file: The file holds no certificate that can be read/,
     )
     expect((await setup('--ca-file', 'company.pem')).status).toBe(0)
     expect(configNow()['request']).toEqual({ caFile: 'ca.pem' })
