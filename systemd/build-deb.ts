@@ -16,6 +16,7 @@ import { fail, needCommands, step } from './build/say.ts'
 import { sourceDate } from './build/source-date.ts'
 import { createTree } from './build/tree.ts'
 import { unitFiles } from './build/units.ts'
+import { shippedPath, withShippedLinks } from './build/shipped-links.ts'
 import { manualPages } from './man/pages.ts'
 
 const { values: options } = parseArgs({
@@ -123,8 +124,14 @@ function addDocuments(): void {
       from: `systemd/examples/${file}`,
       mode: file === 'alert-command' ? 0o755 : 0o644,
     })
-  for (const file of readdirSync(source('systemd/man')))
-    if (/\.(md|svg)$/.test(file)) tree.add(`${DOCUMENTS}/manual/${file}`, { from: `systemd/man/${file}` })
+  const manual = readdirSync(source('systemd/man')).filter((file) => file.endsWith('.md'))
+  for (const page of [
+    ...manual.map((file) => `systemd/man/${file}`),
+    'CHANGELOG.md',
+    'README.md',
+    'SECURITY.md',
+  ])
+    tree.add(`${DOCUMENTS}/${shippedPath(page)}`, { text: withShippedLinks(page, read(page)) })
   for (const folder of ['kubernetes', 'prometheus'])
     for (const file of readdirSync(source(`systemd/${folder}`)))
       tree.add(`${DOCUMENTS}/${folder}/${file}`, { from: `systemd/${folder}/${file}` })
@@ -137,8 +144,6 @@ function addDocuments(): void {
       tokenFiles: [{ path: 'token', format: 'raw', mode: '0640' }],
     }),
   })
-  for (const file of ['CHANGELOG.md', 'README.md', 'SECURITY.md'])
-    tree.add(`${DOCUMENTS}/${file}`, { from: file })
   const news = read('systemd/debian/NEWS').replaceAll('@MAINTAINER@', maintainer)
   tree.add(`${DOCUMENTS}/NEWS.Debian.gz`, { bytes: gzip(news) })
   for (const { name, section, text } of manualPages(version, changedAt))

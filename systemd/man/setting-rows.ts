@@ -1,7 +1,7 @@
 // The table of settings in the manual, made from the JSON Schema of the configuration file.
 import { configJsonSchema } from '../../src/config/json-schema.ts'
 
-interface SettingRow {
+export interface SettingRow {
   /** Key path; `tokenFiles[].mode` is that of each entry. */
   readonly key: string
   /** Markdown: what the value is, with its range. */

@@ -13,6 +13,7 @@ import { limitRows } from './limit-rows.ts'
 import { fieldRows, tableFields } from './protocol-fields.ts'
 import { settingRows } from './setting-rows.ts'
 import { stateDiagram } from './states.ts'
+import { wholeConfig } from './whole-config.ts'
 
 interface Table {
   /** The page that has it. */
@@ -168,4 +169,7 @@ function writeTables(): void {
   rewrite('../../src/README.md', (text) => text.replace(picture, () => `\n${stateDiagram()}\n`))
 }
 
-if (import.meta.main) writeTables()
+if (import.meta.main) {
+  writeTables()
+  writeFileSync(new URL('../examples/all-settings.yaml', import.meta.url), wholeConfig())
+}

@@ -1,0 +1,42 @@
+// The example with every setting: it is what the schema says, it is loaded, and so it is with all of it turned on.
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { parse } from 'yaml'
+import { loadConfig } from '../../src/config/load.ts'
+import { validateDocument } from '../../src/config/schema.ts'
+import { settingRows } from '../../systemd/man/setting-rows.ts'
+import { wholeConfig } from '../../systemd/man/whole-config.ts'
+import { useConfigFiles } from '../support/config-files.ts'
+import { PROJECT } from './manual.ts'
+
+const text = readFileSync(join(PROJECT, 'systemd/examples/all-settings.yaml'), 'utf8')
+const files = useConfigFiles()
+
+test('the file is what the schema says', () => {
+  expect(text).toBe(wholeConfig())
+})
+
+test('it is a configuration, with the defaults', async () => {
+  files.write('api-key', 'the-key-0815')
+  files.write('api-secret', 'a-secret-of-the-test')
+  const configPath = files.write('kyc-tokend.config.yaml', text)
+  const config = await loadConfig({
+    configPath,
+    env: { RUNTIME_DIRECTORY: '/run/x', STATE_DIRECTORY: '/var/lib/x' },
+  })
+  expect(config).toMatchObject({ baseUrl: 'https://api.example.com' })
+  expect(validateDocument(parse(text)).faults).toEqual([])
+})
+
+test('with everything turned on it has each setting, and no fault of its shape', () => {
+  const whole = parse(text.replaceAll(/^( *)#(?=\S)/gm, '$1')) as Record<string, unknown>
+  expect(validateDocument(whole).faults).toEqual([])
+  for (const { key } of settingRows()) {
+    const value = key.split('.').reduce<unknown>((node, name) => {
+      const inner = (node as Record<string, unknown>)[name.replace('[]', '')]
+      return name.endsWith('[]') ? (inner as unknown[])[0] : inner
+    }, whole)
+    expect(value, key).toBeDefined()
+  }
+})
