@@ -18,6 +18,11 @@ const shipped = pages().filter((page) => shippedPath(page.path) !== undefined)
 test.each(shipped)('every link of $path leads to a page of the package', ({ path: page, text }) => {
   const there = new Set([...shipped.map((each) => shippedPath(each.path)), 'CHANGELOG.md'])
   const here = path.dirname(shippedPath(page)!)
-  for (const [, target = ''] of withShippedLinks(page, text).matchAll(/\]\(([^)\s#]+)[^)]*\)/g))
-    if (!target.startsWith('https:')) expect(there, target).toContain(path.join(here, target))
+  const targets = [...withShippedLinks(page, text).matchAll(/\]\(([^)\s#]+)[^)]*\)/g)].map(
+    ([, target]) => target!,
+  )
+  const missing = targets.filter(
+    (target) => !target.startsWith('https:') && !there.has(path.join(here, target)),
+  )
+  expect(missing).toEqual([])
 })
