@@ -15,9 +15,18 @@ const WORD = /^[a-z-]{1,64}$/
 /** The answer, with what older daemons leave out; undefined: kyc-tokend sends none such. */
 export function checkedAnswer({ type, data }: Frame): Frame | undefined {
   const isToken = type === 'token.result' || (type === 'token.changed' && 'accessToken' in data)
-  const answer = isToken ? { ...STANDARD_USE, refusedBy: [401], ...data } : data
+  const answer = isToken ? { ...data, ...withDefaults(data) } : data
   const isSound = isToken ? isTokenSound(answer) : type !== 'reject.result' || isVerdictSound(answer)
   return isSound ? { type, data: answer } : undefined
+}
+
+/** What older daemons leave out; the other fields stay where they are. */
+function withDefaults({ header, prefix, refusedBy }: Frame['data']): object {
+  return {
+    header: header ?? STANDARD_USE.header,
+    prefix: prefix ?? STANDARD_USE.prefix,
+    refusedBy: refusedBy ?? [401],
+  }
 }
 
 /** The token of the answer; undefined: it has none. */

@@ -97,6 +97,7 @@ export function createReconnectingConnection(
     })
     created.on('drain', flush)
     created.on('data', (text: string) => {
+      disconnect.wasAnswered = true
       const texts = (rest + text).split(FRAME_END)
       rest = texts.pop() ?? ''
       try {

@@ -49,6 +49,8 @@ export interface Disconnect {
   closeFault?: Readonly<Record<string, unknown>>
   /** This connection was open. */
   wasConnected?: boolean
+  /** Something came on it. */
+  wasAnswered?: boolean
   /** Some connection was open at some time. */
   wasEverConnected?: boolean
 }
@@ -75,7 +77,7 @@ export const isFault = (error: unknown): boolean => faultCodes.some((code) => co
 
 /** Why there is no connection to the daemon. */
 export function disconnectError(disconnect: Disconnect): TokenClientError {
-  const { path, error, closeFault, wasConnected = false } = disconnect
+  const { path, error, closeFault, wasConnected = false, wasAnswered = false } = disconnect
   if (closeFault !== undefined) return faultError(closeFault)
   if (error?.name === 'TokenClientError') return error as TokenClientError
   if (isForbidden(error))
@@ -84,7 +86,7 @@ export function disconnectError(disconnect: Disconnect): TokenClientError {
       remedy: 'have the user added to its group (sudo usermod -aG kyc-token USER) and log in again',
       cause: error,
     })
-  if (wasConnected && (error === undefined || errorCode(error) !== undefined))
+  if (wasConnected && !wasAnswered && (error === undefined || errorCode(error) !== undefined))
     return new TokenClientError(`kyc-tokend ended the connection at ${path} without an answer`, {
       code: 'daemon-unreachable',
       remedy:

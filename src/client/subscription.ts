@@ -19,6 +19,8 @@ export function createSubscriptions(
   let newest: Notification | undefined
   let end: (() => void) | undefined
   let restart: NodeJS.Timeout | undefined
+  /** The last reason why the daemon is away. */
+  let absence: Notification = {}
 
   function notifyAll(notification: Notification): void {
     clearTimeout(restart)
@@ -64,7 +66,8 @@ export function createSubscriptions(
       },
       onDisconnect: (disconnect) => {
         const fault = disconnectError(disconnect)
-        if (disconnect.wasEverConnected) restart ??= setTimeout(notifyAll, RESTART_MS, { fault })
+        absence = { fault }
+        if (disconnect.wasEverConnected) restart ??= setTimeout(() => notifyAll(absence), RESTART_MS)
         else notifyAll({ fault })
         return true
       },
