@@ -189,7 +189,7 @@ export async function createWorld({
       const kind = await answerTo(life(), account, signal)
       if (kind === null) return givenUp
       const outcome = outcomeOf(kind, account, askedMs)
-      learn(life(), { account, cause, kind, outcome, isDisturbed: before !== disturbances })
+      learn(life(), { account, cause, kind, outcome, askedMs, isDisturbed: before !== disturbances })
       await effect(life(), { isMoment: true })
       return outcome
     }
@@ -340,8 +340,16 @@ export async function createWorld({
       cause,
       kind,
       outcome,
+      askedMs,
       isDisturbed,
-    }: { account: string; cause: Cause; kind: string; outcome: ServiceOutcome; isDisturbed: boolean },
+    }: {
+      account: string
+      cause: Cause
+      kind: string
+      outcome: ServiceOutcome
+      askedMs: number
+      isDisturbed: boolean
+    },
   ): void {
     const atMs = nowMs()
     const isTrial = account !== nameOf(life.config)
@@ -356,7 +364,8 @@ export async function createWorld({
       const isSaved = !life.isDead && life.inbox === null
       host.rules.answered(account, outcome, { ...answer, leftMs: leftMs(life, atMs) })
       if (!isSaved) {
-        Object.assign(host.rules.of(account), { ...UNSAVED, failures: failed })
+        // What was saved is that it failed when it went out.
+        Object.assign(host.rules.of(account), { ...UNSAVED, failures: failed, answeredMs: askedMs })
         host.rules.forgetToken()
       }
       if (isSaved && isShared && redis === 'well' && cutOff.size === 0 && !isDisturbed) {
@@ -370,8 +379,9 @@ export async function createWorld({
   }
   function leftMs({ parts, host }: Life, atMs: number): number {
     const { token } = parts.keeper.state()
-    const left = token === null ? 0 : usableUntilMs(token) + host.bootedAtMs - atMs
-    return left > 0 ? left : Infinity
+    // A wait ends before the token is stale, or is past its end.
+    const moments = token === null ? [] : [token.expiresAtMs, usableUntilMs(token)]
+    return Math.min(...moments.map((moment) => moment + host.bootedAtMs - atMs).filter((left) => left > 0))
   }
 
   // ---- hosts
