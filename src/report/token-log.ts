@@ -154,8 +154,8 @@ export function createTokenLog({
     const before = usable
     usable = usableToken(state, now)
     if (usable === null) {
-      // Without a token a reload has dropped it, with its service.
-      if (before !== null && state.token !== null) logExpiry(before)
+      // Without a token a reload has dropped it, with its service. One may have shortened its life.
+      if (before !== null && state.token !== null) logExpiry(state.token)
     } else if (usable.fingerprint !== staleLogged && isStale(usable, now)) {
       staleLogged = usable.fingerprint
       log('warning', 'The token is past the life assumed for it, and is handed out all the same', {

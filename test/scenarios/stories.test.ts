@@ -95,6 +95,8 @@ const former: [Step[], number][] = [
     [...WITH_TOKEN, service({ to: 'two', status: 503 }), rotate('two'), reload({}), crash(0), wait(MINUTE)],
     0,
   ],
+  [[...WITH_TOKEN, rotate('two'), operator, operator], 0],
+  [[...WITH_TOKEN, service({ opaque: 'o' }), reject, wait(4 * MINUTE), reload({ maxAge: '2m' })], 0],
   [[...WITH_TOKEN, rotate('two'), wait(16_900), reload({ baseUrl: 'there' }), wait(MINUTE)], 0],
 ]
 
