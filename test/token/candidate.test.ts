@@ -11,6 +11,10 @@ const MINUTE = 60_000
 const never = new AbortController().signal
 const limited = { ...failures.network, retryAfterMs: 10 * MINUTE }
 
+/** An answer that does not come. */
+const untilGivenUp = (signal: AbortSignal): Promise<FetchOutcome> =>
+  new Promise((resolve) => signal.addEventListener('abort', () => resolve(failures.network)))
+
 /** The outcomes of attempts with the candidate that gave no token. */
 function failed({ keeper }: KeeperWorld): FetchOutcome[] {
   const outcomes: FetchOutcome[] = []
@@ -153,6 +157,30 @@ test('an operator has the other pair asked first, and the running one where it g
     expect(asked()).toBe(gives === 'token' ? 3 : 4)
     expect(keeper.state().credentialsId).toBe(gives === 'token' ? 'second' : 'first')
   }
+})
+
+test('its failure is saved before anybody sees it, and is not that of a pair that comes meanwhile', async () => {
+  const writing = Promise.withResolvers<void>()
+  const saved: unknown[] = []
+  const reasonOf = ({ candidate }: TokenState) => candidate?.failure?.reason
+  const { keeper, settings, answer, clock } = await runningKeeper({
+    async remember(state) {
+      saved.push(reasonOf(state))
+      if (reasonOf(state) === 'account-inactive') await writing.promise
+    },
+  })
+  answer(failures.inactive)
+  keeper.setCandidate(settings('second'))
+  await clock.settle()
+  expect([saved.at(-1), reasonOf(keeper.state())]).toEqual(['account-inactive', undefined])
+  answer(untilGivenUp)
+  keeper.setCandidate(settings('third'))
+  writing.resolve()
+  await clock.settle()
+  expect(keeper.state()).toMatchObject({
+    candidate: { credentialsId: 'third', failure: null },
+    inFlight: { credentialsId: 'third' },
+  })
 })
 
 test('an operator who comes while the other pair is asked is answered by that request', async () => {
