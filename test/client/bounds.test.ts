@@ -64,13 +64,16 @@ describe('on a fake clock', () => {
         throw new Error('none')
       }
       const connection = createReconnectingConnection(findPath, (frame) => frame, end.signal)
-      for (let count = 0; count < 1_000; count += 1)
+      const open = () =>
         connection.open({
           frame: () => ({ type: 'status.get', data: {} }),
           onAnswer: () => undefined,
           onDisconnect: () => true,
         })
+      for (let count = 0; count < 1_000; count += 1) open()
       for (let ms = 0; ms < 3_000; ms += 10) {
+        // Neither those that wait nor those that come change the pace.
+        open()
         await vi.advanceTimersByTimeAsync(10)
         await turns()
       }
