@@ -7,8 +7,8 @@ import { freshToken, serviceOf, statusOf } from '../support/outside.ts'
 import { accountInactive, granting, refusing, type Service } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 
-/** Notices within 30 s, and then 2 s of rest and one request. */
-const NOTICE_MS = 40_000
+/** A changed content is tried within 30 s. */
+const NOTICE_MS = 30_000
 const LIMIT_MS = 150_000
 const world = useDaemons()
 
