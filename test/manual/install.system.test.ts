@@ -1,9 +1,10 @@
 // Follows the task pages of the manual, word for word, on a machine with a real systemd.
 import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { expect, it } from 'vitest'
 import { CONFIG, describeInstallation } from '../support/installation.ts'
 import { expectUntil } from '../support/until.ts'
-import { block, manualText } from './manual.ts'
+import { block, manualText, PROJECT } from './manual.ts'
 
 const DROP_INS = '/etc/systemd/system/kyc-tokend.service.d'
 
@@ -137,13 +138,17 @@ describeInstallation('installed as the manual says', {}, (installation) => {
     expect(await sh("stat -c '%a %U:%G' /srv/app/kyc-token/token")).toBe('640 kyc-tokend:www-data\n')
   })
 
+  it.each(['many-requests.conf', 'restart-steps.conf'])('runs with the example %s', async (name) => {
+    await dropIn(name, readFileSync(join(PROJECT, 'systemd/examples', name), 'utf8'))
+    expect(await token()).toMatch(/^ey/)
+    await sh(`rm ${DROP_INS}/${name}`)
+    await follow('after-drop-in')
+  })
+
   it('takes its secrets from systemd, plain and encrypted', async () => {
     const [plain = '', encrypted = ''] = dropInsOf('credentials.conf')
     await configure((config) => {
-      const shown = /`("apiKey": \{ "credential"[^`]*)`, `("apiSecret": \{[^`]*)`/.exec(
-        manualText().replaceAll('\n', ' '),
-      )
-      config['credentials'] = JSON.parse(`{${shown?.[1]},${shown?.[2]}}`)
+      config['credentials'] = JSON.parse(block('credential-sources').code)
     })
     await sh('chmod 0600 /etc/kyc-tokend/api-*; chown root:root /etc/kyc-tokend/api-*')
     await dropIn('credentials.conf', plain)
