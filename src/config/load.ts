@@ -4,7 +4,7 @@ import type { Stats } from 'node:fs'
 import { homedir } from 'node:os'
 import { dirname, extname, join, resolve } from 'node:path'
 import { accountOfConfig } from '../host/account.ts'
-import { configDirectories, programName } from '../host/paths.ts'
+import { configDirectories, programName, SYSTEM_CONFIG_DIRECTORY } from '../host/paths.ts'
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import type { Hidden } from '../host/finding.ts'
@@ -91,12 +91,15 @@ async function readSettings(
   diagnostics: Diagnostics,
 ): Promise<Found> {
   const named = configPath ?? (env['KYC_TOKEND_CONFIG'] || undefined)
-  const directories = configDirectories({ env, uid: process.geteuid!() }, workingDirectory())
+  const here = workingDirectory()
+  const directories = configDirectories({ env, uid: process.geteuid!() }, here)
+  const passed = named === undefined ? await passedOver(here, directories) : []
   const searched = named === undefined ? directories.flatMap(candidatesIn) : [resolve(named)]
   const found = await firstThere(searched, staged)
   if (found === undefined) {
     const option = named && (configPath === undefined ? '$KYC_TOKEND_CONFIG' : '--config')
-    diagnostics.fault('', notFound(searched, option), { path: searched[0]!, isAbsent: true })
+    const words = [notFound(searched, option), ...passed].join('; ')
+    diagnostics.fault('', words, { path: searched[0]!, isAbsent: true })
     return { file: undefined }
   }
   const { file, reading } = found
@@ -111,21 +114,22 @@ async function readSettings(
   const { faults, settings } = validateDocument(parsed.document)
   for (const { at, sentence } of faults)
     diagnostics.fault(at, at === '' ? `the configuration ${sentence}` : sentence)
-  const ignored = named === undefined ? await othersThere(file) : []
-  if (ignored.length > 0)
-    diagnostics.warn('', `${ignored.join(' and ')} beside it is ignored: remove what is not meant`)
+  const ignored = await othersThere(file, named)
+  for (const words of [...passed, ...ignored]) diagnostics.warn('', words)
   return settings === undefined ? { file } : { file, settings, stats: reading.stats }
 }
 
-/** Configurations beside this one, which comes before them in the search. */
-async function othersThere(file: string): Promise<string[]> {
+/** The warning about configurations beside this one, which comes before them in the search; none: it was named. */
+async function othersThere(file: string, named: string | undefined): Promise<string[]> {
+  if (named !== undefined) return []
   const others = candidatesIn(dirname(file)).filter((path) => path !== file)
   const readings = await Promise.all(others.map((path) => readFile(path)))
-  return others.filter((_, index) => readings[index]?.kind !== 'absent')
+  const there = others.filter((_, index) => readings[index]?.kind !== 'absent')
+  return there.length === 0 ? [] : [`${there.join(' and ')} beside it is ignored: remove what is not meant`]
 }
 
 /** The first of the files that exists; else the first that may, in a directory that may not be entered. */
-async function firstThere(paths: readonly string[], staged: StagedFiles | undefined) {
+async function firstThere(paths: readonly string[], staged?: StagedFiles) {
   let hidden: { file: string; reading: Present } | undefined
   for (const file of paths) {
     const reading = await readFile(file, staged)
@@ -157,6 +161,17 @@ function notFound(searched: readonly string[], option: string | undefined): stri
     `there is no configuration file: \`${programName()} setup\` makes it ` +
     `(for the unit: with sudo), or name yours with --config (looked for ${searched.map(shown).join(', ')})`
   )
+}
+
+/** The words about a configuration in the working directory of root or of a unit. */
+async function passedOver(here: string, searched: readonly string[]): Promise<string[]> {
+  const found = searched.includes(here) ? undefined : await firstThere(candidatesIn(here))
+  if (found === undefined) return []
+  const shown = CONTROL_CHARACTER.test(found.file) ? printable(found.file) : found.file
+  return [
+    `${shown} is not read, because root and units read that in ${SYSTEM_CONFIG_DIRECTORY} ` +
+      'and none in the working directory: name it with --config if it is meant',
+  ]
 }
 
 /** Only its loaders are used: an explorer would run a `.config/config.js` of the working directory. */

@@ -321,12 +321,15 @@ export function afterReload(
   const { refusedBy = state.refusedBy, use = state.use } = settings
   const replanned = withMaxAge({ ...state, endedEarlyMs: [], refusedBy, use }, step)
   const reloaded = afterRefusals(replanned, settings.refuses)
-  if (settings.credentialsId === state.credentialsId) return reloaded
-  return {
-    ...withCredentials(reloaded, settings, step.now),
-    next: { cause: 'reload', atMs: step.now.bootMs },
-  }
+  const next = { cause: 'reload', atMs: step.now.bootMs } as const
+  if (settings.credentialsId !== state.credentialsId)
+    return { ...withCredentials(reloaded, settings, step.now), next }
+  const isOfFile = reloaded.failure !== null && FILE_FAILURES.has(reloaded.failure.reason)
+  return isOfFile && reloaded.next?.cause !== 'operator' ? { ...reloaded, next } : reloaded
 }
+
+/** Failures that a file which is corrected may end: a ready-made assertion, an authority. */
+const FILE_FAILURES: ReadonlySet<string> = new Set<TransientFailure['reason']>(['assertion', 'tls'])
 
 /** Reports whether the description of the service still names this refusal. */
 export type Refuses = (refusal: Refusal) => boolean

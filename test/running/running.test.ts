@@ -468,6 +468,23 @@ describe('a reload', () => {
     },
   )
 
+  it('asks at once where the last failure was of a file that is mended by now', async () => {
+    answer = () => ({ kind: 'transient', reason: 'tls', detail: 'The authority is not known here' })
+    const refreshing = running.refresh(never)
+    await clock.advance(2_500)
+    expect(await refreshing).toMatchObject({ outcome: { kind: 'transient' } })
+    const { cert } = createAuthority()
+    files.write('ca.pem', cert)
+    configure({ request: { caFile: 'ca.pem' } })
+    answer = () => undefined
+    const before = asked.length
+    const result = reload()
+    await clock.advance(100)
+    expect(result.value).toMatchObject({ outcome: 'ok', pair: null })
+    expect(asked.slice(before)).toEqual([OLD])
+    expect(running.keeper.state().failure).toBeNull()
+  })
+
   it('answers after 60 s where the service does not', async () => {
     answer = async (_, signal) => givenUp(signal)
     write('secret', 'secret-of-new')

@@ -19,6 +19,7 @@ import {
   type TokenState,
 } from '../../src/token/state.ts'
 import {
+  afterOperator,
   afterReload,
   afterAttemptBegan,
   afterRequest,
@@ -279,6 +280,24 @@ test('an age at which a token was refused too early is told once another token f
   expect(asked(atEnd, opaque('other'), 15 * MINUTE, 'client').endedEarlyMs).toEqual([])
   expect(afterReport(held, MINUTE).state.endedEarlyMs).toEqual([])
   expect(afterReload(once, SETTINGS, step(10 * MINUTE)).endedEarlyMs).toEqual([])
+})
+
+test.each([
+  ['assertion', 0],
+  ['tls', 0],
+  ['network', 750],
+] as const)('a reload asks at once where the last failure, %s, may have been of a file', (reason, waitMs) => {
+  const failed = asked(held, { kind: 'transient', reason, detail: 'no' }, MINUTE)
+  expect(dueAtMs(failed)).toBeGreaterThan(at(MINUTE).bootMs)
+  const reloaded = afterReload(failed, SETTINGS, step(MINUTE))
+  expect(dueAtMs(reloaded)).toBe(at(MINUTE + waitMs).bootMs)
+  // The service's own wait holds, and an operator's wish goes before.
+  const later = at(10 * MINUTE).bootMs
+  const delayed = { ...failed, notBefore: { [failed.credentialsId]: later } }
+  expect(dueAtMs(afterReload(delayed, SETTINGS, step(MINUTE)))).toBe(later)
+  const wished = afterReload(afterOperator(failed, at(MINUTE)), SETTINGS, step(MINUTE))
+  expect(plannedAttempt(wished).cause).toBe('operator')
+  expect(asked(reloaded, opaque(), MINUTE, 'reload').next).toBeNull()
 })
 
 const pacedUntilRefresh = { ...held, pace: { ...held.pace, requestedMs: refreshAtMs - 30_000 } }
