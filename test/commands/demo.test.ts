@@ -145,7 +145,7 @@ test('killed it leaves nothing running', async () => {
   await expectUntil('the end of all', () => others() === '')
 })
 
-test("the five commands of the manual lead to a token of a daemon of one's own", async () => {
+test("the commands of the manual lead to a token of a daemon of one's own", async () => {
   const directory = await tempDirectory()
   const uid = process.getuid!() === 0 ? 65_533 : process.getuid!()
   chownSync(directory, uid, uid)
