@@ -87,8 +87,9 @@ function failed(
   { config: { file, service }, place }: { config: Config; place: Place },
 ): Answer {
   const http = outcome.status === undefined ? 'was not reached' : `answered with HTTP ${outcome.status}`
-  // This command tries it already.
-  const remedy = asSentence(rendered(remedyOf(outcome.reason, place, { tried: 'check --live' })))
+  // A daemon may run with another pair, which is good: nothing here has it read these files.
+  const without = ['check --live', 'reload', 'restart'] as const
+  const remedy = asSentence(rendered(remedyOf(outcome.reason, place, { without })))
   const hint = outcome.status === 401 && service.send === 'basic' ? ` ${PLAIN_BASIC}` : ''
   const said = `${http} (${outcome.reason}): ${asSentence(outcome.detail)}${hint}`
   const status = outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain

@@ -10,7 +10,7 @@ import { exitStatus, UserError } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../host/finding.ts'
 import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../host/paths.ts'
 import { localUser, nameOf } from '../host/ids.ts'
-import { programCommand, unitPlace } from '../host/remedy.ts'
+import { behindOtherPair, programCommand, unitPlace } from '../host/remedy.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
 import { alertState } from '../host/alert-command.ts'
 import { configurationOf, statusIfAny } from '../terminal/ask.ts'
@@ -88,29 +88,45 @@ async function performCheck(
   const inside = unit && (await lookInside(options, unit, report))
   const looked = inside ?? (await lookHere(options, unit !== null, report))
   refuseReader(looked)
+  const daemon = await askDaemon(options, unit, looked)
+  if (hasOtherPair(daemon)) report.behind(behindOtherPair)
   for (const { subject, ...sighting } of looked.sightings)
     report.say(subject, unit && inside ? asSeenOutside(sighting, unit.name) : sighting)
-  if (isWhole) await checkHost(options, { unit, config: looked.config, isStarted: inside !== null }, report)
+  if (isWhole)
+    await checkHost(options, { unit, config: looked.config, isStarted: inside !== null, daemon }, report)
   signal.throwIfAborted()
   const { live, reason } = looked
   return { status: report.faults() > 0 ? exitStatus.configuration : (live ?? exitStatus.ok), live, reason }
 }
 
+/** The status of a daemon that runs with this configuration; null: none does, or it is not to be asked. */
+async function askDaemon(
+  { isWhole, asksDaemon }: CheckOptions,
+  unit: Unit | null,
+  { config }: Looked,
+): Promise<StatusResult | null> {
+  const isAsked = isWhole && asksDaemon && config !== null && (unit === null || unit.isActive)
+  return isAsked ? statusIfAny(config.sockets[0]?.path ?? '') : null
+}
+
+/** Reports whether the files hold a pair that the daemon does not use. */
+function hasOtherPair(status: StatusResult | null): boolean {
+  return status?.daemon.configuration.pair !== undefined
+}
+
 /** What this process sees itself, and what systemd and a running daemon know. */
 async function checkHost(
   { account, asksDaemon }: CheckOptions,
-  on: { unit: Unit | null; config: LookedConfig | null; isStarted: boolean },
+  on: { unit: Unit | null; config: LookedConfig | null; isStarted: boolean; daemon: StatusResult | null },
   report: Report,
 ): Promise<void> {
-  const { unit, config, isStarted } = on
+  const { unit, config, isStarted, daemon: status } = on
   if (unit !== null) {
     if (config !== null && isStarted) report.say('directories', ...ownDirectoryFindings(config, unit.name))
     report.say('unit', ...unitFindings(unit, { alerts: await alertState(account), isStarted }))
     report.say('credentials', ...credentialFindings(account))
   }
   if (config === null) return
-  const isAsked = asksDaemon && (unit === null || unit.isActive)
-  const status = isAsked ? await statusIfAny(config.sockets[0]?.path ?? '') : null
   const handedOver = status?.daemon.sockets ?? null
   if (unit !== null)
     report.say('sockets', ...socketUnitFindings({ unit, config, handedOver, isSetup: !asksDaemon }))
@@ -219,14 +235,19 @@ function isShownTo(reader: Reader, subject: string, level: Finding['level']): bo
 /** One line for each finding; in colour on a terminal. */
 function createReport(stdout: Writable, reader: Reader) {
   const counts = { ok: 0, warning: 0, fault: 0, failure: 0 }
+  let rewritten = (sentence: string): string => sentence
   return {
+    /** From here on each sentence is as `rewrite` has it. */
+    behind(rewrite: (sentence: string) => string): void {
+      rewritten = rewrite
+    },
     say(subject: string, ...findings: readonly Finding[]): void {
       for (const { level, sentence } of findings) {
         counts[level] += 1
         if (!isShownTo(reader, subject, level)) continue
         const priority = reader === 'reload' ? '<3>' : ''
         const mark = styleText(LOOKS[level].style, LOOKS[level].mark, { stream: stdout })
-        stdout.write(`${priority}${mark}  ${subject.padEnd(13)}  ${escapeUnsafe(sentence)}\n`)
+        stdout.write(`${priority}${mark}  ${subject.padEnd(13)}  ${escapeUnsafe(rewritten(sentence))}\n`)
       }
     },
     faults: () => counts.fault,

@@ -180,20 +180,41 @@ export function dropIn(unit: string, { name, lines }: { name: string; lines: rea
   ]
 }
 
+/** Commands after which a daemon that runs has started again. */
+const RESTARTING = /`[^`]*(?:systemctl (?:restart|start|stop|enable --now)|kill -TERM) [^`]*`/
+
+/**
+ * The sentence behind what comes before a restart, if it has a command for one: the files hold a pair that is not
+ * in use, which a restart would use.
+ */
+export function behindOtherPair(sentence: string): string {
+  if (!RESTARTING.test(sentence) || sentence.startsWith(CORRECT_FIRST)) return sentence
+  return `${CORRECT_FIRST}, because a restart would use the other pair in them; then: ${sentence}`
+}
+const CORRECT_FIRST = 'Correct these files first'
+
 /** Why there is no token, or an alert. */
 type NamedFault = Reason | PostponedReason | AlertReason
 
 /**
  * What a person does about a fault at this place: the one source for log, alerts, status, explain and check.
- * Undefined: another version has that name, and this one does not know it. `tried`: a step that is no news to
- * the person.
+ * Undefined: another version has that name, and this one does not know it. `without`: steps that are no news to
+ * the person, or would do harm.
  */
-export function remedyOf(fault: NamedFault, place: Place, options?: { tried?: Step }): Remedy
-export function remedyOf(fault: string, place: Place, options?: { tried?: Step }): Remedy | undefined
-export function remedyOf(fault: string, place: Place, { tried }: { tried?: Step } = {}): Remedy | undefined {
+export function remedyOf(fault: NamedFault, place: Place, options?: { without?: readonly Step[] }): Remedy
+export function remedyOf(
+  fault: string,
+  place: Place,
+  options?: { without?: readonly Step[] },
+): Remedy | undefined
+export function remedyOf(
+  fault: string,
+  place: Place,
+  { without = [] }: { without?: readonly Step[] } = {},
+): Remedy | undefined {
   const advice = Object.hasOwn(advices, fault) ? advices[fault as NamedFault] : undefined
   if (advice === undefined) return undefined
-  const steps = advice.steps.filter((step) => step !== tried)
+  const steps = advice.steps.filter((step) => !without.includes(step))
   return { text: advice.text, commands: steps.flatMap((step) => commandsAt(step, place)) }
 }
 

@@ -4,7 +4,14 @@ import type { Writable } from 'node:stream'
 import { stripVTControlCharacters, styleText } from 'node:util'
 import { allowsColour, asSentence, capitalized, escapeUnsafeIn, wrap } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
-import { placeAt, remedyIfKnown, renderedAt, type Advice, type Place } from '../host/remedy.ts'
+import {
+  behindOtherPair,
+  placeAt,
+  remedyIfKnown,
+  renderedAt,
+  type Advice,
+  type Place,
+} from '../host/remedy.ts'
 import type { Phase, StatusResult } from '../protocol.ts'
 import { notUnderSystemd, type SystemdState } from '../host/alert-command.ts'
 import { isTerminal } from './prompt.ts'
@@ -75,7 +82,9 @@ export function formatStatus(
   const { colour, meaning } = Object.hasOwn(phases, status.state) ? phases[status.state] : UNKNOWN_PHASE
   const head = `${ink(colour, '●')} ${ink('bold', status.state)}: ${meaning}`
   // The fault and the command against it come first: they are read by a person who was just woken up.
-  const steps = nextSteps(status, { ...options, systemd }).flatMap((step) =>
+  const hasOtherPair = status.daemon.configuration.pair !== undefined
+  const wanted = nextSteps(status, { ...options, systemd })
+  const steps = (hasOtherPair ? wanted.map(behindOtherPair) : wanted).flatMap((step) =>
     wrap(step, columns - 2).map((line, index) => `${index === 0 ? ink(colour, '→') : ' '} ${line}`),
   )
   return `${[head, ...steps, '', ...lines].join('\n')}\n`

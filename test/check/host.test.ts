@@ -15,7 +15,7 @@ import {
 } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { text } from 'node:stream/consumers'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { setupFiles } from '../../src/setup/setup-files.ts'
 import { daemonWith } from '../support/client-world.ts'
 import { createAuthority } from '../support/certificates.ts'
@@ -24,7 +24,7 @@ import { PROGRAM } from '../support/daemon.ts'
 import { letWrite } from '../support/access-list.ts'
 import { lacks } from '../support/lacks.ts'
 import type { Ended } from '../support/run-cli.ts'
-import { accountInactive, accountNotFound, granting, refusing } from '../support/service.ts'
+import { accountInactive, accountNotFound, granting, refusing, startService } from '../support/service.ts'
 import type { StatusResult } from '../../src/protocol.ts'
 import { canMount } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -217,6 +217,41 @@ describe.skipIf(!canMount || lacks('unshare') || lacks('python3'))('on a host wi
     expect(await secrets('active')).toMatch(/^warning +secrets +\/secret holds a pair/)
     configuration.pair = undefined
     expect(await secrets('active')).toBeUndefined()
+  })
+
+  it('`check` names no restart but behind the other pair in the files, which that would use', async () => {
+    const configuration = {
+      state: 'faulty',
+      problem: 'It was refused',
+      pair: 'refused' as string | undefined,
+    }
+    const daemon = await daemonWith(({ answer }) => answer('status.result', { daemon: { configuration } }))
+    const restart = async (): Promise<string | undefined> => {
+      const { stdout } = await onHost(['check'], {
+        unit: { ActiveState: 'active', NeedDaemonReload: 'yes' },
+        config: { baseUrl: 'http://127.0.0.1:9', credentials },
+        socket: daemon.path,
+      })
+      return /^warning +unit +(.*) changed on disk/m.exec(stdout)?.[1]
+    }
+    for (const pair of ['refused', 'tried']) {
+      configuration.pair = pair
+      expect(await restart()).toBe(
+        'Correct these files first, because a restart would use the other pair in them; then: kyc-tokend.service',
+      )
+    }
+    configuration.pair = undefined
+    expect(await restart()).toBe('kyc-tokend.service')
+  })
+
+  it('`check --live` has no daemon read a pair that the service refuses', async () => {
+    const service = await startService({ answer: accountNotFound })
+    onTestFinished(() => service.stop())
+    const config = { baseUrl: service.url, credentials }
+    const { stdout } = await onHost(['check', '--live'], { unit: { ActiveState: 'inactive' }, config })
+    const line = /^FAILED +service +.*$/m.exec(stdout)?.[0]
+    expect(line).toMatch(/correct what differs.*then ask again: `sudo kyc-tokend refresh`\./)
+    expect(line).not.toMatch(/systemctl|reload|restart/)
   })
 
   it('`check` names units whose name is too long for a credential from the socket', async () => {

@@ -132,6 +132,17 @@ test.each<[string, Partial<StatusResult>, RegExp[]]>([
     [/^● .*\n→ x holds another pair\.\n\n(?![^]*settings)/],
   ],
   [
+    'no restart but behind another pair in the files, which that would use',
+    {
+      daemon: {
+        ...good.daemon,
+        configuration: { state: 'changed', problem: 'x holds another pair', pair: 'tried' },
+        pathProblems: ['/p is gone: `sudo systemctl restart kyc-tokend`'],
+      },
+    },
+    [/^→ Correct these files first, because a restart would use the other pair in them; then: \/p is gone/m],
+  ],
+  [
     'a service that was not asked yet',
     {
       state: 'starting',
