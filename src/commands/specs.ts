@@ -38,7 +38,7 @@ export const commands: readonly CommandSpec[] = [
     exits: {
       0: 'there is a token',
       69: 'systemd does not answer, the unit does not start',
-      75: 'there is no token',
+      75: 'there is no token, or another setup runs',
       77: exitsOfClient[77],
       78: 'existing files differ or are faulty',
     },
