@@ -6,9 +6,15 @@ export interface Process {
   inbox: (() => void)[] | null
 }
 interface Timer {
-  readonly atMs: number
+  atMs: number
   readonly of: Process
   readonly call: () => void
+}
+/** What the clocks of a host show: since when it runs, how long it slept since then, how its wall clock is set. */
+export interface HostClock {
+  bootedAtMs: number
+  sleptMs: number
+  wallAheadMs: number
 }
 const MAX_WAKES_AT_ONCE = 300
 
@@ -49,10 +55,10 @@ export function createModelClock(bootMs = 10_000_000, wallMs = 1_800_000_000_000
     now: () => ({ bootMs, wallMs }),
     awakeMs: () => bootMs,
     schedule,
-    /** The clock as this process has it; `bootedAtMs`: its boot clock began then. */
-    of: (process: Process, bootedAtMs: () => number) => ({
-      now: () => ({ bootMs: bootMs - bootedAtMs(), wallMs }),
-      awakeMs: () => bootMs - bootedAtMs(),
+    /** The clock as a process of this host has it. */
+    of: (process: Process, host: HostClock) => ({
+      now: () => ({ bootMs: bootMs - host.bootedAtMs, wallMs: wallMs + host.wallAheadMs }),
+      awakeMs: () => bootMs - host.bootedAtMs - host.sleptMs,
       schedule: (ms: number, call: () => void) => schedule(process, ms, call),
       sleep: (ms: number, signal: AbortSignal) =>
         new Promise<void>((resolve) => {
@@ -66,6 +72,11 @@ export function createModelClock(bootMs = 10_000_000, wallMs = 1_800_000_000_000
           signal.addEventListener('abort', done)
         }),
     }),
+    /** All hosts are suspended: timers fire so much later. */
+    suspend(ms: number): void {
+      pass(ms)
+      for (const timer of timers) timer.atMs += ms
+    },
     async advance(ms: number): Promise<void> {
       const untilMs = bootMs + ms
       let wakes = 0

@@ -3,11 +3,25 @@ import { createHash } from 'node:crypto'
 import { createRandom } from '../support/random.ts'
 import { ANSWERS, createWorld, type World } from './world.ts'
 
-/** Where an exploration begins, by name. */
-export const STARTS: Readonly<Record<string, readonly string[]>> = {
-  new: [],
-  refused: ['answer:0:token', 'operator:0', 'answer:0:refused'],
-  trial: ['answer:0:token', 'wait:16', 'rotate:0:b', 'wait:16'],
+interface Start {
+  readonly acts: readonly string[]
+  /** Of the world. */
+  readonly options?: Parameters<typeof createWorld>[0]
+  /** Only for this many hosts; null: for any. */
+  readonly hosts?: number
+}
+const REFUSED = ['answer:0:token', 'operator:0', 'answer:0:refused']
+const TRIAL = ['answer:0:token', 'wait:16', 'rotate:0:b', 'wait:16']
+/** Where an exploration begins, by name. Chance is always in the middle, but where it is named. */
+export const STARTS: Readonly<Record<string, Start>> = {
+  new: { acts: [] },
+  refused: { acts: REFUSED },
+  trial: { acts: TRIAL },
+  // The unit: a mark instead of the id of the boot; and the least that chance draws.
+  unit: { acts: TRIAL, options: { hasBootId: false, random: () => 0 }, hosts: 1 },
+  late: { acts: REFUSED, options: { hasBootId: false, random: () => 0.999 }, hosts: 1 },
+  // The second host does not ask, and the store takes its time.
+  waits: { acts: ['answer:0:token'], options: { waits: [1], storeMs: 300 }, hosts: 2 },
 }
 
 /** An act, and its price in faults. */
@@ -16,9 +30,11 @@ type Priced = readonly [act: string, faults: number]
 const MAX_FAULTS = { alone: 2, shared: 1 }
 const WAITS = [2, 16, 80, 301]
 const EFFECTS = [1, 2, 3, 4, 5, 6]
+/** Where in a step other acts are done. */
+const BETWEEN = [1, 2, 3]
 
-/** The acts that can come in this situation. */
-function actsIn(world: World): Priced[] {
+/** The acts that can come in this situation. `isFew`: only those that matter most, for a greater depth. */
+function actsIn(world: World, { isFew = false } = {}): Priced[] {
   const acts: Priced[] = WAITS.map((seconds): Priced => [`wait:${seconds}`, 0])
   for (const host of world.hosts) {
     const { index, life, armed, files } = host
@@ -28,10 +44,12 @@ function actsIn(world: World): Priced[] {
       of(['go:@'])
       continue
     }
+    if (host.operators.length > 0 && !isFew) of(['leave:@'])
     if (world.isAsking(host)) of(ANSWERS.map((kind) => `answer:@:${kind}`))
     of(['operator:@', 'reject:@', 'need:@'])
-    const other = files === 'a' ? 'b' : 'a'
+    const other = files.startsWith('a') ? 'b' : 'a'
     of(['crash:@', 'restart:@', 'reboot:@', `reload:@:${other}`, `reload:@:${files}`, `rotate:@:${other}`], 1)
+    if (!isFew) moreActs(world, host, of)
     if (files !== world.nameOf(host)) of([`rotate:@:${files}`])
     if (armed === null)
       of(
@@ -48,6 +66,30 @@ function actsIn(world: World): Priced[] {
   return acts
 }
 
+/** What happens to a host more rarely. */
+function moreActs(
+  world: World,
+  host: World['hosts'][number],
+  of: (names: readonly string[], faults?: number) => unknown,
+): void {
+  const { files, armed } = host
+  const other = files.startsWith('a') ? 'b' : 'a'
+  const policy = host.policy === 'usual' ? 'quick' : 'usual'
+  const isMoved = world.hosts.length > 1 && host.prefix !== 'kyc-tokend'
+  of([`policy:@:${policy}`, 'hangs:@', `reload:@:${files}@there`.replace('@there@there', '')], 1)
+  if (world.hosts.length === 1) of(['sleep:3600', 'wall:@:3600', 'wall:@:-3600'], 1)
+  else if (isMoved) of(['move:@:kyc-tokend'])
+  else of(['move:@:none', 'move:@:other'], 1)
+  if (armed === null) {
+    const others = ['operator', 'reject', `reload.${other}`, `rotate.${other}`]
+    for (const name of others)
+      of(
+        BETWEEN.map((effects) => `arm:@:${name}:${effects}`),
+        1,
+      )
+  }
+}
+
 /** What happens to the store, and what a process that can write to it does. */
 function storeActs(world: World): Priced[] {
   const { isWell, hasRecord, hasLease } = world.store()
@@ -61,7 +103,7 @@ function storeActs(world: World): Priced[] {
 /** Facts that only people read, or that mean nothing after the path. */
 const LEFT_OUT = new Set(
   (
-    'detail since wallMs requests lastRequestAt lastSuccessAt generation answers answer tokenlessSince ' +
+    'detail since wallMs requests lastRequestAt lastSuccessAt generation answers answer tokenless ' +
     'tokenlessFrom refusedBy baseUrl received written accessToken fingerprint'
   ).split(' '),
 )
@@ -97,7 +139,10 @@ function textOf(world: World): string {
       shape(host.life.parts.keeper.state(), '', host.bootedAtMs),
       [host.disk.token, host.disk.state].map((text) => text && shape(JSON.parse(text), '', host.bootedAtMs)),
       host.armed,
-      host.files,
+      [host.files, host.policy, host.prefix, host.operators.length > 0],
+      // After the next boot waits follow the wall clock.
+      [host.isWallSet, host.wallAheadMs, host.hangsMs, host.isHung],
+      host.owed.map((debt) => [debt.act, seconds(debt.byMs - world.nowMs())]),
       host.life.inbox?.length,
       world.isAsking(host),
       world.nameOf(host),
@@ -151,7 +196,15 @@ interface Path {
  * Plays every order of acts up to this depth from each start, breadth first. A path is played anew for each
  * act further, since promises cannot be copied; situations that mean the same are explored once.
  */
-export async function explore({ hosts, depth }: { hosts: number; depth: number }): Promise<Explored> {
+export async function explore({
+  hosts,
+  depth,
+  isFew = false,
+}: {
+  hosts: number
+  depth: number
+  isFew?: boolean
+}): Promise<Explored> {
   const seen = new Set<string>()
   const broken: Record<string, string> = {}
   let paths = 0
@@ -162,17 +215,17 @@ export async function explore({ hosts, depth }: { hosts: number; depth: number }
    */
   async function visit({ from, acts, faults }: Path): Promise<Path[]> {
     paths += 1
-    const world = await createWorld({ hosts })
+    const world = await createWorld({ hosts, ...STARTS[from]?.options })
     const note = (rules: Iterable<string>, more = ''): void => {
       for (const rule of rules) broken[rule] ??= [`${from}:`, ...acts, more].join(' ').trim()
     }
     try {
-      for (const act of [...(STARTS[from] ?? []), ...acts]) await world.act(act)
+      for (const act of [...(STARTS[from]?.acts ?? []), ...acts]) await world.act(act)
       note(world.broken)
       const hash = createHash('sha1').update(textOf(world)).digest('base64')
       if (seen.has(hash) || world.broken.size > 0) return []
       seen.add(hash)
-      const next = actsIn(world).filter(
+      const next = actsIn(world, { isFew }).filter(
         ([, price]) => faults + price <= (hosts === 1 ? MAX_FAULTS.alone : MAX_FAULTS.shared),
       )
       world.checkSaved()
@@ -192,7 +245,9 @@ export async function explore({ hosts, depth }: { hosts: number; depth: number }
   // Each abort makes an error: their stacks would cost a third of the time.
   const { stackTraceLimit } = Error
   Error.stackTraceLimit = 0
-  let frontier = Object.keys(STARTS).map((from): Path => ({ from, acts: [], faults: 0 }))
+  let frontier = Object.entries(STARTS)
+    .filter(([, start]) => (start.hosts ?? hosts) === hosts)
+    .map(([from]): Path => ({ from, acts: [], faults: 0 }))
   for (let level = 0; level <= depth; level += 1) {
     const next: Path[] = []
     for (const path of frontier) next.push(...(await visit(path)))

@@ -11,6 +11,7 @@ import { formatSaved, parseSavedState, parseSavedToken, savedStateOf } from '../
 import { restoredState } from '../../src/storage/restored-state.ts'
 import type { StateStore } from '../../src/storage/state-store.ts'
 import type { Cause, FetchToken, ServiceOutcome } from '../../src/token/outcome.ts'
+import { currentAlert } from '../../src/token/current-alert.ts'
 import {
   dueAtMs,
   phaseOf,
@@ -23,10 +24,10 @@ import {
 import { StoreError, type Store } from '../../src/share/store.ts'
 import { createRequests, type Requests } from '../rules/requests.ts'
 import { checkWith, sentenceOf, type Broke } from '../rules/rules.ts'
-import { createHanded } from '../rules/tokens.ts'
+import { checkAlert, createHanded, createTokenless } from '../rules/tokens.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { createMemoryServer, type MemoryServer } from '../support/memory-store.ts'
-import { createModelClock, deliver, settle, type Process } from './clock.ts'
+import { createModelClock, deliver, settle, type HostClock, type Process } from './clock.ts'
 
 await import('p-retry')
 await import('../../src/share/fleet.ts')
@@ -40,6 +41,15 @@ const LEASE_MS = REQUEST_TIMEOUT_MS + 2_000
 const FRESH_MS = 30_000
 const MAX_REQUESTS = 3_000
 const URL = 'https://service.example'
+const THERE = 'https://there.example'
+const MAX_DELAY_MS = { usual: 60_000, quick: 10_000 }
+/** An act of an operator is followed by a request at once, but for the files that settle. */
+const OPERATOR_MS = 2_500
+/** A written file is found at the next tick, once it has settled. */
+const WRITTEN_MS = 32_500
+/** A disk that hangs holds up a request for 2 s. */
+const HANG_MS = 4_000
+const NO_TOKEN_AFTER_MS = 600_000
 const CERTIFICATE = 'request.clientCertificate.certFile'
 const INACTIVE = 'Your account is not active'
 const STORE = { servers: [], prefix: 'kyc-tokend', host: null, key: null, timeoutMs: 1_000 }
@@ -47,6 +57,7 @@ const STORE = { servers: [], prefix: 'kyc-tokend', host: null, key: null, timeou
 const failures: Record<string, ServiceOutcome> = {
   outage: { kind: 'transient', reason: 'server-error', detail: 'Down', status: 503 },
   reset: { kind: 'transient', reason: 'network', detail: 'Reset' },
+  malformed: { kind: 'transient', reason: 'malformed-answer', detail: 'No token', status: 200 },
   timeout: { kind: 'transient', reason: 'timeout', detail: 'Too slow' },
   busy: { kind: 'transient', reason: 'rate-limited', detail: 'Busy', retryAfterMs: RETRY_AFTER_MS },
   rejected: { kind: 'transient', reason: 'rejected', detail: 'No', status: 401 },
@@ -58,9 +69,11 @@ const UNSAVED = { isRefused: false, notBeforeMs: -Infinity, rejectedUntilMs: -In
 const NO_ORDER = { asked: -Infinity, answered: Infinity }
 /** Acts of one host; all others are of the world. */
 const OF_HOST = new Set(
-  'answer operator reject need crash restart reboot arm stop go reload rotate cut move'.split(' '),
+  'answer operator reject need crash restart reboot arm stop go reload rotate cut move leave hangs wall policy'.split(
+    ' ',
+  ),
 )
-export const ANSWERS = ['token', 'opaque', 'same', 'outage', 'reset', 'busy', 'rejected', 'refused']
+export const ANSWERS = 'token opaque same expired malformed outage reset busy rejected refused'.split(' ')
 
 interface Life extends Process {
   readonly host: Host
@@ -83,16 +96,30 @@ interface OfFleet {
   /** The fleet has a token that no start and no plan replaces before. */
   freshUntilMs: number
 }
-interface Host {
+type Policy = 'usual' | 'quick'
+interface Host extends HostClock {
   readonly index: number
   disk: { token: string | null; state: string | null }
   boots: number
-  bootedAtMs: number
+  /** Its next save takes so long. */
+  hangsMs: number
+  /** A save is held up: what came since is not on disk. */
+  isHung: boolean
+  /** The prefix of the shared store that it uses; null: it does not share. */
+  prefix: string | null
+  /** The maxDelay of its configuration. */
+  policy: Policy
+  /** The operators who wait for an answer. */
+  operators: AbortController[]
+  /** By what act a request is owed, until when, and for which account; null: for any. */
+  owed: { readonly act: string; byMs: number; readonly account: string | null }[]
+  isWallSet: boolean
+  isReplanned: boolean
   /** The pair in the secret files, and how often they were written. */
   files: string
   written: number
   life: Life
-  /** It crashes or stops at so many effects (saves, requests, commands to the store) from now. */
+  /** It crashes, stops or has this act done at so many effects (saves, requests, commands to the store) from now. */
   armed: { readonly what: string; effects: number } | null
   /** It was stopped since the last calm: what it does now may be too late. */
   isLate: boolean
@@ -101,6 +128,7 @@ interface Host {
   /** By account, how many tokens there were when it was refused last. */
   readonly refusedAt: Map<string, number>
   readonly rules: Requests
+  tokenless: ReturnType<typeof createTokenless>
 }
 interface Request {
   readonly life: Life
@@ -116,6 +144,12 @@ export async function createWorld({
   hosts: count = 1,
   random = (): number => 0.5,
   auto = null as string | null,
+  /** The unit hides the id of the boot: a mark in its runtime directory has to do. */
+  hasBootId = true,
+  /** These hosts do not ask, and wait for the store. */
+  waits = [] as readonly number[],
+  /** The store takes so long for a command. */
+  storeMs = 0,
 } = {}) {
   const clock = createModelClock()
   const broken = new Set<string>()
@@ -156,7 +190,11 @@ export async function createWorld({
         const { what } = host.armed
         host.armed = null
         if (what === 'stop') life.inbox = []
-        else kill(host)
+        else if (what === 'crash') kill(host)
+        else {
+          const [name = '', how = ''] = what.split('.')
+          void acts[name]!(host, how, '')
+        }
       }
     }
     if (life.inbox !== null) await new Promise<void>((resolve) => deliver(life, resolve))
@@ -167,7 +205,10 @@ export async function createWorld({
     const { life } = host
     life.isDead = true
     host.rules.forgetToken()
-    host.armed = null
+    host.tokenless.unsure()
+    if (host.isHung) host.rules.forgetAll()
+    host.isHung = false
+    ;[host.armed, host.owed, host.operators] = [null, [], []]
     life.stop.abort()
     for (const one of requests.filter((request) => request.life === life))
       requests.splice(requests.indexOf(one), 1)
@@ -189,7 +230,15 @@ export async function createWorld({
       const kind = await answerTo(life(), account, signal)
       if (kind === null) return givenUp
       const outcome = outcomeOf(kind, account, askedMs)
-      learn(life(), { account, cause, kind, outcome, askedMs, isDisturbed: before !== disturbances })
+      const counted = kind === 'expired' ? failures['malformed']! : outcome
+      learn(life(), {
+        account,
+        cause,
+        kind,
+        askedMs,
+        outcome: counted,
+        isDisturbed: before !== disturbances,
+      })
       await effect(life(), { isMoment: true })
       return outcome
     }
@@ -223,6 +272,10 @@ export async function createWorld({
       if (former.startsWith('opaque')) of.endsMs = nowMs() + 2 * MAX_AGE_MS
       return { kind: 'ok', accessToken: former, serverDateMs }
     }
+    if (kind === 'expired') {
+      const iat = Math.floor(serverDateMs / 1_000) - 60
+      return { kind: 'ok', accessToken: jwtOf({ iat, exp: iat + 30 }), serverDateMs }
+    }
     const number = tokens.size + 1
     const iat = Math.floor(serverDateMs / 1_000)
     const isOpaque = kind === 'opaque'
@@ -248,6 +301,7 @@ export async function createWorld({
           await process.clock.sleep(1_000, new AbortController().signal)
           throw new StoreError('lost', 'Too slow')
         }
+        if (storeMs > 0) await process.clock.sleep(storeMs, new AbortController().signal)
         const result = await command(request)
         const { record, lease } = copies.get(server) ?? { record: null, lease: null }
         copies.set(server, { record: record ?? server.text('record'), lease: lease ?? keptLease(server) })
@@ -310,6 +364,10 @@ export async function createWorld({
     settleKnown()
     const { host } = life
     checkRule(!requests.some((one) => one.life === life), 'one-at-a-time', cause)
+    host.isReplanned = false
+    const isPaid = (owner: Host, owed: string | null): boolean =>
+      owed === account || (owed === null && (owner === host || isShared))
+    for (const one of hosts) one.owed = one.owed.filter((debt) => !isPaid(one, debt.account))
     checkFleet(life, account, cause)
     host.rules.asked(account, { cause, atMs: nowMs(), isTrial: account !== nameOf(life.config) })
   }
@@ -317,6 +375,7 @@ export async function createWorld({
   /** While the store is well and every host runs, the fleet is one client. */
   function checkFleet(life: Life, account: string, cause: Cause): void {
     if (!isShared || redis !== 'well' || cutOff.size > 0) return
+    if (hosts.some(({ prefix }) => prefix !== STORE.prefix)) return
     // The first host asks before the last one has been started.
     if (hosts.some(({ isLate, life: other }) => isLate || (other as Life | undefined)?.inbox)) return
     const token = usableToken(life.parts.keeper.state(), life.clock.now())
@@ -339,15 +398,15 @@ export async function createWorld({
       account,
       cause,
       kind,
-      outcome,
       askedMs,
+      outcome,
       isDisturbed,
     }: {
       account: string
       cause: Cause
       kind: string
-      outcome: ServiceOutcome
       askedMs: number
+      outcome: ServiceOutcome
       isDisturbed: boolean
     },
   ): void {
@@ -363,6 +422,10 @@ export async function createWorld({
       // Killed or stopped in the moment of the answer: it may have been saved, or not.
       const isSaved = !life.isDead && life.inbox === null
       host.rules.answered(account, outcome, { ...answer, leftMs: leftMs(life, atMs) })
+      const { token } = life.parts.keeper.state()
+      // Another configuration may have come between.
+      const isDropped = outcome.kind === 'ok' && token?.accessToken !== outcome.accessToken
+      if (isDropped) host.rules.forgetToken()
       if (!isSaved) {
         // What was saved is that it failed when it went out.
         Object.assign(host.rules.of(account), { ...UNSAVED, failures: failed, answeredMs: askedMs })
@@ -377,32 +440,40 @@ export async function createWorld({
       } else fleet.delete(account)
     })
   }
+  /** Until the token that is held goes stale or out of use; Infinity: there is none. */
   function leftMs({ parts, host }: Life, atMs: number): number {
     const { token } = parts.keeper.state()
-    // A wait ends before the token is stale, or is past its end.
-    const moments = token === null ? [] : [token.expiresAtMs, usableUntilMs(token)]
-    return Math.min(...moments.map((moment) => moment + host.bootedAtMs - atMs).filter((left) => left > 0))
+    if (token === null) return Infinity
+    const ends = [token.expiresAtMs, usableUntilMs(token)].map((endMs) => endMs + host.bootedAtMs - atMs)
+    return Math.min(...ends.filter((left) => left > 0))
   }
 
   // ---- hosts
 
-  /** The pair, and after a `+` the client certificate. */
-  const nameOf = ({ credentials: { apiKey, further = {} } }: Pick<Config, 'credentials'>): string =>
-    [apiKey!, ...Object.values(further)].map((secret) => secret.reveal()).join('+')
+  /** The pair, after a `+` the client certificate, and after an `@` the service, if that is another. */
+  const nameOf = ({ credentials, baseUrl }: Pick<Config, 'credentials' | 'baseUrl'>): string => {
+    const { apiKey, further = {} } = credentials
+    const pair = [apiKey!, ...Object.values(further)].map((secret) => secret.reveal()).join('+')
+    return baseUrl === URL ? pair : `${pair}@there`
+  }
   const configs = new Map<string, Config>()
-  function configOf(name: string): Config {
-    const [pair = '', certificate] = name.split('+')
+  function configOf({ files: name, policy, prefix, index }: Host): Config {
+    const [credentials = '', place] = name.split('@')
+    const [pair = '', certificate] = credentials.split('+')
+    const baseUrl = place === undefined ? URL : THERE
+    const isWaiting = waits.includes(index)
+    const key = [name, policy, prefix, isWaiting].join()
     const secret = new Secret(pair)
     const further = certificate !== undefined && { [CERTIFICATE]: new Secret(certificate) }
     const config =
-      configs.get(name) ??
+      configs.get(key) ??
       ({
         file: 'config',
-        baseUrl: URL,
-        service: standardService(URL),
+        baseUrl,
+        service: standardService(baseUrl),
         credentials: { apiKey: secret, apiSecret: secret, ...(further && { further }) },
         request: { timeoutMs: REQUEST_TIMEOUT_MS },
-        retry: { initialDelayMs: 1_000, maxDelayMs: 60_000 },
+        retry: { initialDelayMs: 1_000, maxDelayMs: MAX_DELAY_MS[policy] },
         refresh: { maxAgeMs: MAX_AGE_MS },
         ipc: { path: 'ipc.sock' },
         http: null,
@@ -412,9 +483,12 @@ export async function createWorld({
           [CERTIFICATE]: 'certificate-file',
         },
         endsAtMs: { pair: null },
-        share: isShared ? { ...STORE, asks: true, whenAlone: 'fetch' } : null,
+        share:
+          prefix === null
+            ? null
+            : { ...STORE, asks: !isWaiting, whenAlone: isWaiting ? 'wait' : 'fetch', prefix },
       } as unknown as Config)
-    configs.set(name, config)
+    configs.set(key, config)
     return config
   }
 
@@ -425,14 +499,31 @@ export async function createWorld({
   function stateStoreOf(life: () => Life): StateStore {
     const { host } = life()
     let saving = Promise.resolve()
-    async function save(state: TokenState, isOrderly: boolean): Promise<void> {
-      const at = { at: life().clock.now(), bootId: String(host.boots), bootMark: null }
+    /** The two files, as texts. */
+    function written(state: TokenState, isOrderly: boolean): Record<'token' | 'state', string | null> {
+      const boot = String(host.boots)
+      const marks = hasBootId ? { bootId: boot, bootMark: null } : { bootId: null, bootMark: boot }
+      const at = { at: life().clock.now(), ...marks }
       const { token } = state
+      return {
+        token: token && formatSaved(token, at),
+        state: formatSaved(savedStateOf(state, { isOrderly }), at),
+      }
+    }
+    async function save(state: TokenState, isOrderly: boolean): Promise<void> {
+      const files = written(state, isOrderly)
       const writeFiles = async (): Promise<void> => {
+        const { hangsMs } = host
+        host.hangsMs = 0
+        if (hangsMs > 0) {
+          host.isHung = true
+          await life().clock.sleep(hangsMs, new AbortController().signal)
+          host.isHung = false
+        }
         await effect(life())
-        host.disk = { ...host.disk, token: token && formatSaved(token, at) }
+        host.disk = { ...host.disk, token: files.token }
         await effect(life())
-        host.disk = { ...host.disk, state: formatSaved(savedStateOf(state, { isOrderly }), at) }
+        host.disk = { ...host.disk, state: files.state }
         await effect(life())
       }
       saving = saving.then(writeFiles)
@@ -440,9 +531,13 @@ export async function createWorld({
     }
     return {
       hostId: `${host.index}`.padStart(16, '0'),
-      credentialsIdOf: (_baseUrl: string, credentials: Config['credentials']) =>
-        sha256(nameOf({ credentials })),
-      load: (settings: ServiceSettings) => Promise.resolve(restored(host, settings, life().clock.now())),
+      credentialsIdOf: (baseUrl: string, credentials: Config['credentials']) =>
+        sha256(nameOf({ credentials, baseUrl })),
+      load(settings: ServiceSettings) {
+        const state = restored(host, settings, life().clock.now())
+        host.disk = written(state, false)
+        return Promise.resolve(state)
+      },
       save: (state: TokenState) => save(state, false),
       close: (state: TokenState) => save(state, true),
     } as unknown as StateStore
@@ -458,40 +553,40 @@ export async function createWorld({
     const remembered = state === null ? undefined : parseSavedState(state)
     check((token === null) === (kept === undefined), 'a saved token that cannot be read')
     check((state === null) === (remembered === undefined), 'a saved state that cannot be read')
-    const isThisBoot = (bootId: string | null): boolean => bootId === String(host.boots)
+    const isThisBoot = ({ bootId, bootMark }: { bootId: string | null; bootMark?: string | null }): boolean =>
+      (hasBootId ? bootId : bootMark) === String(host.boots)
     return restoredState(settings, {
       now,
-      awakeMs: now.bootMs,
-      kept: kept && isThisBoot(kept.written.bootId) ? kept.facts : null,
-      saved: remembered ? { ...remembered, isThisBoot: isThisBoot(remembered.written.bootId) } : null,
+      awakeMs: now.bootMs - host.sleptMs,
+      kept: kept && isThisBoot(kept.written) ? kept.facts : null,
+      saved: remembered ? { ...remembered, isThisBoot: isThisBoot(remembered.written) } : null,
     })
   }
 
-  async function start(host: Host, name = host.files): Promise<void> {
+  async function start(host: Host): Promise<void> {
     const life = {
       host,
       isDead: false,
       inbox: null,
       stop: new AbortController(),
       get config() {
-        return (this as unknown as Life).parts?.config() ?? configOf(name)
+        return (this as unknown as Life).parts?.config() ?? configOf(host)
       },
     } as unknown as Life
     host.life = life
     host.rules.wish('start', nowMs())
-    const own = clock.of(life, () => host.bootedAtMs)
+    const own = clock.of(life, host)
     Object.assign(life, { clock: own })
     const files = stateStoreOf(() => life)
     const log = (): void => undefined
     let found: { written: number; onDisk: OnDisk } | null = null
     const lookAtDisk = (): Promise<OnDisk> => {
       const { written } = host
-      if (found?.written !== written)
-        found = { written, onDisk: { kind: 'loaded', config: configOf(host.files) } }
+      if (found?.written !== written) found = { written, onDisk: { kind: 'loaded', config: configOf(host) } }
       return Promise.resolve(found.onDisk)
     }
     const { signal } = life.stop
-    const parts = await createRunning(configOf(name), {
+    const parts = await createRunning(configOf(host), {
       env: {},
       clock: own,
       random,
@@ -499,11 +594,14 @@ export async function createWorld({
       store: files,
       stop: signal,
       hasOwnSockets: false,
-      load: () => Promise.resolve(configOf(host.files)),
+      load: () => Promise.resolve(configOf(host)),
       readDisk: lookAtDisk,
       openStore: ({ prefix }, { accountKey }) =>
         Promise.resolve(openStore(() => life, `${prefix}:${accountKey}`)),
-      createFetchToken: ({ credentials }) => fetchTokenOf(() => life, nameOf({ credentials })),
+      createFetchToken: ({ credentials, service }) => {
+        const baseUrl = service.tokenUrl.startsWith(URL) ? URL : THERE
+        return fetchTokenOf(() => life, nameOf({ credentials, baseUrl }))
+      },
     })
     Object.assign(life, { parts, store: files })
     const running = Promise.all([parts.keeper.run(signal), parts.sharing.run(signal), parts.run(signal)])
@@ -534,6 +632,8 @@ export async function createWorld({
         'refused beside a token that is newer than the refusal',
       )
     }
+    checkRule(token === null || known !== undefined, 'expired', 'it had ended when it came')
+    lookForAlert(host, token !== null)
     const phase = phaseOf(state, now)
     if (phase !== 'refused') check(dueAtMs(state) - now.bootMs < 86_400_000, 'nothing is planned: a trap')
     const facts = host.rules.of(nameOf(config))
@@ -545,17 +645,35 @@ export async function createWorld({
     check(!isRefused || state.objection !== null, 'a refusal is forgotten')
   }
 
+  function lookForAlert(host: Host, hasToken: boolean): void {
+    const { parts, clock: own } = host.life
+    const state = parts.keeper.state()
+    // When a token ended since the last look is not known.
+    const none = host.tokenless.seen(hasToken, { awakeMs: own.awakeMs(), endedAgoMs: 0 })
+    const alert = currentAlert(state, own.now(), NO_TOKEN_AFTER_MS)?.reason ?? null
+    const isAwaited = state.inFlight !== null || state.next !== null
+    const shown = {
+      hasToken,
+      hasFailed: state.failure !== null && !isAwaited && dueAtMs(state) > own.now().bootMs,
+      isRefused: refusalOf(state) !== null,
+      isRejected: state.objection?.reason === 'rejected',
+      alert,
+    }
+    checkAlert(shown, { ...none, noTokenAfterMs: NO_TOKEN_AFTER_MS }, broke)
+  }
+
   /** What a process that is killed now would know after its start, against what it knows now. */
   function checkSaved(host: Host): void {
     const { parts, clock: own, inbox } = host.life
     const state = parts.keeper.state()
     const now = own.now()
     // An attempt of a fleet that was put off is not saved: it asks the store again.
-    if (inbox !== null || state.inFlight !== null || (isShared && state.next !== null)) return
+    if (inbox !== null || host.isHung || state.inFlight !== null || (isShared && state.next !== null)) return
     const meaning = (one: TokenState): Record<string, unknown> => ({
       token: usableToken(one, now) && [usableToken(one, now)?.accessToken, one.token?.refreshAtMs],
       objection: one.objection?.reason ?? null,
-      failure: one.failure && [one.failure.reason, one.failure.attempts, one.failure.retryAtMs],
+      failure: one.failure &&
+        !host.isReplanned && [one.failure.reason, one.failure.attempts, one.failure.retryAtMs],
       notBefore: Object.entries(one.notBefore).filter(([, untilMs]) => untilMs > now.bootMs),
       generation: one.generation,
       pace: one.pace.requestedMs,
@@ -585,9 +703,37 @@ export async function createWorld({
     await start(host)
   }
 
-  function refresh({ parts, stop }: Life): void {
-    void parts.refresh(stop.signal)
+  function refresh(host: Host): void {
+    const { parts, stop } = host.life
+    const operator = new AbortController()
+    host.operators.push(operator)
+    owe(host, { act: 'operator', ms: OPERATOR_MS })
+    void parts.refresh(AbortSignal.any([stop.signal, operator.signal]))
   }
+
+  const isAskingNow = (host: Host): boolean =>
+    host.life.parts.keeper.state().inFlight !== null ||
+    requests.some(({ life }) => life === host.life || (isShared && life.host.prefix === host.prefix))
+
+  /** A request that is under way answers an act. */
+  function owe(host: Host, debt: { act: string; ms: number; account?: string }): void {
+    if (isShared || isAskingNow(host)) return
+    const { act: name, ms, account = null } = debt
+    host.owed = [...host.owed.filter((one) => one.act !== name), { act: name, byMs: nowMs() + ms, account }]
+  }
+
+  /** An act is followed by a request, unless something else came between. */
+  function checkOwed(host: Host): void {
+    if (host.life.inbox !== null || (isShared && !isStoreWell())) host.owed = []
+    for (const debt of host.owed) {
+      const isHeld = debt.account !== null && host.rules.of(debt.account).notBeforeMs > nowMs()
+      if (isHeld || isAskingNow(host)) debt.byMs = Math.max(debt.byMs, nowMs() + WRITTEN_MS)
+      checkRule(nowMs() <= debt.byMs, 'act', debt.act)
+    }
+    host.owed = host.owed.filter(({ byMs }) => byMs >= nowMs())
+  }
+  const isStoreWell = (): boolean =>
+    redis === 'well' && cutOff.size === 0 && hosts.every(({ prefix }) => prefix === STORE.prefix)
 
   /** Files that are written are an act: the pair in them may be asked with once. */
   function write(host: Host, name: string): void {
@@ -595,6 +741,19 @@ export async function createWorld({
     host.rules.wish('reload', nowMs())
     host.files = name
     host.written += 1
+    host.owed = host.owed.filter((debt) => debt.act !== 'files')
+    const isOther = !isShared && name !== nameOf(host.life.config)
+    if (isOther) owe(host, { act: 'files', ms: WRITTEN_MS, account: name })
+  }
+
+  /** A reload with what the host's configuration is now. */
+  function reload(host: Host): void {
+    host.written += 1
+    host.rules.acted(nowMs(), [host.files])
+    host.rules.wish('reload', nowMs())
+    host.rules.setMaxDelay(MAX_DELAY_MS[host.policy])
+    host.owed = []
+    host.life.parts.take(configOf(host))
   }
 
   const acts: Record<string, (host: Host, how: string, effects: string) => unknown> = {
@@ -604,9 +763,26 @@ export async function createWorld({
     },
     wait: (_host, seconds) => clock.advance(Number(seconds) * 1_000),
     answer: (host, kind) => requests.find((one) => one.life === host.life)?.answer(kind),
-    operator({ life, rules }) {
-      rules.wish('operator', nowMs())
-      refresh(life)
+    operator(host) {
+      host.rules.wish('operator', nowMs())
+      refresh(host)
+    },
+    /** The operators who wait go away: what they asked for goes on. */
+    leave: ({ operators }) => operators.splice(0).forEach((operator) => operator.abort()),
+    hangs: (host) => (host.hangsMs = HANG_MS),
+    /** Somebody sets the wall clock. */
+    wall: (host, seconds) => ((host.wallAheadMs += Number(seconds) * 1_000), (host.isWallSet = true)),
+    sleep(_host, seconds) {
+      clock.suspend(Number(seconds) * 1_000)
+      for (const one of hosts) one.sleptMs += Number(seconds) * 1_000
+      disturb()
+      for (const one of hosts) one.owed = []
+    },
+    policy(host, policy) {
+      host.policy = policy as Policy
+      // A wait that was drawn again is saved with the next answer; a start draws it again, too.
+      host.isReplanned = true
+      reload(host)
     },
     reject({ rules, life: { parts, clock: own } }) {
       rules.wish('client', nowMs())
@@ -622,7 +798,11 @@ export async function createWorld({
     reboot(host) {
       kill(host)
       const disk = { ...host.disk, token: null }
+      // What was to be waited for follows the wall clock.
+      if (host.isWallSet) host.rules.forgetAll()
+      Object.assign(host, { sleptMs: 0, isWallSet: false })
       Object.assign(host, { disk, boots: host.boots + 1, bootedAtMs: nowMs() - 1_000, handed: {} })
+      host.tokenless.reboot(1_000)
     },
     arm: (host, what, effects) => (host.armed = { what, effects: Number(effects) }),
     stop: ({ life }) => (life.inbox = []),
@@ -636,13 +816,16 @@ export async function createWorld({
     },
     reload(host, name) {
       write(host, name)
-      host.life.parts.take(configOf(name))
+      reload(host)
+      if (!isShared && name !== nameOf(host.life.config))
+        owe(host, { act: 'reload', ms: OPERATOR_MS, account: name })
     },
-    rotate: write,
+    rotate: (host, name) => write(host, host.files.endsWith('@there') ? `${name}@there` : name),
     /** A reload that changes the shared store: to that of this prefix, or to none. */
-    move({ life }, prefix) {
-      const share = prefix === 'none' ? null : { ...STORE, asks: true, whenAlone: 'fetch', prefix }
-      life.parts.take({ ...life.config, share } as unknown as Config)
+    move(host, prefix) {
+      disturb()
+      host.prefix = prefix === 'none' ? null : prefix
+      reload(host)
     },
     lose: () => ((redis = 'lost'), disturb()),
     cut: ({ index }) => (cutOff.add(index), disturb()),
@@ -675,44 +858,59 @@ export async function createWorld({
     await settle()
     for (const host of hosts) if (host.life.isDead) await start(host)
     settleKnown()
-    for (const host of hosts) if (host.life.inbox === null) look(host)
+    for (const host of hosts) {
+      checkOwed(host)
+      if (host.life.inbox === null) look(host)
+    }
   }
 
   /** The service is well from now on: a token in bounded time, no alert, and few requests. */
   async function calm(): Promise<void> {
     const stateOf = ({ life }: Host): TokenState => life.parts.keeper.state()
+    // One that does not ask has what others of its account ask for.
+    const hasAsker = ({ index, life, prefix }: Host): boolean =>
+      !waits.includes(index) ||
+      hosts.some(
+        (one) =>
+          !waits.includes(one.index) &&
+          one.prefix === prefix &&
+          nameOf(one.life.config) === nameOf(life.config),
+      )
     // A token that is good now may end before the wait of the fleet does.
     const isReady = (host: Host): boolean =>
-      phaseOf(stateOf(host), host.life.clock.now()) === 'ready' && stateOf(host).postponement === null
+      !hasAsker(host) ||
+      (phaseOf(stateOf(host), host.life.clock.now()) === 'ready' && stateOf(host).postponement === null)
     const isSettled = (host: Host): boolean => host.files === nameOf(host.life.config)
     /** A wait of a fleet stands, which a host may meet only later. */
     const isWaiting = (): boolean => [...servers.values()].some((server) => keptLease(server) !== null)
     for (const host of hosts) {
       host.armed = null
       if (host.life.inbox !== null) await act(`go:${host.index}`)
+      if (isShared && host.prefix !== STORE.prefix) await act(`move:${host.index}:${STORE.prefix}`)
     }
     if (isShared) await act('find')
     await act('auto:token')
     // The pace of `rejected` is 10 min at most.
-    let waits = 0
+    let rounds = 0
     do await act('wait:70')
-    while ((waits += 1) < 10 && (isWaiting() || !hosts.every((host) => isReady(host) && isSettled(host))))
+    while ((rounds += 1) < 10 && (isWaiting() || !hosts.every((host) => isReady(host) && isSettled(host))))
     for (const host of hosts) {
       const isRefused = phaseOf(stateOf(host), host.life.clock.now()) === 'refused'
       check(isReady(host) || isRefused, 'the service is well for ten minutes, and there is no token')
       if (isRefused || !isSettled(host)) await act(`operator:${host.index}`)
     }
     // A host whose refresh falls due now may have to wait with the fleet, for 5 min at most.
-    waits = 0
+    rounds = 0
     do await act('wait:40')
-    while ((waits += 1) < 10 && hosts.some((host) => stateOf(host).postponement !== null))
+    while ((rounds += 1) < 10 && hosts.some((host) => stateOf(host).postponement !== null))
     const before = asked
-    for (const host of hosts) {
+    for (const host of hosts.filter(hasAsker)) {
       check(
         isReady(host) && stateOf(host).objection === null,
         'an operator asks, the service is well, and there is no token',
       )
-      check(isSettled(host), 'the pair in the files is never taken over')
+      const isAsker = !waits.includes(host.index)
+      check(isSettled(host) || !isAsker, 'the pair in the files is never taken over')
     }
     for (const account of isShared ? new Set(hosts.map((host) => nameOf(host.life.config))) : []) {
       const held = hosts
@@ -730,6 +928,16 @@ export async function createWorld({
     disk: { token: null, state: null },
     boots: 0,
     bootedAtMs: 0,
+    sleptMs: 0,
+    wallAheadMs: 0,
+    hangsMs: 0,
+    isHung: false,
+    prefix: isShared ? STORE.prefix : null,
+    policy: 'usual',
+    operators: [],
+    owed: [],
+    isWallSet: false,
+    isReplanned: false,
     files: 'a',
     written: 0,
     armed: null,
@@ -737,6 +945,7 @@ export async function createWorld({
     handed: {},
     refusedAt: new Map<string, number>(),
     rules: createRequests(broke, { grainMs: 1 }),
+    tokenless: createTokenless(nowMs()),
   })) as unknown as Host[]
   for (const host of hosts) await start(host)
 
