@@ -2,6 +2,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
+import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { CONFIG, describeInstallation } from '../support/installation.ts'
 import { expectUntil } from '../support/until.ts'
 import { block, manualText, PROJECT } from './manual.ts'
@@ -74,6 +75,100 @@ describeInstallation('installed as the manual says', {}, (installation) => {
     expect(await sh('cat /run/kyc-tokend/token', { as: 'member' })).toMatch(/^ey/)
     const { status } = await run(['cat', '/etc/kyc-tokend/api-secret'], { as: 'member' })
     expect(status).not.toBe(0)
+  })
+
+  /** Puts an example of the package where it belongs, restarts, and asks who has the token then. */
+  async function withExample(name: string): Promise<void> {
+    const example = `/usr/share/doc/kyc-tokend/examples/${name}`
+    await sh(`install -D -m 0644 -t ${DROP_INS} ${example}; systemctl daemon-reload`)
+    await sh('systemctl restart kyc-tokend')
+    const held = await sh('kyc-tokend token --wait 10s', { as: 'member' })
+    expect(held).toMatch(/^ey/)
+    expect(await run(['kyc-tokend', 'token'], { as: 'stranger' })).toMatchObject({ status: 77, stdout: '' })
+    expect((await attempt('cat /run/kyc-tokend/token', 'stranger')).status).not.toBe(0)
+    for (const user of ['member', 'stranger'])
+      expect((await attempt('cat /etc/kyc-tokend/api-secret', user)).status).not.toBe(0)
+    expect(await sh('kyc-tokend check')).toContain('No fault')
+  }
+  const without = async (name: string): Promise<string> =>
+    sh(`rm ${DROP_INS}/${name}; systemctl daemon-reload; systemctl restart kyc-tokend`)
+
+  it('runs compiled code with many-requests.conf, and all else as the unit says', async () => {
+    await sh('useradd stranger')
+    const words = async (): Promise<string> =>
+      /argv\[\]=(.*?) ;/.exec(await installation.show('ExecStart'))![1]!
+    // Memory that holds code of its own belongs to no file.
+    const compiled = `grep -cE '^\\S+ r.x. \\S+ 00:00 0 *$' /proc/$(systemctl show -p MainPID --value kyc-tokend)/maps || true`
+    const usual = await words()
+    expect(usual).toContain('--jitless')
+    expect(Number(await sh(compiled))).toBe(0)
+    await withExample('many-requests.conf')
+    expect(await words()).toBe(usual.replace(' --jitless', ''))
+    expect(Number(await sh(compiled))).toBeGreaterThan(0)
+    await without('many-requests.conf')
+    expect(Number(await sh(compiled))).toBe(0)
+  })
+
+  it('starts with restart-steps.conf, and again after a kill', async () => {
+    await withExample('restart-steps.conf')
+    const version = Number(/\d+/.exec(await sh('systemctl --version'))![0])
+    // Before 254 systemd says that it does not know the settings.
+    if (version < 254) await installation.expectJournal('init.scope', "Unknown key name 'RestartSteps'")
+    else expect(await installation.show('RestartSteps')).toBe('8')
+    const pid = await installation.show('MainPID')
+    await sh('systemctl kill --signal=KILL --kill-whom=main kyc-tokend')
+    await installation.restarted(pid)
+    expect(await sh('kyc-tokend token --wait 10s', { as: 'member' })).toMatch(/^ey/)
+    await without('restart-steps.conf')
+  })
+
+  it('reaches the service through the proxy of proxy.conf, and names of NO_PROXY without it', async () => {
+    const authority = createAuthority()
+    const names = ['service.example.com', 'localhost']
+    const pair = createCertificate(authority, { names })
+    // A proxy, and the stand-in with TLS behind it: at 443 of whatever name is asked for.
+    const script = `
+      const net = require('node:net')
+      const join = (one, other) => {
+        for (const [from, to] of [[one, other], [other, one]])
+          from.on('error', () => to.destroy()).on('close', () => to.destroy()).pipe(to)
+      }
+      require('node:http').createServer().on('connect', (request, socket) => {
+        console.log('CONNECT ' + request.url)
+        const to = net.connect(8443, '127.0.0.1', () => socket.write('HTTP/1.1 200 OK\\r\\n\\r\\n'))
+        join(socket, to)
+      }).listen(3128, '127.0.0.1')
+      require('node:tls').createServer(${JSON.stringify({ cert: pair.cert, key: pair.key })}, (socket) =>
+        join(socket, net.connect(8099, '127.0.0.1'))).listen(8443, '127.0.0.1', () => console.log('listening'))`
+    await sh('cat >/usr/proxy.cjs', { input: script })
+    await sh('cat >/etc/kyc-tokend/company-ca.pem', { input: authority.cert })
+    await sh('echo 127.0.0.1 proxy.example.com >>/etc/hosts')
+    await sh('systemd-run --unit=proxy /usr/lib/kyc-tokend/node /usr/proxy.cjs')
+    await installation.expectJournal('proxy', 'listening')
+    const connects = async (): Promise<string[]> =>
+      (await installation.journal('proxy')).match(/CONNECT \S+/g) ?? []
+    const former = await sh(`cat ${CONFIG}`)
+    await configure((config) => {
+      config['baseUrl'] = 'https://service.example.com'
+      config['request'] = { caFile: 'company-ca.pem' }
+    })
+    await withExample('proxy.conf')
+    expect(await sh('kyc-tokend refresh')).toContain('New token')
+    const { length } = await connects()
+    expect(length).toBeGreaterThan(0)
+    expect(new Set(await connects())).toEqual(new Set(['CONNECT service.example.com:443']))
+    // As the example says, every user reads it.
+    expect(await sh('systemctl show -p Environment kyc-tokend', { as: 'stranger' })).toContain(
+      'HTTPS_PROXY=http://proxy.example.com:3128',
+    )
+    await configure((config) => {
+      config['baseUrl'] = 'https://localhost:8443'
+    })
+    await sh('systemctl restart kyc-tokend; kyc-tokend refresh')
+    expect(await connects()).toHaveLength(length)
+    await sh(`cat >${CONFIG}`, { input: former })
+    await without('proxy.conf')
+    await sh('systemctl stop proxy')
   })
 
   it('hands programs the API and no token, through nginx', async () => {
