@@ -80,6 +80,7 @@ describeInstallation('installed as the manual says', {}, (installation) => {
   /** Puts an example of the package where it belongs, restarts, and asks who has the token then. */
   async function withExample(name: string): Promise<void> {
     const example = `/usr/share/doc/kyc-tokend/examples/${name}`
+    await sh('id stranger || useradd stranger')
     await sh(`install -D -m 0644 -t ${DROP_INS} ${example}; systemctl daemon-reload`)
     await sh('systemctl restart kyc-tokend')
     const held = await sh('kyc-tokend token --wait 10s', { as: 'member' })
@@ -94,7 +95,6 @@ describeInstallation('installed as the manual says', {}, (installation) => {
     sh(`rm ${DROP_INS}/${name}; systemctl daemon-reload; systemctl restart kyc-tokend`)
 
   it('runs compiled code with many-requests.conf, and all else as the unit says', async () => {
-    await sh('useradd stranger')
     const words = async (): Promise<string> =>
       /argv\[\]=(.*?) ;/.exec(await installation.show('ExecStart'))![1]!
     // Memory that holds code of its own belongs to no file.
