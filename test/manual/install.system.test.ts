@@ -1,11 +1,10 @@
 // Follows the task pages of the manual, word for word, on a machine with a real systemd.
 import { readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { expect, it } from 'vitest'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { CONFIG, describeInstallation } from '../support/installation.ts'
 import { expectUntil } from '../support/until.ts'
-import { block, manualText, PROJECT } from './manual.ts'
+import { block, manualText } from './manual.ts'
 
 const DROP_INS = '/etc/systemd/system/kyc-tokend.service.d'
 
@@ -81,8 +80,8 @@ describeInstallation('installed as the manual says', {}, (installation) => {
   async function withExample(name: string): Promise<void> {
     const example = `/usr/share/doc/kyc-tokend/examples/${name}`
     await sh('id stranger || useradd stranger')
-    await sh(`install -D -m 0644 -t ${DROP_INS} ${example}; systemctl daemon-reload`)
-    await sh('systemctl restart kyc-tokend')
+    await sh(`install -D -m 0644 -t ${DROP_INS} ${example}`)
+    await follow('after-drop-in')
     const held = await sh('kyc-tokend token --wait 10s', { as: 'member' })
     expect(held).toMatch(/^ey/)
     expect(await run(['kyc-tokend', 'token'], { as: 'stranger' })).toMatchObject({ status: 77, stdout: '' })
@@ -91,8 +90,10 @@ describeInstallation('installed as the manual says', {}, (installation) => {
       expect((await attempt('cat /etc/kyc-tokend/api-secret', user)).status).not.toBe(0)
     expect(await sh('kyc-tokend check')).toContain('No fault')
   }
-  const without = async (name: string): Promise<string> =>
-    sh(`rm ${DROP_INS}/${name}; systemctl daemon-reload; systemctl restart kyc-tokend`)
+  const without = async (name: string): Promise<void> => {
+    await sh(`rm ${DROP_INS}/${name}`)
+    await follow('after-drop-in')
+  }
 
   it('runs compiled code with many-requests.conf, and all else as the unit says', async () => {
     const words = async (): Promise<string> =>
@@ -231,13 +232,6 @@ describeInstallation('installed as the manual says', {}, (installation) => {
       async () => (await attempt('test -e /srv/app/kyc-token/token')).status === 0,
     )
     expect(await sh("stat -c '%a %U:%G' /srv/app/kyc-token/token")).toBe('640 kyc-tokend:www-data\n')
-  })
-
-  it.each(['many-requests.conf', 'restart-steps.conf'])('runs with the example %s', async (name) => {
-    await dropIn(name, readFileSync(join(PROJECT, 'systemd/examples', name), 'utf8'))
-    expect(await token()).toMatch(/^ey/)
-    await sh(`rm ${DROP_INS}/${name}`)
-    await follow('after-drop-in')
   })
 
   it('takes its secrets from systemd, plain and encrypted', async () => {
