@@ -21,12 +21,9 @@ export function checkedAnswer({ type, data }: Frame): Frame | undefined {
 }
 
 /** What older daemons leave out; the other fields stay where they are. */
-function withDefaults({ header, prefix, refusedBy }: Frame['data']): object {
-  return {
-    header: header ?? STANDARD_USE.header,
-    prefix: prefix ?? STANDARD_USE.prefix,
-    refusedBy: refusedBy ?? [401],
-  }
+function withDefaults(data: Frame['data']): object {
+  const { header = STANDARD_USE.header, prefix = STANDARD_USE.prefix, refusedBy = [401] } = data
+  return { header, prefix, refusedBy }
 }
 
 /** The token of the answer; undefined: it has none. */

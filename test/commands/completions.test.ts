@@ -28,7 +28,7 @@ test.each<[words: string[], offers: readonly string[]]>([
   [['status', '--account', ''], accountNames()],
   [
     ['help', 're'],
-    ['refresh', 'reject'],
+    ['refresh', 'reload', 'reject'],
   ],
   [['exec', '--', 'ls', ''], files],
   [['check', '--config', ''], files],

@@ -226,7 +226,7 @@ describe('a ready-made assertion', () => {
     expect(await warned(80_000)).toEqual([])
     const key = 'which makes it a key that anybody can use who reads it: have one made that lives for minutes'
     const path = join(files.directory, 'svid')
-    expect(await warned(90_000)).toEqual([
+    expect(await warned(88_000)).toEqual([
       `service.assertion.file: the file ${path} holds an assertion that lives for another 1 d, ${key}`,
     ])
     expect(await warned(null)).toEqual([

@@ -51,15 +51,20 @@ export function hourToken(number = 1): string {
 
 /** The daemon listens when this resolves, beside the files; whether it has a token depends on the answer. */
 export async function commandWorld(
-  options: { answer?: Answer; config?: object; files?: Readonly<Record<string, string>> } = {},
+  options: {
+    answer?: Answer
+    config?: object
+    files?: Readonly<Record<string, string>>
+    breaks?: DaemonOptions['breaks']
+  } = {},
 ) {
   const directory = await tempDirectory()
   const service = await serviceOf(options.answer ?? granting(hourToken()))
   for (const [name, content] of Object.entries(options.files ?? {}))
     writeFileSync(join(directory, name), content, { mode: 0o600 })
-  const { config = {} } = options
+  const { config = {}, breaks = [] } = options
   const start = async (): Promise<Daemon> => {
-    const started = startDaemon({ directory, baseUrl: service.url, config })
+    const started = startDaemon({ directory, baseUrl: service.url, config, breaks })
     await started.listening()
     return started
   }
