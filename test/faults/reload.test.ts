@@ -1,6 +1,5 @@
 // Reloads of a real daemon: under load, of every part, and none that costs a client its answer.
 import { existsSync, writeFileSync } from 'node:fs'
-import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { TokenClient } from '../../src/client/index.ts'
@@ -59,25 +58,14 @@ test('100 reloads while clients ask continuously cost not one answer', { timeout
   expect(tokenFile(daemon)).toBe(accessToken)
 })
 
-test('settings that show only late that they cannot work leave the sockets where they are', async () => {
+test('settings that show only late that they cannot work leave the running ones as they are, whole', async () => {
   const daemon = await world.started({}, { env: { HTTPS_PROXY: 'socks5://proxy.test:1' } })
-  await daemon.reload({
-    baseUrl: 'https://service.test',
-    ipc: { path: join(world.directory, 'run', 'other.sock') },
-  })
+  await expectUntil('the token file', () => tokenFile(daemon) !== undefined)
+  await daemon.reload({ baseUrl: 'https://service.test', tokenFiles: [{ path: 'other' }] })
   expect((await daemon.logged('reload-failed'))['error']).toContain('HTTPS_PROXY')
-  expect(await askOnce(daemon.ipcPath, 'status.get', {})).toMatchObject({ type: 'status.result' })
-  expect(existsSync(join(world.directory, 'run', 'other.sock'))).toBe(false)
-})
-
-test('HTTP is switched off and on', async () => {
-  const daemon = await started()
-  await daemon.reload({ http: false })
-  await expectUntil('the socket to go', () => !existsSync(daemon.httpPath))
-  expect(await askOnce(daemon.ipcPath, 'status.get', {})).toMatchObject({ data: { clients: { http: null } } })
-  await daemon.reload()
-  expect((await tokenOf(daemon)).state).toBe('ready')
-  expect(world.service.requests).toHaveLength(1)
+  const { files } = await statusOf(daemon)
+  expect(files.map(({ path }) => path)).toEqual([join(world.directory, 'run', 'token')])
+  expect(existsSync(join(world.directory, 'run', 'other'))).toBe(false)
 })
 
 test('other token files are written, and the ones that are no longer configured are removed', async () => {
@@ -103,68 +91,67 @@ test('other token files are written, and the ones that are no longer configured 
   ])
 })
 
-test('the sockets move, and those who are connected stay so', async () => {
-  const daemon = await started()
-  const client = new TokenClient({ socketPath: daemon.ipcPath })
-  onTestFinished(() => client.close())
-  const { accessToken } = await client.get()
-  const moved = {
-    ipcPath: join(world.directory, 'run', 'moved.sock'),
-    httpPath: join(world.directory, 'run', 'moved-http.sock'),
+/** Reloads twice with these settings: each time these need a restart, and all others are in force. */
+async function needsRestart(daemon: Daemon, config: object, settings: readonly string[]): Promise<void> {
+  for (let reloads = 1; reloads <= 2; reloads += 1) {
+    await daemon.reload({ ...config, refresh: { maxAge: `${10 + reloads}m` } })
+    await expectUntil(
+      'its records',
+      () => daemon.records('restart-needed').length >= reloads * settings.length,
+    )
+    const needed = daemon.records('restart-needed').map(({ setting }) => setting)
+    expect(needed).toEqual(Array.from({ length: reloads }, () => settings).flat())
   }
-  await daemon.reload({ ipc: { path: 'moved.sock' }, http: { path: 'moved-http.sock' } })
-  expect(await askOnce(moved.ipcPath, 'token.get', {})).toMatchObject({ data: { accessToken } })
-  expect((await tokenOf(moved)).accessToken).toBe(accessToken)
-  expect(existsSync(daemon.ipcPath)).toBe(false)
-  expect(existsSync(daemon.httpPath)).toBe(false)
-  expect((await client.get()).accessToken).toBe(accessToken)
-})
-
-/** Another program's socket at this path, until the test ends. */
-async function occupy(path: string): Promise<void> {
-  const server = createServer((socket) => void socket.destroy())
-  onTestFinished(() => void server.close())
-  await new Promise<void>((resolve) => server.listen(path, resolve))
+  expect(daemon.records('reload-failed')).toEqual([])
 }
-
-test.each([
-  ['ipc', { ipc: { path: 'taken.sock' } }, {}],
-  ['http', { http: { path: 'taken.sock' } }, {}],
-  ['http, which was switched off', { http: { path: 'taken.sock' } }, { http: false }],
-  ['both', { ipc: { path: 'moved.sock' }, http: { path: 'taken.sock' } }, {}],
-])(
-  'a socket that is taken leaves the running configuration as it is, whole: %s',
-  async (_, config, first) => {
-    const daemon = await started(first)
-    await occupy(join(world.directory, 'run', 'taken.sock'))
-    await daemon.reload({ ...config, tokenFiles: [{ path: 'other' }] })
-    expect((await daemon.logged('reload-failed'))['error']).toMatch(/answers at .*taken\.sock.*path/)
-    expect(await askOnce(daemon.ipcPath, 'token.get', {})).toMatchObject({ type: 'token.result' })
-    const status = await askOnce(daemon.ipcPath, 'status.get', {})
-    expect(status?.data['files']).toMatchObject([{ path: join(world.directory, 'run', 'token') }])
-    expect(existsSync(join(world.directory, 'run', 'other'))).toBe(false)
-    expect(existsSync(join(world.directory, 'run', 'moved.sock'))).toBe(false)
-  },
-)
 
 test('other directories take effect at a restart and not before, and that is said each time', async () => {
   const daemon = await started()
   const elsewhere = join(world.directory, 'elsewhere')
-  for (let reloads = 1; reloads <= 2; reloads += 1) {
-    await daemon.reload({ runtimeDirectory: elsewhere, stateDirectory: join(elsewhere, 'state') })
-    const needed = await expectUntil('two more records', () => {
-      const records = daemon.records('restart-needed')
-      return records.length >= 2 * reloads && records
-    })
-    expect(needed.map(({ setting }) => setting).slice(-2)).toEqual(['runtimeDirectory', 'stateDirectory'])
-    expect(needed).toHaveLength(2 * reloads)
-  }
+  const config = { runtimeDirectory: elsewhere, stateDirectory: join(elsewhere, 'state') }
+  await needsRestart(daemon, config, ['runtimeDirectory', 'stateDirectory'])
   expect(existsSync(elsewhere)).toBe(false)
   const { accessToken } = await tokenOf(daemon)
   expect(tokenFile(daemon)).toBe(accessToken)
   await daemon.end()
-  await world.started({ runtimeDirectory: elsewhere, stateDirectory: join(elsewhere, 'state') })
+  await world.started(config)
   await expectUntil('the token file', () => textOf(join(elsewhere, 'token')) !== undefined)
+})
+
+test('other sockets likewise: those that are there answer until then', async () => {
+  const daemon = await started()
+  const { accessToken } = await tokenOf(daemon)
+  const client = new TokenClient({ socketPath: daemon.ipcPath })
+  onTestFinished(() => client.close())
+  const moved = {
+    ipcPath: join(world.directory, 'run', 'moved.sock'),
+    httpPath: join(world.directory, 'run', 'moved-http.sock'),
+  }
+  const config = { ipc: { path: 'moved.sock' }, http: { path: 'moved-http.sock' } }
+  const other = { tokenFiles: [{ path: 'token' }, { path: 'other' }] }
+  await needsRestart(daemon, { ...config, ...other }, ['ipc.path', 'http.path'])
+  expect([moved.ipcPath, moved.httpPath].map((path) => existsSync(path))).toEqual([false, false])
+  expect((await client.get()).accessToken).toBe(accessToken)
+  expect((await tokenOf(daemon)).accessToken).toBe(accessToken)
+  await expectUntil('the new file', () => textOf(join(world.directory, 'run', 'other')) === accessToken)
+  await daemon.end()
+  await world.started(config)
+  expect(await askOnce(moved.ipcPath, 'token.get', {})).toMatchObject({ data: { accessToken } })
+  expect((await tokenOf(moved)).accessToken).toBe(accessToken)
+  expect([daemon.ipcPath, daemon.httpPath].map((path) => existsSync(path))).toEqual([false, false])
+})
+
+test('HTTP is switched off, and on again, by a restart', async () => {
+  const daemon = await started()
+  await needsRestart(daemon, { http: false }, ['http'])
+  expect((await tokenOf(daemon)).state).toBe('ready')
+  await daemon.end()
+  const without = await world.started({ http: false })
+  expect(existsSync(without.httpPath)).toBe(false)
+  const status = await askOnce(without.ipcPath, 'status.get', {})
+  expect(status).toMatchObject({ data: { clients: { http: null } } })
+  await needsRestart(without, {}, ['http'])
+  expect(existsSync(without.httpPath)).toBe(false)
 })
 
 test('a faulty file is logged with all its faults, and a corrected one is enough', async () => {
