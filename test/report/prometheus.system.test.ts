@@ -21,6 +21,7 @@ if (why !== undefined)
   process.stderr.write(`Prometheus' rules and dashboard are not tested with a daemon: ${why}\n`)
 
 interface Panel {
+  readonly id: number
   readonly title: string
   readonly targets: readonly { readonly expr: string }[]
 }
@@ -52,6 +53,8 @@ describe.skipIf(why !== undefined)('a Prometheus that scrapes the metrics socket
     })
 
     const panels: Panel[] = dashboard.panels.flatMap((panel) => panel.panels ?? [panel])
+    const ids = panels.map(({ id }) => id)
+    expect(ids).toEqual([...new Set(ids)])
     const queries = panels.flatMap(({ title, targets }) =>
       targets.map(({ expr }) => ({ title, expr: withVariables(expr) })),
     )
@@ -81,7 +84,8 @@ describe.skipIf(why !== undefined)('a Prometheus that scrapes the metrics socket
 
     const { body } = await overTcp(address, '/metrics')
     const shown = JSON.stringify(dashboard)
-    for (const [, name = ''] of body.matchAll(/^# TYPE (\w+)/gm)) expect(shown).toContain(name)
+    for (const [, name = ''] of body.matchAll(/^# TYPE (\w+)/gm))
+      expect(shown.includes(name), `${name} is in the dashboard`).toBe(true)
     for (const path of ['/v1/token', '/v1/status', '/v1/authorization'])
       expect((await overTcp(address, path)).status, path).toBe(404)
     for (const path of ['/healthz', '/readyz']) expect((await overTcp(address, path)).status, path).toBe(200)
