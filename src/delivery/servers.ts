@@ -87,7 +87,10 @@ export function createServers(
   const { inherited, metrics } = options
   const fit = createFitting(options)
   let running = fit(config)
-  const context = { ...createDeliveryContext(options), sockets: () => listeningSockets(running, inherited) }
+  // Read while they are open: a client that is still connected asks during the stop, too.
+  const handedOver = handedOverSockets(inherited)
+  const listening = (): ListeningSocket[] => handedOver ?? ownSockets(running)
+  const context = { ...createDeliveryContext(options), sockets: listening }
   const { audit, limited } = context
   const ipc = createIpcServer({
     ...context,
@@ -168,17 +171,16 @@ export function createServers(
   }
 }
 
-/** At sockets of systemd the daemon opens no other. */
-function listeningSockets(
-  { ipc, http }: Pick<Config, 'ipc' | 'http'>,
-  inherited: InheritedSockets,
-): ListeningSocket[] {
-  if (isSocketActivated(inherited)) {
-    const { unknown: _, ...served } = inherited
-    return Object.entries(served).flatMap(([name, fds]) =>
-      fds.map((fd) => ({ name, path: loadLibc().socketPath(fd) })),
-    )
-  }
+/** The sockets of systemd; null: there are none, and the daemon opens its own. */
+function handedOverSockets(inherited: InheritedSockets): ListeningSocket[] | null {
+  if (!isSocketActivated(inherited)) return null
+  const { unknown: _, ...served } = inherited
+  return Object.entries(served).flatMap(([name, fds]) =>
+    fds.map((fd) => ({ name, path: loadLibc().socketPath(fd) })),
+  )
+}
+
+function ownSockets({ ipc, http }: Pick<Config, 'ipc' | 'http'>): ListeningSocket[] {
   return Object.entries({ ipc, http }).flatMap(([name, socket]) =>
     socket === null ? [] : [{ name, path: socket.path }],
   )

@@ -53,6 +53,8 @@ export function createPathWatch(options: {
 }) {
   const { config, inherited, place, log } = options
   const uid = process.geteuid!()
+  // Read before anything can close them: a stop may come before the first tick.
+  const handedOver = inheritedPaths(inherited)
   /** Sockets of systemd, as they were at the first tick: so they are to stay. */
   let adopted: readonly SocketFacts[] | null = null
   let problems: readonly Problem[] = []
@@ -116,7 +118,7 @@ export function createPathWatch(options: {
     problems: (): string[] => problems.map(({ sentence }) => sentence),
     /** Never fails. */
     async tick(): Promise<void> {
-      adopted ??= await Promise.all(inheritedPaths(inherited).map(asItIs))
+      adopted ??= await Promise.all(handedOver.map(asItIs))
       const before = new Set(problems.map(({ sentence }) => sentence))
       problems = [...(await compareAll()), ...openSockets()]
       for (const problem of problems) if (!before.has(problem.sentence)) tell(problem)

@@ -1,4 +1,4 @@
-import { chmodSync, chownSync, mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { chmodSync, chownSync, closeSync, mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
@@ -51,6 +51,15 @@ it.runIf(process.getuid!() === 0)(
     expect(watch.problems()).toEqual([])
   },
 )
+
+it('sockets of systemd that a stop closes before the first tick are no fault', async () => {
+  const path = join(await tempDirectory(), 'ipc.sock')
+  const fd = loadLibc().listenAt(path, 1)
+  const { watch } = await watching({ ...none, ipc: [fd] }, path)
+  closeSync(fd)
+  await watch.tick()
+  expect(watch.problems()).toEqual([])
+})
 
 it('a socket of systemd that was changed or removed is told with the commands that make it again', async () => {
   const path = join(await tempDirectory(), 'ipc.sock')
