@@ -6,16 +6,25 @@ import { availableParallelism, loadavg } from 'node:os'
 const QUIET_MS = 50
 const VARIABLE = 'KYC_TOKEND_TIMEOUT_FACTOR'
 
-/** Limits of time are multiplied by it: 1 on a quiet machine, up to 10. Measured once for a whole run. */
-export const timeoutFactor = Number((process.env[VARIABLE] ??= String(measured())))
+/**
+ * Limits of time are multiplied by it: 1 on a quiet machine, up to 10. The work is measured once for a whole run,
+ * what waits for a core is read again for each file: others may begin meanwhile.
+ */
+export const timeoutFactor = Math.min(
+  10,
+  Math.max(Number((process.env[VARIABLE] ??= String(slowness()))), waiting()),
+)
 
-function measured(): number {
+function slowness(): number {
   const block = Buffer.alloc(1 << 20)
   const startedAtMs = performance.now()
   const hash = createHash('sha256')
   for (let count = 0; count < 64; count += 1) hash.update(block)
   hash.digest()
-  const slowness = (performance.now() - startedAtMs) / QUIET_MS
-  const waiting = (loadavg()[0] ?? 0) / availableParallelism() / 2
-  return Math.min(10, Math.max(1, slowness, waiting))
+  return Math.max(1, (performance.now() - startedAtMs) / QUIET_MS)
+}
+
+/** How many times as many as two for each core want to run. */
+function waiting(): number {
+  return (loadavg()[0] ?? 0) / availableParallelism() / 2
 }
