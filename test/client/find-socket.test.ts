@@ -91,7 +91,10 @@ test.each<[string, Made, Made, reason: string | undefined, isLink?: boolean]>([
     }
     // Only root can give directories away.
     const isOfOthers = me !== 0 && reason?.includes('another user') === true
-    const expected = isOfOthers ? undefined : reason?.replace('DIRECTORY', directory).replace('ABOVE', temp)
+    // Whose group may write is trusted in a directory of root alone.
+    const isOpen = me !== 0 && (below[0] & 0o020) !== 0
+    const why = isOpen ? 'others can write to DIRECTORY' : reason
+    const expected = isOfOthers ? undefined : why?.replace('DIRECTORY', directory).replace('ABOVE', temp)
     expect(untrustedReason(directory, owner)).toBe(expected)
   },
 )
