@@ -23,6 +23,7 @@ interface Spec {
     terminal: boolean
     noNewPrivileges: boolean
     capabilities: object
+    rlimits: { type: string; soft: number; hard: number }[]
     user: unknown
     env: string[]
   }
@@ -112,6 +113,8 @@ describe.skipIf(isLeftOut && process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] !== '1')(
     specify((spec) => {
       spec.root = { path: 'rootfs', readonly: true }
       Object.assign(spec.process, { terminal: false, noNewPrivileges: true, capabilities: {} })
+      // umoci writes a hard limit of 1,024, for which the daemon warns; that of engines is higher.
+      spec.process.rlimits = [{ type: 'RLIMIT_NOFILE', soft: 1_024, hard: 4_096 }]
       const tmpfs = {
         type: 'tmpfs',
         source: 'tmpfs',
