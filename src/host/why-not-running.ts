@@ -55,7 +55,10 @@ async function socketReason(
 export function groupIsGone(socket: string, group: string, again: readonly string[]): Remedy {
   const text = `the group ${group} of ${socket} does not exist, so that nobody can connect (216/GROUP)`
   // Another one is of a drop-in, which is not known here.
-  return group === CLIENTS_GROUP ? remedy(text, ...makeUsersAgain(), ...again) : remedy(text)
+  if (group !== CLIENTS_GROUP) return remedy(text)
+  // With the group its members are gone, and nobody else knows who they were.
+  const members = `make it again, then add its members, each by usermod -aG ${CLIENTS_GROUP} USER`
+  return remedy(`${text}; ${members}`, ...makeUsersAgain(), ...again)
 }
 
 function reasonOf(account: string | undefined, service: UnitProperties): Remedy | undefined {

@@ -113,10 +113,15 @@ export const hostFaults: Readonly<Record<string, HostFault>> = {
   socket_group_root: { breaks: socketDropIn('SocketGroup=root'), person: /z\.conf has SocketGroup=root/ },
   socket_mode_0600: { breaks: socketDropIn('SocketMode=0600'), person: /z\.conf has SocketMode=0600/ },
   socket_group_gone: { breaks: socketDropIn('SocketGroup=not-there'), person: /not-there/ },
-  group_removed: { breaks: `groupdel kyc-token; timeout 20 systemctl restart kyc-tokend.socket kyc-tokend` },
+  // With the group its members are gone.
+  group_removed: {
+    breaks: 'groupdel kyc-token; timeout 20 systemctl restart kyc-tokend.socket kyc-tokend',
+    person: /usermod -aG kyc-token USER/,
+  },
   user_removed: {
     breaks:
       "systemctl stop 'kyc-tokend*'; userdel kyc-tokend; groupdel kyc-token; timeout 20 systemctl start kyc-tokend",
+    person: /usermod -aG kyc-token USER/,
   },
   sigstop: { breaks: 'kill -STOP $(systemctl show -p MainPID --value kyc-tokend)' },
   killed: { breaks: 'kill -KILL $(systemctl show -p MainPID --value kyc-tokend); sleep 4' },
