@@ -94,6 +94,10 @@ export interface TokenUse {
 }
 export const STANDARD_USE: TokenUse = { header: 'Authorization', prefix: 'Bearer ' }
 
+/** Who says when a token expires: the token, the answer with it, or neither (`refresh.maxAge`). */
+export const expirySources = ['jwt', 'response', 'assumed'] as const
+export type ExpirySource = (typeof expirySources)[number]
+
 /** A token without the token: what may be shown. Instants are ISO 8601. */
 export interface TokenDescription {
   /** Null if the API wants the token in another way than after `Bearer `. */
@@ -105,8 +109,7 @@ export interface TokenDescription {
   obtainedAt: string
   /** When it expires; for a token that does not say so, the end of the life assumed for it. */
   expiresAt: string
-  /** Who says when it expires: the token, the answer with it, or neither (`refresh.maxAge`). */
-  expirySource: 'jwt' | 'response' | 'assumed'
+  expirySource: ExpirySource
   baseUrl: string
   /** Statuses by which the API says that the token is refused; absent in answers of older daemons: 401. */
   refusedBy?: readonly number[]

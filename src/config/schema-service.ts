@@ -1,7 +1,7 @@
 // The settings of `service`, their defaults, and the presets, which bring other defaults.
 import * as v from 'valibot'
 import { isRecord } from '../lib/input.ts'
-import { permanentReasons } from '../token/outcome.ts'
+import { permanentReasons } from '../protocol.ts'
 import { ENDPOINT, TOKEN_URL_SHAPE, tokenUrlProblem } from './base-url.ts'
 import {
   count,

@@ -1,8 +1,14 @@
 // Metrics for Prometheus: one table of names, help and values, written in the text format 0.0.4.
 import type { Instant } from '../lib/clock.ts'
 import type { FileCounts } from '../files/managed-file.ts'
-import type { Phase, StatusResult } from '../protocol.ts'
-import { permanentReasons, transientReasons, type FetchOutcome, type Reason } from '../token/outcome.ts'
+import {
+  permanentReasons,
+  transientReasons,
+  type Phase,
+  type Reason,
+  type StatusResult,
+} from '../protocol.ts'
+import type { FetchOutcome } from '../token/outcome.ts'
 import type { CurrentAlert } from '../token/current-alert.ts'
 import { dueAtMs, phaseOf, usableToken, type TokenState } from '../token/state.ts'
 import type { KeeperView } from '../token/keeper.ts'

@@ -8,7 +8,7 @@ import { untilAborted } from '../lib/tasks.ts'
 import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import type { Clock } from '../lib/clock.ts'
 import { readLimited } from '../lib/input.ts'
-import type { PermanentReason } from '../token/outcome.ts'
+import type { PermanentReason } from '../protocol.ts'
 import { credentialsOf, placedAt, type AskedPair, type Fields } from './described.ts'
 import {
   isScenarioName,

@@ -1,6 +1,6 @@
 // The answers of the stand-in to the right credentials: one function for each scenario.
 import type { ServiceConfig } from '../config/config.ts'
-import type { PermanentReason } from '../token/outcome.ts'
+import type { PermanentReason } from '../protocol.ts'
 
 /** `jwt` has its expiry, `opaque` expires without saying so, `expired` is a JWT that has expired. */
 export type TokenKind = 'jwt' | 'opaque' | 'expired'

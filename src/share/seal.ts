@@ -4,7 +4,7 @@ import { createCipheriv, createDecipheriv, createHash, hkdfSync, randomBytes } f
 import * as v from 'valibot'
 import { sharedTexts, type Credentials } from '../config/credentials.ts'
 import type { Secret } from '../lib/secret.ts'
-import { expirySources, permanentReasons, transientReasons } from '../token/outcome.ts'
+import { expirySources, permanentReasons, transientReasons } from '../protocol.ts'
 import { MAX_TOKEN_LENGTH, TOKEN } from '../token/token.ts'
 import type { Pair } from './store.ts'
 

@@ -2,13 +2,8 @@
 import { STATUS_CODES } from 'node:http'
 import type { ServiceConfig, ServiceRefusal } from '../config/config.ts'
 import { MAX_RETRY_AFTER_MS } from '../token/backoff.ts'
-import {
-  transientReasons,
-  type Grant,
-  type Reason,
-  type ServiceOutcome,
-  type TransientReason,
-} from '../token/outcome.ts'
+import { transientReasons, type Reason, type TransientReason } from '../protocol.ts'
+import type { Grant, ServiceOutcome } from '../token/outcome.ts'
 import {
   contentOf,
   dateOf,

@@ -1,7 +1,7 @@
 // The contents of the two files of the state store, as text and as facts. Other bytes are nothing.
 import * as v from 'valibot'
 import { parseJson } from '../lib/input.ts'
-import { expirySources, permanentReasons, transientReasons } from '../token/outcome.ts'
+import { expirySources, permanentReasons, transientReasons } from '../protocol.ts'
 import { tokenlessFrom, type TokenState } from '../token/state.ts'
 import { fingerprintOf, MAX_TOKEN_LENGTH, TOKEN, type Token } from '../token/token.ts'
 

@@ -1,14 +1,5 @@
 // Outcomes of one attempt: a token, a failure that is retried, a refusal that is not, or that it is put off.
-import type { PermanentReason, PostponedReason, TransientReason } from '../protocol.ts'
-
-export {
-  permanentReasons,
-  transientReasons,
-  type PermanentReason,
-  type PostponedReason,
-  type Reason,
-  type TransientReason,
-} from '../protocol.ts'
+import type { ExpirySource, PermanentReason, PostponedReason, TransientReason } from '../protocol.ts'
 
 /** What a fleet adds to an answer that holds for all its hosts. */
 interface Shared {
@@ -73,10 +64,6 @@ export type FetchOutcome = ServiceOutcome | Postponed
 export function isAboutCredentials(outcome: FetchOutcome): boolean {
   return outcome.kind === 'permanent' || (outcome.kind === 'transient' && outcome.reason === 'rejected')
 }
-
-/** Who says when the token expires: `jwt` itself (`exp`), the `response`; `assumed`: nobody does. */
-export const expirySources = ['jwt', 'response', 'assumed'] as const
-export type ExpirySource = (typeof expirySources)[number]
 
 /** The reason for a request. `fleet`: another host made it. */
 export type Cause = 'start' | 'refresh' | 'retry' | 'client' | 'operator' | 'reload' | 'fleet'

@@ -1,15 +1,17 @@
 // The program's one variable: facts. What they mean (ready, expired, due) follows from them and the time.
 import type { Instant } from '../lib/clock.ts'
-import { STANDARD_USE, type Phase, type TokenUse } from '../protocol.ts'
 import type { RetryPolicy } from './backoff.ts'
 import {
   permanentReasons,
-  type Cause,
+  STANDARD_USE,
   type PermanentReason,
+  type Phase,
   type PostponedReason,
   type Reason,
+  type TokenUse,
   type TransientReason,
-} from './outcome.ts'
+} from '../protocol.ts'
+import type { Cause } from './outcome.ts'
 import type { Token } from './token.ts'
 
 interface Trouble<R> {

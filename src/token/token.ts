@@ -2,8 +2,8 @@
 import type { Instant } from '../lib/clock.ts'
 import { sha256 } from '../lib/crypto.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
-import { FINGERPRINT_LENGTH } from '../protocol.ts'
-import type { ExpirySource, Grant } from './outcome.ts'
+import { FINGERPRINT_LENGTH, type ExpirySource } from '../protocol.ts'
+import type { Grant } from './outcome.ts'
 
 /** Longest access token that is taken, in characters. */
 export const MAX_TOKEN_LENGTH = 16 * 1024

@@ -14,12 +14,18 @@ import { join } from 'node:path'
 import { setImmediate as turn } from 'node:timers/promises'
 import { createDaemon, type Daemon, type Load } from '../../src/daemon/daemon.ts'
 import { parseDuration } from '../../src/lib/duration.ts'
-import type { RejectResult, RefreshResult, StatusResult, TokenResult } from '../../src/protocol.ts'
+import type {
+  RejectResult,
+  RefreshResult,
+  StatusResult,
+  TokenResult,
+  TransientReason,
+} from '../../src/protocol.ts'
 import { createLoad } from '../../src/daemon/run-daemon.ts'
 import type { ServiceResponse } from '../../src/source/answer.ts'
 import type { FetchTokenOptions } from '../../src/source/fetch-token.ts'
 import { createClassify } from '../../src/source/response.ts'
-import type { Cause, FetchOutcome, FetchToken, TransientReason } from '../../src/token/outcome.ts'
+import type { Cause, FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
 import { fingerprintOf } from '../../src/token/token.ts'
 import { textOf } from '../support/daemon.ts'
 import { createFakeClock } from '../support/fake-clock.ts'
