@@ -37,8 +37,6 @@ interface CheckOptions extends LookRequest {
   readonly env: NodeJS.ProcessEnv
   /** Also asks a running daemon for its status. */
   readonly asksDaemon: boolean
-  /** In the unit, which is to be reloaded. */
-  readonly isReload?: boolean
   readonly signal: AbortSignal
   readonly stderr: Writable
 }
@@ -48,12 +46,13 @@ export const run: RunCommand = async ({ options, env, stdin, stdout, stderr, sig
     stdout.write(await answerLook(stdin, { env, signal }))
     return exitStatus.ok
   }
-  const isWhole = options['config-only'] !== true
-  // At a reload the daemon itself logs all but the faults, so that the journal has each finding once.
-  const isReload = !isWhole && env['JOURNAL_STREAM'] !== undefined
-  const report = createReport(stdout, isReload ? 'reload' : 'check')
-  const how = { isWhole, isLive: options['live'] === true, asksDaemon: true, isReload, signal, stderr }
-  const { status } = await performCheck({ ...configurationOf({ options, env }), ...how }, report)
+  const [isWhole, isLive] = [options['config-only'] !== true, options['live'] === true]
+  const report = createReport(stdout, 'check')
+  const configuration = configurationOf({ options, env })
+  const { status } = await performCheck(
+    { ...configuration, isWhole, isLive, asksDaemon: true, signal, stderr },
+    report,
+  )
   report.end()
   return status
 }
@@ -74,10 +73,10 @@ async function performCheck(
   options: CheckOptions,
   report: Report,
 ): Promise<{ status: number; live: number | null; reason: string | null }> {
-  const { isWhole, isLive, isReload = false, signal } = options
+  const { isWhole, isLive, signal } = options
   // Programs run as the caller, who may be root: the PATH must not be one that another user set.
   process.env['PATH'] = SYSTEM_PATH
-  const unit = isReload ? null : await unitOf(options)
+  const unit = await unitOf(options)
   if (isLive) announce(options.stderr, 'Asking the service')
   const dropIns = unit === null ? [] : dropInFindings(unit.dropIns)
   if (dropIns.length > 0) {
@@ -221,12 +220,11 @@ const LOOKS = {
   failure: { mark: 'FAILED ', style: 'red' },
 } as const
 
-/** At a reload the reader is the journal, which gets the faults as errors. */
-type Reader = 'check' | 'setup' | 'reload'
+/** The command whose output it is. */
+type Reader = 'check' | 'setup'
 
 function isShownTo(reader: Reader, subject: string, level: Finding['level']): boolean {
   if (reader === 'check') return true
-  if (reader === 'reload') return level === 'fault'
   // `setup` starts the sockets next.
   if (subject === 'sockets' && level === 'warning') return false
   return subject === 'service' || level !== 'ok'
@@ -245,9 +243,8 @@ function createReport(stdout: Writable, reader: Reader) {
       for (const { level, sentence } of findings) {
         counts[level] += 1
         if (!isShownTo(reader, subject, level)) continue
-        const priority = reader === 'reload' ? '<3>' : ''
         const mark = styleText(LOOKS[level].style, LOOKS[level].mark, { stream: stdout })
-        stdout.write(`${priority}${mark}  ${subject.padEnd(13)}  ${escapeUnsafe(rewritten(sentence))}\n`)
+        stdout.write(`${mark}  ${subject.padEnd(13)}  ${escapeUnsafe(rewritten(sentence))}\n`)
       }
     },
     faults: () => counts.fault,

@@ -79,7 +79,7 @@ export function createInputs({ env, directory, uid, isElsewhere, staged, diagnos
     const path = join(credentials, name)
     const reading = await readFile(path)
     if (reading.kind === 'read') return reading.bytes
-    // systemd may hide it from everybody but the daemon itself, a check at its reload too.
+    // systemd may hide it from everybody but the daemon itself.
     if (reading.kind === 'absent' || isElsewhere) return notThere(at, `${where} is not there: ${remedy}`)
     return fault(at, `the systemd credential ${shellWord(path)} ${reading.sentence}`)
   }

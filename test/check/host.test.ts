@@ -193,7 +193,7 @@ describe.skipIf(!canMount || lacks('unshare') || lacks('python3'))('on a host wi
     ])
   })
 
-  it('`check` asks a daemon that runs for the pair that the service refused, and starts none', async () => {
+  it('`check` asks a daemon that runs for the pair that the service refused, but for --config-only, and starts none', async () => {
     const problem = '/secret holds a pair that the service refused'
     const configuration = { state: 'faulty', problem, pair: 'refused' as string | undefined }
     const daemon = await daemonWith(({ answer }) => answer('status.result', { daemon: { configuration } }))
@@ -201,8 +201,8 @@ describe.skipIf(!canMount || lacks('unshare') || lacks('python3'))('on a host wi
     const units = {
       'kyc-tokend.socket': { ActiveState: 'active', Listen: '/run/kyc-tokend/ipc.sock (Stream)' },
     }
-    const secrets = async (ActiveState: string): Promise<string | undefined> => {
-      const { stdout } = await onHost(['check'], {
+    const secrets = async (ActiveState: string, ...words: string[]): Promise<string | undefined> => {
+      const { stdout } = await onHost(['check', ...words], {
         units,
         unit: { ActiveState },
         config,
@@ -211,6 +211,7 @@ describe.skipIf(!canMount || lacks('unshare') || lacks('python3'))('on a host wi
       return /^.* secrets .*$/m.exec(stdout)?.[0]
     }
     expect(await secrets('inactive')).toBeUndefined()
+    expect(await secrets('active', '--config-only')).toBeUndefined()
     expect(daemon.asked).toEqual([])
     expect(await secrets('active')).toMatch(/^FAULT +secrets +\/secret holds a pair/)
     configuration.pair = 'tried'
@@ -457,7 +458,7 @@ describe.skipIf(!canMount || lacks('unshare') || lacks('python3'))('on a host wi
     const all = { unit: {}, hasUser: true, ...host }
     const { status, stdout, stderr } = await onHost(['check', '--live'], { ...all, uid: 65_533 })
     expect({ status, stdout }).toEqual({ status: 77, stdout: '' })
-    // The user of the daemon, as at a reload, is the one who has to read it.
+    // The user of the daemon is the one who has to read it.
     const ofDaemon = await onHost(['check', '--config-only'], { ...all, uid: 4242 })
     expect(ofDaemon.stdout).toMatch(
       /^FAULT +configuration .* may not be read by the user kyc-tokend: `sudo chgrp/m,
