@@ -1,4 +1,4 @@
-// A look from within the unit: systemd starts a copy of it once, which looks in place of the daemon.
+// Examines from within the unit: systemd starts a copy of it once, which runs `check` in place of the daemon.
 import {
   closeSync,
   constants,
@@ -23,13 +23,13 @@ import { groupsOf, localUser } from '../host/ids.ts'
 import { shellWord } from '../lib/display-text.ts'
 import { editUnit } from '../host/remedy.ts'
 import { runProgram } from '../lib/run-program.ts'
-import { look, type Looked, type LookRequest } from './check-look.ts'
+import { examine, type Examination, type ExamineRequest } from './check-examine.ts'
 import type { Unit } from './check-unit.ts'
 import { firstLine, unitProperties } from '../host/systemd.ts'
 import { failedStart } from '../host/why-not-running.ts'
 
-/** The longest time for a look, which may wait for the service. */
-const LOOK_MS = 90_000
+/** The longest time for one examination, which may wait for the service. */
+const EXAMINE_MS = 90_000
 const UNITS = '/run/systemd/system'
 const ANSWERS = '/run'
 /** The name of a copy and of its answer, with the id of the process that made it. */
@@ -55,38 +55,38 @@ CacheDirectory=
 LogsDirectory=`
 
 /**
- * Looks from within a copy of the unit, which systemd starts. Gives what it saw, or the finding about why
- * systemd could not start it. No file of the copy stays, whatever ends this; what SIGKILL leaves the next call
+ * Examines from within a copy of the unit, which systemd starts. Gives what that found, or the finding about
+ * why systemd could not start it. No file of the copy stays, whatever ends this; what SIGKILL leaves the next call
  * removes.
  */
-export async function lookFromUnit(
+export async function examineInCopy(
   unit: Unit,
-  request: LookRequest,
+  request: ExamineRequest,
   signal: AbortSignal,
-): Promise<{ looked: Looked } | { finding: Finding }> {
+): Promise<{ examination: Examination } | { finding: Finding }> {
   const { name } = unit
   const { account } = request
-  const systemctl = async (...words: string[]) => runProgram('systemctl', words, LOOK_MS)
-  const { isOk, stdout: text } = await systemctl('cat', '--no-pager', `${name}.service`)
+  const systemctl = async (...words: string[]) => runProgram('systemctl', words, EXAMINE_MS)
+  const { isOk, stdout: unitText } = await systemctl('cat', '--no-pager', `${name}.service`)
   if (!isOk) return { finding: fault(`systemd does not show ${name}.service`, [`systemctl cat ${name}`]) }
-  const own = `kyc-tokend-check-${process.pid}`
-  const copy = account === undefined ? `${own}.service` : `${own}@${account}.service`
-  const file = join(UNITS, account === undefined ? copy : `${own}@.service`)
-  const answer = join(ANSWERS, `${own}.json`)
+  const ofProcess = `kyc-tokend-check-${process.pid}`
+  const copy = account === undefined ? `${ofProcess}.service` : `${ofProcess}@${account}.service`
+  const unitFile = join(UNITS, account === undefined ? copy : `${ofProcess}@.service`)
+  const answerFile = join(ANSWERS, `${ofProcess}.json`)
   const stop = (): void => void systemctl('stop', copy)
   signal.addEventListener('abort', stop)
   await removeLeftCopies()
   try {
-    writeFileSync(file, copyOf(text, request, answer), { mode: 0o600 })
+    writeFileSync(unitFile, copyOf(unitText, request, answerFile), { mode: 0o600 })
     const started = await systemctl('start', '--wait', copy)
     signal.throwIfAborted()
-    const looked = withSystemFallback('', () => readFileSync(answer, 'utf8'))
-    if (started.isOk && looked !== '') return { looked: JSON.parse(looked) as Looked }
+    const text = withSystemFallback('', () => readFileSync(answerFile, 'utf8'))
+    if (started.isOk && text !== '') return { examination: JSON.parse(text) as Examination }
     return { finding: await whyNotStarted(unit, copy) }
   } finally {
     signal.removeEventListener('abort', stop)
-    rmSync(file, { force: true })
-    rmSync(answer, { force: true })
+    rmSync(unitFile, { force: true })
+    rmSync(answerFile, { force: true })
     await systemctl('reset-failed', copy)
   }
 }
@@ -102,17 +102,17 @@ async function removeLeftCopies(): Promise<void> {
   for (const name of leftIn(UNITS)) {
     // Of a template systemd finds the one that runs by a pattern.
     const copy = name.replace('@.', '@*.')
-    await runProgram('systemctl', ['stop', copy], LOOK_MS)
+    await runProgram('systemctl', ['stop', copy], EXAMINE_MS)
     rmSync(join(UNITS, name), { force: true })
-    await runProgram('systemctl', ['reset-failed', copy], LOOK_MS)
+    await runProgram('systemctl', ['reset-failed', copy], EXAMINE_MS)
   }
   for (const name of leftIn(ANSWERS)) rmSync(join(ANSWERS, name), { force: true })
 }
 
-/** `text`: what systemctl cat says of the unit, whose dependencies would start other units. */
-function copyOf(text: string, request: LookRequest, answer: string): string {
+/** `unitText`: what systemctl cat says of the unit, whose dependencies would start other units. */
+function copyOf(unitText: string, request: ExamineRequest, answerFile: string): string {
   let section = ''
-  const service = text.split('\n').filter((line) => {
+  const service = unitText.split('\n').filter((line) => {
     if (/^\[.*\]\s*$/.test(line)) section = line.trim()
     return section === '[Service]' && !/^\s*(?:[#;]|Sockets=)/.test(line)
   })
@@ -124,10 +124,10 @@ function copyOf(text: string, request: LookRequest, answer: string): string {
     ...service,
     `[Service]${COPY_SETTINGS}`,
     `ReadWritePaths=-${STATE_DIRECTORY}`,
-    `Environment=STATE_DIRECTORY=${STATE_DIRECTORY} ${LOOK_VARIABLE}=1`,
+    `Environment=STATE_DIRECTORY=${STATE_DIRECTORY} ${REQUEST_VARIABLE}=1`,
     'StandardInput=data',
     `StandardInputData=${Buffer.from(JSON.stringify(request)).toString('base64')}`,
-    `StandardOutput=file:${answer}`,
+    `StandardOutput=file:${answerFile}`,
     `ExecStart=${program.map(quoted).join(' ')}`,
     '',
   ].join('\n')
@@ -138,21 +138,22 @@ async function whyNotStarted({ name }: Unit, copy: string): Promise<Finding> {
   const status = shown['ExecMainStatus'] ?? ''
   // The first one is of the process that was to run the program, the last one says that it failed.
   const words = ['-u', copy, '-o', 'cat', '-p', 'err', '--no-pager']
-  const said = firstLine((await runProgram('journalctl', words, LOOK_MS)).stdout)
+  const said = firstLine((await runProgram('journalctl', words, EXAMINE_MS)).stdout)
   const why = said === '' ? '' : ` (${said})`
   const known = failedStart(name, status)
   if (known === undefined) {
-    const how = status === '0' || status === '' ? (shown['Result'] ?? 'no answer') : `exit status ${status}`
-    return fault(`${name}.service cannot be started: ${how}${why}`, [`systemctl cat ${name}.service`])
+    const result =
+      status === '0' || status === '' ? (shown['Result'] ?? 'no answer') : `exit status ${status}`
+    return fault(`${name}.service cannot be started: ${result}${why}`, [`systemctl cat ${name}.service`])
   }
   return fault(`${known.text}${why}`, known.commands)
 }
 
 /** Set in the environment of the copy. */
-export const LOOK_VARIABLE = 'KYC_TOKEND_LOOK'
+export const REQUEST_VARIABLE = 'KYC_TOKEND_EXAMINE'
 
-/** The other side: looks as the request on the standard input says, and gives what it saw as JSON. */
-export async function answerLook(
+/** The other side: examines as the request on the standard input says, and gives the result as JSON. */
+export async function answerRequest(
   stdin: Readable,
   { env, signal }: { env: NodeJS.ProcessEnv; signal: AbortSignal },
 ): Promise<string> {
@@ -160,8 +161,8 @@ export async function answerLook(
   loadLibc().forbidDumps()
   const bytes = await readLimited(stdin as AsyncIterable<Buffer>, { maxBytes: 1_048_576 })
   if (bytes === undefined) throw new UserError('The request is too long.', exitStatus.usage)
-  const request = JSON.parse(bytes.toString()) as LookRequest
-  return JSON.stringify(await look(request, { env, isElsewhere: false, isUnit: true, signal }))
+  const request = JSON.parse(bytes.toString()) as ExamineRequest
+  return JSON.stringify(await examine(request, { env, isElsewhere: false, isUnit: true, signal }))
 }
 
 /** Makes a directory that every unit sees. */
@@ -184,11 +185,11 @@ export function asSeenOutside(finding: Finding, unit: string): Finding {
   const why = `${unit}.service does not see ${hidden.path}${link} (${settings}, ${shown})`
   if (statSync(found).isDirectory())
     return fault(`${why}; set another directory, such as one below /srv`, [MAKE_BELOW_SRV])
-  const own = join(SYSTEM_CONFIG_DIRECTORY, basename(found))
-  return found === own
+  const inSystem = join(SYSTEM_CONFIG_DIRECTORY, basename(found))
+  return found === inSystem
     ? fault(`${why}; take that setting out`, editUnit(unit))
     : fault(`${why}; put the file where the unit sees it, and name that`, [
-        `sudo install -m 0640 -g ${SERVICE_USER} ${shellWord(found)} ${shellWord(own)}`,
+        `sudo install -m 0640 -g ${SERVICE_USER} ${shellWord(found)} ${shellWord(inSystem)}`,
       ])
 }
 

@@ -22,7 +22,7 @@ export interface Line {
 /** Descriptors for sockets, files and the service, with a few clients. */
 const LEAST_DESCRIPTORS = 256
 /** What the unit's own settings give the daemon. */
-const OWN_DIRECTORIES = [SYSTEM_RUNTIME_DIRECTORY, SYSTEM_STATE_DIRECTORY]
+const UNIT_DIRECTORIES = [SYSTEM_RUNTIME_DIRECTORY, SYSTEM_STATE_DIRECTORY]
 
 /** The settings of these drop-ins, in the order in which systemd reads them. `paths`: DropInPaths of systemctl. */
 export function settingsIn(paths = ''): Line[] {
@@ -53,9 +53,9 @@ const EFFECTS: Readonly<Record<string, (value: string) => string | undefined>> =
   DynamicUser: (value) => (isYes(value) ? `the daemon must run as ${SERVICE_USER}` : undefined),
   RuntimeDirectory: (value) =>
     value === '' ? undefined : 'systemd then takes the runtime directory from its clients at each start',
-  ReadOnlyPaths: (value) => coversOwn(value, OWN_DIRECTORIES, 'the daemon cannot write in'),
+  ReadOnlyPaths: (value) => coversNeeded(value, UNIT_DIRECTORIES, 'the daemon cannot write in'),
   InaccessiblePaths: (value) =>
-    coversOwn(value, [SYSTEM_CONFIG_DIRECTORY, ...OWN_DIRECTORIES], 'the daemon does not see'),
+    coversNeeded(value, [SYSTEM_CONFIG_DIRECTORY, ...UNIT_DIRECTORIES], 'the daemon does not see'),
   PrivateNetwork: (value) => (isYes(value) ? 'the daemon cannot reach the service' : undefined),
   LimitNOFILE: (value) =>
     Number(value.split(':')[0]) < LEAST_DESCRIPTORS
@@ -82,10 +82,10 @@ function isYes(value: string): boolean {
   return ['yes', 'true', 'on', '1'].includes(value.toLowerCase())
 }
 
-function coversOwn(value: string, own: readonly string[], effect: string): string | undefined {
+function coversNeeded(value: string, needed: readonly string[], effect: string): string | undefined {
   const covered = value
     .split(/\s+/)
     .map((path) => path.replace(/^[-+]+/, ''))
-    .filter((path) => own.some((directory) => `${directory}/`.startsWith(`${path.replace(/\/$/, '')}/`)))
+    .filter((path) => needed.some((directory) => `${directory}/`.startsWith(`${path.replace(/\/$/, '')}/`)))
   return covered.length === 0 ? undefined : `${effect} ${covered.join(' and ')}`
 }

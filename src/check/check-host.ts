@@ -5,7 +5,7 @@ import { sleep, withTimeout } from '../lib/clock.ts'
 import { fault, ok, warning, type Finding } from '../host/finding.ts'
 import { nodeProblem } from '../host/supported-node.ts'
 import { runProgram } from '../lib/run-program.ts'
-import type { LookedConfig } from './check-look.ts'
+import type { ExaminedConfig } from './check-examine.ts'
 
 /** The longest wait for programs, also those that systeminformation runs: on a broken host they may hang. */
 const ASK_MS = 3_000
@@ -21,7 +21,7 @@ const SCARCE_MEMORY_BYTES = 64 * MIB
  * the nearest above it is examined.
  */
 export async function hostFindings(
-  config: Pick<LookedConfig, 'directories' | 'baseUrl'>,
+  config: Pick<ExaminedConfig, 'directories' | 'baseUrl'>,
 ): Promise<Finding[]> {
   const { default: system } = await import('systeminformation')
   /** Undefined: there is no answer in time, and so no finding. */

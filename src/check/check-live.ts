@@ -26,18 +26,14 @@ interface Answer {
 /** Asks the service for a token once and says what came of it. The token is dropped. */
 export async function askOnce(
   config: Config,
-  {
-    unseen,
-    env,
-    place,
-    signal,
-  }: {
-    unseen: readonly string[]
-    env: NodeJS.ProcessEnv
-    place: Place
-    signal: AbortSignal
+  options: {
+    readonly unseen: readonly string[]
+    readonly env: NodeJS.ProcessEnv
+    readonly place: Place
+    readonly signal: AbortSignal
   },
 ): Promise<Answer> {
+  const { unseen, env, place, signal } = options
   const hidden = unseen.filter((setting) => !setting.startsWith('share.'))
   if (hidden.length > 0) {
     const why = `cannot be asked from here, because only the daemon sees ${hidden.join(' and ')}`
@@ -115,8 +111,8 @@ function answerOf(
   if (path !== null && outcome.answerLifeMs === undefined) {
     const isLife = service.lifetime !== null
     const what = `gave no ${isLife ? 'life' : 'instant'} at "${path.join('.')}"`
-    const how = isLife ? 'in seconds' : 'with a zone, or in seconds or ms since 1970'
-    findings.push(warning(`${what}, ${how}: correct service.${isLife ? 'lifetime' : 'expires'}`))
+    const form = isLife ? 'in seconds' : 'with a zone, or in seconds or ms since 1970'
+    findings.push(warning(`${what}, ${form}: correct service.${isLife ? 'lifetime' : 'expires'}`))
   }
   const offMs = wallMs - (outcome.serverDateMs ?? wallMs)
   const sentence = (off: string): string => `the clock is ${off} the service's: set it`

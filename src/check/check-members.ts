@@ -11,7 +11,7 @@ import { nameOf } from '../host/ids.ts'
 import { shellWord } from '../lib/display-text.ts'
 import { commandsAt, remakeSockets, sudoAt, type Place, type Remedy } from '../host/remedy.ts'
 import { runProgram } from '../lib/run-program.ts'
-import type { LookedConfig } from './check-look.ts'
+import type { ExaminedConfig } from './check-examine.ts'
 
 /** A daemon that serves answers within milliseconds. */
 const ANSWER_WITHIN_MS = 5_000
@@ -40,11 +40,15 @@ interface Question {
 
 /** `reach`: nothing is connected to, because that would start the daemon. */
 export function questionsOf(
-  { tokenFiles, runtimeDirectory, sockets: [ipc] }: LookedConfig,
-  on: { sockets: readonly SocketFacts[]; clients: number | null; isAnswering: boolean },
+  { tokenFiles, runtimeDirectory, sockets: [ipc] }: ExaminedConfig,
+  {
+    sockets,
+    clients,
+    isAnswering,
+  }: { sockets: readonly SocketFacts[]; clients: number | null; isAnswering: boolean },
 ): Question[] {
-  const use = on.isAnswering ? 'ask' : 'reach'
-  const connecting = on.sockets.flatMap(({ path, gid, mode }) =>
+  const use = isAnswering ? 'ask' : 'reach'
+  const connecting = sockets.flatMap(({ path, gid, mode }) =>
     gid === null || ((mode ?? 0) & 0o060) !== 0o060
       ? []
       : [{ path, use, gid, words: STATUS_REQUESTS[path === ipc?.path ? 'ipc' : 'http'] } as const],
@@ -53,18 +57,18 @@ export function questionsOf(
     if ((mode & 0o044) === 0) return []
     const directory = withSystemFallback(null, () => statSync(dirname(path)))
     const inherited = directory !== null && (directory.mode & SETGID) !== 0 ? directory.gid : null
-    const reader = gid ?? (dirname(path) === runtimeDirectory ? on.clients : inherited)
+    const reader = gid ?? (dirname(path) === runtimeDirectory ? clients : inherited)
     return reader === null ? [] : [{ path, use: 'read', gid: reader } as const]
   })
   return [...connecting, ...reading]
 }
 
 /** The answer of the child to a question: what forbids it, and where; null: nothing. */
-type Denial = { readonly code: string; readonly at: string } | null
+type Denial = { readonly code: string; readonly path: string } | null
 
 export async function memberFindings(
   questions: readonly Question[],
-  on: { place: Place; different: readonly Different[] },
+  context: { place: Place; different: readonly Different[] },
 ): Promise<Finding[]> {
   const gids = [...new Set(questions.map(({ gid }) => gid))]
   const findings = await Promise.all(
@@ -74,7 +78,7 @@ export async function memberFindings(
       const { stdout } = await runProgram(process.execPath, words, ASK_MS, { uid: freeId(), gid })
       if (stdout === '') return []
       const denials = JSON.parse(stdout) as Denial[]
-      return asked.map((question, index) => memberFinding(question, denials[index] ?? null, on))
+      return asked.map((question, index) => memberFinding(question, denials[index] ?? null, context))
     }),
   )
   return findings.flat()
@@ -86,10 +90,10 @@ const fs = require('node:fs'), { connect } = require('node:net'), { dirname } = 
 const above = (path) => (path === '/' ? ['/'] : [...above(dirname(path)), path])
 async function ask({ path, use, words }) {
   for (const directory of above(dirname(path))) {
-    try { fs.accessSync(directory, fs.constants.X_OK) } catch ({ code }) { return { code, at: directory } }
+    try { fs.accessSync(directory, fs.constants.X_OK) } catch ({ code }) { return { code, path: directory } }
   }
   try { fs.accessSync(path, use === 'read' ? fs.constants.R_OK : fs.constants.W_OK) }
-  catch ({ code }) { return use === 'read' && code === 'ENOENT' ? null : { code, at: path } }
+  catch ({ code }) { return use === 'read' && code === 'ENOENT' ? null : { code, path } }
   if (use !== 'ask') return null
   return new Promise((resolve) => {
     const socket = connect(path, () => socket.write(words.request))
@@ -98,11 +102,11 @@ async function ask({ path, use, words }) {
     socket.setEncoding('utf8').on('data', (part) => {
       text += part
       if (text.length >= words.answer.length)
-        end(text.startsWith(words.answer) ? null : { code: 'no answer of a daemon', at: path })
+        end(text.startsWith(words.answer) ? null : { code: 'no answer of a daemon', path })
     })
-    socket.once('end', () => end({ code: 'closed without an answer', at: path }))
-    socket.once('error', ({ code }) => end({ code, at: path }))
-    setTimeout(() => end({ code: 'no answer within ${ANSWER_WITHIN_MS / 1_000} s', at: path }), ${ANSWER_WITHIN_MS}).unref()
+    socket.once('end', () => end({ code: 'closed without an answer', path }))
+    socket.once('error', ({ code }) => end({ code, path }))
+    setTimeout(() => end({ code: 'no answer within ${ANSWER_WITHIN_MS / 1_000} s', path }), ${ANSWER_WITHIN_MS}).unref()
   })
 }
 Promise.all(JSON.parse(process.argv[1]).map(ask))
@@ -123,21 +127,21 @@ function memberFinding(
   const member = `a member of ${nameOf('group', gid)}`
   const does = { read: `read ${path}`, reach: `connect to ${path}`, ask: `ask ${path}` }[use]
   if (denial === null) return ok(`${member} can ${does}${use === 'ask' ? ', and is answered' : ''}`)
-  const { code, at } = denial
-  const sentence = `${member} cannot ${does} (${code} at ${at})`
+  const { code, path: where } = denial
+  const sentence = `${member} cannot ${does} (${code} at ${where})`
   // systemd took the connection, or the daemon is over a limit.
   if (code.startsWith('no answer')) return fault(sentence, commandsAt('restart', place))
   if (code.startsWith('closed'))
     return fault(`${sentence}: \`maxConnections\` or \`maxConnectionsPerUser\` of that socket is reached`)
-  const row = different.find((each) => each.path === at || each.path === dirname(path))
+  const row = different.find((each) => each.path === where || each.path === dirname(path))
   // A file keeps its group, and the daemon makes it again.
-  const again = use === 'read' && at === path ? [`${sudoAt(place)}rm ${shellWord(path)}`] : []
+  const again = use === 'read' && where === path ? [`${sudoAt(place)}rm ${shellWord(path)}`] : []
   if (row !== undefined) return fault(sentence, [...row.commands, ...again])
   if (again.length > 0) return fault(sentence, again)
-  if (at === path) return fault(sentence, place.isUnit ? remakeSockets(place.account) : [])
-  return isSystemDirectory(at)
+  if (where === path) return fault(sentence, place.isUnit ? remakeSockets(place.account) : [])
+  return isSystemDirectory(where)
     ? fault(
-        `${sentence}: ${at} is the system's, and others pass through it (0755) unless somebody changed that`,
+        `${sentence}: ${where} is the system's, and others pass through it (0755) unless somebody changed that`,
       )
-    : fault(sentence, [`${sudoAt(place)}chmod o+x ${shellWord(at)}`])
+    : fault(sentence, [`${sudoAt(place)}chmod o+x ${shellWord(where)}`])
 }

@@ -10,7 +10,7 @@ import { idOf, localUser } from '../host/ids.ts'
 import { shellWord } from '../lib/display-text.ts'
 import { bindSockets, sudoAt, type Place } from '../host/remedy.ts'
 import { memberFindings, questionsOf } from './check-members.ts'
-import type { LookedConfig } from './check-look.ts'
+import type { ExaminedConfig } from './check-examine.ts'
 import type { Unit } from './check-unit.ts'
 
 /**
@@ -18,7 +18,7 @@ import type { Unit } from './check-unit.ts'
  * alone.
  */
 export async function pathFindings(
-  config: LookedConfig,
+  config: ExaminedConfig,
   unit: Unit | null,
   place: Place,
 ): Promise<Finding[]> {
@@ -52,7 +52,7 @@ export async function pathFindings(
 }
 
 /** The sockets that systemd listens at, as their units say. */
-async function socketsOfUnit(config: LookedConfig, unit: Unit): Promise<SocketFacts[]> {
+async function socketsOfUnit(config: ExaminedConfig, unit: Unit): Promise<SocketFacts[]> {
   const facts = unit.sockets.map(async ({ name, path, state, mode, user, group }) => {
     const isUsed = name === 'credential' || config.sockets.some((socket) => socket.path === path)
     if (path === null || state !== 'active' || !isUsed) return []

@@ -9,7 +9,7 @@ import { dropIn, bindSockets } from '../host/remedy.ts'
 import { groupIsGone } from '../host/why-not-running.ts'
 import { unitProperties } from '../host/systemd.ts'
 import { lineOf, settingsIn } from './check-drop-ins.ts'
-import type { LookedConfig } from './check-look.ts'
+import type { ExaminedConfig } from './check-examine.ts'
 
 export type SocketUnit = Awaited<ReturnType<typeof readSocketUnits>>[number]
 
@@ -57,7 +57,7 @@ interface Unit {
 }
 interface Circumstances {
   readonly unit: Unit
-  readonly config: LookedConfig
+  readonly config: ExaminedConfig
   /** The sockets that the daemon says it has; null: it was not asked, or is of a version that does not say. */
   readonly handedOver: readonly { readonly name: string; readonly path: string }[] | null
   /** `setup` asks, which enables and starts what it finds good. */
@@ -140,10 +140,10 @@ function closedFinding(
   { unit, isStarted }: { unit: Unit; isStarted: boolean },
 ): Finding | null {
   const { unit: name, name: kind, path, isMasked, state, result, group, isGroupThere } = socket
-  const at = path === null ? name : `the socket ${path}`
+  const shown = path === null ? name : `the socket ${path}`
   if (isMasked) {
     const or = kind === 'http' ? ', or set `http: false` and reload' : ''
-    return fault(`${at} is closed, because ${name} is masked: unmask it${or}`, [
+    return fault(`${shown} is closed, because ${name} is masked: unmask it${or}`, [
       `sudo systemctl unmask ${name}`,
       ...bindSockets(unit.account),
     ])
@@ -156,7 +156,7 @@ function closedFinding(
   }
   if (state === 'active' || (!isStarted && result === 'success')) return null
   const why = result === 'success' ? state : `${state} (${result})`
-  return fault(`${at} is closed, because ${name} is ${why}`, bindSockets(unit.account))
+  return fault(`${shown} is closed, because ${name} is ${why}`, bindSockets(unit.account))
 }
 
 /** A setting of a drop-in keeps clients out: its file is named, and nothing else is advised. */

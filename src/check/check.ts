@@ -14,16 +14,22 @@ import { behindOtherPair, programCommand, unitPlace } from '../host/remedy.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
 import { alertState } from '../host/alert-command.ts'
 import { configurationOf, statusIfAny } from '../terminal/ask.ts'
-import { inodeOf, look, type Looked, type LookedConfig, type LookRequest } from './check-look.ts'
+import {
+  inodeOf,
+  examine,
+  type Examination,
+  type ExaminedConfig,
+  type ExamineRequest,
+} from './check-examine.ts'
 import { dropInFindings } from './check-drop-ins.ts'
 import { pathFindings } from './check-paths.ts'
 import { socketUnitFindings } from './check-sockets.ts'
 import {
-  answerLook,
+  answerRequest,
   asSeenOutside,
   becomeServiceUser,
-  LOOK_VARIABLE,
-  lookFromUnit,
+  REQUEST_VARIABLE,
+  examineInCopy,
   MAKE_BELOW_SRV,
 } from './check-copy.ts'
 import { credentialFindings, readUnit, unitFindings, type Unit } from './check-unit.ts'
@@ -33,7 +39,7 @@ import { counted } from '../terminal/format-status.ts'
 import { announce } from '../terminal/prompt.ts'
 import { configDirectory } from '../host/system-config.ts'
 
-interface CheckOptions extends LookRequest {
+interface CheckOptions extends ExamineRequest {
   readonly env: NodeJS.ProcessEnv
   /** Also asks a running daemon for its status. */
   readonly asksDaemon: boolean
@@ -42,8 +48,8 @@ interface CheckOptions extends LookRequest {
 }
 
 export const run: RunCommand = async ({ options, env, stdin, stdout, stderr, signal }) => {
-  if (env[LOOK_VARIABLE] !== undefined) {
-    stdout.write(await answerLook(stdin, { env, signal }))
+  if (env[REQUEST_VARIABLE] !== undefined) {
+    stdout.write(await answerRequest(stdin, { env, signal }))
     return exitStatus.ok
   }
   const [isWhole, isLive] = [options['config-only'] !== true, options['live'] === true]
@@ -84,17 +90,21 @@ async function performCheck(
     report.say('unit', ...dropIns)
     return { status: exitStatus.configuration, live: null, reason: null }
   }
-  const inside = unit && (await lookInside(options, unit, report))
-  const looked = inside ?? (await lookHere(options, unit !== null, report))
-  refuseReader(looked)
-  const daemon = await askDaemon(options, unit, looked)
+  const inside = unit && (await examineInside(options, unit, report))
+  const examination = inside ?? (await examineHere(options, unit !== null, report))
+  refuseReader(examination)
+  const daemon = await askDaemon(options, unit, examination)
   if (hasOtherPair(daemon)) report.behind(behindOtherPair)
-  for (const { subject, ...sighting } of looked.sightings)
-    report.say(subject, unit && inside ? asSeenOutside(sighting, unit.name) : sighting)
+  for (const { subject, ...finding } of examination.findings)
+    report.say(subject, unit && inside ? asSeenOutside(finding, unit.name) : finding)
   if (isWhole)
-    await checkHost(options, { unit, config: looked.config, isStarted: inside !== null, daemon }, report)
+    await checkHost(
+      options,
+      { unit, config: examination.config, isStarted: inside !== null, status: daemon },
+      report,
+    )
   signal.throwIfAborted()
-  const { live, reason } = looked
+  const { live, reason } = examination
   return { status: report.faults() > 0 ? exitStatus.configuration : (live ?? exitStatus.ok), live, reason }
 }
 
@@ -102,7 +112,7 @@ async function performCheck(
 async function askDaemon(
   { isWhole, asksDaemon }: CheckOptions,
   unit: Unit | null,
-  { config }: Looked,
+  { config }: Examination,
 ): Promise<StatusResult | null> {
   const isAsked = isWhole && asksDaemon && config !== null && (unit === null || unit.isActive)
   return isAsked ? statusIfAny(config.sockets[0]?.path ?? '') : null
@@ -116,10 +126,14 @@ function hasOtherPair(status: StatusResult | null): boolean {
 /** What this process sees itself, and what systemd and a running daemon know. */
 async function checkHost(
   { account, asksDaemon }: CheckOptions,
-  on: { unit: Unit | null; config: LookedConfig | null; isStarted: boolean; daemon: StatusResult | null },
+  {
+    unit,
+    config,
+    isStarted,
+    status,
+  }: { unit: Unit | null; config: ExaminedConfig | null; isStarted: boolean; status: StatusResult | null },
   report: Report,
 ): Promise<void> {
-  const { unit, config, isStarted, daemon: status } = on
   if (unit !== null) {
     if (config !== null && isStarted) report.say('directories', ...ownDirectoryFindings(config, unit.name))
     report.say('unit', ...unitFindings(unit, { alerts: await alertState(account), isStarted }))
@@ -146,25 +160,25 @@ async function unitOf({ account, configPath, env }: CheckOptions): Promise<Unit 
 }
 
 /**
- * What the daemon would see in its unit; null: nobody but root can look so, or systemd cannot start it,
+ * What the daemon would see in its unit; null: nobody but root can examine that, or systemd cannot start it,
  * which is reported.
  */
-async function lookInside(options: CheckOptions, unit: Unit, report: Report): Promise<Looked | null> {
+async function examineInside(options: CheckOptions, unit: Unit, report: Report): Promise<Examination | null> {
   if (unit.isMasked || process.geteuid!() !== 0) return null
   const { configPath, account, staged, isWhole, isLive, signal } = options
-  const answer = await lookFromUnit(unit, { configPath, account, staged, isWhole, isLive }, signal)
-  if ('looked' in answer) {
-    report.say('unit', ok(`looked from within a copy of ${unit.name}.service`))
-    return answer.looked
+  const answer = await examineInCopy(unit, { configPath, account, staged, isWhole, isLive }, signal)
+  if ('examination' in answer) {
+    report.say('unit', ok(`examined from within a copy of ${unit.name}.service`))
+    return answer.examination
   }
   report.say('unit', answer.finding)
   return null
 }
 
-async function lookHere(options: CheckOptions, isUnit: boolean, report: Report): Promise<Looked> {
+async function examineHere(options: CheckOptions, isUnit: boolean, report: Report): Promise<Examination> {
   // The user of the unit was removed: what root or another user sees says nothing.
   if (isUnit && localUser(SERVICE_USER) === undefined)
-    return { sightings: [], live: null, reason: null, isDenied: false, file: undefined, config: null }
+    return { findings: [], live: null, reason: null, isDenied: false, file: undefined, config: null }
   // The user kyc-tokend may not be able to read the program's files later.
   await loadParsers()
   const user = process.geteuid!() === 0 ? localUser(SERVICE_USER) : undefined
@@ -172,23 +186,24 @@ async function lookHere(options: CheckOptions, isUnit: boolean, report: Report):
   if (isElsewhere) report.say('user', ok(`checked as the user ${SERVICE_USER}`))
   const env = { ...options.env, ...(isElsewhere && serviceEnvironment(options.account)) }
   const end = user && becomeServiceUser(user)
-  return look(options, { env, isElsewhere, isUnit, signal: options.signal }).finally(end)
+  return examine(options, { env, isElsewhere, isUnit, signal: options.signal }).finally(end)
 }
 
 /** Directories of which the unit has one of its own, in which no other program finds a file. */
-function ownDirectoryFindings({ file, directories }: LookedConfig, unit: string): Finding[] {
+function ownDirectoryFindings({ file, directories }: ExaminedConfig, unit: string): Finding[] {
   return directories
     .filter(({ path, inode }) => inode !== null && ![null, inode].includes(inodeOf(path)))
     .map(({ path }) => {
-      const own = `${unit}.service has a directory of its own at ${path} (PrivateTmp= or the like)`
-      return fault(`${file}: ${own}, which no other program sees; make a directory below /srv and set that`, [
-        MAKE_BELOW_SRV,
-      ])
+      const cause = `${unit}.service has a directory of its own at ${path} (PrivateTmp= or the like)`
+      return fault(
+        `${file}: ${cause}, which no other program sees; make a directory below /srv and set that`,
+        [MAKE_BELOW_SRV],
+      )
     })
 }
 
 /** A user who may not read the daemon's files must not be advised to open them: root checks them. */
-function refuseReader({ file = '', isDenied }: Pick<Looked, 'file' | 'isDenied'>): void {
+function refuseReader({ file = '', isDenied }: Pick<Examination, 'file' | 'isDenied'>): void {
   const user = nameOf('user', process.geteuid!())
   const isOfSystem = file.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`)
   if (!isDenied || !isOfSystem || process.geteuid!() === 0 || user === SERVICE_USER) return
@@ -213,7 +228,7 @@ function pairFindings(status: StatusResult | null): Finding[] {
 
 type Report = ReturnType<typeof createReport>
 
-const LOOKS = {
+const STYLES = {
   ok: { mark: 'ok     ', style: 'green' },
   warning: { mark: 'warning', style: 'yellow' },
   fault: { mark: 'FAULT  ', style: 'red' },
@@ -243,7 +258,7 @@ function createReport(stdout: Writable, reader: Reader) {
       for (const { level, sentence } of findings) {
         counts[level] += 1
         if (!isShownTo(reader, subject, level)) continue
-        const mark = styleText(LOOKS[level].style, LOOKS[level].mark, { stream: stdout })
+        const mark = styleText(STYLES[level].style, STYLES[level].mark, { stream: stdout })
         stdout.write(`${mark}  ${subject.padEnd(13)}  ${escapeUnsafe(rewritten(sentence))}\n`)
       }
     },

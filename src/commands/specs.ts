@@ -177,7 +177,7 @@ export const commands: readonly CommandSpec[] = [
     details: [
       'If a file has faults of its shape (an unknown key, a value of another type), it reports all of those ' +
         'and nothing else. Correct them and run it again: it then reports all others.',
-      'With sudo, where the unit is installed, it looks from within a copy of that unit, which ' +
+      'With sudo, where the unit is installed, it runs within a copy of that unit, which ' +
         'systemd starts once and which is gone after it: it sees what the daemon sees, with all ' +
         'drop-ins. It also asks the daemon for its status at each socket, as a member of its group, and ' +
         'reads the token files. It changes nothing and starts no daemon.',

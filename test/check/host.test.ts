@@ -40,7 +40,7 @@ case "$*" in
 cat*) printf '[Service]\nUser=kyc-tokend\n'; exit ;;
 reset-failed*) exit ;;
 "start --wait"*)
-  # As systemd runs the copy of the unit in which check looks.
+  # As systemd runs the copy of the unit in which check examines the host.
   copy=/run/systemd/system/$3
   value() { grep "^$1=." "$copy" | tail -n 1 | cut -d = -f 2-; }
   output=$(value StandardOutput)

@@ -1,6 +1,6 @@
-// What the daemon would see: its configuration, the directories that it writes to, its sockets, the shared
-// store, the service. Looked at with the rights of the process itself, which is the daemon's user within
-// the sandbox of its unit, or a person.
+// Examines what the daemon would see: its configuration, the directories that it writes to, its sockets, the
+// shared store, the service. With the rights of the process itself, which is the daemon's user within the
+// sandbox of its unit, or a person.
 import { lstatSync, statSync, unlinkSync, writeFileSync, type Stats } from 'node:fs'
 import { once } from 'node:events'
 import { connect } from 'node:net'
@@ -33,8 +33,8 @@ import { credentialsEnd, endRemedies, stageReached } from '../report/credentials
 import { askOnce } from './check-live.ts'
 import { endInWords } from '../terminal/format-status.ts'
 
-/** What is to be looked at. It goes to the copy of the unit as JSON. */
-export interface LookRequest {
+/** What is to be examined. It goes to the copy of the unit as JSON. */
+export interface ExamineRequest {
   readonly configPath: string | undefined
   readonly account: string | undefined
   /** Files that are read instead of others, which they are about to replace, by the paths of the latter. */
@@ -45,11 +45,10 @@ export interface LookRequest {
   readonly isLive: boolean
 }
 
-/** A finding and what it is about. */
-type Sighting = Finding & { readonly subject: string }
+type SubjectFinding = Finding & { readonly subject: string }
 
-export interface Looked {
-  readonly sightings: readonly Sighting[]
+export interface Examination {
+  readonly findings: readonly SubjectFinding[]
   /** The exit status for the service's answer alone; null: it was not asked. */
   readonly live: number | null
   /** Why the service gave no token; null: it did, or was not asked. */
@@ -58,11 +57,11 @@ export interface Looked {
   readonly isDenied: boolean
   readonly file: string | undefined
   /** Null: the configuration is faulty. */
-  readonly config: LookedConfig | null
+  readonly config: ExaminedConfig | null
 }
 
 /** The part of the configuration that concerns the host. */
-export interface LookedConfig extends Pick<
+export interface ExaminedConfig extends Pick<
   Config,
   'file' | 'baseUrl' | 'runtimeDirectory' | 'stateDirectory'
 > {
@@ -73,20 +72,24 @@ export interface LookedConfig extends Pick<
 }
 
 /** `isElsewhere`: secrets that only the daemon sees are no fault. */
-export async function look(
-  { configPath, staged, isWhole, isLive }: LookRequest,
-  on: { env: NodeJS.ProcessEnv; isElsewhere: boolean; isUnit: boolean; signal: AbortSignal },
-): Promise<Looked> {
-  const { env, isElsewhere, isUnit, signal } = on
+export async function examine(
+  { configPath, staged, isWhole, isLive }: ExamineRequest,
+  {
+    env,
+    isElsewhere,
+    isUnit,
+    signal,
+  }: { env: NodeJS.ProcessEnv; isElsewhere: boolean; isUnit: boolean; signal: AbortSignal },
+): Promise<Examination> {
   const inspection = await inspectConfig({ configPath, env, staged: new Map(staged), isElsewhere })
   const { config, unseen, file, faults } = inspection
-  const sightings: Sighting[] = []
-  const say = (subject: string, findings: readonly Finding[]): void => {
-    for (const finding of findings) sightings.push({ ...finding, subject })
+  const findings: SubjectFinding[] = []
+  const say = (subject: string, about: readonly Finding[]): void => {
+    for (const finding of about) findings.push({ ...finding, subject })
   }
   const isDenied = faults.some(({ hidden }) => hidden?.isAbsent === false)
   say('configuration', configFindings(inspection))
-  if (config === undefined) return { sightings, live: null, reason: null, isDenied, file, config: null }
+  if (config === undefined) return { findings, live: null, reason: null, isDenied, file, config: null }
 
   const isFound = isUnit || isFoundByClients(config.ipc.path, { env, uid: process.geteuid!() })
   const paths = { configFile: config.file, socket: isFound ? undefined : config.ipc.path }
@@ -102,17 +105,10 @@ export async function look(
     if (!isUnit) say('sockets', await socketFindings(config))
     say('share', await shareFindings(config, { unseen, place }))
   }
-  const answer = isLive
-    ? await askOnce(config, {
-        unseen,
-        env,
-        place,
-        signal,
-      })
-    : null
+  const answer = isLive ? await askOnce(config, { unseen, env, place, signal }) : null
   say('service', answer?.findings ?? [])
   return {
-    sightings,
+    findings,
     live: answer?.status ?? null,
     reason: answer?.reason ?? null,
     isDenied,
@@ -153,7 +149,7 @@ async function assertionFindings({ service }: Config): Promise<Finding[]> {
   return [ok(`the assertion in ${file} ${ends}, and was written by ${nameOf('user', uid)}`)]
 }
 
-function hostPart(config: Config, directories: readonly WrittenDirectory[]): LookedConfig {
+function hostPart(config: Config, directories: readonly WrittenDirectory[]): ExaminedConfig {
   const { file, baseUrl, runtimeDirectory, stateDirectory, tokenFiles, ipc, http } = config
   return {
     file,
