@@ -140,12 +140,12 @@ function exitSentence(spec: CommandSpec): string {
 }
 
 function commandHelp(spec: CommandSpec): string[] {
-  const { name, positionals, options, summary, details = [], examples } = spec
-  const rows = Object.entries(options).map(([option, given]): [string, string] => {
-    const choices = given.choices === undefined ? '' : ` (${given.choices.join(', ')})`
-    const otherwise = given.default === undefined ? '' : ` [${given.default}]`
-    const value = given.value === undefined ? '' : ` ${given.value}`
-    return [`--${option}${value}`, `${given.summary}${choices}${otherwise}`]
+  const { name, positionals, options, summary, details: paragraphs = [], examples } = spec
+  const rows = Object.entries(options).map(([option, details]): [string, string] => {
+    const choices = details.choices === undefined ? '' : ` (${details.choices.join(', ')})`
+    const standard = details.default === undefined ? '' : ` [${details.default}]`
+    const value = details.value === undefined ? '' : ` ${details.value}`
+    return [`--${option}${value}`, `${details.summary}${choices}${standard}`]
   })
   // Such as `kyc-tokend reject [OPTION …] [FINGERPRINT|-]`.
   const usage = ['Usage: kyc-tokend', name, rows.length > 0 && '[OPTION …]', positionals]
@@ -153,7 +153,7 @@ function commandHelp(spec: CommandSpec): string[] {
     usage.filter(Boolean).join(' '),
     '',
     `${summary}.`,
-    ...[...details, exitSentence(spec)].flatMap((paragraph) => ['', ...wrap(paragraph, WIDTH)]),
+    ...[...paragraphs, exitSentence(spec)].flatMap((paragraph) => ['', ...wrap(paragraph, WIDTH)]),
     '',
     ...table([...rows, ['--help', 'This help']]),
     '',

@@ -23,7 +23,7 @@ import { canPaint, watchStatus, type Event } from './watch-status.ts'
 
 /** Short enough to see tokens come and go. */
 const TOKEN_LIFETIME_MS = 30_000
-const START_LOOK_MS = 50
+const START_POLL_MS = 50
 const KEYS = 'o outage  i inactive account  k all well  r refresh  q end'
 const SCENARIOS: Readonly<Record<string, ScenarioName>> = { o: 'outage', i: 'account-inactive', k: 'ok' }
 const CTRL_C = '\u0003'
@@ -63,7 +63,7 @@ export const run: RunCommand = async (invocation) => {
       if (scenario === undefined && key !== 'r') return
       if (scenario !== undefined) {
         sandbox.setScenario(scenario)
-        notes.push({ text: `the service from now on: ${scenario}`, at: new Date().toISOString() })
+        notes.push({ text: `the service from now on: ${scenario}`, happenedAt: new Date().toISOString() })
       }
       // The picture shows its result.
       client.refresh({ signal: ended }).catch(() => undefined)
@@ -93,7 +93,7 @@ function throwUnwritable(cause: unknown): never {
 async function show(client: TokenClient, options: Parameters<typeof watchStatus>[1]): Promise<void> {
   const { signal } = options
   while (!signal.aborted && (await client.status().catch(() => null)) === null)
-    await sleep(START_LOOK_MS, undefined, { signal }).catch(() => undefined)
+    await sleep(START_POLL_MS, undefined, { signal }).catch(() => undefined)
   await watchStatus(client, options)
 }
 

@@ -15,7 +15,7 @@ import type { Token } from '../token/token.ts'
 import { nextState } from '../token/transitions.ts'
 import type { Invocation, RunCommand } from '../terminal/command.ts'
 import { keyMistakes } from '../terminal/format-status.ts'
-import { readGiven } from '../terminal/given-file.ts'
+import { readNamed } from '../terminal/named-file.ts'
 
 const AFTER_REFUSAL =
   'one alert, and no request until the credentials or baseUrl change, an operator runs `kyc-tokend ' +
@@ -39,10 +39,10 @@ export const run: RunCommand = async (invocation) => {
   // A token without life left is a failure.
   const step = { now, awakeMs: 0, policy, drawn: 0 }
   const { state, outcome } = nextState(initialState({ baseUrl: '', credentialsId: '' }, now), said, step)
-  const given = outcome === said ? row : table.find(({ reason }) => reason === 'malformed-answer')!
-  const number = table.findIndex((one) => one.answer === given.answer) + 1
+  const answered = outcome === said ? row : table.find(({ reason }) => reason === 'malformed-answer')!
+  const number = table.findIndex((one) => one.answer === answered.answer) + 1
   const lines = [
-    `Row: ${number} of ${table.length} (${given.answer}): ${given.follows}`,
+    `Row: ${number} of ${table.length} (${answered.answer}): ${answered.follows}`,
     ...(outcome.kind === 'ok'
       ? tokenLines(state.token!)
       : failureLines(outcome, { policy, isShared, place })),
@@ -93,15 +93,15 @@ function retryLine(failure: TransientFailure, policy: Policy): string {
   return `asked again after ${range}${bound}; ${growth}`
 }
 
-function statusOf(given: Invocation['options'][string]): number {
-  if (typeof given === 'string' && /^[1-9]\d\d$/.test(given)) return Number(given)
+function statusOf(option: Invocation['options'][string]): number {
+  if (typeof option === 'string' && /^[1-9]\d\d$/.test(option)) return Number(option)
   throw new UsageError('--status takes the HTTP status of the answer, such as --status 500.')
 }
 
 /** The header by its lower-case name. */
-function headersOf(given: Invocation['options'][string]): Record<string, string> {
-  if (given === undefined) return {}
-  const [, name, value = ''] = /^([\w!#$%&'*+.^`|~-]+):\s*(.*?)\s*$/.exec(String(given)) ?? []
+function headersOf(option: Invocation['options'][string]): Record<string, string> {
+  if (option === undefined) return {}
+  const [, name, value = ''] = /^([\w!#$%&'*+.^`|~-]+):\s*(.*?)\s*$/.exec(String(option)) ?? []
   if (name === undefined)
     throw new UsageError("--header takes a name and a value, such as --header 'Retry-After: 120'.")
   return { [name.toLowerCase()]: value }
@@ -111,7 +111,6 @@ function headersOf(given: Invocation['options'][string]): Record<string, string>
 async function bodyOf(invocation: Invocation): Promise<Pick<ServiceResponse, 'body' | 'isCut'>> {
   const path = invocation.options['body']
   if (path === undefined) return { body: new Uint8Array() }
-  const given = { by: '--body', path: String(path), maxBytes: MAX_BODY_BYTES }
-  const body = await readGiven(given, invocation)
+  const body = await readNamed({ by: '--body', path: String(path), maxBytes: MAX_BODY_BYTES }, invocation)
   return body === undefined ? { body: new Uint8Array(), isCut: true } : { body }
 }

@@ -124,11 +124,11 @@ function onOutputError(error: Error): void {
  */
 async function fail(failure: unknown): Promise<void> {
   const thrown = failure instanceof FileError ? await inWords(failure) : failure
-  const own = `kyc-tokend failed, and the fault is its own (${errorMessage(thrown)}): please report it.`
+  const sentence = `kyc-tokend failed, and the fault is its own (${errorMessage(thrown)}): please report it.`
   const { status, lines } =
     thrown instanceof UserError
       ? thrown
-      : { status: exitStatus.internal, lines: [own, ...stackOf(thrown).split('\n')] }
+      : { status: exitStatus.internal, lines: [sentence, ...stackOf(thrown).split('\n')] }
   process.exitCode = status
   const text = `${lines.map(escapeUnsafe).join('\n')}\n`
   // Not by process.stderr: to a file it would block if its disk hangs. That nobody reads it is no error.

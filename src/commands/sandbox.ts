@@ -71,13 +71,13 @@ function isSecretSent({ send, names }: ServiceConfig): boolean {
   return send !== 'assertion' && (names.apiSecret !== null || send.startsWith('basic'))
 }
 
-function portOf(given: string | boolean): number {
-  if (/^\d{1,5}$/.test(String(given)) && Number(given) <= 65_535) return Number(given)
+function portOf(option: string | boolean): number {
+  if (/^\d{1,5}$/.test(String(option)) && Number(option) <= 65_535) return Number(option)
   throw new UsageError('--port takes a number from 0 to 65535; 0 is a free port.')
 }
 
-function lifetimeOf(given: string | boolean): number {
-  const ms = parseDuration(String(given))
+function lifetimeOf(option: string | boolean): number {
+  const ms = parseDuration(String(option))
   if (ms !== undefined && ms >= 1_000 && ms <= MAX_TOKEN_LIFETIME_MS) return ms
   throw new UsageError('--token-lifetime takes a duration of at least 1s, such as 60s or 15m.')
 }

@@ -86,11 +86,9 @@ async function askOne({ account, named }: DaemonOfHost) {
 
 /** The rows as lines with aligned columns. The last cell of a row may be long, and widens no column. */
 function aligned(rows: readonly (readonly string[])[]): string[] {
-  const widthAt = (at: number): number =>
-    Math.max(...rows.map((row) => (at < row.length - 1 ? row[at]!.length : 0)))
-  return rows.map((row) =>
-    row.map((cell, at) => (at === row.length - 1 ? cell : cell.padEnd(widthAt(at)))).join('  '),
-  )
+  const widthOf = (column: number): number =>
+    Math.max(...rows.map((row) => (column < row.length - 1 ? row[column]!.length : 0)))
+  return rows.map((row) => row.map((cell, column) => cell.padEnd(widthOf(column))).join('  '))
 }
 
 /** The cells of a row: state, remaining life, and what is wrong. */

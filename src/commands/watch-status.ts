@@ -26,7 +26,7 @@ const CLEAR_BELOW = '\u001b[J'
 export interface Event {
   readonly text: string
   /** When it happened, ISO 8601; undefined: just now. */
-  readonly at?: string | null | undefined
+  readonly happenedAt?: string | null | undefined
 }
 
 /** True if the terminal can be repainted. */
@@ -54,15 +54,18 @@ export async function watchStatus(
 
   function note(events: readonly Event[]): void {
     const now = new Date().toISOString()
-    const dated = events.map(({ text, at }) => ({ text, at: at && at < now ? at : now }))
-    for (const { text, at } of dated.toSorted((one, other) => (one.at < other.at ? -1 : 1))) {
-      const line = `${at.slice(0, 19)}Z  ${escapeUnsafe(text)}`
+    const dated = events.map(({ text, happenedAt }) => ({
+      text,
+      happenedAt: happenedAt && happenedAt < now ? happenedAt : now,
+    }))
+    for (const { text, happenedAt } of dated.toSorted((a, b) => (a.happenedAt < b.happenedAt ? -1 : 1))) {
+      const line = `${happenedAt.slice(0, 19)}Z  ${escapeUnsafe(text)}`
       lines.push(line)
       if (!paints) stdout.write(`${line}\n`)
     }
   }
 
-  async function look(): Promise<void> {
+  async function poll(): Promise<void> {
     try {
       const status = await client.status()
       if (status.daemon.pid !== last?.daemon.pid) systemd = await systemdStateOf(status.daemon)
@@ -82,7 +85,7 @@ export async function watchStatus(
   if (paints) stdout.write(ENTER)
   try {
     while (!signal.aborted) {
-      await look()
+      await poll()
       if (paints && last !== null) paint(last)
       await sleep(EVERY_MS, undefined, { signal }).catch(() => undefined)
     }
@@ -111,28 +114,31 @@ type Change = (after: StatusResult, before: StatusResult | null) => Event | fals
 /** Each gives the event of one kind of change between two statuses, or false. */
 const changes: readonly Change[] = [
   (after, before) =>
-    after.state !== before?.state && { text: `state ${after.state}`, at: stateAt(after, before) },
+    after.state !== before?.state && { text: `state ${after.state}`, happenedAt: stateAt(after, before) },
   ({ token }, before) =>
     token === null && before?.token
-      ? { text: 'no usable token any more', at: before.token.expiresAt }
+      ? { text: 'no usable token any more', happenedAt: before.token.expiresAt }
       : false,
   ({ token }, before) =>
     token !== null &&
     token.fingerprint !== before?.token?.fingerprint && {
       text: `token ${token.generation} (${token.fingerprint}), good until ${token.expiresAt.slice(11, 19)}Z`,
-      at: token.obtainedAt,
+      happenedAt: token.obtainedAt,
     },
   ({ failure, service }, before) =>
     failure !== null &&
     (failure.reason !== before?.failure?.reason || failure.attempts > before.failure.attempts) && {
       text: `attempt ${failure.attempts} failed: ${failure.reason}, ${failure.detail}`,
-      at: service.lastRequestAt,
+      happenedAt: service.lastRequestAt,
     },
   ({ alert }, before) =>
     alert === null && before?.alert ? { text: `alert over: ${before.alert.reason}` } : false,
   ({ alert }, before) =>
     alert !== null &&
-    alert.reason !== before?.alert?.reason && { text: `alert raised: ${alert.reason}`, at: alert.since },
+    alert.reason !== before?.alert?.reason && {
+      text: `alert raised: ${alert.reason}`,
+      happenedAt: alert.since,
+    },
 ]
 
 /** When the state began, as far as the status says it. */

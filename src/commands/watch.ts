@@ -7,7 +7,7 @@ import { openClient, withReason } from '../terminal/ask.ts'
 import type { RunCommand } from '../terminal/command.ts'
 
 /** Interval of the check for a reader of the output: a pipe sends no event. */
-const LOOK_MS = 1_000
+const POLL_MS = 1_000
 
 export const run: RunCommand = async (invocation) => {
   const { stdout, stderr } = invocation
@@ -44,5 +44,5 @@ async function whenReaderIsGone(stdout: Writable, resolve: () => void): Promise<
   if (fd === undefined || !fstatSync(fd).isFIFO()) return
   const { loadLibc } = await import('../lib/libc.ts')
   const libc = loadLibc()
-  setInterval(() => !libc.hasReader(fd) && resolve(), LOOK_MS).unref()
+  setInterval(() => !libc.hasReader(fd) && resolve(), POLL_MS).unref()
 }

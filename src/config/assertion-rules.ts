@@ -4,12 +4,15 @@ import { keyPath, type Diagnostics } from './issues.ts'
 import { standardAssertion } from './schema-service.ts'
 import type { Settings } from './schema.ts'
 
-type Given = Pick<Settings['service'], 'send' | 'assertion' | 'parameters'>
-type Assertion = NonNullable<Given['assertion']>
+type ServiceSettings = Pick<Settings['service'], 'send' | 'assertion' | 'parameters'>
+type Assertion = NonNullable<ServiceSettings['assertion']>
 
 const AT = 'service.assertion'
 
-export function checkAssertion({ send, assertion, parameters }: Given, { fault, warn }: Diagnostics): void {
+export function checkAssertion(
+  { send, assertion, parameters }: ServiceSettings,
+  { fault, warn }: Diagnostics,
+): void {
   if (assertion === null) {
     if (send === 'assertion')
       fault(

@@ -16,16 +16,16 @@ export type OnDisk =
   | { readonly kind: 'stalled'; readonly problem: string }
 
 /**
- * Returns the function that looks at the disk. It gives the same object until a file of the running
+ * Returns the function that reads the disk. It gives the same object until a file of the running
  * configuration changes; a faulty one is loaded each time, because its fault may go by itself: a
- * group is made, a directory is closed. Calls at the same time share one look. `load` throws nothing
+ * group is made, a directory is closed. Calls at the same time share one reading. `load` throws nothing
  * but UserError.
  */
-export function createLook(load: () => Promise<Config>, running: () => Config): () => Promise<OnDisk> {
+export function createDiskReader(load: () => Promise<Config>, running: () => Config): () => Promise<OnDisk> {
   let last: { readonly version: string; readonly found: OnDisk } | null = null
-  let looking: Promise<OnDisk> | null = null
+  let reading: Promise<OnDisk> | null = null
 
-  async function look(): Promise<OnDisk> {
+  async function read(): Promise<OnDisk> {
     const { file, inputs } = running()
     try {
       const version = await versionOf([file, ...inputs])
@@ -41,7 +41,7 @@ export function createLook(load: () => Promise<Config>, running: () => Config): 
     }
   }
 
-  return () => (looking ??= look().finally(() => (looking = null)))
+  return () => (reading ??= read().finally(() => (reading = null)))
 }
 
 /**

@@ -19,7 +19,7 @@ export async function resolveCredentials(
     ...(await secretValues('parameters', service, inputs)),
     ...(await secretValues('headers', service, inputs)),
     ...(await assertionKey(service, inputs)),
-    ...(await clientCertificate(request, inputs)),
+    ...(await certificateSecrets(request, inputs)),
   }
   checkSent(settings, { apiKey, apiSecret }, inputs)
   const secrets = new Set(['credentials.apiKey', 'credentials.apiSecret', ...Object.keys(further)])
@@ -69,13 +69,14 @@ async function assertionKey({ send, assertion }: Settings['service'], inputs: In
 const CERTIFICATE = 'request.clientCertificate.certFile'
 const CERTIFICATE_KEY = 'request.clientCertificate.key'
 
-async function clientCertificate(
-  { clientCertificate: given }: Settings['request'],
+async function certificateSecrets(
+  { clientCertificate }: Settings['request'],
   inputs: Inputs,
 ): Promise<Secrets> {
-  if (given === null) return {}
-  const own = await inputs.certificateWithKey([CERTIFICATE, given.certFile], [CERTIFICATE_KEY, given.key])
-  return own === null ? {} : { [CERTIFICATE]: new Secret(own.cert), [CERTIFICATE_KEY]: own.key }
+  if (clientCertificate === null) return {}
+  const { certFile, key } = clientCertificate
+  const pair = await inputs.certificateWithKey([CERTIFICATE, certFile], [CERTIFICATE_KEY, key])
+  return pair === null ? {} : { [CERTIFICATE]: new Secret(pair.cert), [CERTIFICATE_KEY]: pair.key }
 }
 
 /** Key and secret are there if they are sent, and fit for headers. */

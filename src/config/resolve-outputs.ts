@@ -122,15 +122,15 @@ interface Paths extends Readonly<Record<'file' | keyof typeof OWN_FILES, string>
 export function checkPaths(config: Paths, { files, fault }: Inputs): void {
   const { file, tokenFiles, ipc, http, runtimeDirectory, stateDirectory, service } = config
   const read = [...Object.values(files), service.assertion?.file ?? file]
-  const own = (['runtimeDirectory', 'stateDirectory'] as const).flatMap((directory) =>
+  const ofDaemon = (['runtimeDirectory', 'stateDirectory'] as const).flatMap((directory) =>
     Object.values(OWN_FILES[directory]).map(
       (name) => [join(config[directory], name), 'a file of the daemon itself'] as const,
     ),
   )
-  const taken = new Map<string, string>([
+  const holders = new Map<string, string>([
     ...read.map((path) => [path, 'a file that the configuration is read from'] as const),
     [file, 'the configuration itself'],
-    ...own,
+    ...ofDaemon,
     [runtimeDirectory, 'the runtime directory'],
     [stateDirectory, 'the state directory'],
   ])
@@ -140,9 +140,9 @@ export function checkPaths(config: Paths, { files, fault }: Inputs): void {
     ...(http === null ? [] : [['http.path', http.path] as const]),
   ]
   for (const [at, path] of written) {
-    const holder = taken.get(path)
+    const holder = holders.get(path)
     if (holder !== undefined) fault(at, `is ${path}, and that is ${holder}: choose another path`)
-    else taken.set(path, `${at} too`)
+    else holders.set(path, `${at} too`)
   }
 }
 

@@ -66,9 +66,9 @@ type TlsSettings = Partial<Exclude<ShareInput['tls'], boolean>>
 
 async function resolveTls(input: ShareInput['tls'], inputs: Inputs) {
   if (input === false) return null
-  const given: TlsSettings = input === true ? {} : input
-  const { caFile = null, serverName = null, certFile = null } = given
-  const [keyAt, source] = keySourceOf(given, inputs)
+  const settings: TlsSettings = input === true ? {} : input
+  const { caFile = null, serverName = null, certFile = null } = settings
+  const [keyAt, source] = keySourceOf(settings, inputs)
   if ((certFile === null) !== (source === null))
     inputs.fault(
       certFile === null ? 'share.tls.certFile' : keyAt,
@@ -78,8 +78,8 @@ async function resolveTls(input: ShareInput['tls'], inputs: Inputs) {
   /** The certificate that is presented; null: none. */
   const none = { ca, serverName, cert: null, key: null }
   if (certFile === null || source === null) return none
-  const own = await inputs.certificateWithKey(['share.tls.certFile', certFile], [keyAt, source])
-  return { ...none, ...own }
+  const presented = await inputs.certificateWithKey(['share.tls.certFile', certFile], [keyAt, source])
+  return { ...none, ...presented }
 }
 
 /** The source of the key and its key path. `keyFile` says it as versions before 2.0.0 have it. */

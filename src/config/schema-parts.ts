@@ -191,15 +191,15 @@ export function flag() {
  * `undefined`, which no document holds, the schema is asked for its JSON Schema.
  */
 function forObjects<T extends v.GenericSchema>(
-  schemaOf: (given: Readonly<Record<string, unknown>>) => T,
+  schemaOf: (document: Readonly<Record<string, unknown>>) => T,
   sentence: string,
 ) {
-  return v.lazy((given): T => {
-    if (given === undefined) return schemaOf({})
+  return v.lazy((document): T => {
+    if (document === undefined) return schemaOf({})
     // Copied, such a key would change the prototype of the copy.
-    if (isRecord(given) && Object.hasOwn(given, '__proto__'))
+    if (isRecord(document) && Object.hasOwn(document, '__proto__'))
       return v.never('must not have the key "__proto__": remove it') as unknown as T
-    return isRecord(given) ? schemaOf(given) : (v.never(sentence) as unknown as T)
+    return isRecord(document) ? schemaOf(document) : (v.never(sentence) as unknown as T)
   })
 }
 
@@ -213,9 +213,9 @@ export function section<T extends v.ObjectEntries>(entries: T, written = '{ … 
       ? sentence
       : `is missing: it ${v.safeParse(missing, undefined).issues![0].message}`
   }
-  return forObjects((given) => {
+  return forObjects((document) => {
     // `strictObject` reports the first unknown key alone: here each has a schema that nothing fits.
-    const unknown = Object.keys(given).filter((key) => !Object.hasOwn(entries, key))
+    const unknown = Object.keys(document).filter((key) => !Object.hasOwn(entries, key))
     const misfits = unknown.map((key) => {
       return [key, v.never(`is an unknown key: ${meant(key, Object.keys(entries))}`)]
     })
@@ -231,12 +231,12 @@ function meant(key: string, names: readonly string[]): string {
 
 /** A section, or another value. A union alone would hide the faults in the section. */
 export function sectionOr<T extends v.GenericSchema, U extends v.GenericSchema>(
-  other: T,
+  simple: T,
   whole: U,
   sentence: string,
 ) {
-  const either = v.union([other, whole], sentence)
-  return v.lazy((given) => (isRecord(given) ? (whole as unknown as typeof either) : either))
+  const either = v.union([simple, whole], sentence)
+  return v.lazy((document) => (isRecord(document) ? (whole as unknown as typeof either) : either))
 }
 
 /** A section whose settings may all be left out. */

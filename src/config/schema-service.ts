@@ -236,9 +236,9 @@ const assertion = () =>
 
 /** The settings of `service`, whose defaults depend on its preset. */
 const service = () =>
-  v.lazy((given) => {
-    const { preset = null, assertion: of = null } = isRecord(given) ? given : {}
-    return described(preset, isRecord(of) ? of['as'] : null)
+  v.lazy((document) => {
+    const { preset = null, assertion: ofJwt = null } = isRecord(document) ? document : {}
+    return described(preset, isRecord(ofJwt) ? ofJwt['as'] : null)
   })
 
 /** The settings of the service of the interface description. */
@@ -253,7 +253,7 @@ export const serviceSetting = () =>
     v.pipe(
       v.nullable(service()),
       v.description('Another service than that of the interface description; `null`: that one.'),
-      v.transform((given) => given ?? standardSettings()),
+      v.transform((settings) => settings ?? standardSettings()),
     ),
     null,
   )

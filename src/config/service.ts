@@ -12,11 +12,11 @@ interface SecretReference {
 }
 export type Value = string | number | boolean | SecretReference
 type Values = Readonly<Record<string, Value>>
-type Given = Omit<Settings['service'], 'preset'>
+type ServiceSettings = Omit<Settings['service'], 'preset'>
 type Fault = Diagnostics['fault']
 
 /** The keys that make it another service, even at the same `baseUrl`. */
-interface Described extends Pick<Given, 'send' | 'names' | 'token'> {
+interface Described extends Pick<ServiceSettings, 'send' | 'names' | 'token'> {
   /** The whole URL of the token endpoint. */
   readonly tokenUrl: string
   /** Further fields. */
@@ -26,30 +26,30 @@ interface Described extends Pick<Given, 'send' | 'names' | 'token'> {
 }
 
 /** Key and secret are fields or headers; else they are HTTP Basic, or the issuer of an assertion. */
-export const hasNames = ({ send }: Pick<Given, 'send'>): boolean =>
+export const hasNames = ({ send }: Pick<ServiceSettings, 'send'>): boolean =>
   send === 'json' || send === 'form' || send === 'headers'
 
 /** Resolves `service`: its request, and how its answers are read. */
 export function resolveService(
-  { preset, ...given }: Settings['service'],
+  { preset, ...settings }: Settings['service'],
   { baseUrl, diagnostics }: { baseUrl: string; diagnostics: Diagnostics },
 ) {
-  const isPath = given.tokenUrl.startsWith('/')
+  const isPath = settings.tokenUrl.startsWith('/')
   const described: Described = {
-    tokenUrl: new URL(isPath ? baseUrl + given.tokenUrl : given.tokenUrl).href,
-    send: given.send,
-    names: given.names,
-    parameters: valuesOf('parameters', given.parameters, diagnostics),
-    headers: valuesOf('headers', given.headers, diagnostics),
-    token: given.token,
-    assertion: given.assertion && withoutKey(given.assertion),
+    tokenUrl: new URL(isPath ? baseUrl + settings.tokenUrl : settings.tokenUrl).href,
+    send: settings.send,
+    names: settings.names,
+    parameters: valuesOf('parameters', settings.parameters, diagnostics),
+    headers: valuesOf('headers', settings.headers, diagnostics),
+    token: settings.token,
+    assertion: settings.assertion && withoutKey(settings.assertion),
   }
-  checkKeys(given, diagnostics.fault)
-  checkAssertion(given, diagnostics)
+  checkKeys(settings, diagnostics.fault)
+  checkAssertion(settings, diagnostics)
   checkNames(described, { standard: defaultsOf(preset).names, fault: diagnostics.fault })
   checkHeaders(described, diagnostics.fault)
   return {
-    ...given,
+    ...settings,
     ...described,
     /** The setting from which the host of `tokenUrl` comes. */
     hostSetting: isPath ? ('baseUrl' as const) : ('service.tokenUrl' as const),
@@ -59,12 +59,12 @@ export function resolveService(
 }
 
 /** The key is one of the credentials. */
-function withoutKey({ key: _key, ...assertion }: NonNullable<Given['assertion']>) {
+function withoutKey({ key: _key, ...assertion }: NonNullable<ServiceSettings['assertion']>) {
   return assertion
 }
 
 /** The rules between keys. */
-function checkKeys({ lifetime, expires, refusals, use }: Given, fault: Fault): void {
+function checkKeys({ lifetime, expires, refusals, use }: ServiceSettings, fault: Fault): void {
   if (lifetime !== null && expires !== null)
     fault(
       'service.expires',
@@ -81,10 +81,10 @@ function checkKeys({ lifetime, expires, refusals, use }: Given, fault: Fault): v
 
 function valuesOf(
   group: 'parameters' | 'headers',
-  given: Given['parameters'],
+  values: ServiceSettings['parameters'],
   { warn }: Diagnostics,
 ): Values {
-  const entries = Object.entries(given).map(([name, value]) => {
+  const entries = Object.entries(values).map(([name, value]) => {
     const at = keyPath(['service', group, name])
     if (typeof value === 'string' && NAME_OF_SECRET.test(name))
       warn(
@@ -122,12 +122,12 @@ function checkNames(
       )
     return
   }
-  const taken = Object.values(names).filter((name) => name !== null)
-  if (new Set(taken).size < taken.length)
+  const sent = Object.values(names).filter((name) => name !== null)
+  if (new Set(sent).size < sent.length)
     fault('service.names', 'gives key and secret one name: name two fields of the request')
   if (send === 'headers') return
   for (const name of Object.keys(parameters))
-    if (taken.includes(name))
+    if (sent.includes(name))
       fault(
         keyPath(['service', 'parameters', name]),
         'has the name under which the key or the secret is sent: remove it, or change service.names',

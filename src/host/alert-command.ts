@@ -17,7 +17,7 @@ export interface AlertState {
     /** How it failed, with the remedy; null: it succeeded. */
     readonly failure: string | null
     /** When it ended; null: it fails, and its unit runs it again and again. */
-    readonly at: string | null
+    readonly endedAt: string | null
   } | null
   /** Why alerts do not reach the alert command, with the remedy; null: they do, or there is none. */
   readonly alertProblem: string | null
@@ -58,14 +58,14 @@ async function problemOf(path: string): Promise<string | null> {
 }
 
 function lastRunOf(run: UnitProperties, alertUnit: string): AlertState['alertCommand'] {
-  const failed = (how: string): string => `${how}: see \`sudo journalctl -u ${alertUnit}\``
+  const failed = (result: string): string => `${result}: see \`sudo journalctl -u ${alertUnit}\``
   // The unit does not end while the command fails, and says itself how that is.
-  if (run['StatusText']) return { failure: failed(run['StatusText']), at: null }
+  if (run['StatusText']) return { failure: failed(run['StatusText']), endedAt: null }
   const seconds = Number(/^@(\d+)/.exec(run['ExecMainExitTimestamp'] ?? '')?.[1] ?? 0)
   if (seconds === 0) return null
   const failure = run['Result'] === 'success' ? null : failed(resultOf(run))
   // Before that there was another command, or none.
   const changedAtMs = withSystemFallback(0, () => statSync(ALERT_COMMAND).ctimeMs)
   if (failure === null && (seconds + 1) * 1_000 <= changedAtMs) return null
-  return { failure, at: new Date(seconds * 1_000).toISOString() }
+  return { failure, endedAt: new Date(seconds * 1_000).toISOString() }
 }

@@ -154,7 +154,7 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
   // From the first directory of its user on: below it, a link of that user could lead root elsewhere.
   const isOfSystem = `${stateDirectory}/`.startsWith(`${SYSTEM_STATE_DIRECTORY}/`)
   const firstOfState = isOfSystem ? SYSTEM_STATE_DIRECTORY : stateDirectory
-  const takeState = `sudo chown -hR ${SERVICE_USER}:${SERVICE_USER} ${shellWord(firstOfState)}`
+  const chownState = `sudo chown -hR ${SERVICE_USER}:${SERVICE_USER} ${shellWord(firstOfState)}`
 
   const { directory, file, socket } = rowMakers(uid, place)
 
@@ -194,12 +194,12 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
       name: 'the state directory',
       effect: 'the daemon cannot save its state',
       mayBeAbsent: !isRunning,
-      ...(isUnit && { commands: [MAKE_DIRECTORIES, takeState, ...restart] }),
+      ...(isUnit && { commands: [MAKE_DIRECTORIES, chownState, ...restart] }),
     }),
     ...(isUnit ? [directory(CONFIG_ROW)] : []),
     ...Object.values(OWN_FILES.runtimeDirectory).map((name) => file(join(runtimeDirectory, name))),
     ...Object.values(OWN_FILES.stateDirectory).map((name) =>
-      file(join(stateDirectory, name), isUnit ? takeState : undefined),
+      file(join(stateDirectory, name), isUnit ? chownState : undefined),
     ),
     ...sockets.map(socket),
   ]
@@ -218,8 +218,8 @@ export interface Found {
 /** How what is there differs from the row, with the remedy; undefined: it does not. */
 export function differenceOf(row: PathRow, { stats, list }: Found): Remedy | undefined {
   const { kind, name, path, effect, commands } = row
-  const differs = (how: string, first: readonly string[] = []): Remedy => ({
-    text: `${name} ${path} ${how}, so that ${effect}`,
+  const differs = (difference: string, first: readonly string[] = []): Remedy => ({
+    text: `${name} ${path} ${difference}, so that ${effect}`,
     commands: [...first, ...commands],
   })
   if (stats === null) return row.mayBeAbsent ? undefined : differs('is not there')
@@ -230,8 +230,8 @@ export function differenceOf(row: PathRow, { stats, list }: Found): Remedy | und
     return differs(`is no ${kind}`, [
       clearPath(path, { isDirectory: stats.isDirectory(), place: unitPlace(undefined) }),
     ])
-  const how = wrongAttribute(row, stats) ?? wrongAccess(row, list)
-  return how === undefined ? undefined : differs(how)
+  const difference = wrongAttribute(row, stats) ?? wrongAccess(row, list)
+  return difference === undefined ? undefined : differs(difference)
 }
 
 function wrongAttribute({ uid, gid, mode, forbidden }: PathRow, stats: Stats): string | undefined {
@@ -248,8 +248,9 @@ function wrongAttribute({ uid, gid, mode, forbidden }: PathRow, stats: Stats): s
 
 function wrongAccess({ writer }: PathRow, list: AccessList | null): string | undefined {
   if (writer === null) return undefined
-  const own = list?.find((entry) => entry.kind === 'user' && entry.id === writer)
-  if (own?.access !== 0o7) return `has no access list by which the user ${nameOf('user', writer)} may write`
+  const entryOfWriter = list?.find(({ kind, id }) => kind === 'user' && id === writer)
+  if (entryOfWriter?.access !== 0o7)
+    return `has no access list by which the user ${nameOf('user', writer)} may write`
   const others = foreignWriters(list ?? [], writer).map(entryName)
   return others.length === 0 ? undefined : `lets ${others.join(' and ')} write, too`
 }

@@ -1,5 +1,5 @@
-// Compares the daemon's paths with their table at each tick: mends what is its own, and tells the rest in
-// the log and in `status`.
+// Compares the daemon's paths with their table at each tick: mends what is its own; the rest is in the log and in
+// `status`.
 import type { Stats } from 'node:fs'
 import { dirname } from 'node:path'
 import { accessListOf } from '../lib/access-list.ts'
@@ -79,15 +79,15 @@ export function createPathWatch(options: {
 
   async function compareAll(): Promise<Problem[]> {
     const clients = adopted?.find(isForGroup)?.gid ?? null
-    const own = socketsOf(config()).map(({ path, mode, gid }) => ({ path, mode, gid, uid }))
-    const sockets = isSocketActivated(inherited) ? (adopted ?? []) : own
+    const configured = socketsOf(config()).map(({ path, mode, gid }) => ({ path, mode, gid, uid }))
+    const sockets = isSocketActivated(inherited) ? (adopted ?? []) : configured
     const rows = pathTable({ ...config(), sockets }, { uid, clients }, { ...place, isRunning: true })
     const found = await Promise.all(
       [...new Set(rows.map(({ path }) => dirname(path)))].map(async (directory) => {
         const together = rows.filter(({ path }) => dirname(path) === directory)
         // One after the other: a disk that hangs takes one thread.
         const work = async (): Promise<Problem[][]> => Array.fromAsync(together, problemOf)
-        // A disk that hangs is told by what uses it.
+        // Whatever uses a disk that hangs reports that.
         return inDirectory(directory, work).catch((error: unknown) => {
           if (isLate(error)) return []
           throw error
@@ -107,7 +107,7 @@ export function createPathWatch(options: {
     })
   }
 
-  function tell({ path, sentence: error, isOpen }: Problem): void {
+  function logProblem({ path, sentence: error, isOpen }: Problem): void {
     const open = 'Every user of this host may connect to a socket of systemd and take the token'
     if (isOpen) log('warning', open, { event: 'socket-open', path, remedy: CLOSE_IT })
     else log('error', 'A path is not as it has to be', { event: 'path-problem', path, error })
@@ -121,7 +121,7 @@ export function createPathWatch(options: {
       adopted ??= await Promise.all(handedOver.map(asItIs))
       const before = new Set(problems.map(({ sentence }) => sentence))
       problems = [...(await compareAll()), ...openSockets()]
-      for (const problem of problems) if (!before.has(problem.sentence)) tell(problem)
+      for (const problem of problems) if (!before.has(problem.sentence)) logProblem(problem)
     },
   }
 }
@@ -159,7 +159,7 @@ async function mend({ path, kind, uid, gid, mode }: PathRow, stats: Stats): Prom
     await fs.chmod(path, wanted)
     return true
   } catch (error) {
-    // In the unit nothing may be made setgid: a directory that has lost that is opened without it, and told.
+    // In the unit nothing may be made setgid: a directory that has lost that is opened without it, and reported.
     if (errorCode(error) !== 'EPERM' || (stats.mode & SETGID) !== 0 || (wanted & SETGID) === 0) return false
     return fs
       .chmod(path, wanted & ~SETGID)

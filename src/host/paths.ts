@@ -56,14 +56,14 @@ export function runtimeDirectoryOf({ env, uid }: ProcessIdentity): string {
  * otherwise.
  */
 export function stateDirectoryOf({ env, uid }: ProcessIdentity): string {
-  const given = firstOf(env['STATE_DIRECTORY'])
-  if (given !== undefined) return given
+  const ofSystemd = firstOf(env['STATE_DIRECTORY'])
+  if (ofSystemd !== undefined) return ofSystemd
   if (uid === 0) return SYSTEM_STATE_DIRECTORY
   return join(absolute(env['XDG_STATE_HOME']) ?? join(homeOf(env), '.local', 'state'), 'kyc-tokend')
 }
 
 /**
- * Paths at which a client looks for the daemon's socket, in this order, without systemd's
+ * Paths at which a client tries the daemon's socket, in this order, without systemd's
  * `$RUNTIME_DIRECTORY`: in a client's unit it is the client's own.
  */
 export function socketCandidates({ env, uid }: ProcessIdentity): string[] {
@@ -88,8 +88,8 @@ export function configDirectories({ env, uid }: ProcessIdentity, workingDirector
 
 function ownRuntimeDirectory({ env, uid }: ProcessIdentity): string {
   if (uid === 0) return SYSTEM_RUNTIME_DIRECTORY
-  const own = absolute(env['XDG_RUNTIME_DIR'])
-  if (own !== undefined) return join(own, 'kyc-tokend')
+  const ofPerson = absolute(env['XDG_RUNTIME_DIR'])
+  if (ofPerson !== undefined) return join(ofPerson, 'kyc-tokend')
   return join(absolute(env['TMPDIR']) ?? '/tmp', `kyc-tokend-${uid}`)
 }
 

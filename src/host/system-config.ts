@@ -10,7 +10,7 @@ export function configDirectory(account: string | undefined): string {
   return account === undefined ? SYSTEM_CONFIG_DIRECTORY : join(SYSTEM_CONFIG_DIRECTORY, 'accounts')
 }
 
-/** Whether the unit of an account has a configuration; true if this user may not look. */
+/** Whether the unit of an account has a configuration; true if this user may not read it. */
 export function isConfigured(account: string | undefined): boolean {
   const defaults = ['json', 'yaml', 'yml'].map((ending) =>
     join(SYSTEM_CONFIG_DIRECTORY, `kyc-tokend.config.${ending}`),
@@ -18,13 +18,13 @@ export function isConfigured(account: string | undefined): boolean {
   return !(account === undefined ? defaults : [accountConfigPath(account)]).every(isAbsent)
 }
 
-/** The names of the accounts that have a configuration; none if this user may not look. */
+/** The names of the accounts that have a configuration; none if this user may not read them. */
 export function configuredAccounts(): string[] {
   const paths = globSync(accountConfigPath('*'))
   return paths.map((path) => accountOfConfig(path)).filter((name) => name !== undefined)
 }
 
-/** False if this user may not look. */
+/** False if this user may not see it. */
 export function isAbsent(path: string): boolean {
   try {
     lstatSync(path)

@@ -1,7 +1,7 @@
 // Keeps what is in use: reads the disk, has other pairs tried, and says how the files and the running
 // configuration differ. What follows from what is decided in `in-use.ts`.
 import { revealAll, type Config } from '../config/config.ts'
-import { createLook, type OnDisk } from '../config/on-disk.ts'
+import { createDiskReader, type OnDisk } from '../config/on-disk.ts'
 import { withTimeout } from '../lib/clock.ts'
 import { createProblemLog } from '../lib/log.ts'
 import { createKeeper, type Keeper, type Refreshed } from '../token/keeper.ts'
@@ -67,7 +67,7 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     saveState: (state) => store.save(state),
   })
   sources.use(source)
-  const ofDisk = createLook(
+  const ofDisk = createDiskReader(
     () => load(inUse.config),
     () => inUse.read,
   )

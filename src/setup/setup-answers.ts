@@ -10,8 +10,9 @@ import { certificatesProblem, privateKeyOf } from '../lib/certificates.ts'
 import { parseInstant } from '../lib/duration.ts'
 import { UsageError } from '../lib/error.ts'
 import { loginOf, proxyUrlOf } from '../source/proxy.ts'
+import { bothGiven } from '../terminal/ask.ts'
 import type { Invocation } from '../terminal/command.ts'
-import { readGiven } from '../terminal/given-file.ts'
+import { readNamed } from '../terminal/named-file.ts'
 import { createPrompt, isTerminal, type Prompt } from '../terminal/prompt.ts'
 import { kinds, type Kind } from './setup-kinds.ts'
 import { existing, existsError, type Answers, type Contents, type SetupFiles } from './setup-files.ts'
@@ -27,7 +28,7 @@ type Name =
   | 'keyId'
   | 'assertion'
   | 'expiresAt'
-type Given = Partial<Record<Name, string>>
+type Texts = Partial<Record<Name, string>>
 
 interface Question {
   readonly question: string
@@ -189,8 +190,7 @@ function withProxy(answers: Answers, { env, stdout }: Invocation, { contents }: 
 async function documentAnswers(invocation: Invocation): Promise<Answers> {
   const { options } = invocation
   const both = Object.values(fields).find(({ option }) => options[option] !== undefined)
-  if (both !== undefined)
-    throw new UsageError(`--from and --${both.option} are both given: leave one of them out.`)
+  if (both !== undefined) throw bothGiven(`--from and --${both.option}`)
   const path = String(options['from'])
   const name = path === '-' ? 'standard input' : path
   const text = await textOf('--from', path, invocation)
@@ -199,7 +199,7 @@ async function documentAnswers(invocation: Invocation): Promise<Answers> {
   const document: unknown = JSON.parse(text)
   const { faults: misshapen } = validateDocument(document)
   if (misshapen.length > 0) throw new ConfigError(misshapen, name)
-  const { baseUrl, credentials, ...settings } = document as { baseUrl: string; credentials: Given }
+  const { baseUrl, credentials, ...settings } = document as { baseUrl: string; credentials: Texts }
   const { apiKey = '', apiSecret = '', expiresAt } = credentials
   const [hasKey, hasSecret] = [apiKey !== null, apiSecret !== null]
   const faults = [
@@ -222,9 +222,9 @@ function issueAt(at: string, sentence: string | undefined): ConfigIssue[] {
 }
 
 /** The answers from the options; what they lack is asked at the terminal. */
-async function singleAnswers(invocation: Invocation, files: SetupFiles): Promise<Given> {
+async function singleAnswers(invocation: Invocation, files: SetupFiles): Promise<Texts> {
   const { options } = invocation
-  const given: Given = {}
+  const texts: Texts = {}
   for (const name of names) {
     const { option, file, problem } = fields[name]
     const word = options[option]
@@ -232,17 +232,17 @@ async function singleAnswers(invocation: Invocation, files: SetupFiles): Promise
     const text = file === undefined ? String(word) : await textOf(`--${option}`, word, invocation)
     const fault = problem(text)
     if (fault !== undefined) throw new UsageError(`--${option}: ${fault}.`)
-    given[name] = text
+    texts[name] = text
   }
-  const { assertion } = given
-  if (assertion !== undefined && (kindOf(given) !== 'assertion' || given.key !== undefined))
+  const { assertion } = texts
+  if (assertion !== undefined && (kindOf(texts) !== 'assertion' || texts.key !== undefined))
     throw new UsageError('--assertion-file is for --kind assertion, without --private-key-file.')
   const isMissing = (name: Name): boolean =>
-    given[name] === undefined &&
-    (fields[name].kinds?.includes(kindOf(given)) ?? true) &&
+    texts[name] === undefined &&
+    (fields[name].kinds?.includes(kindOf(texts)) ?? true) &&
     !(assertion !== undefined && REPLACED_BY_ASSERTION.has(name))
   const needed = names.filter((name) => isMissing(name) && fields[name].isOptional !== true)
-  if (needed.length === 0) return given
+  if (needed.length === 0) return texts
   if (!isTerminal(invocation.stdin)) {
     const words = new Intl.ListFormat('en-GB').format(needed.map((name) => `--${fields[name].option}`))
     throw new UsageError(`There is no terminal to ask at: give ${words}, or --from.`)
@@ -253,9 +253,9 @@ async function singleAnswers(invocation: Invocation, files: SetupFiles): Promise
   for (const name of names) {
     const { question, ...field } = fields[name]
     if (question !== null && isMissing(name))
-      given[name] = await askFor(prompt, invocation, { ...field, question })
+      texts[name] = await askFor(prompt, invocation, { ...field, question })
   }
-  return given
+  return texts
 }
 
 /** A ready-made assertion says all this itself. */
@@ -283,15 +283,15 @@ async function askFor(
   return text
 }
 
-function kindOf({ kind }: Given): Kind {
+function kindOf({ kind }: Texts): Kind {
   return (kind || 'json') as Kind
 }
 
 /** The settings of the kind of service, and the texts of the files that they name. */
-function settingsOf(given: Given, { contents }: SetupFiles): Answers {
-  const { baseUrl = '', tokenUrl, apiKey, apiSecret, certificate, key = '', keyId, expiresAt } = given
+function settingsOf(texts: Texts, { contents }: SetupFiles): Answers {
+  const { baseUrl = '', tokenUrl, apiKey, apiSecret, certificate, key = '', keyId, expiresAt } = texts
   const file = (name: keyof Contents): { file: string } => ({ file: basename(contents[name]) })
-  const kind = kindOf(given)
+  const kind = kindOf(texts)
   const oauth2 = { preset: 'oauth2', tokenUrl }
   const pair = { ...(apiKey !== undefined && { apiKey }), ...(apiSecret !== undefined && { apiSecret }) }
   const common = { baseUrl, contents: pair, expiresAt: expiresAt || undefined, request: {} }
@@ -302,8 +302,8 @@ function settingsOf(given: Given, { contents }: SetupFiles): Answers {
       settings: { service: { ...oauth2, send: 'form', names: { apiKey: 'client_id', apiSecret: null } } },
       request: { clientCertificate: { certFile: file('certificate').file, key: file('clientKey') } },
     }
-  if (given.assertion !== undefined) {
-    const assertion = { file: resolve(given.assertion) }
+  if (texts.assertion !== undefined) {
+    const assertion = { file: resolve(texts.assertion) }
     return { ...common, settings: { service: { ...oauth2, send: 'assertion', assertion } } }
   }
   if (kind === 'assertion') {
@@ -317,7 +317,7 @@ function settingsOf(given: Given, { contents }: SetupFiles): Answers {
   if (kind === 'oauth2') return { ...common, settings: { service: oauth2 } }
   // A kind that was chosen replaces another one that is there.
   const service = tokenUrl === undefined ? null : { tokenUrl }
-  return { ...common, settings: given.kind === undefined && service === null ? {} : { service } }
+  return { ...common, settings: texts.kind === undefined && service === null ? {} : { service } }
 }
 
 /** Of keys that are not RSA's, whose RS256 is the default. */
@@ -330,7 +330,7 @@ function algorithmOf(text: string): { algorithm?: string } {
 
 /** The content of a file without its newline. Throws UsageError (64). */
 async function textOf(by: string, path: string | boolean, invocation: Invocation): Promise<string> {
-  const bytes = await readGiven({ by, path: String(path), maxBytes: MAX_FILE_BYTES }, invocation)
+  const bytes = await readNamed({ by, path: String(path), maxBytes: MAX_FILE_BYTES }, invocation)
   if (bytes === undefined) throw new UsageError(`The file of ${by} holds more than 1 MiB: name another.`)
   return withoutNewline(bytes.toString())
 }

@@ -113,16 +113,19 @@ export async function planSetup(
 
 /** The settings that the answers need; those of a configuration that is there stay beside them. */
 function wantedSettings(
-  { baseUrl, contents: given, settings, request, expiresAt }: Answers,
-  on: { known: Settings | undefined; contents: SetupFiles['contents']; isSamePair: boolean },
+  { baseUrl, contents: texts, settings, request, expiresAt }: Answers,
+  {
+    known,
+    contents,
+    isSamePair,
+  }: { known: Settings | undefined; contents: SetupFiles['contents']; isSamePair: boolean },
 ): Settings {
-  const { known, contents, isSamePair } = on
   const knownEnd = (known?.['credentials'] as { expiresAt?: unknown } | undefined)?.expiresAt
   const endsAt = expiresAt ?? (isSamePair ? knownEnd : undefined)
   const file = (name: ContentName): { file: string } => ({ file: basename(contents[name]) })
   const credentials = {
-    apiKey: given.apiKey === undefined ? null : file('apiKey'),
-    apiSecret: given.apiSecret === undefined ? null : file('apiSecret'),
+    apiKey: texts.apiKey === undefined ? null : file('apiKey'),
+    apiSecret: texts.apiSecret === undefined ? null : file('apiSecret'),
     ...(endsAt !== undefined && { expiresAt: endsAt }),
   }
   const former = settings['request'] ?? known?.['request']

@@ -127,12 +127,13 @@ interface Surroundings {
 }
 
 /** At a terminal it asks for the authority of a certificate that is not trusted, and tries again. */
-async function tryAnswers(answers: Answers, on: Surroundings) {
-  const trial = await tryOnce(answers, on)
+async function tryAnswers(answers: Answers, surroundings: Surroundings) {
+  const { invocation, files } = surroundings
+  const trial = await tryOnce(answers, surroundings)
   const lacksAuthority = trial.check.reason === 'tls' && answers.contents.ca === undefined
-  if (!lacksAuthority || !isTerminal(on.invocation.stdin)) return trial
-  const ca = await askAuthority(on.invocation)
-  return ca === '' ? trial : tryOnce(withAuthority(answers, on.files, ca), on)
+  if (!lacksAuthority || !isTerminal(invocation.stdin)) return trial
+  const ca = await askAuthority(invocation)
+  return ca === '' ? trial : tryOnce(withAuthority(answers, files, ca), surroundings)
 }
 
 /** Writes what the answers need beside the files that they replace, and checks it. */

@@ -62,10 +62,10 @@ export function screenOf(stdout: Writable & { columns?: number }, env: NodeJS.Pr
  * wrapped.
  */
 export function formatStatus(
-  given: StatusResult,
+  result: StatusResult,
   options: Screen & { nowMs: number; systemd?: SystemdState; socket?: string | undefined; isCut?: boolean },
 ): string {
-  const status = escapeUnsafeIn(given)
+  const status = escapeUnsafeIn(result)
   const { nowMs, hasColour, columns, systemd = notUnderSystemd, isCut = false } = options
   const ink: View['ink'] = (colour, text) =>
     hasColour ? styleText(colour, text, { validateStream: false }) : text
@@ -168,10 +168,10 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
     const raised = alert === null ? [] : [`${ink('red', alert.reason)} since ${absolute(alert.since)}`]
     if (alertProblem !== null) return [...raised, ink('yellow', alertProblem)]
     if (alertCommand === null) return raised
-    const { failure, at } = alertCommand
-    const how = failure === null ? 'succeeded' : ink('red', 'failed')
-    const when = at === null ? '' : ` ${ago(at)}`
-    return [...raised, `the alert command ${how}${when}${failure === null ? '' : `, ${failure}`}`]
+    const { failure, endedAt } = alertCommand
+    const outcome = failure === null ? 'succeeded' : ink('red', 'failed')
+    const when = endedAt === null ? '' : ` ${ago(endedAt)}`
+    return [...raised, `the alert command ${outcome}${when}${failure === null ? '' : `, ${failure}`}`]
   },
   settings({ daemon }, { ink }) {
     const { state, problem, pair } = daemon.configuration
@@ -289,8 +289,8 @@ function configurationSteps(
   const text = 'Have the changed configuration taken over'
   if (problem === null) return [renderedAt({ text, steps: ['reload'] }, place)]
   // A reload has no effect on some settings.
-  const how = place.isUnit ? 'by a restart' : 'by ending the daemon and starting it again'
-  return [renderedAt({ text: `${text} ${how}`, steps: ['restart'] }, place)]
+  const means = place.isUnit ? 'by a restart' : 'by ending the daemon and starting it again'
+  return [renderedAt({ text: `${text} ${means}`, steps: ['restart'] }, place)]
 }
 
 /** Where common mistakes with keys are found, if the reason can come from one. */

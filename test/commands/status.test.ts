@@ -350,7 +350,7 @@ test('the whole picture of a daemon in trouble: what to do first, then a row for
     },
     readers: Array.from({ length: 6 }, () => reader),
   }
-  const alertCommand = { failure: 'exit status 7: see `journalctl`', at: '2030-01-01T00:10:00.000Z' }
+  const alertCommand = { failure: 'exit status 7: see `journalctl`', endedAt: '2030-01-01T00:10:00.000Z' }
   expect(inColours(fields, { ...underSystemd, alertCommand }))
     .toBe(`<yellow ●> <bold degraded>: the token is good, but refreshing it fails
 <yellow →> ${remedyLine('server-error', unitPlace(undefined))}.

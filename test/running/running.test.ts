@@ -5,7 +5,7 @@ import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { Config } from '../../src/config/config.ts'
 import { ConfigError } from '../../src/config/issues.ts'
 import { loadConfig } from '../../src/config/load.ts'
-import { createLook } from '../../src/config/on-disk.ts'
+import { createDiskReader } from '../../src/config/on-disk.ts'
 import { createReload } from '../../src/running/reload.ts'
 import { createRunning, type Running } from '../../src/running/running.ts'
 import { FileError } from '../../src/files/file-error.ts'
@@ -603,7 +603,7 @@ describe('the configuration on disk', () => {
   it('is loaded again only when a file has changed', async () => {
     const counted = vi.fn<() => Promise<Config>>(load)
     const config = await load()
-    const look = createLook(counted, () => config)
+    const look = createDiskReader(counted, () => config)
     await look()
     await look()
     expect(counted).toHaveBeenCalledTimes(1)

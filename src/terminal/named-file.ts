@@ -13,7 +13,7 @@ const SILENCE_MS = 3_000
  * The bytes of the file; undefined if they are more than the limit. `by` is what names it, such as `--from`.
  * Throws UsageError (64) if it cannot be read, and the signal's reason.
  */
-export async function readGiven(
+export async function readNamed(
   { by, path, maxBytes }: { by: string; path: string; maxBytes: number },
   { stdin, stderr, signal }: Pick<Invocation, 'stdin' | 'stderr' | 'signal'>,
 ): Promise<Buffer | undefined> {
