@@ -2,7 +2,7 @@
 // the connections end that hold most and whose peers take nothing.
 import { monotonicMs } from '../lib/clock.ts'
 
-/** Nothing more is read from here on; twice as much is the most. */
+/** Nothing more is read from here on; what can still be answered then stays below twice as much. */
 export const FULL_BYTES = 20 * 1024 * 1024
 /** The time for which it may stay full, and for which a peer that is ended has taken no byte. */
 export const PATIENCE_MS = 1_000
@@ -87,15 +87,14 @@ export function createMemory({ fullBytes = FULL_BYTES } = {}) {
     const nowMs = monotonicMs()
     countAll()
     markAll(nowMs)
-    const isTooLong = fullSinceMs !== null && nowMs - fullSinceMs >= PATIENCE_MS
-    if (bytes >= (isTooLong ? fullBytes : 2 * fullBytes)) endStuck(nowMs)
+    if (bytes >= fullBytes) endStuck(nowMs)
     if (bytes < fullBytes) release ??= setImmediate(empty)
     timer = setTimeout(examine, EXAMINED_EVERY_MS)
   }
 
   /**
-   * Of those that take nothing, the one that holds most ends first. Half is left, so that those that come
-   * after them find room.
+   * Of those that have taken nothing for 1 s, which is counted from the moment at which it was full, the one
+   * that holds most ends first. Half is left, so that those that come after them find room.
    */
   function endStuck(nowMs: number): void {
     const stuck = [...parties].flatMap((party) =>
