@@ -8,7 +8,7 @@ import {
   certificateProblem,
   certificatesProblem,
   privateKeyOf,
-} from '../lib/certificates.ts'
+} from './certificates.ts'
 import { Secret } from '../lib/secret.ts'
 import type { Diagnostics } from './issues.ts'
 import { permissionFaults, readFile, type StagedFiles } from './read-file.ts'

@@ -1,6 +1,6 @@
 // Resolves all by which the service knows the account: key, secret, those of `service`, client certificate.
 import type { KeyObject } from 'node:crypto'
-import { certificateLife } from '../lib/certificates.ts'
+import { certificateLife } from './certificates.ts'
 import type { Credentials } from './credentials.ts'
 import { Secret } from '../lib/secret.ts'
 import type { Inputs } from './inputs.ts'

@@ -15,7 +15,7 @@ import { placeAt, placeOf, type Place } from '../host/remedy.ts'
 import { monotonicMs, withTimeout } from '../lib/clock.ts'
 import { limitFaults } from '../lib/internal-fault.ts'
 import type { DaemonSignals } from './daemon-signals.ts'
-import { isSocketActivated, type InheritedSockets } from '../lib/socket-activation.ts'
+import { isSocketActivated, type InheritedSockets } from '../host/inherited-sockets.ts'
 import program from '../../package.json' with { type: 'json' }
 import { alertRemedy, createAlerts } from '../report/alerts.ts'
 import { logStart } from '../report/configuration-log.ts'

@@ -10,7 +10,7 @@ import { fs } from '../files/fs.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { nameOf } from '../host/ids.ts'
 import { OWN_FILES } from '../host/paths.ts'
-import { isSocketActivated, type InheritedSockets } from '../lib/socket-activation.ts'
+import { isSocketActivated, type InheritedSockets } from '../host/inherited-sockets.ts'
 import {
   assertPathFree,
   assertReplaceable,

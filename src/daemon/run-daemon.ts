@@ -20,7 +20,7 @@ import { FileError } from '../files/file-error.ts'
 import { asUserError, fileRemedy } from '../host/file-remedy.ts'
 import { programName } from '../host/paths.ts'
 import { placeOf, rendered } from '../host/remedy.ts'
-import { takeInheritedSockets, type InheritedSockets } from '../lib/socket-activation.ts'
+import { takeInheritedSockets, type InheritedSockets } from '../host/inherited-sockets.ts'
 import { createLog } from '../report/log.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
 

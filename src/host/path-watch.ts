@@ -16,7 +16,7 @@ import {
   type PathRow,
   type SocketFacts,
 } from './path-table.ts'
-import { isSocketActivated, type InheritedSockets } from '../lib/socket-activation.ts'
+import { isSocketActivated, type InheritedSockets } from './inherited-sockets.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { rendered, type Place } from './remedy.ts'
 

@@ -5,13 +5,12 @@ import type { Clock } from './clock.ts'
 const INTERVAL_MS = 10_000
 /** An interval with at most this CPU time is idle. */
 const IDLE_MS = 20
-/** The CPU time after which there is enough garbage for a collection: that of a few refreshes. */
+/** The CPU time after which there is enough garbage for a collection. */
 const BURST_MS = 50
 
 /**
- * Returns the tick, to be called every few seconds or more often. Without `--expose-gc`, which the unit has,
- * it collects nothing. A collection blocks the loop for up to a tenth of a second, hence only when it is
- * idle.
+ * Returns the tick, to be called every few seconds or more often. Without `--expose-gc` it collects nothing. A
+ * collection blocks the loop for up to a tenth of a second, hence only when it is idle.
  */
 export function createGcAfterBurst(clock: Pick<Clock, 'now'>): () => void {
   let last = { atMs: clock.now().bootMs, cpuMs: 0 }

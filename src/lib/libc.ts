@@ -57,8 +57,7 @@ const ABI = {
   WEXITED: 4,
   WNOWAIT: 0x1000000,
 } as const
-/** `sun_path`, with the NUL byte that ends it (unix(7)). */
-/** Longest path of a Unix socket: `sun_path` without its NUL byte (unix(7)). */
+/** Longest path of a Unix socket: `sun_path` without the NUL byte that ends it (unix(7)). */
 export const MAX_SOCKET_PATH_BYTES = 107
 const SUN_PATH_BYTES = MAX_SOCKET_PATH_BYTES + 1
 /** The most supplementary groups of a process (NGROUPS_MAX). */
@@ -101,7 +100,7 @@ function load(): Libc {
       })
     }
     const message =
-      `The package koffi, by which kyc-tokend calls libc, cannot be loaded (${why}): ` +
+      `The package koffi, by which this program calls libc, cannot be loaded (${why}): ` +
       'install it on Linux with `npm install koffi`'
     throw new UserError(message, exitStatus.configuration, { cause })
   }
@@ -270,7 +269,7 @@ function createProcessCalls(strict: Declare, lenient: Declare<NativeCall>) {
   }
 
   return {
-    /** From here on no core dump, and no look of this user into the memory (prctl(2), PR_SET_DUMPABLE). */
+    /** No core dump from here on, and no other process of this user reads the memory (PR_SET_DUMPABLE). */
     forbidDumps(): void {
       const noBytes = Buffer.alloc(16)
       setrlimit(ABI.RLIMIT_CORE, noBytes)

@@ -1,7 +1,7 @@
 // What the log says of the configuration, when the daemon starts and at a reload.
 import type { Config } from '../config/config.ts'
 import type { Log } from '../lib/log.ts'
-import { descriptorsOf, type InheritedSockets } from '../lib/socket-activation.ts'
+import { descriptorsOf, type InheritedSockets } from '../host/inherited-sockets.ts'
 
 export function logStart(
   config: Config,

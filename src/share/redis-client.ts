@@ -5,7 +5,7 @@ import { setDefaultAutoSelectFamilyAttemptTimeout } from 'node:net'
 // A bundle has the default export of a CommonJS library and none of its names.
 import library, { type Cluster, type Redis, type RedisOptions } from 'iovalkey'
 import type { ShareConfig } from '../config/config.ts'
-import { createSecureContext } from '../lib/certificates.ts'
+import { createSecureContext } from '../config/certificates.ts'
 import { StoreError } from './store.ts'
 
 /** The settings that say how the store is reached. */

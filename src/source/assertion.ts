@@ -2,7 +2,7 @@
 import { randomUUID, type KeyObject } from 'node:crypto'
 import { SignJWT } from 'jose'
 import type { ServiceConfig } from '../config/config.ts'
-import { privateKeyOf } from '../lib/certificates.ts'
+import { privateKeyOf } from '../config/certificates.ts'
 import type { Credentials } from '../config/credentials.ts'
 
 /** A JWT that is valid from now on. `wallMs`: the service's clock as far as it is known, else ours. */

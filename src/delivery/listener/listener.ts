@@ -15,7 +15,7 @@ import { STOP_WAIT_MS } from '../../files/in-directory.ts'
 import { loadLibc } from '../../lib/libc.ts'
 import { createProblemLog, type Log } from '../../lib/log.ts'
 import { nameOf } from '../../host/ids.ts'
-import type { InheritedSockets } from '../../lib/socket-activation.ts'
+import type { InheritedSockets } from '../../host/inherited-sockets.ts'
 import { raceAbort } from '../../lib/tasks.ts'
 import {
   assertPathFree,

@@ -1,8 +1,8 @@
 // Certificates, their keys, and the TLS contexts that are made of them.
 import type { KeyObject } from 'node:crypto'
 import type { SecureContext } from 'node:tls'
-import { errorCode, withSystemFallback } from './error.ts'
-import { isRecord, parseJson } from './input.ts'
+import { errorCode, withSystemFallback } from '../lib/error.ts'
+import { isRecord, parseJson } from '../lib/input.ts'
 
 /** Loaded at the first call: most commands need none of it. */
 const crypto = () => process.getBuiltinModule('node:crypto')
