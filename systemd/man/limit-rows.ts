@@ -92,7 +92,7 @@ export function limitRows(): string[][] {
     [
       'memory of all connections together: unread input, unsent answers, unanswered requests',
       mib(FULL_BYTES),
-      `nothing is read from anybody; after ${seconds(PATIENCE_MS)}, or at ${mib(2 * FULL_BYTES)}, the connection ends that holds most and has read nothing for ${seconds(PATIENCE_MS)}, then the next`,
+      `nothing is read from anybody; after ${seconds(PATIENCE_MS)} the connection that holds most and has read nothing meanwhile is closed, and then the next one`,
     ],
     ['`/metrics`', `one rendering in ${seconds(METRICS_EVERY_MS)}`, 'the former text is given again'],
     [

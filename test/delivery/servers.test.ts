@@ -1,21 +1,44 @@
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
-import { serveMisconfigured } from '../../src/delivery/servers.ts'
+import { HANDED_OVER } from '../../src/delivery/limits.ts'
+import type { Replies } from '../../src/delivery/replies.ts'
+import { createServers, serveMisconfigured } from '../../src/delivery/servers.ts'
 import { loadLibc } from '../../src/lib/libc.ts'
 import { createFakeClock } from '../support/fake-clock.ts'
 import { askOnce } from '../support/ipc-client.ts'
 import { createRecords } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
+const NONE = { ipc: [], http: [], metrics: [], credential: [], unknown: [] }
+
+it('each socket with more connections than descriptors is logged with what it has, at start and reload', async () => {
+  const openFiles = Number(/open files +(\d+)/.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1])
+  const many = { ...HANDED_OVER, maxConnections: openFiles }
+  const few = { ...HANDED_OVER, maxConnections: 10 }
+  const { log, of } = createRecords()
+  const reply = () => ({ fault: { code: 'misconfigured', message: '' } }) as const
+  const options = { log, clock: createFakeClock(), testAlert: reply, reload: reply, inherited: NONE }
+  const metrics = () => ({ contentType: '', body: '' })
+  const servers = createServers({ ipc: many, http: many }, { ...options, metrics, replies: {} as Replies })
+  // Beside 96 for the daemon itself, and at each of its four kinds of sockets 32 for root and its own user.
+  const limitOf = (all: number): number => Math.floor((openFiles * (openFiles - 96)) / (all + 4 * 32))
+  const record = { level: 'warning', configured: openFiles, limit: limitOf(2 * openFiles), openFiles }
+  expect(of('connections-clamped')).toMatchObject([
+    { ...record, setting: 'ipc.maxConnections' },
+    { ...record, setting: 'http.maxConnections' },
+  ])
+  await servers.prepare({ ipc: few, http: few })
+  expect(of('connections-clamped')).toHaveLength(2)
+  await servers.prepare({ ipc: many, http: null })
+  expect(of('connections-clamped').slice(2)).toMatchObject([
+    { setting: 'ipc.maxConnections', limit: limitOf(openFiles) },
+  ])
+})
+
 it('a daemon whose configuration is faulty answers so for 2 s, and then ends', async () => {
   const path = join(await tempDirectory(), 'ipc.sock')
-  const inherited = {
-    ipc: [loadLibc().listenAt(path, 16)],
-    http: [],
-    metrics: [],
-    credential: [],
-    unknown: [],
-  }
+  const inherited = { ...NONE, ipc: [loadLibc().listenAt(path, 16)] }
   const clock = createFakeClock()
   const { signal } = new AbortController()
   let isOver = false
