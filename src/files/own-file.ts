@@ -22,9 +22,9 @@ export function createOwnFile(
     mayStay = true,
   }: { log: Log; mode?: number; failure?: typeof STATE_FAILURE; mayStay?: boolean },
 ) {
-  /** The value as JSON, and the text that the file should hold for it: formatted once, with its time. */
-  let current: { readonly json: string; readonly text: string } | null = null
-  const desired = (): Content | null => current && { text: current.text, mayStay: () => mayStay }
+  /** What the file should hold. `json`: its value, of which the text is made once, with the time of that. */
+  let content: (Content & { readonly json: string }) | null = null
+  const desired = (): Content | null => content
   const file = createManagedFile({ path, mode }, { desired, log, failure, mayFormerStay: mayStay })
 
   function ignore(fault: string): null {
@@ -36,12 +36,12 @@ export function createOwnFile(
   /** Null: there is none, or its owner, mode, size or kind is not as it should be. */
   async function readTrusted(): Promise<string | null> {
     try {
-      const { content, stats } = await onFile(path, async () => readSmallFile(path, MAX_BYTES))
-      if (content === null) return ignore('it is too long, or no regular file')
+      const { content: text, stats } = await onFile(path, async () => readSmallFile(path, MAX_BYTES))
+      if (text === null) return ignore('it is too long, or no regular file')
       if (stats.uid !== process.geteuid!()) return ignore(`it belongs to another user (${stats.uid})`)
       if ((stats.mode & 0o077 & ~mode) !== 0)
         return ignore(`others may read or write it (not ${octal(mode)})`)
-      return content
+      return text
     } catch (error) {
       if (!(error instanceof FileError)) throw error
       const { code, kind } = error
@@ -62,17 +62,17 @@ export function createOwnFile(
      * Writes the value if it differs from the last one, and restores the file if it was removed. Null removes
      * it. If several values wait for the disk, only the newest is written. Never fails.
      */
-    async write<T>(value: T | null, format = (given: T) => `${JSON.stringify(given)}\n`): Promise<void> {
+    async write<T>(value: T | null, format = (each: T) => `${JSON.stringify(each)}\n`): Promise<void> {
       const json = JSON.stringify(value)
-      if (value === null) current = null
-      else if (json !== current?.json) current = { json, text: format(value) }
+      if (value === null) content = null
+      else if (json !== content?.json) content = { json, text: format(value), mayStay: () => mayStay }
       await file.reconcile()
     },
     /** Why it cannot be written; null if it can. */
     error: file.error,
     /** Repeats what last failed, or what was undone from outside. */
     async tick(): Promise<void> {
-      if (current !== null || file.error() !== null) await file.reconcile()
+      if (content !== null || file.error() !== null) await file.reconcile()
     },
   }
 }
