@@ -32,30 +32,30 @@ export interface Client extends Caller, Holder {
   watch: { readonly timeout: TimeoutReason | null; readonly progress: number; readonly sweeps: number }
 }
 
-export interface Protocol<Own> {
+export interface Protocol<State> {
   readonly transport: 'ipc' | 'http' | 'metrics'
   readonly operations: Operations
   /** What the protocol knows of a new client. */
-  readonly own: (socket: Socket) => Own
+  readonly createState: (socket: Socket) => State
   /** So much is read at once, into memory that all connections share: what is kept has to be copied. */
   readonly readBytes: number
-  readonly begin?: (client: Client & Own) => void
-  readonly receive: (client: Client & Own, input: Buffer, length: number) => void
+  readonly begin?: (client: Client & State) => void
+  readonly receive: (client: Client & State, input: Buffer, length: number) => void
   /** The client has ended its side, or its connection. */
-  readonly endInput: (client: Client & Own) => void
+  readonly endInput: (client: Client & State) => void
   /** The client has read what it was sent. */
-  readonly drained?: (client: Client & Own) => void
+  readonly drained?: (client: Client & State) => void
   /** Goes on: there may be room again in the client's socket, or in the memory of all connections. */
-  readonly proceed: (client: Client & Own) => void
+  readonly proceed: (client: Client & State) => void
   /** Its unread and unsent bytes, and what else it holds. */
-  readonly heldBy: (client: Client & Own) => number
+  readonly heldBy: (client: Client & State) => number
   /** Sends the newest token for each subscription that lacks it, as far as the client reads. */
-  readonly push: (client: Client & Own) => void
+  readonly push: (client: Client & State) => void
   /** The timeout that runs for a client that has read all its answers; null: none. */
-  readonly timeoutOf: (client: Client & Own) => TimeoutReason | null
+  readonly timeoutOf: (client: Client & State) => TimeoutReason | null
   readonly timeouts?: Partial<Timeouts>
   /** Answers a request that does not end in time. Without it the connection ends without an answer. */
-  readonly refuseLate?: (client: Client & Own) => void
+  readonly refuseLate?: (client: Client & State) => void
   readonly onStop?: () => void
 }
 

@@ -48,8 +48,8 @@ export interface ConnectionServer {
   /** Stops listening, answers the requests that have arrived, and ends each connection. */
   close(): Promise<void>
   /**
-   * Gives the socket the mode and group of other settings, and returns the function that has the settings used;
-   * connections stay, but for subscriptions of users who may not use it any more. Throws UserError.
+   * Gives the socket the mode and group of other settings, and returns the function that has the settings
+   * used; connections stay, but for subscriptions of users who may not use it any more. Throws UserError.
    */
   prepare(next: SocketConfig, room?: number): Promise<() => void>
   /** Makes a removed socket again. Never fails: a problem is logged. */
@@ -62,15 +62,15 @@ export interface ConnectionServer {
   }
 }
 
-export function createConnections<Own>(
-  protocol: Protocol<Own>,
+export function createConnections<State>(
+  protocol: Protocol<State>,
   { peers, memory, turns, limited, log, ...options }: DeliveryContext & ServerOptions,
 ) {
   const { transport, operations } = protocol
   const quota = createQuota()
-  const all = new Map<Socket, Client & Own>()
+  const all = new Map<Socket, Client & State>()
   const handling = createHandling(protocol, { memory, turns, log })
-  const { attempt, setReading, logRefused } = handling
+  const { safely, setReading, logRefused } = handling
   const input = Buffer.allocUnsafeSlow(protocol.readBytes)
   let config = options.socket
   let { room = Infinity } = options
@@ -112,14 +112,17 @@ export function createConnections<Own>(
       if (socket === null) release()
     }
     if (socket === null) return
-    const client: Client & Own = { ...createClient(socket, peer, isAllowed), ...protocol.own(socket) }
+    const client: Client & State = {
+      ...createClient(socket, peer, isAllowed),
+      ...protocol.createState(socket),
+    }
     all.set(socket, client)
     socket.on('error', ignore)
-    socket.on('drain', () => attempt(client, protocol.drained ?? protocol.proceed))
+    socket.on('drain', () => safely(client, protocol.drained ?? protocol.proceed))
     socket.once('end', () => {
       client.hasEnded = true
       if (peers.hasHungUp(client.socket)) client.socket.destroy()
-      else attempt(client, protocol.endInput)
+      else safely(client, protocol.endInput)
     })
     socket.once('close', () => {
       release()
@@ -130,7 +133,7 @@ export function createConnections<Own>(
     })
     sweeper.start()
     setReading(client, true)
-    if (protocol.begin !== undefined) attempt(client, protocol.begin)
+    if (protocol.begin !== undefined) safely(client, protocol.begin)
   }
 
   function readAll(): void {
@@ -148,17 +151,17 @@ export function createConnections<Own>(
     for (const client of all.values()) {
       if (client.subscriptions.length === 0) continue
       client.pushed = 0
-      attempt(client, protocol.push)
+      safely(client, protocol.push)
     }
   }
 
   const sweeper = createSweeper({ protocol, clients: all, drop: handling.drop })
-  memory.join<Client & Own>({
+  memory.join<Client & State>({
     members: () => all.values(),
     heldBy: (client) => (client.socket.destroyed ? 0 : protocol.heldBy(client)),
-    takenBy: ({ socket }) => peers.takenBy(socket),
-    hold: readAll,
-    release: proceedAll,
+    readByPeer: ({ socket }) => peers.readByPeer(socket),
+    pause: readAll,
+    resume: proceedAll,
     end: (client) => handling.drop(client, 'stalled'),
   })
 

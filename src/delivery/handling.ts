@@ -11,14 +11,14 @@ import type { Turns } from './turns.ts'
 
 const REFUSED_LOGGED_EVERY_MS = 3_600_000
 
-export function createHandling<Own>(
-  protocol: Protocol<Own>,
+export function createHandling<State>(
+  protocol: Protocol<State>,
   { memory, turns, log }: { memory: Memory; turns: Turns; log: Log },
 ) {
   const reports = createReports(protocol.transport, log)
 
   /** Returns whether more is read. */
-  function receive(client: Client & Own, input: Buffer, length: number): boolean {
+  function receive(client: Client & State, input: Buffer, length: number): boolean {
     try {
       if (!client.isClosing) protocol.receive(client, input, length)
     } catch (error) {
@@ -28,20 +28,20 @@ export function createHandling<Own>(
   }
 
   /** Goes on with the client in a later turn of the event loop: meanwhile others are served. */
-  function plan(client: Client & Own): void {
+  function plan(client: Client & State): void {
     if (client.isPlanned) return
     client.isPlanned = true
     turns.plan(() => {
       client.isPlanned = false
-      attempt(client, protocol.proceed)
+      safely(client, protocol.proceed)
     })
   }
 
   /** An internal error while serving a client costs its connection, not the process. */
-  function attempt(client: Client & Own, act: (client: Client & Own) => void): void {
+  function safely(client: Client & State, step: (client: Client & State) => void): void {
     if (client.isClosing) return
     try {
-      act(client)
+      step(client)
     } catch (error) {
       fail(client, error)
     }
@@ -71,16 +71,19 @@ export function createHandling<Own>(
   }
 
   /** A subscriber who may not use the socket any more is sent the fault, and the connection ends. */
-  function endSubscriber(client: Client & Own): void {
+  function endSubscriber(client: Client & State): void {
     client.pushed = 0
-    attempt(client, protocol.push)
+    safely(client, protocol.push)
     client.subscriptions.length = 0
     reports.noteDrop(client.peer, 'denied')
     // One that waits for a token, too, is answered first. Node keeps what is written until this turn is over.
     if (client.waiting === 0) setImmediate(() => client.socket.destroySoon())
   }
 
-  /** Reads from the client, or leaves what it sends in the kernel: at once, also amid a turn of the event loop. */
+  /**
+   * Reads from the client, or leaves what it sends in the kernel: at once, also amid a turn of the event
+   * loop.
+   */
   function setReading(client: Client, wantsInput: boolean): void {
     client.wantsInput = wantsInput
     const isReading = wantsInput && !memory.isFull()
@@ -91,13 +94,13 @@ export function createHandling<Own>(
   }
 
   /** Has what the client holds now counted. */
-  function account(client: Client & Own): void {
+  function account(client: Client & State): void {
     const held = protocol.heldBy(client)
     if (held !== client.held && !client.isClosing) memory.account(client, held)
   }
 
   /** Answers when the reply is there, unless the client has gone. */
-  async function later<T>(client: Client, reply: Promise<T>, answer: (reply: T) => void): Promise<void> {
+  async function whenReady<T>(client: Client, reply: Promise<T>, answer: (reply: T) => void): Promise<void> {
     try {
       const value = await reply
       if (!client.isClosing) answer(value)
@@ -106,7 +109,7 @@ export function createHandling<Own>(
     }
   }
 
-  return { ...reports, account, later, receive, plan, attempt, fail, end, drop, endSubscriber, setReading }
+  return { ...reports, account, whenReady, receive, plan, safely, fail, end, drop, endSubscriber, setReading }
 }
 
 /** What is counted and logged of connections that end. */

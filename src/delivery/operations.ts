@@ -18,7 +18,7 @@ import {
 } from '../protocol.ts'
 import { MAX_WAITING, OVER_LIMIT, type ClosingFault } from './limits.ts'
 import type { LimitedUsers } from './limited.ts'
-import { frameRestOf, type CachedToken, type Later, type Replies, type Result } from './replies.ts'
+import { frameRestOf, type CachedToken, type MaybePromise, type Replies, type Result } from './replies.ts'
 import type { Reader, TokenAudit, Transport } from './token-audit.ts'
 
 /** The client as an operation sees it: its connection. */
@@ -52,12 +52,12 @@ export type Reply<T extends RequestType = RequestType> = Result<Results[T]> | Cl
 type Operation<T extends RequestType> = (
   request: TokenRequest & RejectRequest,
   caller: Caller,
-) => Later<Reply<T>>
+) => MaybePromise<Reply<T>>
 
 /** Raises a test alert, or says why it is refused. */
-export type TestAlert = () => Later<Result<AlertTestResult>>
+export type TestAlert = () => MaybePromise<Result<AlertTestResult>>
 /** Reads the configuration again, and says what came of it. */
-export type Reload = () => Later<Result<ReloadResult>>
+export type Reload = () => MaybePromise<Result<ReloadResult>>
 
 export type ListeningSocket = NonNullable<StatusResult['daemon']['sockets']>[number]
 export type Operations = ReturnType<typeof createOperations>
@@ -159,7 +159,7 @@ export function createOperations(options: {
       type: T,
       data: Readonly<Record<string, unknown>>,
       caller: Caller,
-    ): Later<Reply<T>> {
+    ): MaybePromise<Reply<T>> {
       for (const name in data) {
         const field = FIELDS.get(name)
         if (field !== undefined && !field.isValid(data[name]))

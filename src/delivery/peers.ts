@@ -68,10 +68,12 @@ export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } 
       accepted.destroy()
       return socket
     },
-    /** The bytes that the peer has taken so far, as exactly as the kernel says it: a part of a write is none. */
-    takenBy(socket: Socket): number {
-      const given = socket.bytesWritten - socket.writableLength
-      return given - (onDescriptor(socket, (fd) => libc.unreadByPeer(fd)) ?? 0)
+    /**
+     * The bytes that the peer has read so far, as exactly as the kernel says it: a part of a write is none.
+     */
+    readByPeer(socket: Socket): number {
+      const sent = socket.bytesWritten - socket.writableLength
+      return sent - (onDescriptor(socket, (fd) => libc.unreadByPeer(fd)) ?? 0)
     },
     /** Reports whether the peer has closed both directions of the connection. */
     hasHungUp: (socket: Socket): boolean => onDescriptor(socket, libc.isHungUp) === true,

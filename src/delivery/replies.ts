@@ -32,7 +32,7 @@ import { describeCurrent, describeToken, statusOf, type StatusSources } from './
 export type Result<T> = { readonly value: T } | { readonly fault: Fault }
 
 /** The value at once if it is known, else a promise. */
-export type Later<T> = T | Promise<T>
+export type MaybePromise<T> = T | Promise<T>
 
 /** The token, ready to be sent: built when it, its phase or the wall clock changes, not for each request. */
 export interface CachedToken {
@@ -75,7 +75,7 @@ export function createReplies(options: {
     request: TokenRequest,
     by: { readonly signal: AbortSignal },
     now = keeper.now(),
-  ): Later<Result<CachedToken>> {
+  ): MaybePromise<Result<CachedToken>> {
     const reply = current(now)
     if ('value' in reply && isGoodEnough(reply.value, now, request)) return reply
     need(request)

@@ -18,13 +18,13 @@ const DRAIN_MS = 2_500
 /** The time for which a stop waits for the first request of a new connection, in ms. */
 const FIRST_REQUEST_MS = 500
 /** Ends connections whose timeout is over, as long as there are any. */
-export function createSweeper<Own>({
+export function createSweeper<State>({
   protocol,
   clients,
   drop,
 }: {
-  protocol: Protocol<Own>
-  clients: ReadonlyMap<Socket, Client & Own>
+  protocol: Protocol<State>
+  clients: ReadonlyMap<Socket, Client & State>
   drop: (client: Client, reason: DropReason) => void
 }) {
   const timeouts = { ...TIMEOUTS, ...protocol.timeouts }

@@ -24,8 +24,8 @@ export const DIRECTORY_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY | cons
 const READ_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY
 
 /**
- * Writes the file durably under its name, and gives its stats and the code of the error by which its directory
- * could not be synced; null: it was. Throws FileError; then the file is as it was.
+ * Writes the file durably under its name, and gives its stats and the code of the error by which its
+ * directory could not be synced; null: it was. Throws FileError; then the file is as it was.
  */
 export async function replaceFile(
   path: string,
@@ -66,8 +66,8 @@ async function syncDirectory(directory: number): Promise<string | null> {
 }
 
 /**
- * Removes what a crash left of replacing the file. Gives what is unwise about its directory: a group can exchange
- * what is in it. Throws FileError.
+ * Removes what a crash left of replacing the file. Gives what is unwise about its directory: a group can
+ * exchange what is in it. Throws FileError.
  */
 export async function clearLeftovers(path: string): Promise<FileError | undefined> {
   return throughDirectory(path, 'files', async (reached, directory) => {
@@ -87,10 +87,10 @@ export async function clearLeftovers(path: string): Promise<FileError | undefine
 }
 
 /** Removes what is at the path, of any kind, if it still has this inode. Throws FileError. */
-export async function removeOwn(path: string, own: Pick<Stats, 'ino' | 'dev'>): Promise<void> {
+export async function removeInode(path: string, inode: Pick<Stats, 'ino' | 'dev'>): Promise<void> {
   await throughDirectory(path, 'files', async (reached) => {
     const stats = await lstatIfAny(reached)
-    if (stats?.ino === own.ino && stats.dev === own.dev) await fs.unlink(reached)
+    if (stats?.ino === inode.ino && stats.dev === inode.dev) await fs.unlink(reached)
   })
 }
 

@@ -5,8 +5,8 @@ import { errorCode } from '../lib/error.ts'
 /**
  * `system`: the system refused a call. `stalled`: the disk did not answer in time. `busy`: the work did not
  * begin in time, because other disks do not answer. `odd-target`: what has the path is no regular file.
- * `held-target`: it is another user's in a sticky directory. `unsafe-directory`: others can exchange what is made in the directory. `attributes`: the file system does
- * not keep owner, group or mode.
+ * `held-target`: it is another user's in a sticky directory. `unsafe-directory`: others can exchange what is
+ * made in the directory. `attributes`: the file system does not keep owner, group or mode.
  */
 export type FileErrorKind =
   'system' | 'stalled' | 'busy' | 'odd-target' | 'held-target' | 'unsafe-directory' | 'attributes'

@@ -7,7 +7,7 @@ const MAX_RUNNING = 8
 const STEPS = 5
 const STEP_MS = 1_000
 /** The longest time for which a disk is waited for. */
-export const PATIENCE_MS = STEPS * STEP_MS
+export const STALLED_AFTER_MS = STEPS * STEP_MS
 /** The longest time that the daemon's end waits for a file. */
 export const STOP_WAIT_MS = 1_000
 

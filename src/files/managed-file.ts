@@ -80,7 +80,7 @@ export function createManagedFile(
   async function hasText(stats: Stats | null, text: string): Promise<boolean> {
     if (stats?.isFile() !== true || stats.size !== Buffer.byteLength(text)) return false
     if (compared !== null && text === written?.content?.text && isUnchanged(compared, stats)) return true
-    // Another program may have removed or exchanged it since it was looked at.
+    // Another program may have removed or exchanged it meanwhile.
     const read = await readSmallFile(path, stats.size).catch(fallbackOnSystemError(null))
     if (read?.content !== text) return false
     writtenAt ??= stats.mtime
@@ -95,7 +95,7 @@ export function createManagedFile(
   }
 
   /** Compares the file with this content, and replaces or removes it. */
-  async function attempt(content: Content | null): Promise<void> {
+  async function apply(content: Content | null): Promise<void> {
     const wanted = attributes
     const isKnown = isDeepStrictEqual(written?.attributes, wanted) && written?.content?.text === content?.text
     const stats = await lstatIfAny(path)
@@ -158,7 +158,7 @@ export function createManagedFile(
 
   async function makeAsDesired(): Promise<void> {
     waiting = null
-    await attempt(desired())
+    await apply(desired())
     problem.set(null)
   }
 

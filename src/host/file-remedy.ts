@@ -5,7 +5,7 @@ import { serviceEnvironment } from './account.ts'
 import { errorCode, errorMessage, exitStatus, UserError, withSystemFallback } from '../lib/error.ts'
 import { FileError, isLate, type Writers } from '../files/file-error.ts'
 import { fs } from '../files/fs.ts'
-import { PATIENCE_MS } from '../files/in-directory.ts'
+import { STALLED_AFTER_MS } from '../files/in-directory.ts'
 import { isSystemDirectory, SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from './paths.ts'
 import { nameOf } from './ids.ts'
 import { shellWord } from '../lib/display-text.ts'
@@ -80,7 +80,7 @@ export function fileRemedy(error: FileError, place: Place): Remedy {
   }
 }
 
-const PATIENCE = formatDuration(PATIENCE_MS)
+const PATIENCE = formatDuration(STALLED_AFTER_MS)
 
 function systemRemedy({ directory, code, syscall, cause }: FileError, place: Place): Remedy {
   if (syscall === 'fchown') {

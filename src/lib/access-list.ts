@@ -37,8 +37,12 @@ export async function accessListOf(path: string): Promise<AccessList | null> {
 function parseAccessList(bytes: Buffer): AccessList {
   const count = Math.floor((bytes.length - HEADER_BYTES) / ENTRY_BYTES)
   const raw = Array.from({ length: Math.max(count, 0) }, (_, index) => {
-    const at = HEADER_BYTES + index * ENTRY_BYTES
-    return { tag: bytes.readUInt16LE(at), bits: bytes.readUInt16LE(at + 2), id: bytes.readUInt32LE(at + 4) }
+    const offset = HEADER_BYTES + index * ENTRY_BYTES
+    return {
+      tag: bytes.readUInt16LE(offset),
+      bits: bytes.readUInt16LE(offset + 2),
+      id: bytes.readUInt32LE(offset + 4),
+    }
   })
   const mask = raw.find(({ tag }) => tag === MASK)?.bits ?? 7
   return raw.flatMap(({ tag, bits, id }) => {

@@ -1,4 +1,5 @@
-// What a text says once its encodings are undone: percent, HTML, the escapes of JSON; and in it base64 and hex.
+// What a text says once its encodings are undone: percent, HTML, the escapes of JSON; and in it base64 and
+// hex.
 
 /** The most encodings one within the other. */
 const MAX_DEPTH = 5

@@ -6,8 +6,8 @@ import type { AccessList } from './access-list.ts'
 export type DirectoryStats = Pick<Stats, 'mode' | 'uid'>
 
 /**
- * Who beside this user can exchange what is in a directory. Its access list, if it has one, says which users and
- * groups may write there: the group's bits of the mode are the list's mask.
+ * Who beside this user can exchange what is in a directory. Its access list, if it has one, says which users
+ * and groups may write there: the group's bits of the mode are the list's mask.
  */
 export function directoryAccess(
   { mode, uid: owner }: DirectoryStats,
@@ -34,8 +34,8 @@ export function foreignWriters(list: AccessList, uid: number): AccessList {
 }
 
 /**
- * Reports whether the sticky bit keeps this user from removing or replacing the file: only root, the owner of the
- * file and that of the directory may (inode(7)).
+ * Reports whether the sticky bit keeps this user from removing or replacing the file: only root, the owner of
+ * the file and that of the directory may (inode(7)).
  */
 export function isHeldBySticky(
   file: Pick<Stats, 'uid'>,

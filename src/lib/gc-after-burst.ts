@@ -9,8 +9,8 @@ const IDLE_MS = 20
 const BURST_MS = 50
 
 /**
- * Returns the tick, to be called every few seconds or more often. Without `--expose-gc` it collects nothing. A
- * collection blocks the loop for up to a tenth of a second, hence only when it is idle.
+ * Returns the tick, to be called every few seconds or more often. Without `--expose-gc` it collects nothing.
+ * A collection blocks the loop for up to a tenth of a second, hence only when it is idle.
  */
 export function createGcAfterBurst(clock: Pick<Clock, 'now'>): () => void {
   let last = { atMs: clock.now().bootMs, cpuMs: 0 }

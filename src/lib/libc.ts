@@ -300,13 +300,13 @@ function createProcessCalls(strict: Declare, lenient: Declare<NativeCall>) {
       prctl(ABI.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     },
     /**
-     * Reaps the ended children that this program did not start itself. `own` is the child that Node reaps; if
-     * that one has just ended, the rest waits for the next call.
+     * Reaps the ended children that this program did not start itself. `childOfNode` is the one that Node
+     * reaps; if that one has just ended, the rest waits for the next call.
      */
-    reapOrphans(own: number | undefined): void {
+    reapOrphans(childOfNode: number | undefined): void {
       for (;;) {
         const pid = endedChild()
-        if (pid === 0 || pid === own || waitpid(pid, null, ABI.WNOHANG) !== pid) return
+        if (pid === 0 || pid === childOfNode || waitpid(pid, null, ABI.WNOHANG) !== pid) return
       }
     },
     /**

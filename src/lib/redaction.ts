@@ -30,9 +30,9 @@ export function createRedaction(secrets: Iterable<string>): (text: string) => st
 }
 
 /**
- * The text with every one of the secrets replaced, also as JSON, a URL, a form, base64, hex or HTML would show
- * them, and as these would one after the other. For texts that others wrote: a service may echo what it was
- * sent.
+ * The text with every one of the secrets replaced, also as JSON, a URL, a form, base64, hex or HTML would
+ * show them, and as these would one after the other. For texts that others wrote: a service may echo what it
+ * was sent.
  */
 export function redact(text: string, secrets: Iterable<string>): string {
   return createRedaction(secrets)(text)

@@ -46,14 +46,14 @@ const REHEARSAL = {
   askedBy: null,
 } as const
 
-/** What the operator was told last. */
-interface Told {
+/** The last notification of the operator. */
+interface Notified {
   readonly raised: Raised | null
   readonly reminders: number
   /** ISO 8601. */
   readonly remindedAt: string | null
 }
-const NOTHING_TOLD: Told = { raised: null, reminders: 0, remindedAt: null }
+const NOTHING_NOTIFIED: Notified = { raised: null, reminders: 0, remindedAt: null }
 
 export function createAlerts(options: {
   keeper: KeeperView
@@ -68,13 +68,13 @@ export function createAlerts(options: {
   const { keeper, log, host, place } = options
   let { settings } = options
   const files = createAlertFiles(options.path, log)
-  let told: Told = NOTHING_TOLD
+  let notified: Notified = NOTHING_NOTIFIED
   /** The alert.json of a former run has been read: from now on the files are written. */
   let isBegun = false
   let rehearsal: { readonly alert: Raised; readonly untilMs: number } | null = null
 
-  /** `isRaised`: a `no-token` that stands goes on while an attempt is due. */
-  function current(isRaised = told.raised?.reason === 'no-token'): CurrentAlert | null {
+  /** `isRaised`: one that was raised as `no-token` goes on while an attempt is due. */
+  function current(isRaised = notified.raised?.reason === 'no-token'): CurrentAlert | null {
     return currentAlert(keeper.state(), keeper.now(), settings.noTokenAfterMs, { isRaised })
   }
 
@@ -122,7 +122,7 @@ export function createAlerts(options: {
       message: SENTENCES[alert.reason],
       event: 'alert',
       ...fieldsOf(alert),
-      remindedAt: told.remindedAt ?? undefined,
+      remindedAt: notified.remindedAt ?? undefined,
     })
   }
 
@@ -149,51 +149,53 @@ export function createAlerts(options: {
     return real ?? rehearsal?.alert ?? null
   }
 
-  /** Tells the operator what is new: that this alert is raised, a reminder of it, or that there is none. */
-  function tell(alert: Raised | null, resumed: { resumed?: true } = {}): void {
-    const { raised: former, reminders: before } = told
+  /**
+   * Notifies the operator of what is new: this alert is raised, it is time for a reminder, or there is none.
+   */
+  function notify(alert: Raised | null, resumed: { resumed?: true } = {}): void {
+    const { raised: former, reminders: before } = notified
     // Of two alerts the second takes the place of the first, which is over only if it was a rehearsal.
     if (former !== null && (alert === null || (former.reason === 'test' && alert.reason !== 'test')))
       resolveRaised(former)
     if (alert === null) {
-      told = NOTHING_TOLD
+      notified = NOTHING_NOTIFIED
       return files.setRaised(null)
     }
     const now = keeper.now()
     const { reason, since, noTokenSince } = alert
     const reminders = remindersAt(now.bootMs - since.bootMs, { reason, isTokenless: noTokenSince !== null })
     if (former?.reason !== reason) {
-      told = { raised: alert, reminders, remindedAt: null }
+      notified = { raised: alert, reminders, remindedAt: null }
       announce(alert, resumed)
     } else if (reminders > before) {
-      told = { raised: alert, reminders, remindedAt: isoTime(now.wallMs) }
+      notified = { raised: alert, reminders, remindedAt: isoTime(now.wallMs) }
       announce(alert, { reminder: reminders, ...resumed })
     } else {
-      told = { ...told, raised: alert }
+      notified = { ...notified, raised: alert }
     }
   }
 
   function check(): void {
-    tell(alertToRaise())
+    notify(alertToRaise())
     if (isBegun) void files.reconcile()
   }
 
   /** Logs an alert of a former run once more, and continues its reminders. */
   async function begin(): Promise<void> {
     // A disk that hangs does not delay it.
-    tell(current(), { resumed: true })
+    notify(current(), { resumed: true })
     const saved = await files.begin()
     isBegun = true
     if (saved === null) return
     const { reason, since, askedBy, noTokenSince, remindedAt } = saved
     // That it was raised is known from its file alone.
-    if (reason === 'no-token') tell(current(true), { resumed: true })
-    const { raised } = told
+    if (reason === 'no-token') notify(current(true), { resumed: true })
+    const { raised } = notified
     if (raised === null) return resolve({ reason, since, askedBy }, 'restart')
     if (raised.reason !== reason) return
     const ageMs = Date.parse(String(remindedAt ?? since)) - raised.since.wallMs
     const reminders = remindersAt(ageMs, { ...raised, isTokenless: noTokenSince !== undefined })
-    told = { raised, reminders, remindedAt: typeof remindedAt === 'string' ? remindedAt : null }
+    notified = { raised, reminders, remindedAt: typeof remindedAt === 'string' ? remindedAt : null }
     writeAlert(raised)
   }
 
@@ -214,8 +216,8 @@ export function createAlerts(options: {
     current: () => current(),
     /** Raises an alert with `test: true` and resolves it after 10 s. Refused while an alert is raised. */
     test(): { value: AlertTestResult } {
-      if (told.raised !== null)
-        return { value: { outcome: 'refused', detail: `The alert ${told.raised.reason} is raised` } }
+      if (notified.raised !== null)
+        return { value: { outcome: 'refused', detail: `The alert ${notified.raised.reason} is raised` } }
       const since = keeper.now()
       rehearsal = { alert: { ...REHEARSAL, since }, untilMs: since.bootMs + REHEARSAL_MS }
       check()

@@ -1,5 +1,5 @@
-// The end of key and secret, or of the client certificate: logged 30, 7 and 1 days before it comes, and when it
-// has come.
+// The end of key and secret, or of the client certificate: logged 30, 7 and 1 days before it comes, and when
+// it has come.
 import type { Config } from '../config/config.ts'
 import { DAY_MS } from '../lib/duration.ts'
 import type { Keeper } from '../token/keeper.ts'
@@ -49,7 +49,9 @@ export function stageReached(end: End, { endsAtMs }: Ends, wallMs: number): numb
   return stages.findLast((stageMs) => leftMs <= stageMs) ?? null
 }
 
-/** Logs the end, once for each stage, across restarts. Nobody is woken by it, and nothing is refused for it. */
+/**
+ * Logs the end, once for each stage, across restarts. Nobody is woken by it, and nothing is refused for it.
+ */
 export function createCredentialsEnd(options: {
   readonly config: () => Ends
   /** Its state has what was logged last, perhaps by a former process. */

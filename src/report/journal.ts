@@ -11,13 +11,17 @@ import { messageOf, priorityOf, redacted, type LogRecord } from './log-line.ts'
 export type SendEntry = (path: string, entry: Uint8Array) => void
 
 export const JOURNAL_SOCKET = '/run/systemd/journal/socket'
-/** The journal itself cuts at 768 KiB, and a datagram must fit into the sender's buffer (208 KiB by default). */
+/**
+ * The journal itself cuts at 768 KiB, and a datagram must fit into the sender's buffer (208 KiB by default).
+ */
 const MAX_VALUE_BYTES = 64 * 1024
 const MAX_ENTRY_BYTES = 128 * 1024
 /** The longest name of a field that the journal accepts. */
 const MAX_NAME_LENGTH = 64
 const RETRY_MS = 100
-/** The journal asks the kernel for the unit of a sender that it does not know: the sender must still be there. */
+/**
+ * The journal asks the kernel for the unit of a sender that it does not know: the sender must still be there.
+ */
 const RECOGNIZED_MS = 100
 
 /** The entry of a record, of which no field contains one of the secrets. */

@@ -32,7 +32,9 @@ export function formatLine(record: LogRecord, options: LineOptions): string {
   return bounded(redacted(record, options.secrets), (shown) => write(shown, options))
 }
 
-/** Sentence, event and fields, as in the lines for the journal, without the priority. The record is redacted. */
+/**
+ * Sentence, event and fields, as in the lines for the journal, without the priority. The record is redacted.
+ */
 export function messageOf(record: LogRecord): string {
   return bounded(record, messageLine)
 }

@@ -1,4 +1,5 @@
-// The log: one record per event, as one line or one entry of the journal. What is not taken is lost, and counted.
+// The log: one record per event, as one line or one entry of the journal. What is not taken is lost, and
+// counted.
 import { fstatSync } from 'node:fs'
 import type { Writable } from 'node:stream'
 import winston from 'winston'
@@ -100,8 +101,8 @@ export function createLog(
     /** Records that were lost since the start: the log was not read, or its disk was full. */
     lost: writer.lost,
     /**
-     * Resolves when every record is written, or after 1 s: a reader that has stopped delays no end. Until 100 ms
-     * after its last entry the process must live, or the journal may not know of which unit it was.
+     * Resolves when every record is written, or after 1 s: a reader that has stopped delays no end. Until 100
+     * ms after its last entry the process must live, or the journal may not know of which unit it was.
      */
     close: async (): Promise<void> => {
       await withTimeout(CLOSE_LIMIT_MS, writer.flushed(), clock)

@@ -26,7 +26,9 @@ export interface MetricsSample {
   readonly alert: CurrentAlert | null
   /** The secret files hold a refused pair, or one of them or the configuration cannot be used. */
   readonly isFaultyOnDisk: boolean
-  /** When the credentials end, ISO 8601, and whether that is so near that it has been logged; null: not known. */
+  /**
+   * When the credentials end, ISO 8601, and whether that is so near that it has been logged; null: not known.
+   */
   readonly credentialsEnd?: { readonly expiresAt: string; readonly isNear: boolean } | null
   /** Null: this host does not share its token. */
   readonly share: ShareSample | null
@@ -218,9 +220,9 @@ function shareMetrics({ state, hosts, outcomes, unreadable }: ShareSample): Metr
 }
 
 /** The text of one metric with help and type; empty without a value. Labels need no escapes. */
-function metricText([ending, help, given]: Metric): string {
+function metricText([ending, help, measured]: Metric): string {
   const name = `kyc_tokend_${ending}`
-  const values: readonly Value[] = typeof given === 'number' ? [{ value: given }] : (given ?? [])
+  const values: readonly Value[] = typeof measured === 'number' ? [{ value: measured }] : (measured ?? [])
   if (values.length === 0) return ''
   const isHistogram = values[0]?.suffix !== undefined
   const type = isHistogram ? 'histogram' : name.endsWith('_total') ? 'counter' : 'gauge'

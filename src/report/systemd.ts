@@ -9,7 +9,9 @@ import type { KeeperView } from '../token/keeper.ts'
 /** Sends a datagram to this Unix socket (sd_notify(3)). Throws if that fails. */
 export type SendDatagram = (path: string, content: string | Uint8Array) => void
 
-/** The longest time from the start to READY=1, below `TimeoutStartSec=`: no third party decides about a boot. */
+/**
+ * The longest time from the start to READY=1, below `TimeoutStartSec=`: no third party decides about a boot.
+ */
 const READY_WITHIN_MS = 60_000
 /** Signs of life within the time that systemd allows: several, in case one is late on a busy host. */
 const SIGNS_PER_WATCHDOG_TIME = 3
@@ -94,8 +96,8 @@ export function createSystemdNotifier(options: {
       send('STOPPING=1', 'STATUS=Stopping')
     },
     /**
-     * The sockets answer: READY=1 follows once a kept token is usable or the first attempt has ended, at the latest
-     * 60 s after the start.
+     * The sockets answer: READY=1 follows once a kept token is usable or the first attempt has ended, at the
+     * latest 60 s after the start.
      */
     ready(): void {
       isAnswering = true
@@ -125,7 +127,7 @@ function takeSettings(env: NodeJS.ProcessEnv, pid: number) {
 /** The status for `systemctl status`: one line without line breaks. */
 function statusLine(state: TokenState, now: Instant): string {
   const token = usableToken(state, now)
-  const held = token && `token ${token.fingerprint} is good until ${at(usableUntilMs(token), now)}`
+  const held = token && `token ${token.fingerprint} is good until ${utcTime(usableUntilMs(token), now)}`
   return `${phaseOf(state, now)}: ${held ?? 'no usable token'}; ${planWords(state, now)}`
 }
 
@@ -137,17 +139,17 @@ function planWords(state: TokenState, now: Instant): string {
   if (failure !== null) {
     const { attempts, reason, since, retryAtMs } = failure
     const failed = attempts === 1 ? 'failed once' : `failed ${attempts} times`
-    return `${failed} since ${at(since.bootMs, now)} (${reason}), next attempt ${at(retryAtMs, now)}`
+    return `${failed} since ${utcTime(since.bootMs, now)} (${reason}), next attempt ${utcTime(retryAtMs, now)}`
   }
   if (token === null && state.postponement !== null) {
     const { reason, since } = state.postponement
-    return `not asking since ${at(since.bootMs, now)} (${reason})`
+    return `not asking since ${utcTime(since.bootMs, now)} (${reason})`
   }
   if (token === null) return 'asking for one'
-  return `next refresh ${at(token.refreshAtMs, now)}`
+  return `next refresh ${utcTime(token.refreshAtMs, now)}`
 }
 
 /** To the second, in UTC: `systemctl status` shows it much later. */
-function at(bootMs: number, now: Instant): string {
+function utcTime(bootMs: number, now: Instant): string {
   return (formatInstantOrNull(bootMs, now) ?? 'never').replace('T', ' ').replace(/\.\d+Z$/, ' UTC')
 }

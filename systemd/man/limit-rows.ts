@@ -14,7 +14,7 @@ import {
   PRIVILEGED_CONNECTIONS,
 } from '../../src/delivery/limits.ts'
 import { BACKLOG } from '../../src/delivery/listener/listener.ts'
-import { FULL_BYTES, PATIENCE_MS } from '../../src/delivery/memory.ts'
+import { FULL_BYTES, STUCK_AFTER_MS } from '../../src/delivery/memory.ts'
 import { TIMEOUTS } from '../../src/delivery/sweeper.ts'
 import {
   MAX_FRAME_BYTES,
@@ -92,7 +92,7 @@ export function limitRows(): string[][] {
     [
       'memory of all connections together: unread input, unsent answers, unanswered requests',
       mib(FULL_BYTES),
-      `nothing is read from anybody; after ${seconds(PATIENCE_MS)} the connection that holds most and has read nothing meanwhile is closed, and then the next one`,
+      `nothing is read from anybody; after ${seconds(STUCK_AFTER_MS)} the connection that holds most and has read nothing meanwhile is closed, and then the next one`,
     ],
     ['`/metrics`', `one rendering in ${seconds(METRICS_EVERY_MS)}`, 'the former text is given again'],
     [

@@ -59,7 +59,7 @@ it('is full from 20 MiB on', () => {
 })
 
 describe('many that hold much', () => {
-  /** Ten connections that hold as much as is said, the bytes that their peers have taken, and who has ended. */
+  /** Ten connections that hold as much as is said, the bytes that their peers have read, and who has ended. */
   function members(held: number[]) {
     vi.useFakeTimers()
     const uptime = vi.spyOn(process, 'uptime')
@@ -70,20 +70,20 @@ describe('many that hold much', () => {
       vi.useRealTimers()
     })
     const memory = createMemory({ fullBytes: 100 })
-    const all = held.map((bytes): Holder & { bytes: number; taken: number } => ({
+    const all = held.map((bytes): Holder & { bytes: number; read: number } => ({
       held: 0,
       mark: null,
       bytes,
-      taken: 0,
+      read: 0,
     }))
     const ended: number[] = []
     const calls: string[] = []
     memory.join<(typeof all)[number]>({
       members: () => all.filter((_, index) => !ended.includes(index)),
       heldBy: ({ bytes }) => bytes,
-      takenBy: ({ taken }) => taken,
-      hold: () => void calls.push('hold'),
-      release: () => void calls.push('release'),
+      readByPeer: ({ read }) => read,
+      pause: () => void calls.push('pause'),
+      resume: () => void calls.push('resume'),
       end: (member) => void ended.push(all.indexOf(member)),
     })
     const passMs = (ms: number) => {
@@ -113,12 +113,12 @@ describe('many that hold much', () => {
   it('at the bound nothing is read, which ends nobody, until it is less', () => {
     const { fill, passMs, calls, ended, all, memory } = members([40, 40, 20])
     fill()
-    expect(calls).toEqual(['hold'])
+    expect(calls).toEqual(['pause'])
     passMs(900)
     all[0]!.bytes = 39
     memory.account(all[0]!, 39)
     passMs(50)
-    expect(calls).toEqual(['hold', 'release'])
+    expect(calls).toEqual(['pause', 'resume'])
     passMs(5_000)
     expect(ended).toEqual([])
   })
@@ -127,17 +127,17 @@ describe('many that hold much', () => {
     const { fill, passMs, ended, all, calls } = members([10, 35, 30, 60])
     fill()
     passMs(900)
-    all[1]!.taken = 1
+    all[1]!.read = 1
     passMs(150)
     expect(ended).toEqual([3, 2])
-    expect(calls).toEqual(['hold', 'release'])
+    expect(calls).toEqual(['pause', 'resume'])
   })
 
   it('of those that all take bytes none ends, however much they hold', () => {
     const { fill, passMs, ended, all } = members([150, 150])
     fill()
     for (let count = 0; count < 50; count += 1) {
-      for (const each of all) each.taken += 1
+      for (const each of all) each.read += 1
       passMs(100)
     }
     expect(ended).toEqual([])

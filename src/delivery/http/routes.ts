@@ -6,7 +6,7 @@ import { isRecord, parseJson, readLimited } from '../../lib/input.ts'
 import type { RequestType } from '../../protocol.ts'
 import { MAX_BODY_BYTES, type ClosingFault } from '../limits.ts'
 import { isInOrder, type Caller, type Operations, type Reply } from '../operations.ts'
-import type { Later, Replies } from '../replies.ts'
+import type { MaybePromise, Replies } from '../replies.ts'
 import { json, problem, type Answer } from './answers.ts'
 
 /** One request, and the connection from which it came. */
@@ -17,7 +17,7 @@ interface Request {
 }
 /** An answer, an event stream with this first event, or null: the client has gone amid its request. */
 export type Outcome = Answer | { readonly events: Reply<'token.subscribe'> } | null
-type Route = (request: Request) => Later<Outcome>
+type Route = (request: Request) => MaybePromise<Outcome>
 type Fields = Record<string, unknown>
 /** By path and method; GET serves HEAD as well. */
 type Routes = Readonly<Record<string, Readonly<Partial<Record<'GET' | 'POST', Route>>>>>
@@ -32,7 +32,7 @@ const QUERY_NAMES = ['minValidSeconds', 'waitSeconds', 'notFingerprint', 'client
 /** Returns the function that gives the outcome of a request. */
 export function createHttpRoutes(routes: Routes) {
   const paths = new Map(Object.entries(routes))
-  return (client: Caller, req: IncomingMessage): Later<Outcome> => {
+  return (client: Caller, req: IncomingMessage): MaybePromise<Outcome> => {
     if (req.headers.origin !== undefined) return problem({ fault: { code: 'denied', message: NO_ORIGIN } })
     const { path, query } = splitTarget(req)
     const methods = paths.get(path)
@@ -51,14 +51,14 @@ export function createTokenRoutes(operations: Operations): Routes {
     type: T,
     { client, query }: Request,
     give: (reply: Reply<T>) => Outcome,
-  ): Later<Outcome> {
+  ): MaybePromise<Outcome> {
     const fields = parseQuery(query)
     if (typeof fields === 'string') return badRequest(fields)
     const reply = operations.perform(type, fields, client)
     return reply instanceof Promise ? reply.then(give) : give(reply)
   }
 
-  function getToken(request: Request): Later<Outcome> {
+  function getToken(request: Request): MaybePromise<Outcome> {
     return ask('token.get', request, (reply) => {
       if ('fault' in reply) return problem(reply)
       const { text, json: body } = reply.value
@@ -69,7 +69,7 @@ export function createTokenRoutes(operations: Operations): Routes {
   }
 
   /** For proxies that ask before each request which header to add (nginx `auth_request`, `forward_auth`). */
-  function getAuthorization(request: Request): Later<Outcome> {
+  function getAuthorization(request: Request): MaybePromise<Outcome> {
     return ask('token.get', request, (reply) => {
       if ('fault' in reply) return problem(reply)
       const { authorization, fingerprint } = reply.value
@@ -78,7 +78,7 @@ export function createTokenRoutes(operations: Operations): Routes {
     })
   }
 
-  function getEvents(request: Request): Later<Outcome> {
+  function getEvents(request: Request): MaybePromise<Outcome> {
     return ask('token.subscribe', request, (reply) =>
       'fault' in reply && !isInOrder(reply) ? problem(reply) : { events: reply },
     )
@@ -154,9 +154,11 @@ function badRequest(message: string): Answer {
 
 /** Path and query, also of the absolute form, which clients send to proxies (RFC 9112, section 3.2.2). */
 function splitTarget({ url = '' }: IncomingMessage): { path: string; query: string } {
-  const own = url.startsWith('/') ? url : url.replace(/^https?:\/\/[^/?]*/i, '')
-  const at = own.indexOf('?')
-  return at === -1 ? { path: own, query: '' } : { path: own.slice(0, at), query: own.slice(at + 1) }
+  const target = url.startsWith('/') ? url : url.replace(/^https?:\/\/[^/?]*/i, '')
+  const mark = target.indexOf('?')
+  return mark === -1
+    ? { path: target, query: '' }
+    : { path: target.slice(0, mark), query: target.slice(mark + 1) }
 }
 
 /** Reports whether the client names plain text, and not JSON beside it. */

@@ -33,7 +33,7 @@ interface HttpOptions extends DeliveryContext, ServerOptions {
   readonly metrics: Metrics
   readonly times?: typeof TIMES
 }
-interface Own {
+interface HttpState {
   /** The connection as Node's HTTP server sees it. */
   readonly stream: HttpStream
   /** The answer to the last request, which is its `req`. */
@@ -49,7 +49,7 @@ interface Own {
   /** The connection ends with the answer that was given last: further requests get none. */
   isEnding: boolean
 }
-type HttpClient = Client & Own
+type HttpClient = Client & HttpState
 
 /** In ms: for a whole request, and for the pause between two; `sweepMs`: when this is checked. */
 export const timesOf = (limit: number, sweepMs: number) => ({
@@ -97,7 +97,7 @@ function createServing(transport: 'http' | 'metrics', options: HttpOptions): Con
     {
       transport,
       operations,
-      own,
+      createState,
       readBytes: READ_BYTES,
       begin,
       receive,
@@ -185,7 +185,7 @@ function createServing(transport: 'http' | 'metrics', options: HttpOptions): Con
       if (client.events !== null) return connections.end(client, 'broken-framing')
       const outcome = route(client, req)
       if (!(outcome instanceof Promise)) return give(client, res, outcome)
-      void connections.later(client, outcome, (late) => give(client, res, late))
+      void connections.whenReady(client, outcome, (late) => give(client, res, late))
     } catch (error) {
       connections.fail(client, error)
     }
@@ -277,7 +277,7 @@ function createParsing(
   return server
 }
 
-function own(socket: Client['socket']): Own {
+function createState(socket: Client['socket']): HttpState {
   return {
     stream: new HttpStream(socket),
     last: null,

@@ -38,7 +38,7 @@ interface LateAnswer {
   readonly id: string
   readonly reply: Reply
 }
-interface Own {
+interface IpcState {
   /** Received and not answered yet; null: nothing. `isMore`: a whole frame of it can be answered. */
   unread: Buffer | null
   isMore: boolean
@@ -51,7 +51,7 @@ interface Own {
   /** Their answers, which are sent when the client reads. */
   readonly late: LateAnswer[]
 }
-type IpcClient = Client & Own
+type IpcClient = Client & IpcState
 
 export function createIpcServer(options: DeliveryContext & ServerOptions): ConnectionServer {
   const operations = createOperations({ ...options, transport: 'ipc' })
@@ -59,7 +59,7 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
     {
       transport: 'ipc',
       operations,
-      own: (): Own => ({ ...NEW, late: [] }),
+      createState: (): IpcState => ({ ...NEW, late: [] }),
       readBytes: READ_BYTES,
       receive,
       endInput(client) {
@@ -172,9 +172,9 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
     if (subscribes && !client.hasEnded && isInOrder(reply)) subscribe({ client, id })
   }
 
-  function answerLater(client: IpcClient, type: RequestType, id: string, given: Promise<Reply>): void {
+  function answerLater(client: IpcClient, type: RequestType, id: string, promise: Promise<Reply>): void {
     client.answering += 1
-    void connections.later(client, given, (reply) => {
+    void connections.whenReady(client, promise, (reply) => {
       client.answering -= 1
       client.late.push({ type, id, reply })
       // Answers that come in one turn go out together.
@@ -261,7 +261,7 @@ function frameOf(type: string, data: object): string {
   return JSON.stringify({ type, data }) + FRAME_END
 }
 
-const NEW: Omit<Own, 'late'> = {
+const NEW: Omit<IpcState, 'late'> = {
   unread: null,
   isMore: false,
   out: '',

@@ -6,7 +6,7 @@ import type { Server } from 'node:net'
 import { basename, dirname, join } from 'node:path'
 import { setImmediate as nextRound, setTimeout as sleep } from 'node:timers/promises'
 import { serviceEnvironment, unitNames } from '../../host/account.ts'
-import { lstatIfAny, onFile, removeOwn } from '../../files/atomic-file.ts'
+import { lstatIfAny, onFile, removeInode } from '../../files/atomic-file.ts'
 import { FileError } from '../../files/file-error.ts'
 import { monotonicMs } from '../../lib/clock.ts'
 import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
@@ -107,10 +107,10 @@ export async function openListener(first: SocketAddress, options: ListenerOption
   }
 
   async function replace(): Promise<void> {
-    const other = await bind(bound.address, options)
-    if (isClosed) return remove(other)
+    const replacement = await bind(bound.address, options)
+    if (isClosed) return remove(replacement)
     const former = bound
-    bound = other
+    bound = replacement
     await remove(former)
   }
 
@@ -215,7 +215,7 @@ async function bind(address: SocketAddress, options: ListenerOptions): Promise<B
     const bound = await throughSafeDirectory(address, (reached) => bindAt(reached, address, options))
     if (givenUp.aborted) {
       closeAll(bound.servers)
-      await removeOwn(address.path, bound.stats)
+      await removeInode(address.path, bound.stats)
     }
     return bound
   })
@@ -263,15 +263,15 @@ function listenPrivately(path: string): number {
 }
 
 /**
- * Sets group and mode through the socket's descriptor, so that no link is followed. `own`: it must be this
- * socket. Throws UserError.
+ * Sets group and mode through the socket's descriptor, so that no link is followed. `expected`: it must be
+ * this socket. Throws UserError.
  */
-async function setAccess(reached: string, address: SocketAddress, own?: Stats): Promise<Stats> {
+async function setAccess(reached: string, address: SocketAddress, expected?: Stats): Promise<Stats> {
   const { mode, gid } = address
   const fd = await fs.open(reached, O_PATH | constants.O_NOFOLLOW)
   try {
     const stats = await fs.fstat(fd)
-    if (!stats.isSocket() || (own !== undefined && !isSame(stats, own))) {
+    if (!stats.isSocket() || (expected !== undefined && !isSame(stats, expected))) {
       const remedy = `remove it, or set another ${settingOf(address)}`
       const message = `${address.path} is no longer a socket of kyc-tokend: ${remedy}`
       throw new UserError(message, exitStatus.configuration)
@@ -301,7 +301,7 @@ function ignoreAbsence(error: unknown): void {
  */
 async function remove({ address: { path }, servers, stats }: Bound): Promise<void> {
   // A dead socket does no harm: the next daemon replaces it.
-  const removal = onFile(path, async () => removeOwn(path, stats)).catch((error: unknown) => {
+  const removal = onFile(path, async () => removeInode(path, stats)).catch((error: unknown) => {
     if (!(error instanceof FileError)) throw error
   })
   await raceAbort(removal, AbortSignal.timeout(STOP_WAIT_MS))
