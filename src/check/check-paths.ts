@@ -4,7 +4,7 @@ import { accessListOf } from '../lib/access-list.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import { serviceEnvironment } from '../host/account.ts'
 import { fault, type Finding } from '../host/finding.ts'
-import { differenceOf, isForGroup, pathTable, type SocketFacts } from '../host/path-table.ts'
+import { clientGroups, differenceOf, pathTable, type SocketFacts } from '../host/path-table.ts'
 import { SERVICE_USER } from '../host/paths.ts'
 import { idOf, localUser } from '../host/ids.ts'
 import { shellWord } from '../lib/display-text.ts'
@@ -29,7 +29,7 @@ export async function pathFindings(
     unit === null
       ? config.sockets.map(({ path, mode, gid }) => ({ path, mode, gid, uid: user.uid }))
       : await socketsOfUnit(config, unit)
-  const clients = sockets.find(isForGroup)?.gid ?? null
+  const clients = await clientGroups(sockets, place)
   const rows = pathTable(
     { ...config, sockets },
     { uid: user.uid, clients },

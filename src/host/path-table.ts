@@ -5,8 +5,9 @@ import type { AccessList } from '../lib/access-list.ts'
 import { dirname, join } from 'node:path'
 import { serviceEnvironment } from './account.ts'
 import { foreignWriters } from '../lib/directory-access.ts'
-import { nameOf } from './ids.ts'
+import { idOf, nameOf } from './ids.ts'
 import {
+  CLIENTS_GROUP,
   OWN_FILES,
   SERVICE_USER,
   SYSTEM_CONFIG_DIRECTORY,
@@ -41,15 +42,24 @@ export interface SocketFacts {
   readonly mode: number | null
 }
 
-/** Its group may connect: it is that of the clients. */
-export function isForGroup({ gid, mode }: SocketFacts): boolean {
-  return gid !== null && ((mode ?? 0) & 0o060) !== 0
+/**
+ * The groups that the runtime directory may have, so that clients read what is created in it; the first one is
+ * advised. The package makes it for kyc-token, and a drop-in of an account's sockets for theirs.
+ */
+export async function clientGroups(
+  sockets: readonly SocketFacts[],
+  { account, isUnit }: Place,
+): Promise<number[]> {
+  const ofPackage = isUnit && account === undefined ? await idOf('group', CLIENTS_GROUP) : undefined
+  // No client is in root's group.
+  const ofSockets = sockets.map(({ gid, mode }) => (((mode ?? 0) & 0o060) === 0 || gid === ROOT ? null : gid))
+  return [ofPackage ?? null, ...ofSockets].filter((gid) => gid !== null)
 }
 
-/** The ids of the daemon's user, and of the group of its clients; null: not known. */
+/** The id of the daemon's user, and the groups of its clients. */
 interface PathIds {
   readonly uid: number
-  readonly clients: number | null
+  readonly clients: readonly number[]
 }
 
 /** The circumstances of the daemon. */
@@ -66,7 +76,8 @@ export interface PathRow {
   /** What a difference leads to, after `so that`. */
   readonly effect: string
   readonly uid: number | null
-  readonly gid: number | null
+  /** The first one is advised; empty: any. */
+  readonly gids: readonly number[]
   /** Permission bits that it must have, at least, and those that it must not have. */
   readonly mode: number
   readonly forbidden: number
@@ -110,7 +121,7 @@ function rowMakers(uid: number, place: Place) {
     kind: 'directory',
     // Whether a person's daemon can use a directory of another user is found by trying.
     uid: isUnit ? uid : null,
-    gid: null,
+    gids: [],
     mode: 0o700,
     forbidden: 0,
     writer: null,
@@ -124,7 +135,7 @@ function rowMakers(uid: number, place: Place) {
     name: 'the file',
     effect: 'the daemon cannot use it',
     uid,
-    gid: null,
+    gids: [],
     mode: 0o600,
     forbidden: 0,
     writer: null,
@@ -137,7 +148,7 @@ function rowMakers(uid: number, place: Place) {
     name: 'the socket',
     effect: 'clients cannot connect',
     uid: isUnit ? owner : null,
-    gid,
+    gids: gid === null ? [] : [gid],
     mode: mode ?? 0o600,
     forbidden: 0,
     writer: null,
@@ -183,7 +194,7 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
         : 'clients do not reach the sockets and files in it',
       ...(isRuntimeOfUnit && {
         ...ofRoot,
-        gid: clients,
+        gids: clients,
         mode: RUNTIME_MODE,
         writer: uid,
         commands: remakeDirectory(account),
@@ -234,11 +245,11 @@ export function differenceOf(row: PathRow, { stats, list }: Found): Remedy | und
   return difference === undefined ? undefined : differs(difference)
 }
 
-function wrongAttribute({ uid, gid, mode, forbidden }: PathRow, stats: Stats): string | undefined {
+function wrongAttribute({ uid, gids, mode, forbidden }: PathRow, stats: Stats): string | undefined {
   if (uid !== null && stats.uid !== uid)
     return `belongs to the user ${shown('user', stats.uid)} and not to ${nameOf('user', uid)}`
-  if (gid !== null && stats.gid !== gid)
-    return `belongs to the group ${shown('group', stats.gid)} and not to ${nameOf('group', gid)}`
+  if (gids[0] !== undefined && !gids.includes(stats.gid))
+    return `belongs to the group ${shown('group', stats.gid)} and not to ${nameOf('group', gids[0])}`
   if ((stats.mode & mode) !== mode)
     return `has the mode ${octal(stats.mode)} and needs ${octal(stats.mode | mode)}`
   if ((stats.mode & forbidden) !== 0)

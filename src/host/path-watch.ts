@@ -9,8 +9,8 @@ import { isLate } from '../files/file-error.ts'
 import { inDirectory } from '../files/in-directory.ts'
 import type { Log } from '../lib/log.ts'
 import {
+  clientGroups,
   differenceOf,
-  isForGroup,
   pathTable,
   type Found,
   type PathRow,
@@ -78,9 +78,9 @@ export function createPathWatch(options: {
   }
 
   async function compareAll(): Promise<Problem[]> {
-    const clients = adopted?.find(isForGroup)?.gid ?? null
     const configured = socketsOf(config()).map(({ path, mode, gid }) => ({ path, mode, gid, uid }))
     const sockets = isSocketActivated(inherited) ? (adopted ?? []) : configured
+    const clients = await clientGroups(sockets, place).catch(fallbackOnSystemError([]))
     const rows = pathTable({ ...config(), sockets }, { uid, clients }, { ...place, isRunning: true })
     const found = await Promise.all(
       [...new Set(rows.map(({ path }) => dirname(path)))].map(async (directory) => {
@@ -150,12 +150,12 @@ async function asItIs(path: string): Promise<SocketFacts> {
 }
 
 /** Gives a path of this user its mode and group again, if that is allowed; reports whether it did. */
-async function mend({ path, kind, uid, gid, mode }: PathRow, stats: Stats): Promise<boolean> {
+async function mend({ path, kind, uid, gids, mode }: PathRow, stats: Stats): Promise<boolean> {
   if (stats.uid !== process.geteuid!() || (uid !== null && stats.uid !== uid) || kind === 'file') return false
   if (kind === 'socket' && !stats.isSocket()) return false
   const wanted = (stats.mode | mode) & MODE_BITS
   try {
-    if (gid !== null && stats.gid !== gid) await fs.chown(path, -1, gid)
+    if (gids[0] !== undefined && !gids.includes(stats.gid)) await fs.chown(path, -1, gids[0])
     await fs.chmod(path, wanted)
     return true
   } catch (error) {

@@ -18,7 +18,7 @@ function rowsOf(account?: string): PathRow[] {
   const place = { account, isUnit: true }
   return pathTable(
     { runtimeDirectory, stateDirectory, sockets },
-    { uid: DAEMON, clients: CLIENTS },
+    { uid: DAEMON, clients: [CLIENTS] },
     { isRunning: false, ...place },
   )
 }
@@ -140,7 +140,7 @@ test('the state directory of a daemon that runs must be there', () => {
   const stateOf = (isRunning: boolean) =>
     pathTable(
       { runtimeDirectory: '/run/kyc-tokend', stateDirectory: '/var/lib/kyc-tokend', sockets: [] },
-      { uid: DAEMON, clients: CLIENTS },
+      { uid: DAEMON, clients: [CLIENTS] },
       { account: undefined, isUnit: true, isRunning },
     ).find(({ path }) => path === '/var/lib/kyc-tokend')!
   const nothing = { stats: null, list: null }
