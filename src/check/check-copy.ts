@@ -24,7 +24,7 @@ import { shellWord } from '../lib/display-text.ts'
 import { editUnit } from '../host/remedy.ts'
 import { runProgram } from '../lib/run-program.ts'
 import { examine, type Examination, type ExamineRequest } from './check-examine.ts'
-import type { Unit } from './check-unit.ts'
+import { readChanged, type Unit } from './check-unit.ts'
 import { firstLine, unitProperties } from '../host/systemd.ts'
 import { failedStart } from '../host/why-not-running.ts'
 
@@ -67,8 +67,12 @@ export async function examineInCopy(
   const { name } = unit
   const { account } = request
   const systemctl = async (...words: string[]) => runProgram('systemctl', words, EXAMINE_MS)
-  const { isOk, stdout: unitText } = await systemctl('cat', '--no-pager', `${name}.service`)
-  if (!isOk) return { finding: fault(`systemd does not show ${name}.service`, [`systemctl cat ${name}`]) }
+  const { isOk, stdout: unitText, stderr } = await systemctl('cat', '--no-pager', `${name}.service`)
+  if (!isOk) {
+    // systemd still looks for a drop-in that was removed.
+    const commands = unit.needsReload ? readChanged(name) : [`systemctl cat ${name}`]
+    return { finding: fault(`systemd does not show ${name}.service (${firstLine(stderr)})`, commands) }
+  }
   const ofProcess = `kyc-tokend-check-${process.pid}`
   const copy = account === undefined ? `${ofProcess}.service` : `${ofProcess}@${account}.service`
   const unitFile = join(UNITS, account === undefined ? copy : `${ofProcess}@.service`)

@@ -22,14 +22,26 @@ const LAST_FREE_ID = 65_533
 /** A path that differs from the table. */
 export type Different = Remedy & { readonly path: string }
 
-/** How a socket is asked for a status, by its protocol, and the first bytes of an answer. */
+/**
+ * How a socket is asked for a status, by its protocol; how an answer begins, one that `allow` denies, and how
+ * the part ends that says so.
+ */
 const STATUS_REQUESTS = {
-  ipc: { request: '{"type":"status.get","data":{"id":"check"}}\f', answer: '{' },
+  ipc: {
+    request: '{"type":"status.get","data":{"id":"check"}}\f',
+    answer: '{',
+    denied: '"code":"denied"',
+    end: '\f',
+  },
   http: {
     request: 'GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n',
     answer: 'HTTP/1.1 ',
+    denied: 'HTTP/1.1 403 ',
+    end: '\r\n',
   },
 } as const
+/** Longer than each answer that denies. */
+const MAX_DENIAL = 4_096
 
 interface Question {
   readonly path: string
@@ -45,7 +57,7 @@ export function questionsOf(
     sockets,
     clients,
     isAnswering,
-  }: { sockets: readonly SocketFacts[]; clients: number | null; isAnswering: boolean },
+  }: { sockets: readonly SocketFacts[]; clients: readonly number[]; isAnswering: boolean },
 ): Question[] {
   const use = isAnswering ? 'ask' : 'reach'
   const connecting = sockets.flatMap(({ path, gid, mode }) =>
@@ -56,9 +68,11 @@ export function questionsOf(
   const reading = tokenFiles.flatMap(({ path, mode, gid }) => {
     if ((mode & 0o044) === 0) return []
     const directory = withSystemFallback(null, () => statSync(dirname(path)))
-    const inherited = directory !== null && (directory.mode & SETGID) !== 0 ? directory.gid : null
-    const reader = gid ?? (dirname(path) === runtimeDirectory ? clients : inherited)
-    return reader === null ? [] : [{ path, use: 'read', gid: reader } as const]
+    const inherited = directory !== null && (directory.mode & SETGID) !== 0 ? directory.gid : undefined
+    // That its group is a wrong one is found, too.
+    const isClients = dirname(path) !== runtimeDirectory || clients.includes(inherited ?? -1)
+    const reader = gid ?? (isClients ? inherited : clients[0])
+    return reader === undefined ? [] : [{ path, use: 'read', gid: reader } as const]
   })
   return [...connecting, ...reading]
 }
@@ -101,8 +115,9 @@ async function ask({ path, use, words }) {
     let text = ''
     socket.setEncoding('utf8').on('data', (part) => {
       text += part
-      if (text.length >= words.answer.length)
-        end(text.startsWith(words.answer) ? null : { code: 'no answer of a daemon', path })
+      if (!text.includes(words.end) && text.length < ${MAX_DENIAL}) return
+      if (!text.startsWith(words.answer)) end({ code: 'no answer of a daemon', path })
+      else end(text.split(words.end, 1)[0].includes(words.denied) ? { code: 'denied', path } : null)
     })
     socket.once('end', () => end({ code: 'closed without an answer', path }))
     socket.once('error', ({ code }) => end({ code, path }))
@@ -127,6 +142,7 @@ function memberFinding(
   const member = `a member of ${nameOf('group', gid)}`
   const does = { read: `read ${path}`, reach: `connect to ${path}`, ask: `ask ${path}` }[use]
   if (denial === null) return ok(`${member} can ${does}${use === 'ask' ? ', and is answered' : ''}`)
+  if (denial.code === 'denied') return ok(`${path} answers, and \`allow\` says who takes the token there`)
   const { code, path: where } = denial
   const sentence = `${member} cannot ${does} (${code} at ${where})`
   // systemd took the connection, or the daemon is over a limit.

@@ -41,6 +41,7 @@ export async function readUnit(account: string | undefined) {
     properties,
     isMasked: properties['LoadState'] === 'masked',
     isActive: properties['ActiveState'] === 'active',
+    needsReload: properties['NeedDaemonReload'] === 'yes',
     dropIns: settingsIn(properties['DropInPaths']),
     sockets,
   }
@@ -60,14 +61,20 @@ export function unitFindings(
   ]
 }
 
-function reloadFindings({ name, properties, sockets }: Unit): Finding[] {
+function reloadFindings({ name, needsReload: isChanged, sockets }: Unit): Finding[] {
   const changed = [
-    ...(properties['NeedDaemonReload'] === 'yes' ? [`${name}.service`] : []),
+    ...(isChanged ? [`${name}.service`] : []),
     ...sockets.filter(({ needsReload }) => needsReload).map((socket) => socket.unit),
   ]
   if (changed.length === 0) return []
-  const commands = ['sudo systemctl daemon-reload', `sudo systemctl restart ${name}`]
-  return [warning(`${changed.join(' and ')} changed on disk, and systemd has not read that yet`, commands)]
+  return [
+    warning(`${changed.join(' and ')} changed on disk, and systemd has not read that yet`, readChanged(name)),
+  ]
+}
+
+/** Has systemd read a unit again that changed on disk. */
+export function readChanged(name: string): string[] {
+  return ['sudo systemctl daemon-reload', `sudo systemctl restart ${name}`]
 }
 
 /** Paths of drop-ins without which the unit does not start, because the `-` before them is missing. */
