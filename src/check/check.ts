@@ -10,7 +10,7 @@ import { exitStatus, UserError } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../host/finding.ts'
 import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../host/paths.ts'
 import { localUser, nameOf } from '../host/ids.ts'
-import { behindOtherPair, programCommand, unitPlace } from '../host/remedy.ts'
+import { behindOtherPair, commandsAt, programCommand, unitPlace, type Place } from '../host/remedy.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
 import { alertState } from '../host/alert-command.ts'
 import { configurationOf, statusIfAny } from '../terminal/ask.ts'
@@ -143,9 +143,11 @@ async function checkHost(
   const handedOver = status?.daemon.sockets ?? null
   if (unit !== null)
     report.say('sockets', ...socketUnitFindings({ unit, config, handedOver, isSetup: !asksDaemon }))
-  report.say('paths', ...(await pathFindings(config, unit, { account, isUnit: unit !== null })))
+  const place = { account, isUnit: unit !== null }
+  report.say('paths', ...(await pathFindings(config, unit, place)))
   report.say('files', ...absentFileFindings(status))
   report.say('secrets', ...pairFindings(status))
+  report.say('configuration', ...changedFindings(status, place))
   const { hostFindings } = await import('./check-host.ts')
   report.say('host', ...(await hostFindings(config)))
 }
@@ -224,6 +226,18 @@ function pairFindings(status: StatusResult | null): Finding[] {
   const { problem, pair } = status?.daemon.configuration ?? {}
   if (!problem || pair === undefined) return []
   return [pair === 'refused' ? fault(problem) : warning(problem)]
+}
+
+/** The finding about a configuration that is good, and that a running daemon has not taken over. */
+function changedFindings(status: StatusResult | null, place: Place): Finding[] {
+  if (status === null || status.daemon.configuration.pair !== undefined) return []
+  const { daemon } = status
+  const { state, problem } = daemon.configuration
+  if (state === 'current') return []
+  const step = state === 'changed' && problem !== null ? 'restart' : 'reload'
+  const text = 'the daemon runs with a former configuration'
+  const why = step === 'reload' ? '' : `, because ${problem}`
+  return [warning(`${text}${why}`, commandsAt(step, { ...place, pid: daemon.pid }))]
 }
 
 type Report = ReturnType<typeof createReport>
