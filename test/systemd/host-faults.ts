@@ -17,11 +17,27 @@ const edit = (body: string): string =>
 export interface HostFault {
   readonly breaks: string
   /**
-   * What only a person can do: the tools name it in words that match. Undefined: what they print mends it, or nothing
-   * is wrong for members.
+   * What only a person can do: the tools name it in words that match, and then it is done. Undefined: what they print
+   * mends it, or nothing is wrong for members.
    */
-  readonly person?: RegExp
+  readonly person?: Person
 }
+
+/** The words that name what a person has to do, and the script by which it is done. */
+export interface Person {
+  readonly named: RegExp
+  readonly does: string
+}
+
+const GOOD = '/root/good'
+const putBack = (file: string): string => `cp -a ${GOOD}/${file} /etc/kyc-tokend/${file}`
+const PUT_BACK_CONFIG = putBack('kyc-tokend.config.json')
+const TAKE_OUT = `rm ${DROP_INS}/zz-ops.conf`
+const TAKE_OUT_OF_SOCKET = 'rm /etc/systemd/system/kyc-tokend.socket.d/z.conf'
+/** The service that the daemon asks. */
+export const START_STAND_IN =
+  'systemctl start stand-in 2>/dev/null || systemd-run -q --unit=stand-in kyc-tokend sandbox --port 8099 --token-lifetime 1h'
+const ADD_MEMBER = 'usermod -aG kyc-token member'
 
 export const hostFaults: Readonly<Record<string, HostFault>> = {
   rundir_rm: { breaks: 'rm -rf /run/kyc-tokend' },
@@ -53,18 +69,30 @@ export const hostFaults: Readonly<Record<string, HostFault>> = {
   },
   config_typo: {
     breaks: `sed -i 's/"baseUrl"/"baseURL"/' ${CONFIG}; systemctl reload kyc-tokend`,
-    person: /baseURL/,
+    person: { named: /baseURL/, does: PUT_BACK_CONFIG },
   },
-  config_syntax: { breaks: `sed -i '1s/{/{,/' ${CONFIG}; systemctl reload kyc-tokend`, person: /JSON/ },
+  config_syntax: {
+    breaks: `sed -i '1s/{/{,/' ${CONFIG}; systemctl reload kyc-tokend`,
+    person: { named: /JSON/, does: PUT_BACK_CONFIG },
+  },
   config_0666: { breaks: `chmod 0666 ${CONFIG}` },
   config_0600: { breaks: `chown root:root ${CONFIG}; chmod 0600 ${CONFIG}; ${RESTART}` },
-  config_gone: { breaks: `mv ${CONFIG} /root/moved.json; ${RESTART}`, person: /setup|no configuration/ },
+  config_gone: {
+    breaks: `mv ${CONFIG} /root/moved.json; ${RESTART}`,
+    person: { named: /setup|no configuration/, does: PUT_BACK_CONFIG },
+  },
   secret_0644: { breaks: `chmod 0644 /etc/kyc-tokend/api-secret; ${RESTART}` },
-  secret_gone: { breaks: 'rm /etc/kyc-tokend/api-secret', person: /api-secret/ },
-  secret_empty: { breaks: `: >/etc/kyc-tokend/api-secret; ${RESTART}`, person: /api-secret/ },
+  secret_gone: {
+    breaks: 'rm /etc/kyc-tokend/api-secret',
+    person: { named: /api-secret/, does: putBack('api-secret') },
+  },
+  secret_empty: {
+    breaks: `: >/etc/kyc-tokend/api-secret; ${RESTART}`,
+    person: { named: /api-secret/, does: putBack('api-secret') },
+  },
   secret_wrong: {
     breaks: "printf 'S-bad-0001-zzzzzz' >/etc/kyc-tokend/api-secret; sleep 3; kyc-tokend refresh",
-    person: /refuses|refused|api-secret|apiSecret/,
+    person: { named: /refused/, does: putBack('api-secret') },
   },
   etc_0700: { breaks: `chmod 0700 /etc/kyc-tokend; ${RESTART}` },
   etc_0777: { breaks: `chmod 0777 /etc/kyc-tokend; ${RESTART}` },
@@ -90,50 +118,82 @@ export const hostFaults: Readonly<Record<string, HostFault>> = {
     breaks: `mkdir -p /srv/out; chmod 755 /srv/out; ${edit("c.tokenFiles.push({path:'/srv/out/token',mode:'0640'})")}; systemctl reload kyc-tokend`,
   },
   rwpaths_gone: { breaks: dropIn('ReadWritePaths=/srv/nope') },
-  private_network: { breaks: dropIn('PrivateNetwork=yes'), person: /zz-ops\.conf has PrivateNetwork=yes/ },
-  nofile_20: { breaks: dropIn('LimitNOFILE=20'), person: /zz-ops\.conf has LimitNOFILE=20/ },
+  private_network: {
+    breaks: dropIn('PrivateNetwork=yes'),
+    person: { named: /zz-ops\.conf has PrivateNetwork=yes/, does: TAKE_OUT },
+  },
+  nofile_20: {
+    breaks: dropIn('LimitNOFILE=20'),
+    person: { named: /zz-ops\.conf has LimitNOFILE=20/, does: TAKE_OUT },
+  },
   dropin_unread: {
     breaks: `mkdir -p ${DROP_INS}; printf '[Service]\\nEnvironment=A=b\\n' >${DROP_INS}/zz-ops.conf`,
   },
-  user_root: { breaks: dropIn('User=root', 'Group=root'), person: /zz-ops\.conf has User=root/ },
+  user_root: {
+    breaks: dropIn('User=root', 'Group=root'),
+    person: { named: /zz-ops\.conf has User=root/, does: TAKE_OUT },
+  },
   runtime_directory: {
     breaks: dropIn('RuntimeDirectory=kyc-tokend'),
-    person: /zz-ops\.conf has RuntimeDirectory=/,
+    person: { named: /zz-ops\.conf has RuntimeDirectory=/, does: TAKE_OUT },
   },
   exec_gone: {
     breaks: dropIn('ExecStart=', 'ExecStart=/usr/lib/kyc-tokend/none run'),
-    person: /203\/EXEC|zz-ops\.conf/,
+    person: { named: /203\/EXEC|zz-ops\.conf/, does: TAKE_OUT },
   },
   protect_etc: {
     breaks: dropIn('InaccessiblePaths=/etc/kyc-tokend'),
-    person: /zz-ops\.conf has InaccessiblePaths=/,
+    person: { named: /zz-ops\.conf has InaccessiblePaths=/, does: TAKE_OUT },
   },
-  ro_run: { breaks: dropIn('ReadOnlyPaths=/run/kyc-tokend'), person: /zz-ops\.conf has ReadOnlyPaths=/ },
-  credential_gone: { breaks: dropIn('LoadCredential=gone:/srv/gone'), person: /243\/CREDENTIALS/ },
-  socket_group_root: { breaks: socketDropIn('SocketGroup=root'), person: /z\.conf has SocketGroup=root/ },
-  socket_mode_0600: { breaks: socketDropIn('SocketMode=0600'), person: /z\.conf has SocketMode=0600/ },
-  socket_group_gone: { breaks: socketDropIn('SocketGroup=not-there'), person: /not-there/ },
+  ro_run: {
+    breaks: dropIn('ReadOnlyPaths=/run/kyc-tokend'),
+    person: { named: /zz-ops\.conf has ReadOnlyPaths=/, does: TAKE_OUT },
+  },
+  credential_gone: {
+    breaks: dropIn('LoadCredential=gone:/srv/gone'),
+    person: { named: /243\/CREDENTIALS/, does: TAKE_OUT },
+  },
+  socket_group_root: {
+    breaks: socketDropIn('SocketGroup=root'),
+    person: { named: /z\.conf has SocketGroup=root/, does: TAKE_OUT_OF_SOCKET },
+  },
+  // The administrator's choice, which is right.
+  socket_group_payments: {
+    breaks: `getent group payments >/dev/null || groupadd payments; usermod -aG payments member; ${socketDropIn('SocketGroup=payments')}`,
+  },
+  socket_mode_0600: {
+    breaks: socketDropIn('SocketMode=0600'),
+    person: { named: /z\.conf has SocketMode=0600/, does: TAKE_OUT_OF_SOCKET },
+  },
+  socket_group_gone: {
+    breaks: socketDropIn('SocketGroup=not-there'),
+    person: { named: /not-there/, does: TAKE_OUT_OF_SOCKET },
+  },
   // With the group its members are gone.
   group_removed: {
     breaks: 'groupdel kyc-token; timeout 20 systemctl restart kyc-tokend.socket kyc-tokend',
-    person: /usermod -aG kyc-token USER/,
+    person: { named: /usermod -aG kyc-token USER/, does: ADD_MEMBER },
   },
   user_removed: {
     breaks:
       "systemctl stop 'kyc-tokend*'; userdel kyc-tokend; groupdel kyc-token; timeout 20 systemctl start kyc-tokend",
-    person: /usermod -aG kyc-token USER/,
+    person: { named: /usermod -aG kyc-token USER/, does: ADD_MEMBER },
   },
   sigstop: { breaks: 'kill -STOP $(systemctl show -p MainPID --value kyc-tokend)' },
   killed: { breaks: 'kill -KILL $(systemctl show -p MainPID --value kyc-tokend); sleep 4' },
   alertpath_stopped: { breaks: 'systemctl stop kyc-tokend-alert.path' },
-  yaml_beside: { breaks: `cp ${CONFIG} /etc/kyc-tokend/kyc-tokend.config.yaml`, person: /yaml/ },
+  yaml_beside: {
+    breaks: `cp ${CONFIG} /etc/kyc-tokend/kyc-tokend.config.yaml`,
+    person: { named: /yaml/, does: 'rm /etc/kyc-tokend/kyc-tokend.config.yaml' },
+  },
   allow_nobody: {
     breaks: `${edit("c.ipc={allow:{users:['daemon']}};c.http={allow:{users:['daemon']}}")}; systemctl reload kyc-tokend`,
-    person: /allow/,
+    person: { named: /allow/, does: PUT_BACK_CONFIG },
   },
-  run_0750: { breaks: 'chmod 0750 /run', person: /\/run is the system's|\/run\b/ },
-  service_down: {
-    breaks: 'systemctl stop stand-in; systemctl restart kyc-tokend',
-    person: /network|service/,
+  run_0750: {
+    breaks: 'chmod 0750 /run',
+    person: { named: /EACCES at \/run\)|\/run is the system's/, does: 'chmod 0755 /run' },
   },
+  // A good token outlives a restart without the service.
+  service_down: { breaks: 'systemctl stop stand-in; systemctl restart kyc-tokend' },
 }
