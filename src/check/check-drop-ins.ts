@@ -72,10 +72,14 @@ export function dropInFindings(lines: readonly Line[]): Finding[] {
   )
   return last.flatMap(({ file, name, value, text }) => {
     const effect = EFFECTS[name]?.(value)
-    if (effect === undefined) return []
-    const then = 'take that line out, then run `sudo systemctl daemon-reload`, and this check again'
-    return [fault(`${file} has ${text}: ${effect}; ${then}`)]
+    return effect === undefined ? [] : [lineFault({ file, text }, effect)]
   })
+}
+
+/** The fault that is this line, and no other remedy. `before`: what may be done instead, with `or`. */
+export function lineFault({ file, text }: Pick<Line, 'file' | 'text'>, effect: string, before = ''): Finding {
+  const then = 'take that line out, then run `sudo systemctl daemon-reload`, and this check again'
+  return fault(`${file} has ${text}: ${effect}; ${before}${then}`)
 }
 
 function isYes(value: string): boolean {

@@ -280,15 +280,14 @@ async function targetFindings({ file, tokenFiles }: Config, place: Place): Promi
 
 /** Checks that a daemon of a person can listen. Makes connections. */
 async function socketFindings({ ipc, http }: Config): Promise<Finding[]> {
-  const named = Object.entries({ 'node-ipc': ipc, HTTP: http })
-  return Promise.all(
-    named.flatMap(([name, socket]) =>
-      socket === null ? [] : [socketFinding(`the ${name} socket ${socket.path}`, socket.path)],
-    ),
-  )
+  return Promise.all([
+    socketFinding('node-ipc', ipc.path),
+    ...(http === null ? [] : [socketFinding('HTTP', http.path)]),
+  ])
 }
 
-async function socketFinding(name: string, path: string): Promise<Finding> {
+async function socketFinding(protocol: string, path: string): Promise<Finding> {
+  const name = `the ${protocol} socket ${path}`
   const socket = connect(path)
   try {
     await once(socket, 'connect')

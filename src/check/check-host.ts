@@ -2,7 +2,7 @@
 import { isLoopbackHost } from '../config/base-url.ts'
 import { nearestThere } from '../host/file-remedy.ts'
 import { sleep, withTimeout } from '../lib/clock.ts'
-import { fault, ok, warning, type Finding } from '../host/finding.ts'
+import { fault, ok, SET_CLOCK, warning, type Finding } from '../host/finding.ts'
 import { nodeProblem } from '../host/supported-node.ts'
 import { runProgram } from '../lib/run-program.ts'
 import type { ExaminedConfig } from './check-examine.ts'
@@ -11,7 +11,6 @@ import type { ExaminedConfig } from './check-examine.ts'
 const ASK_MS = 3_000
 /** A clock that shows an earlier time was never set. */
 const EARLIEST_WALL_MS = Date.UTC(2026, 0, 1)
-const SET_CLOCK = ['sudo timedatectl set-ntp true']
 const MIB = 1024 * 1024
 const DISK = { fullBytes: 256 * 1024, scarceBytes: 8 * MIB }
 const SCARCE_MEMORY_BYTES = 64 * MIB

@@ -2,9 +2,14 @@
 import { lstatSync, readFileSync } from 'node:fs'
 import { accessListOf } from '../lib/access-list.ts'
 import { withSystemFallback } from '../lib/error.ts'
-import { serviceEnvironment } from '../host/account.ts'
 import { fault, type Finding } from '../host/finding.ts'
-import { clientGroups, differenceOf, pathTable, type SocketFacts } from '../host/path-table.ts'
+import {
+  clientGroups,
+  differenceOf,
+  isRuntimeOfUnit,
+  pathTable,
+  type SocketFacts,
+} from '../host/path-table.ts'
 import { SERVICE_USER } from '../host/paths.ts'
 import { idOf, localUser } from '../host/ids.ts'
 import { shellWord } from '../lib/display-text.ts'
@@ -72,18 +77,10 @@ async function socketsOfUnit(config: ExaminedConfig, unit: Unit): Promise<Socket
 function mountFindings(runtimeDirectory: string, place: Place): Finding[] {
   const lines = withSystemFallback('', () => readFileSync('/proc/self/mountinfo', 'utf8')).split('\n')
   const points = lines.map((line) => line.split(' ')[4])
-  return points.includes(runtimeDirectory) && isOfUnit(runtimeDirectory, place)
-    ? [
-        fault(`something is mounted over ${runtimeDirectory}, so that clients do not reach its sockets`, [
-          // Programs use it.
-          `${sudoAt(place)}umount --lazy ${shellWord(runtimeDirectory)}`,
-          ...bindSockets(place.account),
-        ]),
-      ]
-    : []
-}
-
-/** Systemd and the package make it, and never mount anything there. */
-function isOfUnit(runtimeDirectory: string, { account, isUnit }: Place): boolean {
-  return isUnit && runtimeDirectory === serviceEnvironment(account).RUNTIME_DIRECTORY
+  // Nothing is ever mounted at that of the unit.
+  if (!points.includes(runtimeDirectory) || !isRuntimeOfUnit(runtimeDirectory, place)) return []
+  const sentence = `something is mounted over ${runtimeDirectory}, so that clients do not reach its sockets`
+  // Lazy, because programs use it.
+  const unmount = `${sudoAt(place)}umount --lazy ${shellWord(runtimeDirectory)}`
+  return [fault(sentence, [unmount, ...bindSockets(place.account)])]
 }

@@ -8,7 +8,7 @@ import { idOf } from '../host/ids.ts'
 import { dropIn, bindSockets } from '../host/remedy.ts'
 import { groupIsGone } from '../host/why-not-running.ts'
 import { unitProperties } from '../host/systemd.ts'
-import { lineOf, settingsIn } from './check-drop-ins.ts'
+import { lineFault, lineOf, settingsIn } from './check-drop-ins.ts'
 import type { ExaminedConfig } from './check-examine.ts'
 
 export type SocketUnit = Awaited<ReturnType<typeof readSocketUnits>>[number]
@@ -151,7 +151,7 @@ function closedFinding(
   if (group !== null && !isGroupThere) {
     const { text, commands } = groupIsGone(name, group, bindSockets(unit.account))
     if (group !== CLIENTS_GROUP)
-      return changedFinding(socket, `SocketGroup=${group}`, text, `make it (groupadd ${group}), or`)
+      return changedFinding(socket, `SocketGroup=${group}`, text, `make it (groupadd ${group}), or `)
     return fault(text, commands)
   }
   if (state === 'active' || (!isStarted && result === 'success')) return null
@@ -167,12 +167,7 @@ function changedFinding(
   before = '',
 ): Finding {
   const line = lineOf(dropIns, setting)
-  const words = [before, 'take'].filter((word) => word !== '').join(' ')
-  if (line === undefined)
-    return fault(`${name}: ${effect}: correct ${setting.replace(/=.*/, '=')} in that unit`)
-  const { file, text } = line
-  return fault(
-    `${file} has ${text}: ${effect}; ${words} that line out, then run ` +
-      `\`sudo systemctl daemon-reload\`, and this check again`,
-  )
+  return line === undefined
+    ? fault(`${name}: ${effect}: correct ${setting.replace(/=.*/, '=')} in that unit`)
+    : lineFault(line, effect, before)
 }

@@ -94,7 +94,7 @@ async function performCheck(
   const examination = inside ?? (await examineHere(options, unit !== null, report))
   refuseReader(examination)
   const daemon = await askDaemon(options, unit, examination)
-  if (hasOtherPair(daemon)) report.behind(behindOtherPair)
+  if (daemon?.daemon.configuration.pair !== undefined) report.behind(behindOtherPair)
   for (const { subject, ...finding } of examination.findings)
     report.say(subject, unit && inside ? asSeenOutside(finding, unit.name) : finding)
   if (isWhole)
@@ -116,11 +116,6 @@ async function askDaemon(
 ): Promise<StatusResult | null> {
   const isAsked = isWhole && asksDaemon && config !== null && (unit === null || unit.isActive)
   return isAsked ? statusIfAny(config.sockets[0]?.path ?? '') : null
-}
-
-/** Reports whether the files hold a pair that the daemon does not use. */
-function hasOtherPair(status: StatusResult | null): boolean {
-  return status?.daemon.configuration.pair !== undefined
 }
 
 /** What this process sees itself, and what systemd and a running daemon know. */

@@ -28,6 +28,9 @@ export const warning = finding('warning')
 export const fault = finding('fault')
 export const failure = finding('failure')
 
+/** The commands that have the clock set. */
+export const SET_CLOCK = ['sudo timedatectl set-ntp true']
+
 /** A warning if a clock is off by `leastMs` or more; `sentence` gets words such as `2 min ahead of`. */
 export function clockFindings(
   aheadMs: number,
@@ -35,5 +38,5 @@ export function clockFindings(
 ): Finding[] {
   if (Math.abs(aheadMs) < leastMs) return []
   const off = `${formatDuration(Math.abs(aheadMs))} ${aheadMs > 0 ? 'ahead of' : 'behind'}`
-  return [warning(sentence(off), ['sudo timedatectl set-ntp true'])]
+  return [warning(sentence(off), SET_CLOCK)]
 }

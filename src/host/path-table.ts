@@ -158,6 +158,11 @@ function rowMakers(uid: number, place: Place) {
   return { directory, file, socket }
 }
 
+/** Reports whether it is the runtime directory that systemd and the package make for the unit. */
+export function isRuntimeOfUnit(directory: string, { account, isUnit }: Place): boolean {
+  return isUnit && directory === serviceEnvironment(account).RUNTIME_DIRECTORY
+}
+
 export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: PathPlace): PathRow[] {
   const { runtimeDirectory, stateDirectory, sockets } = paths
   const { account, isUnit, isRunning } = place
@@ -169,7 +174,7 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
 
   const { directory, file, socket } = rowMakers(uid, place)
 
-  const isRuntimeOfUnit = isUnit && runtimeDirectory === serviceEnvironment(account).RUNTIME_DIRECTORY
+  const isOfUnit = isRuntimeOfUnit(runtimeDirectory, place)
   /** What systemd-tmpfiles makes. */
   const ofRoot = { uid: ROOT, mayBeAbsent: sockets.length === 0 }
   const above = [
@@ -177,7 +182,7 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
     { path: dirname(runtimeDirectory), mode: ACCOUNTS_MODE },
   ]
   const rows = [
-    ...(isRuntimeOfUnit && account !== undefined ? above : []).map((row) =>
+    ...(isOfUnit && account !== undefined ? above : []).map((row) =>
       directory({
         ...row,
         name: 'the directory',
@@ -189,10 +194,10 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
     directory({
       path: runtimeDirectory,
       name: 'the runtime directory',
-      effect: isRuntimeOfUnit
+      effect: isOfUnit
         ? 'the daemon and clients do not reach the sockets and files in it, or others can exchange them'
         : 'clients do not reach the sockets and files in it',
-      ...(isRuntimeOfUnit && {
+      ...(isOfUnit && {
         ...ofRoot,
         gids: clients,
         mode: RUNTIME_MODE,

@@ -197,36 +197,17 @@ const CORRECT_FIRST = 'Correct these files first'
 type NamedFault = Reason | PostponedReason | AlertReason
 
 /**
- * What a person does about a fault at this place: the one source for log, alerts, status, explain and check.
- * Undefined: another version has that name, and this one does not know it. `without`: steps that are no news to
- * the person, or would do harm.
+ * What a person does about a fault at this place, as one line: the one source for log, alerts, status, explain and
+ * check. `without`: steps that are no news to the person, or would do harm.
  */
-export function remedyOf(fault: NamedFault, place: Place, options?: { without?: readonly Step[] }): Remedy
-export function remedyOf(
-  fault: string,
-  place: Place,
-  options?: { without?: readonly Step[] },
-): Remedy | undefined
-export function remedyOf(
-  fault: string,
-  place: Place,
-  { without = [] }: { without?: readonly Step[] } = {},
-): Remedy | undefined {
-  const advice = Object.hasOwn(advices, fault) ? advices[fault as NamedFault] : undefined
-  if (advice === undefined) return undefined
-  const steps = advice.steps.filter((step) => !without.includes(step))
-  return { text: advice.text, commands: steps.flatMap((step) => commandsAt(step, place)) }
+export function remedyLine(fault: NamedFault, place: Place, without: readonly Step[] = []): string {
+  const { text, steps } = advices[fault]
+  return renderedAt({ text, steps: steps.filter((step) => !without.includes(step)) }, place)
 }
 
-/** The same as one line; empty: this version does not know the fault. */
+/** The same; empty: another version has a fault of that name, and this one does not know it. */
 export function remedyIfKnown(fault: string, place: Place): string {
-  const known = remedyOf(fault, place)
-  return known === undefined ? '' : rendered(known)
-}
-
-/** The same as one line. */
-export function remedyLine(fault: NamedFault, place: Place): string {
-  return rendered(remedyOf(fault, place))
+  return Object.hasOwn(advices, fault) ? remedyLine(fault as NamedFault, place) : ''
 }
 
 /** Actions for refusals are those of the interface description, section 7. */

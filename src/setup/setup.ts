@@ -1,5 +1,6 @@
 // `kyc-tokend setup`: asks for service, key and secret, writes the files, checks them live, and starts the
 // daemon. A pair that the service does not confirm is not taken over.
+import type { TokenClient } from '../client/index.ts'
 import { accountWords, checkedAccount, systemSocket, unitNames } from '../host/account.ts'
 import { monotonicMs } from '../lib/clock.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
@@ -205,6 +206,14 @@ async function bringUp(
   }
 }
 
+/** As `ask`, of the account's unit. */
+async function askUnit<T>(
+  account: string | undefined,
+  question: (client: TokenClient) => Promise<T>,
+): Promise<T> {
+  return ask({ options: { socket: systemSocket(account) }, env: {} }, question)
+}
+
 /** A former `setup` may have ended before its reload. A daemon that is silent is an error later. */
 async function isChangedOnDisk(account: string | undefined): Promise<boolean> {
   const status = await statusIfAny(systemSocket(account))
@@ -216,8 +225,7 @@ async function reload(
   { unit, account }: Service,
   { restore }: { restore: () => Promise<void> },
 ): Promise<void> {
-  const again = () =>
-    ask({ options: { socket: systemSocket(account) }, env: {} }, (client) => client.reload())
+  const again = () => askUnit(account, (client) => client.reload())
   const { outcome, pair, problems } = await again()
   if (outcome === 'ok') return
   await restore()
@@ -239,13 +247,10 @@ async function tokenOf(
   { endMs, isStale }: { endMs: number; isStale: boolean },
 ): Promise<string> {
   const waitSeconds = Math.max(1, (endMs - monotonicMs()) / 1_000)
-  const { token, known } = await ask(
-    { options: { socket: systemSocket(account) }, env: {} },
-    async (client) => ({
-      token: await client.get({ waitSeconds }),
-      known: await client.status(),
-    }),
-  )
+  const { token, known } = await askUnit(account, async (client) => ({
+    token: await client.get({ waitSeconds }),
+    known: await client.status(),
+  }))
   // After a reload the state may still be that of the former credentials.
   if (known.state === 'refused' && !isStale)
     throw new UserError(

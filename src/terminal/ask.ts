@@ -72,17 +72,20 @@ export async function ask<T>(
 }
 
 /** The socket that the invocation names; undefined: it names none. */
-export function namedSocket({ options, env }: WithOptions): string | undefined {
+export function namedSocket(invocation: WithOptions): string | undefined {
+  return namedIn(invocation).socketPath || undefined
+}
+
+function namedIn({ options, env }: WithOptions): ReturnType<typeof namedDaemon> {
   const { socket, account } = options as { socket?: string; account?: string }
-  return namedDaemon(env, { socketPath: socket, account }).socketPath || undefined
+  return namedDaemon(env, { socketPath: socket, account })
 }
 
 /** As asUserError; an error without a daemon names the reason why its unit does not run, and the remedy. */
 export async function withReason(error: unknown, { options, env }: WithOptions): Promise<unknown> {
   if (!(error instanceof TokenClientError) || statusOf(error) !== exitStatus.unavailable)
     return asUserError(error)
-  const { socket, account: accountOption } = options as { socket?: string; account?: string }
-  const { socketPath, account: name = '' } = namedDaemon(env, { socketPath: socket, account: accountOption })
+  const { socketPath, account: name = '' } = namedIn({ options, env })
   const account = socketPath ? accountOfSocket(socketPath) : isAccountName(name) ? name : undefined
   if (socketPath && socketPath !== systemSocket(account)) return asUserError(error)
   const { whyNotRunning } = await import('../host/why-not-running.ts')

@@ -3,7 +3,7 @@
 import { chmodSync, mkdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, test } from 'vitest'
-import { remedyOf, unitPlace } from '../../src/host/remedy.ts'
+import { remedyLine, unitPlace } from '../../src/host/remedy.ts'
 import { permanentReasons, transientReasons, type Reason, type StatusResult } from '../../src/protocol.ts'
 import { alertFile, startDaemon, type Daemon } from '../support/daemon.ts'
 import { httpAsk, serviceOf } from '../support/outside.ts'
@@ -66,7 +66,7 @@ describe('the remedy of', () => {
       const record = await daemon.logged(isAlert ? 'alert' : 'fetch-failed')
       expect(record['reason']).toBe(reason)
       const remedy = String(record['remedy'])
-      const { text } = remedyOf(reason, unitPlace(undefined))
+      const [text = ''] = remedyLine(reason, unitPlace(undefined)).split(': `')
       expect(remedy.startsWith(text)).toBe(true)
       expect(remedy).not.toContain('systemctl')
       for (const [command] of remedy.slice(text.length).matchAll(/\S+ (?:refresh|status|check)[^&`]*/g))
