@@ -5,7 +5,7 @@ import { socketUnits, type SocketName } from '../host/account.ts'
 import { fault, ok, warning, type Finding } from '../host/finding.ts'
 import { CLIENTS_GROUP, SERVICE_USER } from '../host/paths.ts'
 import { idOf } from '../host/ids.ts'
-import { dropIn, bindSockets } from '../host/remedy.ts'
+import { bindSockets, openSocket, unitPlace } from '../host/remedy.ts'
 import { groupIsGone } from '../host/why-not-running.ts'
 import { unitProperties } from '../host/systemd.ts'
 import { lineFault, lineOf, settingsIn } from './check-drop-ins.ts'
@@ -106,13 +106,8 @@ function clientSocketFindings(socket: SocketUnit, { unit, config, isSetup }: Cir
       ),
     ]
   if ((mode & 0o002) === 0 || !used.isOpen) return []
-  const lines = ['[Socket]', 'SocketMode=0660', `SocketGroup=${CLIENTS_GROUP}`]
-  return [
-    warning(`every user of this host may connect to ${path} and take the token`, [
-      ...dropIn(name, { name: 'clients-only', lines }),
-      ...bindSockets(unit.account),
-    ]),
-  ]
+  const { text, commands } = openSocket(used.path, unitPlace(unit.account))
+  return [warning(text, commands)]
 }
 
 /** Those that an administrator enables: `credential`, `metrics`. */

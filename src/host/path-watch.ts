@@ -18,9 +18,7 @@ import {
 } from './path-table.ts'
 import { isSocketActivated, type InheritedSockets } from './inherited-sockets.ts'
 import { loadLibc } from '../lib/libc.ts'
-import { rendered, type Place } from './remedy.ts'
-
-const CLOSE_IT = 'set SocketMode=0660 and SocketGroup=kyc-token in its unit, or list its users in `allow`'
+import { openSocket, rendered, type Place } from './remedy.ts'
 
 /** A socket as the configuration has it. */
 interface OwnSocket {
@@ -102,14 +100,13 @@ export function createPathWatch(options: {
     return socketsOf(config()).flatMap(({ path, allow }) => {
       const mode = adopted?.find((socket) => socket.path === path)?.mode ?? 0
       const isForAll = (mode & 0o002) !== 0 && allow.uids.length + allow.gids.length === 0
-      const sentence = `every user of this host may connect to ${path} and take the token: ${CLOSE_IT}`
-      return isForAll ? [{ path, sentence, isOpen: true }] : []
+      return isForAll ? [{ path, sentence: rendered(openSocket(path, place)), isOpen: true }] : []
     })
   }
 
   function logProblem({ path, sentence: error, isOpen }: Problem): void {
     const open = 'Every user of this host may connect to a socket of systemd and take the token'
-    if (isOpen) log('warning', open, { event: 'socket-open', path, remedy: CLOSE_IT })
+    if (isOpen) log('warning', open, { event: 'socket-open', path, remedy: error })
     else log('error', 'A path is not as it has to be', { event: 'path-problem', path, error })
   }
 

@@ -11,7 +11,7 @@ import {
   systemSocket,
   unitNames,
 } from './account.ts'
-import { programName, SYSTEM_CONFIG_DIRECTORY } from './paths.ts'
+import { CLIENTS_GROUP, programName, SYSTEM_CONFIG_DIRECTORY } from './paths.ts'
 
 export interface Remedy {
   /** What to do, in plain words, without a full stop. */
@@ -178,6 +178,22 @@ export function dropIn(unit: string, { name, lines }: { name: string; lines: rea
     `printf '${text}' | sudo tee ${folder}/${name}.conf`,
     'sudo systemctl daemon-reload',
   ]
+}
+
+/** Everybody may connect to this socket of systemd. No commands: it is none of the package's units. */
+export function openSocket(path: string, { account, isUnit }: Place): Remedy {
+  const settings = ['SocketMode=0660', `SocketGroup=${CLIENTS_GROUP}`]
+  const text =
+    `every user of this host may connect to ${path} and take the token; ` +
+    `list those who may in \`allow\`, or set ${settings.join(' and ')} in its unit`
+  const known = isUnit ? socketUnits(account).find((socket) => socket.path === path) : undefined
+  if (known === undefined) return remedy(text)
+  const name = 'clients-only'
+  return remedy(
+    text,
+    ...dropIn(known.unit, { name, lines: ['[Socket]', ...settings] }),
+    ...bindSockets(account),
+  )
 }
 
 /** Commands after which a daemon that runs has started again. */

@@ -1,6 +1,8 @@
 import { mkdirSync, symlinkSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { expect, test } from 'vitest'
+import { socketUnitFindings, type SocketUnit } from '../../src/check/check-sockets.ts'
+import { openSocket, rendered, unitPlace } from '../../src/host/remedy.ts'
 import { startProgram } from '../support/run-cli.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
@@ -33,4 +35,25 @@ test('a printed command is one that works here: by its name where a shell finds 
     const { status, stdout } = await startProgram(words, { cwd: '/', env: { PATH: '/bin' } }).ended
     expect([status, stdout]).toEqual([0, expect.stringMatching(/^kyc-tokend \d/)])
   }
+})
+
+test('a socket to which everybody may connect has the remedy in `check` that it has in log and status', () => {
+  const path = '/run/kyc-tokend/http.sock'
+  const used = { path, mode: 0o666, gid: null, isOpen: true }
+  const socket: Partial<SocketUnit> = {
+    name: 'http',
+    unit: 'u',
+    path,
+    state: 'active',
+    group: null,
+    mode: 0o666,
+  }
+  const unit = { name: 'kyc-tokend', account: undefined, isActive: true, sockets: [socket as SocketUnit] }
+  const config = { sockets: [used] } as unknown as Parameters<typeof socketUnitFindings>[0]['config']
+  // test/host/path-watch.test.ts has those.
+  const sentence = rendered(openSocket(path, unitPlace(undefined)))
+  expect(socketUnitFindings({ unit, config, handedOver: null, isSetup: false })).toEqual([
+    { level: 'warning', sentence },
+  ])
+  expect(sentence).toContain('| sudo tee /etc/systemd/system/kyc-tokend-http.socket.d/clients-only.conf &&')
 })
