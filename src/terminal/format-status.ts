@@ -255,9 +255,7 @@ function nextSteps(
   const { configFile, pid } = daemon
   const place = placeAt({ configFile, socket }, { isUnit, pid })
   const advise = (advice: Advice): string => renderedAt(advice, place)
-  const { pair, problem } = daemon.configuration
-  // It comes first: a restart, which another step may name, would use a pair that is not in use.
-  const steps = pair === undefined ? [] : [problem ?? '']
+  const steps = pairSteps(daemon.configuration)
   // An alert may be older than the present failure, whose remedy counts; a refusal stays one.
   if (alert !== null && (failure === null || status.state === 'refused')) steps.push(alert.remedy)
   else if (failure !== null) steps.push(remedyIfKnown(failure.reason, place))
@@ -271,6 +269,11 @@ function nextSteps(
   steps.push(...(daemon.pathProblems ?? []))
   if (daemon.stateProblem) steps.push(`The state for a restart cannot be saved: ${daemon.stateProblem}`)
   return steps.filter((step) => step !== '').map(asSentence)
+}
+
+/** They come first: a restart, which another step may name, would use a pair that is not in use. */
+function pairSteps({ pair, problem }: StatusResult['daemon']['configuration']): string[] {
+  return pair === undefined ? [] : [problem ?? '']
 }
 
 function configurationSteps(
