@@ -31,335 +31,271 @@ type FieldsOf<T> = { readonly [K in keyof T]-?: FieldOf<T, K> }
 
 const INSTANT = 'instant'
 const REASON = 'reason'
-/** The fields that only daemons of this version and newer have. */
-const BEFORE_2_0 = 'from a daemon before 2.0.0'
-const BEFORE_2_1 = 'from a daemon before 2.1.0'
+/** Of fields that only daemons of this version and newer send. */
+const BEFORE_2_0 = 'before 2.0.0'
+const BEFORE_2_1 = 'before 2.1.0'
 const TO_OTHERS = 'to others than root and the daemon’s user'
 
+/** A row of a table. */
+function field<More extends Pick<FieldText, 'null' | 'absent' | 'fields'> = {}>(
+  type: string,
+  meaning: string,
+  more?: More,
+) {
+  return { type, meaning, ...more } as Pick<FieldText, 'type' | 'meaning'> & More
+}
+
 const token: FieldsOf<TokenResult> = {
-  accessToken: { type: 'text', meaning: 'the token' },
-  tokenType: { type: '`Bearer`', meaning: 'how the token is sent', null: 'the API wants another prefix' },
-  header: { type: 'text', meaning: 'the header in which the API wants the token', absent: BEFORE_2_0 },
-  prefix: { type: 'text', meaning: 'what stands before the token in that header', absent: BEFORE_2_0 },
-  obtainedAt: { type: INSTANT, meaning: 'when the daemon received it' },
-  expiresAt: { type: INSTANT, meaning: 'when it expires, or when its assumed life ends' },
-  expirySource: {
-    type: '`jwt`, `response`, `assumed`',
-    meaning: 'who says when it expires: the token, the answer with it, or neither (`refresh.maxAge`)',
-  },
-  refreshAt: { type: INSTANT, meaning: 'when the next refresh is planned' },
-  baseUrl: { type: 'text', meaning: 'the service that the token is for: send it nowhere else' },
-  refusedBy: {
-    type: 'list of integers',
-    meaning: 'the statuses by which the API says that the token is refused',
+  accessToken: field('text', 'the token'),
+  tokenType: field('`Bearer`', 'how the token is sent', { null: 'the API wants another prefix' }),
+  header: field('text', 'the header in which the API wants the token', { absent: BEFORE_2_0 }),
+  prefix: field('text', 'what stands before the token in that header', { absent: BEFORE_2_0 }),
+  obtainedAt: field(INSTANT, 'when the daemon received it'),
+  expiresAt: field(INSTANT, 'when it expires, or when its assumed life ends'),
+  expirySource: field(
+    '`jwt`, `response`, `assumed`',
+    'who says when it expires: the token, the answer with it, or neither (`refresh.maxAge`)',
+  ),
+  refreshAt: field(INSTANT, 'when the next refresh is planned'),
+  baseUrl: field('text', 'the service that the token is for: send it nowhere else'),
+  refusedBy: field('list of integers', 'the statuses by which the API says that the token is refused', {
     absent: BEFORE_2_0,
-  },
-  generation: { type: 'integer', meaning: 'the number of the token; it grows by one with each' },
-  fingerprint: { type: '16 hex digits', meaning: 'the beginning of the token’s SHA-256' },
-  state: {
-    type: '`starting`, `ready`, `degraded`, `expired`, `refused`',
-    meaning: 'the state of the daemon: kyc-tokend(8)',
-  },
-  stale: { type: 'boolean', meaning: 'true: the token is past its assumed life, and there is no better one' },
+  }),
+  generation: field('integer', 'the number of the token; it grows by one with each'),
+  fingerprint: field('16 hex digits', 'the beginning of the token’s SHA-256'),
+  state: field(
+    '`starting`, `ready`, `degraded`, `expired`, `refused`',
+    'the state of the daemon: kyc-tokend(8)',
+  ),
+  stale: field('boolean', 'true: the token is past its assumed life, and there is no better one'),
 }
 const { accessToken: _, ...description } = token
 
 const reject: FieldsOf<RejectResult> = {
-  verdict: { type: 'verdict', meaning: 'what the daemon does about the report: below' },
-  fingerprint: { type: '16 hex digits', meaning: 'the current token', absent: 'there is none' },
-  retryAfterSeconds: {
-    type: 'integer',
-    meaning: 'the time until the service is asked because of the report',
+  verdict: field('verdict', 'what the daemon does about the report: below'),
+  fingerprint: field('16 hex digits', 'the current token', { absent: 'there is none' }),
+  retryAfterSeconds: field('integer', 'the time until the service is asked because of the report', {
     absent: 'the verdict is neither `held` nor `unchanged`',
-  },
+  }),
 }
 
 const optional = <T extends Readonly<Record<string, FieldText>>>(fields: T, absent: string) =>
-  Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, { ...field, absent }])) as {
+  Object.fromEntries(Object.entries(fields).map(([name, text]) => [name, { ...text, absent }])) as {
     readonly [K in keyof T]: T[K] & { readonly absent: string }
   }
 
 const refresh: FieldsOf<RefreshResult> = {
-  outcome: { type: '`ok`, `failed`', meaning: 'whether the service gave a token' },
-  reason: {
-    type: REASON,
-    meaning: 'why it gave none; `stopping`: the daemon ends before the attempt does',
+  outcome: field('`ok`, `failed`', 'whether the service gave a token'),
+  reason: field(REASON, 'why it gave none; `stopping`: the daemon ends before the attempt does', {
     absent: 'the outcome is `ok`',
-  },
-  detail: { type: 'text', meaning: 'the same in words', absent: 'the outcome is `ok`' },
-  candidate: {
-    type: 'object',
-    meaning: 'another pair in the files was asked first, and gave no token',
+  }),
+  detail: field('text', 'the same in words', { absent: 'the outcome is `ok`' }),
+  candidate: field('object', 'another pair in the files was asked first, and gave no token', {
     null: 'no other pair was asked, or it gave a token',
     absent: BEFORE_2_1,
     fields: {
-      reason: { type: REASON, meaning: 'why it gave none' },
-      detail: { type: 'text', meaning: 'the same in words' },
+      reason: field(REASON, 'why it gave none'),
+      detail: field('text', 'the same in words'),
     },
-  },
+  }),
   ...optional(description, 'there is no token'),
 }
 
 const reload: FieldsOf<ReloadResult> = {
-  outcome: {
-    type: '`ok`, `faulty`, `failed`',
-    meaning:
-      '`ok`: settings and pair are in use. `faulty`: nothing was taken over. `failed`: the settings are in ' +
-      'use, and another pair in the files is not',
-  },
-  problems: {
-    type: 'list of texts',
-    meaning: 'the faults, or why the pair is not in use, each with its remedy',
-  },
-  needsRestart: { type: 'list of texts', meaning: 'changed settings that take effect at a restart alone' },
-  pair: {
-    type: '`in-use`, `refused`, `tried`',
-    meaning: 'what became of another pair in the files; `tried`: there is no answer yet',
-    null: 'the files hold the pair that is in use',
-  },
+  outcome: field(
+    '`ok`, `faulty`, `failed`',
+    '`ok`: settings and pair are in use. `faulty`: nothing was taken over. `failed`: the settings are in use, and another pair in the files is not',
+  ),
+  problems: field('list of texts', 'the faults, or why the pair is not in use, each with its remedy'),
+  needsRestart: field('list of texts', 'changed settings that take effect at a restart alone'),
+  pair: field(
+    '`in-use`, `refused`, `tried`',
+    'what became of another pair in the files; `tried`: there is no answer yet',
+    { null: 'the files hold the pair that is in use' },
+  ),
 }
 
 const alertTest: FieldsOf<AlertTestResult> = {
-  outcome: { type: '`raised`, `refused`', meaning: '`refused`: an alert is raised already' },
-  resolvesAt: { type: INSTANT, meaning: 'when the test alert ends', absent: 'the outcome is `refused`' },
-  detail: { type: 'text', meaning: 'which alert is raised', absent: 'the outcome is `raised`' },
+  outcome: field('`raised`, `refused`', '`refused`: an alert is raised already'),
+  resolvesAt: field(INSTANT, 'when the test alert ends', { absent: 'the outcome is `refused`' }),
+  detail: field('text', 'which alert is raised', { absent: 'the outcome is `raised`' }),
 }
 
 const socketCounts: FieldsOf<StatusResult['clients']['ipc']> = {
-  connections: { type: 'integer', meaning: 'connections now' },
-  subscribers: { type: 'integer', meaning: 'connections with a subscription' },
+  connections: field('integer', 'connections now'),
+  subscribers: field('integer', 'connections with a subscription'),
 }
 
 const status: FieldsOf<StatusResult> = {
   state: token.state,
-  token: {
-    type: 'object',
-    meaning: 'the fields of `token.result` but `accessToken`',
+  token: field('object', 'the fields of `token.result` but `accessToken`', {
     null: 'there is no usable token',
     fields: description,
-  },
-  failure: {
-    type: 'object',
-    meaning: 'the last failure since the last success',
+  }),
+  failure: field('object', 'the last failure since the last success', {
     null: 'the last attempt gave a token, or there was none yet',
     fields: {
-      reason: { type: REASON, meaning: 'what kind of failure: kyc-tokend(8)' },
-      detail: { type: 'text', meaning: 'the same in words, with the service’s own' },
-      status: { type: 'integer', meaning: 'the HTTP status of the answer', absent: 'there was no answer' },
-      since: { type: INSTANT, meaning: 'when the failures began' },
-      attempts: {
-        type: 'integer',
-        meaning: 'failed attempts since then; a refusal is one, a wait for another host or the store none',
-      },
-      askedBy: {
-        type: 'text',
-        meaning: 'the host of the fleet that asked the service',
-        absent: 'this host asked',
-      },
+      reason: field(REASON, 'what kind of failure: kyc-tokend(8)'),
+      detail: field('text', 'the same in words, with the service’s own'),
+      status: field('integer', 'the HTTP status of the answer', { absent: 'there was no answer' }),
+      since: field(INSTANT, 'when the failures began'),
+      attempts: field(
+        'integer',
+        'failed attempts since then; a refusal is one, a wait for another host or the store none',
+      ),
+      askedBy: field('text', 'the host of the fleet that asked the service', { absent: 'this host asked' }),
     },
-  },
-  nextAttemptAt: {
-    type: INSTANT,
-    meaning: 'when the service is asked next',
-    null: 'not before an operator acts',
-  },
-  candidate: {
-    type: 'object',
-    meaning: 'another pair in the files, which comes into use by giving a token',
+  }),
+  nextAttemptAt: field(INSTANT, 'when the service is asked next', { null: 'not before an operator acts' }),
+  candidate: field('object', 'another pair in the files, which comes into use by giving a token', {
     null: 'the files hold the pair that is in use',
     absent: BEFORE_2_1,
     fields: {
-      since: { type: INSTANT, meaning: 'when it was found' },
-      reason: { type: REASON, meaning: 'why it gave no token', null: 'it was not asked with yet' },
-      detail: { type: 'text', meaning: 'the same in words', null: 'it was not asked with yet' },
-      status: { type: 'integer', meaning: 'the HTTP status of the answer', absent: 'there was no answer' },
-      attempts: { type: 'integer', meaning: 'attempts with it' },
-      nextAttemptAt: { type: INSTANT, meaning: 'when it is tried next', null: 'not before an operator acts' },
+      since: field(INSTANT, 'when it was found'),
+      reason: field(REASON, 'why it gave no token', { null: 'it was not asked with yet' }),
+      detail: field('text', 'the same in words', { null: 'it was not asked with yet' }),
+      status: field('integer', 'the HTTP status of the answer', { absent: 'there was no answer' }),
+      attempts: field('integer', 'attempts with it'),
+      nextAttemptAt: field(INSTANT, 'when it is tried next', { null: 'not before an operator acts' }),
     },
-  },
-  tokensEndEarly: {
-    type: 'object',
-    meaning: 'clients reported tokens that were younger than `refresh.maxAge`',
+  }),
+  tokensEndEarly: field('object', 'clients reported tokens that were younger than `refresh.maxAge`', {
     absent: 'they did not',
     fields: {
-      agesSeconds: { type: 'list of integers', meaning: 'the ages of those tokens, the last ten' },
-      maxAge: { type: 'duration', meaning: 'the `refresh.maxAge` that would fit' },
+      agesSeconds: field('list of integers', 'the ages of those tokens, the last ten'),
+      maxAge: field('duration', 'the `refresh.maxAge` that would fit'),
     },
-  },
-  alert: {
-    type: 'object',
-    meaning: 'the alert that is raised; a rehearsal is not shown',
+  }),
+  alert: field('object', 'the alert that is raised; a rehearsal is not shown', {
     null: 'none is raised',
     fields: {
-      reason: {
-        type: '`account-inactive`, `account-not-found`, `rejected`, `no-token`',
-        meaning: 'why it was raised',
-      },
-      since: { type: INSTANT, meaning: 'since when' },
-      remedy: { type: 'text', meaning: 'what to do, with the commands' },
-      contact: { type: 'text', meaning: '`alerts.contact`', null: 'it is not set' },
-      askedBy: {
-        type: 'text',
-        meaning: 'the host of the fleet that asked the service',
-        absent: 'this host asked',
-      },
+      reason: field('`account-inactive`, `account-not-found`, `rejected`, `no-token`', 'why it was raised'),
+      since: field(INSTANT, 'since when'),
+      remedy: field('text', 'what to do, with the commands'),
+      contact: field('text', '`alerts.contact`', { null: 'it is not set' }),
+      askedBy: field('text', 'the host of the fleet that asked the service', { absent: 'this host asked' }),
     },
-  },
-  files: {
-    type: 'list of objects',
-    meaning: 'the token files',
+  }),
+  files: field('list of objects', 'the token files', {
     fields: {
-      path: { type: 'path', meaning: 'absolute' },
-      format: { type: 'text', meaning: 'the `format` of the setting' },
-      ok: { type: 'boolean', meaning: 'false: the last write failed' },
-      error: { type: 'text', meaning: 'why it failed, with the remedy', null: '`ok` is true' },
-      present: { type: 'boolean', meaning: 'false while no token is usable: then the file is absent' },
-      writtenAt: {
-        type: INSTANT,
-        meaning: 'when it was last written',
-        null: 'not since the start of the daemon',
-      },
-      repairs: { type: 'integer', meaning: 'how often another program changed it, and it was restored' },
+      path: field('path', 'absolute'),
+      format: field('text', 'the `format` of the setting'),
+      ok: field('boolean', 'false: the last write failed'),
+      error: field('text', 'why it failed, with the remedy', { null: '`ok` is true' }),
+      present: field('boolean', 'false while no token is usable: then the file is absent'),
+      writtenAt: field(INSTANT, 'when it was last written', { null: 'not since the start of the daemon' }),
+      repairs: field('integer', 'how often another program changed it, and it was restored'),
     },
-  },
-  clients: {
-    type: 'object',
-    meaning: 'the clients of both sockets',
+  }),
+  clients: field('object', 'the clients of both sockets', {
     fields: {
-      ipc: { type: 'object', meaning: 'of `ipc.sock`', fields: socketCounts },
-      http: { type: 'object', meaning: 'of `http.sock`', null: '`http` is false', fields: socketCounts },
-      limited: {
-        type: 'list of objects',
-        meaning: 'who was over a limit of connections since the start, the last first',
-        absent: `${BEFORE_2_1}, and ${TO_OTHERS}`,
-        fields: {
-          socket: { type: '`ipc`, `http`, `metrics`', meaning: 'at which socket' },
-          uid: { type: 'integer', meaning: 'the user', null: 'over TCP, where the kernel names none' },
-          setting: {
-            type: '`maxConnections`, `maxConnectionsPerUser`, `LimitNOFILE`',
-            meaning: 'which limit',
-          },
-          limit: { type: 'integer', meaning: 'its value' },
-          count: { type: 'integer', meaning: 'connections that were closed without an answer' },
-          lastAt: { type: INSTANT, meaning: 'when the last one was' },
-        },
-      },
-    },
-  },
-  service: {
-    type: 'object',
-    meaning: 'the service',
-    fields: {
-      baseUrl: { type: 'text', meaning: 'its address' },
-      lastRequestAt: {
-        type: INSTANT,
-        meaning: 'when it was last asked, also before the start',
-        null: 'never',
-      },
-      lastSuccessAt: {
-        type: INSTANT,
-        meaning: 'when it last gave a token, also before the start',
-        null: 'never',
-      },
-      requests: { type: 'integer', meaning: 'requests since the start of the daemon' },
-    },
-  },
-  daemon: {
-    type: 'object',
-    meaning: 'the daemon itself',
-    fields: {
-      version: { type: 'text', meaning: 'its version' },
-      pid: { type: 'integer', meaning: 'its process' },
-      startedAt: { type: INSTANT, meaning: 'when it started' },
-      configFile: { type: 'path', meaning: 'the configuration that it read' },
-      host: { type: 'text', meaning: 'the host’s name' },
-      configuration: {
-        type: 'object',
-        meaning: 'the configuration on disk, compared with the one in use',
-        fields: {
-          state: {
-            type: '`current`, `changed`, `faulty`',
-            meaning: '`changed`: a reload would change something. `faulty`: a restart would fail',
-          },
-          problem: { type: 'text', meaning: 'the faults with their remedies', null: 'there is none' },
-          pair: {
-            type: '`refused`, `tried`',
-            meaning: 'the problem is another pair in the files: the service refused it, or it is being tried',
-            absent: 'it is not',
+      ipc: field('object', 'of `ipc.sock`', { fields: socketCounts }),
+      http: field('object', 'of `http.sock`', { null: '`http` is false', fields: socketCounts }),
+      limited: field(
+        'list of objects',
+        'who was over a limit of connections since the start, the last first',
+        {
+          absent: `${BEFORE_2_1}, and ${TO_OTHERS}`,
+          fields: {
+            socket: field('`ipc`, `http`, `metrics`', 'at which socket'),
+            uid: field('integer', 'the user', { null: 'over TCP, where the kernel names none' }),
+            setting: field('`maxConnections`, `maxConnectionsPerUser`, `LimitNOFILE`', 'which limit'),
+            limit: field('integer', 'its value'),
+            count: field('integer', 'connections that were closed without an answer'),
+            lastAt: field(INSTANT, 'when the last one was'),
           },
         },
-      },
-      credentials: {
-        type: 'object',
-        meaning: 'when the pair or the client certificate ends, whichever is first',
+      ),
+    },
+  }),
+  service: field('object', 'the service', {
+    fields: {
+      baseUrl: field('text', 'its address'),
+      lastRequestAt: field(INSTANT, 'when it was last asked, also before the start', { null: 'never' }),
+      lastSuccessAt: field(INSTANT, 'when it last gave a token, also before the start', { null: 'never' }),
+      requests: field('integer', 'requests since the start of the daemon'),
+    },
+  }),
+  daemon: field('object', 'the daemon itself', {
+    fields: {
+      version: field('text', 'its version'),
+      pid: field('integer', 'its process'),
+      startedAt: field(INSTANT, 'when it started'),
+      configFile: field('path', 'the configuration that it read'),
+      host: field('text', 'the host’s name'),
+      configuration: field('object', 'the configuration on disk, compared with the one in use', {
+        fields: {
+          state: field(
+            '`current`, `changed`, `faulty`',
+            '`changed`: a reload would change something. `faulty`: a restart would fail',
+          ),
+          problem: field('text', 'the faults with their remedies', { null: 'there is none' }),
+          pair: field(
+            '`refused`, `tried`',
+            'the problem is another pair in the files: the service refused it, or it is being tried',
+            { absent: 'it is not' },
+          ),
+        },
+      }),
+      credentials: field('object', 'when the pair or the client certificate ends, whichever is first', {
         null: 'it is not known',
         absent: BEFORE_2_0,
         fields: {
-          what: { type: '`pair`, `certificate`', meaning: 'which of them' },
-          expiresAt: { type: INSTANT, meaning: 'when it ends' },
-          daysLeft: { type: 'integer', meaning: 'whole days until then; 0: it has ended, or ends today' },
+          what: field('`pair`, `certificate`', 'which of them'),
+          expiresAt: field(INSTANT, 'when it ends'),
+          daysLeft: field('integer', 'whole days until then; 0: it has ended, or ends today'),
         },
-      },
-      stateProblem: {
-        type: 'text',
-        meaning: 'why the state for a restart cannot be saved, with the remedy',
+      }),
+      stateProblem: field('text', 'why the state for a restart cannot be saved, with the remedy', {
         null: 'it can',
-      },
-      sockets: {
-        type: 'list of objects',
-        meaning: 'the sockets at which it listens',
+      }),
+      sockets: field('list of objects', 'the sockets at which it listens', {
         absent: `${BEFORE_2_1}, and ${TO_OTHERS}`,
         fields: {
-          name: { type: '`ipc`, `http`, `metrics`, `credential`', meaning: 'its `FileDescriptorName=`' },
-          path: { type: 'path', meaning: 'its path; empty over TCP' },
+          name: field('`ipc`, `http`, `metrics`, `credential`', 'its `FileDescriptorName=`'),
+          path: field('path', 'its path; empty over TCP'),
         },
-      },
-      pathProblems: {
-        type: 'list of texts',
-        meaning: 'paths that lock clients out, or that the daemon cannot use, each with its remedy',
-        absent: 'there are none',
-      },
+      }),
+      pathProblems: field(
+        'list of texts',
+        'paths that lock clients out, or that the daemon cannot use, each with its remedy',
+        { absent: 'there are none' },
+      ),
     },
-  },
-  share: {
-    type: 'object',
-    meaning: 'the shared store',
+  }),
+  share: field('object', 'the shared store', {
     null: 'this host does not share its token',
     fields: {
-      state: {
-        type: '`connected`, `alone`, `denied`',
-        meaning: '`alone`: the store cannot be used. `denied`: it refuses access',
-      },
-      server: { type: 'text', meaning: 'the server' },
-      since: { type: INSTANT, meaning: 'since when it is in this state' },
-      hosts: { type: 'integer', meaning: 'hosts that listen', null: 'it is not known' },
-      askedBy: { type: 'text', meaning: 'the host that asked last', null: 'it is not known' },
-      lastError: { type: 'text', meaning: 'the last error of the store', null: 'there was none' },
+      state: field(
+        '`connected`, `alone`, `denied`',
+        '`alone`: the store cannot be used. `denied`: it refuses access',
+      ),
+      server: field('text', 'the server'),
+      since: field(INSTANT, 'since when it is in this state'),
+      hosts: field('integer', 'hosts that listen', { null: 'it is not known' }),
+      askedBy: field('text', 'the host that asked last', { null: 'it is not known' }),
+      lastError: field('text', 'the last error of the store', { null: 'there was none' }),
     },
-  },
-  readers: {
-    type: 'list of objects',
-    meaning: 'who took the token last, at most 20',
+  }),
+  readers: field('list of objects', 'who took the token last, at most 20', {
     absent: TO_OTHERS,
     fields: {
-      uid: { type: 'integer', meaning: 'the user' },
-      client: { type: 'text', meaning: 'the name that it gives itself, or the unit', null: 'it gives none' },
-      transport: { type: '`ipc`, `http`, `credential`', meaning: 'at which socket' },
-      pid: { type: 'integer', meaning: 'the process that took it last' },
-      lastAt: { type: INSTANT, meaning: 'when it was last taken' },
-      count: { type: 'integer', meaning: 'how often since the start' },
+      uid: field('integer', 'the user'),
+      client: field('text', 'the name that it gives itself, or the unit', { null: 'it gives none' }),
+      transport: field('`ipc`, `http`, `credential`', 'at which socket'),
+      pid: field('integer', 'the process that took it last'),
+      lastAt: field(INSTANT, 'when it was last taken'),
+      count: field('integer', 'how often since the start'),
     },
-  },
+  }),
 }
 
 const fault: FieldsOf<Fault> = {
-  code: { type: 'code', meaning: 'what is wrong: below' },
-  message: { type: 'text', meaning: 'one sentence for people, with the remedy' },
-  reason: {
-    type: REASON,
-    meaning: 'why the last attempt failed',
+  code: field('code', 'what is wrong: below'),
+  message: field('text', 'one sentence for people, with the remedy'),
+  reason: field(REASON, 'why the last attempt failed', {
     absent: 'no attempt has failed, or the fault is another',
-  },
+  }),
 }
 
 /** The fields of each answer, beside `id`. */
