@@ -112,7 +112,7 @@ export const clientCommands = {
     },
     options: ofDaemon,
     details: [
-      "For root and the daemon's own user. Settings are in force at once. Another pair of key and secret " +
+      "For root and the daemon's own user; since 2.1.0. Settings are in force at once. Another pair of key and secret " +
         'comes into use by giving a token: the command waits up to 60 s for the answer of the service, and ' +
         'the former pair stays in use until then.',
     ],

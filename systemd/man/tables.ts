@@ -8,7 +8,7 @@ import { standardService } from '../../src/config/service.ts'
 import { scenarioNames, summaryOf } from '../../src/sandbox/scenarios.ts'
 import { remedyLine, unitPlace } from '../../src/host/remedy.ts'
 import { failureTable } from '../../src/source/response.ts'
-import type { Reason } from '../../src/protocol.ts'
+import type { PostponedReason } from '../../src/protocol.ts'
 import { limitRows } from './limit-rows.ts'
 import { fieldRows, tableFields } from './protocol-fields.ts'
 import { settingRows } from './setting-rows.ts'
@@ -21,6 +21,9 @@ interface Table {
   readonly head: readonly string[]
   readonly rows: readonly (readonly string[])[]
 }
+
+/** Reasons of `status` for which the service was not asked. */
+const UNASKED = ['not-asked', 'share-lost'] as const satisfies readonly PostponedReason[]
 
 /** By the name in its marker, `<!-- table: NAME -->`. */
 export function tables(): Readonly<Record<string, Table>> {
@@ -47,9 +50,8 @@ export function tables(): Readonly<Record<string, Table>> {
     remedies: {
       page: 'kyc-tokend-troubleshooting.7.md',
       head: ['reason', 'what to do'],
-      rows: failureTable(standardService())
-        .map(({ reason }) => reason)
-        .filter((reason): reason is Reason => reason !== 'ok')
+      rows: [...failureTable(standardService()).map(({ reason }) => reason), ...UNASKED]
+        .filter((reason) => reason !== 'ok')
         .map((reason) => [code(reason), remedyLine(reason, unitPlace(undefined))]),
     },
     limits: {
