@@ -186,7 +186,7 @@ test('no page has a block of code without a mark', () => {
 })
 
 test('the files for other programs are what these programs read', () => {
-  const units = ['svid-unit', 'identity-unit', 'identity-timer', 'credential-unit', 'environment-file']
+  const units = ['svid-unit', 'identity-unit', 'identity-timer', 'environment-file']
   for (const name of units) {
     const lines = block(name)
       .code.split('\n')

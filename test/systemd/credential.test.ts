@@ -1,6 +1,6 @@
 // The token as a credential that systemd reads from the daemon's socket when it starts a unit.
 import { expect, it } from 'vitest'
-import { manualText } from '../manual/manual.ts'
+import { block, manualText } from '../manual/manual.ts'
 import { config, describeInstallation } from '../support/installation.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -54,6 +54,18 @@ describeInstallation('the token as a credential of units', {}, (installation) =>
       expect((await start('formats.service', { id })).stdout).toBe(text)
     const { stdout } = await start('formats.service', { id: 'kyc-token.json' })
     expect(JSON.parse(stdout)).toMatchObject({ accessToken: token, generation: expect.any(Number) })
+  })
+
+  it('starts the unit of the manual, whose program reads it from a file', async () => {
+    const program = '#!/bin/sh\necho "$1 has $(cat "$2")"; exec sleep infinity\n'
+    await sh('cat >/usr/local/bin/billing; chmod 755 /usr/local/bin/billing', { input: program })
+    await sh('cat >/etc/systemd/system/billing.service', { input: `${block('credential-unit').code}\n` })
+    await sh('systemctl daemon-reload; systemctl enable --now billing')
+    await expectJournal('billing', `--token-file has ${await sh('cat /run/kyc-tokend/token')}`)
+    expect(await installation.complaintsAbout('billing.service')).toBe('')
+    await sh(
+      'systemctl disable --now billing; rm /etc/systemd/system/billing.service; systemctl daemon-reload',
+    )
   })
 
   it('is for root alone', async () => {
