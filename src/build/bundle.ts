@@ -14,6 +14,7 @@ const common = {
   bundle: true,
   platform: 'node',
   minifySyntax: true,
+  // Names stay, by which the stack of an internal fault is read.
   minifyWhitespace: true,
   legalComments: 'linked',
   logLevel: 'warning',
@@ -32,7 +33,6 @@ export async function bundleProgram(directory: string): Promise<void> {
     entryPoints: PROGRAMS.map((name) => `./${name}.ts`),
     format: 'cjs',
     target: 'node22.18',
-    minifyIdentifiers: true,
     // Native code cannot be bundled. systeminformation would be a third of the file, which V8 reads at each
     // start, and is needed by `check` and for the name of the host.
     external: ['koffi', '@koromix/*', 'systeminformation'],

@@ -37,6 +37,8 @@ test('an internal fault ends the daemon with 70, and the next start takes it for
   expect(sentence).toBe('kyc-tokend failed, and the fault is its own (no name): please report it.')
   expect(stack[0]).toBe('Error: no name')
   expect(stack[1]).toMatch(/^ +at .*toJSON/)
+  // Functions have the names that the sources give them.
+  expect(stack.join('\n')).toMatch(/^ +at formatLine /m)
   const [record] = broken.records('internal-fault')
   expect(record).toMatchObject({ level: 'crit', count: 1 })
   expect(String(record?.['stack']).split('\n')).toEqual(stack.slice(0, -1))
