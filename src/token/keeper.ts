@@ -1,32 +1,11 @@
 // The keeper: the one loop that asks the service, one request at a time, and sets the one variable.
 import type { Clock, Instant } from '../lib/clock.ts'
 import { createAttempts, type SaveState } from './attempts.ts'
-import {
-  afterCandidate,
-  afterTrial,
-  afterTrialBegan,
-  assumeTrialFailed,
-  hasCandidate,
-  isTrying,
-} from './candidate.ts'
+import { afterCandidate, isTrying } from './candidate.ts'
 import { afterClientNeed, afterReject, type RejectDecision } from './client-requests.ts'
-import { isAboutCredentials, type FetchOutcome } from './outcome.ts'
-import {
-  dueAtMs,
-  nextMomentMs,
-  plannedAttempt,
-  plannedTrial,
-  trialDueAtMs,
-  type TokenState,
-} from './state.ts'
-import {
-  afterAttemptBegan,
-  afterAttemptEnded,
-  afterReload,
-  afterRenewal,
-  assumeFailed,
-  nextState,
-} from './transitions.ts'
+import { type FetchOutcome } from './outcome.ts'
+import { dueAtMs, nextMomentMs, trialDueAtMs, type TokenState } from './state.ts'
+import { afterReload, afterRenewal, nextState } from './transitions.ts'
 import { createOperatorRefresh } from './operator-refresh.ts'
 import { createVariable, type RefreshSettings } from './variable.ts'
 
@@ -50,7 +29,7 @@ class AttemptFailed extends Error {}
 export function createKeeper(initial: TokenState, options: KeeperOptions) {
   const { clock } = options
   const variable = createVariable(initial, options)
-  const { get, set, step } = variable
+  const { get, set, change, step } = variable
   const attempts = createAttempts(variable, options)
 
   /** Ticks, and sleeps until an attempt is due. */
@@ -59,92 +38,8 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
       variable.tick()
       const now = clock.now()
       if (Math.min(dueAtMs(get()), trialDueAtMs(get())) <= now.bootMs) return
-      await attempts.sleepUntil(nextMomentMs(get(), now), signal)
+      await variable.sleepUntil(nextMomentMs(get(), now), signal)
     }
-  }
-
-  /** Makes the attempt that is due, the candidate's first. Null: none is, or it was cancelled. */
-  async function attempt(signal: AbortSignal): Promise<FetchOutcome | null> {
-    const { bootMs } = clock.now()
-    if (signal.aborted) return null
-    if (trialDueAtMs(get()) <= bootMs) return tryCandidate(signal)
-    // Another host's token may have come since the attempt was due.
-    return dueAtMs(get()) <= bootMs ? refreshToken(signal) : null
-  }
-
-  /** Makes one attempt with the running pair and sets the state that follows. */
-  async function refreshToken(signal: AbortSignal): Promise<FetchOutcome | null> {
-    const { cause } = plannedAttempt(get())
-    const { credentialsId } = get()
-    set(afterAttemptBegan(get(), cause, clock.now()))
-    try {
-      const assumed = (): TokenState => assumeFailed(get(), step())
-      const answer = await attempts.ask(variable.settings(), { cause, assumed, stop: signal })
-      if (answer === null) return null
-      // One moment and one draw: the state that is saved and the one that is set have the same plan.
-      const answeredAt = step()
-      const answered = () => nextState(get(), answer.outcome, answeredAt)
-      const { outcome, state } = answered()
-      // A failure is saved before anybody sees it: a crash from then on leads to no sooner request.
-      if (outcome.kind === 'permanent' || outcome.kind === 'transient') await attempts.save(state)
-      // A candidate that has not been tried yet may be the right pair.
-      const isUntried = get().candidate?.failure === null && trialDueAtMs(get()) <= clock.now().bootMs
-      if (isAboutCredentials(outcome) && isUntried) {
-        set(afterAttemptEnded(get()))
-        await tryCandidate(signal)
-      }
-      if (credentialsId !== get().credentialsId) return null
-      set(answered().state)
-      await attempts.report({ outcome, cause, tookMs: answer.tookMs })
-      return outcome
-    } finally {
-      set(afterAttemptEnded(get()))
-    }
-  }
-
-  /** Makes one attempt with the candidate, which comes into use by a token. */
-  async function tryCandidate(signal: AbortSignal): Promise<FetchOutcome | null> {
-    const [settings, before] = [variable.candidate(), get()]
-    if (settings === null || !hasCandidate(before)) return null
-    const { cause } = plannedTrial(before)!
-    set(afterTrialBegan(before, cause, clock.now()))
-    try {
-      const assumed = (): TokenState => assumeTrialFailed(get(), step())
-      const answer = await attempts.ask(settings, { cause, assumed, stop: signal })
-      const answeredAt = step()
-      // Null: it was replaced meanwhile.
-      const answered = () => {
-        const state = get()
-        const isSame = hasCandidate(state) && state.candidate.credentialsId === settings.credentialsId
-        return isSame && answer !== null ? afterTrial(state, answer.outcome, answeredAt) : null
-      }
-      const first = answered()
-      if (answer === null || first === null) return null
-      const { outcome, state } = first
-      if (outcome.kind === 'ok') {
-        // A reload may have changed its settings since the request went out.
-        variable.use(variable.candidate() ?? settings)
-        variable.setCandidate(null)
-        set(state)
-        await attempts.report({ outcome, cause, tookMs: answer.tookMs })
-        return outcome
-      }
-      if (outcome.kind !== 'postponed') await attempts.save(state)
-      const last = answered()
-      if (last === null) return null
-      set(last.state)
-      variable.emit({ type: 'tried', outcome })
-      return outcome
-    } finally {
-      set(afterAttemptEnded(get()))
-    }
-  }
-
-  /** Changes the state and wakes the loop, if it is another one: most wishes of clients change nothing. */
-  function change(next: TokenState): void {
-    if (next === get()) return
-    set(next)
-    attempts.wake()
   }
 
   return {
@@ -160,7 +55,7 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     async run(signal: AbortSignal): Promise<void> {
       const { default: pRetry, AbortError } = await import('p-retry')
       const once = async (): Promise<void> => {
-        const outcome = await attempt(signal)
+        const outcome = await attempts.makeDue(signal)
         // A refusal is final: 500 "Your account is not active", 404 "Account not found".
         if (outcome?.kind === 'permanent') throw new AbortError(new AttemptFailed())
         // It failed, was put off or was cancelled.
@@ -190,7 +85,7 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
       change(state)
       return decision
     },
-    refresh: createOperatorRefresh(variable, { clock, change }),
+    refresh: createOperatorRefresh(variable, clock),
     /** The ready-made assertion was renewed. */
     renewed(): void {
       change(afterRenewal(get(), clock.now()))

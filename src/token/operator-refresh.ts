@@ -2,7 +2,6 @@
 import type { Clock } from '../lib/clock.ts'
 import { isTrying } from './candidate.ts'
 import type { FetchOutcome } from './outcome.ts'
-import type { TokenState } from './state.ts'
 import { afterOperator, afterOperatorOfAll } from './transitions.ts'
 import type { Variable } from './variable.ts'
 
@@ -12,13 +11,10 @@ export interface Refreshed {
   readonly candidate: FetchOutcome | null
 }
 
-/** `change` sets the state and wakes the loop. */
 export function createOperatorRefresh(
-  variable: Pick<Variable, 'get' | 'onEvent' | 'waitUntil'>,
-  { clock, change }: { readonly clock: Clock; readonly change: (next: TokenState) => void },
+  { get, change, onEvent, waitUntil }: Pick<Variable, 'get' | 'change' | 'onEvent' | 'waitUntil'>,
+  clock: Clock,
 ) {
-  const { get } = variable
-
   /**
    * First the candidate is asked, if there is one, and where it gives no token the running pair. Both attempts
    * are made whatever the signal does. Undefined: it was aborted before the answer came.
@@ -31,7 +27,7 @@ export function createOperatorRefresh(
       return isTrying(get()) || candidate.next?.cause === 'operator'
     }
     let [answer, tried]: [FetchOutcome | null, FetchOutcome | null] = [null, null]
-    const endListening = variable.onEvent((event) => {
+    const endListening = onEvent((event) => {
       if (event.type === 'tried') tried = event.outcome
       if (event.type !== 'attempted') return
       // What was put off, or asked by another host, is no answer to an operator who has come meanwhile.
@@ -40,7 +36,7 @@ export function createOperatorRefresh(
       else if (answer === null) change(afterOperator(get(), clock.now()))
     })
     change(afterOperatorOfAll(get(), clock.now()))
-    await variable.waitUntil(() => answer !== null && !isAskedStill(), { waitMs: Infinity, signal })
+    await waitUntil(() => answer !== null && !isAskedStill(), { waitMs: Infinity, signal })
     endListening()
     return answer === null ? undefined : { outcome: answer, candidate: tried }
   }

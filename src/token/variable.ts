@@ -1,5 +1,5 @@
 // The program's one variable, and the settings by which it changes: read by everybody, changed by the keeper.
-import type { Clock } from '../lib/clock.ts'
+import { createWakeableSleep, type Clock } from '../lib/clock.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { Cause, FetchOutcome, FetchToken, Grant } from './outcome.ts'
 import { signatureOf, type ServiceSettings, type Policy, type Step, type TokenState } from './state.ts'
@@ -37,6 +37,9 @@ export interface Tried {
 
 export type Variable = ReturnType<typeof createVariable>
 
+/** The loop reads the clock at least this often: it covers suspend, clock jumps and the limit of timers. */
+const TICK_MS = 15_000
+
 export function createVariable(
   initial: TokenState,
   { clock, random, ...options }: { settings: RefreshSettings; clock: Clock; random: () => number },
@@ -54,6 +57,7 @@ export function createVariable(
   let lastSignature = signatureOf(state, clock.now())
   let tickedAwakeMs = clock.awakeMs()
   const listeners = new Set<(event: KeeperEvent) => void>()
+  const { sleep, wake } = createWakeableSleep(clock)
 
   function emit(event: KeeperEvent): void {
     for (const listener of listeners) listener(event)
@@ -107,6 +111,15 @@ export function createVariable(
   return {
     get: (): TokenState => state,
     set,
+    /** Changes the state and wakes the loop, if it is another one: most wishes of clients change nothing. */
+    change(next: TokenState): void {
+      if (next === state) return
+      set(next)
+      wake()
+    },
+    /** Sleeps until that moment on the boot clock, the next tick or a change. */
+    sleepUntil: async (atMs: number, signal: AbortSignal): Promise<void> =>
+      sleep(Math.min(TICK_MS, atMs - clock.now().bootMs), signal),
     tick(): void {
       const now = step()
       set(afterTick(state, now, { tickedAwakeMs }))
@@ -130,8 +143,7 @@ export function createVariable(
   }
 }
 
-/** Three ticks of 15 s. */
-const ALIVE_MS = 45_000
+const ALIVE_MS = 3 * TICK_MS
 
 /**
  * Returns a function that reports whether the loop is alive: it ticks during a request, too. `monotonicMs`
