@@ -103,6 +103,16 @@ export function hasOtherPair(state: InUse, { config }: Loaded): boolean {
   return hasSame && !isSame(next.credentials, used.credentials)
 }
 
+/** The files that hold the pair. */
+export function filesOf({ secretFiles, file }: Config): string[] {
+  const files = Object.values(secretFiles)
+  return files.length === 0 ? [file] : files
+}
+
+export function hasSecretFiles({ secretFiles }: Config): boolean {
+  return Object.keys(secretFiles).length > 0
+}
+
 // ---- settings
 
 /** Reports whether the disk has the settings that were read; secrets in files are not compared. */
