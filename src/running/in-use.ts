@@ -2,6 +2,7 @@
 // a token. Pure.
 import type { Config } from '../config/config.ts'
 import type { OnDisk } from '../config/on-disk.ts'
+import { invariant } from '../lib/invariant.ts'
 import { isSame } from '../lib/secret.ts'
 
 export type Loaded = Extract<OnDisk, { kind: 'loaded' }>
@@ -39,6 +40,15 @@ export function initialInUse(config: Config, { hasOwnSockets }: { hasOwnSockets:
 }
 
 export function nextInUse(state: InUse, event: InUseEvent): InUse {
+  const next = stateAfter(state, event)
+  const isByToken = event.type === 'answered' || !hasSameService(next.config, state.config)
+  invariant(isByToken || hasSamePair(next.config, state.config), 'a-pair-comes-into-use-by-a-token', {
+    event: event.type,
+  })
+  return next
+}
+
+function stateAfter(state: InUse, event: InUseEvent): InUse {
   if (event.type === 'looked') return afterLook({ ...state, onDisk: event.onDisk }, event)
   if (event.type === 'reload') return afterReload(state, event.loaded)
   return afterAnswer(state)

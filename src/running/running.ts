@@ -2,6 +2,7 @@
 // disk, a reload or a token is decided in `in-use.ts`.
 import { revealAll, type Config } from '../config/config.ts'
 import { createDiskReader, type OnDisk } from '../config/on-disk.ts'
+import { invariant } from '../lib/invariant.ts'
 import { createKeeper, type Keeper, type Refreshed } from '../token/keeper.ts'
 import { isRefusedPair } from '../token/state.ts'
 import { createAssertionWatch } from './assertion-watch.ts'
@@ -33,7 +34,7 @@ export type Running = Awaited<ReturnType<typeof createRunning>>
 
 /** Throws UserError for an environment that names an unfit proxy. */
 export async function createRunning(initial: Config, options: RunningOptions) {
-  const { clock, random, log, store, load } = options
+  const { clock, random, log, store, load, stop } = options
   let inUse = initialInUse(initial, options)
   const sources = createSources({ ...options, keeper: () => keeper, secrets })
   let source = sources.of(initial)
@@ -48,6 +49,7 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     saveState: (state) => store.save(state),
   })
   sources.use(source)
+  assertKept('start')
   const ofDisk = createDiskReader(
     () => load(inUse.config),
     () => inUse.read,
@@ -81,10 +83,24 @@ export async function createRunning(initial: Config, options: RunningOptions) {
       sources.use(source)
       keeper.reload(source.settings)
     }
-    if (isSame) return
-    reported = null
-    keeper.setCandidate(candidateSource?.settings ?? null)
-    if (dropped !== null) sources.drop(dropped)
+    if (!isSame) {
+      reported = null
+      keeper.setCandidate(candidateSource?.settings ?? null)
+      if (dropped !== null) sources.drop(dropped)
+    }
+    assertKept(event.type)
+  }
+
+  /** The keeper asks with what is in use, and tries what is the candidate. */
+  function assertKept(after: InUseEvent['type'] | 'start'): void {
+    const { credentialsId, candidate } = keeper.state()
+    invariant(credentialsId === source.settings.credentialsId, 'the-keeper-asks-with-what-is-in-use', {
+      after,
+    })
+    const triedId = candidateSource?.settings.credentialsId ?? null
+    const isTried =
+      (candidate?.credentialsId ?? null) === triedId && (triedId === null) === (inUse.candidate === null)
+    invariant(isTried, 'the-keeper-tries-the-candidate', { after })
   }
 
   /** The candidate has given a token: the keeper asks with its settings already. */
@@ -95,6 +111,7 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     candidateSource = null
     inUse = nextInUse(inUse, { type: 'answered' })
     sources.use(source)
+    assertKept('answered')
     log('notice', 'The credentials were changed and are in use', {
       event: 'credentials-taken-over',
       files: filesOf(candidate.config),
@@ -147,6 +164,7 @@ export async function createRunning(initial: Config, options: RunningOptions) {
      * `candidateId` is its id. `known`: what became of the pair, if there is none.
      */
     take(loaded: Config): { candidateId: string | null; known: 'in-use' | null } {
+      invariant(!stop.aborted, 'no-reload-after-a-stop', {})
       const { former } = inUse
       apply({ type: 'reload', loaded })
       const candidateId = candidateSource?.settings.credentialsId ?? null
