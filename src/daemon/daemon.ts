@@ -86,7 +86,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
     keeper,
     refresh: running.refresh,
     sources: {
-      examineConfiguration: () => withTimeout(MAX_EXAMINE_MS, running.look(), clock),
+      examineConfiguration: () => withTimeout(MAX_EXAMINE_MS, running.readDisk(), clock),
       files: () => files.status(),
       clients: () => servers.clients(),
       daemon: () => ({
@@ -152,7 +152,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
   /** The upkeep of every component, every 15 s. */
   async function tick(): Promise<void> {
     ending.tick()
-    // Directories that were removed are made again first: else the paths in them would be told as lacking.
+    // Directories that were removed are made again first: else the paths in them would be reported as missing.
     const paths = environment.tick().then(async () => pathWatch.tick())
     await Promise.all([paths, servers.tick(), store.tick(), running.assertionWatch.tick()])
   }

@@ -72,12 +72,8 @@ async function readOrWriteMark(fd: number): Promise<string | null> {
   }
 }
 
-/** Locks the directory. `other`: the lock that this process already has, perhaps of the same directory. */
-async function lock(
-  directory: string,
-  setting: string,
-  other?: Stats,
-): Promise<{ fd: number; stats: Stats }> {
+/** Locks the directory. `held`: the lock that this process already has, perhaps of the same directory. */
+async function lock(directory: string, setting: string, held?: Stats): Promise<{ fd: number; stats: Stats }> {
   const failure = `The directory ${directory} cannot be locked`
   const address = { path: join(directory, LOCK_FILE), setting, failure }
   return inTurnAt(address, () =>
@@ -85,7 +81,7 @@ async function lock(
       await assertReplaceable(address, reached)
       await removeOfGoneUser(reached)
       const { fd, stats, isLocked } = await openLocked(reached)
-      if (isLocked || (other !== undefined && isSame(stats, other))) return { fd, stats }
+      if (isLocked || (held !== undefined && isSame(stats, held))) return { fd, stats }
       await fs.close(fd)
       const message = `Another kyc-tokend runs with ${directory}: stop it, or set another \`${setting}\``
       throw new UserError(message, exitStatus.unavailable)

@@ -77,7 +77,7 @@ async function start(
     stop.throwIfAborted()
     return work
   }
-  // Errors name users and groups: from here on without a look at a disk.
+  // Errors name users and groups: from here on no disk is read for them.
   await unlessStopped(Promise.all([readEntries('user'), readEntries('group')]))
   assertUnixSockets(inherited, accountOfEnvironment(env))
   const { loadConfig } = await import('../config/load.ts')

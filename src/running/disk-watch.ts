@@ -36,7 +36,7 @@ export function createDiskWatch({ keeper, readDisk, inUse, apply, clock, log, st
 
   async function read(): Promise<OnDisk> {
     const onDisk = await readDisk()
-    apply({ type: 'looked', onDisk, isSettled: false })
+    apply({ type: 'disk-read', onDisk, isSettled: false })
     return onDisk
   }
 
@@ -47,7 +47,7 @@ export function createDiskWatch({ keeper, readDisk, inUse, apply, clock, log, st
     if (onDisk.kind !== 'loaded' || isTried || !hasOtherPair(inUse(), onDisk)) return
     await clock.sleep(SETTLE_MS, stop)
     if (!stop.aborted && (await readDisk()) === onDisk && !stop.aborted)
-      apply({ type: 'looked', onDisk, isSettled: true })
+      apply({ type: 'disk-read', onDisk, isSettled: true })
   }
 
   return {

@@ -29,7 +29,7 @@ interface CandidateInUse {
 
 export type InUseEvent =
   /** The disk was read. `isSettled`: it has been the same for a moment. */
-  | { readonly type: 'looked'; readonly onDisk: OnDisk; readonly isSettled: boolean }
+  | { readonly type: 'disk-read'; readonly onDisk: OnDisk; readonly isSettled: boolean }
   /** A person wants this configuration in use. */
   | { readonly type: 'reload'; readonly loaded: Config }
   /** The candidate has given a token. */
@@ -49,7 +49,7 @@ export function nextInUse(state: InUse, event: InUseEvent): InUse {
 }
 
 function stateAfter(state: InUse, event: InUseEvent): InUse {
-  if (event.type === 'looked') return afterLook({ ...state, onDisk: event.onDisk }, event)
+  if (event.type === 'disk-read') return afterDiskRead({ ...state, onDisk: event.onDisk }, event)
   if (event.type === 'reload') return afterReload(state, event.loaded)
   return afterAnswer(state)
 }
@@ -58,7 +58,7 @@ function stateAfter(state: InUse, event: InUseEvent): InUse {
  * Files that were changed hold a candidate, or none any more: no pair is tried while the configuration on disk
  * is another one than was read, or while a file is missing, empty or unfit.
  */
-function afterLook(state: InUse, { onDisk, isSettled }: { onDisk: OnDisk; isSettled: boolean }): InUse {
+function afterDiskRead(state: InUse, { onDisk, isSettled }: { onDisk: OnDisk; isSettled: boolean }): InUse {
   const { candidate } = state
   if (onDisk.kind === 'stalled') return state
   if (onDisk.kind === 'faulty' || !hasOtherPair(state, onDisk)) return { ...state, candidate: null }

@@ -44,26 +44,26 @@ export function createReload({ running, load, prepare, notifier, clock, log, sto
   let last: Promise<unknown> = Promise.resolve()
 
   /** Has the configuration on disk used. Null: the daemon stops. Throws UserError: then nothing has changed. */
-  async function take(): Promise<Taken | null> {
+  async function bringIntoForce(): Promise<InForce | null> {
     if (stop.aborted) return null
     const loaded = await load(running.config())
-    const needsRestart = running.examine(loaded)
+    const { settings, needsRestart } = running.validate(loaded)
     if (stop.aborted) return null
-    const use = await prepare(running.settingsOf(loaded))
+    const use = await prepare(settings)
     if (stop.aborted) return null
-    const pair = running.take(loaded)
+    const { candidateId, pair } = running.use(loaded)
     // It counts what is answered from now on.
-    const taken = { needsRestart, pair: pair.candidateId === null ? pair.known : trialOf(pair.candidateId) }
+    const inForce = { needsRestart, pair: candidateId === null ? pair : trialOf(candidateId) }
     await use()
     logReload(loaded, needsRestart, log)
-    return taken
+    return inForce
   }
 
-  /** Takes it, or says why not. */
-  async function begin(): Promise<Taken | UserError | null> {
+  /** Brings it into force, or gives the reason why not. */
+  async function begin(): Promise<InForce | UserError | null> {
     notifier.reloading()
     try {
-      return await take()
+      return await bringIntoForce()
     } catch (error) {
       if (!(error instanceof UserError)) throw error
       log('error', 'The configuration was not taken over: the running one stays', {
@@ -91,14 +91,14 @@ export function createReload({ running, load, prepare, notifier, clock, log, sto
   }
 
   return async (): Promise<ReloadResult> => {
-    const own = last.then(async () => begin())
-    last = own.catch(() => undefined)
-    const taken = await own
-    if (taken === null) return STOPPING
-    if (taken instanceof UserError)
-      return { outcome: 'faulty', problems: [...taken.lines], needsRestart: [], pair: null }
-    const { needsRestart } = taken
-    const pair = await taken.pair
+    const reload = last.then(async () => begin())
+    last = reload.catch(() => undefined)
+    const result = await reload
+    if (result === null) return STOPPING
+    if (result instanceof UserError)
+      return { outcome: 'faulty', problems: [...result.lines], needsRestart: [], pair: null }
+    const { needsRestart } = result
+    const pair = await result.pair
     if (pair === null || pair === 'in-use') return { outcome: 'ok', problems: [], needsRestart, pair }
     const { problem } = running.configuration()
     return { outcome: 'failed', problems: problem === null ? [] : [problem], needsRestart, pair }
@@ -106,7 +106,7 @@ export function createReload({ running, load, prepare, notifier, clock, log, sto
 }
 
 /** What a reload has brought into force; `pair`: what came, or will come, of another pair. */
-interface Taken {
+interface InForce {
   readonly needsRestart: string[]
   readonly pair: ReloadResult['pair'] | Promise<ReloadResult['pair']>
 }

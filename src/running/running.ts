@@ -58,8 +58,8 @@ export async function createRunning(initial: Config, options: RunningOptions) {
   const disk = createDiskWatch({ ...options, keeper, readDisk, inUse: () => inUse, apply })
   keeper.onEvent((event) => {
     if (event.type === 'tried' && event.outcome.kind !== 'postponed') report()
-    const isTaken = keeper.state().credentialsId === candidateSource?.settings.credentialsId
-    if (event.type === 'attempted' && isTaken) answered()
+    const isInUse = keeper.state().credentialsId === candidateSource?.settings.credentialsId
+    if (event.type === 'attempted' && isInUse) answered()
   })
 
   function secrets(): string[] {
@@ -148,27 +148,25 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     /** The token and every secret that was or may be sent: no log shows one. */
     secrets,
     /** Reads the disk again: `configuration` says then how it differs. */
-    look: disk.read,
+    readDisk: disk.read,
     configuration,
     /** Reports whether the next start would be refused, or would fail for a secret file. */
     isFaulty: (): boolean => hasSecretFiles(inUse.config) && configuration().state === 'faulty',
-    /** The settings of this configuration that need a restart. Throws UserError if it cannot be used. */
-    examine(loaded: Config): string[] {
+    /** What of this configuration can be used now, and what needs a restart. Throws UserError if it is unfit. */
+    validate(loaded: Config): { settings: Config; needsRestart: string[] } {
       sources.of(loaded)
-      return needingRestart(loaded, inUse)
+      return { settings: withoutRestart(loaded, inUse), needsRestart: needingRestart(loaded, inUse) }
     },
-    /** The configuration without them: what can be used now. */
-    settingsOf: (loaded: Config): Config => withoutRestart(loaded, inUse),
     /**
      * This configuration is in use from now on, and another pair for the same service is the candidate:
-     * `candidateId` is its id. `known`: what became of the pair, if there is none.
+     * `candidateId` is its id. `pair`: what became of the pair, if there is none.
      */
-    take(loaded: Config): { candidateId: string | null; known: 'in-use' | null } {
+    use(loaded: Config): { candidateId: string | null; pair: 'in-use' | null } {
       invariant(!stop.aborted, 'no-reload-after-a-stop', {})
       const { former } = inUse
       apply({ type: 'reload', loaded })
       const candidateId = candidateSource?.settings.credentialsId ?? null
-      return { candidateId, known: inUse.former === former ? null : 'in-use' }
+      return { candidateId, pair: inUse.former === former ? null : 'in-use' }
     },
     /** An operator asks: first another pair in the files, then, where it gives no token, the running one. */
     refresh: async (signal: AbortSignal): Promise<Refreshed | undefined> => {

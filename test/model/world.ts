@@ -580,7 +580,7 @@ export async function createWorld({
     const files = stateStoreOf(() => life)
     const log = (): void => undefined
     let found: { written: number; onDisk: OnDisk } | null = null
-    const lookAtDisk = (): Promise<OnDisk> => {
+    const readDisk = (): Promise<OnDisk> => {
       const { written } = host
       if (found?.written !== written) found = { written, onDisk: { kind: 'loaded', config: configOf(host) } }
       return Promise.resolve(found.onDisk)
@@ -595,7 +595,7 @@ export async function createWorld({
       stop: signal,
       hasOwnSockets: false,
       load: () => Promise.resolve(configOf(host)),
-      readDisk: lookAtDisk,
+      readDisk,
       openStore: ({ prefix }, { accountKey }) =>
         Promise.resolve(openStore(() => life, `${prefix}:${accountKey}`)),
       createFetchToken: ({ credentials, service }) => {
@@ -753,7 +753,7 @@ export async function createWorld({
     host.rules.wish('reload', nowMs())
     host.rules.setMaxDelay(MAX_DELAY_MS[host.policy])
     host.owed = []
-    host.life.parts.take(configOf(host))
+    host.life.parts.use(configOf(host))
   }
 
   const acts: Record<string, (host: Host, how: string, effects: string) => unknown> = {

@@ -1,4 +1,4 @@
-// What is in use after a look at the disk, a reload or a token: the one value and its function, pure.
+// What is in use after a reading of the disk, a reload or a token: the one value and its function, pure.
 import { expect, test } from 'vitest'
 import type { Config } from '../../src/config/config.ts'
 import { Secret } from '../../src/lib/secret.ts'
@@ -38,8 +38,8 @@ function configWith(pair: string, change: object = {}): Config {
 const start = (config = configWith('a'), hasOwnSockets = true): InUse =>
   initialInUse(config, { hasOwnSockets })
 const disk = (config: Config): Loaded => ({ kind: 'loaded', config })
-const looked = (onDisk: InUse['onDisk'], isSettled = true): InUseEvent => ({
-  type: 'looked',
+const diskRead = (onDisk: InUse['onDisk'], isSettled = true): InUseEvent => ({
+  type: 'disk-read',
   onDisk: onDisk!,
   isSettled,
 })
@@ -49,12 +49,12 @@ const pairs = ({ config, candidate }: InUse): (string | null)[] =>
 
 test('files that hold another pair make it the candidate once they have settled', () => {
   const found = disk(configWith('b'))
-  expect(pairs(after(start(), looked(found, false)))).toEqual(['a', null])
-  const tried = after(start(), looked(found))
+  expect(pairs(after(start(), diskRead(found, false)))).toEqual(['a', null])
+  const tried = after(start(), diskRead(found))
   expect(pairs(tried)).toEqual(['a', 'b'])
-  expect(after(tried, looked(found)).candidate).toBe(tried.candidate)
+  expect(after(tried, diskRead(found)).candidate).toBe(tried.candidate)
   // Written again.
-  const again = after(tried, looked(disk(configWith('b'))))
+  const again = after(tried, diskRead(disk(configWith('b'))))
   expect(again.candidate?.config).not.toBe(tried.candidate?.config)
 })
 
@@ -63,17 +63,17 @@ test.each<[string, InUse['onDisk']]>([
   ['are faulty', { kind: 'faulty', problem: 'The file is empty' }],
   ['come with other settings', disk(configWith('c', { refresh: { maxAgeMs: 1 } }))],
 ])('there is no candidate any more once the files %s', (_what, onDisk) => {
-  const tried = after(start(), looked(disk(configWith('b'))))
-  expect(pairs(after(tried, looked(onDisk, false)))).toEqual(['a', null])
+  const tried = after(start(), diskRead(disk(configWith('b'))))
+  expect(pairs(after(tried, diskRead(onDisk, false)))).toEqual(['a', null])
 })
 
 test('a disk that hangs changes nothing', () => {
-  const tried = after(start(), looked(disk(configWith('b'))))
-  expect(after(tried, looked({ kind: 'stalled', problem: 'hangs' })).candidate).toBe(tried.candidate)
+  const tried = after(start(), diskRead(disk(configWith('b'))))
+  expect(after(tried, diskRead({ kind: 'stalled', problem: 'hangs' })).candidate).toBe(tried.candidate)
 })
 
 test('a token brings the candidate into use, and the former pair stays known as a secret', () => {
-  const state = after(start(), looked(disk(configWith('b'))), { type: 'answered' })
+  const state = after(start(), diskRead(disk(configWith('b'))), { type: 'answered' })
   expect(pairs(state)).toEqual(['b', null])
   expect(state.former?.credentials.apiKey!.reveal()).toBe('a')
   expect(after(state, { type: 'answered' })).toBe(state)
@@ -85,15 +85,15 @@ test('a reload has its settings in force at once, and another pair tried', () =>
   expect(pairs(state)).toEqual(['a', 'b'])
   expect(state.config).toMatchObject({ refresh: { maxAgeMs: 1 } })
   // What the disk is found to hold then is what was read: no second act.
-  const found = after(state, looked(disk(configWith('b', { refresh: { maxAgeMs: 1 } }))))
+  const found = after(state, diskRead(disk(configWith('b', { refresh: { maxAgeMs: 1 } }))))
   expect(found.candidate?.config).toBe(state.candidate?.config)
   expect(pairs(after(found, { type: 'reload', loaded: configWith('a') }))).toEqual(['a', null])
 })
 
-test('a reload of a pair that is written in the configuration keeps it a candidate at each look', () => {
+test('a reload of a pair that is written in the configuration keeps it a candidate at each reading', () => {
   const literal = { secretFiles: {} }
   const loaded = configWith('b', literal)
-  const state = after(start(configWith('a', literal)), { type: 'reload', loaded }, looked(disk(loaded)))
+  const state = after(start(configWith('a', literal)), { type: 'reload', loaded }, diskRead(disk(loaded)))
   expect(pairs(state)).toEqual(['a', 'b'])
   expect(isCurrent(state, disk(configWith('b', literal)))).toBe(true)
   expect(isCurrent(state, disk(configWith('c', literal)))).toBe(false)
@@ -102,7 +102,7 @@ test('a reload of a pair that is written in the configuration keeps it a candida
 test.each([{ baseUrl: 'https://other.test' }, { service: { description: 'another' } }])(
   'another service is in use at once, with its pair',
   (change) => {
-    const state = after(start(), looked(disk(configWith('b'))), {
+    const state = after(start(), diskRead(disk(configWith('b'))), {
       type: 'reload',
       loaded: configWith('b', change),
     })
