@@ -93,7 +93,7 @@ export function createSources({
         credentialsId,
         refusedBy: service.refusedBy,
         use: service.use,
-        refuses: (refusal) => isNamedRefusal(service, refusal),
+        isNamedRefusal: (refusal) => isNamedRefusal(service, refusal),
       }
       return { account, settings }
     },

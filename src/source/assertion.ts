@@ -14,10 +14,10 @@ export async function signedAssertion(
   const { algorithm, keyId, audience, lifetime, claims, header } = assertion!
   const issuer = credentials.apiKey!.reveal()
   const iat = Math.floor(wallMs / 1_000)
-  const own = { iss: issuer, sub: issuer, aud: audience ?? tokenUrl, jti: randomUUID() }
+  const standard = { iss: issuer, sub: issuer, aud: audience ?? tokenUrl, jti: randomUUID() }
   const key = privateKeyOf(credentials.further!['service.assertion.key']!.reveal()) as KeyObject
   const exp = iat + Math.ceil(lifetime / 1_000)
-  return new SignJWT(withoutNull({ ...own, iat, exp, ...claims }))
+  return new SignJWT(withoutNull({ ...standard, iat, exp, ...claims }))
     .setProtectedHeader({
       ...withoutNull({ typ: 'JWT', ...header }),
       alg: algorithm,
@@ -27,6 +27,6 @@ export async function signedAssertion(
 }
 
 /** Null leaves one out: some services refuse claims that they do not know. */
-function withoutNull(given: Readonly<Record<string, unknown>>): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null))
+function withoutNull(fields: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null))
 }

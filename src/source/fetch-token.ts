@@ -63,9 +63,9 @@ export function createFetchToken(options: FetchTokenOptions) {
     const { dateOf } = await import('./answer.ts')
     const { createClassify } = await import('./response.ts')
     const assertion = isSigned ? await signed(clock.now().wallMs + offsetMs) : ready
-    const asked = serviceRequest(service, credentials, assertion)
-    const how = { limits, proxy, ...(await contexts), hasCertificate, clock, signal }
-    const answer = await exchange(asked, how)
+    const sent = serviceRequest(service, credentials, assertion)
+    const channel = { proxy, ...(await contexts), hasCertificate }
+    const answer = await exchange(sent, { ...channel, limits, clock, signal })
     if ('kind' in answer) return answer
     options.onAnswer?.(answer)
     const { wallMs } = clock.now()

@@ -39,10 +39,10 @@ function environmentProxy(env: NodeJS.ProcessEnv): Proxy | null {
 
 /** The URL in HTTPS_PROXY; null: it is not set. Throws UserError (78) if it is none of an HTTP proxy. */
 export function proxyUrlOf(env: NodeJS.ProcessEnv): URL | null {
-  const given = (env['https_proxy'] || env['HTTPS_PROXY'])?.trim()
-  if (!given) return null
+  const value = (env['https_proxy'] || env['HTTPS_PROXY'])?.trim()
+  if (!value) return null
   // As curl has it: no scheme means HTTP.
-  const text = given.includes('://') ? given : `http://${given}`
+  const text = value.includes('://') ? value : `http://${value}`
   if (!/^https?:\/\//i.test(text) || !URL.canParse(text)) {
     const message =
       'HTTPS_PROXY names no HTTP proxy: write it as http://proxy.example.com:3128, ' +

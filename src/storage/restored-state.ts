@@ -28,19 +28,19 @@ interface Found {
 /** The state to begin with. */
 export function restoredState(settings: ServiceSettings, found: Found): TokenState {
   const { now, awakeMs, kept, saved } = found
-  const known =
+  const facts =
     saved &&
     onClock(saved.facts, { shiftMs: clockShiftMs(saved, now), now, writtenMs: saved.written.at.bootMs })
-  const generation = Math.max(kept?.generation ?? 0, known?.generation ?? 0)
+  const generation = Math.max(kept?.generation ?? 0, facts?.generation ?? 0)
   // One that was replaced is not served again, whatever the disk kept of it.
   const isNewest = kept?.generation === generation
   return {
     ...initialState(settings, now),
-    ...(known && factsInForce(known, { settings, kept, now })),
-    tokenless: tokenlessOf(saved, { known, now, awakeMs }),
+    ...(facts && factsInForce(facts, { settings, kept, now })),
+    tokenless: tokenlessOf(saved, { facts, now, awakeMs }),
     token: isNewest && isSameService(kept, settings) && isGood(kept, now) ? kept : null,
     generation,
-    answers: Math.max(kept?.answer ?? 0, known?.answers ?? 0),
+    answers: Math.max(kept?.answer ?? 0, facts?.answers ?? 0),
   }
 }
 
@@ -57,10 +57,10 @@ function isGood(token: Token, now: Instant): boolean {
  */
 function tokenlessOf(
   saved: Found['saved'],
-  { known, now, awakeMs }: { known: SavedState | null } & Pick<Found, 'now' | 'awakeMs'>,
+  { facts, now, awakeMs }: { facts: SavedState | null } & Pick<Found, 'now' | 'awakeMs'>,
 ): Tokenless {
-  if (saved === null || known === null) return { since: now, forMs: 0, readAtMs: awakeMs }
-  const { tokenless, tokenlessFrom: from } = known
+  if (saved === null || facts === null) return { since: now, forMs: 0, readAtMs: awakeMs }
+  const { tokenless, tokenlessFrom: from } = facts
   const isLost = from.bootMs < now.bootMs
   const since = isLost ? from : now
   if (!saved.isThisBoot) return { since, forMs: isLost ? (tokenless?.forMs ?? 0) : 0, readAtMs: awakeMs }
@@ -71,13 +71,13 @@ function tokenlessOf(
 
 /** The facts that count with these credentials. */
 function factsInForce(
-  known: SavedState,
+  facts: SavedState,
   { settings, kept, now }: Pick<Found, 'kept' | 'now'> & { settings: ServiceSettings },
 ): Partial<TokenState> {
   const { credentialsId } = settings
-  const { notBefore, pace, lastRequestAt, loggedEnd, isOrderly } = known
+  const { notBefore, pace, lastRequestAt, loggedEnd, isOrderly } = facts
   // Killed between the two files: what the token's answer had ended is older than the token.
-  const isOutdated = kept !== null && kept.answer > known.answers
+  const isOutdated = kept !== null && kept.answer > facts.answers
   const answered = isOutdated ? kept.credentialsId : ''
   const { [answered]: _ended, ...bounds } = notBefore
   const lasting = {
@@ -85,15 +85,15 @@ function factsInForce(
     pace,
     loggedEnd,
     lastRequestAt,
-    lastSuccessAt: isOfService(known, { settings, kept }) ? known.lastSuccessAt : null,
+    lastSuccessAt: isOfService(facts, { settings, kept }) ? facts.lastSuccessAt : null,
   }
-  const facts = answered === credentialsId ? null : factsOf(known, credentialsId)
-  if (facts === null) return lasting
-  const { failure, objection } = facts
+  const ofPair = answered === credentialsId ? null : factsOf(facts, credentialsId)
+  if (ofPair === null) return lasting
+  const { failure, objection } = ofPair
   if (!isOrderly) {
     // The pace of `rejected` is not kept for a candidate, which is not repeated; for the running pair it is.
     const isPaced =
-      objection?.reason === 'rejected' && failure !== null && known.credentialsId !== credentialsId
+      objection?.reason === 'rejected' && failure !== null && facts.credentialsId !== credentialsId
     const paced = isPaced ? { ...bounds, [credentialsId]: failure.retryAtMs } : bounds
     return { ...lasting, notBefore: paced, objection, failure }
   }
@@ -113,13 +113,12 @@ function factsOf(
 ): Pick<TokenState, 'failure' | 'objection'> | null {
   if (running === credentialsId) return { failure, objection }
   if (candidate?.credentialsId !== credentialsId) return null
-  const { reason, detail, status, since, attempts, retryAtMs, says, askedBy, known } = candidate.failure
-  const told = { detail, status, since }
+  const { reason, attempts, retryAtMs, ...answer } = candidate.failure
   if (reason === 'account-inactive' || reason === 'account-not-found')
-    return { failure: null, objection: { reason, ...told, says, askedBy, known } }
-  const retried = { reason, ...told, attempts, retryAtMs }
-  if (reason !== 'rejected') return { failure: retried, objection: null }
-  return { failure: retried, objection: { reason, ...told, says, askedBy, known } }
+    return { failure: null, objection: { reason, ...answer } }
+  const { detail, status, since } = answer
+  const failed = { reason, detail, status, since, attempts, retryAtMs }
+  return { failure: failed, objection: reason === 'rejected' ? { reason, ...answer } : null }
 }
 
 /** Reports whether the facts are about this service; 2.0.0 did not save which, and then a token says it. */

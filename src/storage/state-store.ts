@@ -76,10 +76,10 @@ export async function createStateStore({
 
   /** The key of the fingerprints, made once. Without it saved state cannot be attributed, and is ignored. */
   async function openKey(): Promise<string> {
-    const known = await keyFile.read((text) => (KEY_TEXT.test(text) ? text.trim() : undefined))
-    const own = known ?? randomHex(KEY_BYTES)
-    await withinLimit(keyFile.write(own, (text) => `${text}\n`))
-    return own
+    const found = await keyFile.read((text) => (KEY_TEXT.test(text) ? text.trim() : undefined))
+    const opened = found ?? randomHex(KEY_BYTES)
+    await withinLimit(keyFile.write(opened, (text) => `${text}\n`))
+    return opened
   }
 
   /** The unit hides the id of the boot (`ProcSubset=pid`), and its runtime directory is in memory. */
@@ -92,11 +92,11 @@ export async function createStateStore({
   }
 
   async function save(state: TokenState, { isOrderly = false } = {}): Promise<void> {
-    const at: Written = { at: clock.now(), bootId, bootMark }
+    const written: Written = { at: clock.now(), bootId, bootMark }
     // The token first: if the process ends in between, the next start has the newer token.
-    await tokenFile.write(state.token, (value) => formatChecked(value, at, parseSavedToken))
+    await tokenFile.write(state.token, (value) => formatChecked(value, written, parseSavedToken))
     await stateFile.write(savedStateOf(state, { isOrderly }), (value) =>
-      formatChecked(value, at, parseSavedState),
+      formatChecked(value, written, parseSavedState),
     )
   }
 

@@ -25,10 +25,13 @@ export function isTrying({ inFlight, candidate }: TokenState): boolean {
 export function afterCandidate(state: TokenState, credentialsId: string | null, now: Instant): TokenState {
   if (credentialsId === null || credentialsId === state.credentialsId)
     return state.candidate === null ? state : { ...state, candidate: null }
-  if (state.candidate?.credentialsId === credentialsId && isTrying(state)) return state
-  const known = state.candidate?.credentialsId === credentialsId ? state.candidate : null
+  const isSame = state.candidate?.credentialsId === credentialsId
+  if (isSame && isTrying(state)) return state
   const next = { cause: 'reload', atMs: now.bootMs } as const
-  return { ...state, candidate: { credentialsId, since: now, failure: null, ...known, next } }
+  return {
+    ...state,
+    candidate: { credentialsId, since: now, failure: null, ...(isSame && state.candidate), next },
+  }
 }
 
 export function afterTrialBegan(state: WithCandidate, cause: Cause, now: Instant): TokenState {

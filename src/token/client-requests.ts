@@ -48,13 +48,13 @@ export function afterReject(
   if (refusalOf(before) !== null) return { state: before, decision: { verdict: 'refused' } }
   if (token === null) return { state: before, decision: { verdict: 'refreshing' } }
   const reported = withReport(before, token, now)
-  const isKnown = before.rejection?.isUnchanged === true
+  const isUnchanged = before.rejection?.isUnchanged === true
   // What is the same until its end was asked for once because of a report: again would not change it.
   const state =
-    isAsking(before) || (token.isSameUntilEnd && isKnown) ? reported : withClientRequest(reported, now)
+    isAsking(before) || (token.isSameUntilEnd && isUnchanged) ? reported : withClientRequest(reported, now)
   const retryAfterMs = dueAtMs(state) - now.bootMs
   if (isAsking(state) || retryAfterMs <= 0) return { state, decision: { verdict: 'refreshing' } }
-  return { state, decision: { verdict: isKnown ? 'unchanged' : 'held', retryAfterMs } }
+  return { state, decision: { verdict: isUnchanged ? 'unchanged' : 'held', retryAfterMs } }
 }
 
 /** The same state if the answer that gave the token was reported before. */

@@ -115,7 +115,7 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
       set({ ...get(), loggedEnd })
       await attempts.save()
     },
-    /** Takes an outcome that another host obtained; false: an attempt is under way, and it was not taken. */
+    /** Uses an outcome of another host; false: an attempt is under way, and nothing has changed. */
     offer(offered: FetchOutcome): boolean {
       if (get().inFlight !== null) return false
       const { state, outcome } = nextState(get(), offered, step())

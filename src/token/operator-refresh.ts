@@ -2,7 +2,7 @@
 import type { Clock } from '../lib/clock.ts'
 import { isTrying } from './candidate.ts'
 import type { FetchOutcome } from './outcome.ts'
-import { afterOperator, afterOperatorOfAll } from './transitions.ts'
+import { afterOperator, afterOperatorOfBoth } from './transitions.ts'
 import type { Variable } from './variable.ts'
 
 /** What an operator's request came to; `candidate`: what the pair that was tried first was answered. */
@@ -35,7 +35,7 @@ export function createOperatorRefresh(
       if (isAnswer || event.cause === 'operator') answer = event.outcome
       else if (answer === null) change(afterOperator(get(), clock.now()))
     })
-    change(afterOperatorOfAll(get(), clock.now()))
+    change(afterOperatorOfBoth(get(), clock.now()))
     await waitUntil(() => answer !== null && !isAskedStill(), { waitMs: Infinity, signal })
     endListening()
     return answer === null ? undefined : { outcome: answer, candidate: tried }

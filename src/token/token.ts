@@ -5,7 +5,7 @@ import { isRecord, parseJson } from '../lib/input.ts'
 import { FINGERPRINT_LENGTH, type ExpirySource } from '../protocol.ts'
 import type { Grant } from './outcome.ts'
 
-/** Longest access token that is taken, in characters. */
+/** Longest access token that is accepted, in characters. */
 export const MAX_TOKEN_LENGTH = 16 * 1024
 /** Visible ASCII but what ends or escapes a text in headers, shells and files of variables. */
 export const TOKEN = /^[!#-&(-+\--:<-[\]-~]+$/

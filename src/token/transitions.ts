@@ -64,8 +64,8 @@ export function nextState<T extends FetchOutcome>(
   if (outcome.kind === 'transient') return { state: afterFailure(ended, outcome, step), outcome }
   const token = tokenOf(state, outcome, step)
   if (token.expiresAtMs > step.now.bootMs) return { state: afterToken(ended, token, step), outcome }
-  const isKnown = token.generation === state.generation
-  const detail = isKnown
+  const isSame = token.generation === state.generation
+  const detail = isSame
     ? 'The service gave the same token again, which has expired'
     : 'The service gave a token that has already expired'
   const failure = { kind: 'transient', reason: 'malformed-answer', detail, status: 200 } as const
@@ -153,7 +153,7 @@ function afterFailure(state: TokenState, failed: Omit<TransientFailure, 'kind'>,
     ...withNotBefore(state, { credentialsId, atMs: plan.notBeforeMs }, now),
     failure: { reason, detail, status, since: before?.since ?? now, attempts, retryAtMs },
     objection: reason === 'rejected' ? objectionOf(state, { ...failed, reason }, now) : state.objection,
-    next: actOf(state),
+    next: wishOf(state),
     postponement: null,
   }
 }
@@ -204,12 +204,12 @@ function leftOfToken(state: TokenState, now: Instant): LifeLeft | null {
 }
 
 /** The wish of a person, which only an attempt fulfils. */
-function actOf({ next }: TokenState): TokenState['next'] {
+function wishOf({ next }: TokenState): TokenState['next'] {
   return next?.cause === 'operator' || next?.cause === 'reload' || next?.cause === 'start' ? next : null
 }
 
 function afterRefusal(state: TokenState, refused: PermanentFailure, { now }: Step): TokenState {
-  return { ...state, ...NOTHING_PENDING, objection: objectionOf(state, refused, now), next: actOf(state) }
+  return { ...state, ...NOTHING_PENDING, objection: objectionOf(state, refused, now), next: wishOf(state) }
 }
 
 /** One with the reason of the one that stands, or of the postponement, keeps its start and its host. */
@@ -286,7 +286,7 @@ export function afterOperator(state: TokenState, now: Instant): TokenState {
 }
 
 /** Likewise with the candidate, if there is one: where it gives no token the running pair is asked. */
-export function afterOperatorOfAll(before: TokenState, now: Instant): TokenState {
+export function afterOperatorOfBoth(before: TokenState, now: Instant): TokenState {
   const state = afterOperator(before, now)
   const { candidate, inFlight } = state
   if (candidate === null || inFlight?.credentialsId === candidate.credentialsId) return state
@@ -315,12 +315,12 @@ export function afterRenewal(state: TokenState, now: Instant): TokenState {
 
 export function afterReload(
   state: TokenState,
-  settings: ServiceSettings & { readonly refuses?: Refuses },
+  settings: ServiceSettings & { readonly isNamedRefusal?: IsNamedRefusal },
   step: Step,
 ): TokenState {
   const { refusedBy = state.refusedBy, use = state.use } = settings
   const replanned = withMaxAge({ ...state, endedEarlyMs: [], refusedBy, use }, step)
-  const reloaded = afterRefusals(replanned, settings.refuses)
+  const reloaded = withoutUnnamedRefusal(replanned, settings.isNamedRefusal)
   const next = { cause: 'reload', atMs: step.now.bootMs } as const
   if (settings.credentialsId !== state.credentialsId)
     return { ...withCredentials(reloaded, settings, step.now), next }
@@ -332,12 +332,12 @@ export function afterReload(
 const FILE_FAILURES: ReadonlySet<string> = new Set<TransientFailure['reason']>(['assertion', 'tls'])
 
 /** Reports whether the description of the service still names this refusal. */
-export type Refuses = (refusal: Refusal) => boolean
+export type IsNamedRefusal = (refusal: Refusal) => boolean
 
 /** A refusal that the description of the service no longer names is forgotten, and its alert with it. */
-export function afterRefusals(state: TokenState, refuses: Refuses = () => true): TokenState {
+export function withoutUnnamedRefusal(state: TokenState, isNamed: IsNamedRefusal = () => true): TokenState {
   const { objection } = state
-  if (objection === null || !isPermanent(objection) || refuses(objection)) return state
+  if (objection === null || !isPermanent(objection) || isNamed(objection)) return state
   return { ...state, objection: null, next: null }
 }
 

@@ -3,13 +3,13 @@ import { createWakeableSleep, type Clock } from '../lib/clock.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { Cause, FetchOutcome, FetchToken, Grant } from './outcome.ts'
 import { signatureOf, type ServiceSettings, type Policy, type Step, type TokenState } from './state.ts'
-import { afterRefusals, afterStart, afterTick, type Refuses } from './transitions.ts'
+import { afterStart, afterTick, withoutUnnamedRefusal, type IsNamedRefusal } from './transitions.ts'
 
 /** The service, its credentials, and when it is asked. Replaced as a whole by a reload. */
 export interface RefreshSettings extends ServiceSettings {
   readonly fetchToken: FetchToken
   readonly policy: Policy
-  readonly refuses?: Refuses
+  readonly isNamedRefusal?: IsNamedRefusal
 }
 
 /** An event says only that the facts in the state are worth reading again. */
@@ -53,7 +53,7 @@ export function createVariable(
     policy: settings.policy,
     drawn: random(),
   })
-  let state = afterRefusals(afterStart(initial, step()), settings.refuses)
+  let state = withoutUnnamedRefusal(afterStart(initial, step()), settings.isNamedRefusal)
   let lastSignature = signatureOf(state, clock.now())
   let tickedAwakeMs = clock.awakeMs()
   const listeners = new Set<(event: KeeperEvent) => void>()

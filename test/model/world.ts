@@ -753,7 +753,8 @@ export async function createWorld({
     host.rules.wish('reload', nowMs())
     host.rules.setMaxDelay(MAX_DELAY_MS[host.policy])
     host.owed = []
-    host.life.parts.use(configOf(host))
+    // As createReload, which reads the disk before.
+    if (!host.life.stop.signal.aborted) host.life.parts.use(configOf(host))
   }
 
   const acts: Record<string, (host: Host, how: string, effects: string) => unknown> = {

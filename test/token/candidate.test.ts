@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { afterCandidate } from '../../src/token/candidate.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { trialDueAtMs, type TokenState } from '../../src/token/state.ts'
-import { afterOperatorOfAll } from '../../src/token/transitions.ts'
+import { afterOperatorOfBoth } from '../../src/token/transitions.ts'
 import { failures } from '../support/failures.ts'
 import { runningKeeper, type KeeperWorld } from '../support/keeper-world.ts'
 
@@ -305,8 +305,8 @@ test('a pair becomes the candidate, is asked again by an act, and is none where 
   expect(afterCandidate(state, null, at)).toBe(state)
   const asking = { ...tried, inFlight: { since: at, cause: 'reload', credentialsId: 'second' } } as const
   expect(afterCandidate(asking, 'second', at)).toBe(asking)
-  expect(afterOperatorOfAll(asking, at).candidate).toBe(asking.candidate)
-  expect(afterOperatorOfAll(tried, at)).toMatchObject({
+  expect(afterOperatorOfBoth(asking, at).candidate).toBe(asking.candidate)
+  expect(afterOperatorOfBoth(tried, at)).toMatchObject({
     next: { cause: 'operator' },
     candidate: { next: { cause: 'operator' } },
   })
