@@ -50,6 +50,14 @@ export function createDiskWatch({ keeper, readDisk, inUse, apply, clock, log, st
       apply({ type: 'disk-read', onDisk, isSettled: true })
   }
 
+  /** Notices changed files at each tick of the keeper, until the signal is aborted. */
+  async function run(signal: AbortSignal): Promise<void> {
+    await keeper.listenUntil(signal, ({ type }) => {
+      const isEarly = clock.now().bootMs < startedAtMs + FIRST_AFTER_MS
+      if (type === 'tick' && hasSecretFiles(inUse().config) && !isEarly && !stop.aborted) void settle()
+    })
+  }
+
   return {
     read,
     /** Has another pair in the files tried. Returns once it is, or after 5 s where a disk does not answer. */
@@ -57,12 +65,6 @@ export function createDiskWatch({ keeper, readDisk, inUse, apply, clock, log, st
       settling ??= settle().finally(() => (settling = null))
       await withTimeout(MAX_READ_MS, settling, clock)
     },
-    /** Notices changed files at each tick of the keeper, until the signal is aborted. */
-    async run(signal: AbortSignal): Promise<void> {
-      await keeper.listenUntil(signal, ({ type }) => {
-        const isEarly = clock.now().bootMs < startedAtMs + FIRST_AFTER_MS
-        if (type === 'tick' && hasSecretFiles(inUse().config) && !isEarly && !stop.aborted) void settle()
-      })
-    },
+    run,
   }
 }

@@ -72,6 +72,13 @@ export function createVariable(
     emit({ type: 'changed' })
   }
 
+  /** Changes the state and wakes the loop, if it is another one: most wishes of clients change nothing. */
+  function change(next: TokenState): void {
+    if (next === state) return
+    set(next)
+    wake()
+  }
+
   /** Calls the listener at each event; returns a function that ends it. */
   function onEvent(listener: (event: KeeperEvent) => void): () => void {
     listeners.add(listener)
@@ -111,12 +118,7 @@ export function createVariable(
   return {
     get: (): TokenState => state,
     set,
-    /** Changes the state and wakes the loop, if it is another one: most wishes of clients change nothing. */
-    change(next: TokenState): void {
-      if (next === state) return
-      set(next)
-      wake()
-    },
+    change,
     /** Sleeps until that moment on the boot clock, the next tick or a change. */
     sleepUntil: async (atMs: number, signal: AbortSignal): Promise<void> =>
       sleep(Math.min(TICK_MS, atMs - clock.now().bootMs), signal),

@@ -230,7 +230,10 @@ test('a missing token that was announced stays an alert over a restart, until th
 
 test('an alert that a reload ends is over by that, also while a token is held', async () => {
   const world = await alerting({ first: { kind: 'ok', accessToken: 'good' } })
-  for (const change of [{ credentialsId: 'first', isNamedRefusal: () => false }, { credentialsId: 'second' }]) {
+  for (const change of [
+    { credentialsId: 'first', isNamedRefusal: () => false },
+    { credentialsId: 'second' },
+  ]) {
     await world.ask(failures.inactive)
     await content()
     world.reload(change)
