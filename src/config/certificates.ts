@@ -62,8 +62,9 @@ function otherKeyFormat(text: string, file: string): string | undefined {
     : undefined
 }
 
-/** A sequence in DER with a length of two bytes, read as UTF-8; and one that begins with the version of PKCS #12. */
-const DER = /^0\ufffd/
+/** DER, read as UTF-8: a sequence of 128 bytes or more, or a short one that begins with the version of a key. */
+const DER = /^0(?:\ufffd|.\u0002\u0001[\u0000\u0001])/s
+/** Likewise, one that begins with the version of PKCS #12. */
 const PKCS12 = /^0\ufffd.{0,2}\u0002\u0001\u0003/s
 
 /** Why a text holds no certificate that can be read, likewise. */
