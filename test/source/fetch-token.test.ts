@@ -2,7 +2,7 @@ import { getEventListeners, once } from 'node:events'
 import http from 'node:http'
 import https from 'node:https'
 import net, { type AddressInfo, type Socket } from 'node:net'
-import { afterEach, describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { standardService } from '../../src/config/service.ts'
 import { Secret } from '../../src/lib/secret.ts'
@@ -11,23 +11,13 @@ import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { freePort } from '../support/redis.ts'
 import { nameHas, startSilentListener } from '../support/silent-listener.ts'
-import { accountInactive, granting, startService, type Answer, type Service } from '../support/service.ts'
+import { serviceOf } from '../support/outside.ts'
+import { accountInactive, granting, type Service } from '../support/service.ts'
 
 const KEY = 'key-of-the-account'
 const SECRET = 'S3cret/+öf=the"account'
 const DAY_MS = 86_400_000
 const authority = createAuthority()
-
-const stops: (() => Promise<void> | void)[] = []
-afterEach(async () => {
-  for (const stop of stops.splice(0)) await stop()
-})
-
-async function serve(answer: Answer, tls?: { cert: string; key: string }): Promise<Service> {
-  const service = await startService({ answer, ...(tls && { tls }) })
-  stops.push(() => service.stop())
-  return service
-}
 
 /** A bare TCP server on loopback; the listener has the whole connection. */
 async function listen(listener: (socket: Socket) => void): Promise<number> {
@@ -37,7 +27,7 @@ async function listen(listener: (socket: Socket) => void): Promise<number> {
     socket.on('error', () => socket.destroy())
     listener(socket)
   })
-  stops.push(() => {
+  onTestFinished(() => {
     for (const socket of sockets) socket.destroy()
     server.close()
   })
@@ -77,7 +67,7 @@ const failed = (reason: string, words: string | RegExp) => ({
 })
 
 it('sends the request of the interface description', async () => {
-  const service = await serve(granting('token-1'))
+  const service = await serviceOf(granting('token-1'))
   expect(await fetchFrom(`${service.url}/`)).toMatchObject({ kind: 'ok', accessToken: 'token-1' })
   const [request] = service.requests
   expect(request).toMatchObject({
@@ -113,7 +103,7 @@ it.each([
 })
 
 it('replaces its own headers by those of the description', async () => {
-  const service = await serve(granting('t'))
+  const service = await serviceOf(granting('t'))
   const headers = { 'User-Agent': 'own', 'X-Client': 'one' }
   await fetchFrom(service.url, { service: { ...standardService(service.url), headers } })
   expect(service.requests[0]?.headers).toMatchObject({ 'user-agent': 'own', 'x-client': 'one' })
@@ -121,7 +111,7 @@ it('replaces its own headers by those of the description', async () => {
 
 describe('the answer', () => {
   it('says how long the token lives by its Date, and when to ask again by its Retry-After', async () => {
-    const service = await serve({ ...granting('t'), headers: { date: 'Sun, 01 Nov 2026 12:00:00 GMT' } })
+    const service = await serviceOf({ ...granting('t'), headers: { date: 'Sun, 01 Nov 2026 12:00:00 GMT' } })
     expect(await fetchFrom(service.url)).toMatchObject({ serverDateMs: Date.parse('2026-11-01T12:00:00Z') })
     service.answer({ status: 429, headers: { 'retry-after': '7' } })
     expect(await fetchFrom(service.url)).toMatchObject({ reason: 'rate-limited', retryAfterMs: 7_000 })
@@ -211,7 +201,7 @@ describe('the answer', () => {
 
   it('of 10 MB is not read to its end', async () => {
     let written = 0
-    const service = await serve((_request, { response, socket }) => {
+    const service = await serviceOf((_request, { response, socket }) => {
       response.writeHead(200)
       const more = (): void => {
         while (written < 10_000_000 && !socket.destroyed) {
@@ -228,9 +218,9 @@ describe('the answer', () => {
   })
 
   it('that redirects is not followed, and the other host sees nothing', async () => {
-    const other = await serve(granting('stolen'))
+    const other = await serviceOf(granting('stolen'))
     for (const status of [301, 302, 303, 307, 308]) {
-      const service = await serve({ status, headers: { location: `${other.url}/token/external/jwt` } })
+      const service = await serviceOf({ status, headers: { location: `${other.url}/token/external/jwt` } })
       expect(await fetchFrom(service.url)).toMatchObject(failed('malformed-answer', /was not followed/))
     }
     expect(other.connections.opened).toBe(0)
@@ -238,14 +228,14 @@ describe('the answer', () => {
 
   it('that has the secret in its token gives none', async () => {
     const credentials = { apiKey: new Secret(KEY), apiSecret: new Secret('Sec-ret.of.the-account') }
-    const service = await serve(granting('prefix.Sec-ret.of.the-account/suffix'))
+    const service = await serviceOf(granting('prefix.Sec-ret.of.the-account/suffix'))
     expect(await fetchFrom(service.url, { credentials })).toMatchObject(
       failed('malformed-answer', /but its accessToken holds the key or the secret, and is not used$/),
     )
   })
 
   it('is announced before the request goes out, and waits for that', async () => {
-    const service = await serve(granting('token-1'))
+    const service = await serviceOf(granting('token-1'))
     const go = Promise.withResolvers<void>()
     const outcome = fetcherFor(service.url)(new AbortController().signal, { beforeRequest: () => go.promise })
     await new Promise((resolve) => setImmediate(resolve))
@@ -257,7 +247,7 @@ describe('the answer', () => {
   it('that echoes the secrets in every field shows none of them', async () => {
     const held = 'token-that-we-hold'
     const echo = `${KEY} ${SECRET} ${held} Bearer ${held}`
-    const service = await serve((request) => {
+    const service = await serviceOf((request) => {
       const fields = ['type', 'title', 'detail', 'instance', 'timestamp', 'full-path']
       const said = Object.fromEntries(fields.map((name) => [name, `${echo} ${request.body}`]))
       return { status: 503, json: said, headers: { 'x-echo': 'yes', location: `https://${KEY}.example` } }
@@ -300,7 +290,7 @@ describe('time', () => {
 
   it('ends with the signal', async () => {
     const givenUp = failed('network', /^It was given up$/)
-    const service = await serve(() => undefined)
+    const service = await serviceOf(() => undefined)
     const stop = new AbortController()
     const outcome = fetcherFor(service.url)(stop.signal)
     await service.arrived(1)
@@ -314,7 +304,7 @@ describe('time', () => {
   it.each([undefined, createCertificate(authority, { names: ['localhost'] })])(
     'ends with the signal also where that comes before there is a connection, and none is left, case %#',
     async (certificate) => {
-      const service = await serve(() => undefined, certificate)
+      const service = await serviceOf(() => undefined, certificate)
       const clock = createSystemClock()
       let stop = new AbortController()
       let isLate = true
@@ -348,7 +338,7 @@ it('leaves neither a timer nor a listener nor a connection', async () => {
       asleep -= 1
     },
   }
-  const service = await serve(granting('t'))
+  const service = await serviceOf(granting('t'))
   const stop = new AbortController()
   const fetchToken = fetcherFor(service.url, { clock: counting })
   for (const answer of [granting('t'), accountInactive, { status: 204 }]) {
@@ -376,9 +366,9 @@ describe('the network', () => {
   })
 
   it('may need a while to a name of two addresses, one of them dead', async () => {
-    const service = await serve(granting('t'), createCertificate(authority, { names: ['two.example'] }))
+    const service = await serviceOf(granting('t'), createCertificate(authority, { names: ['two.example'] }))
     const proxy = http.createServer().listen(0, '127.0.0.1')
-    stops.push(() => void proxy.close())
+    onTestFinished(() => void proxy.close())
     await once(proxy, 'listening')
     proxy.on('connect', (_asked, socket: Socket) => {
       const onward = net.connect(service.port, '127.0.0.1', () => {
@@ -388,15 +378,14 @@ describe('the network', () => {
       onward.on('error', () => socket.destroy())
       socket.on('error', () => onward.destroy())
     })
-    stops.push(nameHas('127.0.0.1', '127.0.0.2'))
+    onTestFinished(nameHas('127.0.0.1', '127.0.0.2'))
     const ways: [number, (port: number) => [string, string]][] = [
       [service.port, (port) => [`https://two.example:${port}`, '']],
       [(proxy.address() as AddressInfo).port, (port) => ['https://two.example', `two.example:${port}`]],
     ]
     const asked = ways.map(async ([target, urls]) => {
       const port = await freePort()
-      const begin = (host: string) =>
-        startSilentListener({ host, port, target }, (stop) => void stops.push(stop))
+      const begin = (host: string) => startSilentListener({ host, port, target }, onTestFinished)
       const answer = await begin('127.0.0.1')
       await begin('127.0.0.2')
       const [url, HTTPS_PROXY] = urls(port)
@@ -409,9 +398,9 @@ describe('the network', () => {
   }, 20_000)
 
   it('may reset before an answer, and in the middle of a body', async () => {
-    const before = await serve((_request, { socket }) => socket.resetAndDestroy() && undefined)
+    const before = await serviceOf((_request, { socket }) => socket.resetAndDestroy() && undefined)
     expect(await fetchFrom(before.url)).toMatchObject(failed('network', /closed the connection/))
-    const middle = await serve((_request, { response, socket }) => {
+    const middle = await serviceOf((_request, { response, socket }) => {
       response.writeHead(200, { 'content-length': '100' })
       response.write('{"accessToken":', () => socket.resetAndDestroy())
     })
@@ -424,7 +413,7 @@ describe('TLS', () => {
   const trusting = { request: { ca: authority.cert } }
 
   it('is trusted with request.caFile, and not without', async () => {
-    const service = await serve(granting('t'), good)
+    const service = await serviceOf(granting('t'), good)
     expect(await fetchFrom(service.url)).toMatchObject(failed('tls', /not known here.*request\.caFile/))
     expect(await fetchFrom(service.url, trusting)).toMatchObject({ kind: 'ok' })
     expect(await fetchFrom(service.url)).toMatchObject(failed('tls', /not known here.*request\.caFile/))
@@ -432,7 +421,7 @@ describe('TLS', () => {
   })
 
   it('takes the right one of several authorities', async () => {
-    const service = await serve(granting('t'), good)
+    const service = await serviceOf(granting('t'), good)
     const ca = `# ours\n${createAuthority('Another').cert}\n# theirs\n${authority.cert}`
     expect(await fetchFrom(service.url, { request: { ca } })).toMatchObject({ kind: 'ok' })
   })
@@ -451,7 +440,7 @@ describe('TLS', () => {
     ['a certificate signed by itself', createAuthority('localhost'), /signed by itself.*request\.caFile/],
   ]
   it.each(unfit)('with %s gets no request', async (_what, tls, words) => {
-    const service = await serve(granting('t'), tls)
+    const service = await serviceOf(granting('t'), tls)
     expect(await fetchFrom(service.url, trusting)).toMatchObject(failed('tls', words))
     expect(service.requests).toHaveLength(0)
     await closed(service)
@@ -507,7 +496,7 @@ describe('a proxy', () => {
       socket.resume()
       onConnect(asked.url ?? '', socket)
     })
-    stops.push(() => {
+    onTestFinished(() => {
       for (const socket of sockets) socket.destroy()
       proxy.close()
     })
@@ -529,7 +518,7 @@ describe('a proxy', () => {
     fetchFrom(target, { env: { HTTPS_PROXY }, request: own })
 
   it('of HTTPS_PROXY carries the TLS connection, and sees nothing in it', async () => {
-    const service = await serve(granting('t'), good)
+    const service = await serviceOf(granting('t'), good)
     for (const scheme of ['http://', '']) {
       const proxy = await startProxy(tunnel)
       const outcome = await through(scheme + proxy.address, service.url)
@@ -540,7 +529,10 @@ describe('a proxy', () => {
   })
 
   it('may be reached by TLS, and its certificate is for its own name', async () => {
-    const service = await serve(granting('t'), createCertificate(authority, { names: ['api.example.com'] }))
+    const service = await serviceOf(
+      granting('t'),
+      createCertificate(authority, { names: ['api.example.com'] }),
+    )
     const proxy = await startProxy((_target, socket) => tunnel(`localhost:${service.port}`, socket), good)
     const address = `https://${proxy.address.replace('127.0.0.1', 'localhost')}`
     expect(await through(address, 'https://api.example.com')).toMatchObject({ kind: 'ok' })
@@ -553,10 +545,10 @@ describe('a proxy', () => {
   })
 
   it('or none: the checks of TLS are not switched off by NODE_TLS_REJECT_UNAUTHORIZED', async () => {
-    const service = await serve(granting('t'), good)
+    const service = await serviceOf(granting('t'), good)
     const proxy = await startProxy(tunnel)
     process.env['NODE_TLS_REJECT_UNAUTHORIZED'] = '0'
-    stops.push(() => void delete process.env['NODE_TLS_REJECT_UNAUTHORIZED'])
+    onTestFinished(() => void delete process.env['NODE_TLS_REJECT_UNAUTHORIZED'])
     const secured = await startProxy(tunnel, good)
     for (const address of ['', `http://${proxy.address}`, `https://ada:hush@${secured.address}`])
       expect(await through(address, service.url, {})).toMatchObject(failed('tls', /not known here/))
@@ -577,7 +569,7 @@ describe('a proxy', () => {
   })
 
   it('never sees a request in the clear', async () => {
-    const service = await serve(granting('t'))
+    const service = await serviceOf(granting('t'))
     const proxy = await startProxy(tunnel)
     const names = ['HTTP_PROXY', 'http_proxy', 'HTTPS_PROXY', 'ALL_PROXY']
     const env = Object.fromEntries(names.map((name) => [name, `http://${proxy.address}`]))
@@ -633,7 +625,7 @@ describe('a proxy', () => {
   })
 
   it('of request.proxy gets the login', async () => {
-    const service = await serve(granting('t'), good)
+    const service = await serviceOf(granting('t'), good)
     const proxy = await startProxy(tunnel)
     const own = { url: `http://${proxy.address}`, user: 'ada', password: new Secret('p:w/ö') }
     const outcome = await fetchFrom(service.url, { request: { ...request, proxy: own } })

@@ -3,13 +3,11 @@ import { createHash, generateKeyPairSync } from 'node:crypto'
 import { chmodSync, mkdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { SignJWT } from 'jose'
-import { describe, expect, it, onTestFinished } from 'vitest'
-import { revealAll, type Config } from '../../src/config/config.ts'
-import { createSystemClock } from '../../src/lib/clock.ts'
-import { createFetchToken } from '../../src/source/fetch-token.ts'
-import type { ServiceOutcome } from '../../src/token/outcome.ts'
+import { describe, expect, it } from 'vitest'
+import { revealAll } from '../../src/config/config.ts'
 import { useConfigFiles } from '../support/config-files.ts'
-import { startService, type Answer } from '../support/service.ts'
+import { askOnce, fetcherOf } from '../support/fetcher.ts'
+import { serviceOf } from '../support/outside.ts'
 
 const files = useConfigFiles()
 const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
@@ -21,11 +19,6 @@ async function assertionFor(seconds: number | null, claims = {}): Promise<string
   return (seconds === null ? jwt : jwt.setExpirationTime(end)).sign(privateKey)
 }
 
-async function serve(answer: Answer) {
-  const service = await startService({ answer })
-  onTestFinished(async () => service.stop())
-  return service
-}
 const described = (assertion: object, more: object = {}) => ({
   credentials: { apiKey: null, apiSecret: null },
   service: {
@@ -36,14 +29,6 @@ const described = (assertion: object, more: object = {}) => ({
     ...more,
   },
 })
-
-/** Asks once. Gives the outcome, and how many requests were counted before they went out. */
-async function ask(config: Config): Promise<{ outcome: ServiceOutcome; counted: number }> {
-  let counted = 0
-  const fetchToken = createFetchToken({ ...config, env: {}, clock: createSystemClock(), secrets: () => [] })
-  const beforeRequest = async (): Promise<void> => void (counted += 1)
-  return { outcome: await fetchToken(new AbortController().signal, { beforeRequest }), counted }
-}
 
 describe('a ready-made assertion', () => {
   const type = 'urn:ietf:params:oauth:client-assertion-type:'
@@ -66,14 +51,14 @@ describe('a ready-made assertion', () => {
       { ...exchange, subject_token_type: `${tokenType}id_token` },
     ],
   ])('is sent as %j, with a client_id only where there is a key', async (assertion, field, fields) => {
-    const service = await serve({ json: { access_token: 't' } })
+    const service = await serviceOf({ json: { access_token: 't' } })
     const sent = await assertionFor(300)
     files.write('svid', `${sent}\n`)
     for (const apiKey of [null, 'client-7']) {
       const settings = { ...described(assertion), credentials: { apiKey, apiSecret: null } }
       const config = await files.load({ ...settings, baseUrl: service.url })
       expect(config.warnings).toEqual(apiKey === null ? [] : expect.anything())
-      expect(await ask(config)).toMatchObject({ outcome: { kind: 'ok', accessToken: 't' }, counted: 1 })
+      expect(await askOnce(config)).toMatchObject({ outcome: { kind: 'ok', accessToken: 't' }, counted: 1 })
       expect(Object.fromEntries(new URLSearchParams(service.requests.at(-1)?.body))).toEqual({
         ...fields,
         [field]: sent,
@@ -83,10 +68,10 @@ describe('a ready-made assertion', () => {
   })
 
   it('is read at each request, and is no part of the pair, of the description, or of what is watched', async () => {
-    const service = await serve({ json: { access_token: 't' } })
+    const service = await serviceOf({ json: { access_token: 't' } })
     const path = files.write('svid', await assertionFor(300, { n: 1 }))
     const config = await files.load({ ...described({}), baseUrl: service.url })
-    const fetchToken = createFetchToken({ ...config, env: {}, clock: createSystemClock(), secrets: () => [] })
+    const fetchToken = fetcherOf(config)
     const signal = new AbortController().signal
     await fetchToken(signal)
     const renewed = await assertionFor(300, { n: 2 })
@@ -157,11 +142,11 @@ describe('a ready-made assertion', () => {
     ],
   ]
   it.each(unfit)('that is %s is not sent, and no request is counted', async (_what, spoil, sentence) => {
-    const service = await serve({ json: { access_token: 't' } })
+    const service = await serviceOf({ json: { access_token: 't' } })
     const path = files.write('own/svid', await assertionFor(60))
     const config = await files.load({ ...described({ file: 'own/svid' }), baseUrl: service.url })
     await spoil(path)
-    const { outcome, counted } = await ask(config)
+    const { outcome, counted } = await askOnce(config)
     expect(outcome).toMatchObject({ kind: 'transient', reason: 'assertion' })
     const { detail } = outcome as { detail: string }
     expect(detail).toMatch(new RegExp(`^The file ${path} \\(service\\.assertion\\.file\\)${sentence.source}`))
@@ -172,26 +157,26 @@ describe('a ready-made assertion', () => {
   })
 
   it('may be in a sticky directory of all, behind the link that Kubernetes swaps', async () => {
-    const service = await serve({ json: { access_token: 't' } })
+    const service = await serviceOf({ json: { access_token: 't' } })
     files.write('volume/..2026_1/svid', await assertionFor(60), 0o440)
     const volume = join(files.directory, 'volume')
     symlinkSync('..2026_1', join(volume, '..data'))
     symlinkSync('..data/svid', join(volume, 'svid'))
     chmodSync(volume, 0o1777)
     const config = await files.load({ ...described({ file: 'volume/svid' }), baseUrl: service.url })
-    expect(await ask(config)).toMatchObject({ outcome: { kind: 'ok' } })
+    expect(await askOnce(config)).toMatchObject({ outcome: { kind: 'ok' } })
     chmodSync(join(volume, 'svid'), 0o644)
-    expect((await ask(config)).outcome).toMatchObject({
+    expect((await askOnce(config)).outcome).toMatchObject({
       detail: expect.stringMatching(/can be read by everybody: set defaultMode: 0440 at its volume/),
     })
   })
 
   it('has its end judged by the clock of the service, once that is known', async () => {
     const date = new Date(Date.now() + 3_600_000).toUTCString()
-    const service = await serve({ status: 503, headers: { date } })
+    const service = await serviceOf({ status: 503, headers: { date } })
     files.write('svid', await assertionFor(60))
     const config = await files.load({ ...described({}), baseUrl: service.url })
-    const fetchToken = createFetchToken({ ...config, env: {}, clock: createSystemClock(), secrets: () => [] })
+    const fetchToken = fetcherOf(config)
     const signal = new AbortController().signal
     expect(await fetchToken(signal)).toMatchObject({ reason: 'server-error' })
     expect(await fetchToken(signal)).toMatchObject({
@@ -203,19 +188,19 @@ describe('a ready-made assertion', () => {
   it('is shown nowhere, whatever the service echoes', async () => {
     const sent = await assertionFor(300)
     const signature = sent.split('.')[2]!
-    const service = await serve(({ body }) => ({
+    const service = await serviceOf(({ body }) => ({
       status: 400,
       json: { error_description: `${body} ${signature} ${Buffer.from(sent).toString('base64')}` },
     }))
     files.write('svid', sent)
     const config = await files.load({ ...described({}), baseUrl: service.url })
-    const { outcome } = await ask(config)
+    const { outcome } = await askOnce(config)
     expect(outcome).toMatchObject({ reason: 'rejected' })
     const shown = JSON.stringify([outcome, config, revealAll(config)])
     expect(shown).not.toContain(sent)
     expect(shown).not.toContain(Buffer.from(sent).toString('base64').slice(0, 40))
     service.answer({ json: { access_token: sent } })
-    expect((await ask(config)).outcome).toMatchObject({ reason: 'malformed-answer' })
+    expect((await askOnce(config)).outcome).toMatchObject({ reason: 'malformed-answer' })
   })
 
   it('that lives for more than a day is warned of', async () => {
@@ -289,7 +274,7 @@ describe('faults', () => {
 
 describe('a signed assertion', () => {
   it('leaves out the claims that are null, has further fields in its header, and no grant_type but its own', async () => {
-    const service = await serve({ json: { access_token: 't' } })
+    const service = await serviceOf({ json: { access_token: 't' } })
     files.write('key', privateKey.export({ type: 'pkcs8', format: 'pem' }))
     const thumbprint = createHash('sha256').update('certificate').digest('base64url')
     const assertion = {
@@ -302,7 +287,7 @@ describe('a signed assertion', () => {
     }
     const credentials = { apiKey: 'key-0815', apiSecret: null }
     const settings = { ...described(assertion), credentials, baseUrl: service.url }
-    expect(await ask(await files.load(settings))).toMatchObject({ outcome: { kind: 'ok' } })
+    expect(await askOnce(await files.load(settings))).toMatchObject({ outcome: { kind: 'ok' } })
     const sent = new URLSearchParams(service.requests[0]?.body)
     expect([...sent.keys()]).toEqual(['grant_type', 'assertion'])
     expect(sent.get('grant_type')).toBe('urn:ietf:params:oauth:grant-type:jwt-bearer')

@@ -2,34 +2,28 @@
 // What such a service echoes shows no secret in any form in which it was sent.
 import { execFileSync, spawn } from 'node:child_process'
 import { createPrivateKey, generateKeyPairSync, type KeyObject } from 'node:crypto'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import https from 'node:https'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import type { TLSSocket, TlsOptions } from 'node:tls'
 import { jwtVerify } from 'jose'
-import { describe, expect, it, onTestFinished } from 'vitest'
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { revealAll, type Config } from '../../src/config/config.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { redact } from '../../src/lib/redaction.ts'
-import { createFetchToken } from '../../src/source/fetch-token.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { useConfigFiles } from '../support/config-files.ts'
+import { askOnce, fetcherOf } from '../support/fetcher.ts'
 import { lacks } from '../support/lacks.ts'
-import { startService, type Answer, type Service } from '../support/service.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
+import { serviceOf } from '../support/outside.ts'
+import type { Answer } from '../support/service.ts'
 
 const files = useConfigFiles()
 const KEY = 'key of/the+account'
 const SECRET = 'S3cret:&=ü"%'
 const THIRD = 'third/of=three+ü'
-
-async function serve(answer: Answer): Promise<Service> {
-  const service = await startService({ answer })
-  onTestFinished(async () => service.stop())
-  return service
-}
 
 const credentials = { apiKey: KEY, apiSecret: SECRET }
 const load = (
@@ -38,10 +32,7 @@ const load = (
 ) => files.load({ ...settings, credentials: { ...credentials, ...settings.credentials } }, env)
 const faults = (settings: object): Promise<string> => files.refusal({ credentials, ...settings })
 
-async function ask(config: Config): Promise<ServiceOutcome> {
-  const fetchToken = createFetchToken({ ...config, env: {}, clock: createSystemClock(), secrets: () => [] })
-  return fetchToken(new AbortController().signal)
-}
+const ask = async (config: Config): Promise<ServiceOutcome> => (await askOnce(config)).outcome
 
 const basicOf = (text: string): string => `Basic ${Buffer.from(text).toString('base64')}`
 const formEncoded = (text: string): string => new URLSearchParams({ '': text }).toString().slice(1)
@@ -90,7 +81,7 @@ describe('key, secret and a third one', () => {
     ['without a secret', { names: { apiSecret: null } }, { body: { apiKey: KEY } }],
   ]
   it.each(ways)('are sent %s, and an echo of the request shows none', async (_way, service, sent) => {
-    const server = await serve(({ body, headers }) => {
+    const server = await serviceOf(({ body, headers }) => {
       const echo = `${body} ${String(new URLSearchParams(body))} ${Object.values(headers).join(' ')}`
       return { status: 503, json: { detail: echo, error_description: echo } }
     })
@@ -163,16 +154,10 @@ describe('key, secret and a third one', () => {
 
 it('a token that is not Bearer is told once, and none of the answer is quoted', async () => {
   const told = async (token_type: unknown, service: object = {}): Promise<string[]> => {
-    const server = await serve({ json: { data: { token: 't', token_type } } })
+    const server = await serviceOf({ json: { data: { token: 't', token_type } } })
     const config = await load({ baseUrl: server.url, service: { token: 'data.token', ...service } })
     const types: string[] = []
-    const fetchToken = createFetchToken({
-      ...config,
-      env: {},
-      clock: createSystemClock(),
-      secrets: () => [],
-      onOtherType: (type) => types.push(type),
-    })
+    const fetchToken = fetcherOf(config, { onOtherType: (type) => types.push(type) })
     for (let turn = 0; turn < 2; turn += 1) await fetchToken(new AbortController().signal)
     return types
   }
@@ -183,28 +168,19 @@ it('a token that is not Bearer is told once, and none of the answer is quoted', 
 })
 
 describe('a client certificate', () => {
-  /** Authorities and certificates as openssl makes them: for the service, for us, and one that has ended. */
-  async function certificates() {
-    const directory = await tempDirectory()
-    const openssl = (line: string): void =>
-      void execFileSync('openssl', line.split(' '), { cwd: directory, stdio: 'pipe' })
-    const make = (name: string, authority: string, bits = 2048): void => {
-      openssl(`req -newkey rsa:${bits} -nodes -keyout ${name}.key -out ${name}.csr -subj /CN=${name}`)
-      const by = `-CA ${authority}.pem -CAkey ${authority}.key -CAcreateserial`
-      openssl(`x509 -req -in ${name}.csr ${by} -out ${name}.pem -days 7 -extfile names`)
+  const [authority, other] = [createAuthority(), createAuthority('Another')]
+  const server = createCertificate(authority, { names: ['localhost'] })
+  beforeEach(() => {
+    const client = createCertificate(authority, { names: ['client'] })
+    const stranger = createCertificate(other, { names: ['stranger'] })
+    files.write('ca.pem', authority.cert)
+    files.write('other-ca.pem', other.cert)
+    for (const [name, { cert, key }] of Object.entries({ server, client, stranger })) {
+      files.write(`${name}.pem`, cert)
+      files.write(`${name}.key`, key)
     }
-    execFileSync('sh', ['-c', 'echo subjectAltName=DNS:localhost >names'], { cwd: directory })
-    for (const name of ['ca', 'other-ca'])
-      openssl(
-        `req -x509 -newkey rsa:2048 -nodes -keyout ${name}.key -out ${name}.pem -subj /CN=${name} -days 7`,
-      )
-    make('server', 'ca')
-    make('client', 'ca')
-    make('stranger', 'other-ca')
-    make('weak', 'ca', 1024)
-    openssl('pkcs8 -topk8 -in client.key -out locked.key -passout pass:hush')
-    return { directory, read: (name: string): string => readFileSync(join(directory, name), 'utf8') }
-  }
+  })
+  const read = (name: string): string => readFileSync(join(files.directory, name), 'utf8')
 
   async function serveTls(options: TlsOptions): Promise<{ url: string; seen: string[] }> {
     const seen: string[] = []
@@ -221,12 +197,15 @@ describe('a client certificate', () => {
   }
 
   /** A server that says by an alert why it refuses a certificate. Gives its port. */
-  async function serveByOpenssl(directory: string, version: string): Promise<string> {
+  async function serveByOpenssl(version: string): Promise<string> {
     const own = '-cert server.pem -key server.key -CAfile ca.pem'
     const words = `s_server -accept 0 ${own} -Verify 1 -verify_return_error ${version}`
-    const server = spawn('openssl', words.split(' '), { cwd: directory, stdio: ['pipe', 'pipe', 'ignore'] })
-    onTestFinished(() => void server.kill())
-    for await (const chunk of server.stdout) {
+    const openssl = spawn('openssl', words.split(' '), {
+      cwd: files.directory,
+      stdio: ['pipe', 'pipe', 'ignore'],
+    })
+    onTestFinished(() => void openssl.kill())
+    for await (const chunk of openssl.stdout) {
       const port = /^ACCEPT .*:(\d+)$/m.exec(String(chunk))?.[1]
       if (port !== undefined) return port
     }
@@ -234,18 +213,18 @@ describe('a client certificate', () => {
   }
 
   it('is presented; without one, and with one of another authority, the sentence says so', async () => {
-    const { directory, read } = await certificates()
-    const own = { cert: read('server.pem'), key: read('server.key'), ca: read('ca.pem') }
-    for (const name of ['client', 'stranger'])
-      for (const end of ['pem', 'key']) files.write(`${name}.${end}`, read(`${name}.${end}`))
-    files.write('ca.pem', read('ca.pem'))
     const withCertificate = (name: string) => ({
       caFile: 'ca.pem',
       trust: 'file',
       clientCertificate: { certFile: `${name}.pem`, key: { file: `${name}.key` } },
     })
     for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
-      const { url, seen } = await serveTls({ ...own, minVersion: version, maxVersion: version })
+      const { url, seen } = await serveTls({
+        ...server,
+        ca: authority.cert,
+        minVersion: version,
+        maxVersion: version,
+      })
       const config = await load({ baseUrl: url, request: withCertificate('client') })
       expect(await ask(config)).toMatchObject({ kind: 'ok', accessToken: 'bound' })
       expect(seen).toEqual(['client'])
@@ -263,7 +242,7 @@ describe('a client certificate', () => {
       expect(seen).toEqual(['client'])
     }
     for (const version of ['-tls1_2', '-tls1_3']) {
-      const port = await serveByOpenssl(directory, version)
+      const port = await serveByOpenssl(version)
       const request = withCertificate('stranger')
       expect(await ask(await load({ baseUrl: `https://localhost:${port}`, request }))).toMatchObject({
         reason: 'tls',
@@ -273,11 +252,17 @@ describe('a client certificate', () => {
   })
 
   it('that does not fit is a fault, with its remedy', async () => {
-    const { read } = await certificates()
-    for (const name of ['client.pem', 'client.key', 'stranger.key', 'locked.key', 'weak.pem', 'weak.key'])
-      files.write(name, read(name))
+    const key = createPrivateKey(read('client.key'))
+    const locked = { type: 'pkcs8', format: 'pem', cipher: 'aes-256-cbc', passphrase: 'hush' } as const
+    const weak = createCertificate(authority, {
+      names: ['weak'],
+      keys: generateKeyPairSync('rsa', { modulusLength: 1024 }),
+    })
+    files.write('locked.key', key.export(locked))
+    files.write('weak.pem', weak.cert)
+    files.write('weak.key', weak.key)
     files.write('open.key', read('client.key'), 0o644)
-    files.write('client.jwk', createPrivateKey(read('client.key')).export({ format: 'jwk' }))
+    files.write('client.jwk', key.export({ format: 'jwk' }))
     // TLS takes fewer keys than can be read: without the fault the first request would end the daemon.
     const takesNone =
       /certFile: the file \S+ and its key are nothing that TLS takes \(\w+\): name a key in PEM/
@@ -300,16 +285,16 @@ describe('a client certificate', () => {
   it.skipIf(lacks('jq'))(
     'and key in another form are faults whose command writes what can be read',
     async () => {
-      const { directory } = await certificates()
+      const { directory } = files
       const run = (command: string): string =>
         execFileSync('sh', ['-euc', command], { cwd: directory, encoding: 'utf8', stdio: 'pipe' })
       run(`openssl pkcs12 -export -inkey client.key -in client.pem -passout pass: -out both.pfx
       openssl pkey -in client.key -outform DER -out client.der
       openssl x509 -in client.pem -outform DER -out client.crt`)
-      const jwk = createPrivateKey(run('cat client.key')).export({ format: 'jwk' })
-      const google = { type: 'service_account', private_key: run('cat client.key'), client_email: 'a@b' }
-      writeFileSync(join(directory, 'keys.json'), JSON.stringify({ keys: [jwk] }))
-      writeFileSync(join(directory, 'google.json'), JSON.stringify(google))
+      const jwk = createPrivateKey(read('client.key')).export({ format: 'jwk' })
+      files.write('keys.json', { keys: [jwk] })
+      const google = { type: 'service_account', private_key: read('client.key'), client_email: 'a@b' }
+      files.write('google.json', google)
       run('chmod 600 *')
       const named = (name: string): string => join(directory, name)
       const forms: [string, string, RegExp][] = [
@@ -344,7 +329,9 @@ describe('a client certificate', () => {
         await load({ request: { clientCertificate: mended } })
         run('rm -f key.pem certificate.pem')
       }
-      const assertion = (file: string) => ({ service: { send: 'assertion', assertion: { key: { file } } } })
+      const assertion = (file: string) => ({
+        service: { send: 'assertion', assertion: { key: { file }, algorithm: 'ES256' } },
+      })
       const fault = await faults(assertion(named('keys.json')))
       expect(fault).toMatch(
         /assertion\.key: .* is a set of keys \(JWK set\): .* \(jq '\.keys\[0\]' \S+ >key\.jwk\)/,
@@ -355,10 +342,7 @@ describe('a client certificate', () => {
   )
 
   it('that has ended, or is not valid yet by our clock, is a warning and is sent', async () => {
-    const authority = createAuthority()
-    const server = createCertificate(authority, { names: ['localhost'] })
     const { url, seen } = await serveTls({ ...server, ca: authority.cert, rejectUnauthorized: false })
-    files.write('ca.pem', authority.cert)
     for (const [from, until, sentence] of [
       [
         -9,
@@ -383,11 +367,7 @@ describe('a client certificate', () => {
   })
 
   it('is trusted by the list that `trust` names, and by no other', async () => {
-    const { read } = await certificates()
-    const own = { cert: read('server.pem'), key: read('server.key'), requestCert: false }
-    const { url } = await serveTls(own)
-    files.write('ca.pem', read('ca.pem'))
-    files.write('other-ca.pem', read('other-ca.pem'))
+    const { url } = await serveTls({ ...server, requestCert: false })
     const kindOf = async (request: object, bundle: string): Promise<string> => {
       const env = { SSL_CERT_FILE: join(files.directory, bundle) }
       return (await ask(await load({ baseUrl: url, request }, env))).kind
@@ -408,12 +388,10 @@ describe('an assertion', () => {
     ['ES256', () => generateKeyPairSync('ec', { namedCurve: 'P-256' })],
     ['EdDSA', () => generateKeyPairSync('ed25519')],
   ]
-  const assertionOf = ({ requests }: Service): string =>
-    new URLSearchParams(requests.at(-1)?.body).get('client_assertion') ?? ''
 
   it.each(pairs)('is signed with %s, from PEM and from a JWK', async (algorithm, make) => {
     const { publicKey, privateKey } = make()
-    const service = await serve({ json: { access_token: 'token' } })
+    const service = await serviceOf({ json: { access_token: 'token' } })
     const texts = [
       privateKey.export({ type: 'pkcs8', format: 'pem' }).toString(),
       JSON.stringify(privateKey.export({ format: 'jwk' })),
@@ -446,7 +424,10 @@ describe('an assertion', () => {
   })
 
   it('is the grant, too, and an echo of it is not shown', async () => {
-    const service = await serve(({ body }) => ({ status: 400, json: { error_description: `no: ${body}` } }))
+    const service = await serviceOf(({ body }) => ({
+      status: 400,
+      json: { error_description: `no: ${body}` },
+    }))
     files.write('key', pairs[2]![1]().privateKey.export({ type: 'sec1', format: 'pem' }))
     const assertion = {
       key: { file: 'key' },
@@ -464,26 +445,6 @@ describe('an assertion', () => {
     expect(JSON.stringify(config)).not.toContain('PRIVATE')
   })
 
-  it('has the time of the service where our clock is wrong, and the failure says so', async () => {
-    const service = await serve({ status: 401, json: { error: 'x' } })
-    files.write('key', pairs[2]![1]().privateKey.export({ type: 'pkcs8', format: 'pem' }))
-    const assertion = { key: { file: 'key' }, algorithm: 'ES256' }
-    const config = await load({ baseUrl: service.url, service: { send: 'assertion', assertion } })
-    const wrong = createSystemClock()
-    const clock = { ...wrong, now: () => ({ ...wrong.now(), wallMs: Date.now() - 3_600_000 }) }
-    const fetchToken = createFetchToken({ ...config, env: {}, clock, secrets: () => [] })
-    const issuedAt = (): number =>
-      JSON.parse(Buffer.from(assertionOf(service).split('.')[1]!, 'base64url').toString()).iat * 1_000
-    const signal = new AbortController().signal
-    const first = await fetchToken(signal)
-    expect(Date.now() - issuedAt()).toBeGreaterThan(3_500_000)
-    expect(first).toMatchObject({
-      detail: expect.stringMatching(/this host's clock is (?:1 h|59 min 5\d s) behind that of the service/),
-    })
-    await fetchToken(signal)
-    expect(Math.abs(Date.now() - issuedAt())).toBeLessThan(10_000)
-  })
-
   describe('that is refused while our clock is wrong', () => {
     const clockBehind = (ms: number) => {
       const clock = createSystemClock()
@@ -495,14 +456,13 @@ describe('an assertion', () => {
     }
     const refused = { status: 401, json: { error: 'invalid_client' } }
     async function fetcher(answer: Answer, request: object = {}, behindMs = 600_000) {
-      const service = await serve(answer)
+      const service = await serviceOf(answer)
       files.write('key', pairs[2]![1]().privateKey.export({ type: 'pkcs8', format: 'pem' }))
       const assertion = { key: { file: 'key' }, algorithm: 'ES256' }
       const described = { preset: 'oauth2', tokenUrl: '/token', send: 'assertion', assertion }
       const config = await load({ baseUrl: service.url, service: described, request })
       let counted = 0
-      const options = { ...config, env: {}, clock: clockBehind(behindMs), secrets: () => [] }
-      const fetchToken = createFetchToken(options)
+      const fetchToken = fetcherOf(config, { clock: clockBehind(behindMs) })
       const beforeRequest = async (): Promise<void> => void (counted += 1)
       const fetch = () => fetchToken(new AbortController().signal, { beforeRequest })
       return { service, fetch, counted: () => counted }
@@ -531,16 +491,18 @@ describe('an assertion', () => {
       },
     )
 
-    it('and is refused again, is refused, and the detail names the clock', async () => {
-      const { service, fetch } = await fetcher(refused)
+    it.each([
+      ['account-not-found', 'invalid_client', 2],
+      ['rejected', 'x', 1],
+    ])('and is %s again has a detail that names the clock', async (reason, error, times) => {
+      const { service, fetch } = await fetcher({ status: 401, json: { error } })
       const detail = expect.stringMatching(
         /clock is (?:10 min|9 min 5\d s) behind that of the service: set it$/,
       )
-      const outcome = { kind: 'permanent', reason: 'account-not-found', detail }
-      expect(await fetch()).toMatchObject(outcome)
-      expect(service.requests).toHaveLength(2)
-      expect(await fetch()).toMatchObject(outcome)
-      expect(service.requests).toHaveLength(3)
+      for (const requests of [times, times + 1]) {
+        expect(await fetch()).toMatchObject({ reason, detail })
+        expect(service.requests).toHaveLength(requests)
+      }
     })
 
     it('and only the second answer decides, which comes within the time of one', async () => {

@@ -8,6 +8,11 @@ export interface Certificate {
   readonly subject: string
 }
 
+interface Keys {
+  readonly publicKey: KeyObject
+  readonly privateKey: KeyObject
+}
+
 const DAY_MS = 86_400_000
 
 /** An authority that signs itself. */
@@ -20,14 +25,13 @@ export function createAuthority(subject = 'Test authority'): Certificate {
 /** A server's certificate for these DNS names, signed by the authority; valid until tomorrow. */
 export function createCertificate(
   authority: Certificate,
-  options: { names: readonly string[]; notBeforeMs?: number; notAfterMs?: number },
+  options: { names: readonly string[]; notBeforeMs?: number; notAfterMs?: number; keys?: Keys },
 ): Certificate {
-  const keys = generateKeyPairSync('ec', { namedCurve: 'P-256' })
   const names = sequence(...options.names.map((name) => tagged(0x82, Buffer.from(name, 'ascii'))))
   return issue({
     subject: options.names[0] ?? 'nobody',
     issuer: authority.subject,
-    keys,
+    keys: generateKeyPairSync('ec', { namedCurve: 'P-256' }),
     signer: createPrivateKey(authority.key),
     extensions: [extension('2.5.29.17', names)],
     ...options,
@@ -37,7 +41,7 @@ export function createCertificate(
 function issue(options: {
   subject: string
   issuer: string
-  keys: { publicKey: KeyObject; privateKey: KeyObject }
+  keys: Keys
   signer: KeyObject
   extensions: readonly Buffer[]
   notBeforeMs?: number

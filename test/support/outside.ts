@@ -17,8 +17,11 @@ export function freshToken(lifeS = 3_600): string {
 }
 
 /** A service until the test ends; it grants tokens where nothing else is said. */
-export async function serviceOf(answer: Answer = () => granting(freshToken())): Promise<Service> {
-  const service = await startService({ answer })
+export async function serviceOf(
+  answer: Answer = () => granting(freshToken()),
+  tls?: { cert: string; key: string },
+): Promise<Service> {
+  const service = await startService({ answer, ...(tls && { tls }) })
   onTestFinished(async () => service.stop())
   return service
 }
