@@ -107,6 +107,12 @@ async function scene() {
   }
 }
 
+/** The same, with a store that is open. */
+async function opened() {
+  const world = await scene()
+  return { ...world, ...(await world.start()) }
+}
+
 /** Until the daemon may ask, in ms. */
 const waitOf = (state: TokenState, clock: FakeClock): number => dueAtMs(state) - clock.now().bootMs
 
@@ -137,8 +143,7 @@ describe('facts that outlive the process', () => {
   })
 
   it('are the instants of the last request and of the last success, and the pace of clients', async () => {
-    const { start, answered, ok, clock } = await scene()
-    const { store, state } = await start()
+    const { start, answered, ok, clock, store, state } = await opened()
     const succeededAt = clock.now()
     const held = answered(state, ok())
     await clock.advance(MINUTE)
@@ -152,20 +157,6 @@ describe('facts that outlive the process', () => {
     expect(after.state.pace).toEqual(pace)
     const elsewhere = await start({ credentials: SECOND })
     expect(elsewhere.state).toMatchObject({ lastSuccessAt: succeededAt, pace })
-  })
-})
-
-describe('other credentials', () => {
-  it('are reported apart by a key that is lost with its file', async () => {
-    const { start, answered, ok, files } = await scene()
-    const { store, state } = await start()
-    await store.save(answered(answered(state, ok()), refused))
-    expect(store.credentialsIdOf(BASE_URL, FIRST)).toMatch(/^[0-9a-f]{64}$/)
-    expect(store.credentialsIdOf(BASE_URL, FIRST)).not.toBe(store.credentialsIdOf(BASE_URL, SECOND))
-    await rm(files.key)
-    const after = (await start()).state
-    expect(after).toMatchObject({ token: expect.anything(), objection: null })
-    expect(dueAtMs(after)).toBe(0)
   })
 })
 
@@ -194,8 +185,7 @@ describe('the id of credentials', () => {
 
 describe('the count of tokens', () => {
   it('goes on from the larger of what was kept and what was remembered', async () => {
-    const { start, answered, ok, files } = await scene()
-    const { store, state } = await start()
+    const { start, answered, ok, files, store, state } = await opened()
     await store.save(answered(answered(state, ok()), ok()))
     await rm(files.state)
     const kept = await start()
@@ -206,8 +196,7 @@ describe('the count of tokens', () => {
 })
 
 it('a kept token that is older than the state remembers was replaced, and is not served', async () => {
-  const { start, answered, ok, files } = await scene()
-  const { store, state } = await start()
+  const { start, answered, ok, files, store, state } = await opened()
   const held = answered(state, ok())
   await store.save(held)
   const kept = readFileSync(files.token)
@@ -220,8 +209,7 @@ describe('a kill between the two files', () => {
   it('revives nothing that the token’s answer had ended, also where that was the same token', async () => {
     for (const ending of [refused, limited, down])
       for (const isSame of [false, true]) {
-        const { start, answered, ok, files } = await scene()
-        const { store, state } = await start()
+        const { start, answered, ok, files, store, state } = await opened()
         const token = ok()
         const before = answered(answered(state, token), ending)
         await store.save(before)
@@ -236,8 +224,7 @@ describe('a kill between the two files', () => {
   })
 
   it('leaves what came after the token, and what is known of other credentials', async () => {
-    const { start, answered, ok, files } = await scene()
-    const { store, state } = await start()
+    const { start, answered, ok, files, store, state } = await opened()
     const held = answered(state, ok())
     await store.save(held)
     const kept = readFileSync(files.token)
@@ -313,8 +300,7 @@ describe('another pair, which was tried', () => {
 })
 
 it('another service has given no token yet, whatever a former one did', async () => {
-  const { start, answered, ok, clock } = await scene()
-  const { store, state } = await start()
+  const { start, answered, ok, clock, store, state } = await opened()
   await store.save(answered(state, ok(MINUTE)))
   await clock.advance(HOUR)
   expect((await start()).state.lastSuccessAt).not.toBeNull()
@@ -325,8 +311,7 @@ it('another service has given no token yet, whatever a former one did', async ()
 
 describe('the boot', () => {
   it('whose clock says what cannot be is in doubt, by more than the grain of whole seconds', async () => {
-    const { start, answered, ok, files, clock } = await scene()
-    const { store, state } = await start()
+    const { start, answered, ok, files, clock, store, state } = await opened()
     const held = answered(state, ok())
     const { bootMs } = clock.now()
     const lifeMs = held.token?.lifeMs ?? 0
@@ -369,8 +354,7 @@ describe('the boot', () => {
   })
 
   it('whose wall clock was set back begins nothing in the future, and waits no longer than it did', async () => {
-    const { start, answered, clock } = await scene()
-    const { store, state } = await start()
+    const { start, answered, clock, store, state } = await opened()
     const wallMs = clock.now().wallMs - 24 * HOUR
     await store.save(answered(answered(state, refused), limited))
     Object.assign(clock, createFakeClock({ wallMs, bootMs: 5_000 }))
@@ -434,8 +418,7 @@ describe('the boot', () => {
 
 describe('the files', () => {
   it('are private, hold no credential, and only kept.json holds the token', async () => {
-    const { start, answered, ok, files } = await scene()
-    const { store, state } = await start()
+    const { answered, ok, files, store, state } = await opened()
     const held = answered(state, ok())
     await store.save(held)
     await store.save(answered(held, refused))
@@ -448,8 +431,7 @@ describe('the files', () => {
   })
 
   it('are not written again where nothing changed', async () => {
-    const { start, answered, ok, clock, files } = await scene()
-    const { store, state } = await start()
+    const { answered, ok, clock, files, store, state } = await opened()
     const held = answered(state, ok())
     await store.save(held)
     const inodes = () => Object.values(files).map((file) => statSync(file).ino)
@@ -478,8 +460,7 @@ describe('the files', () => {
   ]
   if (isRoot) damages.push(['it belongs to another user (12345)', (file) => chownSync(file, 12345, 0)])
   it.each(damages)('that cannot be used (%s) are reported once each, and survived', async (fault, damage) => {
-    const { start, answered, ok, records, files } = await scene()
-    const { store, state } = await start()
+    const { start, answered, ok, records, files, store, state } = await opened()
     await store.save(answered(answered(state, ok()), refused))
     const paths = [files.token, files.state]
     for (const path of paths) damage(path)
@@ -500,9 +481,8 @@ describe('the files', () => {
     expect([kindOf(after.state), after.state.failure]).toEqual(['waiting', null])
   })
 
-  it('that were removed are written again at the next look, and only those', async () => {
-    const { start, answered, ok, files } = await scene()
-    const { store, state } = await start()
+  it('that were removed are written again at the next tick, and only those', async () => {
+    const { answered, ok, files, store, state } = await opened()
     await store.save(answered(state, ok()))
     const paths = Object.values(files)
     const seen = () => paths.map((path) => readFileSync(path, 'utf8'))
@@ -515,9 +495,9 @@ describe('the files', () => {
     for (const path of paths) expect(statSync(path).mode & 0o777).toBe(0o600)
   })
 
-  it('that could not be written are written at the next look, as they would be now', async () => {
-    const { start, answered, ok, stateDirectory, runtimeDirectory, records, files } = await scene()
-    const { store, state } = await start()
+  it('that could not be written are written at the next tick, as they would be now', async () => {
+    const { start, answered, ok, stateDirectory, runtimeDirectory, records, files, store, state } =
+      await opened()
     const held = answered(state, ok())
     for (const directory of [stateDirectory, runtimeDirectory]) await rm(directory, { recursive: true })
     await store.save(answered(held, down))
@@ -559,8 +539,7 @@ describe('the files', () => {
   })
 
   it('hold no token any more once what was in the way is gone', async () => {
-    const { start, answered, ok, runtimeDirectory, files } = await scene()
-    const { store, state } = await start()
+    const { answered, ok, runtimeDirectory, files, store, state } = await opened()
     await store.save(answered(state, ok()))
     await rm(files.token)
     mkdirSync(files.token)
@@ -595,15 +574,22 @@ describe('the files', () => {
     }
   })
 
-  it('whose key is none get another, and nothing is remembered of anybody', async () => {
+  it('whose key is gone or none get another, and nothing is remembered of anybody', async () => {
     const key = 'a'.repeat(64)
-    for (const text of [key, `x${key}\n`, `${key.slice(1)}\n`, `${key.toUpperCase()}\n`, `${key}\n\n`]) {
-      const { start, answered, records, files } = await scene()
-      const { store, state } = await start()
+    for (const text of [
+      null,
+      key,
+      `x${key}\n`,
+      `${key.slice(1)}\n`,
+      `${key.toUpperCase()}\n`,
+      `${key}\n\n`,
+    ]) {
+      const { start, answered, records, files, store, state } = await opened()
       await store.save(answered(state, refused))
-      await writeFile(files.key, text)
+      if (text === null) rmSync(files.key)
+      else writeFileSync(files.key, text)
       expect(kindOf((await start()).state)).toBe('waiting')
-      expect(records.events()).toEqual(['state-file-ignored'])
+      expect(records.events()).toEqual(text === null ? [] : ['state-file-ignored'])
       expect(readFileSync(files.key, 'utf8')).toMatch(/^[0-9a-f]{64}\n$/)
     }
   })
