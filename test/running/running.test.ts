@@ -235,18 +235,10 @@ describe('secret files that change', () => {
     write('key', 'key-of-new')
     await ticked()
     expect(tried).toEqual(['key-of-new secret-of-old', 'key-of-new secret-of-old'])
-    write('secret', 'secret-of-new')
-    await ticked()
-    expect(tried.slice(2)).toEqual(['key-of-new secret-of-new'])
-    expect(recorder.events()).toEqual([
-      'credentials-not-taken-over',
-      'credentials-not-taken-over',
-      'credentials-taken-over',
-    ])
-    expect(state()).toEqual({ state: 'current', problem: null })
+    expect(recorder.of('credentials-not-taken-over')).toHaveLength(2)
   })
 
-  it('are reported once for each reason, and given up where they change meanwhile', async () => {
+  it('are reported once for each reason', async () => {
     let detail = 'down'
     answer = (pair) => (pair === OLD ? undefined : failed(detail))
     write('secret', 'secret-of-new')
@@ -259,23 +251,6 @@ describe('secret files that change', () => {
       problem: expect.stringMatching(/tried until there is an answer \(network: still down\)$/) as string,
     })
     expect(recorder.events()).toEqual(['credentials-not-taken-over', 'credentials-not-taken-over'])
-    answer = () => undefined
-    write('secret', 'secret-of-newer')
-    await ticked()
-    expect(tried.at(-1)).toBe('key-of-old secret-of-newer')
-    expect(state().state).toBe('current')
-  })
-
-  it('are given up where they are put back while they are tried', async () => {
-    let isEnded = false
-    answer = async (_, signal) => givenUp(signal).finally(() => (isEnded = true))
-    write('secret', 'secret-of-new')
-    await ticked()
-    write('secret', 'secret-of-old')
-    await ticked()
-    expect(isEnded).toBe(true)
-    expect(running.keeper.state().candidate).toBeNull()
-    expect(tried).toEqual(['key-of-old secret-of-new'])
   })
 
   it.each([
@@ -381,22 +356,6 @@ describe('an operator who asks', () => {
     expect(state().state).toBe('current')
   })
 
-  it('hastens a trial, whose backoff goes on when he has gone', async () => {
-    answer = (pair) => (pair === OLD ? undefined : failed('down'))
-    write('secret', 'secret-of-new')
-    await clock.advance(10 * 60_000)
-    const before = tried.length
-    const gone = new AbortController()
-    expect(await refreshed(gone.signal)).toBe('ok, transient')
-    gone.abort()
-    expect(tried).toHaveLength(before + 1)
-    await clock.advance(60_000)
-    expect(tried).toHaveLength(before + 1)
-    await clock.advance(10 * 60_000)
-    expect(tried.length).toBeGreaterThan(before + 1)
-    expect(recorder.of('credentials-not-taken-over')).toHaveLength(1)
-  })
-
   it('who goes away at once has both pairs asked all the same', async () => {
     answer = () => refused
     write('secret', 'secret-of-new')
@@ -468,23 +427,6 @@ describe('a reload', () => {
     },
   )
 
-  it('asks at once where the last failure was of a file that is mended by now', async () => {
-    answer = () => ({ kind: 'transient', reason: 'tls', detail: 'The authority is not known here' })
-    const refreshing = running.refresh(never)
-    await clock.advance(2_500)
-    expect(await refreshing).toMatchObject({ outcome: { kind: 'transient' } })
-    const { cert } = createAuthority()
-    files.write('ca.pem', cert)
-    configure({ request: { caFile: 'ca.pem' } })
-    answer = () => undefined
-    const before = asked.length
-    const result = reload()
-    await clock.advance(100)
-    expect(result.value).toMatchObject({ outcome: 'ok', pair: null })
-    expect(asked.slice(before)).toEqual([OLD])
-    expect(running.keeper.state().failure).toBeNull()
-  })
-
   it('answers after 60 s where the service does not', async () => {
     answer = async (_, signal) => givenUp(signal)
     write('secret', 'secret-of-new')
@@ -546,11 +488,10 @@ describe('a reload', () => {
   })
 
   it('says what needs a restart, and leaves that as it is', async () => {
-    const former = running.config()
     configure({ stateDirectory: '/srv/x', ipc: { path: 'other.sock', mode: '0660' }, http: false })
-    let next: Config | null = null
-    const result = reload(async (settings) => {
-      next = settings
+    let socketMode: number | null = null
+    const result = reload(async ({ ipc }) => {
+      socketMode = ipc.mode
       return async () => undefined
     })
     await clock.advance(100)
@@ -560,8 +501,7 @@ describe('a reload', () => {
       needsRestart: ['stateDirectory', 'ipc.path', 'http'],
       pair: null,
     })
-    const { stateDirectory, http } = former
-    expect(next).toMatchObject({ stateDirectory, ipc: { path: former.ipc.path, mode: 0o660 }, http })
+    expect(socketMode).toBe(0o660)
     await ticked()
     const problem = 'stateDirectory and ipc.path and http can be changed by a restart alone'
     expect(state()).toEqual({ state: 'changed', problem })

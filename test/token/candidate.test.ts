@@ -22,26 +22,6 @@ function failed({ keeper }: KeeperWorld): FetchOutcome[] {
   return outcomes
 }
 
-test('another pair is in use if it gives a token, after one request', async () => {
-  const { keeper, settings, asked, token, answer, clock } = await runningKeeper()
-  const former = keeper.state().token
-  answer(token())
-  keeper.setCandidate(settings('second'))
-  await clock.settle()
-  expect(asked()).toBe(2)
-  expect(keeper.state()).toMatchObject({
-    credentialsId: 'second',
-    candidate: null,
-    generation: 2,
-    token: { credentialsId: 'second' },
-    inFlight: null,
-  })
-  expect(keeper.state().token?.fingerprint).not.toBe(former?.fingerprint)
-  keeper.setCandidate(settings('second'))
-  await clock.settle()
-  expect(asked()).toBe(2)
-})
-
 test.each([failures.inactive, failures.rejected])(
   'a pair that is refused changes nothing of the running one, and is not asked with again',
   async (outcome) => {
@@ -97,14 +77,6 @@ test('a pair that fails for another reason is tried again with backoff', async (
   expect(keeper.state()).toMatchObject({ credentialsId: 'second', failure: null, candidate: null })
 })
 
-test('the running pair is refreshed while another one fails', async () => {
-  const { keeper, settings, answer, clock, token } = await runningKeeper()
-  answer(() => (keeper.state().inFlight?.credentialsId === 'second' ? failures.network : token()))
-  keeper.setCandidate(settings('second'))
-  await clock.advance(60 * MINUTE)
-  expect(keeper.state()).toMatchObject({ credentialsId: 'first', failure: null, generation: 2 })
-})
-
 test('a pair that was not tried yet comes before a refusal of the running one', async () => {
   const { keeper, settings, answer, clock, token } = await runningKeeper()
   const events: string[] = []
@@ -139,25 +111,6 @@ test.each([failures.network, limited])(
     })
   },
 )
-
-test('an operator has the other pair asked first, and the running one where it gives no token', async () => {
-  for (const gives of ['token', 'refusal'] as const) {
-    const { keeper, settings, asked, answer, clock, token } = await runningKeeper()
-    answer(failures.network)
-    keeper.setCandidate(settings('second'))
-    await clock.settle()
-    const isSecond = () => keeper.state().inFlight?.credentialsId === 'second'
-    answer(() => (isSecond() && gives === 'refusal' ? failures.inactive : token()))
-    const refreshed = await keeper.refresh(never)
-    expect(refreshed).toMatchObject({
-      outcome: { kind: 'ok' },
-      candidate: gives === 'token' ? null : failures.inactive,
-    })
-    await clock.advance(MINUTE)
-    expect(asked()).toBe(gives === 'token' ? 3 : 4)
-    expect(keeper.state().credentialsId).toBe(gives === 'token' ? 'second' : 'first')
-  }
-})
 
 test('its failure is saved before anybody sees it, and is not that of a pair that comes meanwhile', async () => {
   const writing = Promise.withResolvers<void>()
@@ -215,22 +168,6 @@ test('an operator goes through the wait that the service asked for, once; a relo
   expect(causes).toEqual(['reload', 'operator', 'operator'])
   const { candidate } = keeper.state()
   expect(candidate).toMatchObject({ next: null, failure: { attempts: 2 } })
-})
-
-test('another pair waits for the attempt that is under way: one request at a time', async () => {
-  const first = Promise.withResolvers<FetchOutcome>()
-  const { keeper, settings, asked, answer, clock, token } = await runningKeeper()
-  answer(() => first.promise)
-  void keeper.refresh(never)
-  await clock.settle()
-  keeper.setCandidate(settings('second'))
-  await clock.settle()
-  expect(asked()).toBe(2)
-  answer(token())
-  first.resolve(failures.network)
-  await clock.settle()
-  expect(keeper.state()).toMatchObject({ credentialsId: 'second', failure: null })
-  expect(asked()).toBe(3)
 })
 
 test('an answer to a pair that was replaced says nothing of the next one', async () => {

@@ -1,7 +1,7 @@
 import { getEventListeners } from 'node:events'
 import { expect, test } from 'vitest'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
-import { refusalOf, usableToken, type TokenState } from '../../src/token/state.ts'
+import { refusalOf, type TokenState } from '../../src/token/state.ts'
 import { createLiveness } from '../../src/token/variable.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, runningKeeper, type KeeperWorld } from '../support/keeper-world.ts'
@@ -327,34 +327,4 @@ test('clients and operators wake the loop at once if something follows from thei
     expect(ticks.length > before.ticks).toBe(isWoken)
     expect(asked() - before.asked).toBe(requests)
   }
-})
-
-test('a service that gives the same token until it ends is asked at most four times a life', async () => {
-  const LIFE_MS = HOUR
-  let startedMs = -LIFE_MS
-  let lives = 0
-  const { clock, keeper, answer, asked } = await runningKeeper({ first: failures.network })
-  // As the service counts, which is behind by a tenth of a second.
-  answer(() => {
-    const nowMs = clock.now().bootMs - 100
-    if (nowMs >= startedMs + LIFE_MS) {
-      startedMs = nowMs
-      lives += 1
-    }
-    const answerLifeMs = Math.round((startedMs + LIFE_MS - nowMs) / 1_000) * 1_000
-    if (answerLifeMs > 0) return { kind: 'ok', accessToken: `life-${lives}`, answerLifeMs }
-    return { kind: 'transient', reason: 'malformed-answer', detail: 'No life left', status: 200 }
-  })
-  const goneMs: number[] = []
-  for (let passedMs = 0; passedMs < 3 * LIFE_MS;) {
-    keeper.need(5 * MINUTE)
-    const leftMs = startedMs + LIFE_MS - clock.now().bootMs
-    const stepMs = leftMs > MINUTE ? 20_000 : 500
-    passedMs += stepMs
-    await clock.advance(stepMs)
-    const isUsable = usableToken(keeper.state(), clock.now()) !== null
-    if (!isUsable) goneMs.push(clock.now().bootMs)
-  }
-  expect(asked() - 1).toBeLessThanOrEqual(4 * lives)
-  expect(goneMs.length).toBeLessThanOrEqual(4 * lives)
 })
