@@ -25,7 +25,7 @@ export function createDirectories(paths: { runtimeDirectory: string; stateDirect
       })
       await makeRuntime()
     },
-    /** Makes them again if they were removed. Never fails: what uses one tells that it is not there. */
+    /** Makes them again if they were removed. Never fails: its users report one that is not there. */
     async tick(): Promise<void> {
       for (const result of await Promise.allSettled([makeState(), makeRuntime()]))
         if (result.status === 'rejected' && !(result.reason instanceof UserError)) throw result.reason

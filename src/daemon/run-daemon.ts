@@ -136,7 +136,7 @@ function sayStatus(socket: string | undefined, status: string): void {
   try {
     loadLibc().sendDatagram(socket, `STATUS=${status}`)
   } catch (error) {
-    // The log and the clients are told the same.
+    // The log and the clients get the same sentence.
     fallbackOnSystemError(undefined)(error)
   }
 }

@@ -28,7 +28,7 @@ export function configurationState(inUse: InUse, candidate: Candidate | null): C
   return isCurrent(inUse, onDisk) ? CURRENT : { state: 'changed', problem: null }
 }
 
-/** What is to be said of the other pair in the files, which is not in use; null: there is none. */
+/** The other pair in the files, which is not in use; null: there is none. */
 export function pairState(inUse: InUse, candidate: Candidate | null): ConfigurationState | null {
   if (inUse.candidate === null || candidate === null) return null
   const { failure } = candidate

@@ -183,7 +183,7 @@ function withoutBrackets(hostname: string): string {
   return hostname.replaceAll(/[[\]]/g, '')
 }
 
-/** An address is no name that a server could be told (RFC 6066, section 3). */
+/** An address is no server name (RFC 6066, section 3). */
 function serverNameOf(hostname: string): string {
   return isIP(withoutBrackets(hostname)) === 0 ? hostname : ''
 }

@@ -81,7 +81,7 @@ export function createFetchToken(options: FetchTokenOptions) {
     return outcome
   }
 
-  /** Once: a token that is not sent as it is meant is refused by the API, and by nobody before. */
+  /** Once for each source: the API refuses a token that is sent in another way than its type says. */
   async function reportType(answer: ServiceResponse): Promise<void> {
     if (isTypeReported) return
     const { contentOf } = await import('./answer.ts')

@@ -156,21 +156,22 @@ function onClock(saved: SavedState, { shiftMs, now, writtenMs }: OnClock): Saved
   const aheadMs = (bootMs: number): number =>
     Math.min(bootMs + shiftMs, now.bootMs + Math.min(bootMs - writtenMs, MAX_RETRY_WAIT_MS))
   const past = (at: Instant): Instant => ({ ...at, bootMs: pastMs(at.bootMs) })
+  const failed = <F extends { since: Instant; retryAtMs: number }>(failure: F): F => ({
+    ...failure,
+    since: past(failure.since),
+    retryAtMs: aheadMs(failure.retryAtMs),
+  })
   const { failure, objection, candidate, pace, lastRequestAt, lastSuccessAt } = saved
   const { tokenlessFrom: tokenless } = saved
   const notBefore = Object.entries(saved.notBefore).map(([id, untilMs]) => [id, aheadMs(untilMs)] as const)
   return {
     ...saved,
-    failure: failure && { ...failure, since: past(failure.since), retryAtMs: aheadMs(failure.retryAtMs) },
+    failure: failure && failed(failure),
     objection: objection && { ...objection, since: past(objection.since) },
     candidate: candidate && {
       ...candidate,
       since: past(candidate.since),
-      failure: {
-        ...candidate.failure,
-        since: past(candidate.failure.since),
-        retryAtMs: aheadMs(candidate.failure.retryAtMs),
-      },
+      failure: failed(candidate.failure),
     },
     notBefore: Object.fromEntries(notBefore),
     pace: { ...pace, requestedMs: pace.requestedMs === null ? null : pastMs(pace.requestedMs) },

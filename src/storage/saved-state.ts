@@ -109,12 +109,12 @@ const [stateFile, tokenFile] = [fileOf(savedStateShape), fileOf(savedTokenShape)
 
 /** The facts about attempts that the next start needs. */
 export function savedStateOf(state: TokenState, { isOrderly }: { isOrderly: boolean }): SavedState {
-  const { credentialsId, generation, answers, failure, objection, baseUrl } = state
-  const { notBefore, pace, lastRequestAt, lastSuccessAt, loggedEnd, tokenless: counted } = state
-  const tokenless = { forMs: counted.forMs, readAtMs: counted.readAtMs }
-  const numbers = { credentialsId, generation, answers, tokenlessFrom: tokenlessFrom(state), tokenless }
-  const about = { failure, objection, candidate: triedOf(state), baseUrl, notBefore, pace, loggedEnd }
-  return { isOrderly, ...numbers, ...about, lastRequestAt, lastSuccessAt }
+  const { credentialsId, generation, answers, failure, objection, baseUrl, notBefore } = state
+  const { pace, lastRequestAt, lastSuccessAt, loggedEnd } = state
+  const { since: _since, ...tokenless } = state.tokenless
+  const ofPairs = { credentialsId, failure, objection, candidate: triedOf(state), baseUrl, notBefore }
+  const counts = { generation, answers, tokenlessFrom: tokenlessFrom(state), tokenless, pace }
+  return { isOrderly, ...ofPairs, ...counts, lastRequestAt, lastSuccessAt, loggedEnd }
 }
 
 /** Null: no other pair was asked with. */

@@ -4,7 +4,15 @@ import type { Instant } from '../lib/clock.ts'
 import { invariant } from '../lib/invariant.ts'
 import { isAboutCredentials, type Cause, type FetchOutcome } from './outcome.ts'
 import { isRefusedPair, type Candidate, type Step, type TokenState } from './state.ts'
-import { attemptsAfter, planAfterFailure, nextState, withCredentials, withNotBefore } from './transitions.ts'
+import {
+  attemptsAfter,
+  nextState,
+  planAfterFailure,
+  postponedPlan,
+  UNANSWERED,
+  withCredentials,
+  withNotBefore,
+} from './transitions.ts'
 
 /** A pair that is tried, as the state has it once it is there. */
 type WithCandidate = TokenState & { readonly candidate: Candidate }
@@ -50,7 +58,7 @@ export function afterTrial(
   outcome: FetchOutcome,
   step: Step,
 ): { state: TokenState; outcome: FetchOutcome } {
-  const { candidate, inFlight, baseUrl } = state
+  const { candidate, baseUrl } = state
   if (outcome.kind === 'ok') {
     const used = withCredentials(state, { baseUrl, credentialsId: candidate.credentialsId }, step.now)
     const answered = nextState(used, outcome, step)
@@ -60,19 +68,14 @@ export function afterTrial(
   }
   const ended = { ...state, inFlight: null }
   if (outcome.kind !== 'postponed') return { state: afterNoToken(ended, outcome, step), outcome }
-  const cause = inFlight?.cause ?? 'retry'
-  const next = {
-    cause: cause === 'operator' ? 'retry' : cause,
-    atMs: step.now.bootMs + outcome.retryAfterMs,
-  } as const
+  const next = postponedPlan(state, { retryAfterMs: outcome.retryAfterMs, now: step.now })
   return { state: { ...ended, candidate: { ...candidate, next } }, outcome }
 }
 
 /** The state if the candidate's request that goes out now is never answered. */
 export function assumeTrialFailed(state: TokenState, step: Step): TokenState {
   if (!hasCandidate(state) || isRefusedPair(state.candidate)) return state
-  const detail = 'The attempt did not end: kyc-tokend itself ended first'
-  return afterNoToken(state, { kind: 'transient', reason: 'network', detail }, step)
+  return afterNoToken(state, UNANSWERED, step)
 }
 
 function afterNoToken(

@@ -49,7 +49,7 @@ export function afterReject(
   if (token === null) return { state: before, decision: { verdict: 'refreshing' } }
   const reported = withReport(before, token, now)
   const isUnchanged = before.rejection?.isUnchanged === true
-  // What is the same until its end was asked for once because of a report: again would not change it.
+  // A token that is the same until its end was asked for once because of a report: again changes nothing.
   const state =
     isAsking(before) || (token.isSameUntilEnd && isUnchanged) ? reported : withClientRequest(reported, now)
   const retryAfterMs = dueAtMs(state) - now.bootMs

@@ -30,7 +30,7 @@ export function createOperatorRefresh(
     const endListening = onEvent((event) => {
       if (event.type === 'tried') tried = event.outcome
       if (event.type !== 'attempted') return
-      // What was put off, or asked by another host, is no answer to an operator who has come meanwhile.
+      // An attempt that was put off, or of another host, does not answer an operator who has come meanwhile.
       const isAnswer = event.outcome.kind !== 'postponed' && event.cause !== 'fleet'
       if (isAnswer || event.cause === 'operator') answer = event.outcome
       else if (answer === null) change(afterOperator(get(), clock.now()))

@@ -104,22 +104,35 @@ function lifeOf(grant: Grant, now: Instant, maxAgeMs: number): Pick<Token, 'life
 
 function afterPostponed(state: TokenState, postponed: Postponed, { now }: Step): TokenState {
   const { retryAfterMs, reason, detail = '', askedBy = null } = postponed
-  const cause = state.inFlight?.cause ?? 'retry'
   const isSame = reason !== undefined && state.postponement?.reason === reason
   const since = isSame ? state.postponement.since : now
   return {
     ...state,
     inFlight: null,
-    next: { cause: cause === 'operator' ? 'retry' : cause, atMs: now.bootMs + retryAfterMs },
+    next: postponedPlan(state, { retryAfterMs, now }),
     postponement: reason === undefined ? null : { reason, detail, since, askedBy },
   }
 }
 
+/** The attempt comes again for the same cause; an operator's, who has been answered, as a retry. */
+export function postponedPlan(
+  { inFlight }: TokenState,
+  { retryAfterMs, now }: { retryAfterMs: number; now: Instant },
+): NonNullable<TokenState['next']> {
+  const cause = inFlight?.cause ?? 'retry'
+  return { cause: cause === 'operator' ? 'retry' : cause, atMs: now.bootMs + retryAfterMs }
+}
+
+/** The failure of a request that goes out now, if it is never answered. */
+export const UNANSWERED: TransientFailure = {
+  kind: 'transient',
+  reason: 'network',
+  detail: 'The attempt did not end: kyc-tokend itself ended first',
+}
+
 /** The state if the request that goes out now is never answered: saved, lest the process end meanwhile. */
 export function assumeFailed(state: TokenState, step: Step): TokenState {
-  if (refusalOf(state) !== null) return state
-  const detail = 'The attempt did not end: kyc-tokend itself ended first'
-  return afterFailure(state, { reason: 'network', detail }, step)
+  return refusalOf(state) === null ? afterFailure(state, UNANSWERED, step) : state
 }
 
 function afterToken(state: TokenState, token: Token, { now, policy }: Step): TokenState {
@@ -352,7 +365,7 @@ export function withCredentials(
   return { ...former, baseUrl, credentialsId, candidate: null, ...NOTHING_PENDING }
 }
 
-/** Only an operator asks with these credentials before that moment. What is past is forgotten. */
+/** Only an operator asks with these credentials before that moment. Bounds that are past are dropped. */
 export function withNotBefore(
   state: TokenState,
   { credentialsId, atMs }: { credentialsId: string; atMs: number },
