@@ -184,16 +184,16 @@ describe('a client certificate', () => {
 
   async function serveTls(options: TlsOptions): Promise<{ url: string; seen: string[] }> {
     const seen: string[] = []
-    const server = https.createServer(
+    const listening = https.createServer(
       { requestCert: true, rejectUnauthorized: true, ...options },
       (asked, answer) => {
         seen.push(String((asked.socket as TLSSocket).getPeerCertificate().subject?.CN ?? 'nobody'))
         answer.end(JSON.stringify({ accessToken: 'bound' }))
       },
     )
-    await new Promise<void>((resolve) => server.listen(0, resolve))
-    onTestFinished(() => void server.close())
-    return { url: `https://localhost:${(server.address() as AddressInfo).port}`, seen }
+    await new Promise<void>((resolve) => listening.listen(0, resolve))
+    onTestFinished(() => void listening.close())
+    return { url: `https://localhost:${(listening.address() as AddressInfo).port}`, seen }
   }
 
   /** A server that says by an alert why it refuses a certificate. Gives its port. */
@@ -252,17 +252,17 @@ describe('a client certificate', () => {
   })
 
   it('that does not fit is a fault, with its remedy', async () => {
-    const key = createPrivateKey(read('client.key'))
+    const ours = createPrivateKey(read('client.key'))
     const locked = { type: 'pkcs8', format: 'pem', cipher: 'aes-256-cbc', passphrase: 'hush' } as const
     const weak = createCertificate(authority, {
       names: ['weak'],
       keys: generateKeyPairSync('rsa', { modulusLength: 1024 }),
     })
-    files.write('locked.key', key.export(locked))
+    files.write('locked.key', ours.export(locked))
     files.write('weak.pem', weak.cert)
     files.write('weak.key', weak.key)
     files.write('open.key', read('client.key'), 0o644)
-    files.write('client.jwk', key.export({ format: 'jwk' }))
+    files.write('client.jwk', ours.export({ format: 'jwk' }))
     // TLS takes fewer keys than can be read: without the fault the first request would end the daemon.
     const takesNone =
       /certFile: the file \S+ and its key are nothing that TLS takes \(\w+\): name a key in PEM/
