@@ -1,6 +1,6 @@
 // What a daemon answers, judged before anything relies on it: whoever listens at the socket may send anything.
 import { STANDARD_USE, type FaultCode } from '../protocol.ts'
-import type { Frame } from './connection.ts'
+import type { Frame } from './frames.ts'
 import type { ClientToken } from './token-source.ts'
 
 /** Faults that say that there is no token. */

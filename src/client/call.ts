@@ -3,7 +3,7 @@
 import { clearImmediate, setImmediate } from 'node:timers'
 import { errorCode } from '../lib/error.ts'
 import { answerTypes, type FaultCode, type RequestType } from '../protocol.ts'
-import type { Frame, ReconnectingConnection } from './connection.ts'
+import type { ReconnectingConnection } from './connection.ts'
 import {
   disconnectError,
   faultError,
@@ -12,6 +12,7 @@ import {
   type Disconnect,
   type TokenClientErrorCode,
 } from './errors.ts'
+import type { Frame } from './frames.ts'
 
 /** The longest wait for an answer to a request without a wait of its own. */
 const ANSWER_MS = 5_000

@@ -42,7 +42,7 @@ export class TokenClientError extends Error {
 /** What is known of a connection that was not made or was lost. */
 export interface Disconnect {
   /** The socket's path; undefined: none was found. */
-  path?: string
+  path?: string | undefined
   /** The system's error, a broken frame, or why no path was found; undefined: the other side just closed. */
   error?: Error
   /** `data` of the last fault on the lost connection that answered no request: why it was closed. */

@@ -13,8 +13,9 @@ import {
   type TokenDescription,
 } from '../protocol.ts'
 import { checkedAnswer, WITHOUT_TOKEN } from './answers.ts'
-import type { Connect, Frame, Request } from './connection.ts'
+import type { Connect, Request } from './connection.ts'
 import { createSource } from './create-source.ts'
+import type { Frame } from './frames.ts'
 import type { ClientOptions, ClientToken, TokenSource } from './token-source.ts'
 
 export type { TokenSource } from './token-source.ts'
