@@ -1,5 +1,6 @@
 // What a daemon answers, judged before anything relies on it: whoever listens at the socket may send anything.
 import { STANDARD_USE, type FaultCode } from '../protocol.ts'
+import { WORD } from './errors.ts'
 import type { Frame } from './frames.ts'
 import type { ClientToken } from './token-source.ts'
 
@@ -10,7 +11,6 @@ export const WITHOUT_TOKEN: ReadonlySet<unknown> = new Set<FaultCode>([
   'account-inactive',
   'account-not-found',
 ])
-const WORD = /^[a-z-]{1,64}$/
 
 /** The answer, with what older daemons leave out; undefined: kyc-tokend sends none such. */
 export function checkedAnswer({ type, data }: Frame): Frame | undefined {

@@ -1,12 +1,15 @@
 // The client's one class of errors, and each of them: a fault, a lost connection, a mistake of the caller.
-import { accountOfSocket, unitNames } from '../host/account.ts'
-import { programName } from '../host/paths.ts'
+import { clientRemedies } from '../host/remedy.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorCode, errorMessage } from '../lib/error.ts'
-import { faultCodes, type FaultCode } from '../protocol.ts'
+import type { FaultCode } from '../protocol.ts'
 
-/** The daemon's codes, and: no daemon there, no answer in time, client closed. */
-export type TokenClientErrorCode = FaultCode | 'daemon-unreachable' | 'timeout' | 'closed'
+/** No daemon there, no answer in time, client closed. */
+const CLIENT_CODES = ['daemon-unreachable', 'timeout', 'closed'] as const
+/** The daemon's codes and the client's. A newer daemon may have others, which are as it sends them. */
+export type TokenClientErrorCode = FaultCode | (typeof CLIENT_CODES)[number]
+/** A code, a verdict: also one of a newer daemon. */
+export const WORD = /^[a-z-]{1,64}$/
 /** Longest text of a daemon in an error. */
 const MAX_TEXT = 1_000
 
@@ -33,7 +36,7 @@ export class TokenClientError extends Error {
     const { code, reason, remedy } = options
     super(escapeUnsafe(remedy === undefined ? problem : `${problem}: ${remedy}.`), options)
     this.code = code
-    this.reason = reason
+    this.reason = reason === undefined ? undefined : escapeUnsafe(reason)
     this.problem = escapeUnsafe(problem)
     this.remedy = remedy === undefined ? undefined : escapeUnsafe(remedy)
   }
@@ -55,25 +58,24 @@ export interface Disconnect {
   wasEverConnected?: boolean
 }
 
-/** What starts the daemon of this socket; without a path, the daemon of the default account. */
-export function startRemedy(path?: string): string {
-  const account = path === undefined ? undefined : accountOfSocket(path)
-  const start = `start it with \`sudo systemctl start ${unitNames(account).unit}\``
-  return account === undefined ? `${start} or \`${programName()} run\`` : start
-}
-
 /** The daemon's `fault`, whose texts may be anything. */
 export function faultError({ code, message, reason }: Readonly<Record<string, unknown>>): TokenClientError {
   const text = (value: unknown): string | undefined =>
-    typeof value === 'string' ? escapeUnsafe(value.slice(0, MAX_TEXT)) : undefined
+    typeof value === 'string' ? value.slice(0, MAX_TEXT) : undefined
   return new TokenClientError(text(message) ?? 'kyc-tokend gave no reason.', {
-    code: faultCodes.find((known) => known === code) ?? 'bad-request',
+    code: isDaemonCode(code) ? code : 'bad-request',
     reason: text(reason),
   })
 }
 
+function isDaemonCode(code: unknown): code is FaultCode {
+  return typeof code === 'string' && WORD.test(code) && !CLIENT_CODES.some((own) => own === code)
+}
+
 /** True if the daemon answered so. */
-export const isFault = (error: unknown): boolean => faultCodes.some((code) => code === errorCode(error))
+export function isFault(error: unknown): boolean {
+  return error instanceof TokenClientError && isDaemonCode(error.code)
+}
 
 /** Why there is no connection to the daemon. */
 export function disconnectError(disconnect: Disconnect): TokenClientError {
@@ -83,21 +85,19 @@ export function disconnectError(disconnect: Disconnect): TokenClientError {
   if (isForbidden(error))
     return new TokenClientError(`The socket ${path} may not be opened by this user`, {
       code: 'denied',
-      remedy: 'have the user added to its group (sudo usermod -aG kyc-token USER) and log in again',
+      remedy: clientRemedies.denied,
       cause: error,
     })
   if (wasConnected && !wasAnswered && (error === undefined || errorCode(error) !== undefined))
     return new TokenClientError(`kyc-tokend ended the connection at ${path} without an answer`, {
       code: 'daemon-unreachable',
-      remedy:
-        'it stops, and another one answers soon, or this user has too many connections ' +
-        '(maxConnectionsPerUser: `sudo kyc-tokend status` has a line about it)',
+      remedy: clientRemedies.unanswered,
       cause: error,
     })
   const why = error === undefined ? 'it closed the connection' : (errorCode(error) ?? errorMessage(error))
   return new TokenClientError(`No kyc-tokend answers at ${path} (${why})`, {
     code: 'daemon-unreachable',
-    remedy: startRemedy(path),
+    remedy: clientRemedies.start(path),
     cause: error,
   })
 }
@@ -127,7 +127,6 @@ export const originError = (origin: string, origins: readonly string[]): TokenCl
   )
 
 export const timeoutError = (answerMs: number): TokenClientError =>
-  new TokenClientError(
-    `kyc-tokend gave no answer within ${answerMs / 1_000} s: see its log (sudo journalctl -u 'kyc-tokend*').`,
-    { code: 'timeout' },
-  )
+  new TokenClientError(`kyc-tokend gave no answer within ${answerMs / 1_000} s: ${clientRemedies.timeout}.`, {
+    code: 'timeout',
+  })

@@ -3,14 +3,16 @@
 import { lstatSync, statSync, type Stats } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { ACCOUNT_VARIABLE, accountNames, ACCOUNTS_DIRECTORY, checkedAccount } from '../host/account.ts'
-import { socketCandidates, programName, type ProcessIdentity } from '../host/paths.ts'
+import { nameOf } from '../host/ids.ts'
+import { socketCandidates, type ProcessIdentity } from '../host/paths.ts'
+import { clientRemedies } from '../host/remedy.ts'
 import { directoryAccess } from '../lib/directory-access.ts'
 import { errorCode, errorMessage, withSystemFallback } from '../lib/error.ts'
-import { nameOf } from '../host/ids.ts'
-import { badRequest, startRemedy, TokenClientError } from './errors.ts'
+import { badRequest, TokenClientError } from './errors.ts'
 
 /** Names the socket for client commands and the client library. */
 const SOCKET_VARIABLE = 'KYC_TOKEND_SOCKET'
+const NAME_SOCKET = `name the daemon's socket with --socket or $${SOCKET_VARIABLE}`
 
 /** A daemon, by its socket or its account; neither: the one of the host or the person. */
 interface NamedDaemon {
@@ -56,27 +58,29 @@ export function socketFinder(
 function accountSocket(account: string, directory: string): string {
   const path = join(directory, account, 'ipc.sock')
   if (isThere(join(directory, account))) return path
-  const others = accountNames(directory).map((name) => `\`${name}\``)
-  const make = `make it with \`sudo ${programName()} setup --account ${account}\``
-  const [known, remedy] =
-    others.length === 0 ? [' none', make] : [`: ${others.join(', ')}`, `name one of these, or ${make}`]
-  const problem = `There is no account \`${account}\` here; there are${known}`
-  throw new TokenClientError(problem, { code: 'daemon-unreachable', remedy })
+  const names = accountNames(directory)
+  const there = names.length === 0 ? ' none' : `: ${names.map((name) => `\`${name}\``).join(', ')}`
+  throw new TokenClientError(`There is no account \`${account}\` here; there are${there}`, {
+    code: 'daemon-unreachable',
+    remedy: clientRemedies.noAccount(account, { hasOthers: names.length > 0 }),
+  })
 }
 
 function trustedSocket(identity: ProcessIdentity): string {
   const candidates = socketCandidates(identity)
   const path = candidates.find(isThere)
-  if (path === undefined) {
-    const problem = `No kyc-tokend is running here (no socket at ${candidates.join(' and ')})`
-    const remedy = `${startRemedy()}, or name its socket with --socket or $${SOCKET_VARIABLE}`
-    throw new TokenClientError(problem, { code: 'daemon-unreachable', remedy })
-  }
+  if (path === undefined)
+    throw new TokenClientError(`No kyc-tokend is running here (no socket at ${candidates.join(' and ')})`, {
+      code: 'daemon-unreachable',
+      remedy: `${clientRemedies.start()}, or ${NAME_SOCKET}`,
+    })
   const reason = untrustedReason(dirname(path), identity.uid)
   if (reason === undefined) return path
   const why = `because ${reason}, and could answer instead of the daemon`
-  const remedy = `fix that, or name the daemon's socket with --socket or $${SOCKET_VARIABLE}`
-  throw new TokenClientError(`The socket ${path} is not trusted, ${why}`, { code: 'denied', remedy })
+  throw new TokenClientError(`The socket ${path} is not trusted, ${why}`, {
+    code: 'denied',
+    remedy: `fix that, or ${NAME_SOCKET}`,
+  })
 }
 
 /**

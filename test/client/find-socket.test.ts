@@ -118,7 +118,7 @@ test.skipIf(isSystemSocketThere)(
     const named = 'socket with --socket or $KYC_TOKEND_SOCKET.'
     const none =
       `No kyc-tokend is running here (no socket at /run/kyc-tokend/ipc.sock and ${directory}/ipc.sock): ` +
-      `start it with \`sudo systemctl start kyc-tokend\` or \`kyc-tokend run\`, or name its ${named}`
+      `start it with \`sudo systemctl start kyc-tokend\` or \`kyc-tokend run\`, or name the daemon's ${named}`
     expect(() => find(env)).toThrow(failing('daemon-unreachable', none))
     writeFileSync(join(directory, 'ipc.sock'), '')
     const untrusted =

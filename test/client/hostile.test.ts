@@ -71,13 +71,17 @@ test('the text of a fault is fit to be shown', async () => {
   }
 })
 
-test.each([null, 5, [], {}, 'closed', 'timeout', 'no\nword'])(
-  'a fault with the code %j is an error',
-  async (code) => {
-    const daemon = await daemonWith(({ answer }) => answer('fault', { code, message: null, reason: {} }))
-    expect((await errorOf(clientOf(daemon).get({ waitSeconds: 0 }))).code).toBe('bad-request')
-  },
-)
+test.each([
+  ...[null, 5, [], {}, 'closed', 'timeout', 'daemon-unreachable', 'no\nword'].map((code) => [
+    code,
+    'bad-request',
+  ]),
+  ['of-a-newer-daemon', 'of-a-newer-daemon'],
+  ['constructor', 'constructor'],
+])('a fault with the code %j is an error with the code %j', async (code, expected) => {
+  const daemon = await daemonWith(({ answer }) => answer('fault', { code, message: null, reason: {} }))
+  expect((await errorOf(clientOf(daemon).get({ waitSeconds: 0 }))).code).toBe(expected)
+})
 
 test('a path with control characters, and a broken frame, are not in an error as they are', async () => {
   await errorOf(clientOf({ path: '/run/none/\u001b[2J\n.sock' }).status())
