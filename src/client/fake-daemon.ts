@@ -154,7 +154,7 @@ export function createFakeDaemon(options: FakeDaemonOptions, onChange: () => voi
     },
     rotate,
     setAbsence,
-    answerReports(result: RejectResult): void {
+    answerReports: (result: RejectResult): void => {
       reportResult = result
     },
     reported,
