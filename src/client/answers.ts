@@ -31,6 +31,11 @@ export function tokenOf({ data }: Frame): ClientToken | undefined {
   return typeof data['accessToken'] === 'string' ? (data as unknown as ClientToken) : undefined
 }
 
+/** For one caller: what he changes in it nobody else has. */
+export function tokenCopy(token: ClientToken): ClientToken {
+  return { ...token, refusedBy: [...token.refusedBy] }
+}
+
 /** True if there is no token, by this answer: the last one is no longer good either. */
 export function endsMemory({ type, data }: Frame): boolean {
   return type === 'fault' && WITHOUT_TOKEN.has(data['code'])

@@ -1,6 +1,7 @@
 // The platform's fetch with the token's header, for permitted origins; a refused request is repeated once.
 import { readLimited } from '../lib/input.ts'
-import { badRequest, checkedSignal, originError } from './errors.ts'
+import { badRequest, originError } from './errors.ts'
+import { checkedSignal } from './signals.ts'
 import type { Authorization, AuthorizeOptions, FetchOptions, TokenSource } from './token-source.ts'
 
 /** Largest body of a Request object that is kept for a repetition. Other bodies are in memory anyway. */

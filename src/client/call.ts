@@ -1,5 +1,5 @@
 // One request to the daemon and its answer: sent again after a restart while there is time, or answered from
-// memory. Calls that ask for the same share one request.
+// memory.
 import { clearImmediate, setImmediate } from 'node:timers'
 import { errorCode } from '../lib/error.ts'
 import { answerTypes, type FaultCode, type RequestType } from '../protocol.ts'
@@ -13,6 +13,7 @@ import {
   type TokenClientErrorCode,
 } from './errors.ts'
 import type { Frame } from './frames.ts'
+import { unlessAborted } from './signals.ts'
 
 /** The longest wait for an answer to a request without a wait of its own. */
 const ANSWER_MS = 5_000
@@ -42,7 +43,7 @@ export interface Call<T> {
   /** The request must not be sent twice: the daemon may have got it before the connection was lost. */
   readonly isOnce?: boolean
   /** Each ends the call, which is then rejected with the signal's reason. */
-  readonly signals: readonly (AbortSignal | null | undefined)[]
+  readonly signals: readonly (AbortSignal | undefined)[]
   /** The answer in memory, read if the daemon is away or slow; undefined: there is none. */
   readonly fallback?: () => T | undefined
 }
@@ -149,90 +150,4 @@ function isWorthAnother(disconnect: Disconnect, options: Call<unknown>): boolean
   if (isForbidden(error)) return wasEverConnected && code === 'EACCES'
   // The queue of the socket is full: a daemon is there.
   return wasEverConnected || options.waitsForStart === true || code === 'EAGAIN'
-}
-
-/** `ask` begins the request; its signal ends it when nobody waits for it any more. */
-type Share<T> = (
-  key: string,
-  ask: (end: AbortSignal) => Promise<T>,
-  signal: AbortSignal | null | undefined,
-) => Promise<T>
-
-/** Callers with the same key share the request that is under way: few of a connection may wait. */
-export function createSharing<T>(): Share<T> {
-  const underWay = new Map<string, { answer: Promise<T>; end: AbortController; callers: number }>()
-  return async (key, ask, signal) => {
-    signal?.throwIfAborted()
-    const end = new AbortController()
-    const shared = underWay.get(key) ?? { answer: ask(end.signal), end, callers: 0 }
-    const remove = (): void => {
-      if (underWay.get(key) === shared) underWay.delete(key)
-    }
-    underWay.set(key, shared)
-    shared.callers += 1
-    try {
-      return await unlessAborted(shared.answer.finally(remove), signal)
-    } finally {
-      shared.callers -= 1
-      if (shared.callers === 0) {
-        remove()
-        shared.end.abort()
-      }
-    }
-  }
-}
-
-/** As the promise, unless one of the signals is aborted before: then it rejects with that one's reason. */
-export async function unlessAborted<T>(
-  promise: Promise<T>,
-  ...ends: readonly (AbortSignal | null | undefined)[]
-): Promise<T> {
-  const signals = ends.filter((signal) => signal !== undefined && signal !== null)
-  let onAbort = (): void => undefined
-  const aborted = new Promise<never>((_, reject) => {
-    onAbort = () => reject(signals.find((signal) => signal.aborted)?.reason)
-  })
-  if (signals.some((signal) => signal.aborted)) onAbort()
-  for (const signal of signals) signal.addEventListener('abort', onAbort)
-  try {
-    return await Promise.race([promise, aborted])
-  } finally {
-    for (const signal of signals) signal.removeEventListener('abort', onAbort)
-  }
-}
-
-/** Few requests of a connection may wait at the daemon (16): more than `max` wait for one of these places. */
-export function createPlaces(max: number) {
-  let free = max
-  const queue = new Set<() => void>()
-  return {
-    isFull: (): boolean => free === 0,
-    /** Resolves with the function that leaves the place; undefined: there is none before the time is over. */
-    async take(ms: number, signals: readonly AbortSignal[]): Promise<(() => void) | undefined> {
-      if (free > 0) free -= 1
-      else if (!(await isCalled(ms, signals))) return undefined
-      return () => {
-        const [next] = queue
-        if (next === undefined) free += 1
-        else next()
-      }
-    },
-  }
-
-  /** False: the time is over, or a signal was aborted. */
-  function isCalled(ms: number, signals: readonly AbortSignal[]): Promise<boolean> {
-    return new Promise((resolve) => {
-      const end = (isFree: boolean): void => {
-        clearTimeout(timer)
-        queue.delete(callUp)
-        for (const signal of signals) signal.removeEventListener('abort', abandon)
-        resolve(isFree)
-      }
-      const callUp = (): void => end(true)
-      const abandon = (): void => end(false)
-      const timer = setTimeout(abandon, ms)
-      queue.add(callUp)
-      for (const signal of signals) signal.addEventListener('abort', abandon)
-    })
-  }
 }

@@ -119,10 +119,15 @@ export function createReconnectingConnection(
 
   function connectWhenDue(): void {
     clearTimeout(pause)
-    const isUrgent = [...requests.values()].some(({ isBackground }) => !isBackground)
-    const waitMs = pace.leftMs(isUrgent)
+    const waitMs = pace.leftMs(isUrgent())
     if (waitMs > 0) pause = setTimeout(connect, waitMs)
     else connect()
+  }
+
+  /** A caller waits. Not by a copy of the requests: it is asked for each of them. */
+  function isUrgent(): boolean {
+    for (const { isBackground } of requests.values()) if (!isBackground) return true
+    return false
   }
 
   /** Closes the socket without calling anything. */

@@ -1,6 +1,4 @@
 // The methods of a client, over any connection to a daemon.
-import { setMaxListeners } from 'node:events'
-import { sleep } from '../lib/clock.ts'
 import {
   FINGERPRINT_LENGTH,
   MAX_MIN_VALID_SECONDS,
@@ -12,19 +10,13 @@ import {
   type StatusResult,
 } from '../protocol.ts'
 import { createFetch, placeOf, type Admission } from './authorized-fetch.ts'
-import { checkedAnswer, endsMemory, tokenOf } from './answers.ts'
-import {
-  answerMsFor,
-  call,
-  createPlaces,
-  createSharing,
-  isWithoutToken,
-  unlessAborted,
-  type Call,
-} from './call.ts'
+import { checkedAnswer, endsMemory, tokenCopy, tokenOf } from './answers.ts'
+import { answerMsFor, call, isWithoutToken, type Call } from './call.ts'
 import type { Connect } from './connection.ts'
-import { badRequest, checkedSignal, closedError, isFault } from './errors.ts'
+import { badRequest, closedError, isFault } from './errors.ts'
+import { createPlaces, createSharing } from './queue.ts'
 import { createRefusals } from './refusals.ts'
+import { checkedSignal, unlessAborted } from './signals.ts'
 import { createSubscriptions } from './subscription.ts'
 import type { AuthorizeOptions, ClientOptions, ClientToken, GetOptions, TokenSource } from './token-source.ts'
 
@@ -60,7 +52,6 @@ export function createSource(
 ): TokenSource & { alertTest: () => Promise<AlertTestResult>; reload: () => Promise<ReloadResult> } {
   /** Ends every wait of this client, also those that begin later. */
   const closing = new AbortController()
-  setMaxListeners(0, closing.signal)
   const close = (): void => closing.abort(closedError())
   const endsAll = checkedSignal(signal)
   if (endsAll?.aborted === true) close()
@@ -71,8 +62,7 @@ export function createSource(
   const connection = connect((frame) => {
     const answer = checkedAnswer(frame)
     const token = answer && tokenOf(answer)
-    if (token !== undefined)
-      last = { token, expiresAtMs: monotonicMs() + Date.parse(token.expiresAt) - Date.now() }
+    if (token !== undefined) remember(token)
     else if (endsMemory(frame)) last = undefined
     return answer
   }, closing.signal)
@@ -89,6 +79,12 @@ export function createSource(
 
   const ask = async <T>({ signal: end, ...question }: Question<T>): Promise<T> =>
     call(connection, { ...question, signals: [closing.signal, checkedSignal(end)] })
+
+  function remember(token: ClientToken): void {
+    // Who waits for a place may want this one, and places may be those of waits that nobody waits for any more.
+    if (token.fingerprint !== last?.token.fingerprint) places.dismissAll()
+    last = { token, expiresAtMs: monotonicMs() + Date.parse(token.expiresAt) - Date.now() }
+  }
 
   /**
    * The last token, if it is as good as asked for. Its life is counted on two clocks: one stops during
@@ -160,7 +156,7 @@ export function createSource(
       } catch (error) {
         if (!isWithoutToken(error) || isFinal()) throw error
       }
-      await unlessAborted(sleep(PAUSE_MS, closing.signal), end)
+      await unlessAborted(pause(), closing.signal, end)
     }
   }
 
@@ -170,8 +166,8 @@ export function createSource(
     const end = checkedSignal(request.signal)
     const admissionOf = (token: ClientToken, { isRepetition }: { isRepetition: boolean }): Admission => ({
       headers: { [token.header]: `${token.prefix}${token.accessToken}` },
-      token,
-      refusedBy: token.refusedBy,
+      token: tokenCopy(token),
+      refusedBy: [...token.refusedBy],
       async refused({ isFinal = false } = {}) {
         const next = await refusals.another(token, { place, isRepetition, isFinal, signal: end })
         return next === undefined ? undefined : admissionOf(next, { isRepetition: true })
@@ -181,7 +177,7 @@ export function createSource(
   }
 
   return {
-    get: async (request) => get(request),
+    get: async (request) => tokenCopy(await get(request)),
     authorize: async (request) => admit(request ?? {}),
     fetch: createFetch({ ...options, origins: origins?.map((origin) => new URL(origin).origin) }, admit),
     subscribe,
@@ -205,6 +201,10 @@ export function createSource(
     close,
     [Symbol.dispose]: close,
   }
+}
+
+function pause(): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, PAUSE_MS))
 }
 
 function isGoodEnough({ fingerprint, expiresAt }: ClientToken, wish: Wish): boolean {

@@ -110,13 +110,6 @@ export function isForbidden(error: unknown): boolean {
 export const closedError = (): TokenClientError =>
   new TokenClientError('This TokenClient was closed: create another one.', { code: 'closed' })
 
-/** The signal, null being none. Throws `bad-request` for anything else. */
-export function checkedSignal(signal: AbortSignal | null | undefined): AbortSignal | undefined {
-  const isSignal = typeof signal?.addEventListener === 'function' && 'aborted' in signal
-  if (isSignal || signal === undefined || signal === null) return signal ?? undefined
-  throw badRequest('signal must be an AbortSignal.')
-}
-
 export const badRequest = (message: string): TokenClientError =>
   new TokenClientError(message, { code: 'bad-request' })
 

@@ -1,7 +1,7 @@
 // The rule for a token that the API refuses: it is reported once, only the refused call waits for another,
 // and a call that is refused with that one, too, is refused for a reason of its own.
 import type { RejectResult } from '../protocol.ts'
-import { unlessAborted } from './call.ts'
+import { unlessAborted } from './signals.ts'
 import type { ClientToken, GetOptions } from './token-source.ts'
 
 /** How long a refused call waits for another token. */

@@ -1,7 +1,8 @@
 // One subscription for all listeners of a client: the daemon limits the subscriptions of a connection.
-import { tokenOf } from './answers.ts'
+import { tokenCopy, tokenOf } from './answers.ts'
 import type { ReconnectingConnection } from './connection.ts'
-import { badRequest, checkedSignal, disconnectError, faultError, type TokenClientError } from './errors.ts'
+import { badRequest, disconnectError, faultError, type TokenClientError } from './errors.ts'
+import { checkedSignal, onAbort } from './signals.ts'
 import type { ClientToken, SubscribeOptions, TokenSource } from './token-source.ts'
 
 /** The expiry of one token, as the daemons before and after a restart give it, differs by less than this. */
@@ -37,7 +38,7 @@ export function createSubscriptions(
     if (isOther) void deliver(subscriber, () => onFault?.(fault ?? null))
     if (token === undefined || (lastToken !== undefined && isSame(lastToken, token))) return
     subscriber.lastToken = token
-    void deliver(subscriber, () => listener(token))
+    void deliver(subscriber, () => listener(tokenCopy(token)))
   }
 
   /** Calls the program outside of the connection's call; by a promise, because fake timers hold all else. */
@@ -84,15 +85,16 @@ export function createSubscriptions(
       if (typeof callback !== 'function') throw badRequest('The listener and onFault must be functions.')
     client.signal.throwIfAborted()
     const subscriber: Subscriber = { listener, onFault }
+    let leave = (): void => undefined
     const unsubscribe = (): void => {
-      signal?.removeEventListener('abort', unsubscribe)
+      leave()
       if (!subscribers.delete(subscriber) || subscribers.size > 0) return
       clearTimeout(restart)
       end?.()
       end = newest = restart = undefined
     }
     if (signal?.aborted === true) return unsubscribe
-    signal?.addEventListener('abort', unsubscribe)
+    if (signal !== undefined) leave = onAbort(signal, unsubscribe)
     subscribers.set(subscriber, unsubscribe)
     if (end === undefined) end = open()
     else if (newest !== undefined) notify(subscriber, newest)

@@ -1,8 +1,9 @@
 // The contract's numbers, on a fake clock where there is one; many calls at once, and a busy program.
+import { getEventListeners } from 'node:events'
 import { join } from 'node:path'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { createReconnectingConnection } from '../../src/client/connection.ts'
-import type { TokenClient } from '../../src/client/index.ts'
+import type { ClientToken, TokenClient } from '../../src/client/index.ts'
 import { clientOf, codeOf, daemonWith, generous } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { startScriptedDaemon, tokenFields, type Asking } from '../support/scripted-daemon.ts'
@@ -222,6 +223,92 @@ describe('many at once', () => {
     expect(waiting).toHaveLength(16)
     client.close()
     expect(new Set(await Promise.all(waits))).toEqual(new Set(['aborted', 'closed']))
+  })
+})
+
+describe('calls that share a signal, a queue or an answer', () => {
+  /** A daemon at which waits stay; `give` answers them, and all that comes later, with this token. */
+  async function fullDaemon() {
+    let token: string | undefined
+    const waiting: Asking[] = []
+    const daemon = await daemonWith((asking) => {
+      if (token !== undefined) return asking.answer('token.result', tokenFields(token))
+      if (Number(asking.data['waitSeconds']) > 0) return void waiting.push(asking)
+      asking.answer('fault', { code: 'no-token-yet', message: 'Wait.' })
+    })
+    const client = clientOf(daemon)
+    const stop = new AbortController()
+    const waits = Array.from({ length: 16 }, (_, minValidSeconds) =>
+      client.get({ minValidSeconds, waitSeconds: 60, signal: stop.signal }).catch(String),
+    )
+    await holds(() => waiting.length === 16)
+    const give = (text: string): void => {
+      token = text
+      for (const { answer } of waiting) answer('token.result', tokenFields(text))
+    }
+    return { client, daemon, waits, stop, give }
+  }
+
+  test('a wait that is queued behind waits of nobody has the token when it is there', async () => {
+    const { client, daemon, waits, stop, give } = await fullDaemon()
+    stop.abort('gone')
+    await Promise.all(waits)
+    const queued = client.get({ minValidSeconds: 99, waitSeconds: 60 })
+    await holds(() => daemon.asked.length === 17)
+    give('token-1')
+    const givenAtMs = performance.now()
+    expect((await queued).accessToken).toBe('token-1')
+    expect(performance.now() - givenAtMs).toBeLessThan(30_000)
+  })
+
+  test('a call that comes after the close of a client with a full queue is closed at once', async () => {
+    const { client, waits } = await fullDaemon()
+    client.close()
+    await Promise.all(waits)
+    const closedAtMs = performance.now()
+    expect(await codeOf(client.get({ waitSeconds: 60 }))).toBe('closed')
+    expect(performance.now() - closedAtMs).toBeLessThan(30_000)
+  })
+
+  test('any number of calls and subscriptions is one listener of their signal', async () => {
+    const spy = vi.spyOn(EventTarget.prototype, 'addEventListener')
+    onTestFinished(() => spy.mockRestore())
+    const daemon = await daemonWith(() => undefined)
+    const { signal } = new AbortController()
+    const client = clientOf(daemon)
+    for (let index = 0; index < 100; index += 1) {
+      void codeOf(client.status({ signal }))
+      void codeOf(client.get({ signal, minValidSeconds: index }))
+      client.subscribe(() => undefined, { signal })
+    }
+    await holds(() => daemon.asked.length > 0)
+    const counts = spy.mock.contexts.map((target) => getEventListeners(target as EventTarget, 'abort').length)
+    expect(getEventListeners(signal, 'abort')).toHaveLength(1)
+    // The client’s own signal has one for its connection and one for its subscriptions, too.
+    expect(Math.max(...counts)).toBeLessThanOrEqual(3)
+  })
+
+  test('what a caller does to its token changes nobody else’s', async () => {
+    const daemon = await daemonWith(generous)
+    const client = clientOf(daemon)
+    const seen: string[] = []
+    const spoil = (token: ClientToken): void => {
+      seen.push(token.accessToken)
+      token.accessToken = 'spoilt'
+      ;(token.refusedBy as number[]).push(200)
+    }
+    for (let count = 0; count < 2; count += 1) onTestFinished(client.subscribe(spoil))
+    await holds(() => seen.length === 2)
+    const [one, two] = await Promise.all([client.get(), client.get()])
+    spoil(one)
+    const { token, refusedBy } = await client.authorize()
+    spoil(token)
+    expect(refusedBy).toEqual([401])
+    spoil(two)
+    await daemon.stop()
+    spoil(await client.get())
+    expect(await client.get()).toMatchObject({ ...tokenFields('token-1'), cached: true })
+    expect(seen).toEqual(Array.from({ length: 6 }, () => 'token-1'))
   })
 })
 
