@@ -2,13 +2,12 @@ import { spawnSync } from 'node:child_process'
 import { chmodSync, chownSync, existsSync, mkdirSync, readdirSync, symlinkSync } from 'node:fs'
 import { once } from 'node:events'
 import { createServer } from 'node:net'
-import { PassThrough } from 'node:stream'
-import { text } from 'node:stream/consumers'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { run } from '../../src/check/check.ts'
 import { hourToken } from '../support/daemon-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
+import { invoke } from '../support/invoke.ts'
 import { runCli } from '../support/run-cli.ts'
 import { smallConfig, useConfigFiles } from '../support/config-files.ts'
 import { jwtOf } from '../support/jwt.ts'
@@ -31,23 +30,9 @@ const settings = (): object => ({
   stateDirectory: 'state',
 })
 
-async function check(
-  options: Record<string, string | boolean>,
-  env: NodeJS.ProcessEnv = {},
-): Promise<{ status: number; output: string }> {
-  const stdout = new PassThrough()
-  const output = text(stdout)
-  const status = await run({
-    options,
-    positionals: [],
-    env,
-    stdin: new PassThrough(),
-    stdout,
-    stderr: new PassThrough(),
-    signal: new AbortController().signal,
-  })
-  stdout.end()
-  return { status, output: await output }
+async function check(options: Record<string, string | boolean>): Promise<{ status: number; output: string }> {
+  const { status, output } = invoke(run, options)
+  return { status: await status, output: `${output()}\n` }
 }
 const checkConfig = (more: object = {}, options = {}): ReturnType<typeof check> =>
   check({ config: files.write('c.json', { ...settings(), ...more }), ...options })

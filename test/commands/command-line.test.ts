@@ -110,7 +110,10 @@ test.each([
   [['status', '--json=yes'], '--json takes no value.'],
   [['status', 'more'], 'status does not take arguments beside its options: see `kyc-tokend status --help`.'],
   [['token', '--min-valid', '25h'], '--min-valid takes a duration such as 30s or 5m, up to 24h.'],
-  [['exec', '--splay', 'soon', '--', 'true'], '--splay takes a duration such as 30s or 5m, up to 24h.'],
+  [
+    ['exec', '--on-change', 'HUP', '--splay', '2d', '--', 'true'],
+    '--splay takes a duration such as 30s or 5m, up to 24h.',
+  ],
   [['status', '--watch', '--json'], '--watch and --json are both given: leave one of them out.'],
   [['exec'], 'exec needs a command: kyc-tokend exec -- CMD …'],
   [['completions', 'tcsh'], 'Name the shell: kyc-tokend completions bash.'],

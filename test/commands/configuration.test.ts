@@ -16,11 +16,6 @@ test('--account chooses configuration, runtime directory and state directory', (
   expect(stateDirectoryOf({ env, uid })).toBe(`${stateDirectoryOf(own)}/accounts/eu`)
 })
 
-test('directories that systemd has set stay', () => {
-  const given = { RUNTIME_DIRECTORY: '/run/a', STATE_DIRECTORY: '/var/b' }
-  expect(configurationOf({ options: { account: 'eu' }, env: given }).env).toMatchObject(given)
-})
-
 test('an option beats the environment', () => {
   const env = { KYC_TOKEND_ACCOUNT: 'us' }
   expect(configurationOf({ options: {}, env }).account).toBe('us')

@@ -259,7 +259,6 @@ test('the command goes on without the daemon and when the account is refused', a
 test.each([
   [['--on-change', 'sometimes'], '--on-change takes none, restart or the name of a signal'],
   [['--on-change', 'restart', '--stop-signal', 'NONE'], '--stop-signal takes the name of a signal'],
-  [['--on-change', 'HUP', '--splay', '2d'], '--splay takes a duration'],
   [['--env', 'A=B'], '--env takes the name of a variable'],
 ])('%j is a mistake', async (options, message) => {
   const { status, stderr } = await runCli(['exec', ...options, '--', 'true'])

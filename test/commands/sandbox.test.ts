@@ -1,37 +1,20 @@
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { Readable } from 'node:stream'
-import { afterEach, describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { run } from '../../src/commands/sandbox.ts'
 import { sandboxCredentials } from '../../src/sandbox/sandbox.ts'
 import { scenarioNames } from '../../src/sandbox/scenarios.ts'
-import { createMemoryStream } from '../support/memory-stream.ts'
+import { invoke } from '../support/invoke.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
-const stop = new Set<AbortController>()
-afterEach(() => {
-  for (const one of stop) one.abort()
-  stop.clear()
-})
-
-function start(options: Record<string, string> = {}) {
-  const stdout = createMemoryStream()
-  const controller = new AbortController()
-  stop.add(controller)
-  const status = run({
-    options,
-    positionals: [],
-    env: {},
-    stdin: Readable.from([]),
-    stdout,
-    stderr: createMemoryStream(),
-    signal: controller.signal,
-  })
-  return { status, stdout, stop: () => controller.abort() }
+function start(options: Record<string, string> = {}): ReturnType<typeof invoke> {
+  const started = invoke(run, options)
+  onTestFinished(started.stop)
+  return started
 }
-async function urlOf({ stdout }: ReturnType<typeof start>): Promise<string> {
-  await expect.poll(() => stdout.lines().join('\n')).toMatch(/http:\/\/127/)
-  return /http:\/\/127\.0\.0\.1:\d+/.exec(stdout.lines().join('\n'))?.[0] ?? ''
+async function urlOf({ output }: ReturnType<typeof start>): Promise<string> {
+  await expect.poll(output).toMatch(/http:\/\/127/)
+  return /http:\/\/127\.0\.0\.1:\d+/.exec(output())?.[0] ?? ''
 }
 
 describe('the command sandbox', () => {
@@ -41,10 +24,8 @@ describe('the command sandbox', () => {
     const body = JSON.stringify(sandboxCredentials)
     const response = await fetch(`${url}/token/external/jwt`, { method: 'POST', body })
     const { accessToken } = (await response.json()) as { accessToken: string }
-    await expect
-      .poll(() => sandbox.stdout.lines().at(-1))
-      .toMatch(/POST \/token\/external\/jwt {2}200 {2}\(opaque-token\)$/)
-    const output = sandbox.stdout.lines().join('\n')
+    await expect.poll(sandbox.output).toMatch(/POST \/token\/external\/jwt {2}200 {2}\(opaque-token\)$/)
+    const output = sandbox.output()
     expect(output).toContain('Tokens live 15 min')
     expect(output).not.toContain(accessToken)
     for (const name of scenarioNames) expect(output).toContain(`  ${name} `)
@@ -67,7 +48,7 @@ describe('the command sandbox', () => {
     const body = JSON.stringify({ apiKey: 'another', apiSecret: 'another', ...parameters })
     const response = await fetch(`${url}/token/external/jwt`, { method: 'POST', body })
     expect(response.status).toBe(401)
-    const output = sandbox.stdout.lines().join('\n')
+    const output = sandbox.output()
     expect(output).toMatch(/^ {2}account-not-found +401 "invalid_client": refused for good$/m)
     expect(output).toMatch(/^ {2}account-inactive +400, because `service\.refusals` names no such refusal$/m)
   })
@@ -84,7 +65,7 @@ describe('the command sandbox', () => {
     const sandbox = start({ config: path, scenario: 'flaky' })
     const url = await urlOf(sandbox)
     const tokenUrl = `${url}/oauth/token?tenant=7`
-    const output = sandbox.stdout.lines().join('\n')
+    const output = sandbox.output()
     expect(output).toContain(`  "baseUrl": "${url}/v2",\n`)
     expect(output).toContain(`\nand in its "service":\n\n  "tokenUrl": "${tokenUrl}"\n`)
     expect(output).toContain('\nScenarios (now flaky):\n')
@@ -94,9 +75,9 @@ describe('the command sandbox', () => {
     expect((await ask()).status).toBe(500)
     await expect(ask()).rejects.toThrow('fetch failed')
     await expect
-      .poll(() => sandbox.stdout.lines().slice(-2).join('\n'))
+      .poll(sandbox.output)
       .toMatch(
-        /^\S+Z {2}POST \/oauth\/token {2}500 {2}\(flaky\)\n\S+Z {2}POST \/oauth\/token {2}cut {2}\(flaky\)$/,
+        /\n\S+Z {2}POST \/oauth\/token {2}500 {2}\(flaky\)\n\S+Z {2}POST \/oauth\/token {2}cut {2}\(flaky\)$/,
       )
   })
 

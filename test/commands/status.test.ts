@@ -9,7 +9,7 @@ import { run } from '../../src/commands/status.ts'
 import type { Phase, StatusResult } from '../../src/protocol.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { startAtTerminal, startCli } from '../support/run-cli.ts'
-import { createMemoryStream } from '../support/memory-stream.ts'
+import { invoke } from '../support/invoke.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { lacks } from '../support/lacks.ts'
 import { expectUntil } from '../support/until.ts'
@@ -414,17 +414,8 @@ test('long sentences are wrapped, or cut in a picture that is repainted; what to
 })
 
 test('what is watched and never answers ends with 69', async () => {
-  const stream = createMemoryStream()
-  const status = await run({
-    options: { watch: true, socket: join(await tempDirectory(), 'ipc.sock') },
-    positionals: [],
-    env: {},
-    stdin: process.stdin,
-    stdout: stream,
-    stderr: stream,
-    signal: AbortSignal.abort(),
-  })
-  expect(status).toBe(69)
+  const socket = join(await tempDirectory(), 'ipc.sock')
+  expect(await invoke(run, { watch: true, socket }, { isStopped: true }).status).toBe(69)
 })
 
 test('--watch shows each change once: of state, token, failure and alert, and that the daemon is away', async () => {

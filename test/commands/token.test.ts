@@ -1,4 +1,5 @@
 import { chmodSync, mkdirSync, statSync } from 'node:fs'
+import { createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { daemonWith } from '../support/client-world.ts'
@@ -7,6 +8,7 @@ import { runCli } from '../support/run-cli.ts'
 import { startScriptedDaemon, tokenFields } from '../support/scripted-daemon.ts'
 import { granting } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
+import { expectUntil } from '../support/until.ts'
 
 test('prints the token in the format that is asked for, and nothing else', async () => {
   const token = hourToken()
@@ -87,8 +89,11 @@ test.each([
 
 test('with --wait it also waits for a daemon that has not been started yet', async () => {
   const path = join(await tempDirectory(), 'ipc.sock')
+  const tries: Socket[] = []
+  const before = createServer((socket) => void tries.push(socket.destroy())).listen(path)
   const ended = runCli(['token', '--wait', '20s', '--socket', path])
-  await new Promise((resolve) => setTimeout(resolve, 300))
+  await expectUntil('a first try', () => tries.length > 0)
+  before.close()
   const daemon = await startScriptedDaemon(path, ({ answer }) =>
     answer('token.result', tokenFields('token-1')),
   )

@@ -305,6 +305,10 @@ describe('secret sources', () => {
     expect(await refusal(path, { env: seen })).toMatch(sentence)
     const inspected = await inspectConfig({ configPath: path, env: seen, isElsewhere: true })
     expect(inspected).toMatchObject({ faults: [], unseen: ['credentials.apiSecret'] })
+    // They are "k", which is short, and what only the daemon sees.
+    expect(inspected.config?.warnings.at(-1)).toMatch(
+      /^credentials\.apiSecret: cannot be checked from here, because only the daemon sees it/,
+    )
   })
   it('are taken with a warning where they are shorter than 8 characters', async () => {
     files.write('s', 'HUSHHUS\n')
@@ -324,13 +328,6 @@ describe('secret sources', () => {
     expect(await refusal(path, { env: { ...env, KYC_SECRET: '' } })).toMatch(/KYC_SECRET is empty/)
     expect(await refusal(path)).toMatch(/KYC_SECRET is not set/)
   })
-})
-
-it('is inspected as another user than the daemon with a warning for what only the daemon sees', async () => {
-  const credentials = { apiKey: 'key-0815', apiSecret: { credential: 'api-secret' } }
-  const { config } = await inspectConfig({ configPath: write({ credentials }), env: {}, isElsewhere: true })
-  const words = /^credentials\.apiSecret: cannot be checked from here, because only the daemon sees it/
-  expect(config?.warnings).toEqual([expect.stringMatching(words)])
 })
 
 it('has a plan that needs no secret, and is that of the defaults without a file', async () => {
@@ -410,14 +407,22 @@ describe('faults that only the host shows', () => {
     const at = (faults: readonly { at: string }[]) => faults.map((fault) => fault.at).toSorted()
     const misshapen = write({
       credentials: { apiKey: { env: 'NOT_SET' }, apiSecret: 5 },
-      refresh: { maxAge: 5 },
+      refresh: { maxAge: 5, maxAeg: 'HUSH' },
       tokenFiles: ['x', { path: 't', group: 'no-such-group', mode: 640 }],
       ipc: 'x',
     })
     const { faults, lines, message } = await refusalOf(load(misshapen))
-    expect(message.startsWith(`${misshapen} has 5 faults:\n  `)).toBe(true)
+    expect(message.startsWith(`${misshapen} has 6 faults:\n  `)).toBe(true)
     expect(lines.join('\n')).toBe(message)
-    const wrong = ['credentials.apiSecret', 'ipc', 'refresh.maxAge', 'tokenFiles[0]', 'tokenFiles[1].mode']
+    expect(message).not.toContain('HUSH')
+    const wrong = [
+      'credentials.apiSecret',
+      'ipc',
+      'refresh.maxAeg',
+      'refresh.maxAge',
+      'tokenFiles[0]',
+      'tokenFiles[1].mode',
+    ]
     expect(at(faults)).toEqual(wrong)
     const path = write({
       credentials: { apiKey: { env: 'NOT_SET' }, apiSecret: 'secret-1' },

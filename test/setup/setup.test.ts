@@ -190,12 +190,6 @@ describe('kyc-tokend setup without a terminal', () => {
         stderr: 'The file of --from holds more than 1 MiB: name another.\n',
       })
     })
-
-    it('refuses the single options beside it', async () => {
-      const { status, stderr } = await setupFrom(document(), ['--base-url', sandbox.url])
-      expect(stderr).toMatch(/--from and --base-url are both given/)
-      expect(status).toBe(64)
-    })
   })
 
   it('replaces other content only with --force, and keeps the other settings', async () => {
@@ -381,6 +375,8 @@ describe('kyc-tokend setup without a terminal', () => {
         },
       })
       expect(statSync(join(directory, 'client.key')).mode & 0o777).toBe(0o600)
+      const again = await setupWith([...words, '--ca-file', 'ca.txt'])
+      expect(again.stdout).toMatch(/^Nothing was changed$/m)
     })
 
     it('a signed assertion: by the algorithm of its key', async () => {
@@ -429,20 +425,6 @@ describe('kyc-tokend setup without a terminal', () => {
           /--assertion-file is for --kind assertion, without --private-key-file|--private-key-file: The file/,
         )
     })
-
-    it('another: names the way to describe it', async () => {
-      const { status, stderr } = await setup('--kind', 'other')
-      expect(stderr).toMatch(/give that with --from FILE: other-services\.md/)
-      expect(status).toBe(64)
-    })
-  })
-
-  it.each(['2027/03/01', '2027-02-30', 'March 2027'])('refuses the date %s at once', async (date) => {
-    expect(await setup('--expires-at', date)).toMatchObject({
-      status: 64,
-      stderr: '--expires-at: Write a date such as 2027-03-01.\n',
-    })
-    expect(existsSync(join(directory, 'api-key'))).toBe(false)
   })
 
   it('takes the proxy of the caller only if told, with its password as a secret', async () => {
@@ -547,20 +529,7 @@ describe('kyc-tokend setup without a terminal', () => {
     expect(existsSync(join(directory, 'api-key'))).toBe(false)
   })
 
-  it('copies the certificate of a private authority, and refuses a file that holds none', async () => {
-    const { cert } = createAuthority()
-    given('company.pem', cert)
-    given('none.pem', 'no certificate\n')
-    expect((await setup('--ca-file', 'none.pem')).stderr).toMatch(
-      /--ca-file: The file holds no certificate that can be read/,
-    )
-    expect((await setup('--ca-file', 'company.pem')).status).toBe(0)
-    expect(configNow()['request']).toEqual({ caFile: 'ca.pem' })
-    expect(contentOf('ca.pem')).toBe(cert)
-    expect((await setup('--ca-file', 'company.pem')).stdout).toMatch(/^Nothing was changed$/m)
-  })
-
-  it.each([
+  it.each<[string, string[], RegExp]>([
     [
       'an address in the clear',
       ['--base-url', 'http://api.example.com'],
@@ -573,6 +542,14 @@ describe('kyc-tokend setup without a terminal', () => {
     ],
     ['a file that is not there', ['--api-key-file', 'none'], /--api-key-file cannot be read .*ENOENT/],
     ['an empty secret', ['--api-secret-file', '/dev/null'], /--api-secret-file: The secret is empty/],
+    ['no certificate', ['--ca-file', 'key.txt'], /--ca-file: The file holds no certificate that can be read/],
+    ['another kind', ['--kind', 'other'], /give that with --from FILE: other-services\.md/],
+    ['single options beside --from', ['--from', '-'], /--from and --base-url are both given/],
+    ...['2027/03/01', '2027-02-30', 'March 2027'].map((date): [string, string[], RegExp] => [
+      `the date ${date}`,
+      ['--expires-at', date],
+      /--expires-at: Write a date such as 2027-03-01\.$/m,
+    ]),
   ])('refuses %s with 64 and writes nothing', async (_, words, sentence) => {
     const { status, stderr } = await setup(...words)
     expect(stderr).toMatch(sentence)
