@@ -51,8 +51,7 @@ export const clientCommands = {
       ...ofDaemon,
     },
     details: [
-      'Only the token goes to stdout. If no token with enough life comes within the wait, the ' +
-        'command prints the freshest one.',
+      'Only the token goes to stdout. If no token with enough life comes within the wait, it is the freshest one.',
       'For curl, keep the token out of its arguments, which other users can read: ' +
         'header=$(kyc-tokend token --format header) && echo "$header" | curl --max-time 30 -H @- https://…',
     ],
@@ -112,9 +111,8 @@ export const clientCommands = {
     },
     options: ofDaemon,
     details: [
-      "For root and the daemon's own user; since 2.1.0. Settings are in force at once. Another pair of key and secret " +
-        'comes into use by giving a token: the command waits up to 60 s for the answer of the service, and ' +
-        'the former pair stays in use until then.',
+      "For root and the daemon's own user; since 2.1.0. Settings are in force at once. Another pair of key and " +
+        'secret comes into use by giving a token: the command waits up to 60 s for that.',
     ],
   },
   reject: {

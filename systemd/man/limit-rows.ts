@@ -57,11 +57,7 @@ export function limitRows(): string[][] {
       kib(WRITE_BYTES),
       'nothing more is read from it until the client reads',
     ],
-    [
-      'the time for which a client reads none of its answers',
-      seconds(TIMEOUTS.stalled),
-      'the connection is closed',
-    ],
+    ['the time in which a client reads nothing', seconds(TIMEOUTS.stalled), 'the connection is closed'],
     ['the time to end a frame', seconds(TIMEOUTS['incomplete-request']), 'the connection is closed'],
     [
       'the time to end an HTTP request',
@@ -69,28 +65,24 @@ export function limitRows(): string[][] {
       '`bad-request` with status 408, and the connection is closed',
     ],
     [
-      'the time for which a connection asks nothing, waits for nothing and has no subscription',
+      'the time without a request, a wait or a subscription',
       seconds(TIMEOUTS.idle),
       'the connection is closed',
     ],
     [
       'connections in all, and of one user',
       '`maxConnections`, `maxConnectionsPerUser`',
-      'a new one is closed without an answer; root and the daemon’s user are not counted',
+      'a new one is closed; root and the daemon’s user are not counted',
     ],
     [
       'descriptors (`LimitNOFILE=` of the unit)',
       'too few for all connections',
-      `both limits become smaller in proportion (\`connections-clamped\`); ${PRIVILEGED_CONNECTIONS} of each socket stay for root and the daemon’s user`,
+      `both become smaller in proportion (\`connections-clamped\`); ${PRIVILEGED_CONNECTIONS} of each socket stay for root and the daemon’s user`,
     ],
+    ['connections of users whom `allow` excludes', String(MAX_DENIED), 'a new one is closed'],
+    ['connections that are not accepted yet', String(BACKLOG), 'the kernel refuses'],
     [
-      'connections of users that `allow` excludes, at one time',
-      String(MAX_DENIED),
-      'a new one is closed without an answer',
-    ],
-    ['connections that systemd holds until the daemon accepts them', String(BACKLOG), 'the kernel refuses'],
-    [
-      'memory of all connections together: unread input, unsent answers, unanswered requests',
+      'memory of all connections together',
       mib(FULL_BYTES),
       `nothing is read from anybody; after ${seconds(STUCK_AFTER_MS)} the connection that holds most and has read nothing meanwhile is closed, and then the next one`,
     ],

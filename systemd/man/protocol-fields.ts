@@ -49,32 +49,32 @@ const token: FieldsOf<TokenResult> = {
   accessToken: field('text', 'the token'),
   tokenType: field('`Bearer`', 'how the token is sent', { null: 'the API wants another prefix' }),
   header: field('text', 'the header in which the API wants the token', { absent: BEFORE_2_0 }),
-  prefix: field('text', 'what stands before the token in that header', { absent: BEFORE_2_0 }),
+  prefix: field('text', 'the text before the token in it', { absent: BEFORE_2_0 }),
   obtainedAt: field(INSTANT, 'when the daemon received it'),
   expiresAt: field(INSTANT, 'when it expires, or when its assumed life ends'),
   expirySource: field(
     '`jwt`, `response`, `assumed`',
-    'who says when it expires: the token, the answer with it, or neither (`refresh.maxAge`)',
+    'who says so: the token, the answer with it, or neither (`refresh.maxAge`)',
   ),
   refreshAt: field(INSTANT, 'when the next refresh is planned'),
-  baseUrl: field('text', 'the service that the token is for: send it nowhere else'),
-  refusedBy: field('list of integers', 'the statuses by which the API says that the token is refused', {
+  baseUrl: field('text', 'its service: send it nowhere else'),
+  refusedBy: field('list of integers', 'the statuses by which the API refuses the token', {
     absent: BEFORE_2_0,
   }),
-  generation: field('integer', 'the number of the token; it grows by one with each'),
+  generation: field('integer', 'grows by one with each token'),
   fingerprint: field('16 hex digits', 'the beginning of the token’s SHA-256'),
   state: field(
     '`starting`, `ready`, `degraded`, `expired`, `refused`',
     'the state of the daemon: kyc-tokend(8)',
   ),
-  stale: field('boolean', 'true: the token is past its assumed life, and there is no better one'),
+  stale: field('boolean', 'it is past its assumed life, and there is no better one'),
 }
 const { accessToken: _, ...description } = token
 
 const reject: FieldsOf<RejectResult> = {
   verdict: field('verdict', 'what the daemon does about the report: below'),
   fingerprint: field('16 hex digits', 'the current token', { absent: 'there is none' }),
-  retryAfterSeconds: field('integer', 'the time until the service is asked because of the report', {
+  retryAfterSeconds: field('integer', 'the time until the service is asked for it', {
     absent: 'the verdict is neither `held` nor `unchanged`',
   }),
 }
@@ -86,12 +86,12 @@ const optional = <T extends Readonly<Record<string, FieldText>>>(fields: T, abse
 
 const refresh: FieldsOf<RefreshResult> = {
   outcome: field('`ok`, `failed`', 'whether the service gave a token'),
-  reason: field(REASON, 'why it gave none; `stopping`: the daemon ends before the attempt does', {
+  reason: field(REASON, 'why not; `stopping`: the daemon ended first', {
     absent: 'the outcome is `ok`',
   }),
   detail: field('text', 'the same in words', { absent: 'the outcome is `ok`' }),
-  candidate: field('object', 'another pair in the files was asked first, and gave no token', {
-    null: 'no other pair was asked, or it gave a token',
+  candidate: field('object', 'another pair in the files, asked first', {
+    null: 'there was none, or it gave a token',
     absent: BEFORE_2_1,
     fields: {
       reason: field(REASON, 'why it gave none'),
@@ -104,15 +104,13 @@ const refresh: FieldsOf<RefreshResult> = {
 const reload: FieldsOf<ReloadResult> = {
   outcome: field(
     '`ok`, `faulty`, `failed`',
-    '`ok`: settings and pair are in use. `faulty`: nothing was taken over. `failed`: the settings are in use, and another pair in the files is not',
+    '`faulty`: nothing was taken over. `failed`: the settings are in use, and another pair in the files is not',
   ),
   problems: field('list of texts', 'the faults, or why the pair is not in use, each with its remedy'),
-  needsRestart: field('list of texts', 'changed settings that take effect at a restart alone'),
-  pair: field(
-    '`in-use`, `refused`, `tried`',
-    'what became of another pair in the files; `tried`: there is no answer yet',
-    { null: 'the files hold the pair that is in use' },
-  ),
+  needsRestart: field('list of texts', 'changed settings that need a restart'),
+  pair: field('`in-use`, `refused`, `tried`', 'another pair in the files; `tried`: no answer yet', {
+    null: 'the files hold the pair that is in use',
+  }),
 }
 
 const alertTest: FieldsOf<AlertTestResult> = {
@@ -139,15 +137,12 @@ const status: FieldsOf<StatusResult> = {
       detail: field('text', 'the same in words, with the service’s own'),
       status: field('integer', 'the HTTP status of the answer', { absent: 'there was no answer' }),
       since: field(INSTANT, 'when the failures began'),
-      attempts: field(
-        'integer',
-        'failed attempts since then; a refusal is one, a wait for another host or the store none',
-      ),
+      attempts: field('integer', 'failed attempts since then; a wait for another host or the store is none'),
       askedBy: field('text', 'the host of the fleet that asked the service', { absent: 'this host asked' }),
     },
   }),
   nextAttemptAt: field(INSTANT, 'when the service is asked next', { null: 'not before an operator acts' }),
-  candidate: field('object', 'another pair in the files, which comes into use by giving a token', {
+  candidate: field('object', 'another pair in the files', {
     null: 'the files hold the pair that is in use',
     absent: BEFORE_2_1,
     fields: {
@@ -159,14 +154,14 @@ const status: FieldsOf<StatusResult> = {
       nextAttemptAt: field(INSTANT, 'when it is tried next', { null: 'not before an operator acts' }),
     },
   }),
-  tokensEndEarly: field('object', 'clients reported tokens that were younger than `refresh.maxAge`', {
+  tokensEndEarly: field('object', 'clients reported tokens younger than `refresh.maxAge`', {
     absent: 'they did not',
     fields: {
-      agesSeconds: field('list of integers', 'the ages of those tokens, the last ten'),
+      agesSeconds: field('list of integers', 'the last ten ages'),
       maxAge: field('duration', 'the `refresh.maxAge` that would fit'),
     },
   }),
-  alert: field('object', 'the alert that is raised; a rehearsal is not shown', {
+  alert: field('object', 'the alert that is raised, not a rehearsal', {
     null: 'none is raised',
     fields: {
       reason: field('`account-inactive`, `account-not-found`, `rejected`, `no-token`', 'why it was raised'),
@@ -182,38 +177,34 @@ const status: FieldsOf<StatusResult> = {
       format: field('text', 'the `format` of the setting'),
       ok: field('boolean', 'false: the last write failed'),
       error: field('text', 'why it failed, with the remedy', { null: '`ok` is true' }),
-      present: field('boolean', 'false while no token is usable: then the file is absent'),
-      writtenAt: field(INSTANT, 'when it was last written', { null: 'not since the start of the daemon' }),
-      repairs: field('integer', 'how often another program changed it, and it was restored'),
+      present: field('boolean', 'the file is there: a token is usable'),
+      writtenAt: field(INSTANT, 'when it was last written', { null: 'not since the start' }),
+      repairs: field('integer', 'how often it was restored'),
     },
   }),
   clients: field('object', 'the clients of both sockets', {
     fields: {
       ipc: field('object', 'of `ipc.sock`', { fields: socketCounts }),
       http: field('object', 'of `http.sock`', { null: '`http` is false', fields: socketCounts }),
-      limited: field(
-        'list of objects',
-        'who was over a limit of connections since the start, the last first',
-        {
-          absent: `${BEFORE_2_1}, and ${TO_OTHERS}`,
-          fields: {
-            socket: field('`ipc`, `http`, `metrics`', 'at which socket'),
-            uid: field('integer', 'the user', { null: 'over TCP, where the kernel names none' }),
-            setting: field('`maxConnections`, `maxConnectionsPerUser`, `LimitNOFILE`', 'which limit'),
-            limit: field('integer', 'its value'),
-            count: field('integer', 'connections that were closed without an answer'),
-            lastAt: field(INSTANT, 'when the last one was'),
-          },
+      limited: field('list of objects', 'who was over a limit of connections, the last first', {
+        absent: `${BEFORE_2_1}, and ${TO_OTHERS}`,
+        fields: {
+          socket: field('`ipc`, `http`, `metrics`', 'at which socket'),
+          uid: field('integer', 'the user', { null: 'over TCP' }),
+          setting: field('`maxConnections`, `maxConnectionsPerUser`, `LimitNOFILE`', 'which limit'),
+          limit: field('integer', 'its value'),
+          count: field('integer', 'connections that were closed'),
+          lastAt: field(INSTANT, 'when the last one was'),
         },
-      ),
+      }),
     },
   }),
   service: field('object', 'the service', {
     fields: {
       baseUrl: field('text', 'its address'),
-      lastRequestAt: field(INSTANT, 'when it was last asked, also before the start', { null: 'never' }),
-      lastSuccessAt: field(INSTANT, 'when it last gave a token, also before the start', { null: 'never' }),
-      requests: field('integer', 'requests since the start of the daemon'),
+      lastRequestAt: field(INSTANT, 'when it was last asked', { null: 'never' }),
+      lastSuccessAt: field(INSTANT, 'when it last gave a token', { null: 'never' }),
+      requests: field('integer', 'requests since the start'),
     },
   }),
   daemon: field('object', 'the daemon itself', {
@@ -230,23 +221,21 @@ const status: FieldsOf<StatusResult> = {
             '`changed`: a reload would change something. `faulty`: a restart would fail',
           ),
           problem: field('text', 'the faults with their remedies', { null: 'there is none' }),
-          pair: field(
-            '`refused`, `tried`',
-            'the problem is another pair in the files: the service refused it, or it is being tried',
-            { absent: 'it is not' },
-          ),
+          pair: field('`refused`, `tried`', 'the problem is another pair in the files', {
+            absent: 'it is not',
+          }),
         },
       }),
-      credentials: field('object', 'when the pair or the client certificate ends, whichever is first', {
+      credentials: field('object', 'the end of the pair or the client certificate', {
         null: 'it is not known',
         absent: BEFORE_2_0,
         fields: {
           what: field('`pair`, `certificate`', 'which of them'),
           expiresAt: field(INSTANT, 'when it ends'),
-          daysLeft: field('integer', 'whole days until then; 0: it has ended, or ends today'),
+          daysLeft: field('integer', 'whole days left; 0: today, or it has ended'),
         },
       }),
-      stateProblem: field('text', 'why the state for a restart cannot be saved, with the remedy', {
+      stateProblem: field('text', 'why the state cannot be saved, with the remedy', {
         null: 'it can',
       }),
       sockets: field('list of objects', 'the sockets at which it listens', {
@@ -256,11 +245,9 @@ const status: FieldsOf<StatusResult> = {
           path: field('path', 'its path; empty over TCP'),
         },
       }),
-      pathProblems: field(
-        'list of texts',
-        'paths that lock clients out, or that the daemon cannot use, each with its remedy',
-        { absent: 'there are none' },
-      ),
+      pathProblems: field('list of texts', 'paths that are not as they should be, with the remedies', {
+        absent: 'there are none',
+      }),
     },
   }),
   share: field('object', 'the shared store', {
@@ -277,13 +264,13 @@ const status: FieldsOf<StatusResult> = {
       lastError: field('text', 'the last error of the store', { null: 'there was none' }),
     },
   }),
-  readers: field('list of objects', 'who took the token last, at most 20', {
+  readers: field('list of objects', 'the last 20 who took the token', {
     absent: TO_OTHERS,
     fields: {
       uid: field('integer', 'the user'),
-      client: field('text', 'the name that it gives itself, or the unit', { null: 'it gives none' }),
+      client: field('text', 'its own name, or the unit', { null: 'it gives none' }),
       transport: field('`ipc`, `http`, `credential`', 'at which socket'),
-      pid: field('integer', 'the process that took it last'),
+      pid: field('integer', 'its last process'),
       lastAt: field(INSTANT, 'when it was last taken'),
       count: field('integer', 'how often since the start'),
     },
@@ -293,7 +280,7 @@ const status: FieldsOf<StatusResult> = {
 const fault: FieldsOf<Fault> = {
   code: field('code', 'what is wrong: below'),
   message: field('text', 'one sentence for people, with the remedy'),
-  reason: field(REASON, 'why the last attempt failed', {
+  reason: field(REASON, 'why the last attempt failed, or why there was none', {
     absent: 'no attempt has failed, or the fault is another',
   }),
 }

@@ -47,9 +47,9 @@ function rowsOfSetting(node: SchemaNode, key: string): SettingRow[] {
   return sections.length === 1 && key !== 'http' ? [row, ...rowsOf(sections[0]!, key)] : [row]
 }
 
-/** Without the range, which the type has. */
+/** Without the range and the kind, which the type has. */
 function meaningOf({ description = '' }: SchemaNode): string {
-  return description.replace(/; \S+ to \S+?(?: each)?(?=\.(?: |$))/, '')
+  return description.replace(/; \S+ to \S+?(?: each)?(?=\.(?: |$))|: a secret source(?=[.;])/, '')
 }
 
 /** `null` is not said: it is the default of a setting that may be null, or the meaning says when it may be. */

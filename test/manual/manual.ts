@@ -24,6 +24,7 @@ export function pages(): Page[] {
     'src/RELEASE.md',
     'test/README.md',
     'SECURITY.md',
+    'systemd/examples/services/README.md',
     ...manual.map((file) => `systemd/man/${file}`),
   ]
   return paths.map((path) => ({ path, text: readFileSync(join(PROJECT, path), 'utf8') }))
