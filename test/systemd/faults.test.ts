@@ -104,7 +104,8 @@ describeInstallation('An operator who pastes what the tools print', {}, (install
     // A token file that was removed is written again within 15 s.
     if (pasted.length > 0)
       await attempt(`timeout 20 sh -c 'until ${ASK.replaceAll('\n', ' ')}; do sleep 1; done'`, 'member')
-    return { isGreen, wasServed, isServedNow: await isServed() }
+    // Who was not served is asked by the next round.
+    return { isGreen, wasServed, isLockedOut: wasServed && !(await isServed()) }
   }
 
   it.each(drawn().map((names) => [names.join(' + '), names] as const))('%s', async (title, names) => {
@@ -128,9 +129,9 @@ describeInstallation('An operator who pastes what the tools print', {}, (install
       'check is green while members are locked out',
     ).toEqual([])
     expect(
-      rounds.filter(({ wasServed, isServedNow }) => wasServed && !isServedNow),
+      rounds.filter(({ isLockedOut }) => isLockedOut),
       'pasting locked members out',
     ).toEqual([])
-    expect(rounds.at(-1), 'mended').toMatchObject({ isGreen: true, wasServed: true, isServedNow: true })
+    expect(rounds.at(-1), 'mended').toMatchObject({ isGreen: true, wasServed: true })
   })
 })
