@@ -4,13 +4,14 @@ import { statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { SETGID } from '../files/fs.ts'
 import { withSystemFallback } from '../lib/error.ts'
-import { fault, ok, type Finding } from '../host/finding.ts'
+import { fault, ok, warning, type Finding } from '../host/finding.ts'
 import type { SocketFacts } from '../host/path-table.ts'
 import { isSystemDirectory } from '../host/paths.ts'
 import { nameOf } from '../host/ids.ts'
 import { shellWord } from '../lib/display-text.ts'
 import { commandsAt, remakeSockets, sudoAt, type Place, type Remedy } from '../host/remedy.ts'
 import { runProgram } from '../lib/run-program.ts'
+import { firstLine } from '../host/systemd.ts'
 import type { ExaminedConfig } from './check-examine.ts'
 
 /** A daemon that serves answers within milliseconds. */
@@ -89,8 +90,13 @@ export async function memberFindings(
     gids.map(async (gid) => {
       const asked = questions.filter((question) => question.gid === gid)
       const words = ['--jitless', '-e', MEMBER, JSON.stringify(asked)]
-      const { stdout } = await runProgram(process.execPath, words, ASK_MS, { uid: freeId(), gid })
-      if (stdout === '') return []
+      const { execPath } = process
+      const { stdout, stderr } = await runProgram(execPath, words, ASK_MS, { uid: freeId(), gid })
+      if (stdout === '') {
+        const paths = asked.map(({ path }) => path).join(' and ')
+        const why = `a member of ${nameOf('group', gid)} cannot be asked about ${paths} (${firstLine(stderr)})`
+        return [warning(`${why}: see that every user can run ${execPath}`)]
+      }
       const denials = JSON.parse(stdout) as Denial[]
       return asked.map((question, index) => memberFinding(question, denials[index] ?? null, context))
     }),

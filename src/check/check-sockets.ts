@@ -18,12 +18,13 @@ const USED_BY_GROUP = 0o060
 /** No client is in these groups. Any other is the administrator's choice. */
 const GROUPS_WITHOUT_CLIENTS = new Set(['root', SERVICE_USER])
 
-/** What systemd says of each socket unit of the account that is installed. */
+/** What systemd says of each socket unit of the account that is installed. Throws as `readUnit` does. */
 export async function readSocketUnits(account: string | undefined) {
   const asked = ['ActiveState', 'Result', 'UnitFileState', 'Listen', 'NeedDaemonReload', 'DropInPaths']
   const rows = await Promise.all(
     socketUnits(account).map(async ({ name, unit, path }) => {
-      const known = await unitProperties(unit, [...asked, 'SocketUser', 'SocketGroup', 'SocketMode'])
+      const names = [...asked, 'SocketUser', 'SocketGroup', 'SocketMode']
+      const known = await unitProperties(unit, names, { isNeeded: process.geteuid!() === 0 })
       if (known === null) return []
       const group = known['SocketGroup'] || (isForClients(name) ? CLIENTS_GROUP : null)
       return {

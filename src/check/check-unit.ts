@@ -18,8 +18,8 @@ const RUN_BY_OTHERS = 0o005
 export type Unit = NonNullable<Awaited<ReturnType<typeof readUnit>>>
 
 /**
- * The facts about an account's unit that this user may see. Null if the unit is not installed, or no
- * systemd runs here.
+ * The facts about an account's unit that this user may see. Null if the unit is not installed, no systemd runs
+ * here, or, unless this is root, systemd does not answer. Throws UserError (69).
  */
 export async function readUnit(account: string | undefined) {
   const { unit: name } = unitNames(account)
@@ -31,7 +31,8 @@ export async function readUnit(account: string | undefined) {
     'ReadWritePaths',
     'DropInPaths',
   ]
-  const properties = await unitProperties(`${name}.service`, asked)
+  const isNeeded = process.geteuid!() === 0
+  const properties = await unitProperties(`${name}.service`, asked, { isNeeded })
   if (properties === null) return null
   const sockets = await readSocketUnits(account)
   return {

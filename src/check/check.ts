@@ -73,7 +73,7 @@ export async function checkStaged(
 
 /**
  * Reports all findings. Gives the exit status, and that for the service's answer alone (null if it was not
- * asked). Throws UserError (77) if this user may not read the configuration.
+ * asked). Throws UserError: 77 if this user may not read the configuration, 69 if systemd does not answer root.
  */
 async function performCheck(
   options: CheckOptions,
@@ -147,13 +147,13 @@ async function checkHost(
   report.say('host', ...(await hostFindings(config)))
 }
 
-/** The unit that runs with this configuration; null: there is none. */
+/** The unit that runs with this configuration; null: there is none. Throws UserError (69). */
 async function unitOf({ account, configPath, env }: CheckOptions): Promise<Unit | null> {
-  const unit = await readUnit(account)
   const named = configPath ?? (env['KYC_TOKEND_CONFIG'] || undefined)
   // A person's own configuration comes first.
-  if (named === undefined) return process.geteuid!() === 0 ? unit : null
-  return dirname(named) === configDirectory(account) ? unit : null
+  const isOfUnit =
+    named === undefined ? process.geteuid!() === 0 : dirname(named) === configDirectory(account)
+  return isOfUnit ? readUnit(account) : null
 }
 
 /**

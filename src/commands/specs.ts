@@ -165,6 +165,7 @@ export const commands: readonly CommandSpec[] = [
       'Find the faults of configuration, permissions, directories, sockets and host, each with its remedy',
     exits: {
       0: 'there is no fault',
+      69: 'systemd does not answer',
       75: '--live: the service gives no token',
       77: '--live: the service refuses the account, or access is denied',
       78: 'there is a fault',

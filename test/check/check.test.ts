@@ -5,6 +5,7 @@ import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { run } from '../../src/check/check.ts'
+import { memberFindings } from '../../src/check/check-members.ts'
 import { hourToken } from '../support/daemon-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { invoke } from '../support/invoke.ts'
@@ -338,6 +339,21 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () 
       )
       expect(line?.endsWith(` ${own}\``)).toBe(true)
     }
+  })
+  it('warns where no member can be asked, because other users cannot run its Node', async () => {
+    const { execPath } = process
+    onTestFinished(() => void (process.execPath = execPath))
+    process.execPath = '/nowhere/node'
+    const place = { account: undefined, isUnit: false }
+    const asked = [{ path: '/a', use: 'reach', gid: 65_533 }] as const
+    expect(await memberFindings(asked, { place, different: [] })).toEqual([
+      {
+        level: 'warning',
+        sentence:
+          'a member of 65533 cannot be asked about /a (spawn /nowhere/node ENOENT): ' +
+          'see that every user can run /nowhere/node',
+      },
+    ])
   })
   it('runs no program that the PATH of the caller names', () => {
     const isRun = join(files.directory, 'is-run')

@@ -48,10 +48,8 @@ reset-failed*) exit ;;
     ${AS_DAEMON} sh -c "$(value ExecStart)" >"\${output#file:}"
   exit ;;
 esac
-if [ "$1" = show ]; then : >../shown; else
-  echo "$*" >>../calls
-  if [ -e "$1" ]; then cat "$1" >&2; exit 1; fi
-fi
+if [ "$1" = show ]; then : >../shown; else echo "$*" >>../calls; fi
+if [ -e "$1" ]; then cat "$1" >&2; exit 1; fi
 for unit; do :; done
 for word; do grep "^$word=" "$unit"; done 2>/dev/null
 exit 0
@@ -220,6 +218,14 @@ describe.skipIf(!canMount || lacks('unshare') || lacks('python3'))('on a host wi
     expect(await found('active')).toEqual([`warning secrets ${problem}`, `${behind} ${service}`])
     configuration.pair = undefined
     expect(await found('active')).toEqual([undefined, service])
+  })
+
+  it('`check` finds nothing good where systemd does not say whether there is a unit', async () => {
+    expect(await onHost(['check'], { failing: 'show' })).toMatchObject({
+      status: 69,
+      stdout: '',
+      stderr: 'systemd does not say whether kyc-tokend.service is installed (It said no.): run this again.\n',
+    })
   })
 
   it('`check --live` has no daemon read a pair that the service refuses', async () => {
