@@ -22,7 +22,7 @@ export interface FetchTokenOptions {
   readonly clock: Clock
   /** Gets each answer as it came; for `check`. */
   readonly onAnswer?: (answer: ServiceResponse) => void
-  /** The service says of a token that it is none to be sent as `service.use` has it. */
+  /** Gets the type of each token that, by the service, is not one to be sent as `service.use` has it. */
   readonly onOtherType?: (type: string) => void
   /** Further strings that no detail may hold, such as the tokens held; the credentials are known anyway. */
   readonly secrets: () => Iterable<string>
@@ -44,7 +44,6 @@ export function createFetchToken(options: FetchTokenOptions) {
   const isSigned = service.assertion !== null && readyFile === null
   let contexts: Promise<Contexts> | null = null
   let classify: Classify | null = null
-  let isTypeReported = false
   /** How far the service's clock was ahead of ours at its last answer. */
   let aheadMs = 0
 
@@ -72,24 +71,13 @@ export function createFetchToken(options: FetchTokenOptions) {
     aheadMs = (dateOf(answer) ?? wallMs) - wallMs
     classify ??= createClassify(service)
     const further = { ...credentials.further, ...(ready !== '' && { [FILE]: new Secret(ready) }) }
-    const { outcome } = classify(answer, {
+    const { outcome, otherType } = classify(answer, {
       wallMs,
       secrets: [assertion, ...sentTexts({ ...credentials, further }), ...options.secrets()],
       credentials: { ...credentials, further },
     })
-    if (outcome.kind === 'ok') await reportType(answer)
+    if (otherType !== undefined) options.onOtherType?.(otherType)
     return outcome
-  }
-
-  /** Once for each source: the API refuses a token that is sent in another way than its type says. */
-  async function reportType(answer: ServiceResponse): Promise<void> {
-    if (isTypeReported) return
-    const { contentOf } = await import('./answer.ts')
-    const { otherTokenType } = await import('./grant.ts')
-    const type = otherTokenType(contentOf(answer), service)
-    if (type === undefined) return
-    isTypeReported = true
-    options.onOtherType?.(type)
   }
 
   async function signed(wallMs: number): Promise<string> {

@@ -14,7 +14,7 @@ import {
   type ServiceResponse,
 } from './answer.ts'
 import { bare, MAX_DETAIL_LENGTH, oneLine } from './detail.ts'
-import { grantOf, type Context } from './grant.ts'
+import { grantOf, otherTokenType, type Context } from './grant.ts'
 
 /** One row of the failure table: which answers fall under it, and what follows. */
 interface Row {
@@ -89,17 +89,25 @@ type ClassifyOptions = Omit<Context, 'service'>
 
 export type Classify = ReturnType<typeof createClassify>
 
+interface Classified {
+  readonly outcome: ServiceOutcome
+  readonly row: Row
+  /** See `otherTokenType`; undefined without a token, too. */
+  readonly otherType?: string | undefined
+}
+
 /** Returns the function that gives the outcome of an answer and its row. */
 export function createClassify(service: ServiceConfig) {
   const table = failureTable(service)
-  return (answer: ServiceResponse, options: ClassifyOptions): { outcome: ServiceOutcome; row: Row } => {
+  return (answer: ServiceResponse, options: ClassifyOptions): Classified => {
     const context = { service, ...options }
     const { status } = answer
     const content = contentOf(answer)
     const grant = status === 200 || status === 201 ? grantOf(answer, content, context) : undefined
     const reading = { status, content, grant }
     const row = table.find(({ covers }) => covers(reading))!
-    if (row.follows === 'token') return { outcome: grant as Grant, row }
+    if (row.follows === 'token')
+      return { outcome: grant as Grant, row, otherType: otherTokenType(content, service) }
     const detail = detailOf(reading, row.refusal, answer, context)
     if (row.refusal !== undefined) {
       const { reason, says } = row.refusal

@@ -45,6 +45,8 @@ let answer: (
 ) => FetchOutcome | undefined | Promise<FetchOutcome | undefined>
 let running: Running
 let stop: AbortController
+/** The type of each token, where it is not Bearer. */
+let otherType: string | null
 let isLoading = false
 
 const pairOf = ({ credentials: { apiKey, apiSecret } }: Pick<Config, 'credentials'>): string =>
@@ -94,6 +96,7 @@ async function createUnasked(): Promise<Running> {
         asked.push(pair)
         if (pair !== pairOf(running.config())) tried.push(pair)
         const outcome = await answer(pair, signal)
+        if (otherType !== null) options.onOtherType?.(otherType)
         return outcome ?? { kind: 'ok', accessToken: `token-${(tokens += 1)}` }
       },
   })
@@ -120,6 +123,7 @@ beforeEach(async () => {
   tried = []
   asked = []
   answer = () => undefined
+  otherType = null
   load = () =>
     loadConfig({ configPath: join(files.directory, 'c.json'), env: { RUNTIME_DIRECTORY: '/run/x' } })
   write('key', 'key-of-old')
@@ -509,6 +513,16 @@ describe('a reload', () => {
     await ticked()
     expect(pairOf(running.config())).toBe('key-of-old secret-of-new')
   })
+})
+
+it('another type of token is logged once, however often it comes and the configuration is loaded', async () => {
+  otherType = 'DPoP'
+  for (const pair of ['one', 'two']) {
+    write('secret', `secret-of-${pair}`)
+    await ticked()
+  }
+  expect(tried).toHaveLength(2)
+  expect(recorder.of('token-type')).toMatchObject([{ level: 'warning', tokenType: 'DPoP' }])
 })
 
 describe('the configuration on disk', () => {

@@ -153,6 +153,16 @@ describe('a 200', () => {
     expect(outcomeOf(answer(200, { accessToken }), { use })).toMatchObject(outcome)
   })
 
+  it('may give a token that is not Bearer, by its type, which is quoted only where it is a usual one', () => {
+    const typeOf = (token_type: unknown, change: Partial<typeof standard> = {}) => {
+      const body = { data: { token: 't', token_type } }
+      return classified(answer(200, body), { token: ['data', 'token'], ...change }).otherType
+    }
+    for (const type of ['Bearer', 'bearer', undefined, 7]) expect(typeOf(type)).toBeUndefined()
+    expect([typeOf('dpop'), typeOf('hush-hush')]).toEqual(['DPoP', 'another'])
+    expect(typeOf('DPoP', { use: { header: 'X-Token', prefix: '' } })).toBeUndefined()
+  })
+
   it('may refuse by a code, which is looked for before the token, and at its place alone', () => {
     const reason = 'account-not-found' as const
     const refusals = [{ status: 200, says: 'true', in: ['error', 'has'], reason }]
