@@ -369,30 +369,25 @@ describe('the boot', () => {
     expect(refusing.objection?.since.bootMs).toBe(5_000)
   })
 
-  it.each([-HOUR, HOUR])(
-    'that cannot be reported is this one by its mark: a wait does not move with the wall clock (%d ms)',
-    async (jumpMs) => {
+  it.each([
+    ['mark-one', -HOUR, MINUTE],
+    ['mark-one', HOUR, MINUTE],
+    // Another boot, or this one: a wait becomes no longer.
+    ['mark-two', -HOUR, 0],
+  ])(
+    'without an id is this one by the same mark: %s, the clock set by %d ms',
+    async (mark, jumpMs, goneMs) => {
       const { start, answered, clock } = await scene()
-      const first = await start({ boot: 'hidden', bootMark: 'mark-one' })
-      await first.store.save(answered(first.state, limited))
-      const waitMs = waitOf(answered(first.state, limited), clock)
+      const { store, state } = await start({ boot: 'hidden', bootMark: 'mark-one' })
+      const failed = answered(state, limited)
+      await store.save(failed)
+      const waitMs = waitOf(failed, clock)
       await clock.advance(MINUTE)
       clock.jumpWall(jumpMs)
-      const second = await start({ boot: 'hidden', bootMark: 'mark-one' })
-      expect(waitOf(second.state, clock)).toBe(waitMs - MINUTE)
+      const second = await start({ boot: 'hidden', bootMark: mark })
+      expect(waitOf(second.state, clock)).toBe(waitMs - goneMs)
     },
   )
-
-  it('that nobody knows makes no wait longer', async () => {
-    const { start, answered, clock } = await scene()
-    const first = await start({ boot: 'hidden', bootMark: 'mark-one' })
-    const limitedState = answered(first.state, limited)
-    await first.store.save(limitedState)
-    const waitMs = waitOf(limitedState, clock)
-    clock.jumpWall(-HOUR)
-    const second = await start({ boot: 'hidden', bootMark: 'mark-two' })
-    expect(waitOf(second.state, clock)).toBe(waitMs)
-  })
 
   it('that cannot be reported is this one where the directory lives in memory, else another', async () => {
     const kept = await scene()

@@ -59,17 +59,6 @@ test('an operator who asks during an attempt that is put off is answered by one 
   expect((await refreshed)?.outcome).toBe(adopted)
 })
 
-test("an attempt that is put off is made later if a client's wish caused it", async () => {
-  const { fetchToken, causes } = giving(adopted, postponed, { ...adopted, accessToken: 'next' })
-  const { keeper, clock } = await runningKeeper({ fetchToken })
-  expect(keeper.reject(keeper.state().token?.fingerprint ?? '')).toEqual({ verdict: 'refreshing' })
-  await clock.advance(7 * MINUTE - 1)
-  expect(causes).toEqual(['start', 'client'])
-  await clock.advance(1)
-  expect(causes).toEqual(['start', 'client', 'client'])
-  expect(keeper.state().token?.accessToken).toBe('next')
-})
-
 test('an attempt that is put off leaves a refusal, and is made again when its time is over', async () => {
   const { fetchToken, causes } = giving(failures.inactive, postponed)
   const { keeper, clock } = await runningKeeper({ fetchToken })

@@ -106,13 +106,9 @@ test('a proxy is named as such, and its settings are', () => {
     'The proxy of request.proxy does not accept the login (407): ' +
       `correct request.proxy.user and request.proxy.password, ${another}`,
   )
-  expect(proxied(refused, 'HTTPS_PROXY', 'login')).toBe(
-    `The proxy of HTTPS_PROXY does not accept the login (407): correct user and password in it, ${another}`,
+  expect(proxied({ code: 'ERR_TOO_MANY_INFORMATIONAL' })).toBe(
+    'The proxy of HTTPS_PROXY answered with no HTTP, or with a head of more than 16 KiB',
   )
-  for (const code of ['HPE_HEADER_OVERFLOW', 'ERR_HEAD_TOO_LONG', 'ERR_TOO_MANY_INFORMATIONAL'])
-    expect(proxied({ code })).toBe(
-      'The proxy of HTTPS_PROXY answered with no HTTP, or with a head of more than 16 KiB',
-    )
 })
 
 test('a connection that is closed before the request was handed over is reported so', () => {
