@@ -1,7 +1,8 @@
 // The two drivers of the model: every order of acts up to a depth, and paths of chance.
 import { createHash } from 'node:crypto'
 import { createRandom } from '../support/random.ts'
-import { ANSWERS, createWorld, type World } from './world.ts'
+import { ANSWERS } from './service.ts'
+import { createWorld, type World } from './world.ts'
 
 interface Start {
   readonly acts: readonly string[]

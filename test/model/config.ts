@@ -1,0 +1,62 @@
+// The configuration of a host of the model, by a name: the pair, after a `+` the client certificate, and after
+// an `@` the service, if that is another.
+import type { Config } from '../../src/config/config.ts'
+import { standardService } from '../../src/config/service.ts'
+import { Secret } from '../../src/lib/secret.ts'
+import { MAX_AGE_MS, MAX_DELAY_MS, REQUEST_TIMEOUT_MS, type Host } from './state.ts'
+
+const HERE = 'https://service.example'
+const THERE = 'https://there.example'
+const CERTIFICATE = 'request.clientCertificate.certFile'
+const STORE = { servers: [], host: null, key: null, timeoutMs: 1_000 }
+
+export function nameOf({ credentials, baseUrl }: Pick<Config, 'credentials' | 'baseUrl'>): string {
+  const { apiKey, further = {} } = credentials
+  const pair = [apiKey!, ...Object.values(further)].map((secret) => secret.reveal()).join('+')
+  return baseUrl === HERE ? pair : `${pair}@there`
+}
+
+export function baseUrlOf(tokenUrl: string): string {
+  return tokenUrl.startsWith(HERE) ? HERE : THERE
+}
+
+/** The configuration with the pair that lies in the secret files. `isWaiting`: it does not ask. */
+export type ConfigOf = (host: Host, isWaiting: boolean) => Config
+
+/** The identity of a configuration counts: each is made once. */
+export function createConfigOf(): ConfigOf {
+  const configs = new Map<string, Config>()
+  return (host, isWaiting) => {
+    const key = [host.files, host.policy, host.prefix, isWaiting].join()
+    const config = configs.get(key) ?? configFrom(host, isWaiting)
+    configs.set(key, config)
+    return config
+  }
+}
+
+function configFrom({ files, policy, prefix }: Host, isWaiting: boolean): Config {
+  const [credentials = '', place] = files.split('@')
+  const [pair = '', certificate] = credentials.split('+')
+  const baseUrl = place === undefined ? HERE : THERE
+  const secret = new Secret(pair)
+  const further = certificate !== undefined && { [CERTIFICATE]: new Secret(certificate) }
+  const share = { ...STORE, asks: !isWaiting, whenAlone: isWaiting ? 'wait' : 'fetch', prefix }
+  return {
+    file: 'config',
+    baseUrl,
+    service: standardService(baseUrl),
+    credentials: { apiKey: secret, apiSecret: secret, ...(further && { further }) },
+    request: { timeoutMs: REQUEST_TIMEOUT_MS },
+    retry: { initialDelayMs: 1_000, maxDelayMs: MAX_DELAY_MS[policy] },
+    refresh: { maxAgeMs: MAX_AGE_MS },
+    ipc: { path: 'ipc.sock' },
+    http: null,
+    secretFiles: {
+      'credentials.apiKey': 'key-file',
+      'credentials.apiSecret': 'secret-file',
+      [CERTIFICATE]: 'certificate-file',
+    },
+    endsAtMs: { pair: null },
+    share: prefix === null ? null : share,
+  } as unknown as Config
+}
