@@ -44,6 +44,7 @@ export function createHost({ isShared, broke, nowMs }: State, index: number): Ho
     written: 0,
     armed: null,
     isLate: false,
+    mayAskAlone: false,
     handed: {},
     refusedAt: new Map<string, number>(),
     rules: createRequests(broke, { grainMs: 1 }),
@@ -63,6 +64,7 @@ export async function start(state: State, host: Host): Promise<void> {
     },
   } as unknown as Life
   host.life = life
+  host.mayAskAlone = false
   host.rules.wish('start', state.nowMs())
   const clock = state.clock.of(life, host)
   Object.assign(life, { clock })

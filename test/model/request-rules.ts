@@ -30,6 +30,7 @@ export function checkRequest(
     owed === account || (owed === null && (owner === host || isShared))
   for (const one of hosts) one.owed = one.owed.filter((debt) => !isPaid(one, debt.account))
   checkFleet(state, life, { account, cause })
+  host.mayAskAlone = false
   host.rules.asked(account, { cause, atMs: nowMs(), isTrial: account !== nameOf(life.config) })
 }
 
@@ -45,7 +46,9 @@ function checkFleet(state: State, life: Life, { account, cause }: { account: str
   const isAlone = !requests.some((one) => one.account === account && !one.isDisturbed)
   // After two leases of hosts that get no answer a host asks by itself.
   const isHanging = nowMs() - state.timedOutMs < 3 * LEASE_MS
-  state.checkRule(isAlone || isPressed || isHanging, 'fleet-at-once', cause)
+  // At the time that it drew without the store a host asks in any case.
+  const isAllowed = isPressed || isHanging || life.host.mayAskAlone
+  state.checkRule(isAlone || isAllowed, 'fleet-at-once', cause)
   const known = ofFleet(state, account)
   if (cause === 'operator' || cause === 'reload') return
   state.checkRule(nowMs() >= known.notBeforeMs, 'asked-for-wait', `of the fleet, ${cause}`)

@@ -43,6 +43,7 @@ function lookAtToken({ isShared, tokens, store, broke, nowMs, check, checkRule }
   const overlapping = store.aheadMs >= 0 ? { asked: askedMs, answered: issuedMs } : NO_ORDER
   const order = isShared ? overlapping : { asked: number, answered: number }
   const { accessToken: text, generation } = token
+  if (text !== host.handed[account].newest()?.text) host.mayAskAlone = false
   host.handed[account].hand({ text, generation, order, endsMs }, nowMs())
   const isNewer = number > (host.refusedAt.get(nameOf(config)) ?? 0)
   check(

@@ -52,6 +52,8 @@ export interface Host extends HostClock {
   armed: { readonly what: string; effects: number } | null
   /** It was stopped since the last calm: what it does now may be too late. */
   isLate: boolean
+  /** The store failed it since it last asked or got a token: it may have drawn a time to ask by itself. */
+  mayAskAlone: boolean
   /** By account, what it has handed out. */
   handed: Record<string, ReturnType<typeof createHanded>>
   /** By account, how many tokens there were when it was refused last. */

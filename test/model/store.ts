@@ -18,6 +18,8 @@ export function openStore(state: State, life: () => Life, name: string): Store {
       const process = life()
       const sleep = (ms: number): Promise<void> => process.clock.sleep(ms, new AbortController().signal)
       await effect(state, process)
+      const isLost = store.state !== 'well' || cutOff.has(process.host.index)
+      if (isLost) process.host.mayAskAlone = true
       if (store.state === 'lost' || cutOff.has(process.host.index)) throw new StoreError('lost', 'Lost')
       if (store.state === 'hung') {
         await sleep(1_000)
@@ -56,6 +58,7 @@ export function isReachedByAll({ store, hosts }: State): boolean {
 /** A process that can write to the store and knows no secret. */
 export function evil(state: State, what: string): void {
   disturb(state)
+  for (const host of state.hosts) host.mayAskAlone = true
   const { servers, copies } = state.store
   for (const server of servers.values()) {
     const copy = copies.get(server)

@@ -160,6 +160,23 @@ describe('of three hosts with saved state', () => {
   })
 })
 
+// FLEET.md, 5: at its time the host asks in any case.
+test('a time that was drawn without the store holds when it is back, during a request of another, too', async () => {
+  const world = await createWorld({ hosts: 3 })
+  onTestFinished(() => world.end())
+  const play = async (...story: readonly string[]): Promise<void> => {
+    for (const act of story) await world.act(act)
+  }
+  await play('hang', 'reload:1:b', 'reload:0:b', 'restart:0', 'wait:2', 'find', 'wait:12')
+  const isAskingAtOnce = world.hosts.filter((host) => world.isAsking(host)).length
+  expect(isAskingAtOnce).toBe(3)
+  // Requests that overlap have no order: one of the two tokens is the fleet's.
+  await play('auto:token', 'wait:20')
+  const [own, other] = world.served()
+  expect(own).toBe(other)
+  expect([...world.broken]).toEqual([])
+})
+
 describe('a pair that was refused once and is written again to 8 hosts', () => {
   const hosts = [0, 1, 2, 3, 4, 5, 6, 7]
   let world: World
