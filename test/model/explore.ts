@@ -142,7 +142,7 @@ function textOf(world: World): string {
       host.armed,
       [host.files, host.policy, host.prefix, host.operators.length > 0],
       // After the next boot waits follow the wall clock.
-      [host.isWallSet, host.wallAheadMs, host.hangsMs, host.isHung],
+      [host.isWallSet, host.wallAheadMs, host.hangsMs, host.hungSinceMs !== null],
       host.owed.map((debt) => [debt.act, seconds(debt.byMs - world.nowMs())]),
       host.life.inbox?.length,
       world.isAsking(host),

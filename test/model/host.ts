@@ -33,7 +33,7 @@ export function createHost({ isShared, broke, nowMs }: State, index: number): Ho
     sleptMs: 0,
     wallAheadMs: 0,
     hangsMs: 0,
-    isHung: false,
+    hungSinceMs: null,
     prefix: isShared ? PREFIX : null,
     policy: 'usual',
     operators: [],
@@ -120,9 +120,9 @@ function stateStoreOf(state: State, life: () => Life): StateStore {
     const { hangsMs } = host
     host.hangsMs = 0
     if (hangsMs > 0) {
-      host.isHung = true
+      host.hungSinceMs = state.nowMs()
       await life().clock.sleep(hangsMs, new AbortController().signal)
-      host.isHung = false
+      host.hungSinceMs = null
     }
     await effect(state, life())
     host.disk = { ...host.disk, token: files.token }

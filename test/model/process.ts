@@ -1,6 +1,6 @@
 // The moments at which a process of the model can be killed or stopped, or has another act done: its effects.
 import { deliver } from './clock.ts'
-import type { Host, Life, State } from './state.ts'
+import { leftMs, type Host, type Life, type State } from './state.ts'
 
 const never = (): Promise<never> => new Promise(() => undefined)
 
@@ -25,12 +25,15 @@ export async function effect(state: State, life: Life, { isMoment = false } = {}
 export function kill({ requests }: State, host: Host): void {
   const { life } = host
   life.isDead = true
+  for (const one of requests.filter((request) => request.life === life)) {
+    // It was saved as failed before it went out.
+    host.rules.cutShort(one.account, { askedMs: one.askedMs, leftMs: leftMs(life, one.askedMs) })
+    requests.splice(requests.indexOf(one), 1)
+  }
   host.rules.forgetToken()
   host.tokenless.unsure()
-  if (host.isHung) host.rules.forgetAll()
-  host.isHung = false
+  if (host.hungSinceMs !== null) host.rules.forgetAll()
+  host.hungSinceMs = null
   ;[host.armed, host.owed, host.operators] = [null, [], []]
   life.stop.abort()
-  for (const one of requests.filter((request) => request.life === life))
-    requests.splice(requests.indexOf(one), 1)
 }

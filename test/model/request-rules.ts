@@ -6,6 +6,8 @@ import { leftMs, LIFE_MS, MAX_AGE_MS, REQUEST_TIMEOUT_MS, type Host, type Life, 
 import { isReachedByAll } from './store.ts'
 
 const LEASE_MS = REQUEST_TIMEOUT_MS + 2_000
+/** A request waits for its save for so long where the disk hangs. */
+const SAVE_MS = 2_000
 /** No start and no plan replaces a token that is younger. */
 const FRESH_MS = 30_000
 /** What a kill leaves of an answer that was not saved yet. */
@@ -25,6 +27,9 @@ export function checkRequest(
   settleKnown(state)
   const { host } = life
   state.checkRule(!requests.some((one) => one.life === life), 'one-at-a-time', cause)
+  const { hungSinceMs } = host
+  const isSaved = hungSinceMs === null || nowMs() - hungSinceMs >= SAVE_MS
+  state.checkRule(isSaved, 'unsaved', cause)
   host.isReplanned = false
   const isPaid = (owner: Host, owed: string | null): boolean =>
     owed === account || (owed === null && (owner === host || isShared))

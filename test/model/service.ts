@@ -65,7 +65,8 @@ async function answerTo(
       state.timedOutMs = state.nowMs()
       end('timeout')
     })
-    const request = { life, account, isDisturbed: false, answer: end }
+    const askedMs = state.nowMs()
+    const request = { life, account, askedMs, isDisturbed: false, answer: end }
     requests.push(request)
     signal.addEventListener('abort', () => end(null))
   })

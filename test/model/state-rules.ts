@@ -76,7 +76,13 @@ export function checkSaved(world: State, host: Host): void {
   const state = parts.keeper.state()
   const now = clock.now()
   // An attempt of a fleet that was put off is not saved: it asks the store again.
-  if (inbox !== null || host.isHung || state.inFlight !== null || (isShared && state.next !== null)) return
+  if (
+    inbox !== null ||
+    host.hungSinceMs !== null ||
+    state.inFlight !== null ||
+    (isShared && state.next !== null)
+  )
+    return
   const meaning = (one: TokenState): Record<string, unknown> => ({
     token: usableToken(one, now) && [usableToken(one, now)?.accessToken, one.token?.refreshAtMs],
     objection: one.objection?.reason ?? null,

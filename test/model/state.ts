@@ -32,8 +32,8 @@ export interface Host extends HostClock {
   boots: number
   /** Its next save takes so long. */
   hangsMs: number
-  /** A save is held up: what came since is not on disk. */
-  isHung: boolean
+  /** Since when a save is held up: what came since is not on disk; null: none is. */
+  hungSinceMs: number | null
   /** The prefix of the shared store that it uses; null: it does not share. */
   prefix: string | null
   /** The maxDelay of its configuration. */
@@ -73,6 +73,7 @@ interface Issued {
 interface Request {
   readonly life: Life
   readonly account: string
+  readonly askedMs: number
   /** The store was disturbed since: its lease may be lost. */
   isDisturbed: boolean
   readonly answer: (kind: string) => void

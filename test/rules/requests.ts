@@ -158,6 +158,12 @@ export function createRequests(broke: Broke, { grainMs = 0 } = {}) {
           account.rejectedUntilMs = atMs + Math.min(REJECTED_PACE_MS, account.leftMs / 2)
       }
     },
+    /** The process ended before the answer: the request counts as failed when it went out. */
+    cutShort(name: string, { askedMs: atMs, leftMs }: { askedMs: number; leftMs: number }): void {
+      const account = of(name)
+      const failures = account.failures + 1
+      Object.assign(account, { failures, answeredMs: atMs, leftMs: Math.max(INITIAL_DELAY_MS, leftMs) })
+    },
     /** A client reports the token that is served. */
     reported(atMs: number): void {
       if (given === null || given.isReported) return

@@ -4,6 +4,7 @@
 export const RULES = {
   'one-at-a-time': 'two requests at once',
   reason: 'a request without a reason',
+  unsaved: 'a request that goes out before it is saved',
   refused: 'a request after a refusal that nobody has ended',
   'asked-for-wait': 'a request before the time that the service asked for',
   'rejected-pace': 'a request before the pace of rejected is over',

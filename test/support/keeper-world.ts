@@ -98,7 +98,12 @@ export function createKeeperWorld(
     },
     stop: async (): Promise<void> => {
       stopping.abort()
-      await running
+      let isOver = false
+      const ended = running.finally(() => (isOver = true))
+      await clock.settle()
+      // A test that failed may have left a save open, for which the loop waits 2 s.
+      if (!isOver) await clock.advance(2_000)
+      await ended
     },
   }
 }
