@@ -122,7 +122,7 @@ export function createState(options: WorldOptions) {
     broken,
     broke,
     checkRule: checkWith(broke),
-    check(isHeld: boolean, rule: string): void {
+    check: (isHeld: boolean, rule: string): void => {
       if (!isHeld) broken.add(rule)
     },
     hosts: [] as Host[],
