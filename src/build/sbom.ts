@@ -72,10 +72,10 @@ export function sbomFor(
   runtime: Readonly<Record<string, { name: string; integrity: string }>>,
 ): Sbom {
   const components = sbom.components.map((component) => {
-    const other = runtime[component.name]
-    if (other === undefined) return component
+    const replacement = runtime[component.name]
+    if (replacement === undefined) return component
     const { version, licenses } = component
-    return npmComponent(other.name, { ...other, version, license: licenses[0]!.license.id })
+    return npmComponent(replacement.name, { ...replacement, version, license: licenses[0]!.license.id })
   })
   return { ...sbom, components }
 }

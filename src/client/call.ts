@@ -21,7 +21,7 @@ const ANSWER_MS = 5_000
 const SLOW_MS = 250
 /** The event loop of a program in which a timer is later than this has been busy. */
 const LATE_MS = 50
-/** Faults that a daemon gives without looking at the request: it counts as absent. */
+/** Faults that a daemon gives whatever the request is: it counts as absent. */
 const FAULTS_OF_ABSENCE: ReadonlySet<string> = new Set<FaultCode>(['busy', 'misconfigured'])
 /** Ends of a request's wait: a caller that shares it, and began later, may go on waiting. */
 const ENDS_OF_WAIT: ReadonlySet<string> = new Set<TokenClientErrorCode>([

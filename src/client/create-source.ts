@@ -98,12 +98,12 @@ export function createSource(
     return leftMs > 0 && leftMs >= minValidSeconds * 1_000 ? { ...last.token, cached: true } : undefined
   }
 
-  /** One request for a token, shared by all callers who wish for the same; without `waitMs` it waits not. */
+  /** One request for a token, shared by all callers who wish for the same; without `waitMs` it does not wait. */
   function askForToken(wish: Wish, waitMs: number, end: AbortSignal | undefined): Promise<ClientToken> {
     const { minValidSeconds, notFingerprint, waitsForStart } = wish
-    async function begin(unused: AbortSignal): Promise<ClientToken> {
+    async function begin(unwanted: AbortSignal): Promise<ClientToken> {
       const untilMs = monotonicMs() + waitMs
-      const leave = waitMs > 0 ? await places.take(waitMs, [unused, closing.signal]) : undefined
+      const leave = waitMs > 0 ? await places.take(waitMs, [unwanted, closing.signal]) : undefined
       const leftMs = leave === undefined ? 0 : Math.max(0, untilMs - monotonicMs())
       const answer = ask<ClientToken>({
         type: 'token.get',
@@ -115,7 +115,7 @@ export function createSource(
         waitMs: leftMs,
         answerMs: answerMsFor(leftMs),
         waitsForStart,
-        signal: unused,
+        signal: unwanted,
         fallback: () => cached(wish),
       })
       const isAnswer = await answer.then(
@@ -169,7 +169,7 @@ export function createSource(
       token: tokenCopy(token),
       refusedBy: [...token.refusedBy],
       async refused({ isFinal = false } = {}) {
-        const next = await refusals.another(token, { place, isRepetition, isFinal, signal: end })
+        const next = await refusals.nextToken(token, { place, isRepetition, isFinal, signal: end })
         return next === undefined ? undefined : admissionOf(next, { isRepetition: true })
       },
     })

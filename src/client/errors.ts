@@ -69,7 +69,7 @@ export function faultError({ code, message, reason }: Readonly<Record<string, un
 }
 
 function isDaemonCode(code: unknown): code is FaultCode {
-  return typeof code === 'string' && WORD.test(code) && !CLIENT_CODES.some((own) => own === code)
+  return typeof code === 'string' && WORD.test(code) && !CLIENT_CODES.some((known) => known === code)
 }
 
 /** True if the daemon answered so. */

@@ -6,33 +6,33 @@ import type { ClientToken, GetOptions } from './token-source.ts'
 
 /** How long a refused call waits for another token. */
 const WAIT_SECONDS = 10
-/** How long an answer to a report stands if it does not say so: the daemon asks no sooner again. */
-const STANDS_MS = 30_000
+/** How long an answer to a report holds if it does not say so: the daemon asks no sooner again. */
+const HOLDS_MS = 30_000
 /** For this long the refusals of a place that refused two tokens concern their callers alone. */
 const OWN_MS = 5 * 60_000
 /** So many are remembered: a call with an earlier token may be refused some tokens later. */
 const MAX_REPORTS = 16
 const MAX_PLACES = 64
 
-interface Refused {
+interface RefusedCall {
   /** Method, origin and path of the call, if they are known. */
   readonly place?: string | undefined
   /** The call has been repeated already: this token is its second one. */
   readonly isRepetition: boolean
-  /** Another token is of no use, because the call cannot be repeated. */
+  /** The call cannot be repeated: another token would not help it. */
   readonly isFinal: boolean
   readonly signal: AbortSignal | undefined
 }
 
 interface Report {
-  /** Undefined: the daemon could not be told. */
+  /** Undefined: the report did not reach the daemon. */
   readonly answer: Promise<RejectResult | undefined>
-  standsUntilMs: number
+  holdsUntilMs: number
 }
 
 export function createRefusals(options: {
   readonly monotonicMs: () => number
-  /** Tells the daemon. */
+  /** Reports it to the daemon. */
   readonly reject: (fingerprint: string) => Promise<RejectResult>
   readonly get: (request: GetOptions) => Promise<ClientToken>
 }) {
@@ -45,22 +45,22 @@ export function createRefusals(options: {
   /** Reports the token, whatever is known of it. */
   function report(fingerprint: string): Promise<RejectResult> {
     const answer = options.reject(fingerprint)
-    const known: Report = { answer: answer.catch(() => undefined), standsUntilMs: Infinity }
+    const known: Report = { answer: answer.catch(() => undefined), holdsUntilMs: Infinity }
     remember(reports, MAX_REPORTS, fingerprint, known)
-    void stand(known)
+    void noteHold(known)
     return answer
   }
 
-  /** Notes how long the answer stands; one that did not come does not. */
-  async function stand(known: Report): Promise<void> {
-    const { retryAfterSeconds = STANDS_MS / 1_000 } = (await known.answer) ?? { retryAfterSeconds: 0 }
-    known.standsUntilMs = monotonicMs() + retryAfterSeconds * 1_000
+  /** Notes how long the answer holds; one that did not come does not. */
+  async function noteHold(known: Report): Promise<void> {
+    const { retryAfterSeconds = HOLDS_MS / 1_000 } = (await known.answer) ?? { retryAfterSeconds: 0 }
+    known.holdsUntilMs = monotonicMs() + retryAfterSeconds * 1_000
   }
 
-  /** The daemon's answer to the report of this token, which is sent if none stands. */
+  /** The daemon's answer to the report of this token, which is sent if no answer holds. */
   async function reportOnce(fingerprint: string): Promise<RejectResult | undefined> {
     const known = reports.get(fingerprint)
-    if (known !== undefined && known.standsUntilMs > monotonicMs()) return known.answer
+    if (known !== undefined && known.holdsUntilMs > monotonicMs()) return known.answer
     return report(fingerprint).catch(() => undefined)
   }
 
@@ -68,7 +68,10 @@ export function createRefusals(options: {
    * The token for sending the refused call once more; undefined: the refusal is its answer. Rejects with the
    * reason of its signal.
    */
-  async function another({ fingerprint }: ClientToken, call: Refused): Promise<ClientToken | undefined> {
+  async function nextToken(
+    { fingerprint }: ClientToken,
+    call: RefusedCall,
+  ): Promise<ClientToken | undefined> {
     const { place = '', isRepetition, isFinal, signal } = call
     signal?.throwIfAborted()
     if ((ownUntilMs.get(place) ?? 0) > monotonicMs()) return undefined
@@ -97,7 +100,7 @@ export function createRefusals(options: {
 
   return {
     report,
-    another,
+    nextToken,
     /** True if the token was reported. */
     has: (fingerprint: string): boolean => reports.has(fingerprint),
   }

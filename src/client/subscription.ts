@@ -34,8 +34,8 @@ export function createSubscriptions(
   function notify(subscriber: Subscriber, { token, fault }: Notification): void {
     const { lastToken, lastFault, listener, onFault } = subscriber
     subscriber.lastFault = fault
-    const isOther = fault?.code !== lastFault?.code || fault?.reason !== lastFault?.reason
-    if (isOther) void deliver(subscriber, () => onFault?.(fault ?? null))
+    const isNew = fault?.code !== lastFault?.code || fault?.reason !== lastFault?.reason
+    if (isNew) void deliver(subscriber, () => onFault?.(fault ?? null))
     if (token === undefined || (lastToken !== undefined && isSame(lastToken, token))) return
     subscriber.lastToken = token
     void deliver(subscriber, () => listener(tokenCopy(token)))
@@ -113,11 +113,11 @@ interface Subscriber {
   lastFault?: TokenClientError | undefined
 }
 
-function isSame(one: ClientToken, other: ClientToken): boolean {
+function isSame(before: ClientToken, now: ClientToken): boolean {
   return (
-    one.fingerprint === other.fingerprint &&
-    one.state === other.state &&
-    one.stale === other.stale &&
-    Math.abs(Date.parse(one.expiresAt) - Date.parse(other.expiresAt)) < SAME_INSTANT_MS
+    before.fingerprint === now.fingerprint &&
+    before.state === now.state &&
+    before.stale === now.stale &&
+    Math.abs(Date.parse(before.expiresAt) - Date.parse(now.expiresAt)) < SAME_INSTANT_MS
   )
 }

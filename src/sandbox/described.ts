@@ -31,11 +31,11 @@ export function credentialsOf(
   if (send === 'basic' || send === 'basic-plain') return basicPair(headers, { isEncoded: send === 'basic' })
   if (send === 'assertion') return assertionPair(service, fields)
   const place: Fields = send === 'headers' ? headers : fields
-  const at = (name: string | null): unknown =>
+  const valueOf = (name: string | null): unknown =>
     name === null ? undefined : place[send === 'headers' ? name.toLowerCase() : name]
-  const pair = { apiKey: at(names.apiKey), apiSecret: at(names.apiSecret) }
+  const pair = { apiKey: valueOf(names.apiKey), apiSecret: valueOf(names.apiSecret) }
   const asked = [names.apiKey, names.apiSecret].filter((name) => name !== null)
-  return asked.every((name) => typeof at(name) === 'string')
+  return asked.every((name) => typeof valueOf(name) === 'string')
     ? pair
     : `The request must have ${asked.join(' and ')}, as ${send}`
 }
@@ -63,8 +63,8 @@ const ASSERTION_FIELDS = {
 function assertionPair({ assertion }: ServiceConfig, fields: Fields): AskedPair | string {
   const { as, file } = assertion!
   const name = ASSERTION_FIELDS[as]
-  const given = fields[name]
-  const [, claims = ''] = typeof given === 'string' ? given.split('.') : []
+  const sent = fields[name]
+  const [, claims = ''] = typeof sent === 'string' ? sent.split('.') : []
   const { iss, exp } = fieldsOf(Buffer.from(claims, 'base64url').toString())
   if (typeof exp !== 'number' || exp * 1_000 < Date.now())
     return `The field ${name} must be a JWT that has not expired`

@@ -45,7 +45,7 @@ interface SandboxOptions {
 }
 export type Sandbox = Awaited<ReturnType<typeof createSandbox>>
 
-/** The credentials the stand-in takes; any others get `Account not found`. */
+/** The credentials that the stand-in accepts; any others get `Account not found`. */
 export const sandboxCredentials = { apiKey: 'sandbox-key', apiSecret: 'sandbox-secret' } as const
 
 const MAX_REQUEST_BYTES = 16 * 1024
@@ -117,10 +117,10 @@ function createService(options: SandboxOptions, stopped: AbortSignal) {
   let tokenRequests = 0
 
   async function issue({ headers, body, problem }: Asked): Promise<SandboxAnswer | null> {
-    const given = credentialsOf(service, { headers, body })
-    if (typeof given === 'string') return problem(400, given)
+    const pair = credentialsOf(service, { headers, body })
+    if (typeof pair === 'string') return problem(400, pair)
     const refuse = (reason: PermanentReason): SandboxAnswer => refusal(service, reason, problem)
-    if (!isKnown(given)) return refuse('account-not-found')
+    if (!isKnown(pair)) return refuse('account-not-found')
     tokenRequests += 1
     const { answer, delayMs }: Scenario = scenarios[scenario]
     const number = tokenRequests
@@ -139,9 +139,9 @@ function createService(options: SandboxOptions, stopped: AbortSignal) {
 
   function showMe({ headers, problem }: Asked): SandboxAnswer {
     const { header, prefix } = service.use
-    const given = String(headers[header.toLowerCase()] ?? '')
-    const isPrefixed = given.slice(0, prefix.length).toLowerCase() === prefix.toLowerCase()
-    const token = isPrefixed ? given.slice(prefix.length) : ''
+    const value = String(headers[header.toLowerCase()] ?? '')
+    const isPrefixed = value.slice(0, prefix.length).toLowerCase() === prefix.toLowerCase()
+    const token = isPrefixed ? value.slice(prefix.length) : ''
     const expiresAtMs = tokens.expiryOf(token, clock.now().wallMs)
     if (expiresAtMs !== undefined)
       return {
@@ -184,9 +184,9 @@ function createService(options: SandboxOptions, stopped: AbortSignal) {
 }
 
 /** Key and secret are the stand-in's, as far as the service takes them. */
-function isKnown(given: AskedPair): boolean {
+function isKnown(pair: AskedPair): boolean {
   const names = ['apiKey', 'apiSecret'] as const
-  return names.every((name) => given[name] === undefined || given[name] === sandboxCredentials[name])
+  return names.every((name) => pair[name] === undefined || pair[name] === sandboxCredentials[name])
 }
 
 function refusal({ refusals }: ServiceConfig, reason: PermanentReason, problem: Problem): SandboxAnswer {
