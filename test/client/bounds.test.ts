@@ -4,26 +4,13 @@ import { join } from 'node:path'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
 import { createReconnectingConnection } from '../../src/client/connection.ts'
 import type { ClientToken, TokenClient } from '../../src/client/index.ts'
-import { clientOf, codeOf, daemonWith, generous } from '../support/client-world.ts'
+import { clientOf, codeOf, daemonWith, generous, pass, turns, useFakeTime } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { startScriptedDaemon, tokenFields, type Asking } from '../support/scripted-daemon.ts'
 import { granting } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { holds } from '../support/until.ts'
 
-/** Timers and all clocks of the client; sockets and the loop stay real. */
-function useFakeTime(): void {
-  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'Date'] })
-  const [realS, fakeMs] = [process.uptime(), Date.now()]
-  vi.spyOn(process, 'uptime').mockImplementation(() => realS + (Date.now() - fakeMs) / 1_000)
-  onTestFinished(() => {
-    vi.useRealTimers()
-    vi.restoreAllMocks()
-  })
-}
-const turns = async (): Promise<void> => {
-  for (let turn = 0; turn < 5; turn += 1) await new Promise((resolve) => setImmediate(resolve))
-}
 /** Keeps the program from its loop. */
 function beBusy(ms: number): void {
   const untilMs = performance.now() + ms
@@ -32,10 +19,10 @@ function beBusy(ms: number): void {
 
 describe('on a fake clock', () => {
   test.each([{ waitSeconds: 60 }, { waitSeconds: 0 }, {}])(
-    'a daemon that is silent costs get(%j) 250 ms, no more and no less',
+    'a daemon that is silent costs get(%j) 250 ms, no more and no less, until it answers again',
     async (options) => {
       useFakeTime()
-      const daemon = await daemonWith((asking) => void (daemon.asked.length === 1 && generous(asking)))
+      const daemon = await daemonWith((asking) => void (daemon.asked.length === 2 || generous(asking)))
       const client = clientOf(daemon)
       await client.get()
       const ended = vi.fn<() => void>()
@@ -49,6 +36,7 @@ describe('on a fake clock', () => {
       await turns()
       expect(ended).toHaveBeenCalled()
       expect(await given).toMatchObject({ accessToken: 'token-1', cached: true })
+      expect(await client.get()).not.toHaveProperty('cached')
     },
   )
 
@@ -75,8 +63,7 @@ describe('on a fake clock', () => {
       for (let ms = 0; ms < 3_000; ms += 10) {
         // Neither those that wait nor those that come change the pace.
         open()
-        await vi.advanceTimersByTimeAsync(10)
-        await turns()
+        await pass(10, { stepMs: 10 })
       }
       const gaps = connectsAtMs.slice(1).map((atMs, index) => atMs - connectsAtMs[index]!)
       expect(Math.max(...gaps)).toBeLessThanOrEqual(250)
@@ -92,19 +79,13 @@ describe('on a fake clock', () => {
     await daemon.stop()
     const client = clientOf(daemon)
     const calls = Array.from({ length: 1_000 }, (_, index) => client.get({ waitSeconds: 30 + index / 100 }))
-    for (let ms = 0; ms < 2_000; ms += 50) {
-      await vi.advanceTimersByTimeAsync(50)
-      await turns()
-    }
+    await pass(2_000)
     await daemon.start()
     const returnedAtMs = Date.now()
     const served = vi.fn<() => void>()
     void Promise.all(calls).then(served)
     // The pace is in fake time; what the sockets take is real.
-    while (daemon.connections.made === 0 && Date.now() < returnedAtMs + 1_000) {
-      await vi.advanceTimersByTimeAsync(10)
-      await turns()
-    }
+    while (daemon.connections.made === 0 && Date.now() < returnedAtMs + 1_000) await pass(10, { stepMs: 10 })
     expect(Date.now() - returnedAtMs).toBeLessThanOrEqual(250)
     await holds(() => served.mock.calls.length === 1)
     expect(daemon.connections.made).toBe(1)
@@ -116,12 +97,6 @@ describe('on a fake clock', () => {
     const client = clientOf({ path })
     const failed = client.get({ waitSeconds: 10 })
     const code = codeOf(failed)
-    const pass = async (ms: number): Promise<void> => {
-      for (let passed = 0; passed < ms; passed += 50) {
-        await vi.advanceTimersByTimeAsync(50)
-        await turns()
-      }
-    }
     await pass(4_000)
     const daemon = await startScriptedDaemon(path, () => undefined)
     onTestFinished(() => daemon.stop())

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { setImmediate } from 'node:timers/promises'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import type { TokenClientError } from '../../src/client/index.ts'
-import { asStranger, clientOf, codeOf, daemonWith, generous } from '../support/client-world.ts'
+import { asStranger, clientOf, codeOf, daemonWith, generous, useFakeTime } from '../support/client-world.ts'
 import { tokenFields, type Asking } from '../support/scripted-daemon.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { holds } from '../support/until.ts'
@@ -149,12 +149,7 @@ test.each([
   [{ waitSeconds: 0 }, 250],
   [{}, 10_000],
 ])('an answer that does not come to get(%j) is a timeout after %i ms and 250 more', async (options, ms) => {
-  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'Date'] })
-  vi.spyOn(process, 'uptime').mockImplementation(() => Date.now() / 1_000)
-  onTestFinished(() => {
-    vi.useRealTimers()
-    vi.restoreAllMocks()
-  })
+  useFakeTime()
   const daemon = await daemonWith(() => undefined)
   const ended = vi.fn<() => void>()
   const code = codeOf(clientOf(daemon).get(options)).finally(ended)

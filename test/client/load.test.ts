@@ -14,8 +14,6 @@ const TICK_MS = 100
 const SLOW_TICKS = 10
 
 interface Oddity {
-  readonly fromMs: number
-  readonly toMs: number
   readonly isSlow: boolean
   readonly result: number | string
 }
@@ -59,14 +57,14 @@ function loadWith(socketPath: string, url: string): { oddities: Oddity[]; end: (
   onTestFinished(() => clearInterval(ticking))
   const lanes = Array.from({ length: LANES }, async () => {
     for (; !stop.signal.aborted; await pause(PAUSE_MS)) {
-      const began = { fromMs: Date.now(), ticks }
+      const beganAt = ticks
       const result = await client.fetch(url).then(
         ({ status }) => status,
         (error: { code: string }) => error.code,
       )
       calls += 1
-      const isSlow = ticks - began.ticks > SLOW_TICKS
-      if (result !== 200 || isSlow) oddities.push({ fromMs: began.fromMs, toMs: Date.now(), isSlow, result })
+      const isSlow = ticks - beganAt > SLOW_TICKS
+      if (result !== 200 || isSlow) oddities.push({ isSlow, result })
     }
   })
   return {
@@ -102,7 +100,7 @@ test('no call fails or waits while there is a good token, or another one that wo
     await moreCalls()
   }
   daemon.process.kill('SIGSTOP')
-  await pause(5_000)
+  await moreCalls()
   daemon.process.kill('SIGCONT')
   await moreCalls()
 
@@ -118,25 +116,12 @@ test('no call fails or waits while there is a good token, or another one that wo
   await moreCalls()
   expect(oddities()).toEqual([])
 
-  // Two revocations: after the first the daemon asks at once, after the second only an operator does so soon.
+  // A revocation: the daemon asks at once, and the calls that it hits wait for that.
   api.valid = 'none'
-  await expectUntil('the token after the first revocation', () => api.tokens === before + 2)
+  await expectUntil('the token after the revocation', () => api.tokens === before + 2)
   await moreCalls()
   expect(oddities().filter(({ result }) => result !== 200)).toEqual([])
-  api.valid = 'none'
-  const revokedAtMs = Date.now()
-  await expectUntil('a rejected call', () => oddities().some(({ result }) => result === 401))
-  daemon.process.kill('SIGUSR2')
-  await expectUntil('the token after the second revocation', () => api.tokens === before + 3)
-  const renewedAtMs = Date.now()
-  await moreCalls()
-  await moreCalls()
 
   for (const load of loads) expect(await load.end()).toBeGreaterThan(100)
-  // The daemon asks no sooner: those calls have their 401 at once.
-  const inHold = ({ fromMs, toMs, result }: Oddity): boolean =>
-    toMs >= revokedAtMs - 1_000 && fromMs <= renewedAtMs && (result === 200 || result === 401)
-  expect(oddities().filter((oddity) => !inHold(oddity) && oddity.result !== 200)).toEqual([])
   expect(api.together).toBe(1)
-  expect(api.tokens).toBeLessThanOrEqual(before + 3)
 }, 90_000)

@@ -5,8 +5,7 @@ import type { GetOptions, TokenClientError } from '../../src/client/index.ts'
 import { clientOf, codeOf, daemonWith, generous } from '../support/client-world.ts'
 import { commandWorld } from '../support/daemon-world.ts'
 import { serviceOf } from '../support/outside.ts'
-import { startScriptedDaemon, tokenFields, type Asking } from '../support/scripted-daemon.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
+import { tokenFields, type Asking } from '../support/scripted-daemon.ts'
 import { expectUntil, holds } from '../support/until.ts'
 
 const isoIn = (seconds: number): string => new Date(Date.now() + seconds * 1_000).toISOString()
@@ -26,19 +25,6 @@ test('while the daemon is away the last token is given again, and is marked', as
   await daemon.stop()
   expect(await client.get()).toEqual({ ...tokenFields('token-1'), cached: true })
   expect(await client.get({ waitSeconds: 0 })).toMatchObject({ cached: true })
-})
-
-test('a daemon that does not answer costs a call a quarter of a second, until it answers again', async () => {
-  let isSilent = false
-  const daemon = await daemonWith((asking) => void (isSilent || generous(asking)))
-  const client = clientOf(daemon)
-  await client.get()
-  isSilent = true
-  const beganMs = performance.now()
-  expect(await client.get({ waitSeconds: 60 })).toMatchObject({ accessToken: 'token-1', cached: true })
-  expect(performance.now() - beganMs).toBeLessThan(1_000)
-  isSilent = false
-  expect(await client.get()).not.toHaveProperty('cached')
 })
 
 test('options that are changed later change nothing', async () => {
@@ -118,16 +104,6 @@ test('a token that a subscription brought is remembered, too', async () => {
   await holds(() => generations.length === 2)
   await daemon.stop()
   expect(await client.get()).toMatchObject({ accessToken: 'token-2', cached: true })
-})
-
-test('a wait that was asked for is also for a daemon that has not been started yet', async () => {
-  const path = join(await tempDirectory(), 'ipc.sock')
-  const got = clientOf({ path }).get({ waitSeconds: 20 })
-  await new Promise((resolve) => setTimeout(resolve, 300))
-  const daemon = await startScriptedDaemon(path, generous)
-  onTestFinished(() => daemon.stop())
-  expect((await got).accessToken).toBe('token-1')
-  expect(daemon.asked[0]?.data['waitSeconds']).toBeLessThanOrEqual(20)
 })
 
 test.each(['no-token-yet', 'expired', 'account-inactive', 'account-not-found'])(

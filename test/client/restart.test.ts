@@ -5,22 +5,6 @@ import { tokenFields } from '../support/scripted-daemon.ts'
 import { granting } from '../support/service.ts'
 import { holds } from '../support/until.ts'
 
-test('a get that waits survives a restart of the daemon, and waits only what is left', async () => {
-  let isBack = false
-  const daemon = await daemonWith((asking) => {
-    if (isBack) generous(asking)
-  })
-  const got = clientOf(daemon).get({ waitSeconds: 20 })
-  await holds(() => daemon.asked.length === 1)
-  await daemon.stop()
-  isBack = true
-  await new Promise((resolve) => setTimeout(resolve, 300))
-  await daemon.start()
-  expect((await got).accessToken).toBe('token-1')
-  expect(daemon.asked[1]?.data['waitSeconds']).toBeLessThan(20)
-  expect(daemon.asked[1]?.data['waitSeconds']).toBeGreaterThan(15)
-})
-
 test('a connect that is due by the time the disconnect is handled is made at once', async () => {
   let nowS = process.uptime()
   // A process that had to wait for the processor between any two lines.
@@ -87,16 +71,4 @@ test('a refresh is asked once: a connection that is lost may have had its reques
   })
   expect(await codeOf(clientOf(daemon).refresh())).toBe('daemon-unreachable')
   expect(daemon.asked.length).toBe(1)
-})
-
-test('any number of waiting calls is served by one request when the daemon is there again', async () => {
-  const daemon = await daemonWith(generous)
-  await daemon.stop()
-  const client = clientOf(daemon)
-  const calls = Array.from({ length: 500 }, () => client.get({ waitSeconds: 30 }))
-  await new Promise((resolve) => setTimeout(resolve, 500))
-  await daemon.start()
-  const tokens = await Promise.all(calls)
-  expect(tokens.every(({ accessToken }) => accessToken === 'token-1')).toBe(true)
-  expect([daemon.connections.made, daemon.asked.length]).toEqual([1, 1])
 })

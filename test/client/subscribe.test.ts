@@ -1,7 +1,6 @@
 import { getEventListeners } from 'node:events'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, onTestFinished, test } from 'vitest'
-import { clientOf, daemonWith, generous, subscribed } from '../support/client-world.ts'
+import { clientOf, daemonWith, generous, pass, subscribed, useFakeTime } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
 import { granting } from '../support/service.ts'
@@ -81,12 +80,13 @@ test('a subscription survives restarts, and repeats nothing', async () => {
 })
 
 test('a daemon that is back after 0.7 s was restarted, which is no fault', async () => {
+  useFakeTime()
   const daemon = await daemonWith(generous)
   // Each draws its own delays between two connects.
   const all = Array.from({ length: 10 }, () => subscribed(clientOf(daemon)))
   await holds(() => all.every(({ tokens }) => tokens.length === 1))
   await daemon.stop()
-  await sleep(700)
+  await pass(700)
   await daemon.start()
   await holds(() => daemon.asked.length === 20)
   expect(all.flatMap(({ faults }) => faults)).toEqual([])

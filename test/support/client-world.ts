@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
-import { expect, onTestFinished } from 'vitest'
+import { expect, onTestFinished, vi } from 'vitest'
 import { TokenClient, TokenClientError, type TokenClientOptions } from '../../src/client/index.ts'
 import { startScriptedDaemon, tokenFields, type Asking, type ScriptedDaemon } from './scripted-daemon.ts'
 import { tempDirectory } from './temp-directory.ts'
@@ -41,6 +41,28 @@ export function subscribed(client: TokenClient): { tokens: string[]; faults: str
     onFault: (fault) => faults.push(fault?.code ?? 'over'),
   })
   return { tokens, faults, end }
+}
+
+/** Timers and all clocks of the client; sockets and the loop stay real. */
+export function useFakeTime(): void {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout', 'Date'] })
+  const [realS, fakeMs] = [process.uptime(), Date.now()]
+  vi.spyOn(process, 'uptime').mockImplementation(() => realS + (Date.now() - fakeMs) / 1_000)
+  onTestFinished(() => {
+    vi.useRealTimers()
+    vi.restoreAllMocks()
+  })
+}
+/** Turns of the loop, in which sockets are read. */
+export async function turns(): Promise<void> {
+  for (let turn = 0; turn < 5; turn += 1) await new Promise((resolve) => setImmediate(resolve))
+}
+/** Lets fake time pass, and what happens in it. */
+export async function pass(ms: number, { stepMs = 50 } = {}): Promise<void> {
+  for (let passed = 0; passed < ms; passed += stepMs) {
+    await vi.advanceTimersByTimeAsync(stepMs)
+    await turns()
+  }
 }
 
 interface Api {
