@@ -87,7 +87,7 @@ describe('examples in every language', { timeout: 120_000 }, () => {
       )
   })
 
-  test('without an answer each fails with a message, and sends nothing to the service', async () => {
+  test('without an answer each fails, says something, and sends nothing to the service', async () => {
     const example = await exampleInNode()
     await example.daemon.end('SIGTERM')
     const short = (code: string): string => code.replace('--wait 20s ', '')

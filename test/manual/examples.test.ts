@@ -2,6 +2,8 @@
 import { spawn, spawnSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import type { Parents } from 'mdast'
+import { remark } from 'remark'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { parse } from 'yaml'
 import { PROGRAM } from '../support/daemon.ts'
@@ -173,16 +175,15 @@ test('every block of code is run or loaded by a test, or its page says that it w
   }
 })
 
-test('no page has a block of code without a mark', () => {
-  for (const { path, text } of pages()) {
-    const marks =
-      /<!-- (?:run|drop-in|example|acl|picture|states|whole): ?[\w.-]*(?: -->)?|<!-- (?:picture|states) -->/
-    const parts = text.split(/^```/m)
-    for (let index = 1; index < parts.length; index += 2) {
-      const before = parts[index - 1]!.trimEnd().split('\n').at(-1) ?? ''
-      expect(before, `${path}: ${parts[index]!.split('\n').slice(0, 2).join(' ')}`).toMatch(marks)
-    }
-  }
+test('no page has a block of code, fenced or indented, without a mark', () => {
+  const mark = /^<!-- (?:(?:run|drop-in|example|acl): [\w.-]+|picture|states) -->$/
+  const unmarked = ({ children }: Parents): string[] =>
+    children.flatMap((node, index) => {
+      if ('children' in node) return unmarked(node)
+      const before = children[index - 1]
+      return node.type !== 'code' || (before?.type === 'html' && mark.test(before.value)) ? [] : [node.value]
+    })
+  for (const { path, text } of pages()) expect(unmarked(remark().parse(text)), path).toEqual([])
 })
 
 test('the files for other programs are what these programs read', () => {

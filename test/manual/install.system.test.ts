@@ -217,6 +217,13 @@ describeInstallation('installed as the manual says', {}, (installation) => {
     await expectUntil('nginx again', async () => (await status('billing')) === own)
     expect(await open()).toEqual([own, '000', '000'])
     expect(await sh(`${steps.at(-1)} --no-pager`)).toMatch(/kyc_api_billing.*GET \/some\/path /)
+    // Its own list: a call that is not in it is refused, and not at the other socket.
+    await sh(
+      "sed -i 's,/some/path,/other/path,' /etc/kyc-api-proxy.d/billing.conf; systemctl reload kyc-api-proxy",
+    )
+    await expectUntil('its own list', async () => (await status('billing')) === '403')
+    expect(await sh(asked)).toBe(own)
+    expect(await sh(`${steps.at(-1)} --no-pager`)).toMatch(/kyc_api_billing.*GET \/some\/path 403/)
     await sh('systemctl disable --now kyc-api-proxy')
   })
 

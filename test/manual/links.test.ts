@@ -13,11 +13,6 @@ const { version, scripts } = JSON.parse(readFileSync(join(PROJECT, 'package.json
 const words = [...text.matchAll(/[^\s`()|[\]]+/g)].map(([word]) => word)
 const dropIns = [...text.matchAll(/<!-- drop-in: ([\w.-]+) -->\n+```ini\n([\s\S]*?)```/g)]
 
-test('README.md has at most 200 lines', () => {
-  const readme = pages().find(({ path }) => path === 'README.md')?.text ?? ''
-  expect(readme.split('\n').length).toBeLessThanOrEqual(201)
-})
-
 describe('the manual names what exists', () => {
   test('every file of the project', () => {
     const named = words

@@ -2,9 +2,8 @@
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { chmodSync, chownSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { text } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
@@ -129,50 +128,6 @@ describe.skipIf(lacks('nginx', 'python3'))('through the proxy', () => {
     expect(world.service.requests.filter(({ path }) => path.startsWith('/some'))).toEqual([])
   })
 })
-
-test.skipIf(lacks('nginx', 'python3', 'curl') || process.getuid?.() !== 0)(
-  'each program has its own socket, list and log, by the group of the directory of its socket',
-  async () => {
-    const world = await startWorld()
-    const { directory } = world
-    const groups = { billing: 60_001, shipping: 60_002 }
-    const example = readFileSync(join(PROJECT, 'systemd/examples/nginx-program.conf'), 'utf8')
-    mkdirSync(join(directory, 'programs'))
-    for (const [name, gid] of Object.entries(groups)) {
-      const own = join(directory, name)
-      mkdirSync(own, { mode: 0o750 })
-      chownSync(own, 0, gid)
-      const configuration = example
-        .replaceAll('billing', name)
-        .replaceAll(`/run/kyc-api-${name}`, own)
-        .replaceAll('/run/kyc-api-proxy', join(directory, 'proxy'))
-        .replace('/some/path', name === 'billing' ? '/some/path' : '/applicants/[0-9]+')
-        .replace(/syslog:\S+/, join(own, 'access.log'))
-      writeFileSync(join(directory, 'programs', `${name}.conf`), configuration)
-    }
-    chmodSync(directory, 0o755)
-    world.reloadNginx()
-    await expectUntil('the sockets', () =>
-      Object.keys(groups).every((name) => existsSync(join(directory, name, 'api.sock'))),
-    )
-    /** The status that a member of the one group gets at the socket of the other; 000: no connection. */
-    const ask = async (as: keyof typeof groups, at: keyof typeof groups, path: string): Promise<string> => {
-      const ids = ['--reuid=60000', `--regid=${groups[as]}`, '--clear-groups']
-      const words = ['curl', '-s', '-o', '/dev/null', '-w', '%{http_code}', '--unix-socket']
-      const socket = join(directory, at, 'api.sock')
-      const child = spawn('setpriv', [...ids, ...words, socket, `http://localhost${path}`])
-      return text(child.stdout)
-    }
-    expect(await ask('billing', 'billing', '/some/path?1')).toBe('200')
-    expect(await ask('shipping', 'shipping', '/applicants/7')).toBe('200')
-    expect(await ask('billing', 'billing', '/applicants/7')).toBe('403')
-    expect(await ask('billing', 'shipping', '/applicants/7')).toBe('000')
-    const log = (name: string): string => readFileSync(join(directory, name, 'access.log'), 'utf8')
-    await expectUntil('the log', () => log('billing').split('\n').length === 3)
-    expect(log('billing')).toMatch(/^GET \/some\/path 200 .*\nGET \/applicants\/7 403 /)
-    expect(log('shipping')).toMatch(/^GET \/applicants\/7 200 [^\n]*\n$/)
-  },
-)
 
 test.skipIf(lacks('nginx', 'systemd-analyze'))('the unit is one that systemd takes', () => {
   const unit = join(PROJECT, 'systemd/examples/kyc-api-proxy.service')
