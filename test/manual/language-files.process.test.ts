@@ -1,6 +1,7 @@
 // kyc_token.py and KycToken.php, with a real python3 and php, against a daemon and an API that revokes tokens.
 import { spawn, spawnSync } from 'node:child_process'
 import { copyFileSync } from 'node:fs'
+import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
@@ -15,45 +16,36 @@ const EXAMPLES = join(PROJECT, 'systemd/examples')
 const hasModule = (name: string): boolean =>
   spawnSync('python3', ['-c', `import ${name}`], { stdio: 'ignore' }).status === 0
 
-/** A program of each way: it calls `/good`, then `/bad` twice, whose 401 is its own, each with POST. */
-const python = (send: string): string =>
-  `import sys, kyc_token\n${send}\nfor path in ("/good", "/bad", "/bad", "/good"):\n    print(send(sys.argv[1] + path))`
-const programs: [name: string, command: string[], code: string, isMissing: boolean][] = [
-  [
-    'urllib',
-    ['python3', '-c'],
-    python('def send(url):\n    return kyc_token.urlopen(url, b"body", method="POST").status'),
-    lacks('python3'),
-  ],
-  [
-    'requests',
-    ['python3', '-c'],
-    python(
-      'import requests\nsession = kyc_token.adapt(requests.Session())\ndef send(url):\n    return session.post(url, data="body").status_code',
-    ),
-    !hasModule('requests'),
-  ],
-  [
-    'httpx',
-    ['python3', '-c'],
-    python(
-      'import httpx\nclient = httpx.Client(auth=kyc_token.httpx_auth())\ndef send(url):\n    return client.post(url, content=b"body").status_code',
-    ),
-    !hasModule('httpx'),
-  ],
-  [
-    'httpx, asynchronous',
-    ['python3', '-c'],
-    python(
-      'import asyncio, httpx\ndef send(url):\n    async def call():\n        async with httpx.AsyncClient(auth=kyc_token.httpx_auth()) as client:\n            return (await client.post(url, content=b"body")).status_code\n    return asyncio.run(call())',
-    ),
-    !hasModule('httpx'),
-  ],
+const python = (code: string): string[] => ['python3', '-c', `import sys, kyc_token\n${code}`]
+const php = (code: string): string[] => ['php', `require 'KycToken.php'; ${code}`]
+
+/** By the module that it needs, a program that calls `/good`, then `/bad` twice, whose 401 is its own, each with POST. */
+const calls = 'for path in ("/good", "/bad", "/bad", "/good"): print(send(sys.argv[1] + path))'
+const inPython = {
+  urllib: 'send = lambda url: kyc_token.urlopen(url, b"body", method="POST").status',
+  requests: `import requests
+session = kyc_token.adapt(requests.Session())
+send = lambda url: session.post(url, data="body").status_code`,
+  httpx: `import httpx
+client = httpx.Client(auth=kyc_token.httpx_auth())
+send = lambda url: client.post(url, content=b"body").status_code`,
+  'httpx, asyncio': `import asyncio, httpx
+def send(url):
+    async def call():
+        async with httpx.AsyncClient(auth=kyc_token.httpx_auth()) as client:
+            return (await client.post(url, content=b"body")).status_code
+    return asyncio.run(call())`,
+}
+const programs: [name: string, command: string[], isMissing: boolean][] = [
+  ...Object.entries(inPython).map(([modules, send]): [string, string[], boolean] => [
+    modules,
+    python(`${send}\n${calls}`),
+    lacks('python3') || !modules.split(', ').every(hasModule),
+  ]),
   [
     'PHP',
-    ['php'],
-    `require 'KycToken.php';
-    foreach (['/good', '/bad', '/bad', '/good'] as $path) echo KycToken::request('POST', $argv[1] . $path, [], 'body')['status'], "\\n";`,
+    php(`foreach (['/good', '/bad', '/bad', '/good'] as $path)
+      echo KycToken::request('POST', $argv[1] . $path, [], 'body')['status'], "\\n";`),
     lacks('php'),
   ],
 ]
@@ -98,11 +90,11 @@ async function revokingWorld() {
 
 test.each(programs)(
   '%s: a revoked token is reported, and the call repeated once; an own 401 is its caller’s',
-  async (_, command, code, isMissing) => {
+  async (_, command, isMissing) => {
     if (isMissing) return
     const { daemon, service, api } = await revokingWorld()
     api.valid = 'none'
-    const ran = await run([...command, code, service.url], daemon.httpPath)
+    const ran = await run([...command, service.url], daemon.httpPath)
     expect(ran).toEqual({ status: 0, stdout: '200\n401\n401\n200\n', stderr: '' })
     // The revocation is seen at once. The report of /bad is held for longer than the call would wait.
     expect(api.calls).toEqual(['/good', '/good', '/bad', '/bad', '/good'].map((path) => `POST ${path} body`))
@@ -112,35 +104,23 @@ test.each(programs)(
 )
 
 test.each([
-  ['python3', ['python3', '-c', 'import kyc_token; kyc_token.get()']],
-  ['python3', ['python3', '-c', 'import kyc_token; kyc_token.urlopen("https://example.com/")']],
-  ['php', ['php', "require 'KycToken.php'; KycToken::get();"]],
-  ['php', ['php', "require 'KycToken.php'; KycToken::request('GET', 'https://example.com/');"]],
-])('%s without a daemon ends with a sentence, and no traceback: %j', async (program, command) => {
-  if (lacks(program)) return
+  python('kyc_token.get()'),
+  python('kyc_token.urlopen("https://example.com/")'),
+  php('KycToken::get();'),
+  php("KycToken::request('GET', 'https://example.com/');"),
+])('%s without a daemon ends with a sentence, and no traceback: %s', async (...command) => {
+  if (lacks(command[0]!)) return
   const { status, stdout, stderr } = await run(command, join(await tempDirectory(), 'none.sock'))
   expect([status === 0, stdout]).toEqual([false, ''])
   expect(stderr).toMatch(/^kyc-tokend: no daemon answers at [^\n]*: `kyc-tokend status` says why\n$/)
 })
 
 test.each([
-  [
-    'python3',
-    ['python3', '-c', 'import kyc_token; kyc_token.urlopen("http://127.0.0.1:1/x")'],
-    /is not sent to/,
-  ],
-  [
-    'php',
-    ['php', "require 'KycToken.php'; KycToken::request('GET', 'http://127.0.0.1:1/x');"],
-    /is not sent to/,
-  ],
-  [
-    'python3',
-    ['python3', '-c', 'import sys, kyc_token; kyc_token.urlopen(sys.argv[1] + "/elsewhere")'],
-    /another origin/,
-  ],
-])('%s sends no token to a foreign origin', async (program, command, sentence) => {
-  if (lacks(program)) return
+  [python('kyc_token.urlopen("http://127.0.0.1:1/x")'), /is not sent to/],
+  [php("KycToken::request('GET', 'http://127.0.0.1:1/x');"), /is not sent to/],
+  [python('kyc_token.urlopen(sys.argv[1] + "/elsewhere")'), /another origin/],
+])('%j sends no token to a foreign origin', async (command, sentence) => {
+  if (lacks(command[0]!)) return
   const { daemon, service } = await revokingWorld()
   const { status, stderr } = await run([...command, service.url], daemon.httpPath)
   expect(status).not.toBe(0)
@@ -152,13 +132,12 @@ test.each(['python3', 'php'])('%s survives a restart of the daemon, and a hostil
   if (lacks(program)) return
   const command =
     program === 'php'
-      ? ['php', "require 'KycToken.php'; echo strlen(KycToken::get()['accessToken']);"]
-      : ['python3', '-c', 'import kyc_token; print(len(kyc_token.get().access_token), end="")']
+      ? php("echo strlen(KycToken::get()['accessToken']);")
+      : python('print(len(kyc_token.get().access_token), end="")')
   const world = await revokingWorld()
   await world.daemon.end('SIGTERM')
   await world.again()
   expect(await run(command, world.daemon.httpPath)).toMatchObject({ status: 0, stderr: '' })
-  const { createServer } = await import('node:net')
   const path = join(await tempDirectory(), 'http.sock')
   const answers = [
     '',
