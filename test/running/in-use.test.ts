@@ -125,6 +125,9 @@ test('what needs a restart stays as it is, and is named', () => {
     ipc: { path: '/run/ipc.sock', mode: 0o660 },
     http: { path: '/run/http.sock' },
   })
+  // A rotation is noticed nevertheless.
+  const rotated = { ...loaded, credentials: configWith('b').credentials }
+  expect(pairs(after(state, diskRead(disk(rotated))))).toEqual(['a', 'b'])
   const moved = configWith('a', { http: { path: '/srv/http.sock', mode: 0o600 } })
   expect(needingRestart(moved, start())).toEqual(['http.path'])
   // Their paths mean nothing where systemd binds the sockets.

@@ -490,29 +490,6 @@ describe('a reload', () => {
     expect(pairOf(running.config())).toBe('key-of-old secret-of-new')
     expect(tried).toEqual(['key-of-old secret-of-new'])
   })
-
-  it('says what needs a restart, and leaves that as it is', async () => {
-    configure({ stateDirectory: '/srv/x', ipc: { path: 'other.sock', mode: '0660' }, http: false })
-    let socketMode: number | null = null
-    const result = reload(async ({ ipc }) => {
-      socketMode = ipc.mode
-      return async () => undefined
-    })
-    await clock.advance(100)
-    expect(result.value).toEqual({
-      outcome: 'ok',
-      problems: [],
-      needsRestart: ['stateDirectory', 'ipc.path', 'http'],
-      pair: null,
-    })
-    expect(socketMode).toBe(0o660)
-    await ticked()
-    const problem = 'stateDirectory and ipc.path and http can be changed by a restart alone'
-    expect(state()).toEqual({ state: 'changed', problem })
-    write('secret', 'secret-of-new')
-    await ticked()
-    expect(pairOf(running.config())).toBe('key-of-old secret-of-new')
-  })
 })
 
 it('another type of token is logged once, however often it comes and the configuration is loaded', async () => {
@@ -540,10 +517,10 @@ describe('the configuration on disk', () => {
   })
 
   const share = { servers: ['h:1'], tls: true, key: '0123456789abcdef' }
-  const ofRestart = 'stateDirectory can be changed by a restart alone'
+  const ofRestart = 'stateDirectory and http can be changed by a restart alone'
   it.each<[string, object, object, string | null]>([
     ['a setting', {}, { log: { level: 'debug' } }, null],
-    ['a directory, which needs a restart', {}, { stateDirectory: '/srv/x' }, ofRestart],
+    ['settings that need a restart', {}, { stateDirectory: '/srv/x', http: false }, ofRestart],
     ['a secret in it', { share }, { share: { ...share, key: '0123456789abcdeX' } }, null],
     ['a secret that is left out', { share }, { share: { ...share, key: null } }, null],
   ])('is changed by %s', async (_what, before, after, problem) => {

@@ -32,7 +32,7 @@ import {
 import { afterCandidate, afterTrial, hasCandidate } from '../../src/token/candidate.ts'
 import { afterReload, afterRequest, nextState } from '../../src/token/transitions.ts'
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
-import { jwtOf } from '../support/jwt.ts'
+import { grantAt } from '../support/jwt.ts'
 import { createRecords } from '../support/records.ts'
 import { canMount, smallDisk } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -100,10 +100,7 @@ async function scene() {
       nextState(afterRequest(state, 'start', clock.now()), outcome, step()).state,
     reloaded: (state: TokenState, next: { baseUrl: string; credentialsId: string }) =>
       afterReload(state, next, step()),
-    ok: (lifeMs = HOUR): FetchOutcome => {
-      const iat = clock.now().wallMs / 1000
-      return { kind: 'ok', accessToken: jwtOf({ iat, exp: iat + lifeMs / 1000 }, ++tokens) }
-    },
+    ok: (lifeMs = HOUR): FetchOutcome => grantAt(clock.now().wallMs, lifeMs, (tokens += 1)),
   }
 }
 

@@ -6,7 +6,7 @@ import type { Attempt, FetchOutcome, FetchToken } from '../../src/token/outcome.
 import { dueAtMs, initialState, type TokenState } from '../../src/token/state.ts'
 import { failures } from './failures.ts'
 import { createFakeClock, type FakeClock } from './fake-clock.ts'
-import { jwtOf } from './jwt.ts'
+import { grantAt } from './jwt.ts'
 import { createRandom } from './random.ts'
 
 // Modules that the keeper imports later are loaded before the fake clock runs: loading takes real time.
@@ -38,11 +38,7 @@ export function createKeeperWorld(
   let issued = 0
   let asked = 0
   /** Another token. */
-  const token = (): FetchOutcome => {
-    const iat = Math.floor(clock.now().wallMs / 1000)
-    issued += 1
-    return { kind: 'ok', accessToken: jwtOf({ iat, exp: iat + lifeSeconds }, issued) }
-  }
+  const token = (): FetchOutcome => grantAt(clock.now().wallMs, lifeSeconds * 1_000, (issued += 1))
   const answerOf = (to: FetchOutcome | Answer): Answer => (typeof to === 'function' ? to : () => to)
   let next = answerOf(options.first ?? token)
   const askService = async (signal: AbortSignal, { beforeRequest }: Attempt): Promise<FetchOutcome> => {

@@ -30,7 +30,7 @@ import { afterClientNeed, afterReject, fittingMaxAgeMs } from '../../src/token/c
 import { type Cause } from '../../src/token/outcome.ts'
 import { fingerprintOf, type Token } from '../../src/token/token.ts'
 import { failures } from '../support/failures.ts'
-import { jwtOf } from '../support/jwt.ts'
+import { grantAt } from '../support/jwt.ts'
 
 const BASE_URL = 'https://service.test'
 const MINUTE = 60_000
@@ -47,10 +47,7 @@ const step = (ms: number, more: Partial<Step> = {}): Step => ({
   ...more,
 })
 
-const jwt = (lifeMs = HOUR, ms = 0, salt = 0): FetchOutcome => {
-  const iat = at(ms).wallMs / 1000
-  return { kind: 'ok', accessToken: jwtOf({ iat, exp: iat + lifeMs / 1000 }, salt) }
-}
+const jwt = (lifeMs = HOUR, ms = 0, salt = 0): FetchOutcome => grantAt(at(ms).wallMs, lifeMs, salt)
 const opaque = (accessToken = 'opaque'): FetchOutcome => ({ kind: 'ok', accessToken })
 const down: FetchOutcome = { kind: 'transient', reason: 'network', detail: 'No answer' }
 const { inactive, notFound, rejected } = failures
@@ -74,10 +71,10 @@ const held = after([jwt()])
 const { refreshAtMs, expiresAtMs } = tokenOf(held)
 
 test('a token that was obtained is held with all that is known of it, and ends failure and alert', () => {
-  const outcome = jwt()
+  const outcome = grantAt(at(0).wallMs)
   const before = after([rejected])
   const state = asked(before, outcome, 1_000)
-  const accessToken = outcome.kind === 'ok' ? outcome.accessToken : ''
+  const { accessToken } = outcome
   expect(state).toEqual({
     ...initial,
     generation: 1,
