@@ -1,4 +1,4 @@
-import { getEventListeners, once } from 'node:events'
+import { getEventListeners } from 'node:events'
 import http from 'node:http'
 import https from 'node:https'
 import net, { type AddressInfo, type Socket } from 'node:net'
@@ -65,6 +65,49 @@ const failed = (reason: string, words: string | RegExp) => ({
   reason,
   detail: expect.stringMatching(words),
 })
+
+/** A proxy that does so with each connection for a target. */
+async function startProxy(
+  onConnect: (target: string, socket: Socket) => void,
+  tls?: { cert: string; key: string },
+) {
+  const seen: string[] = []
+  const headers: http.IncomingHttpHeaders[] = []
+  const sockets = new Set<Socket>()
+  const onRequest: http.RequestListener = (asked, response) => {
+    seen.push(`${asked.method} ${asked.url}`)
+    response.end()
+  }
+  const proxy = tls ? https.createServer(tls, onRequest) : http.createServer(onRequest)
+  proxy.on('connection', (socket: Socket) => {
+    sockets.add(socket)
+    socket.on('error', () => socket.destroy()).on('close', () => sockets.delete(socket))
+    socket.on('end', () => socket.end())
+  })
+  proxy.on('connect', (asked: http.IncomingMessage, socket: Socket) => {
+    seen.push(`CONNECT ${asked.url}`)
+    headers.push(asked.headers)
+    socket.resume()
+    onConnect(asked.url ?? '', socket)
+  })
+  onTestFinished(() => {
+    for (const socket of sockets) socket.destroy()
+    proxy.close()
+  })
+  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve))
+  return { address: `127.0.0.1:${(proxy.address() as AddressInfo).port}`, seen, headers, sockets }
+}
+
+/** Has the proxy's connection go on to the target. */
+function tunnel(target: string, socket: Socket): void {
+  const [host, port] = target.split(':')
+  const onward = net.connect(Number(port), host, () => {
+    socket.write('HTTP/1.1 200 Connection established\r\n\r\n')
+    onward.pipe(socket).pipe(onward)
+  })
+  onward.on('error', () => socket.destroy()).on('close', () => socket.resume())
+  socket.on('error', () => onward.destroy()).on('close', () => onward.destroy())
+}
 
 it('sends the request of the interface description', async () => {
   const service = await serviceOf(granting('token-1'))
@@ -367,21 +410,11 @@ describe('the network', () => {
 
   it('may need a while to a name of two addresses, one of them dead', async () => {
     const service = await serviceOf(granting('t'), createCertificate(authority, { names: ['two.example'] }))
-    const proxy = http.createServer().listen(0, '127.0.0.1')
-    onTestFinished(() => void proxy.close())
-    await once(proxy, 'listening')
-    proxy.on('connect', (_asked, socket: Socket) => {
-      const onward = net.connect(service.port, '127.0.0.1', () => {
-        socket.write('HTTP/1.1 200 OK\r\n\r\n')
-        onward.pipe(socket).pipe(onward)
-      })
-      onward.on('error', () => socket.destroy())
-      socket.on('error', () => onward.destroy())
-    })
+    const proxy = await startProxy((_target, socket) => tunnel(`127.0.0.1:${service.port}`, socket))
     onTestFinished(nameHas('127.0.0.1', '127.0.0.2'))
     const ways: [number, (port: number) => [string, string]][] = [
       [service.port, (port) => [`https://two.example:${port}`, '']],
-      [(proxy.address() as AddressInfo).port, (port) => ['https://two.example', `two.example:${port}`]],
+      [Number(proxy.address.split(':')[1]), (port) => ['https://two.example', `two.example:${port}`]],
     ]
     const asked = ways.map(async ([target, urls]) => {
       const port = await freePort()
@@ -472,46 +505,6 @@ describe('TLS', () => {
 describe('a proxy', () => {
   const good = createCertificate(authority, { names: ['localhost'] })
   const request = { ca: authority.cert }
-
-  async function startProxy(
-    onConnect: (target: string, socket: Socket) => void,
-    tls?: { cert: string; key: string },
-  ) {
-    const seen: string[] = []
-    const headers: http.IncomingHttpHeaders[] = []
-    const sockets = new Set<Socket>()
-    const onRequest: http.RequestListener = (asked, response) => {
-      seen.push(`${asked.method} ${asked.url}`)
-      response.end()
-    }
-    const proxy = tls ? https.createServer(tls, onRequest) : http.createServer(onRequest)
-    proxy.on('connection', (socket: Socket) => {
-      sockets.add(socket)
-      socket.on('error', () => socket.destroy()).on('close', () => sockets.delete(socket))
-      socket.on('end', () => socket.end())
-    })
-    proxy.on('connect', (asked: http.IncomingMessage, socket: Socket) => {
-      seen.push(`CONNECT ${asked.url}`)
-      headers.push(asked.headers)
-      socket.resume()
-      onConnect(asked.url ?? '', socket)
-    })
-    onTestFinished(() => {
-      for (const socket of sockets) socket.destroy()
-      proxy.close()
-    })
-    await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve))
-    return { address: `127.0.0.1:${(proxy.address() as AddressInfo).port}`, seen, headers, sockets }
-  }
-  function tunnel(target: string, socket: Socket): void {
-    const [host, port] = target.split(':')
-    const onward = net.connect(Number(port), host, () => {
-      socket.write('HTTP/1.1 200 Connection established\r\n\r\n')
-      onward.pipe(socket).pipe(onward)
-    })
-    onward.on('error', () => socket.destroy()).on('close', () => socket.resume())
-    socket.on('error', () => onward.destroy()).on('close', () => onward.destroy())
-  }
 
   /** Asks a service, by default none, through this proxy. */
   const through = (HTTPS_PROXY: string, target = 'https://localhost:1', own: Options['request'] = request) =>
