@@ -52,7 +52,8 @@ export async function exchange(
   /** The proxy while it has not opened the way to the service; null: there is none, or it has. */
   let pendingProxy = proxy
   let isSent = false
-  const addressTimeoutMs = Math.max(MIN_ADDRESS_TIMEOUT_MS, Math.floor(limits.connectTimeoutMs / 3))
+  const attemptMs = Math.max(MIN_ADDRESS_TIMEOUT_MS, Math.floor(limits.connectTimeoutMs / 3))
+  const tried = { autoSelectFamily: true, autoSelectFamilyAttemptTimeout: attemptMs }
 
   function onSocket(socket: Duplex): void {
     // Opened for an exchange that is over.
@@ -65,10 +66,10 @@ export async function exchange(
   }
   async function ask(): Promise<ServiceResponse | TransientFailure> {
     try {
-      const through = proxy && (await tunnel(url, { proxy, proxyContext, addressTimeoutMs, onSocket }))
+      const through = proxy && (await tunnel(url, { proxy, proxyContext, tried, onSocket }))
       pendingProxy = null
       over.signal.throwIfAborted()
-      return await send(asked, { through, secureContext, addressTimeoutMs, onSocket, onSent })
+      return await send(asked, { through, secureContext, tried, onSocket, onSent })
     } catch (error) {
       return failureFromError(error, { host, hostSetting, proxy: pendingProxy, isSent, hasCertificate })
     }
@@ -96,31 +97,28 @@ export async function exchange(
   }
 }
 
-interface SendOptions {
+interface ConnectOptions {
   /**
-   * For each address of a name but the last. Node's own 250 ms would cut off a distant one before it could
-   * answer.
+   * The addresses of a name are tried one after the other, each but the last for this time. Node's own 250 ms
+   * would cut off a distant one before it could answer.
    */
-  readonly addressTimeoutMs: number
+  readonly tried: { readonly autoSelectFamily: boolean; readonly autoSelectFamilyAttemptTimeout: number }
+  readonly onSocket: (socket: Duplex) => void
+}
+interface SendOptions extends ConnectOptions {
   /** The connection to the service through a proxy; null: it is made here. */
   readonly through: Socket | null
   readonly secureContext: SecureContext | null
-  readonly onSocket: (socket: Duplex) => void
   /** The connection (and TLS) is up, and the request handed over. */
   readonly onSent: () => void
 }
 
 async function send(
   { url, headers, body }: ServiceRequest,
-  { through, secureContext, addressTimeoutMs, onSocket, onSent }: SendOptions,
+  { through, secureContext, tried, onSocket, onSent }: SendOptions,
 ): Promise<ServiceResponse> {
-  const options: RequestOptions = {
-    ...addressesTried(addressTimeoutMs),
-    method: 'POST',
-    headers,
-    maxHeaderSize: MAX_HEAD_BYTES,
-  }
-  const secured = secureContext && (await secure(url, { through, secureContext, addressTimeoutMs, onSocket }))
+  const options: RequestOptions = { ...tried, method: 'POST', headers, maxHeaderSize: MAX_HEAD_BYTES }
+  const secured = secureContext && (await secure(url, { through, secureContext, tried, onSocket }))
   const request =
     secured === null
       ? httpRequest(url, { ...options, agent: false })
@@ -148,17 +146,12 @@ async function send(
 /** Makes the TLS connection before anything is written, so that a refusal's error is the server's own. */
 async function secure(
   { hostname, port }: URL,
-  {
-    through,
-    secureContext,
-    addressTimeoutMs,
-    onSocket,
-  }: Omit<SendOptions, 'onSent'> & { secureContext: SecureContext },
+  { through, secureContext, tried, onSocket }: Omit<SendOptions, 'onSent'> & { secureContext: SecureContext },
 ): Promise<Socket> {
   const { connect } = await import('node:tls')
   const { promise, resolve, reject } = Promise.withResolvers<Socket>()
   const socket = connect({
-    ...addressesTried(addressTimeoutMs),
+    ...tried,
     host: withoutBrackets(hostname),
     port: Number(port || 443),
     servername: serverNameOf(hostname),
@@ -171,11 +164,6 @@ async function secure(
   onSocket(socket)
   socket.on('error', reject).once('secureConnect', () => resolve(socket))
   return promise
-}
-
-/** The addresses of a name are tried one after the other, each for this time. */
-function addressesTried(timeoutMs: number) {
-  return { autoSelectFamily: true, autoSelectFamilyAttemptTimeout: timeoutMs }
 }
 
 /** An IPv6 address of a URL is in brackets. */
@@ -194,17 +182,14 @@ async function tunnel(
   {
     proxy,
     proxyContext,
-    addressTimeoutMs,
+    tried,
     onSocket,
-  }: Pick<SendOptions, 'addressTimeoutMs' | 'onSocket'> & {
-    proxy: Proxy
-    proxyContext: SecureContext | null
-  },
+  }: ConnectOptions & { proxy: Proxy; proxyContext: SecureContext | null },
 ): Promise<Socket> {
   const target = `${hostname}:${port || 443}`
   const login = proxy.login === null ? {} : { 'proxy-authorization': `Basic ${proxy.login}` }
   const options: ConnectionOptions & RequestOptions = {
-    ...addressesTried(addressTimeoutMs),
+    ...tried,
     ...(proxyContext && { secureContext: proxyContext }),
     method: 'CONNECT',
     path: target,
