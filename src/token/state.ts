@@ -1,6 +1,5 @@
 // The program's one variable: facts. What they mean (ready, expired, due) follows from them and the time.
 import type { Instant } from '../lib/clock.ts'
-import type { RetryPolicy } from './backoff.ts'
 import {
   permanentReasons,
   STANDARD_USE,
@@ -11,6 +10,7 @@ import {
   type TokenUse,
   type TransientReason,
 } from '../protocol.ts'
+import type { RetryPolicy } from './backoff.ts'
 import type { Cause } from './outcome.ts'
 import type { Token } from './token.ts'
 
@@ -42,7 +42,7 @@ export interface Objection extends SharedTrouble<PermanentReason | 'rejected'> {
   readonly isAskedAgain?: boolean | undefined
 }
 /** Why a candidate has given no token: its last answer of any kind. */
-export interface CandidateFailure extends Omit<Failure, 'reason'>, Omit<Objection, 'reason'> {
+interface CandidateFailure extends Omit<Failure, 'reason'>, Omit<Objection, 'reason'> {
   readonly reason: Reason
 }
 /** Another pair, which comes into use by giving a token. */

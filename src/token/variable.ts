@@ -30,7 +30,7 @@ export interface Attempted {
 }
 
 /** An attempt with the candidate is over, and gave no token. */
-export interface Tried {
+interface Tried {
   readonly type: 'tried'
   readonly outcome: Exclude<FetchOutcome, Grant>
 }
