@@ -67,6 +67,22 @@ test.each<[string, InUse['onDisk']]>([
   expect(pairs(after(tried, diskRead(onDisk, false)))).toEqual(['a', null])
 })
 
+test.each<[string, object]>([
+  ['come with other settings', { refresh: { maxAgeMs: 1 } }],
+  ['are none: the pair is written in the configuration', { secretFiles: {} }],
+])('another pair is not tried where the files %s', (_what, change) => {
+  const onDisk = disk(configWith('b', change))
+  expect(pairs(after(start(), diskRead(onDisk)))).toEqual(['a', null])
+  expect(isCurrent(start(), onDisk)).toBe(false)
+})
+
+test('an update of the host that changes the authorities does not hold up a rotation', () => {
+  const [same, rotated] = ['a', 'b'].map((pair) => disk(configWith(pair, { request: { ca: 'renewed' } })))
+  expect(isCurrent(start(), same!)).toBe(false)
+  expect(pairs(after(start(), diskRead(same!)))).toEqual(['a', null])
+  expect(pairs(after(start(), diskRead(rotated!)))).toEqual(['a', 'b'])
+})
+
 test('a disk that hangs changes nothing', () => {
   const tried = after(start(), diskRead(disk(configWith('b'))))
   expect(after(tried, diskRead({ kind: 'stalled', problem: 'hangs' })).candidate).toBe(tried.candidate)

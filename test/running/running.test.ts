@@ -279,32 +279,6 @@ describe('secret files that change', () => {
     expect(running.isFaulty()).toBe(false)
   })
 
-  it('are not tried while the configuration on disk is another one', async () => {
-    configure({ baseUrl: 'https://other.example.com' })
-    write('secret', 'secret-of-new')
-    await ticked()
-    expect(state()).toEqual({ state: 'changed', problem: null })
-    configure()
-    await ticked()
-    expect(tried).toEqual(['key-of-old secret-of-new'])
-  })
-
-  it('are tried where an update of the host has changed the authorities meanwhile', async () => {
-    const old = createAuthority('Old').cert
-    files.write('ca.pem', old)
-    configure({ request: { caFile: 'ca.pem' } })
-    await begin()
-    files.write('ca.pem', `${old}${createAuthority('New').cert}`)
-    await ticked()
-    expect(state().state).toBe('changed')
-    expect(tried).toEqual([])
-    answer = () => refused
-    write('secret', 'secret-of-new')
-    await ticked()
-    expect(tried).toEqual(['key-of-old secret-of-new'])
-    expect(state().pair).toBe('refused')
-  })
-
   it('are tried once, although a disk has not answered since', async () => {
     answer = () => refused
     write('secret', 'secret-of-new')
@@ -335,13 +309,6 @@ describe('secret files that change', () => {
     load = readable
     await ticked()
     expect(tried).toEqual(['key-of-old secret-of-new'])
-  })
-
-  it('are not tried for a secret that is written in the configuration itself', async () => {
-    configure({ credentials: { ...fileSources, apiSecret: 'secret-of-new' } })
-    await ticked()
-    expect(tried).toEqual([])
-    expect(state().state).toBe('changed')
   })
 })
 
