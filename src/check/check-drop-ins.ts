@@ -11,7 +11,7 @@ import {
 } from '../host/paths.ts'
 
 /** A setting of a drop-in. */
-export interface Line {
+interface Line {
   readonly file: string
   readonly name: string
   readonly value: string

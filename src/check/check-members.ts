@@ -21,7 +21,7 @@ const ASK_MS = 2 * ANSWER_WITHIN_MS
 const LAST_FREE_ID = 65_533
 
 /** A path that differs from the table. */
-export type Different = Remedy & { readonly path: string }
+type Different = Remedy & { readonly path: string }
 
 /**
  * How a socket is asked for a status, by its protocol; how an answer begins, one that `allow` denies, and how

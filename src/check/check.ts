@@ -2,15 +2,13 @@
 // each with its remedy.
 import { dirname } from 'node:path'
 import type { Writable } from 'node:stream'
-import { styleText } from 'node:util'
 import { loadParsers } from '../config/load.ts'
 import { accountOfConfig, serviceEnvironment } from '../host/account.ts'
-import { capitalized, escapeUnsafe } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../host/finding.ts'
 import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../host/paths.ts'
 import { localUser, nameOf } from '../host/ids.ts'
-import { behindOtherPair, commandsAt, programCommand, unitPlace, type Place } from '../host/remedy.ts'
+import { commandsAt, programCommand, unitPlace, type Place } from '../host/remedy.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
 import { alertState } from '../host/alert-command.ts'
 import { configurationOf, statusIfAny } from '../terminal/ask.ts'
@@ -23,6 +21,7 @@ import {
 } from './check-examine.ts'
 import { dropInFindings } from './check-drop-ins.ts'
 import { pathFindings } from './check-paths.ts'
+import { createReport, type Report } from './check-report.ts'
 import { socketUnitFindings } from './check-sockets.ts'
 import {
   answerRequest,
@@ -35,7 +34,6 @@ import {
 import { credentialFindings, readUnit, unitFindings, type Unit } from './check-unit.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { RunCommand } from '../terminal/command.ts'
-import { counted } from '../terminal/format-status.ts'
 import { announce } from '../terminal/prompt.ts'
 import { configDirectory } from '../host/system-config.ts'
 
@@ -94,7 +92,7 @@ async function performCheck(
   const examination = inside ?? (await examineHere(options, unit !== null, report))
   refuseReader(examination)
   const daemon = await askDaemon(options, unit, examination)
-  if (daemon?.daemon.configuration.pair !== undefined) report.behind(behindOtherPair)
+  if (daemon?.daemon.configuration.pair !== undefined) report.putBehindOtherPair()
   for (const { subject, ...finding } of examination.findings)
     report.say(subject, unit && inside ? asSeenOutside(finding, unit.name) : finding)
   if (isWhole)
@@ -233,55 +231,4 @@ function changedFindings(status: StatusResult | null, place: Place): Finding[] {
   const text = 'the daemon runs with a former configuration'
   const why = step === 'reload' ? '' : `, because ${problem}`
   return [warning(`${text}${why}`, commandsAt(step, { ...place, pid: daemon.pid }))]
-}
-
-type Report = ReturnType<typeof createReport>
-
-const STYLES = {
-  ok: { mark: 'ok     ', style: 'green' },
-  warning: { mark: 'warning', style: 'yellow' },
-  fault: { mark: 'FAULT  ', style: 'red' },
-  failure: { mark: 'FAILED ', style: 'red' },
-} as const
-
-/** The command whose output it is. */
-type Reader = 'check' | 'setup'
-
-function isShownTo(reader: Reader, subject: string, level: Finding['level']): boolean {
-  if (reader === 'check') return true
-  // `setup` starts the sockets next.
-  if (subject === 'sockets' && level === 'warning') return false
-  return subject === 'service' || level !== 'ok'
-}
-
-/** One line for each finding; in colour on a terminal. */
-function createReport(stdout: Writable, reader: Reader) {
-  const counts = { ok: 0, warning: 0, fault: 0, failure: 0 }
-  let rewritten = (sentence: string): string => sentence
-  return {
-    /** From here on each sentence is as `rewrite` has it. */
-    behind(rewrite: (sentence: string) => string): void {
-      rewritten = rewrite
-    },
-    say(subject: string, ...findings: readonly Finding[]): void {
-      for (const { level, sentence } of findings) {
-        counts[level] += 1
-        if (!isShownTo(reader, subject, level)) continue
-        const mark = styleText(STYLES[level].style, STYLES[level].mark, { stream: stdout })
-        stdout.write(`${mark}  ${subject.padEnd(13)}  ${escapeUnsafe(rewritten(sentence))}\n`)
-      }
-    },
-    faults: () => counts.fault,
-    /** Says how it went, in one line. */
-    end(): void {
-      if (reader !== 'check') return
-      const parts = [
-        ...(counts.fault === 0 && counts.failure === 0 ? ['No fault'] : []),
-        ...(counts.fault > 0 ? [counted(counts.fault, 'fault')] : []),
-        ...(counts.failure > 0 ? ['the service gave no token'] : []),
-        ...(counts.warning > 0 ? [counted(counts.warning, 'warning')] : []),
-      ]
-      stdout.write(`\n${capitalized(parts.join(', '))}.\n`)
-    },
-  }
 }

@@ -45,14 +45,14 @@ export const run: RunCommand = async (invocation) => {
     const names = needsRestart.join(' and ')
     const text = `Not in force: ${names}, which can be changed by a restart alone`
     // A restart would use a pair that gives no token.
-    const commands = outcome === 'ok' ? commandsAt('restart', await placeOf(daemon, invocation)) : []
+    const commands = outcome === 'ok' ? commandsAt('restart', await placeForRestart(daemon, invocation)) : []
     stdout.write(`${asSentence(escapeUnsafe(rendered(remedy(text, ...commands))))}\n`)
   }
   return statusOf(result, { isOfUnit: mainPid !== null })
 }
 
 /** Within the sandbox of the unit no other program can be run. */
-async function placeOf(daemon: StatusResult['daemon'], invocation: Invocation): Promise<Place> {
+async function placeForRestart(daemon: StatusResult['daemon'], invocation: Invocation): Promise<Place> {
   if (invocation.env['MAINPID'] !== undefined) return unitPlace(accountOfConfig(daemon.configFile))
   return placeOfDaemon(daemon, namedSocket(invocation))
 }

@@ -171,7 +171,7 @@ export function editUnit(unit: string): string[] {
 }
 
 /** Commands that write this drop-in of a unit, of which it is the only content, and have systemd read it. */
-export function dropIn(unit: string, { name, lines }: { name: string; lines: readonly string[] }): string[] {
+function dropIn(unit: string, { name, lines }: { name: string; lines: readonly string[] }): string[] {
   const folder = `/etc/systemd/system/${unit}.d`
   const text = lines.map((line) => `${line}\\n`).join('')
   return [

@@ -39,7 +39,7 @@ interface Check {
   readonly reason: string | null
 }
 /** Checks what is staged as `check` does, and prints what it finds. */
-export type PerformCheck = (
+type PerformCheck = (
   options: ReturnType<typeof configurationOf> & {
     readonly isLive: boolean
     readonly staged: readonly (readonly [path: string, instead: string])[]
@@ -178,11 +178,11 @@ async function bringUp(
 ): Promise<number> {
   const { unit, account, isActive, isEnabled } = service
   const isStale = isActive && (isChanged || (await isChangedOnDisk(account)))
-  if (!isEnabled) await act('enable', 'Enabled')
+  if (!isEnabled) await change('enable', 'Enabled')
   const isConfirmed = status === exitStatus.ok
   // The running daemon uses no pair that gives it no token, but at a start.
   const isForced = isChanged && !isConfirmed
-  if (isStale && isForced) await act('restart', 'Restarted')
+  if (isStale && isForced) await change('restart', 'Restarted')
   else if (isStale) {
     await reload(service, { restore })
     stdout.write(`Reloaded ${unit}\n`)
@@ -190,7 +190,7 @@ async function bringUp(
   if (!isChanged && isEnabled && isActive && !isStale) stdout.write('Nothing was changed\n')
   stdout.write(`Waiting up to ${TOKEN_WAIT_MS / 1_000} s for ${isConfirmed ? 'a token of ' : ''}${unit}\n`)
   const endMs = monotonicMs() + TOKEN_WAIT_MS
-  if (!isActive) await act('restart', 'Started')
+  if (!isActive) await change('restart', 'Started')
   // The running daemon keeps its old token; only the check knows what the new credentials are worth.
   if (isConfirmed)
     stdout.write(`${unit} runs and holds a token, ${await tokenOf(service, { endMs, isStale })}\n`)
@@ -200,7 +200,7 @@ async function bringUp(
     )
   return status
 
-  async function act(verb: Verb, done: string): Promise<void> {
+  async function change(verb: Verb, done: string): Promise<void> {
     await systemctl(unit, verb)
     stdout.write(`${done} ${unit}\n`)
   }
