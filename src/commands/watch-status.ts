@@ -53,16 +53,9 @@ export async function watchStatus(
   let problem: string | null = null
 
   function note(events: readonly Event[]): void {
-    const now = new Date().toISOString()
-    const dated = events.map(({ text, happenedAt }) => ({
-      text,
-      happenedAt: happenedAt && happenedAt < now ? happenedAt : now,
-    }))
-    for (const { text, happenedAt } of dated.toSorted((a, b) => (a.happenedAt < b.happenedAt ? -1 : 1))) {
-      const line = `${happenedAt.slice(0, 19)}Z  ${escapeUnsafe(text)}`
-      lines.push(line)
-      if (!paints) stdout.write(`${line}\n`)
-    }
+    const added = linesOf(events)
+    lines.push(...added)
+    if (!paints) for (const line of added) stdout.write(`${line}\n`)
   }
 
   async function poll(): Promise<void> {
@@ -99,14 +92,33 @@ export async function watchStatus(
     const screen = screenOf(stdout, env)
     const text = formatStatus(status, { nowMs: Date.now(), systemd, socket, isCut: true, ...screen })
     const top = [...(problem === null ? [] : [problem]), ...text.trimEnd().split('\n')]
-    const bottom = ['', ...footer(screen.columns)]
-    const space = rows - bottom.length - 1
-    const shown = top.slice(0, space - Math.min(lines.length, LEAST_EVENTS))
-    const latest = lines.slice(-Math.min(LAST_EVENTS, space - shown.length))
-    const picture = [...shown, '', ...latest, ...bottom].slice(0, rows)
+    const picture = pictureOf({ top, lines, bottom: ['', ...footer(screen.columns)] }, rows)
     const cut = picture.map((line) => `${cutTo(line, screen.columns)}${CLEAR_LINE}`)
     stdout.write(`${REPAINT}${cut.join('\n')}${CLEAR_BELOW}`)
   }
+}
+
+/** A line for each event with its time, the earliest first. */
+function linesOf(events: readonly Event[]): string[] {
+  const now = new Date().toISOString()
+  const dated = events.map(({ text, happenedAt }) => ({
+    text,
+    // None is shown at a time that is still to come.
+    happenedAt: happenedAt && happenedAt < now ? happenedAt : now,
+  }))
+  const sorted = dated.toSorted((one, other) => (one.happenedAt < other.happenedAt ? -1 : 1))
+  return sorted.map(({ text, happenedAt }) => `${happenedAt.slice(0, 19)}Z  ${escapeUnsafe(text)}`)
+}
+
+/** What of a status, of events and of last lines fits into so many rows. */
+function pictureOf(
+  { top, lines, bottom }: Readonly<Record<'top' | 'lines' | 'bottom', readonly string[]>>,
+  rows: number,
+): string[] {
+  const space = rows - bottom.length - 1
+  const shown = top.slice(0, space - Math.min(lines.length, LEAST_EVENTS))
+  const latest = lines.slice(-Math.min(LAST_EVENTS, space - shown.length))
+  return [...shown, '', ...latest, ...bottom].slice(0, rows)
 }
 
 /** `before` is null at first. */
