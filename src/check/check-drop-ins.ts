@@ -49,7 +49,9 @@ export function lineOf(lines: readonly Line[], setting: string): Line | undefine
 const EFFECTS: Readonly<Record<string, (value: string) => string | undefined>> = {
   User: (value) =>
     value === SERVICE_USER ? undefined : `the daemon must run as ${SERVICE_USER}, to which its files belong`,
-  Group: (value) => (value === SERVICE_USER ? undefined : `the daemon must run in the group ${SERVICE_USER}`),
+  // Without a name it is the group of the user.
+  Group: (value) =>
+    value === SERVICE_USER || value === '' ? undefined : `the daemon must run in the group ${SERVICE_USER}`,
   DynamicUser: (value) => (isYes(value) ? `the daemon must run as ${SERVICE_USER}` : undefined),
   RuntimeDirectory: (value) =>
     value === '' ? undefined : 'systemd then takes the runtime directory from its clients at each start',
@@ -63,14 +65,18 @@ const EFFECTS: Readonly<Record<string, (value: string) => string | undefined>> =
       : undefined,
 }
 
+/** systemd does not read an empty value of these. */
+const IGNORED_IF_EMPTY = new Set(['DynamicUser', 'PrivateNetwork', 'LimitNOFILE'])
+
 /** Faults that drop-ins of the service cause. */
 export function dropInFindings(lines: readonly Line[]): Finding[] {
-  // A later line overrides an earlier one, and lists grow.
-  const last = lines.filter(
-    ({ name }, index) =>
-      name.endsWith('Paths') || !lines.slice(index + 1).some((later) => later.name === name),
-  )
-  return last.flatMap(({ file, name, value, text }) => {
+  const read = lines.filter(({ name, value }) => value !== '' || !IGNORED_IF_EMPTY.has(name))
+  // A later line overrides an earlier one; lists grow, until an empty line ends what they had.
+  const inForce = read.filter(({ name }, index) => {
+    const later = read.slice(index + 1).filter((line) => line.name === name)
+    return name.endsWith('Paths') ? later.every(({ value }) => value !== '') : later.length === 0
+  })
+  return inForce.flatMap(({ file, name, value, text }) => {
     const effect = EFFECTS[name]?.(value)
     return effect === undefined ? [] : [lineFault({ file, text }, effect)]
   })
@@ -83,13 +89,16 @@ export function lineFault({ file, text }: Pick<Line, 'file' | 'text'>, effect: s
 }
 
 function isYes(value: string): boolean {
-  return ['yes', 'true', 'on', '1'].includes(value.toLowerCase())
+  return ['yes', 'y', 'true', 't', 'on', '1'].includes(value.toLowerCase())
 }
 
 function coversNeeded(value: string, needed: readonly string[], effect: string): string | undefined {
   const covered = value
     .split(/\s+/)
     .map((path) => path.replace(/^[-+]+/, ''))
-    .filter((path) => needed.some((directory) => `${directory}/`.startsWith(`${path.replace(/\/$/, '')}/`)))
+    .filter(
+      (path) =>
+        path !== '' && needed.some((directory) => `${directory}/`.startsWith(`${path.replace(/\/$/, '')}/`)),
+    )
   return covered.length === 0 ? undefined : `${effect} ${covered.join(' and ')}`
 }
