@@ -3,7 +3,7 @@
 import { constants, type Stats } from 'node:fs'
 import { join } from 'node:path'
 import type { Config } from '../config/config.ts'
-import { lstatIfAny } from '../files/atomic-file.ts'
+import { isSameInode, lstatIfAny, throughDirectory } from '../files/atomic-file.ts'
 import { randomHex } from '../lib/crypto.ts'
 import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../lib/error.ts'
 import { fs } from '../files/fs.ts'
@@ -11,13 +11,7 @@ import { loadLibc } from '../lib/libc.ts'
 import { nameOf } from '../host/ids.ts'
 import { OWN_FILES } from '../host/paths.ts'
 import { isSocketActivated, type InheritedSockets } from '../host/inherited-sockets.ts'
-import {
-  assertPathFree,
-  assertReplaceable,
-  inTurnAt,
-  isSame,
-  throughSafeDirectory,
-} from '../delivery/listener/socket-path.ts'
+import { assertPathFree, assertReplaceable, inTurnAt } from '../delivery/listener/socket-path.ts'
 
 /**
  * It is locked by flock(2): the kernel releases it with the process, so a crash leaves nothing that blocks a
@@ -77,11 +71,11 @@ async function lock(directory: string, setting: string, held?: Stats): Promise<{
   const failure = `The directory ${directory} cannot be locked`
   const address = { path: join(directory, LOCK_FILE), setting, failure }
   return inTurnAt(address, () =>
-    throughSafeDirectory(address, async (reached) => {
+    throughDirectory(address.path, 'sockets', async (reached) => {
       await assertReplaceable(address, reached)
       await removeOfGoneUser(reached)
       const { fd, stats, isLocked } = await openLocked(reached)
-      if (isLocked || (held !== undefined && isSame(stats, held))) return { fd, stats }
+      if (isLocked || (held !== undefined && isSameInode(stats, held))) return { fd, stats }
       await fs.close(fd)
       const message = `Another kyc-tokend runs with ${directory}: stop it, or set another \`${setting}\``
       throw new UserError(message, exitStatus.unavailable)

@@ -70,7 +70,7 @@ export function createConnections<State>(
   const quota = createQuota()
   const all = new Map<Socket, Client & State>()
   const handling = createHandling(protocol, { memory, turns, log })
-  const { safely, setReading, logRefused } = handling
+  const { safely, setReading } = handling
   const input = Buffer.allocUnsafeSlow(protocol.readBytes)
   let config = options.socket
   let { room = Infinity } = options
@@ -179,7 +179,7 @@ export function createConnections<State>(
       unsubscribe = options.replies.onChange(pushAll)
       listener = await listen(options, {
         createServer: (): Server => createServer({ allowHalfOpen: true, pauseOnConnect: true }, accept),
-        onAcceptError: logRefused,
+        transport,
         log,
       }).catch((error: unknown) => {
         unsubscribe()

@@ -5,7 +5,6 @@ import { createServer, type Socket } from 'node:net'
 import { extname } from 'node:path'
 import { withTimeout, type Clock } from '../lib/clock.ts'
 import { logFault } from '../lib/internal-fault.ts'
-import { errorMessage } from '../lib/error.ts'
 import type { Log } from '../lib/log.ts'
 import { shellWord } from '../lib/display-text.ts'
 import { MAX_WAIT_SECONDS, type Fault, type TokenResult } from '../protocol.ts'
@@ -122,17 +121,12 @@ export function createCredentialServer(
     serving.set(socket, served)
   }
 
-  function logRefused(error: unknown): void {
-    const fields = { transport: 'credential', detail: errorMessage(error) }
-    log('error', 'A connection could not be accepted', { event: 'connection-fault', ...fields })
-  }
-
   return {
     /** Throws UserError (78) if a descriptor is no listening socket. */
     async open(): Promise<void> {
       listener = await adoptListeners(fds, {
         createServer: () => createServer({ allowHalfOpen: true }, onConnection),
-        onAcceptError: logRefused,
+        transport: 'credential',
         log,
       })
     },

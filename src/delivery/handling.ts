@@ -1,6 +1,4 @@
 // What happens to a connection, whatever its protocol: it is read, goes on, and ends for a named reason.
-import { monotonicMs } from '../lib/clock.ts'
-import { errorMessage } from '../lib/error.ts'
 import { logFault } from '../lib/internal-fault.ts'
 import type { Log } from '../lib/log.ts'
 import type { Client, Protocol } from './client.ts'
@@ -8,8 +6,6 @@ import { dropReasons, type DropReason } from './limits.ts'
 import type { Memory } from './memory.ts'
 import type { Peer } from './peers.ts'
 import type { Turns } from './turns.ts'
-
-const REFUSED_LOGGED_EVERY_MS = 3_600_000
 
 export function createHandling<State>(
   protocol: Protocol<State>,
@@ -99,6 +95,12 @@ export function createHandling<State>(
     if (held !== client.held && !client.isClosing) memory.account(client, held)
   }
 
+  /** Reads on if more input can be used, and has what the client holds counted. */
+  function settle(client: Client & State, wantsInput: boolean): void {
+    if (client.wantsInput !== wantsInput) setReading(client, wantsInput)
+    account(client)
+  }
+
   /** Answers when the reply is there, unless the client has gone. */
   async function whenReady<T>(client: Client, reply: Promise<T>, answer: (reply: T) => void): Promise<void> {
     try {
@@ -109,13 +111,25 @@ export function createHandling<State>(
     }
   }
 
-  return { ...reports, account, whenReady, receive, plan, safely, fail, end, drop, endSubscriber, setReading }
+  return {
+    ...reports,
+    account,
+    whenReady,
+    receive,
+    plan,
+    safely,
+    fail,
+    end,
+    drop,
+    endSubscriber,
+    setReading,
+    settle,
+  }
 }
 
 /** What is counted and logged of connections that end. */
 function createReports(transport: string, log: Log) {
   const dropped = Object.fromEntries(dropReasons.map((reason) => [reason, 0])) as Record<DropReason, number>
-  let refusedLoggedAtMs = -Infinity
 
   /** Counts and logs that a client loses its connection. */
   function noteDrop(peer: Peer | null, reason: DropReason): void {
@@ -124,14 +138,5 @@ function createReports(transport: string, log: Log) {
     log('debug', 'A client lost its connection', { event: 'client-dropped', ...fields })
   }
 
-  /** Logs one record an hour at most, because clients could cause them over and over. */
-  function logRefused(error: unknown): void {
-    const nowMs = monotonicMs()
-    if (nowMs - refusedLoggedAtMs < REFUSED_LOGGED_EVERY_MS) return
-    refusedLoggedAtMs = nowMs
-    const detail = errorMessage(error)
-    log('error', 'A connection could not be accepted', { event: 'connection-fault', transport, detail })
-  }
-
-  return { dropped, noteDrop, logRefused }
+  return { dropped, noteDrop }
 }

@@ -86,11 +86,17 @@ export async function clearLeftovers(path: string): Promise<FileError | undefine
   })
 }
 
+type Inode = Pick<Stats, 'ino' | 'dev'>
+
+export function isSameInode(one: Inode, other: Inode): boolean {
+  return one.ino === other.ino && one.dev === other.dev
+}
+
 /** Removes what is at the path, of any kind, if it still has this inode. Throws FileError. */
-export async function removeInode(path: string, inode: Pick<Stats, 'ino' | 'dev'>): Promise<void> {
+export async function removeInode(path: string, inode: Inode): Promise<void> {
   await throughDirectory(path, 'files', async (reached) => {
     const stats = await lstatIfAny(reached)
-    if (stats?.ino === inode.ino && stats.dev === inode.dev) await fs.unlink(reached)
+    if (stats !== null && isSameInode(stats, inode)) await fs.unlink(reached)
   })
 }
 

@@ -265,7 +265,7 @@ describe('connections', () => {
       import { openListener } from '${listener}'
       const { createServer } = await import('node:net')
       const server = () => createServer((socket) => socket.end('hello'))
-      const options = { createServer: server, onAcceptError() {} }
+      const options = { createServer: server, transport: 'ipc', log() {} }
       await openListener({ path: '${path}', mode: 0o600, gid: null }, options)
       console.log('listening')`
     const daemon = spawn(process.execPath, ['--input-type=module', '-e', program], {

@@ -9,7 +9,7 @@ import { createPeers } from '../../src/delivery/peers.ts'
 import { createMemory } from '../../src/delivery/memory.ts'
 import type { Metrics } from '../../src/delivery/http/routes.ts'
 import type { ConnectionServer } from '../../src/delivery/connections.ts'
-import type { Reload, TestAlert } from '../../src/delivery/operations.ts'
+import type { TestAlert } from '../../src/delivery/operations.ts'
 import { createReplies } from '../../src/delivery/replies.ts'
 import type { StatusSources } from '../../src/delivery/status.ts'
 import { createDeliveryContext } from '../../src/delivery/servers.ts'
@@ -87,15 +87,13 @@ export async function startDelivery(
     monotonicMs?: () => number
     answer?: () => FetchOutcome | Promise<FetchOutcome>
     tokenOf?: (count: number) => string
-    directory?: string
     /** How the API wants the token; as the standard one does. */
     use?: TokenUse
     /** Of Node's HTTP server. */
     httpTimesMs?: number
-    reload?: Reload
   } = {},
 ) {
-  const directory = options.directory ?? (await tempDirectory())
+  const directory = await tempDirectory()
   const { log, records } = createRecords()
   const tokenOf = options.tokenOf ?? ((count: number) => `token-${count}`)
   let asked = 0
@@ -145,7 +143,7 @@ export async function startDelivery(
     clock,
     peers,
     testAlert,
-    reload: options.reload ?? (() => ({ value: RELOADED })),
+    reload: () => ({ value: RELOADED }),
     memory: createMemory(options),
   })
   const ipc = createIpcServer({ ...context, socket: socket(), inherited: null })

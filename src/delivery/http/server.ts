@@ -142,9 +142,7 @@ function createServing(transport: 'http' | 'metrics', options: HttpOptions): Con
   }
 
   function settle(client: HttpClient): void {
-    const isHeld = client.unread !== null
-    if (client.wantsInput === isHeld) connections.setReading(client, !isHeld)
-    connections.account(client)
+    connections.settle(client, client.unread === null)
   }
 
   /** Node ends the connection at once, so it learns of the end when it has given all the answers. */

@@ -106,9 +106,7 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
   function settle(client: IpcClient): void {
     if (client.isClosing) return
     flush(client)
-    const isHeld = client.isMore || isHeldUp(client)
-    if (client.wantsInput === isHeld) connections.setReading(client, !isHeld)
-    connections.account(client)
+    connections.settle(client, !client.isMore && !isHeldUp(client))
     if (client.hasEnded && !client.isMore && client.answering + client.late.length === 0)
       client.socket.destroySoon()
   }

@@ -6,7 +6,7 @@ import type { Server } from 'node:net'
 import { basename, dirname, join } from 'node:path'
 import { setImmediate as nextRound, setTimeout as sleep } from 'node:timers/promises'
 import { serviceEnvironment, unitNames } from '../../host/account.ts'
-import { lstatIfAny, onFile, removeInode } from '../../files/atomic-file.ts'
+import { isSameInode, lstatIfAny, onFile, removeInode, throughDirectory } from '../../files/atomic-file.ts'
 import { FileError } from '../../files/file-error.ts'
 import { monotonicMs } from '../../lib/clock.ts'
 import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
@@ -17,15 +17,7 @@ import { createProblemLog, type Log } from '../../lib/log.ts'
 import { nameOf } from '../../host/ids.ts'
 import type { InheritedSockets } from '../../host/inherited-sockets.ts'
 import { raceAbort } from '../../lib/tasks.ts'
-import {
-  assertPathFree,
-  assertReplaceable,
-  inTurnAt,
-  isSame,
-  settingOf,
-  throughSafeDirectory,
-  type SocketAddress,
-} from './socket-path.ts'
+import { assertPathFree, assertReplaceable, inTurnAt, settingOf, type SocketAddress } from './socket-path.ts'
 
 /** Connects that wait while the daemon is busy; Node's own 511 refuses a burst of 1,000. */
 export const BACKLOG = 4096
@@ -38,14 +30,16 @@ const ACCEPTED_IN_A_TURN = 8
 const SETTLE_MS = 50
 /** open(2): a descriptor of the file itself, whatever it is, for nothing but naming it. */
 const O_PATH = 0o10000000
+/** The shortest time between two records of connections that could not be accepted. */
+const ACCEPT_ERROR_EVERY_MS = 3_600_000
 /** The longest time for which the backlog is accepted at the end, in ms. */
 const ACCEPT_ALL_MS = 3_000
 
 interface ListenerOptions {
   /** Makes a server that does not listen yet: one for each descriptor of each socket. */
   readonly createServer: () => Server
-  /** A connection could not be accepted, because too many files are open, for example. */
-  readonly onAcceptError: (error: Error) => void
+  /** For the log. */
+  readonly transport: string
   readonly log: Log
 }
 
@@ -102,7 +96,7 @@ export async function openListener(first: SocketAddress, options: ListenerOption
     const { address, stats } = bound
     return inTurnAt(address, async () => {
       const found = await lstatIfAny(address.path).catch(fallbackOnSystemError(null))
-      return found !== null && isSame(found, stats)
+      return found !== null && isSameInode(found, stats)
     })
   }
 
@@ -136,7 +130,7 @@ export async function openListener(first: SocketAddress, options: ListenerOption
         // One that was removed is bound with them at the next tick.
         if (await isThere())
           await inTurnAt(next, () =>
-            throughSafeDirectory(next, (reached) => setAccess(reached, next, bound.stats)),
+            throughDirectory(next.path, 'sockets', (reached) => setAccess(reached, next, bound.stats)),
           )
         bound = { ...bound, address: next }
       }),
@@ -181,7 +175,8 @@ export function assertUnixSockets(inherited: InheritedSockets, account: string |
   }
 }
 
-async function listenOn(fd: number, { createServer, onAcceptError }: ListenerOptions): Promise<Server[]> {
+async function listenOn(fd: number, { createServer, transport, log }: ListenerOptions): Promise<Server[]> {
+  const onAcceptError = createAcceptErrorLog(transport, log)
   const others = Array.from({ length: ACCEPTED_IN_A_TURN - 1 }, () => loadLibc().duplicate(fd))
   return Promise.all(
     [fd, ...others].map(async (each) => {
@@ -198,6 +193,17 @@ async function listenOn(fd: number, { createServer, onAcceptError }: ListenerOpt
   )
 }
 
+/** Logs one record an hour at most, because clients could cause them over and over. */
+function createAcceptErrorLog(transport: string, log: Log): (error: Error) => void {
+  let loggedAtMs = -Infinity
+  return ({ message: detail }) => {
+    const nowMs = monotonicMs()
+    if (nowMs - loggedAtMs < ACCEPT_ERROR_EVERY_MS) return
+    loggedAtMs = nowMs
+    log('error', 'A connection could not be accepted', { event: 'connection-fault', transport, detail })
+  }
+}
+
 /** Accepts no more. */
 function closeAll(servers: readonly Server[]): void {
   for (const server of servers) server.close()
@@ -212,7 +218,9 @@ async function bind(address: SocketAddress, options: ListenerOptions): Promise<B
   return inTurnAt(address, async (givenUp) => {
     // That a daemon answers is reported first, even if its directory is not safe.
     await assertPathFree(address)
-    const bound = await throughSafeDirectory(address, (reached) => bindAt(reached, address, options))
+    const bound = await throughDirectory(address.path, 'sockets', (reached) =>
+      bindAt(reached, address, options),
+    )
     if (givenUp.aborted) {
       closeAll(bound.servers)
       await removeInode(address.path, bound.stats)
@@ -271,7 +279,7 @@ async function setAccess(reached: string, address: SocketAddress, expected?: Sta
   const fd = await fs.open(reached, O_PATH | constants.O_NOFOLLOW)
   try {
     const stats = await fs.fstat(fd)
-    if (!stats.isSocket() || (expected !== undefined && !isSame(stats, expected))) {
+    if (!stats.isSocket() || (expected !== undefined && !isSameInode(stats, expected))) {
       const remedy = `remove it, or set another ${settingOf(address)}`
       const message = `${address.path} is no longer a socket of kyc-tokend: ${remedy}`
       throw new UserError(message, exitStatus.configuration)

@@ -1,9 +1,8 @@
 // The path of a socket or a lock: whether a process answers there, whether it can be taken, and errors with
 // their remedies.
-import type { Stats } from 'node:fs'
 import { connect } from 'node:net'
 import { basename, dirname, join } from 'node:path'
-import { lstatIfAny, throughDirectory } from '../../files/atomic-file.ts'
+import { lstatIfAny } from '../../files/atomic-file.ts'
 import { asFileError, FileError } from '../../files/file-error.ts'
 import { inDirectory } from '../../files/in-directory.ts'
 import { errorCode, exitStatus, UserError } from '../../lib/error.ts'
@@ -47,17 +46,6 @@ export async function inTurnAt<T>(
 }
 
 /**
- * Does the work with `reached`, the path through the descriptor of its directory, which nobody can exchange.
- * Refuses a directory in which others could exchange what is made. Call it within the work of inTurnAt.
- */
-export async function throughSafeDirectory<T>(
-  address: SocketPath,
-  work: (reached: string) => Promise<T>,
-): Promise<T> {
-  return throughDirectory(address.path, 'sockets', work)
-}
-
-/**
  * Resolves if the path can be taken: nothing exists there, or a socket at which no process answers. Throws
  * UserError: 69 if a process answers, 78 if something that is not a socket is in the way. Call it within the
  * work of inTurnAt.
@@ -95,10 +83,6 @@ export async function assertReplaceable(address: SocketPath, reached: string): P
     `${file} belongs to the user ${nameOf('user', found.uid)}, and its directory is sticky: ` +
     `remove it (\`sudo rm -f ${shellWord(file)}\`), or set another ${settingOf(address)}`
   throw new UserError(message, exitStatus.configuration)
-}
-
-export function isSame(one: Stats, other: Stats): boolean {
-  return one.ino === other.ino && one.dev === other.dev
 }
 
 /**

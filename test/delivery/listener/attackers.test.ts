@@ -28,7 +28,7 @@ const ATTACKER = 65533
 const ATTACKS_MS = 700
 const events = {
   createServer: () => createServer((socket) => socket.destroy()),
-  onAcceptError: () => undefined,
+  transport: 'ipc',
   log: () => undefined,
 }
 

@@ -10,7 +10,7 @@ import {
   unlinkSync,
   writeFileSync,
 } from 'node:fs'
-import { connect, createServer } from 'node:net'
+import { connect, createServer, type Server } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { openListener, type Listener } from '../../../src/delivery/listener/listener.ts'
@@ -22,7 +22,7 @@ import { expectUntil } from '../../support/until.ts'
 
 const events = {
   createServer: () => createServer((socket) => socket.destroy()),
-  onAcceptError: () => undefined,
+  transport: 'ipc',
   log: () => undefined,
 }
 
@@ -157,6 +157,20 @@ describe('a listening socket', () => {
     expect(await answers(path)).toBe(true)
   })
 
+  it('that can accept no connection is one record, with the reason, however often', async () => {
+    const path = join(await tempDirectory('memory'), 's')
+    const servers: Server[] = []
+    const createOne = () => servers[servers.push(createServer()) - 1]!
+    const { log, of } = createRecords()
+    const options = { createServer: createOne, transport: 'ipc', log }
+    const listener = await openListener({ path, mode: 0o600, gid: null }, options)
+    onTestFinished(async () => listener.close())
+    for (const server of servers) server.emit('error', new Error('accept EMFILE'))
+    expect(of('connection-fault')).toMatchObject([
+      { level: 'error', transport: 'ipc', detail: 'accept EMFILE' },
+    ])
+  })
+
   it('names its own path and the remedy where its directory is not there', async () => {
     const path = join(await tempDirectory(), 'none', 's')
     await expect(listen(path)).rejects.toMatchObject({
@@ -191,7 +205,7 @@ describe('a listening socket', () => {
       import { existsSync } from 'node:fs'
       import { createServer } from 'node:net'
       import { openListener } from '${join(import.meta.dirname, '../../../src/delivery/listener/listener.ts')}'
-      const events = { createServer, onAcceptError: () => undefined, log: () => undefined }
+      const events = { createServer, transport: 'ipc', log: () => undefined }
       for (const round of [1, 2, 3, 4]) {
         process.stdout.write('ready\\n')
         while (!existsSync('${gate}/' + round)) {}
