@@ -1,11 +1,8 @@
-// Who was over a limit of connections: told in the log once an hour for each user, and to root in the status.
+// Who was over a limit of connections: in the log once an hour for each user, and in the status of root.
 import { expect, it } from 'vitest'
 import { createLimitedUsers } from '../../src/delivery/limited.ts'
-import { asStranger, startWithToken } from '../support/delivery-world.ts'
-import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { createFakeClock } from '../support/fake-clock.ts'
 import { createRecords } from '../support/records.ts'
-import { exchange } from '../support/raw-http.ts'
 
 const PER_USER = { setting: 'maxConnectionsPerUser', limit: 128 } as const
 const ALL = { setting: 'maxConnections', limit: 1_024 } as const
@@ -47,15 +44,4 @@ it('the status has each socket, user and setting, the last first, and at most 64
   ])
   for (let uid = 5_000; uid < 5_100; uid += 1) limited.note('ipc', uid, PER_USER)
   expect(limited.list()).toHaveLength(64)
-})
-
-it('root sees it in the status, and no other user', async () => {
-  const world = await startWithToken({ loadLibc: asStranger, socket: { maxConnectionsPerUser: 2 } })
-  for (let count = 0; count < 2; count += 1) await connectRaw(world.httpPath)
-  expect(await exchange(world.httpPath, '')).toBe('')
-  const status = await askOnce(world.ipcPath, 'status.get', {})
-  expect(status?.data['clients']).not.toHaveProperty('limited')
-  expect(world.limited.list()).toMatchObject([{ socket: 'http', uid: 4_001, limit: 2, count: 1 }])
-  const events = world.records.map(({ fields }) => fields.event)
-  expect(events.filter((event) => event === 'clients-limited')).toHaveLength(1)
 })

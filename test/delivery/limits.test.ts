@@ -25,6 +25,10 @@ const LARGE = 'x'.repeat(10_000)
 const ASK = '{"type":"token.get","data":{"id":"1"}}\f'
 const SWEEP_MS = 15_000
 
+function pathOf(world: DeliveryWorld, transport: 'ipc' | 'http'): string {
+  return transport === 'ipc' ? world.ipcPath : world.httpPath
+}
+
 async function isServed(world: DeliveryWorld): Promise<void> {
   expect(await askOnce(world.ipcPath, 'token.get', {})).toMatchObject({ type: 'token.result' })
 }
@@ -241,11 +245,11 @@ describe('connections', () => {
   })
 
   it.each(['ipc', 'http'] as const)(
-    'one too many on %s.sock is closed without an answer, and no other',
+    'one too many on %s.sock is closed without an answer, and no other; users do not see whose it was',
     async (transport) => {
       const world = await startWithToken({ loadLibc: asStranger, socket: { maxConnectionsPerUser: 3 } })
-      const path = transport === 'ipc' ? world.ipcPath : world.httpPath
-      for (let count = 0; count < 3; count += 1) await connectRaw(path)
+      const path = pathOf(world, transport)
+      const [first] = [await connectRaw(path), await connectRaw(path), await connectRaw(path)]
       expect(await exchange(path, '')).toBe('')
       expect(world[transport].counts()).toMatchObject({
         connections: 3,
@@ -255,6 +259,14 @@ describe('connections', () => {
       expect(world.records.filter(({ fields }) => fields.event === 'client-dropped')).toMatchObject([
         { level: 'debug', fields: lost },
       ])
+      const logged = world.records.filter(({ fields }) => fields.event === 'clients-limited')
+      expect(logged).toHaveLength(1)
+      expect(world.limited.list()).toMatchObject([{ socket: transport, uid: 4_001, limit: 3, count: 1 }])
+      first.socket.destroy()
+      await expectUntil('room', () => world[transport].counts().connections === 2)
+      const status = await askOnce(world.ipcPath, 'status.get', {})
+      expect(status?.data['clients']).not.toHaveProperty('limited')
+      for (const name of ['readers', 'sockets']) expect(status?.data).not.toHaveProperty(name)
     },
   )
 
@@ -300,7 +312,7 @@ describe('a client that goes', () => {
   it.each(['ipc', 'http'] as const)('ends its wait on %s.sock', async (transport) => {
     const world = await startWithToken()
     const waitUntil = vi.spyOn(world.keeper, 'waitUntil')
-    const client = await connectRaw(transport === 'ipc' ? world.ipcPath : world.httpPath, { reads: false })
+    const client = await connectRaw(pathOf(world, transport), { reads: false })
     const notFingerprint = fingerprintOf('token-1')
     if (transport === 'ipc') client.ask('token.get', { id: '1', waitSeconds: 60, notFingerprint })
     else client.write(`GET /v1/token?waitSeconds=60&notFingerprint=${notFingerprint} HTTP/1.1\r\n\r\n`)
@@ -330,7 +342,7 @@ describe('the end of the daemon', () => {
     async (transport, connections, times, request, answer) => {
       const world = await startWithToken()
       const received = Array.from({ length: connections }, async () => {
-        const socket = connect(transport === 'ipc' ? world.ipcPath : world.httpPath)
+        const socket = connect(pathOf(world, transport))
         socket.write(request.repeat(times))
         return Buffer.concat(await socket.toArray()).toString()
       })
@@ -376,7 +388,7 @@ describe('the end of the daemon', () => {
     'answers a client that has connected to %s.sock and sends its first request now',
     async (transport, wait, request) => {
       const world = await startWithToken()
-      const path = transport === 'ipc' ? world.ipcPath : world.httpPath
+      const path = pathOf(world, transport)
       const waiting = exchange(path, wait, { until: /token-1/ })
       const client = connect(path)
       const received = client.toArray()
@@ -433,9 +445,7 @@ describe('an internal error', () => {
       if (when === 'later') vi.spyOn(world.keeper, 'waitUntil').mockImplementation(rejects)
       const other = text === null ? null : await connectRaw(world.ipcPath)
       for (let count = 0; count < 3; count += 1) {
-        const client = await connectRaw(transport === 'ipc' ? world.ipcPath : world.httpPath, {
-          reads: false,
-        })
+        const client = await connectRaw(pathOf(world, transport), { reads: false })
         client.socket.resume()
         if (text !== null) client.write(text)
         await client.closed()
@@ -458,8 +468,7 @@ it.each(['ipc', 'http'] as const)(
   'an internal error at a new token costs the %s subscriber, not the process',
   async (transport) => {
     const world = await startWithToken()
-    const path = transport === 'ipc' ? world.ipcPath : world.httpPath
-    const client = await connectRaw(path, { reads: false })
+    const client = await connectRaw(pathOf(world, transport), { reads: false })
     client.socket.resume()
     if (transport === 'ipc') client.ask('token.subscribe', { id: '1' })
     else client.write('GET /v1/token/events HTTP/1.1\r\n\r\n')
