@@ -3,7 +3,7 @@
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, onTestFinished, test as anyTest } from 'vitest'
 import { answerTypes } from '../../src/protocol.ts'
 import { PROGRAM, startDaemon, withSockets } from '../support/daemon.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
@@ -12,7 +12,7 @@ import { httpAsk, serviceOf } from '../support/outside.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
-const isLeftOut = lacks('python3')
+const test = anyTest.skipIf(lacks('python3'))
 
 /** A daemon that inherits sockets of these names, and their paths, by index. */
 async function startInheriting(
@@ -33,68 +33,56 @@ async function inheriting(names: string, config: object = {}): ReturnType<typeof
   return started
 }
 
-test.skipIf(isLeftOut)(
-  'each of several of one name is served; those of other names are reported',
-  async () => {
-    const { daemon, given } = await inheriting('ipc:other:ipc:http:other:http')
-    for (const index of [0, 2])
-      expect(await askOnce(given(index), 'token.get', { waitSeconds: 10 })).toMatchObject({
-        type: 'token.result',
-      })
-    for (const index of [3, 5])
-      expect(await httpAsk({ httpPath: given(index) }, '/readyz')).toMatchObject({ status: 200 })
-    expect(await daemon.end()).toBe(0)
-    expect(daemon.records('socket-unused')).toMatchObject([
-      {
-        level: 'warning',
-        name: 'other',
-        remedy: expect.stringContaining('FileDescriptorName=ipc') as string,
-      },
-      { level: 'warning', name: 'other' },
-    ])
-  },
-)
-
-test.skipIf(isLeftOut)(
-  'a socket for metrics answers with metrics and health, and never with a token',
-  async () => {
-    const { daemon, given } = await inheriting('ipc:metrics')
-    await expectUntil(
-      'a token',
-      async () => (await httpAsk({ httpPath: given(1) }, '/readyz')).status === 200,
-    )
-    const { body, status } = await httpAsk({ httpPath: given(1) }, '/metrics')
-    expect(status).toBe(200)
-    expect(body).toContain('kyc_tokend_state{state="ready"} 1')
-    expect((await httpAsk({ httpPath: given(1) }, '/healthz')).status).toBe(200)
-    for (const path of ['/v1/token', '/v1/authorization', '/v1/token/events', '/v1/status'])
-      expect(await httpAsk({ httpPath: given(1) }, path)).toMatchObject({ status: 404 })
-    expect((await httpAsk({ httpPath: given(1) }, '/v1/refresh', { method: 'POST' })).status).toBe(404)
-    const { accessToken } = (await askOnce(given(0), 'token.get', {}))?.data ?? {}
-    expect(body).not.toContain(String(accessToken))
-    expect(await daemon.end()).toBe(0)
-  },
-)
-
-test.skipIf(isLeftOut)(
-  'connections to the metrics that are idle, or do not read, end within 10 s',
-  async () => {
-    const { given } = await inheriting('ipc:metrics')
-    const begunAt = performance.now()
-    const idle = await connectRaw(given(1))
-    const unread = await connectRaw(given(1), { reads: false })
-    unread.write('GET /metrics HTTP/1.1\r\n\r\n'.repeat(1_000))
-    await idle.closed()
-    await expectUntil('the end of the unread', () => {
-      // Without reading, a client learns of the end when it writes.
-      unread.write('x')
-      return unread.isClosed()
+test('each of several of one name is served; those of other names are reported', async () => {
+  const { daemon, given } = await inheriting('ipc:other:ipc:http:other:http')
+  for (const index of [0, 2])
+    expect(await askOnce(given(index), 'token.get', { waitSeconds: 10 })).toMatchObject({
+      type: 'token.result',
     })
-    expect(performance.now() - begunAt).toBeLessThan(10_000)
-  },
-)
+  for (const index of [3, 5])
+    expect(await httpAsk({ httpPath: given(index) }, '/readyz')).toMatchObject({ status: 200 })
+  expect(await daemon.end()).toBe(0)
+  expect(daemon.records('socket-unused')).toMatchObject([
+    {
+      level: 'warning',
+      name: 'other',
+      remedy: expect.stringContaining('FileDescriptorName=ipc') as string,
+    },
+    { level: 'warning', name: 'other' },
+  ])
+})
 
-test.skipIf(isLeftOut).each(['ipc', 'http'])(
+test('a socket for metrics answers with metrics and health, and never with a token', async () => {
+  const { daemon, given } = await inheriting('ipc:metrics')
+  await expectUntil('a token', async () => (await httpAsk({ httpPath: given(1) }, '/readyz')).status === 200)
+  const { body, status } = await httpAsk({ httpPath: given(1) }, '/metrics')
+  expect(status).toBe(200)
+  expect(body).toContain('kyc_tokend_state{state="ready"} 1')
+  expect((await httpAsk({ httpPath: given(1) }, '/healthz')).status).toBe(200)
+  for (const path of ['/v1/token', '/v1/authorization', '/v1/token/events', '/v1/status'])
+    expect(await httpAsk({ httpPath: given(1) }, path)).toMatchObject({ status: 404 })
+  expect((await httpAsk({ httpPath: given(1) }, '/v1/refresh', { method: 'POST' })).status).toBe(404)
+  const { accessToken } = (await askOnce(given(0), 'token.get', {}))?.data ?? {}
+  expect(body).not.toContain(String(accessToken))
+  expect(await daemon.end()).toBe(0)
+})
+
+test('connections to the metrics that are idle, or do not read, end within 10 s', async () => {
+  const { given } = await inheriting('ipc:metrics')
+  const begunAt = performance.now()
+  const idle = await connectRaw(given(1))
+  const unread = await connectRaw(given(1), { reads: false })
+  unread.write('GET /metrics HTTP/1.1\r\n\r\n'.repeat(1_000))
+  await idle.closed()
+  await expectUntil('the end of the unread', () => {
+    // Without reading, a client learns of the end when it writes.
+    unread.write('x')
+    return unread.isClosed()
+  })
+  expect(performance.now() - begunAt).toBeLessThan(10_000)
+})
+
+test.each(['ipc', 'http'])(
   'a TCP socket handed over as `%s` ends the start with 78 and its remedy; one for metrics is fine',
   async (name) => {
     const directory = await tempDirectory()
@@ -112,25 +100,22 @@ test.skipIf(isLeftOut).each(['ipc', 'http'])(
   },
 )
 
-test.skipIf(isLeftOut)(
-  'a reload that switches HTTP off or on leaves the socket as it is, and says that a restart is needed',
-  async () => {
-    const { daemon, given } = await inheriting('ipc:http')
-    const answers = async () => (await httpAsk({ httpPath: given(1) }, '/healthz')).status
-    await daemon.reload({ http: false })
-    expect(daemon.records('restart-needed')).toMatchObject([{ level: 'warning', setting: 'http' }])
-    expect(await answers()).toBe(200)
-    await daemon.reload({})
-    await daemon.reload({ http: { maxConnections: 10 } })
-    expect(daemon.records('restart-needed')).toHaveLength(1)
-    expect(await answers()).toBe(200)
-    await daemon.reload({ http: false })
-    expect(daemon.records('restart-needed')).toHaveLength(2)
-    expect(await daemon.end()).toBe(0)
-  },
-)
+test('a reload that switches HTTP off or on leaves the socket as it is, and says that a restart is needed', async () => {
+  const { daemon, given } = await inheriting('ipc:http')
+  const answers = async () => (await httpAsk({ httpPath: given(1) }, '/healthz')).status
+  await daemon.reload({ http: false })
+  expect(daemon.records('restart-needed')).toMatchObject([{ level: 'warning', setting: 'http' }])
+  expect(await answers()).toBe(200)
+  await daemon.reload({})
+  await daemon.reload({ http: { maxConnections: 10 } })
+  expect(daemon.records('restart-needed')).toHaveLength(1)
+  expect(await answers()).toBe(200)
+  await daemon.reload({ http: false })
+  expect(daemon.records('restart-needed')).toHaveLength(2)
+  expect(await daemon.end()).toBe(0)
+})
 
-test.skipIf(isLeftOut)('where HTTP alone was handed over, no other socket is opened', async () => {
+test('where HTTP alone was handed over, no other socket is opened', async () => {
   const { daemon, given } = await inheriting('http')
   expect(await httpAsk({ httpPath: given(0) }, '/healthz')).toMatchObject({ status: 200 })
   expect(existsSync(daemon.ipcPath)).toBe(false)
@@ -138,29 +123,26 @@ test.skipIf(isLeftOut)('where HTTP alone was handed over, no other socket is ope
   expect(daemon.records('started')).toMatchObject([{ ipc: 'off', http: "systemd's socket" }])
 })
 
-test.skipIf(isLeftOut)(
-  'a faulty configuration is the answer to each request for 2 s, then the end (78); the sockets stay',
-  async () => {
-    const { daemon, given } = await startInheriting('ipc:http', { baseUrl: 'http://elsewhere.example' })
-    const ask = async () => askOnce(given(0), 'token.get', { waitSeconds: 10 })
-    await expectUntil('an answer', async () => ask().catch(() => undefined))
-    const client = await connectRaw(given(0))
-    const types = Object.keys(answerTypes)
-    for (const type of types) client.ask(type, { id: type, fingerprint: '0123456789abcdef' })
-    await client.frame(types.length - 1)
-    const data = { code: 'misconfigured', message: expect.stringContaining('baseUrl') as string }
-    for (const id of types) expect(client.frames).toContainEqual({ type: 'fault', data: { ...data, id } })
-    expect(await httpAsk({ httpPath: given(1) }, '/v1/token')).toMatchObject({
-      status: 503,
-      json: { code: 'misconfigured' },
-    })
-    expect(await daemon.ended()).toBe(78)
-    expect(daemon.stderr()).toContain('baseUrl')
-    for (const index of [0, 1]) expect(existsSync(given(index))).toBe(true)
-  },
-)
+test('a faulty configuration is the answer to each request for 2 s, then the end (78); the sockets stay', async () => {
+  const { daemon, given } = await startInheriting('ipc:http', { baseUrl: 'http://elsewhere.example' })
+  const ask = async () => askOnce(given(0), 'token.get', { waitSeconds: 10 })
+  await expectUntil('an answer', async () => ask().catch(() => undefined))
+  const client = await connectRaw(given(0))
+  const types = Object.keys(answerTypes)
+  for (const type of types) client.ask(type, { id: type, fingerprint: '0123456789abcdef' })
+  await client.frame(types.length - 1)
+  const data = { code: 'misconfigured', message: expect.stringContaining('baseUrl') as string }
+  for (const id of types) expect(client.frames).toContainEqual({ type: 'fault', data: { ...data, id } })
+  expect(await httpAsk({ httpPath: given(1) }, '/v1/token')).toMatchObject({
+    status: 503,
+    json: { code: 'misconfigured' },
+  })
+  expect(await daemon.ended()).toBe(78)
+  expect(daemon.stderr()).toContain('baseUrl')
+  for (const index of [0, 1]) expect(existsSync(given(index))).toBe(true)
+})
 
-test.skipIf(isLeftOut)(
+test(
   '5 restarts beside clients of both sockets that never pause cost no request that had arrived',
   { timeout: 180_000 },
   async () => {
