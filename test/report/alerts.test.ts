@@ -135,13 +135,6 @@ test('a file that was removed is restored at the next look, and the alert is not
   expect(events()).toEqual(['alert', 'file-restored'])
 })
 
-test('a long suspend makes one reminder of several', async () => {
-  const { clock, of } = await alerting({ first: failures.inactive })
-  clock.suspend(30 * HOUR)
-  await clock.advance(15_000)
-  expect(of('alert').map(({ reminder }) => reminder)).toEqual([undefined, 3])
-})
-
 test('a file that is left where no alert is there is removed at start, and its alert reported to be over', async () => {
   await writeFile(path, JSON.stringify({ reason: 'account-inactive', since: '2027-01-01T00:00:00.000Z' }))
   const { of } = await alerting()
@@ -210,22 +203,6 @@ test('no usable token for too long raises an alert with the failure behind it, a
     resolvedAt: expect.stringMatching(/^2027-01-15T08:1/) as string,
   })
   expect(of('alert')).toHaveLength(1)
-})
-
-test('a missing token that was announced stays an alert over a restart, until the first attempt has ended', async () => {
-  const settings = { noTokenAfterMs: 600_000 }
-  const first = await alerting({ settings, first: failures.network })
-  await first.clock.advance(620_000)
-  await content()
-  await first.end()
-  const state = { ...first.keeper.state(), hasAttempted: false, failure: null }
-  const second = await alerting({ settings, state, clock: first.clock, isRaised: true })
-  await expect.poll(() => second.of('alert')).toMatchObject([{ reason: 'no-token', resumed: true }])
-  await second.clock.advance(15_000)
-  expect(second.events()).toEqual(['alert'])
-  await second.begin()
-  await expect.poll(isThere).toBe(false)
-  expect(second.of('alert-resolved')).toMatchObject([{ by: 'token' }])
 })
 
 test('an alert that a reload ends is over by that, also while a token is held', async () => {
