@@ -26,6 +26,9 @@ beforeAll(async () => {
 })
 afterAll(() => rm(directory, { recursive: true, force: true }))
 
+/** An error with this code. */
+const withCode = (code: string, facts: object = {}) => expect.objectContaining({ code, ...facts }) as Error
+
 function fdOf(socket: Socket): number {
   return (Reflect.get(socket, '_handle') as { fd: number }).fd
 }
@@ -89,8 +92,8 @@ test.skipIf(!isRoot || lacks('python3', 'setpriv'))(
 )
 
 test('what is no socket is a system call error with its code', () => {
-  expect(() => libc.peerOf(99_999)).toThrow(expect.objectContaining({ code: 'EBADF' }) as Error)
-  expect(() => libc.peerGroups(99_999)).toThrow(expect.objectContaining({ code: 'EBADF' }) as Error)
+  expect(() => libc.peerOf(99_999)).toThrow(withCode('EBADF'))
+  expect(() => libc.peerGroups(99_999)).toThrow(withCode('EBADF'))
 })
 
 const receiving = `
@@ -138,7 +141,7 @@ test.skipIf(lacks('python3'))('a receiver that does not read causes no wait', as
   try {
     expect(() => {
       for (let count = 0; count < 100_000; count += 1) libc.sendDatagram(path, 'WATCHDOG=1')
-    }).toThrow(expect.objectContaining({ code: 'EAGAIN' }) as Error)
+    }).toThrow(withCode('EAGAIN'))
   } finally {
     receiver.stop()
   }
@@ -148,7 +151,7 @@ test('no receiver at the path, and a path that is too long, are errors without a
   const before = readdirSync('/proc/self/fd').length
   for (let index = 0; index < 100; index += 1)
     expect(() => libc.sendDatagram(join(directory, 'none'), '')).toThrow(
-      expect.objectContaining({ code: 'ENOENT', message: 'sendto: ENOENT' }) as Error,
+      withCode('ENOENT', { message: 'sendto: ENOENT' }),
     )
   expect(() => libc.sendDatagram(`/${'x'.repeat(106)}`, '')).toThrow('sendto: ENOENT')
   expect(() => libc.sendDatagram(`/${'x'.repeat(107)}`, '')).toThrow(/at most 107 bytes/)
@@ -206,24 +209,10 @@ test('another program replaces this one, with its process id, streams and enviro
   expect(rest).toEqual([`${pid} a b`, 'GREETING=grüß dich\0LAST=\0'])
 })
 
-test.each([
-  [
-    'stays open where systemd handed it over',
-    "{ LISTEN_FDS: '1', LISTEN_PID: String(process.pid) }",
-    /^socket:/,
-  ],
-  ['is closed where systemd handed it to another', "{ LISTEN_FDS: '1', LISTEN_PID: '1' }", /^$/],
-  ['is closed otherwise', '{}', /^$/],
-])('a socket %s in the program that replaces this one', async (_, env, expected) => {
+test('a socket that systemd handed over stays open in the program that replaces this one', async () => {
+  const env = `{ LISTEN_FDS: '1', LISTEN_PID: String(process.pid) }`
   const source = `libc.replaceProcess(['sh', '-c', 'readlink /proc/$$/fd/3'], ${env})`
-  expect(await inChild(source)).toMatch(expected)
-})
-
-test('a program that is not there is an error, and this one goes on', async () => {
-  const output = await inChild(
-    `try { libc.replaceProcess(['/nonexistent'], {}) } catch (error) { console.log(error.code) }`,
-  )
-  expect(output).toBe('ENOENT\n')
+  expect(await inChild(source)).toMatch(/^socket:/)
 })
 
 test('ended children are reaped but for the own one, and none that runs is waited for', async () => {
@@ -242,17 +231,12 @@ test('ended children are reaped but for the own one, and none that runs is waite
 })
 
 /** `kyc-tokend run` without a configuration, which is looked for after libc is loaded. */
-async function runProgram(program: string, flags: readonly string[] = []): Promise<string> {
-  const words = [...flags, program, 'run', '--config', join(directory, 'none.json')]
+async function runProgram(program: string): Promise<string> {
+  const words = [program, 'run', '--config', join(directory, 'none.json')]
   const child = spawn(process.execPath, words, { stdio: ['ignore', 'ignore', 'pipe'] })
   const [stderr, [status]] = await Promise.all([text(child.stderr), once(child, 'exit')])
   return `${String(status)} ${stderr}`
 }
-
-test('the program loads it without JIT and without code generation', async () => {
-  const flags = ['--jitless', '--disallow-code-generation-from-strings', '--disable-proto=delete']
-  expect(await runProgram(PROGRAM[1], flags)).toMatch(/^78 .*none\.json/)
-})
 
 test('where koffi is not installed the error has the reason and the remedy', async () => {
   const alone = join(directory, 'cli.cjs')

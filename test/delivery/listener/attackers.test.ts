@@ -26,6 +26,7 @@ import { tempDirectory } from '../../support/temp-directory.ts'
 
 const ATTACKER = 65533
 const ATTACKS_MS = 700
+const NONE = { ipc: [], http: [], metrics: [], credential: [], unknown: [] }
 const events = {
   createServer: () => createServer((socket) => socket.destroy()),
   transport: 'ipc',
@@ -164,11 +165,10 @@ describe.skipIf(process.geteuid?.() !== 0)('for root', () => {
     const [good, bad] = [await tempDirectory(), await tempDirectory()]
     open(bad)
     const sockets = { ipc: { path: join(good, 's') } as SocketConfig, http: null }
-    const none = { ipc: [], http: [], metrics: [], credential: [], unknown: [] }
     await expect(
-      acquireInstanceLock({ ...sockets, runtimeDirectory: bad, stateDirectory: good }, none),
+      acquireInstanceLock({ ...sockets, runtimeDirectory: bad, stateDirectory: good }, NONE),
     ).rejects.toMatchObject({ status: 78, message: expect.stringContaining('`runtimeDirectory`') as string })
-    const lock = await acquireInstanceLock({ ...sockets, runtimeDirectory: good, stateDirectory: bad }, none)
+    const lock = await acquireInstanceLock({ ...sockets, runtimeDirectory: good, stateDirectory: bad }, NONE)
     expect(lock.unlocked).toContain('`stateDirectory`')
     expect(readdirSync(bad)).toEqual([])
   })
@@ -192,7 +192,7 @@ describe.skipIf(process.geteuid?.() !== 0)('another user than root', () => {
       import { acquireInstanceLock } from '${source('daemon/instance-lock.ts')}'
       import { replaceFile } from '${source('files/atomic-file.ts')}'
       process.setgroups([]); process.setgid(${ATTACKER}); process.setuid(${ATTACKER})
-      const tell = (error) => console.log(error.message)
+      const print = (error) => console.log(error.message)
       ${text}`
     const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
       stdio: ['ignore', 'pipe', 'inherit'],
@@ -203,13 +203,20 @@ describe.skipIf(process.geteuid?.() !== 0)('another user than root', () => {
     return output
   }
 
+  /** The call that locks this directory. */
+  function lockIn(directory: string): string {
+    const directories = { runtimeDirectory: directory, stateDirectory: directory }
+    const config = { ipc: { path: join(directory, 's') }, http: null, ...directories }
+    return `acquireInstanceLock(${JSON.stringify(config)}, ${JSON.stringify(NONE)})`
+  }
+
   it('may write a file into a directory of a third one, and opens no socket there', async () => {
     const directory = await tempDirectory()
     chownSync(directory, 4242, ATTACKER)
     chmodSync(directory, 0o770)
     const output = await printed(`
       await replaceFile('${directory}/token', 'x', { mode: 0o600 })
-      await openListener({ path: '${directory}/s', mode: 0o600, gid: null }, {}).catch(tell)`)
+      await openListener({ path: '${directory}/s', mode: 0o600, gid: null }, {}).catch(print)`)
     expect(output).toContain('belongs to the user 4242')
     expect(readdirSync(directory)).toEqual(['token'])
   })
@@ -220,12 +227,7 @@ describe.skipIf(process.geteuid?.() !== 0)('another user than root', () => {
     const path = join(directory, 'instance.lock')
     writeFileSync(path, '', { mode: 0o600 })
     chownSync(path, 12_345, 12_345)
-    const both = `runtimeDirectory: '${directory}', stateDirectory: '${directory}'`
-    const config = `{ ipc: { path: '${directory}/s' }, http: null, ${both} }`
-    const inherited = '{ ipc: [], http: [], metrics: [], credential: [], unknown: [] }'
-    expect(
-      await printed(`await acquireInstanceLock(${config}, ${inherited}).catch(tell); process.exit()`),
-    ).toBe('')
+    expect(await printed(`await ${lockIn(directory)}.catch(print); process.exit()`)).toBe('')
     expect(lstatSync(path).uid).toBe(ATTACKER)
   })
   it.each(['s', '.s.new', 'instance.lock'])(
@@ -238,12 +240,9 @@ describe.skipIf(process.geteuid?.() !== 0)('another user than root', () => {
       else closeSync(loadLibc().listenAt(path, 1))
       chmodSync(path, 0o666)
       chownSync(path, 4242, 4242)
-      const both = `runtimeDirectory: '${directory}', stateDirectory: '${directory}'`
-      const config = `{ ipc: { path: '${directory}/s' }, http: null, ${both} }`
-      const inherited = '{ ipc: [], http: [], metrics: [], credential: [], unknown: [] }'
       const output = await printed(`
-        await acquireInstanceLock(${config}, ${inherited}).catch(tell)
-        await openListener({ path: '${directory}/s', mode: 0o600, gid: null }, {}).catch(tell)
+        await ${lockIn(directory)}.catch(print)
+        await openListener({ path: '${directory}/s', mode: 0o600, gid: null }, {}).catch(print)
         process.exit()`)
       expect(output).toContain(
         `${path} belongs to the user 4242, and its directory is sticky: remove it (\`sudo rm -f ${path}\`), or set another \``,
