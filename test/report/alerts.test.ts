@@ -124,7 +124,7 @@ test('asking again in vain says nothing new, and leaves the file as it is', asyn
   expect((await stat(path)).ino).toBe(ino)
 })
 
-test('a file that was removed is restored at the next look, and the alert is not raised again', async () => {
+test('a file that was removed is restored at the next tick, and the alert is not raised again', async () => {
   const { clock, events, of } = await alerting({ first: failures.inactive })
   const before = await content()
   await rm(path)
@@ -317,7 +317,7 @@ test('a refusal that another host of the fleet was given is an error here: its h
   expect(await resolvedContent()).toMatchObject({ reason: 'account-inactive', askedBy: 'web-17' })
 })
 
-test('what is over is in its file before alert.json goes, also where it ends while the former end is looked at', async () => {
+test('what is over is in its file before alert.json goes, also where it ends while the former end is compared', async () => {
   const { ask, clock, token } = await alerting({ first: failures.inactive })
   await content()
   await ask(token())
@@ -325,7 +325,7 @@ test('what is over is in its file before alert.json goes, also where it ends whi
   await ask(failures.notFound)
   await content()
   const resolvedFile = join(directory, 'alert-resolved.json')
-  // The former end is looked at because something has removed it.
+  // The file of the former end is restored because something has removed it.
   await rm(resolvedFile)
   const ended = Promise.withResolvers<void>()
   let whenGone = ''

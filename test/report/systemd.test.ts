@@ -160,7 +160,7 @@ test('nothing of it is inherited by children, and without a notify socket nothin
   expect(children).toEqual({})
 })
 
-test('what systemd could not take is logged once, with the reason, and sent again at the next look', async () => {
+test('what systemd could not take is logged once, with the reason, and sent again at the next tick', async () => {
   let isFull = true
   const taken: string[] = []
   const { notifier, of, begin, clock } = notified({

@@ -40,9 +40,7 @@ function createHolder(clock: FakeClock) {
       listeners.add(listener)
       return () => listeners.delete(listener)
     },
-    look: () => {
-      emit({ type: 'tick' })
-    },
+    tick: () => emit({ type: 'tick' }),
     hold(accessToken: string, facts: Partial<Token> = {}) {
       const now = clock.now()
       const lifeMs = facts.lifeMs ?? 15 * MINUTE
@@ -66,10 +64,6 @@ function createHolder(clock: FakeClock) {
       emit({ type: 'changed' })
       return token
     },
-    lose() {
-      state = initialState(SETTINGS, clock.now())
-      emit({ type: 'changed' })
-    },
   }
 }
 
@@ -81,7 +75,7 @@ function fileAt(
   return { path, format, mode: 0o600, uid: null, gid: null, ...facts }
 }
 
-/** Real time has to pass between a change and the look that may trust the file's times. */
+/** Real time has to pass between a change and the tick at which the file's times may be trusted. */
 function createScene() {
   const clock = createFakeClock({ wallMs: Date.now() + MINUTE, bootMs: 5_000_250 })
   const keeper = createHolder(clock)
@@ -213,10 +207,10 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
       async () => utimes(path, 1, 1).then(() => writeFile(path, 'abc.deg')),
     ]
     for (const [done, tamper] of tamperings.entries()) {
-      keeper.look()
+      keeper.tick()
       await clock.settle()
       await tamper()
-      keeper.look()
+      keeper.tick()
       await eventually(() => {
         expect([contentOf(path), modeOf(path)]).toEqual(['abc.def', '600'])
         expect(files.status()[0]?.repairs).toBe(done + 1)
@@ -237,15 +231,15 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
     })
     const inodes = (): number[] => configs.map(({ path }) => statSync(path).ino)
     const before = inodes()
-    for (let looks = 0; looks < 3; looks += 1) {
+    for (let ticks = 0; ticks < 3; ticks += 1) {
       await clock.advance(15_000)
-      keeper.look()
+      keeper.tick()
     }
     await end()
     const again = filesFor(configs, { keeper, log })
     const endAgain = running(again)
     await clock.advance(15_000)
-    keeper.look()
+    keeper.tick()
     await endAgain()
     expect(inodes()).toEqual(before)
     expect(again.counts()).toEqual({ writes: 0, repairs: 0, errors: 0 })
@@ -275,13 +269,13 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
       keeper.hold('abc.def', { lifeMs: MINUTE, expirySource })
       await untilContent(path)
       await clock.advance(lastsMs - 1)
-      keeper.look()
+      keeper.tick()
       await clock.settle()
       expect(contentOf(path)).toBe('abc.def')
       await eventually(() => expect(files.status()).toMatchObject([{ present: true, ok: true }]))
       const [written] = files.status()
       await clock.advance(1)
-      keeper.look()
+      keeper.tick()
       await untilContent(path, null)
       await eventually(() => expect(files.status()).toEqual([{ ...written, present: false }]))
     }
@@ -314,8 +308,8 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
     const configs = [link, absent, good].map((path) => fileAt(path ?? ''))
     const { keeper, clock, records, files } = start(configs)
     keeper.hold('abc.def')
-    for (let looks = 0; looks < 3; looks += 1) {
-      keeper.look()
+    for (let ticks = 0; ticks < 3; ticks += 1) {
+      keeper.tick()
       await clock.settle()
     }
     await eventually(() => {
@@ -328,7 +322,7 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
     expect(said().toSorted()).toEqual([`file-error ${absent}`, `file-error ${link}`])
     mkdirSync(join(directory, 'absent'))
     await rm(link ?? '')
-    keeper.look()
+    keeper.tick()
     await eventually(() => {
       expect(files.status().every(({ ok }) => ok)).toBe(true)
       expect(contentOf(absent ?? '')).toBe('abc.def')
@@ -380,7 +374,7 @@ describe('token files', () => {
     await eventually(() => expect(groups()).toEqual([12345, process.getegid?.()]))
     await clock.advance(1_000)
     await Promise.all([chown(given, 0, 999), chown(own, 0, 999)])
-    keeper.look()
+    keeper.tick()
     await eventually(() => {
       expect(groups()).toEqual([12345, process.getegid?.()])
       expect(files.counts().repairs).toBe(2)
@@ -476,7 +470,7 @@ describe('written-files.json', () => {
     const files = filesFor([], { keeper, log, stateDirectory })
     keeper.hold('abc.def')
     let reloaded: Promise<void> | undefined
-    // The first look at it is that for its owner.
+    // It is read first for its owner.
     onTestFinished(
       watchFileCalls((name, [at]) => {
         if (name === 'lstat' && at === path)
