@@ -3,7 +3,7 @@
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, onTestFinished, test as anyTest } from 'vitest'
+import { beforeEach, expect, onTestFinished, test } from 'vitest'
 import { answerTypes } from '../../src/protocol.ts'
 import { PROGRAM, startDaemon, withSockets } from '../support/daemon.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
@@ -12,7 +12,8 @@ import { httpAsk, serviceOf } from '../support/outside.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
-const test = anyTest.skipIf(lacks('python3'))
+// It hands the sockets over.
+beforeEach(({ skip }) => skip(lacks('python3')))
 
 /** A daemon that inherits sockets of these names, and their paths, by index. */
 async function startInheriting(
