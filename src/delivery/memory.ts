@@ -17,7 +17,7 @@ export interface Holder {
 }
 
 /** The connections of one socket. */
-export interface ConnectionSet<Member extends Holder> {
+interface ConnectionSet<Member extends Holder> {
   readonly members: () => Iterable<Member>
   readonly heldBy: (member: Member) => number
   readonly readByPeer: (member: Member) => number

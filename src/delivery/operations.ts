@@ -32,7 +32,7 @@ export interface Caller extends Reader {
 }
 
 /** StatusResult, ready to be sent. */
-export interface RenderedStatus {
+interface RenderedStatus {
   readonly json: string
   /** What follows the id in a frame of `ipc.sock`. */
   readonly frameRest: string

@@ -136,7 +136,7 @@ export async function onFile<T>(path: string, work: () => Promise<T>): Promise<T
 }
 
 /** For `sockets`, and the lock beside them, the directory's owner must be trusted, too. */
-export type DirectoryUse = 'files' | 'sockets'
+type DirectoryUse = 'files' | 'sockets'
 
 /**
  * Opens the directory itself, and refuses it if other users could exchange what is made there. Then does the

@@ -8,7 +8,7 @@ import { errorCode } from '../lib/error.ts'
  * `held-target`: it is another user's in a sticky directory. `unsafe-directory`: others can exchange what is
  * made in the directory. `attributes`: the file system does not keep owner, group or mode.
  */
-export type FileErrorKind =
+type FileErrorKind =
   'system' | 'stalled' | 'busy' | 'odd-target' | 'held-target' | 'unsafe-directory' | 'attributes'
 
 interface FileFacts {

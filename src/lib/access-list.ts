@@ -2,7 +2,7 @@
 import { loadLibc } from './libc.ts'
 
 /** What one entry permits, within the mask. */
-export interface AccessEntry {
+interface AccessEntry {
   readonly kind: 'owner' | 'user' | 'owning group' | 'group' | 'others'
   /** Of a `user` or a `group`; null for the others. */
   readonly id: number | null

@@ -10,7 +10,7 @@ import { messageOf, priorityOf, redacted, type LogRecord } from './log-line.ts'
 /** Sends a datagram to this Unix socket. Throws if that fails, EAGAIN included. */
 export type SendEntry = (path: string, entry: Uint8Array) => void
 
-export const JOURNAL_SOCKET = '/run/systemd/journal/socket'
+const JOURNAL_SOCKET = '/run/systemd/journal/socket'
 /**
  * The journal itself cuts at 768 KiB, and a datagram must fit into the sender's buffer (208 KiB by default).
  */

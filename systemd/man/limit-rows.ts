@@ -1,6 +1,6 @@
 // The limits of the sockets, for kyc-tokend-protocol(7), with their numbers from the code.
 import { WRITE_BYTES } from '../../src/delivery/client.ts'
-import { METRICS_TIMES, TIMES } from '../../src/delivery/http/server.ts'
+import { HTTP_TIMEOUTS, METRICS_TIMEOUTS } from '../../src/delivery/http/server.ts'
 import { METRICS_EVERY_MS } from '../../src/delivery/http/routes.ts'
 import {
   CREDENTIAL_CONNECTIONS,
@@ -29,7 +29,7 @@ const seconds = (ms: number): string => `${ms / 1_000} s`
 
 /** What is limited, the limit, and what happens beyond it. */
 export function limitRows(): string[][] {
-  const metricsEndMs = METRICS_TIMES.idle + METRICS_TIMES.sweepMs
+  const metricsEndMs = METRICS_TIMEOUTS.idle + METRICS_TIMEOUTS.sweepMs
   return [
     ['a frame of `ipc.sock`', kib(MAX_FRAME_BYTES), 'the connection is closed'],
     ['`data.id`', `1 to ${MAX_ID_LENGTH} characters`, '`bad-request`'],
@@ -61,7 +61,7 @@ export function limitRows(): string[][] {
     ['the time to end a frame', seconds(TIMEOUTS['incomplete-request']), 'the connection is closed'],
     [
       'the time to end an HTTP request',
-      seconds(TIMES['incomplete-request']),
+      seconds(HTTP_TIMEOUTS['incomplete-request']),
       '`bad-request` with status 408, and the connection is closed',
     ],
     [

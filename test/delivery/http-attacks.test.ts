@@ -1,8 +1,9 @@
 // HTTP that is odd, broken or meant to deceive: each request gets one answer, or the connection ends after
 // one.
 import { describe, expect, it } from 'vitest'
-import { asStranger, startDelivery, startWithToken } from '../support/delivery-world.ts'
+import { asStranger, playSweeps, startDelivery, startWithToken } from '../support/delivery-world.ts'
 import { connectRaw } from '../support/ipc-client.ts'
+import { httpAsk } from '../support/outside.ts'
 import { exchange } from '../support/raw-http.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -116,9 +117,14 @@ describe('the connection ends after the answer', () => {
   it.each([
     ['a head', 'GET /v1/token HTTP/1.1\r\nHost:'],
     ['a body', `${POST}Content-Length: 25\r\n\r\n{`],
-  ])('408 for %s that does not end', async (_what, text) => {
-    const world = await startDelivery({ httpTimesMs: 50 })
-    expect(await exchange(world.httpPath, text)).toMatch(/^HTTP\/1\.1 408 .*"code":"bad-request"/s)
+  ])('408 for %s that does not end in 75 s', async (_what, text) => {
+    const pass = playSweeps()
+    const world = await startDelivery()
+    const received = exchange(world.httpPath, text)
+    await expectUntil('the connection', () => world.http.counts().connections === 1)
+    await httpAsk(world, '/healthz')
+    pass(15_000 + 75_000)
+    expect(await received).toMatch(/^HTTP\/1\.1 408 .*"code":"bad-request"/s)
     expect(world.http.counts().dropped['incomplete-request']).toBe(1)
   })
 })

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { onTestFinished, vi } from 'vitest'
 import type { SocketConfig } from '../../src/config/config.ts'
 import { remedyLine, unitPlace } from '../../src/host/remedy.ts'
-import { createHttpServer, timesOf } from '../../src/delivery/http/server.ts'
+import { createHttpServer } from '../../src/delivery/http/server.ts'
 import { createIpcServer } from '../../src/delivery/ipc/server.ts'
 import { createPeers } from '../../src/delivery/peers.ts'
 import { createMemory } from '../../src/delivery/memory.ts'
@@ -89,8 +89,6 @@ export async function startDelivery(
     tokenOf?: (count: number) => string
     /** How the API wants the token; as the standard one does. */
     use?: TokenUse
-    /** Of Node's HTTP server. */
-    httpTimesMs?: number
   } = {},
 ) {
   const directory = await tempDirectory()
@@ -149,13 +147,11 @@ export async function startDelivery(
   const ipc = createIpcServer({ ...context, socket: socket(), inherited: null })
   const httpPath = join(directory, 'http.sock')
   const metrics = options.metrics ?? (() => ({ contentType: 'text/plain; version=0.0.4', body: 'up 1\n' }))
-  const { httpTimesMs: ms } = options
   const http = createHttpServer({
     ...context,
     metrics,
     socket: socket({ path: httpPath }),
     inherited: null,
-    ...(ms !== undefined && { times: timesOf(ms, ms) }),
   })
 
   const stopping = new AbortController()

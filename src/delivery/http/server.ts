@@ -16,6 +16,7 @@ import {
   MAX_HEAD_FIELDS,
   METRICS_CONNECTIONS,
   type TimeoutReason,
+  type Timeouts,
 } from '../limits.ts'
 import { createOperations, type Reply } from '../operations.ts'
 import { closingText, problem, send } from './answers.ts'
@@ -31,7 +32,6 @@ import { HttpStream } from './stream.ts'
 
 interface HttpOptions extends DeliveryContext, ServerOptions {
   readonly metrics: Metrics
-  readonly times?: typeof TIMES
 }
 interface HttpState {
   /** The connection as Node's HTTP server sees it. */
@@ -51,17 +51,10 @@ interface HttpState {
 }
 type HttpClient = Client & HttpState
 
-/** In ms: for a whole request, and for the pause between two; `sweepMs`: when this is checked. */
-export const timesOf = (limit: number, sweepMs: number) => ({
-  sweepMs,
-  idle: limit,
-  'incomplete-request': limit,
-  stalled: Math.min(limit, 30_000),
-})
 /** A client that has sent no whole request has as long as one that is idle between two. */
-export const TIMES = timesOf(CONNECTION_IDLE_MS, 15_000)
+export const HTTP_TIMEOUTS = { 'incomplete-request': CONNECTION_IDLE_MS }
 /** Connections to the metrics, which may come from the network, end within 10 s. */
-export const METRICS_TIMES = timesOf(5_000, 1_000)
+export const METRICS_TIMEOUTS = { sweepMs: 1_000, idle: 5_000, 'incomplete-request': 5_000, stalled: 5_000 }
 
 const READ_BYTES = 4 * 1024
 /**
@@ -78,7 +71,7 @@ const METRICS_SOCKET = {
 }
 
 export function createHttpServer(options: HttpOptions): ConnectionServer {
-  return createServing('http', options)
+  return createServing('http', options, HTTP_TIMEOUTS)
 }
 
 /**
@@ -87,10 +80,14 @@ export function createHttpServer(options: HttpOptions): ConnectionServer {
  * within 10 s.
  */
 export function createMetricsServer(options: Omit<HttpOptions, 'socket'>): ConnectionServer {
-  return createServing('metrics', { times: METRICS_TIMES, ...options, socket: METRICS_SOCKET })
+  return createServing('metrics', { ...options, socket: METRICS_SOCKET }, METRICS_TIMEOUTS)
 }
 
-function createServing(transport: 'http' | 'metrics', options: HttpOptions): ConnectionServer {
+function createServing(
+  transport: 'http' | 'metrics',
+  options: HttpOptions,
+  timeouts: Partial<Timeouts>,
+): ConnectionServer {
   const isOneAnswer = transport === 'metrics'
   const operations = createOperations({ ...options, transport: 'http' })
   const connections = createConnections(
@@ -106,7 +103,7 @@ function createServing(transport: 'http' | 'metrics', options: HttpOptions): Con
       heldBy,
       push,
       timeoutOf,
-      timeouts: options.times ?? TIMES,
+      timeouts,
       refuseLate: (client) => refuse(client, TOO_LATE),
       onStop,
     },
