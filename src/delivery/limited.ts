@@ -1,5 +1,6 @@
 // Who was over a limit of connections: for the log, once an hour for each user, and for the status.
 import type { Clock } from '../lib/clock.ts'
+import { HOUR_MS } from '../lib/duration.ts'
 import type { Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
 
@@ -7,7 +8,6 @@ type Limited = NonNullable<StatusResult['clients']['limited']>[number]
 /** The limit that a connection was over. */
 export type Excess = Pick<Limited, 'setting' | 'limit'>
 
-const HOUR_MS = 3_600_000
 /** Users that are remembered; of more the one that was over a limit longest ago is forgotten. */
 const MAX_USERS = 64
 

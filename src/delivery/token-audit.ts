@@ -1,5 +1,6 @@
 // The record of who read tokens and who reported them as refused: for the log and for the status.
 import type { Clock, Instant } from '../lib/clock.ts'
+import { HOUR_MS } from '../lib/duration.ts'
 import type { Log } from '../lib/log.ts'
 import type { RejectVerdict, StatusResult } from '../protocol.ts'
 import type { Peer } from './peers.ts'
@@ -33,7 +34,6 @@ interface Tally {
 
 export type TokenAudit = ReturnType<typeof createTokenAudit>
 
-const HOUR_MS = 3_600_000
 /**
  * Clients choose their names, and units that are started again and again may have a new one each time:
  * further names of one user count under OTHER_NAMES.

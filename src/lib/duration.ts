@@ -1,8 +1,9 @@
 // Durations and instants as people write them: "500ms", "30s", "1d"; "2027-03-01", "2027-03-01T12:00Z".
 
-export const DAY_MS = 86_400_000
+export const HOUR_MS = 3_600_000
+export const DAY_MS = 24 * HOUR_MS
 
-const UNIT_MS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: DAY_MS } as const
+const UNIT_MS = { ms: 1, s: 1_000, m: 60_000, h: HOUR_MS, d: DAY_MS } as const
 
 export const DURATION = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/
 

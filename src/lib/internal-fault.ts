@@ -1,10 +1,10 @@
 // A fault of the program itself: its stack, without secrets, for whoever has to find it.
 import { inspect } from 'node:util'
+import { HOUR_MS } from './duration.ts'
 import type { Log, LogFields } from './log.ts'
 import { redact } from './redaction.ts'
 
 const SENTENCE = 'A fault of the program itself: please report it with its stack'
-const HOUR_MS = 3_600_000
 const MAX_CAUSES = 5
 
 /** The secrets that the process knows, by who knows them. */

@@ -1,6 +1,6 @@
 // Logs what happens to the token: obtained, failing, recovered, expired. An outage makes a few records.
 import { formatInstant, formatInstantOrNull, type Instant } from '../lib/clock.ts'
-import { formatSetting } from '../lib/duration.ts'
+import { formatSetting, HOUR_MS } from '../lib/duration.ts'
 import type { Log } from '../lib/log.ts'
 import { remedyLine, type Place } from '../host/remedy.ts'
 import type { TransientReason } from '../protocol.ts'
@@ -22,8 +22,7 @@ interface Outage {
 }
 
 /** The same failure is logged again after 1 min, then after twice as long each time, at most an hour. */
-const QUIET_MS = { first: 60_000, most: 3_600_000 }
-const HOUR_MS = 3_600_000
+const QUIET_MS = { first: 60_000, most: HOUR_MS }
 
 export function createTokenLog({
   keeper,

@@ -9,6 +9,7 @@ import { serviceEnvironment, unitNames } from '../../host/account.ts'
 import { isSameInode, lstatIfAny, onFile, removeInode, throughDirectory } from '../../files/atomic-file.ts'
 import { FileError } from '../../files/file-error.ts'
 import { monotonicMs } from '../../lib/clock.ts'
+import { HOUR_MS } from '../../lib/duration.ts'
 import { errorCode, errorMessage, exitStatus, fallbackOnSystemError, UserError } from '../../lib/error.ts'
 import { fs } from '../../files/fs.ts'
 import { STOP_WAIT_MS } from '../../files/in-directory.ts'
@@ -30,8 +31,6 @@ const ACCEPTED_IN_A_TURN = 8
 const SETTLE_MS = 50
 /** open(2): a descriptor of the file itself, whatever it is, for nothing but naming it. */
 const O_PATH = 0o10000000
-/** The shortest time between two records of connections that could not be accepted. */
-const ACCEPT_ERROR_EVERY_MS = 3_600_000
 /** The longest time for which the backlog is accepted at the end, in ms. */
 const ACCEPT_ALL_MS = 3_000
 
@@ -198,7 +197,7 @@ function createAcceptErrorLog(transport: string, log: Log): (error: Error) => vo
   let loggedAtMs = -Infinity
   return ({ message: detail }) => {
     const nowMs = monotonicMs()
-    if (nowMs - loggedAtMs < ACCEPT_ERROR_EVERY_MS) return
+    if (nowMs - loggedAtMs < HOUR_MS) return
     loggedAtMs = nowMs
     log('error', 'A connection could not be accepted', { event: 'connection-fault', transport, detail })
   }
