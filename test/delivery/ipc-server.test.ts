@@ -8,6 +8,7 @@ import {
   lateAnswer,
   reconfigure,
   startDelivery,
+  startWithClient,
   startWithToken,
 } from '../support/delivery-world.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
@@ -70,8 +71,7 @@ it.each([4_000, 16_384])('token.reject takes a token of %i characters', async (l
 
 describe('token.subscribe', () => {
   it('answers at once and sends each change, with its id', async () => {
-    const world = await startWithToken()
-    const client = await connectRaw(world.ipcPath)
+    const { world, client } = await startWithClient()
     client.ask('token.subscribe', { id: 's', waitSeconds: 60 })
     const first = await client.frame(0)
     expect(first).toMatchObject({ type: 'token.result', data: { id: 's' } })
@@ -138,8 +138,7 @@ describe('requests that are none', () => {
       .map((type) => JSON.stringify({ type, data: { id: '1' } })),
   ]
   it('are each answered with bad-request, and the connection lives', async () => {
-    const world = await startWithToken()
-    const client = await connectRaw(world.ipcPath)
+    const { client } = await startWithClient()
     client.write(wrong.map((frame) => `${frame}\f`).join(''))
     client.ask('token.get', { id: 'after' })
     for (const [index, frame] of wrong.entries())
@@ -155,8 +154,7 @@ describe('requests that are none', () => {
     `"${'x'.repeat(32_767)}"\f`,
     Buffer.from([0xff, 0x0c]),
   ])('broken framing loses the connection, after what was asked before is answered', async (bytes) => {
-    const world = await startWithToken()
-    const client = await connectRaw(world.ipcPath)
+    const { client } = await startWithClient()
     client.ask('token.get', { id: 'before' })
     client.write(bytes)
     await client.closed()
@@ -167,8 +165,7 @@ describe('requests that are none', () => {
 
 describe('the longest', () => {
   it.each(['x', 'é'])('frame has 32,768 bytes, of %s, too', async (letter) => {
-    const world = await startWithToken()
-    const client = await connectRaw(world.ipcPath)
+    const { client } = await startWithClient()
     const empty = '{"type":"token.get","data":{"id":"","x":""}}'
     const filler = letter.repeat((32_768 - empty.length) / Buffer.byteLength(letter))
     const frame = (id: string): string =>
@@ -258,8 +255,7 @@ describe('the rest', () => {
   })
 
   it('takes other limits and another mode while connections live on', async () => {
-    const world = await startWithToken()
-    const client = await connectRaw(world.ipcPath)
+    const { world, client } = await startWithClient()
     await reconfigure(world.ipc, world.socket({ mode: 0o660 }))
     expect(statSync(world.ipcPath).mode & 0o777).toBe(0o660)
     await reconfigure(world.ipc, world.socket({ maxRequestsPerSecond: 2 }))

@@ -13,6 +13,7 @@ import {
   lateAnswer,
   playSweeps,
   startDelivery,
+  startWithClient,
   startWithToken,
   type DeliveryWorld,
 } from '../support/delivery-world.ts'
@@ -104,8 +105,7 @@ describe('timeouts', () => {
 
   it('a subscriber that was silent for long, and then sends a request byte by byte, is closed', async () => {
     const pass = playSweeps()
-    const world = await startWithToken()
-    const client = await connectRaw(world.ipcPath)
+    const { world, client } = await startWithClient()
     client.ask('token.subscribe', { id: '1' })
     await client.frame(0)
     pass(60_000)
@@ -152,8 +152,7 @@ describe('timeouts', () => {
 
 describe('a client that asks and asks', () => {
   it('gets 10,000 answers to 10,000 pipelined requests, in order, if it reads', async () => {
-    const world = await startWithToken()
-    const client = await connectRaw(world.ipcPath)
+    const { world, client } = await startWithClient()
     const requests = Array.from({ length: 10_000 }, (_, id) => `{"type":"token.get","data":{"id":"${id}"}}\f`)
     client.write(requests.join(''))
     await client.frame(9_999)
@@ -185,15 +184,13 @@ describe('a client that asks and asks', () => {
   })
 
   it('gets an answer to each of 1,000 pipelined requests for the status', async () => {
-    const world = await startWithToken()
-    const client = await connectRaw(world.ipcPath)
+    const { client } = await startWithClient()
     client.write('{"type":"status.get","data":{"id":"1"}}\f'.repeat(1_000))
     expect(await client.frame(999)).toMatchObject({ type: 'status.result' })
   })
 
   it('may have 16 subscriptions', async () => {
-    const world = await startWithToken()
-    const client = await connectRaw(world.ipcPath)
+    const { client } = await startWithClient()
     for (let id = 0; id <= 16; id += 1) client.ask('token.subscribe', { id: `${id}` })
     await client.closed()
     expect(client.frames.at(-1)).toMatchObject({ type: 'fault', data: { id: '16', code: 'busy' } })

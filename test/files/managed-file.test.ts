@@ -11,14 +11,49 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
-import { createManagedFile, type Content } from '../../src/files/managed-file.ts'
+import { createManagedFile } from '../../src/files/managed-file.ts'
 import { inDirectory } from '../../src/files/in-directory.ts'
 import { fs } from '../../src/files/fs.ts'
 import { watchFileCalls } from '../support/file-calls.ts'
 import { createRecords } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
+
+/** A file that should have the text of `wanted`, where that is null none, and the text that it has. */
+async function createFile(
+  options: {
+    where?: 'disk' | 'memory'
+    directory?: string
+    name?: string
+    gid?: number
+    mayFormerStay?: boolean
+  } = {},
+) {
+  const { where = 'memory', name = 'file', gid = null, mayFormerStay = true } = options
+  const directory = options.directory ?? (await tempDirectory(where))
+  const path = join(directory, name)
+  const wanted: { text: string | null; mayStay: boolean } = { text: 'content', mayStay: true }
+  const desired = () => {
+    const { text } = wanted
+    return text === null ? null : { text, mayStay: () => wanted.mayStay }
+  }
+  const counts = { writes: 0, repairs: 0, errors: 0 }
+  const { log, events, records } = createRecords()
+  const file = createManagedFile({ path, mode: 0o600, gid }, { desired, log, mayFormerStay, counts })
+  const text = (): string | null => (existsSync(path) ? readFileSync(path, 'utf8') : null)
+  return { directory, path, wanted, counts, events, records, file, text }
+}
+
+/** The same once it was written, and nothing has changed it for 2 s. */
+async function fileLeftAlone() {
+  const written = await createFile()
+  await written.file.reconcile()
+  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 2_000 })
+  onTestFinished(() => void vi.useRealTimers())
+  await written.file.reconcile()
+  return written
+}
 
 /** Work on the file system of the directory that ends when the returned function is called. */
 function occupy(directory: string): () => Promise<void> {
@@ -30,27 +65,12 @@ function occupy(directory: string): () => Promise<void> {
   }
 }
 
-/** A content that may stay if it cannot be replaced. */
-function content(text: string, mayStay = () => true): Content {
-  return { text, mayStay }
-}
-
-/** A file in memory that should have the text `content`. */
-async function fileInMemory() {
-  const path = join(await tempDirectory('memory'), 'file')
-  const counts = { writes: 0, repairs: 0, errors: 0 }
-  const options = { desired: () => content('content'), log: createRecords().log, counts }
-  return { path, counts, file: createManagedFile({ path, mode: 0o600 }, options) }
-}
-
-/** The same once nothing has changed it for 2 s. */
-async function fileLeftAlone() {
-  const { path, counts, file } = await fileInMemory()
-  await file.reconcile()
-  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 2_000 })
-  onTestFinished(() => void vi.useRealTimers())
-  await file.reconcile()
-  return { path, counts, file }
+/** The call, of those of fs.ts, that fails from now on with this error. */
+function failing(name: keyof typeof fs, code: string) {
+  const error = Object.assign(new Error(`${code}: not here`), { code, syscall: name })
+  const spy = vi.spyOn(fs, name as 'rename').mockRejectedValue(error)
+  onTestFinished(() => spy.mockRestore())
+  return spy
 }
 
 test.each([
@@ -59,59 +79,45 @@ test.each([
 ])(
   'while its disk does not answer no caller waits; afterwards %s, and the error is over',
   async (_, last) => {
-    const directory = await tempDirectory('disk')
-    const path = join(directory, 'file')
-    const { log, events, records } = createRecords()
-    let desired: string | null = 'old'
-    const file = createManagedFile(
-      { path, mode: 0o600 },
-      { desired: () => (desired === null ? null : content(desired)), log },
-    )
+    const { directory, path, wanted, events, records, file, text } = await createFile({ where: 'disk' })
     await file.reconcile()
     vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval', 'setImmediate', 'clearImmediate'] })
     onTestFinished(() => void vi.useRealTimers())
     const release = occupy(directory)
-    desired = 'stale'
+    wanted.text = 'stale'
     const waiting = file.reconcile()
     await vi.advanceTimersByTimeAsync(5_002)
     await waiting
     expect(file.error()).toMatchObject({ kind: 'stalled', path })
-    desired = last
+    wanted.text = last
     await file.reconcile()
     expect(events()).toEqual(['file-error'])
     expect(records[0]?.sentence).toMatch(/^Cannot write a file/)
-    expect(readFileSync(path, 'utf8')).toBe('old')
+    expect(text()).toBe('content')
     vi.useRealTimers()
     await release()
     await expect.poll(async () => file.reconcile().then(file.error)).toBeNull()
-    expect(readdirSync(directory)).toEqual(last === null ? [] : ['file'])
-    if (last !== null) expect(readFileSync(path, 'utf8')).toBe(last)
+    expect([readdirSync(directory), text()]).toEqual([last === null ? [] : ['file'], last])
     expect(events()).toEqual(['file-error', 'file-mended'])
   },
 )
 
 test('content that is no longer desired once it is written is replaced at once', async () => {
-  const directory = await tempDirectory('memory')
-  const path = join(directory, 'file')
-  let desired = 'expired'
-  const file = createManagedFile(
-    { path, mode: 0o600 },
-    { desired: () => content(desired), log: createRecords().log },
-  )
+  const { directory, wanted, file, text } = await createFile()
   const end = watchFileCalls((name) => {
     if (name !== 'fsync') return
     end()
-    desired = 'newest'
+    wanted.text = 'newest'
     void file.reconcile()
   })
   onTestFinished(end)
   await file.reconcile()
-  await expect.poll(() => readFileSync(path, 'utf8')).toBe('newest')
+  await expect.poll(text).toBe('newest')
   await expect.poll(() => readdirSync(directory)).toEqual(['file'])
 })
 
 test('a file that was written as it should be by a former run is left alone, and is present', async () => {
-  const { path, counts, file } = await fileInMemory()
+  const { path, counts, file } = await createFile()
   writeFileSync(path, 'content', { mode: 0o600 })
   expect(file.isPresent()).toBe(false)
   const open = readdirSync('/proc/self/fd').length
@@ -126,7 +132,7 @@ test.each([
   ['removed', () => undefined, { writes: 2, repairs: 1, errors: 0 }],
   ['exchanged for a link', (path: string) => symlinkSync('/etc', path), { writes: 1, repairs: 0, errors: 1 }],
 ])('a file that is %s while it is compared is seen as it then is', async (_, exchange, expected) => {
-  const { path, counts, file } = await fileInMemory()
+  const { path, counts, file, text } = await createFile()
   await file.reconcile()
   const end = watchFileCalls((name, [opened]) => {
     if (name !== 'open' || opened !== path) return
@@ -138,56 +144,37 @@ test.each([
   end()
   expect(counts).toEqual(expected)
   if (expected.errors > 0) expect(file.error()).toMatchObject({ kind: 'odd-target', code: 'ELOOP' })
-  else expect(readFileSync(path, 'utf8')).toBe('content')
+  else expect(text()).toBe('content')
 })
 
 test.each([true, false])(
   'a file of a former run that cannot be replaced stays if it may: %s',
   async (mayFormerStay) => {
     // The temporary name is longer than this one, and so too long.
-    const path = join(await tempDirectory('memory'), 'x'.repeat(255))
+    const { path, file } = await createFile({ name: 'x'.repeat(255), mayFormerStay })
     writeFileSync(path, 'former', { mode: 0o600 })
-    const { log } = createRecords()
-    const options = { desired: () => content('new'), log, mayFormerStay }
-    const file = createManagedFile({ path, mode: 0o600 }, options)
     await file.reconcile()
     expect([existsSync(path), file.isPresent()]).toEqual([mayFormerStay, mayFormerStay])
   },
 )
 
 test('a file of a former run that holds the same stays where it cannot be given another group', async () => {
-  const path = join(await tempDirectory('memory'), 'file')
-  writeFileSync(path, 'old', { mode: 0o600 })
+  const { path, wanted, counts, file, text } = await createFile({ gid: 12_345, mayFormerStay: false })
+  writeFileSync(path, 'content', { mode: 0o600 })
   const spy = failing('fchown', 'EPERM')
-  let desired = 'old'
-  let mayStay = true
-  const counts = { writes: 0, repairs: 0, errors: 0 }
-  const options = { log: createRecords().log, mayFormerStay: false, counts }
-  const file = createManagedFile(
-    { path, mode: 0o600, gid: 12_345 },
-    { ...options, desired: () => content(desired, () => mayStay) },
-  )
-  for (const text of ['old', 'new']) {
-    desired = text
+  for (const next of ['content', 'new']) {
+    wanted.text = next
     await file.reconcile()
-    expect([readFileSync(path, 'utf8'), file.isPresent(), counts.errors > 0]).toEqual(['old', true, true])
+    expect([text(), file.isPresent(), counts.errors > 0]).toEqual(['content', true, true])
   }
-  mayStay = false
+  wanted.mayStay = false
   await file.reconcile()
-  expect(existsSync(path)).toBe(false)
+  expect(text()).toBeNull()
   spy.mockRestore()
   file.reconfigure({ mode: 0o600 })
   await file.reconcile()
-  expect([readFileSync(path, 'utf8'), file.error(), counts.repairs]).toEqual(['new', null, 0])
+  expect([text(), file.error(), counts.repairs]).toEqual(['new', null, 0])
 })
-
-/** The call, of those of fs.ts, that fails from now on with this error. */
-function failing(name: keyof typeof fs, code: string) {
-  const error = Object.assign(new Error(`${code}: not here`), { code, syscall: name })
-  const spy = vi.spyOn(fs, name as 'rename').mockRejectedValue(error)
-  onTestFinished(() => spy.mockRestore())
-  return spy
-}
 
 test.each([
   ['writeFile', 'ENOSPC'],
@@ -195,49 +182,37 @@ test.each([
   ['fsync', 'EIO'],
   ['rename', 'EBUSY'],
 ] as const)('a file of which %s fails keeps its content as long as that may stay', async (name, code) => {
-  const path = join(await tempDirectory('memory'), 'file')
-  let desired = 'old'
-  let mayStay = true
-  const gid = name === 'fchown' ? { gid: 12_345 } : {}
-  const options = { desired: () => content(desired, () => mayStay), log: createRecords().log }
-  const file = createManagedFile({ path, mode: 0o600 }, options)
+  const { directory, wanted, file, text } = await createFile()
   await file.reconcile()
   const spy = failing(name, code)
-  desired = 'new'
-  file.reconfigure({ mode: 0o600, ...gid })
+  wanted.text = 'new'
+  file.reconfigure({ mode: 0o600, gid: name === 'fchown' ? 12_345 : null })
   await file.reconcile()
-  expect(readFileSync(path, 'utf8')).toBe('old')
+  expect([text(), file.isPresent()]).toEqual(['content', true])
   expect(file.error()).toMatchObject({ kind: 'system', code })
-  expect(file.isPresent()).toBe(true)
-  mayStay = false
+  wanted.mayStay = false
   await file.reconcile()
-  expect([existsSync(path), file.isPresent()]).toEqual([false, false])
-  expect(readdirSync(dirname(path))).toEqual([])
+  expect([readdirSync(directory), file.isPresent()]).toEqual([[], false])
   spy.mockRestore()
   file.reconfigure({ mode: 0o600 })
   await file.reconcile()
-  expect([readFileSync(path, 'utf8'), file.error()]).toEqual(['new', null])
+  expect([text(), file.error()]).toEqual(['new', null])
 })
 
 test('a directory that cannot be synced is a warning, once, and no error', async () => {
-  const directory = await tempDirectory('memory')
-  const { log, records } = createRecords()
-  const fsync = fs.fsync
+  const { fsync } = fs
+  const refusal = Object.assign(new Error('EINVAL'), { code: 'EINVAL' })
   const spy = vi
     .spyOn(fs, 'fsync')
-    .mockImplementation(async (fd) =>
-      fstatSync(fd).isDirectory()
-        ? Promise.reject(Object.assign(new Error('EINVAL'), { code: 'EINVAL' }))
-        : fsync(fd),
-    )
+    .mockImplementation(async (fd) => (fstatSync(fd).isDirectory() ? Promise.reject(refusal) : fsync(fd)))
   onTestFinished(() => spy.mockRestore())
-  for (const name of ['one', 'two']) {
-    const options = { desired: () => content(name), log }
-    const file = createManagedFile({ path: join(directory, name), mode: 0o600 }, options)
+  const { directory, ...one } = await createFile({ name: 'one' })
+  const two = await createFile({ directory, name: 'two' })
+  for (const { file, text } of [one, two]) {
     await file.reconcile()
-    expect([file.error(), readFileSync(join(directory, name), 'utf8')]).toEqual([null, name])
+    expect([file.error(), text()]).toEqual([null, 'content'])
   }
-  expect(records).toMatchObject([
+  expect([...one.records, ...two.records]).toMatchObject([
     { level: 'warning', fields: { event: 'directory-unsynced', path: directory, warning: 'EINVAL' } },
   ])
 })
@@ -259,11 +234,11 @@ test.each([
   ['given another mode', (path: string) => chmodSync(path, 0o644)],
   ['exchanged', (path: string) => renameSync(path, `${path}.old`)],
 ])('a file in memory that was left alone for long and is then %s is restored', async (_, change) => {
-  const { path, counts, file } = await fileLeftAlone()
+  const { path, counts, file, text } = await fileLeftAlone()
   await file.reconcile()
   change(path)
   await file.reconcile()
-  expect(readFileSync(path, 'utf8')).toBe('content')
+  expect(text()).toBe('content')
   expect(statSync(path).mode & 0o777).toBe(0o600)
   expect(counts).toEqual({ writes: 2, repairs: 1, errors: 0 })
 })
@@ -274,16 +249,12 @@ test.each([
 ])('a file whose directory was %s is not present, also where another content is due', async (_, exchange) => {
   const directory = join(await tempDirectory('memory'), 'directory')
   mkdirSync(directory)
-  let desired = 'old'
-  const file = createManagedFile(
-    { path: join(directory, 'file'), mode: 0o600 },
-    { desired: () => content(desired), log: createRecords().log },
-  )
+  const { wanted, file } = await createFile({ directory })
   await file.reconcile()
   expect(file.isPresent()).toBe(true)
   rmSync(directory, { recursive: true })
   exchange(directory)
-  desired = 'new'
+  wanted.text = 'new'
   await file.reconcile()
   expect(file.isPresent()).toBe(false)
 })

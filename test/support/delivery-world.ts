@@ -20,6 +20,7 @@ import type { ReloadResult, TokenUse } from '../../src/protocol.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { currentAlert } from '../../src/token/current-alert.ts'
 import { initialState } from '../../src/token/state.ts'
+import { connectRaw, type RawClient } from './ipc-client.ts'
 import { createRecords } from './records.ts'
 import { tempDirectory } from './temp-directory.ts'
 import { expectUntil } from './until.ts'
@@ -204,4 +205,10 @@ export async function startWithToken(options?: Parameters<typeof startDelivery>[
   const world = await startDelivery(options)
   await world.rotate()
   return world
+}
+
+/** The same, and a connection to its `ipc.sock`. */
+export async function startWithClient(): Promise<{ world: DeliveryWorld; client: RawClient }> {
+  const world = await startWithToken()
+  return { world, client: await connectRaw(world.ipcPath) }
 }

@@ -124,6 +124,16 @@ function start(tokenFiles: readonly TokenFileConfig[]) {
   return { ...scene, files, end: running(files) }
 }
 
+/** The same for one file, which has the token. */
+async function startWithFile(where: 'disk' | 'memory') {
+  const directory = await tempDirectory(where)
+  const path = join(directory, 'token')
+  const started = start([fileAt(path)])
+  started.keeper.hold('abc.def')
+  await untilContent(path)
+  return { ...started, directory, path }
+}
+
 const contentOf = (path: string): string | null => {
   try {
     return readFileSync(path, 'utf8')
@@ -192,11 +202,7 @@ describe.each(['disk', 'memory'] as const)('token files on %s', (where) => {
   })
 
   it('are restored when changed, removed or given another mode, and that is counted', async () => {
-    const directory = await tempDirectory(where)
-    const path = join(directory, 'token')
-    const { keeper, clock, events, files } = start([fileAt(path)])
-    keeper.hold('abc.def')
-    await untilContent(path)
+    const { directory, path, keeper, clock, events, files } = await startWithFile(where)
     await clock.advance(1_000)
     // So long that its times would show another change: the file is compared all the same.
     await expectUntil('an old directory', () => Date.now() - statSync(directory).ctimeMs > 1_000)
@@ -401,10 +407,7 @@ describe('a reload', () => {
   })
 
   it('changes mode or format without a moment without the file, and writes it for nothing else', async () => {
-    const path = join(await tempDirectory('memory'), 'token')
-    const { keeper, files } = start([fileAt(path)])
-    keeper.hold('abc.def')
-    await eventually(() => expect(contentOf(path)).toBe('abc.def'))
+    const { path, files } = await startWithFile('memory')
     const { ino } = statSync(path)
     await files.reconfigure({ ...files.config, tokenFiles: [{ ...fileAt(path), gid: statSync(path).gid }] })
     expect(statSync(path).ino).toBe(ino)
