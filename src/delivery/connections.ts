@@ -129,7 +129,7 @@ export function createConnections<State>(
       all.delete(client.socket)
       client.isClosing = true
       client.waits.abort()
-      memory.account(client, 0)
+      memory.setHeld(client, 0)
     })
     sweeper.start()
     setReading(client, true)

@@ -90,15 +90,15 @@ export function createHandling<State>(
   }
 
   /** Has what the client holds now counted. */
-  function account(client: Client & State): void {
+  function recount(client: Client & State): void {
     const held = protocol.heldBy(client)
-    if (held !== client.held && !client.isClosing) memory.account(client, held)
+    if (held !== client.held && !client.isClosing) memory.setHeld(client, held)
   }
 
   /** Reads on if more input can be used, and has what the client holds counted. */
   function settle(client: Client & State, wantsInput: boolean): void {
     if (client.wantsInput !== wantsInput) setReading(client, wantsInput)
-    account(client)
+    recount(client)
   }
 
   /** Answers when the reply is there, unless the client has gone. */
@@ -113,7 +113,7 @@ export function createHandling<State>(
 
   return {
     ...reports,
-    account,
+    recount,
     whenReady,
     receive,
     plan,

@@ -37,7 +37,7 @@ export function createMemory({ fullBytes = FULL_BYTES } = {}) {
   let timer: NodeJS.Timeout | undefined
   let emptying: NodeJS.Immediate | undefined
 
-  function account(holder: Holder, held: number): void {
+  function setHeld(holder: Holder, held: number): void {
     bytes += held - holder.held
     holder.held = held
     if (fullSinceMs === null) {
@@ -105,13 +105,13 @@ export function createMemory({ fullBytes = FULL_BYTES } = {}) {
     for (const { set, member } of stuck.toSorted((one, other) => other.member.held - one.member.held)) {
       if (bytes < fullBytes / 2) return
       set.end(member)
-      account(member, 0)
+      setHeld(member, 0)
     }
   }
 
   return {
     /** Sets what a connection holds. */
-    account,
+    setHeld,
     isFull: (): boolean => fullSinceMs !== null,
     join<Member extends Holder>(set: ConnectionSet<Member>): void {
       sets.add(set as unknown as ConnectionSet<Holder>)

@@ -50,11 +50,11 @@ describe.each(sockets)('%s.sock', (socket) => {
 it('is full from 20 MiB on', () => {
   const memory = createMemory()
   const holder: Holder = { held: 0, mark: null }
-  memory.account(holder, 20 * 1024 * 1024 - 1)
+  memory.setHeld(holder, 20 * 1024 * 1024 - 1)
   expect(memory.isFull()).toBe(false)
   vi.useFakeTimers()
   onTestFinished(() => void vi.useRealTimers())
-  memory.account(holder, 20 * 1024 * 1024)
+  memory.setHeld(holder, 20 * 1024 * 1024)
   expect(memory.isFull()).toBe(true)
 })
 
@@ -98,7 +98,7 @@ describe('many that hold much', () => {
       ended,
       calls,
       passMs,
-      fill: () => all.forEach((each) => memory.account(each, each.bytes)),
+      fill: () => all.forEach((each) => memory.setHeld(each, each.bytes)),
     }
   }
 
@@ -116,7 +116,7 @@ describe('many that hold much', () => {
     expect(calls).toEqual(['pause'])
     passMs(900)
     all[0]!.bytes = 39
-    memory.account(all[0]!, 39)
+    memory.setHeld(all[0]!, 39)
     passMs(50)
     expect(calls).toEqual(['pause', 'resume'])
     passMs(5_000)

@@ -162,7 +162,7 @@ function createServing(
     if (client === undefined || client.isEnding || client.isClosing) return
     client.last = res
     client.unanswered += 1
-    connections.account(client)
+    connections.recount(client)
     res.on('close', onClose)
     // While the daemon stops, the last request that has arrived is known a turn later: its answer ends the
     // connection.
@@ -217,7 +217,7 @@ function createServing(
     if (stream.writableNeedDrain || events.writableLength >= WRITE_BYTES || connections.isFull()) return
     client.pushed = subscriptions.length
     writeEvent(events, operations.changedToken(client))
-    connections.account(client)
+    connections.recount(client)
   }
 
   function onClientError(_error: NodeJS.ErrnoException, stream: Duplex): void {

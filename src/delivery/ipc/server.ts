@@ -191,7 +191,7 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
       }
       flush(client)
     }
-    connections.account(client)
+    connections.recount(client)
   }
 
   function write(client: IpcClient, type: string, id: string, reply: Reply): void {
