@@ -146,7 +146,7 @@ export function createConnections<State>(
       if (client.held > 0 || client.subscriptions.length > 0) handling.plan(client)
   }
 
-  /** A client that has not read the last change yet gets the newest one later. */
+  /** A client that has not read the last change yet is sent the newest one once it has. */
   function pushAll(): void {
     for (const client of all.values()) {
       if (client.subscriptions.length === 0) continue

@@ -45,7 +45,7 @@ export function createMemory({ fullBytes = FULL_BYTES } = {}) {
     } else if (bytes < fullBytes) emptying ??= setImmediate(empty)
   }
 
-  /** Without this, what a peer has read since the last count is counted still. */
+  /** What a peer reads is no event: what it has read since the last count is still counted as held. */
   function countAll(): void {
     for (const set of sets)
       for (const member of set.members()) {

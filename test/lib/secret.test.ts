@@ -17,16 +17,6 @@ test.each([
   expect(redact('key acme, secret acme-4711', secrets)).toBe('key [secret], secret [secret]')
 })
 
-test.each(['a"b c/d', 'a"b c/d+', 'pässword'])('the usual shapes of %s are hidden too', (secret) => {
-  const shapes = [
-    JSON.stringify(secret),
-    encodeURIComponent(secret),
-    Buffer.from(secret).toString('base64'),
-    Buffer.from(secret).toString('base64url'),
-  ]
-  expect(redact(shapes.join(' '), [secret])).toBe('"[secret]" [secret] [secret] [secret]')
-})
-
 test.each(['s3cret-4711', 'S3cret/+of=the"account', 'pässword', '????>>>>~~~~'])(
   '%s is found in the base64 of any text that contains it, and its own is hidden there',
   (secret) => {
@@ -57,6 +47,9 @@ test('an empty secret hides nothing', () => {
 })
 
 test.each([
+  ['percent-encoded', encodeURIComponent('s3cr et+=ü/')],
+  ['in base64', Buffer.from('s3cr et+=ü/').toString('base64')],
+  ['in base64url', Buffer.from('s3cr et+=ü/').toString('base64url')],
   ['percent-encoded in small letters', 's3cr%20et%2b%3d%c3%bc%2f'],
   ['form-encoded in small letters', 's3cr+et%2b%3d%c3%bc%2f'],
   ['percent-encoded as a part of a path', 's3cr%20et%2B%3D%C3%BC/'],

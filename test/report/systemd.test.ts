@@ -1,5 +1,6 @@
 import { expect, onTestFinished, test } from 'vitest'
 import { createSystemdNotifier } from '../../src/report/systemd.ts'
+import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
 import { createRecords } from '../support/records.ts'
@@ -85,20 +86,22 @@ test('a service that does not answer delays the start by 60 s at most', async ()
   expect(sent.at(-1)).toBe('READY=1\nSTATUS=starting: no usable token; asking for one')
 })
 
-test('a host that is not to ask says why', async () => {
+test.each<[string, FetchOutcome, string]>([
+  [
+    'a host that is not to ask: why',
+    { kind: 'postponed', reason: 'share-lost', detail: 'The store is lost', retryAfterMs: 15_000 },
+    'starting: no usable token; not asking since 2027-01-15 08:00:00 UTC (share-lost)',
+  ],
+  [
+    'a refused account: what to do',
+    failures.inactive,
+    'refused: no usable token; account-inactive, not asked again until an operator acts (see kyc-tokend status)',
+  ],
+])('the status says of %s', async (_, outcome, status) => {
   const { answer, sent, begin } = notified()
-  answer({ kind: 'postponed', reason: 'share-lost', detail: 'The store is lost', retryAfterMs: 15_000 })
+  answer(outcome)
   await begin()
-  expect(sent.at(-1)).toMatch(/no usable token; not asking since 2027-01-15 08:00:00 UTC \(share-lost\)$/)
-})
-
-test('a refusal is reported in words that say what to do', async () => {
-  const { answer, sent, begin } = notified()
-  answer(failures.inactive)
-  await begin()
-  expect(sent.at(-1)).toBe(
-    'STATUS=refused: no usable token; account-inactive, not asked again until an operator acts (see kyc-tokend status)',
-  )
+  expect(sent.at(-1)).toBe(`STATUS=${status}`)
 })
 
 test('a reload is reported with its moment, and its end as ready; so is the stop', async () => {

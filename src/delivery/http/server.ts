@@ -58,8 +58,8 @@ export const METRICS_TIMEOUTS = { sweepMs: 1_000, idle: 5_000, 'incomplete-reque
 
 const READ_BYTES = 4 * 1024
 /**
- * Of each head that it is given Node's parser makes a request, which takes about 6 KB until it is answered,
- * also if the client reads no answer. So it is given the next head when the request before is answered.
+ * Node's parser makes a request of each head. A request takes about 6 KB until it is answered, even if the
+ * client reads no answer. So the parser is given the next head when the request before it is answered.
  */
 const REQUEST_BYTES = 8 * 1024
 const HEAD_END = '\r\n\r\n'
@@ -293,7 +293,10 @@ function isLast({ last, unread, isReading }: HttpClient, res: ServerResponse): b
   return last === res && unread === null && isReading
 }
 
-/** Gives Node one head after the other. The text may be split anywhere: this is where it mostly ends. */
+/**
+ * Gives Node one head after the other, until something holds the client up. A body may have what looks like
+ * the end of a head: no harm is done, because Node's parser takes a stream, in whatever pieces.
+ */
 function feed(client: HttpClient, input: Buffer): void {
   let from = 0
   while (from < input.length && !isHeldUp(client)) {
