@@ -60,7 +60,8 @@ function typeOf(node: SchemaNode): string {
   if (choices !== undefined) return choices.map((choice) => `\`${choice}\``).join(', ')
   if (node.items !== undefined) return `list: ${typeOf(node.items)}`
   if (type === 'integer' || minimum !== undefined) return `integer, ${minimum} to ${maximum}`
-  if (type === 'string') return maxLength === undefined ? 'text' : `text, 1 to ${maxLength} characters`
+  if (type === 'string')
+    return maxLength === undefined || maxLength === 255 ? 'text' : `text, 1 to ${maxLength} characters`
   if (type !== undefined) return type
   const forms = formsOf(node).filter((form) => form.type !== 'null')
   return [...new Set(forms.map(typeOf))].join(' or ')

@@ -202,33 +202,18 @@ function metricRows(text: string): string[][] {
   })
 }
 
-/** `event level` of each call of a log, sorted. A call without a literal event logs an alert, or a failure that is described elsewhere. */
+/** `event level` of each call of a log, sorted; a failure of a file is logged by its own event. */
 function eventsOfSource(): string[] {
-  const files = readdirSync(join(project, 'src'), { recursive: true, encoding: 'utf8' })
-  const texts = files
+  const text = readdirSync(join(project, 'src'), { recursive: true, encoding: 'utf8' })
     .filter((file) => file.endsWith('.ts'))
     .map((file) => readFileSync(join(project, 'src', file), 'utf8'))
-  const failures = texts.flatMap((text) =>
-    [...text.matchAll(/\{ sentence: '[^']+', event: '([a-z-]+)' \}/g)].map(([, event = '']) => event),
-  )
-  const calls = texts.flatMap((text) =>
-    [...text.matchAll(/\blog\(\s*'(\w+)',/g)].flatMap(({ 1: level = '', index }) => {
-      const call = text.slice(index, endOfCall(text, index))
-      const made = /, fields\b/.test(call) ? text.slice(0, index).split('const fields = ').at(-1) : ''
-      const event = /(?:event: |fields\()'([a-z-]+)'/.exec(call + made)?.[1]
-      if (call.includes('event: failure.event')) return failures.map((failure) => `${failure} ${level}`)
-      return `${event ?? `none in ${call}`} ${level}`
-    }),
-  )
-  return [...new Set(calls)].toSorted()
-}
-
-function endOfCall(text: string, start: number): number {
-  let depth = 0
-  for (let at = text.indexOf('(', start); at < text.length; at += 1) {
-    if (text[at] === '(') depth += 1
-    if (text[at] === ')') depth -= 1
-    if (depth === 0) return at
-  }
-  return text.length
+    .join('\n')
+    // Fields that are made on a line before the calls.
+    .replaceAll(/const fields = (\{ event: .*)\n[^]*?\n\n/g, (lines, fields: string) =>
+      lines.replaceAll(/, fields\)$/gm, () => `, ${fields})`),
+    )
+  const call = /\blog\(\s*'(\w+)',(?:(?!\blog\()[^])*?(?:event: |fields\()'([a-z-]+)'/g
+  const logged = [...text.matchAll(call)].map(([, level, event]) => `${event} ${level}`)
+  const failures = [...text.matchAll(/\{ sentence: '[^']+', event: '([a-z-]+)' \}/g)]
+  return [...new Set([...logged, ...failures.map(([, event]) => `${event} error`)])].toSorted()
 }
