@@ -140,8 +140,7 @@ const described = (preset: unknown, as: unknown) => {
   return section({
     preset: orNull(
       oneOf(['oauth2']),
-      'Defaults of the other keys: `oauth2` for the client credentials grant (RFC 6749, section 4.4), ' +
-        'which needs `tokenUrl`.',
+      'Defaults of the other keys: `oauth2` for client credentials (RFC 6749, section 4.4), with `tokenUrl`.',
     ),
     tokenUrl:
       preset === 'oauth2'
@@ -162,24 +161,18 @@ const described = (preset: unknown, as: unknown) => {
     ),
     headers: setting(
       values(),
-      'Further headers, likewise; not `Authorization`, `Host`, `Content-…` ' +
-        'and others that the request decides.',
+      'Further headers, likewise; not `Authorization`, `Host`, `Content-…` and their like.',
       {},
     ),
-    token: setting(
-      answerPath(),
-      'Path of the token in the JSON object of the answer, its names joined by dots.',
-      defaults.token,
-    ),
+    token: setting(answerPath(), 'Path of the token in the answer: names joined by dots.', defaults.token),
     lifetime: setting(
       v.nullable(answerPath()),
-      'Path of its life in seconds, a number or digits as text; `null`: the answer has none.',
+      'Path of its life in seconds, a number or digits as text.',
       defaults.lifetime,
     ),
     expires: orNull(
       answerPath(),
-      'Path of the instant at which it ends: ISO 8601 with a zone, or seconds or ms since 1970; ' +
-        '`null`: the answer has none.',
+      'Path of the instant at which it ends: ISO 8601 with a zone, or seconds or ms since 1970.',
     ),
     refusals: refusals(defaults.refusals),
     refusedBy: setting(
@@ -212,18 +205,14 @@ const assertion = () =>
       ),
       claims: setting(
         objectOf('{ "scope": "kyc" }'),
-        'Further claims, which replace its own; `null` leaves a claim out.',
+        'Claims that replace its own; `null` leaves one out.',
         {},
       ),
-      header: setting(
-        objectOf('{ "x5t#S256": "…" }'),
-        'Further fields of its header, which replace its own; `null` leaves one out. Since 2.1.0.',
-        {},
-      ),
+      header: setting(objectOf('{ "x5t#S256": "…" }'), 'Fields of its header, likewise. Since 2.1.0.', {}),
       file: orNull(
         path(),
-        'File with a ready-made assertion, which another program renews: read at each request, and no part ' +
-          'of the pair. Relative to the configuration file. Since 2.1.0.',
+        'File with an assertion that another program renews: read at each request, and no part of the pair. ' +
+          'Relative to the configuration file. Since 2.1.0.',
       ),
       type: orNull(
         line(255),

@@ -61,14 +61,13 @@ export const share = () =>
           section({
             caFile: orNull(path(), 'PEM file of authorities to trust.'),
             serverName: orNull(line(255), 'Name in the certificate of the servers.'),
-            certFile: orNull(path(), 'PEM file of the certificate that is presented.'),
+            certFile: orNull(path(), 'PEM file of its own certificate.'),
             key: orNull(secretSource(), 'Its private key without a passphrase: a secret source.'),
             keyFile: orNull(path(), 'The file of that key, as versions before 2.0.0 have it.'),
           }),
           'must be true, false, or an object with caFile, serverName, certFile and key',
         ),
-        'TLS to the servers; or an object with `caFile`, `serverName`, `certFile` and `key`. ' +
-          'A Unix socket has none.',
+        'TLS to the servers; a Unix socket has none.',
         true,
       ),
       user: orNull(line(255), 'ACL user.'),
@@ -82,13 +81,13 @@ export const share = () =>
         'Beginning of every key and channel.',
         'kyc-tokend',
       ),
-      key: orNull(secretSource(), 'A secret that is mixed into the key of the seal, at least 16 bytes long.'),
+      key: orNull(secretSource(), 'A secret for the key of the seal, at least 16 bytes long.'),
       timeout: span('Longest time for one command', ['50ms', '10s'], '1s'),
       host: orNull(line(255), 'How this host is named to the others; `null`: its host name.'),
       asks: setting(flag(), '`false`: this host never asks the service.', true),
       whenAlone: setting(
         oneOf(['fetch', 'wait']),
-        'While the store cannot be reached: `fetch` by itself, spread over time; ' +
+        'While the store is away: `fetch` by itself, spread over time; ' +
           'or `wait`, if an account has one live token.',
         'fetch',
       ),

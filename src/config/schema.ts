@@ -51,13 +51,10 @@ const tokenFile = () =>
       'Permission bits of the file.',
       '0600',
     ),
-    owner: orNull(
-      account('user'),
-      'Owner; `null`: the daemon’s user. The shipped unit may not give a file away: leave it out there.',
-    ),
+    owner: orNull(account('user'), 'Owner; `null`: the daemon’s user. Under the shipped unit leave it out.'),
     group: orNull(
       account('group'),
-      'Group; `null`: as it is created. The shipped unit may not change it: make the directory setgid.',
+      'Group; `null`: as it is created. Under the shipped unit make the directory setgid instead.',
     ),
   })
 
@@ -107,17 +104,16 @@ export const configSchema = () =>
         ),
         expiresAt: setting(
           v.nullable(instant()),
-          'When the service ends this pair: a date (it ends with that day, UTC), or a date with time ' +
-            'and zone; `null`: not known.',
+          'When the service ends this pair; a date alone is the end of that day, UTC.',
           null,
         ),
       },
       '{ "apiKey": …, "apiSecret": … }',
     ),
     request: group('The request to the service.', {
-      timeout: span('Longest time for one request, from first to last byte', ['100ms', '10m'], '15s'),
+      timeout: span('Longest time for one request, all of it', ['100ms', '10m'], '15s'),
       connectTimeout: span('Longest time for its connection, TLS included', ['100ms', '10m'], '5s'),
-      caFile: orNull(path(), 'PEM file of further authorities to trust; relative to the configuration file.'),
+      caFile: orNull(path(), 'PEM file of further authorities; relative to the configuration file.'),
       trust: setting(
         oneOf(['built-in', 'system', 'file']),
         '`built-in`: Node’s list of authorities. ' +
@@ -136,7 +132,7 @@ export const configSchema = () =>
           },
           '{ "certFile": "client.pem", "key": { "file": "client.key" } }',
         ),
-        'Certificate that is presented to the service (mutual TLS, RFC 8705); `null`: none.',
+        'Certificate presented to the service (mutual TLS, RFC 8705); `null`: none.',
       ),
       proxy: setting(
         v.nullable(
@@ -148,7 +144,7 @@ export const configSchema = () =>
                   v.pipe(line(2048, PROXY_SHAPE), rawCheck(proxyUrlProblem), valueKind('URL')),
                   'URL of the proxy: http or https.',
                 ),
-                user: orNull(line(255), 'User of its login; `null`: it wants none.'),
+                user: orNull(line(255), 'User of its login.'),
                 password: orNull(secretSource(), 'Password of its login: a secret source.'),
               },
               '{ "url": "http://proxy.example.com:3128" }',
@@ -167,14 +163,12 @@ export const configSchema = () =>
     retry: group('How a failed request is repeated.', {
       initialDelay: setting(
         duration('10ms', '1h'),
-        'Delay after the first failure; it doubles with each further one, up to `maxDelay`; 10ms to 1h.',
+        'Delay after the first failure; it doubles with each, up to `maxDelay`; 10ms to 1h.',
         '1s',
       ),
       maxDelay: span('Longest delay (while there is no usable token, 1m at most)', ['100ms', '24h'], '5m'),
     }),
-    tokenFiles: setting(list(tokenFile()), 'Files that the token is written to, at each change.', [
-      { path: 'token' },
-    ]),
+    tokenFiles: setting(list(tokenFile()), 'Files to which each token is written.', [{ path: 'token' }]),
     ipc: setting(socket('ipc.sock'), 'The node-ipc socket.', {}),
     http: setting(
       sectionOr(v.literal(false), socket('http.sock'), 'must be an object, or false for no HTTP'),
@@ -184,13 +178,13 @@ export const configSchema = () =>
     alerts: group('Alerts about things that a person must repair.', {
       remindAfter: setting(
         list(duration('1s', '30d')),
-        'How long after an alert was raised it is repeated.',
+        'When an alert is repeated, counted from its start.',
         ['1h', '6h', '24h'],
       ),
       noTokenAfter: setting(
         v.nullable(duration('1s', '30d')),
-        'How long there may be no usable token, while the host is awake, before an alert is raised, ' +
-          'whatever the reason; `null`: never; 1s to 30d.',
+        'How long there may be no usable token, while the host is awake, before an alert; ' +
+          '`null`: never; 1s to 30d.',
         '10m',
       ),
       contact: orNull(line(200), 'Whom to call: a text that every alert and remedy repeats.'),
