@@ -37,7 +37,8 @@ const TAKE_OUT_OF_SOCKET = 'rm /etc/systemd/system/kyc-tokend.socket.d/z.conf'
 /** The service that the daemon asks. */
 export const START_STAND_IN =
   'systemctl start stand-in 2>/dev/null || systemd-run -q --unit=stand-in kyc-tokend sandbox --port 8099 --token-lifetime 1h'
-const ADD_MEMBER = 'usermod -aG kyc-token member'
+/** The group is made again before. */
+const ADD_MEMBER = 'systemd-sysusers kyc-tokend.conf && usermod -aG kyc-token member'
 
 export const hostFaults: Readonly<Record<string, HostFault>> = {
   rundir_rm: { breaks: 'rm -rf /run/kyc-tokend' },
