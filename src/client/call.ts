@@ -143,9 +143,9 @@ function giveUpAfter(ms: number, options: { monotonicMs: () => number; giveUp: (
  * there before.
  */
 function isWorthAnother(disconnect: Disconnect, options: Call<unknown>): boolean {
-  const { error, wasEverConnected = false } = disconnect
+  const { error, closeFault, wasEverConnected = false } = disconnect
   const code = errorCode(error)
-  if (code === 'bad-request') return false
+  if (code === 'bad-request' || isForbidden(closeFault)) return false
   // A daemon that restarts binds its socket first, and opens it to others a moment later.
   if (isForbidden(error)) return wasEverConnected && code === 'EACCES'
   // The queue of the socket is full: a daemon is there.

@@ -48,7 +48,7 @@ export interface Disconnect {
   path?: string | undefined
   /** The system's error, a broken frame, or why no path was found; undefined: the other side just closed. */
   error?: Error
-  /** `data` of the last fault on the lost connection that answered no request: why it was closed. */
+  /** `data` of the fault on the lost connection that says why it was closed. */
   closeFault?: Readonly<Record<string, unknown>>
   /** This connection was open. */
   wasConnected?: boolean

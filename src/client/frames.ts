@@ -1,7 +1,7 @@
 // One connection over which frames go, from its beginning to its end.
 import { createConnection, type Socket } from 'node:net'
 import { isRecord, parseJson } from '../lib/input.ts'
-import { CONNECTION_IDLE_MS, FRAME_END } from '../protocol.ts'
+import { CONNECTION_IDLE_MS, FRAME_END, type FaultCode } from '../protocol.ts'
 import { badRequest, type Disconnect } from './errors.ts'
 
 /** One JSON object, ended by a form feed. JSON never holds that byte: in a string it is written `\f`. */
@@ -14,6 +14,9 @@ export interface Frame {
 const MAX_FRAME_LENGTH = 1024 * 1024
 /** Idle connections are closed before the daemon does it: no request must meet one that is being closed. */
 export const IDLE_MS = CONNECTION_IDLE_MS / 2
+
+/** The daemon ends the connection after these: other requests on it get no answer of their own. */
+const CLOSING_FAULTS: ReadonlySet<unknown> = new Set<FaultCode>(['denied', 'busy'])
 
 interface Events {
   onConnect(): void
@@ -46,8 +49,10 @@ export function connectTo(path: string, events: Events): Socket {
     try {
       for (const frame of texts.map(frameOf)) {
         const { id, ...data } = frame.data
-        if (typeof id === 'string') events.onAnswer(id, { type: frame.type, data })
-        else if (frame.type === 'fault') disconnect.closeFault = data
+        const isAnswer = typeof id === 'string'
+        if (frame.type === 'fault' && (!isAnswer || CLOSING_FAULTS.has(data['code'])))
+          disconnect.closeFault = data
+        if (isAnswer) events.onAnswer(id, { type: frame.type, data })
       }
       if (rest.startsWith('HTTP/1.'))
         throw badRequest(`The socket ${path} speaks HTTP: name ipc.sock, which is beside http.sock.`)

@@ -65,6 +65,40 @@ test('why the daemon closed the connection is the error', async () => {
   })
 })
 
+test('so it is of all calls of a connection of which the daemon answered one alone', async () => {
+  const answered = new Set<number>()
+  const daemon = await daemonWith(({ answer }) => {
+    const connection = daemon.connections.made
+    if (answered.has(connection)) return
+    answered.add(connection)
+    answer('fault', { code: 'denied', message: 'This user may not.' })
+    setImmediate(() => daemon.cutAll())
+  })
+  const client = clientOf(daemon)
+  const calls = [1, 2, 3, 4, 5].flatMap((minValidSeconds) => [
+    client.status(),
+    client.get({ minValidSeconds, waitSeconds: 60 }),
+  ])
+  expect(new Set(await Promise.all(calls.map(codeOf)))).toEqual(new Set(['denied']))
+  // Waiting cannot help.
+  expect(daemon.connections.made).toBe(1)
+})
+
+test('a real daemon’s limit of requests is the error of the calls that it ends', async () => {
+  const { daemon } = await commandWorld({ config: { ipc: { maxRequestsPerSecond: 5 } } })
+  const client = clientOf({ path: daemon.ipcPath })
+  const calls = Array.from({ length: 40 }, () =>
+    client.status().then(
+      () => undefined,
+      (error: { code: string }) => error.code,
+    ),
+  )
+  // The first ones may have been answered before.
+  const codes = new Set(await Promise.all(calls))
+  codes.delete(undefined)
+  expect(codes).toEqual(new Set(['busy']))
+})
+
 test('a refresh is asked once: a connection that is lost may have had its request', async () => {
   const daemon = await daemonWith(({ cut }) => {
     cut()

@@ -98,6 +98,10 @@ export async function startScriptedDaemon(path: string, script: (asking: Asking)
     pause: (): void => {
       for (const socket of sockets) socket.pause()
     },
+    /** Ends all connections once what was written is sent. */
+    cutAll: (): void => {
+      for (const socket of sockets) socket.end()
+    },
     start,
     /** Cuts all connections and takes the socket away; `start` makes it again. */
     stop: async (): Promise<void> => {
