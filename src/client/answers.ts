@@ -13,11 +13,15 @@ export const WITHOUT_TOKEN: ReadonlySet<unknown> = new Set<FaultCode>([
 ])
 
 /** The answer, with what older daemons leave out; undefined: kyc-tokend sends none such. */
-export function checkedAnswer({ type, data }: Frame): Frame | undefined {
-  const isToken = type === 'token.result' || (type === 'token.changed' && 'accessToken' in data)
-  const answer = isToken ? { ...data, ...withDefaults(data) } : data
-  const isSound = isToken ? isTokenSound(answer) : type !== 'reject.result' || isVerdictSound(answer)
-  return isSound ? { type, data: answer } : undefined
+export function checkedAnswer(frame: Frame): Frame | undefined {
+  const { type, data } = frame
+  if (!hasToken(frame)) return type !== 'reject.result' || isVerdictSound(data) ? frame : undefined
+  const token = { ...data, ...withDefaults(data) }
+  return isTokenSound(token) ? { type, data: token } : undefined
+}
+
+function hasToken({ type, data }: Frame): boolean {
+  return type === 'token.result' || (type === 'token.changed' && 'accessToken' in data)
 }
 
 /** What older daemons leave out; the other fields stay where they are. */
@@ -26,9 +30,9 @@ function withDefaults(data: Frame['data']): object {
   return { header, prefix, refusedBy }
 }
 
-/** The token of the answer; undefined: it has none. */
-export function tokenOf({ data }: Frame): ClientToken | undefined {
-  return typeof data['accessToken'] === 'string' ? (data as unknown as ClientToken) : undefined
+/** The token of an answer that was checked; undefined: it has none. */
+export function tokenOf(answer: Frame): ClientToken | undefined {
+  return hasToken(answer) ? (answer.data as unknown as ClientToken) : undefined
 }
 
 /** For one caller: what he changes in it nobody else has. */

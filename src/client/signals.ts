@@ -56,7 +56,7 @@ export async function unlessAborted<T>(
 
 /** The signal, null being none. Throws `bad-request` for anything else. */
 export function checkedSignal(signal: AbortSignal | null | undefined): AbortSignal | undefined {
-  const isSignal = typeof signal?.addEventListener === 'function' && 'aborted' in signal
-  if (isSignal || signal === undefined || signal === null) return signal ?? undefined
+  if (signal === undefined || signal === null) return undefined
+  if (typeof signal.throwIfAborted === 'function') return signal
   throw badRequest('signal must be an AbortSignal.')
 }

@@ -310,6 +310,8 @@ describe('null', () => {
       client.get({ minValidSeconds: null as never }),
       client.get({ notFingerprint: null as never }),
       client.get({ signal: 5 as never }),
+      // Of a polyfill that is older than Node 18.
+      client.get({ signal: Object.assign(new EventTarget(), { aborted: false }) as never }),
     ]
     for (const call of bad) expect(await codeOf(call)).toBe('bad-request')
     client.subscribe(() => undefined, { signal: null })()

@@ -60,6 +60,20 @@ test.each(calls)('%s survives every answer', async (name, call) => {
   }
 })
 
+test('what is no answer with a token brings none, whatever its fields are', async () => {
+  const daemon = await daemonWith(({ type, answer }) =>
+    answer(type === 'token.reject' ? 'reject.result' : 'status.result', {
+      ...tokenFields('two\nlines'),
+      verdict: 'refreshing',
+    }),
+  )
+  const client = clientOf(daemon)
+  await client.status()
+  await client.reject('token-1')
+  await daemon.stop()
+  expect((await errorOf(client.get({ waitSeconds: 0 }))).code).toBe('daemon-unreachable')
+})
+
 const texts = ['a\u001b[31mb', 'a\nb', 'x'.repeat(5_000), NUL, '\u2028']
 test('the text of a fault is fit to be shown', async () => {
   for (const text of texts) {
