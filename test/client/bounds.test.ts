@@ -305,7 +305,10 @@ describe('null', () => {
       client.reject('token-1', { signal: null }),
     ]
     for (const call of calls) expect(await codeOf(call)).toBe('account-inactive')
+    const { length } = daemon.asked
     const bad = [
+      client.get({ waitSeconds: 61 }),
+      client.get({ minValidSeconds: Number.NaN }),
       client.reject(null as never),
       client.get({ minValidSeconds: null as never }),
       client.get({ notFingerprint: null as never }),
@@ -314,6 +317,7 @@ describe('null', () => {
       client.get({ signal: Object.assign(new EventTarget(), { aborted: false }) as never }),
     ]
     for (const call of bad) expect(await codeOf(call)).toBe('bad-request')
+    expect(daemon.asked).toHaveLength(length)
     client.subscribe(() => undefined, { signal: null })()
     client.subscribe(() => undefined, null as never)()
     expect(() => client.subscribe(null as never)).toThrow('must be functions')

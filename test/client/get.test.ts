@@ -96,14 +96,6 @@ test('calls that ask for the same share one request, which ends with the last of
   await holds(() => daemon.asked.length === 3)
 })
 
-test('options out of their range are refused before anything is asked', async () => {
-  const daemon = await daemonWith(generous)
-  const client = clientOf(daemon)
-  expect(await codeOf(client.get({ waitSeconds: 61 }))).toBe('bad-request')
-  expect(await codeOf(client.get({ minValidSeconds: Number.NaN }))).toBe('bad-request')
-  expect(daemon.connections.made).toBe(0)
-})
-
 test('a socket without a daemon is an error at once, with what to do', async () => {
   const path = join(await tempDirectory(), 'none.sock')
   const startedMs = performance.now()

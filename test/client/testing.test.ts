@@ -68,14 +68,6 @@ test('away it gives the last token from memory, as a client does', async () => {
   expect(await tokens.get()).toMatchObject({ accessToken: 'fake-token-2', cached: true })
 })
 
-test('without a command a reported token is replaced at once', async () => {
-  const tokens = fake()
-  const { accessToken } = await tokens.get()
-  expect(await tokens.reject(accessToken)).toEqual({ verdict: 'refreshing' })
-  expect((await tokens.get()).accessToken).toBe('fake-token-2')
-  expect(await tokens.reject(accessToken)).toEqual({ verdict: 'replaced' })
-})
-
 test('a closed or disposed fake is closed', async () => {
   const tokens = createFakeTokenClient()
   const { accessToken, fingerprint } = await tokens.get()
