@@ -73,11 +73,6 @@ test('every version is that of package.json', () => {
   for (const [, named] of text.matchAll(/kyc-tokend[_-](\d+\.\d+\.\d+)/g)) expect(named).toBe(version)
 })
 
-test('every example in JSON is JSON', () => {
-  for (const [, code = ''] of text.matchAll(/```json\n([\s\S]*?)```/g))
-    expect(() => void JSON.parse(code)).not.toThrow()
-})
-
 test('no page has a path of a machine or a host of a registry', () => {
   expect(text).not.toMatch(/\/(?:home|root|work|tmp|Users)\/|registry\.|npmjs/)
 })

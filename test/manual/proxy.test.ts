@@ -10,8 +10,8 @@ import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { configOf, PROGRAM } from '../support/daemon.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { lacks } from '../support/lacks.ts'
-import { httpAsk, type HttpAnswer } from '../support/outside.ts'
-import { granting, startService, type ScriptedAnswer, type Service } from '../support/service.ts'
+import { httpAsk, serviceOf, type HttpAnswer } from '../support/outside.ts'
+import { granting, type ScriptedAnswer, type Service } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 import { PROJECT } from './manual.ts'
@@ -174,9 +174,8 @@ async function startWorld({ trusted }: { trusted?: string } = {}) {
   /** By the number of a call: so many times the service has done it. */
   const done = new Map<number, number>()
   const scripted = new Map<string, ScriptedAnswer>()
-  const service = await startService({
-    tls: createCertificate(authority, { names: ['localhost'] }),
-    answer({ path, method, headers, body }) {
+  const service = await serviceOf(
+    ({ path, method, headers, body }) => {
       if (path === '/token/external/jwt') {
         tokens.push(jwtOf({ exp: Math.floor(Date.now() / 1000) + 3_600, n: tokens.length }, tokens.length))
         return granting(tokens.at(-1) ?? '')
@@ -192,8 +191,8 @@ async function startWorld({ trusted }: { trusted?: string } = {}) {
       if (method === 'GET') return answer
       return { ...answer, status: 201, headers: { location: path, 'set-cookie': ['a=1', 'b=2'] } as never }
     },
-  })
-  onTestFinished(async () => service.stop())
+    createCertificate(authority, { names: ['localhost'] }),
+  )
   writeFileSync(join(directory, 'ca.pem'), authority.cert)
   writeFileSync(join(directory, 'trusted.pem'), trusted ?? authority.cert)
 

@@ -7,12 +7,13 @@ import { expect, onTestFinished, test } from 'vitest'
 import type { Config } from '../../src/config/config.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
-import { createFetchToken } from '../../src/source/fetch-token.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
 import { useConfigFiles } from '../support/config-files.ts'
 import { createSandbox, sandboxCredentials } from '../../src/sandbox/sandbox.ts'
+import { askOnce } from '../support/fetcher.ts'
 import { jwtOf } from '../support/jwt.ts'
-import { startService, type ArrivedRequest } from '../support/service.ts'
+import { serviceOf } from '../support/outside.ts'
+import type { ArrivedRequest } from '../support/service.ts'
 import { bare, block, PROJECT, tableRows } from './manual.ts'
 
 const files = useConfigFiles()
@@ -23,8 +24,7 @@ async function configOf(document: object): Promise<Config> {
 }
 
 async function ask(config: Config): Promise<ServiceOutcome> {
-  const fetchToken = createFetchToken({ ...config, env: {}, clock: createSystemClock(), secrets: () => [] })
-  return fetchToken(new AbortController().signal)
+  return (await askOnce(config)).outcome
 }
 
 /** Starts the stand-in of `kyc-tokend sandbox`, as this configuration describes it. */
@@ -192,19 +192,17 @@ test.each(Object.entries(vendorPages))(
       headers,
       hasLogin: 'authorization' in headers,
     }
-    const service = await startService({
-      answer: (asked) =>
-        isDeepStrictEqual(readRequest(asked, page), wanted)
-          ? {
-              json: {
-                [token]: 'GIVEN',
-                token_type: 'Bearer',
-                ...(life !== undefined && { expires_in: life }),
-              },
-            }
-          : { status: 400, json: { error: 'another request than that of the page' } },
-    })
-    onTestFinished(async () => service.stop())
+    const service = await serviceOf((asked) =>
+      isDeepStrictEqual(readRequest(asked, page), wanted)
+        ? {
+            json: {
+              [token]: 'GIVEN',
+              token_type: 'Bearer',
+              ...(life !== undefined && { expires_in: life }),
+            },
+          }
+        : { status: 400, json: { error: 'another request than that of the page' } },
+    )
     for (const [file, text] of Object.entries(SECRETS)) files.write(file, text)
     const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 })
     files.write('assertion.pem', privateKey.export({ type: 'pkcs8', format: 'pem' }))
@@ -226,8 +224,7 @@ test.each(Object.entries(vendorPages))(
 test.each(['assertion-spiffe', 'assertion-kubernetes', 'assertion-google'])(
   '%s sends the assertion that is in the file, also to the stand-in',
   async (name) => {
-    const service = await startService({ answer: { json: { access_token: 'GIVEN' } } })
-    onTestFinished(async () => service.stop())
+    const service = await serviceOf({ json: { access_token: 'GIVEN' } })
     files.write('client-id', sandboxCredentials.apiKey)
     const assertion = jwtOf({ exp: Math.floor(Date.now() / 1_000) + 300 })
     const path = files.write('assertion', assertion)
