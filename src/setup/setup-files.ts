@@ -185,15 +185,24 @@ export async function stageSetup(
 /** The file that stood before, until the daemon has the other one in use. */
 const formerName = (path: string): string => `${path}.old`
 
-/** Has the staged files replace the others. Returns the function that brings those back, as they were. */
+/**
+ * Has the staged files replace the others. Returns the function that brings those back, as they were. Throws
+ * UserError (78) if one of them cannot be replaced: then all are as they were.
+ */
 export async function applySetup(staged: ReadonlyMap<string, string>): Promise<() => Promise<void>> {
   const replaced = new Set(existing([...staged.keys()]))
-  for (const path of replaced) await link(path, formerName(path)).catch(refuseUnwritten)
-  for (const [path, from] of staged) await rename(from, path)
-  return async () => {
+  const restore = async (): Promise<void> => {
     for (const path of staged.keys())
       await (replaced.has(path) ? rename(formerName(path), path) : rm(path, { force: true }))
   }
+  for (const path of replaced) await link(path, formerName(path)).catch(refuseUnwritten)
+  try {
+    for (const [path, from] of staged) await rename(from, path)
+  } catch (error) {
+    await restore()
+    refuseUnwritten(error)
+  }
+  return restore
 }
 
 /** Removes what was staged and not applied, also by a setup that was killed. Throws UserError (78). */

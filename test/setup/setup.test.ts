@@ -18,6 +18,7 @@ import { text } from 'node:stream/consumers'
 import type { TLSSocket } from 'node:tls'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { createSystemClock } from '../../src/lib/clock.ts'
+import { applySetup } from '../../src/setup/setup-files.ts'
 import { createSandbox, sandboxCredentials, type Sandbox } from '../../src/sandbox/sandbox.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { PROGRAM } from '../support/daemon.ts'
@@ -519,6 +520,20 @@ describe('kyc-tokend setup without a terminal', () => {
     expect(stderr).toMatch(sentence)
     expect(status).toBe(78)
     expect(seen()).toEqual(before)
+  })
+
+  it('puts back what it has replaced where another file cannot be replaced', async () => {
+    const [first, second, absent] = ['first', 'second', 'absent'].map((name) => join(directory, name))
+    for (const path of [first!, second!]) writeFileSync(path, 'former')
+    for (const path of [absent!, first!]) writeFileSync(`${path}.new`, 'next')
+    // That of the second is gone.
+    const staged = new Map([absent!, first!, second!].map((path) => [path, `${path}.new`]))
+    await expect(applySetup(staged)).rejects.toMatchObject({
+      status: 78,
+      message: expect.stringMatching(/ENOENT.*\. Nothing was changed\.$/) as string,
+    })
+    expect([first!, second!].map((path) => readFileSync(path, 'utf8'))).toEqual(['former', 'former'])
+    expect(existsSync(absent!)).toBe(false)
   })
 
   it('writes nothing beside a configuration of another form, which would be read instead', async () => {
