@@ -191,7 +191,7 @@ interface WrittenDirectory {
 function writtenDirectories(config: Config, { account, isUnit }: Place): WrittenDirectory[] {
   const { file, runtimeDirectory, stateDirectory, tokenFiles, ipc, http } = config
   const ofUnit = isUnit ? Object.values(serviceEnvironment(account)) : []
-  const own = (name: string, path: string): WrittenDirectory => {
+  const ofDaemon = (name: string, path: string): WrittenDirectory => {
     return {
       path,
       name: `${name} ${path}`,
@@ -204,13 +204,13 @@ function writtenDirectories(config: Config, { account, isUnit }: Place): Written
     return { path, name: `${file}: ${setting}: the directory ${path}`, use, maker: null }
   }
   const all = [
-    own('the runtime directory', runtimeDirectory),
-    own('the state directory', stateDirectory),
+    ofDaemon('the runtime directory', runtimeDirectory),
+    ofDaemon('the state directory', stateDirectory),
     ...tokenFiles.map(({ path }, index) => around(path, `tokenFiles[${index}].path`, 'files')),
     around(ipc.path, 'ipc.path', 'sockets'),
     ...(http === null ? [] : [around(http.path, 'http.path', 'sockets')]),
   ]
-  return all.filter(({ path }, index) => all.findIndex((other) => other.path === path) === index)
+  return all.filter(({ path }, index) => all.findIndex((each) => each.path === path) === index)
 }
 
 async function directoryFinding(directory: WrittenDirectory, place: Place): Promise<Finding> {
@@ -250,8 +250,8 @@ async function safetyFinding(
 ): Promise<Finding> {
   const problem = unsafeDirectory(path, stats, { use })
   if (problem !== undefined && isSystemDirectory(path)) {
-    const own = ownDirectory(path, place)
-    return fault(`${name} serves the whole system: make a directory of its own and set that`, [own])
+    const make = ownDirectory(path, place)
+    return fault(`${name} serves the whole system: make a directory of its own and set that`, [make])
   }
   if (problem !== undefined) return fault(`${name} is not safe: ${rendered(fileRemedy(problem, place))}`)
   const unwise = unwiseDirectory(path, stats, { list: await accessListOf(path) })

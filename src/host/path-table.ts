@@ -220,7 +220,7 @@ export function pathTable(paths: DaemonPaths, { uid, clients }: PathIds, place: 
     ...sockets.map(socket),
   ]
   // Both directories may be one, and both locks are then one.
-  return rows.filter(({ path }, index) => rows.findIndex((other) => other.path === path) === index)
+  return rows.filter(({ path }, index) => rows.findIndex((each) => each.path === path) === index)
 }
 
 /** What is at a path. */
