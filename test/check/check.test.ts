@@ -1,6 +1,5 @@
 import { spawnSync } from 'node:child_process'
 import { chmodSync, chownSync, existsSync, mkdirSync, readdirSync, symlinkSync } from 'node:fs'
-import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest'
@@ -9,6 +8,7 @@ import { memberFindings } from '../../src/check/check-members.ts'
 import { hourToken } from '../support/daemon-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { invoke } from '../support/invoke.ts'
+import { listening } from '../support/listening.ts'
 import { runCli } from '../support/run-cli.ts'
 import { smallConfig, useConfigFiles } from '../support/config-files.ts'
 import { jwtOf } from '../support/jwt.ts'
@@ -87,8 +87,7 @@ describe('kyc-tokend check', () => {
     files.write('run', 'a file where the directory should be')
     let asked = 0
     const server = createServer((socket) => (asked++, socket.destroy()))
-    await once(server.listen(join(files.directory, 'ipc.sock')), 'listening')
-    onTestFinished(() => void server.close())
+    await listening(server, join(files.directory, 'ipc.sock'))
     const ipc = { path: '../ipc.sock' }
     const { status, output } = await checkConfig({ ipc }, { 'config-only': true })
     expect({ status, asked }).toEqual({ status: 0, asked: 0 })
@@ -166,8 +165,8 @@ describe('kyc-tokend check', () => {
   it('distinguishes a daemon that answers from one that is gone', async () => {
     mkdirSync(join(files.directory, 'run'))
     const path = join(files.directory, 'run', 'ipc.sock')
-    const server = createServer((socket) => socket.resume().end()).listen(path)
-    await once(server, 'listening')
+    const server = createServer((socket) => socket.resume().end())
+    await listening(server, path)
     expect((await checkConfig()).output).toMatch(/ipc\.sock is answered: a daemon runs/)
     server.close()
     const dead = `require('net').createServer().listen(${JSON.stringify(path)}, () => process.kill(process.pid, 'SIGKILL'))`
@@ -313,9 +312,7 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () 
       chmodSync(join(files.directory, name), 0o1777)
       chownSync(join(files.directory, name), 65_532, 65_532)
     }
-    const server = createServer().listen(join(files.directory, 'sockets/ipc.sock'))
-    onTestFinished(() => void server.close())
-    await once(server, 'listening')
+    await listening(createServer(), join(files.directory, 'sockets/ipc.sock'))
     chmodSync(join(files.directory, 'sockets/ipc.sock'), 0o600)
     const { stdout } = await runCli(['check', '--config', path], { uid: 65_533, cwd: '/' })
     for (const line of [

@@ -1,7 +1,7 @@
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { chownSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
-import { createServer, type AddressInfo } from 'node:net'
+import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { text as textOf } from 'node:stream/consumers'
 import { stripVTControlCharacters } from 'node:util'
@@ -9,6 +9,7 @@ import { onTestFinished, expect, test } from 'vitest'
 import type { StatusResult } from '../../src/protocol.ts'
 import { block } from '../manual/manual.ts'
 import { PROGRAM } from '../support/daemon.ts'
+import { listening } from '../support/listening.ts'
 import { runCli, startAtTerminal, startCli } from '../support/run-cli.ts'
 import { canMount, smallDisk } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -149,9 +150,8 @@ test("the commands of the manual lead to a token of a daemon of one's own", asyn
   const directory = await tempDirectory()
   const uid = process.getuid!() === 0 ? 65_533 : process.getuid!()
   chownSync(directory, uid, uid)
-  const probe = createServer().listen(0, '127.0.0.1')
-  await once(probe, 'listening')
-  const { port } = probe.address() as AddressInfo
+  const probe = createServer()
+  const port = await listening(probe)
   probe.close()
   const program = PROGRAM.map((word) => `'${word}'`).join(' ')
   mkdirSync(join(directory, 'bin'))

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { daemonWith } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
+import { listening } from '../support/listening.ts'
 import { runCli } from '../support/run-cli.ts'
 import { startScriptedDaemon, tokenFields } from '../support/scripted-daemon.ts'
 import { granting } from '../support/service.ts'
@@ -90,7 +91,8 @@ test.each([
 test('with --wait it also waits for a daemon that has not been started yet', async () => {
   const path = join(await tempDirectory(), 'ipc.sock')
   const tries: Socket[] = []
-  const before = createServer((socket) => void tries.push(socket.destroy())).listen(path)
+  const before = createServer((socket) => void tries.push(socket.destroy()))
+  await listening(before, path)
   const ended = runCli(['token', '--wait', '20s', '--socket', path])
   await expectUntil('a first try', () => tries.length > 0)
   before.close()

@@ -1,12 +1,12 @@
 import { chmodSync, chownSync, closeSync, mkdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
-import { once } from 'node:events'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
-import { expect, it, onTestFinished } from 'vitest'
+import { expect, it } from 'vitest'
 import { loadLibc } from '../../src/lib/libc.ts'
 import type { InheritedSockets } from '../../src/host/inherited-sockets.ts'
 import { createPathWatch } from '../../src/host/path-watch.ts'
 import { openSocket, rendered, unitPlace } from '../../src/host/remedy.ts'
+import { listening } from '../support/listening.ts'
 import { createRecords } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
@@ -26,9 +26,7 @@ async function watching(inherited = none, path?: string) {
 
 it('a directory or socket of its own that lost its mode has it again, and the log says so', async () => {
   const { at, of, watch, ipc } = await watching()
-  const server = createServer().listen(ipc.path)
-  onTestFinished(() => void server.close())
-  await once(server, 'listening')
+  await listening(createServer(), ipc.path)
   chmodSync(ipc.path, 0)
   chmodSync(at('state'), 0o100)
   await watch.tick()

@@ -9,10 +9,8 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { spawnSync } from 'node:child_process'
-import { once } from 'node:events'
 import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from 'node:http'
 import { createServer as createTlsServer, type ServerOptions } from 'node:https'
-import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import type { TLSSocket } from 'node:tls'
@@ -24,6 +22,7 @@ import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { lacks } from '../support/lacks.ts'
+import { listening } from '../support/listening.ts'
 import { runCli, startAtTerminal, startCli, startProgram, type Ended } from '../support/run-cli.ts'
 import { canMount, smallDisk, type SmallDisk } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -234,11 +233,9 @@ describe('kyc-tokend setup without a terminal', () => {
   /** A service that answers nobody, until it is told to. */
   async function silentService() {
     const waiting: ServerResponse[] = []
-    const silent = createServer((_, response) => waiting.push(response)).listen(0, '127.0.0.1')
+    const silent = createServer((_, response) => waiting.push(response))
     onTestFinished(() => silent.closeAllConnections())
-    onTestFinished(() => void silent.close())
-    await once(silent, 'listening')
-    return { waiting, address: `http://127.0.0.1:${(silent.address() as AddressInfo).port}` }
+    return { waiting, address: `http://127.0.0.1:${await listening(silent)}` }
   }
 
   it('runs one at a time: what was checked is what is put in force', async () => {
@@ -318,10 +315,7 @@ describe('kyc-tokend setup without a terminal', () => {
       }
       const onRequest: RequestListener = (request, response) => void answer(request, response)
       const server = tls === undefined ? createServer(onRequest) : createTlsServer(tls, onRequest)
-      server.listen(0, '127.0.0.1')
-      await once(server, 'listening')
-      onTestFinished(() => void server.close())
-      const { port } = server.address() as AddressInfo
+      const port = await listening(server)
       return { url: `${tls === undefined ? 'http://127.0.0.1' : 'https://localhost'}:${port}`, seen }
     }
     const key = { file: 'api-key' }
@@ -435,10 +429,7 @@ describe('kyc-tokend setup without a terminal', () => {
       proxies.push(request.headers['proxy-authorization'])
       socket.end('HTTP/1.1 502 Bad Gateway\r\n\r\n')
     })
-    proxy.listen(0, '127.0.0.1')
-    await once(proxy, 'listening')
-    onTestFinished(() => void proxy.close())
-    const { port } = proxy.address() as AddressInfo
+    const port = await listening(proxy)
     const words = ['setup', '--base-url', 'https://api.example.com', '--unverified', '--proxy', ...PAIR]
     // As curl has it, without a scheme. A "%" that begins no escape stands for itself.
     const HTTPS_PROXY = `me:hush-hush%@127.0.0.1:${port}`
