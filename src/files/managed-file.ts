@@ -65,6 +65,8 @@ export function createManagedFile(
   let compared: Stats | null = null
   /** The group of a file that is given none. */
   let inheritedGid: number | null = null
+  /** What a crash left of replacing the file is removed: at the first call for which its disk answers. */
+  let isCleared = false
   let isPresent = false
   let writtenAt: Date | null = null
   let repairs = 0
@@ -156,9 +158,20 @@ export function createManagedFile(
     problem.set(error)
   }
 
+  async function clear(): Promise<void> {
+    const warning = await clearLeftovers(path)
+    isCleared = true
+    if (warning === undefined || warnedOf.shared.has(directory)) return
+    warnedOf.shared.add(directory)
+    log('warning', 'A group can exchange files of the daemon', { event: 'directory-shared', path, warning })
+  }
+
   async function makeAsDesired(): Promise<void> {
     waiting = null
+    // What cannot be cleared holds up no content, but is an error until it is.
+    const fault = isCleared ? undefined : await clear().catch((error: unknown) => error)
     await apply(desired())
+    if (fault !== undefined) throw fault
     problem.set(null)
   }
 
@@ -167,13 +180,8 @@ export function createManagedFile(
     reconfigure(next: FileAttributes): void {
       attributes = next
     },
-    /** Removes what a crash left behind. Never fails: a problem is logged. */
-    begin: async (): Promise<void> => {
-      const warning = await onFile(path, async () => clearLeftovers(path)).catch(fail)
-      if (!(warning instanceof FileError) || warnedOf.shared.has(directory)) return
-      warnedOf.shared.add(directory)
-      log('warning', 'A group can exchange files of the daemon', { event: 'directory-shared', path, warning })
-    },
+    /** Removes what a crash left behind, as the first `reconcile` does. Never fails: a problem is logged. */
+    begin: async (): Promise<void> => onFile(path, clear).catch(fail),
     /**
      * Compares the file with what it should hold, and writes, restores or removes it. Resolves when that is
      * done, has failed, or the disk has not answered in time: the next call tries it again. Never fails.

@@ -102,12 +102,8 @@ test.each(Object.entries(damages))('%s has one sentence in log, status and check
   const config = { tokenFiles: [{ path: join(directory, 'files', 'token') }] }
   const daemon = startDaemon({ directory, baseUrl: service.url, config })
   const { error } = await daemon.logged('file-error')
-  // As long as there is no token, none of these is an error of the file.
-  const [file] = await expectUntil('the error', async () => {
-    const { files } = await statusOf(daemon)
-    return files[0]?.ok === false && files
-  })
-  expect(file).toMatchObject({ error })
+  const { files } = await statusOf(daemon)
+  expect(files).toMatchObject([{ ok: false, error }])
   expect((await cli(daemon, 'status')).stdout).toContain(error)
   const why = String(error).replace(/^Cannot write \S+: /, '')
   const { stdout } = await cli(daemon, 'check')

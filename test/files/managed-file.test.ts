@@ -217,6 +217,30 @@ test('a directory that cannot be synced is a warning, once, and no error', async
   ])
 })
 
+test('a directory that is not there is one error, also of a file that should not be, and is cleared later', async () => {
+  const directory = join(await tempDirectory('memory'), 'directory')
+  const { path, wanted, events, file } = await createFile({ directory })
+  wanted.text = null
+  await file.begin()
+  await file.reconcile()
+  expect([file.error(), events()]).toMatchObject([{ code: 'ENOENT', path }, ['file-error']])
+  mkdirSync(directory)
+  writeFileSync(join(directory, '.file.0123456789ab.kyc'), 'torn')
+  await file.reconcile()
+  expect([file.error(), events(), readdirSync(directory)]).toEqual([null, ['file-error', 'file-mended'], []])
+})
+
+test('what a crash left and cannot be removed is an error, and holds up no content', async () => {
+  const { directory, file, text } = await createFile()
+  writeFileSync(join(directory, '.file.0123456789ab.kyc'), 'torn')
+  const spy = failing('unlink', 'EPERM')
+  await file.reconcile()
+  expect([text(), file.error()]).toMatchObject(['content', { code: 'EPERM' }])
+  spy.mockRestore()
+  await file.reconcile()
+  expect([readdirSync(directory), file.error()]).toEqual([['file'], null])
+})
+
 test('a file that nothing has changed for a second is neither read nor written again', async () => {
   const { counts, file } = await fileLeftAlone()
   const calls: string[] = []

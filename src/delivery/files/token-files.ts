@@ -118,8 +118,7 @@ export function createTokenFiles(options: {
     /** Removes leftovers of a crash, and maintains the files until the signal is aborted. */
     async run(signal: AbortSignal): Promise<void> {
       const failed = Promise.withResolvers<never>()
-      // Not awaited: a disk that hangs must not hold up other files. In one directory this order holds.
-      for (const { file } of entries.values()) file.begin().catch(failed.reject)
+      // Not awaited: a disk that hangs must not hold up other files.
       const list = readFormer().catch(failed.reject)
       const unsubscribe = keeper.onEvent(({ type }) => {
         if (type !== 'attempted') reconcile().catch(failed.reject)
