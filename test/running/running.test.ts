@@ -408,6 +408,16 @@ describe('a reload', () => {
     expect(result.value).toMatchObject({ outcome: 'failed', pair: 'tried' })
   })
 
+  it('answers at once where the service has asked the other pair to wait for longer', async () => {
+    answer = (pair) => (pair === OLD ? undefined : { ...failed('later'), retryAfterMs: 10 * 60_000 })
+    write('secret', 'secret-of-new')
+    await ticked()
+    const result = reload()
+    await clock.advance(100)
+    expect(result.value).toMatchObject({ outcome: 'failed', pair: 'tried' })
+    expect(tried).toHaveLength(1)
+  })
+
   it('that is faulty changes nothing, also where a socket cannot be given its group', async () => {
     configure({ refresh: { maxAge: 5 } })
     const faulty = reload()

@@ -195,6 +195,21 @@ test('an answer to a pair that was replaced says nothing of the next one', async
   })
 })
 
+test('a pair comes into use with the settings that a reload has given it since its request', async () => {
+  const first = Promise.withResolvers<FetchOutcome>()
+  const { keeper, settings, answer, clock, token } = await runningKeeper()
+  answer(() => first.promise)
+  keeper.setCandidate(settings('second'))
+  await clock.settle()
+  const { policy, ...reloaded } = settings('second')
+  keeper.setCandidate({ ...reloaded, policy: { ...policy, maxAgeMs: MINUTE } })
+  first.resolve(token())
+  await clock.settle()
+  answer({ kind: 'ok', accessToken: 'opaque' })
+  await keeper.refresh(never)
+  expect(keeper.state().token).toMatchObject({ credentialsId: 'second', lifeMs: MINUTE })
+})
+
 test('a request counts as failed until it is answered, and a refusal is saved before it is seen', async () => {
   const saved: TokenState[] = []
   const world = await runningKeeper({ remember: async (state) => void saved.push(state) })
