@@ -86,8 +86,8 @@ const KNOWN: Record<string, readonly string[]> = {
   start: SETTINGS,
   reload: SETTINGS,
   service: (
-    'jwt, opaque, again, life, issued, exp, iat, exp in ms, without, token length, ' +
-    'status, detail, text, body, body length, Retry-After, Location, silent, hangs, after, to'
+    'jwt, opaque, again, life, issued, exp, without, ' +
+    'status, detail, text, body, Retry-After, silent, hangs, after, to'
   ).split(', '),
   step: ['says', 'for', ...Object.keys(words)],
 }

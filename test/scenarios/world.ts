@@ -39,18 +39,12 @@ import { expectUntil } from '../support/until.ts'
 export interface ServiceAnswer {
   jwt?: string
   opaque?: string
-  /** The token has so many characters. */
-  'token length'?: number
-  /** The body has so many bytes. */
-  'body length'?: number
   again?: boolean
   life?: string
   /** Age of the token. */
   issued?: string
-  /** Replace the claims. */
-  exp?: unknown
-  iat?: unknown
-  'exp in ms'?: boolean
+  /** Replaces the claim. */
+  exp?: number
   without?: ('iat' | 'Date')[]
   status?: number
   detail?: string
@@ -58,7 +52,6 @@ export interface ServiceAnswer {
   /** Sent as JSON, with the token for its name. */
   body?: object
   'Retry-After'?: number | string
-  Location?: string
   silent?: TransientReason
   hangs?: boolean
   /** Time that an answer takes. */
@@ -209,13 +202,12 @@ export function createWorld(given: Given, observer?: Observer) {
   }
 
   function httpAnswer(): ServiceResponse {
-    const { status = 200, without = [], Location } = answer
+    const { status = 200, without = [] } = answer
     const headers: Record<string, string> = {}
     if (!without.includes('Date')) headers['date'] = new Date(serviceNowMs()).toUTCString()
     const retryAfter = retryAfterHeader(answer['Retry-After'])
     if (retryAfter !== undefined) headers['retry-after'] = retryAfter
-    if (Location !== undefined) headers['location'] = Location
-    return { status, headers, body: Buffer.from(bodyText().padEnd(answer['body length'] ?? 0)) }
+    return { status, headers, body: Buffer.from(bodyText()) }
   }
 
   function retryAfterHeader(value: ServiceAnswer['Retry-After']): string | undefined {
@@ -237,20 +229,15 @@ export function createWorld(given: Given, observer?: Observer) {
   }
 
   function tokenText(): string {
-    if (answer.again !== true) lastToken = opaqueText() ?? jwtText()
+    if (answer.again !== true) lastToken = answer.opaque ?? jwtText()
     names.set(lastToken, answer.opaque ?? answer.jwt ?? names.get(lastToken) ?? '')
     return lastToken
   }
 
-  function opaqueText(): string | undefined {
-    return answer.opaque?.padEnd(answer['token length'] ?? 0, '-')
-  }
-
   function jwtText(): string {
     const iat = (serviceNowMs() - durationMs(answer.issued ?? '0s')) / 1000
-    const unit = answer['exp in ms'] === true ? 1000 : 1
-    const exp = answer.exp ?? (iat + durationMs(answer.life ?? '1h') / 1000) * unit
-    const claims = answer.without?.includes('iat') ? {} : { iat: answer.iat ?? iat * unit }
+    const exp = answer.exp ?? iat + durationMs(answer.life ?? '1h') / 1000
+    const claims = answer.without?.includes('iat') ? {} : { iat }
     return jwtOf({ ...claims, exp, name: answer.jwt })
   }
 
