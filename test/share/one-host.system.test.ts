@@ -3,19 +3,18 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
-import { alertFile, tokenFile, type Daemon } from '../support/daemon.ts'
+import { alertFile } from '../support/daemon.ts'
 import {
-  askAll,
   oneToken,
   recordsOf,
+  spareOthers,
   startHost,
   startKnowingService,
   startKnownHost,
   startTokenService,
 } from '../support/fleet.ts'
-import { freshToken } from '../support/outside.ts'
 import { isWithoutRedis, startRedis } from '../support/redis.ts'
-import { accountInactive, granting, refusing, type ScriptedAnswer } from '../support/service.ts'
+import { accountInactive, refusing } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -34,32 +33,10 @@ describe.skipIf(withoutRedis)('20 daemons with certificates of their own', () =>
       const names = Array.from({ length: HOSTS }, (_, index) => `host-${index + 1}`)
       const hosts = await Promise.all(names.map((name) => startKnownHost(name, { redis, service })))
       await oneToken(hosts)
-      const [first, ...others] = hosts as [Daemon, ...Daemon[]]
-      const token = (): ScriptedAnswer => granting(freshToken(LIFE_S))
-
       for (const bad of [refusing(403, 'Forbidden'), accountInactive]) {
-        const before = service.asked.length
-        service.answer((name) => (name === 'host-1' ? bad : token()))
-        const [outcome] = await askAll([first], 'refresh.request')
-        expect(outcome).toMatchObject({ outcome: expect.not.stringMatching('ok') })
-        const without: string[] = []
-        const rotations = (): number => service.asked.slice(before).filter((name) => name !== 'host-1').length
-        await expectUntil(
-          'three rotations',
-          () => {
-            without.push(...others.filter((host) => tokenFile(host) === undefined).map(() => 'a host'))
-            return rotations() >= 3
-          },
-          { withinMs: 60_000 },
-        )
-        expect(without).toEqual([])
-        expect(others.filter((host) => alertFile(host) !== undefined)).toEqual([])
-        // It has the tokens of the others, and asks no more often than its own failure allows.
-        await expectUntil('no alert on host-1', () => alertFile(first) === undefined)
-        expect(service.asked.slice(before).filter((name) => name === 'host-1').length).toBeLessThanOrEqual(5)
-        service.answer(token)
-        await askAll([others[0]!], 'refresh.request')
-        await oneToken(hosts)
+        const asked = await spareOthers(hosts, { service, name: 'host-1', bad, rotations: 3 })
+        // No more often than its own failure allows.
+        expect(asked).toBeLessThanOrEqual(5)
       }
 
       const alerts = (): number => recordsOf(hosts, 'alert').filter(({ level }) => level === 'alert').length

@@ -3,19 +3,23 @@ import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import manifest from '../../package.json' with { type: 'json' }
-import { alertFile, PROGRAM, tokenFile, type Daemon } from '../support/daemon.ts'
+import { PROGRAM, tokenFile, type Daemon } from '../support/daemon.ts'
 import { formerPackage } from '../support/former-package.ts'
-import { askAll, oneToken, recordsOf, startKnowingService, startKnownHost } from '../support/fleet.ts'
-import { freshToken } from '../support/outside.ts'
+import {
+  askAll,
+  oneToken,
+  recordsOf,
+  spareOthers,
+  startKnowingService,
+  startKnownHost,
+} from '../support/fleet.ts'
 import { isWithoutRedis, startRedis } from '../support/redis.ts'
-import { accountInactive, granting, refusing, type ScriptedAnswer } from '../support/service.ts'
+import { accountInactive, refusing } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
-import { expectUntil } from '../support/until.ts'
 
 const withoutRedis = isWithoutRedis('test/share/two-versions')
 const NOW = manifest.version
 const LIFE_S = 12
-const token = (): ScriptedAnswer => granting(freshToken(LIFE_S))
 
 /** The command line of 2.0.0, unpacked from its package for this test. */
 async function programOf2_0_0(): Promise<readonly string[]> {
@@ -38,7 +42,6 @@ describe.skipIf(withoutRedis)('three hosts of 2.0.0 and three of this version', 
       const start = (version: string, program: readonly string[]): Promise<Daemon>[] =>
         [1, 2, 3].map((number) => startKnownHost(`${version}-${number}`, { redis, service, program }))
       const all = await Promise.all([...start('now', PROGRAM), ...start('former', former)])
-      const [faulty, ...others] = all as [Daemon, ...Daemon[]]
       await oneToken(all)
       expect(service.asked).toHaveLength(1)
       const versions = all.map((host) => host.records('started')[0]?.['version'])
@@ -52,28 +55,8 @@ describe.skipIf(withoutRedis)('three hosts of 2.0.0 and three of this version', 
         expect(service.asked).toHaveLength(before + 1)
       }
 
-      for (const bad of [refusing(403, 'Forbidden'), accountInactive]) {
-        const before = service.asked.length
-        service.answer((name) => (name === 'now-1' ? bad : token()))
-        const [outcome] = await askAll([faulty], 'refresh.request')
-        expect(outcome).toMatchObject({ outcome: expect.not.stringMatching('ok') })
-        const without = new Set<string>()
-        const rotations = (): number => service.asked.slice(before).filter((name) => name !== 'now-1').length
-        await expectUntil(
-          'two rotations',
-          () => {
-            for (const host of others) if (tokenFile(host) === undefined) without.add(host.directory)
-            return rotations() >= 2
-          },
-          { withinMs: 60_000 },
-        )
-        expect([...without]).toEqual([])
-        expect(others.filter((host) => alertFile(host) !== undefined)).toEqual([])
-        await expectUntil('no alert on the faulty host', () => alertFile(faulty) === undefined)
-        service.answer(token)
-        await askAll([others[0]!], 'refresh.request')
-        await oneToken(all)
-      }
+      for (const bad of [refusing(403, 'Forbidden'), accountInactive])
+        await spareOthers(all, { service, name: 'now-1', bad, rotations: 2 })
       expect(recordsOf(all, 'share-unreadable')).toEqual([])
       expect(recordsOf(all, 'share-lost')).toEqual([])
     },

@@ -2,9 +2,9 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { TLSSocket } from 'node:tls'
-import { onTestFinished } from 'vitest'
+import { expect, onTestFinished } from 'vitest'
 import { createAuthority, createCertificate } from './certificates.ts'
-import { startDaemon, tokenFile, type Daemon } from './daemon.ts'
+import { alertFile, startDaemon, tokenFile, type Daemon } from './daemon.ts'
 import { askOnce } from './ipc-client.ts'
 import { freshToken, serviceOf } from './outside.ts'
 import type { RedisServer } from './redis.ts'
@@ -81,6 +81,7 @@ export async function startKnowingService(lifeSeconds: number) {
   return {
     url: service.url,
     authority,
+    token: (): ScriptedAnswer => granting(freshToken(lifeSeconds)),
     /** The names of the hosts that asked, in turn. */
     asked,
     answer(next: typeof answerTo) {
@@ -116,6 +117,52 @@ export async function startKnownHost(
     share: { timeout: '5s' },
     config: { request },
   })
+}
+
+/**
+ * The service answers the first host like this, and its operator asks: the others lose nothing while they get so
+ * many tokens. Then it answers as before, and all have one token. Resolves with the requests of the first host.
+ */
+export async function spareOthers(
+  hosts: readonly Daemon[],
+  {
+    service,
+    name,
+    bad,
+    rotations,
+  }: {
+    readonly service: Awaited<ReturnType<typeof startKnowingService>>
+    /** Of the first host. */
+    readonly name: string
+    readonly bad: ScriptedAnswer
+    readonly rotations: number
+  },
+): Promise<number> {
+  const [first, ...others] = hosts as [Daemon, ...Daemon[]]
+  const { length } = service.asked
+  const askedBy = (isFirst: boolean): number =>
+    service.asked.slice(length).filter((asker) => (asker === name) === isFirst).length
+  service.answer((asker) => (asker === name ? bad : service.token()))
+  const [outcome] = await askAll([first], 'refresh.request')
+  expect(outcome).toMatchObject({ outcome: expect.not.stringMatching('ok') })
+  const without = new Set<string>()
+  await expectUntil(
+    `${rotations} rotations`,
+    () => {
+      for (const host of others) if (tokenFile(host) === undefined) without.add(host.directory)
+      return askedBy(false) >= rotations
+    },
+    { withinMs: 60_000 },
+  )
+  expect([...without]).toEqual([])
+  expect(others.filter((host) => alertFile(host) !== undefined)).toEqual([])
+  // It has the tokens of the others.
+  await expectUntil('no alert on the first host', () => alertFile(first) === undefined)
+  const asked = askedBy(true)
+  service.answer(service.token)
+  await askAll(others.slice(0, 1), 'refresh.request')
+  await oneToken(hosts)
+  return asked
 }
 
 /** The tokens that are in use; undefined: a host without one. */
