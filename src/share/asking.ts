@@ -17,7 +17,7 @@ export interface AskingOptions extends ConclusionOptions {
   readonly plan: AlonePlan
 }
 
-/** A request under the lease of this id. */
+/** A request under the lease that this id has. */
 interface LeasedRequest {
   readonly id: string
   readonly attempt: Attempt

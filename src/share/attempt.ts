@@ -22,7 +22,7 @@ const LEASE_MARGIN_MS = 2_000
 const MAX_LEASE_MS = 602_000
 /** The longest time for which leases of others delay a host, as a number of its own leases. */
 const PATIENCE_IN_LEASES = 2
-/** After this number of fruitless steps in one attempt the store is of no use. */
+/** After so many steps that led to nothing, in one attempt, the store is of no use. */
 const MAX_FRUITLESS = 5
 /** Hosts that waited for a lease come within this time after its end, each at a moment drawn at random. */
 const AFTER_LEASE_MS = 500
@@ -49,7 +49,7 @@ interface Progress {
   readonly signal: AbortSignal
   /** Steps that led to nothing. */
   fruitless: number
-  /** Until then leases of other hosts may delay the attempt; null: no lease has. */
+  /** Leases of other hosts may delay the attempt until then, on the boot clock; null: none has yet. */
   patientUntilMs: number | null
   /** The end of the wait that the operator's request bypasses, on the boot clock: no failure shortens it. */
   notBeforeMs: number

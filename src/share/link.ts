@@ -180,16 +180,16 @@ export function createLink(options: {
       isNew = false
     },
     setOwn,
-    /** The keeper has this answer on another way: it is this host's, if it is newer than the one that is known. */
+    /** The keeper got this answer without the session. If it is newer than the known one, it is this host's own. */
     learn(found: Known): void {
       if (found.answer === null || found.sentAtMs <= known.sentAtMs || isSameAnswer(found, known)) return
       setOwn({ ...found, fence: known.fence + 1, isWritten: false })
     },
-    /** This host has asked in fruitless: its wait holds for all, and is to be written. */
+    /** This host has asked and got no answer that counts: its wait holds for all, and is to be written. */
     setOwnWait(wait: Wait): void {
       ownWait = wait
     },
-    /** The next step removes this text. */
+    /** The text is of no use: the next step removes it, and if it is this host's wait, that is over. */
     discard(text: string): void {
       drop = text
       if (ownWait !== null && text.includes(ownWait.id)) ownWait = null

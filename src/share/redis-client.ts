@@ -1,6 +1,5 @@
 // A connection to Redis, a Sentinel's master or a cluster, with options that limit the time a hung server can
 // take. The only importer of the client library.
-//
 import { setDefaultAutoSelectFamilyAttemptTimeout } from 'node:net'
 // A bundle has the default export of a CommonJS library and none of its names.
 import library, { type Cluster, type Redis, type RedisOptions } from 'iovalkey'

@@ -45,7 +45,7 @@ export function createSession(options: SessionOptions) {
     telemetry,
     resumed: keeperAnswer(),
   })
-  /** They wake the attempt that waits for another host, and the polling. */
+  /** The first wakes the attempt that waits for another host, the second the polling. */
   const [attemptEvent, pollEvent] = [createAutoResetEvent(clock), createAutoResetEvent(clock)]
   const attempts = createAttempts({ ...options, link, telemetry, sleep: attemptEvent.wait })
   let underWay: Promise<unknown> | null = null
@@ -108,7 +108,7 @@ export function createSession(options: SessionOptions) {
   }
 }
 
-/** A sleep that a set ends; one that came since the last sleep spares the next. */
+/** A sleep that `set` ends. A call of `set` while nobody sleeps ends the next sleep at once. */
 function createAutoResetEvent(clock: Clock) {
   const { sleep, wake } = createWakeableSleep(clock)
   let isSet = false
