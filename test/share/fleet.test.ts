@@ -428,31 +428,6 @@ describe('an answer that may concern one host only', () => {
   })
 })
 
-describe('another certificate for the account in use', () => {
-  test('is tried by a request of its own, and its token is one for all', async () => {
-    const hosts = world.hosts(2, { hasOwnProof: true })
-    await settle()
-    const before = hosts[0]!.token()
-    const rival = world.host({ hasOwnProof: true, isCertificateTrial: true })
-    await settle()
-    expect(world.asked.map(({ host }) => host)).toEqual(['host-1', 'host-3'])
-    expect(rival.token()).not.toBe(before)
-    expect(tokensOf([...hosts, rival])).toEqual([rival.token()])
-  })
-
-  test('that is refused holds for nobody else', async () => {
-    const hosts = world.hosts(2, { hasOwnProof: true })
-    await settle()
-    world.answer(() => ({ ...failures.inactive, says: 'is not active' }))
-    const rival = world.host({ hasOwnProof: true, isCertificateTrial: true })
-    await settle()
-    expect(phases([rival])).toEqual(['refused'])
-    expect(phases(hosts)).toEqual(['ready'])
-    expect(world.server.text('lease')).toBeNull()
-    expect(world.asked).toHaveLength(2)
-  })
-})
-
 test('a host that cannot ask takes no lease: it says why, and has the token of another', async () => {
   let problem: string | null = 'The ready-made assertion has ended'
   const notReady = () =>
