@@ -1,7 +1,7 @@
 // Hosts of 2.0.0, as its own commit builds it, and hosts of this version are one fleet: in one real redis-server.
 import { execFileSync } from 'node:child_process'
 import { join } from 'node:path'
-import { describe, expect, onTestFinished, test } from 'vitest'
+import { beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import manifest from '../../package.json' with { type: 'json' }
 import { PROGRAM, tokenFile, type Daemon } from '../support/daemon.ts'
 import { formerPackage } from '../support/former-package.ts'
@@ -31,6 +31,9 @@ async function programOf2_0_0(): Promise<readonly string[]> {
 }
 
 describe.skipIf(withoutRedis)('three hosts of 2.0.0 and three of this version', () => {
+  // The package is built once, which takes minutes.
+  beforeAll(() => formerPackage('2.0.0'), 600_000)
+
   test(
     'have one token with one request each time, and lose nothing by one host that gets 403 or is refused',
     { timeout: 180_000 },
