@@ -20,7 +20,16 @@ function drawn(): (readonly string[])[] {
   if (!/^\d+$/.test(WANTED)) return WANTED.split(',').map((names) => names.split('+'))
   const random = createRandom(SEED)
   const one = (): string => NAMES[Math.floor(random() * NAMES.length)]!
-  return Array.from({ length: Number(WANTED) }, (_, index) => (index % 3 === 2 ? [one(), one()] : [one()]))
+  /** Of two faults that a person mends by one act the second would hide the first. */
+  const beside = (first: string): string => {
+    const act = hostFaults[first]!.person?.does
+    const second = one()
+    return act !== undefined && act === hostFaults[second]!.person?.does ? beside(first) : second
+  }
+  return Array.from({ length: Number(WANTED) }, (_, index) => {
+    const first = one()
+    return index % 3 === 2 ? [first, beside(first)] : [first]
+  })
 }
 
 /** Everything as it was: what is mounted over, drop-ins, users, files, units. */

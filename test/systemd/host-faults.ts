@@ -7,8 +7,8 @@ const RESTART = 'timeout 20 systemctl restart kyc-tokend'
 const dropIn = (...lines: string[]): string =>
   `mkdir -p ${DROP_INS}; printf '%s\\n' '[Service]' '${lines.join("' '")}' >${DROP_INS}/zz-ops.conf; ` +
   `systemctl daemon-reload; ${RESTART}`
-const socketDropIn = (line: string): string =>
-  `mkdir -p /etc/systemd/system/kyc-tokend.socket.d; printf '[Socket]\\n${line}\\n' >/etc/systemd/system/kyc-tokend.socket.d/z.conf; ` +
+const socketDropIn = (line: string, file = 'z.conf'): string =>
+  `mkdir -p /etc/systemd/system/kyc-tokend.socket.d; printf '[Socket]\\n${line}\\n' >/etc/systemd/system/kyc-tokend.socket.d/${file}; ` +
   'systemctl daemon-reload; systemctl stop kyc-tokend kyc-tokend.socket; systemctl start kyc-tokend.socket kyc-tokend'
 /** Changes the configuration by a function of JavaScript. */
 const edit = (body: string): string =>
@@ -160,7 +160,7 @@ export const hostFaults: Readonly<Record<string, HostFault>> = {
   },
   // The administrator's choice, which is right.
   socket_group_payments: {
-    breaks: `getent group payments >/dev/null || groupadd payments; usermod -aG payments member; ${socketDropIn('SocketGroup=payments')}`,
+    breaks: `getent group payments >/dev/null || groupadd payments; usermod -aG payments member; ${socketDropIn('SocketGroup=payments', 'a.conf')}`,
   },
   socket_mode_0600: {
     breaks: socketDropIn('SocketMode=0600'),
