@@ -13,8 +13,11 @@ import { startExample } from './example.ts'
 import { PROJECT } from './manual.ts'
 
 const EXAMPLES = join(PROJECT, 'systemd/examples')
-const hasModule = (name: string): boolean =>
-  spawnSync('python3', ['-c', `import ${name}`], { stdio: 'ignore' }).status === 0
+/** One that has these modules; Debian's packages are for its own. */
+const pythonWith = (modules: string): string | undefined =>
+  ['python3', '/usr/bin/python3'].find(
+    (program) => spawnSync(program, ['-c', `import ${modules}`], { stdio: 'ignore' }).status === 0,
+  )
 
 const python = (code: string): string[] => ['python3', '-c', `import sys, kyc_token\n${code}`]
 const php = (code: string): string[] => ['php', `require 'KycToken.php'; ${code}`]
@@ -37,11 +40,11 @@ def send(url):
     return asyncio.run(call())`,
 }
 const programs: [name: string, command: string[], isMissing: boolean][] = [
-  ...Object.entries(inPython).map(([modules, send]): [string, string[], boolean] => [
-    modules,
-    python(`${send}\n${calls}`),
-    lacks('python3') || !modules.split(', ').every(hasModule),
-  ]),
+  ...Object.entries(inPython).map(([modules, send]): [string, string[], boolean] => {
+    const [, ...words] = python(`${send}\n${calls}`)
+    const program = pythonWith(modules)
+    return [modules, [program ?? 'python3', ...words], program === undefined]
+  }),
   [
     'PHP',
     php(`foreach (['/good', '/bad', '/bad', '/good'] as $path)
@@ -88,10 +91,10 @@ async function revokingWorld() {
   return { ...world, api }
 }
 
-test.each(programs)(
+test.for(programs)(
   '%s: a revoked token is reported, and the call repeated once; an own 401 is its caller’s',
-  async (_, command, isMissing) => {
-    if (isMissing) return
+  async ([name, command, isMissing], { skip }) => {
+    skip(isMissing, `there is no ${name}`)
     const { daemon, service, api } = await revokingWorld()
     api.valid = 'none'
     const ran = await run([...command, service.url], daemon.httpPath)
@@ -103,24 +106,24 @@ test.each(programs)(
   },
 )
 
-test.each([
+test.for([
   python('kyc_token.get()'),
   python('kyc_token.urlopen("https://example.com/")'),
   php('KycToken::get();'),
   php("KycToken::request('GET', 'https://example.com/');"),
-])('%s without a daemon ends with a sentence, and no traceback: %s', async (...command) => {
-  if (lacks(command[0]!)) return
+])('%s without a daemon ends with a sentence, and no traceback: %s', async (command, { skip }) => {
+  skip(lacks(command[0]!))
   const { status, stdout, stderr } = await run(command, join(await tempDirectory(), 'none.sock'))
   expect([status === 0, stdout]).toEqual([false, ''])
   expect(stderr).toMatch(/^kyc-tokend: no daemon answers at [^\n]*: `kyc-tokend status` says why\n$/)
 })
 
-test.each([
+test.for<[string[], RegExp]>([
   [python('kyc_token.urlopen("http://127.0.0.1:1/x")'), /is not sent to/],
   [php("KycToken::request('GET', 'http://127.0.0.1:1/x');"), /is not sent to/],
   [python('kyc_token.urlopen(sys.argv[1] + "/elsewhere")'), /another origin/],
-])('%j sends no token to a foreign origin', async (command, sentence) => {
-  if (lacks(command[0]!)) return
+])('%j sends no token to a foreign origin', async ([command, sentence], { skip }) => {
+  skip(lacks(command[0]!))
   const { daemon, service } = await revokingWorld()
   const { status, stderr } = await run([...command, service.url], daemon.httpPath)
   expect(status).not.toBe(0)
@@ -128,48 +131,54 @@ test.each([
   expect(stderr).toMatch(sentence)
 })
 
-test.each(['python3', 'php'])('%s survives a restart of the daemon, and a hostile one', async (program) => {
-  if (lacks(program)) return
-  const command =
-    program === 'php'
-      ? php("echo strlen(KycToken::get()['accessToken']);")
-      : python('print(len(kyc_token.get().access_token), end="")')
-  const world = await revokingWorld()
-  await world.daemon.end('SIGTERM')
-  await world.again()
-  expect(await run(command, world.daemon.httpPath)).toMatchObject({ status: 0, stderr: '' })
-  const path = join(await tempDirectory(), 'http.sock')
-  const answers = [
-    '',
-    'HTTP/1.1 200 OK\r\n\r\n{}',
-    'HTTP/1.1 503 X\r\n\r\n{"detail":"a\\u001b[2Jb\\nc"}',
-    'x\u001b[2J',
-  ]
-  for (const answer of answers) {
-    const server = createServer((socket) =>
-      socket
-        .on('error', () => undefined)
-        .resume()
-        .end(answer),
-    )
-    await new Promise<void>((resolve) => server.listen(path, resolve))
-    const { status, stderr } = await run(command, path)
-    await new Promise((resolve) => server.close(resolve))
-    expect([status === 0, answer]).toEqual([false, answer])
-    expect(stderr).toMatch(/^kyc-tokend: [\P{Cc}]*\n$/u)
-  }
-})
+test.for(['python3', 'php'])(
+  '%s survives a restart of the daemon, and a hostile one',
+  async (program, { skip }) => {
+    skip(lacks(program))
+    const command =
+      program === 'php'
+        ? php("echo strlen(KycToken::get()['accessToken']);")
+        : python('print(len(kyc_token.get().access_token), end="")')
+    const world = await revokingWorld()
+    await world.daemon.end('SIGTERM')
+    await world.again()
+    expect(await run(command, world.daemon.httpPath)).toMatchObject({ status: 0, stderr: '' })
+    const path = join(await tempDirectory(), 'http.sock')
+    const answers = [
+      '',
+      'HTTP/1.1 200 OK\r\n\r\n{}',
+      'HTTP/1.1 503 X\r\n\r\n{"detail":"a\\u001b[2Jb\\nc"}',
+      'x\u001b[2J',
+    ]
+    for (const answer of answers) {
+      const server = createServer((socket) =>
+        socket
+          .on('error', () => undefined)
+          .resume()
+          .end(answer),
+      )
+      await new Promise<void>((resolve) => server.listen(path, resolve))
+      const { status, stderr } = await run(command, path)
+      await new Promise((resolve) => server.close(resolve))
+      expect([status === 0, answer]).toEqual([false, answer])
+      expect(stderr).toMatch(/^kyc-tokend: [\P{Cc}]*\n$/u)
+    }
+  },
+)
 
-test.each([
-  ['kyc-token-python', ['python3'], 'kyc_token.py', 'example.py'],
-  ['kyc-token-php', ['php'], 'KycToken.php', 'example.php'],
-])('the example %s of languages.md runs beside its file', async (name, words, file, as) => {
-  if (lacks(words[0]!)) return
-  const example = await startExample()
-  copyFileSync(join(EXAMPLES, file), join(example.daemon.directory, file))
-  const output = await example.run(name, {
-    with: ['env', `KYC_TOKEND_HTTP_SOCKET=${example.daemon.httpPath}`, ...words],
-    as,
-  })
-  expect(output).toBe(`200\n${example.token.length} characters\n`)
-})
+test.for([
+  ['kyc-token-python', 'python3', 'kyc_token.py', 'example.py'],
+  ['kyc-token-php', 'php', 'KycToken.php', 'example.php'],
+] as const)(
+  'the example %s of languages.md runs beside its file',
+  async ([name, program, file, as], { skip }) => {
+    skip(lacks(program))
+    const example = await startExample()
+    copyFileSync(join(EXAMPLES, file), join(example.daemon.directory, file))
+    const output = await example.run(name, {
+      with: ['env', `KYC_TOKEND_HTTP_SOCKET=${example.daemon.httpPath}`, program],
+      as,
+    })
+    expect(output).toBe(`200\n${example.token.length} characters\n`)
+  },
+)
