@@ -41,7 +41,7 @@ export function createAct(state: State): Act {
 
 /** What happens to a host; its index comes first. */
 function hostActs(state: State): Acts<Host> {
-  const { isShared, requests, nowMs } = state
+  const { requests, nowMs } = state
 
   /** Files that are written are an act: the pair in them may be asked with once. */
   function write(host: Host, name: string): void {
@@ -50,7 +50,7 @@ function hostActs(state: State): Acts<Host> {
     host.files = name
     host.written += 1
     host.owed = host.owed.filter((debt) => debt.act !== 'files')
-    const isOther = !isShared && name !== nameOf(host.life.config)
+    const isOther = name !== nameOf(host.life.config)
     if (isOther) owe(state, host, { act: 'files', ms: WRITTEN_MS, account: name })
   }
 
@@ -89,10 +89,14 @@ function hostActs(state: State): Acts<Host> {
     reload(host, name) {
       write(host, name)
       reload(host)
-      if (!isShared && name !== nameOf(host.life.config))
+      if (name !== nameOf(host.life.config))
         owe(state, host, { act: 'reload', ms: OPERATOR_MS, account: name })
     },
-    rotate: (host, name) => write(host, host.files.endsWith('@there') ? `${name}@there` : name),
+    /** The address of the service is in no secret file. */
+    rotate(host, name) {
+      const [pair = ''] = name.split('@')
+      write(host, host.files.endsWith('@there') ? `${pair}@there` : pair)
+    },
     policy(host, policy) {
       host.policy = policy as Host['policy']
       // A wait that was drawn again is saved with the next answer; a start draws it again, too.
@@ -105,6 +109,8 @@ function hostActs(state: State): Acts<Host> {
       host.prefix = prefix === 'none' ? null : prefix
       reload(host)
     },
+    /** The service refuses this host alone from now on; without a kind, no more. */
+    bar: (host, kind) => (host.barred = kind === '' ? null : (kind as NonNullable<Host['barred']>)),
     cut: ({ index }) => (state.store.cutOff.add(index), disturb(state)),
     hangs: (host) => (host.hangsMs = HANG_MS),
     /** Somebody sets the wall clock. */

@@ -1,9 +1,9 @@
 // The end of each path: the service is well from now on. There is a token in bounded time, no alert, and few
 // requests.
-import { phaseOf, type TokenState } from '../../src/token/state.ts'
+import { phaseOf, usableToken, type TokenState } from '../../src/token/state.ts'
 import type { Act } from './acts.ts'
 import { nameOf } from './config.ts'
-import { PREFIX, type Host, type State } from './state.ts'
+import { LIFE_MS, PREFIX, type Host, type State } from './state.ts'
 import { keptLease } from './store.ts'
 
 export async function calm(state: State, act: Act): Promise<void> {
@@ -15,6 +15,7 @@ export async function calm(state: State, act: Act): Promise<void> {
   }
   if (isShared) await act('find')
   await act('auto:token')
+  await checkSpared(state, act)
   const isQuiet = (): boolean =>
     !isWaiting(state) && hosts.every((host) => isReady(state, host) && isSettled(host))
   // The pace of `rejected` is 10 min at most.
@@ -36,6 +37,30 @@ export async function calm(state: State, act: Act): Promise<void> {
   check(state.asked - before <= 2 * accounts, 'more than two requests in 200 quiet seconds')
 }
 
+/** While one host is refused alone, the others have tokens, at each moment; then it is let in again. */
+async function checkSpared(state: State, act: Act): Promise<void> {
+  const barred = state.hosts.filter((host) => host.barred !== null)
+  // Two that are refused count for all.
+  if (barred.length === 1) {
+    const others = state.hosts.filter((host) => host.barred === null && hasAsker(state, host))
+    await untilHolds(
+      () => others.every((host) => isReady(state, host)),
+      () => act('wait:70'),
+    )
+    for (let seconds = 0; seconds < LIFE_MS / 1_000 + 60; seconds += 20) {
+      const isSpared = ({ life: { parts, clock } }: Host): boolean => {
+        const now = clock.now()
+        return (
+          usableToken(parts.keeper.state(), now) !== null || phaseOf(parts.keeper.state(), now) === 'refused'
+        )
+      }
+      state.checkRule(others.every(isSpared), 'spared')
+      await act('wait:20')
+    }
+  }
+  for (const { index } of barred) await act(`bar:${index}:`)
+}
+
 async function untilHolds(holds: () => boolean, wait: () => Promise<void>): Promise<void> {
   for (let round = 0; round < 10; round += 1) {
     await wait()
@@ -46,10 +71,13 @@ async function untilHolds(holds: () => boolean, wait: () => Promise<void>): Prom
 const stateOf = ({ life }: Host): TokenState => life.parts.keeper.state()
 const isSettled = (host: Host): boolean => host.files === nameOf(host.life.config)
 
-/** A host that does not ask has what others of its account ask for. */
+/** A host that does not ask has what others of its account ask for, if the service lets them. */
 function hasAsker({ hosts, waits }: State, { index, life, prefix }: Host): boolean {
   const isAsker = (one: Host): boolean =>
-    !waits.includes(one.index) && one.prefix === prefix && nameOf(one.life.config) === nameOf(life.config)
+    !waits.includes(one.index) &&
+    one.barred === null &&
+    one.prefix === prefix &&
+    nameOf(one.life.config) === nameOf(life.config)
   return !waits.includes(index) || hosts.some(isAsker)
 }
 

@@ -21,6 +21,10 @@ export const STARTS: Readonly<Record<string, Start>> = {
   // The unit: a mark instead of the id of the boot; and the least that chance draws.
   unit: { acts: TRIAL, options: { hasBootId: false, random: () => 0 }, hosts: 1 },
   late: { acts: REFUSED, options: { hasBootId: false, random: () => 0.999 }, hosts: 1 },
+  // All wait, by the service's own words.
+  busy: { acts: ['answer:0:busy', 'wait:2'], hosts: 2 },
+  // Each host has a certificate of its own, which the service may refuse.
+  own: { acts: ['answer:0:token'], options: { hasOwnProof: true }, hosts: 2 },
   // The second host does not ask, and the store takes its time.
   waits: { acts: ['answer:0:token'], options: { waits: [1], storeMs: 300 }, hosts: 2 },
 }
@@ -48,8 +52,10 @@ function actsIn(world: World, { isFew = false } = {}): Priced[] {
     if (host.operators.length > 0 && !isFew) of(['leave:@'])
     if (world.isAsking(host)) of(ANSWERS.map((kind) => `answer:@:${kind}`))
     of(['operator:@', 'reject:@', 'need:@'])
-    const other = files.startsWith('a') ? 'b' : 'a'
+    const other = otherPair(files)
     of(['crash:@', 'restart:@', 'reboot:@', `reload:@:${other}`, `reload:@:${files}`, `rotate:@:${other}`], 1)
+    if (world.hosts.length > 1 && host.barred === null)
+      of(files.includes('+') ? ['bar:@:rejected', 'bar:@:refused'] : ['bar:@:rejected'], 1)
     if (!isFew) moreActs(world, host, of)
     if (files !== world.nameOf(host)) of([`rotate:@:${files}`])
     if (armed === null)
@@ -67,6 +73,12 @@ function actsIn(world: World, { isFew = false } = {}): Priced[] {
   return acts
 }
 
+/** The other of the two pairs, with the same certificate; where it lies in the files, the service is the same. */
+function otherPair(files: string): string {
+  const [former, ...certificate] = files.replace('@there', '').split('+')
+  return [former === 'a' ? 'b' : 'a', ...certificate].join('+')
+}
+
 /** What happens to a host more rarely. */
 function moreActs(
   world: World,
@@ -74,7 +86,7 @@ function moreActs(
   of: (names: readonly string[], faults?: number) => unknown,
 ): void {
   const { files, armed } = host
-  const other = files.startsWith('a') ? 'b' : 'a'
+  const other = otherPair(files)
   const policy = host.policy === 'usual' ? 'quick' : 'usual'
   const isMoved = world.hosts.length > 1 && host.prefix !== 'kyc-tokend'
   of([`policy:@:${policy}`, 'hangs:@', `reload:@:${files}@there`.replace('@there@there', '')], 1)
@@ -140,6 +152,7 @@ function textOf(world: World): string {
       shape(host.life.parts.keeper.state(), '', host.bootedAtMs),
       [host.disk.token, host.disk.state].map((text) => text && shape(JSON.parse(text), '', host.bootedAtMs)),
       host.armed,
+      host.barred,
       [host.files, host.policy, host.prefix, host.operators.length > 0],
       // After the next boot waits follow the wall clock.
       [host.isWallSet, host.wallAheadMs, host.hangsMs, host.hungSinceMs !== null],

@@ -24,7 +24,7 @@ export function configOnDisk({ waits }: State, host: Host): Config {
 }
 
 /** A host that has never run. */
-export function createHost({ isShared, broke, nowMs }: State, index: number): Host {
+export function createHost({ isShared, hasOwnProof, broke, nowMs }: State, index: number): Host {
   return {
     index,
     disk: { token: null, state: null },
@@ -40,7 +40,8 @@ export function createHost({ isShared, broke, nowMs }: State, index: number): Ho
     owed: [],
     isWallSet: false,
     isReplanned: false,
-    files: 'a',
+    barred: null,
+    files: hasOwnProof ? 'a+own' : 'a',
     written: 0,
     armed: null,
     isLate: false,
@@ -65,7 +66,6 @@ export async function start(state: State, host: Host): Promise<void> {
   } as unknown as Life
   host.life = life
   host.mayAskAlone = false
-  host.rules.wish('start', state.nowMs())
   const clock = state.clock.of(life, host)
   Object.assign(life, { clock })
   const store = stateStoreOf(state, () => life)
@@ -78,6 +78,7 @@ export async function start(state: State, host: Host): Promise<void> {
     return Promise.resolve(found.onDisk)
   }
   const { signal } = life.stop
+  host.rules.started(state.nowMs(), { hasGoodToken: false })
   const parts = await createRunning(configOnDisk(state, host), {
     env: {},
     clock,
@@ -142,6 +143,10 @@ function stateStoreOf(state: State, life: () => Life): StateStore {
     load(settings: ServiceSettings) {
       const loaded = restored(state, host, { settings, now: life().clock.now() })
       host.disk = written(loaded, false)
+      const { token, objection } = loaded
+      const isGood =
+        token?.credentialsId === settings.credentialsId && token.expiresAtMs > life().clock.now().bootMs
+      host.rules.started(state.nowMs(), { hasGoodToken: isGood && objection === null })
       return Promise.resolve(loaded)
     },
     save: (saved: TokenState) => save(saved, false),

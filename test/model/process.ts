@@ -1,6 +1,6 @@
 // The moments at which a process of the model can be killed or stopped, or has another act done: its effects.
 import { deliver } from './clock.ts'
-import { leftMs, type Host, type Life, type State } from './state.ts'
+import { disturb, leftMs, type Host, type Life, type State } from './state.ts'
 
 const never = (): Promise<never> => new Promise(() => undefined)
 
@@ -22,8 +22,11 @@ export async function effect(state: State, life: Life, { isMoment = false } = {}
   if (life.isDead) await never()
 }
 
-export function kill({ requests }: State, host: Host): void {
+export function kill(state: State, host: Host): void {
   const { life } = host
+  const { requests } = state
+  // Its operator's attempt may have removed the wait of the fleet, until the host that has it writes it again.
+  if (host.operators.length > 0) disturb(state)
   life.isDead = true
   for (const one of requests.filter((request) => request.life === life)) {
     // It was saved as failed before it went out.
@@ -32,7 +35,11 @@ export function kill({ requests }: State, host: Host): void {
   }
   host.rules.forgetToken()
   host.tokenless.unsure()
-  if (host.hungSinceMs !== null) host.rules.forgetAll()
+  // What it handed out meanwhile is not on its disk.
+  if (host.hungSinceMs !== null) {
+    host.rules.forgetAll()
+    host.handed = {}
+  }
   host.hungSinceMs = null
   ;[host.armed, host.owed, host.operators] = [null, [], []]
   life.stop.abort()

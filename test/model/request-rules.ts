@@ -14,6 +14,8 @@ const FRESH_MS = 30_000
 const UNSAVED = { isRefused: false, notBeforeMs: -Infinity, rejectedUntilMs: -Infinity }
 /** An act of an operator is followed by a request at once, but for the files that settle. */
 export const OPERATOR_MS = 2_500
+/** In a fleet so much later: another host may have a lease, or the pair may have been refused a moment ago. */
+const FLEET_ACT_MS = 60_000
 /** A written file is found at the next tick, once it has settled. */
 export const WRITTEN_MS = 32_500
 
@@ -25,6 +27,7 @@ export function checkRequest(
 ): void {
   const { hosts, requests, isShared, nowMs } = state
   settleKnown(state)
+  state.askedAtMs = nowMs()
   const { host } = life
   state.checkRule(!requests.some((one) => one.life === life), 'one-at-a-time', cause)
   const { hungSinceMs } = host
@@ -35,8 +38,18 @@ export function checkRequest(
     owed === account || (owed === null && (owner === host || isShared))
   for (const one of hosts) one.owed = one.owed.filter((debt) => !isPaid(one, debt.account))
   checkFleet(state, life, { account, cause })
+  if (isShared) forgetLifted(life)
   host.mayAskAlone = false
   host.rules.asked(account, { cause, atMs: nowMs(), isTrial: account !== nameOf(life.config) })
+}
+
+/** Another host of the fleet may have lifted a refusal, or ended a wait, by its answer. */
+export function forgetLifted({ host, parts, config }: Life): void {
+  const { objection, failure } = parts.keeper.state()
+  const facts = host.rules.of(nameOf(config))
+  if (objection === null) facts.isRefused = false
+  if (failure === null)
+    Object.assign(facts, { notBeforeMs: -Infinity, rejectedUntilMs: -Infinity, failures: 0 })
 }
 
 /** While the store is well and every host runs, the fleet is one client. */
@@ -85,6 +98,7 @@ interface Answered {
 /** The answer to a request has come. */
 export function learn(state: State, life: Life, answered: Answered): void {
   const { account, cause, kind, askedMs, outcome } = answered
+  learnOwn(state, life, answered)
   const atMs = state.nowMs()
   const isTrial = account !== nameOf(life.config)
   const { host } = life
@@ -108,6 +122,15 @@ export function learn(state: State, life: Life, answered: Answered): void {
     }
     learnOfFleet(state, answered, { isSaved, atMs })
   })
+}
+
+/** An answer that may concern this host alone. */
+function learnOwn({ hosts, ownAnswers }: State, { host }: Life, { account, outcome }: Answered): void {
+  if (outcome.kind === 'ok') ownAnswers.granted(account)
+  if (outcome.kind === 'ok') return
+  const isHeard = (one: Host): boolean => one.prefix === host.prefix && nameOf(one.life.config) === account
+  const isAlone = host.prefix === null || hosts.filter(isHeard).length < 2
+  ownAnswers.answered({ host: host.index, account, reason: outcome.reason }, { isAlone })
 }
 
 function learnOfFleet(
@@ -137,17 +160,29 @@ function isAskingNow({ requests, isShared }: State, host: Host): boolean {
 
 /** A request must follow this act within `ms`. One that is under way answers it. */
 export function owe(state: State, host: Host, debt: { act: string; ms: number; account?: string }): void {
-  if (state.isShared || isAskingNow(state, host)) return
-  const { act, ms, account = null } = debt
+  const { isShared, waits } = state
+  if (isAskingNow(state, host) || waits.includes(host.index)) return
+  // A request of the fleet in the moment of the act is not before it.
+  if (isShared && state.askedAtMs === state.nowMs()) return
+  const { act, account = null } = debt
+  const ms = debt.ms + (isShared ? FLEET_ACT_MS : 0)
   host.owed = [...host.owed.filter((one) => one.act !== act), { act, byMs: state.nowMs() + ms, account }]
 }
 
 /** An act is followed by a request, unless something else came between. */
 export function checkOwed(state: State, host: Host): void {
-  const { nowMs, isShared } = state
+  const { nowMs, isShared, hosts } = state
   if (host.life.inbox !== null || (isShared && !isReachedByAll(state))) host.owed = []
+  const { candidate } = host.life.parts.keeper.state()
+  // The fleet has an answer for the pair: a token, or one that is too young to be asked for again.
+  const isAnswered = (account: string | null): boolean =>
+    isShared &&
+    account !== null &&
+    (nameOf(host.life.config) === account || (candidate?.failure ?? null) !== null)
+  host.owed = host.owed.filter(({ account }) => !isAnswered(account))
   for (const debt of host.owed) {
-    const isHeld = debt.account !== null && host.rules.of(debt.account).notBeforeMs > nowMs()
+    const { account } = debt
+    const isHeld = account !== null && hosts.some(({ rules }) => rules.of(account).notBeforeMs > nowMs())
     if (isHeld || isAskingNow(state, host)) debt.byMs = Math.max(debt.byMs, nowMs() + WRITTEN_MS)
     state.checkRule(nowMs() <= debt.byMs, 'act', debt.act)
   }

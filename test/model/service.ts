@@ -29,6 +29,7 @@ export function fetchTokenOf(state: State, life: () => Life, account: string): F
     if (signal.aborted) return GIVEN_UP
     state.asked += 1
     if (state.asked > MAX_REQUESTS) throw new Error('The service is asked without end')
+    const { mayAskAlone } = life().host
     checkRequest(state, life(), { account, cause })
     const askedMs = state.nowMs()
     const before = state.disturbances
@@ -41,7 +42,8 @@ export function fetchTokenOf(state: State, life: () => Life, account: string): F
       kind,
       askedMs,
       outcome: kind === 'expired' ? failures['malformed']! : outcome,
-      isDisturbed: before !== state.disturbances,
+      // What a host asked alone the fleet may never hear.
+      isDisturbed: mayAskAlone || before !== state.disturbances,
     })
     await effect(state, life(), { isMoment: true })
     return outcome
@@ -54,7 +56,7 @@ async function answerTo(
   { life, account, signal }: { life: Life; account: string; signal: AbortSignal },
 ): Promise<string | null> {
   const { clock, requests } = state
-  if (state.auto !== null) return state.auto
+  if (state.auto !== null) return (state.auto === 'token' && life.host.barred) || state.auto
   return new Promise((resolve) => {
     const end = (kind: string | null): void => {
       cancel()
@@ -83,6 +85,7 @@ function outcomeOf(
   if (kind === 'same' && former !== undefined && of !== undefined) {
     // An opaque token that is given again may be good for its whole life again.
     if (former.startsWith('opaque')) of.endsMs = nowMs() + 2 * MAX_AGE_MS
+    Object.assign(of, { askedMs, issuedMs: nowMs() })
     return { kind: 'ok', accessToken: former, serverDateMs }
   }
   if (kind === 'expired') {

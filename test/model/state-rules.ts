@@ -3,6 +3,7 @@ import { currentAlert } from '../../src/token/current-alert.ts'
 import { dueAtMs, phaseOf, refusalOf, usableToken, type TokenState } from '../../src/token/state.ts'
 import { checkAlert, createHanded } from '../rules/tokens.ts'
 import { nameOf } from './config.ts'
+import { forgetLifted } from './request-rules.ts'
 import { restored } from './host.ts'
 import type { Host, State } from './state.ts'
 
@@ -19,13 +20,14 @@ export function look(world: State, host: Host): void {
   lookAtToken(world, host)
   const hasToken = usableToken(state, now) !== null
   lookForAlert(world, host, hasToken)
+  const reason = state.objection?.reason ?? null
+  const account = nameOf(config)
+  if (isShared && reason !== null && (reason === 'rejected' || account.includes('+')))
+    world.ownAnswers.shown({ host: host.index, account, reason })
   const isPlanned = dueAtMs(state) - now.bootMs < 86_400_000
   if (phaseOf(state, now) !== 'refused') check(isPlanned, 'nothing is planned: a trap')
   const facts = host.rules.of(nameOf(config))
-  // Another host may have lifted it.
-  if (isShared && state.objection === null) facts.isRefused = false
-  if (isShared && state.failure === null)
-    Object.assign(facts, { notBeforeMs: -Infinity, rejectedUntilMs: -Infinity, failures: 0 })
+  if (isShared) forgetLifted(host.life)
   const isRefused = facts.isRefused && state.inFlight === null
   check(!isRefused || state.objection !== null, 'a refusal is forgotten')
 }

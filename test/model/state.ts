@@ -5,6 +5,7 @@ import type { Running } from '../../src/running/running.ts'
 import type { MemoryServer } from '../support/memory-store.ts'
 import type { StateStore } from '../../src/storage/state-store.ts'
 import { usableUntilMs } from '../../src/token/state.ts'
+import { createOwnAnswers } from '../rules/fleet.ts'
 import type { Requests } from '../rules/requests.ts'
 import { checkWith, sentenceOf, type Broke } from '../rules/rules.ts'
 import type { createHanded, createTokenless } from '../rules/tokens.ts'
@@ -44,6 +45,8 @@ export interface Host extends HostClock {
   owed: { readonly act: string; byMs: number; readonly account: string | null }[]
   isWallSet: boolean
   isReplanned: boolean
+  /** How the service answers this host where another gets a token; null: like any other. */
+  barred: 'refused' | 'rejected' | null
   /** The pair in the secret files, and how often they were written. */
   files: string
   written: number
@@ -65,8 +68,9 @@ export interface Host extends HostClock {
 interface Issued {
   readonly number: number
   readonly account: string
-  readonly askedMs: number
-  readonly issuedMs: number
+  /** The request that brought it last. */
+  askedMs: number
+  issuedMs: number
   endsMs: number
 }
 /** A request that is under way. */
@@ -94,6 +98,8 @@ export interface WorldOptions {
   readonly hasBootId?: boolean
   /** These hosts do not ask, and wait for the store. */
   readonly waits?: readonly number[]
+  /** Each host proves itself with a client certificate. */
+  readonly hasOwnProof?: boolean
   /** The store takes so long for a command. */
   readonly storeMs?: number
 }
@@ -107,12 +113,14 @@ export function createState(options: WorldOptions) {
     hasBootId = true,
     waits = [],
     storeMs = 0,
+    hasOwnProof = false,
   } = options
   const clock = createModelClock()
   const broken = new Set<string>()
   const broke: Broke = (rule, detail) => broken.add(sentenceOf(rule, detail))
   const state = {
     count,
+    hasOwnProof,
     isShared: count > 1,
     random,
     hasBootId,
@@ -130,6 +138,7 @@ export function createState(options: WorldOptions) {
     auto,
     requests: [] as Request[],
     asked: 0,
+    askedAtMs: -Infinity,
     /** When the service last gave no answer in time. */
     timedOutMs: 0,
     tokens: new Map<string, Issued>(),
@@ -145,6 +154,7 @@ export function createState(options: WorldOptions) {
       /** What a writer of the store has copied. */
       copies: new Map<MemoryServer, { record: string | null; lease: string | null }>(),
     },
+    ownAnswers: createOwnAnswers(broke),
     disturbances: 0,
     /** By account, what the fleet knows as one client, while nothing has disturbed the store since. */
     fleet: new Map<string, OfFleet>(),

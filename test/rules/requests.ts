@@ -53,6 +53,8 @@ export function createRequests(broke: Broke, { grainMs = 0 } = {}) {
   let given: Given | null = null
   /** The request that is under way, and when it went out. */
   let askedMs = -Infinity
+  /** The process began with a good token, and nothing stood against it. */
+  let hasKeptToken = false
   /** When each was last wished. */
   const wished: Partial<Record<Cause, number>> = {}
 
@@ -112,6 +114,11 @@ export function createRequests(broke: Broke, { grainMs = 0 } = {}) {
     wish(cause: Wish, atMs: number): void {
       wished[cause] = atMs
     },
+    /** A process starts. `hasGoodToken`: it is kept, good, and of the pair in the files; no alert stands. */
+    started(atMs: number, { hasGoodToken }: { hasGoodToken: boolean }): void {
+      wished.start = atMs
+      hasKeptToken = hasGoodToken
+    },
     /** The backoff has this cap from now on. */
     setMaxDelay(ms: number): void {
       maxDelayMs = ms
@@ -122,6 +129,8 @@ export function createRequests(broke: Broke, { grainMs = 0 } = {}) {
       const account = of(name)
       if (cause === 'client') checkClients(atMs)
       checkReason(account, { cause, atMs })
+      check(cause !== 'start' || !hasKeptToken, 'restart')
+      hasKeptToken = false
       if (cause === 'operator') return
       check(!account.isRefused, 'refused', cause)
       check(atMs >= account.notBeforeMs - grainMs, 'asked-for-wait', cause)

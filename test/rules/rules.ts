@@ -12,6 +12,7 @@ export const RULES = {
   count: 'the failures in a row are counted wrongly',
   'client-pace': 'two requests that clients caused too soon after each other',
   act: 'an act that no request follows',
+  restart: 'a restart with a good token asks',
   'good-token': 'a good token is not served',
   expired: 'a token past its end is handed out',
   older: 'an older token is handed out again',
@@ -25,6 +26,8 @@ export const RULES = {
   'trial-once': 'one trial has two records',
   'fleet-at-once': 'two requests of the fleet at once',
   'fleet-again': 'a request while the fleet has a new token',
+  'own-answer': 'an answer of one host holds for another before a second has got it',
+  spared: 'one host that is refused costs another its token',
   'fleet-apart': 'the fleet has more than one token',
 } as const
 
