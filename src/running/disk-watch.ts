@@ -18,10 +18,11 @@ interface DiskWatchOptions {
   /** Gives another object once a file has changed. */
   readonly readDisk: () => Promise<OnDisk>
   readonly inUse: () => InUse
+  /** Without effect once the daemon stops. */
   readonly apply: (event: InUseEvent) => void
   readonly clock: Clock
   readonly log: Log
-  /** That of the daemon: nothing is read or tried any more. */
+  /** That of the daemon: it ends the wait for files to stay the same. */
   readonly stop: AbortSignal
 }
 
@@ -46,15 +47,14 @@ export function createDiskWatch({ keeper, readDisk, inUse, apply, clock, log, st
     const isTried = inUse().candidate?.found === onDisk
     if (onDisk.kind !== 'loaded' || isTried || !hasOtherPair(inUse(), onDisk)) return
     await clock.sleep(SETTLE_MS, stop)
-    if (!stop.aborted && (await readDisk()) === onDisk && !stop.aborted)
-      apply({ type: 'disk-read', onDisk, isSettled: true })
+    if ((await readDisk()) === onDisk) apply({ type: 'disk-read', onDisk, isSettled: true })
   }
 
   /** Notices changed files at each tick of the keeper, until the signal is aborted. */
   async function run(signal: AbortSignal): Promise<void> {
     await keeper.listenUntil(signal, ({ type }) => {
       const isEarly = clock.now().bootMs < startedAtMs + FIRST_AFTER_MS
-      if (type === 'tick' && hasSecretFiles(inUse().config) && !isEarly && !stop.aborted) void settle()
+      if (type === 'tick' && hasSecretFiles(inUse().config) && !isEarly) void settle()
     })
   }
 

@@ -68,8 +68,12 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     return [...configs.flatMap(revealAll), keeper.state().token?.accessToken ?? '']
   }
 
-  /** One synchronous step. Throws UserError, and then nothing has changed. */
+  /**
+   * One synchronous step. Throws UserError, and then nothing has changed. Without effect once the daemon
+   * stops: what is saved then would be taken for the state of a crash.
+   */
   function apply(event: InUseEvent): void {
+    if (stop.aborted) return
     const former = inUse
     const next = nextInUse(former, event)
     const isSame = next.candidate?.config === former.candidate?.config

@@ -18,9 +18,11 @@ import { initialState, type ServiceSettings } from '../../src/token/state.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { smallConfig, useConfigFiles } from '../support/config-files.ts'
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
+import { createMemoryServer, type MemoryServer } from '../support/memory-store.ts'
 import { createRecords, type Records } from '../support/records.ts'
 
 await import('p-retry')
+await import('../../src/share/fleet.ts')
 
 const TICK_MS = 15_000
 const FILE_REQUESTS = new Set(['FSReqPromise', 'FSReqCallback', 'FileHandleCloseReq', 'CloseReq'])
@@ -48,6 +50,8 @@ let stop: AbortController
 /** The type of each token, where it is not Bearer. */
 let otherType: string | null
 let isLoading = false
+/** The shared store, where the configuration has one. */
+let server: MemoryServer
 
 const pairOf = ({ credentials: { apiKey, apiSecret } }: Pick<Config, 'credentials'>): string =>
   `${apiKey!.reveal()} ${apiSecret!.reveal()}`
@@ -79,7 +83,9 @@ async function createUnasked(): Promise<Running> {
     stop: stop.signal,
     hasOwnSockets: true,
     load: read,
+    openStore: () => Promise.resolve(server.connect('host')),
     store: {
+      hostId: '0'.repeat(16),
       load: (settings: ServiceSettings) => Promise.resolve(initialState(settings, clock.now())),
       save: () => Promise.resolve(),
       credentialsIdOf: (_url: string, credentials: Config['credentials']) =>
@@ -102,17 +108,18 @@ async function createUnasked(): Promise<Running> {
   })
 }
 
-/** A daemon that begins with the configuration on disk. */
-async function begin(): Promise<void> {
+/** A daemon that begins with the configuration on disk, after this time. */
+async function begin(ms = TICK_MS): Promise<void> {
   stop?.abort()
   running = await createUnasked()
   const own = stop
-  const parts = Promise.all([running.keeper.run(stop.signal), running.run(stop.signal)])
+  const { signal } = own
+  const parts = Promise.all([running.keeper.run(signal), running.sharing.run(signal), running.run(signal)])
   onTestFinished(async () => {
     own.abort()
     await parts
   })
-  await clock.advance(TICK_MS)
+  await clock.advance(ms)
 }
 
 beforeEach(async () => {
@@ -120,6 +127,7 @@ beforeEach(async () => {
     isLoading || process.getActiveResourcesInfo().some((name) => FILE_REQUESTS.has(name))
   clock = createFakeClock({ isBusy })
   recorder = createRecords()
+  server = createMemoryServer(() => clock.now().wallMs)
   tried = []
   asked = []
   answer = () => undefined
@@ -210,6 +218,48 @@ describe('secret files that change', () => {
     stop.abort()
     await clock.advance(5_000)
     expect(tried).toEqual([])
+  })
+
+  it('change nothing any more once the daemon stops, also where they are being read', async () => {
+    answer = () => refused
+    write('secret', 'secret-of-new')
+    await ticked()
+    write('secret', 'secret-of-old')
+    const reading = running.readDisk()
+    stop.abort()
+    await reading
+    // What changes now would be saved after the state of an orderly stop.
+    expect(running.keeper.state().candidate).not.toBeNull()
+  })
+
+  it('are not read in the first 5 s: clients that wait for the start come first', async () => {
+    const [readable, loads] = [load, vi.fn<() => void>()]
+    load = () => {
+      loads()
+      return readable()
+    }
+    await begin(4_000)
+    expect(loads).toHaveBeenCalledTimes(1)
+    await clock.advance(TICK_MS)
+    expect(loads).toHaveBeenCalledTimes(2)
+  })
+
+  it('are tried in a session of their own, which ends with the trial', async () => {
+    configure({ share: { servers: ['h:1'], key: '0123456789abcdef' } })
+    await begin()
+    expect(server.listeners()).toBe(1)
+    const sessionsAfter = async (secret: string, outcome?: FetchOutcome): Promise<number> => {
+      answer = (pair) => (pair.endsWith(secret) ? outcome : undefined)
+      write('secret', secret)
+      await ticked()
+      return server.listeners()
+    }
+    expect(await sessionsAfter('secret-of-one', refused)).toBe(1)
+    expect(await sessionsAfter('secret-of-two', failed('down'))).toBe(2)
+    expect(await sessionsAfter('secret-of-three', failed('down'))).toBe(2)
+    expect(await sessionsAfter('secret-of-old')).toBe(1)
+    expect(await sessionsAfter('secret-of-four')).toBe(1)
+    expect(pairOf(running.config())).toBe('key-of-old secret-of-four')
   })
 
   it('are tried again only when a file changes, where they are refused', async () => {
