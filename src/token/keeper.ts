@@ -3,7 +3,7 @@ import type { Clock, Instant } from '../lib/clock.ts'
 import { createAttempts, type SaveState } from './attempts.ts'
 import { afterCandidate, isTrying } from './candidate.ts'
 import { afterClientNeed, afterReject, type RejectDecision } from './client-requests.ts'
-import { type FetchOutcome } from './outcome.ts'
+import type { FetchOutcome } from './outcome.ts'
 import { dueAtMs, nextMomentMs, trialDueAtMs, type TokenState } from './state.ts'
 import { afterReload, afterRenewal, nextState } from './transitions.ts'
 import { createOperatorRefresh } from './operator-refresh.ts'
@@ -95,7 +95,6 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
       if (next.credentialsId !== variable.settings().credentialsId) attempts.cancel()
       variable.use(next)
       change(afterReload(get(), next, step()))
-      if (get().candidate === null) variable.setCandidate(null)
     },
     /**
      * Has this pair, for the running service, tried until it gives a token, and then used; one that is the

@@ -136,6 +136,20 @@ test('its failure is saved before anybody sees it, and is not that of a pair tha
   })
 })
 
+test('what a pair was answered is forgotten with it, after a crash, too', async () => {
+  const saved: TokenState['candidate'][] = []
+  const { keeper, settings, answer, clock } = await runningKeeper({
+    remember: async ({ candidate }) => void saved.push(candidate),
+  })
+  answer(failures.inactive)
+  keeper.setCandidate(settings('second'))
+  await clock.settle()
+  expect(saved.at(-1)).toMatchObject({ failure: { reason: 'account-inactive' } })
+  keeper.setCandidate(null)
+  await clock.settle()
+  expect(saved.at(-1)).toBeNull()
+})
+
 test('an operator hears of the other pair, too, that is asked after the attempt under way', async () => {
   const [first, second] = [Promise.withResolvers<FetchOutcome>(), Promise.withResolvers<FetchOutcome>()]
   const { keeper, settings, answer, clock, token } = await runningKeeper()
