@@ -201,9 +201,15 @@ describe('HEAD and bodies', () => {
 
   it('a connection over its rate is closed after the answer that says so', async () => {
     const world = await startWithToken()
-    await reconfigure(world.http, world.socket({ path: world.httpPath, maxRequestsPerSecond: 2 }))
-    const received = await exchange(world.httpPath, 'GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(3))
-    expect(received.match(/HTTP\/1\.1 200/g)).toHaveLength(2)
+    await reconfigure(world.http, world.socket({ path: world.httpPath, maxRequestsPerSecond: 3 }))
+    const notFingerprint = world.keeper.state().token?.fingerprint
+    const wait = `token?notFingerprint=${notFingerprint}&waitSeconds=60`
+    const requests = ['status', 'token', wait, 'token', 'token'].map(
+      (target) => `GET /v1/${target} HTTP/1.1\r\nHost: x\r\n\r\n`,
+    )
+    const received = await exchange(world.httpPath, requests.join(''))
+    // The one that waits gets what there is.
+    expect(received.match(/(?<=HTTP\/1\.1 )\d+/g)).toEqual(['200', '200', '200', '429'])
     expect(received).toMatch(/HTTP\/1\.1 429 .*Connection: close.*"code":"busy"/s)
     expect(world.http.counts().dropped['too-many-requests']).toBe(1)
   })

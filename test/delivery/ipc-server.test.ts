@@ -266,6 +266,28 @@ describe('the rest', () => {
     expect(client.frames[2]?.data).toMatchObject({ id: '3', code: 'busy' })
   })
 
+  it.each([
+    ['`busy`', { maxRequestsPerSecond: 3 }, '{"type":"status.get","data":{"id":"late"}}\f', 'late'],
+    ['no frame', {}, 'nonsense\f', null],
+  ])('answers all that came before in the same chunk, then %s, and nothing else', async (...row) => {
+    const [, limits, last, id] = row
+    const { world, client } = await startWithClient()
+    await reconfigure(world.ipc, world.socket(limits))
+    const frame = (type: string, data: object) => `${JSON.stringify({ type, data })}\f`
+    const notFingerprint = world.keeper.state().token?.fingerprint
+    const earlier = [
+      frame('token.get', { id: 'wait', notFingerprint, waitSeconds: 60 }),
+      frame('status.get', { id: 'status' }),
+      frame('token.get', { id: 'token' }),
+    ]
+    client.write(`${earlier.join('')}${last}${earlier.join('')}`)
+    await client.closed()
+    const ids = client.frames.map(({ data }) => data['id'])
+    expect(ids.slice(0, -1).toSorted()).toEqual(['status', 'token', 'wait'])
+    expect(client.frames.at(-1)).toMatchObject({ type: 'fault', data: { id } })
+    await expectUntil('no connection', () => world.ipc.counts().connections === 0)
+  })
+
   it('finishes what is under way when it stops, and takes its socket away', async () => {
     const world = await startDelivery({ answer: () => failures.network })
     const client = await connectRaw(world.ipcPath)

@@ -23,6 +23,7 @@ import {
   MAX_WAITING,
   OVER_LIMIT,
   type ClosingFault,
+  type DropReason,
   type TimeoutReason,
 } from '../limits.ts'
 import { createOperations, isInOrder, isRequestType, type Reply } from '../operations.ts'
@@ -50,6 +51,8 @@ interface IpcState {
   answering: number
   /** Their answers, which are sent when the client reads. */
   readonly late: LateAnswer[]
+  /** The connection ends, with this fault, once earlier requests are answered; nothing is read any more. */
+  closing: { readonly drop: DropReason; readonly lastWords: string } | null
 }
 type IpcClient = Client & IpcState
 
@@ -107,8 +110,9 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
     if (client.isClosing) return
     flush(client)
     connections.settle(client, !client.isMore && !isHeldUp(client))
-    if (client.hasEnded && !client.isMore && client.answering + client.late.length === 0)
-      client.socket.destroySoon()
+    if (client.isMore || client.answering + client.late.length > 0) return
+    if (client.closing !== null) connections.end(client, client.closing.drop, client.closing.lastWords)
+    else if (client.hasEnded) client.socket.destroySoon()
   }
 
   function answerUnread(client: IpcClient): void {
@@ -127,7 +131,7 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
       const end = input.indexOf(END, from)
       if (end === -1 || end >= length) break
       answer(client, input, from, end)
-      if (client.isClosing) return length
+      if (client.closing !== null) return length
       from = end + 1
       if (client.out.length >= WRITE_BYTES) flush(client)
     }
@@ -200,8 +204,17 @@ export function createIpcServer(options: DeliveryContext & ServerOptions): Conne
   }
 
   function writeFault(client: IpcClient, id: string | null, reply: { fault: Fault } | ClosingFault): void {
-    client.out += frameOf('fault', { id, ...reply.fault })
-    if ('drop' in reply) connections.end(client, reply.drop, client.out)
+    const text = frameOf('fault', { id, ...reply.fault })
+    if ('drop' in reply) close(client, reply.drop, text)
+    else client.out += text
+  }
+
+  /** Earlier requests are answered first, those that wait for a token with what there is. */
+  function close(client: IpcClient, drop: DropReason, lastWords: string): void {
+    client.closing = { drop, lastWords }
+    client.unread = null
+    client.isMore = false
+    client.waits.abort()
   }
 
   function flush(client: IpcClient): void {
@@ -224,8 +237,8 @@ function heldBy({ unread, socket, late }: IpcClient): number {
   return (unread?.buffer.byteLength ?? 0) + socket.writableLength + late.length * LATE_BYTES
 }
 
-function isHeldUp({ isBlocked, answering, waiting }: IpcClient): boolean {
-  return isBlocked || answering - waiting >= MAX_WAITING
+function isHeldUp({ isBlocked, closing, answering, waiting }: IpcClient): boolean {
+  return isBlocked || closing !== null || answering - waiting >= MAX_WAITING
 }
 
 /** In memory of its own: that of a short Buffer is a part of a larger one. */
@@ -265,6 +278,7 @@ const NEW: Omit<IpcState, 'late'> = {
   out: '',
   isBlocked: false,
   answering: 0,
+  closing: null,
 }
 const NOTHING: Readonly<Record<string, unknown>> = {}
 const badRequest = (message: string): { readonly fault: Fault } => ({
