@@ -21,8 +21,8 @@ export interface Client extends Caller, Holder {
   /** More input can be used. It is read unless the memory of all connections is full. */
   wantsInput: boolean
   isReading: boolean
-  /** It goes on in a later turn of the event loop. */
-  isPlanned: boolean
+  /** Goes on with it, in a later turn of the event loop. */
+  readonly goOn: () => void
   /** The client has ended its side. */
   hasEnded: boolean
   /** Their ids, and how many of them were sent the newest token. */
@@ -65,7 +65,14 @@ export function subscribe({ client, id }: { client: Client; id: string }): void 
   client.pushed += 1
 }
 
-export function createClient(socket: Socket, peer: Peer | null, isAllowed: boolean): Client {
+/** In memory of its own: that of a short Buffer is a part of a larger one. */
+export function copyOf(bytes: Buffer): Buffer {
+  const copy = Buffer.allocUnsafeSlow(bytes.length)
+  bytes.copy(copy)
+  return copy
+}
+
+export function createClient(socket: Socket, peer: Peer | null, isAllowed: boolean): Omit<Client, 'goOn'> {
   return {
     socket,
     madeAtMs: monotonicMs(),
@@ -81,7 +88,6 @@ export function createClient(socket: Socket, peer: Peer | null, isAllowed: boole
     mark: null,
     wantsInput: true,
     isReading: true,
-    isPlanned: false,
     hasEnded: false,
     subscriptions: [],
     pushed: 0,

@@ -114,6 +114,7 @@ export function createConnections<State>(
     if (socket === null) return
     const client: Client & State = {
       ...createClient(socket, peer, isAllowed),
+      goOn: () => safely(client, protocol.proceed),
       ...protocol.createState(socket),
     }
     all.set(socket, client)
@@ -129,6 +130,7 @@ export function createConnections<State>(
       all.delete(client.socket)
       client.isClosing = true
       client.waits.abort()
+      turns.cancel(client.goOn)
       memory.setHeld(client, 0)
     })
     sweeper.start()

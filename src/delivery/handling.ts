@@ -25,12 +25,7 @@ export function createHandling<State>(
 
   /** Goes on with the client in a later turn of the event loop: meanwhile others are served. */
   function plan(client: Client & State): void {
-    if (client.isPlanned) return
-    client.isPlanned = true
-    turns.plan(() => {
-      client.isPlanned = false
-      safely(client, protocol.proceed)
-    })
+    if (!client.isClosing) turns.plan(client.goOn)
   }
 
   /** An internal error while serving a client costs its connection, not the process. */

@@ -282,8 +282,9 @@ describe('the rest', () => {
     ]
     client.write(`${earlier.join('')}${last}${earlier.join('')}`)
     await client.closed()
-    const ids = client.frames.map(({ data }) => data['id'])
-    expect(ids.slice(0, -1).toSorted()).toEqual(['status', 'token', 'wait'])
+    expect(client.frames).toHaveLength(4)
+    const answered = client.frames.slice(0, -1).map(({ data }) => data['id'])
+    expect(new Set(answered)).toEqual(new Set(['wait', 'status', 'token']))
     expect(client.frames.at(-1)).toMatchObject({ type: 'fault', data: { id } })
     await expectUntil('no connection', () => world.ipc.counts().connections === 0)
   })

@@ -3,7 +3,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { CONNECTION_IDLE_MS } from '../../protocol.ts'
-import { subscribe, WRITE_BYTES, type Client } from '../client.ts'
+import { copyOf, subscribe, WRITE_BYTES, type Client } from '../client.ts'
 import {
   createConnections,
   type ConnectionServer,
@@ -308,7 +308,7 @@ function feed(client: HttpClient, input: Buffer): void {
     client.isPartial = !isBody && client.last === last
     from = to
   }
-  client.unread = from < input.length && !client.isClosing ? Buffer.from(input.subarray(from)) : null
+  client.unread = from < input.length && !client.isClosing ? copyOf(input.subarray(from)) : null
 }
 
 /** The answer that comes last, as far as is known, ends the connection. */

@@ -11,7 +11,7 @@ import {
   type Fault,
   type RequestType,
 } from '../../protocol.ts'
-import { subscribe, WRITE_BYTES, type Client } from '../client.ts'
+import { copyOf, subscribe, WRITE_BYTES, type Client } from '../client.ts'
 import {
   createConnections,
   type ConnectionServer,
@@ -239,13 +239,6 @@ function heldBy({ unread, socket, late }: IpcClient): number {
 
 function isHeldUp({ isBlocked, closing, answering, waiting }: IpcClient): boolean {
   return isBlocked || closing !== null || answering - waiting >= MAX_WAITING
-}
-
-/** In memory of its own: that of a short Buffer is a part of a larger one. */
-function copyOf(bytes: Buffer): Buffer {
-  const copy = Buffer.allocUnsafeSlow(bytes.length)
-  bytes.copy(copy)
-  return copy
 }
 
 function isId(id: unknown): id is string {
