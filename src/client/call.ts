@@ -23,6 +23,12 @@ const SLOW_MS = 250
 const LATE_MS = 50
 /** Faults that a daemon gives whatever the request is: it counts as absent. */
 const FAULTS_OF_ABSENCE: ReadonlySet<string> = new Set<FaultCode>(['busy', 'misconfigured'])
+/** Root and the daemon's user alone may send these. */
+const PRIVILEGED: ReadonlySet<RequestType> = new Set<RequestType>([
+  'refresh.request',
+  'reload.request',
+  'alert.test',
+])
 /** Ends of a request's wait: a caller that shares it, and began later, may go on waiting. */
 const ENDS_OF_WAIT: ReadonlySet<string> = new Set<TokenClientErrorCode>([
   'no-token-yet',
@@ -83,6 +89,7 @@ export async function call<T>(connection: ReconnectingConnection, options: Call<
     }
     startDeadline()
     const close = connection.open({
+      isPrivileged: PRIVILEGED.has(type),
       frame() {
         // The time of what is sent at once, or waits for nothing, begins now.
         const isFirst = sends === 0 && waitMs - leftMs() < SLOW_MS

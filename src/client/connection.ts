@@ -10,6 +10,8 @@ export interface Request {
   readonly id?: string
   /** No caller waits for the answer: while all open requests are such, connects become rare. */
   readonly isBackground?: true
+  /** Few users may send it: a user to whom it is denied may send others. */
+  readonly isPrivileged?: boolean
   /** The frame to send. Called again for each new connection, so that the time left can be computed again. */
   frame(): Frame
   /** Called with each frame that repeats the id, without the id. */
@@ -100,13 +102,14 @@ export function createReconnectingConnection(
     }
   }
 
-  function deliver(id: string, frame: Frame): void {
+  function deliver(id: string, frame: Frame): boolean {
     // A daemon that denies access answers, and closes the connection, each time.
     if (frame.type !== 'fault') pace.reset()
     const answer = onAnswer(frame)
     const request = requests.get(id)
     if (answer !== undefined) request?.onAnswer(answer)
     else if (request !== undefined) throw new Error(`its ${frame.type} is none of kyc-tokend`)
+    return frame.type === 'fault' && endsConnection(frame.data['code'], request)
   }
 
   function onDisconnect(disconnect: Disconnect): void {
@@ -180,6 +183,11 @@ export function createReconnectingConnection(
     isBehind: () => isConnected() && unsent.size > 0,
     monotonicMs,
   }
+}
+
+/** Reports whether the daemon ends the connection after this fault, so that its other requests get no answer. */
+function endsConnection(code: unknown, request: Request | undefined): boolean {
+  return code === 'busy' || (code === 'denied' && request !== undefined && request.isPrivileged !== true)
 }
 
 /** When the next connect is due: later after each disconnect in a row. */

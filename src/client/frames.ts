@@ -1,7 +1,7 @@
 // One connection over which frames go, from its beginning to its end.
 import { createConnection, type Socket } from 'node:net'
 import { isRecord, parseJson } from '../lib/input.ts'
-import { CONNECTION_IDLE_MS, FRAME_END, type FaultCode } from '../protocol.ts'
+import { CONNECTION_IDLE_MS, FRAME_END } from '../protocol.ts'
 import { badRequest, type Disconnect } from './errors.ts'
 
 /** One JSON object, ended by a form feed. JSON never holds that byte: in a string it is written `\f`. */
@@ -15,15 +15,15 @@ const MAX_FRAME_LENGTH = 1024 * 1024
 /** Idle connections are closed before the daemon does it: no request must meet one that is being closed. */
 export const IDLE_MS = CONNECTION_IDLE_MS / 2
 
-/** The daemon ends the connection after these: other requests on it get no answer of their own. */
-const CLOSING_FAULTS: ReadonlySet<unknown> = new Set<FaultCode>(['denied', 'busy'])
-
 interface Events {
   onConnect(): void
   /** What was written has gone out. */
   onDrain(): void
-  /** A frame that repeats an id. What it throws ends the connection, and is the error. */
-  onAnswer(id: string, frame: Frame): void
+  /**
+   * A frame that repeats an id. Returns whether it says why the connection ends. What it throws ends the
+   * connection, and is the error.
+   */
+  onAnswer(id: string, frame: Frame): boolean
   onIdle(): void
   /** Called once, at the end, whether it was ever connected or not. */
   onClose(disconnect: Disconnect): void
@@ -47,12 +47,10 @@ export function connectTo(path: string, events: Events): Socket {
     const texts = (rest + text).split(FRAME_END)
     rest = texts.pop() ?? ''
     try {
-      for (const frame of texts.map(frameOf)) {
-        const { id, ...data } = frame.data
-        const isAnswer = typeof id === 'string'
-        if (frame.type === 'fault' && (!isAnswer || CLOSING_FAULTS.has(data['code'])))
-          disconnect.closeFault = data
-        if (isAnswer) events.onAnswer(id, { type: frame.type, data })
+      for (const { type, data: fields } of texts.map(frameOf)) {
+        const { id, ...data } = fields
+        const isReason = typeof id === 'string' ? events.onAnswer(id, { type, data }) : type === 'fault'
+        if (isReason) disconnect.closeFault = data
       }
       if (rest.startsWith('HTTP/1.'))
         throw badRequest(`The socket ${path} speaks HTTP: name ipc.sock, which is beside http.sock.`)

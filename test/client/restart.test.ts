@@ -84,6 +84,21 @@ test('so it is of all calls of a connection of which the daemon answered one alo
   expect(daemon.connections.made).toBe(1)
 })
 
+test('a refresh that is denied says nothing of the other calls when the daemon restarts later', async () => {
+  const daemon = await daemonWith(({ type, answer }) => {
+    if (type === 'refresh.request') answer('fault', { code: 'denied', message: 'Use sudo.' })
+    else if (daemon.connections.made > 1) answer('token.result', tokenFields('token-1'))
+  })
+  const client = clientOf(daemon)
+  const { faults } = subscribed(client)
+  const waiting = client.get({ waitSeconds: 30 })
+  await holds(() => daemon.asked.length === 2)
+  expect(await codeOf(client.refresh())).toBe('denied')
+  daemon.cutAll()
+  expect((await waiting).accessToken).toBe('token-1')
+  expect(faults).toEqual([])
+})
+
 test('a real daemon’s limit of requests is the error of the calls that it ends', async () => {
   const { daemon } = await commandWorld({ config: { ipc: { maxRequestsPerSecond: 5 } } })
   const client = clientOf({ path: daemon.ipcPath })
