@@ -138,6 +138,19 @@ export function createSource(
     return wish.waitSeconds > 0 && (cached(wish) !== undefined || places.isFull())
   }
 
+  /**
+   * The token without a wait, if it is good enough. Asks again if another one came meanwhile: it dismissed who
+   * was in the queue, and this wait was not there yet.
+   */
+  async function askFirst(wish: Wish, end: AbortSignal | undefined): Promise<ClientToken | undefined> {
+    for (;;) {
+      const known = last?.token.fingerprint
+      const token = await askForToken(wish, 0, end).catch(() => undefined)
+      if (token !== undefined && isGoodEnough(token, wish)) return token
+      if (last?.token.fingerprint === known) return undefined
+    }
+  }
+
   async function get(request: GetOptions | null = {}, { isForCall = false } = {}): Promise<ClientToken> {
     const wish = { ...wishOf(request ?? {}), isForCall }
     const { waitSeconds, notFingerprint } = wish
@@ -145,11 +158,9 @@ export function createSource(
     const untilMs = monotonicMs() + waitSeconds * 1_000
     // A daemon that stops, or a request that began earlier, answers before this caller's time is over.
     const isFinal = (): boolean => !connection.mayStop || untilMs - monotonicMs() < PAUSE_MS
-    if (isAskedFirst(wish)) {
-      const token = await askForToken(wish, 0, end).catch(() => undefined)
-      if (token !== undefined && isGoodEnough(token, wish)) return token
-    }
     for (;;) {
+      const first = isAskedFirst(wish) ? await askFirst(wish, end) : undefined
+      if (first !== undefined) return first
       try {
         const token = await askForToken(wish, Math.max(0, untilMs - monotonicMs()), end)
         if (token.fingerprint !== notFingerprint || isFinal()) return token

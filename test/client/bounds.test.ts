@@ -202,14 +202,18 @@ describe('many at once', () => {
 })
 
 describe('calls that share a signal, a queue or an answer', () => {
-  /** A daemon at which waits stay; `give` answers them, and all that comes later, with this token. */
-  async function fullDaemon() {
+  /**
+   * A daemon at which waits stay; `give` answers them, and all that comes later, with this token. `next`: it has
+   * this one right after it has answered that there is none.
+   */
+  async function fullDaemon({ next }: { next?: string } = {}) {
     let token: string | undefined
     const waiting: Asking[] = []
     const daemon = await daemonWith((asking) => {
       if (token !== undefined) return asking.answer('token.result', tokenFields(token))
       if (Number(asking.data['waitSeconds']) > 0) return void waiting.push(asking)
       asking.answer('fault', { code: 'no-token-yet', message: 'Wait.' })
+      if (next !== undefined) give(next)
     })
     const client = clientOf(daemon)
     const stop = new AbortController()
@@ -217,7 +221,7 @@ describe('calls that share a signal, a queue or an answer', () => {
       client.get({ minValidSeconds, waitSeconds: 60, signal: stop.signal }).catch(String),
     )
     await holds(() => waiting.length === 16)
-    const give = (text: string): void => {
+    function give(text: string): void {
       token = text
       for (const { answer } of waiting) answer('token.result', tokenFields(text))
     }
@@ -234,6 +238,15 @@ describe('calls that share a signal, a queue or an answer', () => {
     const givenAtMs = performance.now()
     expect((await queued).accessToken).toBe('token-1')
     expect(performance.now() - givenAtMs).toBeLessThan(30_000)
+  })
+
+  test('it also has one that comes with the answer for which it is queued', async () => {
+    const { client, waits, stop } = await fullDaemon({ next: 'token-1' })
+    stop.abort('gone')
+    await Promise.all(waits)
+    const askedAtMs = performance.now()
+    expect((await client.get({ minValidSeconds: 99, waitSeconds: 60 })).accessToken).toBe('token-1')
+    expect(performance.now() - askedAtMs).toBeLessThan(30_000)
   })
 
   test('a call that comes after the close of a client with a full queue is closed at once', async () => {
