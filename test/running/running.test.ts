@@ -5,11 +5,12 @@ import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { Config } from '../../src/config/config.ts'
 import { ConfigError } from '../../src/config/issues.ts'
 import { loadConfig } from '../../src/config/load.ts'
-import { createDiskReader } from '../../src/config/on-disk.ts'
+import { createDiskReader, type OnDisk } from '../../src/config/on-disk.ts'
 import { createReload } from '../../src/running/reload.ts'
 import { createRunning, type Running } from '../../src/running/running.ts'
 import { FileError } from '../../src/files/file-error.ts'
 import { inDirectory } from '../../src/files/in-directory.ts'
+import { UserError } from '../../src/lib/error.ts'
 import { untilAborted } from '../../src/lib/tasks.ts'
 import type { ReloadResult } from '../../src/protocol.ts'
 import type { StateStore } from '../../src/storage/state-store.ts'
@@ -50,8 +51,12 @@ let stop: AbortController
 /** The type of each token, where it is not Bearer. */
 let otherType: string | null
 let isLoading = false
-/** The shared store, where the configuration has one. */
-let server: MemoryServer
+/** The shared stores by account, where the configuration has one. */
+let servers: Map<string, MemoryServer>
+/** Why no source can be made, if it is so. */
+let unfit: UserError | null
+/** Instead of the disk, if it is there. */
+let disk: (() => Promise<OnDisk>) | undefined
 
 const pairOf = ({ credentials: { apiKey, apiSecret } }: Pick<Config, 'credentials'>): string =>
   `${apiKey!.reveal()} ${apiSecret!.reveal()}`
@@ -83,7 +88,12 @@ async function createUnasked(): Promise<Running> {
     stop: stop.signal,
     hasOwnSockets: true,
     load: read,
-    openStore: () => Promise.resolve(server.connect('host')),
+    ...(disk && { readDisk: disk }),
+    openStore(_share, { accountKey }) {
+      const server = servers.get(accountKey) ?? createMemoryServer(() => clock.now().wallMs)
+      servers.set(accountKey, server)
+      return Promise.resolve(server.connect('host'))
+    },
     store: {
       hostId: '0'.repeat(16),
       load: (settings: ServiceSettings) => Promise.resolve(initialState(settings, clock.now())),
@@ -94,9 +104,9 @@ async function createUnasked(): Promise<Running> {
           Object.values(credentials.further ?? {}).map((one) => one.reveal()),
         ]),
     } as unknown as StateStore,
-    createFetchToken:
-      (options) =>
-      async (signal, { beforeRequest }) => {
+    createFetchToken(options) {
+      if (unfit !== null) throw unfit
+      return async (signal, { beforeRequest }) => {
         await beforeRequest()
         const pair = pairOf(options)
         asked.push(pair)
@@ -104,7 +114,8 @@ async function createUnasked(): Promise<Running> {
         const outcome = await answer(pair, signal)
         if (otherType !== null) options.onOtherType?.(otherType)
         return outcome ?? { kind: 'ok', accessToken: `token-${(tokens += 1)}` }
-      },
+      }
+    },
   })
 }
 
@@ -127,7 +138,9 @@ beforeEach(async () => {
     isLoading || process.getActiveResourcesInfo().some((name) => FILE_REQUESTS.has(name))
   clock = createFakeClock({ isBusy })
   recorder = createRecords()
-  server = createMemoryServer(() => clock.now().wallMs)
+  servers = new Map()
+  unfit = null
+  disk = undefined
   tried = []
   asked = []
   answer = () => undefined
@@ -247,14 +260,17 @@ describe('secret files that change', () => {
   it('are tried in a session of their own, which ends with the trial', async () => {
     configure({ share: { servers: ['h:1'], key: '0123456789abcdef' } })
     await begin()
-    expect(server.listeners()).toBe(1)
+    const sessions = (): number => [...servers.values()].reduce((sum, server) => sum + server.listeners(), 0)
+    expect(sessions()).toBe(1)
     const sessionsAfter = async (secret: string, outcome?: FetchOutcome): Promise<number> => {
       answer = (pair) => (pair.endsWith(secret) ? outcome : undefined)
       write('secret', secret)
       await ticked()
-      return server.listeners()
+      return sessions()
     }
     expect(await sessionsAfter('secret-of-one', refused)).toBe(1)
+    // Written again within a minute: that refusal holds, and the trial waits.
+    expect(await sessionsAfter('secret-of-one', refused)).toBe(2)
     expect(await sessionsAfter('secret-of-two', failed('down'))).toBe(2)
     expect(await sessionsAfter('secret-of-three', failed('down'))).toBe(2)
     expect(await sessionsAfter('secret-of-old')).toBe(1)
@@ -267,6 +283,7 @@ describe('secret files that change', () => {
     write('key', 'key-of-new')
     for (let ticks = 0; ticks < 3; ticks += 1) await ticked()
     expect(tried).toEqual(['key-of-new secret-of-old'])
+    expect(running.secrets()).toContain('key-of-new')
     expect(recorder.of('credentials-not-taken-over')).toEqual([
       {
         level: 'error',
@@ -377,6 +394,28 @@ describe('an operator who asks', () => {
     expect(state().state).toBe('current')
   })
 
+  it('is answered with another who came while the files settled, by one request', async () => {
+    write('secret', 'secret-of-new')
+    asked = []
+    const first = running.refresh(never)
+    await clock.advance(1_000)
+    const second = running.refresh(never)
+    await clock.advance(5_000)
+    expect((await first)?.outcome).toBe((await second)?.outcome)
+    expect(asked).toEqual(['key-of-old secret-of-new'])
+  })
+
+  it('waits for 5 s for a disk that does not answer, and has the running pair asked', async () => {
+    disk = () => new Promise(() => undefined)
+    await begin()
+    asked = []
+    void running.refresh(never)
+    await clock.advance(4_900)
+    expect(asked).toEqual([])
+    await clock.advance(200)
+    expect(asked).toEqual([OLD])
+  })
+
   it('who goes away at once has both pairs asked all the same', async () => {
     answer = () => refused
     write('secret', 'secret-of-new')
@@ -388,12 +427,9 @@ describe('an operator who asks', () => {
 })
 
 describe('a reload', () => {
-  /** Returns its result once it is there. */
-  function reload(
-    prepare: (next: Config) => Promise<() => Promise<void>> = async () => async () => undefined,
-  ) {
-    const result: { value: ReloadResult | null } = { value: null }
-    const reloadNow = createReload({
+  type Prepare = (next: Config) => Promise<() => Promise<void>>
+  const createReloads = (prepare: Prepare) =>
+    createReload({
       running,
       load,
       prepare,
@@ -402,6 +438,11 @@ describe('a reload', () => {
       log: recorder.log,
       stop: stop.signal,
     })
+
+  /** Returns its result once it is there. */
+  function reload(prepare: Prepare = async () => async () => undefined) {
+    const result: { value: ReloadResult | null } = { value: null }
+    const reloadNow = createReloads(prepare)
     isLoading = true
     void reloadNow().then((value) => (result.value = value))
     setTimeout(() => (isLoading = false), 0)
@@ -482,20 +523,58 @@ describe('a reload', () => {
     expect(recorder.of('reload-failed')).toHaveLength(2)
   })
 
-  it('has no effect once a stop has begun, at whatever moment', async () => {
+  it.each(['comes after it', 'is read', 'is prepared'])(
+    'has no effect where a stop begins and it %s',
+    async (moment) => {
+      const gate = Promise.withResolvers<void>()
+      const [readable, prepared, used] = [load, vi.fn<() => void>(), vi.fn<() => Promise<void>>()]
+      configure({ baseUrl: 'https://other.example.com' })
+      if (moment === 'is read') load = async () => gate.promise.then(readable)
+      if (moment === 'comes after it') stop.abort()
+      const result = reload(async () => {
+        prepared()
+        await gate.promise
+        return used
+      })
+      await clock.advance(100)
+      stop.abort()
+      gate.resolve()
+      await clock.advance(100)
+      expect(result.value).toMatchObject({ outcome: 'failed', pair: null })
+      expect(prepared).toHaveBeenCalledTimes(moment === 'is prepared' ? 1 : 0)
+      expect(used).not.toHaveBeenCalled()
+      expect(running.keeper.state().token?.accessToken).toBe('token-1')
+    },
+  )
+
+  it('begins when the one before is in force', async () => {
     const gate = Promise.withResolvers<void>()
-    let isUsed = false
-    configure({ baseUrl: 'https://other.example.com' })
-    const result = reload(async () => {
-      await gate.promise
-      return async () => void (isUsed = true)
+    const prepared: string[] = []
+    const reloadNow = createReloads(async ({ log }) => {
+      prepared.push(log.level)
+      if (prepared.length === 1) await gate.promise
+      return async () => undefined
     })
-    await clock.advance(100)
-    stop.abort()
+    const levels = (['debug', 'warning'] as const).map(async (level) => {
+      await clock.advance(100)
+      configure({ log: { level } })
+      return reloadNow()
+    })
+    await clock.advance(200)
+    expect(prepared).toHaveLength(1)
     gate.resolve()
+    await Promise.all(levels)
+    expect(prepared).toHaveLength(2)
+    expect(running.config().log.level).toBe('warning')
+  })
+
+  it('of what no source can be made of prepares nothing', async () => {
+    unfit = new UserError('HTTPS_PROXY names no HTTP proxy', 78)
+    const prepared = vi.fn<() => Promise<() => Promise<void>>>()
+    const result = reload(prepared)
     await clock.advance(100)
-    expect(result.value).toMatchObject({ outcome: 'failed', pair: null })
-    expect([isUsed, running.keeper.state().token?.accessToken]).toEqual([false, 'token-1'])
+    expect(result.value).toMatchObject({ outcome: 'faulty', problems: [unfit.message] })
+    expect(prepared).not.toHaveBeenCalled()
   })
 
   it('keeps the pair that a trial brought into use while it was prepared', async () => {
@@ -541,6 +620,18 @@ describe('the configuration on disk', () => {
     configure()
     await ticked()
     expect(state()).toEqual({ state: 'current', problem: null })
+  })
+
+  it('is read for whoever asks alone, and is no alarm, where the pair is written in it', async () => {
+    const credentials = { apiKey: 'key-of-old', apiSecret: 'secret-of-old' }
+    configure({ credentials })
+    await begin()
+    configure({ credentials, refresh: { maxAge: 5 } })
+    await ticked()
+    expect(state().state).toBe('current')
+    await running.readDisk()
+    expect(state().state).toBe('faulty')
+    expect(running.isFaulty()).toBe(false)
   })
 
   const share = { servers: ['h:1'], tls: true, key: '0123456789abcdef' }

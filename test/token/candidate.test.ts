@@ -112,6 +112,23 @@ test.each([failures.network, limited])(
   },
 )
 
+test('a pair that the service has asked to wait is not asked with where the running one is refused', async () => {
+  const { keeper, settings, answer, clock, asked } = await runningKeeper()
+  answer(limited)
+  keeper.setCandidate(settings('second'))
+  await clock.settle()
+  keeper.setCandidate(null)
+  keeper.setCandidate(settings('second'))
+  answer(failures.inactive)
+  keeper.reject(keeper.state().token?.fingerprint ?? '')
+  await clock.settle()
+  expect(asked()).toBe(3)
+  expect(keeper.state()).toMatchObject({
+    objection: { reason: 'account-inactive' },
+    candidate: { failure: null },
+  })
+})
+
 test('its failure is saved before anybody sees it, and is not that of a pair that comes meanwhile', async () => {
   const writing = Promise.withResolvers<void>()
   const saved: unknown[] = []
@@ -135,6 +152,30 @@ test('its failure is saved before anybody sees it, and is not that of a pair tha
     inFlight: { credentialsId: 'third' },
   })
 })
+
+test.each(['first', 'second'])(
+  'what changes while the failure of the %s pair is saved is not undone by it',
+  async (pair) => {
+    const writing = Promise.withResolvers<void>()
+    let isHeld = false
+    const { keeper, settings, answer, clock } = await runningKeeper({
+      remember: async () => (isHeld ? writing.promise : undefined),
+    })
+    answer(() => {
+      isHeld = true
+      return failures.network
+    })
+    if (pair === 'second') keeper.setCandidate(settings('second'))
+    else void keeper.refresh(never)
+    await clock.settle()
+    keeper.reject(keeper.state().token?.fingerprint ?? '')
+    writing.resolve()
+    await clock.settle()
+    const { failure, candidate, rejection } = keeper.state()
+    expect((pair === 'first' ? failure : candidate?.failure)?.reason).toBe('network')
+    expect(rejection).not.toBeNull()
+  },
+)
 
 test('what a pair was answered is forgotten with it, after a crash, too', async () => {
   const saved: TokenState['candidate'][] = []
