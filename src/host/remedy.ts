@@ -183,18 +183,17 @@ function dropIn(unit: string, { name, lines }: { name: string; lines: readonly s
 
 /** Everybody may connect to this socket of systemd. No commands: it is none of the package's units. */
 export function openSocket(path: string, { account, isUnit }: Place): Remedy {
-  const settings = ['SocketMode=0660', `SocketGroup=${CLIENTS_GROUP}`]
+  const known = isUnit ? socketUnits(account).find((socket) => socket.path === path) : undefined
+  const mode = 'SocketMode=0660'
+  // A unit of the package has a group, which may be that of its account alone.
+  const settings = known === undefined ? `${mode} and SocketGroup=${CLIENTS_GROUP}` : mode
   const text =
     `every user of this host may connect to ${path} and take the token; ` +
-    `list those who may in \`allow\`, or set ${settings.join(' and ')} in its unit`
-  const known = isUnit ? socketUnits(account).find((socket) => socket.path === path) : undefined
+    `list those who may in \`allow\`, or set ${settings} in its unit`
   if (known === undefined) return remedy(text)
-  const name = 'clients-only'
-  return remedy(
-    text,
-    ...dropIn(known.unit, { name, lines: ['[Socket]', ...settings] }),
-    ...bindSockets(account),
-  )
+  // By its name systemd reads it after the `override.conf` of `systemctl edit`.
+  const file = { name: 'zz-clients-only', lines: ['[Socket]', mode] }
+  return remedy(text, ...dropIn(known.unit, file), ...bindSockets(account))
 }
 
 /** Commands after which a daemon that runs has started again. */
