@@ -126,6 +126,15 @@ test.each<[of: string, path: string, right: unknown[], wrong: unknown[]]>([
   for (const value of wrong) expect(parse(changed(text, `facts.${path}`, value))).toBeUndefined()
 })
 
+test('a file of a former version, which has fewer facts, is read, and what it lacks is null', () => {
+  const { text } = files[0]!
+  const later = ['objection.says', 'tokenless', 'candidate', 'baseUrl', 'loggedEnd']
+  const paths = ['written.bootMark', ...later.map((path) => `facts.${path}`)]
+  const former = paths.reduce((file, path) => changed(file, path, undefined), text)
+  const expected = paths.reduce((file, path) => changed(file, path, null), text)
+  expect(parseSavedState(former)).toEqual(JSON.parse(expected))
+})
+
 test.each(['', 'opaque\n', '\nX-Other: 1', 'one two', 'ö', 'x'.repeat(200_000), '"'])(
   'a kept token that no answer could have given is none, though its fingerprint fits',
   (accessToken) => {

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest'
 import { afterCandidate } from '../../src/token/candidate.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
-import { trialDueAtMs, type TokenState } from '../../src/token/state.ts'
+import { isRefusedPair, refusalOf, trialDueAtMs, type TokenState } from '../../src/token/state.ts'
 import { afterOperatorOfBoth } from '../../src/token/transitions.ts'
 import { failures } from '../support/failures.ts'
 import { runningKeeper, type KeeperWorld } from '../support/keeper-world.ts'
@@ -287,6 +287,28 @@ test('a request counts as failed until it is answered, and a refusal is saved be
   await clock.settle()
   expect(isSaved).toBe(true)
 })
+
+test.each(['first', 'second'])(
+  'a refusal of the %s pair stands after a crash during the request of an operator',
+  async (pair) => {
+    const saved: TokenState[] = []
+    const { keeper, settings, answer, clock, token } = await runningKeeper({
+      remember: async (state) => void saved.push(state),
+    })
+    answer(() => (keeper.state().inFlight?.credentialsId === pair ? failures.inactive : token()))
+    if (pair === 'second') keeper.setCandidate(settings('second'))
+    else void keeper.refresh(never)
+    await clock.settle()
+    const isRefused = (state: TokenState): boolean =>
+      pair === 'first' ? refusalOf(state) !== null : isRefusedPair(state.candidate!)
+    expect(isRefused(keeper.state())).toBe(true)
+    answer(untilGivenUp)
+    void keeper.refresh(never)
+    await clock.settle()
+    expect(keeper.state().inFlight?.credentialsId).toBe(pair)
+    expect(isRefused(saved.at(-1)!)).toBe(true)
+  },
+)
 
 test('a pair that gave a token is in use, even if the disk hangs', async () => {
   const disk = Promise.withResolvers<void>()

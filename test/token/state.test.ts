@@ -189,6 +189,16 @@ test('an attempt that was put off comes again then, for the same cause, and says
   expect(dueAtMs(afterReload(planned, { ...SETTINGS, credentialsId: 'second' }, step(2)))).toBe(at(2).bootMs)
 })
 
+test('what a person wants during an attempt is done after its failure, too; what a client wants is not', () => {
+  const begun = afterAttemptBegan(held, 'refresh', at(0))
+  const wish = (cause: Cause) => ({ cause, atMs: at(0).bootMs })
+  for (const outcome of [down, inactive]) {
+    const kept = (cause: Cause) => nextState({ ...begun, next: wish(cause) }, outcome, step(0)).state.next
+    for (const cause of ['operator', 'reload', 'start'] as const) expect(kept(cause)).toEqual(wish(cause))
+    expect(kept('client')).toBeNull()
+  }
+})
+
 test('a daemon is settled once it has a token, or no attempt is due: one has ended or was put off', () => {
   const putOff: TokenState = { ...initial, next: { cause: 'start', atMs: at(HOUR).bootMs } }
   expect(isSettled(after([down]), at(0))).toBe(true)
