@@ -64,24 +64,21 @@ function afterDiskRead(state: InUse, { onDisk, isSettled }: { onDisk: OnDisk; is
   if (onDisk.kind === 'faulty' || !hasOtherPair(state, onDisk)) return { ...state, candidate: null }
   const config = withoutRestart(onDisk.config, state)
   if (candidate?.found === onDisk) return state
-  // The reload that made it the candidate read the same.
+  // A disk that did not answer just before the reload has the same.
   if (candidate?.found === null && hasSamePair(candidate.config, config))
     return { ...state, candidate: { ...candidate, found: onDisk } }
   return isSettled ? { ...state, candidate: { config, found: onDisk } } : state
 }
 
-/** Settings count at once; another pair for the same service is a candidate. */
+/** Settings count at once; another pair for the same service is a candidate. The disk was read just before. */
 function afterReload(state: InUse, loaded: Config): InUse {
   const { config: former } = state
   const read = withoutRestart(loaded, state)
   if (hasSamePair(read, former)) return { ...state, config: read, read, candidate: null }
   if (!hasSameService(read, former)) return { ...state, config: read, read, candidate: null, former }
-  return {
-    ...state,
-    config: { ...read, ...pairOf(former) },
-    read,
-    candidate: { config: read, found: null },
-  }
+  const { onDisk } = state
+  const found = onDisk?.kind === 'loaded' && hasSamePair(onDisk.config, read) ? onDisk : null
+  return { ...state, config: { ...read, ...pairOf(former) }, read, candidate: { config: read, found } }
 }
 
 function afterAnswer(state: InUse): InUse {

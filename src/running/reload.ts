@@ -45,6 +45,8 @@ export function createReload({ running, load, prepare, notifier, clock, log, sto
 
   /** Has the configuration on disk used. Null: the daemon stops. Throws UserError: then nothing has changed. */
   async function bringIntoForce(): Promise<InForce | null> {
+    // What is written from here on is another change.
+    await running.readDisk()
     const loaded = await load(running.config())
     const { settings, needsRestart } = running.validate(loaded)
     if (stop.aborted) return null

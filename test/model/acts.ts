@@ -61,8 +61,10 @@ function hostActs(state: State): Acts<Host> {
     host.rules.wish('reload', nowMs())
     host.rules.setMaxDelay(MAX_DELAY_MS[host.policy])
     host.owed = []
-    // As createReload, which reads the disk before.
-    if (!host.life.stop.signal.aborted) host.life.parts.use(configOnDisk(state, host))
+    const { parts, stop } = host.life
+    // As createReload.
+    const use = (): unknown => stop.signal.aborted || parts.use(configOnDisk(state, host))
+    void parts.readDisk().then(use)
   }
 
   return {

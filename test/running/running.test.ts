@@ -489,6 +489,20 @@ describe('a reload', () => {
     },
   )
 
+  it('of a refused pair, just after a start: files that are written again are tried once more', async () => {
+    await begin(1_000)
+    answer = (pair) => (pair === OLD ? undefined : refused)
+    write('secret', 'secret-of-new')
+    const result = reload()
+    await clock.advance(100)
+    expect(result.value).toMatchObject({ pair: 'refused' })
+    expect(tried).toHaveLength(1)
+    write('secret', 'secret-of-new')
+    await ticked()
+    await ticked()
+    expect(tried).toHaveLength(2)
+  })
+
   it('answers after 60 s where the service does not', async () => {
     answer = async (_, signal) => givenUp(signal)
     write('secret', 'secret-of-new')
