@@ -428,10 +428,10 @@ describe('an operator who asks', () => {
 
 describe('a reload', () => {
   type Prepare = (next: Config) => Promise<() => Promise<void>>
-  const createReloads = (prepare: Prepare) =>
+  const createReloads = (prepare: Prepare, read = load) =>
     createReload({
       running,
-      load,
+      load: read,
       prepare,
       notifier: { reloading: () => undefined, reloaded: () => undefined },
       clock,
@@ -440,9 +440,9 @@ describe('a reload', () => {
     })
 
   /** Returns its result once it is there. */
-  function reload(prepare: Prepare = async () => async () => undefined) {
+  function reload(prepare: Prepare = async () => async () => undefined, read = load) {
     const result: { value: ReloadResult | null } = { value: null }
-    const reloadNow = createReloads(prepare)
+    const reloadNow = createReloads(prepare, read)
     isLoading = true
     void reloadNow().then((value) => (result.value = value))
     setTimeout(() => (isLoading = false), 0)
@@ -541,15 +541,17 @@ describe('a reload', () => {
     'has no effect where a stop begins and it %s',
     async (moment) => {
       const gate = Promise.withResolvers<void>()
-      const [readable, prepared, used] = [load, vi.fn<() => void>(), vi.fn<() => Promise<void>>()]
+      const [prepared, used] = [vi.fn<() => void>(), vi.fn<() => Promise<void>>()]
       configure({ baseUrl: 'https://other.example.com' })
-      if (moment === 'is read') load = async () => gate.promise.then(readable)
       if (moment === 'comes after it') stop.abort()
-      const result = reload(async () => {
-        prepared()
-        await gate.promise
-        return used
-      })
+      const result = reload(
+        async () => {
+          prepared()
+          await gate.promise
+          return used
+        },
+        async () => (moment === 'is read' ? gate.promise.then(load) : load()),
+      )
       await clock.advance(100)
       stop.abort()
       gate.resolve()
