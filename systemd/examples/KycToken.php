@@ -38,7 +38,16 @@ final class KycToken
 {
     private const WAIT = 10;
     private const OWN = 300;
+    private const MAX_RETRY = 86400;
     private const MAX_PLACES = 64;
+    private const TEXTS = [
+        'accessToken' => '/^[\x21-\x7e\x80-\xff]+$/D',
+        'fingerprint' => '/^[0-9a-f]+$/D',
+        'expiresAt' => '/./',
+        'header' => "/^[\\w!#$%&'*+.^`|~-]+$/D",
+        'prefix' => '/^[\x20-\x7e]*$/D',
+        'baseUrl' => '#^https?://.#',
+    ];
     /** @var array<string, array{bool, float}> By fingerprint: another token may come; until when that stands. */
     private static array $reports = [];
     /** @var array<string, float> By place: until when its refusals are its own. */
@@ -52,11 +61,10 @@ final class KycToken
             $query['notFingerprint'] = $notFingerprint;
         }
         $token = self::ask('GET', '/v1/token?' . http_build_query($query));
-        foreach (['accessToken', 'fingerprint', 'header', 'prefix', 'baseUrl', 'refusedBy'] as $field) {
-            if (!isset($token[$field])) {
-                throw new KycTokenException('bad-request', 'its answer is not that of kyc-tokend');
-            }
+        foreach (self::TEXTS as $field => $pattern) {
+            self::expect(is_string($token[$field] ?? null) && preg_match($pattern, $token[$field]) === 1);
         }
+        self::expect(is_array($token['refusedBy'] ?? null) && parse_url($token['baseUrl']) !== false);
         return $token;
     }
 
@@ -122,16 +130,25 @@ final class KycToken
     {
         try {
             $answer = self::ask('POST', '/v1/token/reject', json_encode(['fingerprint' => $fingerprint]));
+            $verdict = $answer['verdict'] ?? null;
+            $seconds = $answer['retryAfterSeconds'] ?? 30;
+            self::expect(is_string($verdict) && (is_int($seconds) || is_float($seconds)));
+            self::expect($seconds >= 0 && $seconds <= self::MAX_RETRY);
         } catch (KycTokenException) {
             return [false, 0.0];
         }
-        $verdict = $answer['verdict'] ?? '';
-        $seconds = (float) ($answer['retryAfterSeconds'] ?? 30);
         if ($verdict === 'unchanged') {
             self::remember(self::$own, $place, $now + self::OWN, self::MAX_PLACES);
         }
         $isSoon = $verdict === 'held' && $seconds <= self::WAIT;
         return [$isSoon || in_array($verdict, ['replaced', 'refreshing'], true), $now + $seconds];
+    }
+
+    private static function expect(bool $isRight): void
+    {
+        if (!$isRight) {
+            throw new KycTokenException('bad-request', 'its answer is not that of kyc-tokend');
+        }
     }
 
     private static function remember(array &$entries, string $key, mixed $value, int $most): void
@@ -175,11 +192,11 @@ final class KycToken
         [$head, $text] = self::exchange($method, $target, $body) ?? self::exchange($method, $target, $body)
             ?? throw new KycTokenException('daemon-unreachable', 'the daemon ended the connection: `kyc-tokend status` says why');
         $fields = json_decode($text, true);
-        if (!is_array($fields)) {
-            throw new KycTokenException('bad-request', 'its answer is not that of kyc-tokend');
-        }
+        self::expect(is_array($fields));
         if (preg_match('#^HTTP/1\.[01] 200 #', $head) !== 1) {
-            throw new KycTokenException((string) ($fields['code'] ?? 'bad-request'), (string) ($fields['detail'] ?? 'it gave no reason'));
+            [$code, $detail] = [$fields['code'] ?? 'bad-request', $fields['detail'] ?? 'it gave no reason'];
+            self::expect(is_string($code) && is_string($detail));
+            throw new KycTokenException($code, $detail);
         }
         return $fields;
     }

@@ -16,6 +16,7 @@ import collections
 import http.client
 import json
 import os
+import re
 import socket
 import sys
 import threading
@@ -26,6 +27,7 @@ import urllib.request
 
 WAIT_S = 10
 OWN_S = 300
+MAX_RETRY_S = 86400
 MAX_PLACES = 64
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
@@ -50,15 +52,31 @@ sys.excepthook = _sentence
 
 class Token:
     def __init__(self, fields):
-        self.access_token = fields["accessToken"]
-        self.fingerprint = fields["fingerprint"]
-        self.expires_at = fields["expiresAt"]
-        self.refused_by = fields["refusedBy"]
-        self.origin = _origin(fields["baseUrl"])
-        self.headers = {fields["header"]: fields["prefix"] + self.access_token}
+        self.access_token = _text(fields, "accessToken", r"[\x21-\x7e\xa1-\xff]+")
+        self.fingerprint = _text(fields, "fingerprint", "[0-9a-f]+")
+        self.expires_at = _text(fields, "expiresAt", ".+")
+        self.refused_by = fields.get("refusedBy")
+        _expect(isinstance(self.refused_by, list))
+        try:
+            self.origin = _origin(_text(fields, "baseUrl", "https?://.+"))
+        except ValueError:
+            _expect(False)
+        header, prefix = _text(fields, "header", r"[\w!#$%&'*+.^`|~-]+"), _text(fields, "prefix", r"[\x20-\x7e]*")
+        self.headers = {header: prefix + self.access_token}
 
     def __repr__(self):
         return "<Token %s>" % self.fingerprint
+
+
+def _expect(is_right):
+    if not is_right:
+        raise KycTokenError("bad-request", "its answer is not that of kyc-tokend")
+
+
+def _text(fields, name, pattern=".*", otherwise=None):
+    value = fields.get(name, otherwise)
+    _expect(isinstance(value, str) and re.fullmatch(pattern, value, re.ASCII | re.DOTALL))
+    return value
 
 
 class _Connection(http.client.HTTPConnection):
@@ -76,10 +94,12 @@ def _ask(method, target, body=None):
             connection.request(method, target, body and json.dumps(body))
             answer = connection.getresponse()
             fields = json.loads(answer.read())
+            _expect(isinstance(fields, dict))
             if answer.status == 200:
                 return fields
-            raise KycTokenError(fields.get("code", "bad-request"), fields.get("detail", "it gave no reason"))
-        except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
+            code = _text(fields, "code", otherwise="bad-request")
+            raise KycTokenError(code, _text(fields, "detail", otherwise="it gave no reason"))
+        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             if attempt == 2 or not isinstance(error, (ConnectionError, http.client.RemoteDisconnected)):
                 why = "no daemon answers at its socket (%s): `kyc-tokend status` says why" % error
                 raise KycTokenError("daemon-unreachable", why) from None
@@ -93,10 +113,7 @@ def get(min_valid_seconds=0, not_fingerprint=None, wait_seconds=WAIT_S):
     query = {"minValidSeconds": min_valid_seconds, "waitSeconds": wait_seconds}
     if not_fingerprint:
         query["notFingerprint"] = not_fingerprint
-    try:
-        return Token(_ask("GET", "/v1/token?" + urllib.parse.urlencode(query)))
-    except (KeyError, TypeError):
-        raise KycTokenError("bad-request", "its answer is not that of kyc-tokend") from None
+    return Token(_ask("GET", "/v1/token?" + urllib.parse.urlencode(query)))
 
 
 _lock = threading.Lock()
@@ -135,9 +152,10 @@ def refused(token, method, url, status=401, repeated=False):
 def _report(token, place, now):
     try:
         answer = _ask("POST", "/v1/token/reject", {"fingerprint": token.fingerprint})
+        verdict, seconds = _text(answer, "verdict"), answer.get("retryAfterSeconds", 30)
+        _expect(isinstance(seconds, (int, float)) and 0 <= seconds <= MAX_RETRY_S)
     except KycTokenError:
         return False, 0
-    verdict, seconds = answer.get("verdict"), answer.get("retryAfterSeconds", 30)
     if verdict == "unchanged":
         _is_own(place, now)
     may_come = verdict in ("replaced", "refreshing") or (verdict == "held" and seconds <= WAIT_S)

@@ -166,6 +166,83 @@ test.for(['python3', 'php'])(
   },
 )
 
+const TOKEN = {
+  accessToken: 'token',
+  fingerprint: '0123456789abcdef',
+  expiresAt: '2030-01-01T00:00:00.000Z',
+  header: 'Authorization',
+  prefix: 'Bearer ',
+  baseUrl: 'http://127.0.0.1:1',
+  refusedBy: [401],
+}
+const VERDICT = { verdict: 'held', retryAfterSeconds: 1 }
+const FAULT = { code: 'expired', detail: 'a sentence' }
+/** JSON that is wrong for some fields. */
+const ODD = [
+  'null',
+  '7',
+  '[]',
+  '{}',
+  'true',
+  '"a\\r\\nb"',
+  '"http://x:port"',
+  '"http://["',
+  '1e999',
+  '9'.repeat(400),
+]
+const NO_OBJECT = ['null', '7', '[]', '"text"', '['.repeat(100_000)]
+
+test.for(['python3', 'php'])(
+  '%s: an odd field of an answer is a sentence, and no traceback',
+  async (program, { skip }) => {
+    skip(lacks(program))
+    const oddOnes = (fields: object): string[] => [
+      ...NO_OBJECT,
+      ...Object.keys(fields).flatMap((name) =>
+        ODD.map((odd) => JSON.stringify({ ...fields, [name]: '?' }).replace('"?"', odd)),
+      ),
+    ]
+    const sound = { token: TOKEN, verdict: JSON.stringify(VERDICT), status: '200 OK' }
+    const cases = [
+      sound,
+      ...oddOnes(VERDICT).map((verdict) => ({ ...sound, verdict })),
+      ...oddOnes(TOKEN).map((token) => ({ ...sound, token })),
+      ...oddOnes(FAULT).map((token) => ({ ...sound, token, status: '503 X' })),
+    ]
+    /** The program names the case as `minValidSeconds`, when it asks for the first token. */
+    let index = 0
+    const path = join(await tempDirectory(), 'http.sock')
+    const server = createServer((socket) => {
+      socket.on('error', () => undefined)
+      socket.once('data', (data: Buffer) => {
+        const request = data.toString()
+        const isFirst = request.startsWith('GET') && !request.includes('notFingerprint')
+        if (isFirst) index = Number(/minValidSeconds=(\d+)/.exec(request)?.[1])
+        const { token, verdict, status } = isFirst || request.startsWith('POST') ? cases[index]! : sound
+        const fingerprint = index.toString(16)
+        const text = typeof token === 'string' ? token : JSON.stringify({ ...token, fingerprint })
+        const body = request.startsWith('POST') ? verdict : text
+        socket.end(`HTTP/1.1 ${status}\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+      })
+    })
+    await new Promise<void>((resolve) => server.listen(path, resolve))
+    onTestFinished(() => void server.close())
+    const command =
+      program === 'php'
+        ? php(`for ($i = 0; $i < ${cases.length}; $i += 1) try {
+            KycToken::refused(KycToken::get($i), 'GET', 'http://127.0.0.1:1/');
+          } catch (KycTokenException $error) { echo $error->getMessage(), "\\n"; }`)
+        : python(`for i in range(${cases.length}):
+    try:
+        kyc_token.refused(kyc_token.get(i), "GET", "http://127.0.0.1:1/")
+    except kyc_token.KycTokenError as error:
+        print(error)`)
+    const { status, stdout, stderr } = await run(command, path)
+    expect({ status, stderr, at: index }).toEqual({ status: 0, stderr: '', at: cases.length - 1 })
+    expect(stdout).toMatch(/^([\P{Cc}]+\n)+$/u)
+  },
+)
+
 test.for([
   ['kyc-token-python', 'python3', 'kyc_token.py', 'example.py'],
   ['kyc-token-php', 'php', 'KycToken.php', 'example.php'],
