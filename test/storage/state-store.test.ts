@@ -273,14 +273,18 @@ describe('another pair, which was tried', () => {
 
   it('keeps its backoff, its Retry-After and the pace of `rejected` after a crash', async () => {
     const rejected = { kind: 'transient', reason: 'rejected', detail: 'No', status: 401 } as const
-    for (const [outcome, leastMs] of [
-      [{ kind: 'transient', reason: 'server-error', detail: '503' } as const, 500],
-      [limited, MINUTE],
-      [rejected, 5 * MINUTE],
+    for (const [outcome, leastMs, boundMs] of [
+      [{ kind: 'transient', reason: 'server-error', detail: '503' } as const, 500, 0],
+      [limited, MINUTE, MINUTE],
+      [rejected, 5 * MINUTE, 5 * MINUTE],
     ] as const) {
       const { start, store, after, clock } = await tried(outcome)
       await store.save(after)
-      expect(waitOf((await start({ credentials: SECOND })).state, clock)).toBeGreaterThanOrEqual(leastMs)
+      const { state } = await start({ credentials: SECOND })
+      expect(waitOf(state, clock)).toBeGreaterThanOrEqual(leastMs)
+      // Neither a client nor a reload asks before.
+      expect(Math.max(0, notBeforeMs(state) - clock.now().bootMs)).toBeGreaterThanOrEqual(boundMs)
+      expect(state.objection?.reason).toBe(outcome === rejected ? 'rejected' : undefined)
     }
   })
 
