@@ -38,8 +38,7 @@ export function createLink(options: {
   const storeMs = (atMs = bootMs()): number => atMs + aheadMs
 
   /** Reads the clock of the store with each step. Rejects with a StoreError if the store cannot be used. */
-  async function step(command: (drop: string | null) => Promise<Held>): Promise<Held> {
-    const dropping = drop
+  async function step(command: (drop: string | null) => Promise<Held>, dropping = drop): Promise<Held> {
     const sentMs = bootMs()
     const held = await command(dropping)
     const receivedMs = bootMs()
@@ -163,9 +162,18 @@ export function createLink(options: {
     poll,
     write,
     knownRecord,
-    /** Acquires the lease for this attempt, if it is free; it is the attempt's id then. Rejects with a StoreError. */
-    acquire: (id: string, leaseMs: number): Promise<Held> =>
-      step((dropping) => store.acquire({ drop: dropping, known, id, leaseMs })),
+    /**
+     * Acquires the lease for this attempt, if it is free; it is the attempt's id then. `bypassed`: the wait in whose
+     * place it may be put, in one step, so that no crash loses it for the others. Rejects with a StoreError.
+     */
+    async acquire(id: string, leaseMs: number, bypassed: string | null): Promise<Held> {
+      const held = await step(
+        (dropping) => store.acquire({ drop: dropping, known, id, leaseMs }),
+        bypassed ?? drop,
+      )
+      if (held.lease === id) ownWait = null
+      return held
+    },
     /** Ends the lease of this attempt, or keeps its wait in the place. Rejects with a StoreError. */
     async release(id: string): Promise<void> {
       const kept = ownWait?.id === id ? sealedWait(ownWait) : null

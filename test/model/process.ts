@@ -1,6 +1,6 @@
 // The moments at which a process of the model can be killed or stopped, or has another act done: its effects.
 import { deliver } from './clock.ts'
-import { disturb, leftMs, type Host, type Life, type State } from './state.ts'
+import { leftMs, type Host, type Life, type State } from './state.ts'
 
 const never = (): Promise<never> => new Promise(() => undefined)
 
@@ -25,8 +25,6 @@ export async function effect(state: State, life: Life, { isMoment = false } = {}
 export function kill(state: State, host: Host): void {
   const { life } = host
   const { requests } = state
-  // Its operator's attempt may have removed the wait of the fleet, until the host that has it writes it again.
-  if (host.operators.length > 0) disturb(state)
   life.isDead = true
   for (const one of requests.filter((request) => request.life === life)) {
     // It was saved as failed before it went out.
