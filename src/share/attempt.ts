@@ -53,8 +53,8 @@ interface Progress {
   patientUntilMs: number | null
   /** The end of the wait that the operator's request bypasses, on the boot clock: no failure shortens it. */
   notBeforeMs: number
-  /** The text of that wait; null: there is none. */
-  bypassed: string | null
+  /** The wait that is over, of no use or bypassed, in whose place the lease is put; null: there is none. */
+  displaced: string | null
   /** The answer of another host that this one may confirm; null: there is none. */
   unconfirmed: Unconfirmed | null
 }
@@ -130,8 +130,8 @@ export function createAttempts(options: AttemptOptions) {
 
   /** Asks under the lease, or waits for the host that has it. */
   async function tryLease(progress: Progress): Promise<FetchOutcome | 'again' | 'alone'> {
-    const { lease, leaseLeftMs } = await link.acquire(progress.id, leaseMs(), progress.bypassed)
-    progress.bypassed = null
+    const { lease, leaseLeftMs } = await link.acquire(progress.id, leaseMs(), progress.displaced)
+    progress.displaced = null
     const isOwn = lease === progress.id
     if (lease !== null && !isOwn && LIVE_LEASE.test(lease) && leaseLeftMs <= MAX_LEASE_MS) {
       // The host has a plan for being alone: it waits for no other host.
@@ -197,10 +197,8 @@ export function createAttempts(options: AttemptOptions) {
         return postponed(waitMs + laterMs, { reason, detail, ...(by !== host && { askedBy: by }) })
       }
       progress.notBeforeMs = link.bootMs() + leftMs
-      progress.bypassed = text
-      return null
     }
-    link.discard(text)
+    progress.displaced = text
     return null
   }
 
@@ -219,7 +217,7 @@ export function createAttempts(options: AttemptOptions) {
 }
 
 function begun(attempt: Attempt, signal: AbortSignal): Progress {
-  const none = { fruitless: 0, patientUntilMs: null, notBeforeMs: 0, bypassed: null, unconfirmed: null }
+  const none = { fruitless: 0, patientUntilMs: null, notBeforeMs: 0, displaced: null, unconfirmed: null }
   return { id: randomHex(8), attempt, signal, ...none }
 }
 

@@ -163,13 +163,14 @@ export function createLink(options: {
     write,
     knownRecord,
     /**
-     * Acquires the lease for this attempt, if it is free; it is the attempt's id then. `bypassed`: the wait in whose
-     * place it may be put, in one step, so that no crash loses it for the others. Rejects with a StoreError.
+     * Acquires the lease for this attempt, if it is free; it is the attempt's id then. `displaced`: the wait in whose
+     * place it may be put. It is one step: no crash loses the wait for the others, and none of them asks in between
+     * as if there had been none. Rejects with a StoreError.
      */
-    async acquire(id: string, leaseMs: number, bypassed: string | null): Promise<Held> {
+    async acquire(id: string, leaseMs: number, displaced: string | null): Promise<Held> {
       const held = await step(
         (dropping) => store.acquire({ drop: dropping, known, id, leaseMs }),
-        bypassed ?? drop,
+        displaced ?? drop,
       )
       if (held.lease === id) ownWait = null
       return held

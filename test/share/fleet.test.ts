@@ -312,6 +312,18 @@ describe('an answer that may concern one host only', () => {
     },
   )
 
+  test('is two requests, too, when the hosts that may confirm it come to a slow store at once', async () => {
+    for (let seed = 1; seed <= 40; seed += 1) {
+      start({ seed, lifeSeconds: 12 })
+      world.hosts(20, { hasOwnProof: true, latencyMs: 5 * (1 + (seed % 40)) })
+      await world.clock.advance(9 * SECOND + 100 * seed)
+      world.answer(() => refused)
+      const { length } = world.asked
+      await world.clock.advance(MINUTE)
+      expect([seed, world.asked.length - length]).toEqual([seed, 2])
+    }
+  })
+
   test('is confirmed by the next host that is due, up to an hour later, and nobody is woken for it', async () => {
     const hosts = world.hosts(3, { hasOwnProof: true })
     await settle()
