@@ -440,6 +440,18 @@ describe('an answer that may concern one host only', () => {
   })
 })
 
+test('another certificate for the account in use, which is refused, holds for nobody else', async () => {
+  const hosts = world.hosts(2, { hasOwnProof: true })
+  await settle()
+  world.answer(() => ({ ...failures.inactive, says: 'is not active' }))
+  const rival = world.host({ hasOwnProof: true, isCertificateTrial: true })
+  await settle()
+  expect(phases([rival])).toEqual(['refused'])
+  expect(phases(hosts)).toEqual(['ready'])
+  expect(world.server.text('lease')).toBeNull()
+  expect(world.asked).toHaveLength(2)
+})
+
 test('a host that cannot ask takes no lease: it says why, and has the token of another', async () => {
   let problem: string | null = 'The ready-made assertion has ended'
   const notReady = () =>

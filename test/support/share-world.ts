@@ -24,6 +24,8 @@ interface HostOptions extends Partial<
   readonly latencyMs?: number
   /** It proves itself with something of its own, such as a client certificate. */
   readonly hasOwnProof?: boolean
+  /** Its account is the one in use, with another certificate, and is only tried. */
+  readonly isCertificateTrial?: boolean
   readonly notReady?: NonNullable<FetchToken['notReady']>
 }
 /** A request as the service sees it. */
@@ -107,7 +109,7 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}) {
       host: name,
       hostId: `${stops.length}`.padStart(16, '0'),
       hasOwnProof: () => options.hasOwnProof ?? false,
-      isCertificateTrial: () => false,
+      isCertificateTrial: () => options.isCertificateTrial ?? false,
       credentialsId: 'first',
       share: {
         ...SHARE,
@@ -121,7 +123,7 @@ export function createShareWorld({ lifeSeconds = 3_600, seed = 1 } = {}) {
         // A session reads it when it is made, before there is a keeper.
         state: () => (isBorn ? keeper.state() : state),
         policy: () => POLICY,
-        isUsing: () => true,
+        isUsing: () => options.isCertificateTrial !== true,
       },
     })
     const keeper: Keeper = createKeeper(state, {
