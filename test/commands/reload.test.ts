@@ -34,8 +34,7 @@ test('has another pair in use once the service gives a token for it', async () =
 })
 
 test('a pair that is refused is 77, one without an answer 75, and neither is in use', async () => {
-  // Each reload is an act of its own, and they follow one another within a second.
-  const { cli, daemon, service } = await commandWorld({ breaks: ['trial-once'] })
+  const { cli, daemon, service } = await commandWorld()
   const { stdout: token } = await cli(['token'])
   service.answer(accountInactive)
   daemon.configure({ ...other, ipc: { path: 'elsewhere.sock' } })

@@ -72,7 +72,7 @@ test.each([
   ['an alert that comes again', 'alert-once', [...refused, alert(1, 'account-inactive')]],
   ['an alert that is outranked', 'alert-rank', [...refused, alert(1, 'no-token')]],
   ['an end of nothing', 'alert-end', [record(0, 'alert-resolved', { reason: 'no-token', by: 'token' })]],
-  ['one trial, two records', 'trial-once', [notInUse(0), notInUse(100)]],
+  ['one trial, two records', 'trial-once', [notInUse(0), notInUse(10)]],
 ] as const)('%s breaks %s', (_name, rule, records) => {
   const [sentence = ''] = brokenByRecords(records)
   expect(sentence).toContain(sentenceOf(rule))
