@@ -9,6 +9,7 @@ const ROOTS = { disk: '/var/tmp', memory: '/dev/shm', anywhere: tmpdir() }
 
 export async function tempDirectory(where: keyof typeof ROOTS = 'anywhere'): Promise<string> {
   const directory = await mkdtemp(join(ROOTS[where], 'kyc-tokend-test-'))
-  onTestFinished(async () => rm(directory, { recursive: true, force: true }))
+  // What the test has stopped may still write its last file.
+  onTestFinished(async () => rm(directory, { recursive: true, force: true, maxRetries: 5 }))
   return directory
 }
