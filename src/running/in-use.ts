@@ -64,7 +64,7 @@ function afterDiskRead(state: InUse, { onDisk, isSettled }: { onDisk: OnDisk; is
   if (onDisk.kind === 'faulty' || !hasOtherPair(state, onDisk)) return { ...state, candidate: null }
   const config = withoutRestart(onDisk.config, state)
   if (candidate?.found === onDisk) return state
-  // A disk that did not answer just before the reload has the same.
+  // A reload made it the candidate without knowing what the disk held: it is the same.
   if (candidate?.found === null && hasSamePair(candidate.config, config))
     return { ...state, candidate: { ...candidate, found: onDisk } }
   return isSettled ? { ...state, candidate: { config, found: onDisk } } : state
@@ -77,7 +77,10 @@ function afterReload(state: InUse, loaded: Config): InUse {
   if (hasSamePair(read, former)) return { ...state, config: read, read, candidate: null }
   if (!hasSameService(read, former)) return { ...state, config: read, read, candidate: null, former }
   const { onDisk } = state
-  const found = onDisk?.kind === 'loaded' && hasSamePair(onDisk.config, read) ? onDisk : null
+  // Where the pair lies in other files than before, these are first watched from now on.
+  const isWatched = isSame(read.inputs, state.read.inputs)
+  const isFound = isWatched && onDisk?.kind === 'loaded' && hasSamePair(onDisk.config, read)
+  const found = isFound ? onDisk : null
   return { ...state, config: { ...read, ...pairOf(former) }, read, candidate: { config: read, found } }
 }
 

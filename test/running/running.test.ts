@@ -503,6 +503,18 @@ describe('a reload', () => {
     expect(tried).toHaveLength(2)
   })
 
+  it('of a refused pair that lies in other files tries it once', async () => {
+    answer = (pair) => (pair === OLD ? undefined : refused)
+    files.write('vol/other', 'secret-of-new')
+    configure({ credentials: { apiKey: { file: 'vol/key' }, apiSecret: { file: 'vol/other' } } })
+    const result = reload()
+    await clock.advance(100)
+    expect(result.value).toMatchObject({ pair: 'refused' })
+    await ticked()
+    await ticked()
+    expect(tried).toEqual(['key-of-old secret-of-new'])
+  })
+
   it('answers after 60 s where the service does not', async () => {
     answer = async (_, signal) => givenUp(signal)
     write('secret', 'secret-of-new')
