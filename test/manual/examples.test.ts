@@ -60,7 +60,7 @@ test('a template of the manual is filled in', async () => {
   expect(text).toBe(`[api]\nurl = ${example.service.url}\ntoken = ${example.token}`)
 })
 
-test.each(['secret-files', 'proxy', 'ca-file', 'unattended-document'])(
+test.each(['small-config', 'secret-files', 'proxy', 'ca-file', 'unattended-document'])(
   '%s has settings that there are',
   (name) => {
     const settings = JSON.parse(block(name).code) as Record<string, unknown>

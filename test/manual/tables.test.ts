@@ -13,7 +13,7 @@ import {
   type FaultCode,
 } from '../../src/protocol.ts'
 import { startExample, startWhole } from './example.ts'
-import { bare, block, manualText, pages, tableRows } from './manual.ts'
+import { bare, manualText, pages, tableRows } from './manual.ts'
 import { stateDiagram } from '../../systemd/man/states.ts'
 import { commandChapter, tables } from '../../systemd/man/tables.ts'
 import { httpAsk } from '../support/outside.ts'
@@ -102,24 +102,15 @@ describe('of what is seen from outside', () => {
     })
   })
 
-  test('the exit statuses are those that there are, and are seen', async () => {
+  test('the exit statuses are those that there are; without a daemon each client has its own', async () => {
     const listed = tableRows('statuses').map(([status]) => Number(status))
     expect(listed).toEqual(Object.values(exitStatus))
     const documented = commands.flatMap(statusesOf).filter((status) => status < 126)
     expect(listed).toEqual([...new Set(documented)].toSorted((one, other) => one - other))
     const noDaemon = { env: { KYC_TOKEND_SOCKET: join(project, 'no-such.sock') } }
-    const ofClients = commands.filter(({ exits }) => exits?.[69]?.startsWith('no daemon is running'))
-    expect(ofClients).toHaveLength(8)
-    for (const { name } of ofClients)
+    for (const { name } of commands.filter(({ exits }) => exits?.[69]?.startsWith('no daemon is running')))
       expect((await runCli([name, ...(name === 'exec' ? ['--', 'true'] : [])], noDaemon)).status).toBe(69)
-    expect((await runCli(['tokken'])).status).toBe(64)
-    expect((await runCli(['check', '--config', join(project, 'package.json')])).status).toBe(78)
   })
-})
-
-test('the events and their levels are those of the source', () => {
-  const listed = tableRows('events').map(([event, level]) => `${bare(event)} ${level}`)
-  expect(listed).toEqual(eventsOfSource())
 })
 
 test('troubleshooting has every error code and exit status, and only events, verdicts and states that there are', () => {
@@ -151,16 +142,6 @@ test('each alert rule, and each reason of an alert, has a section of its own in 
   expect(sections).toEqual([...named.map(([, alert]) => alert), ...reasons])
 })
 
-test('the smallest configuration is one', async () => {
-  const { daemon } = await startExample()
-  const small = JSON.parse(block('small-config').code) as object
-  const config = { ...small, credentials: { apiKey: 'key', apiSecret: 'secret' } }
-  daemon.configure(config)
-  expect((await runCli(['check', '--config-only', '--config', daemon.configFile])).stdout).toContain(
-    'No fault',
-  )
-})
-
 test('the dependencies are those of package.json', () => {
   const { dependencies, optionalDependencies, devDependencies } = JSON.parse(
     readFileSync(join(project, 'package.json'), 'utf8'),
@@ -186,13 +167,6 @@ test('every `kyc-tokend …` that is shown is a command with these options', () 
   }
 })
 
-test('the signals are those that the daemon listens to', () => {
-  const source = readFileSync(join(project, 'src/daemon/daemon-signals.ts'), 'utf8')
-  const listed = tableRows('signals').flatMap(([names]) => bare(names).split(', '))
-  const listened = new Set(source.match(/SIG[A-Z]+[12]?/g))
-  expect(new Set(listed)).toEqual(listened)
-})
-
 /** Name, labels and meaning of each metric, in the order of the text. */
 function metricRows(text: string): string[][] {
   const metric = /^# HELP (\S+) (.*)\n# TYPE .*\n(?:\S+?\{(.*?)\} )?/gm
@@ -200,20 +174,4 @@ function metricRows(text: string): string[][] {
     const names = [...labels.matchAll(/(\w+)=/g)].map(([, label]) => label)
     return [`\`${name}${names.length === 0 ? '' : `{${names.join(',')}}`}\``, help]
   })
-}
-
-/** `event level` of each call of a log, sorted; a failure of a file is logged by its own event. */
-function eventsOfSource(): string[] {
-  const text = readdirSync(join(project, 'src'), { recursive: true, encoding: 'utf8' })
-    .filter((file) => file.endsWith('.ts'))
-    .map((file) => readFileSync(join(project, 'src', file), 'utf8'))
-    .join('\n')
-    // Fields that are made on a line before the calls.
-    .replaceAll(/const fields = (\{ event: .*)\n[^]*?\n\n/g, (lines, fields: string) =>
-      lines.replaceAll(/, fields\)$/gm, () => `, ${fields})`),
-    )
-  const call = /\blog\(\s*'(\w+)',(?:(?!\blog\()[^])*?(?:event: |fields\()'([a-z-]+)'/g
-  const logged = [...text.matchAll(call)].map(([, level, event]) => `${event} ${level}`)
-  const failures = [...text.matchAll(/\{ sentence: '[^']+', event: '([a-z-]+)' \}/g)]
-  return [...new Set([...logged, ...failures.map(([, event]) => `${event} error`)])].toSorted()
 }

@@ -4,6 +4,7 @@ import { once } from 'node:events'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished } from 'vitest'
+import { bare, tableRows } from '../manual/manual.ts'
 import { brokenByRecords, recordsOfLines } from '../rules/records.ts'
 import type { Rule } from '../rules/rules.ts'
 import { expectUntil } from './until.ts'
@@ -44,6 +45,9 @@ export interface DaemonOptions {
   readonly breaks?: readonly Rule[]
 }
 
+/** Each event of the manual with its level: a daemon logs no other. */
+const EVENTS = new Set(tableRows('events').map(([event, level]) => `${bare(event)} ${level}`))
+
 export const credentials = { apiKey: 'test-api-key-0815', apiSecret: 'test-api-secret-4711' }
 
 /** The configuration of a test daemon: everything in its own directory, quick retries. */
@@ -80,6 +84,7 @@ export function startDaemon(options: DaemonOptions) {
     child.kill('SIGKILL')
     if (options.hasFault !== true) expect(records('internal-fault')).toEqual([])
     expect(brokenByRecords(recordsOfLines(text), options.breaks)).toEqual([])
+    expect(log().filter(({ event, level }) => !EVENTS.has(`${event} ${level}`))).toEqual([])
   })
   let text = ''
   let parsed = 0
