@@ -3,107 +3,71 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { request } from 'node:http'
-import { createConnection, createServer } from 'node:net'
+import { createConnection, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
-import { describe, expect, onTestFinished, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import { lacks } from '../support/lacks.ts'
+import { listening } from '../support/listening.ts'
 import { freePort } from '../support/redis.ts'
 import { expectUntil } from '../support/until.ts'
-import { installClient, startExample, type Example } from './example.ts'
+import { installClient, startExample } from './example.ts'
 import { block } from './manual.ts'
 
 const sh = ['sh', '-euc']
 /** The name of a block, the program that it needs, and how it is run. */
-interface Way {
-  readonly name: string
-  readonly needs: string
-  readonly with: readonly string[]
-  readonly as: string
-}
-const inShell = { needs: 'curl', with: ['sh', '-eu'] }
-const inNode = { needs: process.execPath, with: [process.execPath] }
-const languages: readonly Way[] = [
+const WAYS = [
   { name: 'php', needs: 'php', with: ['php'], as: 'example.php' },
   { name: 'ruby', needs: 'ruby', with: ['ruby', '-W'], as: 'example.rb' },
   { name: 'java', needs: 'javac', with: ['java'], as: 'Example.java' },
   { name: 'python', needs: 'python3', with: ['python3'], as: 'example.py' },
   { name: 'go', needs: 'go', with: ['go', 'run'], as: 'example.go' },
-  { name: 'node-ipc', ...inNode, as: 'ipc.mjs' },
-]
-const curl: Way = { name: 'curl', ...inShell, as: 'curl.sh' }
-const others: readonly Way[] = [
-  { name: 'env-file', ...inShell, as: 'env.sh' },
-  { name: 'token-client', ...inNode, as: 'client.mjs' },
-  { name: 'crontab', needs: 'curl', with: [...sh, 'sh -c "$(cut -d" " -f6- "$0")"'], as: 'crontab' },
-]
+  { name: 'node-ipc', needs: 'sh', with: [process.execPath], as: 'ipc.mjs' },
+  { name: 'curl', needs: 'curl', with: ['sh', '-eu'], as: 'curl.sh' },
+].filter(({ needs }) => !lacks(needs))
 
-describe('examples in every language', { timeout: 120_000 }, () => {
+test('in every language a call is asked once more if its connection is closed, and fails without an answer', async () => {
+  const example = await startExample()
+  installClient(example, ['node-ipc'])
+  const directory = join(example.daemon.directory, 'run')
   /** The output of each example, or why it failed, by its name. They run together. */
-  async function outcomes(
-    example: Example,
-    ways: readonly Way[],
-    edit: (code: string, name: string) => string,
-  ): Promise<[name: string, outcome: string][]> {
-    const present = ways.filter(({ needs }) => needs === process.execPath || !lacks(needs))
-    const run = async ({ name, ...how }: Way): Promise<string> =>
-      example.run(name, { ...how, edit: (code) => edit(code, name) }).catch(String)
-    return Promise.all(present.map(async (way) => [way.name, await run(way)] as const))
+  const outcomes = (edit: (code: string, name: string) => string) =>
+    Promise.all(
+      WAYS.map(async ({ name, ...how }): Promise<[string, string]> => {
+        const run = example.run(name, { ...how, edit: (code) => edit(code, name) })
+        return [name, await run.catch(String)]
+      }),
+    )
+  async function listen(file: string, onConnection: (client: Socket) => void): Promise<void> {
+    const server = createServer((client) => onConnection(client.on('error', () => undefined)))
+    await listening(server, join(directory, file))
   }
 
-  async function exampleInNode(): Promise<Example> {
-    const example = await startExample()
-    installClient(example, ['node-ipc'])
-    return example
-  }
-
-  test('each asks once more if its connection is closed before the answer', async () => {
-    const example = await exampleInNode()
-    const directory = join(example.daemon.directory, 'run')
-    /** Has the sockets of an example close every second connection: first after its request, then before it. */
-    const listen = async (name: string): Promise<void> => {
-      for (const file of ['ipc.sock', 'http.sock']) {
-        let connections = 0
-        const server = createServer((client) => {
-          client.on('error', () => undefined)
-          connections += 1
-          if (connections === 1) client.once('data', () => client.end())
-          else if (connections === 3) client.destroy()
-          else client.pipe(createConnection(join(directory, file))).pipe(client)
-        })
-        await new Promise<void>((resolve) => server.listen(join(directory, `${name}-${file}`), resolve))
-        onTestFinished(() => void server.close())
-      }
-    }
-    const ways = [...languages, curl]
-    for (const { name } of ways) await listen(name)
-    const edit = (code: string, name: string): string =>
-      code.replaceAll(/(?<=\/run\/kyc-tokend\/)(?=ipc|http)/g, `${name}-`)
-    const found = [...(await outcomes(example, ways, edit)), ...(await outcomes(example, ways, edit))]
-    for (const [name, outcome] of found)
-      expect(outcome, name).toMatch(
-        name === 'curl'
-          ? new RegExp(`^{"accessToken":.*}${example.token}$`)
-          : new RegExp(`^${example.token.length} characters`),
-      )
-  })
-
-  test('without an answer each fails, says something, and sends nothing to the service', async () => {
-    const example = await exampleInNode()
-    await example.daemon.end('SIGTERM')
-    const short = (code: string): string => code.replace('--wait 20s ', '')
-    const away = await outcomes(example, [...languages, ...others], short)
+  // The sockets of each close every second connection: first after its request, then before it.
+  for (const { name } of WAYS)
     for (const file of ['ipc.sock', 'http.sock']) {
-      const silent = createServer(() => undefined)
-      await new Promise<void>((resolve) =>
-        silent.listen(join(example.daemon.directory, 'run', file), resolve),
-      )
-      onTestFinished(() => void silent.close())
+      let connections = 0
+      await listen(`${name}-${file}`, (client) => {
+        connections += 1
+        if (connections === 1) client.once('data', () => client.end())
+        else if (connections === 3) client.destroy()
+        else client.pipe(createConnection(join(directory, file))).pipe(client)
+      })
     }
-    const patient = (code: string): string => code.replaceAll(/\b30(?=\b|_000\b)/g, '1')
-    const stuck = await outcomes(example, languages, patient)
-    for (const [name, outcome] of [...away, ...stuck]) expect(outcome, name).toMatch(/ended with \d+: \S/)
-    expect(example.authorizations('/some/path')).toEqual([])
-  })
+  const own = (code: string, name: string): string =>
+    code.replaceAll(/(?<=\/run\/kyc-tokend\/)(?=ipc|http)/g, `${name}-`)
+  const curl = new RegExp(`^{"accessToken":.*}${example.token}$`)
+  const others = new RegExp(`^${example.token.length} characters`)
+  for (const [name, outcome] of [...(await outcomes(own)), ...(await outcomes(own))])
+    expect(outcome, name).toMatch(name === 'curl' ? curl : others)
+
+  await example.daemon.end('SIGTERM')
+  const { length } = example.authorizations('/some/path')
+  const away = await outcomes((code) => code)
+  for (const file of ['ipc.sock', 'http.sock']) await listen(file, () => undefined)
+  const impatient = (code: string): string => code.replaceAll(/\b30(?=\b|_000\b)/g, '1')
+  const stuck = (await outcomes(impatient)).filter(([name]) => name !== 'curl')
+  for (const [name, outcome] of [...away, ...stuck]) expect(outcome, name).toMatch(/ended with \d+: \S/)
+  expect(example.authorizations('/some/path')).toHaveLength(length)
 })
 
 test.skipIf(lacks('curl'))('the time in a file of JSON says whether its token has expired', async () => {

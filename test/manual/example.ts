@@ -1,10 +1,10 @@
 // Runs an example of the manual against a daemon of the test: its directory, its service, its `kyc-tokend`.
 import { spawn, type ChildProcess } from 'node:child_process'
-import { chmodSync, existsSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
-import { PROGRAM, startDaemon, type Daemon } from '../support/daemon.ts'
+import { PROGRAM, startDaemon } from '../support/daemon.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { serviceOf } from '../support/outside.ts'
 import { startRedis } from '../support/redis.ts'
@@ -25,20 +25,17 @@ export async function startExample(
   const service = await serviceOf(({ path }) =>
     path === '/token/external/jwt' ? granting(token) : { body: `${path} is answered\n` },
   )
-  const start = async (): Promise<Daemon> => {
-    // As systemd sets it, so that the daemon writes all the files of a service.
-    const environment = { RUNTIME_DIRECTORY: join(directory, 'run') }
-    const started = startDaemon({ directory, baseUrl: service.url, config, env: environment })
-    await started.listening()
-    return started
-  }
-  const daemon = await start()
+  // As systemd sets it, so that the daemon writes all the files of a service.
+  const environment = { RUNTIME_DIRECTORY: join(directory, 'run') }
+  const daemon = startDaemon({ directory, baseUrl: service.url, config, env: environment })
+  await daemon.listening()
   const paths = ['token', ...(config.tokenFiles ?? []).map(({ path }) => path)]
   await expectUntil('the token files', () => paths.every((path) => existsSync(join(directory, 'run', path))))
   const bin = join(directory, 'bin')
   mkdirSync(bin)
-  writeFileSync(join(bin, 'kyc-tokend'), `#!/bin/sh\nexec ${PROGRAM.join(' ')} "$@"\n`)
-  chmodSync(join(bin, 'kyc-tokend'), 0o755)
+  const program = (name: string, script: string): void =>
+    writeFileSync(join(bin, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 })
+  program('kyc-tokend', `exec ${PROGRAM.join(' ')} "$@"`)
   const env = {
     ...process.env,
     PATH: `${bin}:${process.env['PATH']}`,
@@ -55,10 +52,7 @@ export async function startExample(
     /** For programs of the test: `kyc-tokend` is on the path, and finds this daemon. */
     env,
     /** Makes a program on that path. */
-    program: (name: string, script: string): void =>
-      writeFileSync(join(bin, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 }),
-    /** Starts another daemon at the same paths, after the first has ended. */
-    restart: start,
+    program,
     /** Runs the marked block with this interpreter, and returns its output. Rejects if it fails. */
     run: (
       name: string,

@@ -1,19 +1,13 @@
-// Runs every example of the manual, as written, against a real daemon.
-import { spawn, spawnSync } from 'node:child_process'
-import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+// Runs examples of the manual, as written, against a real daemon.
+import { spawnSync } from 'node:child_process'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Parents } from 'mdast'
-import { remark } from 'remark'
-import { describe, expect, onTestFinished, test } from 'vitest'
-import { parse } from 'yaml'
-import { PROGRAM } from '../support/daemon.ts'
+import { describe, expect, test } from 'vitest'
 import { validateDocument } from '../../src/config/schema.ts'
 import { lacks } from '../support/lacks.ts'
-import { freePort } from '../support/redis.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
-import { expectUntil } from '../support/until.ts'
 import { startExample } from './example.ts'
-import { block, blocks, manualText, pages, PROJECT } from './manual.ts'
+import { block, PROJECT } from './manual.ts'
 
 const sh = ['sh', '-euc']
 
@@ -97,24 +91,6 @@ describe('the shell', () => {
     expect(signalled).toMatch(/^--token-file \S+\/token: /)
   })
 
-  test.skipIf(lacks('curl'))('kyc-tokend sandbox', async () => {
-    const port = await freePort()
-    const [, ...words] = block('examples-sandbox')
-      .code.split('\n')[0]!
-      .replace('8099', String(port))
-      .split(' ')
-    const [node, ...program] = PROGRAM
-    const sandbox = spawn(node, [...program, ...words], { stdio: 'ignore' })
-    onTestFinished(() => void sandbox.kill('SIGKILL'))
-    const outage = block('outage').code.replace('8099', String(port))
-    await expectUntil('the sandbox', () => spawnSync('sh', ['-euc', `${outage} --fail`]).status === 0)
-    const { status } = await fetch(`http://127.0.0.1:${port}/token/external/jwt`, {
-      method: 'POST',
-      body: JSON.stringify({ apiKey: 'sandbox-key', apiSecret: 'sandbox-secret' }),
-    })
-    expect(status).toBe(503)
-  })
-
   test.skipIf(lacks('socat'))('socat', async () => {
     const example = await startExample()
     const answer = (await example.run('socat', { with: sh })).replace(/\f$/, '')
@@ -132,74 +108,6 @@ test('the simulation prints a table and a plot', () => {
   const { status, stdout } = spawnSync('sh', ['-euc', smaller], { cwd: PROJECT, encoding: 'utf8' })
   expect(status).toBe(0)
   expect(stdout).toMatch(/as built +without jitter[\s\S]*█/)
-})
-
-/** Blocks that tests run in other words, by the file that does. */
-const IN_OTHER_WORDS: Readonly<Record<string, string>> = {
-  try: 'test/commands/demo.test.ts',
-  'quick-tests': '.ci/run',
-  'first-install': 'test/support/package.ts',
-  'build-package': 'test/support/package.ts',
-  'install-package': 'test/support/installation.ts',
-  'build-release': 'test/systemd/release.test.ts',
-  'build-image': 'test/systemd/oci.test.ts',
-  checkout: 'test/commands/demo.test.ts',
-  'upgrade-file': 'test/systemd/versions.test.ts',
-  downgrade: 'test/systemd/versions.test.ts',
-}
-/** Blocks that no test can run here: their pages say so. */
-const NOT_TRIED: Readonly<Record<string, RegExp>> = {
-  container: /The last two commands above, Docker and podman\s+were not tried/,
-  'container-of-host': /The last two commands above, Docker and podman\s+were not tried/,
-  kubernetes: /It was not run on a cluster/,
-}
-
-test('every block of code is run or loaded by a test, or its page says that it was not', () => {
-  const files = readdirSync(join(PROJECT, 'test'), { recursive: true, encoding: 'utf8' })
-  const tests = files
-    .filter((file) => file.endsWith('.test.ts'))
-    .map((file) => readFileSync(join(PROJECT, 'test', file), 'utf8'))
-  const names = blocks().map(({ name }) => name)
-  expect(new Set(names).size, 'a name is used twice').toBe(names.length)
-  for (const name of names) {
-    const isUsed = new RegExp(`['.]${name}'|'${name.replace(/^audit-/, '')}'`)
-    if (NOT_TRIED[name] !== undefined) expect(manualText()).toMatch(NOT_TRIED[name])
-    else if (IN_OTHER_WORDS[name] !== undefined)
-      expect(existsSync(join(PROJECT, IN_OTHER_WORDS[name])), name).toBe(true)
-    // Those of the help are run one by one.
-    else if (!name.startsWith('examples-'))
-      expect(
-        tests.some((text) => isUsed.test(text)),
-        name,
-      ).toBe(true)
-  }
-})
-
-test('no page has a block of code, fenced or indented, without a mark', () => {
-  const mark = /^<!-- (?:(?:run|drop-in|example|acl): [\w.-]+|picture|states) -->$/
-  const unmarked = ({ children }: Parents): string[] =>
-    children.flatMap((node, index) => {
-      if ('children' in node) return unmarked(node)
-      const before = children[index - 1]
-      return node.type !== 'code' || (before?.type === 'html' && mark.test(before.value)) ? [] : [node.value]
-    })
-  for (const { path, text } of pages()) expect(unmarked(remark().parse(text)), path).toEqual([])
-})
-
-test('the files for other programs are what these programs read', () => {
-  const units = ['svid-unit', 'identity-unit', 'identity-timer', 'environment-file']
-  for (const name of units) {
-    const lines = block(name)
-      .code.split('\n')
-      .filter((line) => line !== '' && !line.startsWith('#'))
-    for (const line of lines)
-      expect(line, name).toMatch(/^(?:\[(?:Unit|Service|Timer|Install)\]|[A-Z]\w+=.+)$/)
-  }
-  const helper = block('svid-helper').code.split('\n')
-  for (const line of helper) expect(line).toMatch(/^(?:#.*|[a-z_]+ = (?:".*"|true|\d+|\[.*\]))$/)
-  expect(parse(block('projected-token').code)).toMatchObject({
-    spec: { volumes: [{ projected: { sources: [{ serviceAccountToken: { path: 'token' } }] } }] },
-  })
 })
 
 test('the alias of a checkout leads to the program', () => {

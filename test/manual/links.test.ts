@@ -2,6 +2,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, test } from 'vitest'
+import { withShippedLinks } from '../../systemd/build/shipped-links.ts'
 import { bare, manualText, pages, PROJECT, tableRows } from './manual.ts'
 
 const text = manualText()
@@ -73,8 +74,12 @@ test('every version is that of package.json', () => {
   for (const [, named] of text.matchAll(/kyc-tokend[_-](\d+\.\d+\.\d+)/g)) expect(named).toBe(version)
 })
 
-test('no page has a path of a machine or a host of a registry', () => {
-  expect(text).not.toMatch(/\/(?:home|root|work|tmp|Users)\/|registry\.|npmjs/)
+test('in the package a link to another page stays, and one to what is not shipped becomes its text', () => {
+  const text =
+    '![x](systemd/man/recording.svg)\n\n[a](systemd/man/node.md#x), [b](src/README.md), [c](https://x.y)\n'
+  expect(withShippedLinks('README.md', text)).toBe('[a](manual/node.md#x), b, [c](https://x.y)\n')
+  const page = '[a](../../SECURITY.md), [b](fleet.md), [c](#x)'
+  expect(withShippedLinks('systemd/man/node.md', page)).toBe(page.replace('../../', '../'))
 })
 
 function sectionsOf(path: string): string[] {

@@ -129,12 +129,6 @@ describe.skipIf(lacks('nginx', 'python3'))('through the proxy', () => {
   })
 })
 
-test.skipIf(lacks('nginx', 'systemd-analyze'))('the unit is one that systemd takes', () => {
-  const unit = join(PROJECT, 'systemd/examples/kyc-api-proxy.service')
-  const { stderr, status } = spawnSync('systemd-analyze', ['verify', '--man=no', unit], { encoding: 'utf8' })
-  expect({ stderr, status }).toEqual({ stderr: '', status: 0 })
-})
-
 /** A call until it has an answer: while nginx is away, the program finds no connection. */
 async function persist(world: World, number: number): Promise<HttpAnswer> {
   const isPost = number % 2 === 0
