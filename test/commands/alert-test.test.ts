@@ -1,7 +1,6 @@
-import { readFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
+import { alertFile } from '../support/daemon.ts'
 import { accountInactive, granting } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -12,14 +11,7 @@ test('raises a test alert that is marked as one, and says until when', async () 
   const { status, stdout } = await cli(['alert-test'])
   expect(stdout).toMatch(/^A test alert is raised, and is over at \S+Z\./)
   expect(status).toBe(0)
-  const file = await expectUntil('alert.json', () => {
-    try {
-      return readFileSync(join(daemon.directory, 'run/alert.json'), 'utf8')
-    } catch {
-      return undefined
-    }
-  })
-  expect(JSON.parse(file)).toMatchObject({ test: true })
+  expect(await expectUntil('alert.json', () => alertFile(daemon))).toMatchObject({ test: true })
 })
 
 test('is refused with 75 while a real alert is raised', async () => {

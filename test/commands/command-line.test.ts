@@ -10,7 +10,6 @@ test('the help names every command with its summary', async () => {
   expect(stdout).toMatch(
     /^kyc-tokend fetches [^]+ host\.\n\nUsage: kyc-tokend COMMAND \[OPTION …\]\n\n {2}setup /,
   )
-  for (const { name } of commands) expect(stdout).toMatch(new RegExp(`^  ${name} +\\S`, 'm'))
   expect(stdout).toMatch(
     /\n\nkyc-tokend COMMAND --help .* --version prints its version and those of\nNode and OpenSSL\.\n$/,
   )
@@ -23,12 +22,12 @@ test('without a command, the help is a usage error', async () => {
 })
 
 test('the help of a command has usage, summary, exit statuses, and a table of its options', () => {
-  expect(
+  const help = (command: string): string =>
     helpOf(
-      commands.find(({ name }) => name === 'sandbox'),
+      commands.find(({ name }) => name === command),
       commands,
-    ),
-  ).toBe(`Usage: kyc-tokend sandbox [OPTION …]
+    )
+  expect(help('sandbox')).toBe(`Usage: kyc-tokend sandbox [OPTION …]
 
 Run a stand-in for the service on loopback, to try things and to rehearse outages.
 
@@ -48,14 +47,8 @@ Examples:
   kyc-tokend sandbox --port 8099
   kyc-tokend sandbox --port 8099 --scenario outage --token-lifetime 5m
 `)
-  const usages = ['demo', 'reject'].map(
-    (name) =>
-      helpOf(
-        commands.find((spec) => spec.name === name),
-        commands,
-      ).split('\n', 1)[0],
-  )
-  expect(usages).toEqual(['Usage: kyc-tokend demo', 'Usage: kyc-tokend reject [OPTION …] [FINGERPRINT|-]'])
+  expect(help('demo')).toMatch(/^Usage: kyc-tokend demo\n/)
+  expect(help('reject')).toMatch(/^Usage: kyc-tokend reject \[OPTION …\] \[FINGERPRINT\|-\]\n/)
 })
 
 test.each([
@@ -66,23 +59,6 @@ test.each([
 ])('%s %s … gives the help of token too', async (...args) => {
   const expected = await runCli(['token', '--help'])
   expect(await runCli(args)).toEqual(expected)
-})
-
-test.each(commands)('the help of $name names all its options, and leaves nothing empty', (spec) => {
-  const { name, summary, details = [], options } = spec
-  const help = helpOf(spec, commands)
-  expect(help).toContain(`Usage: kyc-tokend ${name}`)
-  for (const option of Object.keys(options)) expect(help).toContain(`--${option}`)
-  for (const line of help.split('\n')) expect(line.length).toBeLessThanOrEqual(100)
-  expect(help).not.toMatch(/undefined|null|\[\]|\(\)/)
-  expect(summary).toMatch(/^[A-Z].*[^.]$/)
-  for (const paragraph of details) expect(paragraph).toMatch(/^\S.*(?:\.|…)$/)
-  for (const option of Object.values(options)) {
-    expect(option.summary).toMatch(/^[A-Z]/)
-    expect(option.value ?? 'VALUE').toMatch(/^[A-Z_]+$/)
-    expect(option.default ?? '-').not.toBe('')
-    for (const word of option.choices ?? []) expect(word).not.toBe('')
-  }
 })
 
 test('--version names the versions of package.json, of Node and of OpenSSL', async () => {
@@ -115,6 +91,15 @@ test.each([
     '--splay takes a duration such as 30s or 5m, up to 24h.',
   ],
   [['status', '--watch', '--json'], '--watch and --json are both given: leave one of them out.'],
+  [
+    ['exec', '--env', 'A=B', 'x'],
+    '--env takes the name of a variable: letters, digits and _, and no digit at its beginning.',
+  ],
+  [
+    ['exec', '--on-change', 'sometimes', 'x'],
+    '--on-change takes none, restart or the name of a signal, such as HUP or TERM.',
+  ],
+  [['exec', '--stop-signal', 'NONE', 'x'], '--stop-signal takes the name of a signal, such as HUP or TERM.'],
   [['exec'], 'exec needs a command: kyc-tokend exec -- CMD …'],
   [['completions', 'tcsh'], 'Name the shell: kyc-tokend completions bash.'],
   [

@@ -9,33 +9,23 @@ import { lacks } from '../support/lacks.ts'
 import { runCli } from '../support/run-cli.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
-const files = [':files']
-
-test.each<[words: string[], offers: readonly string[]]>([
-  [[''], [...commands.map(({ name }) => name), 'help', '--version', '--help']],
-  [['st'], ['status']],
-  [['-'], ['--version', '--help']],
-  [
-    ['token', '--'],
-    ['--format', '--min-valid', '--wait', '--socket', '--account', '--help'],
-  ],
-  [
-    ['token', '--format', ''],
-    ['raw', 'header', 'env', 'json'],
-  ],
-  [['token', '--wait', ''], []],
-  [['token', '--socket', 'status', '--f'], ['--format']],
-  [['status', '--account', ''], accountNames()],
-  [
-    ['help', 're'],
-    ['refresh', 'reload', 'reject'],
-  ],
-  [['exec', '--', 'ls', ''], files],
-  [['check', '--config', ''], files],
-  [['nonsense', ''], []],
-])('after %j come the words that the program offers', async (words, offers) => {
-  const { stdout } = await runCli(['completions', 'offers', '--', ...words])
-  expect(stdout.split('\n').slice(0, -1)).toEqual(offers)
+// The words so far, and the words that are offered.
+test.each([
+  ['', [...commands.map(({ name }) => name), 'help', '--version', '--help'].join(' ')],
+  ['st', 'status'],
+  ['-', '--version --help'],
+  ['token --', '--format --min-valid --wait --socket --account --help'],
+  ['token --format ', 'raw header env json'],
+  ['token --wait ', ''],
+  ['token --socket status --f', '--format'],
+  ['status --account ', accountNames().join(' ')],
+  ['help re', 'refresh reload reject'],
+  ['exec -- ls ', ':files'],
+  ['check --config ', ':files'],
+  ['nonsense ', ''],
+])('after %j comes %j', async (words, offers) => {
+  const { stdout } = await runCli(['completions', 'offers', '--', ...words.split(' ')])
+  expect(stdout.split('\n').slice(0, -1).join(' ')).toBe(offers)
 })
 
 test.skipIf(lacks('bash'))('bash asks the program', async () => {

@@ -16,24 +16,18 @@ test('--account chooses configuration, runtime directory and state directory', (
   expect(stateDirectoryOf({ env, uid })).toBe(`${stateDirectoryOf(own)}/accounts/eu`)
 })
 
-test('an option beats the environment', () => {
-  const env = { KYC_TOKEND_ACCOUNT: 'us' }
-  expect(configurationOf({ options: {}, env }).account).toBe('us')
-  expect(configurationOf({ options: { account: 'eu' }, env }).account).toBe('eu')
-  expect(configurationOf({ options: { config: 'c.json' }, env })).toEqual({
-    configPath: 'c.json',
-    env,
-    account: undefined,
-  })
+test.each([
+  [{}, { KYC_TOKEND_ACCOUNT: 'us' }, { account: 'us' }],
+  [{ account: 'eu' }, { KYC_TOKEND_ACCOUNT: 'us' }, { account: 'eu' }],
+  [{ config: 'c.json' }, { KYC_TOKEND_ACCOUNT: 'us' }, { configPath: 'c.json', account: undefined }],
+])('the options %j beat the environment %j', (options, env, expected) => {
+  expect(configurationOf({ options, env })).toMatchObject(expected)
 })
 
+const both = { KYC_TOKEND_CONFIG: 'c.json', KYC_TOKEND_ACCOUNT: 'eu' }
 test.each([
   [{ config: 'c.json', account: 'eu' }, {}, /--config and --account are both given/],
-  [
-    {},
-    { KYC_TOKEND_CONFIG: 'c.json', KYC_TOKEND_ACCOUNT: 'eu' },
-    /\$KYC_TOKEND_CONFIG and \$KYC_TOKEND_ACCOUNT/,
-  ],
+  [{}, both, /\$KYC_TOKEND_CONFIG and \$KYC_TOKEND_ACCOUNT/],
   [{ account: '../eu' }, {}, /The name of an account is/],
 ])('%j and %j are refused', (options, env, message) => {
   expect(() => configurationOf({ options, env })).toThrow(message)

@@ -1,9 +1,8 @@
 // The command as the package installs it: a shell script that runs one of two programs.
-import { spawn } from 'node:child_process'
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { beforeAll, expect, onTestFinished, test } from 'vitest'
+import { beforeAll, expect, test } from 'vitest'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { startProgram, type Ended } from '../support/run-cli.ts'
@@ -20,8 +19,7 @@ beforeAll(() => {
   const here = script
     .replace('/usr/lib/kyc-tokend/node', node)
     .replace('/usr/lib/kyc-tokend/', `${dirname(program)}/`)
-  writeFileSync(command, here)
-  chmodSync(command, 0o755)
+  writeFileSync(command, here, { mode: 0o755 })
   return () => rmSync(directory, { recursive: true })
 })
 
@@ -72,7 +70,6 @@ test.each([
 
 test('exec needs no output of its own', async () => {
   const { daemon } = await commandWorld({ answer: granting(hourToken()) })
-  const child = spawn('sh', ['-c', `exec "$0" exec --socket ${daemon.ipcPath} -- true >&-`, command])
-  onTestFinished(() => void child.kill())
-  expect(await new Promise((resolve) => child.on('close', resolve))).toBe(0)
+  const ended = await inShell(`exec "$0" exec --socket ${daemon.ipcPath} -- true >&-`)
+  expect(ended).toMatchObject({ status: 0, stderr: '' })
 })

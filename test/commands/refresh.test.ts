@@ -46,31 +46,17 @@ test('a refusal is 77, also without a token', async () => {
   expect(stderr).toMatch(/^No new token \(account-inactive\): .+\. .+\.\n$/)
 })
 
-test('a daemon that ends meanwhile says so, with 75', async () => {
-  const daemon = await daemonWith(({ type, answer }) => {
-    if (type === 'status.get') return answer('status.result', { token: null })
-    return answer('refresh.result', {
-      outcome: 'failed',
-      reason: 'stopping',
-      detail: 'It is stopping: ask again later',
-    })
-  })
-  const ended = await runCli(['refresh', '--socket', daemon.path])
-  expect(ended).toMatchObject({
-    status: 75,
-    stdout: '',
-    stderr: 'No new token (stopping): It is stopping: ask again later.\n',
-  })
-})
-
-test('a reason that only a newer daemon has is shown as it is', async () => {
+test.each([
+  ['stopping', 'It is stopping: ask again later'],
+  // Of a newer daemon.
+  ['quota-of-2031', 'It is used up'],
+])('a daemon that says %j is 75 with its own words', async (reason, detail) => {
   const daemon = await daemonWith(({ type, answer }) => {
     if (type === 'status.get')
       return answer('status.result', { token: null, daemon: { pid: 1, configFile: '/nowhere/c.json' } })
-    return answer('refresh.result', { outcome: 'failed', reason: 'quota-of-2031', detail: 'It is used up' })
+    return answer('refresh.result', { outcome: 'failed', reason, detail })
   })
-  expect(await runCli(['refresh', '--socket', daemon.path])).toMatchObject({
-    status: 75,
-    stderr: 'No new token (quota-of-2031): It is used up.\n',
-  })
+  const ended = await runCli(['refresh', '--socket', daemon.path])
+  const stderr = `No new token (${reason}): ${detail}.\n`
+  expect(ended).toMatchObject({ status: 75, stdout: '', stderr })
 })

@@ -17,6 +17,14 @@ async function urlOf({ output }: ReturnType<typeof start>): Promise<string> {
   return /http:\/\/127\.0\.0\.1:\d+/.exec(output())?.[0] ?? ''
 }
 
+/** The path of a configuration with this service. */
+async function configWith(service: object, baseUrl = 'https://api.example.com'): Promise<string> {
+  const path = join(await tempDirectory(), 'c.json')
+  const credentials = { apiKey: { env: 'NOT_SET' }, apiSecret: { env: 'NOT_SET' } }
+  await writeFile(path, JSON.stringify({ baseUrl, credentials, service }))
+  return path
+}
+
 describe('the command sandbox', () => {
   it('says where it is and what to try, serves, prints requests, and ends with 0', async () => {
     const sandbox = start({ scenario: 'opaque-token', 'token-lifetime': '15m' })
@@ -35,15 +43,9 @@ describe('the command sandbox', () => {
   })
 
   it('is the service of a configuration, and says what that one answers', async () => {
-    const path = join(await tempDirectory(), 'c.json')
     const refusals = [{ status: 401, says: 'invalid_client', in: 'error', reason: 'account-not-found' }]
     const parameters = { note: 'other' }
-    const credentials = { apiKey: { env: 'NOT_SET' }, apiSecret: { env: 'NOT_SET' } }
-    await writeFile(
-      path,
-      JSON.stringify({ baseUrl: 'https://api.example.com', credentials, service: { refusals, parameters } }),
-    )
-    const sandbox = start({ config: path })
+    const sandbox = start({ config: await configWith({ refusals, parameters }) })
     const url = await urlOf(sandbox)
     const body = JSON.stringify({ apiKey: 'another', apiSecret: 'another', ...parameters })
     const response = await fetch(`${url}/token/external/jwt`, { method: 'POST', body })
@@ -54,15 +56,10 @@ describe('the command sandbox', () => {
   })
 
   it('says where a described service is, and where its tokens are given', async () => {
-    const path = join(await tempDirectory(), 'c.json')
-    const credentials = { apiKey: { env: 'NOT_SET' }, apiSecret: { env: 'NOT_SET' } }
-    const service = {
-      preset: 'oauth2',
-      tokenUrl: 'https://login.example.com/oauth/token?tenant=7',
-      headers: { 'X-Client': 'hidden' },
-    }
-    await writeFile(path, JSON.stringify({ baseUrl: 'https://api.example.com/v2/', credentials, service }))
-    const sandbox = start({ config: path, scenario: 'flaky' })
+    const described = { preset: 'oauth2', tokenUrl: 'https://login.example.com/oauth/token?tenant=7' }
+    const service = { ...described, headers: { 'X-Client': 'hidden' } }
+    const config = await configWith(service, 'https://api.example.com/v2/')
+    const sandbox = start({ config, scenario: 'flaky' })
     const url = await urlOf(sandbox)
     const tokenUrl = `${url}/oauth/token?tenant=7`
     const output = sandbox.output()
@@ -84,15 +81,11 @@ describe('the command sandbox', () => {
   it('says so where its port is in use, and where an option is wrong', async () => {
     const port = new URL(await urlOf(start())).port
     await expect(start({ port }).status).rejects.toThrow(/in use/)
-    for (const wrong of ['-1', '65536', 'http', '']) {
-      await expect(start({ port: wrong }).status).rejects.toThrow(
-        /^--port takes a number from 0 to 65535; 0 is a free port\.$/,
-      )
-    }
-    for (const wrong of ['60', '0s', '999ms', '10000d', 'soon']) {
-      await expect(start({ 'token-lifetime': wrong }).status).rejects.toThrow(
-        /^--token-lifetime takes a duration of at least 1s, such as 60s or 15m\.$/,
-      )
-    }
+    const ofPort = /^--port takes a number from 0 to 65535; 0 is a free port\.$/
+    for (const wrong of ['-1', '65536', 'http', ''])
+      await expect(start({ port: wrong }).status).rejects.toThrow(ofPort)
+    const ofLife = /^--token-lifetime takes a duration of at least 1s, such as 60s or 15m\.$/
+    for (const wrong of ['60', '0s', '999ms', '10000d', 'soon'])
+      await expect(start({ 'token-lifetime': wrong }).status).rejects.toThrow(ofLife)
   })
 })
