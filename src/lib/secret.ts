@@ -27,9 +27,9 @@ export class Secret {
 
 /** Compares values; secrets, which all look the same, by their content. */
 export function isSame(one: unknown, other: unknown): boolean {
+  if (one === other) return true
   if (one instanceof Secret && other instanceof Secret) return one.reveal() === other.reveal()
-  if (typeof one !== 'object' || typeof other !== 'object' || one === null || other === null)
-    return one === other
+  if (typeof one !== 'object' || typeof other !== 'object' || one === null || other === null) return false
   const keys = new Set([...Object.keys(one), ...Object.keys(other)])
   return [...keys].every((key) => isSame(Reflect.get(one, key), Reflect.get(other, key)))
 }

@@ -109,8 +109,8 @@ function hasSameService(one: Config, other: Config): boolean {
 export function hasOtherPair(state: InUse, { config }: Loaded): boolean {
   const { read, config: used } = state
   const { request, ...next } = withoutRestart(config, state)
-  const hasSame = hasSameSettings({ ...next, request: { ...request, ca: read.request.ca } }, read)
-  return hasSame && !isSame(next.credentials, used.credentials)
+  if (isSame(next.credentials, used.credentials)) return false
+  return hasSameSettings({ ...next, request: { ...request, ca: read.request.ca } }, read)
 }
 
 /** The files that hold the pair. */

@@ -6,7 +6,8 @@ import { nameOf } from './config.ts'
 import { LIFE_MS, PREFIX, type Host, type State } from './state.ts'
 import { keptLease } from './store.ts'
 
-export async function calm(state: State, act: Act): Promise<void> {
+/** `isKnown`: the same was played from a situation that means the same. */
+export async function calm(state: State, act: Act, isKnown: () => boolean): Promise<void> {
   const { hosts, isShared, check } = state
   for (const host of hosts) {
     host.armed = null
@@ -15,11 +16,13 @@ export async function calm(state: State, act: Act): Promise<void> {
   }
   if (isShared) await act('find')
   await act('auto:token')
+  if (isKnown()) return
   await checkSpared(state, act)
   const isQuiet = (): boolean =>
     !isWaiting(state) && hosts.every((host) => isReady(state, host) && isSettled(host))
   // The pace of `rejected` is 10 min at most.
   await untilHolds(isQuiet, () => act('wait:70'))
+  if (isKnown()) return
   for (const host of hosts) {
     const isRefused = phaseOf(stateOf(host), host.life.clock.now()) === 'refused'
     const isWell = isReady(state, host)

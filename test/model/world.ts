@@ -26,7 +26,7 @@ export async function createWorld(options: WorldOptions = {}) {
     broken,
     hosts,
     tokens,
-    calm: () => calm(state, act),
+    calm: (isKnown = () => false) => calm(state, act, isKnown),
     checkSaved: () => hosts.forEach((host) => checkSaved(state, host)),
     servers: store.servers,
     store: () => ({
