@@ -8,7 +8,7 @@ import { PROGRAM, startDaemon, textOf, type Daemon, type DaemonOptions } from '.
 import { freshToken, httpAsk, serviceOf, tokenOf } from './support/outside.ts'
 import { lacks } from './support/lacks.ts'
 import { granting } from './support/service.ts'
-import { createStalledDisk } from './support/preloaded.ts'
+import { createStalledDisk } from './support/stalled-disk.ts'
 import { canMount, smallDisk } from './support/small-disk.ts'
 import { tempDirectory } from './support/temp-directory.ts'
 import { timeoutFactor } from './support/timeout-factor.ts'

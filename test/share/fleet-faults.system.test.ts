@@ -28,6 +28,13 @@ beforeEach(async () => {
 })
 
 const refresh = (host: Daemon): Promise<Record<string, unknown>[]> => askAll([host], 'refresh.request')
+async function allAre(state: string, hosts: readonly Daemon[]): Promise<void> {
+  const areAll = async (): Promise<boolean> => {
+    const statuses = await askAll(hosts, 'status.get')
+    return statuses.every(({ share }) => (share as { state: string }).state === state)
+  }
+  await expectUntil(`all to be ${state}`, areAll)
+}
 describe.skipIf(withoutRedis)('Redis', { timeout: 120_000 }, () => {
   test.each([
     ['flushed', false],
@@ -60,10 +67,7 @@ describe.skipIf(withoutRedis)('Redis', { timeout: 120_000 }, () => {
     // Less than `share.timeout`.
     expect(Date.now() - readAtMs).toBeLessThan(2_000)
     // Without an attempt: the connection that listens notices it.
-    await expectUntil('each host to say so', async () => {
-      const statuses = await askAll(hosts, 'status.get')
-      return statuses.every(({ share }) => (share as { state: string }).state === 'alone')
-    })
+    await allAre('alone', hosts)
     const startMs = Date.now()
     const [outcome] = await refresh(hosts[0] as Daemon)
     expect(outcome).toMatchObject({ outcome: 'ok' })
@@ -79,6 +83,22 @@ describe.skipIf(withoutRedis)('Redis', { timeout: 120_000 }, () => {
     // Once for each time: a server that goes on is slow to begin with, and may be so again.
     for (const [index, { event }] of changes.entries())
       expect(event === 'share-connected').toBe(index % 2 === 0)
+  })
+
+  test('loses no token with the host that asks: the others have one once its lease is over', async () => {
+    const hosts = await startHosts(HOSTS, settings)
+    const before = await oneToken(hosts)
+    service.answer(() => undefined)
+    const [asker, ...others] = hosts as [Daemon, ...Daemon[]]
+    asker.process.kill('SIGUSR2')
+    await service.arrived(2)
+    await asker.end('SIGKILL')
+    service.answer(service.token)
+    others[0]!.process.kill('SIGUSR2')
+    await oneToken(others, { not: before })
+    const again = await startHost('host-1', settings, asker)
+    await oneToken([again, ...others], { not: before })
+    expect(service.requests).toHaveLength(3)
   })
 
   test('gets another password: hosts say so with the rights that they need, and serve on', async () => {
@@ -100,11 +120,7 @@ describe.skipIf(withoutRedis)('Redis', { timeout: 120_000 }, () => {
 })
 
 describe.skipIf(withoutRedis)('Sentinel', { timeout: 150_000 }, () => {
-  async function startSentinel(): Promise<{
-    master: RedisServer
-    replica: RedisServer
-    sentinel: RedisServer
-  }> {
+  async function startSentinel() {
     const [masterPort, replicaPort, sentinelPort] = [await freePort(), await freePort(), await freePort()]
     const master = await startRedis({ port: masterPort })
     onTestFinished(() => master.stop())
@@ -125,50 +141,27 @@ describe.skipIf(withoutRedis)('Sentinel', { timeout: 150_000 }, () => {
       ].join('\n'),
     })
     onTestFinished(() => sentinel.stop())
-    await expectUntil(
-      'the sentinel',
-      () => sentinel.cli('sentinel', 'replicas', 'fleet').includes(String(replicaPort)),
-      {
-        withinMs: 30_000,
-      },
-    )
-    return { master, replica, sentinel }
+    const isFound = () => sentinel.cli('sentinel', 'replicas', 'fleet').includes(String(replicaPort))
+    await expectUntil('the sentinel', isFound, { withinMs: 30_000 })
+    return { master, masterPort, sentinel }
   }
 
   test.each([
     ['killed', (master: RedisServer) => master.kill()],
     ['hung', (master: RedisServer) => Promise.resolve(master.signal('SIGSTOP'))],
   ])('the master is %s: all agree on the new one', async (_how, fail) => {
-    const { master, sentinel } = await startSentinel()
-    const hosts = await startHosts(HOSTS, {
-      redis: sentinel,
-      baseUrl: service.url,
-      share: { timeout: '2s', sentinel: { name: 'fleet' } },
-    })
+    const { master, masterPort, sentinel } = await startSentinel()
+    const share = { timeout: '2s', sentinel: { name: 'fleet' } }
+    const hosts = await startHosts(HOSTS, { ...settings, redis: sentinel, share })
     const before = await oneToken(hosts)
     await fail(master)
-    await expectUntil(
-      'the failover',
-      () => !sentinel.cli('sentinel', 'get-master-addr-by-name', 'fleet').includes(String(portOf(master))),
-      {
-        withinMs: 30_000,
-      },
-    )
-    await expectUntil(
-      'all on the new master',
-      async () =>
-        (await askAll(hosts, 'status.get')).every(
-          ({ share }) => (share as { state: string }).state === 'connected',
-        ),
-      { withinMs: 40_000 },
-    )
+    const isFailedOver = () =>
+      !sentinel.cli('sentinel', 'get-master-addr-by-name', 'fleet').includes(String(masterPort))
+    await expectUntil('the failover', isFailedOver, { withinMs: 30_000 })
+    await allAre('connected', hosts)
     const [outcome] = await refresh(hosts[0] as Daemon)
     expect(outcome).toMatchObject({ outcome: 'ok' })
     await oneToken(hosts, { not: before, withinMs: 40_000 })
     expect(service.requests.length).toBeLessThanOrEqual(4)
   })
 })
-
-function portOf({ address }: RedisServer): number {
-  return 'port' in address ? address.port : 0
-}

@@ -8,20 +8,14 @@ import { alertFile, startDaemon, tokenFile, type Daemon } from './daemon.ts'
 import { askOnce } from './ipc-client.ts'
 import { freshToken, serviceOf } from './outside.ts'
 import type { RedisServer } from './redis.ts'
-import { granting, startService, type ScriptedAnswer, type Service } from './service.ts'
+import { granting, startService, type ScriptedAnswer } from './service.ts'
 import { tempDirectory } from './temp-directory.ts'
 import { expectUntil } from './until.ts'
 
 /** A service whose tokens live so long. */
-export async function startTokenService(
-  lifeSeconds: number,
-): Promise<Service & { token: () => ReturnType<typeof granting>; lastToken: () => string }> {
-  let last = ''
-  const token = (): ReturnType<typeof granting> => {
-    last = freshToken(lifeSeconds)
-    return granting(last)
-  }
-  return Object.assign(await serviceOf(token), { token, lastToken: () => last })
+export async function startTokenService(lifeSeconds: number) {
+  const token = (): ScriptedAnswer => granting(freshToken(lifeSeconds))
+  return Object.assign(await serviceOf(token), { token })
 }
 
 export interface FleetSettings {
@@ -193,11 +187,4 @@ export async function askAll(
   data: (host: Daemon) => object = () => ({}),
 ): Promise<Record<string, unknown>[]> {
   return Promise.all(hosts.map(async (host) => (await askOnce(host.ipcPath, type, data(host)))?.data ?? {}))
-}
-
-/** The ages at which answers came to the hosts that had not asked, in ms, the shortest first. */
-export function lagsOf(hosts: readonly Daemon[]): number[] {
-  return recordsOf(hosts, 'share-adopted')
-    .map(({ ageMs }) => Number(ageMs))
-    .toSorted((one, other) => one - other)
 }
