@@ -10,7 +10,7 @@ import { useDaemons } from '../support/daemon-world.ts'
 import { expectUntil } from '../support/until.ts'
 
 const world = useDaemons()
-const { start, started } = world
+const { started } = world
 
 const inRun = (name: string): string => join(world.directory, 'run', name)
 
@@ -74,29 +74,5 @@ test('during a reload: the next start is with the new configuration, and no file
     })
     expect(next.records('state-file-ignored')).toEqual([])
     await next.end('SIGKILL')
-  }
-})
-
-test('in a crash loop the service sees growing distances, never below half the delay', async () => {
-  world.service.answer(() => undefined)
-  const initialDelayMs = 3_000
-  const config = { retry: { initialDelay: `${initialDelayMs}ms` } }
-  for (let arrivals = 1; arrivals <= 3; arrivals += 1) {
-    // One that ends before it may ask, and one that ends the moment it asks.
-    if (arrivals > 1) {
-      const early = await started(config)
-      expect((await statusOf(early)).failure?.attempts).toBe(arrivals - 1)
-      await early.end('SIGKILL')
-    }
-    const daemon = start(config)
-    await world.service.arrived(arrivals)
-    await daemon.end('SIGKILL')
-  }
-  const instants = world.service.requests.map(({ atMs }) => atMs)
-  const distances = instants.slice(1).map((atMs, index) => atMs - (instants[index] ?? 0))
-  // The time from the decision to the arrival of a request differs, on a busy machine by some 100 ms.
-  const toleratedMs = 500
-  for (const [index, distance] of distances.entries()) {
-    expect(distance).toBeGreaterThanOrEqual((initialDelayMs * 2 ** index) / 2 - toleratedMs)
   }
 })

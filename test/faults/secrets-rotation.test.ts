@@ -3,8 +3,8 @@ import { mkdirSync, renameSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { useDaemons } from '../support/daemon-world.ts'
-import { freshToken, serviceOf, statusOf } from '../support/outside.ts'
-import { accountInactive, granting, refusing, type Service } from '../support/service.ts'
+import { statusOf } from '../support/outside.ts'
+import { accountInactive } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 
 /** A changed content is tried within 30 s. */
@@ -28,72 +28,23 @@ function project(volume: string, pair: { key: string; secret: string }): void {
   renameSync(join(volume, '..data_tmp'), join(volume, '..data'))
 }
 
-const sources = (volume: string): object => ({
-  credentials: { apiKey: { file: join(volume, 'key') }, apiSecret: { file: join(volume, 'secret') } },
-})
-
-/** The service knows one account, whose key and secret may change; another key is an inactive account. */
-async function serviceWith(valid: { current: string }): Promise<Service> {
-  return serviceOf(({ body }) => {
-    const { apiKey, apiSecret } = JSON.parse(body) as { apiKey: string; apiSecret: string }
-    if (`${apiKey} ${apiSecret}` === valid.current) return granting(freshToken())
-    return apiKey === 'key-inactive' ? accountInactive : refusing(401, 'Unauthorized')
-  })
-}
-
-const eventually = (what: string, isMet: () => unknown): Promise<unknown> =>
-  expectUntil(what, isMet, { withinMs: NOTICE_MS })
-
 test(
   'a refused account is left by a swapped link, without a signal',
   async () => {
     const volume = join(world.directory, 'volume')
-    const service = await serviceWith({ current: 'key-of-new secret-of-new' })
+    const { service } = world
+    service.answer(({ body }) => (body.includes('key-of-new') ? world.grant() : accountInactive))
     project(volume, { key: 'key-inactive', secret: 'secret-of-old' })
-    const daemon = world.start({ baseUrl: service.url, ...sources(volume) })
+    const daemon = world.start({
+      credentials: { apiKey: { file: join(volume, 'key') }, apiSecret: { file: join(volume, 'secret') } },
+    })
     await daemon.logged('alert')
     project(volume, { key: 'key-of-new', secret: 'secret-of-new' })
-    await eventually('the new pair in use', () => daemon.records('credentials-taken-over').length === 1)
+    const isTaken = (): boolean => daemon.records('credentials-taken-over').length === 1
+    await expectUntil('the new pair in use', isTaken, { withinMs: NOTICE_MS })
     expect(await statusOf(daemon)).toMatchObject({ state: 'ready', alert: null })
     expect(service.requests).toHaveLength(2)
     expect(daemon.stderr()).not.toMatch(/secret-of|key-of-new secret/)
-  },
-  LIMIT_MS,
-)
-
-test(
-  'a wrong pair is reported once, and the running one stays; a baseUrl waits for its reload',
-  async () => {
-    const volume = join(world.directory, 'volume')
-    const valid = { current: 'key-of-old secret-of-old' }
-    const service = await serviceWith(valid)
-    project(volume, { key: 'key-of-old', secret: 'secret-of-old' })
-    const daemon = world.start({ baseUrl: service.url, ...sources(volume) })
-    await daemon.listening()
-    await eventually('the first token', () => service.requests.length === 1)
-
-    project(volume, { key: 'key-of-new', secret: 'secret-of-new' })
-    await eventually('the report', () => daemon.records('credentials-not-taken-over').length === 1)
-    expect(await statusOf(daemon)).toMatchObject({ state: 'ready', failure: null })
-    expect(service.requests).toHaveLength(2)
-
-    // The right one, together with another address that was not reloaded: neither is in use.
-    const other = await serviceWith({ current: 'key-of-2nd secret-of-2nd' })
-    daemon.configure({ baseUrl: other.url, ...sources(volume) })
-    project(volume, { key: 'key-of-2nd', secret: 'secret-of-2nd' })
-    await expectUntil(
-      'the status',
-      async () => {
-        const { configuration } = (await statusOf(daemon)).daemon
-        return configuration.state === 'changed'
-      },
-      { withinMs: NOTICE_MS },
-    )
-    expect([service.requests.length, other.requests.length]).toEqual([2, 0])
-    daemon.process.kill('SIGHUP')
-    await eventually('the reload', () => other.requests.length === 1)
-    expect(daemon.records('credentials-not-taken-over')).toHaveLength(1)
-    expect(daemon.stderr()).not.toContain('secret-of')
   },
   LIMIT_MS,
 )

@@ -1,13 +1,10 @@
 // Faults of the service, as they are seen from outside, and that nothing hangs or leaks.
-import { writeFileSync } from 'node:fs'
-import { join } from 'node:path'
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, test } from 'vitest'
 import type { StatusResult } from '../../src/protocol.ts'
-import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { alertFile, type Daemon } from '../support/daemon.ts'
 import { useDaemons } from '../support/daemon-world.ts'
-import { command, freshToken, httpAsk, statusOf, tokenOf } from '../support/outside.ts'
-import { granting, refusing, startService, type Answer } from '../support/service.ts'
+import { command, httpAsk, statusOf, tokenOf } from '../support/outside.ts'
+import type { Answer } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 
 /** Waits long enough between attempts that a test sees each of them. */
@@ -25,6 +22,7 @@ const failureOf = (daemon: Daemon, attempts = 1): Promise<NonNullable<StatusResu
     return failure?.attempts === attempts && failure
   })
 
+/** One for each reason. */
 const answers: Record<string, { reason: string; answer: Answer }> = {
   'an answer that is reset in mid-body': {
     reason: 'network',
@@ -32,10 +30,6 @@ const answers: Record<string, { reason: string; answer: Answer }> = {
       response.writeHead(200, { 'content-length': '1000' })
       response.write('{"accessToken":', () => socket.resetAndDestroy())
     },
-  },
-  'a connection that is closed without an answer': {
-    reason: 'network',
-    answer: (_, { socket }) => void socket.destroy(),
   },
   'an answer that drips a byte at a time': {
     reason: 'timeout',
@@ -45,21 +39,10 @@ const answers: Record<string, { reason: string; answer: Answer }> = {
       response.on('close', () => clearInterval(drip))
     },
   },
-  'a service that never answers': { reason: 'timeout', answer: () => undefined },
   '10 MB': { reason: 'malformed-answer', answer: { body: Buffer.alloc(10 * 1024 * 1024, 'x') } },
-  'bytes that are no HTTP': {
-    reason: 'malformed-answer',
-    answer: (_, { socket }) => void socket.end('HELLO\r\n\r\n'),
-  },
-  'a page of HTML': { reason: 'malformed-answer', answer: { body: '<html>Welcome</html>' } },
-  'an answer without a token': { reason: 'malformed-answer', answer: { json: { token: 'abc' } } },
-  'an expired token': { reason: 'malformed-answer', answer: () => granting(freshToken(-10)) },
   '503': { reason: 'server-error', answer: { status: 503, body: 'Bad day' } },
-  '500 of another kind': { reason: 'server-error', answer: refusing(500, 'Something else') },
-  '408': { reason: 'server-error', answer: { status: 408 } },
   '429': { reason: 'rate-limited', answer: { status: 429 } },
   '403': { reason: 'rejected', answer: { status: 403 } },
-  'a 404 of another': { reason: 'rejected', answer: { status: 404, body: 'Cannot POST' } },
 }
 
 test('whatever it answers has its reason, and the token that is held is served on meanwhile', async () => {
@@ -82,38 +65,4 @@ test('whatever it answers has its reason, and the token that is held is served o
   expect((await command(daemon, 'refresh')).status).toBe(0)
   expect(await statusOf(daemon)).toMatchObject({ state: 'ready', failure: null, alert: null })
   await expectUntil('the end of alert.json', () => alertFile(daemon) === undefined)
-})
-
-test('without a token every command and path says so, with the reason', async () => {
-  const { service } = world
-  service.answer({ status: 503 })
-  const daemon = await world.started(slow)
-  await failureOf(daemon)
-  expect((await command(daemon, 'status')).status).toBe(75)
-  const token = await command(daemon, 'token', '--wait', '0s')
-  expect(token).toMatchObject({ status: 75, stdout: '' })
-  expect(token.stderr.trim().split('\n')).toHaveLength(1)
-  expect(await httpAsk(daemon, '/readyz')).toMatchObject({ status: 503 })
-  expect(await httpAsk(daemon, '/v1/token')).toMatchObject({
-    status: 503,
-    json: { code: 'no-token-yet', reason: 'server-error' },
-  })
-  expect((await command(daemon, 'refresh')).status).toBe(75)
-  expect(service.requests).toHaveLength(2)
-})
-
-test('an unknown authority is no service, until caFile names it', async () => {
-  const authority = createAuthority()
-  const tls = createCertificate(authority, { names: ['localhost'] })
-  const service = await startService({ answer: () => world.grant(), tls })
-  onTestFinished(() => service.stop())
-  const daemon = await world.started(slow, { baseUrl: service.url })
-  expect((await failureOf(daemon)).reason).toBe('tls')
-  expect((await command(daemon, 'status')).stdout).toContain('request.caFile')
-  expect(service.requests).toHaveLength(0)
-  const caFile = join(world.directory, 'ca.pem')
-  writeFileSync(caFile, authority.cert)
-  await daemon.reload({ ...slow, request: { ...slow.request, caFile } })
-  daemon.process.kill('SIGUSR2')
-  expect((await tokenOf(daemon)).state).toBe('ready')
 })

@@ -47,21 +47,6 @@ describe('SIGTERM and SIGINT end it with 0 within 5 s', () => {
     }
   })
 
-  test('in the middle of a request to the service', async () => {
-    world.service.answer(() => undefined)
-    const daemon = await started()
-    await world.service.arrived(1)
-    await expectOrderlyEnd(daemon)
-    expect(world.service.requests).toHaveLength(1)
-  })
-
-  test('while it waits for the next attempt', async () => {
-    world.service.answer({ status: 503 })
-    const daemon = start({ retry: { initialDelay: '1h', maxDelay: '1h' } })
-    await daemon.logged('fetch-failed')
-    await expectOrderlyEnd(daemon)
-  })
-
   test('with clients that wait: each is answered before its connection ends', async () => {
     world.service.answer(() => undefined)
     const daemon = await started()
@@ -145,24 +130,4 @@ test('SIGHUP and SIGUSR2 in the first moments of its life are heard, and end not
     expect((await tokenOf(daemon)).state).toBe('ready')
     await expectOrderlyEnd(daemon)
   }
-})
-
-test('a burst of SIGUSR2 makes one request at a time', async () => {
-  let underWay = 0
-  let most = 0
-  world.service.answer(async () => {
-    underWay += 1
-    most = Math.max(most, underWay)
-    await sleep(5)
-    underWay -= 1
-    return world.grant()
-  })
-  const daemon = await started()
-  for (let times = 0; times < 200; times += 1) {
-    daemon.process.kill('SIGUSR2')
-    if (times % 10 === 0) await sleep(1)
-  }
-  expect((await tokenOf(daemon)).state).toBe('ready')
-  await expectOrderlyEnd(daemon)
-  expect(most).toBe(1)
 })

@@ -172,13 +172,6 @@ describeInstallation('two accounts on a host', {}, (installation) => {
     expect(await modesOf('/run/kyc-tokend/accounts/eu/token')).toEqual(['640 kyc-tokend:kyc-token-eu'])
   })
 
-  it('are restarted by an upgrade', async () => {
-    const before = await show('MainPID', 'kyc-tokend@eu')
-    await sh(installation.install('9.0.0'))
-    await installation.restarted(before, 'kyc-tokend@eu')
-    expect(await token('eu')).toMatch(/^ey/)
-  })
-
   it('are watched for programs that read once', async () => {
     await installation.follow('read-once-account')
     await sh(`printf '[Service]\\nExecStart=sleep infinity\\n' >/run/systemd/system/billing.service`)

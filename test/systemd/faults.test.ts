@@ -1,5 +1,6 @@
-// An operator's hour: faults of the host by ones and twos. Only what `check` and `status` print is pasted, and at the
-// end a member asks. `KYC_TOKEND_FAULTS=100 KYC_TOKEND_FAULT_SEED=7` draws others; a name draws that one.
+// An operator's hour: faults of the host. Only what `check` and `status` print is pasted, and at the end a member asks.
+// Played is each fault for which the words of `check` are known, then others by ones and twos.
+// `KYC_TOKEND_FAULTS=100 KYC_TOKEND_FAULT_SEED=7` draws from all instead; names, by commas and `+`, play those.
 import { expect, it } from 'vitest'
 import { config, CONFIG, describeInstallation } from '../support/installation.ts'
 import { createRandom } from '../support/random.ts'
@@ -8,28 +9,39 @@ import { hostFaults, START_STAND_IN, type Person } from './host-faults.ts'
 
 /** Commands at which a person types. */
 const BY_HAND = /systemctl edit|kyc-tokend setup|sudo -u|sudoedit/
-/** A number of draws, or names of faults, by commas. */
-const WANTED = process.env['KYC_TOKEND_FAULTS'] ?? '20'
+/** A remedy that would open a directory of the system. */
+const OF_THE_SYSTEM = /ch(own|mod|grp) \S+ \/(run|srv|home|root|etc)`/
+const WANTED = process.env['KYC_TOKEND_FAULTS']
+const DRAWS = 12
 const SEED = Number(process.env['KYC_TOKEND_FAULT_SEED'] ?? 20_261_127)
 /** What check says where a configuration that is good is not in use. */
 const UNREAD = /runs with a former configuration/
 const MAX_ROUNDS = 5
 const NAMES = Object.keys(hostFaults)
 
-function drawn(): (readonly string[])[] {
-  if (!/^\d+$/.test(WANTED)) return WANTED.split(',').map((names) => names.split('+'))
+/** So many draws of one or two. Of two that a person mends by one act the second would hide the first. */
+function drawn(count: number, names: readonly string[]): string[][] {
   const random = createRandom(SEED)
-  const one = (): string => NAMES[Math.floor(random() * NAMES.length)]!
-  /** Of two faults that a person mends by one act the second would hide the first. */
+  const one = (): string => names[Math.floor(random() * names.length)]!
   const beside = (first: string): string => {
     const act = hostFaults[first]!.person?.does
     const second = one()
     return act !== undefined && act === hostFaults[second]!.person?.does ? beside(first) : second
   }
-  return Array.from({ length: Number(WANTED) }, (_, index) => {
+  return Array.from({ length: count }, (_, index) => {
     const first = one()
     return index % 3 === 2 ? [first, beside(first)] : [first]
   })
+}
+
+function wanted(): string[][] {
+  if (WANTED !== undefined)
+    return /^\d+$/.test(WANTED)
+      ? drawn(Number(WANTED), NAMES)
+      : WANTED.split(',').map((names) => names.split('+'))
+  const known = NAMES.filter((name) => hostFaults[name]!.says !== undefined)
+  const others = NAMES.filter((name) => !known.includes(name))
+  return [...known.map((name) => [name]), ...drawn(DRAWS, others)]
 }
 
 /** Everything as it was: what is mounted over, drop-ins, users, files, units. */
@@ -57,7 +69,7 @@ systemctl start kyc-tokend.socket kyc-tokend-http.socket kyc-tokend-alert.path k
 true`
 
 /** As a member: both sockets and the file. */
-const ASK = `timeout 12 kyc-tokend token --wait 5s >/dev/null &&
+const ASK = `timeout 12 kyc-tokend token --wait 2s >/dev/null &&
 timeout 12 curl -fsS --max-time 10 --unix-socket /run/kyc-tokend/http.sock http://localhost/v1/token >/dev/null &&
 test -s /run/kyc-tokend/token`
 
@@ -67,18 +79,23 @@ describeInstallation('An operator who pastes what the tools print', {}, (install
   const { attempt, configure, sh, startStandIn } = installation
 
   const isServed = async (): Promise<boolean> => (await attempt(ASK, 'member')).status === 0
-  const examine = async () => {
-    const check = await attempt('timeout 100 kyc-tokend check')
-    const status = await attempt('timeout 30 kyc-tokend status')
-    return { check, said: `${check.stdout}${check.stderr}${status.stdout}${status.stderr}` }
-  }
+  const settings = { ...config, credentials: { apiKey: 'sandbox-key', apiSecret: { file: 'api-secret' } } }
 
-  it('is prepared', async () => {
+  it('is told of a good installation only that members are let in', async () => {
     await startStandIn()
-    await sh('umask 027; useradd -M member; echo sandbox-secret >/etc/kyc-tokend/api-secret')
-    await configure({ ...config, credentials: { apiKey: 'sandbox-key', apiSecret: { file: 'api-secret' } } })
+    await sh('umask 027; useradd -M -G kyc-token member; echo sandbox-secret >/etc/kyc-tokend/api-secret')
+    await configure(settings)
     await sh(`chgrp kyc-tokend /etc/kyc-tokend/api-secret ${CONFIG}; cp -a /etc/kyc-tokend /root/good`)
-    expect(await sh('ls /root/good')).toContain('api-secret')
+    await sh('systemctl enable --quiet --now kyc-tokend')
+    const stdout = await sh('kyc-tokend check --live')
+    for (const does of [
+      'ask /run/kyc-tokend/ipc.sock, and is answered',
+      'ask /run/kyc-tokend/http.sock, and is answered',
+      'read /run/kyc-tokend/token',
+    ])
+      expect(stdout).toContain(`a member of kyc-token can ${does}\n`)
+    expect(stdout).toMatch(/^ok +service +gave a token/m)
+    expect(await sh('ls /run/systemd/system /run')).not.toContain('kyc-tokend-check')
   })
 
   /** Pastes each command that was printed, once; gives those that were pasted. */
@@ -98,7 +115,9 @@ describeInstallation('An operator who pastes what the tools print', {}, (install
   /** One round: what the tools say; then persons do what is theirs and is named, and the commands are pasted. */
   async function playRound(title: string, persons: Set<Person>) {
     const wasServed = await isServed()
-    const { check, said } = await examine()
+    const check = await attempt('timeout 100 kyc-tokend check')
+    const status = await attempt('timeout 30 kyc-tokend status')
+    const said = `${check.stdout}${check.stderr}${status.stdout}${status.stderr}`
     show(`${title}: ${wasServed ? 'served' : 'not served'}, check ${check.status}`)
     for (const [line] of check.stdout.matchAll(/^(?:FAULT|warning) +(?!host).*$/gm)) show(`  ${line}`)
     const asked = [...persons].filter(({ named }) => named.test(said))
@@ -114,13 +133,12 @@ describeInstallation('An operator who pastes what the tools print', {}, (install
     if (pasted.length > 0)
       await attempt(`timeout 20 sh -c 'until ${ASK.replaceAll('\n', ' ')}; do sleep 1; done'`, 'member')
     // Who was not served is asked by the next round.
-    return { isGreen, wasServed, isLockedOut: wasServed && !(await isServed()) }
+    return { check, isGreen, wasServed, isLockedOut: wasServed && !(await isServed()) }
   }
 
-  it.each(drawn().map((names) => [names.join(' + '), names] as const))('%s', async (title, names) => {
+  it.each(wanted().map((names) => [names.join(' + '), names] as const))('%s', async (title, names) => {
     await sh(RESET)
     await expectUntil('a member is served', isServed)
-    expect((await examine()).check.stdout, 'before').not.toMatch(/^FAULT/m)
     for (const name of names) await attempt(`set +e\n${hostFaults[name]!.breaks}\ntrue`)
     const persons = new Set(names.flatMap((name) => hostFaults[name]!.person ?? []))
     const rounds: Awaited<ReturnType<typeof playRound>>[] = []
@@ -129,6 +147,13 @@ describeInstallation('An operator who pastes what the tools print', {}, (install
       rounds.length < MAX_ROUNDS &&
       !(persons.size === 0 && rounds.at(-1)!.isGreen && rounds.at(-1)!.wasServed)
     )
+    const [{ check }] = rounds as [(typeof rounds)[number]]
+    const [{ says }] = names.map((name) => hostFaults[name]!) as [(typeof hostFaults)[string]]
+    if (names.length === 1 && says !== undefined) {
+      expect(check.stdout).toMatch(says)
+      expect(check.status).toBe(says.source.startsWith('^FAULT') ? 78 : 0)
+    }
+    expect(check.stdout).not.toMatch(OF_THE_SYSTEM)
     expect(
       [...persons].map(({ named }) => named),
       'what a person has to do is named',
@@ -142,5 +167,26 @@ describeInstallation('An operator who pastes what the tools print', {}, (install
       'pasting locked members out',
     ).toEqual([])
     expect(rounds.at(-1), 'mended').toMatchObject({ isGreen: true, wasServed: true })
+  })
+
+  it('mends a file system that is read-only for everybody, and one that is so for the unit alone', async () => {
+    const folder = '/srv/app/kyc'
+    await sh(RESET)
+    await sh(`mkdir -p /srv/app; mount -t tmpfs tmpfs /srv/app; install -d -o kyc-tokend -m 2750 ${folder}`)
+    await configure({ ...settings, tokenFiles: [...config.tokenFiles, { path: `${folder}/token` }] })
+    const isWritten = async (): Promise<boolean> => (await attempt(`test -s ${folder}/token`)).status === 0
+    const mend = async (says: RegExp): Promise<void> => {
+      const { stdout, status } = await attempt('kyc-tokend check')
+      expect(status).toBe(78)
+      await sh((says.exec(stdout)?.[1] ?? stdout).replaceAll('sudo ', ''))
+    }
+    await sh('systemctl restart kyc-tokend')
+    await mend(/kyc is read-only for this unit alone: `(.*)`/)
+    await expectUntil('the file', isWritten)
+    await sh('mount -o remount,ro /srv/app')
+    await mend(/kyc is read-only for everybody: `(.*)`/)
+    await sh(`rm ${folder}/token`)
+    await expectUntil('the file', isWritten)
+    expect(await sh('kyc-tokend check')).toMatch(/^No fault/m)
   })
 })

@@ -1,8 +1,9 @@
 // Faults that an operator meets on a host with the package: each is a script by root, and what the tools must make
-// of it. Drawn by ones and twos in faults.test.ts.
+// of it. Played in faults.test.ts.
 
 const DROP_INS = '/etc/systemd/system/kyc-tokend.service.d'
 const CONFIG = '/etc/kyc-tokend/kyc-tokend.config.json'
+const SECRET = '/etc/kyc-tokend/api-secret'
 const RESTART = 'timeout 20 systemctl restart kyc-tokend'
 const dropIn = (...lines: string[]): string =>
   `mkdir -p ${DROP_INS}; printf '%s\\n' '[Service]' '${lines.join("' '")}' >${DROP_INS}/zz-ops.conf; ` +
@@ -16,6 +17,8 @@ const edit = (body: string): string =>
 
 export interface HostFault {
   readonly breaks: string
+  /** Is in what `check` says. */
+  readonly says?: RegExp
   /**
    * What only a person can do: the tools name it in words that match, and then it is done. Undefined: what they print
    * mends it, or nothing is wrong for members.
@@ -42,22 +45,53 @@ const ADD_MEMBER = 'systemd-sysusers kyc-tokend.conf && usermod -aG kyc-token me
 
 export const hostFaults: Readonly<Record<string, HostFault>> = {
   rundir_rm: { breaks: 'rm -rf /run/kyc-tokend' },
-  rundir_0700: { breaks: 'chmod 0700 /run/kyc-tokend' },
+  rundir_0700: {
+    breaks: 'chmod 0700 /run/kyc-tokend',
+    says: /^FAULT +paths +a member of kyc-token cannot ask \S+ipc\.sock \(EACCES at \/run\/kyc-tokend\)/m,
+  },
   rundir_0755: { breaks: 'chmod 0755 /run/kyc-tokend' },
+  rundir_owner: {
+    breaks: 'chown kyc-tokend:kyc-tokend /run/kyc-tokend; chmod 0751 /run/kyc-tokend',
+    says: /^FAULT +paths +the runtime directory \/run\/kyc-tokend belongs to the user kyc-tokend and not to root/m,
+  },
+  rundir_0771: {
+    breaks: 'chmod -s,-t /run/kyc-tokend; chmod 0771 /run/kyc-tokend',
+    says: /^FAULT +paths +the runtime directory \/run\/kyc-tokend has the mode 0771 and needs 3771/m,
+  },
+  rundir_acl_masked: {
+    breaks: `chmod 3751 /run/kyc-tokend; ${RESTART}`,
+    says: /^FAULT +paths +the runtime directory \/run\/kyc-tokend has no access list by which/m,
+  },
   rundir_no_acl: { breaks: 'setfacl -b /run/kyc-tokend' },
   rundir_tmpfs_over: { breaks: 'mount -t tmpfs -o mode=0755 over /run/kyc-tokend' },
   ipc_is_file: { breaks: 'rm -f /run/kyc-tokend/ipc.sock; touch /run/kyc-tokend/ipc.sock' },
   ipc_is_directory: { breaks: 'rm -f /run/kyc-tokend/ipc.sock; mkdir /run/kyc-tokend/ipc.sock' },
   ipc_0600: { breaks: 'chmod 0600 /run/kyc-tokend/ipc.sock' },
-  socks_chgrp: { breaks: 'chgrp root /run/kyc-tokend/*.sock' },
-  http_rm: { breaks: 'rm -f /run/kyc-tokend/http.sock' },
+  socks_chgrp: {
+    breaks: 'chgrp root /run/kyc-tokend/*.sock',
+    says: /^FAULT +paths +the socket \S+ipc\.sock belongs to the group root and not to kyc-token/m,
+  },
+  http_rm: {
+    breaks: 'rm -f /run/kyc-tokend/http.sock',
+    says: /^FAULT +paths +the socket \S+http\.sock is not there/m,
+  },
   ipcsocket_stopped: { breaks: 'systemctl stop kyc-tokend.socket; sleep 1' },
   httpsocket_stopped: { breaks: 'systemctl stop kyc-tokend-http.socket' },
   httpsocket_masked: {
     breaks: `systemctl stop kyc-tokend-http.socket; systemctl mask kyc-tokend-http.socket; ${RESTART}`,
   },
-  ipcsocket_masked: { breaks: 'systemctl mask --now kyc-tokend.socket; systemctl stop kyc-tokend' },
-  service_masked: { breaks: 'systemctl mask --now kyc-tokend.service' },
+  httpsocket_masked_rundir_rm: {
+    breaks: 'systemctl mask --quiet --now kyc-tokend-http.socket; rm -r /run/kyc-tokend',
+    says: /^FAULT +paths +the runtime directory \/run\/kyc-tokend is not there/m,
+  },
+  ipcsocket_masked: {
+    breaks: 'systemctl mask --now kyc-tokend.socket; systemctl stop kyc-tokend',
+    says: /^FAULT +sockets +the socket \S+ipc\.sock is closed, because kyc-tokend\.socket is masked/m,
+  },
+  service_masked: {
+    breaks: 'systemctl mask --now kyc-tokend.service',
+    says: /^FAULT +unit +kyc-tokend\.service is masked/m,
+  },
   service_stopped: { breaks: 'systemctl stop kyc-tokend.service' },
   all_stopped: { breaks: "systemctl stop 'kyc-tokend*'" },
   credential_rm: {
@@ -95,7 +129,23 @@ export const hostFaults: Readonly<Record<string, HostFault>> = {
     breaks: "printf 'S-bad-0001-zzzzzz' >/etc/kyc-tokend/api-secret; sleep 3; kyc-tokend refresh",
     person: { named: /refused/, does: putBack('api-secret') },
   },
-  etc_0700: { breaks: `chmod 0700 /etc/kyc-tokend; ${RESTART}` },
+  secret_in_root: {
+    breaks: `mv ${SECRET} /root/secret; ln -s /root/secret ${SECRET}; ${RESTART}`,
+    says: /^FAULT +configuration +kyc-tokend\.service does not see \S+secret, a link to \/root\/secret/m,
+  },
+  secret_in_home: {
+    breaks: `install -D -m 0644 ${SECRET} /home/app/secret; ln -sf /home/app/secret ${SECRET}; ${RESTART}`,
+    says: /^FAULT +configuration +kyc-tokend\.service does not see \S+secret, a link to \/home\/app\/secret/m,
+  },
+  secret_hidden: {
+    breaks: dropIn(`InaccessiblePaths=${SECRET}`),
+    says: /^FAULT +configuration +kyc-tokend\.service does not see \S+secret \(.*InaccessiblePaths=/m,
+    person: { named: /InaccessiblePaths=/, does: TAKE_OUT },
+  },
+  etc_0700: {
+    breaks: `chmod 0700 /etc/kyc-tokend; ${RESTART}`,
+    says: /^FAULT +configuration .*, who may not enter \/etc\/kyc-tokend:/m,
+  },
   etc_0777: { breaks: `chmod 0777 /etc/kyc-tokend; ${RESTART}` },
   state_gone: { breaks: 'rm -rf /var/lib/kyc-tokend' },
   state_root: { breaks: 'chown -R root:root /var/lib/kyc-tokend' },
@@ -111,14 +161,27 @@ export const hostFaults: Readonly<Record<string, HostFault>> = {
   token_fifo: { breaks: 'rm -f /run/kyc-tokend/token; mkfifo /run/kyc-tokend/token' },
   token_of_root: {
     breaks: 'rm -f /run/kyc-tokend/token; echo x >/run/kyc-tokend/token; chmod 600 /run/kyc-tokend/token',
+    says: /^FAULT +files .*token cannot be replaced: it belongs to the user root, and its directory is sticky/m,
   },
   lock_of_root: {
     breaks: `systemctl stop kyc-tokend; rm -f /run/kyc-tokend/instance.lock; touch /run/kyc-tokend/instance.lock; ${RESTART}`,
+    says: /^FAULT +paths +the file \S+instance\.lock belongs to the user root and not to kyc-tokend/m,
+  },
+  lock_of_nobody: {
+    breaks: 'systemctl stop kyc-tokend.service; chown 12345 /run/kyc-tokend/instance.lock',
+    says: /^FAULT +paths +the file \S+instance\.lock belongs to the user 12345, which is gone,/m,
+  },
+  state_of_nobody: {
+    breaks: 'systemctl stop kyc-tokend.service; chown 12345:12345 /var/lib/kyc-tokend/*',
+    says: /^FAULT +paths +the file \S+memory\.json belongs to the user 12345/m,
   },
   tokenfile_elsewhere: {
     breaks: `mkdir -p /srv/out; chmod 755 /srv/out; ${edit("c.tokenFiles.push({path:'/srv/out/token',mode:'0640'})")}; systemctl reload kyc-tokend`,
   },
-  rwpaths_gone: { breaks: dropIn('ReadWritePaths=/srv/nope') },
+  rwpaths_gone: {
+    breaks: dropIn('ReadWritePaths=/srv/nope'),
+    says: /^FAULT +unit +a drop-in .* has ReadWritePaths=\/srv\/nope, which does not exist/m,
+  },
   private_network: {
     breaks: dropIn('PrivateNetwork=yes'),
     person: { named: /zz-ops\.conf has PrivateNetwork=yes/, does: TAKE_OUT },
@@ -129,6 +192,7 @@ export const hostFaults: Readonly<Record<string, HostFault>> = {
   },
   dropin_unread: {
     breaks: `mkdir -p ${DROP_INS}; printf '[Service]\\nEnvironment=A=b\\n' >${DROP_INS}/zz-ops.conf`,
+    says: /^warning +unit +kyc-tokend\.service changed on disk, and systemd has not read that yet/m,
   },
   user_root: {
     breaks: dropIn('User=root', 'Group=root'),
@@ -141,6 +205,12 @@ export const hostFaults: Readonly<Record<string, HostFault>> = {
   exec_gone: {
     breaks: dropIn('ExecStart=', 'ExecStart=/usr/lib/kyc-tokend/none run'),
     person: { named: /203\/EXEC|zz-ops\.conf/, does: TAKE_OUT },
+    says: /^FAULT +unit +kyc-tokend\.service cannot start \(203\/EXEC/m,
+  },
+  supplementary_group_gone: {
+    breaks: dropIn('SupplementaryGroups=not-there'),
+    says: /^FAULT +unit +kyc-tokend\.service cannot start \(216\/GROUP/m,
+    person: { named: /216\/GROUP/, does: TAKE_OUT },
   },
   protect_etc: {
     breaks: dropIn('InaccessiblePaths=/etc/kyc-tokend'),
@@ -153,6 +223,7 @@ export const hostFaults: Readonly<Record<string, HostFault>> = {
   credential_gone: {
     breaks: dropIn('LoadCredential=gone:/srv/gone'),
     person: { named: /243\/CREDENTIALS/, does: TAKE_OUT },
+    says: /^FAULT +unit +kyc-tokend\.service cannot start \(243\/CREDENTIALS: what LoadCredential= .* names/m,
   },
   socket_group_root: {
     breaks: socketDropIn('SocketGroup=root'),
@@ -174,6 +245,10 @@ export const hostFaults: Readonly<Record<string, HostFault>> = {
   group_removed: {
     breaks: 'groupdel kyc-token; timeout 20 systemctl restart kyc-tokend.socket kyc-tokend',
     person: { named: /usermod -aG kyc-token USER/, does: ADD_MEMBER },
+  },
+  user_gone: {
+    breaks: `systemctl stop kyc-tokend.service; userdel kyc-tokend; ${RESTART}`,
+    says: /^FAULT +unit +kyc-tokend\.service cannot start \(217\/USER/m,
   },
   user_removed: {
     breaks:

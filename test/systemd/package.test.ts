@@ -94,11 +94,6 @@ describe.skipIf(lacks('dpkg-deb'))('the Debian package', () => {
     expect({ status, stderr }).toEqual({ status: 1, stderr: sentence })
   })
 
-  it('is the same, byte for byte, when it is built again', { timeout: 60_000 }, async () => {
-    const builds = await Promise.all(['a', 'b'].map(async (name) => buildPackage(path.join(work, name), {})))
-    const [one, other] = await Promise.all(builds.map(async (build) => hashOf(build)))
-    expect(one).toBe(other)
-  })
 })
 
 test('the units of the default account say nothing of accounts, which their templates do', () => {

@@ -8,7 +8,7 @@ import { expectUntil } from '../support/until.ts'
 // One machine for the life of an installation, from dpkg -i to dpkg --purge: the tests build on each other.
 
 const UNITS = 'kyc-tokend.service kyc-tokend.socket kyc-tokend-http.socket kyc-tokend-alert.path'
-const options = { versions: ['9.0.0', '9.0.1'], isInstalled: false }
+const options = { isInstalled: false }
 
 describeInstallation('kyc-tokend as a service', options, (installation) => {
   const { install, configure, scenario, requests, fullToken, expectJournal, show, modesOf } = installation
@@ -148,15 +148,14 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
       expect(await show('ExecMainStatus')).toBe('78')
       const starts = async (): Promise<number> =>
         (await installation.journal('kyc-tokend')).split('\nStarting ').length
-      const startsBefore = await starts()
-      const deadline = Date.now() + 7_000
-      while (Date.now() < deadline) {
+      const [startsBefore, begunMs] = [await starts(), Date.now()]
+      while ((await starts()) < startsBefore + 2) {
         const client = await run(['kyc-tokend', 'token', '--wait', '1s'], { as: 'member' })
-        expect(client.stdout).toBe('')
+        expect(client).toMatchObject({ status: 78, stdout: '' })
         expect(client.stderr).toContain('misconfigured')
-        expect(client.status).toBe(78)
       }
-      expect((await starts()) - startsBefore).toBeLessThanOrEqual(5)
+      // Each start answers for 2 s.
+      expect(Date.now() - begunMs).toBeGreaterThan(2_000)
       expect(await sh('systemctl is-active kyc-tokend.socket kyc-tokend-http.socket')).toBe(
         'active\nactive\n',
       )
@@ -212,55 +211,6 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
     })
   })
 
-  it('is upgraded without a client noticing', { timeout: 120_000 }, async () => {
-    const before = await fullToken('member')
-    const asked = await requests()
-    const loop = installation.machine.start(
-      [
-        'sh',
-        '-c',
-        'while [ ! -e /tmp/enough ]; do kyc-tokend token --wait 10s || echo "failed: $?"; sleep 0.1; done',
-      ],
-      { as: 'member' },
-    )
-    let printed = ''
-    loop.stdout?.on('data', (chunk: Buffer) => (printed += chunk.toString()))
-    const over = new Promise((resolve) => loop.once('close', resolve))
-    await expectUntil('some tokens before the upgrade', () => printed.split('\n').length > 3)
-    // 30 clients of both sockets that never pause lose no request.
-    copyFileSync(
-      new URL('../support/asking.mjs', import.meta.url),
-      installation.machine.path('/usr/asking.mjs'),
-    )
-    const sockets = ['/run/kyc-tokend/ipc.sock', '/run/kyc-tokend/http.sock']
-    const clients = installation.machine.start(
-      ['/usr/lib/kyc-tokend/node', '/usr/asking.mjs', ...sockets, '15'],
-      { as: 'member' },
-    )
-    let counts = ''
-    clients.stdout?.on('data', (chunk: Buffer) => (counts += chunk.toString()))
-    await expectUntil('the clients', () => counts.includes('asking'))
-    const upgradedAtMs = Date.now()
-    await sh(install('9.0.1'))
-    clients.stdin?.end()
-    await expectUntil('their counts', () => counts.includes('}'))
-    expect(counts).toMatch(/"answered":\d{3,},.*"lost":0\b/)
-    const duringUpgrade = printed.length
-    await expectUntil(
-      'some tokens after the upgrade',
-      () => printed.length > duringUpgrade + 2 * before.length,
-    )
-    await sh('touch /tmp/enough')
-    await over
-    expect(new Set(printed.trim().split('\n'))).toEqual(new Set([before]))
-    await expectRequests(asked)
-    expect(await sh("dpkg-query -W -f='${Version}' kyc-tokend")).toBe('9.0.1')
-    const { daemon } = JSON.parse(await sh('kyc-tokend status --json')) as {
-      daemon: { startedAt: string }
-    }
-    expect(Date.parse(daemon.startedAt)).toBeGreaterThan(upgradedAtMs)
-  })
-
   it('mails an alert as the example shows', async () => {
     const mailServer = `require('node:net').createServer((socket) => {
         const say = (words) => socket.write(words + '\\r\\n')
@@ -294,7 +244,7 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
   it('comes back where it is removed and installed again', { timeout: 120_000 }, async () => {
     await sh('dpkg --remove kyc-tokend')
     expect((await run(['sh', '-c', `systemctl is-active ${UNITS}`])).stdout).not.toMatch(/^active/m)
-    await sh(install('9.0.1'))
+    await sh(install('9.0.0'))
     expect(await sh(`systemctl is-active ${UNITS}`)).toBe('active\n'.repeat(4))
     expect(await fullToken('member')).toMatch(/^ey/)
   })
