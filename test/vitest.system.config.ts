@@ -8,7 +8,7 @@ export default defineConfig({
     ...common,
     include: SYSTEM_TESTS,
     exclude: configDefaults.exclude,
-    maxWorkers: 2,
+    maxWorkers: 3,
     testTimeout: Math.min(LONGEST_MS, 90_000 * timeoutFactor),
     hookTimeout: 300_000 * timeoutFactor,
   },

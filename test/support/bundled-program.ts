@@ -26,6 +26,7 @@ export async function setup(): Promise<() => void> {
   symlinkSync(join(directory, 'cli.cjs'), join(bin, 'kyc-tokend'))
   process.env['PATH'] = `${process.env['PATH']}:${bin}`
   return () => {
-    for (const made of [directory, bin]) rmSync(made, { recursive: true, force: true })
+    for (const made of [directory, bin, `${directory}.packages`])
+      rmSync(made, { recursive: true, force: true })
   }
 }

@@ -1,7 +1,5 @@
 // The package on a machine with a real systemd, beside a stand-in of the service, for its administrator.
-import { copyFileSync, mkdirSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { copyFileSync } from 'node:fs'
 import path from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect } from 'vitest'
 import { block } from '../manual/manual.ts'
@@ -9,7 +7,7 @@ import { brokenByRecords, recordsOfJournal } from '../rules/records.ts'
 import type { Rule } from '../rules/rules.ts'
 import { bootMachine, whyNoMachine, type Finished, type Machine } from './machine.ts'
 import { formerPackage, type FormerVersion } from './former-package.ts'
-import { buildPackage } from './package.ts'
+import { packageOf } from './package.ts'
 import { expectUntil } from './until.ts'
 
 export const CONFIG = '/etc/kyc-tokend/kyc-tokend.config.json'
@@ -45,7 +43,6 @@ export function describeInstallation(
   const isRequired = process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] === '1'
   if (why !== undefined && !isRequired) process.stderr.write(`${name}: skipped, because ${why}\n`)
   let booted: Machine | undefined
-  let work = ''
   const installation = createInstallation(() => {
     if (booted === undefined) throw new Error('The machine is not booted yet')
     return booted
@@ -54,14 +51,8 @@ export function describeInstallation(
   // oxlint-disable-next-line vitest/valid-title -- it is a string, which the rule cannot see
   describe.skipIf(why !== undefined && !isRequired)(name, () => {
     beforeAll(async () => {
-      work = await mkdtemp(path.join(tmpdir(), 'kyc-tokend-test-'))
-      const packages = await Promise.all(
-        versions.map(async (version) => {
-          const out = path.join(work, version)
-          mkdirSync(out)
-          return buildPackage(out, { version })
-        }),
-      )
+      const packages = []
+      for (const version of versions) packages.push(await packageOf(version))
       for (const version of former) packages.push(await formerPackage(version))
       booted = await bootMachine()
       for (const file of packages) copyFileSync(file, booted.path(`/root/${path.basename(file)}`))
@@ -72,7 +63,6 @@ export function describeInstallation(
         process.stderr.write(await booted!.sh("journalctl -o short-precise -n 60 -u 'kyc-tokend*'"))
     })
     afterAll(async () => {
-      await rm(work, { recursive: true, force: true })
       if (booted === undefined) return
       const journal = await booted.sh("journalctl --sync; journalctl -o json -u 'kyc-tokend*'")
       await booted.stop()

@@ -162,7 +162,8 @@ echo $$ >"$cgroup/cgroup.procs"
 umount -lR /sys/fs/cgroup
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 : >"$root/etc/fstab"
-rm -f "$root/usr/sbin/policy-rc.d"
+# With man-db's automatic update each installation would make the index of all manual pages of this host.
+rm -f "$root/usr/sbin/policy-rc.d" "$root/var/lib/man-db/auto-update"
 for unit; do ln -sf /dev/null "$root/etc/systemd/system/$unit"; done
 cat >"$root/etc/systemd/system/tests.target" <<'END'
 [Unit]

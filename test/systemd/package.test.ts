@@ -93,7 +93,6 @@ describe.skipIf(lacks('dpkg-deb'))('the Debian package', () => {
     const sentence = 'dpkg-deb cannot be found: sudo apt install dpkg\n'
     expect({ status, stderr }).toEqual({ status: 1, stderr: sentence })
   })
-
 })
 
 test('the units of the default account say nothing of accounts, which their templates do', () => {
