@@ -97,11 +97,19 @@ test.each([
   expect((await errorOf(clientOf(daemon).get({ waitSeconds: 0 }))).code).toBe(expected)
 })
 
-test('a path with control characters, and a broken frame, are not in an error as they are', async () => {
+test.each(['secret-token\u001b[2J\f', 'null\f', '{"type":1,"data":{}}\f', '{"type":"x","data":5}\f'])(
+  'a strange frame %j fails the call, and is not in its error as it is',
+  async (text) => {
+    const daemon = await daemonWith(({ write }) => write(text))
+    const { code, message } = await errorOf(clientOf(daemon).status())
+    expect(code).toBe('daemon-unreachable')
+    expect(message).toContain('is no frame of kyc-tokend')
+    expect(daemon.connections.made).toBe(2)
+  },
+)
+
+test('a path with control characters is not in an error as it is', async () => {
   await errorOf(clientOf({ path: '/run/none/\u001b[2J\n.sock' }).status())
-  const daemon = await daemonWith(({ write }) => write('secret-token\u001b[2J\f'))
-  const { message } = await errorOf(clientOf(daemon).status())
-  expect(message).toContain('is no frame of kyc-tokend')
 })
 
 test('a connection that ends without an answer says what it can be', async () => {
