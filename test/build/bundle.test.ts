@@ -1,8 +1,7 @@
 import { spawnSync } from 'node:child_process'
-import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import path from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
-import { bundleProgram } from '../../src/build/bundle.ts'
 import { credentials, PROGRAM, startDaemon } from '../support/daemon.ts'
 import { serviceOf, tokenOf } from '../support/outside.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -16,18 +15,6 @@ function besideBundle(): string {
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }))
   return directory
 }
-
-it('two builds of the same sources give the same bytes', async () => {
-  const directory = besideBundle()
-  await bundleProgram(directory)
-  const files = readdirSync(bundle).toSorted()
-  expect(files).toContain('cli.cjs')
-  expect(readdirSync(directory).toSorted()).toEqual(files)
-  for (const file of files)
-    expect(readFileSync(path.join(directory, file)).equals(readFileSync(path.join(bundle, file))), file).toBe(
-      true,
-    )
-})
 
 it('the program is one file, and a command loads no more of Node than it uses', () => {
   const directory = besideBundle()

@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { lacks } from '../support/lacks.ts'
+import { listening } from '../support/listening.ts'
 import { granting, type ArrivedRequest, type ScriptedAnswer } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { clientOf } from '../support/client-world.ts'
@@ -131,41 +132,6 @@ test.for<[string[], RegExp]>([
   expect(stderr).toMatch(sentence)
 })
 
-test.for(['python3', 'php'])(
-  '%s survives a restart of the daemon, and a hostile one',
-  async (program, { skip }) => {
-    skip(lacks(program))
-    const command =
-      program === 'php'
-        ? php("echo strlen(KycToken::get()['accessToken']);")
-        : python('print(len(kyc_token.get().access_token), end="")')
-    const world = await revokingWorld()
-    await world.daemon.end('SIGTERM')
-    await world.again()
-    expect(await run(command, world.daemon.httpPath)).toMatchObject({ status: 0, stderr: '' })
-    const path = join(await tempDirectory(), 'http.sock')
-    const answers = [
-      '',
-      'HTTP/1.1 200 OK\r\n\r\n{}',
-      'HTTP/1.1 503 X\r\n\r\n{"detail":"a\\u001b[2Jb\\nc"}',
-      'x\u001b[2J',
-    ]
-    for (const answer of answers) {
-      const server = createServer((socket) =>
-        socket
-          .on('error', () => undefined)
-          .resume()
-          .end(answer),
-      )
-      await new Promise<void>((resolve) => server.listen(path, resolve))
-      const { status, stderr } = await run(command, path)
-      await new Promise((resolve) => server.close(resolve))
-      expect([status === 0, answer]).toEqual([false, answer])
-      expect(stderr).toMatch(/^kyc-tokend: [\P{Cc}]*\n$/u)
-    }
-  },
-)
-
 const TOKEN = {
   accessToken: 'token',
   fingerprint: '0123456789abcdef',
@@ -176,72 +142,76 @@ const TOKEN = {
   refusedBy: [401],
 }
 const VERDICT = { verdict: 'held', retryAfterSeconds: 1 }
-const FAULT = { code: 'expired', detail: 'a sentence' }
 /** JSON that is wrong for some fields. */
-const ODD = [
-  'null',
-  '7',
-  '[]',
-  '{}',
-  'true',
-  '"a\\r\\nb"',
-  '"http://x:port"',
-  '"http://["',
-  '1e999',
-  '9'.repeat(400),
-]
-const NO_OBJECT = ['null', '7', '[]', '"text"', '['.repeat(100_000)]
+const ODD = ['null', '7', '[]', 'true', '"a\\r\\nb"', '"http://x:port"', '"http://["', '1e999']
 
-test.for(['python3', 'php'])(
-  '%s: an odd field of an answer is a sentence, and no traceback',
-  async (program, { skip }) => {
+/** Answers in each of which one field is odd, and some that are no objects. */
+const oddOnes = (fields: object): string[] => [
+  ...['null', '[]', '"text"', '['.repeat(100_000)],
+  ...Object.keys(fields).flatMap((name) =>
+    ODD.map((odd) => JSON.stringify({ ...fields, [name]: '?' }).replace('"?"', odd)),
+  ),
+]
+const answerWith = (body: string, status = '200 OK'): string =>
+  `HTTP/1.1 ${status}\r\nContent-Length: ${body.length}\r\n\r\n${body}`
+const [SOUND, HELD] = [TOKEN, VERDICT].map((fields) => answerWith(JSON.stringify(fields)))
+/** The answers of a hostile daemon: to the first request, and to the report. */
+const HOSTILE = [
+  ...['', 'x\u001b[2J', answerWith('{"detail":"a\\u001b[2Jb\\nc"}', '503 X')].map((text) => [text, HELD]),
+  ...oddOnes(TOKEN).map((body) => [answerWith(body), HELD]),
+  ...oddOnes({ code: 'expired', detail: 'a sentence' }).map((body) => [answerWith(body, '503 X'), HELD]),
+  ...oddOnes(VERDICT).map((body) => [SOUND, answerWith(body)]),
+]
+
+test.for([
+  [
+    'python3',
+    python(`for index in range(${HOSTILE.length}):
+    try:
+        kyc_token.refused(kyc_token.get(index), "GET", "http://127.0.0.1:1/")
+    except kyc_token.KycTokenError as error:
+        print(error)`),
+  ],
+  [
+    'php',
+    php(`for ($i = 0; $i < ${HOSTILE.length}; $i += 1) try {
+      KycToken::refused(KycToken::get($i), 'GET', 'http://127.0.0.1:1/');
+    } catch (KycTokenException $error) { echo $error->getMessage(), "\\n"; }`),
+  ],
+] as const)(
+  '%s: whatever a hostile daemon answers is a sentence, and no traceback',
+  async ([program, command], { skip }) => {
     skip(lacks(program))
-    const oddOnes = (fields: object): string[] => [
-      ...NO_OBJECT,
-      ...Object.keys(fields).flatMap((name) =>
-        ODD.map((odd) => JSON.stringify({ ...fields, [name]: '?' }).replace('"?"', odd)),
-      ),
-    ]
-    const sound = { token: TOKEN, verdict: JSON.stringify(VERDICT), status: '200 OK' }
-    const cases = [
-      sound,
-      ...oddOnes(VERDICT).map((verdict) => ({ ...sound, verdict })),
-      ...oddOnes(TOKEN).map((token) => ({ ...sound, token })),
-      ...oddOnes(FAULT).map((token) => ({ ...sound, token, status: '503 X' })),
-    ]
-    /** The program names the case as `minValidSeconds`, when it asks for the first token. */
-    let index = 0
     const path = join(await tempDirectory(), 'http.sock')
+    /** The program names the answers as `minValidSeconds`, when it asks for the first token. */
+    let index = 0
     const server = createServer((socket) => {
       socket.on('error', () => undefined)
       socket.once('data', (data: Buffer) => {
         const request = data.toString()
         const isFirst = request.startsWith('GET') && !request.includes('notFingerprint')
         if (isFirst) index = Number(/minValidSeconds=(\d+)/.exec(request)?.[1])
-        const { token, verdict, status } = isFirst || request.startsWith('POST') ? cases[index]! : sound
-        const fingerprint = index.toString(16)
-        const text = typeof token === 'string' ? token : JSON.stringify({ ...token, fingerprint })
-        const body = request.startsWith('POST') ? verdict : text
-        socket.end(`HTTP/1.1 ${status}\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+        const [first, report] = HOSTILE[index]!
+        socket.end(isFirst ? first : request.startsWith('POST') ? report : SOUND)
       })
     })
-    await new Promise<void>((resolve) => server.listen(path, resolve))
-    onTestFinished(() => void server.close())
-    const command =
-      program === 'php'
-        ? php(`for ($i = 0; $i < ${cases.length}; $i += 1) try {
-            KycToken::refused(KycToken::get($i), 'GET', 'http://127.0.0.1:1/');
-          } catch (KycTokenException $error) { echo $error->getMessage(), "\\n"; }`)
-        : python(`for i in range(${cases.length}):
-    try:
-        kyc_token.refused(kyc_token.get(i), "GET", "http://127.0.0.1:1/")
-    except kyc_token.KycTokenError as error:
-        print(error)`)
+    await listening(server, path)
     const { status, stdout, stderr } = await run(command, path)
-    expect({ status, stderr, at: index }).toEqual({ status: 0, stderr: '', at: cases.length - 1 })
+    expect({ status, stderr, at: index }).toEqual({ status: 0, stderr: '', at: HOSTILE.length - 1 })
     expect(stdout).toMatch(/^([\P{Cc}]+\n)+$/u)
   },
 )
+
+test.for([
+  ['python3', python('print(len(kyc_token.get().access_token), end="")')],
+  ['php', php("echo strlen(KycToken::get()['accessToken']);")],
+] as const)('%s survives a restart of the daemon', async ([program, command], { skip }) => {
+  skip(lacks(program))
+  const world = await revokingWorld()
+  await world.daemon.end('SIGTERM')
+  await world.again()
+  expect(await run(command, world.daemon.httpPath)).toMatchObject({ status: 0, stderr: '' })
+})
 
 test.for([
   ['kyc-token-python', 'python3', 'kyc_token.py', 'example.py'],

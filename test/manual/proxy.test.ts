@@ -7,19 +7,14 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
-import { configOf, PROGRAM } from '../support/daemon.ts'
+import { startDaemon } from '../support/daemon.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { lacks } from '../support/lacks.ts'
-import { httpAsk, serviceOf, type HttpAnswer } from '../support/outside.ts'
+import { httpAsk, serviceOf, tokenOf, type HttpAnswer } from '../support/outside.ts'
 import { granting, type ScriptedAnswer, type Service } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 import { PROJECT } from './manual.ts'
-
-const LAUNCHER = new URL('../support/launch-with-sockets.py', import.meta.url).pathname
-/** Starts the daemon again whenever it ends, as systemd does; the sockets stay, with those who wait at them. */
-const SERVICE_MANAGER =
-  'until [ -e stop ]; do sh -c \'echo $$ >daemon.pid; LISTEN_PID=$$ exec "$@"\' - "$@"; done'
 
 interface Call {
   readonly method?: string
@@ -42,7 +37,6 @@ describe.skipIf(lacks('nginx', 'python3'))('through the proxy', () => {
     const happenings: (() => Promise<void>)[] = [
       async () => world.refresh().then(() => world.revoke('former')),
       async () => world.revoke('all'),
-      async () => world.restartDaemon(),
       async () => world.reloadNginx(),
       async () => world.endNginx().then(async () => world.startNginx()),
       async () => void (load.isOver = true),
@@ -190,27 +184,10 @@ async function startWorld({ trusted }: { trusted?: string } = {}) {
   writeFileSync(join(directory, 'ca.pem'), authority.cert)
   writeFileSync(join(directory, 'trusted.pem'), trusted ?? authority.cert)
 
-  const config = configOf({ directory, baseUrl: service.url, config: { request: { caFile: 'ca.pem' } } })
-  writeFileSync(join(directory, 'kyc-tokend.config.json'), JSON.stringify(config), { mode: 0o600 })
-  const httpPath = join(directory, 'given-http.sock')
-  const words = [LAUNCHER, `ipc=${join(directory, 'given-ipc.sock')}`, `http=${httpPath}`]
-  const daemonWords = [...PROGRAM, 'run', '--config', join(directory, 'kyc-tokend.config.json')]
-  const launcher = spawn('python3', [...words, 'sh', '-euc', SERVICE_MANAGER, '-', ...daemonWords], {
-    cwd: directory,
-    stdio: 'ignore',
-  })
-  const launched = once(launcher, 'exit')
-  const pidFile = join(directory, 'daemon.pid')
-  const daemonPid = (): number => (existsSync(pidFile) ? Number(readFileSync(pidFile, 'utf8')) : 0)
-  const endDaemon = async (): Promise<void> => {
-    if (launcher.exitCode !== null) return
-    writeFileSync(join(directory, 'stop'), '')
-    if (daemonPid() > 0) process.kill(daemonPid(), 'SIGTERM')
-    await launched
-  }
-  onTestFinished(endDaemon)
-  const isReady = async (): Promise<boolean> => (await httpAsk({ httpPath }, '/readyz')).status === 200
-  await expectUntil('a token', () => isReady().catch(() => false))
+  const daemon = startDaemon({ directory, baseUrl: service.url, config: { request: { caFile: 'ca.pem' } } })
+  const { httpPath } = daemon
+  await daemon.listening()
+  await tokenOf(daemon)
 
   const socketPath = join(directory, 'proxy/api.sock')
   const configFile = join(directory, 'nginx.conf')
@@ -266,12 +243,7 @@ async function startWorld({ trusted }: { trusted?: string } = {}) {
     async refresh(): Promise<void> {
       expect((await httpAsk({ httpPath }, '/v1/refresh', { method: 'POST' })).status).toBe(200)
     },
-    async restartDaemon(): Promise<void> {
-      const former = daemonPid()
-      process.kill(former, 'SIGTERM')
-      await expectUntil('another daemon', () => daemonPid() !== former)
-    },
-    endDaemon,
+    endDaemon: daemon.end,
     startNginx,
     endNginx,
     reloadNginx(): void {
