@@ -42,15 +42,6 @@ test('a fault without a reader ends with its status all the same', async () => {
   expect({ status, stderr }).toEqual({ status: 78, stderr: '' })
 })
 
-test('output that cannot be written is one sentence', () => {
-  const { status, stderr } = spawnSync('sh', ['-c', `"${PROGRAM.join(`" "`)}" --help > /dev/full`], {
-    cwd: root,
-    encoding: 'utf8',
-  })
-  expect(status).toBe(70)
-  expect(stderr).toMatch(/^The output cannot be written .*\n$/)
-})
-
 const oldNode = '/usr/bin/node'
 const isOldNodeThere = spawnSync(oldNode, ['--version']).stdout?.toString().startsWith('v20.') ?? false
 

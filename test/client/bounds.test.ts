@@ -276,55 +276,55 @@ describe('calls that share a signal, a queue or an answer', () => {
   })
 })
 
-describe('null', () => {
-  test('is no signal, and ends no process', async () => {
-    const daemon = await daemonWith(({ answer }: Asking) =>
-      answer('fault', { code: 'account-inactive', message: 'Act.' }),
-    )
-    const client = clientOf(daemon, { signal: null })
-    const calls = [
-      client.get({ signal: null }),
-      client.get(null as never),
-      client.authorize({ signal: null }),
-      client.authorize(null as never),
-      client.fetch('http://127.0.0.1:1', { signal: null }),
-      client.fetch('http://127.0.0.1:1', null as never),
-      client.status({ signal: null }),
-      client.refresh(null as never),
-      client.reject('token-1', { signal: null }),
-    ]
-    for (const call of calls) expect(await codeOf(call)).toBe('account-inactive')
-    const { length } = daemon.asked
-    const bad = [
-      client.get({ waitSeconds: 61 }),
-      client.get({ minValidSeconds: Number.NaN }),
-      client.reject(null as never),
-      client.get({ minValidSeconds: null as never }),
-      client.get({ notFingerprint: null as never }),
-      client.get({ signal: 5 as never }),
-      // Of a polyfill that is older than Node 18.
-      client.get({ signal: Object.assign(new EventTarget(), { aborted: false }) as never }),
-    ]
-    for (const call of bad) expect(await codeOf(call)).toBe('bad-request')
-    expect(daemon.asked).toHaveLength(length)
-    client.subscribe(() => undefined, { signal: null })()
-    client.subscribe(() => undefined, null as never)()
-    expect(() => client.subscribe(null as never)).toThrow('must be functions')
-    expect(() => client.subscribe(() => undefined, { onFault: 5 as never })).toThrow('must be functions')
-  })
+test('null is no signal, and other arguments that are wrong are bad requests, which the daemon never sees', async () => {
+  const daemon = await daemonWith(({ answer }: Asking) =>
+    answer('fault', { code: 'account-inactive', message: 'Act.' }),
+  )
+  const client = clientOf(daemon, { signal: null })
+  const calls = [
+    client.get({ signal: null }),
+    client.get(null as never),
+    client.authorize({ signal: null }),
+    client.authorize(null as never),
+    client.fetch('http://127.0.0.1:1', { signal: null }),
+    client.fetch('http://127.0.0.1:1', null as never),
+    client.status({ signal: null }),
+    client.refresh(null as never),
+    client.reject('token-1', { signal: null }),
+  ]
+  for (const call of calls) expect(await codeOf(call)).toBe('account-inactive')
+  const { length } = daemon.asked
+  const bad: [Promise<unknown>, string][] = [
+    [client.get({ waitSeconds: 61 }), 'waitSeconds'],
+    [client.get({ waitSeconds: '5' as never }), 'waitSeconds'],
+    [client.get({ minValidSeconds: Number.NaN }), 'minValidSeconds'],
+    [client.get({ minValidSeconds: null as never }), 'minValidSeconds'],
+    [client.get({ minValidSeconds: 86_401 }), 'minValidSeconds'],
+    [client.get({ notFingerprint: null as never }), 'notFingerprint'],
+    [client.get({ notFingerprint: 'none' }), 'notFingerprint'],
+    [client.get({ signal: 5 as never }), 'signal'],
+    // Of a polyfill that is older than Node 18.
+    [client.get({ signal: Object.assign(new EventTarget(), { aborted: false }) as never }), 'signal'],
+    [client.reject(null as never), 'fingerprint'],
+  ]
+  for (const [call, name] of bad) {
+    const message = expect.stringContaining(name) as string
+    await expect(call).rejects.toMatchObject({ code: 'bad-request', message })
+  }
+  expect(daemon.asked).toHaveLength(length)
+  client.subscribe(() => undefined, { signal: null })()
+  client.subscribe(() => undefined, null as never)()
+  expect(() => client.subscribe(null as never)).toThrow('must be functions')
+  expect(() => client.subscribe(() => undefined, { onFault: 5 as never })).toThrow('must be functions')
 })
 
 test('status and reject end with their signal', async () => {
   const daemon = await daemonWith(() => undefined)
   const client = clientOf(daemon)
-  for (const call of [
-    (signal: AbortSignal) => client.status({ signal }),
-    (signal: AbortSignal) =>
-      client.reject(tokenFields('token-1') as { fingerprint: string } & object, { signal }),
-  ]) {
-    const stop = new AbortController()
-    const ended = call(stop.signal).catch(String)
-    stop.abort('enough')
-    expect(await ended).toBe('enough')
-  }
+  const stop = new AbortController()
+  const { signal } = stop
+  const calls = [client.status({ signal }), client.reject({ fingerprint: '0123456789abcdef' }, { signal })]
+  const ended = calls.map((call) => call.catch(String))
+  stop.abort('enough')
+  expect(await Promise.all(ended)).toEqual(['enough', 'enough'])
 })

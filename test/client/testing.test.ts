@@ -100,21 +100,9 @@ test.each([
   expect(await Promise.all(waiting)).toEqual(['fake-token-2', 'fake-token-3'])
 })
 
-test('it judges arguments, reports, operators’ requests and absences as the daemon and its client do', async () => {
+test('it judges tokens, reports, operators’ requests and absences as the daemon and its client do', async () => {
   const tokens = fake()
   const first = await tokens.get()
-  const refused: [Promise<unknown>, string][] = [
-    [tokens.get({ minValidSeconds: 86_401 }), 'minValidSeconds'],
-    [tokens.get({ waitSeconds: '5' as never }), 'waitSeconds'],
-    [tokens.get({ notFingerprint: 'none' }), 'notFingerprint'],
-    [tokens.get({ signal: {} as never }), 'signal'],
-    [tokens.reject(null as never), 'fingerprint'],
-  ]
-  for (const [call, name] of refused) {
-    const message = expect.stringContaining(name) as string
-    await expect(call).rejects.toMatchObject({ code: 'bad-request', message })
-  }
-  expect(() => tokens.subscribe(null as never)).toThrow('must be functions')
   for (const token of ['', 'two\nlines', ' '])
     expect(() => createFakeTokenClient({ accessToken: token }), token).toThrow(TypeError)
 

@@ -22,26 +22,19 @@ test('reports the current token, that of a fingerprint, or one on stdin; always 
   expect(JSON.stringify(reports)).not.toContain('token-1')
 })
 
+const otherCause = 'the refusal has another cause, such as a missing right.'
 test.each([
-  [
-    { verdict: 'held', retryAfterSeconds: 20 },
-    0,
-    'Too soon after the last report: the service is asked in 20 s.',
-  ],
-  [{ verdict: 'replaced' }, 0, 'It is not the current token: take the current one (kyc-tokend token).'],
-  [{ verdict: 'refreshing' }, 0, 'Another token is being fetched.'],
-  [
-    { verdict: 'unchanged' },
-    0,
-    'The service gave the same token again: the refusal has another cause, such as a missing right.',
-  ],
-  [{ verdict: 'refused' }, 77, 'The service refuses the account: `kyc-tokend status` says what to do.'],
+  ['held', 0, 'Too soon after the last report: the service is asked in 20 s.'],
+  ['replaced', 0, 'It is not the current token: take the current one (kyc-tokend token).'],
+  ['refreshing', 0, 'Another token is being fetched.'],
+  ['unchanged', 0, `The service gave the same token again: ${otherCause}`],
+  ['refused', 77, 'The service refuses the account: `kyc-tokend status` says what to do.'],
   // Of a newer daemon.
-  [{ verdict: 'queued' }, 0, 'the daemon says no more.'],
-])('says what %j means', async (result, expected, sentence) => {
-  const daemon = await answering(result)
-  const { status, stdout } = await runCli(['reject', fingerprint, '--socket', daemon.path])
-  expect({ status, stdout }).toEqual({ status: expected, stdout: `${result.verdict}: ${sentence}\n` })
+  ['queued', 0, 'the daemon says no more.'],
+])('says what %s means', async (verdict, status, sentence) => {
+  const daemon = await answering({ verdict, ...(verdict === 'held' && { retryAfterSeconds: 20 }) })
+  const ended = await runCli(['reject', fingerprint, '--socket', daemon.path])
+  expect(ended).toMatchObject({ status, stdout: `${verdict}: ${sentence}\n` })
 })
 
 test.each([

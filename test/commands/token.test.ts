@@ -86,8 +86,6 @@ const unknown =
   /^There is no account `no-such-account` here; there are.*kyc-tokend setup --account no-such-account`\.\n$/
 test.each([
   [['token', '--socket', '/a.sock', '--account', 'us'], {}, 64, both],
-  [['token'], { KYC_TOKEND_SOCKET: '/a.sock', KYC_TOKEND_ACCOUNT: 'us' }, 64, both],
-  [['token', '--account', 'no-such-account'], {}, 69, unknown],
   [['status'], { KYC_TOKEND_ACCOUNT: 'no-such-account' }, 69, unknown],
 ])('%j with %j means no daemon: %d', async (words, env, status, message) => {
   const ended = await runCli(words, { env })
