@@ -55,7 +55,9 @@ const [root, mine, theirs] = [0, owner, another]
 
 // Only root can give directories away.
 describe.skipIf(me !== 0)('a socket is trusted only if no other user could have put it there', () => {
-  test.each<[string, above: [number, number], below: [number, number], reason?: string, isLink?: true]>([
+  test.each<
+    [string, above: [number, number], below: [number, number], reason?: string | undefined, isLink?: true]
+  >([
     ['the own one in /tmp', [0o1777, root], [0o700, mine]],
     ['that of root in /tmp', [0o1777, root], [0o755, root]],
     ['that of another in /tmp', [0o1777, root], [0o700, theirs], `DIRECTORY ${foreign(theirs)}`],

@@ -154,13 +154,19 @@ const oddOnes = (fields: object): string[] => [
 ]
 const answerWith = (body: string, status = '200 OK'): string =>
   `HTTP/1.1 ${status}\r\nContent-Length: ${body.length}\r\n\r\n${body}`
-const [SOUND, HELD] = [TOKEN, VERDICT].map((fields) => answerWith(JSON.stringify(fields)))
+const SOUND = answerWith(JSON.stringify(TOKEN))
+const HELD = answerWith(JSON.stringify(VERDICT))
 /** The answers of a hostile daemon: to the first request, and to the report. */
-const HOSTILE = [
-  ...['', 'x\u001b[2J', answerWith('{"detail":"a\\u001b[2Jb\\nc"}', '503 X')].map((text) => [text, HELD]),
-  ...oddOnes(TOKEN).map((body) => [answerWith(body), HELD]),
-  ...oddOnes({ code: 'expired', detail: 'a sentence' }).map((body) => [answerWith(body, '503 X'), HELD]),
-  ...oddOnes(VERDICT).map((body) => [SOUND, answerWith(body)]),
+const HOSTILE: [string, string][] = [
+  ...['', 'x\u001b[2J', answerWith('{"detail":"a\\u001b[2Jb\\nc"}', '503 X')].map(
+    (text): [string, string] => [text, HELD],
+  ),
+  ...oddOnes(TOKEN).map((body): [string, string] => [answerWith(body), HELD]),
+  ...oddOnes({ code: 'expired', detail: 'a sentence' }).map((body): [string, string] => [
+    answerWith(body, '503 X'),
+    HELD,
+  ]),
+  ...oddOnes(VERDICT).map((body): [string, string] => [SOUND, answerWith(body)]),
 ]
 
 test.for([
