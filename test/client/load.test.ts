@@ -35,12 +35,13 @@ test('no call fails or waits while there is a good token, or another one that wo
 
   /** Calls that failed or were slow. */
   const oddities: { isSlow: boolean; result: number | string }[] = []
-  let [ticks, isOver] = [0, false]
+  let ticks = 0
+  const stop = new AbortController()
   const ticking = setInterval(() => (ticks += 1), 100)
   onTestFinished(() => clearInterval(ticking))
   const clients = Array.from({ length: CLIENTS }, () => clientOf({ path: daemon.ipcPath }, { name: 'load' }))
   const lanes = Array.from({ length: LANES }, async (_, lane) => {
-    for (; !isOver; await pause(50)) {
+    for (; !stop.signal.aborted; await pause(50)) {
       const beganAt = ticks
       const result = await clients[lane % CLIENTS]!.fetch(`${world.service.url}/call`).then(
         ({ status }) => status,
@@ -87,7 +88,7 @@ test('no call fails or waits while there is a good token, or another one that wo
   await moreCalls()
   expect(oddities.filter(({ result }) => result !== 200)).toEqual([])
 
-  isOver = true
+  stop.abort()
   await Promise.all(lanes)
   expect(api.together).toBe(1)
 }, 90_000)

@@ -147,7 +147,10 @@ const ODD = ['null', '7', '[]', 'true', '"a\\r\\nb"', '"http://x:port"', '"http:
 
 /** Answers in each of which one field is odd, and some that are no objects. */
 const oddOnes = (fields: object): string[] => [
-  ...['null', '[]', '"text"', '['.repeat(100_000)],
+  'null',
+  '[]',
+  '"text"',
+  '['.repeat(100_000),
   ...Object.keys(fields).flatMap((name) =>
     ODD.map((odd) => JSON.stringify({ ...fields, [name]: '?' }).replace('"?"', odd)),
   ),

@@ -243,7 +243,7 @@ async function startWorld({ trusted }: { trusted?: string } = {}) {
     async refresh(): Promise<void> {
       expect((await httpAsk({ httpPath }, '/v1/refresh', { method: 'POST' })).status).toBe(200)
     },
-    endDaemon: daemon.end,
+    endDaemon: () => daemon.end(),
     startNginx,
     endNginx,
     reloadNginx(): void {
