@@ -3,9 +3,12 @@ import { FileError } from './file-error.ts'
 
 /** Half of libuv's threads, of which `run` asks for 16: the others are for name look-ups. */
 const MAX_RUNNING = 8
-/** A call is given up after 5 steps of 1 s. However long a process gets no processor, that is one step. */
-const STEPS = 5
-const STEP_MS = 1_000
+/**
+ * Work is given up after 50 steps of 0.1 s. A turn of the loop, however long it takes, is one step: work of
+ * several calls needs as many turns, and the disk is not to blame for them.
+ */
+const STEPS = 50
+const STEP_MS = 100
 /** The longest time for which a disk is waited for. */
 export const STALLED_AFTER_MS = STEPS * STEP_MS
 /** The longest time that the daemon's end waits for a file. */
@@ -72,22 +75,25 @@ function beginNext(): void {
 }
 
 /**
- * Resolves or rejects as the promise does; rejects with the error of `giveUp` once all steps are over and the
- * loop has read what ended meanwhile.
+ * Resolves or rejects as the promise does; rejects with the error of `giveUp` once all steps are over. Each ends
+ * after the loop has read what came meanwhile.
  */
 function withinSteps<T>(promise: Promise<T>, giveUp: () => FileError): Promise<T> {
   return new Promise((resolve, reject) => {
     let steps = 0
-    let last: NodeJS.Immediate | undefined
+    let end: NodeJS.Immediate | undefined
     const timer = setInterval(() => {
-      steps += 1
-      if (steps < STEPS) return
-      clearInterval(timer)
-      last = setImmediate(() => reject(giveUp()))
+      end ??= setImmediate(() => {
+        end = undefined
+        steps += 1
+        if (steps < STEPS) return
+        clearInterval(timer)
+        reject(giveUp())
+      })
     }, STEP_MS).unref()
     const stop = (): void => {
       clearInterval(timer)
-      clearImmediate(last)
+      clearImmediate(end)
     }
     promise.finally(stop).then(resolve, reject)
   })
