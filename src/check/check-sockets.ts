@@ -83,6 +83,14 @@ function clientSocketFindings(socket: SocketUnit, { unit, config, isSetup }: Cir
   const { unit: name, path, isMasked } = socket
   const used = config.sockets.find((each) => each.path === path)
   if (used === undefined) {
+    const wanted = config.sockets[socket.name === 'ipc' ? 0 : 1]
+    if (wanted !== undefined && path !== null && socket.state === 'active')
+      return [
+        warning(
+          `${config.file}: ${socket.name}.path: the daemon listens at ${path} of ${name} instead of ${wanted.path}: ` +
+            'take this setting out',
+        ),
+      ]
     if (isMasked && socket.name === 'http') return [ok(`${name} is masked, and \`http\` is false`)]
     return []
   }

@@ -1,12 +1,13 @@
 // `kyc-tokend check`: every fault of configuration, permissions, directories, sockets, host and service,
 // each with its remedy.
-import { dirname } from 'node:path'
+import { readdirSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import type { Writable } from 'node:stream'
 import { loadParsers } from '../config/load.ts'
 import { accountOfConfig, serviceEnvironment } from '../host/account.ts'
-import { exitStatus, UserError } from '../lib/error.ts'
+import { exitStatus, UserError, withSystemFallback } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../host/finding.ts'
-import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from '../host/paths.ts'
+import { SERVICE_USER, socketCandidates, SYSTEM_CONFIG_DIRECTORY } from '../host/paths.ts'
 import { localUser, nameOf } from '../host/ids.ts'
 import { commandsAt, programCommand, unitPlace, type Place } from '../host/remedy.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
@@ -106,14 +107,29 @@ async function performCheck(
   return { status: report.faults() > 0 ? exitStatus.configuration : (live ?? exitStatus.ok), live, reason }
 }
 
-/** The status of a daemon that runs with this configuration; null: none does, or it is not to be asked. */
+/**
+ * The status of a daemon that runs with this file, whose sockets may be those of its former content; else of the
+ * one that answers at its socket. Null: none does, or it is not to be asked.
+ */
 async function askDaemon(
-  { isWhole, asksDaemon }: CheckOptions,
+  { isWhole, asksDaemon, env }: CheckOptions,
   unit: Unit | null,
   { config }: Examination,
 ): Promise<StatusResult | null> {
-  const isAsked = isWhole && asksDaemon && config !== null && (unit === null || unit.isActive)
-  return isAsked ? statusIfAny(config.sockets[0]?.path ?? '') : null
+  if (!isWhole || !asksDaemon || config === null || !(unit?.isActive ?? true)) return null
+  const [ipc, http] = config.sockets
+  const former =
+    unit === null
+      ? [...socketsIn(config.runtimeDirectory), ...socketCandidates({ env, uid: process.geteuid!() })]
+      : unit.sockets.flatMap(({ name, path }) => (name === 'ipc' && path !== null ? [path] : []))
+  const paths = new Set([ipc?.path ?? '', ...former.filter((path) => path !== http?.path)])
+  const found = await Promise.all([...paths].map(async (path) => statusIfAny(path)))
+  return found.find((status) => status?.daemon.configFile === config.file) ?? found[0] ?? null
+}
+
+function socketsIn(directory: string): string[] {
+  const entries = withSystemFallback([], () => readdirSync(directory, { withFileTypes: true }))
+  return entries.filter((entry) => entry.isSocket()).map(({ name }) => join(directory, name))
 }
 
 /** What this process sees itself, and what systemd and a running daemon know. */
@@ -139,8 +155,9 @@ async function checkHost(
   const place = { account, isUnit: unit !== null }
   report.say('paths', ...(await pathFindings(config, unit, place)))
   report.say('files', ...absentFileFindings(status))
-  report.say('secrets', ...pairFindings(status))
-  report.say('configuration', ...changedFindings(status, place))
+  const isOfFile = status?.daemon.configFile === config.file
+  report.say('secrets', ...pairFindings(isOfFile ? status : null))
+  report.say('configuration', ...(isOfFile ? changedFindings(status, place) : otherFindings(status)))
   const { hostFindings } = await import('./check-host.ts')
   report.say('host', ...(await hostFindings(config)))
 }
@@ -221,11 +238,16 @@ function pairFindings(status: StatusResult | null): Finding[] {
   return [pair === 'refused' ? fault(problem) : warning(problem)]
 }
 
+/** The finding about a daemon with another file, at the socket of this one. */
+function otherFindings(status: StatusResult | null): Finding[] {
+  if (status === null) return []
+  return [warning(`the daemon that answers there runs with ${status.daemon.configFile}, not with this file`)]
+}
+
 /** The finding about a configuration that is good, and that a running daemon has not taken over. */
-function changedFindings(status: StatusResult | null, place: Place): Finding[] {
-  if (status === null || status.daemon.configuration.pair !== undefined) return []
-  const { daemon } = status
-  const { state, problem } = daemon.configuration
+function changedFindings({ daemon }: StatusResult, place: Place): Finding[] {
+  const { state, problem, pair } = daemon.configuration
+  if (pair !== undefined) return []
   if (state === 'current') return []
   const step = state === 'changed' && problem !== null ? 'restart' : 'reload'
   const text = 'the daemon runs with a former configuration'

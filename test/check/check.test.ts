@@ -1,12 +1,20 @@
 import { spawnSync } from 'node:child_process'
-import { chmodSync, chownSync, existsSync, mkdirSync, readdirSync, symlinkSync } from 'node:fs'
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync,
+} from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { run } from '../../src/check/check.ts'
 import { memberFindings } from '../../src/check/check-members.ts'
 import { hourToken } from '../support/daemon-world.ts'
-import { PROGRAM } from '../support/daemon.ts'
+import { PROGRAM, startDaemon } from '../support/daemon.ts'
 import { invoke } from '../support/invoke.ts'
 import { listening } from '../support/listening.ts'
 import { runCli } from '../support/run-cli.ts'
@@ -160,6 +168,25 @@ describe('kyc-tokend check', () => {
     })
     expect(output).toMatch(sentence)
     expect(status).toBe(78)
+  })
+
+  it.each([
+    ['another socket', { ipc: { path: 'other.sock' } }, 'ipc.path can be'],
+    ['another socket elsewhere', { ipc: { path: '../other.sock' } }, 'ipc.path can be'],
+    ['no HTTP', { http: false }, 'http can be'],
+  ])('finds that the daemon runs with a former configuration, where the file has %s', async (_, more, why) => {
+    const daemon = startDaemon({ directory: files.directory, baseUrl: 'http://127.0.0.1:9' })
+    await daemon.listening()
+    daemon.configure(more)
+    const { status, output } = await check({ config: daemon.configFile })
+    expect(output).toContain(
+      `configuration  the daemon runs with a former configuration, because ${why} changed by a restart alone: ` +
+        `\`kill -TERM ${daemon.process.pid}\`\n`,
+    )
+    expect(status).toBe(0)
+    // One with another file is none of this one's.
+    const other = files.write('other.json', readFileSync(daemon.configFile, 'utf8'))
+    expect((await check({ config: other })).output).not.toContain('former configuration')
   })
 
   it('distinguishes a daemon that answers from one that is gone', async () => {
