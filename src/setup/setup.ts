@@ -28,6 +28,8 @@ import { firstLine, unitProperties } from '../host/systemd.ts'
 
 /** The longest wait for a token of the daemon that was started, in ms. */
 const TOKEN_WAIT_MS = 15_000
+/** The longest time in which a daemon has tried another pair, in ms. */
+const RELOAD_WAIT_MS = 60_000
 /** The longest time for systemctl to change a setting of a unit, or to reload it, in ms. */
 const SYSTEMCTL_MS = 30_000
 
@@ -184,7 +186,8 @@ async function bringUp(
   const isForced = isChanged && !isConfirmed
   if (isStale && isForced) await change('restart', 'Restarted')
   else if (isStale) {
-    await reload(service, { restore })
+    stdout.write(`Waiting up to ${RELOAD_WAIT_MS / 1_000} s for ${unit} to take it over\n`)
+    await reload(service, { isChanged, restore })
     stdout.write(`Reloaded ${unit}\n`)
   }
   if (!isChanged && isEnabled && isActive && !isStale) stdout.write('Nothing was changed\n')
@@ -220,17 +223,28 @@ async function isChangedOnDisk(account: string | undefined): Promise<boolean> {
   return status?.daemon.configuration.state === 'changed'
 }
 
-/** Has the daemon read what was written. Throws UserError if that is not in use: what stood before is again. */
+/**
+ * Has the daemon read what was written. Throws UserError if that is not in use: what stood before is again; where
+ * no daemon answers, changed files stay, because the service has given a token for them.
+ */
 async function reload(
   { unit, account }: Service,
-  { restore }: { restore: () => Promise<void> },
+  { isChanged, restore }: { isChanged: boolean; restore: () => Promise<void> },
 ): Promise<void> {
-  const again = () => askUnit(account, (client) => client.reload())
-  const { outcome, pair, problems } = await again()
+  const restored = 'What stood before was restored'
+  const reloadOr = async (end: string) =>
+    askUnit(account, (client) => client.reload()).catch((error: unknown) => {
+      throw error instanceof UserError ? new UserError(`${error.message} ${end}`, error.status) : error
+    })
+  const restart = `\`sudo systemctl restart ${unit}\`.`
+  const { outcome, pair, problems } = await reloadOr(
+    isChanged
+      ? `The files stay, and the service takes their pair; have it in use: ${restart}`
+      : 'Run this again.',
+  )
   if (outcome === 'ok') return
   await restore()
-  await again()
-  const restored = 'What stood before was restored'
+  await reloadOr(`${restored}: ${restart}`)
   if (outcome === 'faulty')
     throw new UserError(
       `${unit} took nothing over. ${restored}. ${problems.join(' ')}`,

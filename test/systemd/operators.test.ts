@@ -63,6 +63,37 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
     expect(Date.now() - startedAtMs).toBeLessThan(15_000)
   })
 
+  it('setup keeps the files, and names the restart, where the daemon ends before it has read them', async () => {
+    const another = words.replace('127.0.0.1', 'localhost')
+    await sh(`systemd-run --unit=killer sh -c '
+      until grep -q localhost ${CONFIG}; do :; done
+      pid=$(systemctl show -p MainPID --value kyc-tokend); kill -STOP $pid; sleep 1; kill -KILL $pid'`)
+    const { status, stderr } = await attempt(`kyc-tokend setup --force ${another}`)
+    expect(stderr).toMatch(/ The files stay, and the service takes their pair; have it in use: `(.*)`\.$/m)
+    expect(status).toBe(69)
+    await sh('systemctl restart kyc-tokend')
+    expect(await sh('kyc-tokend status')).toMatch(/^ {2}service +http:\/\/localhost:/m)
+    expect(await sh(`kyc-tokend setup --force ${words}`)).toContain(
+      'Waiting up to 60 s for kyc-tokend to take it over\n',
+    )
+  })
+
+  it('check finds the daemon where the file names other sockets than the units do', async () => {
+    await configure({ ...config, ipc: { path: 'other.sock' }, http: { path: 'another.sock' } })
+    const warned =
+      /^warning +sockets +\S+: ipc\.path: the daemon listens at \/run\/kyc-tokend\/ipc\.sock of kyc-tokend\.socket instead of \S+other\.sock: take this setting out\nwarning +sockets +\S+: http\.path: .*another\.sock/m
+    const { stdout } = await attempt('kyc-tokend check')
+    expect(stdout).toMatch(warned)
+    expect(stdout).toContain(
+      'the daemon runs with a former configuration: `sudo systemctl reload kyc-tokend`\n',
+    )
+    await sh('systemctl reload kyc-tokend')
+    expect(await sh('kyc-tokend check')).toMatch(warned)
+    await configure(config)
+    await sh('systemctl reload kyc-tokend')
+    expect(await sh('kyc-tokend check')).not.toMatch(/former configuration|take this setting out/)
+  })
+
   it('token names the command that works if units are masked', async () => {
     const all = 'kyc-tokend.service kyc-tokend.socket kyc-tokend-http.socket'
     for (const masked of ['kyc-tokend.socket', all]) {
