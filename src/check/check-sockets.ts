@@ -80,20 +80,9 @@ function isForClients(name: SocketName): boolean {
 
 /** `ipc` and `http`, which the configuration names. */
 function clientSocketFindings(socket: SocketUnit, { unit, config, isSetup }: Circumstances): Finding[] {
-  const { unit: name, path, isMasked } = socket
+  const { path } = socket
   const used = config.sockets.find((each) => each.path === path)
-  if (used === undefined) {
-    const wanted = config.sockets[socket.name === 'ipc' ? 0 : 1]
-    if (wanted !== undefined && path !== null && socket.state === 'active')
-      return [
-        warning(
-          `${config.file}: ${socket.name}.path: the daemon listens at ${path} of ${name} instead of ${wanted.path}: ` +
-            'take this setting out',
-        ),
-      ]
-    if (isMasked && socket.name === 'http') return [ok(`${name} is masked, and \`http\` is false`)]
-    return []
-  }
+  if (used === undefined) return unusedFindings(socket, config)
   const isStarted = unit.isActive || (socket.isEnabled && !isSetup)
   const closed = closedFinding(socket, { unit, isStarted })
   if (closed !== null) return [closed]
@@ -117,6 +106,18 @@ function clientSocketFindings(socket: SocketUnit, { unit, config, isSetup }: Cir
   if ((mode & 0o002) === 0 || !used.isOpen) return []
   const { text, commands } = openSocket(used.path, unitPlace(unit.account))
   return [warning(text, commands)]
+}
+
+/** Findings about a socket at which the configuration has none. */
+function unusedFindings(
+  { name, unit, path, isMasked, state }: SocketUnit,
+  config: ExaminedConfig,
+): Finding[] {
+  const wanted = config.sockets[name === 'ipc' ? 0 : 1]
+  if (wanted === undefined || path === null || state !== 'active')
+    return isMasked && name === 'http' ? [ok(`${unit} is masked, and \`http\` is false`)] : []
+  const instead = `the daemon listens at ${path} of ${unit} instead of ${wanted.path}`
+  return [warning(`${config.file}: ${name}.path: ${instead}: take this setting out`)]
 }
 
 /** Those that an administrator enables: `credential`, `metrics`. */

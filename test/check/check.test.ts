@@ -1,13 +1,5 @@
 import { spawnSync } from 'node:child_process'
-import {
-  chmodSync,
-  chownSync,
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  symlinkSync,
-} from 'node:fs'
+import { chmodSync, chownSync, existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest'
@@ -174,20 +166,23 @@ describe('kyc-tokend check', () => {
     ['another socket', { ipc: { path: 'other.sock' } }, 'ipc.path can be'],
     ['another socket elsewhere', { ipc: { path: '../other.sock' } }, 'ipc.path can be'],
     ['no HTTP', { http: false }, 'http can be'],
-  ])('finds that the daemon runs with a former configuration, where the file has %s', async (_, more, why) => {
-    const daemon = startDaemon({ directory: files.directory, baseUrl: 'http://127.0.0.1:9' })
-    await daemon.listening()
-    daemon.configure(more)
-    const { status, output } = await check({ config: daemon.configFile })
-    expect(output).toContain(
-      `configuration  the daemon runs with a former configuration, because ${why} changed by a restart alone: ` +
-        `\`kill -TERM ${daemon.process.pid}\`\n`,
-    )
-    expect(status).toBe(0)
-    // One with another file is none of this one's.
-    const other = files.write('other.json', readFileSync(daemon.configFile, 'utf8'))
-    expect((await check({ config: other })).output).not.toContain('former configuration')
-  })
+  ])(
+    'finds that the daemon runs with a former configuration, where the file has %s',
+    async (_, more, why) => {
+      const daemon = startDaemon({ directory: files.directory, baseUrl: 'http://127.0.0.1:9' })
+      await daemon.listening()
+      daemon.configure(more)
+      const { status, output } = await check({ config: daemon.configFile })
+      expect(output).toContain(
+        `configuration  the daemon runs with a former configuration, because ${why} changed by a restart alone: ` +
+          `\`kill -TERM ${daemon.process.pid}\`\n`,
+      )
+      expect(status).toBe(0)
+      // One with another file is none of this one's.
+      const other = files.write('other.json', readFileSync(daemon.configFile, 'utf8'))
+      expect((await check({ config: other })).output).not.toContain('former configuration')
+    },
+  )
 
   it('distinguishes a daemon that answers from one that is gone', async () => {
     mkdirSync(join(files.directory, 'run'))
