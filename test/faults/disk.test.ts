@@ -1,11 +1,9 @@
 // Directories that are full, read-only or gone: the daemon serves on, says so once, and recovers by itself.
-import { existsSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, renameSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
-import { fingerprintOf } from '../../src/token/token.ts'
-import { textOf, tokenFile, type Daemon, type LogLine } from '../support/daemon.ts'
+import { textOf, tokenFile, type Daemon } from '../support/daemon.ts'
 import { useDaemons } from '../support/daemon-world.ts'
-import { askOnce } from '../support/ipc-client.ts'
 import { freshToken, httpAsk, statusOf, tokenOf } from '../support/outside.ts'
 import { granting } from '../support/service.ts'
 import { canMount, smallDisk, type SmallDisk } from '../support/small-disk.ts'
@@ -205,60 +203,6 @@ test.skipIf(!canMount).each(FAULTS)(
     })
   },
 )
-
-test.skipIf(!canMount).each(FAULTS)(
-  'a token that was replaced while the runtime directory is $kind is not served again',
-  async ({ kind, spoil, repair }) => {
-    const disk = smallDisk(join(world.directory, 'run'))
-    const daemon = await started()
-    const refused = (await tokenOf(daemon)).accessToken
-    spoil(disk)
-    await askOnce(daemon.ipcPath, 'token.reject', { accessToken: refused })
-    await expectUntil('another token', async () => (await tokenOf(daemon)).accessToken !== refused)
-    await expectUntil('the memory', () => textOf(inState('memory.json'))?.includes('"generation":2'))
-    if (kind === 'full')
-      await expectUntil('the end of the refused one on the disk', () =>
-        ['token', 'kept.json'].every((name) => !(textOf(inRun(name)) ?? '').includes(refused)),
-      )
-    await daemon.end('SIGKILL')
-    repair(disk)
-    world.service.answer({ status: 503 })
-    const next = await world.started()
-    expect((await statusOf(next)).token?.fingerprint).not.toBe(fingerprintOf(refused))
-    await expectUntil('the end of the refused one', () => tokenFile(next) !== refused)
-    expect(await next.end()).toBe(0)
-  },
-)
-
-test('a state directory that is removed is made again, with all that a restart must know', async () => {
-  const daemon = await started()
-  const state = join(world.directory, 'state')
-  const remembers = (): boolean | undefined => textOf(join(state, 'memory.json'))?.includes('"generation":1')
-  await expectUntil('the memory', remembers)
-  const key = textOf(join(state, 'key'))
-  removeAtOnce(state)
-  await repaired(daemon, 'the memory', remembers)
-  await repaired(daemon, 'the key', () => textOf(join(state, 'key')) === key)
-  // In the midst of a write or a check the loss is logged, too.
-  const isOther = ({ level, event }: LogLine): boolean => level === 'error' && event !== 'state-file-error'
-  expect(daemon.log().filter(isOther)).toEqual([])
-})
-
-test('a directory that cannot be made again is logged once, with the remedy, until it can', async () => {
-  const daemon = await started()
-  const { accessToken } = await tokenOf(daemon)
-  const state = join(world.directory, 'state')
-  removeAtOnce(state)
-  writeFileSync(state, 'in the way')
-  await rotate(daemon)
-  await rotate(daemon)
-  expect(errors(daemon, 'state-file-error', join(state, 'memory.json'))).toEqual([
-    expect.stringContaining(`${state} is a symbolic link or no directory`),
-  ])
-  rmSync(state)
-  await repaired(daemon, 'the memory', () => textOf(join(state, 'memory.json'))?.includes('"generation":3'))
-  expect(await tokenOf(daemon)).not.toMatchObject({ accessToken })
-})
 
 test.skipIf(!canMount)(
   'a start in directories that are full serves by its sockets all the same',
