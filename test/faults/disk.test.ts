@@ -77,7 +77,7 @@ test.skipIf(!canMount).each(FAULTS)(
   async ({ kind, spoil, repair, remedy }) => {
     const disk = smallDisk(join(world.directory, 'run'))
     const daemon = await started()
-    spoil(disk)
+    await spoil(disk)
     await rotate(daemon)
     const token = await rotate(daemon)
     const failed = (name: string): string[] =>
@@ -95,7 +95,7 @@ test.skipIf(!canMount).each(FAULTS)(
       expect(status.files[0]).toMatchObject({ ok: false, error: expect.stringMatching(remedy) as string })
       expect(errors(daemon, 'file-error', inRun('token'))).toHaveLength(1)
     }
-    repair(disk)
+    await repair(disk)
     await repaired(daemon, 'the token file', () => tokenFile(daemon) === token)
     await repaired(daemon, 'the token to be kept', () => textOf(inRun('kept.json'))?.includes(token))
     await vi.waitFor(
@@ -186,7 +186,7 @@ test.skipIf(!canMount).each(FAULTS)(
   async ({ spoil, repair, remedy }) => {
     const disk = smallDisk(join(world.directory, 'state'))
     const daemon = await started()
-    spoil(disk)
+    await spoil(disk)
     await rotate(daemon)
     const token = await rotate(daemon)
     await expectUntil('the token file', () => tokenFile(daemon) === token)
@@ -195,7 +195,7 @@ test.skipIf(!canMount).each(FAULTS)(
     expect(logged).toMatch(remedy)
     expect(errors(daemon, 'state-file-error', path)).toHaveLength(1)
     expect((await statusOf(daemon)).daemon.stateProblem).toMatch(remedy)
-    repair(disk)
+    await repair(disk)
     const { generation } = await tokenOf(daemon)
     await repaired(daemon, 'the memory', () => textOf(path)?.includes(`"generation":${generation}`))
     await expectUntil('the end of the problem', async () => {
@@ -218,7 +218,7 @@ test.skipIf(!canMount)(
 test.skipIf(!canMount)(
   'a start in a runtime directory that is read-only ends with 78 and the remedy',
   async () => {
-    smallDisk(join(world.directory, 'run')).readOnly(true)
+    await smallDisk(join(world.directory, 'run')).readOnly(true)
     const daemon = world.start()
     expect(await daemon.ended()).toBe(78)
     expect(daemon.stderr()).toMatch(/is read-only for everybody/)

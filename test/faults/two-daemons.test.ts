@@ -71,7 +71,7 @@ test('one directory may be both the runtime and the state directory', async () =
 test.skipIf(!canMount)(
   'a start with a state directory that is read-only serves, and says that nothing keeps a second daemon out',
   async () => {
-    smallDisk(join(world.directory, 'state')).readOnly(true)
+    await smallDisk(join(world.directory, 'state')).readOnly(true)
     const daemon = await world.started()
     expect((await tokenOf(daemon)).state).toBe('ready')
     expect(await daemon.logged('state-unlocked')).toMatchObject({

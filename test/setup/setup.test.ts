@@ -484,7 +484,7 @@ describe('kyc-tokend setup without a terminal', () => {
     expect(status).toBe(78)
   })
 
-  it.runIf(canMount).each<[string, RegExp, (disk: SmallDisk) => void]>([
+  it.runIf(canMount).each<[string, RegExp, (disk: SmallDisk) => unknown]>([
     ['is full', /no space is left in \S+: free some\. Nothing was changed\.\n$/, (disk) => disk.fill()],
     [
       'is read-only',
@@ -504,7 +504,7 @@ describe('kyc-tokend setup without a terminal', () => {
     for (const name of ['key.txt', 'secret.txt']) given(name, readFileSync(join(above, name), 'utf8'))
     await setup()
     given('secret.txt', 'another-secret\n')
-    act(disk)
+    await act(disk)
     const seen = (): unknown => [readdirSync(directory), FILES.map(contentOf)]
     const before = seen()
     const { status, stderr } = await setup('--force')

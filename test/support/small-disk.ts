@@ -4,6 +4,7 @@ import { mkdirSync, mkdtempSync, openSync, rmdirSync, rmSync, writeSync, closeSy
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
+import { expectUntil } from './until.ts'
 
 export type SmallDisk = ReturnType<typeof smallDisk>
 
@@ -30,7 +31,11 @@ export function smallDisk(path: string) {
     },
     /** Frees the space again. */
     empty: () => rmSync(filler),
-    readOnly: (isReadOnly: boolean) => run('mount', '-o', `remount,${isReadOnly ? 'ro' : 'rw'}`, path),
+    /** The kernel refuses it while a file there is being written. */
+    readOnly: async (isReadOnly: boolean): Promise<void> => {
+      const words = ['-o', `remount,${isReadOnly ? 'ro' : 'rw'}`, path]
+      await expectUntil('the mount', () => spawnSync('mount', words).status === 0)
+    },
   }
 }
 
