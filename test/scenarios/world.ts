@@ -74,35 +74,6 @@ export interface Change extends Partial<Record<'credentials' | 'baseUrl', string
 export interface Given extends Change {
   'local clock'?: string
 }
-/** The expectations of a scenario. */
-export interface Seen {
-  state: string
-  token: string
-  left: number | null
-  stale: boolean | null
-  requests: number
-  /** Credentials and service of the last request. */
-  'asked as': string
-  next: number | 'never'
-  failure: string
-  /** Of the failure. */
-  detail: string
-  expiry: string
-  /** Statuses, with blanks between. */
-  'refused by': string
-  attempts: number
-  alert: string
-  /** The log of alerts since the start: alert, repeated (found at the start), reminder, resolved. */
-  'alert log': string
-  /** Its notifications since the daemon was started. */
-  systemd: string
-  share: string
-  /** The configuration on disk against the running one. */
-  configuration: string
-  /** Says of the configuration, without paths. */
-  problem: string
-}
-
 const GIVEN_UP = { kind: 'transient', reason: 'timeout', detail: 'Given up' } as const
 const START_WALL_MS = 1_800_000_000_000
 /** A file system in memory, so that nothing is ever waited for. */
@@ -433,7 +404,8 @@ export function createWorld(given: Given, observer?: Observer) {
       writeSecrets(settings)
       await clock.settle()
     },
-    seen: async (): Promise<Seen> => {
+    /** What a scenario may expect (README.md). */
+    seen: async () => {
       const status = (await ask('status.get')).data as unknown as StatusResult
       const { data } = await ask('token.get')
       const token = 'accessToken' in data ? (data as unknown as TokenResult) : null

@@ -130,12 +130,12 @@ export const hostFaults: Readonly<Record<string, HostFault>> = {
     person: { named: /refused/, does: putBack('api-secret') },
   },
   secret_in_root: {
-    breaks: `mv ${SECRET} /root/secret; ln -s /root/secret ${SECRET}; ${RESTART}`,
-    says: /^FAULT +configuration +kyc-tokend\.service does not see \S+secret, a link to \/root\/secret/m,
+    breaks: `mv ${SECRET} /root/api-secret; ln -s /root/api-secret ${SECRET}; ${RESTART}`,
+    says: /^FAULT +configuration +kyc-tokend\.service does not see \S+secret, a link to \/root\/api-secret/m,
   },
   secret_in_home: {
-    breaks: `install -D -m 0644 ${SECRET} /home/app/secret; ln -sf /home/app/secret ${SECRET}; ${RESTART}`,
-    says: /^FAULT +configuration +kyc-tokend\.service does not see \S+secret, a link to \/home\/app\/secret/m,
+    breaks: `install -D -m 0644 ${SECRET} /home/app/api-secret; ln -sf /home/app/api-secret ${SECRET}; ${RESTART}`,
+    says: /^FAULT +configuration +kyc-tokend\.service does not see \S+secret, a link to \/home\/app\/api-secret/m,
   },
   secret_hidden: {
     breaks: dropIn(`InaccessiblePaths=${SECRET}`),
