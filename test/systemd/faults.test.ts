@@ -117,9 +117,10 @@ describeInstallation('An operator who pastes what the tools print', {}, (install
 
   /** One round: what the tools say; then persons do what is theirs and is named, and the commands are pasted. */
   async function playRound(title: string, persons: Set<Person>) {
-    const wasServed = await isServed()
+    // First: a member who asks may start the daemon.
     const check = await attempt('timeout 100 kyc-tokend check')
     const status = await attempt('timeout 30 kyc-tokend status')
+    const wasServed = await isServed()
     const said = `${check.stdout}${check.stderr}${status.stdout}${status.stderr}`
     show(`${title}: ${wasServed ? 'served' : 'not served'}, check ${check.status}`)
     for (const [line] of check.stdout.matchAll(/^(?:FAULT|warning) +(?!host).*$/gm)) show(`  ${line}`)
