@@ -35,8 +35,14 @@ const FIRST = [
   'scenarios/scenarios-2',
   'scenarios/scenarios-3',
   'cli',
-  'commands/setup',
-  'commands/check',
+  'setup/setup',
+  'check/check',
+  // Of the system tests.
+  'systemd/faults',
+  'systemd/versions',
+  'share/asker.system',
+  'systemd/races',
+  'systemd/release',
 ]
 
 function rank({ moduleId }: TestSpecification): number {
@@ -63,13 +69,13 @@ export const common: TestUserConfig = {
   expect: { poll: { timeout: 20_000 * timeoutFactor } },
   // More than processors: much of the time a test waits.
   maxWorkers: 5,
+  sequence: { sequencer: LongestFirst },
 }
 
 export default defineConfig({
   resolve: { alias: library === undefined ? {} : { iovalkey: library } },
   test: {
     ...common,
-    sequence: { sequencer: LongestFirst },
     projects: [
       {
         extends: true,
