@@ -22,7 +22,8 @@ export function createAct(state: State): Act {
   const [ofHost, ofWorld] = [hostActs(state), worldActs(state)]
   state.perform = (host, what) => {
     const [name = '', how = ''] = what.split('.')
-    void ofHost[name]!(host, how, '')
+    if (name in ofHost) void ofHost[name]!(host, how, '')
+    else void ofWorld[name]!(state, how, '')
   }
   return async (step) => {
     const [name = '', ...more] = step.split(':')
@@ -113,7 +114,11 @@ function hostActs(state: State): Acts<Host> {
     },
     /** The service refuses this host alone from now on; without a kind, no more. */
     bar: (host, kind) => (host.barred = kind === '' ? null : (kind as NonNullable<Host['barred']>)),
-    cut: ({ index }) => (state.store.cutOff.add(index), disturb(state)),
+    cut({ index }) {
+      state.store.cutOff.add(index)
+      disturb(state)
+      for (const server of state.store.servers.values()) server.disconnect(`host-${index}`)
+    },
     hangs: (host) => (host.hangsMs = HANG_MS),
     /** Somebody sets the wall clock. */
     wall: (host, seconds) => ((host.wallAheadMs += Number(seconds) * 1_000), (host.isWallSet = true)),
@@ -176,7 +181,11 @@ function worldActs(state: State): Acts<State> {
         one.owed = []
       }
     },
-    lose: () => ((store.state = 'lost'), disturb(state)),
+    lose() {
+      store.state = 'lost'
+      disturb(state)
+      for (const server of store.servers.values()) server.disconnect()
+    },
     hang: () => ((store.state = 'hung'), disturb(state)),
     find() {
       store.state = 'well'

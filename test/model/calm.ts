@@ -32,12 +32,12 @@ export async function calm(state: State, act: Act, isKnown: () => boolean): Prom
   // A host whose refresh falls due now may have to wait with the fleet, for 5 min at most.
   const isNonePutOff = (): boolean => hosts.every((host) => stateOf(host).postponement === null)
   await untilHolds(isNonePutOff, () => act('wait:40'))
-  const before = state.asked
+  const before = state.asked.length
   for (const host of hosts.filter((one) => hasAsker(state, one))) checkWell(state, host)
   if (isShared) checkOneToken(state)
   await act('wait:200')
   const accounts = new Set(hosts.map((host) => nameOf(host.life.config))).size
-  check(state.asked - before <= 2 * accounts, 'more than two requests in 200 quiet seconds')
+  check(state.asked.length - before <= 2 * accounts, 'more than two requests in 200 quiet seconds')
 }
 
 /** While one host is refused alone, the others have tokens, at each moment; then it is let in again. */

@@ -8,7 +8,7 @@ import { MAX_AGE_MS, MAX_DELAY_MS, REQUEST_TIMEOUT_MS, type Host } from './state
 const HERE = 'https://service.example'
 const THERE = 'https://there.example'
 const CERTIFICATE = 'request.clientCertificate.certFile'
-const STORE = { servers: [], host: null, key: null, timeoutMs: 1_000 }
+const STORE = { servers: [], cluster: false, key: null, timeoutMs: 1_000 }
 
 export function nameOf({ credentials, baseUrl }: Pick<Config, 'credentials' | 'baseUrl'>): string {
   const { apiKey, further = {} } = credentials
@@ -20,27 +20,38 @@ export function baseUrlOf(tokenUrl: string): string {
   return tokenUrl.startsWith(HERE) ? HERE : THERE
 }
 
-/** The configuration with the pair that lies in the secret files. `isWaiting`: it does not ask. */
-export type ConfigOf = (host: Host, isWaiting: boolean) => Config
+interface ShareOfHost {
+  readonly name: string | null
+  /** It does not ask. */
+  readonly isWaiting: boolean
+  /** Other settings than usual. */
+  readonly share: object
+}
+/** The configuration with the pair that lies in the secret files. */
+export type ConfigOf = (host: Host, share: ShareOfHost) => Config
 
 /** The identity of a configuration counts: each is made once. */
 export function createConfigOf(): ConfigOf {
   const configs = new Map<string, Config>()
-  return (host, isWaiting) => {
-    const key = [host.files, host.policy, host.prefix, isWaiting].join()
-    const config = configs.get(key) ?? configFrom(host, isWaiting)
+  return (host, share) => {
+    const key = [host.files, host.policy, host.prefix, JSON.stringify(share)].join()
+    const config = configs.get(key) ?? configFrom(host, share)
     configs.set(key, config)
     return config
   }
 }
 
-function configFrom({ files, policy, prefix }: Host, isWaiting: boolean): Config {
+function configFrom(
+  { files, policy, prefix }: Host,
+  { name, isWaiting, share: settings }: ShareOfHost,
+): Config {
   const [credentials = '', place] = files.split('@')
   const [pair = '', certificate] = credentials.split('+')
   const baseUrl = place === undefined ? HERE : THERE
   const secret = new Secret(pair)
   const further = certificate !== undefined && { [CERTIFICATE]: new Secret(certificate) }
-  const share = { ...STORE, asks: !isWaiting, whenAlone: isWaiting ? 'wait' : 'fetch', prefix }
+  const whenAlone = isWaiting ? 'wait' : 'fetch'
+  const share = { ...STORE, host: name, asks: !isWaiting, whenAlone, prefix, ...settings }
   return {
     file: 'config',
     baseUrl,

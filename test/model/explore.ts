@@ -26,7 +26,7 @@ export const STARTS: Readonly<Record<string, Start>> = {
   // Each host has a certificate of its own, which the service may refuse.
   own: { acts: ['answer:0:token'], options: { hasOwnProof: true }, hosts: 2 },
   // The second host does not ask, and the store takes its time.
-  waits: { acts: ['answer:0:token'], options: { waits: [1], storeMs: 300 }, hosts: 2 },
+  waits: { acts: ['answer:0:token'], options: { waits: [1], storeMs: [150, 150] }, hosts: 2 },
 }
 
 /** An act, and its price in faults. */

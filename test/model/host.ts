@@ -2,6 +2,7 @@
 import type { Config } from '../../src/config/config.ts'
 import type { OnDisk } from '../../src/config/on-disk.ts'
 import { sha256 } from '../../src/lib/crypto.ts'
+import type { Log } from '../../src/lib/log.ts'
 import { createRunning } from '../../src/running/running.ts'
 import { restoredState } from '../../src/storage/restored-state.ts'
 import { formatSaved, parseSavedState, parseSavedToken, savedStateOf } from '../../src/storage/saved-state.ts'
@@ -19,8 +20,9 @@ import { openStore } from './store.ts'
 const configOf = createConfigOf()
 
 /** The configuration that lies on the host's disk. */
-export function configOnDisk({ waits }: State, host: Host): Config {
-  return configOf(host, waits.includes(host.index))
+export function configOnDisk({ waits, hasNames, share }: State, host: Host): Config {
+  const name = hasNames ? `host-${host.index}` : null
+  return configOf(host, { isWaiting: waits.includes(host.index), name, share })
 }
 
 /** A host that has never run. */
@@ -48,6 +50,7 @@ export function createHost({ isShared, hasOwnProof, broke, nowMs }: State, index
     mayAskAlone: false,
     handed: {},
     refusedAt: new Map<string, number>(),
+    events: [],
     rules: createRequests(broke, { grainMs: 1 }),
     tokenless: createTokenless(nowMs()),
   } as unknown as Host
@@ -69,7 +72,7 @@ export async function start(state: State, host: Host): Promise<void> {
   const clock = state.clock.of(life, host)
   Object.assign(life, { clock })
   const store = stateStoreOf(state, () => life)
-  const log = (): void => undefined
+  const log: Log = (_level, _sentence, fields) => void host.events.push(fields)
   let found: { written: number; onDisk: OnDisk } | null = null
   const readDisk = (): Promise<OnDisk> => {
     const { written } = host

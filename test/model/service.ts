@@ -23,12 +23,12 @@ export const ANSWERS = 'token opaque same expired malformed outage reset busy re
 const GIVEN_UP: ServiceOutcome = { kind: 'transient', reason: 'network', detail: 'Given up' }
 
 export function fetchTokenOf(state: State, life: () => Life, account: string): FetchToken {
-  return async (signal, { cause, beforeRequest }) => {
+  const ask: FetchToken = async (signal, { cause, beforeRequest }) => {
     await beforeRequest()
     await effect(state, life())
     if (signal.aborted) return GIVEN_UP
-    state.asked += 1
-    if (state.asked > MAX_REQUESTS) throw new Error('The service is asked without end')
+    state.asked.push({ host: life().host.index, atMs: state.nowMs() })
+    if (state.asked.length > MAX_REQUESTS) throw new Error('The service is asked without end')
     const { mayAskAlone } = life().host
     checkRequest(state, life(), { account, cause })
     const askedMs = state.nowMs()
@@ -48,6 +48,7 @@ export function fetchTokenOf(state: State, life: () => Life, account: string): F
     await effect(state, life(), { isMoment: true })
     return outcome
   }
+  return Object.assign(ask, state.notReady && { notReady: state.notReady })
 }
 
 /** The kind of the answer; null: the request was given up. */

@@ -4,6 +4,7 @@ import type { Config } from '../../src/config/config.ts'
 import type { Running } from '../../src/running/running.ts'
 import type { MemoryServer } from '../support/memory-store.ts'
 import type { StateStore } from '../../src/storage/state-store.ts'
+import type { FetchToken } from '../../src/token/outcome.ts'
 import { usableUntilMs } from '../../src/token/state.ts'
 import { createOwnAnswers } from '../rules/fleet.ts'
 import type { Requests } from '../rules/requests.ts'
@@ -62,6 +63,8 @@ export interface Host extends HostClock {
   /** By account, how many tokens there were when it was refused last. */
   readonly refusedAt: Map<string, number>
   readonly rules: Requests
+  /** What it has logged. */
+  readonly events: { readonly event: string; readonly [field: string]: unknown }[]
   tokenless: ReturnType<typeof createTokenless>
 }
 /** A token that the service gave. */
@@ -100,8 +103,14 @@ export interface WorldOptions {
   readonly waits?: readonly number[]
   /** Each host proves itself with a client certificate. */
   readonly hasOwnProof?: boolean
-  /** The store takes so long for a command. */
-  readonly storeMs?: number
+  /** By host, how long the way to the store and the way back take, each. */
+  readonly storeMs?: readonly number[]
+  /** Each host has a name of its own. */
+  readonly hasNames?: boolean
+  /** Other settings of `share` than usual. */
+  readonly share?: object
+  /** Why a host cannot ask, as of its source. */
+  readonly notReady?: NonNullable<FetchToken['notReady']>
 }
 export type State = ReturnType<typeof createState>
 
@@ -112,8 +121,11 @@ export function createState(options: WorldOptions) {
     auto = null,
     hasBootId = true,
     waits = [],
-    storeMs = 0,
+    storeMs = [],
     hasOwnProof = false,
+    hasNames = false,
+    share = {},
+    notReady,
   } = options
   const clock = createModelClock()
   const broken = new Set<string>()
@@ -121,6 +133,9 @@ export function createState(options: WorldOptions) {
   const state = {
     count,
     hasOwnProof,
+    hasNames,
+    share,
+    notReady,
     isShared: count > 1,
     random,
     hasBootId,
@@ -137,7 +152,8 @@ export function createState(options: WorldOptions) {
     /** As in the options. */
     auto,
     requests: [] as Request[],
-    asked: 0,
+    /** The requests that went out. */
+    asked: [] as { readonly host: number; readonly atMs: number }[],
     askedAtMs: -Infinity,
     /** When the service last gave no answer in time. */
     timedOutMs: 0,

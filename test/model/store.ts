@@ -25,8 +25,10 @@ export function openStore(state: State, life: () => Life, name: string): Store {
         await sleep(1_000)
         throw new StoreError('lost', 'Too slow')
       }
-      if (store.takesMs > 0) await sleep(store.takesMs)
+      const takesMs = store.takesMs[process.host.index] ?? 0
+      if (takesMs > 0) await sleep(takesMs)
       const result = await command(request)
+      if (takesMs > 0) await sleep(takesMs)
       const { record, lease } = copies.get(server) ?? { record: null, lease: null }
       copies.set(server, { record: record ?? server.text('record'), lease: lease ?? keptLease(server) })
       await effect(state, process)
@@ -39,8 +41,8 @@ export function openStore(state: State, life: () => Life, name: string): Store {
     write: through(inner.write.bind(inner)),
     listen: (call) =>
       inner.listen((what) => {
-        if (store.isPushing && store.state === 'well' && !cutOff.has(life().host.index))
-          deliver(life(), () => call(what))
+        const isPushed = store.isPushing && store.state === 'well' && !cutOff.has(life().host.index)
+        if (what === 'connection' || isPushed) deliver(life(), () => call(what))
       }),
   }
 }

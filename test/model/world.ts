@@ -35,7 +35,15 @@ export async function createWorld(options: WorldOptions = {}) {
       hasRecord: [...store.copies.values()].some(({ record }) => record !== null),
       hasLease: [...store.copies.values()].some(({ lease }) => lease !== null),
     }),
-    asked: () => state.asked,
+    asked: () => state.asked.length,
+    askers: state.asked,
+    /** Another host starts. */
+    join: async (): Promise<Host> => {
+      const host = createHost(state, hosts.length)
+      hosts.push(host)
+      await start(state, host)
+      return host
+    },
     /** The tokens that the hosts hand out. */
     served: () =>
       hosts.map(({ life }) => usableToken(life.parts.keeper.state(), life.clock.now())?.accessToken),

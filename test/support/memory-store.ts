@@ -1,5 +1,4 @@
 // The shared store in memory: what the three scripts do, in TypeScript. store.test.ts compares both.
-import type { Clock } from '../../src/lib/clock.ts'
 import { StoreError, type Expiring, type Pair, type Store } from '../../src/share/store.ts'
 
 export type MemoryServer = ReturnType<typeof createMemoryServer>
@@ -10,9 +9,7 @@ export function createMemoryServer(nowMs: () => number) {
     record: null,
     lease: null,
   }
-  const failures = new Map<string | undefined, StoreError>()
   const listeners = new Map<Listener, string>()
-  let isPushing = true
 
   const leftMs = (key: keyof typeof keys): number => (keys[key]?.untilMs ?? nowMs()) - nowMs()
   function get(key: keyof typeof keys, drop: string | null): string | null {
@@ -35,8 +32,6 @@ export function createMemoryServer(nowMs: () => number) {
     async function step(drop: string | null, work: (record: string | null, lease: string | null) => void) {
       await Promise.resolve()
       if (isClosed) throw new StoreError('lost', 'Connection is closed.')
-      const failure = failures.get(undefined) ?? failures.get(host)
-      if (failure !== undefined) throw failure
       server.onStep()
       work(get('record', drop), get('lease', drop))
       const { record, lease } = keys
@@ -64,7 +59,7 @@ export function createMemoryServer(nowMs: () => number) {
           if (isFree) keys.lease = null
           if (isFree && kept !== null) set('lease', kept)
           const isChanged = isWritten || (isFree && (lease !== null || kept !== null))
-          if (isChanged && isPushing) tell('message')
+          if (isChanged) tell('message')
         }),
       listen(call) {
         listener = call
@@ -83,19 +78,10 @@ export function createMemoryServer(nowMs: () => number) {
     connect,
     /** Called at each step. */
     onStep: (): unknown => undefined,
-    /** Every operation fails like this from now on, or those of this host; null: none does. */
-    fail(error: StoreError | null, host?: string) {
-      if (error === null) failures.delete(host)
-      else failures.set(host, error)
-      // Connections are made again at moments of their own: the next look finds the store.
-      if (error !== null) tell('connection', host)
-    },
+    /** The connections of all hosts, or of this one, end. */
+    disconnect: (host?: string) => tell('connection', host),
     flush() {
       keys.record = keys.lease = null
-    },
-    /** Delivers messages at once (default), or not at all. */
-    push(isOn: boolean) {
-      isPushing = isOn
     },
     text: (key: keyof typeof keys): string | null => get(key, null),
     leftMs,
@@ -108,28 +94,6 @@ export function createMemoryServer(nowMs: () => number) {
     message: () => tell('message'),
   }
   return server
-}
-
-/** The same store, from far away: each command and its answer take so long. */
-export function delayed(
-  store: Store,
-  { clock, latencyMs, signal }: { clock: Pick<Clock, 'sleep'>; latencyMs: number; signal: AbortSignal },
-): Store {
-  if (latencyMs === 0) return store
-  const slowly =
-    <A, T>(command: (request: A) => Promise<T>) =>
-    async (request: A): Promise<T> => {
-      await clock.sleep(latencyMs, signal)
-      const answer = await command(request)
-      await clock.sleep(latencyMs, signal)
-      return answer
-    }
-  return {
-    ...store,
-    poll: slowly((request) => store.poll(request)),
-    acquire: slowly((request) => store.acquire(request)),
-    write: slowly((request) => store.write(request)),
-  }
 }
 
 const textOf = ({ fence, id }: Pair): string => `${fence} ${id}`
