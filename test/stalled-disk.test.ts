@@ -129,22 +129,6 @@ describe.skipIf(lacks('cc'))('a start while the disk of the state directory does
   }, 60_000)
 })
 
-test.skipIf(lacks('cc'))(
-  'a start on a runtime directory that does not answer ends with 75, and names it',
-  async () => {
-    const { slow, disk, start } = await stalling((on) => ({ runtimeDirectory: join(on.slow, 'run') }))
-    disk.stall()
-    const daemon = start()
-    expect(await daemon.ended()).toBe(75)
-    const path = join(slow, 'run')
-    expect(daemon.stderr()).toBe(
-      `The directory ${path} cannot be used: the disk of ${path} has not answered for 5 s: ` +
-        'check the disk or its server, or set another directory.\n',
-    )
-  },
-  60_000,
-)
-
 /** Configuration, secrets and CA are on one disk, a token file on another, others in memory. */
 async function twoDisks({ fullToken = false } = {}) {
   const pathsIn = ({ otherSlow, directory }: Places) => ({

@@ -13,7 +13,7 @@ export const PROCESS_TESTS = [
   'test/client/load.test.ts',
   'test/commands/{demo,exec-on-change}.test.ts',
   'test/check/host.test.ts',
-  'test/delivery/{inherited,faulty-clients,members}.test.ts',
+  'test/delivery/{inherited,members}.test.ts',
   'test/faults/!(internal|refusal|service).test.ts',
   'test/manual/{consumers,examples,pages,proxy,services}.test.ts',
   'test/share/{fleet-story,redis-access}.test.ts',

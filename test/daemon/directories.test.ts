@@ -5,9 +5,6 @@ import { beforeEach, describe, expect, it, onTestFinished, test, vi } from 'vite
 import { createDirectories } from '../../src/daemon/directories.ts'
 import { inDirectory } from '../../src/files/in-directory.ts'
 import { UserError } from '../../src/lib/error.ts'
-import { FileError } from '../../src/files/file-error.ts'
-import { fileSentence } from '../../src/host/file-remedy.ts'
-import { placeOf } from '../../src/host/remedy.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 test.each([
@@ -57,21 +54,6 @@ test('where its disk does not answer the state directory is done without, the ot
       `The directory ${slow} cannot be used: the disk of ${slow} has not answered for 5 s: ` +
       'check the disk or its server, or set another directory.',
   })
-})
-
-test('a runtime directory of the unit has the cure of its account as the remedy', async () => {
-  const directory = '/run/kyc-tokend/accounts/no-such-account'
-  vi.stubEnv('RUNTIME_DIRECTORY', directory)
-  vi.stubEnv('INVOCATION_ID', 'of-systemd')
-  onTestFinished(() => void vi.unstubAllEnvs())
-  const error = new FileError({ path: `${directory}/token`, kind: 'system', code: 'ENOENT' })
-  expect(fileSentence(error, placeOf(process.env))).toBe(
-    `Cannot write ${directory}/token: the directory ${directory} is not there: ` +
-      '`sudo systemd-tmpfiles --create kyc-tokend.conf && sudo systemctl stop ' +
-      'kyc-tokend@no-such-account.socket kyc-tokend-http@no-such-account.socket ' +
-      'kyc-tokend-credential@no-such-account.socket kyc-tokend-alert@no-such-account.path ' +
-      'kyc-tokend@no-such-account && sudo systemctl start kyc-tokend@no-such-account`',
-  )
 })
 
 describe('a state directory', () => {

@@ -7,7 +7,7 @@ import { failures } from '../support/failures.ts'
 import { kindOf } from '../support/kind-of.ts'
 import { lacks } from '../support/lacks.ts'
 import { exchange } from '../support/raw-http.ts'
-import { lateAnswer, reconfigure, startDelivery, startWithToken } from '../support/delivery-world.ts'
+import { reconfigure, startDelivery, startWithToken } from '../support/delivery-world.ts'
 import { httpAsk } from '../support/outside.ts'
 import { eventually } from '../support/until.ts'
 
@@ -52,15 +52,6 @@ describe('GET /v1/token', () => {
       expect(answer.headers['content-type']).toBe('application/problem+json')
       expect(answer, query).toMatchObject({ status: 400, json: { status: 400, code: 'bad-request' } })
     }
-  })
-
-  it('waits for a token', async () => {
-    const { answer, grant } = lateAnswer()
-    const world = await startDelivery({ answer })
-    const waiting = httpAsk(world, '/v1/token?waitSeconds=30.5')
-    expect((await httpAsk(world, '/v1/token')).json).toMatchObject({ status: 503, code: 'no-token-yet' })
-    grant()
-    expect((await waiting).json['accessToken']).toBe('late')
   })
 })
 

@@ -68,21 +68,6 @@ test('a socket for metrics answers with metrics and health, and never with a tok
   expect(await daemon.end()).toBe(0)
 })
 
-test('connections to the metrics that are idle, or do not read, end within 10 s', async () => {
-  const { given } = await inheriting('ipc:metrics')
-  const begunAt = performance.now()
-  const idle = await connectRaw(given(1))
-  const unread = await connectRaw(given(1), { reads: false })
-  unread.write('GET /metrics HTTP/1.1\r\n\r\n'.repeat(1_000))
-  await idle.closed()
-  await expectUntil('the end of the unread', () => {
-    // Without reading, a client learns of the end when it writes.
-    unread.write('x')
-    return unread.isClosed()
-  })
-  expect(performance.now() - begunAt).toBeLessThan(10_000)
-})
-
 test.each(['ipc', 'http'])(
   'a TCP socket handed over as `%s` ends the start with 78 and its remedy; one for metrics is fine',
   async (name) => {

@@ -17,51 +17,6 @@ import { eventually, expectUntil } from '../support/until.ts'
 
 const run = promisify(execFile)
 
-describe('token.get', () => {
-  it('waits for the first token', async () => {
-    const { answer, grant } = lateAnswer()
-    const world = await startDelivery({ answer })
-    const client = await connectRaw(world.ipcPath)
-    client.ask('token.get', { id: '1', waitSeconds: 20 })
-    client.ask('token.get', { id: '2' })
-    expect(await client.frame(0)).toMatchObject({ type: 'fault', data: { id: '2', code: 'no-token-yet' } })
-    grant()
-    expect(await client.frame(1)).toMatchObject({
-      type: 'token.result',
-      data: { id: '1', accessToken: 'late' },
-    })
-  })
-
-  it('wakes the loop for a longer life, and not for more than there is', async () => {
-    const world = await startWithToken()
-    const before = world.asked()
-    const none = await askOnce(world.ipcPath, 'token.get', { minValidSeconds: 0, waitSeconds: 0 })
-    expect(none?.type).toBe('token.result')
-    const tooMuch = await askOnce(world.ipcPath, 'token.get', { minValidSeconds: 86_400, waitSeconds: 60 })
-    expect(tooMuch?.type).toBe('token.result')
-    expect(world.asked()).toBe(before)
-    // Within its first millisecond a token has all of its life left.
-    const { received } = world.keeper.state().token ?? {}
-    await expectUntil('an older token', () => world.keeper.now().bootMs !== received?.bootMs)
-    const more = await askOnce(world.ipcPath, 'token.get', { minValidSeconds: 900, waitSeconds: 60 })
-    expect(more?.data['accessToken']).not.toBe(tooMuch?.data['accessToken'])
-    expect(world.asked()).toBe(before + 1)
-  })
-
-  it('waits for another token than the one that is known', async () => {
-    const world = await startWithToken()
-    const known = await askOnce(world.ipcPath, 'token.get', {})
-    const client = await connectRaw(world.ipcPath)
-    const rejected = { fingerprint: known?.data['fingerprint'] }
-    client.ask('token.reject', { id: 'r', ...rejected })
-    client.ask('token.get', { id: 'g', waitSeconds: 20, notFingerprint: known?.data['fingerprint'] })
-    expect(await client.frame(0)).toMatchObject({ type: 'reject.result', data: { verdict: 'refreshing' } })
-    const other = await client.frame(1)
-    expect(other?.data['fingerprint']).not.toBe(known?.data['fingerprint'])
-    expect(world.ipc.counts().rejects.refreshing).toBe(1)
-  })
-})
-
 it.each([4_000, 16_384])('token.reject takes a token of %i characters', async (length) => {
   const world = await startDelivery({ tokenOf: () => 'x'.repeat(length) })
   await world.rotate()

@@ -3,7 +3,6 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { join } from 'node:path'
-import fc from 'fast-check'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { createQuota, fitConnections } from '../../src/delivery/limits.ts'
 import { loadLibc } from '../../src/lib/libc.ts'
@@ -297,17 +296,6 @@ describe('connections', () => {
 })
 
 describe('a client that goes', () => {
-  it('is no longer counted: 200 connections of one user, one after another, are all answered', async () => {
-    const world = await startWithToken({ loadLibc: asStranger, socket: { maxConnectionsPerUser: 10 } })
-    for (let count = 0; count < 200; count += 1) {
-      const client = await connectRaw(world.ipcPath)
-      client.ask('token.get', { id: '1' })
-      expect(await client.frame(0)).toMatchObject({ type: 'token.result' })
-      client.socket.destroy()
-      if (count % 8 === 0) await expectUntil('no connection', () => world.ipc.counts().connections === 0)
-    }
-  })
-
   it.each(['ipc', 'http'] as const)('ends its wait on %s.sock', async (transport) => {
     const world = await startWithToken()
     const waitUntil = vi.spyOn(world.keeper, 'waitUntil')
@@ -366,20 +354,6 @@ describe('the end of the daemon', () => {
     for (const text of await Promise.all(received)) expect(text).toContain('"token.result"')
   })
 
-  it('leaves no request that has arrived unread, though its clients never pause', async () => {
-    const world = await startWithToken()
-    const errors: unknown[] = []
-    const closed = Array.from({ length: 20 }, async () => {
-      const socket = connect(world.ipcPath)
-      socket.on('error', ({ code }: NodeJS.ErrnoException) => errors.push(code))
-      socket.on('data', () => socket.write(ASK)).write(ASK)
-      await new Promise((resolve) => socket.on('close', resolve))
-    })
-    await world.stop()
-    await Promise.all(closed)
-    expect(errors).not.toContain('ECONNRESET')
-  })
-
   it.each([
     ['ipc', ASK.replace('"id"', `"waitSeconds":60,"notFingerprint":"${FIRST}","id"`), ASK],
     ['http', `${GET.replace('token', `token?waitSeconds=60&notFingerprint=${FIRST}`)}\r\n`, `${GET}\r\n`],
@@ -402,16 +376,6 @@ describe('the end of the daemon', () => {
       await stopped
     },
   )
-
-  it('without requests is not held up, and event streams end as they should', async () => {
-    const world = await startWithToken()
-    const events = exchange(world.httpPath, 'GET /v1/token/events HTTP/1.1\r\nHost: x\r\n\r\n')
-    await expectUntil('the subscriber', () => world.http.counts().subscribers === 1)
-    const begunAt = performance.now()
-    await world.stop()
-    expect(performance.now() - begunAt).toBeLessThan(2_000)
-    expect(await events).toMatch(/\r\n0\r\n\r\n$/)
-  })
 
   it('is held up for 2.5 s at most by a client that reads nothing', async () => {
     const world = await startWithToken({ tokenOf: () => LARGE })
@@ -499,21 +463,5 @@ describe('frames', () => {
       expect((await client.frame(0))?.data['id']).toBe('é')
       client.socket.destroy()
     }
-  })
-
-  it('of random bytes are answered or lose the connection, and nothing else', async () => {
-    const world = await startWithToken()
-    await fc.assert(
-      fc.asyncProperty(fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 5 }), async (chunks) => {
-        const client = await connectRaw(world.ipcPath)
-        for (const chunk of chunks) client.write(Buffer.from([...chunk, 0x0c]))
-        // Now and then random bytes are JSON, such as a digit: then the connection lives on.
-        if (chunks.length > 0) await client.frame(0)
-        for (const { type } of client.frames) expect(type).toBe('fault')
-        client.socket.destroy()
-      }),
-      { numRuns: 200 },
-    )
-    await isServed(world)
   })
 })

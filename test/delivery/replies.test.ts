@@ -1,10 +1,9 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createReplies, type CachedToken, type Result } from '../../src/delivery/replies.ts'
-import { remedyLine, unitPlace } from '../../src/host/remedy.ts'
+import { unitPlace } from '../../src/host/remedy.ts'
 import type { TokenResult } from '../../src/protocol.ts'
 import { statusOf } from '../../src/delivery/status.ts'
 import { initialState } from '../../src/token/state.ts'
-import { type FetchOutcome } from '../../src/token/outcome.ts'
 import { statusSourcesOf } from '../support/delivery-world.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type Answer } from '../support/keeper-world.ts'
@@ -62,13 +61,6 @@ it('a token gets stale and expires at its time, though no timer fires in a suspe
   expect(isThere(replies.token({ waitSeconds: 10 }, never))).toBe(true)
   clock.suspend(900_000)
   expect(replies.current()).toMatchObject({ fault: { code: 'expired' } })
-})
-
-it.each(Object.values(failures))('a fault of $reason has the reason and its remedy', async (failure) => {
-  const { replies } = await start({ first: failure })
-  const { fault } = replies.current() as { fault: { message: string; reason: string } }
-  expect(fault.reason).toBe(failure.reason)
-  expect(fault.message).toContain(`: ${failure.detail}. ${remedyLine(failure.reason, unitPlace(undefined))}.`)
 })
 
 it('a refresh that the end of the daemon cuts off has a reason, as every failure', async () => {
@@ -145,16 +137,6 @@ describe('a token with less life than `minValidSeconds`', () => {
     await clock.advance(1_000)
   })
 
-  it('is followed by another one as soon as that is there', async () => {
-    const { promise, resolve } = Promise.withResolvers<FetchOutcome>()
-    const { clock, reply, tookMs, token } = await late(() => promise)
-    await clock.advance(300)
-    resolve(token())
-    await clock.settle()
-    expect(tookMs()).toBe(300)
-    expect(await resultOf(reply)).toMatchObject({ generation: 2 })
-  })
-
   it('that expires meanwhile is waited for like a first one', async () => {
     const { clock, replies } = await late(() => failures.network)
     await clock.advance(31_500)
@@ -166,37 +148,9 @@ describe('a token with less life than `minValidSeconds`', () => {
     await clock.advance(100)
     expect(await reply).toMatchObject({ fault: { code: 'expired' } })
   })
-
-  it('is given at once where none of the service lives as long', async () => {
-    const { replies } = await start({ lifeSeconds: 50 })
-    expect(isThere(replies.token(soon, never))).toBe(true)
-  })
 })
 
 describe('the status', () => {
-  it('reports failures, the next attempt and the alert', async () => {
-    const { replies, clock } = await start({ first: failures.rejected })
-    const status = await replies.status()
-    expect(status).toMatchObject({
-      value: {
-        state: 'starting',
-        token: null,
-        failure: {
-          reason: 'rejected',
-          status: 403,
-          attempts: 1,
-          since: new Date(clock.now().wallMs).toISOString(),
-        },
-        alert: { reason: 'rejected' },
-        service: { requests: 1, lastSuccessAt: null },
-      },
-    })
-    const { nextAttemptAt } = (status as { value: { nextAttemptAt: string } }).value
-    const waitMs = Date.parse(nextAttemptAt) - clock.now().wallMs
-    expect(waitMs).toBeGreaterThanOrEqual(300_000)
-    expect(waitMs).toBeLessThanOrEqual(600_000)
-  })
-
   it('of a host that is not to ask says why, to clients too', async () => {
     const postponed = {
       kind: 'postponed',

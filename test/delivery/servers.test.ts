@@ -1,14 +1,18 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, it } from 'vitest'
+import { setImmediate as nextTurn } from 'node:timers/promises'
+import { expect, it, onTestFinished } from 'vitest'
 import { HANDED_OVER } from '../../src/delivery/limits.ts'
 import type { Replies } from '../../src/delivery/replies.ts'
-import { createServers, serveMisconfigured } from '../../src/delivery/servers.ts'
+import { createMetricsServer } from '../../src/delivery/http/server.ts'
+import { createDeliveryContext, createServers, serveMisconfigured } from '../../src/delivery/servers.ts'
 import { loadLibc } from '../../src/lib/libc.ts'
+import { playSweeps } from '../support/delivery-world.ts'
 import { createFakeClock } from '../support/fake-clock.ts'
-import { askOnce } from '../support/ipc-client.ts'
+import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { createRecords } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
+import { expectUntil } from '../support/until.ts'
 
 const NONE = { ipc: [], http: [], metrics: [], credential: [], unknown: [] }
 
@@ -51,4 +55,34 @@ it('a daemon whose configuration is faulty answers so for 2 s, and then ends', a
   expect([isOver, await ask()]).toMatchObject([false, answer])
   await clock.advance(1)
   await served
+})
+
+it.each([
+  ['asks nothing', '', 'idle'],
+  ['asks half of it', 'GET /metrics', 'incomplete-request'],
+  ['reads nothing', 'GET /metrics HTTP/1.1\r\n\r\n', 'stalled'],
+] as const)('a connection to the metrics that %s ends after 5 s', async (_what, request, reason) => {
+  const pass = playSweeps()
+  const path = join(await tempDirectory(), 'metrics')
+  const clock = createFakeClock()
+  const reply = () => ({ fault: { code: 'misconfigured', message: '' } }) as const
+  const replies = { onChange: () => () => undefined } as unknown as Replies
+  const sources = { replies, testAlert: reply, reload: reply, log: createRecords().log, clock }
+  const body = 'x'.repeat(1_000_000)
+  const server = createMetricsServer({
+    ...createDeliveryContext(sources),
+    metrics: () => ({ contentType: 'text/plain', body }),
+    inherited: [loadLibc().listenAt(path, 16)],
+  })
+  await server.open()
+  onTestFinished(async () => server.close())
+  const client = await connectRaw(path, { reads: false })
+  client.write(request)
+  await expectUntil('the connection', () => server.counts().connections === 1)
+  // What it has sent is received, too.
+  for (let turns = 0; turns < 20; turns += 1) await nextTurn()
+  pass(5_000)
+  expect(server.counts().dropped[reason]).toBe(0)
+  pass(1_000)
+  expect(server.counts().dropped[reason]).toBe(1)
 })

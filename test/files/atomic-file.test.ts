@@ -6,10 +6,7 @@ import { text } from 'node:stream/consumers'
 import { isMainThread } from 'node:worker_threads'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { clearLeftovers, removeFile, replaceFile } from '../../src/files/atomic-file.ts'
-import type { FileError } from '../../src/files/file-error.ts'
 import { fs } from '../../src/files/fs.ts'
-import { fileSentence } from '../../src/host/file-remedy.ts'
-import { placeOf } from '../../src/host/remedy.ts'
 import { recordFileCalls, watchFileCalls } from '../support/file-calls.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
@@ -19,19 +16,6 @@ const isRoot = process.geteuid?.() === 0
 const modeOf = (path: string): string => (statSync(path).mode & 0o7777).toString(8)
 const contentOf = (path: string): string => readFileSync(path, 'utf8')
 const here = (name: string): string => new URL(name, import.meta.url).pathname
-
-/** Mounts a tmpfs with these options; needs root. */
-async function mounted(options: string): Promise<string> {
-  const directory = join(await tempDirectory(), 'mounted')
-  await mkdir(directory)
-  const { status, stderr } = spawnSync('mount', ['-t', 'tmpfs', '-o', options, 'tmpfs', directory])
-  expect(stderr.toString()).toBe('')
-  expect(status).toBe(0)
-  onTestFinished(() => {
-    spawnSync('umount', [directory])
-  })
-  return directory
-}
 
 describe.each(['disk', 'memory'] as const)('a file on %s', (where) => {
   // Planted faults run in threads, which share one umask.
@@ -77,20 +61,6 @@ describe.each(['disk', 'memory'] as const)('a file on %s', (where) => {
     expect(contentOf(victim)).toBe('untouched')
     expect(readdirSync(directory)).toEqual(names)
     expect(lstatSync(join(directory, 'fifo')).isFIFO()).toBe(true)
-  })
-
-  it('is refused where every user can write, save in a sticky directory', async () => {
-    const directory = await tempDirectory(where)
-    await chmod(directory, 0o777)
-    await expect(replaceFile(join(directory, 'token'), 'x', { mode: 0o600 })).rejects.toMatchObject({
-      kind: 'unsafe-directory',
-      directory,
-      writers: 'all',
-    })
-    expect(readdirSync(directory)).toEqual([])
-    await chmod(directory, 0o1777)
-    await replaceFile(join(directory, 'token'), 'x', { mode: 0o600 })
-    expect(contentOf(join(directory, 'token'))).toBe('x')
   })
 
   it('is synced before it gets its name, and the directory after it', async () => {
@@ -222,30 +192,6 @@ describe.skipIf(!isRoot)('as root', () => {
       expect(names.slice(names.indexOf('unlink'))).toContain('fsync')
       expect(readdirSync(directory)).toEqual([])
     }
-  })
-
-  it('leaves the old file and no leftovers where no space is left', async () => {
-    const directory = await mounted('size=64k')
-    const path = join(directory, 'token')
-    await replaceFile(path, 'old', { mode: 0o600 })
-    await expect(replaceFile(path, 'x'.repeat(100_000), { mode: 0o600 })).rejects.toMatchObject({
-      code: 'ENOSPC',
-      path,
-      directory,
-    })
-    expect(contentOf(path)).toBe('old')
-    expect(readdirSync(directory)).toEqual(['token'])
-  })
-
-  it('says for a read-only file system how it is mounted again', async () => {
-    const directory = await mounted('size=64k,ro')
-    const error: unknown = await replaceFile(join(directory, 'token'), 'x', { mode: 0o600 }).catch(
-      (thrown: unknown) => thrown,
-    )
-    expect(error).toMatchObject({ kind: 'system', code: 'EROFS' })
-    expect(fileSentence(error as FileError, placeOf({}))).toContain(
-      `is read-only for everybody: \`sudo mount -o remount,rw "$(findmnt -no TARGET -T ${directory})"\``,
-    )
   })
 
   it('says to another user what to do where it may not write, or may not give the file away', async () => {

@@ -9,7 +9,6 @@ const record: LogRecord = {
   fields: { event: 'fetch-failed', reason: 'network', attempts: 2, status: null, detail: 'no route to host' },
   wallMs: Date.UTC(2026, 10, 20, 12, 0, 5, 250),
 }
-const formats = ['journal', 'text', 'json'] as const
 
 function lineOf(
   format: LineOptions['format'],
@@ -33,11 +32,7 @@ test('for programs: time, level, message, event and the fields, an error without
     time: '2026-11-20T12:00:05.250Z',
     level: 'warning',
     message: 'Fetching a token failed',
-    event: 'fetch-failed',
-    reason: 'network',
-    attempts: 2,
-    status: null,
-    detail: 'no route to host',
+    ...record.fields,
     error: 'bad',
   })
   // Under systemd the journal takes the priority from before it.
@@ -48,17 +43,16 @@ test('for people: local time, level, sentence, fields that have a value, and per
   expect(lineOf('text')).toMatch(
     /^\d{4}(?:-\d\d){2} \d\d:\d\d:05 warning Fetching a token failed reason=.* detail="no route to host"$/,
   )
-  expect(lineOf('text')).not.toContain('\x1b')
   for (const [level, colour] of Object.entries({ error: 31, warning: 33, notice: 32, info: 34, debug: 90 })) {
     const line = lineOf('text', {}, { isColoured: true, level: level as LogRecord['level'] })
     expect(line).toMatch(new RegExp(`^[-\\d :]+ \x1b\\[${colour}m${level} *\x1b\\[39m Fetching`))
   }
-  expect(lineOf('json', {}, { isColoured: true })).not.toContain('\x1b')
-  expect(lineOf('journal', {}, { isColoured: true })).not.toContain('\x1b')
+  for (const format of ['json', 'journal'] as const)
+    expect(lineOf(format, {}, { isColoured: true })).not.toContain('\x1b')
 })
 
-test.each(formats)(
-  '%s: whatever a field holds, a record is one line without control characters',
+test.for(['journal', 'text', 'json'] as const)(
+  '%s: a record is one line, without secrets, control characters or what is too long',
   (format) => {
     assert(
       property(jsonValue(), string({ unit: 'binary' }), (value, text) => {
@@ -67,57 +61,46 @@ test.each(formats)(
         if (format === 'json') expect(JSON.parse(line)).toMatchObject({ text })
       }),
     )
-  },
-)
 
-test.each(formats)(
-  '%s: secrets show as [secret], in texts, errors, lists, and in the shapes of JSON, URL and base64',
-  (format) => {
     const secret = 'p"ss wörd+/42'
-    const line = lineOf(
-      format,
-      {
-        wrapped: new Secret(secret),
-        echoed: `you sent ${secret}!`,
-        url: `?key=${encodeURIComponent(secret)}`,
-        basic: Buffer.from(secret).toString('base64'),
-        error: new Error(`refused: ${secret}`),
-        list: [{ deep: secret }],
-      },
-      { secrets: [secret] },
-    )
-    expect(line).not.toContain('wörd')
-    expect(line).not.toContain(encodeURIComponent(secret))
-    expect(line).not.toContain(Buffer.from(secret).toString('base64').replace(/=+$/, ''))
-    expect(line.match(/\[secret\]/g)).toHaveLength(6)
+    const base64 = Buffer.from(secret).toString('base64')
+    const echoes = {
+      wrapped: new Secret(secret),
+      echoed: `you sent ${secret}!`,
+      url: `?key=${encodeURIComponent(secret)}`,
+      basic: base64,
+      error: new Error(`refused: ${secret}`),
+      list: [{ deep: secret }],
+    }
+    const hidden = lineOf(format, echoes, { secrets: [secret] })
+    for (const text of ['wörd', encodeURIComponent(secret), base64.replace(/=+$/, '')])
+      expect(hidden).not.toContain(text)
+    expect(hidden.match(/\[secret\]/g)).toHaveLength(6)
+
+    // A long text keeps its beginning, and no half of a secret is left over at the cut.
+    const long = 'S3CR3T'.repeat(100)
+    const detail = `begin ${'x'.repeat(4_000)}${long}${'x'.repeat(4_000)} end`
+    const cut = lineOf(format, { detail }, { secrets: [long] })
+    expect(cut).toMatch(/begin xxx.*…/)
+    expect(cut).not.toMatch(/S3CR3T|end/)
+    expect(cut.length).toBeGreaterThan(4_000)
   },
 )
 
-test.each(formats)(
-  '%s: a long text keeps its beginning, and half of a secret is not left over at the cut',
+test.for(['journal', 'text', 'json'] as const)(
+  '%s: no line is over 48 KiB; what a record is about is said all the same',
   (format) => {
-    const secret = 'S3CR3T'.repeat(100)
-    const detail = `begin ${'x'.repeat(4_000)}${secret}${'x'.repeat(4_000)} end`
-    const line = lineOf(format, { detail }, { secrets: [secret] })
-    expect(line).not.toContain('S3CR3T')
-    expect(line).toContain('begin xxx')
-    expect(line).toContain('…')
-    expect(line).not.toContain('end')
-    expect(line.length).toBeGreaterThan(4_000)
+    const longest = 48 * 1024 - 1
+    const texts = [...Array.from({ length: 5 }, () => 'é'.repeat(4096)), 'x'.repeat(4096)]
+    const lineWith = (length: number): string => lineOf(format, { texts, rest: 'x'.repeat(length) })
+    const fitting = 1 + longest - Buffer.byteLength(lineWith(1))
+    expect(Buffer.byteLength(lineWith(fitting))).toBe(longest)
+    expect(lineWith(fitting + 1)).toContain('Fetching a token failed')
+    expect(lineWith(fitting + 1)).toMatch(/omittedBytes"?[=:]49152/)
   },
 )
 
-test.each(formats)('%s: no line is over 48 KiB; what a record is about is said all the same', (format) => {
-  const longest = 48 * 1024 - 1
-  const texts = [...Array.from({ length: 5 }, () => 'é'.repeat(4096)), 'x'.repeat(4096)]
-  const lineWith = (length: number): string => lineOf(format, { texts, rest: 'x'.repeat(length) })
-  const fitting = 1 + longest - Buffer.byteLength(lineWith(1))
-  expect(Buffer.byteLength(lineWith(fitting))).toBe(longest)
-  expect(lineWith(fitting + 1)).toContain('Fetching a token failed')
-  expect(lineWith(fitting + 1)).toMatch(/omittedBytes"?[=:]49152/)
-})
-
-test.each(formats)(
+test.for(['journal', 'text', 'json'] as const)(
   '%s: a secret that is a common word changes values of fields and nothing else',
   (format) => {
     const secrets = ['token', 'e', 'S', 'fetch-failed', 'warning', '2026']

@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, it, vi } from 'vitest'
+import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { createSystemClock, type Clock } from '../../src/lib/clock.ts'
 import type { ServiceConfig } from '../../src/config/config.ts'
 import { resolveService } from '../../src/config/service.ts'
@@ -10,73 +10,43 @@ import { createFetchToken } from '../../src/source/fetch-token.ts'
 import { knownLife } from '../../src/token/token.ts'
 import type { ScenarioName } from '../../src/sandbox/scenarios.ts'
 
-const stops: (() => Promise<void>)[] = []
-afterEach(async () => {
-  for (const stop of stops.splice(0)) await stop()
-})
-
 async function start(
   options: { scenario?: ScenarioName; tokenLifetimeMs?: number; clock?: Clock; service?: ServiceConfig } = {},
 ) {
-  const sandbox = await createSandbox({
-    port: 0,
-    scenario: 'ok',
-    tokenLifetimeMs: 60_000,
-    clock: createSystemClock(),
-    ...options,
-  })
+  const defaults = { port: 0, scenario: 'ok', tokenLifetimeMs: 60_000, clock: createSystemClock() } as const
+  const sandbox = await createSandbox({ ...defaults, ...options })
   const stop = new AbortController()
   const running = sandbox.run(stop.signal)
-  stops.push(async () => {
+  const end = async () => {
     stop.abort()
     await running
-  })
+  }
+  onTestFinished(end)
   const ask = (credentials: unknown = sandboxCredentials): Promise<Response> =>
     fetch(`${sandbox.url}/token/external/jwt`, { method: 'POST', body: JSON.stringify(credentials) })
   const me = (token: string): Promise<Response> =>
     fetch(`${sandbox.url}/me`, { headers: { authorization: `Bearer ${token}` } })
-  return { sandbox, ask, me }
+  return { sandbox, ask, me, end }
 }
 async function tokenOf(response: Response): Promise<string> {
   expect(response.status).toBe(200)
   return ((await response.json()) as { accessToken: string }).accessToken
 }
+
 describe('the stand-in', () => {
-  it('issues a JWT of the configured life, which its sample API accepts', async () => {
-    const { ask, me } = await start({ tokenLifetimeMs: 90_000 })
-    const token = await tokenOf(await ask())
-    const claims = Buffer.from(token.split('.')[1] ?? '', 'base64url').toString()
-    const { iat, exp } = JSON.parse(claims) as { iat: number; exp: number }
-    expect(exp - iat).toBe(90)
-    expect(await (await me(token)).json()).toMatchObject({ account: 'sandbox' })
-    expect(await tokenOf(await ask())).not.toBe(token)
-    expect((await me(token)).status).toBe(200)
-  })
-
-  it('refuses credentials it does not know as the service does', async () => {
+  it('refuses credentials it does not know as the service does, and what is no request for a token', async () => {
     const { sandbox, ask } = await start()
-    for (const wrong of [
-      { apiKey: 'sandbox-key', apiSecret: 'no' },
-      { apiKey: '', apiSecret: '' },
-    ]) {
-      const response = await ask(wrong)
-      expect(response.status).toBe(404)
-      const body = (await response.json()) as { timestamp: number }
-      expect(body).toEqual({
-        type: 'about:blank',
-        title: 'KnownRuntimeError',
-        status: 404,
-        detail: 'Account not found',
-        instance: '/token/external/jwt',
-        timestamp: body.timestamp,
-        'full-path': `${sandbox.url}/token/external/jwt`,
-      })
-      expect(Math.abs(Date.now() - body.timestamp)).toBeLessThan(60_000)
-    }
-  })
-
-  it('refuses what is no request for a token', async () => {
-    const { sandbox, ask } = await start()
+    const response = await ask({ apiKey: 'sandbox-key', apiSecret: 'no' })
+    expect(response.status).toBe(404)
+    expect(await response.json()).toEqual({
+      type: 'about:blank',
+      title: 'KnownRuntimeError',
+      status: 404,
+      detail: 'Account not found',
+      instance: '/token/external/jwt',
+      timestamp: expect.any(Number) as number,
+      'full-path': `${sandbox.url}/token/external/jwt`,
+    })
     for (const body of [null, [], 'text', {}, { apiKey: 1, apiSecret: 2 }])
       expect((await ask(body)).status).toBe(400)
     await expect(ask({ apiKey: 'x'.repeat(20_000), apiSecret: '' })).rejects.toThrow('fetch failed')
@@ -84,28 +54,26 @@ describe('the stand-in', () => {
       expect((await fetch(sandbox.url + path)).status).toBe(404)
   })
 
-  it('denies access without a token that lives', async () => {
-    const { sandbox, me } = await start()
+  it('has a sample API, which takes a token as long as it lives', async () => {
+    const instant = { bootMs: 0, wallMs: Date.now() }
+    const clock: Clock = { ...createSystemClock(), now: () => instant }
+    const { sandbox, ask, me } = await start({ clock, tokenLifetimeMs: 90_000 })
     const bare = await fetch(`${sandbox.url}/me`)
     expect([bare.status, bare.headers.get('www-authenticate')]).toEqual([401, 'Bearer'])
-    const unknown = await me('unknown')
-    expect(unknown.status).toBe(401)
-  })
-
-  it('forgets a token when its life is over', async () => {
-    const instant = { bootMs: 0, wallMs: Date.now() }
-    const clock: Clock = {
-      now: () => instant,
-      awakeMs: () => 0,
-      schedule: () => () => undefined,
-      sleep: () => Promise.resolve(),
-    }
-    for (const scenario of ['ok', 'opaque-token'] as const) {
-      const { ask, me } = await start({ scenario, clock, tokenLifetimeMs: 10_000 })
-      const token = await tokenOf(await ask())
-      expect((await me(token)).status).toBe(200)
-      instant.wallMs += 11_000
-      expect((await me(token)).status).toBe(401)
+    expect((await me('unknown')).status).toBe(401)
+    const token = await tokenOf(await ask())
+    const claims = Buffer.from(token.split('.')[1] ?? '', 'base64url').toString()
+    const { iat, exp } = JSON.parse(claims) as { iat: number; exp: number }
+    expect(exp - iat).toBe(90)
+    expect(await (await me(token)).json()).toMatchObject({ account: 'sandbox' })
+    sandbox.setScenario('opaque-token')
+    const tokens = [token, await tokenOf(await ask())]
+    for (const [passedMs, status] of [
+      [89_000, 200],
+      [2_000, 401],
+    ] as const) {
+      instant.wallMs += passedMs
+      for (const each of tokens) expect((await me(each)).status).toBe(status)
     }
   })
 })
@@ -116,18 +84,10 @@ describe('a scenario', () => {
     const put = (name: string) => fetch(`${sandbox.url}/scenario`, { method: 'PUT', body: name })
     expect(await (await put('outage\n')).text()).toBe('outage\n')
     expect(await (await fetch(`${sandbox.url}/scenario`)).text()).toBe('outage\n')
-    expect((await ask()).status).toBe(503)
     expect((await put('toString')).status).toBe(400)
     expect((await ask()).status).toBe(503)
     await put('ok')
     expect((await ask()).status).toBe(200)
-  })
-
-  it('that is slow grants a token in the end', async () => {
-    const sleep = vi.fn<Clock['sleep']>(() => Promise.resolve())
-    const { ask } = await start({ scenario: 'slow', clock: { ...createSystemClock(), sleep } })
-    expect((await ask()).status).toBe(200)
-    expect(sleep.mock.calls.map(([ms]) => ms)).toEqual([5_000])
   })
 
   it('that is flaky fails by turns', async () => {
@@ -143,17 +103,20 @@ describe('a scenario', () => {
     }
   })
 
-  it('is ended in the middle of a slow answer', async () => {
-    const asleep = Promise.withResolvers<void>()
+  it('that is slow grants a token after 5 s, and the end of the stand-in cuts it off', async () => {
     const system = createSystemClock()
-    const sleep: Clock['sleep'] = (ms, signal) => {
+    const sleep = vi.fn<Clock['sleep']>(() => Promise.resolve())
+    const { ask, end } = await start({ scenario: 'slow', clock: { ...system, sleep } })
+    expect((await ask()).status).toBe(200)
+    expect(sleep.mock.calls.map(([ms]) => ms)).toEqual([5_000])
+    const asleep = Promise.withResolvers<void>()
+    sleep.mockImplementation((ms, signal) => {
       asleep.resolve()
       return system.sleep(ms, signal)
-    }
-    const { ask } = await start({ scenario: 'slow', clock: { ...system, sleep } })
+    })
     const answer = ask().catch(() => 'cut')
     await asleep.promise
-    for (const stop of stops.splice(0)) await stop()
+    await end()
     expect(await answer).toBe('cut')
   })
 })
@@ -166,7 +129,7 @@ describe('the stand-in of a described service', () => {
       diagnostics: { fault: (at, sentence) => expect.fail(`${at}: ${sentence}`), warn: () => undefined },
     })
   }
-  const descriptions: [string, object][] = [
+  it.each<[string, object]>([
     ['that of the interface description', {}],
     ['OAuth2 with Basic', { preset: 'oauth2', tokenUrl: '/oauth/token' }],
     [
@@ -177,8 +140,7 @@ describe('the stand-in of a described service', () => {
       'JSON with other names',
       { names: { apiKey: 'user' }, parameters: { realm: 'r' }, token: 'a.b', lifetime: 'a.c' },
     ],
-  ]
-  it.each(descriptions)('takes its request, and has every scenario: %s', async (_name, description) => {
+  ])('takes its request, and has every scenario: %s', async (_name, description) => {
     const { sandbox } = await start({ service: described(description, 'https://api.example.com') })
     const service = described(description, sandbox.url)
     const ask = (apiSecret: string) =>
@@ -199,17 +161,19 @@ describe('the stand-in of a described service', () => {
       return lifeMs > 0 ? 'ok' : 'expired'
     }
     expect(await ask('wrong')).toMatchObject({ kind: 'permanent', reason: 'account-not-found' })
-    expect(await reasonOf('ok')).toBe('ok')
-    expect(await reasonOf('opaque-token')).toBe('ok')
-    expect(await reasonOf('expired-token')).toBe('expired')
-    expect(await reasonOf('account-inactive')).toBe('account-inactive')
-    expect(await reasonOf('account-not-found')).toBe('account-not-found')
-    expect(await reasonOf('outage')).toBe('server-error')
-    expect(await reasonOf('rate-limited')).toBe('rate-limited')
-    expect(await reasonOf('slow')).toBe('timeout')
-    expect(await reasonOf('html-error')).toBe('server-error')
+    for (const [scenario, reason] of Object.entries({
+      ok: 'ok',
+      'opaque-token': 'ok',
+      'expired-token': 'expired',
+      'account-inactive': 'account-inactive',
+      'account-not-found': 'account-not-found',
+      outage: 'server-error',
+      'rate-limited': 'rate-limited',
+      slow: 'timeout',
+      'html-error': 'server-error',
+    }))
+      expect(await reasonOf(scenario as ScenarioName), scenario).toBe(reason)
     sandbox.setScenario('ok')
-    const plain = await fetch(service.tokenUrl, { method: 'POST', body: '{}' })
-    expect(plain.status).toBe(400)
+    expect((await fetch(service.tokenUrl, { method: 'POST', body: '{}' })).status).toBe(400)
   })
 })

@@ -17,13 +17,14 @@ import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { SocketConfig } from '../../../src/config/config.ts'
 import { acquireInstanceLock } from '../../../src/daemon/instance-lock.ts'
-import { openListener, type Listener } from '../../../src/delivery/listener/listener.ts'
+import { openListener } from '../../../src/delivery/listener/listener.ts'
 import { removeFile, replaceFile } from '../../../src/files/atomic-file.ts'
 import { FileError } from '../../../src/files/file-error.ts'
 import { UserError } from '../../../src/lib/error.ts'
 import { loadLibc } from '../../../src/lib/libc.ts'
 import { tempDirectory } from '../../support/temp-directory.ts'
 
+const isRoot = process.geteuid?.() === 0
 const ATTACKER = 65533
 const ATTACKS_MS = 700
 const NONE = { ipc: [], http: [], metrics: [], credential: [], unknown: [] }
@@ -79,98 +80,89 @@ const fakes = {
   },
 }
 
-describe.skipIf(process.geteuid?.() !== 0).each(Object.entries(fakes))('exchanged for %s', (_, fake) => {
-  it('a token file is written in its own directory or not at all', async () => {
-    const { directory, expectUntouched, stage, endAttack } = await createStage(fake)
-    const outcomes = { written: 0, refused: 0 }
+describe.skipIf(!isRoot).each(Object.entries(fakes))('exchanged for %s', (_, fake) => {
+  /** Acts for a while, and until it has been done and refused, each at least once. */
+  async function expectUntouchedBy(
+    act: (done: number) => Promise<void>,
+    expectUntouched: () => void,
+  ): Promise<void> {
+    const outcomes = { done: 0, refused: 0 }
     const until = performance.now() + ATTACKS_MS
-    while (performance.now() < until || outcomes.written === 0 || outcomes.refused === 0) {
+    while (performance.now() < until || outcomes.done === 0 || outcomes.refused === 0) {
       try {
-        const path = join(directory, 'token')
-        if (outcomes.written % 3 === 2) await removeFile(path)
-        else await replaceFile(path, 'secret', { mode: 0o644, uid: 1, gid: 1 })
-        outcomes.written += 1
+        await act(outcomes.done)
+        outcomes.done += 1
       } catch (error) {
-        if (!(error instanceof FileError)) throw error
+        if (!(error instanceof FileError || error instanceof UserError)) throw error
         outcomes.refused += 1
       }
       expectUntouched()
     }
+  }
+
+  it('a token file is written in its own directory or not at all', async () => {
+    const { directory, expectUntouched, stage, endAttack } = await createStage(fake)
+    const path = join(directory, 'token')
+    await expectUntouchedBy(async (done) => {
+      if (done % 3 === 2) await removeFile(path)
+      else await replaceFile(path, 'secret', { mode: 0o644, uid: 1, gid: 1 })
+    }, expectUntouched)
     await endAttack()
     for (const name of readdirSync(stage)) {
-      const path = join(stage, name)
-      const { uid } = lstatSync(path)
-      if (uid === ATTACKER) expect(readdirSync(path)).toEqual(['s', 'token'])
+      const each = join(stage, name)
+      const { uid } = lstatSync(each)
+      if (uid === ATTACKER) expect(readdirSync(each)).toEqual(['s', 'token'])
     }
   })
 
   it('a socket is bound, given away and removed in its own directory or not at all', async () => {
     const { directory, expectUntouched } = await createStage(fake)
-    const outcomes = { bound: 0, refused: 0 }
-    const until = performance.now() + ATTACKS_MS
-    while (performance.now() < until || outcomes.bound === 0 || outcomes.refused === 0) {
-      let listener: Listener | null = null
-      const address = { path: join(directory, 's'), mode: 0o600, gid: null }
+    const address = { path: join(directory, 's'), mode: 0o600, gid: null }
+    await expectUntouchedBy(async () => {
+      const listener = await openListener(address, events)
       try {
-        listener = await openListener(address, events)
         await listener.setAccess({ ...address, mode: 0o666, gid: 1 })
-        outcomes.bound += 1
-      } catch (error) {
-        if (!(error instanceof UserError)) throw error
-        outcomes.refused += 1
+        expectUntouched()
+      } finally {
+        await listener.close()
       }
-      expectUntouched()
-      await listener?.close()
-      expectUntouched()
-    }
+    }, expectUntouched)
   })
 })
 
-describe.skipIf(process.geteuid?.() !== 0)('for root', () => {
+describe.skipIf(!isRoot)('for root', () => {
   const listen = async (directory: string): Promise<void> => {
     const listener = await openListener({ path: join(directory, 's'), mode: 0o600, gid: null }, events)
     await listener.close()
   }
+  const damages: [string, (directory: string) => void, string][] = [
+    ['belongs to another user', (directory) => chownSync(directory, ATTACKER, ATTACKER), 'chown -h root '],
+    ['can be written by all', (directory) => chmodSync(directory, 0o777), 'medium: Memory'],
+  ]
 
-  it('a directory of another user is refused for sockets (78) and files', async () => {
+  it.each(damages)(
+    'a directory that %s is refused for sockets, and as a runtime directory (78), not as a state directory',
+    async (_, damage, remedy) => {
+      const [good, bad] = [await tempDirectory(), await tempDirectory()]
+      damage(bad)
+      const message = expect.stringContaining(remedy) as string
+      await expect(listen(bad)).rejects.toMatchObject({ status: 78, message })
+      const sockets = { ipc: { path: join(good, 's') } as SocketConfig, http: null }
+      const runtime = { ...sockets, runtimeDirectory: bad, stateDirectory: good }
+      await expect(acquireInstanceLock(runtime, NONE)).rejects.toMatchObject({
+        status: 78,
+        message: expect.stringContaining('`runtimeDirectory`') as string,
+      })
+      const state = { ...sockets, runtimeDirectory: good, stateDirectory: bad }
+      expect((await acquireInstanceLock(state, NONE)).unlocked).toContain('`stateDirectory`')
+      expect(readdirSync(bad)).toEqual([])
+    },
+  )
+
+  it.each([0o1777, 0o775])('one of the mode %o, sticky or of its group, is used', async (mode) => {
     const directory = await tempDirectory()
-    chownSync(directory, ATTACKER, ATTACKER)
-    const message = expect.stringContaining(`chown -h root ${directory}`) as string
-    await expect(listen(directory)).rejects.toMatchObject({ status: 78, message })
-    await expect(replaceFile(join(directory, 'token'), 'x', { mode: 0o600 })).rejects.toMatchObject({
-      kind: 'unsafe-directory',
-      writers: { kind: 'user', id: ATTACKER },
-    })
-    expect(readdirSync(directory)).toEqual([])
-  })
-
-  it('one that others can write is refused unless it is sticky; one of its group is not', async () => {
-    const directory = await tempDirectory()
-    chmodSync(directory, 0o777)
-    await expect(listen(directory)).rejects.toMatchObject({
-      status: 78,
-      message: expect.stringContaining('medium: Memory') as string,
-    })
-    for (const mode of [0o1777, 0o775]) {
-      chmodSync(directory, mode)
-      await listen(directory)
-      await replaceFile(join(directory, 'token'), 'x', { mode: 0o600 })
-    }
-  })
-
-  it.each([
-    ['belongs to another user', (directory: string) => chownSync(directory, ATTACKER, ATTACKER)],
-    ['can be written by all', (directory: string) => chmodSync(directory, 0o777)],
-  ])('a runtime directory that %s ends the start (78), a state directory does not', async (_, open) => {
-    const [good, bad] = [await tempDirectory(), await tempDirectory()]
-    open(bad)
-    const sockets = { ipc: { path: join(good, 's') } as SocketConfig, http: null }
-    await expect(
-      acquireInstanceLock({ ...sockets, runtimeDirectory: bad, stateDirectory: good }, NONE),
-    ).rejects.toMatchObject({ status: 78, message: expect.stringContaining('`runtimeDirectory`') as string })
-    const lock = await acquireInstanceLock({ ...sockets, runtimeDirectory: good, stateDirectory: bad }, NONE)
-    expect(lock.unlocked).toContain('`stateDirectory`')
-    expect(readdirSync(bad)).toEqual([])
+    chmodSync(directory, mode)
+    await expect(listen(directory)).resolves.toBeUndefined()
   })
 
   it('a living daemon in a refused directory counts first (69)', async () => {
@@ -183,7 +175,7 @@ describe.skipIf(process.geteuid?.() !== 0)('for root', () => {
   })
 })
 
-describe.skipIf(process.geteuid?.() !== 0)('another user than root', () => {
+describe.skipIf(!isRoot)('another user than root', () => {
   /** What a program prints that runs as another user, with functions of the listener. */
   async function printed(text: string): Promise<string> {
     const source = (name: string): string => new URL(`../../../src/${name}`, import.meta.url).href

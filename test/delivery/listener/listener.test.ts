@@ -59,29 +59,25 @@ async function spawnListener(path: string): Promise<{ kill(): Promise<void> }> {
 }
 
 describe('a listening socket', () => {
-  it('has its mode whatever the umask, and goes when it is closed', async () => {
-    const path = join(await tempDirectory(), 's')
+  it('is private while it is bound, then has its mode whatever the umask, and goes when it is closed', async () => {
+    const directory = await tempDirectory()
+    const path = join(directory, 's')
     const before = process.umask(0o077)
     onTestFinished(() => void process.umask(before))
-    const listener = await listen(path, { mode: 0o666 })
-    expect(process.umask()).toBe(0o077)
-    expect(lstatSync(path).mode & 0o777).toBe(0o666)
-    expect(readdirSync(join(path, '..'))).toEqual(['s'])
-    await listener.close()
-    expect(existsSync(path)).toBe(false)
-  })
-
-  it('is private while it is bound, whatever its mode will be', async () => {
-    const directory = await tempDirectory()
     const modes: number[] = []
     const umask = process.umask.bind(process)
     const set = vi.spyOn(process, 'umask').mockImplementation((mask) => {
       for (const name of readdirSync(directory)) modes.push(lstatSync(join(directory, name)).mode & 0o777)
       return umask(mask ?? 0)
     })
-    onTestFinished(() => set.mockRestore())
-    await listen(join(directory, 's'), { mode: 0o666 })
+    const listener = await listen(path, { mode: 0o666 })
+    set.mockRestore()
     expect(modes).toEqual([0o600])
+    expect(process.umask()).toBe(0o077)
+    expect(lstatSync(path).mode & 0o777).toBe(0o666)
+    expect(readdirSync(directory)).toEqual(['s'])
+    await listener.close()
+    expect(existsSync(path)).toBe(false)
   })
 
   it.skipIf(process.getuid?.() !== 0)('has its group', async () => {
@@ -90,13 +86,17 @@ describe('a listening socket', () => {
     expect(lstatSync(path).gid).toBe(4242)
   })
 
-  it('replaces a dead one', async () => {
-    const path = join(await tempDirectory(), 's')
-    const dead = await spawnListener(path)
+  it.each([
+    ['a dead one', 's'],
+    ['what a crash left in the midst of a start', '.s.new'],
+  ])('replaces %s', async (_, name) => {
+    const directory = await tempDirectory()
+    const dead = await spawnListener(join(directory, name))
     await dead.kill()
-    expect(lstatSync(path).isSocket()).toBe(true)
+    const path = join(directory, 's')
     await listen(path)
     expect(await answers(path)).toBe(true)
+    expect(readdirSync(directory)).toEqual(['s'])
   })
 
   it.each(['file', 'directory', 'link'])('leaves a %s in its way alone', async (kind) => {
@@ -209,14 +209,6 @@ describe('a listening socket', () => {
       await expectUntil('their outcomes', () => both.every((said) => said().length >= round * 2))
       expect(new Set(both.map((said) => said()[round * 2 - 1]))).toEqual(new Set(['69', 'bound']))
     }
-  })
-
-  it('is not held up by what a crash left behind in the midst of a start', async () => {
-    const directory = await tempDirectory()
-    const dead = await spawnListener(join(directory, '.s.new'))
-    await dead.kill()
-    await listen(join(directory, 's'))
-    expect(readdirSync(directory)).toEqual(['s'])
   })
 })
 
