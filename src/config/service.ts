@@ -71,6 +71,11 @@ function checkKeys({ lifetime, expires, refusals, use }: ServiceSettings, fault:
       'is set beside service.lifetime (the preset "oauth2" sets that, too): set one of the two to null',
     )
   if (!HEADER_NAME.test(use.header)) fault('service.use.header', NO_HEADER_NAME)
+  else if (OWN_HEADER.test(use.header))
+    fault(
+      'service.use.header',
+      'is a header by which HTTP itself works: name that in which the API wants the token',
+    )
   for (const [index, refusal] of refusals.entries())
     if (refusal.status < 300 && refusal.in === null)
       fault(
@@ -106,7 +111,7 @@ export function standardService(baseUrl = 'https://api.example.com'): ReturnType
 const HEADER_NAME = /^[\w!#$%&'*+.^`|~-]+$/
 const HEADER_VALUE = /^(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?$/
 const NO_HEADER_NAME = 'is no name of an HTTP header: write it as "X-Client"'
-/** Headers that the request itself decides. */
+/** Headers that a message itself decides. */
 const OWN_HEADER =
   /^(?:host|connection|(?:content|proxy)-.*|(?:transfer|accept)-encoding|expect|te|trailer|upgrade)$/i
 

@@ -177,6 +177,11 @@ describe('a faulty description', () => {
     ['.refusedBy', 'must be a list', { refusedBy: 401 }],
     ['.refusedBy[0]', 'must be a whole number from 400 to 599', { refusedBy: [399] }],
     ['.use.header', noHeader, { use: { header: 'X A' } }],
+    [
+      '.use.header',
+      'is a header by which HTTP itself works',
+      ...['Content-Length', 'connection'].map((header) => ({ use: { header } })),
+    ],
     ['.use.prefix', 'must be at most 64 visible ASCII', { use: { prefix: ' hush' } }],
     ['.assertion', 'is missing, and "send": "assertion" needs it', { send: 'assertion' }],
     ['.assertion', 'is of use with "send": "assertion" only', { assertion: { key: { file: 'hush.pem' } } }],
