@@ -65,9 +65,13 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
 
   it('setup keeps the files, and names the restart, where the daemon ends before it has read them', async () => {
     const another = words.replace('127.0.0.1', 'localhost')
-    await sh(`systemd-run --unit=killer sh -c '
-      until grep -q localhost ${CONFIG}; do :; done
-      pid=$(systemctl show -p MainPID --value kyc-tokend); kill -STOP $pid; sleep 1; kill -KILL $pid'`)
+    // So that setup enables it between the files and the reload.
+    await sh(`systemctl disable -q kyc-tokend
+      systemd-run --unit=killer sh -c '
+        until grep -q localhost ${CONFIG}; do :; done
+        pid=$(systemctl show -p MainPID --value kyc-tokend); kill -STOP $pid
+        until systemctl is-enabled kyc-tokend; do :; done
+        sleep 1; kill -KILL $pid'`)
     const { status, stderr } = await attempt(`kyc-tokend setup --force ${another}`)
     expect(stderr).toMatch(/ The files stay, and the service takes their pair; have it in use: `(.*)`\.$/m)
     expect(status).toBe(69)
