@@ -1,5 +1,5 @@
 // Why a file cannot be read or written, in words, with the remedy for this host.
-import { existsSync, readFileSync, statSync } from 'node:fs'
+import { accessSync, constants, existsSync, readFileSync, statSync } from 'node:fs'
 import { basename, dirname, isAbsolute, join } from 'node:path'
 import { serviceEnvironment } from './account.ts'
 import { errorCode, errorMessage, exitStatus, UserError, withSystemFallback } from '../lib/error.ts'
@@ -174,9 +174,16 @@ export function absentRemedy(directory: string, place: Place): Remedy {
   // Root makes nothing below a directory of the daemon's user, who could put a link there.
   const make = isBelowOwn(directory, place)
     ? `sudo runuser -u ${userOf(place)} -- mkdir -p -m 0750 ${word}`
-    : `${sudoAt(place)}install -d -m 0750 -o ${userOf(place)} ${word}`
+    : `${mayWrite(nearestThere(directory)) ? sudoAt(place) : 'sudo '}install -d -m 0750 -o ${userOf(place)} ${word}`
   const commands = isOfUnit(directory, place) ? remakeSockets(place.account) : [make]
   return remedy(`the directory ${directory} is not there`, ...commands)
+}
+
+function mayWrite(directory: string): boolean {
+  return withSystemFallback(false, () => {
+    accessSync(directory, constants.W_OK)
+    return true
+  })
 }
 
 function isBelowOwn(directory: string, place: Place): boolean {

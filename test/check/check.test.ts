@@ -338,7 +338,7 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () 
     chmodSync(join(files.directory, 'sockets/ipc.sock'), 0o600)
     const { stdout } = await runCli(['check', '--config', path], { uid: 65_533, cwd: '/' })
     for (const line of [
-      /^FAULT +directories +the runtime directory .*run does not exist: `install -d/m,
+      /^FAULT +directories +the runtime directory .*run does not exist: `sudo install -d -m 0750 -o /m,
       /^FAULT +directories +the state directory .*state cannot be written, .*: `sudo chown -h \w+ \S+state`$/m,
       /: the directory \/root\/of cannot be seen by the daemon$/m,
       /^ok +directories +\S+ tokenFiles\[6\]\.path: the directory .*shared can be written$/m,

@@ -180,7 +180,8 @@ describe('a faulty description', () => {
     [
       '.use.header',
       'is a header by which HTTP itself works',
-      ...['Content-Length', 'connection'].map((header) => ({ use: { header } })),
+      { use: { header: 'Content-Length' } },
+      { use: { header: 'connection' } },
     ],
     ['.use.prefix', 'must be at most 64 visible ASCII', { use: { prefix: ' hush' } }],
     ['.assertion', 'is missing, and "send": "assertion" needs it', { send: 'assertion' }],
