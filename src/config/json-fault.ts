@@ -58,5 +58,6 @@ const SENTENCES: Readonly<Record<string, string>> = {
 
 function sentenceOf(code: string, text: string, offset: number): string {
   const expected = SENTENCES[code] ?? '"," or the closing bracket should be here'
-  return offset >= text.length ? `the file ends too early: ${expected}` : expected
+  // What follows the colon is about text that is there.
+  return offset >= text.length ? `the file ends too early: ${expected.split(': ', 1)[0]}` : expected
 }

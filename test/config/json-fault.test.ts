@@ -16,6 +16,7 @@ describe('where a text stops being JSON', () => {
     ['{"a": "b\nc"}', 1, 7, 'this string is not closed on its line: write a line break in it as \\n'],
     ['{"a": "b\\c"}', 1, 7, 'a backslash in this string must be written twice'],
     ['{"a": 1', 1, 8, 'the file ends too early: "," or the closing bracket should be here'],
+    ['', 1, 1, 'the file ends too early: a value should be here'],
     ['{"a": 1} }', 1, 10, 'nothing more should be here'],
     ['{"a": "b\tc"}', 1, 7, 'this string holds a control character: write a tab in it as \\t'],
     ['['.repeat(201), 1, 201, 'is nested more than 200 levels deep'],
