@@ -8,6 +8,7 @@ import {
 } from 'node:http'
 import { isIP, type Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { ConnectionOptions, SecureContext } from 'node:tls'
 import type { Clock } from '../lib/clock.ts'
 import { formatDuration } from '../lib/duration.ts'
@@ -74,9 +75,10 @@ export async function exchange(
       return failureFromError(error, { host, hostSetting, proxy: pendingProxy, isSent, hasCertificate })
     }
   }
-  /** Ends the exchange after this time, unless what is awaited has come before. */
+  /** Ends the exchange after this time, unless what is awaited has come before: a loop that is late reads it first. */
   async function limit(ms: number, until: AbortSignal, awaited: string, setting: string): Promise<void> {
     await clock.sleep(ms, until)
+    if (!until.aborted) await nextTurn()
     if (until.aborted) return
     const by = pendingProxy === null ? '' : ` through ${proxyInWords(pendingProxy)}`
     const detail = `No ${awaited} ${host}${by} within ${formatDuration(ms)} (request.${setting})`

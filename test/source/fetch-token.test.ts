@@ -331,6 +331,21 @@ describe('time', () => {
     await expect.poll(() => open).toBe(0)
   })
 
+  it('does not blame the service for a loop that is late: what has come is read', async () => {
+    const { json } = granting('token-1')
+    const body = JSON.stringify(json)
+    const port = await listen((socket) => {
+      socket.once('data', () => {
+        socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`)
+        const endMs = performance.now() + 300
+        while (performance.now() < endMs);
+      })
+    })
+    const limits = { timeoutMs: 200, connectTimeoutMs: 200 }
+    const outcome = await fetchFrom(`http://127.0.0.1:${port}`, { request: limits })
+    expect(outcome).toMatchObject({ kind: 'ok' })
+  })
+
   it('ends with the signal', async () => {
     const givenUp = failed('network', /^It was given up$/)
     const service = await serviceOf(() => undefined)
