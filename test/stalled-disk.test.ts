@@ -9,7 +9,6 @@ import { freshToken, httpAsk, serviceOf, tokenOf } from './support/outside.ts'
 import { lacks } from './support/lacks.ts'
 import { granting } from './support/service.ts'
 import { createStalledDisk } from './support/stalled-disk.ts'
-import { canMount, smallDisk } from './support/small-disk.ts'
 import { tempDirectory } from './support/temp-directory.ts'
 import { timeoutFactor } from './support/timeout-factor.ts'
 import { expectUntil } from './support/until.ts'
@@ -129,32 +128,28 @@ describe.skipIf(lacks('cc'))('a start while the disk of the state directory does
   }, 60_000)
 })
 
-/** Configuration, secrets and CA are on one disk, a token file on another, others in memory. */
-async function twoDisks({ fullToken = false } = {}) {
+/** Configuration, secrets and CA are on one disk, a token file on another, and one in memory. */
+async function twoDisks() {
   const pathsIn = ({ otherSlow, directory }: Places) => ({
     slow: join(otherSlow, 'token'),
     good: join(directory, 'run', 'token'),
-    full: join(directory, 'small', 'token'),
   })
   const world = await stalling((places) => {
     for (const [name, text] of Object.entries({ key: 'api-key-0815', secret: 'api-secret-4711' }))
       writeFileSync(join(places.slow, name), text, { mode: 0o600 })
     writeFileSync(join(places.slow, 'ca.pem'), createAuthority().cert)
-    const { full, ...others } = pathsIn(places)
     return {
       credentials: { apiKey: { file: 'key' }, apiSecret: { file: 'secret' } },
       request: { caFile: 'ca.pem' },
-      tokenFiles: [...Object.values(others), ...(fullToken ? [full] : [])].map((path) => ({ path })),
+      tokenFiles: Object.values(pathsIn(places)).map((path) => ({ path })),
     }
   })
-  const full = fullToken ? smallDisk(join(world.directory, 'small')) : undefined
   const configDirectory = world.slow
   return {
     ...world,
     start: () => world.start({ configDirectory }),
     started: async () => world.started({ configDirectory }),
     paths: pathsIn(world),
-    full,
   }
 }
 
@@ -194,22 +189,6 @@ describe.skipIf(lacks('cc'))(
       await expectEnd(daemon, 5_000)
       expect(existsSync(daemon.ipcPath)).toBe(false)
     }, 90_000)
-
-    test.skipIf(!canMount)(
-      'beside a full disk of a third: its good file stays',
-      async () => {
-        const { disk, started, paths, full } = await twoDisks({ fullToken: true })
-        const daemon = await started()
-        const first = textOf(paths.full)
-        disk.stall()
-        full?.fill()
-        const rotated = textOf(paths.good)
-        await expectUntil('a refresh', () => textOf(paths.good) !== rotated)
-        expect(textOf(paths.full)).toBe(first)
-        expect(await faultsOf(daemon, paths.good, 8_000)).toEqual([])
-      },
-      90_000,
-    )
 
     test('a start hears SIGTERM at once; without one it ends with 75 and names the disk', async () => {
       const { disk, start, slow } = await twoDisks()

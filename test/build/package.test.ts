@@ -1,5 +1,5 @@
 // The package that `npm run pack` makes, installed in a project without a network and used as its users do.
-import { execFile, spawnSync } from 'node:child_process'
+import { spawnSync } from 'node:child_process'
 import { cpSync, readdirSync, readFileSync, symlinkSync } from 'node:fs'
 import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { daemonWith, generous, renewingDaemon, startApi, strict } from '../support/client-world.ts'
+import { startProgram, type Ended } from '../support/run-cli.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
 
 const root = new URL('../..', import.meta.url).pathname
@@ -40,13 +41,8 @@ beforeAll(async () => {
 }, 120_000)
 afterAll(async () => rm(directory, { recursive: true, force: true }))
 
-interface Manifest {
-  readonly [field: string]: unknown
-  readonly main: string
-  readonly types: string
-}
-const manifest = (...folder: string[]): Manifest =>
-  JSON.parse(readFileSync(installed(...folder, 'package.json'), 'utf8')) as Manifest
+const manifest = (...folder: string[]): Record<'main' | 'types' | 'version', string> =>
+  JSON.parse(readFileSync(installed(...folder, 'package.json'), 'utf8'))
 
 test('it is the client alone: no daemon, no command, no other package, no script, on any system', () => {
   expect(readdirSync(join(app, 'node_modules')).filter((name) => !name.startsWith('.'))).toEqual([
@@ -73,13 +69,10 @@ test('a build leaves former packages alone, and nothing of its own elsewhere', (
 })
 
 test('publint finds nothing in it', () => {
-  const tarball = join(directory, 'dist', `kyc-tokend-${String(manifest()['version'])}.tgz`)
-  const { status, stdout } = spawnSync(
-    join(root, 'node_modules/.bin/publint'),
-    ['run', tarball, '--strict', '--level', 'suggestion'],
-    { encoding: 'utf8' },
-  )
-  expect({ status, stdout }).toEqual({ status: 0, stdout: expect.stringContaining('All good!') })
+  const tarball = join(directory, 'dist', `kyc-tokend-${manifest().version}.tgz`)
+  const words = ['run', tarball, '--strict', '--level', 'suggestion']
+  const publint = spawnSync(join(root, 'node_modules/.bin/publint'), words, { encoding: 'utf8' })
+  expect(publint).toMatchObject({ status: 0, stdout: expect.stringContaining('All good!') })
 })
 
 test('a resolver that knows no `exports` finds both entry points, in CommonJS and with types', () => {
@@ -89,9 +82,7 @@ test('a resolver that knows no `exports` finds both entry points, in CommonJS an
     ['testing', ['createFakeTokenClient']],
   ] as const) {
     const { main, types } = manifest(folder)
-    expect(Object.keys(requireHere(installed(folder, main)) as object)).toEqual(
-      expect.arrayContaining([...names]),
-    )
+    for (const name of names) expect(requireHere(installed(folder, main))).toHaveProperty(name)
     expect(readFileSync(installed(folder, types), 'utf8')).toContain(names[0])
   }
 })
@@ -99,19 +90,11 @@ test('a resolver that knows no `exports` finds both entry points, in CommonJS an
 /** Runs a program of the project. */
 async function runProgram(
   source: string,
-  {
-    file = 'app.mjs',
-    node = process.execPath,
-    env = {},
-  }: { file?: string; node?: string; env?: NodeJS.ProcessEnv } = {},
-): Promise<{ code: unknown; stdout: string; stderr: string }> {
+  how: { file?: string; node?: string; env?: NodeJS.ProcessEnv } = {},
+): Promise<Ended> {
+  const { file = 'app.mjs', node = process.execPath, env = {} } = how
   await writeFile(join(app, file), source)
-  const options = { env: { ...process.env, ...env }, timeout: 20_000 }
-  return new Promise((resolve) => {
-    execFile(node, [join(app, file)], options, (error, stdout, stderr) =>
-      resolve({ code: error === null ? 0 : error.code, stdout, stderr }),
-    )
-  })
+  return startProgram([node, join(app, file)], { env }).ended
 }
 const tokens = (path: string): string =>
   `import { TokenClient } from 'kyc-tokend'\nconst tokens = new TokenClient({ socketPath: '${path}' })\n`
@@ -128,8 +111,8 @@ test.each([
     Promise.all([new TokenClient().get(), fake.get().catch((error) => error)]).then(([token, error]) => {
       console.log(token.accessToken, error instanceof TokenClientError, error.code)
     })`
-  expect(await runProgram(program, { file, env: { KYC_TOKEND_SOCKET: daemon.path } })).toEqual({
-    code: 0,
+  expect(await runProgram(program, { file, env: { KYC_TOKEND_SOCKET: daemon.path } })).toMatchObject({
+    status: 0,
     stdout: 'token-1 true account-inactive\n',
     stderr: '',
   })
@@ -139,7 +122,7 @@ test('an idle client never keeps a process alive', async () => {
   const daemon = await daemonWith(generous)
   const startedMs = performance.now()
   const program = `console.log((await tokens.get({ waitSeconds: 60 })).accessToken)\ntokens.subscribe(() => undefined)()`
-  expect(await runProgram(tokens(daemon.path) + program)).toMatchObject({ code: 0, stdout: 'token-1\n' })
+  expect(await runProgram(tokens(daemon.path) + program)).toMatchObject({ status: 0, stdout: 'token-1\n' })
   expect(performance.now() - startedMs).toBeLessThan(10_000)
 })
 
@@ -203,8 +186,7 @@ test.each([
   await writeFile(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions }))
   await mkdir(join(folder, 'node_modules'))
   await symlink(join(root, 'node_modules/@types'), join(folder, 'node_modules/@types'))
-  const { status, stdout } = spawnSync(join(root, 'node_modules/.bin/tsc'), ['--project', folder], {
-    encoding: 'utf8',
-  })
+  const tsc = join(root, 'node_modules/.bin/tsc')
+  const { status, stdout } = spawnSync(tsc, ['--project', folder], { encoding: 'utf8' })
   expect({ status, stdout }).toEqual({ status: 0, stdout: '' })
 })

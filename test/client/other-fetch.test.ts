@@ -1,37 +1,25 @@
 // The option `fetch`: implementations whose answers have bodies of another kind.
-import { once } from 'node:events'
-import { Agent, request, type IncomingMessage } from 'node:http'
-import { PassThrough } from 'node:stream'
+import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
+import type { ReadableStream } from 'node:stream/web'
 import { expect, test } from 'vitest'
 import { clientOf, renewingDaemon, startApi } from '../support/client-world.ts'
 
-const isTarget = (input: string | URL | Request): input is Request =>
-  typeof input === 'object' && 'url' in input
-/** A fetch over node:http, as node-fetch is: its bodies are streams of Node, without `cancel`. */
-async function otherFetch(input: string | URL | Request, init: RequestInit = {}): Promise<Response> {
-  const target = isTarget(input) ? input.url : String(input)
-  const headers = Object.fromEntries(new Headers(init.headers))
-  const asked = request(target, {
-    method: init.method ?? 'GET',
-    headers,
-    agent: new Agent({ keepAlive: true }),
-  })
-  asked.end(init.body as string | undefined)
-  const [answer] = (await once(asked, 'response')) as [IncomingMessage]
-  const body = answer.pipe(new PassThrough())
-  const fields = {
-    status: answer.statusCode,
-    headers: new Headers(answer.headers as Record<string, string>),
-    body,
-    bodyUsed: false,
+/** An answer as node-fetch has it: its body is a stream of Node, without `cancel`. */
+function otherAnswer(answer: Response): Response {
+  const body = Readable.fromWeb(answer.clone().body as ReadableStream)
+  const { status, headers, url } = answer
+  const others = {
     redirected: false,
-    url: target,
+    bodyUsed: false,
     text: () => text(body),
-    clone: () => ({ ...fields, body: answer.pipe(new PassThrough()) }),
+    clone: () => otherAnswer(answer),
   }
-  return fields as unknown as Response
+  return { status, headers, url, body, ...others } as unknown as Response
 }
+/** It takes request objects of its own. */
+const otherFetch: typeof fetch = async (input, init) =>
+  otherAnswer(await fetch(typeof input === 'object' && 'url' in input ? input.url : input, init))
 
 test('another fetch may have bodies of another kind: a refusal, a redirect and a clone are as with ours', async () => {
   const api = await startApi((given, response) =>

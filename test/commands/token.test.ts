@@ -71,7 +71,7 @@ test('with --wait it also waits for a daemon that has not been started yet', asy
   const tries: Socket[] = []
   const before = createServer((socket) => void tries.push(socket.destroy()))
   await listening(before, path)
-  const ended = runCli(['token', '--wait', '20s', '--socket', path])
+  const ended = runCli(['token', '--wait', '20s', '--min-valid', '30m', '--socket', path])
   await expectUntil('a first try', () => tries.length > 0)
   before.close()
   const daemon = await startScriptedDaemon(path, ({ answer }) =>
@@ -79,6 +79,7 @@ test('with --wait it also waits for a daemon that has not been started yet', asy
   )
   onTestFinished(() => daemon.stop())
   expect(await ended).toMatchObject({ status: 0, stdout: 'token-1\n' })
+  expect(daemon.asked.at(-1)?.data).toMatchObject({ minValidSeconds: 1_800 })
 })
 
 const both = /both given: leave one of them out\.\n$/

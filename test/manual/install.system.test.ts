@@ -1,7 +1,6 @@
 // Follows the task pages of the manual, word for word, on a machine with a real systemd.
 import { readFileSync, writeFileSync } from 'node:fs'
 import { expect, it } from 'vitest'
-import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { CONFIG, describeInstallation } from '../support/installation.ts'
 import { expectUntil } from '../support/until.ts'
 import { block, manualText } from './manual.ts'
@@ -124,52 +123,25 @@ describeInstallation('installed as the manual says', {}, (installation) => {
   })
 
   it('reaches the service through the proxy of proxy.conf, and names of NO_PROXY without it', async () => {
-    const authority = createAuthority()
-    const names = ['service.example.com', 'localhost']
-    const pair = createCertificate(authority, { names })
-    // A proxy, and the stand-in with TLS behind it: at 443 of whatever name is asked for.
-    const script = `
-      const net = require('node:net')
-      const join = (one, other) => {
-        for (const [from, to] of [[one, other], [other, one]])
-          from.on('error', () => to.destroy()).on('close', () => to.destroy()).pipe(to)
-      }
-      require('node:http').createServer().on('connect', (request, socket) => {
-        console.log('CONNECT ' + request.url)
-        const to = net.connect(8443, '127.0.0.1', () => socket.write('HTTP/1.1 200 OK\\r\\n\\r\\n'))
-        join(socket, to)
-      }).listen(3128, '127.0.0.1')
-      require('node:tls').createServer(${JSON.stringify({ cert: pair.cert, key: pair.key })}, (socket) =>
-        join(socket, net.connect(8099, '127.0.0.1'))).listen(8443, '127.0.0.1', () => console.log('listening'))`
-    await sh('cat >/usr/proxy.cjs', { input: script })
-    await sh('cat >/etc/kyc-tokend/company-ca.pem', { input: authority.cert })
     await sh('echo 127.0.0.1 proxy.example.com >>/etc/hosts')
-    await sh('systemd-run --unit=proxy /usr/lib/kyc-tokend/node /usr/proxy.cjs')
-    await installation.expectJournal('proxy', 'listening')
-    const connects = async (): Promise<string[]> =>
-      (await installation.journal('proxy')).match(/CONNECT \S+/g) ?? []
     const former = await sh(`cat ${CONFIG}`)
-    await configure((config) => {
-      config['baseUrl'] = 'https://service.example.com'
-      config['request'] = { caFile: 'company-ca.pem' }
-    })
+    /** Nothing listens at either port: which one was tried is in the answer. */
+    const triedFor = async (baseUrl: string): Promise<string> => {
+      await configure((config) => {
+        config['baseUrl'] = baseUrl
+      })
+      await sh('systemctl restart kyc-tokend')
+      return (await attempt('kyc-tokend refresh 2>&1')).stdout
+    }
     await withExample('proxy.conf')
-    expect(await sh('kyc-tokend refresh')).toContain('New token')
-    const { length } = await connects()
-    expect(length).toBeGreaterThan(0)
-    expect(new Set(await connects())).toEqual(new Set(['CONNECT service.example.com:443']))
+    expect(await triedFor('https://service.example.com')).toMatch(/ECONNREFUSED 127\.0\.0\.1:3128/)
+    expect(await triedFor('https://localhost:8443')).toMatch(/ECONNREFUSED \S*:8443/)
     // As the example says, every user reads it.
     expect(await sh('systemctl show -p Environment kyc-tokend', { as: 'stranger' })).toContain(
       'HTTPS_PROXY=http://proxy.example.com:3128',
     )
-    await configure((config) => {
-      config['baseUrl'] = 'https://localhost:8443'
-    })
-    await sh('systemctl restart kyc-tokend; kyc-tokend refresh')
-    expect(await connects()).toHaveLength(length)
     await sh(`cat >${CONFIG}`, { input: former })
     await without('proxy.conf')
-    await sh('systemctl stop proxy')
   })
 
   it('hands programs the API and no token, through nginx', async () => {

@@ -4,15 +4,14 @@ import { join } from 'node:path'
 
 export const PROJECT = new URL('../..', import.meta.url).pathname
 
-export interface Page {
+interface Page {
   /** Relative to the project. */
   readonly path: string
   readonly text: string
 }
-export interface Block {
+interface Block {
   /** The name in the marker: `<!-- run: python -->`. */
   readonly name: string
-  readonly language: string
   readonly code: string
 }
 
@@ -44,13 +43,9 @@ export function block(name: string): Block {
   return found
 }
 
-export function blocks(): Block[] {
-  const marked = /^<!-- run: ([\w-]+) -->\n+```(\w+)\n([\s\S]*?)\n```$/gm
-  return [...manualText().matchAll(marked)].map(([, name = '', language = '', code = '']) => ({
-    name,
-    language,
-    code,
-  }))
+function blocks(): Block[] {
+  const marked = /^<!-- run: ([\w-]+) -->\n+```\w+\n([\s\S]*?)\n```$/gm
+  return [...manualText().matchAll(marked)].map(([, name = '', code = '']) => ({ name, code }))
 }
 
 /** The cells of the table under `<!-- table: NAME -->`, without its head. */

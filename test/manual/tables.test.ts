@@ -142,15 +142,6 @@ test('each alert rule, and each reason of an alert, has a section of its own in 
   expect(sections).toEqual([...named.map(([, alert]) => alert), ...reasons])
 })
 
-test('the dependencies are those of package.json', () => {
-  const { dependencies, optionalDependencies, devDependencies } = JSON.parse(
-    readFileSync(join(project, 'package.json'), 'utf8'),
-  ) as Record<string, Record<string, string>>
-  const all = { ...dependencies, ...optionalDependencies, ...devDependencies }
-  const listed = tableRows('dependencies').flatMap(([names]) => bare(names).split(', '))
-  expect(listed.toSorted()).toEqual(Object.keys(all).toSorted())
-})
-
 test('every `kyc-tokend …` that is shown is a command with these options', () => {
   const catalogue = new Map(
     commands.map(({ name, options }) => [name, Object.keys(options).map((option) => `--${option}`)]),
