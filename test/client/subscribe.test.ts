@@ -1,6 +1,6 @@
 import { getEventListeners } from 'node:events'
 import { expect, onTestFinished, test } from 'vitest'
-import { clientOf, daemonWith, generous, pass, subscribed, useFakeTime } from '../support/client-world.ts'
+import { clientOf, codeOf, daemonWith, generous, pass, subscribed, useFakeTime } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
 import { granting } from '../support/service.ts'
@@ -186,7 +186,7 @@ test('no listener is called after its end, also where the call is already due', 
   expect(calls).toEqual(['first', 'first'])
 })
 
-test('close ends the listeners, and a closed client takes none', async () => {
+test('close ends the listeners, and a closed client takes none, and asks nothing', async () => {
   const daemon = await daemonWith(generous)
   const client = clientOf(daemon)
   const { tokens, faults } = subscribed(client)
@@ -195,6 +195,8 @@ test('close ends the listeners, and a closed client takes none', async () => {
   await holds(() => daemon.connections.open === 0)
   expect([tokens.length, faults.length]).toEqual([1, 0])
   expect(() => client.subscribe(() => undefined)).toThrow(/was closed/)
+  expect(await codeOf(client.status())).toBe('closed')
+  expect(daemon.connections.made).toBe(1)
 })
 
 test('a subscription that is denied over and over comes back ever more rarely', async () => {
