@@ -1,6 +1,14 @@
 import { getEventListeners } from 'node:events'
 import { expect, onTestFinished, test } from 'vitest'
-import { clientOf, codeOf, daemonWith, generous, pass, subscribed, useFakeTime } from '../support/client-world.ts'
+import {
+  clientOf,
+  codeOf,
+  daemonWith,
+  generous,
+  pass,
+  subscribed,
+  useFakeTime,
+} from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
 import { granting } from '../support/service.ts'
@@ -196,7 +204,8 @@ test('close ends the listeners, and a closed client takes none, and asks nothing
   expect([tokens.length, faults.length]).toEqual([1, 0])
   expect(() => client.subscribe(() => undefined)).toThrow(/was closed/)
   expect(await codeOf(client.status())).toBe('closed')
-  expect(daemon.connections.made).toBe(1)
+  await clientOf(daemon).get()
+  expect(daemon.connections.made).toBe(2)
 })
 
 test('a subscription that is denied over and over comes back ever more rarely', async () => {
