@@ -157,7 +157,7 @@ const oddOnes = (fields: object): string[] => [
 ]
 const answerWith = (body: string, status = '200 OK'): string =>
   `HTTP/1.1 ${status}\r\nContent-Length: ${body.length}\r\n\r\n${body}`
-const SOUND = answerWith(JSON.stringify(TOKEN))
+const soundOne = (fingerprint: string): string => answerWith(JSON.stringify({ ...TOKEN, fingerprint }))
 const HELD = answerWith(JSON.stringify(VERDICT))
 /** The answers of a hostile daemon: to the first request, and to the report. */
 const HOSTILE: [string, string][] = [
@@ -169,7 +169,11 @@ const HOSTILE: [string, string][] = [
     answerWith(body, '503 X'),
     HELD,
   ]),
-  ...oddOnes(VERDICT).map((body): [string, string] => [SOUND, answerWith(body)]),
+  // A report is remembered by the fingerprint of its token.
+  ...oddOnes(VERDICT).map((body, index): [string, string] => [
+    soundOne(String(index).padStart(16, '0')),
+    answerWith(body),
+  ]),
 ]
 
 test.for([
@@ -201,7 +205,7 @@ test.for([
         const isFirst = request.startsWith('GET') && !request.includes('notFingerprint')
         if (isFirst) index = Number(/minValidSeconds=(\d+)/.exec(request)?.[1])
         const [first, report] = HOSTILE[index]!
-        socket.end(isFirst ? first : request.startsWith('POST') ? report : SOUND)
+        socket.end(isFirst ? first : request.startsWith('POST') ? report : soundOne(TOKEN.fingerprint))
       })
     })
     await listening(server, path)
