@@ -168,11 +168,7 @@ function onClock(saved: SavedState, { shiftMs, now, writtenMs }: OnClock): Saved
     ...saved,
     failure: failure && failed(failure),
     objection: objection && { ...objection, since: past(objection.since) },
-    candidate: candidate && {
-      ...candidate,
-      since: past(candidate.since),
-      failure: failed(candidate.failure),
-    },
+    candidate: candidate && { ...candidate, failure: failed(candidate.failure) },
     notBefore: Object.fromEntries(notBefore),
     pace: { ...pace, requestedMs: pace.requestedMs === null ? null : pastMs(pace.requestedMs) },
     lastRequestAt: lastRequestAt && past(lastRequestAt),

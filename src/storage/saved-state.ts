@@ -53,7 +53,6 @@ const savedStateShape = v.object({
     v.nullable(
       v.object({
         credentialsId: v.string(),
-        since: instant,
         failure: v.object({
           reason: v.picklist([...permanentReasons, ...transientReasons]),
           ...objectionFacts,
@@ -120,8 +119,8 @@ export function savedStateOf(state: TokenState, { isOrderly }: { isOrderly: bool
 /** Null: no other pair was asked with. */
 function triedOf({ candidate }: TokenState): SavedState['candidate'] {
   if (candidate === null || candidate.failure === null) return null
-  const { credentialsId, since, failure } = candidate
-  return { credentialsId, since, failure }
+  const { credentialsId, failure } = candidate
+  return { credentialsId, failure }
 }
 
 export function formatSaved(facts: SavedState | Token, written: Written): string {

@@ -128,7 +128,6 @@ export function createAttempts(
       if (outcome.kind === 'ok') {
         // A reload may have changed its settings since the request went out.
         variable.use(variable.candidate() ?? settings)
-        variable.setCandidate(null)
         set(state)
         await report({ outcome, cause, tookMs: answer.tookMs })
         return outcome

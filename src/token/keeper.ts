@@ -105,7 +105,7 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
       const state = afterCandidate(before, next?.credentialsId ?? null, clock.now())
       const isOther = state.candidate?.credentialsId !== before.candidate?.credentialsId
       if (isTrying(before) && isOther) attempts.cancel()
-      variable.setCandidate(state.candidate === null ? null : next)
+      variable.setCandidate(next)
       change(state)
       if (isOther) void attempts.save()
     },

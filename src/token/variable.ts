@@ -45,7 +45,7 @@ export function createVariable(
   { clock, random, ...options }: { settings: RefreshSettings; clock: Clock; random: () => number },
 ) {
   let { settings } = options
-  /** Null: there is no candidate. */
+  /** Of the state's candidate, if that has one. */
   let candidate: RefreshSettings | null = null
   const step = (): Step => ({
     now: clock.now(),
@@ -132,7 +132,7 @@ export function createVariable(
     use(next: RefreshSettings): void {
       settings = next
     },
-    /** Those of the candidate. */
+    /** Those of the state's candidate, if that has one. */
     candidate: (): RefreshSettings | null => candidate,
     setCandidate(next: RefreshSettings | null): void {
       candidate = next

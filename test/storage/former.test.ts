@@ -1,7 +1,7 @@
-// The files that former versions wrote (by their own programs, killed): 2.0.0's are gone on with, 1.2.0's are ignored.
+// The files that 2.0.0 wrote (by its own program, killed) are gone on with.
 import { mkdir, writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import { describe, expect, it, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { Secret } from '../../src/lib/secret.ts'
 import { createStateStore } from '../../src/storage/state-store.ts'
 import { parseSavedState, parseSavedToken } from '../../src/storage/saved-state.ts'
@@ -9,8 +9,7 @@ import { dueAtMs, phaseOf } from '../../src/token/state.ts'
 import { createFakeClock } from '../support/fake-clock.ts'
 import { createRecords } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
-import of120 from './former/1.2.0.json' with { type: 'json' }
-import of200 from './former/2.0.0.json' with { type: 'json' }
+import of200 from './2.0.0.json' with { type: 'json' }
 
 interface Written {
   readonly baseUrl: string
@@ -46,41 +45,21 @@ async function loaded(files: Written) {
   return { state, clock, ignored: of('state-file-ignored') }
 }
 
-describe('2.0.0', () => {
-  it('keeps its token, for which the service is not asked', async () => {
-    const { state, clock, ignored } = await loaded(of200.ok)
-    const { facts } = parseSavedToken(of200.ok['kept.json'])!
-    expect(state.token).toEqual(facts)
-    expect(phaseOf(state, clock.now())).toBe('ready')
-    expect(dueAtMs(state)).toBe(facts.refreshAtMs)
-    expect(ignored).toEqual([])
-  })
-
-  it('keeps its refusal', async () => {
-    const { state, clock, ignored } = await loaded(of200['account-inactive'])
-    expect(phaseOf(state, clock.now())).toBe('refused')
-    expect(state.objection).toEqual(
-      parseSavedState(of200['account-inactive']['memory.json'])!.facts.objection,
-    )
-    expect(dueAtMs(state)).toBe(Infinity)
-    expect(ignored).toEqual([])
-  })
-
-  it('keeps the wait that the service asked for', async () => {
-    const { state, ignored } = await loaded(of200['rate-limited'])
-    const { failure } = parseSavedState(of200['rate-limited']['memory.json'])!.facts
-    expect(state.failure).toEqual(failure)
-    expect(dueAtMs(state)).toBe(failure!.retryAtMs)
-    expect(ignored).toEqual([])
-  })
+test('its token is kept, and the service is not asked', async () => {
+  const { state, clock, ignored } = await loaded(of200.ok)
+  const { facts } = parseSavedToken(of200.ok['kept.json'])!
+  expect(state.token).toEqual(facts)
+  expect([phaseOf(state, clock.now()), dueAtMs(state), ignored]).toEqual(['ready', facts.refreshAtMs, []])
 })
 
-test.each(Object.entries(of120))(
-  '1.2.0, %s: its files are ignored, and the service is asked',
-  async (_, files) => {
-    const { state, clock, ignored } = await loaded(files)
-    expect(phaseOf(state, clock.now())).toBe('starting')
-    expect(dueAtMs(state)).toBeLessThanOrEqual(clock.now().bootMs)
-    expect(ignored).toHaveLength('kept.json' in files ? 2 : 1)
-  },
-)
+test('its refusal and the wait that the service asked for are kept', async () => {
+  const refused = await loaded(of200['account-inactive'])
+  const { objection } = parseSavedState(of200['account-inactive']['memory.json'])!.facts
+  expect(refused.state.objection).toEqual(objection)
+  expect([phaseOf(refused.state, refused.clock.now()), dueAtMs(refused.state)]).toEqual(['refused', Infinity])
+  const waiting = await loaded(of200['rate-limited'])
+  const { failure } = parseSavedState(of200['rate-limited']['memory.json'])!.facts
+  expect(waiting.state.failure).toEqual(failure)
+  expect(dueAtMs(waiting.state)).toBe(failure!.retryAtMs)
+  expect([refused.ignored, waiting.ignored]).toEqual([[], []])
+})

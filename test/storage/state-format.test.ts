@@ -36,7 +36,6 @@ const remembered: SavedState = {
   },
   candidate: {
     credentialsId: 'other',
-    since: at,
     failure: {
       reason: 'account-not-found',
       detail: 'Account not found',
@@ -95,8 +94,7 @@ describe.each(files)('what is $name', ({ text, parse }) => {
   })
 
   test('is nothing in another version, or in a file of another kind', () => {
-    for (const version of [0, 1, 2, 4, '3', null])
-      expect(parse(changed(text, 'version', version))).toBeUndefined()
+    for (const version of [2, 4, '3']) expect(parse(changed(text, 'version', version))).toBeUndefined()
     for (const other of files) if (other.parse !== parse) expect(other.parse(text)).toBeUndefined()
     expect(parse(`[${text}]`)).toBeUndefined()
     expect(parse(text.slice(0, -2))).toBeUndefined()
@@ -104,22 +102,16 @@ describe.each(files)('what is $name', ({ text, parse }) => {
 })
 
 test.each<[of: string, path: string, right: unknown[], wrong: unknown[]]>([
-  ['remembered', 'isOrderly', [true, false], [undefined, null, 1]],
-  ['remembered', 'credentialsId', ['x'], [undefined, null, 7]],
   ['remembered', 'tokenlessFrom', [at], [undefined, null, 7, { bootMs: 1 }]],
-  ['remembered', 'failure', [null], [undefined, [], {}, 'word']],
   ['remembered', 'notBefore', [{}], [undefined, null, 7, { other: 'soon' }]],
   ['remembered', 'failure.reason', ['network', 'rejected'], ['', 'account-inactive']],
   ['remembered', 'objection.reason', ['account-inactive', 'rejected'], ['', 'network']],
   ['remembered', 'failure.retryAtMs', [0, -1e14, 1e14], [-1e14 - 1, 1e14 + 1, 1e300]],
   ['remembered', 'generation', [0, Number.MAX_SAFE_INTEGER], [-1, 0.5, 2 ** 53]],
-  ['kept', 'received', [at], [undefined, null, {}]],
-  ['kept', 'isOfClients', [true], [undefined, null, 'word']],
   ['kept', 'lifeMs', [0.5], [undefined, null, 0, -1]],
   ['kept', 'expirySource', ['jwt', 'response'], ['']],
   // It vouches for the token: not one character of that was lost.
   ['kept', 'fingerprint', [kept.fingerprint], [fingerprintOf('other')]],
-  ['kept', 'accessToken', ['opaque'], ['opaquf']],
 ])('what is %s: %s may be one of %j, and none of %j', (of, path, right, wrong) => {
   const { text, parse } = files.find(({ name }) => name === of)!
   for (const value of right) expect(parse(changed(text, `facts.${path}`, value))).toBeDefined()
@@ -135,13 +127,16 @@ test('a file of a former version, which has fewer facts, is read, and what it la
   expect(parseSavedState(former)).toEqual(JSON.parse(expected))
 })
 
-test.each(['', 'opaque\n', '\nX-Other: 1', 'one two', 'ö', 'x'.repeat(200_000), '"'])(
-  'a kept token that no answer could have given is none, though its fingerprint fits',
-  (accessToken) => {
-    const { text, parse } = files.find(({ name }) => name === 'kept')!
-    const other = changed(text, 'facts.accessToken', accessToken)
-    expect(parse(changed(other, 'facts.fingerprint', fingerprintOf(accessToken)))).toBeUndefined()
-    const longest = changed(text, 'facts.accessToken', 'x'.repeat(16_384))
-    expect(parse(changed(longest, 'facts.fingerprint', fingerprintOf('x'.repeat(16_384))))).toBeDefined()
-  },
-)
+test('a kept token that no answer could have given is none, though its fingerprint fits', () => {
+  const { text, parse } = files.find(({ name }) => name === 'kept')!
+  const withToken = (accessToken: string) =>
+    parse(
+      changed(
+        changed(text, 'facts.accessToken', accessToken),
+        'facts.fingerprint',
+        fingerprintOf(accessToken),
+      ),
+    )
+  for (const token of ['', 'opaque\n', 'ö', 'x'.repeat(16_385)]) expect(withToken(token)).toBeUndefined()
+  expect(withToken('x'.repeat(16_384))).toBeDefined()
+})

@@ -1,4 +1,3 @@
-import * as fc from 'fast-check'
 import { spawnSync } from 'node:child_process'
 import {
   chmodSync,
@@ -17,14 +16,12 @@ import { chmod, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { Secret } from '../../src/lib/secret.ts'
-import { parseSavedState, parseSavedToken } from '../../src/storage/saved-state.ts'
 import { createStateStore } from '../../src/storage/state-store.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import {
   notBeforeMs,
   dueAtMs,
   noTokenSince,
-  phaseOf,
   refusalOf,
   type Policy,
   type TokenState,
@@ -114,31 +111,6 @@ async function opened() {
 const waitOf = (state: TokenState, clock: FakeClock): number => dueAtMs(state) - clock.now().bootMs
 
 describe('facts that outlive the process', () => {
-  it('are when the last token was lost, across a restart without one and a reboot', async () => {
-    const { start, answered, ok, clock, files } = await scene()
-    const first = await start()
-    const bornAt = clock.now()
-    await clock.advance(MINUTE)
-    const second = await start()
-    expect(noTokenSince(second.state, clock.now())).toEqual(bornAt)
-    const held = answered(second.state, ok(10 * MINUTE))
-    await first.store.close(second.state)
-    await second.store.save(held)
-    const lostAt = clock.now().bootMs + 10 * MINUTE
-    await clock.advance(HOUR)
-    const third = await start()
-    expect(noTokenSince(third.state, clock.now())?.bootMs).toBe(lostAt)
-    expect([first, second, third].map(({ state }) => phaseOf(state, clock.now()))).toEqual([
-      'starting',
-      'starting',
-      'expired',
-    ])
-    const again = answered(third.state, ok())
-    await third.store.close(again)
-    await rm(files.token)
-    expect(noTokenSince((await start()).state, clock.now())).toEqual(clock.now())
-  })
-
   it('are the instants of the last request and of the last success, and the pace of clients', async () => {
     const { start, answered, ok, clock, store, state } = await opened()
     const succeededAt = clock.now()
@@ -166,17 +138,11 @@ describe('the id of credentials', () => {
         { apiKey: new Secret(apiKey), apiSecret: new Secret(apiSecret) },
         description,
       )
-    const ids = [
-      of('a', 'b', 'c'),
-      of('x', 'b', 'c'),
-      of('a', 'x', 'c'),
-      of('a', 'b', 'x'),
-      of('a', 'bc', ''),
-      of('a', 'b', 'c', '{}'),
-      of('a', 'b', 'c', '{"send":"form"}'),
-    ]
+    const first = of('a', 'b', 'c')
+    const others = [of('x', 'b', 'c'), of('a', 'x', 'c'), of('a', 'b', 'x'), of('a', 'bc', '')]
+    const ids = [first, ...others, of('a', 'b', 'c', '{}'), of('a', 'b', 'c', '{"send":"form"}')]
     expect(new Set(ids).size).toBe(7)
-    expect(of('a', 'b', 'c')).toBe(ids[0])
+    expect(of('a', 'b', 'c')).toBe(first)
   })
 })
 
@@ -241,15 +207,17 @@ describe('a kill between the two files', () => {
 
 describe('another pair, which was tried', () => {
   /** The state while the service has answered so to the pair `SECOND`. */
-  async function tried(outcome: FetchOutcome) {
+  async function tried(...outcomes: FetchOutcome[]) {
     const own = await scene()
     const { store, state } = await own.start()
     const held = own.answered(state, own.ok())
     const now = own.clock.now()
-    const other = store.credentialsIdOf(BASE_URL, SECOND)
-    const candidate = afterCandidate(held, other, now)
     const step = { now, awakeMs: own.clock.awakeMs(), policy, drawn: 0.5 }
-    const after = hasCandidate(candidate) ? afterTrial(candidate, outcome, step).state : held
+    const candidate = afterCandidate(held, store.credentialsIdOf(BASE_URL, SECOND), now)
+    const after = outcomes.reduce(
+      (before, outcome) => (hasCandidate(before) ? afterTrial(before, outcome, step).state : before),
+      candidate,
+    )
     return { ...own, store, held, after }
   }
 
@@ -257,9 +225,7 @@ describe('another pair, which was tried', () => {
     const { start, store, after, held } = await tried(refused)
     await store.save(after)
     const { state } = await start({ credentials: SECOND })
-    expect(refusalOf(state)).toMatchObject({
-      reason: 'account-inactive',
-    })
+    expect(refusalOf(state)).toMatchObject({ reason: 'account-inactive' })
     expect([dueAtMs(state), state.token?.accessToken]).toEqual([Infinity, held.token?.accessToken])
     const former = (await start()).state
     expect([refusalOf(former), former.failure, former.candidate]).toEqual([null, null, null])
@@ -288,6 +254,19 @@ describe('another pair, which was tried', () => {
     }
   })
 
+  it('has its count after a reboot, and its instants on the clock of that boot', async () => {
+    for (const outcome of [limited, refused]) {
+      const { start, store, after, clock } = await tried(down, outcome)
+      await store.save(after)
+      const { wallMs } = clock.now()
+      Object.assign(clock, createFakeClock({ wallMs: wallMs + MINUTE, bootMs: 5 * MINUTE }))
+      const { state } = await start({ credentials: SECOND, boot: 'boot-two' })
+      const since = { bootMs: 4 * MINUTE, wallMs }
+      if (outcome === refused) expect(state.objection).toMatchObject({ since })
+      else expect(state.failure).toMatchObject({ since, attempts: 2, retryAtMs: 15 * MINUTE })
+    }
+  })
+
   it('that gave a token is not what it was before, whatever the disk kept of it', async () => {
     const { start, store, after, held, files, ok, answered } = await tried(refused)
     await store.save(after)
@@ -298,16 +277,6 @@ describe('another pair, which was tried', () => {
     const { state } = await start({ credentials: SECOND })
     expect([refusalOf(state), state.token?.generation]).toEqual([null, 2])
   })
-})
-
-it('another service has given no token yet, whatever a former one did', async () => {
-  const { start, answered, ok, clock, store, state } = await opened()
-  await store.save(answered(state, ok(MINUTE)))
-  await clock.advance(HOUR)
-  expect((await start()).state.lastSuccessAt).not.toBeNull()
-  const elsewhere = await start({ baseUrl: 'https://other.test' })
-  expect(elsewhere.state.lastSuccessAt).toBeNull()
-  expect(phaseOf(elsewhere.state, clock.now())).toBe('starting')
 })
 
 describe('the boot', () => {
@@ -546,15 +515,6 @@ describe('the files', () => {
     expect(readdirSync(runtimeDirectory)).toEqual([])
   })
 
-  it('that need not be there are not missed with their directory', async () => {
-    const { start, runtimeDirectory, records } = await scene()
-    const { store } = await start()
-    await rm(runtimeDirectory, { recursive: true })
-    await writeFile(runtimeDirectory, '')
-    await store.tick()
-    expect(records.events()).toEqual([])
-  })
-
   it('that cannot be written are the store’s problem, whichever it is', async () => {
     const { start, files } = await scene()
     const { store } = await start()
@@ -598,16 +558,5 @@ describe('the files', () => {
     await start()
     expect(readdirSync(runtimeDirectory)).toEqual([])
     expect(readdirSync(stateDirectory).filter((name) => name.startsWith('.'))).toEqual([])
-  })
-})
-
-describe('any bytes in the files', () => {
-  it('are nothing, or exactly what they say', () => {
-    fc.assert(
-      fc.property(fc.oneof(fc.string(), fc.json()), (text) => {
-        expect(parseSavedToken(text)).toBeUndefined()
-        expect(parseSavedState(text)).toBeUndefined()
-      }),
-    )
   })
 })

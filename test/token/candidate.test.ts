@@ -1,9 +1,7 @@
 // Another pair beside the running one: the loop tries it, and it comes into use by giving a token.
 import { expect, test } from 'vitest'
-import { afterCandidate } from '../../src/token/candidate.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
-import { isRefusedPair, refusalOf, trialDueAtMs, type TokenState } from '../../src/token/state.ts'
-import { afterOperatorOfBoth } from '../../src/token/transitions.ts'
+import { isRefusedPair, refusalOf, type TokenState } from '../../src/token/state.ts'
 import { failures } from '../support/failures.ts'
 import { runningKeeper, type KeeperWorld } from '../support/keeper-world.ts'
 
@@ -49,33 +47,6 @@ test.each([failures.inactive, failures.rejected])(
     expect(keeper.state().candidate?.failure?.attempts).toBe(2)
   },
 )
-
-test('a pair that fails for another reason is tried again with backoff', async () => {
-  const world = await runningKeeper()
-  const { keeper, settings, asked, answer, clock, token } = world
-  const outcomes = failed(world)
-  const waits: number[] = []
-  keeper.onEvent(
-    ({ type }) => type === 'tried' && waits.push(trialDueAtMs(keeper.state()) - clock.now().bootMs),
-  )
-  answer(failures.network)
-  keeper.setCandidate(settings('second'))
-  await clock.advance(10_000)
-  expect(outcomes).toHaveLength(asked() - 1)
-  waits.forEach((waitMs, index) => {
-    expect(waitMs).toBeGreaterThanOrEqual(500 * 2 ** index)
-    expect(waitMs).toBeLessThanOrEqual(1_000 * 2 ** index)
-  })
-  expect(keeper.state()).toMatchObject({ credentialsId: 'first', failure: null, notBefore: {} })
-  answer({ kind: 'postponed', retryAfterMs: 5 * MINUTE })
-  await clock.advance(MINUTE)
-  answer(token())
-  const before = asked()
-  await clock.advance(4 * MINUTE - 30_000)
-  expect(asked()).toBe(before)
-  await clock.advance(MINUTE)
-  expect(keeper.state()).toMatchObject({ credentialsId: 'second', failure: null, candidate: null })
-})
 
 test('a pair that was not tried yet comes before a refusal of the running one', async () => {
   const { keeper, settings, answer, clock, token } = await runningKeeper()
@@ -209,26 +180,6 @@ test('an operator hears of the other pair, too, that is asked after the attempt 
   })
 })
 
-test('an operator goes through the wait that the service asked for, once; a reload does not', async () => {
-  const { keeper, settings, asked, answer, clock } = await runningKeeper()
-  const causes: unknown[] = []
-  answer(() => {
-    causes.push(keeper.state().inFlight?.cause)
-    return limited
-  })
-  keeper.setCandidate(settings('second'))
-  await clock.advance(5 * MINUTE)
-  expect(asked()).toBe(2)
-  keeper.setCandidate(settings('second'))
-  await clock.advance(MINUTE)
-  expect(asked()).toBe(2)
-  void keeper.refresh(AbortSignal.abort())
-  await clock.settle()
-  expect(causes).toEqual(['reload', 'operator', 'operator'])
-  const { candidate } = keeper.state()
-  expect(candidate).toMatchObject({ next: null, failure: { attempts: 2 } })
-})
-
 test('an answer to a pair that was replaced says nothing of the next one', async () => {
   const { keeper, settings, answer, clock, asked } = await runningKeeper()
   answer(
@@ -265,29 +216,6 @@ test('a pair comes into use with the settings that a reload has given it since i
   expect(keeper.state().token).toMatchObject({ credentialsId: 'second', lifeMs: MINUTE })
 })
 
-test('a request counts as failed until it is answered, and a refusal is saved before it is seen', async () => {
-  const saved: TokenState[] = []
-  const world = await runningKeeper({ remember: async (state) => void saved.push(state) })
-  const { keeper, settings, answer, clock } = world
-  const first = Promise.withResolvers<FetchOutcome>()
-  answer(() => first.promise)
-  keeper.setCandidate(settings('second'))
-  await clock.settle()
-  expect(saved.at(-1)).toMatchObject({
-    credentialsId: 'first',
-    failure: null,
-    candidate: { credentialsId: 'second', failure: { reason: 'network', attempts: 1 } },
-  })
-  expect(keeper.state().candidate?.failure).toBeNull()
-  let isSaved = false
-  keeper.onEvent(({ type }) => {
-    if (type === 'tried') isSaved = saved.at(-1)?.candidate?.failure?.reason === 'account-inactive'
-  })
-  first.resolve(failures.inactive)
-  await clock.settle()
-  expect(isSaved).toBe(true)
-})
-
 test.each(['first', 'second'])(
   'a refusal of the %s pair stands after a crash during the request of an operator',
   async (pair) => {
@@ -320,27 +248,4 @@ test('a pair that gave a token is in use, even if the disk hangs', async () => {
   await clock.settle()
   expect(keeper.state().credentialsId).toBe('second')
   disk.resolve()
-})
-
-test('a pair becomes the candidate, is asked again by an act, and is none where it is the running one', async () => {
-  const { keeper, clock } = await runningKeeper()
-  const state = keeper.state()
-  const at = clock.now()
-  const tried = afterCandidate(state, 'second', at)
-  expect(tried.candidate).toEqual({
-    credentialsId: 'second',
-    since: at,
-    failure: null,
-    next: { cause: 'reload', atMs: at.bootMs },
-  })
-  expect(afterCandidate(tried, 'first', at).candidate).toBeNull()
-  expect(afterCandidate(tried, null, at).candidate).toBeNull()
-  expect(afterCandidate(state, null, at)).toBe(state)
-  const asking = { ...tried, inFlight: { since: at, cause: 'reload', credentialsId: 'second' } } as const
-  expect(afterCandidate(asking, 'second', at)).toBe(asking)
-  expect(afterOperatorOfBoth(asking, at).candidate).toBe(asking.candidate)
-  expect(afterOperatorOfBoth(tried, at)).toMatchObject({
-    next: { cause: 'operator' },
-    candidate: { next: { cause: 'operator' } },
-  })
 })

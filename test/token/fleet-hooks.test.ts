@@ -1,8 +1,7 @@
 // The keeper's hooks for a fleet: outcomes of other hosts, attempts that are put off, lives that are given.
 import { expect, test } from 'vitest'
 import type { FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
-import { currentAlert } from '../../src/token/current-alert.ts'
-import { refusalOf, usableToken } from '../../src/token/state.ts'
+import { usableToken } from '../../src/token/state.ts'
 import { failures } from '../support/failures.ts'
 import { runningKeeper } from '../support/keeper-world.ts'
 
@@ -57,16 +56,6 @@ test('an operator who asks during an attempt that is put off is answered by one 
   const refreshed = keeper.refresh(never)
   first.resolve(postponed)
   expect((await refreshed)?.outcome).toBe(adopted)
-})
-
-test('an attempt that is put off leaves a refusal, and is made again when its time is over', async () => {
-  const { fetchToken, causes } = giving(failures.inactive, postponed)
-  const { keeper, clock } = await runningKeeper({ fetchToken })
-  void keeper.refresh(never)
-  await clock.settle()
-  expect(refusalOf(keeper.state())).toMatchObject({ reason: 'account-inactive' })
-  await clock.advance(7 * MINUTE)
-  expect(causes).toEqual(['start', 'operator', 'retry'])
 })
 
 test('an outcome of another host is taken while nothing is asked, and told', async () => {
@@ -131,20 +120,6 @@ test("an outcome of another host ends a client's wish, and an attempt that was p
   expect(keeper.state()).toMatchObject(nothing)
   await clock.advance(2 * MINUTE)
   expect(asked()).toBe(2)
-})
-
-test('a refusal or a failure of another host counts as if it were its own', async () => {
-  const { keeper, clock, dueInMs } = await runningKeeper()
-  keeper.offer({ ...failures.inactive, askedBy: 'web-2' })
-  expect(refusalOf(keeper.state())).toMatchObject({ reason: 'account-inactive', askedBy: 'web-2' })
-  expect(dueInMs()).toBe(Infinity)
-  keeper.offer(failures.timeout)
-  expect(keeper.state()).toMatchObject({ failure: { reason: 'timeout', attempts: 1 } })
-  const since = { ...clock.now(), bootMs: clock.now().bootMs - 2 * MINUTE }
-  const tokenless = { since, forMs: 2 * MINUTE, readAtMs: clock.awakeMs() }
-  const state = { ...keeper.state(), token: null, objection: null, tokenless }
-  const alert = currentAlert(state, clock.now(), MINUTE)
-  expect(alert).toMatchObject({ reason: 'no-token', failure: 'timeout', askedBy: null })
 })
 
 test('an opaque token of another host lives for refresh.maxAge at most, a JWT as given', async () => {

@@ -1,11 +1,10 @@
 import { getEventListeners } from 'node:events'
 import { expect, test } from 'vitest'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
-import { refusalOf, type TokenState } from '../../src/token/state.ts'
+import { type TokenState } from '../../src/token/state.ts'
 import { createLiveness } from '../../src/token/variable.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, runningKeeper, type KeeperWorld } from '../support/keeper-world.ts'
-import { kindOf } from '../support/kind-of.ts'
 
 const TICK_MS = 15_000
 const MINUTE = 60_000
@@ -57,16 +56,6 @@ test('the loop counts as alive for 45 s after its last tick', async () => {
   expect(isAlive()).toBe(false)
 })
 
-test('the loop asks at the moment that was planned, to the millisecond', async () => {
-  const { clock, keeper, asked, answer } = await runningKeeper({ first: failures.network })
-  const waitMs = (keeper.state().failure?.retryAtMs ?? 0) - clock.now().bootMs
-  answer(failures.timeout)
-  await clock.advance(Math.floor(waitMs))
-  expect(asked()).toBe(1)
-  await clock.advance(1)
-  expect(asked()).toBe(2)
-})
-
 test('the loop ends when it is stopped, also in a request, and leaves nothing behind', async () => {
   for (const outcome of [undefined, failures.network, refused, byHand().answer]) {
     const { clock, keeper, start, stop, answer, heard } = createKeeperWorld()
@@ -100,19 +89,6 @@ test('the loop holds no listener of its signal longer than it needs it', async (
   expect(listening()).toBe(before)
   stop.abort()
   await end
-})
-
-test('each change is an event, and each attempt with outcome, cause and duration', async () => {
-  const service = byHand()
-  const { clock, heard, token } = await runningKeeper({ first: service.answer })
-  await clock.advance(2_000)
-  expect(heard).toEqual([])
-  const outcome = token()
-  service.resolve(outcome)
-  await clock.settle()
-  expect(heard).toEqual([{ type: 'changed' }, { type: 'attempted', outcome, cause: 'start', tookMs: 2_000 }])
-  await clock.advance(30 * MINUTE)
-  expect(heard).toHaveLength(2)
 })
 
 test('a change of the phase, of the token and of its life is an event, and nothing else', async () => {
@@ -151,21 +127,6 @@ test('a listener that was ended gets no event, not even the one that is being se
   endFirst()
   await clock.advance(MINUTE)
   expect(heard).toEqual(['first'])
-})
-
-test('a refresh resolves with the outcome when the attempt is over, and not before', async () => {
-  const { keeper, answer, clock, heard, token } = await runningKeeper()
-  const service = byHand()
-  answer(service.answer)
-  let result: FetchOutcome | undefined
-  const refreshed = keeper.refresh(never).then((answered) => (result = answered?.outcome))
-  await clock.advance(5_000)
-  expect(result).toBeUndefined()
-  expect(keeper.state().inFlight?.cause).toBe('operator')
-  const outcome = token()
-  service.resolve(outcome)
-  expect(await refreshed).toBe(outcome)
-  expect(heard.at(-1)?.type).toBe('attempted')
 })
 
 test('a refresh resolves with the request that is under way, and makes no second one', async () => {
@@ -235,18 +196,6 @@ test('waitUntil ends at the event that meets it, after its time or at a stop', a
   expect(clock.sleepers()).toBe(sleepers)
 })
 
-test('a reload with the same credentials lets the request under way end', async () => {
-  const service = byHand()
-  const { keeper, reload, asked, clock } = await runningKeeper({ first: service.answer })
-  reload({ credentialsId: 'first' })
-  await clock.settle()
-  expect(service.signals[0]?.aborted).toBe(false)
-  service.resolve(refused)
-  await clock.settle()
-  expect(kindOf(keeper.state())).toBe('refused')
-  expect(asked()).toBe(1)
-})
-
 test('a reload with other credentials keeps a request from going out that is still being saved', async () => {
   const writing = Promise.withResolvers<void>()
   const { reload, asked, clock, keeper } = await runningKeeper({ remember: () => writing.promise })
@@ -258,37 +207,6 @@ test('a reload with other credentials keeps a request from going out that is sti
   expect(asked()).toBe(1)
   expect(keeper.state()).toMatchObject({ token: expect.anything(), objection: null, next: null })
 })
-
-test('the state is saved as failed before the request goes out, and again with its outcome', async () => {
-  const writes: { state: TokenState; done: () => void }[] = []
-  const remember = (state: TokenState) => new Promise<void>((done) => writes.push({ state, done }))
-  const { asked, clock } = await runningKeeper({ remember })
-  expect(asked()).toBe(0)
-  const detail = 'The attempt did not end: kyc-tokend itself ended first'
-  expect(writes.map(({ state }) => state.failure)).toMatchObject([{ reason: 'network', detail, attempts: 1 }])
-  writes[0]?.done()
-  await clock.settle()
-  expect(asked()).toBe(1)
-  expect(writes.map(({ state }) => kindOf(state))).toEqual(['waiting', 'held'])
-  writes[1]?.done()
-})
-
-test.each([failures.inactive, failures.rejected])(
-  '$reason is saved before anybody sees it',
-  async (failure) => {
-    const story: string[] = []
-    const reasonOf = (state: TokenState) => (refusalOf(state) ?? state.failure)?.reason
-    let seen = (): string | undefined => undefined
-    const remember = async (state: TokenState) => void story.push(`saved ${reasonOf(state)}, seen ${seen()}`)
-    const { keeper, answer } = await runningKeeper({ remember })
-    story.length = 0
-    seen = () => reasonOf(keeper.state())
-    keeper.onEvent(({ type }) => void (type === 'changed' && story.push(type)))
-    answer(failure)
-    await keeper.refresh(never)
-    expect(story.slice(1, 3)).toEqual([`saved ${failure.reason}, seen undefined`, 'changed'])
-  },
-)
 
 test('the loop waits for a save, for 2 s at most where the disk hangs', async () => {
   const writing = Promise.withResolvers<void>()
@@ -303,28 +221,4 @@ test('the loop waits for a save, for 2 s at most where the disk hangs', async ()
   await clock.advance(1)
   expect(asked()).toBe(2)
   writing.resolve()
-})
-
-test('clients and operators wake the loop at once if something follows from their wish', async () => {
-  const { keeper, ticks, clock, reload, asked } = await runningKeeper()
-  const fingerprint = (): string => keeper.state().token?.fingerprint ?? ''
-  const acts: [() => unknown, boolean, number][] = [
-    [() => keeper.need(HOUR * 2), false, 0],
-    [() => keeper.reject('unknown'), false, 0],
-    [() => keeper.reject(fingerprint()), true, 1],
-    [() => keeper.reject(fingerprint()), true, 0],
-    [() => keeper.reject(fingerprint()), false, 0],
-    [() => reload({ credentialsId: 'first' }), true, 0],
-    [() => reload({ credentialsId: 'second' }), true, 1],
-    [() => keeper.refresh(never), true, 1],
-  ]
-  for (const [act, isWoken, requests] of acts) {
-    const before = { ticks: ticks.length, asked: asked() }
-    await clock.advance(1)
-    expect(ticks).toHaveLength(before.ticks)
-    void act()
-    await clock.settle()
-    expect(ticks.length > before.ticks).toBe(isWoken)
-    expect(asked() - before.asked).toBe(requests)
-  }
 })

@@ -9,10 +9,6 @@ import {
   dueAtMs,
   initialState,
   isSettled,
-  NO_PACE,
-  noTokenSince,
-  nextExpiryMs,
-  phaseOf,
   signatureOf,
   type Policy,
   type Step,
@@ -28,7 +24,7 @@ import {
 } from '../../src/token/transitions.ts'
 import { afterClientNeed, afterReject, fittingMaxAgeMs } from '../../src/token/client-requests.ts'
 import { type Cause } from '../../src/token/outcome.ts'
-import { fingerprintOf, type Token } from '../../src/token/token.ts'
+import { type Token } from '../../src/token/token.ts'
 import { failures } from '../support/failures.ts'
 import { grantAt } from '../support/jwt.ts'
 
@@ -50,7 +46,7 @@ const step = (ms: number, more: Partial<Step> = {}): Step => ({
 const jwt = (lifeMs = HOUR, ms = 0, salt = 0): FetchOutcome => grantAt(at(ms).wallMs, lifeMs, salt)
 const opaque = (accessToken = 'opaque'): FetchOutcome => ({ kind: 'ok', accessToken })
 const down: FetchOutcome = { kind: 'transient', reason: 'network', detail: 'No answer' }
-const { inactive, notFound, rejected } = failures
+const { inactive, rejected } = failures
 
 const SETTINGS = { baseUrl: BASE_URL, credentialsId: 'first' }
 const initial = initialState(SETTINGS, at(0))
@@ -68,38 +64,6 @@ function tokenOf(state: TokenState): Token {
   return token
 }
 const held = after([jwt()])
-const { refreshAtMs, expiresAtMs } = tokenOf(held)
-
-test('a token that was obtained is held with all that is known of it, and ends failure and alert', () => {
-  const outcome = grantAt(at(0).wallMs)
-  const before = after([rejected])
-  const state = asked(before, outcome, 1_000)
-  const { accessToken } = outcome
-  expect(state).toEqual({
-    ...initial,
-    generation: 1,
-    answers: 2,
-    requests: 2,
-    lastRequestAt: at(1_000),
-    lastSuccessAt: at(1_000),
-    token: {
-      accessToken,
-      fingerprint: fingerprintOf(accessToken),
-      generation: 1,
-      ...SETTINGS,
-      received: at(1_000),
-      lifeMs: HOUR,
-      expiresAtMs: at(HOUR + 1_000).bootMs,
-      expirySource: 'jwt',
-      refreshAtMs: expect.closeTo(at(1_000).bootMs + HOUR * (2 / 3 - 0.05), 3),
-      answer: 2,
-      isOfClients: false,
-      isSameUntilEnd: false,
-      known: null,
-    },
-  })
-  expect(asked(state, jwt(HOUR, 2_000), 2_000)).toMatchObject({ generation: 2, token: { generation: 2 } })
-})
 
 test('an opaque token given again is the same one, whose other end is an event', () => {
   const first = after([opaque()])
@@ -128,21 +92,6 @@ test('at the end of a life that is counted down the waits double from 0.2 s up t
   expect(waits).toEqual(longest.map((ms) => 0.75 * ms))
 })
 
-test('the time without a token counts from its loss, and only while the host is awake', () => {
-  // Read last 10 s before the end of the token's life, in the middle of 8 hours of suspend 3 s after it.
-  const tickedAwakeMs = at(HOUR - 10_000).bootMs
-  expect(afterTick(held, step(HOUR - 10_000))).toBe(held)
-  const before = afterTick(held, step(HOUR + 3_000), { tickedAwakeMs })
-  expect(before.tokenless).toMatchObject({ forMs: 3_000 })
-  const wokenAwakeMs = at(HOUR + 4_000).bootMs
-  const woken = afterTick(before, step(9 * HOUR, { awakeMs: wokenAwakeMs }))
-  expect(woken.tokenless.forMs).toBe(4_000)
-  const asleep = afterTick(held, step(9 * HOUR, { awakeMs: tickedAwakeMs + 1_000 }), { tickedAwakeMs })
-  expect(asleep.tokenless.forMs).toBe(1_000)
-  expect(noTokenSince(asleep, at(9 * HOUR))).toEqual(at(HOUR))
-  expect(asked(woken, jwt(HOUR, 9 * HOUR), 9 * HOUR).tokenless.forMs).toBe(0)
-})
-
 test('when the wall clock is set, the instants of the token follow it', () => {
   const { bootMs, wallMs } = at(MINUTE)
   const setBy = (ms: number): Step => step(0, { now: { bootMs, wallMs: wallMs + ms } })
@@ -150,43 +99,6 @@ test('when the wall clock is set, the instants of the token follow it', () => {
   expect(afterTick(ticked, setBy(2_000))).toBe(ticked)
   const received = { ...at(0), wallMs: at(0).wallMs + HOUR }
   expect(afterTick(ticked, setBy(HOUR))).toEqual({ ...ticked, token: { ...tokenOf(held), received } })
-})
-
-test.each([
-  ['starting', initial, 0],
-  ['starting', after([down]), 0],
-  ['ready', held, HOUR - 1],
-  ['expired', held, HOUR],
-  ['degraded', asked(held, down, MINUTE), MINUTE],
-  ['expired', asked(held, down, MINUTE), HOUR],
-  ['ready', after([opaque()]), 15 * MINUTE - 1],
-  ['degraded', after([opaque()]), 15 * MINUTE],
-  ['expired', after([opaque()]), 30 * MINUTE],
-  ['refused', after([inactive]), 0],
-  ['refused', asked(held, inactive, MINUTE), MINUTE],
-  // A restart has dropped the token, which had expired.
-  ['expired', { ...initial, lastSuccessAt: at(0) }, HOUR],
-  ['starting', afterReload(held, { baseUrl: 'https://other.test', credentialsId: 'other' }, step(0)), HOUR],
-])('the phase is %s', (phase, state, ms) => {
-  expect(phaseOf(state, at(ms))).toBe(phase)
-})
-
-test('an attempt that was put off comes again then, for the same cause, and says why and since when', () => {
-  const putOff = (state: TokenState, ms: number, more: object = {}, cause: Cause = 'refresh') =>
-    asked(state, { kind: 'postponed', retryAfterMs: MINUTE, ...more }, ms, cause)
-  const { requests, lastRequestAt } = putOff(held, 0)
-  const next = { cause: 'refresh', atMs: at(MINUTE).bootMs }
-  expect(putOff(held, 0)).toEqual({ ...held, requests, lastRequestAt, next })
-  expect(['client', 'operator'].map((cause) => putOff(held, 0, {}, cause as Cause).next?.cause)).toEqual([
-    'client',
-    'retry',
-  ])
-  const why = { reason: 'share-lost', detail: 'No answer', askedBy: 'web-17' }
-  const planned = putOff(held, 0, why)
-  expect(planned.postponement).toEqual({ ...why, since: at(0) })
-  expect(putOff(planned, 1_000, why).postponement?.since).toEqual(at(0))
-  expect(putOff(planned, 1_000, { reason: 'network' }).postponement?.since).toEqual(at(1_000))
-  expect(dueAtMs(afterReload(planned, { ...SETTINGS, credentialsId: 'second' }, step(2)))).toBe(at(2).bootMs)
 })
 
 test('what a person wants during an attempt is done after its failure, too; what a client wants is not', () => {
@@ -211,18 +123,6 @@ test('a daemon is settled once it has a token, or no attempt is due: one has end
     [after([down]), MINUTE],
   ] as const)
     expect(isSettled(state, at(ms))).toBe(false)
-})
-
-test('a need or a report plans nothing beside an attempt, or without a token to hand out', () => {
-  const asking = afterAttemptBegan(held, 'refresh', at(MINUTE))
-  for (const state of [initial, asking, asked(held, inactive, MINUTE)])
-    expect(afterClientNeed(state, HOUR, at(MINUTE))).toBe(state)
-  const reports = [initial, asking, held, after([opaque()])].map((state, index) => {
-    const now = [at(0), at(MINUTE), { ...at(0), bootMs: refreshAtMs }, at(30 * MINUTE)][index]!
-    return afterReject(state, state.token?.fingerprint ?? '', now)
-  })
-  for (const { state, decision } of reports)
-    expect([state.next, decision]).toEqual([null, { verdict: 'refreshing' }])
 })
 
 /** A client reports the token that is held, and its request brings this one when the pace allows it. */
@@ -265,18 +165,6 @@ test('requests of clients are 30 s apart, then 60 s and 120 s while their own to
   expect(replaced.pace.reported).toBe(0)
 })
 
-test('the same token again counts as reported again, and slows the requests down', () => {
-  let state = after([opaque()])
-  let askedMs = 0
-  const waits: number[] = []
-  for (let count = 0; count < 5; count += 1) {
-    const next = afterReport(state, askedMs + 1_000, opaque())
-    waits.push(next.askedMs - askedMs)
-    ;({ state, askedMs } = next)
-  }
-  expect(waits).toEqual([1_000, 30_000, 60_000, 120_000, 120_000])
-})
-
 test('an age at which a token was refused too early is told once another token follows', () => {
   const at8 = afterReject(after([opaque()]), tokenOf(after([opaque()])).fingerprint, at(8.5 * MINUTE)).state
   expect(asked(at8, opaque(), 9 * MINUTE, 'client').endedEarlyMs).toEqual([])
@@ -310,101 +198,16 @@ test.each([
   expect(asked(reloaded, opaque(), MINUTE, 'reload').next).toBeNull()
 })
 
-const pacedUntilRefresh = { ...held, pace: { ...held.pace, requestedMs: refreshAtMs - 30_000 } }
-test.each<[Cause, TokenState, dueMs: number]>([
-  ['start', initial, 0],
-  ['retry', after([down]), at(750).bootMs],
-  ['retry', asked(held, down, MINUTE), at(MINUTE + 750).bootMs],
-  ['retry', after([inactive]), Infinity],
-  ['retry', asked(held, inactive, MINUTE), Infinity],
-  ['refresh', held, refreshAtMs],
-  ['client', afterClientNeed(held, HOUR, at(MINUTE)), at(MINUTE).bootMs],
-  // The pace of clients ends with the refresh.
-  ['refresh', afterClientNeed(pacedUntilRefresh, HOUR, at(MINUTE)), refreshAtMs],
-])(
-  'the cause of the next attempt is %s, and its time follows from the facts, case %#',
-  (cause, state, dueMs) => {
-    expect(plannedAttempt(state).cause).toBe(cause)
-    expect(dueAtMs(state)).toBe(dueMs)
-  },
-)
-
-test('the next moment at which a token goes out of use is its expiry, or twice the assumed age', () => {
-  expect(nextExpiryMs(initial, at(0))).toBe(Infinity)
-  expect(nextExpiryMs(held, at(0))).toBe(expiresAtMs)
-  expect(nextExpiryMs(held, at(HOUR))).toBe(Infinity)
-  const assumed = after([opaque()])
-  expect(nextExpiryMs(assumed, at(15 * MINUTE - 1))).toBe(at(15 * MINUTE).bootMs)
-  expect(nextExpiryMs(assumed, at(15 * MINUTE))).toBe(at(30 * MINUTE).bootMs)
-  expect(nextExpiryMs(assumed, at(30 * MINUTE))).toBe(Infinity)
-  expect(afterReload(assumed, SETTINGS, step(MINUTE, { drawn: 0 })).token).toBe(assumed.token)
-})
-
-test('a request that goes out is counted, and what made it go out is over', () => {
-  const wished = afterClientNeed(after([jwt()]), HOUR, at(1))
-  for (const cause of ['client', 'refresh'] as const) {
-    expect(afterRequest(afterAttemptBegan(wished, cause, at(5)), cause, at(5))).toEqual({
-      ...wished,
-      inFlight: { since: at(5), cause, credentialsId: 'first' },
-      next: null,
-      pace: { ...NO_PACE, requestedMs: cause === 'client' ? at(5).bootMs : null },
-      requests: 2,
-      lastRequestAt: at(5),
-    })
-  }
-  const once = afterRequest(wished, 'client', at(5))
-  expect(afterRequest(once, 'refresh', at(9)).pace.requestedMs).toBe(at(5).bootMs)
-})
-
 test('no alert of a missing token is raised while the first attempt is due or under way', () => {
-  const tokenless = { since: at(-MINUTE), forMs: MINUTE, readAtMs: at(0).bootMs }
-  const longAgo = { ...initial, tokenless }
-  expect(currentAlert(longAgo, at(0), 60_000)).toBeNull()
-  expect(currentAlert({ ...longAgo, notBefore: { first: at(0).bootMs } }, at(0), MINUTE)).toBeNull()
-  expect(currentAlert({ ...longAgo, notBefore: { first: at(1).bootMs } }, at(0), MINUTE)).not.toBeNull()
-  const noToken = { reason: 'no-token', since: at(0), noTokenSince: at(-MINUTE), askedBy: null }
-  const network = { detail: 'No answer', failure: 'network' }
-  expect(currentAlert(asked(longAgo, down), at(0), MINUTE)).toEqual({ ...noToken, ...network })
+  const longAgo = { ...initial, tokenless: { since: at(-MINUTE), forMs: MINUTE, readAtMs: at(0).bootMs } }
+  const alertAfter = (waitMs: number) =>
+    currentAlert({ ...longAgo, notBefore: { first: at(waitMs).bootMs } }, at(0), MINUTE)
+  expect([alertAfter(0), alertAfter(1)?.reason]).toEqual([null, 'no-token'])
   expect(currentAlert(longAgo, at(0), MINUTE, { isRaised: true })).toMatchObject({
     detail: 'There has been no usable token, and no attempt has failed',
     failure: null,
   })
-  const refused = afterTick(after([inactive]), step(0))
-  const later = afterTick(refused, step(MINUTE))
-  const alert = {
-    reason: 'account-inactive',
-    detail: 'Your account is not active',
-    since: at(0),
-    askedBy: null,
-    failure: null,
-  }
-  expect(currentAlert(later, at(MINUTE), MINUTE)).toEqual({ ...alert, noTokenSince: at(0) })
-  for (const afterMs of [MINUTE + 1, null])
-    expect(currentAlert(later, at(MINUTE), afterMs)).toEqual({ ...alert, noTokenSince: null })
   expect(currentAlert(held, at(MINUTE), 0)).toBeNull()
-})
-
-test('a failure has its reason, its beginning, its count and the time of the next attempt', () => {
-  const known = { reason: 'rejected', detail: 'Forbidden', since: at(0) }
-  const retryAtMs = at(450_000).bootMs
-  expect(after([rejected])).toEqual({
-    ...initial,
-    answers: 1,
-    requests: 1,
-    lastRequestAt: at(0),
-    objection: { ...known, status: 403, says: null, askedBy: null, known: null },
-    failure: { ...known, status: 403, attempts: 1, retryAtMs },
-    notBefore: { first: retryAtMs },
-  })
-  expect(after([down]).notBefore).toEqual({})
-  expect(after([rejected], [down, 450_000]).failure).toEqual({
-    ...known,
-    reason: 'network',
-    detail: 'No answer',
-    status: null,
-    attempts: 2,
-    retryAtMs: at(451_500).bootMs,
-  })
 })
 
 test('an attempt falls in the last tenth of a usable token’s life at the latest, Retry-After aside', () => {
@@ -421,38 +224,4 @@ test('an attempt falls in the last tenth of a usable token’s life at the lates
       expect(dueAtMs(nextState(held, bounded, given).state)).toBeGreaterThanOrEqual(given.now.bootMs + HOUR)
     }),
   )
-})
-
-test.each([
-  [[[rejected], [{ ...rejected, detail: 'Go away' }, HOUR]], 'rejected', 'Go away', 0],
-  [[[rejected], [inactive, HOUR]], 'account-inactive', 'Your account is not active', HOUR],
-  [[[inactive], [inactive, HOUR]], 'account-inactive', 'Your account is not active', 0],
-  [[[inactive], [notFound, HOUR]], 'account-not-found', 'Account not found', HOUR],
-] as [[FetchOutcome, number?][], string, string, number][])(
-  'an alert has the time of its first cause and the last words, until it is another, case %#',
-  (answers, reason, detail, sinceMs) => {
-    expect(after(...answers).objection).toMatchObject({ reason, detail, since: at(sinceMs), askedBy: null })
-    expect(after(...answers, [down, HOUR]).objection).toEqual(after(...answers).objection)
-    expect(after(...answers, [jwt(HOUR, HOUR), HOUR]).objection).toBeNull()
-  },
-)
-
-const elsewhere = { baseUrl: 'https://other.test', credentialsId: 'elsewhere' }
-const dropped = afterReload(held, elsewhere, step(MINUTE))
-const recovered = after([down], [jwt(), MINUTE])
-test.each<[TokenState, seenMs: number, sinceMs: number | null]>([
-  // Counted from the first start, however attempts fail.
-  [initial, HOUR, 0],
-  [after([down], [inactive, MINUTE]), HOUR, 0],
-  // From the end of a token, which an assumed life doubles.
-  [recovered, MINUTE + HOUR - 1, null],
-  [recovered, 3 * HOUR, MINUTE + HOUR],
-  [after([opaque()]), 30 * MINUTE - 1, null],
-  [after([opaque()]), 30 * MINUTE, 30 * MINUTE],
-  // From a reload that dropped the token, or its loss before that.
-  [dropped, HOUR, MINUTE],
-  [afterReload(held, elsewhere, step(2 * HOUR)), 3 * HOUR, HOUR],
-  [afterReload(dropped, SETTINGS, step(HOUR)), 3 * HOUR, MINUTE],
-])('since when there is no usable token, case %#', (state, seenMs, sinceMs) => {
-  expect(noTokenSince(state, at(seenMs))).toEqual(sinceMs === null ? null : at(sinceMs))
 })

@@ -59,13 +59,6 @@ describe('the life of a JWT', () => {
 })
 
 describe('the refresh', () => {
-  test('is at two thirds of the life less up to a tenth, and at half for lives under two minutes', () => {
-    expect(refreshAfterMs(3_600_000, 0)).toBe(2_400_000)
-    expect(refreshAfterMs(3_600_000, 1)).toBeCloseTo(2_040_000, 3)
-    expect(refreshAfterMs(119_999, 0.7)).toBe(59_999.5)
-    expect(refreshAfterMs(120_000, 0)).toBe(80_000)
-  })
-
   test('is within a day, however long the life, and the fleet is spread then, too', () => {
     const day = 24 * 3_600_000
     expect(refreshAfterMs(365 * day, 0)).toBe(day)
