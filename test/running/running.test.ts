@@ -3,14 +3,12 @@ import { join } from 'node:path'
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 
 import type { Config } from '../../src/config/config.ts'
-import { ConfigError } from '../../src/config/issues.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { createDiskReader, type OnDisk } from '../../src/config/on-disk.ts'
 import { createReload } from '../../src/running/reload.ts'
 import { createRunning, type Running } from '../../src/running/running.ts'
 import { FileError } from '../../src/files/file-error.ts'
 import { inDirectory } from '../../src/files/in-directory.ts'
-import { UserError } from '../../src/lib/error.ts'
 import { untilAborted } from '../../src/lib/tasks.ts'
 import type { ReloadResult } from '../../src/protocol.ts'
 import type { StateStore } from '../../src/storage/state-store.ts'
@@ -53,8 +51,6 @@ let otherType: string | null
 let isLoading = false
 /** The shared stores by account, where the configuration has one. */
 let servers: Map<string, MemoryServer>
-/** Why no source can be made, if it is so. */
-let unfit: UserError | null
 /** Instead of the disk, if it is there. */
 let disk: (() => Promise<OnDisk>) | undefined
 
@@ -105,7 +101,6 @@ async function createUnasked(): Promise<Running> {
         ]),
     } as unknown as StateStore,
     createFetchToken(options) {
-      if (unfit !== null) throw unfit
       return async (signal, { beforeRequest }) => {
         await beforeRequest()
         const pair = pairOf(options)
@@ -139,7 +134,6 @@ beforeEach(async () => {
   clock = createFakeClock({ isBusy })
   recorder = createRecords()
   servers = new Map()
-  unfit = null
   disk = undefined
   tried = []
   asked = []
@@ -159,14 +153,6 @@ async function ticked(meanwhile: () => void = () => undefined): Promise<void> {
   await clock.advance(1_000)
   meanwhile()
   await clock.advance(1_500)
-}
-
-/** An operator's request, and the time that the files get to settle. */
-async function refreshed(signal = never): Promise<string | undefined> {
-  const result = running.refresh(signal)
-  await clock.advance(2_500)
-  const { outcome, candidate } = (await result) ?? {}
-  return outcome && `${outcome.kind}, ${candidate?.kind ?? 'none'}`
 }
 
 describe('secret files that change', () => {
@@ -225,14 +211,6 @@ describe('secret files that change', () => {
     expect(tried).toEqual(['key-of-new secret-of-new'])
   })
 
-  it('are not tried any more once the daemon stops', async () => {
-    write('secret', 'secret-of-new')
-    await clock.advance(TICK_MS)
-    stop.abort()
-    await clock.advance(5_000)
-    expect(tried).toEqual([])
-  })
-
   it('change nothing any more once the daemon stops, also where they are being read', async () => {
     answer = () => refused
     write('secret', 'secret-of-new')
@@ -278,11 +256,10 @@ describe('secret files that change', () => {
     expect(pairOf(running.config())).toBe('key-of-old secret-of-four')
   })
 
-  it('are tried again only when a file changes, where they are refused', async () => {
-    answer = (pair) => (pair === 'key-of-new secret-of-old' ? rejected : undefined)
+  it('are reported with their remedy where they are refused', async () => {
+    answer = (pair) => (pair === OLD ? undefined : rejected)
     write('key', 'key-of-new')
-    for (let ticks = 0; ticks < 3; ticks += 1) await ticked()
-    expect(tried).toEqual(['key-of-new secret-of-old'])
+    await ticked()
     expect(running.secrets()).toContain('key-of-new')
     expect(recorder.of('credentials-not-taken-over')).toEqual([
       {
@@ -295,18 +272,6 @@ describe('secret files that change', () => {
           'Correct these files first: they are tried again when one changes, and a restart would use them',
       },
     ])
-    expect(pairOf(running.config())).toBe(OLD)
-    expect(state()).toMatchObject({
-      state: 'faulty',
-      pair: 'refused',
-      problem: expect.stringMatching(
-        /^Correct these files first, .* \S+vol\/key with \S+vol\/secret holds a pair that the service refused at 08:0\d UTC \(rejected: no\)/,
-      ) as string,
-    })
-    write('key', 'key-of-new')
-    await ticked()
-    expect(tried).toEqual(['key-of-new secret-of-old', 'key-of-new secret-of-old'])
-    expect(recorder.of('credentials-not-taken-over')).toHaveLength(2)
   })
 
   it('are reported once for each reason', async () => {
@@ -366,34 +331,9 @@ describe('secret files that change', () => {
     expect(tried).toHaveLength(1)
     expect(recorder.of('credentials-not-taken-over')).toHaveLength(1)
   })
-
-  it('are tried once a fault of the configuration has gone by itself', async () => {
-    const readable = load
-    load = () => Promise.reject(new ConfigError([{ at: 'ipc.group', sentence: 'no' }], 'c'))
-    write('secret', 'secret-of-new')
-    await ticked()
-    expect(state().state).toBe('faulty')
-    load = readable
-    await ticked()
-    expect(tried).toEqual(['key-of-old secret-of-new'])
-  })
 })
 
 describe('an operator who asks', () => {
-  it('has the pair in the files tried at once, also where it was refused before, then the running one', async () => {
-    answer = (pair) => (pair === OLD ? undefined : refused)
-    write('secret', 'secret-of-new')
-    await ticked()
-    expect(running.isFaulty()).toBe(true)
-    asked = []
-    expect(await refreshed()).toBe('ok, permanent')
-    expect(asked).toEqual(['key-of-old secret-of-new', OLD])
-    answer = () => undefined
-    expect(await refreshed()).toBe('ok, none')
-    expect(asked.slice(2)).toEqual(['key-of-old secret-of-new'])
-    expect(state().state).toBe('current')
-  })
-
   it('is answered with another who came while the files settled, by one request', async () => {
     write('secret', 'secret-of-new')
     asked = []
@@ -449,46 +389,6 @@ describe('a reload', () => {
     return result
   }
 
-  it('of another pair brings it into use by a token, and has other settings in force at once', async () => {
-    const gate = Promise.withResolvers<FetchOutcome | undefined>()
-    answer = () => gate.promise
-    write('secret', 'secret-of-new')
-    configure({ retry: { maxDelay: '7m' } })
-    const result = reload()
-    await clock.advance(100)
-    expect(result.value).toBeNull()
-    expect(running.config().retry.maxDelayMs).toBe(7 * 60_000)
-    expect(pairOf(running.config())).toBe(OLD)
-    gate.resolve(undefined)
-    await clock.advance(100)
-    expect(result.value).toEqual({ outcome: 'ok', problems: [], needsRestart: [], pair: 'in-use' })
-    expect(pairOf(running.config())).toBe('key-of-old secret-of-new')
-    expect(state().state).toBe('current')
-  })
-
-  it.each([
-    ['refused', refused],
-    ['refused', rejected],
-    ['tried', failed('down')],
-  ] as const)(
-    'of another pair that gives no token says that it is %s, and harms nobody',
-    async (pair, outcome) => {
-      answer = (name) => (name === OLD ? undefined : outcome)
-      configure({ credentials: { apiKey: 'key-of-new', apiSecret: 'secret-of-new' } })
-      const result = reload()
-      await clock.advance(100)
-      expect(result.value).toMatchObject({ outcome: 'failed', needsRestart: [], pair })
-      expect(result.value?.problems).toEqual([expect.stringContaining(join(files.directory, 'c.json'))])
-      const { token, objection, failure } = running.keeper.state()
-      expect([token?.accessToken, objection, failure]).toEqual(['token-1', null, null])
-      const before = tried.length
-      await ticked()
-      await ticked()
-      if (pair === 'refused') expect(tried).toHaveLength(before)
-      expect(state().pair).toBe(pair)
-    },
-  )
-
   it('of a refused pair, just after a start: files that are written again are tried once more', async () => {
     await begin(1_000)
     answer = (pair) => (pair === OLD ? undefined : refused)
@@ -533,20 +433,6 @@ describe('a reload', () => {
     await clock.advance(100)
     expect(result.value).toMatchObject({ outcome: 'failed', pair: 'tried' })
     expect(tried).toHaveLength(1)
-  })
-
-  it('that is faulty changes nothing, also where a socket cannot be given its group', async () => {
-    configure({ refresh: { maxAge: 5 } })
-    const faulty = reload()
-    await clock.advance(100)
-    expect(faulty.value).toMatchObject({ outcome: 'faulty', pair: null })
-    expect(faulty.value?.problems.join()).toContain('refresh.maxAge')
-    configure({ retry: { maxDelay: '7m' } })
-    const refusing = reload(() => Promise.reject(new ConfigError([{ at: 'ipc.group', sentence: 'no' }], 'c')))
-    await clock.advance(100)
-    expect(refusing.value).toMatchObject({ outcome: 'faulty' })
-    expect(running.config().retry.maxDelayMs).toBe(5 * 60_000)
-    expect(recorder.of('reload-failed')).toHaveLength(2)
   })
 
   it.each(['comes after it', 'is read', 'is prepared'])(
@@ -596,15 +482,6 @@ describe('a reload', () => {
     expect(running.config().log.level).toBe('warning')
   })
 
-  it('of what no source can be made of prepares nothing', async () => {
-    unfit = new UserError('HTTPS_PROXY names no HTTP proxy', 78)
-    const prepared = vi.fn<() => Promise<() => Promise<void>>>()
-    const result = reload(prepared)
-    await clock.advance(100)
-    expect(result.value).toMatchObject({ outcome: 'faulty', problems: [unfit.message] })
-    expect(prepared).not.toHaveBeenCalled()
-  })
-
   it('keeps the pair that a trial brought into use while it was prepared', async () => {
     const gate = Promise.withResolvers<void>()
     write('secret', 'secret-of-new')
@@ -637,19 +514,6 @@ it('another type of token is logged once, however often it comes and the configu
 })
 
 describe('the configuration on disk', () => {
-  it('is faulty with its faults, and current again once it is corrected', async () => {
-    configure({ refresh: { maxAge: 5 } })
-    await ticked()
-    expect(state()).toEqual({
-      state: 'faulty',
-      problem: expect.stringMatching(/^No rotation .*c\.json: refresh\.maxAge: must/) as string,
-    })
-    expect(recorder.of('configuration-faulty')).toHaveLength(1)
-    configure()
-    await ticked()
-    expect(state()).toEqual({ state: 'current', problem: null })
-  })
-
   it('is read for whoever asks alone, and is no alarm, where the pair is written in it', async () => {
     const credentials = { apiKey: 'key-of-old', apiSecret: 'secret-of-old' }
     configure({ credentials })

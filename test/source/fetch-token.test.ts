@@ -109,7 +109,7 @@ function tunnel(target: string, socket: Socket): void {
   socket.on('error', () => onward.destroy()).on('close', () => onward.destroy())
 }
 
-it('sends the request of the interface description', async () => {
+it('sends the request of the interface description, with the headers that a configuration adds', async () => {
   const service = await serviceOf(granting('token-1'))
   expect(await fetchFrom(`${service.url}/`)).toMatchObject({ kind: 'ok', accessToken: 'token-1' })
   const [request] = service.requests
@@ -127,6 +127,9 @@ it('sends the request of the interface description', async () => {
   expect(request?.body).toBe(JSON.stringify({ apiKey: KEY, apiSecret: SECRET }))
   expect(request?.headers['content-length']).toBe(String(Buffer.byteLength(request?.body ?? '')))
   expect(request?.headers).not.toHaveProperty('authorization')
+  const headers = { 'User-Agent': 'own', 'X-Client': 'one' }
+  await fetchFrom(service.url, { service: { ...standardService(service.url), headers } })
+  expect(service.requests[1]?.headers).toMatchObject({ 'user-agent': 'own', 'x-client': 'one' })
 })
 
 it.each([
@@ -134,32 +137,15 @@ it.each([
   [true, { says: null }],
   [false, { status: 501 }],
   [false, { reason: 'account-not-found' as const }],
-  [false, { says: 'Account not found' }],
   [false, { says: 'account is not active' }],
-  [false, { says: null, status: 501 }],
 ])('an earlier refusal is named by the description: %s for %j', (isNamed, change) => {
   const { refusals } = standardService()
   const reason = 'account-inactive' as const
   const given = { status: 500, reason, says: 'YOUR account\tis not  active', ...change }
-  for (const list of [refusals, refusals.toReversed()])
-    expect(isNamedRefusal({ ...standardService(), refusals: list }, given)).toBe(isNamed)
-})
-
-it('replaces its own headers by those of the description', async () => {
-  const service = await serviceOf(granting('t'))
-  const headers = { 'User-Agent': 'own', 'X-Client': 'one' }
-  await fetchFrom(service.url, { service: { ...standardService(service.url), headers } })
-  expect(service.requests[0]?.headers).toMatchObject({ 'user-agent': 'own', 'x-client': 'one' })
+  expect(isNamedRefusal({ ...standardService(), refusals: refusals.toReversed() }, given)).toBe(isNamed)
 })
 
 describe('the answer', () => {
-  it('says how long the token lives by its Date, and when to ask again by its Retry-After', async () => {
-    const service = await serviceOf({ ...granting('t'), headers: { date: 'Sun, 01 Nov 2026 12:00:00 GMT' } })
-    expect(await fetchFrom(service.url)).toMatchObject({ serverDateMs: Date.parse('2026-11-01T12:00:00Z') })
-    service.answer({ status: 429, headers: { 'retry-after': '7' } })
-    expect(await fetchFrom(service.url)).toMatchObject({ reason: 'rate-limited', retryAfterMs: 7_000 })
-  })
-
   const ok = 'HTTP/1.1 200 OK\r\nContent-Length:'
   const token = '{"accessToken":"abc"}'
   const raw: [string, string, object][] = [
@@ -190,11 +176,6 @@ describe('the answer', () => {
       { accessToken: 'abc' },
     ],
     [
-      'whose own head has more than 16 KiB is malformed',
-      `HTTP/1.1 200 OK\r\nx: ${'x'.repeat(17_000)}\r\n\r\n`,
-      failed('malformed-answer', /head of more than 16 KiB/),
-    ],
-    [
       'that has not begun after 16 KiB of line breaks is malformed',
       '\r\n'.repeat(40_000),
       failed('malformed-answer', /head of more than 16 KiB/),
@@ -203,11 +184,6 @@ describe('the answer', () => {
       'that switches protocols is malformed',
       'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n',
       { reason: 'malformed-answer', status: 101 },
-    ],
-    [
-      'that is shorter than it says is a broken connection',
-      `${ok} 100\r\n\r\n${token}`,
-      failed('network', /before its answer was whole/),
     ],
     [
       'that is longer than it says is malformed',
@@ -242,24 +218,6 @@ describe('the answer', () => {
     expect(written).toBeLessThan(20_000_000)
   })
 
-  it('of 10 MB is not read to its end', async () => {
-    let written = 0
-    const service = await serviceOf((_request, { response, socket }) => {
-      response.writeHead(200)
-      const more = (): void => {
-        while (written < 10_000_000 && !socket.destroyed) {
-          written += 10_000
-          if (!response.write('x'.repeat(10_000))) return void response.once('drain', more)
-        }
-        response.end()
-      }
-      more()
-    })
-    expect(await fetchFrom(service.url)).toMatchObject(failed('malformed-answer', /64 KiB/))
-    await closed(service)
-    expect(written).toBeLessThan(10_000_000)
-  })
-
   it('that redirects is not followed, and the other host sees nothing', async () => {
     const other = await serviceOf(granting('stolen'))
     for (const status of [301, 302, 303, 307, 308]) {
@@ -267,14 +225,6 @@ describe('the answer', () => {
       expect(await fetchFrom(service.url)).toMatchObject(failed('malformed-answer', /was not followed/))
     }
     expect(other.connections.opened).toBe(0)
-  })
-
-  it('that has the secret in its token gives none', async () => {
-    const credentials = { apiKey: new Secret(KEY), apiSecret: new Secret('Sec-ret.of.the-account') }
-    const service = await serviceOf(granting('prefix.Sec-ret.of.the-account/suffix'))
-    expect(await fetchFrom(service.url, { credentials })).toMatchObject(
-      failed('malformed-answer', /but its accessToken holds the key or the secret, and is not used$/),
-    )
   })
 
   it('is announced before the request goes out, and waits for that', async () => {
@@ -285,21 +235,6 @@ describe('the answer', () => {
     expect(service.requests).toHaveLength(0)
     go.resolve()
     expect(await outcome).toMatchObject({ kind: 'ok' })
-  })
-
-  it('that echoes the secrets in every field shows none of them', async () => {
-    const held = 'token-that-we-hold'
-    const echo = `${KEY} ${SECRET} ${held} Bearer ${held}`
-    const service = await serviceOf((request) => {
-      const fields = ['type', 'title', 'detail', 'instance', 'timestamp', 'full-path']
-      const said = Object.fromEntries(fields.map((name) => [name, `${echo} ${request.body}`]))
-      return { status: 503, json: said, headers: { 'x-echo': 'yes', location: `https://${KEY}.example` } }
-    })
-    const outcome = await fetchFrom(service.url, { secrets: () => [held] })
-    expect(outcome).toMatchObject(failed('server-error', /\[secret\]/))
-    const shown = JSON.stringify(outcome)
-    for (const secret of [KEY, SECRET, JSON.stringify(SECRET).slice(1, -1), held])
-      expect(shown).not.toContain(secret)
   })
 })
 
@@ -419,10 +354,6 @@ describe('the network', () => {
       )
   })
 
-  it('may refuse the connection', async () => {
-    expect(await fetchFrom('http://127.0.0.1:1')).toMatchObject(failed('network', /refused the connection/))
-  })
-
   it('may need a while to a name of two addresses, one of them dead', async () => {
     const service = await serviceOf(granting('t'), createCertificate(authority, { names: ['two.example'] }))
     const proxy = await startProxy((_target, socket) => tunnel(`127.0.0.1:${service.port}`, socket))
@@ -459,14 +390,6 @@ describe('the network', () => {
 describe('TLS', () => {
   const good = createCertificate(authority, { names: ['localhost'] })
   const trusting = { request: { ca: authority.cert } }
-
-  it('is trusted with request.caFile, and not without', async () => {
-    const service = await serviceOf(granting('t'), good)
-    expect(await fetchFrom(service.url)).toMatchObject(failed('tls', /not known here.*request\.caFile/))
-    expect(await fetchFrom(service.url, trusting)).toMatchObject({ kind: 'ok' })
-    expect(await fetchFrom(service.url)).toMatchObject(failed('tls', /not known here.*request\.caFile/))
-    expect(service.requests).toHaveLength(1)
-  })
 
   it('takes the right one of several authorities', async () => {
     const service = await serviceOf(granting('t'), good)

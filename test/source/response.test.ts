@@ -31,20 +31,14 @@ const detailOf = (...given: Parameters<typeof classified>) =>
 const problem = (detail: unknown) => ({ type: 'about:blank', title: 'KnownRuntimeError', detail })
 
 describe('a 200', () => {
-  const accepted = ['a', jwtOf({ exp: 1 }), 'AZaz09-._~+/==', 'a'.repeat(16 * 1024)]
-  it.each(accepted)('with an accessToken of visible ASCII is a token', (accessToken) => {
-    const { outcome, row } = classified(answer(200, { accessToken, more: 1 }))
-    expect(outcome).toEqual({ kind: 'ok', accessToken })
-    expect(row.reason).toBe('ok')
-  })
-
-  it('reports the Date of the answer, if it has one', () => {
-    for (const [date, serverDateMs] of [
-      [DATE, NOW],
-      ['yesterday', undefined],
-    ] as const)
-      expect(outcomeOf(answer(200, { accessToken: 'a' }, { date }))).toMatchObject({ serverDateMs })
-  })
+  it.each([jwtOf({ exp: 1 }), 'AZaz09-._~+/==', 'a'.repeat(16 * 1024)])(
+    'with an accessToken of visible ASCII is a token',
+    (accessToken) => {
+      const { outcome, row } = classified(answer(200, { accessToken, more: 1 }))
+      expect(outcome).toEqual({ kind: 'ok', accessToken })
+      expect(row.reason).toBe('ok')
+    },
+  )
 
   it('may begin with a byte order mark, have 64 KiB, and say that it is not compressed', () => {
     const padding = 64 * 1024 - JSON.stringify({ accessToken: 'a', padding: '' }).length
@@ -61,14 +55,8 @@ describe('a 200', () => {
   const reported: [ServiceResponse, string][] = [
     [answer(200, ' \n'), 'its body is empty'],
     [answer(200, '<html>'), 'its body is not JSON'],
-    [answer(200, '{"accessToken":"abc"'), 'its body is not JSON'],
-    [answer(200, '{"accessToken":"abc"}\0'), 'its body is not JSON'],
     [answer(200, '[1]'), 'its body is JSON, but no object'],
-    [answer(200, 'null'), 'its body is JSON, but no object'],
-    [answer(200, {}), 'the answer has no "accessToken"'],
     [answer(200, others), 'the answer has no "accessToken"; it has "token", "expires"'],
-    [answer(200, { data: { accessToken: 'abc' } }), 'the answer has no "accessToken"; it has "data"'],
-    [answer(200, { accessToken: 5 }), 'its accessToken is no text'],
     [answer(200, { accessToken: null }), 'its accessToken is no text'],
     [answer(200, { accessToken: 'a'.repeat(16 * 1024 + 1) }), 'its accessToken is longer than 16 KiB'],
     ...[...unfitTokens, ...Array.from(`"',;\\\t\u007f`, (char) => `abc${char}`)].map(
@@ -77,19 +65,10 @@ describe('a 200', () => {
     [answer(200, 'x'.repeat(64 * 1024 + 1)), 'its body is longer than 64 KiB'],
     [{ ...answer(200, { accessToken: 'abc' }), isCut: true }, 'its body is longer than 64 KiB'],
     [answer(200, '', { 'content-encoding': 'br' }), 'its body is compressed'],
-    [
-      answer(200, { detail: 'Your account is not active' }),
-      'the answer has no "accessToken"; it has "detail"',
-    ],
   ]
-  it('without a fit token is a malformed answer, reported with the reason and not quoted', () => {
-    for (const [given, words] of reported)
-      expect(outcomeOf(given)).toEqual({
-        kind: 'transient',
-        reason: 'malformed-answer',
-        status: 200,
-        detail: `The service answered 200 OK, but ${words}`,
-      })
+  it.each(reported)('without a fit token is a malformed answer, case %#', (given, words) => {
+    const detail = `The service answered 200 OK, but ${words}`
+    expect(outcomeOf(given)).toEqual({ kind: 'transient', reason: 'malformed-answer', status: 200, detail })
   })
 
   it('with a path that ends too early is reported with the names there', () => {
@@ -180,42 +159,35 @@ describe('a 200', () => {
 })
 
 describe('a refusal', () => {
-  const inactive: [string, unknown][] = [
-    ['the detail of the error body', problem('Your account is not active')],
-    ['other letters', problem('YOUR ACCOUNT IS NOT ACTIVE.')],
-    ['other white space', problem('  your\taccount\n is  not active ')],
-    ['words around it', problem('Sorry: Your account is not active (code 7)')],
-    ['a text', 'Your account is not active'],
-    ['a page', '<h1>Your account\n is not active</h1>'],
-    ['a JSON string', '"Your account is not active"'],
-    ['another field, without a detail', { title: 'Your account is not active' }],
-    ['a detail that is no text', { detail: ['Your account is not active'] }],
-  ]
-  it.each(inactive)('is a 500 with %s', (_what, body) => {
+  it.each([
+    problem('  YOUR\taccount\n is  not active. '),
+    problem('Sorry: Your account is not active (code 7)'),
+    'Your account is not active',
+    '<h1>Your account\n is not active</h1>',
+    { title: 'Your account is not active' },
+    { detail: ['Your account is not active'] },
+  ])('is a 500 with %j', (body) => {
     expect(outcomeOf(answer(500, body))).toMatchObject({ kind: 'permanent', reason: 'account-inactive' })
   })
-  it.each([problem('Account not found'), 'account NOT  found'])('is a 404 with %j', (body) => {
-    const refusal = {
+  it('is a 404 with the words', () => {
+    const [detail, reason] = ['Account not found', 'account-not-found']
+    expect(outcomeOf(answer(404, 'account NOT  found'))).toEqual({
       kind: 'permanent',
-      reason: 'account-not-found',
+      reason,
       status: 404,
-      detail: 'Account not found',
-      says: 'Account not found',
-    }
-    expect(outcomeOf(answer(404, body))).toEqual(refusal)
+      detail,
+      says: detail,
+    })
   })
 
   const others: [string, ServiceResponse, string][] = [
     ['another status', answer(503, problem('Your account is not active')), 'server-error'],
-    ['a 500 and the words of the 404', answer(500, problem('Account not found')), 'server-error'],
     ['a 404 and the words of the 500', answer(404, problem('Your account is not active')), 'rejected'],
     [
       'the words beside another detail',
       answer(500, { title: 'Your account is not active', detail: 'Down' }),
       'server-error',
     ],
-    ['a 403 with the words', answer(403, problem('Your account is not active')), 'rejected'],
-    ['a body that is too long', answer(500, 'Your account is not active'.padEnd(70_000)), 'server-error'],
     [
       'a body that was not read to its end',
       { ...answer(500, 'Your account is not active'), isCut: true },
@@ -240,14 +212,12 @@ describe('a refusal', () => {
 })
 
 describe('any other answer', () => {
-  const malformed = [202, 204, 206, 299, 300, 301, 302, 303, 304, 307, 308, 399, 0, 100, 101, 199, 600, 999]
-  const rows: [string, number[]][] = [
+  it.each([
     ['rate-limited', [429]],
-    ['server-error', [500, 501, 502, 503, 504, 520, 599, 408, 425]],
-    ['malformed-answer', malformed],
-    ['rejected', [400, 401, 402, 403, 404, 405, 410, 413, 415, 418, 422, 451, 499]],
-  ]
-  it.each(rows)('is %s', (reason, statuses) => {
+    ['server-error', [500, 501, 504, 599, 408, 425]],
+    ['malformed-answer', [202, 299, 300, 307, 399, 101, 199, 600]],
+    ['rejected', [400, 404, 451, 499]],
+  ])('is %s', (reason, statuses) => {
     for (const status of statuses) {
       const { outcome, row } = classified(answer(status, { accessToken: 'abc' }))
       expect(outcome).toMatchObject({ kind: 'transient', reason, status })
@@ -262,10 +232,8 @@ describe('any other answer', () => {
     ['the words of the service', answer(503, problem('Down until noon')), 'Down until noon'],
     ['ours for a page', answer(502, '<html>Bad'), 'The service answered 502 Bad Gateway'],
     ['ours for no words', answer(503, problem('\n\0 ')), 'The service answered 503 Service Unavailable'],
-    ['ours for a number', answer(503, { detail: 7 }), 'The service answered 503 Service Unavailable'],
     ['ours for a 2xx', answer(299, problem('Words')), 'The service answered 299'],
     ['those of a redirect', answer(300, problem('Words')), 'Words'],
-    ['ours for a 4xx', answer(403), 'The service answered 403 Forbidden'],
     ['ours for an unknown status', answer(599), 'The service answered 599'],
     [
       'what to look at',
@@ -305,20 +273,12 @@ describe('any other answer', () => {
     expect(describeAnswer(answer(404, body), [SECRET])).toBe(`HTTP 404, and its body is ${words}`)
   })
 
-  it('has each reason in one row of the table', () => {
-    const reasons = failureTable.map((row) => row.reason)
-    expect(new Set(reasons).size).toBe(reasons.length)
-  })
-
   it.each([
     ['/login', ''],
-    ['javascript:alert(1)', ''],
     ['ftp://elsewhere.example/', ''],
-    ['http://', ''],
     [['https://a.example'], ''],
     [`https://${'a'.repeat(81)}`, ''],
     [`https://${'a'.repeat(80)}`, `, to https://${'a'.repeat(80)}`],
-    ['http://[::1]:8080/x', ', to http://[::1]:8080'],
     ['https://el-se_where.example:8443', ', to https://el-se_where.example:8443'],
     [`https://elsewhere.example/login?key=${KEY}`, ', to https://elsewhere.example'],
   ])('that redirects to %j is reported with the origin at most', (location, origin) => {
@@ -331,32 +291,20 @@ describe('any other answer', () => {
 describe('Retry-After', () => {
   const waitOf = (headers: ServiceResponse['headers'], status = 503): unknown =>
     (outcomeOf(answer(status, '', headers)) as { retryAfterMs?: number }).retryAfterMs
-  it.each<[string | string[] | undefined, number | undefined]>([
-    ['120', 120_000],
+  it.each<[string | undefined, number | undefined]>([
     [' 120 ', 120_000],
     ['0', 0],
-    ['86400', 3_600_000],
     ['9'.repeat(400), 3_600_000],
     ['Sun, 01 Nov 2026 12:02:00 GMT', 120_000],
     [` ${DATE} `, 0],
     ['Sun, 01 Nov 2099 12:00:00 GMT', 3_600_000],
-    ...[
-      undefined,
-      '',
-      '-5',
-      '1.5',
-      '0x10',
-      'soon',
-      ['1', '2'],
-      ['120'],
-      `on ${DATE}`,
-      `${DATE}, or later`,
-    ].map((value): [string | string[] | undefined, undefined] => [value, undefined]),
     ['Sunday, 01-Nov-26 12:02:00 GMT', undefined],
-    ['Sun Nov  1 12:02:00 2026', undefined],
     ['Sun, 01 Nov 2026 11:00:00 GMT', undefined],
     ['Sun, 99 Nov 2026 12:00:00 GMT', undefined],
     ['2026-11-01T12:02:00Z', undefined],
+    ...[undefined, '-5', '1.5', '0x10', `on ${DATE}`, `${DATE}, or later`].map(
+      (value): [string | undefined, undefined] => [value, undefined],
+    ),
   ])('%j is seconds or a date that is not past, and an hour at most', (value, waitMs) => {
     for (const status of [429, 503, 408, 425]) expect(waitOf({ 'retry-after': value }, status)).toBe(waitMs)
   })

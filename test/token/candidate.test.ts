@@ -180,6 +180,21 @@ test('an operator hears of the other pair, too, that is asked after the attempt 
   })
 })
 
+test('an operator who asked before another pair came is not held up by it', async () => {
+  const first = Promise.withResolvers<FetchOutcome>()
+  const { keeper, settings, answer, clock, token } = await runningKeeper()
+  answer(() => first.promise)
+  const heard: unknown[] = []
+  void keeper.refresh(never).then((refreshed) => heard.push(refreshed?.candidate))
+  await clock.settle()
+  answer(untilGivenUp)
+  keeper.setCandidate(settings('second'))
+  void keeper.refresh(never).then(() => heard.push('the second'))
+  first.resolve(token())
+  await clock.settle()
+  expect(heard).toEqual([null])
+})
+
 test('an answer to a pair that was replaced says nothing of the next one', async () => {
   const { keeper, settings, answer, clock, asked } = await runningKeeper()
   answer(
