@@ -38,7 +38,7 @@ export function afterCandidate(state: TokenState, credentialsId: string | null, 
   const next = { cause: 'reload', atMs: now.bootMs } as const
   return {
     ...state,
-    candidate: { credentialsId, failure: null, ...(isSame && state.candidate), next },
+    candidate: { credentialsId, since: now, failure: null, ...(isSame && state.candidate), next },
   }
 }
 

@@ -48,6 +48,8 @@ interface CandidateFailure extends Omit<Failure, 'reason'>, Omit<Objection, 'rea
 /** Another pair, which comes into use by giving a token. */
 export interface Candidate {
   readonly credentialsId: string
+  /** When it became the candidate. */
+  readonly since: Instant
   /** A refusal is final until somebody acts; all else is repeated. */
   readonly failure: CandidateFailure | null
   /** As the one of the state. */

@@ -8,9 +8,6 @@ describe('where a text stops being JSON', () => {
     ['{"a": x}', 1, 7, 'keys and texts are in double quotes'],
     ['{\n  "a": 1,\n}', 3, 1, 'a key in double quotes should be here: there is no comma before a "}"'],
     ['{\n  // no\n}', 2, 3, 'JSON has no comments: remove it, or use a .yaml file'],
-    ['[1,]', 1, 4, 'a value should be here: there is no comma before a "]"'],
-    ['{ab : 1}', 1, 2, 'keys and texts are in double quotes'],
-    ["{'a': 1}", 1, 2, 'keys and texts are in double quotes'],
     ['{"a" 1}', 1, 6, '":" should be here'],
     ['{"a": 1 "b": 2}', 1, 9, '"," or the closing bracket should be here'],
     ['{"a": "b\nc"}', 1, 7, 'this string is not closed on its line: write a line break in it as \\n'],
@@ -21,7 +18,6 @@ describe('where a text stops being JSON', () => {
     ['{"a": "b\tc"}', 1, 7, 'this string holds a control character: write a tab in it as \\t'],
     ['['.repeat(201), 1, 201, 'is nested more than 200 levels deep'],
     ['{"a": 1,\n "b": {"a": 2}, "a": 3}', 2, 17, 'the same key is above already: remove one of the two'],
-    ['{"a": 1, "\\u0061": 2}', 1, 10, 'the same key is above already: remove one of the two'],
   ])('%j', (text, line, column, sentence) => {
     expect(findJsonFault(text)).toBe(`line ${line}, column ${column}: ${sentence}`)
   })

@@ -26,8 +26,6 @@ it.each([
   [{ alerts: { noTokenAfter: '0s' } }, /alerts\.noTokenAfter: must be from "1s" to "30d"/],
   [{ alerts: { contact: 'x'.repeat(201) } }, /alerts\.contact: must not be longer than 200 characters/],
   [{ alerts: { contact: 'Ada\u001b[2J' } }, /alerts\.contact: must not hold a control character/],
-  [{ tokenFiles: [{ path: 'to\u001b[2Jken' }] }, /tokenFiles\[0\]\.path: must not hold a control/],
-  [{ ipc: { group: 'a\nb' } }, /ipc\.group: must be the name or the number/],
   [
     { credentials: { apiKey: 'k', apiSecret: { file: 'a\nb' } } },
     /credentials\.apiSecret\.file: must not hold/,
@@ -127,20 +125,13 @@ describe('share', () => {
   })
   it.each([
     [{ servers: [] }, /share\.servers: must be a list of 1 to 64 servers/],
-    [{ servers: undefined }, /share\.servers: is missing: it must be a list of 1 to 64/],
     [{ servers: ['redis://:HUSH@h:1'] }, /share\.servers\[0\]: must be "host:port"/],
-    [{ tls: { keyFile: 'key' } }, /share\.tls\.certFile: is missing beside the other one/],
     [
       { tls: { certFile: 'no.pem', keyFile: 'key' } },
       /share\.tls\.certFile: the file .*no\.pem is not there/,
     ],
-    [{ servers: ['h:65536'] }, /share\.servers\[0\]: must be "host:port"/],
     [{ servers: ['/redis\u0007.sock'] }, /share\.servers\[0\]: must be "host:port"/],
-    [{ password: 5 }, /share\.password: must be a secret source/],
-    [{ password: { file: 'none' } }, /share\.password: the file .*none is not there/],
-    [{ sentinel: {} }, /share\.sentinel\.name: is missing: it must be a name that .*"mymaster"/],
     [{ sentinel: { name: 'm', pasword: 'HUSH' } }, /share\.sentinel\.pasword: .*did you mean "password"\?/],
-    [{ tls: { caFiel: 'x' } }, /share\.tls\.caFiel: is an unknown key: did you mean "caFile"\?/],
     [{ tls: 'yes' }, /share\.tls: must be true, false, or an object/],
     [{ tls: { certFile: 'cert', keyFile: 'none' } }, /share\.tls\.keyFile: the file .*none is not there/],
     [{ tls: { certFile: 'cert' } }, /share\.tls\.key: is missing beside the other one/],
@@ -222,8 +213,6 @@ describe('share', () => {
       'credentials.apiSecret: has 9 characters: a reader of the store could try them all. Set share.key',
     ])
     expect((await load({ ...short, share: { servers, key: '0123456789abcdef' } })).warnings).toEqual([])
-    const missing = await faults({ credentials: { apiKey: 'key-0815', apiSecret: 5 }, share: { servers } })
-    expect(missing).toMatch(/: credentials\.apiSecret: must be a secret source/)
   })
 })
 
@@ -232,7 +221,6 @@ describe('mistakes that people make with keys', () => {
     ['"my-secret-123"', /is in quotes, which are part of it/],
     [' my-secret-123', /begins or ends with a blank/],
     ['API_SECRET=my-secret-123', /begins with a name and "=", as a line of an environment file/],
-    ['export  KYC_SECRET = my-secret-123', /begins with a name and "="/],
     ['Bearer my-secret-123', /begins with "Bearer"/],
   ])('are a warning, since %j may be right', async (secret, sentence) => {
     files.write('s', `${secret}\n`)
