@@ -17,6 +17,7 @@ import { accountInactive, granting, type Service } from '../support/service.ts'
 const KEY = 'key-of-the-account'
 const SECRET = 'S3cret/+öf=the"account'
 const DAY_MS = 86_400_000
+const PLAIN = 'HTTP/1.1 400 Bad\r\n\r\n'
 const authority = createAuthority()
 
 /** A bare TCP server on loopback; the listener has the whole connection. */
@@ -35,6 +36,7 @@ async function listen(listener: (socket: Socket) => void): Promise<number> {
   return (server.address() as AddressInfo).port
 }
 
+const LIMITS = { timeoutMs: 10_000, connectTimeoutMs: 5_000 }
 type Options = Partial<Omit<FetchTokenOptions, 'request'>> & {
   request?: Partial<FetchTokenOptions['request']>
 }
@@ -47,14 +49,7 @@ function fetcherFor(baseUrl: string, { request, ...options }: Options = {}) {
     clock: createSystemClock(),
     secrets: () => [],
     ...options,
-    request: {
-      timeoutMs: 10_000,
-      connectTimeoutMs: 5_000,
-      ca: null,
-      isBuiltInTrusted: true,
-      proxy: null,
-      ...request,
-    },
+    request: { ...LIMITS, ca: null, isBuiltInTrusted: true, proxy: null, ...request },
   })
 }
 function fetchFrom(baseUrl: string, options: Options = {}): Promise<FetchOutcome> {
@@ -148,6 +143,8 @@ it.each([
 describe('the answer', () => {
   const ok = 'HTTP/1.1 200 OK\r\nContent-Length:'
   const token = '{"accessToken":"abc"}'
+  const invalid = failed('malformed-answer', /not valid HTTP/)
+  const longHead = failed('malformed-answer', /head of more than 16 KiB/)
   const raw: [string, string, object][] = [
     [
       'may be chunked',
@@ -168,33 +165,21 @@ describe('the answer', () => {
     [
       'is malformed where the heads before it have more than 16 KiB together',
       `HTTP/1.1 103 Early Hints\r\nx: ${'x'.repeat(15_000)}\r\n\r\n`.repeat(2),
-      failed('malformed-answer', /head of more than 16 KiB/),
+      longHead,
     ],
     [
       'may have a head of nearly 16 KiB',
       `HTTP/1.1 200 OK\r\nx: ${'x'.repeat(16_000)}\r\nContent-Length: 21\r\n\r\n${token}`,
       { accessToken: 'abc' },
     ],
-    [
-      'that has not begun after 16 KiB of line breaks is malformed',
-      '\r\n'.repeat(40_000),
-      failed('malformed-answer', /head of more than 16 KiB/),
-    ],
+    ['that has not begun after 16 KiB of line breaks is malformed', '\r\n'.repeat(40_000), longHead],
     [
       'that switches protocols is malformed',
       'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n',
       { reason: 'malformed-answer', status: 101 },
     ],
-    [
-      'that is longer than it says is malformed',
-      `${ok} 21\r\n\r\n${token}xyz`,
-      failed('malformed-answer', /not valid HTTP/),
-    ],
-    [
-      'that is no HTTP is malformed',
-      '220 mail.example ESMTP\r\n',
-      failed('malformed-answer', /not valid HTTP/),
-    ],
+    ['that is longer than it says is malformed', `${ok} 21\r\n\r\n${token}xyz`, invalid],
+    ['that is no HTTP is malformed', '220 mail.example ESMTP\r\n', invalid],
   ]
   it.each(raw)('%s', async (_title, bytes, outcome) => {
     const port = await listen((socket) => socket.once('data', () => socket.end(bytes)))
@@ -323,17 +308,14 @@ describe('time', () => {
 it('leaves neither a timer nor a listener nor a connection', async () => {
   const clock = createSystemClock()
   let asleep = 0
-  const counting = {
-    ...clock,
-    async sleep(ms: number, signal: AbortSignal) {
-      asleep += 1
-      await clock.sleep(ms, signal)
-      asleep -= 1
-    },
+  const sleep = async (ms: number, signal: AbortSignal): Promise<void> => {
+    asleep += 1
+    await clock.sleep(ms, signal)
+    asleep -= 1
   }
   const service = await serviceOf(granting('t'))
   const stop = new AbortController()
-  const fetchToken = fetcherFor(service.url, { clock: counting })
+  const fetchToken = fetcherFor(service.url, { clock: { ...clock, sleep } })
   for (const answer of [granting('t'), accountInactive, { status: 204 }]) {
     service.answer(answer)
     await fetchToken(stop.signal)
@@ -419,18 +401,8 @@ describe('TLS', () => {
 
   it.each<[string, (socket: Socket) => void, string, RegExp]>([
     ['is closed', (socket) => socket.once('data', () => socket.destroy()), 'network', /while it was made/],
-    [
-      'is answered in plain HTTP',
-      (socket) => socket.end('HTTP/1.1 400 Bad\r\n\r\n'),
-      'tls',
-      /does not speak TLS/,
-    ],
-    [
-      'is not answered',
-      () => undefined,
-      'timeout',
-      /^No connection to localhost:\d+ within 0.2 s \(request\.connectTimeout\)$/,
-    ],
+    ['is answered in plain HTTP', (socket) => socket.end(PLAIN), 'tls', /does not speak TLS/],
+    ['is not answered', () => undefined, 'timeout', /^No connection to \S+ within 0.2 s \(request\.connectT/],
   ])('whose handshake %s is reported so, and its connection ends', async (_what, listener, reason, words) => {
     let isClosed = false
     const port = await listen((socket) => listener(socket.resume().on('close', () => (isClosed = true))))
@@ -514,12 +486,7 @@ describe('a proxy', () => {
     ['refuses', 'http', ' refused the connection', null],
     ['resets', 'http', ' closed the connection while it was made', resets],
     ['resets', 'https', ' closed the connection while it was made', resets],
-    [
-      'speaks no TLS',
-      'https',
-      ' does not speak TLS, .*: check HTTPS_PROXY',
-      (socket) => socket.end('HTTP/1.1 400 Bad\r\n\r\n'),
-    ],
+    ['speaks no TLS', 'https', ' does not speak TLS, .*: check HTTPS_PROXY', (socket) => socket.end(PLAIN)],
   ])('that %s (%s) is named, without its password', async (_, scheme, words, listener) => {
     const proxy = `127.0.0.1:${listener === null ? 1 : await listen(listener)}`
     expect(await through(`${scheme}://user:pass@${proxy}`)).toHaveProperty(

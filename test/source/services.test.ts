@@ -36,7 +36,8 @@ const faults = (settings: object): Promise<string> => files.refusal({ credential
 const ask = async (config: Config): Promise<ServiceOutcome> => (await askOnce(config)).outcome
 
 const basicOf = (text: string): string => `Basic ${Buffer.from(text).toString('base64')}`
-const formEncoded = (text: string): string => new URLSearchParams({ '': text }).toString().slice(1)
+const formOf = (fields: Record<string, string>): string => new URLSearchParams(fields).toString()
+const formEncoded = (text: string): string => formOf({ '': text }).slice(1)
 
 describe('key, secret and a third one', () => {
   const third = { file: 'third' }
@@ -49,12 +50,7 @@ describe('key, secret and a third one', () => {
     [
       'as a form',
       { send: 'form', parameters: { realm: third, version: 2 } },
-      {
-        body: [
-          `apiKey=${formEncoded(KEY)}&apiSecret=${formEncoded(SECRET)}`,
-          `realm=${formEncoded(THIRD)}&version=2`,
-        ].join('&'),
-      },
+      { body: formOf({ apiKey: KEY, apiSecret: SECRET, realm: THIRD, version: '2' }) },
     ],
     [
       'as headers',
@@ -104,27 +100,11 @@ describe('key, secret and a third one', () => {
   })
 
   it.each([
-    [
-      { parameters: { realm: { file: 'absent' } } },
-      {},
-      /service\.parameters\.realm: the file \S+absent is not/,
-    ],
-    [
-      { headers: { 'X-A': { file: 'open' } } },
-      {},
-      /service\.headers\.X-A: .* read by everybody: `chmod o-rwx/,
-    ],
+    [{ parameters: { realm: { file: 'absent' } } }, {}, /service\.parameters\.realm: the file \S+absent is/],
+    [{ headers: { 'X-A': { file: 'open' } } }, {}, /headers\.X-A: .* read by everybody: `chmod o-rwx/],
     [{ headers: { 'X-A': { file: 'odd' } } }, {}, /X-A: has a value that an HTTP header cannot have/],
-    [
-      { send: 'headers' },
-      { apiSecret: 'hush✓hush' },
-      /apiSecret: has a value that an HTTP header cannot have/,
-    ],
-    [
-      { send: 'form' },
-      { apiSecret: null },
-      /apiSecret: is null, .* set service\.names\.apiSecret to null, too$/,
-    ],
+    [{ send: 'headers' }, { apiSecret: 'hush✓hush' }, /apiSecret: has a value that an HTTP header cannot/],
+    [{ send: 'form' }, { apiSecret: null }, /apiSecret: is null, .* set service\.names\.apiSecret to null/],
     [{ send: 'basic' }, { apiSecret: null }, /apiSecret: is null, .* give it, or .* another service\.send$/],
   ])('are faults where they cannot be sent: %j, %j', async (service, change, sentence) => {
     files.write('open', 'hush-hush', 0o644)
@@ -211,26 +191,19 @@ describe('a client certificate', () => {
       clientCertificate: { certFile: `${name}.pem`, key: { file: `${name}.key` } },
     })
     for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
-      const { url, seen } = await serveTls({
-        ...server,
-        ca: authority.cert,
-        minVersion: version,
-        maxVersion: version,
-      })
+      const only = { minVersion: version, maxVersion: version }
+      const { url, seen } = await serveTls({ ...server, ca: authority.cert, ...only })
       const config = await load({ baseUrl: url, request: withCertificate('client') })
       expect(await ask(config)).toMatchObject({ kind: 'ok', accessToken: 'bound' })
       expect(seen).toEqual(['client'])
       expect(JSON.stringify(config)).not.toContain('PRIVATE')
       const without = await ask(await load({ baseUrl: url, request: { caFile: 'ca.pem' } }))
-      expect(without).toMatchObject({
-        reason: 'tls',
-        detail: expect.stringMatching(/want a client certificate|wants a client certificate/),
-      })
+      const wanted = expect.stringMatching(/wants? a client certificate/)
+      expect(without).toMatchObject({ reason: 'tls', detail: wanted })
       const strange = await ask(await load({ baseUrl: url, request: withCertificate('stranger') }))
       // Node as a server closes the connection and says no more.
-      expect(strange).toMatchObject({
-        detail: expect.stringMatching(/it may not accept the client certificate/),
-      })
+      const notTaken = expect.stringMatching(/it may not accept the client certificate/)
+      expect(strange).toMatchObject({ detail: notTaken })
       expect(seen).toEqual(['client'])
     }
     for (const version of ['-tls1_2', '-tls1_3']) {
@@ -246,10 +219,8 @@ describe('a client certificate', () => {
   it('that does not fit is a fault, with its remedy', async () => {
     const ours = createPrivateKey(read('client.key'))
     const locked = { type: 'pkcs8', format: 'pem', cipher: 'aes-256-cbc', passphrase: 'hush' } as const
-    const weak = createCertificate(authority, {
-      names: ['weak'],
-      keys: generateKeyPairSync('rsa', { modulusLength: 1024 }),
-    })
+    const keys = generateKeyPairSync('rsa', { modulusLength: 1024 })
+    const weak = createCertificate(authority, { names: ['weak'], keys })
     files.write('locked.key', ours.export(locked))
     files.write('weak.pem', weak.cert)
     files.write('weak.key', weak.key)
@@ -290,23 +261,11 @@ describe('a client certificate', () => {
       run('chmod 600 *')
       const named = (name: string): string => join(directory, name)
       const forms: [string, string, RegExp][] = [
-        [
-          'both.pfx',
-          'client.key',
-          /certFile: .* is a PKCS #12 bundle .* certificates alone \((openssl pkcs12 [^)]+)\)/,
-        ],
+        ['both.pfx', 'client.key', /certFile: .* is a PKCS #12 bundle .* \((openssl pkcs12 [^)]+)\)/],
         ['client.crt', 'client.key', /certFile: .* is binary \(DER\): .* \((openssl x509 [^)]+)\)/],
-        [
-          'client.pem',
-          'both.pfx',
-          /\.key: .* is a PKCS #12 bundle .* its key alone \((openssl pkcs12 [^)]+)\)/,
-        ],
+        ['client.pem', 'both.pfx', /\.key: .* is a PKCS #12 bundle .* \((openssl pkcs12 [^)]+)\)/],
         ['client.pem', 'client.der', /\.key: .* is binary \(DER\): .* \((openssl pkey [^)]+)\)/],
-        [
-          'client.pem',
-          'google.json',
-          /\.key: .* JSON key as Google .* \((jq [^)]+)\), .* credentials\.apiKey/,
-        ],
+        ['client.pem', 'google.json', /\.key: .* JSON key as Google .* \((jq [^)]+)\), .* credentials\.ap/],
       ]
       for (const [cert, key, sentence] of forms) {
         const clientCertificate = { certFile: named(cert), key: { file: named(key) } }
@@ -336,11 +295,7 @@ describe('a client certificate', () => {
   it('that has ended, or is not valid yet by our clock, is a warning and is sent', async () => {
     const { url, seen } = await serveTls({ ...server, ca: authority.cert, rejectUnauthorized: false })
     for (const [from, until, sentence] of [
-      [
-        -9,
-        -1,
-        /^request\.clientCertificate\.certFile: the file \S+client\.pem ended on 20\S+: have it renewed/,
-      ],
+      [-9, -1, /^request\.clientCertificate\.certFile: the file \S+client\.pem ended on 20\S+: have it/],
       [2, 9, /^request\.clientCertificate\.certFile: .* is valid from 20\S+ on: .* set the clock/],
     ] as const) {
       const { cert, key } = createCertificate(authority, {
@@ -374,6 +329,7 @@ describe('a client certificate', () => {
 })
 
 describe('an assertion', () => {
+  const pemOf = (key: KeyObject) => key.export({ type: 'pkcs8', format: 'pem' })
   const pairs: [string, () => { publicKey: KeyObject; privateKey: KeyObject }][] = [
     ['RS256', () => generateKeyPairSync('rsa', { modulusLength: 2048 })],
     ['PS256', () => generateKeyPairSync('rsa', { modulusLength: 2048 })],
@@ -384,10 +340,7 @@ describe('an assertion', () => {
   it.each(pairs)('is signed with %s, from PEM and from a JWK', async (algorithm, make) => {
     const { publicKey, privateKey } = make()
     const service = await serviceOf({ json: { access_token: 'token' } })
-    const texts = [
-      privateKey.export({ type: 'pkcs8', format: 'pem' }).toString(),
-      JSON.stringify(privateKey.export({ format: 'jwk' })),
-    ]
+    const texts = [pemOf(privateKey), JSON.stringify(privateKey.export({ format: 'jwk' }))]
     for (const text of texts) {
       files.write('key', text)
       const assertion = { key: { file: 'key' }, algorithm, keyId: 'k-1', claims: { scope: 'kyc' } }

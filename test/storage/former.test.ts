@@ -11,19 +11,13 @@ import { createRecords } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import of200 from './2.0.0.json' with { type: 'json' }
 
-interface Written {
-  readonly baseUrl: string
-  readonly key: string
-  readonly 'memory.json': string
-  readonly 'kept.json'?: string
-}
 interface SavedAt {
   readonly at: { readonly bootMs: number; readonly wallMs: number }
   readonly bootId: string
 }
 
 /** Loads them a second after they were written, in the same boot. */
-async function loaded(files: Written) {
+async function loaded(files: Omit<typeof of200.ok, 'kept.json'> & { 'kept.json'?: string }) {
   const [runtimeDirectory, directory] = [await tempDirectory('memory'), await tempDirectory()]
   const stateDirectory = path.join(directory, 'state')
   await mkdir(stateDirectory, { mode: 0o700 })

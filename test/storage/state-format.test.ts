@@ -17,14 +17,7 @@ const remembered: SavedState = {
   answers: 7,
   tokenlessFrom: at,
   tokenless: { forMs: 100, readAtMs: 900 },
-  failure: {
-    reason: 'rejected',
-    detail: 'Forbidden',
-    status: 403,
-    since: at,
-    attempts: 2,
-    retryAtMs: 5_000,
-  },
+  failure: { reason: 'rejected', detail: 'Forbidden', status: 403, since: at, attempts: 2, retryAtMs: 5_000 },
   objection: {
     reason: 'account-inactive',
     detail: 'Your account is not active',
@@ -129,14 +122,10 @@ test('a file of a former version, which has fewer facts, is read, and what it la
 
 test('a kept token that no answer could have given is none, though its fingerprint fits', () => {
   const { text, parse } = files.find(({ name }) => name === 'kept')!
-  const withToken = (accessToken: string) =>
-    parse(
-      changed(
-        changed(text, 'facts.accessToken', accessToken),
-        'facts.fingerprint',
-        fingerprintOf(accessToken),
-      ),
-    )
+  const withToken = (accessToken: string) => {
+    const other = changed(text, 'facts.accessToken', accessToken)
+    return parse(changed(other, 'facts.fingerprint', fingerprintOf(accessToken)))
+  }
   for (const token of ['', 'opaque\n', 'ö', 'x'.repeat(16_385)]) expect(withToken(token)).toBeUndefined()
   expect(withToken('x'.repeat(16_384))).toBeDefined()
 })

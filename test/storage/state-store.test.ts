@@ -87,10 +87,8 @@ async function scene() {
       const { log } = records
       const directories = { runtimeDirectory, stateDirectory }
       const store = await createStateStore({ ...directories, clock, log, bootIdFile, bootMark })
-      return {
-        store,
-        state: await store.load({ baseUrl, credentialsId: store.credentialsIdOf(baseUrl, credentials) }),
-      }
+      const credentialsId = store.credentialsIdOf(baseUrl, credentials)
+      return { store, state: await store.load({ baseUrl, credentialsId }) }
     },
     /** The state when the service answers so. */
     answered: (state: TokenState, outcome: FetchOutcome) =>
@@ -132,12 +130,10 @@ describe('facts that outlive the process', () => {
 describe('the id of credentials', () => {
   it('is another for another service, description, key or secret, and the same for the same', async () => {
     const { store } = await (await scene()).start()
-    const of = (baseUrl: string, apiKey: string, apiSecret: string, description?: string) =>
-      store.credentialsIdOf(
-        baseUrl,
-        { apiKey: new Secret(apiKey), apiSecret: new Secret(apiSecret) },
-        description,
-      )
+    const of = (baseUrl: string, ...[apiKey, apiSecret, description]: [string, string, string?]) => {
+      const credentials = { apiKey: new Secret(apiKey), apiSecret: new Secret(apiSecret) }
+      return store.credentialsIdOf(baseUrl, credentials, description)
+    }
     const first = of('a', 'b', 'c')
     const others = [of('x', 'b', 'c'), of('a', 'x', 'c'), of('a', 'b', 'x'), of('a', 'bc', '')]
     const ids = [first, ...others, of('a', 'b', 'c', '{}'), of('a', 'b', 'c', '{"send":"form"}')]
@@ -214,10 +210,9 @@ describe('another pair, which was tried', () => {
     const now = own.clock.now()
     const step = { now, awakeMs: own.clock.awakeMs(), policy, drawn: 0.5 }
     const candidate = afterCandidate(held, store.credentialsIdOf(BASE_URL, SECOND), now)
-    const after = outcomes.reduce(
-      (before, outcome) => (hasCandidate(before) ? afterTrial(before, outcome, step).state : before),
-      candidate,
-    )
+    const answer = (before: TokenState, outcome: FetchOutcome): TokenState =>
+      hasCandidate(before) ? afterTrial(before, outcome, step).state : before
+    const after = outcomes.reduce(answer, candidate)
     return { ...own, store, held, after }
   }
 
@@ -468,15 +463,9 @@ describe('the files', () => {
     await store.save(answered(held, down))
     await store.tick()
     await store.tick()
-    expect(
-      records.records.map(({ level, sentence, fields }) => [level, sentence, fields.event, fields['path']]),
-    ).toEqual(
-      Object.values(files).map((path) => [
-        'error',
-        'Cannot save the state for a restart',
-        'state-file-error',
-        path,
-      ]),
+    const told = { level: 'error', sentence: 'Cannot save the state for a restart' }
+    expect(records.of('state-file-error')).toMatchObject(
+      Object.values(files).map((path) => ({ ...told, path })),
     )
     for (const directory of [stateDirectory, runtimeDirectory]) mkdirSync(directory)
     await store.tick()
@@ -532,14 +521,8 @@ describe('the files', () => {
 
   it('whose key is gone or none get another, and nothing is remembered of anybody', async () => {
     const key = 'a'.repeat(64)
-    for (const text of [
-      null,
-      key,
-      `x${key}\n`,
-      `${key.slice(1)}\n`,
-      `${key.toUpperCase()}\n`,
-      `${key}\n\n`,
-    ]) {
+    const unfit = [key, `x${key}\n`, `${key.slice(1)}\n`, `${key.toUpperCase()}\n`, `${key}\n\n`]
+    for (const text of [null, ...unfit]) {
       const { start, answered, records, files, store, state } = await opened()
       await store.save(answered(state, refused))
       if (text === null) rmSync(files.key)

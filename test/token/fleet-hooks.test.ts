@@ -34,10 +34,7 @@ test('an attempt that is put off is no failure, raises no alert, and is made aga
   expect(causes).toEqual(['start'])
   await clock.advance(1)
   expect(causes).toEqual(['start', 'start'])
-  expect(keeper.state()).toMatchObject({
-    token: { accessToken: 'of-another-host' },
-    next: null,
-  })
+  expect(keeper.state()).toMatchObject({ token: { accessToken: 'of-another-host' }, next: null })
 })
 
 test('an attempt that is put off does not hold back an operator, who is answered with it', async () => {
@@ -126,13 +123,7 @@ test('an opaque token of another host lives for refresh.maxAge at most, a JWT as
   const { keeper } = await runningKeeper()
   keeper.offer({ kind: 'ok', accessToken: 'opaque', lifeMs: 60 * MINUTE, expirySource: 'assumed' })
   expect(keeper.state().token).toMatchObject({ lifeMs: 15 * MINUTE, expirySource: 'assumed' })
-  keeper.offer({
-    kind: 'ok',
-    accessToken: 'a.b.c',
-    lifeMs: 60 * MINUTE,
-    expirySource: 'jwt',
-    ageMs: MINUTE,
-  })
+  keeper.offer({ kind: 'ok', accessToken: 'a.b.c', lifeMs: 60 * MINUTE, expirySource: 'jwt', ageMs: MINUTE })
   expect(keeper.state().token).toMatchObject({ lifeMs: 60 * MINUTE, expirySource: 'jwt' })
   keeper.offer({ kind: 'ok', accessToken: 'old', lifeMs: MINUTE, ageMs: MINUTE })
   expect(keeper.state().failure).toMatchObject({ reason: 'malformed-answer' })

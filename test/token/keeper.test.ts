@@ -152,14 +152,12 @@ test('a refresh is undefined when it is stopped first, and leaves nothing behind
   expect(clock.sleepers()).toBe(sleepers)
 })
 
-async function watched(
-  scene: KeeperWorld,
-  isMet: () => boolean,
-  options: { waitMs: number; signal: AbortSignal },
-) {
+type Wait = Parameters<KeeperWorld['keeper']['waitUntil']>[1]
+
+async function watched({ keeper, clock }: KeeperWorld, isMet: () => boolean, options: Wait) {
   const result = { isOver: false }
-  void scene.keeper.waitUntil(isMet, options).then(() => (result.isOver = true))
-  await scene.clock.settle()
+  void keeper.waitUntil(isMet, options).then(() => (result.isOver = true))
+  await clock.settle()
   return result
 }
 

@@ -35,13 +35,10 @@ const policy: Policy = { maxAgeMs: 15 * MINUTE, initialDelayMs: 1_000, maxDelayM
 
 /** So long after the beginning. */
 const at = (ms: number): Instant => ({ bootMs: 1_000_000 + ms, wallMs: 1_800_000_000_000 + ms })
-const step = (ms: number, more: Partial<Step> = {}): Step => ({
-  now: at(ms),
-  awakeMs: at(ms).bootMs,
-  policy,
-  drawn: 0.5,
-  ...more,
-})
+const step = (ms: number, more: Partial<Step> = {}): Step => {
+  const now = at(ms)
+  return { now, awakeMs: now.bootMs, policy, drawn: 0.5, ...more }
+}
 
 const jwt = (lifeMs = HOUR, ms = 0, salt = 0): FetchOutcome => grantAt(at(ms).wallMs, lifeMs, salt)
 const opaque = (accessToken = 'opaque'): FetchOutcome => ({ kind: 'ok', accessToken })
@@ -58,11 +55,7 @@ function asked(state: TokenState, outcome: FetchOutcome, ms = 0, cause: Cause = 
 /** From the initial state, answer by answer, each at its moment. */
 const after = (...answers: [FetchOutcome, number?][]): TokenState =>
   answers.reduce((state, [outcome, ms]) => asked(state, outcome, ms), initial)
-function tokenOf(state: TokenState): Token {
-  const token = state.token
-  if (token === null) throw new Error('No token is held')
-  return token
-}
+const tokenOf = ({ token }: TokenState): Token => token!
 const held = after([jwt()])
 
 test('an opaque token given again is the same one, whose other end is an event', () => {
@@ -90,6 +83,18 @@ test('at the end of a life that is counted down the waits double from 0.2 s up t
   // Drawn from the upper half of each.
   const longest = [200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 60_000, 60_000]
   expect(waits).toEqual(longest.map((ms) => 0.75 * ms))
+})
+
+test('the time without a token counts from its loss, and only while the host is awake', () => {
+  // Read last 10 s before the end of the token's life, in the middle of 8 hours of suspend 3 s after it.
+  const tickedAwakeMs = at(HOUR - 10_000).bootMs
+  const before = afterTick(held, step(HOUR + 3_000), { tickedAwakeMs })
+  expect(before.tokenless.forMs).toBe(3_000)
+  const woken = afterTick(before, step(9 * HOUR, { awakeMs: at(HOUR + 4_000).bootMs }))
+  expect(woken.tokenless.forMs).toBe(4_000)
+  const asleep = afterTick(held, step(9 * HOUR, { awakeMs: tickedAwakeMs + 1_000 }), { tickedAwakeMs })
+  expect(asleep.tokenless.forMs).toBe(1_000)
+  expect(asked(woken, jwt(HOUR, 9 * HOUR), 9 * HOUR).tokenless.forMs).toBe(0)
 })
 
 test('when the wall clock is set, the instants of the token follow it', () => {
@@ -126,11 +131,7 @@ test('a daemon is settled once it has a token, or no attempt is due: one has end
 })
 
 /** A client reports the token that is held, and its request brings this one when the pace allows it. */
-function afterReport(
-  state: TokenState,
-  ms: number,
-  outcome?: FetchOutcome,
-): { state: TokenState; askedMs: number } {
+function afterReport(state: TokenState, ms: number, outcome?: FetchOutcome) {
   const wished = afterReject(state, tokenOf(state).fingerprint, at(ms)).state
   const askedMs = Math.max(ms, dueAtMs(wished) - at(0).bootMs)
   expect(plannedAttempt(wished).cause).toBe('client')
@@ -140,12 +141,11 @@ function afterReport(
 test('requests of clients are 30 s apart, then 60 s and 120 s while their own tokens are reported', () => {
   let state = held
   let askedMs = 0
-  const waits: number[] = []
-  for (let count = 0; count < 6; count += 1) {
-    const next = afterReport(state, askedMs + 1_000)
-    waits.push(next.askedMs - askedMs)
-    ;({ state, askedMs } = next)
-  }
+  const waits = Array.from({ length: 6 }, () => {
+    const before = askedMs
+    ;({ state, askedMs } = afterReport(state, askedMs + 1_000))
+    return askedMs - before
+  })
   expect(waits).toEqual([1_000, 30_000, 60_000, 120_000, 120_000, 120_000])
   // The pace is the same after another report, after a wish for more life, and beside an operator's token.
   const twice = afterReject(state, tokenOf(state).fingerprint, at(askedMs + 2_000)).state
@@ -163,6 +163,17 @@ test('requests of clients are 30 s apart, then 60 s and 120 s while their own to
   }
   const replaced = asked(state, jwt(HOUR, askedMs + 19 * MINUTE, 98), askedMs + 19 * MINUTE, 'refresh')
   expect(replaced.pace.reported).toBe(0)
+})
+
+test('the same token again counts as reported again, and slows the requests down', () => {
+  let state = after([opaque()])
+  let askedMs = 0
+  const waits = Array.from({ length: 4 }, () => {
+    const before = askedMs
+    ;({ state, askedMs } = afterReport(state, askedMs + 1_000, opaque()))
+    return askedMs - before
+  })
+  expect(waits).toEqual([1_000, 30_000, 60_000, 120_000])
 })
 
 test('an age at which a token was refused too early is told once another token follows', () => {
@@ -214,10 +225,7 @@ test('an attempt falls in the last tenth of a usable token’s life at the lates
   const [passed, chance] = [0.899, 1].map((max) => fc.double({ min: 0, max, maxExcluded: true, noNaN: true }))
   fc.assert(
     fc.property(passed!, chance!, fc.integer({ min: 1, max: HOUR }), (share, drawn, initialDelayMs) => {
-      const given = step(HOUR * share, {
-        policy: { ...policy, initialDelayMs, maxDelayMs: HOUR },
-        drawn,
-      })
+      const given = step(HOUR * share, { policy: { ...policy, initialDelayMs, maxDelayMs: HOUR }, drawn })
       for (const failure of [down, rejected])
         expect(dueAtMs(nextState(held, failure, given).state)).toBeLessThanOrEqual(at(HOUR).bootMs)
       const bounded = { ...down, retryAfterMs: HOUR }
