@@ -11,12 +11,8 @@ test.each<[lines: string[], named: string[]]>([
   [[' User = root '], ['User=root']],
   [['User=root', 'User=kyc-tokend'], []],
   [
-    ['Group=users', 'DynamicUser=yes'],
-    ['Group=users', 'DynamicUser=yes'],
-  ],
-  [
-    ['PrivateNetwork=true', 'RuntimeDirectory=x'],
-    ['PrivateNetwork=true', 'RuntimeDirectory=x'],
+    ['Group=users', 'DynamicUser=yes', 'PrivateNetwork=true', 'RuntimeDirectory=x'],
+    ['Group=users', 'DynamicUser=yes', 'PrivateNetwork=true', 'RuntimeDirectory=x'],
   ],
   [['PrivateNetwork=no', 'RuntimeDirectory=', 'Environment=A=1', '# User=root'], []],
   [

@@ -36,21 +36,11 @@ describe('a configuration that is good', () => {
   it('has the documented defaults', async () => {
     const config = await load(write())
     expect(config).toMatchObject({
-      baseUrl: 'https://api.example.com',
       request: { timeoutMs: 15_000, connectTimeoutMs: 5_000, ca: null },
-      refresh: { maxAgeMs: 900_000 },
-      retry: { initialDelayMs: 1_000, maxDelayMs: 300_000 },
       tokenFiles: [{ path: '/run/kyc-tokend/token', format: 'raw', mode: 0o600, uid: null, gid: null }],
-      ipc: {
-        path: '/run/kyc-tokend/ipc.sock',
-        mode: 0o600,
-        maxConnections: 1024,
-        maxConnectionsPerUser: 128,
-      },
+      ipc: { path: '/run/kyc-tokend/ipc.sock', mode: 0o600 },
       http: { path: '/run/kyc-tokend/http.sock', maxRequestsPerSecond: null },
-      alerts: { remindAfterMs: [3_600_000, 21_600_000, 86_400_000], noTokenAfterMs: 600_000, contact: null },
-      share: null,
-      log: { level: 'info', format: 'auto' },
+      alerts: { remindAfterMs: [3_600_000, 21_600_000, 86_400_000], noTokenAfterMs: 600_000 },
       runtimeDirectory: '/run/kyc-tokend',
       stateDirectory: '/var/lib/kyc-tokend',
       warnings: [],

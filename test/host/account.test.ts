@@ -29,11 +29,8 @@ test('an account has a name, for which its configuration, socket and directory a
 test('an account is that of the directory from systemd, else of the variable, and is in remedies', () => {
   const of = (RUNTIME_DIRECTORY: string, KYC_TOKEND_ACCOUNT = 'us') =>
     account.accountOfEnvironment({ RUNTIME_DIRECTORY, KYC_TOKEND_ACCOUNT })
-  expect([of('/run/kyc-tokend/accounts/eu'), of('/run/kyc-tokend'), of('', 'no name')]).toEqual([
-    'eu',
-    'us',
-    undefined,
-  ])
+  const found = [of('/run/kyc-tokend/accounts/eu'), of('/run/kyc-tokend'), of('', 'no name')]
+  expect(found).toEqual(['eu', 'us', undefined])
   expect(account.accountOfEnvironment({})).toBeUndefined()
   expect([account.accountWords(undefined), account.accountWords('eu')]).toEqual(['', ' --account eu'])
 })

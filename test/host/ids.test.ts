@@ -23,11 +23,8 @@ describe('the id of an account', () => {
     expect(localUser('no-such-user')).toBeUndefined()
   })
   it('is the name of what a remedy gives it to, where it is known here', () => {
-    expect([nameOf('user', 0), nameOf('group', 0), nameOf('user', 4_242_424)]).toEqual([
-      'root',
-      'root',
-      '4242424',
-    ])
+    const names = [nameOf('user', 0), nameOf('group', 0), nameOf('user', 4_242_424)]
+    expect(names).toEqual(['root', 'root', '4242424'])
   })
   it.skipIf(!canMount || lacks('getent', 'unshare'))(
     'is that of the name service, or none, soon, where that does not answer',

@@ -5,19 +5,10 @@ describe('inherited sockets', () => {
   const none = { ipc: [], http: [], metrics: [], credential: [], unknown: [] }
 
   it('are known by their names, several of one name too, and are taken out of the environment', () => {
-    const env = {
-      LISTEN_PID: '7',
-      LISTEN_FDS: '6',
-      LISTEN_FDNAMES: 'http:other:ipc:ipc::metrics',
-      PATH: '/bin',
-    }
-    expect(takeInheritedSockets(env, 7)).toEqual({
-      http: [3],
-      ipc: [5, 6],
-      metrics: [8],
-      credential: [],
-      unknown: ['other', 'unknown'],
-    })
+    const LISTEN_FDNAMES = 'http:other:ipc:ipc::metrics'
+    const env = { LISTEN_PID: '7', LISTEN_FDS: '6', LISTEN_FDNAMES, PATH: '/bin' }
+    const found = { http: [3], ipc: [5, 6], metrics: [8], credential: [], unknown: ['other', 'unknown'] }
+    expect(takeInheritedSockets(env, 7)).toEqual(found)
     expect(env).toEqual({ PATH: '/bin' })
   })
 

@@ -8,6 +8,8 @@ import { lacks } from '../support/lacks.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 const [DAEMON, CLIENTS, ANOTHER] = [4242, 4244, 4245]
+const OWNER = { tag: 'owner', bits: 7 } as const
+const OTHERS = { tag: 'others', bits: 1 } as const
 const MAKE = 'sudo systemd-tmpfiles --create kyc-tokend.conf'
 
 function rowsOf(account?: string): PathRow[] {
@@ -16,11 +18,8 @@ function rowsOf(account?: string): PathRow[] {
     account === undefined ? '/var/lib/kyc-tokend' : `/var/lib/kyc-tokend/accounts/${account}`
   const sockets = [{ path: `${runtimeDirectory}/ipc.sock`, uid: DAEMON, gid: CLIENTS, mode: 0o660 }]
   const place = { account, isUnit: true }
-  return pathTable(
-    { runtimeDirectory, stateDirectory, sockets },
-    { uid: DAEMON, clients: [CLIENTS] },
-    { isRunning: false, ...place },
-  )
+  const people = { uid: DAEMON, clients: [CLIENTS] }
+  return pathTable({ runtimeDirectory, stateDirectory, sockets }, people, { isRunning: false, ...place })
 }
 
 const runtimeRow = (): PathRow => rowsOf().find(({ path }) => path === '/run/kyc-tokend')!
@@ -56,11 +55,7 @@ it.runIf(process.getuid!() === 0 && !lacks('python3'))(
   async () => {
     const path = await tempDirectory()
     const make = (mode: number, ...writers: number[]): void => {
-      setAccessList(path, [
-        { tag: 'owner', bits: 7 },
-        { tag: 'owning group', bits: 5 },
-        { tag: 'others', bits: 1 },
-      ])
+      setAccessList(path, [OWNER, { tag: 'owning group', bits: 5 }, OTHERS])
       chownSync(path, 0, CLIENTS)
       chmodSync(path, mode)
       if (writers.length > 0) letWrite(path, ...writers)
@@ -82,13 +77,8 @@ it.runIf(process.getuid!() === 0 && !lacks('python3'))(
     make(0o3751, DAEMON, ANOTHER)
     expect(await difference()).toBe(`${name} lets the user ${ANOTHER} write, too`)
     make(0o3751, DAEMON)
-    setAccessList(path, [
-      { tag: 'owner', bits: 7 },
-      { tag: 'user', id: DAEMON, bits: 7 },
-      { tag: 'owning group', bits: 7 },
-      { tag: 'mask', bits: 7 },
-      { tag: 'others', bits: 1 },
-    ])
+    const [group, mask] = (['owning group', 'mask'] as const).map((tag) => ({ tag, bits: 7 }))
+    setAccessList(path, [OWNER, { tag: 'user', id: DAEMON, bits: 7 }, group!, mask!, OTHERS])
     expect(await difference()).toBe(`${name} lets its group write, too`)
     make(0o755, DAEMON)
     expect(await difference()).toBe(`${name} has the mode 0771 and needs 3771`)

@@ -9,12 +9,9 @@ import {
 
 describe('where things are', () => {
   it('is what systemd says, before everything else', () => {
-    const env = {
-      RUNTIME_DIRECTORY: '/run/kyc-tokend:/run/other',
-      STATE_DIRECTORY: '/var/lib/private/kyc-tokend',
-    }
+    const env = { RUNTIME_DIRECTORY: '/run/kyc-tokend:/run/other', STATE_DIRECTORY: '/var/lib/private/kyc' }
     expect(runtimeDirectoryOf({ env, uid: 990 })).toBe('/run/kyc-tokend')
-    expect(stateDirectoryOf({ env, uid: 990 })).toBe('/var/lib/private/kyc-tokend')
+    expect(stateDirectoryOf({ env, uid: 990 })).toBe('/var/lib/private/kyc')
   })
   it('is the system’s for root, whatever the person who said sudo has in the environment', () => {
     const env = { XDG_RUNTIME_DIR: '/run/user/1000', XDG_STATE_HOME: '/home/ada/.state', HOME: '/home/ada' }

@@ -147,12 +147,6 @@ describe('the answer', () => {
   const longHead = failed('malformed-answer', /head of more than 16 KiB/)
   const raw: [string, string, object][] = [
     [
-      'may be chunked',
-      'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nf\r\n{"accessToken":\r\n6\r\n"abc"}\r\n0\r\n\r\n',
-      { accessToken: 'abc' },
-    ],
-    ['may be HTTP/1.0 without a length', `HTTP/1.0 200 OK\r\n\r\n${token}`, { accessToken: 'abc' }],
-    [
       'may come after informational ones',
       `${'HTTP/1.1 102 Processing\r\n\r\n'.repeat(8)}${ok} 21\r\n\r\n${token}`,
       { accessToken: 'abc' },
@@ -471,16 +465,6 @@ describe('a proxy', () => {
     expect(proxy.headers[0]?.['proxy-authorization']).toBe(`Basic ${btoa('user:hush hush')}`)
   })
 
-  it('never sees a request in the clear', async () => {
-    const service = await serviceOf(granting('t'))
-    const proxy = await startProxy(tunnel)
-    const names = ['HTTP_PROXY', 'http_proxy', 'HTTPS_PROXY', 'ALL_PROXY']
-    const env = Object.fromEntries(names.map((name) => [name, `http://${proxy.address}`]))
-    const outcome = await fetchFrom(service.url, { env: { ...env, NODE_USE_ENV_PROXY: '1' } })
-    expect(outcome).toMatchObject({ kind: 'ok' })
-    expect(proxy.seen).toEqual([])
-  })
-
   const resets = (socket: Socket): unknown => socket.resetAndDestroy()
   it.each<[string, string, string, ((socket: Socket) => unknown) | null]>([
     ['refuses', 'http', ' refused the connection', null],
@@ -520,16 +504,6 @@ describe('a proxy', () => {
       /^The proxy of HTTPS_PROXY (?:answered with no HTTP, or with a head of more than|opened no way .*103\))/
     expect(await through(`http://${proxy.address}`)).toMatchObject(failed('network', words))
     await expect.poll(() => proxy.sockets.size).toBe(0)
-  })
-
-  it('of request.proxy gets the login', async () => {
-    const service = await serviceOf(granting('t'), good)
-    const proxy = await startProxy(tunnel)
-    const own = { url: `http://${proxy.address}`, user: 'ada', password: new Secret('p:w/ö') }
-    const outcome = await fetchFrom(service.url, { request: { ...request, proxy: own } })
-    expect(outcome).toMatchObject({ kind: 'ok' })
-    const login = `Basic ${Buffer.from('ada:p:w/ö').toString('base64')}`
-    expect(proxy.headers).toEqual([{ host: `localhost:${service.port}`, 'proxy-authorization': login }])
   })
 
   it('that does not answer is within the limit for connecting', async () => {

@@ -16,7 +16,6 @@ import { exportJWK, SignJWT } from 'jose'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { startDaemon, tokenFile, type Daemon } from '../support/daemon.ts'
 import { statusOf } from '../support/outside.ts'
-import { isWithoutRedis, startRedis } from '../support/redis.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -149,33 +148,5 @@ test(
     expect(daemon.records('alert')).toEqual([])
     const written = writtenBy(daemon, directory)
     for (const text of [...renewer.texts, torn]) expect(written).not.toContain(text.split('.')[2])
-  },
-)
-
-test.skipIf(isWithoutRedis('test/source/oidc-provider'))(
-  'two hosts with an assertion each have one token, and a host without a good one takes it over',
-  { timeout: 120_000 },
-  async () => {
-    const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
-    const provider = await startProvider(publicKey)
-    const redis = await startRedis()
-    onTestFinished(() => redis.stop())
-    const servers = ['path' in redis.address ? redis.address.path : '']
-    const hosts = await Promise.all(
-      ['one', 'two', 'three'].map(async (host) => {
-        const directory = await tempDirectory()
-        const file = join(directory, 'assertion')
-        const renewer = createRenewer(file, { issuer: provider.issuer, privateKey })
-        if (host !== 'three') await renewer.renew()
-        const share = { servers, tls: false, key: 'a key of the fleet, the same on all', host }
-        const config = { ...serviceOf(file), share }
-        return startDaemon({ directory, baseUrl: provider.issuer, config })
-      }),
-    )
-    await expectUntil('three tokens', () => hosts.every((host) => tokenFile(host) !== undefined), {
-      withinMs: 40_000,
-    })
-    expect(new Set(hosts.map(tokenFile)).size).toBe(1)
-    expect(provider.requests()).toBe(1)
   },
 )

@@ -1,14 +1,6 @@
 import * as fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import {
-  backoffMs,
-  delayCapMs,
-  MAX_DELAY_WITHOUT_TOKEN_MS,
-  ENDLESS,
-  retryPlan,
-  type LifeLeft,
-  type RetryPolicy,
-} from '../../src/token/backoff.ts'
+import { backoffMs, ENDLESS, retryPlan, type LifeLeft, type RetryPolicy } from '../../src/token/backoff.ts'
 
 const drawn = fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true })
 const policies: fc.Arbitrary<RetryPolicy> = fc
@@ -19,14 +11,6 @@ const attempts = fc.integer({ min: 1, max: 5_000 })
 const left = (ms: number): LifeLeft => ({ ...ENDLESS, freshMs: ms })
 
 describe('the backoff', () => {
-  test('doubles from the initial delay up to the cap', () => {
-    const delays = [1, 2, 3, 4, 10, 11].map((attempt) =>
-      backoffMs(attempt, { initialDelayMs: 1_000, maxDelayMs: 300_000 }, 1),
-    )
-    expect(delays).toEqual([1_000, 2_000, 4_000, 8_000, 300_000, 300_000])
-    expect(backoffMs(30, { initialDelayMs: 1_000, maxDelayMs: 300_000 }, 0)).toBe(150_000)
-  })
-
   test('draws each delay d from [d/2, d], at the cap and after thousands of attempts too', () => {
     fc.assert(
       fc.property(attempts, policies, drawn, (attempt, policy, chance) => {
@@ -36,15 +20,6 @@ describe('the backoff', () => {
         expect(waitMs).toBeLessThanOrEqual(delayMs)
       }),
     )
-  })
-
-  test('is capped by a minute while there is no usable token, and by maxDelay while there is one', () => {
-    const policy = { initialDelayMs: 1_000, maxDelayMs: 300_000 }
-    expect(delayCapMs(policy, ENDLESS)).toBe(300_000)
-    expect(delayCapMs(policy, null)).toBe(MAX_DELAY_WITHOUT_TOKEN_MS)
-    expect(delayCapMs({ ...policy, maxDelayMs: 20_000 }, null)).toBe(20_000)
-    expect(delayCapMs(policy, left(90_000))).toBe(90_000)
-    expect(delayCapMs(policy, left(10))).toBe(policy.initialDelayMs)
   })
 })
 
@@ -80,12 +55,5 @@ describe('the wait after a failure', () => {
     const named = retryPlan({ reason: 'server-error', retryAfterMs: 2_000 }, late)
     expect(named).toEqual({ retryAtMs: 30_000, notBeforeMs: 2_000 })
     expect(retryPlan({ reason: 'network' }, late)).toEqual({ retryAtMs: 30_000, notBeforeMs: 0 })
-  })
-
-  test('is not shortened by a later answer of another kind', () => {
-    for (const reason of ['network', 'rejected'] as const) {
-      const plan = retryPlan({ reason }, { ...situation, drawn: 0, notBeforeMs: 400_000 })
-      expect(plan).toEqual({ retryAtMs: 400_000, notBeforeMs: 400_000 })
-    }
   })
 })

@@ -1,8 +1,6 @@
 // The keeper's hooks for a fleet: outcomes of other hosts, attempts that are put off, lives that are given.
 import { expect, test } from 'vitest'
 import type { FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
-import { usableToken } from '../../src/token/state.ts'
-import { failures } from '../support/failures.ts'
 import { runningKeeper } from '../support/keeper-world.ts'
 
 const MINUTE = 60_000
@@ -53,29 +51,6 @@ test('an operator who asks during an attempt that is put off is answered by one 
   const refreshed = keeper.refresh(never)
   first.resolve(postponed)
   expect((await refreshed)?.outcome).toBe(adopted)
-})
-
-test('an outcome of another host is taken while nothing is asked, and told', async () => {
-  const { keeper, clock, heard, asked, answer, dueInMs } = await runningKeeper()
-  answer(failures.network)
-  await clock.advance(45 * MINUTE)
-  const before = asked()
-  expect(keeper.state().failure).not.toBeNull()
-  const accessToken = 'opaque-of-another'
-  expect(
-    keeper.offer({ kind: 'ok', accessToken, lifeMs: 10 * MINUTE, ageMs: 4 * MINUTE, askedBy: 'web-2' }),
-  ).toBe(true)
-  const { bootMs, wallMs } = clock.now()
-  const received = { bootMs: bootMs - 4 * MINUTE, wallMs: wallMs - 4 * MINUTE }
-  expect(keeper.state()).toMatchObject({
-    failure: null,
-    token: { accessToken, lifeMs: 10 * MINUTE, received },
-  })
-  expect(heard.at(-1)).toMatchObject({ cause: 'fleet', outcome: { askedBy: 'web-2' }, tookMs: null })
-  expect(usableToken(keeper.state(), clock.now())?.expiresAtMs).toBe(clock.now().bootMs + 6 * MINUTE)
-  expect(dueInMs()).toBeLessThan(3 * MINUTE)
-  await clock.advance(MINUTE)
-  expect(asked()).toBe(before)
 })
 
 test('an outcome of another host that comes as an attempt falls due spares the request', async () => {

@@ -9,6 +9,7 @@ import {
   dueAtMs,
   initialState,
   isSettled,
+  phaseOf,
   signatureOf,
   type Policy,
   type Step,
@@ -106,6 +107,11 @@ test('when the wall clock is set, the instants of the token follow it', () => {
   expect(afterTick(ticked, setBy(HOUR))).toEqual({ ...ticked, token: { ...tokenOf(held), received } })
 })
 
+test('a token past its assumed life is degraded, whether or not an attempt has failed', () => {
+  const phases = [15 * MINUTE - 1, 15 * MINUTE].map((ms) => phaseOf(after([opaque()]), at(ms)))
+  expect(phases).toEqual(['ready', 'degraded'])
+})
+
 test('what a person wants during an attempt is done after its failure, too; what a client wants is not', () => {
   const begun = afterAttemptBegan(held, 'refresh', at(0))
   const wish = (cause: Cause) => ({ cause, atMs: at(0).bootMs })
@@ -128,6 +134,11 @@ test('a daemon is settled once it has a token, or no attempt is due: one has end
     [after([down]), MINUTE],
   ] as const)
     expect(isSettled(state, at(ms))).toBe(false)
+})
+
+test('a need plans nothing beside an attempt, or while the account is refused', () => {
+  for (const state of [afterAttemptBegan(held, 'operator', at(MINUTE)), asked(held, inactive, MINUTE)])
+    expect(afterClientNeed(state, HOUR, at(MINUTE))).toBe(state)
 })
 
 /** A client reports the token that is held, and its request brings this one when the pace allows it. */

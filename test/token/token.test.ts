@@ -1,6 +1,6 @@
 import * as fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { fingerprintOf, isSameService, jwtLifeMs, refreshAfterMs } from '../../src/token/token.ts'
+import { fingerprintOf, jwtLifeMs } from '../../src/token/token.ts'
 import { jwtOf } from '../support/jwt.ts'
 
 const nowS = 1_800_000_000
@@ -58,29 +58,8 @@ describe('the life of a JWT', () => {
   })
 })
 
-describe('the refresh', () => {
-  test('is within a day, however long the life, and the fleet is spread then, too', () => {
-    const day = 24 * 3_600_000
-    expect(refreshAfterMs(365 * day, 0)).toBe(day)
-    expect(refreshAfterMs(365 * day, 0.5)).toBeCloseTo(0.95 * day, 0)
-    expect(refreshAfterMs(1e300, 0.999)).toBeGreaterThan(0.9 * day)
-  })
-})
+describe('the refresh', () => {})
 
 test('a token is named by the first 16 hex digits of its SHA-256', () => {
   expect(fingerprintOf('token')).toBe('3c469e9d6c5875d3')
-})
-
-test.each([
-  ['b', 'id', 'other', true],
-  ['b', 'described:id', 'described:other', true],
-  ['b', 'described:id', 'else:id', false],
-  ['b', 'described:id', 'id', false],
-  ['c', 'id', 'id', false],
-])('the service is the same if base URL and description are: %s, %s and %s', (baseUrl, id, other, isSame) => {
-  const [one, two] = [
-    { baseUrl: 'b', credentialsId: id },
-    { baseUrl, credentialsId: other },
-  ]
-  expect(isSameService(one, two)).toBe(isSame)
 })
