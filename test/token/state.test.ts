@@ -225,6 +225,10 @@ test('no alert of a missing token is raised while the first attempt is due or un
   const alertAfter = (waitMs: number) =>
     currentAlert({ ...longAgo, notBefore: { first: at(waitMs).bootMs } }, at(0), MINUTE)
   expect([alertAfter(0), alertAfter(1)?.reason]).toEqual([null, 'no-token'])
+  // One that a host of a fleet puts off for a moment is awaited, too.
+  const putOff = (ms: number) => ({ ...longAgo, next: { cause: 'start', atMs: at(ms).bootMs } }) as const
+  expect(currentAlert(putOff(15_000), at(0), MINUTE)).toBeNull()
+  expect(currentAlert(putOff(15_001), at(0), MINUTE)).not.toBeNull()
   expect(currentAlert(longAgo, at(0), MINUTE, { isRaised: true })).toMatchObject({
     detail: 'There has been no usable token, and no attempt has failed',
     failure: null,

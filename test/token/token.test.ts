@@ -58,8 +58,6 @@ describe('the life of a JWT', () => {
   })
 })
 
-describe('the refresh', () => {})
-
 test('a token is named by the first 16 hex digits of its SHA-256', () => {
   expect(fingerprintOf('token')).toBe('3c469e9d6c5875d3')
 })
