@@ -86,11 +86,6 @@ describe.runIf(process.getuid!() === 0)('the working directory of a person', () 
   })
   it.each<[string, () => void, RegExp]>([
     [
-      'another that is faulty, which comes later',
-      () => files.write('kyc-tokend.config.yml', '{"broken"'),
-      /https:\/\/here\.example/,
-    ],
-    [
       'a FIFO, which is not opened',
       () => execFileSync('mkfifo', [join(files.directory, 'kyc-tokend.config.json')]),
       /kyc-tokend\.config\.json: .*is not a regular file/,
@@ -115,11 +110,6 @@ describe.runIf(process.getuid!() === 0)('the working directory of a person', () 
 
 describe.runIf(process.getuid!() === 0)('a configuration of another owner', () => {
   beforeEach(() => chmodSync(files.directory, 0o755))
-  it('is read with the rights of the group', () => {
-    const path = files.write('c.json', smallConfig(), 0o640)
-    chownSync(path, 0, 65_533)
-    expect(asOther('/', { args: [path] })).toContain('https://api.example.com')
-  })
   it('in a directory that may not be entered is said to be there', () => {
     mkdirSync(join(files.directory, 'shut'), { mode: 0o700 })
     const path = files.write('shut/c.json', smallConfig())

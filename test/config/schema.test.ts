@@ -10,36 +10,6 @@ const faultsOf = (document: unknown): string[] => validateDocument(document).fau
 const withSettings = (settings: object): object => ({ ...smallConfig(), ...settings })
 
 describe('the shape of a configuration', () => {
-  it('is good with the least there can be, and with everything', () => {
-    const socket = {
-      path: 'x.sock',
-      mode: '0660',
-      group: 'clients',
-      allow: { users: ['ada', 1000, '1001'], groups: [] },
-      maxConnections: 10,
-      maxConnectionsPerUser: 5,
-      maxRequestsPerSecond: 3,
-    }
-    const everything = {
-      $schema: 'x',
-      baseUrl: 'http://127.0.0.1:8080/base/',
-      credentials: { apiKey: { env: 'API_KEY' }, apiSecret: { credential: 'api-secret' } },
-      request: { timeout: '15s', connectTimeout: '100ms', caFile: 'ca.pem' },
-      refresh: { maxAge: '24h' },
-      retry: { initialDelay: '1.5s', maxDelay: '5m' },
-      tokenFiles: [{ path: 't', format: 'env', mode: '640', owner: 0, group: 'root' }],
-      ipc: socket,
-      http: socket,
-      alerts: { remindAfter: [] },
-      log: { level: 'debug', format: 'json' },
-      runtimeDirectory: '/x',
-      stateDirectory: null,
-    }
-    expect(faultsOf(smallConfig())).toEqual([])
-    expect(faultsOf(everything)).toEqual([])
-    expect(faultsOf(withSettings({ http: false }))).toEqual([])
-  })
-
   it.each([
     [{ refresh: { maxAge: 900 } }, /^refresh\.maxAge: .*write "500ms", "30s"/],
     [{ request: { timeout: '15' } }, /^request\.timeout: .*with its unit/],

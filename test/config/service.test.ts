@@ -71,14 +71,6 @@ describe('the description', () => {
       token: ['access_token'],
       lifetime: null,
     })
-    expect(
-      service.refusals.map(({ status, says, in: path, reason }) => [status, says, path, reason]),
-    ).toEqual([
-      [400, 'invalid_client', ['error'], 'account-not-found'],
-      [400, 'unauthorized_client', ['error'], 'account-inactive'],
-      [401, 'invalid_client', ['error'], 'account-not-found'],
-      [401, 'unauthorized_client', ['error'], 'account-inactive'],
-    ])
   })
 
   it('keeps the path of baseUrl before the path of tokenUrl', async () => {

@@ -108,11 +108,7 @@ test('one that is not good is read every 15 s, counts as no request, and is no r
   expect(world.keeper.state()).toMatchObject({ requests: 0, failure: { reason: 'assertion', attempts: 1 } })
   good = true
   await clock.advance(20_000)
-  expect(world.keeper.state()).toMatchObject({
-    requests: expect.any(Number),
-    failure: { reason: 'server-error' },
-  })
+  expect(world.keeper.state().failure?.reason).toBe('server-error')
   // The first delay after a failure, and not that after 41 of them.
-  expect(asked.length).toBeGreaterThan(1)
   expect(asked[1]! - asked[0]!).toBeLessThanOrEqual(2_000)
 })

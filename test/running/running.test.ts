@@ -1,4 +1,3 @@
-import { rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 
@@ -291,7 +290,6 @@ describe('secret files that change', () => {
 
   it.each([
     ['empty', /vol\/secret is empty/, () => write('secret', '')],
-    ['missing', /vol\/secret is not there/, () => rmSync(join(files.directory, 'vol/secret'))],
     ['readable by all', /chmod o-rwx/, () => files.write('vol/secret', 'secret-of-new', 0o644)],
     ['written with the same content', null, () => write('secret', 'secret-of-old')],
   ])('count as not changed while one is %s, and a fault is logged once', async (_, error, change) => {

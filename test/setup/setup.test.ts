@@ -517,11 +517,11 @@ describe('kyc-tokend setup without a terminal', () => {
     ['no certificate', ['--ca-file', 'key.txt'], /--ca-file: The file holds no certificate that can be read/],
     ['another kind', ['--kind', 'other'], /give that with --from FILE: other-services\.md/],
     ['single options beside --from', ['--from', '-'], /--from and --base-url are both given/],
-    ...['2027/03/01', '2027-02-30', 'March 2027'].map((date): [string, string[], RegExp] => [
-      `the date ${date}`,
-      ['--expires-at', date],
+    [
+      'a date that is none',
+      ['--expires-at', '2027-02-30'],
       /--expires-at: Write a date such as 2027-03-01\.$/m,
-    ]),
+    ],
   ])('refuses %s with 64 and writes nothing', async (_, words, sentence) => {
     const { status, stderr } = await setup(...words)
     expect(stderr).toMatch(sentence)

@@ -4,12 +4,6 @@ import { bare, oneLine } from '../../src/source/detail.ts'
 const plain = (text: string): string => oneLine(text, [])
 
 describe('the line', () => {
-  test('has no line breaks, no characters that control or hide, and no white space around it', () => {
-    expect(plain(' one\r\n\ttwo\u2028three\u2029four  five\u00A0six ')).toBe('one two three four five six')
-    expect(plain('a\u0007b\u200Bc\u202Ed\uFEFFe')).toBe('abcd e')
-    expect(plain(' \n\0\u202E ')).toBe('')
-  })
-
   test('is as it came where it fits, and is cut where it is one character longer', () => {
     const fits = 'x'.repeat(200)
     expect(plain(fits)).toBe(fits)

@@ -400,7 +400,8 @@ describe('TLS', () => {
   ])('whose handshake %s is reported so, and its connection ends', async (_what, listener, reason, words) => {
     let isClosed = false
     const port = await listen((socket) => listener(socket.resume().on('close', () => (isClosed = true))))
-    const outcome = await fetchFrom(`https://localhost:${port}`, { request: { connectTimeoutMs: 200 } })
+    const connectTimeoutMs = reason === 'timeout' ? 200 : 20_000
+    const outcome = await fetchFrom(`https://localhost:${port}`, { request: { connectTimeoutMs } })
     expect(outcome).toMatchObject(failed(reason, words))
     await expect.poll(() => isClosed).toBe(true)
   })

@@ -2,7 +2,7 @@ import * as fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { Secret } from '../../src/lib/secret.ts'
 import { standardService } from '../../src/config/service.ts'
-import { describeAnswer, type ServiceResponse } from '../../src/source/answer.ts'
+import { type ServiceResponse } from '../../src/source/answer.ts'
 import { createClassify, failureTable as tableOf } from '../../src/source/response.ts'
 import { jwtOf } from '../support/jwt.ts'
 
@@ -245,14 +245,6 @@ describe('any other answer', () => {
       [{ description: '{}', hostSetting: 'service.tokenUrl' }, 'there too: check service.tokenUrl'],
     ] as const)
       expect(detailOf(answer(302), change)).toContain(words)
-  })
-
-  it.each([
-    [{ detail: 'x', [SECRET]: 1 }, 'a JSON object with "detail"'],
-    [{}, 'a JSON object'],
-    ['<html>', 'not JSON'],
-  ])('is described to `check` without any value of it: %j', (body, words) => {
-    expect(describeAnswer(answer(404, body), [SECRET])).toBe(`HTTP 404, and its body is ${words}`)
   })
 
   it.each([

@@ -194,6 +194,14 @@ test('waitUntil ends at the event that meets it, after its time or at a stop', a
   expect(clock.sleepers()).toBe(sleepers)
 })
 
+test('a reload with the same credentials lets the request under way end', async () => {
+  const service = byHand()
+  const { reload, clock } = await runningKeeper({ first: service.answer })
+  reload({ credentialsId: 'first' })
+  await clock.settle()
+  expect(service.signals[0]?.aborted).toBe(false)
+})
+
 test('a reload with other credentials keeps a request from going out that is still being saved', async () => {
   const writing = Promise.withResolvers<void>()
   const { reload, asked, clock, keeper } = await runningKeeper({ remember: () => writing.promise })

@@ -9,6 +9,7 @@ import {
   dueAtMs,
   initialState,
   isSettled,
+  noTokenSince,
   phaseOf,
   signatureOf,
   type Policy,
@@ -234,6 +235,21 @@ test('no alert of a missing token is raised while the first attempt is due or un
     failure: null,
   })
   expect(currentAlert(held, at(MINUTE), 0)).toBeNull()
+})
+
+test('failures in a row, and an objection with the same reason, have the time of the first', () => {
+  expect(after([down], [down, MINUTE]).failure?.since).toEqual(at(0))
+  const objectedAt = (second: FetchOutcome) => after([rejected], [second, HOUR]).objection?.since
+  expect([objectedAt({ ...rejected, detail: 'Go' }), objectedAt(inactive)]).toEqual([at(0), at(HOUR)])
+})
+
+test('another service has no token since the reload, or since the end of the former one', () => {
+  const elsewhere = { baseUrl: 'https://other.test', credentialsId: 'elsewhere' }
+  for (const [reloadedMs, sinceMs] of [
+    [MINUTE, MINUTE],
+    [2 * HOUR, HOUR],
+  ] as const)
+    expect(noTokenSince(afterReload(held, elsewhere, step(reloadedMs)), at(3 * HOUR))).toEqual(at(sinceMs))
 })
 
 test('an attempt falls in the last tenth of a usable token’s life at the latest, Retry-After aside', () => {
