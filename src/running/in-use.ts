@@ -62,7 +62,7 @@ function afterDiskRead(state: InUse, { onDisk, isSettled }: { onDisk: OnDisk; is
   const { candidate } = state
   if (onDisk.kind === 'stalled') return state
   if (onDisk.kind === 'faulty' || !hasOtherPair(state, onDisk)) return { ...state, candidate: null }
-  const config = withoutRestart(onDisk.config, state)
+  const { config } = onDisk
   if (candidate?.found === onDisk) return state
   // A reload made it the candidate without knowing what the disk held: it is the same.
   if (candidate?.found === null && hasSamePair(candidate.config, config))
@@ -125,9 +125,9 @@ export function hasSecretFiles({ secretFiles }: Config): boolean {
 
 // ---- settings
 
-/** Reports whether the disk has the settings that were read; secrets in files are not compared. */
+/** Reports whether the disk, with nothing that needs a restart, has the settings that were read. */
 export function isCurrent(state: InUse, { config }: Loaded): boolean {
-  return hasSameSettings(withoutRestart(config, state), state.read)
+  return hasSameSettings(config, state.read)
 }
 
 /** Reports whether both are the same, apart from secrets that come from files. */
@@ -158,14 +158,13 @@ export function needingRestart(loaded: Config, { config: used, hasOwnSockets }: 
 /** The configuration with those settings as they are in use. */
 export function withoutRestart(loaded: Config, { config: used, hasOwnSockets }: InUse): Config {
   const { runtimeDirectory, stateDirectory, ipc, http } = used
-  const isSwitched = (loaded.http === null) !== (http === null)
   return {
     ...loaded,
     runtimeDirectory,
     stateDirectory,
     ipc: hasOwnSockets ? { ...loaded.ipc, path: ipc.path } : loaded.ipc,
     http:
-      isSwitched || loaded.http === null || http === null
+      loaded.http === null || http === null
         ? http
         : { ...loaded.http, path: hasOwnSockets ? http.path : loaded.http.path },
   }

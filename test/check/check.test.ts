@@ -100,11 +100,7 @@ describe('kyc-tokend check', () => {
   })
 
   it.each([
-    [
-      'a file where a directory should be',
-      () => files.write('run', ''),
-      /runtime directory .*run is not a d/,
-    ],
+    ['a file as a directory', () => files.write('run', ''), /runtime directory .*run is not a directory/],
     [
       'a token file’s directory that does not exist',
       () => undefined,

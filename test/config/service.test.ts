@@ -112,11 +112,7 @@ describe('a faulty description', () => {
     ),
     ['.parameters.a', noValue, { parameters: { a: { file: 'x', hush: 1 } } }],
     ['.parameters.apiSecret', 'has the name under which', { parameters: { apiSecret: 'hush' } }],
-    [
-      '.parameters.b',
-      'has the name under',
-      { names: { apiSecret: 'b', apiKey: null }, parameters: { b: 1 } },
-    ],
+    ['.parameters.b', 'has the name', { names: { apiSecret: 'b', apiKey: null }, parameters: { b: 1 } }],
     ['.names', 'gives key and secret one name', { names: { apiKey: 'a', apiSecret: 'a' } }],
     ['.names', 'is of no use with "send": "basic"', { send: 'basic', names: { apiKey: 'a' } }],
     ['.names.apiKey', noHeader, { send: 'headers', names: { apiKey: 'x y' } }],
@@ -139,13 +135,8 @@ describe('a faulty description', () => {
     ['.assertion', 'is of use with "send": "assertion" only', { assertion: { key: { file: 'hush.pem' } } }],
   ]
   it('is told whole: first all faults of its shape, and once there are none all those between settings', async () => {
-    const between = {
-      send: 'headers',
-      headers: { Host: 'hush' },
-      lifetime: 'a',
-      expires: 'b',
-      use: { header: 'X A' },
-    }
+    const ofHeaders = { send: 'headers', headers: { Host: 'hush' }, use: { header: 'X A' } }
+    const between = { ...ofHeaders, lifetime: 'a', expires: 'b' }
     const shapes = { preset: 'oauth', tokenurl: 'hush', token: 'a..b', refusals: [{ status: 1, says: [] }] }
     expect((await faultsOf({ ...between, ...shapes })).map((fault) => fault.split(': ')[0])).toEqual(
       expect.arrayContaining([
@@ -157,10 +148,8 @@ describe('a faulty description', () => {
         'service.refusals[0].reason',
       ]),
     )
-    const later = await faultsOf({
-      ...between,
-      refusals: [{ status: 200, says: 'x', reason: 'account-inactive' }],
-    })
+    const refusals = [{ status: 200, says: 'x', reason: 'account-inactive' }]
+    const later = await faultsOf({ ...between, refusals })
     expect(later.map((fault) => fault.split(': ')[0]!).toSorted((a, b) => (a < b ? -1 : 1))).toEqual([
       'service.expires',
       'service.headers.Host',

@@ -23,10 +23,8 @@ describe('where things are', () => {
     const env = { XDG_RUNTIME_DIR: '/run/user/1000', XDG_STATE_HOME: '/home/ada/.state', HOME: '/home/ada' }
     expect(runtimeDirectoryOf({ env, uid: 1000 })).toBe('/run/user/1000/kyc-tokend')
     expect(stateDirectoryOf({ env, uid: 1000 })).toBe('/home/ada/.state/kyc-tokend')
-    expect(socketCandidates({ env, uid: 1000 })).toEqual([
-      '/run/kyc-tokend/ipc.sock',
-      '/run/user/1000/kyc-tokend/ipc.sock',
-    ])
+    const candidates = ['/run/kyc-tokend/ipc.sock', '/run/user/1000/kyc-tokend/ipc.sock']
+    expect(socketCandidates({ env, uid: 1000 })).toEqual(candidates)
   })
   it('falls back to the temp directory and the home, and ignores relative paths', () => {
     const env = { HOME: '/home/ada', XDG_RUNTIME_DIR: 'here', XDG_STATE_HOME: 'there', RUNTIME_DIRECTORY: '' }

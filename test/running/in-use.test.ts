@@ -89,8 +89,10 @@ test('a disk that hangs changes nothing', () => {
 })
 
 test('a token brings the candidate into use, and the former pair stays known as a secret', () => {
-  const state = after(start(), diskRead(disk(configWith('b'))), { type: 'answered' })
+  const renewed = configWith('b', { endsAtMs: { pair: null, certificate: 7 } })
+  const state = after(start(), diskRead(disk(renewed)), { type: 'answered' })
   expect(pairs(state)).toEqual(['b', null])
+  expect(state.config.endsAtMs.certificate).toBe(7)
   expect(state.former?.credentials.apiKey!.reveal()).toBe('a')
   expect(after(state, { type: 'answered' })).toBe(state)
 })
@@ -104,6 +106,11 @@ test('a reload has its settings in force at once, and another pair tried', () =>
   const found = after(state, diskRead(disk(configWith('b', { refresh: { maxAgeMs: 1 } }))))
   expect(found.candidate?.config).toBe(state.candidate?.config)
   expect(pairs(after(found, { type: 'reload', loaded: configWith('a') }))).toEqual(['a', null])
+  // It was written before the reload that read another one, or after it.
+  const later = disk(configWith('c', { refresh: { maxAgeMs: 1 } }))
+  expect(pairs(after(state, diskRead(later)))).toEqual(['a', 'c'])
+  const seen = after(start(), diskRead(later, false), { type: 'reload', loaded })
+  expect(pairs(after(seen, diskRead(later)))).toEqual(['a', 'c'])
 })
 
 test('a reload of a pair that is written in the configuration keeps it a candidate at each reading', () => {
@@ -123,6 +130,7 @@ test.each([{ baseUrl: 'https://other.test' }, { service: { description: 'another
       loaded: configWith('b', change),
     })
     expect(pairs(state)).toEqual(['b', null])
+    expect(state.former?.credentials.apiKey!.reveal()).toBe('a')
   },
 )
 
@@ -143,7 +151,10 @@ test('what needs a restart stays as it is, and is named', () => {
   })
   // A rotation is noticed nevertheless.
   const rotated = { ...loaded, credentials: configWith('b').credentials }
-  expect(pairs(after(state, diskRead(disk(rotated))))).toEqual(['a', 'b'])
+  const tried = after(state, diskRead(disk(rotated)))
+  expect(pairs(tried)).toEqual(['a', 'b'])
+  const { config } = after(tried, { type: 'answered' })
+  expect([config.stateDirectory, config.ipc.path]).toEqual(['/var', '/run/ipc.sock'])
   const moved = configWith('a', { http: { path: '/srv/http.sock', mode: 0o600 } })
   expect(needingRestart(moved, start())).toEqual(['http.path'])
   // Their paths mean nothing where systemd binds the sockets.

@@ -15,11 +15,7 @@ const rows: [codes: string, reason: string, detail: string][] = [
   ['ETIMEDOUT', 'timeout', 'HOST does not answer'],
   ['SELF_SIGNED_CERT_IN_CHAIN UNABLE_TO_GET_ISSUER_CERT', 'tls', UNKNOWN],
   ['UNABLE_TO_GET_ISSUER_CERT_LOCALLY UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'tls', UNKNOWN],
-  [
-    'CERT_REVOKED INVALID_CA PATH_LENGTH_EXCEEDED CA_MD_TOO_WEAK',
-    'tls',
-    'The certificate of HOST does not hold (CODE)',
-  ],
+  ['CERT_REVOKED INVALID_CA CA_MD_TOO_WEAK', 'tls', 'The certificate of HOST does not hold (CODE)'],
   [
     'ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED',
     'tls',

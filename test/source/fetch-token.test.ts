@@ -143,17 +143,15 @@ it.each([
 describe('the answer', () => {
   const ok = 'HTTP/1.1 200 OK\r\nContent-Length:'
   const token = '{"accessToken":"abc"}'
+  const PROCESSING = 'HTTP/1.1 102 Processing\r\n\r\n'
+  const given = { accessToken: 'abc' }
   const invalid = failed('malformed-answer', /not valid HTTP/)
   const longHead = failed('malformed-answer', /head of more than 16 KiB/)
   const raw: [string, string, object][] = [
-    [
-      'may come after informational ones',
-      `${'HTTP/1.1 102 Processing\r\n\r\n'.repeat(8)}${ok} 21\r\n\r\n${token}`,
-      { accessToken: 'abc' },
-    ],
+    ['may come after informational ones', `${PROCESSING.repeat(8)}${ok} 21\r\n\r\n${token}`, given],
     [
       'after more than 8 informational ones is malformed',
-      `${'HTTP/1.1 103 Early Hints\r\n\r\n'.repeat(9)}${ok} 21\r\n\r\n${token}`,
+      `${PROCESSING.repeat(9)}${ok} 21\r\n\r\n${token}`,
       failed('malformed-answer', /more than 8 informational/),
     ],
     [
@@ -164,7 +162,7 @@ describe('the answer', () => {
     [
       'may have a head of nearly 16 KiB',
       `HTTP/1.1 200 OK\r\nx: ${'x'.repeat(16_000)}\r\nContent-Length: 21\r\n\r\n${token}`,
-      { accessToken: 'abc' },
+      given,
     ],
     ['that has not begun after 16 KiB of line breaks is malformed', '\r\n'.repeat(40_000), longHead],
     [

@@ -85,9 +85,6 @@ test('the proxy of request.proxy comes before that of the environment, and false
   const env = { HTTPS_PROXY: 'http://of-env:1', NO_PROXY: '*' }
   expect(proxyOf(service, { proxy: false, env })).toBeNull()
   const own = { url: 'http://own:3128', user: 'ada', password: new Secret('p:%4') }
-  expect(proxyOf(service, { proxy: own, env })).toMatchObject({
-    host: 'own:3128',
-    login: basic('ada:p:%4'),
-    setting: 'request.proxy',
-  })
+  const used = { host: 'own:3128', login: basic('ada:p:%4'), setting: 'request.proxy' }
+  expect(proxyOf(service, { proxy: own, env })).toMatchObject(used)
 })

@@ -12,11 +12,8 @@ const TOKEN_HELD = 'opaque-token-that-we-hold'
 const NOW = Date.parse('2026-11-01T12:00:00Z')
 const DATE = 'Sun, 01 Nov 2026 12:00:00 GMT'
 
-function answer(
-  status: number,
-  body: unknown = '',
-  headers: ServiceResponse['headers'] = {},
-): ServiceResponse {
+type Headers = ServiceResponse['headers']
+function answer(status: number, body: unknown = '', headers: Headers = {}): ServiceResponse {
   const text = typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body)
   return { status, headers, body: Buffer.from(text as string) }
 }
@@ -263,7 +260,7 @@ describe('any other answer', () => {
 })
 
 describe('Retry-After', () => {
-  const waitOf = (headers: ServiceResponse['headers'], status = 503): unknown =>
+  const waitOf = (headers: Headers, status = 503): unknown =>
     (outcomeOf(answer(status, '', headers)) as { retryAfterMs?: number }).retryAfterMs
   it.each<[string | undefined, number | undefined]>([
     [' 120 ', 120_000],

@@ -50,13 +50,8 @@ const refused: FetchOutcome = {
   says: 'is not active',
 }
 const down: FetchOutcome = { kind: 'transient', reason: 'network', detail: 'connection refused' }
-const limited: FetchOutcome = {
-  kind: 'transient',
-  reason: 'rate-limited',
-  detail: 'slow down',
-  status: 429,
-  retryAfterMs: 10 * MINUTE,
-}
+const RETRY_AFTER = { status: 429, retryAfterMs: 10 * MINUTE }
+const limited: FetchOutcome = { kind: 'transient', reason: 'rate-limited', detail: 'slow', ...RETRY_AFTER }
 
 async function scene() {
   const clock = createFakeClock()
