@@ -69,6 +69,7 @@ test.each<[string, InUse['onDisk']]>([
 
 test.each<[string, object]>([
   ['come with other settings', { refresh: { maxAgeMs: 1 } }],
+  ['come with another end of theirs', { endsAtMs: { pair: 7, certificate: null } }],
   ['are none: the pair is written in the configuration', { secretFiles: {} }],
 ])('another pair is not tried where the files %s', (_what, change) => {
   const onDisk = disk(configWith('b', change))
@@ -89,7 +90,7 @@ test('a disk that hangs changes nothing', () => {
 })
 
 test('a token brings the candidate into use, and the former pair stays known as a secret', () => {
-  const renewed = configWith('b', { endsAtMs: { pair: null, certificate: 7 } })
+  const renewed = configWith('b', { endsAtMs: { pair: null, certificate: 7 }, warnings: ['It is short'] })
   const state = after(start(), diskRead(disk(renewed)), { type: 'answered' })
   expect(pairs(state)).toEqual(['b', null])
   expect(state.config.endsAtMs.certificate).toBe(7)
