@@ -191,7 +191,8 @@ export const hostFaults: Readonly<Record<string, HostFault>> = {
     person: { named: /zz-ops\.conf has LimitNOFILE=20/, does: TAKE_OUT },
   },
   dropin_unread: {
-    breaks: `mkdir -p ${DROP_INS}; printf '[Service]\\nEnvironment=A=b\\n' >${DROP_INS}/zz-ops.conf`,
+    // systemd watches for files in directories that it knows.
+    breaks: `mkdir -p ${DROP_INS}; systemctl daemon-reload; printf '[Service]\\nEnvironment=A=b\\n' >${DROP_INS}/zz-ops.conf`,
     says: /^warning +unit +kyc-tokend\.service changed on disk, and systemd has not read that yet/m,
   },
   user_root: {

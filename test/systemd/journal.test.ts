@@ -7,7 +7,7 @@ type Entry = Readonly<Record<string, unknown>>
 const STARTS = 50
 
 describeInstallation('the log in the journal', {}, (installation) => {
-  const { attempt, configure, expectJournal, follow, scenario, sh } = installation
+  const { attempt, configure, follow, scenario, sh } = installation
   const entriesIn = (lines: string): Entry[] =>
     lines
       .split('\n')
@@ -68,14 +68,6 @@ describeInstallation('the log in the journal', {}, (installation) => {
       { KYC_EVENT: 'alert-resolved', KYC_BY: 'token' },
     ])
     expect((await answer('changes')).map((entry) => entry['KYC_EVENT'])).toEqual(['started', 'reloaded'])
-  })
-
-  it('is of the account whose daemon it is', async () => {
-    await configure(config, '/etc/kyc-tokend/accounts/eu.json')
-    await sh('systemctl enable --now kyc-tokend@eu')
-    await expectJournal('kyc-tokend@eu KYC_EVENT=started', 'kyc-tokend has started')
-    expect(await sh('journalctl -t kyc-tokend@eu KYC_EVENT=started -o cat')).toContain('has started')
-    await sh(`systemctl disable --now kyc-tokend@eu.socket kyc-tokend@eu; systemctl stop 'kyc-tokend*@eu.*'`)
   })
 
   it('gets what was logged while the journal was restarted, stopped, or without its socket', async () => {

@@ -9,46 +9,40 @@ import { tempDirectory } from '../support/temp-directory.ts'
 
 const PROJECT = path.resolve(import.meta.dirname, '../..')
 const DIRECTORY = path.join(PROJECT, 'systemd/kubernetes')
-interface Resource {
-  readonly kind: string
+interface ConfigMap {
+  readonly data: Readonly<Record<string, string>>
 }
 interface Container {
-  readonly volumeMounts: readonly { name: string; mountPath: string }[]
+  readonly volumeMounts: readonly { name: string }[]
+}
+interface Deployment {
+  readonly spec: {
+    template: { spec: Record<'initContainers' | 'containers', Container[]> & { volumes: { name: string }[] } }
+  }
 }
 
-function resourcesIn(file: string): Resource[] {
-  return parseAllDocuments(readFileSync(path.join(DIRECTORY, file), 'utf8')).map((document) => {
-    expect(document.errors).toEqual([])
-    return document.toJS() as Resource
-  })
+function resourcesIn(file: string): unknown[] {
+  const documents = parseAllDocuments(readFileSync(path.join(DIRECTORY, file), 'utf8'))
+  expect(documents.flatMap(({ errors }) => errors)).toEqual([])
+  const resources = documents.map((document) => document.toJS() as unknown)
+  expect(resources).toMatchObject([
+    { apiVersion: 'v1', kind: 'ConfigMap' },
+    { apiVersion: 'apps/v1', kind: 'Deployment' },
+  ])
+  return resources
 }
 
 describe.each(readdirSync(DIRECTORY))('%s', (file) => {
-  const resources = resourcesIn(file)
-  const deployment = resources.find(({ kind }) => kind === 'Deployment') as unknown as {
-    spec: {
-      template: {
-        spec: { initContainers: Container[]; containers: Container[]; volumes: { name: string }[] }
-      }
-    }
-  }
-  const pod = deployment.spec.template.spec
-
-  it('has a ConfigMap and a Deployment', () => {
-    expect(resources).toMatchObject([
-      { apiVersion: 'v1', kind: 'ConfigMap' },
-      { apiVersion: 'apps/v1', kind: 'Deployment' },
-    ])
-  })
+  const [{ data }, { spec }] = resourcesIn(file) as [ConfigMap, Deployment]
 
   it('mounts every volume that it has, and no other', () => {
-    const mounted = [...pod.initContainers, ...pod.containers].flatMap(({ volumeMounts }) => volumeMounts)
-    expect(new Set(mounted.map(({ name }) => name))).toEqual(new Set(pod.volumes.map(({ name }) => name)))
+    const { initContainers, containers, volumes } = spec.template.spec
+    const mounted = [...initContainers, ...containers].flatMap(({ volumeMounts }) => volumeMounts)
+    expect(new Set(mounted.map(({ name }) => name))).toEqual(new Set(volumes.map(({ name }) => name)))
   })
 
   it('has a configuration without a fault', async () => {
     const directory = await tempDirectory()
-    const { data } = resources[0] as unknown as { data: Record<string, string> }
     const text = data['kyc-tokend.config.json']!.replaceAll('/run/secrets/kyc', directory)
     for (const name of ['api-key', 'api-secret', 'redis-password'])
       writeFileSync(path.join(directory, name), 'a-secret-of-enough-characters', { mode: 0o400 })
