@@ -26,10 +26,8 @@ const NONSENSE: Readonly<Record<string, (socket: Socket, command: string) => voi
   'a lease that never ends': scripts(held(RECORD, LEASE, ':9007199254740991')),
   'a record that does not open, again and again': scripts(held(RECORD, LEASE, ':1000')),
   'a redirection to itself': scripts('-MOVED 1 127.0.0.1:1\r\n'),
-  'a replica': scripts("-READONLY You can't write against a read only replica.\r\n"),
   nothing: () => undefined,
   'the end of the connection': (socket) => socket.destroy(),
-  'what is no protocol': scripts('HTTP/1.1 400 Bad Request\r\n\r\n'),
   'messages without end': (socket, command) => {
     if (command.startsWith('eval')) return
     socket.write(SUBSCRIBED)
