@@ -56,7 +56,7 @@ async function answerTo(
   state: State,
   { life, account, signal }: { life: Life; account: string; signal: AbortSignal },
 ): Promise<string | null> {
-  const { clock, requests } = state
+  const { requests } = state
   if (state.auto !== null) return (state.auto === 'token' && life.host.barred) || state.auto
   return new Promise((resolve) => {
     const end = (kind: string | null): void => {
@@ -64,7 +64,7 @@ async function answerTo(
       if (requests.includes(request)) requests.splice(requests.indexOf(request), 1)
       deliver(life, () => resolve(kind))
     }
-    const cancel = clock.schedule(life, REQUEST_TIMEOUT_MS, () => {
+    const cancel = life.clock.schedule(REQUEST_TIMEOUT_MS, () => {
       state.timedOutMs = state.nowMs()
       end('timeout')
     })

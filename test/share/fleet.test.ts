@@ -476,13 +476,13 @@ describe('a store that is lost', () => {
   })
 
   test.each([
-    [0.072, 150],
-    [0, 150],
-    [0, 10],
+    [0.072, 300],
+    [0, 300],
+    [0, 20],
   ])(
     'gives all the token that came %f s later, though its host is %i ms away, or one of two',
     async (seconds, farMs) => {
-      await begin({ hosts: 2, storeMs: [farMs, 10] })
+      await begin({ hosts: 2, storeMs: [farMs, 20] })
       await play('wait:5', 'lose', 'wait:1', 'operator:1', `wait:${seconds}`, 'operator:0', 'wait:1')
       const [newest, other] = tokens()
       expect(other).toBeDefined()

@@ -1,14 +1,11 @@
-// The command `npm run simulate`: a fleet, an outage, and what the service sees of it, as numbers, or as a
-// table and a plot.
+// The command `npm run simulate`: a fleet, an outage, and what the service sees of it, as JSON or as a table.
 import { parseArgs } from 'node:util'
 import { parseDuration } from '../../src/lib/duration.ts'
-import { simulate, type FleetNumbers, type Simulated } from './report.ts'
+import { simulate, type FleetNumbers } from './report.ts'
 
 const USAGE = `Usage: npm run --silent simulate -- [--daemons 10000] [--outage 30m] [--outage-start boot|10m]
                                     [--token-life 1h] [--service-limit 200] [--seed 1] [--json]
 `
-const PLOT_STEP_MS = 15_000
-const PLOT_STEPS = 40
 
 /** What the command prints. Throws if an argument is unknown or no number or duration. */
 export function simulateCommand(args: readonly string[]): string {
@@ -35,10 +32,8 @@ export function simulateCommand(args: readonly string[]): string {
     seed: number('--seed', Number(values.seed)),
   }
   const asBuilt = simulate(options, { hasJitter: true })
-  const without = simulate(options, { hasJitter: false })
-  if (values.json) return `${JSON.stringify({ ...asBuilt.numbers, withoutJitter: without.numbers })}\n`
-  const outageEndMs = options.outageStartMs + options.outageMs
-  return [tableOf(asBuilt.numbers, without.numbers), ...plotsOf({ asBuilt, without }, outageEndMs)].join('\n')
+  const withoutJitter = simulate(options, { hasJitter: false })
+  return values.json ? `${JSON.stringify({ ...asBuilt, withoutJitter })}\n` : tableOf(asBuilt, withoutJitter)
 }
 
 function number(option: string, value: number | undefined): number {
@@ -63,28 +58,6 @@ function tableOf(numbers: FleetNumbers, without: FleetNumbers): string {
     row(labels[key], String(numbers[key]), String(without[key])),
   )
   return [row('', 'as built', 'without jitter'), ...rows].join('')
-}
-
-/** The ten minutes around the end of the outage. One scale for both, so that they can be compared. */
-function plotsOf(runs: { asBuilt: Simulated; without: Simulated }, outageEndMs: number): string[] {
-  const fromMs = Math.max(0, outageEndMs - 300_000)
-  const parts = [runs.asBuilt, runs.without].map(({ perSecond }) => {
-    const fullest = Array.from({ length: PLOT_STEPS }, () => 0)
-    for (const [second, count] of perSecond) {
-      const part = Math.floor((second * 1_000 - fromMs) / PLOT_STEP_MS)
-      if (part >= 0 && part < PLOT_STEPS) fullest[part] = Math.max(fullest[part] ?? 0, count)
-    }
-    return fullest
-  })
-  const scale = Math.max(1, ...parts.flat())
-  return ['as built', 'without jitter'].map((name, index) => {
-    const rows = parts[index]!.map((count, part) => {
-      const second = String(Math.round((fromMs - outageEndMs + part * PLOT_STEP_MS) / 1_000)).padStart(6)
-      return `${second} s ${'█'.repeat(Math.ceil((count / scale) * 60))} ${count}`
-    })
-    const title = `Requests in the fullest second of each 15 s, from the end of the outage; ${name}`
-    return [title, ...rows, ''].join('\n')
-  })
 }
 
 if (import.meta.main) {

@@ -18,7 +18,7 @@ const outage = {
   seed: 1,
 }
 const numbersOf = (serviceLimit: number | null, hasJitter: boolean): FleetNumbers =>
-  simulate({ ...outage, serviceLimit }, { hasJitter }).numbers
+  simulate({ ...outage, serviceLimit }, { hasJitter })
 
 test('10,000 daemons come back from an outage spread, soon and without a storm of refreshes', () => {
   const limited = numbersOf(200, true)

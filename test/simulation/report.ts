@@ -28,7 +28,6 @@ export interface FleetNumbers {
   readonly refreshPeakPerSecond: number
   readonly requestsPerRefusedDaemon: number
 }
-export type Simulated = ReturnType<typeof simulate>
 
 /** The settings' defaults. */
 const policy: Policy = { initialDelayMs: 1_000, maxDelayMs: 300_000, maxAgeMs: 900_000 }
@@ -43,7 +42,7 @@ const outage: TransientFailure = {
 }
 
 /** All numbers of one simulation. `hasJitter: false` draws the longest of every range, everywhere. */
-export function simulate(options: SimulationOptions, { hasJitter }: { hasJitter: boolean }) {
+export function simulate(options: SimulationOptions, { hasJitter }: { hasJitter: boolean }): FleetNumbers {
   const { daemons, tokenLifeMs, outageStartMs, serviceLimit } = options
   const outageEndMs = outageStartMs + options.outageMs
   const common = { daemons, policy, tokenLifeMs, random: hasJitter ? createRandom(options.seed) : () => 1 }
@@ -63,7 +62,7 @@ export function simulate(options: SimulationOptions, { hasJitter }: { hasJitter:
     ({ cause }) => cause === 'refresh',
   )
   const refused = runFleet({ ...common, service: () => failures.inactive, untilMs: DAY_MS })
-  const numbers: FleetNumbers = {
+  return {
     meanPerSecond: rounded(late.length / Math.max(1, (outageEndMs - meanFromMs) / 1_000)),
     recoveryPeakPerSecond: peakPerSecond(after, outageEndMs),
     recoveredP50Seconds: rounded((recovered[Math.floor((recovered.length - 1) / 2)] ?? 0) / 1_000),
@@ -72,7 +71,6 @@ export function simulate(options: SimulationOptions, { hasJitter }: { hasJitter:
     refreshPeakPerSecond: peakPerSecond(refreshes),
     requestsPerRefusedDaemon: rounded(refused.length / daemons),
   }
-  return { numbers, perSecond: perSecond(arrivals, 0) }
 }
 
 /** A service that serves so many a second and turns the others away. */
@@ -98,19 +96,14 @@ function recoveryTimesMs(during: readonly Arrival[], after: readonly Arrival[], 
     .map(({ atMs }) => atMs - outageEndMs)
 }
 
-/** Requests by second, counted from `fromMs`. */
-function perSecond(arrivals: readonly Arrival[], fromMs: number): Map<number, number> {
+/** Requests in the fullest second, of those that begin at `fromMs`. */
+export function peakPerSecond(arrivals: readonly Arrival[], fromMs = 0): number {
   const counts = new Map<number, number>()
   for (const { atMs } of arrivals) {
     const second = Math.floor((atMs - fromMs) / 1_000)
     counts.set(second, (counts.get(second) ?? 0) + 1)
   }
-  return counts
-}
-
-/** Requests in the fullest second. */
-export function peakPerSecond(arrivals: readonly Arrival[], fromMs = 0): number {
-  return [...perSecond(arrivals, fromMs).values()].reduce((peak, count) => Math.max(peak, count), 0)
+  return Math.max(0, ...counts.values())
 }
 
 const rounded = (value: number): number => Math.round(value * 1_000) / 1_000

@@ -3,20 +3,22 @@ import { sleepBy } from '../../src/lib/clock.ts'
 
 export type FakeClock = ReturnType<typeof createFakeClock>
 
-/** Turns of the event loop in which what a sleeper does on waking must be done. */
-const TURNS = 8
 /** More than any test here wakes at one moment: ends a loop that sleeps for no time at all. */
 const MAX_WAKES_AT_ONCE = 1_000
 
 /** Without the checks of node:timers/promises, a million times. */
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 
-/** `isBusy`: whether real I/O is under way, for which the clock must stand still. */
+/**
+ * `turns`: those of the event loop in which what a sleeper does on waking must be done. `isBusy`: whether real I/O is
+ * under way, for which the clock must stand still.
+ */
 export function createFakeClock({
   wallMs = 1_800_000_000_000,
   bootMs = 1_000_000,
+  turns: most = 8,
   isBusy = () => false,
-}: { wallMs?: number; bootMs?: number; isBusy?: () => boolean } = {}) {
+}: { wallMs?: number; bootMs?: number; turns?: number; isBusy?: () => boolean } = {}) {
   const timers = new Set<{ readonly dueMs: number; readonly wake: () => void }>()
   let monotonicMs = 0
   let boot = bootMs
@@ -24,7 +26,7 @@ export function createFakeClock({
 
   /** Lets promises settle, and what they start, in no time. Real I/O may take longer: wait for it. */
   async function settle(): Promise<void> {
-    for (let turns = 0; turns < TURNS; turns = isBusy() ? 0 : turns + 1) await turn()
+    for (let turns = 0; turns < most; turns = isBusy() ? 0 : turns + 1) await turn()
   }
 
   function pass(ms: number): void {

@@ -26,39 +26,19 @@ const BOOTING = { withinMs: 60_000 }
 const STOP_MS = 20_000
 
 /** Units of the host's own start-up that the machine leaves out: hardware, kernel, network, clean-up. */
-const MASKED = [
-  'dev-hugepages.mount',
-  'dev-mqueue.mount',
-  'e2scrub_reap.service',
-  'kmod-static-nodes.service',
-  'ldconfig.service',
-  'modprobe@.service',
-  'sys-fs-fuse-connections.mount',
-  'sys-kernel-config.mount',
-  'sys-kernel-debug.mount',
-  'sys-kernel-tracing.mount',
-  'systemd-binfmt.service',
-  'systemd-firstboot.service',
-  'systemd-hwdb-update.service',
-  'systemd-journal-flush.service',
-  'systemd-logind.service',
-  'systemd-machine-id-commit.service',
-  'systemd-modules-load.service',
-  'systemd-networkd.service',
-  'systemd-pstore.service',
-  'systemd-random-seed.service',
-  'systemd-remount-fs.service',
-  'systemd-resolved.service',
-  'systemd-sysctl.service',
-  'systemd-sysusers.service',
-  'systemd-timesyncd.service',
-  'systemd-tmpfiles-setup-dev.service',
-  'systemd-tmpfiles-setup.service',
-  'systemd-udev-trigger.service',
-  'systemd-udevd.service',
-  'systemd-update-done.service',
-  'systemd-update-utmp.service',
-]
+const MASKED = `
+  dev-hugepages.mount dev-mqueue.mount e2scrub_reap.service kmod-static-nodes.service ldconfig.service
+  modprobe@.service sys-fs-fuse-connections.mount sys-kernel-config.mount sys-kernel-debug.mount
+  sys-kernel-tracing.mount systemd-binfmt.service systemd-firstboot.service
+  systemd-hwdb-update.service systemd-journal-flush.service systemd-logind.service
+  systemd-machine-id-commit.service systemd-modules-load.service systemd-networkd.service
+  systemd-pstore.service systemd-random-seed.service systemd-remount-fs.service
+  systemd-resolved.service systemd-sysctl.service systemd-sysusers.service systemd-timesyncd.service
+  systemd-tmpfiles-setup-dev.service systemd-tmpfiles-setup.service systemd-udev-trigger.service
+  systemd-udevd.service systemd-update-done.service systemd-update-utmp.service
+`
+  .trim()
+  .split(/\s+/)
 
 /** Why no machine can be booted here, in one sentence; undefined where one can. */
 export function whyNoMachine(): string | undefined {
