@@ -1,21 +1,9 @@
 // Faults that keep the daemon from starting.
-import { mkdirSync, readdirSync, writeFileSync } from 'node:fs'
+import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { startDaemon } from '../support/daemon.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
-
-test.each(['ipc', 'http'])(
-  'the daemon ends if something else is at the path of its socket for %s',
-  async (name) => {
-    const directory = await tempDirectory()
-    mkdirSync(join(directory, 'run'), { mode: 0o700 })
-    writeFileSync(join(directory, 'run', `${name}.sock`), '')
-    const daemon = startDaemon({ directory, baseUrl: 'https://service.test' })
-    expect(await daemon.ended()).toBe(78)
-    expect(daemon.stderr()).toMatch(new RegExp(`${name}\\.sock is in the way`))
-  },
-)
 
 test('the daemon ends and gives up its sockets if a setting shows late that it cannot work', async () => {
   const directory = await tempDirectory()

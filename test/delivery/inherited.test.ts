@@ -86,21 +86,6 @@ test.each(['ipc', 'http'])(
   },
 )
 
-test('a reload that switches HTTP off or on leaves the socket as it is, and says that a restart is needed', async () => {
-  const { daemon, given } = await inheriting('ipc:http')
-  const answers = async () => (await httpAsk({ httpPath: given(1) }, '/healthz')).status
-  await daemon.reload({ http: false })
-  expect(daemon.records('restart-needed')).toMatchObject([{ level: 'warning', setting: 'http' }])
-  expect(await answers()).toBe(200)
-  await daemon.reload({})
-  await daemon.reload({ http: { maxConnections: 10 } })
-  expect(daemon.records('restart-needed')).toHaveLength(1)
-  expect(await answers()).toBe(200)
-  await daemon.reload({ http: false })
-  expect(daemon.records('restart-needed')).toHaveLength(2)
-  expect(await daemon.end()).toBe(0)
-})
-
 test('where HTTP alone was handed over, no other socket is opened', async () => {
   const { daemon, given } = await inheriting('http')
   expect(await httpAsk({ httpPath: given(0) }, '/healthz')).toMatchObject({ status: 200 })

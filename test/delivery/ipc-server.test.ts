@@ -209,16 +209,12 @@ describe('the rest', () => {
     ])
   })
 
-  it('takes other limits and another mode while connections live on', async () => {
+  it('takes another mode while connections live on', async () => {
     const { world, client } = await startWithClient()
     await reconfigure(world.ipc, world.socket({ mode: 0o660 }))
     expect(statSync(world.ipcPath).mode & 0o777).toBe(0o660)
-    await reconfigure(world.ipc, world.socket({ maxRequestsPerSecond: 2 }))
-    expect((await askOnce(world.ipcPath, 'token.get', {}))?.type).toBe('token.result')
-    for (const id of ['1', '2', '3']) client.ask('token.get', { id })
-    await client.closed()
-    expect(client.frames.map(({ type }) => type)).toEqual(['token.result', 'token.result', 'fault'])
-    expect(client.frames[2]?.data).toMatchObject({ id: '3', code: 'busy' })
+    client.ask('token.get', { id: '1' })
+    expect((await client.frame(0))?.type).toBe('token.result')
   })
 
   it.each([

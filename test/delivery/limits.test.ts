@@ -214,6 +214,8 @@ describe('connections', () => {
     expect(taken[4]).toEqual({ setting: 'maxConnections', limit: 3 })
     if (typeof taken[0] === 'function') taken[0]()
     expect([take(null), take(null), take(root)].map(isTaken)).toEqual([true, false, true])
+    const full = quota(root, true, { ...limits, room: 14 })
+    expect(full).toEqual({ setting: 'LimitNOFILE', limit: 14 })
   })
 
   it('of peers that `allow` denies are none of the others', () => {
@@ -223,13 +225,6 @@ describe('connections', () => {
     expect(isTaken(quota(user, true, limits))).toBe(true)
     if (typeof denied[0] === 'function') denied[0]()
     expect(isTaken(quota({ ...user, uid: 4_003 }, false, limits))).toBe(true)
-  })
-
-  it('of root end where there is no room', () => {
-    const quota = createQuota()
-    const taken = [root, root, root, user].map((peer) => quota(peer, true, { ...limits, room: 2 }))
-    expect(taken.map(isTaken)).toEqual([true, true, false, false])
-    expect(taken[2]).toEqual({ setting: 'LimitNOFILE', limit: 2 })
   })
 
   it.each([
@@ -389,47 +384,32 @@ describe('the end of the daemon', () => {
 })
 
 describe('an internal error', () => {
-  const rejects = () => Promise.reject(new Error('broken'))
   it.each([
     ['at once', 'ipc', { testAlert: failNow }, '{"type":"alert.test","data":{"id":"1"}}\f'],
-    ['later', 'ipc', { testAlert: rejects }, '{"type":"alert.test","data":{"id":"1"}}\f'],
-    ['before the peer is known', 'ipc', { loadLibc: () => ({ ...loadLibc(), peerOf: failNow }) }, null],
+    ['later', 'ipc', { testAlert: failLater }, '{"type":"alert.test","data":{"id":"1"}}\f'],
+    ['before the peer is known', 'ipc', { loadLibc: () => ({ ...loadLibc(), peerOf: failNow }) }, ''],
     ['at once', 'http', { metrics: failNow }, 'GET /metrics HTTP/1.1\r\n\r\n'],
-    [
-      'later',
-      'http',
-      {},
-      `GET /v1/token?waitSeconds=60&notFingerprint=${fingerprintOf('token-1')} HTTP/1.1\r\n\r\n`,
-    ],
   ] as const)(
     'that comes %s on %s.sock costs one connection, and has its stack in the log',
-    async (when, transport, options, text) => {
+    async (_when, transport, options, text) => {
       const world = await startWithToken(options)
-      if (when === 'later') vi.spyOn(world.keeper, 'waitUntil').mockImplementation(rejects)
-      const other = text === null ? null : await connectRaw(world.ipcPath)
       for (let count = 0; count < 3; count += 1) {
         const client = await connectRaw(pathOf(world, transport), { reads: false })
         client.socket.resume()
-        if (text !== null) client.write(text)
+        if (text !== '') client.write(text)
         await client.closed()
       }
-      if (text !== null) expect(world[transport].counts().dropped['fault-of-ours']).toBe(3)
-      const faults = world.records.filter(({ fields }) => fields.event === 'internal-fault')
-      expect(faults).toHaveLength(3)
-      for (const { level, fields } of faults)
-        expect([level, fields]).toMatchObject([
-          'crit',
-          { transport, stack: expect.stringMatching(/^Error: broken\n +at /) as string },
-        ])
-      other?.ask('token.get', { id: '1' })
-      if (other !== null) expect(await other.frame(0)).toMatchObject({ type: 'token.result' })
+      if (text !== '') {
+        expect(world[transport].counts().dropped['fault-of-ours']).toBe(3)
+        await isServed(world)
+      }
+      const stack = expect.stringMatching(/^Error: broken\n +at /) as string
+      const fault = { level: 'crit', fields: { event: 'internal-fault', transport, stack } }
+      expect(world.records.filter(({ level }) => level === 'crit')).toMatchObject([fault, fault, fault])
     },
   )
-})
 
-it.each(['ipc', 'http'] as const)(
-  'an internal error at a new token costs the %s subscriber, not the process',
-  async (transport) => {
+  it.each(['ipc', 'http'] as const)('at a new token costs the %s subscriber', async (transport) => {
     const world = await startWithToken()
     const client = await connectRaw(pathOf(world, transport), { reads: false })
     client.socket.resume()
@@ -442,8 +422,12 @@ it.each(['ipc', 'http'] as const)(
     recordRead.mockRestore()
     expect(world[transport].counts().dropped['fault-of-ours']).toBe(1)
     await isServed(world)
-  },
-)
+  })
+})
+
+function failLater(): Promise<never> {
+  return Promise.reject(new Error('broken'))
+}
 
 function failNow(): never {
   throw new Error('broken')

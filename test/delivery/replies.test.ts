@@ -148,6 +148,11 @@ describe('a token with less life than `minValidSeconds`', () => {
     await clock.advance(100)
     expect(await reply).toMatchObject({ fault: { code: 'expired' } })
   })
+
+  it('is given at once where none of the service lives as long', async () => {
+    const { replies } = await start({ lifeSeconds: 50 })
+    expect(isThere(replies.token(soon, never))).toBe(true)
+  })
 })
 
 describe('the status', () => {
@@ -178,23 +183,15 @@ describe('the status', () => {
 
   it.each([['web-7'], [null]])('a refusal that the host %s was given names it', (askedBy) => {
     const now = { bootMs: 5_000, wallMs: 1_700_000_000_000 }
-    const state = initialState({ baseUrl: 'https://service.test', credentialsId: 'first' }, now)
-    const refusal = {
-      reason: 'account-inactive',
-      detail: 'Forbidden',
-      status: 403,
-      since: now,
-      askedBy,
-    } as const
-    const { failure } = statusOf(
-      { ...state, objection: { ...refusal, says: null, known: null } },
-      now,
-      statusSourcesOf({ state: () => state, now: () => now }),
-    )
+    const facts = { reason: 'account-inactive', detail: 'Forbidden', status: 403 } as const
+    const objection = { ...facts, since: now, askedBy, says: null, known: null }
+    const state = {
+      ...initialState({ baseUrl: 'https://service.test', credentialsId: 'first' }, now),
+      objection,
+    }
+    const { failure } = statusOf(state, now, statusSourcesOf({ state: () => state, now: () => now }))
     expect(failure).toEqual({
-      reason: 'account-inactive',
-      detail: 'Forbidden',
-      status: 403,
+      ...facts,
       since: '2023-11-14T22:13:20.000Z',
       attempts: 1,
       ...(askedBy !== null && { askedBy }),

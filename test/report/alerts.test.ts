@@ -254,32 +254,23 @@ test('a reminder is in the file, and a restart neither repeats nor loses one', a
   await expect.poll(() => third.of('alert').map(({ reminder }) => reminder)).toEqual([undefined, 2])
 })
 
-test('a rehearsal goes the whole way and resolves itself; while an alert is raised it is refused', async () => {
+test('a rehearsal goes the whole way and resolves itself; a real alert ends it, and refuses another', async () => {
   const { alerts, ask, begin, clock, of } = await alerting()
   await begin()
-  expect(alerts.test()).toEqual({
-    value: { outcome: 'raised', resolvesAt: '2027-01-15T08:00:10.000Z' },
-  })
+  const raised = { value: { outcome: 'raised', resolvesAt: '2027-01-15T08:00:10.000Z' } }
+  expect(alerts.test()).toEqual(raised)
   expect(alerts.test()).toMatchObject({ value: { outcome: 'refused' } })
   expect(alerts.current()).toBeNull()
   expect(await content()).toMatchObject({ reason: 'test', test: true })
   await clock.advance(15_000)
   await expect.poll(isThere).toBe(false)
   expect(await resolvedContent()).toMatchObject({ reason: 'test', test: true, by: 'test' })
-  await ask(failures.inactive)
-  expect(alerts.test()).toMatchObject({
-    value: { outcome: 'refused', detail: expect.stringContaining('account-inactive') as string },
-  })
-  expect(of('alert').map(({ test: isTest }) => isTest)).toEqual([true, undefined])
-})
-
-test('a real alert ends a rehearsal', async () => {
-  const { alerts, ask, begin, of } = await alerting()
-  await begin()
   alerts.test()
   await ask(failures.inactive)
-  expect(of('alert').map(({ reason }) => reason)).toEqual(['test', 'account-inactive'])
-  expect(of('alert-resolved').map(({ reason }) => reason)).toEqual(['test'])
+  const detail = expect.stringContaining('account-inactive') as string
+  expect(alerts.test()).toMatchObject({ value: { outcome: 'refused', detail } })
+  expect(of('alert').map(({ reason }) => reason)).toEqual(['test', 'test', 'account-inactive'])
+  expect(of('alert-resolved').map(({ reason }) => reason)).toEqual(['test', 'test'])
   await expect.poll(async () => (await content())['reason']).toBe('account-inactive')
 })
 

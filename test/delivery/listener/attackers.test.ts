@@ -202,17 +202,6 @@ describe.skipIf(!isRoot)('another user than root', () => {
     return `acquireInstanceLock(${JSON.stringify(config)}, ${JSON.stringify(NONE)})`
   }
 
-  it('may write a file into a directory of a third one, and opens no socket there', async () => {
-    const directory = await tempDirectory()
-    chownSync(directory, 4242, ATTACKER)
-    chmodSync(directory, 0o770)
-    const output = await printed(`
-      await replaceFile('${directory}/token', 'x', { mode: 0o600 })
-      await openListener({ path: '${directory}/s', mode: 0o600, gid: null }, {}).catch(print)`)
-    expect(output).toContain('belongs to the user 4242')
-    expect(readdirSync(directory)).toEqual(['token'])
-  })
-
   it('takes the place of a lock in its own directory whose user is gone', async () => {
     const directory = await tempDirectory()
     chownSync(directory, ATTACKER, ATTACKER)
