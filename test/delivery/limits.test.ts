@@ -372,6 +372,16 @@ describe('the end of the daemon', () => {
     },
   )
 
+  it('without requests is not held up, and event streams end as they should', async () => {
+    const world = await startWithToken()
+    const events = exchange(world.httpPath, 'GET /v1/token/events HTTP/1.1\r\nHost: x\r\n\r\n')
+    await expectUntil('the subscriber', () => world.http.counts().subscribers === 1)
+    const begunAt = performance.now()
+    await world.stop()
+    expect(performance.now() - begunAt).toBeLessThan(2_000)
+    expect(await events).toMatch(/\r\n0\r\n\r\n$/)
+  })
+
   it('is held up for 2.5 s at most by a client that reads nothing', async () => {
     const world = await startWithToken({ tokenOf: () => LARGE })
     const client = await connectRaw(world.ipcPath, { reads: false })

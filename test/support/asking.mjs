@@ -2,13 +2,13 @@
 //
 // Half of the clients of each socket keep their connection, the others make one for each request. A request
 // that was cut off before the first byte of its answer is repeated, once, as the manual says. PAUSE is in ms,
-// between two requests of a client. WAIT is in s: where there is no token, an answer waits for it. Prints the numbers of answers, repetitions and losses, and the least
-// answers of a client.
+// between two requests of a client. WAIT is in s: where there is no token, an answer waits for it. Prints
+// the numbers of answers, repetitions and losses.
 import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 
 const [ipc, http, clients, pause, wait = '0'] = process.argv.slice(2)
-const counts = { answered: 0, repeated: 0, lost: 0, least: Infinity }
+const counts = { answered: 0, repeated: 0, lost: 0 }
 const end = { isReached: false }
 let id = 0
 
@@ -51,7 +51,6 @@ function open({ path }) {
 
 async function run(protocol, keeps) {
   let socket = null
-  let answers = 0
   while (!end.isReached) {
     let outcome = 'unanswered'
     for (let tries = 0; tries < 2 && outcome === 'unanswered'; tries += 1) {
@@ -64,11 +63,9 @@ async function run(protocol, keeps) {
       counts.repeated += 1
     }
     counts[outcome === 'answered' ? 'answered' : 'lost'] += 1
-    if (outcome === 'answered') answers += 1
     if (!keeps) socket.destroy()
     if (pause !== undefined) await sleep(Number(pause))
   }
-  counts.least = Math.min(counts.least, answers)
   socket?.destroy()
 }
 

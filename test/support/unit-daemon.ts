@@ -57,11 +57,7 @@ function memoryCgroup(mib: number): string | null {
  * A daemon whose tokens have so many bytes, and at whose sockets everybody may connect. `isInCgroup`: with
  * the unit's memory; what the kernel keeps for peers counts, too.
  */
-export async function startUnit({
-  tokenBytes = 16_000,
-  isInCgroup = false,
-  config = {},
-} = {}): Promise<Daemon> {
+export async function startUnit({ tokenBytes = 16_000, isInCgroup = false } = {}): Promise<Daemon> {
   const { url } = await serviceOf(() => granting(freshToken().padEnd(tokenBytes, 'x')))
   const directory = await tempDirectory()
   const cgroup = isInCgroup ? memoryCgroup(UNIT_MIB) : null
@@ -69,12 +65,7 @@ export async function startUnit({
   const daemon = startDaemon({
     directory,
     baseUrl: url,
-    config: {
-      log: { level: 'info', format: 'json' },
-      ipc: { mode: '0666' },
-      http: { mode: '0666' },
-      ...config,
-    },
+    config: { log: { level: 'info', format: 'json' }, ipc: { mode: '0666' }, http: { mode: '0666' } },
     program: [...entering, ...UNIT],
   })
   await daemon.listening()
