@@ -245,11 +245,11 @@ function otherFindings(status: StatusResult | null): Finding[] {
 }
 
 /** The finding about a configuration that is good, and that a running daemon has not taken over. */
-function changedFindings({ daemon }: StatusResult, place: Place): Finding[] {
+function changedFindings({ daemon, candidate }: StatusResult, place: Place): Finding[] {
   const { state, problem, pair } = daemon.configuration
-  if (pair !== undefined) return []
+  if (pair !== undefined && candidate) return []
   if (state === 'current') return []
-  const step = state === 'changed' && problem !== null ? 'restart' : 'reload'
+  const step = state === 'changed' && problem !== null && pair === undefined ? 'restart' : 'reload'
   const text = 'the daemon runs with a former configuration'
   const why = step === 'reload' ? '' : `, because ${problem}`
   return [warning(`${text}${why}`, commandsAt(step, { ...place, pid: daemon.pid }))]

@@ -1,6 +1,14 @@
 // How the files differ from what is in use, as `status` shows it. Pure.
 import { isRefusedPair, type Candidate } from '../token/state.ts'
-import { filesOf, hasSecretFiles, isCurrent, needingRestart, type InUse } from './in-use.ts'
+import {
+  filesOf,
+  hasOtherPair,
+  hasSecretFiles,
+  isCurrent,
+  isPairUntried,
+  needingRestart,
+  type InUse,
+} from './in-use.ts'
 
 export interface ConfigurationState {
   readonly state: 'current' | 'changed' | 'faulty'
@@ -19,7 +27,7 @@ export function configurationState(inUse: InUse, candidate: Candidate | null): C
     const words = 'No rotation of the secrets is noticed until this is corrected: '
     return { state: 'faulty', problem: (hasSecretFiles(config) ? words : '') + onDisk.problem }
   }
-  const ofPair = pairState(inUse, candidate)
+  const ofPair = pairState(inUse, candidate) ?? untriedState(inUse)
   if (ofPair !== null || onDisk === null) return ofPair ?? CURRENT
   const fixed = needingRestart(onDisk.config, inUse)
   if (fixed.length > 0) {
@@ -42,4 +50,13 @@ export function pairState(inUse: InUse, candidate: Candidate | null): Configurat
   const words = `holds a pair that the service refused at ${when} UTC (${failure.reason}: ${failure.detail})`
   const problem = `Correct these files first, because a restart would use them: ${files} ${words}`
   return { state: 'faulty', pair: 'refused', problem }
+}
+
+/** The other pair in the files that was not tried yet, and that a restart would use; null: there is none. */
+function untriedState(inUse: InUse): ConfigurationState | null {
+  const { onDisk } = inUse
+  if (onDisk?.kind !== 'loaded' || !isPairUntried(inUse, onDisk)) return null
+  const when = hasOtherPair(inUse, onDisk) ? 'is tried in a moment' : 'is tried at a reload'
+  const files = filesOf(onDisk.config).join(' with ')
+  return { state: 'changed', pair: 'tried', problem: `${files} holds another pair, which ${when}` }
 }

@@ -113,6 +113,11 @@ export function hasOtherPair(state: InUse, { config }: Loaded): boolean {
   return hasSameSettings({ ...next, request: { ...request, ca: read.request.ca } }, read)
 }
 
+/** Reports whether the disk holds another pair for the same service, whatever its settings are. */
+export function isPairUntried({ config: used, candidate }: InUse, { config }: Loaded): boolean {
+  return candidate === null && hasSameService(config, used) && !hasSamePair(config, used)
+}
+
 /** The files that hold the pair. */
 export function filesOf({ secretFiles, file }: Config): string[] {
   const files = Object.values(secretFiles)

@@ -262,7 +262,7 @@ function nextSteps(
   const reason = failure?.reason ?? alert?.reason
   if (reason !== undefined) steps.push(...keyMistakes(reason).map((mistake) => capitalized(advise(mistake))))
   if (alert?.contact) steps.push(`Call ${alert.contact}`)
-  steps.push(...configurationSteps(daemon.configuration, place))
+  steps.push(...configurationSteps(status, place))
   const faulty = files.filter(({ ok }) => !ok).length
   if (faulty > 0)
     steps.push(`Correct ${faulty === 1 ? 'the token file' : `the ${faulty} token files`} marked ✗`)
@@ -276,18 +276,17 @@ function pairSteps({ pair, problem }: StatusResult['daemon']['configuration']): 
   return pair === undefined ? [] : [problem ?? '']
 }
 
-function configurationSteps(
-  { state, problem, pair }: StatusResult['daemon']['configuration'],
-  place: Place,
-): string[] {
-  if (pair !== undefined) return []
+function configurationSteps({ daemon, candidate }: StatusResult, place: Place): string[] {
+  const { state, problem, pair } = daemon.configuration
+  if (pair !== undefined && candidate) return []
   if (state === 'faulty') {
     const text = 'Correct the configuration, each fault of which is named by `check`, then have it read again'
     return [renderedAt({ text, steps: ['check', 'reload'] }, place)]
   }
   if (state === 'current') return []
   const text = 'Have the changed configuration taken over'
-  if (problem === null) return [renderedAt({ text, steps: ['reload'] }, place)]
+  // Another pair was not tried yet, which a restart would use.
+  if (problem === null || pair !== undefined) return [renderedAt({ text, steps: ['reload'] }, place)]
   // A reload has no effect on some settings.
   const means = place.isUnit ? 'by a restart' : 'by ending the daemon and starting it again'
   return [renderedAt({ text: `${text} ${means}`, steps: ['restart'] }, place)]

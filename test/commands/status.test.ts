@@ -120,7 +120,7 @@ test.each<[string, Partial<StatusResult>, RegExp[]]>([
     [/, not asked yet$/m, /: 4 attempts$/m, /next +nothing is planned$/m, /files +none are configured$/m],
   ],
   [
-    'another pair in the files as a next step, and no restart but behind it, which would use that pair',
+    'another pair in the files that was not tried, a reload, and no restart but behind it, which would use that pair',
     {
       daemon: {
         ...good.daemon,
@@ -129,7 +129,7 @@ test.each<[string, Partial<StatusResult>, RegExp[]]>([
       },
     },
     [
-      /^● .*\n→ x holds another pair\.\n→ Correct these files first, because a restart would use the other pair in them; then: \/p is gone: .*\n\n(?![^]*settings)/,
+      /^● .*\n→ x holds another pair\.\n→ Have the changed configuration taken over: `kill -HUP 4711`\.\n→ Correct these files first, because a restart would use the other pair in them; then: \/p is gone: .*\n\n(?![^]*settings)/,
     ],
   ],
   [

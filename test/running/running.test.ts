@@ -539,6 +539,30 @@ describe('the configuration on disk', () => {
     expect(state()).toEqual({ state: 'changed', problem })
   })
 
+  it.each([
+    ['another pair', {}, 'is tried in a moment'],
+    ['another pair, not a restart that would use it', { http: false }, 'is tried in a moment'],
+    [
+      'another pair beside other settings',
+      { http: false, refresh: { maxAge: '20m' } },
+      'is tried at a reload',
+    ],
+  ])('names %s before it was tried', async (_what, after, when) => {
+    running = await createUnasked()
+    configure(after)
+    write('secret', 'secret-of-new')
+    await running.readDisk()
+    expect(state()).toEqual({
+      state: 'changed',
+      pair: 'tried',
+      problem: expect.stringMatching(`key with \\S+secret holds another pair, which ${when}$`) as string,
+    })
+    // A pair of another service is used with that.
+    configure({ ...after, baseUrl: 'https://other.example.com' })
+    await running.readDisk()
+    expect(state()).not.toHaveProperty('pair')
+  })
+
   it('is loaded again only when a file has changed', async () => {
     const counted = vi.fn<() => Promise<Config>>(load)
     const config = await load()
