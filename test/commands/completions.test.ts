@@ -3,7 +3,6 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { commands } from '../../src/commands/specs.ts'
-import { accountNames } from '../../src/host/account.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { lacks } from '../support/lacks.ts'
 import { runCli } from '../support/run-cli.ts'
@@ -18,7 +17,6 @@ test.each([
   ['token --format ', 'raw header env json'],
   ['token --wait ', ''],
   ['token --socket status --f', '--format'],
-  ['status --account ', accountNames().join(' ')],
   ['help re', 'refresh reload reject'],
   ['exec -- ls ', ':files'],
   ['check --config ', ':files'],
