@@ -96,6 +96,14 @@ describe.skipIf(lacks('cc'))('a disk that does not answer', () => {
       daemon.log().find(({ event, path }) => event === 'file-mended' && path === paths.slow),
     )
   }, 120_000)
+
+  test('does not keep the process from its end', async () => {
+    const { daemon, disk, paths } = await stalledWorld()
+    const first = readFileSync(paths.good, 'utf8')
+    disk.stall()
+    await expectUntil('a refresh', () => readFileSync(paths.good, 'utf8') !== first, { withinMs: 20_000 })
+    await expectEnd(daemon, 5_000)
+  }, 60_000)
 })
 
 describe.skipIf(lacks('cc'))('a start while the disk of the state directory does not answer', () => {
