@@ -152,10 +152,10 @@ async function checkHost(
   const handedOver = status?.daemon.sockets ?? null
   if (unit !== null)
     report.say('sockets', ...socketUnitFindings({ unit, config, handedOver, isSetup: !asksDaemon }))
-  const place = { account, isUnit: unit !== null }
+  const isOfFile = status?.daemon.configFile === config.file
+  const place = { account, isUnit: unit !== null, pid: isOfFile ? status.daemon.pid : undefined }
   report.say('paths', ...(await pathFindings(config, unit, place)))
   report.say('files', ...absentFileFindings(status))
-  const isOfFile = status?.daemon.configFile === config.file
   report.say('secrets', ...pairFindings(isOfFile ? status : null))
   report.say('configuration', ...(isOfFile ? changedFindings(status, place) : otherFindings(status)))
   const { hostFindings } = await import('./check-host.ts')
@@ -252,5 +252,5 @@ function changedFindings({ daemon, candidate }: StatusResult, place: Place): Fin
   const step = state === 'changed' && problem !== null && pair === undefined ? 'restart' : 'reload'
   const text = 'the daemon runs with a former configuration'
   const why = step === 'reload' ? '' : `, because ${problem}`
-  return [warning(`${text}${why}`, commandsAt(step, { ...place, pid: daemon.pid }))]
+  return [warning(`${text}${why}`, commandsAt(step, place))]
 }

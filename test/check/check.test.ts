@@ -166,6 +166,14 @@ describe('kyc-tokend check', () => {
     },
   )
 
+  it('has the remedy of the daemon that runs, to the restart of it', async () => {
+    mkdirSync(join(files.directory, 'run/alert.json'), { recursive: true })
+    const daemon = startDaemon({ directory: files.directory, baseUrl: 'http://127.0.0.1:9' })
+    const { error } = await daemon.logged('path-problem')
+    expect(String(error)).toContain(` && kill -TERM ${daemon.process.pid}\``)
+    expect((await check({ config: daemon.configFile })).output).toContain(`paths          ${String(error)}\n`)
+  })
+
   it('distinguishes a daemon that answers from one that is gone', async () => {
     mkdirSync(join(files.directory, 'run'))
     const path = join(files.directory, 'run', 'ipc.sock')
