@@ -108,6 +108,7 @@ describe('share', () => {
   })
   it.each([
     [{ servers: [] }, /share\.servers: must be a list of 1 to 64 servers/],
+    [{ servers: ['h:65536'] }, /share\.servers\[0\]: must be "host:port"/],
     [{ servers: ['redis://:HUSH@h:1'] }, /share\.servers\[0\]: must be "host:port"/],
     [{ tls: { certFile: 'no.pem', keyFile: 'key' } }, /share\.tls\.certFile: .*no\.pem is not there/],
     [{ servers: ['/redis\u0007.sock'] }, /share\.servers\[0\]: must be "host:port"/],

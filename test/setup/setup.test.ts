@@ -165,6 +165,11 @@ describe('kyc-tokend setup without a terminal', () => {
     })
   })
 
+  it('refuses a document of more than 1 MiB', async () => {
+    const stderr = 'The file of --from holds more than 1 MiB: name another.\n'
+    expect(await setupWith(['--from', '-'], ' '.repeat(1_048_577))).toMatchObject({ status: 64, stderr })
+  })
+
   it('replaces other content only with --force, and keeps the other settings', async () => {
     await setup()
     const config = join(directory, FILES[0]!)

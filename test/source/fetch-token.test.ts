@@ -213,6 +213,12 @@ describe('the answer', () => {
     go.resolve()
     expect(await outcome).toMatchObject({ kind: 'ok' })
   })
+
+  it('that echoes what the daemon holds does not show it', async () => {
+    const service = await serviceOf({ status: 503, json: { detail: 'Down for held-token' } })
+    const outcome = await fetchFrom(service.url, { secrets: () => ['held-token'] })
+    expect(outcome).toMatchObject({ detail: 'Down for [secret]' })
+  })
 })
 
 /** Resolves when the service sees no connection any more. */

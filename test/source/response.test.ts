@@ -37,6 +37,10 @@ describe('a 200', () => {
     },
   )
 
+  it('reports the Date of the answer', () => {
+    expect(outcomeOf(answer(200, { accessToken: 'a' }, { date: DATE }))).toMatchObject({ serverDateMs: NOW })
+  })
+
   it('may begin with a byte order mark, have 64 KiB, and say that it is not compressed', () => {
     const padding = 64 * 1024 - JSON.stringify({ accessToken: 'a', padding: '' }).length
     const body = { accessToken: 'a', padding: 'x'.repeat(padding) }

@@ -141,6 +141,29 @@ test.each(['first', 'second'])(
   },
 )
 
+test('a request counts as failed until it is answered', async () => {
+  const saved: TokenState[] = []
+  const { keeper, settings, answer, clock } = await runningKeeper({
+    remember: async (state) => void saved.push(state),
+  })
+  answer(untilGivenUp)
+  keeper.setCandidate(settings('second'))
+  await clock.settle()
+  const candidate = { credentialsId: 'second', failure: { reason: 'network', attempts: 1 } }
+  expect(saved.at(-1)).toMatchObject({ credentialsId: 'first', failure: null, candidate })
+  expect(keeper.state().candidate?.failure).toBeNull()
+})
+
+test('a pair whose attempt is put off is tried again then', async () => {
+  const { keeper, settings, asked, answer, clock } = await runningKeeper()
+  answer({ kind: 'postponed', retryAfterMs: 5 * MINUTE })
+  keeper.setCandidate(settings('second'))
+  await clock.advance(5 * MINUTE - 1)
+  expect(asked()).toBe(2)
+  await clock.advance(1)
+  expect(asked()).toBe(3)
+})
+
 test('what a pair was answered is forgotten with it, after a crash, too', async () => {
   const saved: TokenState['candidate'][] = []
   const { keeper, settings, answer, clock } = await runningKeeper({
