@@ -102,7 +102,7 @@ describe.skipIf(lacks('cc'))('a disk that does not answer', () => {
     const first = readFileSync(paths.good, 'utf8')
     disk.stall()
     await expectUntil('a refresh', () => readFileSync(paths.good, 'utf8') !== first, { withinMs: 20_000 })
-    await expectEnd(daemon, 5_000)
+    await expectEnd(daemon, 3_000)
   }, 60_000)
 })
 

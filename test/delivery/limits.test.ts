@@ -349,6 +349,20 @@ describe('the end of the daemon', () => {
     for (const text of await Promise.all(received)) expect(text).toContain('"token.result"')
   })
 
+  it('leaves no request that has arrived unread, though its clients never pause', async () => {
+    const world = await startWithToken()
+    const errors: unknown[] = []
+    const closed = Array.from({ length: 20 }, async () => {
+      const socket = connect(world.ipcPath)
+      socket.on('error', ({ code }: NodeJS.ErrnoException) => errors.push(code))
+      socket.on('data', () => socket.write(ASK)).write(ASK)
+      await new Promise((resolve) => socket.on('close', resolve))
+    })
+    await world.stop()
+    await Promise.all(closed)
+    expect(errors).not.toContain('ECONNRESET')
+  })
+
   it.each([
     ['ipc', ASK.replace('"id"', `"waitSeconds":60,"notFingerprint":"${FIRST}","id"`), ASK],
     ['http', `${GET.replace('token', `token?waitSeconds=60&notFingerprint=${FIRST}`)}\r\n`, `${GET}\r\n`],
