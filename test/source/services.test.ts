@@ -374,8 +374,14 @@ describe('an assertion', () => {
       status: 400,
       json: { error_description: `no: ${btoa(sentIn(body))} ${body}` },
     }))
+    // Without the key in its claims, by which it would be known, too.
     files.write('key', pairs[2]![1]().privateKey.export({ type: 'sec1', format: 'pem' }))
-    const assertion = { key: { file: 'key' }, algorithm: 'ES256', as: 'grant' }
+    const assertion = {
+      key: { file: 'key' },
+      algorithm: 'ES256',
+      as: 'grant',
+      claims: { iss: null, sub: null },
+    }
     const config = await load({ baseUrl: service.url, service: { send: 'assertion', assertion } })
     const outcome = await ask(config)
     const signed = sentIn(service.requests[0]!.body)
