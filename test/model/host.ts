@@ -77,7 +77,7 @@ export async function start(state: State, host: Host): Promise<void> {
   const readDisk = (): Promise<OnDisk> => {
     const { written } = host
     if (found?.written !== written)
-      found = { written, onDisk: { kind: 'loaded', config: configOnDisk(state, host) } }
+      found = { written, onDisk: { kind: 'loaded', config: { ...configOnDisk(state, host) } } }
     return Promise.resolve(found.onDisk)
   }
   const { signal } = life.stop

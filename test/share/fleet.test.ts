@@ -1,6 +1,6 @@
 // One token for a fleet: who asks, who waits, who takes over, and what every loss, act and race leads to. Stories
 // in the world of the model (test/model), whose rules hold at each step.
-import { expect, describe, onTestFinished, test } from 'vitest'
+import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { createWorld, type World } from '../model/world.ts'
 import { phaseOf, type TokenState } from '../../src/token/state.ts'
 import { createRandom } from '../support/random.ts'
@@ -558,4 +558,173 @@ test('hosts that are restarted take nothing older, and give what they had to an 
   expect(tokens()).toEqual(newest)
   expect(world.asked()).toBe(2)
   expect(eventsOf('share-repaired')).toHaveLength(1)
+})
+
+describe('three hosts with other pairs, certificates and stores', () => {
+  beforeEach(() => begin())
+
+  test.each(['restart:0', 'reload:0:a', 'crash:0'])(
+    'a token that was obtained alone and is newer wins after %s, too',
+    async (act) => {
+      await play('cut:0', 'operator:0', 'wait:1')
+      const [newest, older] = world.served()
+      expect(newest).not.toBe(older)
+      await play(act, 'wait:20', 'find', 'wait:40')
+      expect(tokens()).toEqual([newest])
+      expect(world.asked()).toBe(2)
+    },
+  )
+
+  test('a host that comes back to an account with an older record than its own asks nothing', async () => {
+    await play('reload:0:b')
+    expect(world.asked()).toBe(2)
+    await play('reload:0:a')
+    expect(world.asked()).toBe(2)
+    expect(tokens()).toHaveLength(1)
+  })
+
+  test('a reload that changes nothing leaves a request under way alone', async () => {
+    await play('auto:', 'operator:0', 'wait:2', 'reload:0:a', 'answer:0:token', 'wait:1')
+    expect(world.asked()).toBe(2)
+    expect(tokens()).toHaveLength(1)
+  })
+
+  test('other credentials are tried at once by each host that got them, without the store', async () => {
+    await play('lose', 'reload:0:b')
+    expect(world.asked()).toBe(2)
+    const [own, others] = world.served()
+    expect(own).not.toBe(others)
+  })
+
+  test('refused credentials are asked about once by all who get them within a minute, when it is over', async () => {
+    await play('reload:0:b', 'auto:refused', 'operator:0', 'wait:1')
+    const before = world.asked()
+    await play('reload:1:b', 'wait:1')
+    expect(world.asked()).toBe(before)
+    await play('wait:40', 'reload:2:b', 'wait:1')
+    expect(world.asked()).toBe(before)
+    await play('auto:token', 'wait:20')
+    expect(world.asked()).toBe(before + 1)
+    expect(tokens()).toHaveLength(1)
+  })
+
+  test('a host that gets refused credentials again asks if the refusal is over a minute old', async () => {
+    await play('auto:refused', 'reload:0:b', 'wait:1', 'reload:0:a', 'auto:token', 'wait:1')
+    const before = world.asked()
+    await play('reload:0:b', 'wait:1')
+    expect(world.asked()).toBe(before)
+    await play('reload:0:a', 'wait:60', 'reload:0:b', 'wait:1')
+    expect(world.asked()).toBe(before + 1)
+    const [own, others] = world.served()
+    expect(own).not.toBe(others)
+  })
+
+  test.each(['outage', 'rejected'])(
+    'a host that takes back its former credentials after %s has the token of another, unasked',
+    async (kind) => {
+      await play(`auto:${kind}`, 'reject:0', 'reload:2:b')
+      const before = world.asked()
+      await play('auto:token', 'reload:2:a', 'operator:0', 'wait:60')
+      expect(world.asked()).toBe(before + 1)
+      expect(tokens()).toHaveLength(1)
+    },
+  )
+
+  test('other credentials come with the token that the fleet has of them, in an outage too', async () => {
+    await play('reload:0:b', 'auto:outage', 'operator:0', 'reload:1:b', 'wait:1')
+    const [known, taken] = world.served()
+    expect(taken).toBe(known)
+  })
+
+  test('a new certificate is tried by its own request, and its token is one for all', async () => {
+    const [former] = world.served()
+    await play('rotate:0:a+new', 'wait:35')
+    expect(world.asked()).toBe(2)
+    expect(world.nameOf(world.hosts[0]!)).toBe('a+new')
+    expect(tokens()).toHaveLength(1)
+    expect(world.served()).not.toContain(former)
+    await play('rotate:1:a+new', 'rotate:2:a+other', 'wait:35')
+    expect(world.asked()).toBe(4)
+    expect(tokens()).toHaveLength(1)
+  })
+
+  test('a certificate that is refused is not taken over, and holds nobody up', async () => {
+    await play('auto:refused', 'rotate:0:a+bad', 'wait:35')
+    expect(world.asked()).toBe(2)
+    expect(world.nameOf(world.hosts[0]!)).toBe('a')
+    expect(tokens()).toHaveLength(1)
+    await play('auto:token', 'operator:1', 'wait:1')
+    expect(world.asked()).toBe(3)
+    expect(tokens()).toHaveLength(1)
+  })
+
+  test.each([
+    ['another store', 'other', 'other'],
+    ['a store', 'none', 'kyc-tokend'],
+  ])(
+    'a host that is moved to %s during a request brings the token of that request',
+    async (_what, before, after) => {
+      await play(`move:0:${before}`, `move:1:${after}`, `move:2:${after}`, 'wait:16')
+      if (before === after) await play('move:0:kyc-tokend', 'wait:16')
+      await play('auto:', 'operator:0', 'wait:2', `move:0:${after}`, 'wait:1', 'auto:token', 'wait:2')
+      expect(world.asked()).toBe(2)
+      const newest = [...world.tokens.keys()].at(-1)
+      await play('wait:16')
+      expect(world.served()).toEqual([newest, newest, newest])
+      expect(world.asked()).toBe(2)
+    },
+  )
+
+  test('hosts that begin to share bring the newest of their tokens, and ask nothing', async () => {
+    await play('lose', 'wait:20', 'operator:1', 'wait:1')
+    const [, newest] = world.served()
+    const before = world.asked()
+    await play('restart:0', 'restart:1', 'restart:2', 'flush', 'find', 'wait:60')
+    expect(tokens()).toEqual([newest])
+    expect(world.asked()).toBe(before)
+  })
+})
+
+// FLEET.md, 5: at its time the host asks in any case.
+test('a time that was drawn without the store holds when it is back, during a request of another, too', async () => {
+  world = await createWorld({ hosts: 3 })
+  onTestFinished(world.end)
+  await play('hang', 'reload:1:b', 'reload:0:b', 'restart:0', 'wait:2', 'find', 'wait:12')
+  const isAskingAtOnce = world.hosts.filter((host) => world.isAsking(host)).length
+  expect(isAskingAtOnce).toBe(3)
+  // Requests that overlap have no order: one of the two tokens is the fleet's.
+  await play('auto:token', 'wait:20')
+  const [own, other] = world.served()
+  expect(own).toBe(other)
+})
+
+describe('a pair that was refused once and is written again to 8 hosts', () => {
+  const hosts = [0, 1, 2, 3, 4, 5, 6, 7]
+  beforeEach(async () => {
+    await begin({ hosts: hosts.length })
+    await play('auto:refused', 'rotate:0:b', 'wait:40')
+  })
+
+  test.each([
+    ['at once', []],
+    ['2 s apart', ['wait:2']],
+  ])('%s is asked by one of them, when a minute is over', async (_how, then) => {
+    const before = world.asked()
+    for (const host of hosts) await play(`rotate:${host}:b`, ...then)
+    expect(world.asked()).toBe(before)
+    await play('wait:45')
+    expect(world.asked()).toBe(before + 1)
+    expect(tokens()).toHaveLength(1)
+    // That answer holds for all who wrote it before it; the other request is the running pair's refresh.
+    await play('auto:token', 'wait:80')
+    expect(world.asked()).toBe(before + 2)
+  })
+
+  test('is in use on each of them when the service takes it by then', async () => {
+    const before = world.asked()
+    for (const host of hosts) await play(`rotate:${host}:b`)
+    await play('auto:token', 'wait:45')
+    expect(world.asked()).toBe(before + 1)
+    expect(world.hosts.map((host) => world.nameOf(host))).toEqual(hosts.map(() => 'b'))
+  })
 })
