@@ -39,6 +39,7 @@ const FIRST = [
   'check/check',
   // Of the system tests.
   'systemd/faults',
+  'systemd/faults-2',
   'systemd/versions',
   'systemd/races',
   'systemd/release',

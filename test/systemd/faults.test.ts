@@ -18,6 +18,8 @@ const SEED = Number(process.env['KYC_TOKEND_FAULT_SEED'] ?? 20_261_127)
 const UNREAD = /runs with a former configuration/
 const MAX_ROUNDS = 5
 const NAMES = Object.keys(hostFaults)
+/** faults.test.ts and faults-2.test.ts: each has a machine, and every other fault. */
+const shard = expect.getState().testPath?.endsWith('-2.test.ts') === true ? 1 : 0
 
 /** So many draws of one or two. Of two that a person mends by one act the second would hide the first. */
 function drawn(count: number, names: readonly string[]): string[][] {
@@ -34,7 +36,7 @@ function drawn(count: number, names: readonly string[]): string[][] {
   })
 }
 
-function wanted(): string[][] {
+function played(): string[][] {
   if (WANTED !== undefined)
     return /^\d+$/.test(WANTED)
       ? drawn(Number(WANTED), NAMES)
@@ -119,10 +121,13 @@ describeInstallation('An operator who pastes what the tools print', {}, (install
   async function playRound(title: string, persons: Set<Person>) {
     // First: a member who asks may start the daemon.
     const check = await attempt('timeout 100 kyc-tokend check')
-    const status = await attempt('timeout 30 kyc-tokend status')
     const wasServed = await isServed()
-    const said = `${check.stdout}${check.stderr}${status.stdout}${status.stderr}`
     show(`${title}: ${wasServed ? 'served' : 'not served'}, check ${check.status}`)
+    const isWell = check.status === 0 && !UNREAD.test(check.stdout)
+    if (isWell && wasServed && persons.size === 0)
+      return { check, isGreen: true, wasServed, isLockedOut: false }
+    const status = await attempt('timeout 30 kyc-tokend status')
+    const said = `${check.stdout}${check.stderr}${status.stdout}${status.stderr}`
     for (const [line] of check.stdout.matchAll(/^(?:FAULT|warning) +(?!host).*$/gm)) show(`  ${line}`)
     const asked = [...persons].filter(({ named }) => named.test(said))
     for (const person of asked) {
@@ -131,17 +136,18 @@ describeInstallation('An operator who pastes what the tools print', {}, (install
       persons.delete(person)
     }
     // A person closed it, or is about to open it.
-    const isGreen = check.status === 0 && asked.length === 0 && !UNREAD.test(check.stdout)
+    const isGreen = isWell && asked.length === 0
     const pasted = isGreen && wasServed ? [] : await paste(said)
     if (pasted.length > 0) await attempt(SETTLE, 'member')
     // Who was not served is asked by the next round.
     return { check, isGreen, wasServed, isLockedOut: wasServed && !(await isServed()) }
   }
 
+  const own = played().filter((_names, index) => index % 2 === shard)
   /** Nothing is left of the fault before, or only what its remedies made. */
   let isGood = true
 
-  it.each(wanted().map((names) => [names.join(' + '), names] as const))('%s', async (title, names) => {
+  it.each(own.map((names) => [names.join(' + '), names] as const))('%s', async (title, names) => {
     if (!isGood) await sh(RESET)
     isGood = false
     await expectUntil('a member is served', isServed)
