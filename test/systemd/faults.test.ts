@@ -19,6 +19,7 @@ const UNREAD = /runs with a former configuration/
 const MAX_ROUNDS = 5
 const NAMES = Object.keys(hostFaults)
 /** faults.test.ts and faults-2.test.ts: each has a machine, and every other fault. */
+// oxlint-disable-next-line vitest/no-standalone-expect -- it only says which file this is
 const shard = expect.getState().testPath?.endsWith('-2.test.ts') === true ? 1 : 0
 
 /** So many draws of one or two. Of two that a person mends by one act the second would hide the first. */
