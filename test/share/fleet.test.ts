@@ -350,6 +350,13 @@ describe('an operator', () => {
     expect(steps).toBeLessThan(100)
     expect(world.asked()).toBe(3)
   })
+
+  test('does not wait for a lease that is longer than any host takes', async () => {
+    await begin({ hosts: 2 })
+    server().plant('lease', { text: '0123456789abcdef', keepMs: 4_200_000 })
+    await play('operator:1', 'wait:1')
+    expect(world.asked()).toBe(2)
+  })
 })
 
 test('clients cause one request in 30 s, whichever hosts they report to', async () => {
