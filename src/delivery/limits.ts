@@ -121,11 +121,15 @@ export function createQuota() {
 }
 
 /**
- * Descriptors for files, logs, the service and Redis; of a small limit six tenths, so that some clients are
- * served, too.
+ * Descriptors for files, logs, the service and Redis, beside those of the listening sockets; of a small limit
+ * six tenths, so that some clients are served, too.
  */
-const OWN_DESCRIPTORS = 96
+const OWN_DESCRIPTORS = 64
 const OWN_SHARE = 0.6
+/** `ipc`, `http`, `metrics` and `credential`. */
+const LISTENING_SOCKETS = 4
+/** Of all descriptors a 128th for each listening socket, and no more than this. */
+const MOST_ACCEPTED_IN_A_TURN = 32
 /** Of each socket, beside the others, for root and the daemon's own user. */
 export const PRIVILEGED_CONNECTIONS = 32
 /** Connections to the metrics, and units that wait for a credential. */
@@ -142,9 +146,19 @@ export function fitConnections(
   wanted: Readonly<Record<string, number>>,
   openFiles = descriptorLimit(),
 ): { readonly share: number; readonly openFiles: number } {
-  const free = openFiles - Math.min(OWN_DESCRIPTORS, Math.ceil(openFiles * OWN_SHARE))
+  const own = OWN_DESCRIPTORS + LISTENING_SOCKETS * acceptedInATurn(openFiles)
+  const free = openFiles - Math.min(own, Math.ceil(openFiles * OWN_SHARE))
   const needed = Object.values(wanted).reduce((sum, each) => sum + each + PRIVILEGED_CONNECTIONS, 0)
   return { share: free / needed, openFiles }
+}
+
+/**
+ * Node accepts one connection in each turn of the event loop for each descriptor of a listening socket: each
+ * has so many, or a newcomer would wait for as many turns as others have connected before. A turn is long
+ * while a thousand connections are busy.
+ */
+export function acceptedInATurn(openFiles = descriptorLimit()): number {
+  return Math.max(1, Math.min(MOST_ACCEPTED_IN_A_TURN, Math.floor(openFiles / 128)))
 }
 
 /** RLIMIT_NOFILE, whose soft limit Node has raised to the hard one. Linux has no unlimited one. */

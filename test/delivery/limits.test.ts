@@ -230,7 +230,9 @@ describe('connections', () => {
   it.each([
     [16_384, 1_024, 1_024],
     [1_024, 1_024, 449],
-    [128, 1_024, 24],
+    [8_192, 4_096, 3_968],
+    [512, 1_024, 209],
+    [128, 1_024, 29],
     [64, 128, 10],
   ])('beside all else that needs one of %i descriptors: of %i there fit %i', (openFiles, most, fits) => {
     const { share } = fitConnections({ ipc: most, http: most }, openFiles)

@@ -18,15 +18,11 @@ import { createProblemLog, type Log } from '../../lib/log.ts'
 import { nameOf } from '../../host/ids.ts'
 import type { InheritedSockets } from '../../host/inherited-sockets.ts'
 import { raceAbort } from '../../lib/tasks.ts'
+import { acceptedInATurn } from '../limits.ts'
 import { assertPathFree, assertReplaceable, inTurnAt, settingOf, type SocketAddress } from './socket-path.ts'
 
 /** Connects that wait while the daemon is busy; Node's own 511 refuses a burst of 1,000. */
 export const BACKLOG = 4096
-/**
- * Node accepts one connection in each turn of the event loop for each descriptor of a listening socket: it
- * has so many, or a newcomer would wait for as many turns as others have connected before.
- */
-const ACCEPTED_IN_A_TURN = 8
 /** Time in which a process that has bound a socket listens at it, in ms. */
 const SETTLE_MS = 50
 /** open(2): a descriptor of the file itself, whatever it is, for nothing but naming it. */
@@ -176,7 +172,7 @@ export function assertUnixSockets(inherited: InheritedSockets, account: string |
 
 async function listenOn(fd: number, { createServer, transport, log }: ListenerOptions): Promise<Server[]> {
   const onAcceptError = createAcceptErrorLog(transport, log)
-  const others = Array.from({ length: ACCEPTED_IN_A_TURN - 1 }, () => loadLibc().duplicate(fd))
+  const others = Array.from({ length: acceptedInATurn() - 1 }, () => loadLibc().duplicate(fd))
   return Promise.all(
     [fd, ...others].map(async (each) => {
       const server = createServer()
