@@ -2,16 +2,21 @@
 // of programs that load the token.
 import { existsSync, globSync, readFileSync, statSync } from 'node:fs'
 import { basename, dirname, isAbsolute, join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { serviceEnvironment, unitNames } from '../host/account.ts'
+import { monotonicMs } from '../lib/clock.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import { fault, warning, type Finding } from '../host/finding.ts'
 import { shellWord } from '../lib/display-text.ts'
 import { ALERT_COMMAND, type AlertState } from '../host/alert-command.ts'
 import { settingsIn } from './check-drop-ins.ts'
 import { readSocketUnits } from './check-sockets.ts'
-import { resultOf, unitProperties } from '../host/systemd.ts'
+import { resultOf, unitProperties, type UnitProperties } from '../host/systemd.ts'
 import { failedStart } from '../host/why-not-running.ts'
 
+/** The longest time for which a start that is under way is awaited, and between two looks, in ms. */
+const START_MS = 5_000
+const START_POLL_MS = 200
 /** The permissions that others need to run a script, which has to be read for that. */
 const RUN_BY_OTHERS = 0o005
 
@@ -31,8 +36,7 @@ export async function readUnit(account: string | undefined) {
     'ReadWritePaths',
     'DropInPaths',
   ]
-  const isNeeded = process.geteuid!() === 0
-  const properties = await unitProperties(`${name}.service`, asked, { isNeeded })
+  const properties = await readStarted(`${name}.service`, asked)
   if (properties === null) return null
   const sockets = await readSocketUnits(account)
   return {
@@ -45,6 +49,17 @@ export async function readUnit(account: string | undefined) {
     needsReload: properties['NeedDaemonReload'] === 'yes',
     dropIns: settingsIn(properties['DropInPaths']),
     sockets,
+  }
+}
+
+/** The same properties, once a start that is under way has succeeded or failed. Throws UserError (69). */
+async function readStarted(service: string, asked: readonly string[]): Promise<UnitProperties | null> {
+  const isNeeded = process.geteuid!() === 0
+  for (const until = monotonicMs() + START_MS; ; await sleep(START_POLL_MS)) {
+    const properties = await unitProperties(service, asked, { isNeeded })
+    // While it starts a unit that has failed again and again, systemd shows no failure.
+    const isStarting = properties?.['ActiveState'] === 'activating' && properties['Result'] === 'success'
+    if (!isStarting || monotonicMs() >= until) return properties
   }
 }
 

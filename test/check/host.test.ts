@@ -52,6 +52,8 @@ if [ "$1" = show ]; then : >../shown; else echo "$*" >>../calls; fi
 if [ -e "$1" ]; then cat "$1" >&2; exit 1; fi
 for unit; do :; done
 for word; do grep "^$word=" "$unit"; done 2>/dev/null
+# Of a unit that changes: what it is from then on.
+if [ "$1" = show ] && [ -e "$unit.next" ]; then mv "$unit.next" "$unit"; fi
 exit 0
 `
 /** The clock is not synchronised. */
@@ -234,6 +236,19 @@ describe.skipIf(!canMount || lacks('unshare') || lacks('python3'))('on a host wi
       stdout: '',
       stderr: 'systemd does not say whether kyc-tokend.service is installed (It said no.): run this again.\n',
     })
+  })
+
+  it('`check` waits until a start that is under way has ended, because none shows how the last one failed', async () => {
+    const starting = { ActiveState: 'activating', Result: 'success', ExecMainStatus: '0' }
+    const ended = { ...starting, Result: 'exit-code', ExecMainStatus: '203' }
+    const { stdout, status } = await onHost(['check'], {
+      unit: starting,
+      units: { 'kyc-tokend.service.next': ended },
+      config: { baseUrl: 'http://127.0.0.1:9', credentials },
+      hasUser: true,
+    })
+    expect(stdout).toMatch(/^FAULT +unit +kyc-tokend\.service cannot start \(203\/EXEC/m)
+    expect(status).toBe(78)
   })
 
   it('`check --live` has no daemon read a pair that the service refuses', async () => {
