@@ -204,7 +204,8 @@ describe.skipIf(!canMount || lacks('unshare') || lacks('python3'))('on a host wi
   it('`check` asks a daemon that runs for the other pair in the files, and names a restart only behind it', async () => {
     const problem = '/secret holds a pair that the service refused'
     const configuration = { state: 'faulty', problem, pair: 'refused' as string | undefined }
-    const daemon = await daemonWith(({ answer }) => answer('status.result', { daemon: { configuration } }))
+    const running = { configFile: '/etc/kyc-tokend/kyc-tokend.config.json', configuration }
+    const daemon = await daemonWith(({ answer }) => answer('status.result', { daemon: running }))
     const found = async (ActiveState: string, ...words: string[]): Promise<(string | undefined)[]> => {
       const { stdout } = await onHost(['check', ...words], {
         units: {
