@@ -447,6 +447,28 @@ describe.skipIf(!canMount || lacks('unshare') || lacks('python3'))('on a host wi
     })
   })
 
+  it('`setup` keeps the files that the service has confirmed, and names the restart, where the reload has no answer', async () => {
+    const service = await startService({ answer: () => granting(hourToken()) })
+    onTestFinished(() => service.stop())
+    const daemon = await daemonWith(({ cut }) => cut())
+    const directory = await tempDirectory()
+    documentIn(directory, service.url)('k-1')
+    const { status, stdout, stderr } = await onHost(['setup', '--from', join(directory, 'all.json')], {
+      unit: { ActiveState: 'active', UnitFileState: 'enabled' },
+      directory: join(directory, 'host'),
+      hasUser: true,
+      config: null,
+      socket: daemon.path,
+    })
+    expect(stdout).toMatch(/^Waiting up to 60 s for kyc-tokend to take it over\n/m)
+    expect(stderr).toMatch(
+      / The files stay, and the service takes their pair; have it in use: `sudo systemctl restart kyc-tokend`\.\n$/,
+    )
+    expect(status).toBe(69)
+    expect(existsSync(join(directory, 'host/etc/kyc-tokend/kyc-tokend.config.json'))).toBe(true)
+    expect(daemon.asked.map(({ type }) => type)).toEqual(['reload.request'])
+  })
+
   it.each([
     ['configuration', {}],
     [

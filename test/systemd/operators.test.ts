@@ -63,25 +63,6 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
     expect(Date.now() - startedAtMs).toBeLessThan(15_000)
   })
 
-  it('setup keeps the files, and names the restart, where the daemon ends before it has read them', async () => {
-    const another = words.replace('127.0.0.1', 'localhost')
-    // So that setup enables it between the files and the reload.
-    await sh(`systemctl disable -q kyc-tokend
-      systemd-run --unit=killer sh -c '
-        until grep -q localhost ${CONFIG}; do :; done
-        pid=$(systemctl show -p MainPID --value kyc-tokend); kill -STOP $pid
-        until systemctl is-enabled kyc-tokend; do :; done
-        sleep 1; kill -KILL $pid'`)
-    const { status, stderr } = await attempt(`kyc-tokend setup --force ${another}`)
-    expect(stderr).toMatch(/ The files stay, and the service takes their pair; have it in use: `(.*)`\.$/m)
-    expect(status).toBe(69)
-    await sh('systemctl restart kyc-tokend')
-    expect(await sh('kyc-tokend status')).toMatch(/^ {2}service +http:\/\/localhost:/m)
-    expect(await sh(`kyc-tokend setup --force ${words}`)).toContain(
-      'Waiting up to 60 s for kyc-tokend to take it over\n',
-    )
-  })
-
   it('check finds the daemon where the file names other sockets than the units do', async () => {
     await configure({ ...config, ipc: { path: 'other.sock' }, http: { path: 'another.sock' } })
     const warned =
