@@ -9,7 +9,7 @@ import { exitStatus, UserError, withSystemFallback } from '../lib/error.ts'
 import { fault, ok, warning, type Finding } from '../host/finding.ts'
 import { SERVICE_USER, socketCandidates, SYSTEM_CONFIG_DIRECTORY } from '../host/paths.ts'
 import { localUser, nameOf } from '../host/ids.ts'
-import { commandsAt, programCommand, unitPlace, type Place } from '../host/remedy.ts'
+import { commandsAt, programCommand, takeOverStep, unitPlace, type Place } from '../host/remedy.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
 import { alertState } from '../host/alert-command.ts'
 import { configurationOf, statusIfAny } from '../terminal/ask.ts'
@@ -245,12 +245,10 @@ function otherFindings(status: StatusResult | null): Finding[] {
 }
 
 /** The finding about a configuration that is good, and that a running daemon has not taken over. */
-function changedFindings({ daemon, candidate }: StatusResult, place: Place): Finding[] {
-  const { state, problem, pair } = daemon.configuration
-  if (pair !== undefined && candidate) return []
-  if (state === 'current') return []
-  const step = state === 'changed' && problem !== null && pair === undefined ? 'restart' : 'reload'
+function changedFindings(status: StatusResult, place: Place): Finding[] {
+  const step = takeOverStep(status)
+  if (step === null) return []
   const text = 'the daemon runs with a former configuration'
-  const why = step === 'reload' ? '' : `, because ${problem}`
+  const why = step === 'reload' ? '' : `, because ${status.daemon.configuration.problem}`
   return [warning(`${text}${why}`, commandsAt(step, place))]
 }

@@ -1,7 +1,7 @@
 // Remedies: what a person does about a problem, and the commands for it, ready to paste on this host.
 import { dirname } from 'node:path'
 import { shellWord } from '../lib/display-text.ts'
-import type { AlertReason, PostponedReason, Reason } from '../protocol.ts'
+import type { AlertReason, PostponedReason, Reason, StatusResult } from '../protocol.ts'
 import {
   accountOfConfig,
   accountOfEnvironment,
@@ -198,6 +198,19 @@ export function openSocket(path: string, { account, isUnit }: Place): Remedy {
 
 /** Commands after which a daemon that runs has started again. */
 const RESTARTING = /`[^`]*(?:systemctl (?:restart|start|stop|enable --now)|kill -TERM) [^`]*`/
+
+/**
+ * How the daemon takes over a configuration that it does not use; null: it uses it, or asks with its pair already.
+ * Never by a restart while another pair was not tried: that would use it.
+ */
+export function takeOverStep({
+  daemon: { configuration },
+  candidate,
+}: Pick<StatusResult, 'daemon' | 'candidate'>): 'reload' | 'restart' | null {
+  const { state, problem, pair } = configuration
+  if (state === 'current' || (pair !== undefined && candidate)) return null
+  return state === 'changed' && problem !== null && pair === undefined ? 'restart' : 'reload'
+}
 
 /**
  * The sentence behind what comes before a restart, if it has a command for one: the files hold a pair that is not

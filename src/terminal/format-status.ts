@@ -9,6 +9,7 @@ import {
   placeAt,
   remedyIfKnown,
   renderedAt,
+  takeOverStep,
   type Advice,
   type Place,
 } from '../host/remedy.ts'
@@ -276,20 +277,18 @@ function pairSteps({ pair, problem }: StatusResult['daemon']['configuration']): 
   return pair === undefined ? [] : [problem ?? '']
 }
 
-function configurationSteps({ daemon, candidate }: StatusResult, place: Place): string[] {
-  const { state, problem, pair } = daemon.configuration
-  if (pair !== undefined && candidate) return []
-  if (state === 'faulty') {
+function configurationSteps(status: StatusResult, place: Place): string[] {
+  const step = takeOverStep(status)
+  if (step === null) return []
+  if (status.daemon.configuration.state === 'faulty') {
     const text = 'Correct the configuration, each fault of which is named by `check`, then have it read again'
     return [renderedAt({ text, steps: ['check', 'reload'] }, place)]
   }
-  if (state === 'current') return []
   const text = 'Have the changed configuration taken over'
-  // Another pair was not tried yet, which a restart would use.
-  if (problem === null || pair !== undefined) return [renderedAt({ text, steps: ['reload'] }, place)]
+  if (step === 'reload') return [renderedAt({ text, steps: [step] }, place)]
   // A reload has no effect on some settings.
   const means = place.isUnit ? 'by a restart' : 'by ending the daemon and starting it again'
-  return [renderedAt({ text: `${text} ${means}`, steps: ['restart'] }, place)]
+  return [renderedAt({ text: `${text} ${means}`, steps: [step] }, place)]
 }
 
 /** Where common mistakes with keys are found, if the reason can come from one. */
