@@ -10,7 +10,7 @@ import { createOperatorRefresh } from './operator-refresh.ts'
 import { createVariable, type RefreshSettings } from './variable.ts'
 
 export type { Refreshed } from './operator-refresh.ts'
-export type { KeeperEvent, RefreshSettings } from './variable.ts'
+export { createLiveness, type Attempted, type KeeperEvent, type RefreshSettings } from './variable.ts'
 
 interface KeeperOptions {
   readonly settings: RefreshSettings
