@@ -62,6 +62,11 @@ export function stateDirectoryOf({ env, uid }: ProcessIdentity): string {
   return join(absolute(env['XDG_STATE_HOME']) ?? join(homeOf(env), '.local', 'state'), 'kyc-tokend')
 }
 
+/** The sockets that a daemon opens itself, where systemd hands none over. */
+export function ownSockets(runtimeDirectory: string): Readonly<Record<'ipc' | 'http', string>> {
+  return { ipc: join(runtimeDirectory, 'ipc.sock'), http: join(runtimeDirectory, 'http.sock') }
+}
+
 /**
  * Paths at which a client tries the daemon's socket, in this order, without systemd's
  * `$RUNTIME_DIRECTORY`: in a client's unit it is the client's own.
