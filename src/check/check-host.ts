@@ -3,7 +3,6 @@ import { isLoopbackHost } from '../config/base-url.ts'
 import { nearestThere } from '../host/file-remedy.ts'
 import { sleep, withTimeout } from '../lib/clock.ts'
 import { fault, ok, SET_CLOCK, warning, type Finding } from '../host/finding.ts'
-import { nodeProblem } from '../host/supported-node.ts'
 import { runProgram } from '../lib/run-program.ts'
 import type { ExaminedConfig } from './check-examine.ts'
 
@@ -39,10 +38,8 @@ export async function hostFindings(
     ask(system.mem()),
   ])
   const directories = new Set(config.directories.map(({ path }) => nearestThere(path)))
-  const aboutNode = nodeProblem()
   return [
     clock,
-    ...(aboutNode === null ? [] : [warning(aboutNode)]),
     ...(gateway === undefined ? [] : [networkFinding(gateway)]),
     ...diskFindings(fileSystems ?? [], [...directories]),
     ...(memory === undefined ? [] : [memoryFinding(memory.available)]),

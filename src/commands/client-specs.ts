@@ -78,16 +78,12 @@ export const clientCommands = {
   },
   status: {
     name: 'status',
-    examples: ['sudo kyc-tokend status', 'kyc-tokend status --json', 'kyc-tokend status --watch'],
+    examples: ['sudo kyc-tokend status', 'kyc-tokend status --json'],
     load: () => import('./status.ts'),
     summary: 'Show state, life left, next refresh, failures and what to do about them',
     exits: { 0: 'a usable token is held and the account is not refused', ...exitsOfClient },
     options: {
       json: { summary: 'Print one JSON object, for programs; with --all, one on each line' },
-      watch: {
-        summary:
-          'Repaint it each second until Ctrl-C, with the last events; on a pipe, a line for each event',
-      },
       all: { summary: 'A line for each account of this host' },
       ...ofDaemon,
     },
@@ -135,11 +131,7 @@ export const clientCommands = {
   },
   exec: {
     name: 'exec',
-    examples: [
-      'kyc-tokend exec -- billing',
-      'kyc-tokend exec --env API_TOKEN -- billing',
-      'kyc-tokend exec --on-change restart -- billing --listen 8080',
-    ],
+    examples: ['kyc-tokend exec -- billing', 'kyc-tokend exec --env API_TOKEN -- billing'],
     load: () => import('./exec.ts'),
     summary: 'Run a command with the token in its environment, once there is one',
     positionals: '-- CMD [ARG …]',
@@ -153,40 +145,12 @@ export const clientCommands = {
     options: {
       ...ofToken,
       env: { value: 'VARIABLE', summary: 'Variable that has the token', default: 'KYC_ACCESS_TOKEN' },
-      'on-change': {
-        value: 'ACTION',
-        summary: 'What to do at each new token: none, restart, or the name of a signal to send',
-        default: 'none',
-      },
-      splay: {
-        value: 'DURATION',
-        summary: 'Longest random wait after a change (at most 24h)',
-        default: '0s',
-      },
-      'min-between': {
-        value: 'DURATION',
-        summary: 'Shortest time from a start or a signal to the next one (at most 24h)',
-        default: '30s',
-      },
-      'stop-signal': { value: 'SIGNAL', summary: 'Signal that stops it for a restart', default: 'TERM' },
-      'stop-timeout': {
-        value: 'DURATION',
-        summary: 'Time that it then has until it is killed (at most 24h)',
-        default: '10s',
-      },
       ...ofDaemon,
     },
     details: [
       'CMD gets the token in KYC_ACCESS_TOKEN, or in the variable of --env. It replaces this ' +
         'process, so it gets the signals and gives the exit status. Of the open descriptors it gets ' +
         'the standard streams, and the sockets that systemd handed to this process.',
-      'With --on-change restart, kyc-tokend stays as the parent of CMD and restarts it at each new ' +
-        'token. With the name of a signal, CMD gets that signal once the token files are written, and ' +
-        'must read the token from a file. If CMD ends by itself, exec ends with its status, or with ' +
-        '128 plus the number of the signal that killed it. exec passes TERM, INT, HUP, USR1, USR2 and ' +
-        'WINCH on to the process group of CMD; after TERM it does not start CMD again. While the ' +
-        'daemon is away or the account is refused, CMD keeps running. It has no controlling terminal, ' +
-        'and sockets that systemd handed to this process are an error.',
     ],
   },
 } satisfies Readonly<Record<string, CommandSpec>>

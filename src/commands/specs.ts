@@ -138,22 +138,6 @@ export const commands: readonly CommandSpec[] = [
   clientCommands.reload,
   clientCommands.reject,
   {
-    name: 'explain',
-    examples: [
-      "kyc-tokend explain --status 429 --header 'Retry-After: 120'",
-      'kyc-tokend explain --status 500 --body answer.json',
-    ],
-    load: () => import('./explain.ts'),
-    summary: 'Say what the daemon does about an answer of the service',
-    exits: { 78: 'the configuration is faulty' },
-    options: {
-      status: { value: 'STATUS', summary: 'HTTP status of the answer, such as 500' },
-      body: { value: 'FILE', summary: 'File with the body of the answer; - for stdin' },
-      header: { value: 'HEADER', summary: "Header of the answer, such as 'Retry-After: 120'" },
-      config: { value: 'PATH', summary: 'Use the settings of this configuration, without its secrets' },
-    },
-  },
-  {
     name: 'check',
     examples: [
       'sudo kyc-tokend check',

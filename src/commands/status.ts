@@ -1,5 +1,4 @@
-// status: the daemon's state, for people and for programs; once, repainted each second, or a line for each
-// account of this host.
+// status: the daemon's state, for people and for programs, or a line for each account of this host.
 import { existsSync } from 'node:fs'
 import { accountNames, systemSocket } from '../host/account.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
@@ -8,11 +7,10 @@ import { exitStatus, UserError } from '../lib/error.ts'
 import { programName } from '../host/paths.ts'
 import type { StatusResult } from '../protocol.ts'
 import { systemdStateOf } from '../host/alert-command.ts'
-import { ask, bothGiven, namedSocket, openClient } from '../terminal/ask.ts'
+import { ask, bothGiven, namedSocket } from '../terminal/ask.ts'
 import type { Invocation, RunCommand } from '../terminal/command.ts'
 import { formatStatus, screenOf } from '../terminal/format-status.ts'
 import { configuredAccounts, isConfigured } from '../host/system-config.ts'
-import { watchStatus } from './watch-status.ts'
 
 /** Exit statuses of `--all`, the worst first. */
 const RANKS: readonly number[] = [exitStatus.noPermission, exitStatus.tryAgain, exitStatus.unavailable]
@@ -20,12 +18,6 @@ const RANKS: readonly number[] = [exitStatus.noPermission, exitStatus.tryAgain, 
 export const run: RunCommand = async (invocation) => {
   const { options, env, stdout } = invocation
   if (options['all'] === true) return allAccounts(invocation)
-  if (options['watch'] === true) {
-    if (options['json'] === true) throw bothGiven('--watch and --json')
-    using client = openClient(invocation)
-    const last = await watchStatus(client, invocation)
-    return last === null ? exitStatus.unavailable : exitStatusOf(last)
-  }
   const status = await ask(invocation, (client) => client.status())
   if (options['json'] === true) stdout.write(`${escapeUnsafe(JSON.stringify(status))}\n`)
   else {
@@ -38,7 +30,7 @@ export const run: RunCommand = async (invocation) => {
 
 /** A line for each daemon of this host. The exit status is the worst of theirs. */
 async function allAccounts({ options, stdout }: Invocation): Promise<number> {
-  const excluded = ['socket', 'account', 'watch'].find((name) => options[name] !== undefined)
+  const excluded = ['socket', 'account'].find((name) => options[name] !== undefined)
   if (excluded !== undefined) throw bothGiven(`--all and --${excluded}`)
   const daemons = daemonsOfHost()
   if (daemons.length === 0)

@@ -98,7 +98,7 @@ export function commandsAt(step: Step, place: Place): string[] {
 }
 
 /** Commands that read the configuration; the others connect to the socket. */
-const READING = /^(?:check|setup|run|explain)\b/
+const READING = /^(?:check|setup|run)\b/
 
 /** A command of this program about the daemon of this place: where its unit is, the package is. */
 export function programCommand(words: string, { account, isUnit, socket, config }: Place): string {
@@ -245,7 +245,7 @@ export const clientRemedies = {
 type NamedFault = Reason | PostponedReason | AlertReason
 
 /**
- * What a person does about a fault at this place, as one line: the one source for log, alerts, status, explain and
+ * What a person does about a fault at this place, as one line: the one source for log, alerts, status and
  * check. `without`: steps that are no news to the person, or would do harm.
  */
 export function remedyLine(fault: NamedFault, place: Place, without: readonly Step[] = []): string {

@@ -1,5 +1,5 @@
 // The calls of libc that Node lacks: for sockets and connections, against core dumps, for file locks, and for
-// processes (to become another program, reap orphans, end at once).
+// processes (to become another program, end at once).
 import { closeSync, openSync, readdirSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { getSystemErrorName } from 'node:util'
@@ -37,7 +37,6 @@ const ABI = {
   MSG_DONTWAIT: 0x40,
   MSG_NOSIGNAL: 0x4000,
   PR_SET_DUMPABLE: 4,
-  PR_SET_CHILD_SUBREAPER: 36,
   RLIMIT_CORE: 4,
   F_SETFD: 2,
   F_DUPFD_CLOEXEC: 1030,
@@ -52,19 +51,12 @@ const ABI = {
   SO_PEERCRED: 17,
   SO_PEERGROUPS: 59,
   SIOCOUTQ: 0x5411,
-  P_ALL: 0,
-  WNOHANG: 1,
-  WEXITED: 4,
-  WNOWAIT: 0x1000000,
 } as const
 /** Longest path of a Unix socket: `sun_path` without the NUL byte that ends it (unix(7)). */
 export const MAX_SOCKET_PATH_BYTES = 107
 const SUN_PATH_BYTES = MAX_SOCKET_PATH_BYTES + 1
 /** The most supplementary groups of a process (NGROUPS_MAX). */
 const MAX_GROUPS = 65_536
-const SIGINFO_BYTES = 128
-/** `si_pid`: the union that holds it is aligned to a pointer. */
-const PID_OFFSET = process.arch === 'arm' || process.arch === 'ia32' ? 12 : 16
 /** Of an extended attribute (XATTR_SIZE_MAX is more): an access list of 500 entries fits. */
 const MAX_ATTRIBUTE_BYTES = 4_096
 /** Signals that Node ignores from its start; a program that is executed would, too (signal(7)). */
@@ -251,21 +243,12 @@ function createProcessCalls(strict: Declare, lenient: Declare<NativeCall>) {
   const flock = strict('flock', 'int', ['int', 'int'])
   const exit = lenient('_exit', 'void', ['int'])
   const fcntl = lenient('fcntl', 'int', ['int', 'int', 'int'])
-  const waitid = lenient('waitid', 'int', ['int', 'uint32_t', 'void *', 'int'])
-  const waitpid = lenient('waitpid', 'int', ['int', 'void *', 'int'])
 
   /** Descriptors below `end` are inherited by programs that are executed, all others are not. */
   function inheritBelow(end: number): void {
     // Without /proc only the standard streams are known; Node closes the others that it was started with.
     const open = withSystemFallback([0, 1, 2], () => readdirSync('/proc/self/fd').map(Number))
     for (const fd of open) fcntl(fd, ABI.F_SETFD, fd < end ? 0 : ABI.FD_CLOEXEC)
-  }
-
-  /** The pid of an ended child, which stays unreaped; 0 if there is none. */
-  function endedChild(): number {
-    const info = Buffer.alloc(SIGINFO_BYTES)
-    const result = waitid(ABI.P_ALL, 0, info, ABI.WEXITED | ABI.WNOHANG | ABI.WNOWAIT)
-    return result === 0 ? info.readInt32LE(PID_OFFSET) : 0
   }
 
   return {
@@ -290,24 +273,6 @@ function createProcessCalls(strict: Declare, lenient: Declare<NativeCall>) {
       inheritBelow(FIRST_LISTEN_FD + countListenFds(env, process.pid))
       execvpe(argv[0], [...argv, null], [...settings, null])
       throw new Error('execvpe returned without an error')
-    },
-    /** Programs that this one starts inherit no descriptor that is open now, save the standard streams. */
-    closeOnExec: (): void => inheritBelow(FIRST_LISTEN_FD),
-    /**
-     * The orphans of what this program starts become its own children (prctl(2)): it then has to reap them.
-     */
-    adoptOrphans(): void {
-      prctl(ABI.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    },
-    /**
-     * Reaps the ended children that this program did not start itself. `childOfNode` is the one that Node
-     * reaps; if that one has just ended, the rest waits for the next call.
-     */
-    reapOrphans(childOfNode: number | undefined): void {
-      for (;;) {
-        const pid = endedChild()
-        if (pid === 0 || pid === childOfNode || waitpid(pid, null, ABI.WNOHANG) !== pid) return
-      }
     },
     /**
      * Locks the open file (flock(2)) until its descriptor is closed. False: another process has locked it.

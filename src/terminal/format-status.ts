@@ -1,7 +1,7 @@
 // The status for people: first what is wrong and the next step, then a row for each part, fit for the
 // terminal.
 import type { Writable } from 'node:stream'
-import { stripVTControlCharacters, styleText } from 'node:util'
+import { styleText } from 'node:util'
 import { allowsColour, asSentence, capitalized, escapeUnsafeIn, wrap } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import {
@@ -58,16 +58,13 @@ export function screenOf(stdout: Writable & { columns?: number }, env: NodeJS.Pr
   return { hasColour: allowsColour(env), columns: stdout.columns || 80 }
 }
 
-/**
- * Lines of text, wrapped to fit `columns`. With `isCut` the rows are cut instead; the next steps are always
- * wrapped.
- */
+/** Lines of text, wrapped to fit `columns`. */
 export function formatStatus(
   result: StatusResult,
-  options: Screen & { nowMs: number; systemd?: SystemdState; socket?: string | undefined; isCut?: boolean },
+  options: Screen & { nowMs: number; systemd?: SystemdState; socket?: string | undefined },
 ): string {
   const status = escapeUnsafeIn(result)
-  const { nowMs, hasColour, columns, systemd = notUnderSystemd, isCut = false } = options
+  const { nowMs, hasColour, columns, systemd = notUnderSystemd } = options
   const ink: View['ink'] = (colour, text) =>
     hasColour ? styleText(colour, text, { validateStream: false }) : text
   const today = new Date(nowMs).toISOString().slice(0, 10)
@@ -77,7 +74,7 @@ export function formatStatus(
   const view = { nowMs, ink, ago, absolute, systemd: escapeUnsafeIn(systemd) }
   const lines = Object.entries(rows).flatMap(([label, textsOf]) =>
     textsOf(status, view)
-      .flatMap((text) => (isCut ? [cutTo(text, columns - INDENT)] : wrap(text, columns - INDENT)))
+      .flatMap((text) => wrap(text, columns - INDENT))
       .map((text, index) => `  ${ink('dim', (index === 0 ? label : '').padEnd(LABEL_WIDTH))}${text}`),
   )
   const { colour, meaning } = Object.hasOwn(phases, status.state) ? phases[status.state] : UNKNOWN_PHASE
@@ -89,14 +86,6 @@ export function formatStatus(
     wrap(step, columns - 2).map((line, index) => `${index === 0 ? ink(colour, '→') : ' '} ${line}`),
   )
   return `${[head, ...steps, '', ...lines].join('\n')}\n`
-}
-
-/** The line with at most this many columns; colours do not count. */
-export function cutTo(line: string, columns: number): string {
-  if (stripVTControlCharacters(line).length <= columns) return line
-  const parts = Array.from(line.matchAll(/\u001b\[\d+m|[^]/gu), ([part]) => part)
-  let left = columns - 1
-  return `${parts.filter((part) => part.startsWith('\u001b') || (left -= part.length) >= 0).join('')}…`
 }
 
 /** The words about a life by its source; none for a life that the token itself says. */

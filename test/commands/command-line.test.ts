@@ -86,23 +86,12 @@ test.each([
   ['status --json=yes', '--json takes no value.'],
   ['status more', 'status does not take arguments beside its options: see `kyc-tokend status --help`.'],
   ['token --min-valid 25h', '--min-valid takes a duration such as 30s or 5m, up to 24h.'],
-  ['exec --on-change HUP --splay 2d -- true', '--splay takes a duration such as 30s or 5m, up to 24h.'],
-  ['status --watch --json', '--watch and --json are both given: leave one of them out.'],
   [
     'exec --env A=B x',
     '--env takes the name of a variable: letters, digits and _, and no digit at its beginning.',
   ],
-  [
-    'exec --on-change sometimes x',
-    '--on-change takes none, restart or the name of a signal, such as HUP or TERM.',
-  ],
-  ['exec --stop-signal NONE x', '--stop-signal takes the name of a signal, such as HUP or TERM.'],
   ['exec', 'exec needs a command: kyc-tokend exec -- CMD …'],
   ['completions tcsh', 'Name the shell: kyc-tokend completions bash.'],
-  [
-    'explain --status 429 --header nothing',
-    "--header takes a name and a value, such as --header 'Retry-After: 120'.",
-  ],
   ['reject aaaa bbbb', 'reject takes one fingerprint, or - for a token on stdin.'],
 ])('`%s` is a usage error of one sentence', async (words, sentence) => {
   const ended = await runCli(words.split(' '))

@@ -4,13 +4,12 @@ import { chownSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } 
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { text as textOf } from 'node:stream/consumers'
-import { stripVTControlCharacters } from 'node:util'
 import { onTestFinished, expect, test } from 'vitest'
 import type { StatusResult } from '../../src/protocol.ts'
 import { block } from '../manual/manual.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { listening } from '../support/listening.ts'
-import { runCli, startAtTerminal, startCli } from '../support/run-cli.ts'
+import { runCli, startCli } from '../support/run-cli.ts'
 import { canMount, smallDisk } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { lacks } from '../support/lacks.ts'
@@ -36,11 +35,8 @@ test.skipIf(lacks('curl', 'socat'))(
   'the lines that the demo shows work, and it leaves nothing behind',
   async () => {
     const demo = startDemo()
-    await expectUntil('a first token', () => / token 1 \([0-9a-f]{16}\), good until /.test(demo.text()))
+    await expectUntil('a first token', () => /event=token-obtained .*generation=1\b/.test(demo.text()))
     const directory = / both in (\S+)\.$/m.exec(demo.text())?.[1] ?? ''
-    // An event carries the time at which it happened.
-    const shownAt = /^(\S{19})Z {2}token 1 /m.exec(demo.text())?.[1]
-    expect(statusIn(directory).token?.obtainedAt.slice(0, 19)).toBe(shownAt)
     for (const name of ['token', 'ipc.sock', 'http.sock'])
       await expectUntil(name, () => existsSync(`${directory}/${name}`))
     const lines = ['the token file', 'over ipc.sock', 'over http.sock'].map(
@@ -62,76 +58,16 @@ test.skipIf(lacks('curl', 'socat'))(
     ).toMatch(/^[\w.-]+\n$/)
     const url = / -d outage (http:\S+\/scenario)$/m.exec(demo.text())?.[1] ?? ''
     await fetch(url, { method: 'PUT', body: 'account-inactive' })
-    const events = (): string => demo.text().split('Events as they come')[1] ?? ''
+    const events = (): string => demo.text().split("The daemon's log")[1] ?? ''
     await expectUntil('the alert', () => events().includes('account-inactive'))
     expect(await demo.interrupt()).toBe(0)
     expect(existsSync(directory)).toBe(false)
   },
 )
 
-test.skipIf(lacks('script'))(
-  'at a narrow terminal it shows state, life and events, and keys change the service',
-  async () => {
-    const columns = 40
-    const { stdout: screen, child, ended } = startAtTerminal(['demo'], { size: `cols ${columns} rows 24` })
-    let before = 0
-    /** The last whole picture since the last key, a line each. */
-    const picture = (): string[] =>
-      stripVTControlCharacters(screen().slice(before).split('\u001b[H').at(-2) ?? '').split('\r\n')
-    const steps: [RegExp, string][] = [
-      [/● ready: [^]*life +█[^]*token 1 \([^]*o outage {2}i inactive/, 'o'],
-      [/● degraded: [^]*attempt \d+ failed/, 'i'],
-      [/● refused: [^]*alert raised/, 'k'],
-      [/● ready: [^]*token 2 [^]*alert over/, 'q'],
-    ]
-    for (const [seen, key] of steps) {
-      await expectUntil(String(seen), () => seen.test(picture().join('\n')))
-      const lines = picture()
-      expect(lines.length).toBeLessThanOrEqual(24)
-      for (const line of lines) expect(line.length, line).toBeLessThanOrEqual(columns)
-      expect(lines[0]).toMatch(/^● /)
-      const words = lines.join(' ').replaceAll(/ +/g, ' ')
-      expect(words).toContain('o outage i inactive account k all well r refresh q end')
-      expect(words).toMatch(/A token, in another terminal: \S+\/kyc-tokend token/)
-      before = screen().length
-      child.stdin.write(key)
-    }
-    expect(await ended).toMatchObject({ status: 0 })
-    expect(screen()).toContain('\u001b[?1049l')
-  },
-)
-
-test.skipIf(lacks('script'))('at a terminal that is closed it leaves nothing behind', async () => {
-  const env = { TMPDIR: await tempDirectory() }
-  const { stdout: screen, child } = startAtTerminal(['demo'], { size: 'cols 200 rows 24', env })
-  await expectUntil('the state', () => screen().includes('ready'))
-  const directory = /(\S+?)\/kyc-tokend token/.exec(screen())?.[1] ?? ''
-  expect(existsSync(directory)).toBe(true)
-  child.kill('SIGKILL')
-  await expectUntil('the end of the directory', () => !existsSync(directory))
-})
-
-test.skipIf(lacks('script'))('a key before the first token does not leave the screen empty', async () => {
-  const { stdout: screen, child } = startAtTerminal(['demo'], { size: 'cols 80 rows 24' })
-  await expectUntil('the beginning', () => screen().includes('Starting'))
-  child.stdin.write('o')
-  await expectUntil('the state', () =>
-    /● (starting|expired|degraded|ready)/.test(stripVTControlCharacters(screen())),
-  )
-  await expectUntil('the outage', () => screen().includes('from now on: outage'))
-  child.stdin.write('q')
-})
-
-test.skipIf(lacks('script'))('a terminal that cannot be repainted gets lines', async () => {
-  const { stdout: screen, child } = startAtTerminal(['demo'], { env: { TERM: 'dumb' } })
-  await expectUntil('the token', () => / token 1 \([0-9a-f]{16}\), good until /.test(screen()))
-  expect(screen()).not.toContain('\u001b')
-  child.stdin.write('\u0003')
-})
-
 test('killed it leaves nothing running', async () => {
-  const { child, stdout } = startCli(['demo'])
-  await expectUntil('a first token', () => / token 1 \(/.test(stdout()))
+  const { child, stdout, stderr } = startCli(['demo'])
+  await expectUntil('a first token', () => /event=token-obtained/.test(stderr()))
   const directory = / both in (\S+)\.$/m.exec(stdout())?.[1] ?? ''
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }))
   expect(statusIn(directory).daemon.pid).toBe(child.pid)

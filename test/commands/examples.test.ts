@@ -1,8 +1,6 @@
 // The examples with which the help of each command ends, run as they are written; those of `setup` are run on
 // a machine with systemd (install.system.test.ts).
 import { spawn } from 'node:child_process'
-import { writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { commands } from '../../src/commands/specs.ts'
 import { startExample } from '../manual/example.ts'
@@ -10,15 +8,13 @@ import { startExample } from '../manual/example.ts'
 /** What ends with another status than 0 here: a daemon runs already. */
 const STATUSES: Readonly<Record<string, number>> = { run: 69 }
 /** Commands that run until they are stopped, once they have printed something. */
-const LONG = /\b(?:watch|sandbox|demo|on-change restart)\b/
+const LONG = /\b(?:watch|sandbox|demo)\b/
 
 const all = commands.flatMap(({ name, examples }) => examples.map((line) => [line, name] as const))
 
 test.each(all.filter(([, name]) => name !== 'setup'))('%s', { timeout: 30_000 }, async (line, name) => {
   const example = await startExample({ tokenFiles: [{ path: 'token' }] })
   const { daemon, env, program } = example
-  const inDirectory = (file: string, text: string): void => writeFileSync(join(daemon.directory, file), text)
-  inDirectory('answer.json', '{"detail":"Your account is not active"}')
   program('sudo', 'exec "$@"')
   program('billing', 'echo "${KYC_ACCESS_TOKEN:-$API_TOKEN}"; [ $# = 0 ] || exec sleep 60')
   const child = spawn('sh', ['-c', `exec ${line.replace('8099', '0')}`], {

@@ -57,34 +57,28 @@ test('its status, its signals, its options and its stdin are those of a program 
 })
 
 test.each([
-  ['none', 'no-such-command', 127],
-  ['none', '/etc/passwd', 126],
-  ['restart', 'no-such-command', 127],
-  ['restart', '/etc', 126],
-])('with --on-change %s the command %s ends it with %d', async (action, command, status) => {
+  ['no-such-command', 127],
+  ['/etc/passwd', 126],
+])('the command %s ends it with %d', async (command, status) => {
   const { cli } = await commandWorld()
   // A directory that may not be entered would make it 126, as with env(1).
   const env = { PATH: '/usr/bin:/bin' }
-  const ended = await cli(['exec', '--on-change', action, '--', command], { env })
+  const ended = await cli(['exec', '--', command], { env })
   expect(ended).toMatchObject({ status, stderr: expect.stringContaining('cannot be run') as string })
   // Its name is escaped.
-  const { stderr } = await cli(['exec', '--on-change', action, '--', '/nowhere/a\n<0>b\u001b'])
+  const { stderr } = await cli(['exec', '--', '/nowhere/a\n<0>b\u001b'])
   expect(stderr).toMatch(/^kyc-tokend: \/nowhere\/a\\u000a<0>b\\u001b cannot be run \(.*\)\.\n$/)
 })
 
-test.each(['none', 'restart'])(
-  'with --on-change %s a script without a first line is the shell’s, and the token is in the variable of --env',
-  async (action) => {
-    const token = hourToken()
-    const world = await commandWorld({ answer: granting(token) })
-    const script = join(world.directory, 'script')
-    const text = 'echo "$0" "$1" "$API_TOKEN, ${KYC_ACCESS_TOKEN-unset}"; ls /proc/self/fd\n'
-    await writeFile(script, text, { mode: 0o755 })
-    const options = ['--env', 'API_TOKEN', '--on-change', action]
-    const { stdout } = await world.cli(['exec', ...options, '--', script, 'word'])
-    expect(stdout).toBe(`${script} word ${token}, unset\n0\n1\n2\n3\n`)
-  },
-)
+test('a script without a first line is the shell’s, and the token is in the variable of --env', async () => {
+  const token = hourToken()
+  const world = await commandWorld({ answer: granting(token) })
+  const script = join(world.directory, 'script')
+  const text = 'echo "$0" "$1" "$API_TOKEN, ${KYC_ACCESS_TOKEN-unset}"; ls /proc/self/fd\n'
+  await writeFile(script, text, { mode: 0o755 })
+  const { stdout } = await world.cli(['exec', '--env', 'API_TOKEN', '--', script, 'word'])
+  expect(stdout).toBe(`${script} word ${token}, unset\n0\n1\n2\n3\n`)
+})
 
 test('it looks for the command in PATH, and without one where the shell does', async () => {
   const world = await commandWorld()
@@ -98,10 +92,8 @@ test('it waits for the first token, no longer than --wait says', async () => {
   const world = await commandWorld({ answer: { status: 503 } })
   await world.daemon.logged('fetch-failed')
   const waiting = world.cli(['exec', '--wait', '30s', '--', 'printenv', 'KYC_ACCESS_TOKEN'])
-  for (const action of ['none', 'restart']) {
-    const impatient = await world.cli(['exec', '--wait', '0s', '--on-change', action, '--', 'echo', 'ran'])
-    expect(impatient).toMatchObject({ status: 75, stdout: '' })
-  }
+  const impatient = await world.cli(['exec', '--wait', '0s', '--', 'echo', 'ran'])
+  expect(impatient).toMatchObject({ status: 75, stdout: '' })
   const token = hourToken()
   world.service.answer(granting(token))
   expect((await waiting).stdout).toBe(`${token}\n`)

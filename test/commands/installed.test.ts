@@ -32,10 +32,10 @@ test("the caller's settings for Node change nothing", async () => {
   }
 })
 
-test.each([[], ['--on-change', 'restart']])('and the command of exec %s has them', async (...options) => {
+test('and the command of exec has them', async () => {
   const { daemon } = await commandWorld({ answer: granting(hourToken()) })
   const script = 'env | grep -E "^(NODE_(OPTIONS|DEBUG|V8_COVERAGE)|KYC_TOKEND_CALLER)" | sort'
-  const words = ['exec', ...options, '--socket', daemon.ipcPath, '--', 'sh', '-c', script]
+  const words = ['exec', '--socket', daemon.ipcPath, '--', 'sh', '-c', script]
   const { stdout, stderr } = await startProgram([command, ...words], { env: FOREIGN }).ended
   expect({ stdout, stderr }).toEqual({
     stdout: `NODE_DEBUG=net\nNODE_OPTIONS=--no-such-option\nNODE_V8_COVERAGE=/nowhere/it\n`,
@@ -61,7 +61,7 @@ test.each([
   const { daemon } = await commandWorld({ answer: granting(hourToken()) })
   const socket = `--socket ${daemon.ipcPath}`
   const names = ['token', 'status', 'watch', 'refresh', 'reject'].map((name) => `${name} ${socket}`)
-  for (const words of ['--help', '--version', 'explain --status 500 --body /dev/null', ...names]) {
+  for (const words of ['--help', '--version', ...names]) {
     const { status, stderr } = await inShell(`exec "$0" ${words} ${redirection}`)
     expect({ words, status }).toEqual({ words, status: 70 })
     expect(stderr).toMatch(/^The output cannot be written \(.*\)\.\n$/)

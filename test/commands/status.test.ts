@@ -1,19 +1,13 @@
-import { join } from 'node:path'
 import { stripVTControlCharacters } from 'node:util'
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { formatStatus } from '../../src/terminal/format-status.ts'
 import type { SystemdState } from '../../src/host/alert-command.ts'
 import { remedyLine, unitPlace } from '../../src/host/remedy.ts'
-import { run } from '../../src/commands/status.ts'
 import type { Phase, StatusResult } from '../../src/protocol.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
-import { startAtTerminal, startCli } from '../support/run-cli.ts'
-import { invoke } from '../support/invoke.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
+import { startAtTerminal } from '../support/run-cli.ts'
 import { lacks } from '../support/lacks.ts'
-import { expectUntil } from '../support/until.ts'
 import { accountInactive, granting } from '../support/service.ts'
-import { daemonWith } from '../support/client-world.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
 
 const nowMs = Date.parse('2030-01-01T00:15:00.000Z')
@@ -332,71 +326,15 @@ test('each state has its colour and its meaning', () => {
   }
 })
 
-test('long sentences are wrapped, or cut in a picture that is repainted; what to do is never cut', () => {
-  const options = { hasColour: true, columns: 56, systemd: underSystemd }
-  for (const isCut of [false, true]) {
-    const lines = format({ state: 'degraded', failure }, { ...options, isCut })
-      .trimEnd()
-      .split('\n')
-    const plain = lines.map((line) => stripVTControlCharacters(line))
-    expect(Math.max(...plain.map(({ length }) => length))).toBeLessThanOrEqual(56)
-    const [steps = '', picture = ''] = plain.join('\n').split('\n\n')
-    expect(steps).toMatch(/^● degraded: [^→]*\n→ \S[^→]*\n {2}\S[^→…]*\.$/)
-    const cut = picture.split('\n').filter((line) => line.endsWith('…'))
-    expect(cut.length > 0).toBe(isCut)
-    expect(cut.filter((line) => line.length !== 56)).toEqual([])
-    expect(picture).toMatch(/^ {2}next .*[^…]$/m)
-    expect(/^ {12}\S/m.test(picture)).toBe(true)
-  }
-})
-
-test('what is watched and never answers ends with 69', async () => {
-  const socket = join(await tempDirectory(), 'ipc.sock')
-  expect(await invoke(run, { watch: true, socket }, { isStopped: true }).status).toBe(69)
-})
-
-test('--watch shows each change once: of state, token, failure and alert, and that the daemon is away', async () => {
-  const alert = { reason: 'no-token', since: failure.since, remedy: 'Wait', contact: null }
-  const without = { state: 'expired', token: null, failure, alert } as const
-  let now = statusWith()
-  const daemon = await daemonWith(({ answer }) => answer('status.result', now))
-  const { child, stdout, ended } = startCli(['status', '--watch', '--socket', daemon.path])
-  onTestFinished(() => void child.kill('SIGKILL'))
-  const events = (): string[] =>
-    stdout()
-      .trimEnd()
-      .split('\n')
-      .map((line) => line.replace(/^\S{19}Z {2}/, ''))
-  const seen = async (count: number): Promise<unknown> => {
-    await expectUntil(`${count} events`, () => events().length >= count)
-    const before = daemon.asked.length
-    return expectUntil('two more looks', () => daemon.asked.length > before + 1)
-  }
-  await seen(2)
-  now = statusWith(without)
-  await seen(6)
-  now = statusWith({ ...without, failure: { ...failure, attempts: 5 } })
-  await seen(7)
-  await daemon.stop()
-  await expectUntil('the end of the daemon', () => events().length >= 8)
-  now = statusWith({ token: { ...good.token!, fingerprint: 'fedcba9876543210', generation: 13 } })
-  await daemon.start()
-  await seen(11)
-  const detail = `network, ${failure.detail}`
-  expect(events()).toEqual([
-    'state ready',
-    `token 12 (${good.token?.fingerprint}), good until 01:00:00Z`,
-    'state expired',
-    'no usable token any more',
-    `attempt 4 failed: ${detail}`,
-    'alert raised: no-token',
-    `attempt 5 failed: ${detail}`,
-    expect.stringMatching(/^No kyc-tokend answers/),
-    'state ready',
-    'token 13 (fedcba9876543210), good until 01:00:00Z',
-    'alert over: no-token',
-  ])
-  expect(stdout()).not.toContain('\u001b')
-  child.kill('SIGINT')
-  expect((await ended).status).toBe(0)
+test('long sentences are wrapped', () => {
+  const text = format({ state: 'degraded', failure }, { hasColour: true, columns: 56, systemd: underSystemd })
+  const plain = text
+    .trimEnd()
+    .split('\n')
+    .map((line) => stripVTControlCharacters(line))
+  expect(Math.max(...plain.map(({ length }) => length))).toBeLessThanOrEqual(56)
+  const [steps = '', picture = ''] = plain.join('\n').split('\n\n')
+  expect(steps).toMatch(/^● degraded: [^→]*\n→ \S[^→]*\n {2}\S[^→…]*\.$/)
+  expect(picture).toMatch(/^ {2}next .*$/m)
+  expect(/^ {12}\S/m.test(picture)).toBe(true)
 })

@@ -140,21 +140,6 @@ test('a socket that systemd handed over stays open in the program that replaces 
   expect(await inChild(source)).toMatch(/^socket:/)
 })
 
-test('ended children are reaped but for the own one, and none that runs is waited for', async () => {
-  const source = `import { spawn } from 'node:child_process'
-     import { existsSync, readFileSync } from 'node:fs'
-     const [running, ended] = [spawn('sleep', ['60']), spawn('true')]
-     const stat = '/proc/' + ended.pid + '/stat'
-     while (!readFileSync(stat, 'utf8').includes(') Z ')) ;
-     for (const own of [ended.pid, undefined, undefined]) {
-       libc.reapOrphans(own)
-       console.log(existsSync(stat))
-     }
-     running.kill()
-     process.exit()`
-  expect(await inChild(source, { timeout: 10_000 })).toBe('true\nfalse\nfalse\n')
-})
-
 /** `kyc-tokend run` without a configuration, which is looked for after libc is loaded. */
 async function runProgram(program: string): Promise<string> {
   const words = [program, 'run', '--config', join(directory, 'none.json')]

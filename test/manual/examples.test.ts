@@ -80,15 +80,12 @@ describe('the shell', () => {
     expect(example.authorizations('/some/path')).toEqual([header, header, header])
   })
 
-  test('kyc-tokend exec --on-change', async () => {
+  test('kyc-tokend exec', async () => {
     const example = await startExample({ tokenFiles: [{ path: 'token', format: 'raw' }] })
     const billing = '#!/bin/sh\necho "$*: ${KYC_ACCESS_TOKEN}"\n'
     writeFileSync(join(example.daemon.directory, 'billing'), billing, { mode: 0o755 })
     const withBilling = ['sh', '-euc', 'PATH=$PWD:$PATH; eval "$0"']
-    const restarted = await example.run('exec-on-change', { with: withBilling })
-    expect(restarted).toBe(`--listen 8080: ${example.token}\n`)
-    const signalled = await example.run('exec-signal', { with: withBilling })
-    expect(signalled).toMatch(/^--token-file \S+\/token: /)
+    expect(await example.run('exec', { with: withBilling })).toBe(`--once: ${example.token}\n`)
   })
 
   test.skipIf(lacks('socat'))('socat', async () => {

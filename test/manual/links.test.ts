@@ -68,14 +68,14 @@ test('the drop-ins are those that the package has as examples', () => {
 })
 
 test('every version is that of package.json', () => {
+  const released = version.replace('-dev', '')
   const changelog = readFileSync(join(PROJECT, 'CHANGELOG.md'), 'utf8')
-  expect(/^## \[(\d.*?)\]/m.exec(changelog)?.[1]).toBe(version)
-  for (const [, named] of text.matchAll(/kyc-tokend[_-](\d+\.\d+\.\d+)/g)) expect(named).toBe(version)
+  expect(/^## \[?(\d[\d.]*)/m.exec(changelog)?.[1]).toBe(released)
+  for (const [, named] of text.matchAll(/kyc-tokend[_-](\d+\.\d+\.\d+)/g)) expect(named).toBe(released)
 })
 
 test('in the package a link to another page stays, and one to what is not shipped becomes its text', () => {
-  const page =
-    '![x](systemd/man/recording.svg)\n\n[a](systemd/man/node.md#x), [b](src/README.md), [c](https://x.y)\n'
+  const page = '[a](systemd/man/node.md#x), [b](src/README.md), [c](https://x.y)\n'
   expect(withShippedLinks('README.md', page)).toBe('[a](manual/node.md#x), b, [c](https://x.y)\n')
   const other = '[a](../../SECURITY.md), [b](fleet.md), [c](#x)'
   expect(withShippedLinks('systemd/man/node.md', other)).toBe(other.replace('../../', '../'))
