@@ -30,6 +30,8 @@ export interface TransientFailure {
   readonly detail: string
   /** HTTP status of the answer, if there was one. */
   readonly status?: number
+  /** The answer's `Date` header, as that of a grant. */
+  readonly serverDateMs?: number | undefined
   /** The time for which the service must not be asked again (`Retry-After`, at most 1 h), in ms. */
   readonly retryAfterMs?: number
   /** The host of the fleet that got the same answer before, and notifies people. */
@@ -41,6 +43,8 @@ export interface PermanentFailure extends Shared {
   /** The service's own words; never holds a secret. */
   readonly detail: string
   readonly status: number
+  /** The answer's `Date` header, as that of a grant. */
+  readonly serverDateMs?: number | undefined
   /** The words of `service.refusals` that named this answer; an older version does not say them. */
   readonly says?: string | undefined
 }
