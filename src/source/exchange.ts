@@ -31,6 +31,8 @@ interface ExchangeOptions {
   readonly hasCertificate: boolean
   readonly clock: Clock
   readonly signal: AbortSignal
+  /** The request was written. */
+  readonly onSent?: (() => void) | undefined
 }
 
 /** Node takes no shorter one. */
@@ -39,7 +41,7 @@ const MIN_ADDRESS_TIMEOUT_MS = 10
 /** The answer as it came, or why there is none. Never rejects. */
 export async function exchange(
   asked: ServiceRequest,
-  { limits, proxy, secureContext, proxyContext, hasCertificate, clock, signal }: ExchangeOptions,
+  { limits, proxy, secureContext, proxyContext, hasCertificate, clock, signal, ...on }: ExchangeOptions,
 ): Promise<ServiceResponse | TransientFailure> {
   // The caller of an attempt that was cancelled ignores its outcome.
   const givenUp: TransientFailure = { kind: 'transient', reason: 'network', detail: 'It was given up' }
@@ -63,6 +65,7 @@ export async function exchange(
   }
   function onSent(): void {
     isSent = true
+    on.onSent?.()
     connecting.abort()
   }
   async function ask(): Promise<ServiceResponse | TransientFailure> {

@@ -53,7 +53,7 @@ export function createFetchToken(options: FetchTokenOptions) {
    */
   async function ask(
     signal: AbortSignal,
-    { limits = request, offsetMs = 0, ready = '' }: { limits?: Limits; offsetMs?: number; ready?: string },
+    { limits = request, offsetMs = 0, ready = '', onSent }: Asking,
   ): Promise<ServiceOutcome> {
     contexts ??= contextsOf(options, proxy)
     // Loaded late: with a kept token the first attempt comes long after the start.
@@ -64,7 +64,7 @@ export function createFetchToken(options: FetchTokenOptions) {
     const assertion = isSigned ? await signed(clock.now().wallMs + offsetMs) : ready
     const sent = serviceRequest(service, credentials, assertion)
     const channel = { proxy, ...(await contexts), hasCertificate }
-    const answer = await exchange(sent, { ...channel, limits, clock, signal })
+    const answer = await exchange(sent, { ...channel, limits, clock, signal, onSent })
     if ('kind' in answer) return answer
     options.onAnswer?.(answer)
     const { wallMs } = clock.now()
@@ -94,23 +94,21 @@ export function createFetchToken(options: FetchTokenOptions) {
     return { kind: 'transient', reason: 'assertion', detail }
   }
 
-  async function fetchToken(
-    signal: AbortSignal,
-    attempt?: Pick<Attempt, 'beforeRequest'>,
-  ): Promise<ServiceOutcome> {
+  async function fetchToken(signal: AbortSignal, attempt?: Omit<Attempt, 'cause'>): Promise<ServiceOutcome> {
     const ready = readyFile === null ? '' : await readyMade(readyFile)
     if (typeof ready !== 'string') return ready
     await attempt?.beforeRequest()
-    if (!isSigned) return ask(signal, { ready })
+    const onSent = attempt?.onSent
+    if (!isSigned) return ask(signal, { ready, onSent })
     const startedMs = clock.now().bootMs
     const offsetMs = Math.abs(aheadMs) > TOLERATED_CLOCK_MS ? aheadMs : 0
-    const outcome = await ask(signal, { offsetMs })
+    const outcome = await ask(signal, { offsetMs, onSent })
     const isForClock = outcome.kind === 'permanent' && Math.abs(aheadMs - offsetMs) > TOLERATED_CLOCK_MS
     const timeoutMs = request.timeoutMs - (clock.now().bootMs - startedMs)
     if (!isForClock || timeoutMs <= 0 || signal.aborted) return withClock(outcome, aheadMs)
     await attempt?.beforeRequest()
     const limits = { timeoutMs, connectTimeoutMs: Math.min(timeoutMs, request.connectTimeoutMs) }
-    return withClock(await ask(signal, { limits, offsetMs: aheadMs }), aheadMs)
+    return withClock(await ask(signal, { limits, offsetMs: aheadMs, onSent }), aheadMs)
   }
 
   return Object.assign(fetchToken, {
@@ -124,6 +122,12 @@ export function createFetchToken(options: FetchTokenOptions) {
 
 const FILE = 'service.assertion.file'
 
+interface Asking {
+  readonly limits?: Limits
+  readonly offsetMs?: number
+  readonly ready?: string
+  readonly onSent?: (() => void) | undefined
+}
 type Limits = Pick<Config['request'], 'timeoutMs' | 'connectTimeoutMs'>
 
 /** Null: there is no such TLS. */

@@ -76,6 +76,8 @@ export interface Attempt {
   readonly cause: Cause
   /** Await it before a request goes out: it is counted, and saved as failed in case the process ends. */
   readonly beforeRequest: () => Promise<void>
+  /** Call it when the request was written: connecting takes time, and so does a stopped process. */
+  readonly onSent?: () => void
 }
 
 /** One attempt to get a token. Never throws for anything that the service or the network does. */
