@@ -288,7 +288,7 @@ export interface StatusResult {
     uid: number
     /** The name that it gives itself. */
     client: string | null
-    transport: 'ipc' | 'http' | 'credential'
+    transport: 'ipc' | 'http'
     /** Of the last one. */
     pid: number
     lastAt: string

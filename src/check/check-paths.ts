@@ -58,8 +58,8 @@ export async function pathFindings(
 
 /** The sockets that systemd listens at, as their units say. */
 async function socketsOfUnit(config: ExaminedConfig, unit: Unit): Promise<SocketFacts[]> {
-  const facts = unit.sockets.map(async ({ name, path, state, mode, user, group }) => {
-    const isUsed = name === 'credential' || config.sockets.some((socket) => socket.path === path)
+  const facts = unit.sockets.map(async ({ path, state, mode, user, group }) => {
+    const isUsed = config.sockets.some((socket) => socket.path === path)
     if (path === null || state !== 'active' || !isUsed) return []
     return [
       {

@@ -1,11 +1,10 @@
 // What systemd says of the unit: what keeps it from starting, its sockets, the alert command, and the units
 // of programs that load the token.
-import { existsSync, globSync, readFileSync, statSync } from 'node:fs'
-import { basename, dirname, isAbsolute, join } from 'node:path'
+import { existsSync, statSync } from 'node:fs'
+import { isAbsolute } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { serviceEnvironment, unitNames } from '../host/account.ts'
+import { unitNames } from '../host/account.ts'
 import { monotonicMs } from '../lib/clock.ts'
-import { withSystemFallback } from '../lib/error.ts'
 import { fault, warning, type Finding } from '../host/finding.ts'
 import { shellWord } from '../lib/display-text.ts'
 import { ALERT_COMMAND, type AlertState } from '../host/alert-command.ts'
@@ -135,31 +134,6 @@ function stateFindings({ name, properties, isMasked }: Unit, isStarted: boolean)
       `sudo systemctl restart ${name}`,
     ]),
   ]
-}
-
-/** The unit files and drop-ins of programs on this host. */
-const UNIT_FILES = ['/etc', '/run', '/usr/local/lib', '/usr/lib'].map(
-  (above) => `${above}/systemd/system/{*.service,*.service.d/*.conf}`,
-)
-/** systemd puts both names into an address of 108 bytes, beside others of its own. */
-const MAX_NAMES_BYTES = 83
-
-/** Findings about units that cannot load the token from the account's credential.sock, for their names. */
-export function credentialFindings(account: string | undefined): Finding[] {
-  const socket = join(serviceEnvironment(account).RUNTIME_DIRECTORY, 'credential.sock')
-  return globSync(UNIT_FILES).flatMap((file) => {
-    const folder = basename(dirname(file))
-    const unit = folder.endsWith('.d') ? folder.slice(0, -2) : basename(file)
-    const text = withSystemFallback('', () => readFileSync(file, 'utf8'))
-    const loads = text.matchAll(/^\s*LoadCredential=([^:\s]+):(\S+)\s*$/gm)
-    return Array.from(loads, ([, id = '', path]) => {
-      const bytes = Buffer.byteLength(unit + id)
-      if (path !== socket || bytes <= MAX_NAMES_BYTES) return []
-      const names = `the unit ${unit} and its credential ${id} have ${bytes} bytes together`
-      const limit = `of which systemd takes ${MAX_NAMES_BYTES}`
-      return fault(`${file}: ${names}, ${limit}: give one of them a shorter name`)
-    }).flat()
-  })
 }
 
 /** Findings about the alert command, which its unit runs as another user than root. */

@@ -32,7 +32,7 @@ import {
   examineInCopy,
   MAKE_BELOW_SRV,
 } from './check-copy.ts'
-import { credentialFindings, readUnit, unitFindings, type Unit } from './check-unit.ts'
+import { readUnit, unitFindings, type Unit } from './check-unit.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { RunCommand } from '../terminal/command.ts'
 import { announce } from '../terminal/prompt.ts'
@@ -146,7 +146,6 @@ async function checkHost(
   if (unit !== null) {
     if (config !== null && isStarted) report.say('directories', ...ownDirectoryFindings(config, unit.name))
     report.say('unit', ...unitFindings(unit, { alerts: await alertState(account), isStarted }))
-    report.say('credentials', ...credentialFindings(account))
   }
   if (config === null) return
   const handedOver = status?.daemon.sockets ?? null

@@ -126,15 +126,14 @@ export function createQuota() {
  */
 const OWN_DESCRIPTORS = 64
 const OWN_SHARE = 0.6
-/** `ipc`, `http`, `metrics` and `credential`. */
+/** `ipc`, `http`, `metrics` and one in reserve. */
 const LISTENING_SOCKETS = 4
 /** Of all descriptors a 128th for each listening socket, and no more than this. */
 const MOST_ACCEPTED_IN_A_TURN = 32
 /** Of each socket, beside the others, for root and the daemon's own user. */
 export const PRIVILEGED_CONNECTIONS = 32
-/** Connections to the metrics, and units that wait for a credential. */
+/** Connections to the metrics. */
 export const METRICS_CONNECTIONS = 256
-export const CREDENTIAL_CONNECTIONS = 300
 /** Assumed if /proc is hidden: the usual soft limit. */
 const USUAL_DESCRIPTORS = 1_024
 

@@ -51,11 +51,6 @@ export function createPeers(options: { loadLibc?: () => Libc; ownUid?: number } 
       return peer.isPrivileged || isUserAllowed || isGroupAllowed(socket, peer, allow.gids)
     },
     /**
-     * The address from which the peer connected (unix(7)); an abstract one begins with a NUL. Null: it is
-     * gone.
-     */
-    addressOf: (socket: Socket): string | null => onDescriptor(socket, (fd) => libc.peerAddress(fd)),
-    /**
      * The accepted connection as a socket with these options of `net.Socket`, which a server of Node cannot
      * set; the accepted one is closed. With a small send buffer: what a peer does not read is charged to the
      * daemon's cgroup. Null: the connection is gone. Throws if there is no descriptor left.

@@ -1,4 +1,4 @@
-// The servers of the daemon: `ipc.sock`, `http.sock`, metrics and credentials, which share peers, audit and
+// The servers of the daemon: `ipc.sock`, `http.sock`, and metrics, which share peers, audit and
 // descriptors. At sockets of systemd they also run while the configuration is faulty, and answer that.
 import type { Config, SocketConfig } from '../config/config.ts'
 import { untilAborted } from '../lib/tasks.ts'
@@ -8,17 +8,10 @@ import { loadLibc } from '../lib/libc.ts'
 import { descriptorsOf, isSocketActivated, type InheritedSockets } from '../host/inherited-sockets.ts'
 import type { Fault, StatusResult } from '../protocol.ts'
 import type { ConnectionServer, DeliveryContext } from './connections.ts'
-import { createCredentialServer } from './credential-server.ts'
 import type { Metrics } from './http/routes.ts'
 import { createIpcServer } from './ipc/server.ts'
 import { createLimitedUsers } from './limited.ts'
-import {
-  CREDENTIAL_CONNECTIONS,
-  fitConnections,
-  HANDED_OVER,
-  METRICS_CONNECTIONS,
-  PRIVILEGED_CONNECTIONS,
-} from './limits.ts'
+import { fitConnections, HANDED_OVER, METRICS_CONNECTIONS, PRIVILEGED_CONNECTIONS } from './limits.ts'
 import { createMemory, type Memory } from './memory.ts'
 import type { ListeningSocket, Reload, TestAlert } from './operations.ts'
 import { createPeers, type Peers } from './peers.ts'
@@ -49,7 +42,6 @@ type Sockets = Pick<Config, 'ipc' | 'http'>
 function createFitting({ inherited, log }: { inherited: InheritedSockets; log: Log }) {
   const others = {
     metrics: inherited.metrics.length > 0 ? METRICS_CONNECTIONS : 0,
-    credentials: inherited.credential.length > 0 ? CREDENTIAL_CONNECTIONS : 0,
   }
   return ({ ipc, http }: Sockets) => {
     const wanted = { ipc: ipc.maxConnections, http: http?.maxConnections ?? 0, ...others }
@@ -100,7 +92,6 @@ export function createServers(
   })
   /** null: `http` is off. The HTTP server is loaded when it is needed. */
   let http: ConnectionServer | null = null
-  const credentials = createCredentialServer(inherited.credential, { ...context, clock: options.clock })
 
   async function openHttp(socket: SocketConfig, room: number): Promise<void> {
     const { createHttpServer } = await import('./http/server.ts')
@@ -130,11 +121,10 @@ export function createServers(
           metricsServer = createMetricsServer({ ...context, metrics, inherited: inherited.metrics })
           await metricsServer.open()
         }
-        await credentials.open()
         if (!signal.aborted) onListening()
         await untilAborted(signal)
       } finally {
-        await Promise.all([ipc.close(), http?.close(), metricsServer?.close(), credentials.close()])
+        await Promise.all([ipc.close(), http?.close(), metricsServer?.close()])
       }
     },
     /**

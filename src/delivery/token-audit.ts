@@ -5,7 +5,7 @@ import type { Log } from '../lib/log.ts'
 import type { RejectVerdict, StatusResult } from '../protocol.ts'
 import type { Peer } from './peers.ts'
 
-export type Transport = 'ipc' | 'http' | 'credential'
+export type Transport = 'ipc' | 'http'
 
 /** A client as the audit sees it; kept with its connection. */
 export interface Reader {
@@ -35,10 +35,9 @@ interface Tally {
 export type TokenAudit = ReturnType<typeof createTokenAudit>
 
 /**
- * Clients choose their names, and units that are started again and again may have a new one each time:
- * further names of one user count under OTHER_NAMES.
+ * Clients choose their names: further names of one user count under OTHER_NAMES.
  */
-const MAX_NAMES = { ipc: 16, http: 16, credential: 256 }
+const MAX_NAMES = 16
 const OTHER_NAMES = '(other names)'
 /**
  * Reads and reports together, so that no user, of however many names and ids, crowds other records out of the
@@ -129,8 +128,8 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
 /** Tallies by user, transport and name. */
 function createTallies() {
   const tallies = new Map<string, Tally>()
-  /** The number of names, by user and kind of name: that of a client, or of a unit. */
-  const names = new Map<string, number>()
+  /** The number of names, by user. */
+  const names = new Map<number, number>()
 
   function of(peer: Peer, transport: Transport, client: string | null): Tally {
     const { uid } = peer
@@ -138,10 +137,9 @@ function createTallies() {
     const found = tallies.get(key)
     if (found !== undefined) return found
     if (client !== null && client !== OTHER_NAMES) {
-      const kind = `${uid} ${transport === 'credential' ? 'unit' : 'client'}`
-      const count = names.get(kind) ?? 0
-      if (count >= MAX_NAMES[transport]) return of(peer, transport, OTHER_NAMES)
-      names.set(kind, count + 1)
+      const count = names.get(uid) ?? 0
+      if (count >= MAX_NAMES) return of(peer, transport, OTHER_NAMES)
+      names.set(uid, count + 1)
     }
     const none = { pid: 0, count: 0, isLogged: false, total: 0, lastAtMs: 0 }
     const tally: Tally = { uid, transport, client, ...none }

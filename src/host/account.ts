@@ -61,22 +61,16 @@ export function unitNames(account: string | undefined) {
 }
 
 /** The name that systemd gives to the socket of a unit (`FileDescriptorName=`). */
-export type SocketName = 'ipc' | 'http' | 'credential' | 'metrics'
+export type SocketName = 'ipc' | 'http' | 'metrics'
 
 /** The one table of socket units of an account; `path`: of a Unix socket below its runtime directory. */
 export function socketUnits(account: string | undefined) {
   const { unit, httpUnit } = unitNames(account)
   const { RUNTIME_DIRECTORY: directory } = serviceEnvironment(account)
-  const suffix = account === undefined ? '' : `@${account}`
   const rows: readonly { readonly name: SocketName; readonly unit: string; readonly path: string | null }[] =
     [
       { name: 'ipc', unit: `${unit}.socket`, path: join(directory, 'ipc.sock') },
       { name: 'http', unit: `${httpUnit}.socket`, path: join(directory, 'http.sock') },
-      {
-        name: 'credential',
-        unit: `kyc-tokend-credential${suffix}.socket`,
-        path: join(directory, 'credential.sock'),
-      },
       // An administrator's own copy serves another account.
       ...(account === undefined
         ? [{ name: 'metrics', unit: 'kyc-tokend-metrics.socket', path: null } as const]

@@ -17,7 +17,6 @@ export function takeInheritedSockets(env: NodeJS.ProcessEnv, pid: number): Inher
     ipc: fdsOf('ipc'),
     http: fdsOf('http'),
     metrics: fdsOf('metrics'),
-    credential: fdsOf('credential'),
   }
   return { ...known, unknown: names.filter((name) => !Object.hasOwn(known, name)) }
 }

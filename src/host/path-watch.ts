@@ -127,8 +127,8 @@ function socketsOf({ ipc, http }: OwnPaths): OwnSocket[] {
   return [ipc, http].filter((socket) => socket !== null)
 }
 
-function inheritedPaths({ ipc, http, credential }: InheritedSockets): string[] {
-  return [...ipc, ...http, ...credential].map((fd) => loadLibc().socketPath(fd)).filter((path) => path !== '')
+function inheritedPaths({ ipc, http }: InheritedSockets): string[] {
+  return [...ipc, ...http].map((fd) => loadLibc().socketPath(fd)).filter((path) => path !== '')
 }
 
 /** Of the path itself; null: nothing is there, or may be seen. */

@@ -160,7 +160,6 @@ function createSocketCalls(strict: Declare) {
 
 function createConnectionCalls(strict: Declare, lenient: Declare) {
   const getsockname = strict('getsockname', 'int', ['int', 'void *', 'void *'])
-  const getpeername = strict('getpeername', 'int', ['int', 'void *', 'void *'])
   const getsockopt = strict('getsockopt', 'int', ['int', 'int', 'int', 'void *', 'void *'])
   const setsockopt = strict('setsockopt', 'int', ['int', 'int', 'int', 'void *', 'uint32_t'])
   const fcntl = strict('fcntl', 'int', ['int', 'int', 'int'])
@@ -173,17 +172,6 @@ function createConnectionCalls(strict: Declare, lenient: Declare) {
   const length = new Int32Array(1)
   const size = new Int32Array(1)
 
-  /**
-   * The address of a Unix socket: empty, a path that a NUL may end, or a NUL and a name; empty for others.
-   */
-  function addressBy(getname: typeof getsockname, fd: number): string {
-    const address = Buffer.alloc(2 + SUN_PATH_BYTES)
-    length[0] = address.length
-    getname(fd, address, length)
-    const isUnix = address.readUInt16LE() === ABI.AF_UNIX
-    return isUnix ? address.toString('utf8', 2, Math.max(2, length[0])) : ''
-  }
-
   /** The events of a descriptor at this moment, of those that need not be asked for (poll(2)). */
   function eventsOf(fd: number): number {
     // `struct pollfd`
@@ -194,10 +182,14 @@ function createConnectionCalls(strict: Declare, lenient: Declare) {
   }
 
   return {
-    /** The path at which this socket was bound (getsockname(2)); empty if it has none. */
-    socketPath: (fd: number): string => addressBy(getsockname, fd).split('\0')[0] ?? '',
-    /** The address of the other end of a connected Unix socket: empty, a path, or a NUL and a name. */
-    peerAddress: (fd: number): string => addressBy(getpeername, fd),
+    /** The path at which this Unix socket was bound (getsockname(2)); empty if it has none or is another socket. */
+    socketPath(fd: number): string {
+      const address = Buffer.alloc(2 + SUN_PATH_BYTES)
+      length[0] = address.length
+      getsockname(fd, address, length)
+      if (address.readUInt16LE() !== ABI.AF_UNIX) return ''
+      return address.toString('utf8', 2, Math.max(2, length[0])).split('\0')[0] ?? ''
+    },
     /**
      * The process at the other end of a connected Unix socket, as the kernel noted it at connect (unix(7),
      * SO_PEERCRED). The descriptor is gone once the socket is destroyed.

@@ -3,7 +3,6 @@ import { WRITE_BYTES } from '../../src/delivery/client.ts'
 import { HTTP_TIMEOUTS, METRICS_TIMEOUTS } from '../../src/delivery/http/server.ts'
 import { METRICS_EVERY_MS } from '../../src/delivery/http/routes.ts'
 import {
-  CREDENTIAL_CONNECTIONS,
   MAX_BODY_BYTES,
   MAX_DENIED,
   MAX_HEAD_BYTES,
@@ -91,11 +90,6 @@ export function limitRows(): string[][] {
       'connections of the metrics socket',
       `${METRICS_CONNECTIONS}, one answer each, ${seconds(metricsEndMs)}`,
       'the connection is closed',
-    ],
-    [
-      'units that wait at `credential.sock`',
-      `${CREDENTIAL_CONNECTIONS}, ${MAX_WAIT_SECONDS} s each`,
-      'the start of the unit fails (243/CREDENTIALS)',
     ],
   ]
 }

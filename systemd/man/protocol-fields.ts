@@ -241,7 +241,7 @@ const status: FieldsOf<StatusResult> = {
       sockets: field('list of objects', 'the sockets at which it listens', {
         absent: `${BEFORE_2_1}, and ${TO_OTHERS}`,
         fields: {
-          name: field('`ipc`, `http`, `metrics`, `credential`', 'its `FileDescriptorName=`'),
+          name: field('`ipc`, `http`, `metrics`', 'its `FileDescriptorName=`'),
           path: field('path', 'its path; empty over TCP'),
         },
       }),
@@ -269,7 +269,7 @@ const status: FieldsOf<StatusResult> = {
     fields: {
       uid: field('integer', 'the user'),
       client: field('text', 'its own name, or the unit', { null: 'it gives none' }),
-      transport: field('`ipc`, `http`, `credential`', 'at which socket'),
+      transport: field('`ipc`, `http`', 'at which socket'),
       pid: field('integer', 'its last process'),
       lastAt: field(INSTANT, 'when it was last taken'),
       count: field('integer', 'how often since the start'),

@@ -13,7 +13,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { setupFiles } from '../../src/setup/setup-files.ts'
@@ -260,30 +260,6 @@ describe.skipIf(!canMount || lacks('unshare') || lacks('python3'))('on a host wi
     const line = /^FAILED +service +.*$/m.exec(stdout)?.[0]
     expect(line).toMatch(/correct what differs.*then ask again: `sudo kyc-tokend refresh`\./)
     expect(line).not.toMatch(/systemctl|reload|restart/)
-  })
-
-  it('`check` names units whose name is too long for a credential from the socket', async () => {
-    const directory = await tempDirectory()
-    const write = (path: string, ...lines: string[]): void => {
-      const file = join(directory, 'etc/systemd/system', path)
-      mkdirSync(dirname(file), { recursive: true })
-      writeFileSync(file, `[Service]\n${lines.join('\n')}\n`)
-    }
-    const load = (id: string, account = ''): string =>
-      `LoadCredential=${id}:/run/kyc-tokend/${account}credential.sock`
-    const [fits, long] = ['a', 'ab'].map(
-      (end) => `${end.padEnd(83 - 'kyc-token.service'.length, 'x')}.service`,
-    )
-    write(fits!, load('kyc-token'))
-    write(long!, load('kyc-token', 'accounts/eu/'), '#'.padEnd(9) + load('kyc-token'))
-    write(`${fits}.d/token.conf`, load('kyc-token'), load('kyc-token.json'))
-    const host = { unit: {}, directory, config: { baseUrl: 'http://127.0.0.1:9', credentials } }
-    const { stdout, status } = await onHost(['check'], host)
-    const lines = stdout.split('\n').filter((line) => line.includes('bytes'))
-    expect(lines).toEqual([
-      `FAULT    credentials    /etc/systemd/system/${fits}.d/token.conf: the unit ${fits} and its credential kyc-token.json have 88 bytes together, of which systemd takes 83: give one of them a shorter name`,
-    ])
-    expect(status).toBe(78)
   })
 
   it('`setup` restores what stood before, byte for byte, where the daemon gets no token with it', async () => {

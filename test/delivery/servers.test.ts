@@ -14,7 +14,7 @@ import { createRecords } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
-const NONE = { ipc: [], http: [], metrics: [], credential: [], unknown: [] }
+const NONE = { ipc: [], http: [], metrics: [], unknown: [] }
 
 it('each socket with more connections than descriptors is logged with what it has, at start and reload', async () => {
   const openFiles = Number(/open files +(\d+)/.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1])

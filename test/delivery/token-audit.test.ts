@@ -73,15 +73,6 @@ test('512 names that one user invents count as one beyond 16, and hide no other 
   expect(taken.at(-1)).toMatchObject({ uid: 1_002, client: 'billing' })
 })
 
-test('units that are given a credential take no names from the programs of root', () => {
-  const { audit } = start()
-  for (let unit = 0; unit < 16; unit += 1) audit.recordRead(readerOf(0), 'credential', `${unit}.service`)
-  audit.recordRead(readerOf(0), 'ipc', 'billing')
-  expect(audit.readers().filter(({ transport }) => transport === 'ipc')).toMatchObject([
-    { client: 'billing' },
-  ])
-})
-
 test('names and ids without end make 200 records an hour, and one of those left out', async () => {
   const { audit, clock, fieldsOf } = start()
   const records = (): number => fieldsOf('token-taken').length + fieldsOf('token-rejected').length

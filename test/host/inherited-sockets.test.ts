@@ -2,12 +2,12 @@ import { describe, expect, it } from 'vitest'
 import { descriptorsOf, takeInheritedSockets } from '../../src/host/inherited-sockets.ts'
 
 describe('inherited sockets', () => {
-  const none = { ipc: [], http: [], metrics: [], credential: [], unknown: [] }
+  const none = { ipc: [], http: [], metrics: [], unknown: [] }
 
   it('are known by their names, several of one name too, and are taken out of the environment', () => {
     const LISTEN_FDNAMES = 'http:other:ipc:ipc::metrics'
     const env = { LISTEN_PID: '7', LISTEN_FDS: '6', LISTEN_FDNAMES, PATH: '/bin' }
-    const found = { http: [3], ipc: [5, 6], metrics: [8], credential: [], unknown: ['other', 'unknown'] }
+    const found = { http: [3], ipc: [5, 6], metrics: [8], unknown: ['other', 'unknown'] }
     expect(takeInheritedSockets(env, 7)).toEqual(found)
     expect(env).toEqual({ PATH: '/bin' })
   })

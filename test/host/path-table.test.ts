@@ -30,7 +30,7 @@ test('no remedy of the directories is a chmod, and none leads root through one o
       ({ path, kind }) => kind === 'directory' && path.startsWith('/run'),
     )
     const restart = [
-      'sudo systemctl stop kyc-tokend@eu.socket kyc-tokend-http@eu.socket kyc-tokend-credential@eu.socket ' +
+      'sudo systemctl stop kyc-tokend@eu.socket kyc-tokend-http@eu.socket ' +
         'kyc-tokend-alert@eu.path kyc-tokend@eu',
       'sudo systemctl start kyc-tokend@eu',
     ]

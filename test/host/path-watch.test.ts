@@ -10,7 +10,7 @@ import { listening } from '../support/listening.ts'
 import { createRecords } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
-const none: InheritedSockets = { ipc: [], http: [], metrics: [], credential: [], unknown: [] }
+const none: InheritedSockets = { ipc: [], http: [], metrics: [], unknown: [] }
 
 async function watching(inherited = none, path?: string) {
   const directory = await tempDirectory()

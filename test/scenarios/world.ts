@@ -264,7 +264,7 @@ export function createWorld(given: Given, observer?: Observer) {
     const daemon = await createDaemon(await load(), {
       env: { NOTIFY_SOCKET: '/run/systemd/notify' },
       stderr: log,
-      inherited: { ipc: [], http: [], metrics: [], credential: [], unknown: [] },
+      inherited: { ipc: [], http: [], metrics: [], unknown: [] },
       load,
       bootMark: null,
       clock,

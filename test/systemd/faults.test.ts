@@ -56,7 +56,6 @@ chmod 0755 /run
 rm -rf /etc/systemd/system/kyc-tokend* /etc/kyc-tokend /var/lib/kyc-tokend/* /srv/out /run/systemd/system/kyc-tokend*
 systemctl unmask -q kyc-tokend.service kyc-tokend.socket kyc-tokend-http.socket
 systemctl daemon-reload
-systemctl disable -q kyc-tokend-credential.socket
 systemctl stop 'kyc-tokend*'
 systemctl reset-failed
 systemd-sysusers kyc-tokend.conf

@@ -94,14 +94,6 @@ export const hostFaults: Readonly<Record<string, HostFault>> = {
   },
   service_stopped: { breaks: 'systemctl stop kyc-tokend.service' },
   all_stopped: { breaks: "systemctl stop 'kyc-tokend*'" },
-  credential_rm: {
-    breaks:
-      'systemctl enable -q kyc-tokend-credential.socket; systemctl stop kyc-tokend kyc-tokend.socket kyc-tokend-http.socket; ' +
-      'systemctl start kyc-tokend-credential.socket kyc-tokend.socket kyc-tokend-http.socket kyc-tokend; rm -f /run/kyc-tokend/credential.sock',
-  },
-  credential_late: {
-    breaks: 'systemctl enable -q kyc-tokend-credential.socket',
-  },
   config_typo: {
     breaks: `sed -i 's/"baseUrl"/"baseURL"/' ${CONFIG}; systemctl reload kyc-tokend`,
     person: { named: /baseURL/, does: PUT_BACK_CONFIG },

@@ -10,7 +10,7 @@ import { tempDirectory } from '../support/temp-directory.ts'
 /** Of each kind: against 2.0.0 seven of ten were won. */
 const TRIES = Number(process.env['KYC_TOKEND_RACES'] ?? 3)
 const DIRECTORIES = ['/run/kyc-tokend', '/run/kyc-tokend/accounts/eu']
-const NAMES = ['ipc.sock', 'http.sock', 'credential.sock', 'token', 'instance.lock']
+const NAMES = ['ipc.sock', 'http.sock', 'token', 'instance.lock']
 const FILES = DIRECTORIES.flatMap((directory) => NAMES.map((name) => `${directory}/${name}`))
 const FOLDERS = [
   '/run/kyc-tokend/accounts',
@@ -19,7 +19,7 @@ const FOLDERS = [
   '/var/lib/kyc-tokend/accounts/eu',
 ]
 const SOCKETS = ['', '@eu']
-  .flatMap((suffix) => ['', '-http', '-credential'].map((kind) => `kyc-tokend${kind}${suffix}.socket`))
+  .flatMap((suffix) => ['', '-http'].map((kind) => `kyc-tokend${kind}${suffix}.socket`))
   .join(' ')
 /** Links keep sockets from being bound, and many failures in a row are no fault here. */
 const START = `systemctl reset-failed; systemctl start ${SOCKETS} || true; systemctl start --no-block kyc-tokend kyc-tokend@eu`

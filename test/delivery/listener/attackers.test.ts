@@ -27,7 +27,7 @@ import { tempDirectory } from '../../support/temp-directory.ts'
 const isRoot = process.geteuid?.() === 0
 const ATTACKER = 65533
 const ATTACKS_MS = 700
-const NONE = { ipc: [], http: [], metrics: [], credential: [], unknown: [] }
+const NONE = { ipc: [], http: [], metrics: [], unknown: [] }
 const events = {
   createServer: () => createServer((socket) => socket.destroy()),
   transport: 'ipc',

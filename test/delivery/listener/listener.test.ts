@@ -220,7 +220,7 @@ it('no directory is locked while a process answers at a socket of the settings',
   await expect(
     acquireInstanceLock(
       { ...sockets, runtimeDirectory, stateDirectory: runtimeDirectory },
-      { ipc: [], http: [], metrics: [], credential: [], unknown: [] },
+      { ipc: [], http: [], metrics: [], unknown: [] },
     ),
   ).rejects.toMatchObject({ status: 69 })
   expect(readdirSync(runtimeDirectory)).toEqual([])
