@@ -26,7 +26,7 @@ import { errorCode, errorMessage, fallbackOnSystemError, withSystemFallback } fr
 import { fault, ok, warning, type Finding } from '../host/finding.ts'
 import { nameOf } from '../host/ids.ts'
 import { isFoundByClients, isSystemDirectory } from '../host/paths.ts'
-import { placeAt, programCommand, rendered, type Place } from '../host/remedy.ts'
+import { placeAt, programCommand, rendered, type Place } from '../host/place-commands.ts'
 import { absentRemedy, fileRemedy, fileSentence, nearestThere, ownDirectory } from '../host/file-remedy.ts'
 import { serviceEnvironment } from '../host/account.ts'
 import { credentialsEnd, endRemedies, stageReached } from '../report/credentials-end.ts'

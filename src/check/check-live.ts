@@ -5,7 +5,7 @@ import { asSentence } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus } from '../lib/error.ts'
 import { clockFindings, failure, ok, warning, type Finding } from '../host/finding.ts'
-import { programCommand, remedyLine, type Place } from '../host/remedy.ts'
+import { programCommand, remedyLine, type Place } from '../host/place-commands.ts'
 import { type Config, revealAll, type ServiceConfig } from '../config/config.ts'
 import { describeAnswer, type ServiceResponse } from '../source/answer.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
@@ -84,7 +84,7 @@ function failed(
 ): Answer {
   const http = outcome.status === undefined ? 'was not reached' : `answered with HTTP ${outcome.status}`
   // A daemon may run with another pair, which is good: nothing here has it read these files.
-  const remedy = asSentence(remedyLine(outcome.reason, place, ['check --live', 'reload', 'restart']))
+  const remedy = asSentence(remedyLine(outcome.reason, place))
   const hint = outcome.status === 401 && service.send === 'basic' ? ` ${PLAIN_BASIC}` : ''
   const said = `${http} (${outcome.reason}): ${asSentence(outcome.detail)}${hint}`
   const status = outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain

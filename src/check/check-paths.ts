@@ -13,7 +13,7 @@ import {
 import { SERVICE_USER } from '../host/paths.ts'
 import { idOf, localUser } from '../host/ids.ts'
 import { shellWord } from '../lib/display-text.ts'
-import { bindSockets, sudoAt, type Place } from '../host/remedy.ts'
+import { bindSockets, sudoAt, type Place } from '../host/place-commands.ts'
 import { memberFindings, questionsOf } from './check-members.ts'
 import type { ExaminedConfig } from './check-examine.ts'
 import type { Unit } from './check-unit.ts'

@@ -2,7 +2,7 @@
 import type { Writable } from 'node:stream'
 import { styleText } from 'node:util'
 import type { Finding } from '../host/finding.ts'
-import { behindOtherPair } from '../host/remedy.ts'
+import { behindOtherPair } from '../host/place-commands.ts'
 import { capitalized, escapeUnsafe } from '../lib/display-text.ts'
 import { counted } from '../terminal/format-status.ts'
 

@@ -1,5 +1,5 @@
 // The client's one class of errors, and each of them: a fault, a lost connection, a mistake of the caller.
-import { clientRemedies } from '../host/remedy.ts'
+import { clientRemedies } from '../host/place-commands.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorCode, errorMessage } from '../lib/error.ts'
 import type { FaultCode } from '../protocol.ts'

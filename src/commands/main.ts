@@ -139,7 +139,7 @@ async function fail(failure: unknown): Promise<void> {
 /** Loaded for an error alone: the small program has no other use for it. */
 async function inWords(error: FileError): Promise<UserError> {
   const { asUserError, fileRemedy } = await import('../host/file-remedy.ts')
-  const { placeOf, rendered } = await import('../host/remedy.ts')
+  const { placeOf, rendered } = await import('../host/place-commands.ts')
   return asUserError(error, `${capitalized(rendered(fileRemedy(error, placeOf(process.env))))}.`)
 }
 

@@ -2,7 +2,7 @@
 import { asSentence, escapeUnsafe } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { formatDuration } from '../lib/duration.ts'
-import { remedyIfKnown } from '../host/remedy.ts'
+import { remedyIfKnown } from '../host/place-commands.ts'
 import { permanentReasons } from '../protocol.ts'
 import { afterFiles, ask, namedSocket } from '../terminal/ask.ts'
 import type { RunCommand } from '../terminal/command.ts'

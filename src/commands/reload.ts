@@ -2,7 +2,7 @@
 // of the unit it never fails for what may pass, and falls back to SIGHUP where nobody answers.
 import { placeOfDaemon } from '../host/systemd.ts'
 import { accountOfConfig } from '../host/account.ts'
-import { commandsAt, remedy, rendered, unitPlace, type Place } from '../host/remedy.ts'
+import { commandsAt, remedy, rendered, unitPlace, type Place } from '../host/place-commands.ts'
 import { asSentence, escapeUnsafe } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import type { ReloadResult, StatusResult } from '../protocol.ts'

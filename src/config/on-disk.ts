@@ -5,7 +5,7 @@ import { isLate } from '../files/file-error.ts'
 import { fs } from '../files/fs.ts'
 import { inDirectory } from '../files/in-directory.ts'
 import { fileRemedy } from '../host/file-remedy.ts'
-import { placeOf, rendered } from '../host/remedy.ts'
+import { placeOf, rendered } from '../host/place-commands.ts'
 import type { Config } from './config.ts'
 
 /** `problem` is a sentence with the remedy. */

@@ -8,7 +8,7 @@ import { inDirectory } from '../files/in-directory.ts'
 import { readRemedy } from '../host/file-remedy.ts'
 import { nameOf } from '../host/ids.ts'
 import { shellWord } from '../lib/display-text.ts'
-import { rendered } from '../host/remedy.ts'
+import { rendered } from '../host/place-commands.ts'
 
 /** Far more than any configuration, secret or bundle of certificates holds. */
 const MAX_FILE_BYTES = 1024 * 1024

@@ -10,8 +10,10 @@ import { createReplies } from '../delivery/replies.ts'
 import { createServers } from '../delivery/servers.ts'
 import { raceAbort, runTasks, after } from '../lib/tasks.ts'
 import { unitNames } from '../host/account.ts'
-import { fileProblem, withFileSentences } from '../host/file-remedy.ts'
-import { placeAt, placeOf, type Place } from '../host/remedy.ts'
+import type { FileError } from '../files/file-error.ts'
+import { withFileSentences } from '../host/file-remedy.ts'
+import { placeAt, placeOf } from '../host/place-commands.ts'
+import { createRemedies, type Place } from '../host/remedy.ts'
 import { monotonicMs, withTimeout } from '../lib/clock.ts'
 import { limitFaults } from '../lib/internal-fault.ts'
 import type { DaemonSignals } from './daemon-signals.ts'
@@ -23,7 +25,7 @@ import { createCredentialsEnd } from '../report/credentials-end.ts'
 import { createLog } from '../report/log.ts'
 import { createMetrics } from '../report/metrics.ts'
 import { createPathWatch } from '../host/path-watch.ts'
-import { isFoundByClients, OWN_FILES } from '../host/paths.ts'
+import { isFoundByClients, OWN_FILES, programName } from '../host/paths.ts'
 import { createSystemdNotifier, type SendDatagram } from '../report/systemd.ts'
 import { createTokenLog } from '../report/token-log.ts'
 import { createStateStore } from '../storage/state-store.ts'
@@ -51,6 +53,8 @@ export async function createDaemon(initial: Config, environment: Environment) {
   const { env, clock, inherited, stderr: stream, stop } = environment
   const startedAtMs = Math.trunc(clock.now().wallMs)
   const place = placeOfThis(initial, environment)
+  const { remedyOf } = createRemedies(place)
+  const fileProblem = (error: FileError | null) => error && remedyOf({ kind: 'file', error })
   /** Until there is a keeper, which knows more of them. */
   let secrets = (): string[] => revealAll(initial)
   const logging = createLog({
@@ -62,7 +66,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
     sendEntry: environment.sendDatagram,
     identifier: unitNames(place.account).unit,
   })
-  const log = limitFaults(withFileSentences(logging.log, place), monotonicMs)
+  const log = limitFaults(withFileSentences(logging.log, remedyOf), monotonicMs)
 
   const store = await createStateStore({ ...initial, clock, log, bootMark: environment.bootMark })
   const hasOwnSockets = !isSocketActivated(inherited)
@@ -70,19 +74,20 @@ export async function createDaemon(initial: Config, environment: Environment) {
   const { keeper, sharing, config } = running
   secrets = running.secrets
 
-  const files = createTokenFiles({ config: initial, keeper, log, place })
+  const files = createTokenFiles({ config: initial, keeper, log, remedyOf })
   const alerts = createAlerts({
     keeper,
     log,
     path: join(initial.runtimeDirectory, OWN_FILES.runtimeDirectory.alert),
     settings: initial.alerts,
     host: hostname,
-    place,
+    account: place.account,
+    remedyOf,
   })
   const pathWatch = createPathWatch({ config, inherited, place, log })
   const ending = createCredentialsEnd({ config, keeper, log })
   const replies = createReplies({
-    place,
+    remedyOf,
     keeper,
     refresh: running.refresh,
     sources: {
@@ -97,13 +102,13 @@ export async function createDaemon(initial: Config, environment: Environment) {
         host: hostname(),
         configuration: running.configuration(),
         credentials: ending.current(),
-        stateProblem: fileProblem(store.problem(), place),
+        stateProblem: fileProblem(store.problem()),
         pathProblems: pathWatch.problems(),
       }),
       alert() {
         const alert = alerts.current()
         const { contact } = config().alerts
-        return alert && { ...alert, remedy: alertRemedy(alert, place), contact }
+        return alert && { ...alert, remedy: alertRemedy(alert, remedyOf), contact }
       },
       share: () => sharing.status(),
     },
@@ -172,7 +177,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
       await runTasks(
         [
           { run: (signal) => servers.run(signal, { onListening: listening.resolve }) },
-          createTokenLog({ keeper, log, place }),
+          createTokenLog({ keeper, log, remedyOf }),
           // Clients come first: work for which no client waits begins once they can connect.
           after(listening.promise, alerts),
           after(listening.promise, files),
@@ -196,5 +201,5 @@ export async function createDaemon(initial: Config, environment: Environment) {
 function placeOfThis({ file, ipc }: Config, { env, inherited }: Environment): Place {
   const isFound = isSocketActivated(inherited) || isFoundByClients(ipc.path, { env, uid: process.geteuid!() })
   const socket = isFound ? undefined : ipc.path
-  return placeAt({ configFile: file, socket }, placeOf(env, process.pid))
+  return { ...placeAt({ configFile: file, socket }, placeOf(env, process.pid)), program: programName() }
 }

@@ -5,7 +5,7 @@ import { absentRemedy, asUserError, fileRemedy } from '../host/file-remedy.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { fs } from '../files/fs.ts'
 import { inDirectory } from '../files/in-directory.ts'
-import { placeOf, remedy, rendered, type Remedy } from '../host/remedy.ts'
+import { placeOf, remedy, rendered, type Remedy } from '../host/place-commands.ts'
 
 export function createDirectories(paths: { runtimeDirectory: string; stateDirectory: string }) {
   const { runtimeDirectory, stateDirectory } = paths

@@ -15,7 +15,7 @@ import {
 } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
 import { createLiveness } from '../token/variable.ts'
-import { remedyLine, type Place } from '../host/remedy.ts'
+import type { RemedyOf } from '../host/remedy.ts'
 import {
   dueAtMs,
   hasHadToken,
@@ -57,17 +57,17 @@ export function createReplies(options: {
   refresh?: Keeper['refresh']
   sources: StatusSources
   /** For the commands of remedies. */
-  place: Place
+  remedyOf: RemedyOf
   /** A clock that stops during suspend, in ms: a suspended loop cannot tick. */
   monotonicMs?: () => number
 }) {
-  const { keeper, sources, place, monotonicMs = systemMonotonicMs } = options
+  const { keeper, sources, remedyOf, monotonicMs = systemMonotonicMs } = options
   const { refresh: ask = keeper.refresh } = options
-  let cached = cachedReply(keeper.state(), keeper.now(), place)
+  let cached = cachedReply(keeper.state(), keeper.now(), remedyOf)
 
   function current(now = keeper.now()): Result<CachedToken> {
     const state = keeper.state()
-    if (state !== cached.state || now.bootMs >= cached.untilMs) cached = cachedReply(state, now, place)
+    if (state !== cached.state || now.bootMs >= cached.untilMs) cached = cachedReply(state, now, remedyOf)
     return cached.reply
   }
 
@@ -183,7 +183,7 @@ function troubleOf({
   return { reason, detail }
 }
 
-function faultOf(state: TokenState, place: Place): Fault {
+function faultOf(state: TokenState, remedyOf: RemedyOf): Fault {
   const refusal = refusalOf(state)
   const [code, words] =
     refusal !== null
@@ -194,7 +194,7 @@ function faultOf(state: TokenState, place: Place): Fault {
   const failure = refusal ?? state.failure ?? state.postponement
   if (failure === null) return { code, message: `${words}: the service is being asked. Wait, or ask again.` }
   const { reason, detail } = failure
-  const remedy = asSentence(remedyLine(reason, place))
+  const remedy = asSentence(remedyOf(reason))
   return { code, message: `${words}: ${asSentence(detail)} ${remedy}`, reason }
 }
 
@@ -210,10 +210,10 @@ export function frameRestOf(json: string): string {
 function cachedReply(
   state: TokenState,
   now: Instant,
-  place: Place,
+  remedyOf: RemedyOf,
 ): { readonly state: TokenState; readonly reply: Result<CachedToken>; readonly untilMs: number } {
   const token = usableToken(state, now)
-  if (token === null) return { state, reply: { fault: faultOf(state, place) }, untilMs: Infinity }
+  if (token === null) return { state, reply: { fault: faultOf(state, remedyOf) }, untilMs: Infinity }
   invariant(now.bootMs < usableUntilMs(token), 'no-token-past-its-end', { generation: token.generation })
   const result: TokenResult = { accessToken: token.accessToken, ...describeToken(token, state, now) }
   const json = JSON.stringify(result)

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { unitNames } from './account.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import { SYSTEM_CONFIG_DIRECTORY } from './paths.ts'
-import { remedy, rendered } from './remedy.ts'
+import { remedy, rendered } from './place-commands.ts'
 import { isAbsent } from './system-config.ts'
 import { placeOfDaemon, resultOf, unitProperties, type UnitProperties } from './systemd.ts'
 

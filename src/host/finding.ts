@@ -1,6 +1,6 @@
 // A finding of `check`: a sentence for people, and how grave it is.
 import { formatDuration } from '../lib/duration.ts'
-import { rendered } from './remedy.ts'
+import { rendered } from './place-commands.ts'
 
 export interface Hidden {
   readonly path: string

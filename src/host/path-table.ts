@@ -25,7 +25,7 @@ import {
   unitPlace,
   type Place,
   type Remedy,
-} from './remedy.ts'
+} from './place-commands.ts'
 
 /** Directories and files of the daemon, as its configuration names them. */
 interface DaemonPaths {

@@ -18,7 +18,7 @@ import {
 } from './path-table.ts'
 import { isSocketActivated, type InheritedSockets } from './inherited-sockets.ts'
 import { loadLibc } from '../lib/libc.ts'
-import { openSocket, rendered, type Place } from './remedy.ts'
+import { openSocket, rendered, type Place } from './place-commands.ts'
 
 /** A socket as the configuration has it. */
 interface OwnSocket {

@@ -1,32 +1,27 @@
-// Remedies: what a person does about a problem, and the commands for it, ready to paste on this host.
-import { dirname } from 'node:path'
-import { shellWord } from '../lib/display-text.ts'
-import type { AlertReason, PostponedReason, Reason, StatusResult } from '../protocol.ts'
-import {
-  accountOfConfig,
-  accountOfEnvironment,
-  accountOfSocket,
-  accountWords,
-  serviceEnvironment,
-  socketUnits,
-  systemSocket,
-  unitNames,
-} from './account.ts'
-import { CLIENTS_GROUP, programName, SYSTEM_CONFIG_DIRECTORY } from './paths.ts'
+// The one table of remedies: a fault, and the place of the daemon, give one sentence and at most three commands.
+import { join } from 'node:path'
+import type { FileError } from '../files/file-error.ts'
+import { capitalized, shellWord } from '../lib/display-text.ts'
+import type { AlertReason, PostponedReason, Reason } from '../protocol.ts'
+import { accountOfSocket, accountWords, serviceEnvironment, socketUnits, unitNames } from './account.ts'
+import { nameOf } from './ids.ts'
+import { CLIENTS_GROUP, isSystemDirectory, SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from './paths.ts'
 
 export interface Remedy {
   /** What to do, in plain words, without a full stop. */
   readonly text: string
-  /** To be pasted in this order; none: there is nothing to paste. */
+  /** To be pasted in this order, at most three; none: there is nothing to paste. */
   readonly commands: readonly string[]
 }
 
-/** The daemon that commands are for. */
+/** The daemon that commands are for. It is given once, at the top. */
 export interface Place {
   /** Undefined: the default account. */
   readonly account: string | undefined
   /** systemd runs it. */
   readonly isUnit: boolean
+  /** The word for this program; default: `kyc-tokend`. */
+  readonly program?: string
   /** Of a daemon that a person started; undefined: none runs. */
   readonly pid?: number | undefined
   /** Its `ipc.sock`, where clients do not find that by themselves. */
@@ -35,303 +30,373 @@ export interface Place {
   readonly config?: string | undefined
 }
 
-/** A command whose words depend on the place. */
-export type Step = 'check' | 'check --live' | 'refresh' | 'status' | 'reload' | 'restart'
+/** A fault that needs no more facts than its name. */
+export type NamedFault =
+  | Reason
+  | PostponedReason
+  | AlertReason
+  /** The configuration on disk: faulty; faulty while a daemon runs; changed; changed where a reload does not suffice. */
+  | 'faulty-configuration'
+  | 'faulty-on-disk'
+  | 'changed-on-disk'
+  | 'restart-needed'
+  | 'no-configuration'
+  /** Of clients: no access to the socket; the connection ended without an answer; no answer in time. */
+  | 'denied'
+  | 'unanswered'
+  | 'late'
 
-/** A remedy that holds at every place. */
-export interface Advice {
-  readonly text: string
-  readonly steps: readonly Step[]
-}
-
-/** Of the account's unit. */
-export function unitPlace(account: string | undefined): Place {
-  return { account, isUnit: true }
-}
-
-/**
- * Of the daemon that runs in this environment: that of the unit has the unit's runtime directory, from
- * systemd.
- */
-export function placeOf(env: NodeJS.ProcessEnv, pid?: number): Place {
-  const account = accountOfEnvironment(env)
-  const isOfUnit = env['RUNTIME_DIRECTORY'] === serviceEnvironment(account).RUNTIME_DIRECTORY
-  return { account, isUnit: isOfUnit && env['INVOCATION_ID'] !== undefined, pid }
-}
-
-/** Of a daemon with this configuration, at this socket; undefined: where clients find it. */
-export function placeAt(
-  { configFile, socket }: { configFile: string; socket: string | undefined },
-  { isUnit, pid }: Pick<Place, 'isUnit' | 'pid'>,
-): Place {
-  const account = accountOfConfig(configFile)
-  const isFound = account !== undefined || isUnit || dirname(configFile) === SYSTEM_CONFIG_DIRECTORY
-  return {
-    account,
-    isUnit,
-    pid,
-    socket: socket === systemSocket(account) ? undefined : socket,
-    config: isFound ? undefined : configFile,
-  }
-}
-
-export function remedy(text: string, ...commands: readonly string[]): Remedy {
-  return { text, commands }
-}
+/** A fault as data. */
+export type Remediable =
+  | NamedFault
+  /** A file of the daemon's own, a token file, a directory or a socket. */
+  | { readonly kind: 'file'; readonly error: FileError; readonly use?: 'socket' | 'directory' }
+  /**
+   * A configuration or secret file; the sentence follows its name. `unreadable`: by the daemon's user, who may not
+   * enter the directory `closed`, if there is one. `owner`: neither root nor the daemon's user.
+   */
+  | {
+      readonly kind: 'input'
+      readonly path: string
+      readonly problem: 'unreadable' | 'owner' | 'writable' | 'readable'
+      readonly closed?: string | undefined
+    }
+  /** Everybody may connect to this socket of systemd. */
+  | { readonly kind: 'open-socket'; readonly path: string }
+  /** No daemon answers a client. */
+  | { readonly kind: 'no-daemon'; readonly socket: string | undefined }
+  | { readonly kind: 'no-account'; readonly account: string; readonly hasOthers: boolean }
 
 /** The remedy as one line for people: the text, then its commands as one that can be pasted. */
+export type RemedyOf = (fault: Remediable) => string
+
+export interface Remedies {
+  readonly remedyOf: RemedyOf
+  /** The same in parts. */
+  readonly partsOf: (fault: Remediable) => Remedy
+  readonly commands: Commands
+}
+
+export function createRemedies(place: Place): Remedies {
+  const commands = commandsAt(place)
+  const partsOf = (fault: Remediable): Remedy => {
+    if (typeof fault !== 'string') return remedyFor(fault, place, commands)
+    const [text, ...names] = named[fault]
+    return { text, commands: names.flatMap((name) => commands[name]) }
+  }
+  return { partsOf, remedyOf: (fault) => rendered(partsOf(fault)), commands }
+}
+
 export function rendered({ text, commands }: Remedy): string {
   return commands.length === 0 ? text : `${text}: \`${commands.join(' && ')}\``
 }
 
-/** The advice with the commands of this place; one that needs a daemon is left out if none is known. */
-export function renderedAt({ text, steps }: Advice, place: Place): string {
-  return rendered({ text, commands: steps.flatMap((step) => commandsAt(step, place)) })
+/** False: another version of this program has a fault of that name, and this one does not know it. */
+export function isNamedFault(name: string): name is NamedFault {
+  return Object.hasOwn(named, name)
 }
 
-/** None: the command needs a daemon, and none is known. */
-export function commandsAt(step: Step, place: Place): string[] {
-  if (step !== 'restart' && step !== 'reload') return [programCommand(step, place)]
-  const { account, isUnit, pid } = place
-  if (isUnit) return [`sudo systemctl ${step} ${unitNames(account).unit}`]
-  return pid === undefined ? [] : [`kill -${step === 'restart' ? 'TERM' : 'HUP'} ${pid}`]
-}
+/** The commands about a daemon, each ready to paste; of one that needs a daemon, none where none is known. */
+export type Commands = ReturnType<typeof commandsAt>
 
-/** Commands that read the configuration; the others connect to the socket. */
-const READING = /^(?:check|setup|run)\b/
-
-/** A command of this program about the daemon of this place: where its unit is, the package is. */
-export function programCommand(words: string, { account, isUnit, socket, config }: Place): string {
-  const [option, path] = READING.test(words) ? ['--config', config] : ['--socket', socket]
-  const which = path === undefined ? accountWords(account) : ` ${option} ${shellWord(path)}`
-  return `${isUnit ? 'sudo kyc-tokend' : programName()} ${words}${which}`
-}
-
-/** `sudo ` before a command about what is the unit's. */
-export function sudoAt({ isUnit }: Place): string {
-  return isUnit ? 'sudo ' : ''
-}
-
-/** The command that gives the directories of the package their owners, modes and access lists. */
-export const MAKE_DIRECTORIES = 'sudo systemd-tmpfiles --create kyc-tokend.conf'
-
-/**
- * Commands that give the runtime directory of the account's units its owner, group, mode and access list again.
- * Not chmod: where there is an access list, that sets its mask.
- */
-export function remakeDirectory(account: string | undefined): string[] {
-  return account === undefined ? [MAKE_DIRECTORIES] : bindSockets(account)
-}
-
-/**
- * Commands that make the runtime directory and the sockets of the account's units again, with their owners
- * and modes.
- */
-export function remakeSockets(account: string | undefined): string[] {
-  return [MAKE_DIRECTORIES, ...bindSockets(account)]
-}
-
-/**
- * Commands after which systemd listens at all sockets that are wanted, and the daemon has them. All are stopped first:
- * systemd binds none beside a daemon that runs, which a client at one of them starts. The service brings back its
- * sockets (Sockets=), those that are enabled, and the path unit, which watches a directory that is gone, too.
- */
-export function bindSockets(account: string | undefined): string[] {
+function commandsAt({ account, isUnit, program = 'kyc-tokend', pid, socket, config }: Place) {
   const { unit, alertUnit } = unitNames(account)
-  const units = [...socketUnits(account).map((socket) => socket.unit), `${alertUnit}.path`, unit]
-  return [`sudo systemctl stop ${units.join(' ')}`, `sudo systemctl start ${unit}`]
+  const sudo = isUnit ? 'sudo ' : ''
+  const word = isUnit ? 'kyc-tokend' : program
+  const which = (option: string, path: string | undefined): string =>
+    path === undefined ? accountWords(account) : ` ${option} ${shellWord(path)}`
+  const reads = (words: string): string[] => [`${sudo}${word} ${words}${which('--config', config)}`]
+  const asks = (words: string): string[] => [`${sudo}${word} ${words}${which('--socket', socket)}`]
+  const controls = (verb: string, signal: string): string[] => {
+    if (isUnit) return [`sudo systemctl ${verb} ${unit}`]
+    return pid === undefined ? [] : [`kill -${signal} ${pid}`]
+  }
+  const sockets = socketUnits(account).map((each) => each.unit)
+  return {
+    check: reads('check'),
+    live: reads('check --live'),
+    setup: [`sudo ${word} setup${accountWords(account)}`],
+    status: asks('status'),
+    refresh: asks('refresh'),
+    reload: controls('reload', 'HUP'),
+    restart: controls('restart', 'TERM'),
+    /** The directories and sockets of the unit are made again: systemd binds none beside a daemon that runs. */
+    rebind: [
+      `sudo systemctl stop ${[...sockets, `${alertUnit}.path`, unit].join(' ')}`,
+      `sudo systemctl start ${unit}`,
+    ],
+    edit: [`sudo systemctl edit ${unit}`],
+    log: [`sudo journalctl -u ${unit} -n 20`],
+    /** The user and the groups of the package, and their members' group, are made again. */
+    users: ['sudo systemd-sysusers kyc-tokend.conf'],
+  }
 }
 
-/** The command after which nothing is at the path. What a directory holds may be somebody's: it is kept. */
-export function clearPath(
-  path: string,
-  { isDirectory, place }: { isDirectory: boolean; place: Place },
-): string {
-  const word = shellWord(path)
-  return `${sudoAt(place)}${isDirectory ? `mv -T --backup=numbered ${word} ${word}.old` : `rm -f ${word}`}`
-}
-
-/** Commands that make the package's user, groups and directories again, where they are gone. */
-export function makeUsersAgain(): string[] {
-  return ['sudo systemd-sysusers kyc-tokend.conf', MAKE_DIRECTORIES]
-}
-
-/** Commands that let the account's unit write in this directory. */
-export function allowInUnit(account: string | undefined, directory: string): string[] {
-  const { unit } = unitNames(account)
-  // A file of its own for each directory: so the same command, pasted again, changes nothing.
-  const name = `write${directory.replaceAll(/[^\w]+/g, '-')}`
-  const lines = ['[Service]', `ReadWritePaths=-${directory}`]
-  return [...dropIn(`${unit}.service`, { name, lines }), `sudo systemctl restart ${unit}`]
-}
-
-/** Commands that open the settings of a unit in an editor and have them take effect. */
-export function editUnit(unit: string): string[] {
-  return [`sudo systemctl edit ${unit}`, `sudo systemctl restart ${unit}`]
-}
-
-/** Commands that write this drop-in of a unit, of which it is the only content, and have systemd read it. */
-function dropIn(unit: string, { name, lines }: { name: string; lines: readonly string[] }): string[] {
-  const folder = `/etc/systemd/system/${unit}.d`
+/**
+ * Commands that write this drop-in of a unit and have systemd read it. The same words, pasted again, change nothing;
+ * by its name systemd reads it after the `override.conf` of `systemctl edit`.
+ */
+export function dropIn(unit: string, name: string, lines: readonly string[]): string[] {
   const text = lines.map((line) => `${line}\\n`).join('')
-  return [
-    `sudo mkdir -p ${folder}`,
-    `printf '${text}' | sudo tee ${folder}/${name}.conf`,
-    'sudo systemctl daemon-reload',
-  ]
-}
-
-/** Everybody may connect to this socket of systemd. No commands: it is none of the package's units. */
-export function openSocket(path: string, { account, isUnit }: Place): Remedy {
-  const known = isUnit ? socketUnits(account).find((socket) => socket.path === path) : undefined
-  const mode = 'SocketMode=0660'
-  // A unit of the package has a group, which may be that of its account alone.
-  const settings = known === undefined ? `${mode} and SocketGroup=${CLIENTS_GROUP}` : mode
-  const text =
-    `every user of this host may connect to ${path} and take the token; ` +
-    `list those who may in \`allow\`, or set ${settings} in its unit`
-  if (known === undefined) return remedy(text)
-  // By its name systemd reads it after the `override.conf` of `systemctl edit`.
-  const file = { name: 'zz-clients-only', lines: ['[Socket]', mode] }
-  return remedy(text, ...dropIn(known.unit, file), ...bindSockets(account))
-}
-
-/** Commands after which a daemon that runs has started again. */
-const RESTARTING = /`[^`]*(?:systemctl (?:restart|start|stop|enable --now)|kill -TERM) [^`]*`/
-
-/**
- * How the daemon takes over a configuration that it does not use; null: it uses it, or asks with its pair already.
- * Never by a restart while another pair was not tried: that would use it.
- */
-export function takeOverStep({
-  daemon: { configuration },
-  candidate,
-}: Pick<StatusResult, 'daemon' | 'candidate'>): 'reload' | 'restart' | null {
-  const { state, problem, pair } = configuration
-  if (state === 'current' || (pair !== undefined && candidate)) return null
-  return state === 'changed' && problem !== null && pair === undefined ? 'restart' : 'reload'
-}
-
-/**
- * The sentence behind what comes before a restart, if it has a command for one: the files hold a pair that is not
- * in use, which a restart would use.
- */
-export function behindOtherPair(sentence: string): string {
-  if (!RESTARTING.test(sentence) || sentence.startsWith(CORRECT_FIRST)) return sentence
-  return `${CORRECT_FIRST}, because a restart would use the other pair in them; then: ${sentence}`
-}
-const CORRECT_FIRST = 'Correct these files first'
-
-/** Of a client's errors: each is the end of a sentence, without its full stop. */
-export const clientRemedies = {
-  /** Starts the daemon of this socket; without a path, that of the default account. */
-  start(socket?: string): string {
-    const account = socket === undefined ? undefined : accountOfSocket(socket)
-    const start = `start it with \`sudo systemctl start ${unitNames(account).unit}\``
-    return account === undefined ? `${start} or \`${programName()} run\`` : start
-  },
-  noAccount(account: string, { hasOthers }: { hasOthers: boolean }): string {
-    const make = `make it with \`sudo ${programName()} setup --account ${account}\``
-    return hasOthers ? `name one of these, or ${make}` : make
-  },
-  denied: `have the user added to its group (sudo usermod -aG ${CLIENTS_GROUP} USER) and log in again`,
-  unanswered:
-    'it stops, and another one answers soon, or this user has too many connections ' +
-    '(maxConnectionsPerUser: `sudo kyc-tokend status` has a line about it)',
-  timeout: "see its log (sudo journalctl -u 'kyc-tokend*')",
-}
-
-/** Why there is no token, or an alert. */
-type NamedFault = Reason | PostponedReason | AlertReason
-
-/**
- * What a person does about a fault at this place, as one line: the one source for log, alerts, status and
- * check. `without`: steps that are no news to the person, or would do harm.
- */
-export function remedyLine(fault: NamedFault, place: Place, without: readonly Step[] = []): string {
-  const { text, steps } = advices[fault]
-  return renderedAt({ text, steps: steps.filter((step) => !without.includes(step)) }, place)
-}
-
-/** The same; empty: another version has a fault of that name, and this one does not know it. */
-export function remedyIfKnown(fault: string, place: Place): string {
-  return Object.hasOwn(advices, fault) ? remedyLine(fault as NamedFault, place) : ''
+  const file = `/etc/systemd/system/${unit}.d/zz-${name}.conf`
+  return [`printf '${text}' | sudo install -D -m 0644 /dev/stdin ${file}`, 'sudo systemctl daemon-reload']
 }
 
 /** Actions for refusals are those of the interface description, section 7. */
-const advices: Readonly<Record<NamedFault, Advice>> = {
-  'account-inactive': {
-    text: "Contact the service's support and have the account activated, then ask again",
-    steps: ['refresh'],
+const named: Readonly<Record<NamedFault, readonly [text: string, ...commands: (keyof Commands)[]]>> = {
+  'account-inactive': [
+    "Contact the service's support and have the account activated, then ask again",
+    'refresh',
+  ],
+  'account-not-found': [
+    'Compare `baseUrl`, `service` (if set), `credentials.apiKey` and `credentials.apiSecret` with the dashboard of ' +
+      'the account, and correct what differs (`check` names quotes and blanks around a key); if nothing does, ' +
+      "contact the service's support; then ask again",
+    'check',
+    'reload',
+    'refresh',
+  ],
+  rejected: [
+    'Correct `baseUrl`, `service` (if set) or the credentials (`check` names quotes and blanks around a key), ' +
+      'because the service rejects requests of this kind at this address; kyc-tokend asks again every 5 to 10 ' +
+      'minutes, or at once',
+    'check',
+    'reload',
+    'refresh',
+  ],
+  'rate-limited': [
+    'Nothing to do if it passes: kyc-tokend waits as long as the service asked for; if it goes on, find out what ' +
+      'else uses these credentials',
+  ],
+  'server-error': [
+    "Nothing to do if it passes: kyc-tokend goes on asking; if it lasts, read the service's status page or " +
+      'contact its support',
+  ],
+  'malformed-answer': [
+    'See that `baseUrl` (or `service.tokenUrl`) leads to the service itself and not to a login page, a proxy or a ' +
+      "redirect; if it does, contact the service's support",
+  ],
+  network: [
+    'See that the name in `baseUrl` (or `service.tokenUrl`) resolves on this host and that no firewall, proxy or ' +
+      'route blocks the connection',
+    'live',
+  ],
+  timeout: [
+    'Nothing to do if it passes; if it lasts, check the network to the service, or raise `request.timeout` or ' +
+      '`request.connectTimeout`',
+  ],
+  tls: [
+    "Check this host's clock and that `baseUrl` (or `service.tokenUrl`) has the service's own name; where a proxy " +
+      'or the service has a private authority, give its certificate as `request.caFile`',
+  ],
+  assertion: [
+    'See to the program that writes the file of `service.assertion.file`: it has not renewed it; kyc-tokend asks ' +
+      'as soon as it is good',
+    'check',
+  ],
+  'share-lost': [
+    'Nothing to do if it passes: the token is served meanwhile; if it lasts, try share.servers from this host',
+    'check',
+  ],
+  'not-asked': [
+    'This host takes over the token of a host that asks the service (`share.asks`); run there',
+    'refresh',
+  ],
+  'no-token': ['See what kyc-tokend waits for, and whether its configuration has a fault', 'status', 'check'],
+  test: ['Nothing to do: it resolves itself after 10 s'],
+  'faulty-configuration': [
+    'Correct it, each fault of which `check` names, then start again',
+    'check',
+    'restart',
+  ],
+  'faulty-on-disk': [
+    'Correct the configuration, each fault of which `check` names, then have it read again',
+    'check',
+    'reload',
+  ],
+  'changed-on-disk': ['Have the changed configuration taken over', 'reload'],
+  'restart-needed': ['Have the changed configuration taken over by a restart', 'restart'],
+  'no-configuration': ['Make a configuration', 'setup'],
+  denied: [`have the user added to its group (sudo usermod -aG ${CLIENTS_GROUP} USER) and log in again`],
+  unanswered: [
+    'it stops, and another one answers soon, or this user has too many connections (maxConnectionsPerUser: `sudo ' +
+      'kyc-tokend status` has a line about it)',
+  ],
+  late: ["see its log (sudo journalctl -u 'kyc-tokend*')"],
+}
+
+type FactualFault = Exclude<Remediable, string>
+
+function remedyFor(fault: FactualFault, place: Place, commands: Commands): Remedy {
+  switch (fault.kind) {
+    case 'file': {
+      const { text, ...rest } = fileRemedy(fault.error, place, commands)
+      const { path, directory } = fault.error
+      if (fault.use === 'socket') return { text: `No socket can be made at ${path}: ${text}`, ...rest }
+      if (fault.use === 'directory') return { text: `The directory ${path} cannot be used: ${text}`, ...rest }
+      return { text: path === directory ? capitalized(text) : `Cannot write ${path}: ${text}`, ...rest }
+    }
+    case 'input':
+      return inputRemedy(fault, place)
+    case 'open-socket':
+      return openSocketRemedy(fault.path, place, commands)
+    case 'no-daemon': {
+      const account = fault.socket === undefined ? place.account : accountOfSocket(fault.socket)
+      const start = `start it with \`sudo systemctl start ${unitNames(account).unit}\``
+      const text = account === undefined ? `${start} or \`${place.program ?? 'kyc-tokend'} run\`` : start
+      return { text, commands: [] }
+    }
+    case 'no-account': {
+      const make = `make it with \`sudo ${place.program ?? 'kyc-tokend'} setup --account ${fault.account}\``
+      return { text: fault.hasOthers ? `name one of these, or ${make}` : make, commands: [] }
+    }
+    default:
+      return fault satisfies never
+  }
+}
+
+/** No commands where it is none of the package's units. */
+function openSocketRemedy(path: string, { account, isUnit }: Place, { rebind }: Commands): Remedy {
+  const own = isUnit ? socketUnits(account).find((socket) => socket.path === path) : undefined
+  const text =
+    `every user of this host may connect to ${path} and take the token; list those who may in \`allow\`, or set ` +
+    `SocketMode=0660 and SocketGroup=${CLIENTS_GROUP} in its unit`
+  if (own === undefined) return { text, commands: [] }
+  const [write = '', read = ''] = dropIn(own.unit, 'clients-only', ['[Socket]', 'SocketMode=0660'])
+  return { text, commands: [write, read, rebind.join(' && ')] }
+}
+
+/** The group is the configuration's, never that of the process: the clients' group must not see the secret. */
+function inputRemedy(fault: Extract<FactualFault, { kind: 'input' }>, { isUnit }: Place): Remedy {
+  const { path, problem, closed } = fault
+  const file = shellWord(path)
+  const isOfSystem = (name: string): boolean => `${name}/`.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`)
+  const sudo = isUnit || isOfSystem(path) ? 'sudo ' : ''
+  if (problem === 'owner')
+    return { text: "must belong to root or the daemon's user", commands: [`sudo chown root ${file}`] }
+  if (problem === 'writable')
+    return { text: 'can be written by others than its owner', commands: [`${sudo}chmod go-w ${file}`] }
+  if (problem === 'readable')
+    return { text: 'holds a secret and can be read by everybody', commands: [`${sudo}chmod o-rwx ${file}`] }
+  const user = nameOf('user', process.geteuid!())
+  const denied = `may not be read by the user ${user}`
+  if (user !== SERVICE_USER) {
+    const why = isOfSystem(path)
+      ? 'use sudo, and leave owner and mode of the file as they are'
+      : 'let it read it'
+    return { text: `${denied}: ${why}`, commands: [] }
+  }
+  if (closed === undefined)
+    return {
+      text: denied,
+      commands: [`sudo chgrp ${SERVICE_USER} ${file}`, `sudo chmod 0640 ${file}`],
+    }
+  const text = `${denied}, who may not enter ${closed}`
+  if (!isOfSystem(closed)) return { text: `${text}; put it below ${SYSTEM_CONFIG_DIRECTORY}`, commands: [] }
+  return {
+    text,
+    commands: [`sudo chgrp ${SERVICE_USER} ${shellWord(closed)}`, `sudo chmod 0750 ${shellWord(closed)}`],
+  }
+}
+
+/** The text begins with what is wrong. */
+export function fileRemedy(error: FileError, place: Place, commands: Commands): Remedy {
+  const { path, directory, code, kind, syscall } = error
+  const { account, isUnit } = place
+  const { RUNTIME_DIRECTORY, STATE_DIRECTORY } = serviceEnvironment(account)
+  const own = [RUNTIME_DIRECTORY, join(RUNTIME_DIRECTORY, 'files'), STATE_DIRECTORY]
+  const errno = syscall === 'fchown' ? syscall : (sameErrno[code ?? ''] ?? code ?? kind)
+  const name = kind === 'system' || code === 'EISDIR' ? errno : kind
+  const row = fileFaults[name] ?? fileFaults['system']!
+  const [text, ...list] = row({
+    directory,
+    file: shellWord(path),
+    folder: shellWord(directory),
+    why: `${syscall ?? kind} (${code})`,
+    unit: unitNames(account).unit,
+    user: isUnit ? SERVICE_USER : nameOf('user', process.geteuid!()),
+    sudo: isUnit ? 'sudo ' : '',
+    isUnit,
+    isOwn: isUnit && own.includes(directory),
+    isBelowOwn: isUnit && own.some((each) => directory.startsWith(`${each}/`)),
+    commands,
+  })
+  return { text, commands: list }
+}
+
+interface FileFacts extends Readonly<
+  Record<'directory' | 'file' | 'folder' | 'why' | 'unit' | 'user' | 'sudo', string>
+> {
+  readonly isUnit: boolean
+  /** The directory is one of the unit's own, which its start makes; or below one. */
+  readonly isOwn: boolean
+  readonly isBelowOwn: boolean
+  readonly commands: Commands
+}
+
+/** By errno, or by the kind of the error. */
+const fileFaults: Readonly<
+  Record<string, (facts: FileFacts) => readonly [text: string, ...commands: string[]]>
+> = {
+  stalled: ({ directory }) => [`the disk of ${directory} does not answer: check the disk or its server`],
+  busy: ({ directory }) => [`${directory} waits for other disks, which do not answer: check those`],
+  EISDIR: ({ file, sudo }) => [
+    'it is a directory, which is never replaced; clear the path',
+    `${sudo}mv -T --backup=numbered ${file} ${file}.old`,
+  ],
+  'odd-target': ({ file, sudo }) => [
+    'it is a link or no regular file, which is never replaced; clear the path',
+    `${sudo}rm -f ${file}`,
+  ],
+  'held-target': ({ file }) => [
+    "it is another user's, in a sticky directory: remove it",
+    `sudo rm -f ${file}`,
+  ],
+  attributes: () => ['its file system does not keep owner, group and mode: choose another directory'],
+  'unsafe-directory': ({ directory, folder, isOwn, commands }) =>
+    isOwn
+      ? [`others could exchange what is made in ${directory}; have it made again`, ...commands.rebind]
+      : [
+          `others could exchange what is made in ${directory}; choose another directory, or close this one`,
+          ...(isSystemDirectory(directory) ? [] : [`sudo chmod go-w ${folder}`]),
+        ],
+  fchown: ({ why, isUnit, commands }) => [
+    `kyc-tokend may not give it this owner or group, ${why}: leave them out; in the unit set Group= by a drop-in, ` +
+      'or let a kyc-tokend-changed@ unit hand it on',
+    ...(isUnit ? commands.edit : []),
+  ],
+  ENOENT({ directory, folder, user, isUnit, isOwn, isBelowOwn, commands }) {
+    const text = `the directory ${directory} is not there`
+    if (isOwn) return [text, ...commands.rebind]
+    // Root makes nothing below a directory of the daemon's user, who could put a link there.
+    if (isBelowOwn) return [text, `sudo runuser -u ${user} -- mkdir -p -m 0750 ${folder}`]
+    return [text, isUnit ? `sudo install -d -m 0750 -o ${user} ${folder}` : `mkdir -p -m 0750 ${folder}`]
   },
-  'account-not-found': {
-    text:
-      'Compare `baseUrl`, `service` (if set), `credentials.apiKey` and `credentials.apiSecret` with the ' +
-      "dashboard of the account, and correct what differs; if nothing does, contact the service's support; " +
-      'then ask again',
-    steps: ['reload', 'refresh'],
+  ENOTDIR: ({ directory }) => [
+    `${directory} is a link or no directory: choose the directory itself, or remove that`,
+  ],
+  EACCES({ directory, folder, user, isOwn, commands }) {
+    const text = `the user ${user} may not write in ${directory}`
+    if (isOwn) return [text, ...commands.rebind]
+    if (isSystemDirectory(directory)) return [`${text}; make a directory of its own and set that`]
+    // Not the directory that a link leads to: the maker of the link may be the daemon's user.
+    return [text, `sudo chown -h ${user} ${folder}`]
   },
-  rejected: {
-    text:
-      'Correct `baseUrl`, `service` (if set) or the credentials, because the service rejects requests of ' +
-      'this kind at this address; kyc-tokend asks again every 5 to 10 minutes, or at once',
-    steps: ['reload', 'refresh'],
+  EROFS({ directory, folder, unit, isUnit, isOwn, isBelowOwn, commands }) {
+    const name = `write${directory.replaceAll(/[^\w]+/g, '-')}`
+    const open = dropIn(`${unit}.service`, name, ['[Service]', `ReadWritePaths=-${directory}`])
+    if (isUnit && !isOwn && !isBelowOwn)
+      return [`${directory} is read-only for this unit`, ...open, ...commands.restart]
+    const mount = `sudo mount -o remount,rw "$(findmnt -no TARGET -T ${folder})"`
+    return [`the file system of ${directory} is read-only`, mount, ...commands.restart]
   },
-  'rate-limited': {
-    text:
-      'Nothing to do if it passes: kyc-tokend waits as long as the service asked for; if it goes on, find ' +
-      'out what else uses these credentials',
-    steps: [],
-  },
-  'server-error': {
-    text:
-      "Nothing to do if it passes: kyc-tokend goes on asking; if it lasts, read the service's status page " +
-      'or contact its support',
-    steps: [],
-  },
-  'malformed-answer': {
-    text:
-      'See that `baseUrl` (or `service.tokenUrl`) leads to the service itself and not to a login page, a ' +
-      "proxy or a redirect; if it does, contact the service's support",
-    steps: [],
-  },
-  network: {
-    text:
-      'See that the name in `baseUrl` (or `service.tokenUrl`) resolves on this host and that no firewall, ' +
-      'proxy or route blocks the connection',
-    steps: ['check --live'],
-  },
-  timeout: {
-    text:
-      'Nothing to do if it passes; if it lasts, check the network to the service, or raise ' +
-      '`request.timeout` or `request.connectTimeout`',
-    steps: [],
-  },
-  tls: {
-    text:
-      "Check this host's clock and that `baseUrl` (or `service.tokenUrl`) has the service's own name; " +
-      'where a proxy or the service has a private authority, give its certificate as `request.caFile`',
-    steps: [],
-  },
-  assertion: {
-    text:
-      'See to the program that writes the file of `service.assertion.file`: it has not renewed it; ' +
-      'kyc-tokend reads it every 15 s, and asks as soon as it is good; who writes it is shown by',
-    steps: ['check'],
-  },
-  'share-lost': {
-    text:
-      'Nothing to do if it passes: the token is served meanwhile; if it lasts, try share.servers ' +
-      'from this host',
-    steps: ['check'],
-  },
-  'not-asked': {
-    text: 'This host takes over the token of a host that asks the service (`share.asks`); run there',
-    steps: ['refresh'],
-  },
-  'no-token': {
-    text: 'See what kyc-tokend waits for, and whether its configuration has a fault',
-    steps: ['status', 'check'],
-  },
-  test: { text: 'Nothing to do: it resolves itself after 10 s', steps: [] },
+  ENOSPC: ({ directory, folder }) => [`no space is left in ${directory}: free some`, `df -h ${folder}`],
+  system: ({ why, file }) => [`${why}: see what is there`, `namei -lo ${file}`],
+}
+/** Errors that mean the same. */
+const sameErrno: Readonly<Record<string, string>> = {
+  EPERM: 'EACCES',
+  EDQUOT: 'ENOSPC',
+  ELOOP: 'ENOTDIR',
+  EEXIST: 'ENOTDIR',
 }

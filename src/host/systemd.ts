@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { accountOfConfig, unitNames } from './account.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
-import { placeAt, type Place } from './remedy.ts'
+import { placeAt, type Place } from './place-commands.ts'
 import { configDirectory } from './system-config.ts'
 import { runProgram } from '../lib/run-program.ts'
 

@@ -11,7 +11,7 @@ import {
   remedy,
   unitPlace,
   type Remedy,
-} from './remedy.ts'
+} from './place-commands.ts'
 import { isAbsent, isConfigured } from './system-config.ts'
 import { resultOf, unitProperties, type UnitProperties } from './systemd.ts'
 

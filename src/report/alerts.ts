@@ -6,7 +6,7 @@ import { isRecord, parseJson } from '../lib/input.ts'
 import type { Log } from '../lib/log.ts'
 import { createOwnFile } from '../files/own-file.ts'
 import { OWN_FILES } from '../host/paths.ts'
-import { remedyLine, type Place } from '../host/remedy.ts'
+import type { RemedyOf } from '../host/remedy.ts'
 import type { AlertTestResult } from '../protocol.ts'
 import { currentAlert, type CurrentAlert } from '../token/current-alert.ts'
 import type { KeeperView } from '../token/keeper.ts'
@@ -30,12 +30,12 @@ const SENTENCES: Readonly<Record<Raised['reason'], string>> = {
 }
 const OVER = 'The alert is over'
 
-/**
- * Without a token the failure behind it is what a person does something about. It ends with the manual page
- * and its section.
- */
-export function alertRemedy({ reason, failure }: Pick<Raised, 'reason' | 'failure'>, place: Place): string {
-  return `${remedyLine(failure ?? reason, place)} (more: man kyc-tokend-troubleshooting, ${reason})`
+/** Without a token the failure behind it is what a person does something about. */
+export function alertRemedy(
+  { reason, failure }: Pick<Raised, 'reason' | 'failure'>,
+  remedyOf: RemedyOf,
+): string {
+  return remedyOf(failure ?? reason)
 }
 const REHEARSAL_MS = 10_000
 const REHEARSAL = {
@@ -62,10 +62,11 @@ export function createAlerts(options: {
   path: string
   settings: AlertSettings
   host: () => string
-  /** For the commands of remedies. */
-  place: Place
+  /** Of which account; undefined: the default one. */
+  account: string | undefined
+  remedyOf: RemedyOf
 }) {
-  const { keeper, log, host, place } = options
+  const { keeper, log, host, account, remedyOf } = options
   let { settings } = options
   const files = createAlertFiles(options.path, log)
   let notified: Notified = NOTHING_NOTIFIED
@@ -86,7 +87,7 @@ export function createAlerts(options: {
 
   const origin = (): AlertRecord => ({
     host: host(),
-    account: place.account,
+    account,
     contact: settings.contact ?? undefined,
   })
 
@@ -94,7 +95,7 @@ export function createAlerts(options: {
     return {
       reason: alert.reason,
       detail: alert.detail,
-      remedy: alertRemedy(alert, place),
+      remedy: alertRemedy(alert, remedyOf),
       failure: alert.failure ?? undefined,
       ...origin(),
       since: isoTime(alert.since.wallMs),

@@ -2,7 +2,7 @@
 import { formatInstant, formatInstantOrNull, type Instant } from '../lib/clock.ts'
 import { formatSetting, HOUR_MS } from '../lib/duration.ts'
 import type { Log } from '../lib/log.ts'
-import { remedyLine, type Place } from '../host/remedy.ts'
+import type { RemedyOf } from '../host/remedy.ts'
 import type { TransientReason } from '../protocol.ts'
 import type { PermanentFailure } from '../token/outcome.ts'
 import { dueAtMs, isStale, refusalOf, usableToken, usableUntilMs, type Failure } from '../token/state.ts'
@@ -27,12 +27,11 @@ const QUIET_MS = { first: 60_000, most: HOUR_MS }
 export function createTokenLog({
   keeper,
   log,
-  place,
+  remedyOf,
 }: {
   keeper: KeeperView
   log: Log
-  /** For the commands of remedies. */
-  place: Place
+  remedyOf: RemedyOf
 }) {
   /** The token that was usable at the last event. */
   let usable: Token | null = null
@@ -123,7 +122,7 @@ export function createTokenLog({
       failingForSeconds: secondsSince(since),
       nextAttemptAt: formatInstant(retryAtMs, now),
       tokenUsableUntil: tokenUsableUntil(),
-      remedy: isKnown ? null : remedyLine(reason, place),
+      remedy: isKnown ? null : remedyOf(reason),
     })
   }
 

@@ -12,7 +12,7 @@ import { lstatIfAny, refuseOddTarget, replaceFile, type FileAttributes } from '.
 import { FileError } from '../files/file-error.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import { fileSentence } from '../host/file-remedy.ts'
-import { placeOf } from '../host/remedy.ts'
+import { placeOf } from '../host/place-commands.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { SERVICE_USER } from '../host/paths.ts'

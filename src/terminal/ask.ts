@@ -21,7 +21,7 @@ import {
 import { monotonicMs } from '../lib/clock.ts'
 import { parseDuration } from '../lib/duration.ts'
 import { exitStatus, type ExitStatus, UsageError, UserError } from '../lib/error.ts'
-import { rendered } from '../host/remedy.ts'
+import { rendered } from '../host/place-commands.ts'
 import { MAX_MIN_VALID_SECONDS, MAX_WAIT_SECONDS } from '../protocol.ts'
 import type { Invocation } from './command.ts'
 

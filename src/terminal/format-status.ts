@@ -2,7 +2,7 @@
 // terminal.
 import type { Writable } from 'node:stream'
 import { styleText } from 'node:util'
-import { allowsColour, asSentence, capitalized, escapeUnsafeIn, wrap } from '../lib/display-text.ts'
+import { allowsColour, asSentence, escapeUnsafeIn, wrap } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import {
   behindOtherPair,
@@ -10,9 +10,8 @@ import {
   remedyIfKnown,
   renderedAt,
   takeOverStep,
-  type Advice,
   type Place,
-} from '../host/remedy.ts'
+} from '../host/place-commands.ts'
 import type { Phase, StatusResult } from '../protocol.ts'
 import { notUnderSystemd, type SystemdState } from '../host/alert-command.ts'
 import { isTerminal } from './prompt.ts'
@@ -230,9 +229,6 @@ export function counted(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? '' : 's'}`
 }
 
-/** Reasons that can come from a mistake in the key or the secret. */
-const OF_CREDENTIALS = new Set(['account-not-found', 'rejected'])
-
 /**
  * The next steps, the most important first, as sentences with the commands of this host; none if all is
  * well.
@@ -244,13 +240,10 @@ function nextSteps(
   const { alert, failure, files, daemon } = status
   const { configFile, pid } = daemon
   const place = placeAt({ configFile, socket }, { isUnit, pid })
-  const advise = (advice: Advice): string => renderedAt(advice, place)
   const steps = pairSteps(daemon.configuration)
   // An alert may be older than the present failure, whose remedy counts; a refusal stays one.
   if (alert !== null && (failure === null || status.state === 'refused')) steps.push(alert.remedy)
   else if (failure !== null) steps.push(remedyIfKnown(failure.reason, place))
-  const reason = failure?.reason ?? alert?.reason
-  if (reason !== undefined) steps.push(...keyMistakes(reason).map((mistake) => capitalized(advise(mistake))))
   if (alert?.contact) steps.push(`Call ${alert.contact}`)
   steps.push(...configurationSteps(status, place))
   const faulty = files.filter(({ ok }) => !ok).length
@@ -278,13 +271,6 @@ function configurationSteps(status: StatusResult, place: Place): string[] {
   // A reload has no effect on some settings.
   const means = place.isUnit ? 'by a restart' : 'by ending the daemon and starting it again'
   return [renderedAt({ text: `${text} ${means}`, steps: [step] }, place)]
-}
-
-/** Where common mistakes with keys are found, if the reason can come from one. */
-export function keyMistakes(reason: string): Advice[] {
-  if (!OF_CREDENTIALS.has(reason)) return []
-  const mistakes = 'quotes or blanks around a key, NAME= before it, or the endpoint in `baseUrl`'
-  return [{ text: `look for ${mistakes}, which a check names`, steps: ['check'] }]
 }
 
 export function endInWords(end: NonNullable<StatusResult['daemon']['credentials']>): string {

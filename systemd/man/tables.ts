@@ -6,7 +6,7 @@ import { wrap } from '../../src/lib/display-text.ts'
 import { commands } from '../../src/commands/specs.ts'
 import { standardService } from '../../src/config/service.ts'
 import { scenarioNames, summaryOf } from '../../src/sandbox/scenarios.ts'
-import { remedyLine, unitPlace } from '../../src/host/remedy.ts'
+import { createRemedies } from '../../src/host/remedy.ts'
 import { failureTable } from '../../src/source/response.ts'
 import type { PostponedReason } from '../../src/protocol.ts'
 import { limitRows } from './limit-rows.ts'
@@ -52,7 +52,10 @@ export function tables(): Readonly<Record<string, Table>> {
       head: ['reason', 'what to do'],
       rows: [...failureTable(standardService()).map(({ reason }) => reason), ...UNASKED]
         .filter((reason) => reason !== 'ok')
-        .map((reason) => [code(reason), remedyLine(reason, unitPlace(undefined))]),
+        .map((reason) => [
+          code(reason),
+          createRemedies({ account: undefined, isUnit: true }).remedyOf(reason),
+        ]),
     },
     limits: {
       page: 'kyc-tokend-protocol.7.md',

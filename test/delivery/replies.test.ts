@@ -1,6 +1,6 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createReplies, type CachedToken, type Result } from '../../src/delivery/replies.ts'
-import { unitPlace } from '../../src/host/remedy.ts'
+import { remedyOf } from '../support/remedies.ts'
 import type { TokenResult } from '../../src/protocol.ts'
 import { statusOf } from '../../src/delivery/status.ts'
 import { initialState } from '../../src/token/state.ts'
@@ -17,7 +17,7 @@ async function start(options: Parameters<typeof createKeeperWorld>[0] = {}) {
     keeper: world.keeper,
     monotonicMs: () => monotonicMs,
     sources: statusSourcesOf(world.keeper),
-    place: unitPlace(undefined),
+    remedyOf,
   })
   onTestFinished(world.stop)
   world.start()

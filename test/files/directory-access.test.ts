@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { unsafeDirectory, unwiseDirectory } from '../../src/files/atomic-file.ts'
 import { nameOf } from '../../src/host/ids.ts'
 import { fileRemedy } from '../../src/host/file-remedy.ts'
-import { rendered, unitPlace } from '../../src/host/remedy.ts'
+import { rendered, unitPlace } from '../../src/host/place-commands.ts'
 import { directoryAccess } from '../../src/lib/directory-access.ts'
 
 const ME = 4000

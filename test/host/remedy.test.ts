@@ -2,7 +2,7 @@ import { mkdirSync, symlinkSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { expect, test } from 'vitest'
 import { socketUnitFindings, type SocketUnit } from '../../src/check/check-sockets.ts'
-import { openSocket, rendered, unitPlace } from '../../src/host/remedy.ts'
+import { openSocket, rendered, unitPlace } from '../../src/host/place-commands.ts'
 import { startProgram } from '../support/run-cli.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 

@@ -3,7 +3,8 @@ import { access, chmod, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
 import { createAlerts, type AlertSettings } from '../../src/report/alerts.ts'
-import { remedyLine, unitPlace } from '../../src/host/remedy.ts'
+import { createRemedies } from '../../src/host/remedy.ts'
+import { remedyOf } from '../support/remedies.ts'
 import { failures } from '../support/failures.ts'
 import { watchFileCalls } from '../support/file-calls.ts'
 import { createKeeperWorld } from '../support/keeper-world.ts'
@@ -42,7 +43,8 @@ async function alerting(
       ...options.settings,
     },
     host: () => 'web-1',
-    place: unitPlace(options.account),
+    account: options.account,
+    remedyOf: createRemedies({ account: options.account, isUnit: true }).remedyOf,
   })
   const running = alerts.run(stopping.signal)
   /** An orderly stop or a crash: the file stays as it is. */
@@ -90,7 +92,7 @@ test('a refusal raises one alert: in the log and, for everybody to read, in aler
     event: 'alert',
     reason: 'account-not-found',
     detail: 'Account not found',
-    remedy: `${remedyLine('account-not-found', unitPlace(undefined))} (more: man kyc-tokend-troubleshooting, account-not-found)`,
+    remedy: remedyOf('account-not-found'),
     host: 'web-1',
     since: '2027-01-15T08:00:00.000Z',
   }
@@ -167,7 +169,7 @@ test('no usable token for too long raises an alert with the failure behind it, a
   expect(await content()).toMatchObject({
     reason: 'no-token',
     failure: 'network',
-    remedy: `${remedyLine('network', unitPlace(undefined))} (more: man kyc-tokend-troubleshooting, no-token)`,
+    remedy: remedyOf('network'),
     contact,
     noTokenSince: '2027-01-15T08:00:00.000Z',
     since: '2027-01-15T08:10:00.000Z',

@@ -1,6 +1,6 @@
 import { expect, onTestFinished, test } from 'vitest'
 import { createTokenLog } from '../../src/report/token-log.ts'
-import { remedyLine, unitPlace } from '../../src/host/remedy.ts'
+import { remedyOf } from '../support/remedies.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
 import { jwtOf } from '../support/jwt.ts'
@@ -15,9 +15,7 @@ async function narrated(
   const { keeper, clock } = world
   const recorder = createRecords()
   const stopping = new AbortController()
-  const running = createTokenLog({ keeper, log: recorder.log, place: unitPlace(undefined) }).run(
-    stopping.signal,
-  )
+  const running = createTokenLog({ keeper, log: recorder.log, remedyOf }).run(stopping.signal)
   onTestFinished(async () => {
     stopping.abort()
     await running
@@ -91,7 +89,7 @@ test('a first failure has its remedy, a recovery its length; the next failure is
       reason: 'network',
       detail: 'connect ECONNREFUSED',
       tokenUsableUntil: null,
-      remedy: remedyLine('network', unitPlace(undefined)),
+      remedy: remedyOf('network'),
     },
   ])
   await clock.advance(10 * MINUTE)

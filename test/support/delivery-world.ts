@@ -2,7 +2,7 @@
 import { join } from 'node:path'
 import { onTestFinished, vi } from 'vitest'
 import type { SocketConfig } from '../../src/config/config.ts'
-import { remedyLine, unitPlace } from '../../src/host/remedy.ts'
+import { remedyOf } from './remedies.ts'
 import { createHttpServer } from '../../src/delivery/http/server.ts'
 import { createIpcServer } from '../../src/delivery/ipc/server.ts'
 import { createPeers } from '../../src/delivery/peers.ts'
@@ -62,7 +62,7 @@ export function statusSourcesOf(
     files: () => [],
     alert: () => {
       const alert = currentAlert(keeper.state(), keeper.now(), null)
-      return alert && { ...alert, remedy: remedyLine(alert.reason, unitPlace(undefined)), contact: null }
+      return alert && { ...alert, remedy: remedyOf(alert.reason), contact: null }
     },
     clients,
     daemon: () => ({
@@ -131,7 +131,7 @@ export async function startDelivery(
   const replies = createReplies({
     keeper,
     ...(monotonicMs && { monotonicMs }),
-    place: unitPlace(undefined),
+    remedyOf,
     sources: statusSourcesOf(keeper, () => ({ ipc: ipc.counts(), http: http.counts() })),
   })
   const testAlert = options.testAlert ?? (() => ({ value: { outcome: 'refused' } }))

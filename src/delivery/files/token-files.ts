@@ -10,8 +10,7 @@ import { createManagedFile, type Content, type ManagedFile } from '../../files/m
 import { createOwnFile } from '../../files/own-file.ts'
 import { STOP_WAIT_MS } from '../../files/in-directory.ts'
 import { OWN_FILES } from '../../host/paths.ts'
-import { fileProblem } from '../../host/file-remedy.ts'
-import type { Place } from '../../host/remedy.ts'
+import type { RemedyOf } from '../../host/remedy.ts'
 import { needsQuotes, renderTemplate } from '../../token/template.ts'
 import type { StatusResult, TokenUse } from '../../protocol.ts'
 import type { Keeper } from '../../token/keeper.ts'
@@ -31,10 +30,9 @@ export function createTokenFiles(options: {
   config: TokenFilesConfig
   keeper: Pick<Keeper, 'state' | 'now' | 'onEvent'>
   log: Log
-  /** For the commands of remedies. */
-  place: Place
+  remedyOf: RemedyOf
 }) {
-  const { keeper, log, place } = options
+  const { keeper, log, remedyOf } = options
   /** Of all token files, also former ones. */
   const counts = { writes: 0, repairs: 0, errors: 0 }
   /** By path. */
@@ -140,7 +138,7 @@ export function createTokenFiles(options: {
           path: config.path,
           format: config.format,
           ok: error === null,
-          error: fileProblem(error, place),
+          error: error && remedyOf({ kind: 'file', error }),
           present: file.isPresent(),
           writtenAt: file.writtenAt()?.toISOString() ?? null,
           repairs: file.repairs(),

@@ -10,7 +10,7 @@ import { fs } from '../../files/fs.ts'
 import { asUserError, fileRemedy } from '../../host/file-remedy.ts'
 import { isHeldBySticky } from '../../lib/directory-access.ts'
 import { nameOf } from '../../host/ids.ts'
-import { placeOf, rendered } from '../../host/remedy.ts'
+import { placeOf, rendered } from '../../host/place-commands.ts'
 import { shellWord } from '../../lib/display-text.ts'
 
 interface SocketPath {

@@ -4,7 +4,7 @@ import { chmod, chown, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { TokenFileConfig } from '../../../src/config/config.ts'
-import { unitPlace } from '../../../src/host/remedy.ts'
+import { remedyOf } from '../../support/remedies.ts'
 import { createTokenFiles } from '../../../src/delivery/files/token-files.ts'
 import { describeCurrent } from '../../../src/delivery/status.ts'
 import type { TokenUse } from '../../../src/protocol.ts'
@@ -86,7 +86,7 @@ async function start(
   const { keeper, log } = scene
   const config = { tokenFiles, stateDirectory: stateDirectory ?? (await tempDirectory()) }
   const using = use === undefined ? keeper : { ...keeper, state: () => ({ ...keeper.state(), use }) }
-  const files = createTokenFiles({ config, keeper: using, log, place: unitPlace(undefined) })
+  const files = createTokenFiles({ config, keeper: using, log, remedyOf })
   const stop = new AbortController()
   const done = files.run(stop.signal)
   const end = async (): Promise<void> => {
