@@ -301,7 +301,7 @@ function inputRemedy(fault: Extract<FactualFault, { kind: 'input' }>, { isUnit }
 
 /** The text begins with what is wrong. */
 export function fileRemedy(error: FileError, place: Place, commands: Commands): Remedy {
-  const { path, directory, code, kind, syscall } = error
+  const { path, directory, code, kind, syscall, writers } = error
   const { account, isUnit } = place
   const { RUNTIME_DIRECTORY, STATE_DIRECTORY } = serviceEnvironment(account)
   const own = [RUNTIME_DIRECTORY, join(RUNTIME_DIRECTORY, 'files'), STATE_DIRECTORY]
@@ -310,6 +310,8 @@ export function fileRemedy(error: FileError, place: Place, commands: Commands): 
   const row = fileFaults[name] ?? fileFaults['system']!
   const [text, ...list] = row({
     directory,
+    writers:
+      typeof writers === 'object' ? `the ${writers.kind} ${nameOf(writers.kind, writers.id)}` : EVERYBODY,
     file: shellWord(path),
     folder: shellWord(directory),
     why: `${syscall ?? kind} (${code})`,
@@ -325,7 +327,7 @@ export function fileRemedy(error: FileError, place: Place, commands: Commands): 
 }
 
 interface FileFacts extends Readonly<
-  Record<'directory' | 'file' | 'folder' | 'why' | 'unit' | 'user' | 'sudo', string>
+  Record<'directory' | 'writers' | 'file' | 'folder' | 'why' | 'unit' | 'user' | 'sudo', string>
 > {
   readonly isUnit: boolean
   /** The directory is one of the unit's own, which its start makes; or below one. */
@@ -333,6 +335,8 @@ interface FileFacts extends Readonly<
   readonly isBelowOwn: boolean
   readonly commands: Commands
 }
+
+const EVERYBODY = 'every user'
 
 /** By errno, or by the kind of the error. */
 const fileFaults: Readonly<
@@ -353,13 +357,14 @@ const fileFaults: Readonly<
     `sudo rm -f ${file}`,
   ],
   attributes: () => ['its file system does not keep owner, group and mode: choose another directory'],
-  'unsafe-directory': ({ directory, folder, isOwn, commands }) =>
-    isOwn
-      ? [`others could exchange what is made in ${directory}; have it made again`, ...commands.rebind]
-      : [
-          `others could exchange what is made in ${directory}; choose another directory, or close this one`,
-          ...(isSystemDirectory(directory) ? [] : [`sudo chmod go-w ${folder}`]),
-        ],
+  'unsafe-directory'({ directory, folder, writers, isOwn, commands }) {
+    if (isOwn)
+      return [`others could exchange what is made in ${directory}; have it made again`, ...commands.rebind]
+    const choose = `${writers} could exchange what is made in ${directory}; choose another directory`
+    // Of a user's own directory nothing is taken away, nor of one that serves the whole system.
+    if (writers.startsWith('the user') || isSystemDirectory(directory)) return [choose]
+    return [`${choose}, or close this one`, `sudo chmod ${writers === EVERYBODY ? 'o' : 'g'}-w ${folder}`]
+  },
   fchown: ({ why, isUnit, commands }) => [
     `kyc-tokend may not give it this owner or group, ${why}: leave them out; in the unit set Group= by a drop-in, ` +
       'or let a kyc-tokend-changed@ unit hand it on',

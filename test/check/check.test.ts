@@ -109,7 +109,7 @@ describe('kyc-tokend check', () => {
     [
       'a directory where a token file should be',
       () => mkdirSync(join(files.directory, 'nowhere/token'), { recursive: true }),
-      /files +\S+c\.json: tokenFiles\[0\]\.path: Cannot write \S+token: it is a directory, which is never replaced; choose another path, or clear this one: `mv -T --backup=numbered \S+token \S+token\.old`/,
+      /files +\S+c\.json: tokenFiles\[0\]\.path: Cannot write \S+token: it is a directory, which is never replaced; clear the path: `mv -T --backup=numbered \S+token \S+token\.old`/,
     ],
     [
       'a directory that everybody can write',
@@ -117,7 +117,7 @@ describe('kyc-tokend check', () => {
         mkdirSync(join(files.directory, 'state'))
         chmodSync(join(files.directory, 'state'), 0o777)
       },
-      /the state directory .* is not safe: every user can write in the directory/,
+      /the state directory .* is not safe: every user could exchange/,
     ],
     [
       'a link where a directory should be',
@@ -133,7 +133,7 @@ describe('kyc-tokend check', () => {
         mkdirSync(join(files.directory, 'state'))
         chmodSync(join(files.directory, 'state'), 0o770)
       },
-      /^warning +directories +the state directory \S+ can be written, but the group \w+ can exchange what/m,
+      /^warning +directories +the state directory \S+ can be written, but the group \w+ could exchange what/m,
     ],
     ['a directory in which no file can be made', () => undefined, /the directory \/proc takes no files: set/],
   ])('finds %s', async (_, prepare, sentence) => {
@@ -322,7 +322,7 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () 
       /^FAULT +directories +the state directory .*state cannot be written, .*: `sudo chown -h \w+ \S+state`$/m,
       /: the directory \/root\/of cannot be seen by the daemon$/m,
       /^ok +directories +\S+ tokenFiles\[6\]\.path: the directory .*shared can be written$/m,
-      /^FAULT +directories +\S+ ipc\.path: the directory .*sockets is not safe: .* belongs/m,
+      /^FAULT +directories +\S+ ipc\.path: the directory .*sockets is not safe: the user/m,
       /^warning +sockets +the node-ipc socket .* cannot be tried \(.*EACCES/m,
       /\n9 faults/,
     ])
@@ -332,11 +332,7 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check, as another user', () 
       const line = stdout
         .split('\n')
         .find((each) => each.includes(`: the directory ${directory || '/'} cannot`))
-      const own = join('/', directory, 'kyc-tokend')
-      expect(line).toMatch(
-        / cannot be written, .* make a directory .*: `sudo install -d -m 2750 -o \w+ \S+`$/,
-      )
-      expect(line?.endsWith(` ${own}\``)).toBe(true)
+      expect(line).toMatch(/ cannot be written, .* make a directory of its own and set that$/)
     }
   })
   it('warns where no member can be asked, because other users cannot run its Node', async () => {

@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest'
 import { unsafeDirectory, unwiseDirectory } from '../../src/files/atomic-file.ts'
-import { nameOf } from '../../src/host/ids.ts'
 import { fileRemedy } from '../../src/host/file-remedy.ts'
 import { rendered, unitPlace } from '../../src/host/place-commands.ts'
 import { directoryAccess } from '../../src/lib/directory-access.ts'
@@ -27,13 +26,10 @@ test.each([
 ] as const)('a directory of user %i with mode %o', (owner, mode, sockets, files, writers) => {
   const stats = { uid: owner, gid: ME, mode: 0o40000 | mode }
   const reason = {
-    'another owner':
-      `the directory belongs to the user ${ANOTHER}, who could exchange what is made there; ` +
-      `choose another directory, or take this one over: ` +
-      `\`sudo chown -h ${nameOf('user', process.geteuid!())} /srv/a/d\``,
+    'another owner': `the user ${ANOTHER} could exchange what is made in /srv/a/d; choose another directory`,
     'every user':
-      'every user can write in the directory; choose another directory, or close this one ' +
-      '(an emptyDir of Kubernetes: medium: Memory): `sudo chmod o-w /srv/a/d`',
+      'every user could exchange what is made in /srv/a/d; choose another directory, or close this one: ' +
+      '`sudo chmod o-w /srv/a/d`',
   }
   const isOwnerTrusted = owner !== ANOTHER
   expect(directoryAccess(stats, ME)).toEqual({ isOwnerTrusted, writers })
@@ -51,6 +47,6 @@ test('root writes no file into the directory of another user either, and names i
   const stats = { uid: ME, gid: 0, mode: 0o770 }
   expect(unsafeDirectory('/srv/a/d', stats, { uid: 0, use: 'files' })).toMatchObject({ writers: { id: ME } })
   const foreign = unsafeDirectory('/srv/a/d', { ...stats, uid: 1 }, { uid: ME, use: 'sockets' })
-  expect(inWords(foreign)).toContain('belongs to the user daemon,')
-  expect(inWords(unwiseDirectory('/srv/a/d', stats, { uid: ME }))).toContain('the group root can exchange')
+  expect(inWords(foreign)).toContain('the user daemon could exchange')
+  expect(inWords(unwiseDirectory('/srv/a/d', stats, { uid: ME }))).toContain('the group root could exchange')
 })

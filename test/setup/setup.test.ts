@@ -455,7 +455,11 @@ describe('kyc-tokend setup without a terminal', () => {
   })
 
   it.runIf(canMount).each<[string, RegExp, (disk: SmallDisk) => unknown]>([
-    ['is full', /no space is left in \S+: free some\. Nothing was changed\.\n$/, (disk) => disk.fill()],
+    [
+      'is full',
+      /no space is left in \S+: free some: `df -h \S+`\. Nothing was changed\.\n$/,
+      (disk) => disk.fill(),
+    ],
     ['is read-only', /^The directory is read-only: .* Nothing was changed/, (disk) => disk.readOnly(true)],
     [
       'has a directory where a file is to be written',
