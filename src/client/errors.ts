@@ -1,5 +1,5 @@
 // The client's one class of errors, and each of them: a fault, a lost connection, a mistake of the caller.
-import { clientRemedies } from '../host/place-commands.ts'
+import { clientRemedyOf } from '../host/remedy.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorCode, errorMessage } from '../lib/error.ts'
 import type { FaultCode } from '../protocol.ts'
@@ -85,19 +85,19 @@ export function disconnectError(disconnect: Disconnect): TokenClientError {
   if (isForbidden(error))
     return new TokenClientError(`The socket ${path} may not be opened by this user`, {
       code: 'denied',
-      remedy: clientRemedies.denied,
+      remedy: clientRemedyOf('denied'),
       cause: error,
     })
   if (wasConnected && !wasAnswered && (error === undefined || errorCode(error) !== undefined))
     return new TokenClientError(`kyc-tokend ended the connection at ${path} without an answer`, {
       code: 'daemon-unreachable',
-      remedy: clientRemedies.unanswered,
+      remedy: clientRemedyOf('unanswered'),
       cause: error,
     })
   const why = error === undefined ? 'it closed the connection' : (errorCode(error) ?? errorMessage(error))
   return new TokenClientError(`No kyc-tokend answers at ${path} (${why})`, {
     code: 'daemon-unreachable',
-    remedy: clientRemedies.start(path),
+    remedy: clientRemedyOf({ kind: 'no-daemon', socket: path }),
     cause: error,
   })
 }
@@ -120,6 +120,6 @@ export const originError = (origin: string, origins: readonly string[]): TokenCl
   )
 
 export const timeoutError = (answerMs: number): TokenClientError =>
-  new TokenClientError(`kyc-tokend gave no answer within ${answerMs / 1_000} s: ${clientRemedies.timeout}.`, {
+  new TokenClientError(`kyc-tokend gave no answer within ${answerMs / 1_000} s: ${clientRemedyOf('late')}.`, {
     code: 'timeout',
   })

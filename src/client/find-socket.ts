@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path'
 import { ACCOUNT_VARIABLE, accountNames, ACCOUNTS_DIRECTORY, checkedAccount } from '../host/account.ts'
 import { nameOf } from '../host/ids.ts'
 import { socketCandidates, type ProcessIdentity } from '../host/paths.ts'
-import { clientRemedies } from '../host/place-commands.ts'
+import { clientRemedyOf } from '../host/remedy.ts'
 import { directoryAccess } from '../lib/directory-access.ts'
 import { errorCode, errorMessage, withSystemFallback } from '../lib/error.ts'
 import { badRequest, TokenClientError } from './errors.ts'
@@ -62,7 +62,7 @@ function accountSocket(account: string, directory: string): string {
   const there = names.length === 0 ? ' none' : `: ${names.map((name) => `\`${name}\``).join(', ')}`
   throw new TokenClientError(`There is no account \`${account}\` here; there are${there}`, {
     code: 'daemon-unreachable',
-    remedy: clientRemedies.noAccount(account, { hasOthers: names.length > 0 }),
+    remedy: clientRemedyOf({ kind: 'no-account', account, hasOthers: names.length > 0 }),
   })
 }
 
@@ -72,7 +72,7 @@ function trustedSocket(identity: ProcessIdentity): string {
   if (path === undefined)
     throw new TokenClientError(`No kyc-tokend is running here (no socket at ${candidates.join(' and ')})`, {
       code: 'daemon-unreachable',
-      remedy: `${clientRemedies.start()}, or ${NAME_SOCKET}`,
+      remedy: `${clientRemedyOf({ kind: 'no-daemon', socket: undefined })}, or ${NAME_SOCKET}`,
     })
   const reason = untrustedReason(dirname(path), identity.uid)
   if (reason === undefined) return path

@@ -6,7 +6,6 @@ import { createRemedies, isNamedFault, rendered, type NamedFault, type Place, ty
 import {
   accountOfConfig,
   accountOfEnvironment,
-  accountOfSocket,
   accountWords,
   serviceEnvironment,
   socketUnits,
@@ -198,25 +197,6 @@ export function behindOtherPair(sentence: string): string {
   return `${CORRECT_FIRST}, because a restart would use the other pair in them; then: ${sentence}`
 }
 const CORRECT_FIRST = 'Correct these files first'
-
-/** Of a client's errors: each is the end of a sentence, without its full stop. */
-export const clientRemedies = {
-  /** Starts the daemon of this socket; without a path, that of the default account. */
-  start(socket?: string): string {
-    const account = socket === undefined ? undefined : accountOfSocket(socket)
-    const start = `start it with \`sudo systemctl start ${unitNames(account).unit}\``
-    return account === undefined ? `${start} or \`${programName()} run\`` : start
-  },
-  noAccount(account: string, { hasOthers }: { hasOthers: boolean }): string {
-    const make = `make it with \`sudo ${programName()} setup --account ${account}\``
-    return hasOthers ? `name one of these, or ${make}` : make
-  },
-  denied: `have the user added to its group (sudo usermod -aG ${CLIENTS_GROUP} USER) and log in again`,
-  unanswered:
-    'it stops, and another one answers soon, or this user has too many connections ' +
-    '(maxConnectionsPerUser: `sudo kyc-tokend status` has a line about it)',
-  timeout: "see its log (sudo journalctl -u 'kyc-tokend*')",
-}
 
 /** The remedy of a fault at this place, as one line; empty: another version has a fault of that name. */
 export function remedyIfKnown(fault: string, place: Place): string {

@@ -5,7 +5,13 @@ import { capitalized, shellWord } from '../lib/display-text.ts'
 import type { AlertReason, PostponedReason, Reason } from '../protocol.ts'
 import { accountOfSocket, accountWords, serviceEnvironment, socketUnits, unitNames } from './account.ts'
 import { nameOf } from './ids.ts'
-import { CLIENTS_GROUP, isSystemDirectory, SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from './paths.ts'
+import {
+  CLIENTS_GROUP,
+  isSystemDirectory,
+  programName,
+  SERVICE_USER,
+  SYSTEM_CONFIG_DIRECTORY,
+} from './paths.ts'
 
 export interface Remedy {
   /** What to do, in plain words, without a full stop. */
@@ -90,6 +96,10 @@ export function createRemedies(place: Place): Remedies {
 export function rendered({ text, commands }: Remedy): string {
   return commands.length === 0 ? text : `${text}: \`${commands.join(' && ')}\``
 }
+
+/** For a client, which knows no place: its faults name their socket or account. */
+export const clientRemedyOf: RemedyOf = (fault) =>
+  createRemedies({ account: undefined, isUnit: false, program: programName() }).remedyOf(fault)
 
 /** False: another version of this program has a fault of that name, and this one does not know it. */
 export function isNamedFault(name: string): name is NamedFault {
