@@ -305,7 +305,6 @@ export const faultCodes = [
   'denied',
   'bad-request',
   'busy',
-  'misconfigured',
 ] as const
 export type FaultCode = (typeof faultCodes)[number]
 /** `data` of `fault`, beside `id` (null if the request had no valid one). */

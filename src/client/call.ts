@@ -22,7 +22,7 @@ const SLOW_MS = 250
 /** The event loop of a program in which a timer is later than this has been busy. */
 const LATE_MS = 50
 /** Faults that a daemon gives whatever the request is: it counts as absent. */
-const FAULTS_OF_ABSENCE: ReadonlySet<string> = new Set<FaultCode>(['busy', 'misconfigured'])
+const FAULTS_OF_ABSENCE: ReadonlySet<string> = new Set<FaultCode>(['busy'])
 /** Root and the daemon's user alone may send these. */
 const PRIVILEGED: ReadonlySet<RequestType> = new Set<RequestType>([
   'refresh.request',

@@ -87,7 +87,7 @@ export interface SubscribeOptions {
  * Implemented by `TokenClient`, and for tests by `createFakeTokenClient` of `kyc-tokend/testing`. All methods
  * are bound, and reject with TokenClientError: `denied`, `busy`, `bad-request` (the daemon did not accept the
  * request), `daemon-unreachable`, `timeout`, `closed`; if there is no token `no-token-yet`, `expired`,
- * `account-inactive`, `account-not-found`, `misconfigured`.
+ * `account-inactive`, `account-not-found`.
  */
 export interface TokenSource {
   /**

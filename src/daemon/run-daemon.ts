@@ -1,17 +1,16 @@
 // The daemon's life: load the configuration, see that no other daemon runs, build this one, run it, close it.
+import { createServer } from 'node:net'
 import type { Writable } from 'node:stream'
 import type { LoadOptions } from '../config/load.ts'
 import { createDaemon, type Daemon, type Load } from './daemon.ts'
 import { acquireInstanceLock } from './instance-lock.ts'
 import { assertUnixSockets } from '../delivery/listener/listener.ts'
-import { MISCONFIGURED_MS, serveMisconfigured } from '../delivery/servers.ts'
 import { raceAbort } from '../lib/tasks.ts'
-import { accountOfEnvironment, accountWords, unitNames } from '../host/account.ts'
+import { accountOfEnvironment } from '../host/account.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import type { DaemonSignals } from './daemon-signals.ts'
 import { createDirectories } from './directories.ts'
-import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../lib/error.ts'
-import { createGcAfterBurst } from '../lib/gc-after-burst.ts'
+import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import { logFault } from '../lib/internal-fault.ts'
 import { BrokenInvariant, reportInvariants } from '../lib/invariant.ts'
 import { loadLibc } from '../lib/libc.ts'
@@ -21,8 +20,13 @@ import { asUserError, fileRemedy } from '../host/file-remedy.ts'
 import { programName } from '../host/paths.ts'
 import { placeOf, rendered } from '../host/place-commands.ts'
 import { takeInheritedSockets, type InheritedSockets } from '../host/inherited-sockets.ts'
-import { createLog } from '../report/log.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
+
+/**
+ * Long enough for the clients that wait, and short, so that an operator who started the daemon soon sees the
+ * error.
+ */
+const MISCONFIGURED_MS = 2_000
 
 interface DaemonOptions {
   /** `--config`. */
@@ -44,7 +48,7 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   const inherited = takeInheritedSockets(env, process.pid)
   const daemon = await start(options, inherited).catch(async (error: unknown) => {
     if (error === signals.stop.reason) return null
-    await answerMisconfigured(error, options, inherited)
+    await endWaitingClients(error, options, inherited)
     throw error
   })
   if (daemon === null) return
@@ -86,7 +90,6 @@ async function start(
   await unlessStopped(directories.prepare())
   const { unlocked, bootMark } = await unlessStopped(acquireInstanceLock(config, inherited))
   const clock = createSystemClock()
-  const gcAfterBurst = createGcAfterBurst(clock)
   const daemon = await createDaemon(config, {
     env,
     stderr,
@@ -98,10 +101,7 @@ async function start(
     stop,
     createFetchToken,
     sendDatagram: (path, text) => loadLibc().sendDatagram(path, text),
-    tick: async () => {
-      await directories.tick()
-      gcAfterBurst()
-    },
+    tick: async () => directories.tick(),
   })
   if (unlocked !== null)
     daemon.log('warning', 'Nothing keeps a second daemon out of the state directory', {
@@ -130,60 +130,21 @@ export function createLoad(options: LoadOptions): Load {
   }
 }
 
-/** Tells systemd, which keeps it for `status` after the end of this process. */
-function sayStatus(socket: string | undefined, status: string): void {
-  if (socket === undefined) return
-  try {
-    loadLibc().sendDatagram(socket, `STATUS=${status}`)
-  } catch (error) {
-    // The log and the clients get the same sentence.
-    fallbackOnSystemError(undefined)(error)
-  }
-}
-
-function isLibcThere(): boolean {
-  try {
-    loadLibc()
-    return true
-  } catch (error) {
-    if (error instanceof UserError) return false
-    throw error
-  }
-}
-
-/** Clients that wait at sockets of systemd get the fault `misconfigured` before the daemon ends. */
-async function answerMisconfigured(
+/**
+ * Closes the connections that wait at sockets of systemd before a daemon with a faulty configuration ends: a
+ * connection that waits would have systemd start it again and again.
+ */
+async function endWaitingClients(
   error: unknown,
-  { env, stderr, signals }: DaemonOptions,
+  { signals }: DaemonOptions,
   inherited: InheritedSockets,
 ): Promise<void> {
-  const hasSockets = inherited.ipc.length > 0 || inherited.http.length > 0
-  if (!hasSockets || !(error instanceof UserError) || error.status !== exitStatus.configuration) return
-  const account = accountOfEnvironment(env)
-  const clock = createSystemClock()
-  // Without libc nobody can be answered; clients that wait must not start this again and again.
-  if (!isLibcThere()) return clock.sleep(MISCONFIGURED_MS, signals.stop)
-  const { log, close } = createLog({
-    level: 'warning',
-    format: 'auto',
-    stream: stderr,
-    env,
-    clock,
-    secrets: () => [],
-    sendEntry: (path, entry) => loadLibc().sendDatagram(path, entry),
-    identifier: unitNames(account).unit,
-  })
-  const check = `sudo kyc-tokend check${accountWords(account)}`
-  const restart = `sudo systemctl restart ${unitNames(account).unit}`
-  log('error', 'The configuration is faulty: clients are answered `misconfigured` for 2 s', {
-    event: 'misconfigured',
-    error: error.message,
-    remedy: `Correct it (${check}), then ${restart}`,
-  })
-  const faults = error.lines.map((line) => line.trim()).join(' ')
-  const text = `kyc-tokend is misconfigured and not running: ${faults}`
-  const message = rendered({ text, commands: [check, restart] })
-  sayStatus(env['NOTIFY_SOCKET'], faults)
-  await serveMisconfigured(inherited, { message, log, clock, signal: signals.stop })
-  await close()
+  const fds = [...inherited.ipc, ...inherited.http, ...inherited.metrics]
+  if (fds.length === 0 || !(error instanceof UserError) || error.status !== exitStatus.configuration) return
+  for (const fd of fds)
+    createServer((socket) => socket.destroy())
+      .listen({ fd })
+      .on('error', () => undefined)
+      .unref()
+  await createSystemClock().sleep(MISCONFIGURED_MS, signals.stop)
 }

@@ -1,17 +1,17 @@
 // The servers of the daemon: `ipc.sock`, `http.sock`, and metrics, which share peers, audit and
-// descriptors. At sockets of systemd they also run while the configuration is faulty, and answer that.
+// descriptors.
 import type { Config, SocketConfig } from '../config/config.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { descriptorsOf, isSocketActivated, type InheritedSockets } from '../host/inherited-sockets.ts'
-import type { Fault, StatusResult } from '../protocol.ts'
+import type { StatusResult } from '../protocol.ts'
 import type { ConnectionServer, DeliveryContext } from './connections.ts'
 import type { Metrics } from './http/routes.ts'
 import { createIpcServer } from './ipc/server.ts'
 import { createLimitedUsers } from './limited.ts'
-import { fitConnections, HANDED_OVER, METRICS_CONNECTIONS, PRIVILEGED_CONNECTIONS } from './limits.ts'
+import { fitConnections, METRICS_CONNECTIONS, PRIVILEGED_CONNECTIONS } from './limits.ts'
 import { createMemory, type Memory } from './memory.ts'
 import type { ListeningSocket, Reload, TestAlert } from './operations.ts'
 import { createPeers, type Peers } from './peers.ts'
@@ -178,49 +178,4 @@ function ownSockets({ ipc, http }: Pick<Config, 'ipc' | 'http'>): ListeningSocke
 
 function clientsOf({ connections, subscribers }: StatusResult['clients']['ipc']) {
   return { connections, subscribers }
-}
-
-/**
- * Long enough for the clients that wait, and short, so that an operator who started the daemon soon sees the
- * error.
- */
-export const MISCONFIGURED_MS = 2_000
-
-/** Answers requests with the fault `misconfigured` for 2 s, or until the signal is aborted. */
-export async function serveMisconfigured(
-  inherited: InheritedSockets,
-  options: { message: string; log: Log; clock: Clock; signal: AbortSignal },
-): Promise<void> {
-  const { message, log, clock, signal } = options
-  const fault: Fault = { code: 'misconfigured', message }
-  const reply = (): { fault: Fault } => ({ fault })
-  const servers = createServers(
-    { ipc: HANDED_OVER, http: HANDED_OVER },
-    {
-      replies: repliesOf(reply, clock),
-      testAlert: reply,
-      reload: reply,
-      log,
-      clock,
-      inherited: { ...inherited, metrics: [] },
-      metrics: () => ({ contentType: 'text/plain; charset=utf-8', body: '' }),
-    },
-  )
-  const stop = new AbortController()
-  const timedOut = clock.sleep(MISCONFIGURED_MS, signal).then(() => stop.abort())
-  await Promise.all([servers.run(stop.signal, { onListening: () => undefined }), timedOut])
-}
-
-function repliesOf(reply: () => { fault: Fault }, clock: Pick<Clock, 'now'>): Replies {
-  return {
-    now: () => clock.now(),
-    current: reply,
-    token: reply,
-    need: () => undefined,
-    reject: reply,
-    refresh: () => Promise.resolve(reply()),
-    status: () => Promise.resolve(reply()),
-    isAlive: () => true,
-    onChange: () => () => undefined,
-  }
 }

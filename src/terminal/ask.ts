@@ -33,7 +33,6 @@ const statuses: Readonly<Record<TokenClientErrorCode, ExitStatus>> = {
   'account-inactive': exitStatus.noPermission,
   'account-not-found': exitStatus.noPermission,
   denied: exitStatus.noPermission,
-  misconfigured: exitStatus.configuration,
   'bad-request': exitStatus.usage,
   'daemon-unreachable': exitStatus.unavailable,
   timeout: exitStatus.unavailable,

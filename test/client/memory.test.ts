@@ -39,7 +39,6 @@ test('options that are changed later change nothing', async () => {
 
 test.each([
   ['busy', 'a token'],
-  ['misconfigured', 'a token'],
   ['account-inactive', 'account-inactive'],
 ])('a daemon that is %s gives %s: what it says of the token is believed', async (code, expected) => {
   const daemon = await daemonWith((asking) => {

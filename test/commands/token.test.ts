@@ -54,7 +54,6 @@ test.each([
   ['busy', 75],
   ['account-inactive', 77],
   ['denied', 77],
-  ['misconfigured', 78],
 ])('the fault %s ends it with %d', async (code, status) => {
   const daemon = await daemonWith(({ answer }) =>
     answer('fault', { code, message: 'The sentence of the daemon.' }),

@@ -13,7 +13,6 @@ const NEXT = `GET /next ${HEAD}\r\n`
 const POST = `POST /v1/token/reject ${HEAD}`
 const BODY = '{"accessToken":"token-0"}'
 const GET = `GET /v1/token ${HEAD}`
-const EVENTS = `GET /v1/token/events ${HEAD}\r\n`
 const CHUNKED = 'Transfer-Encoding: chunked\r\n'
 const CONTINUE = 'Expect: 100-continue\r\n'
 
@@ -94,8 +93,6 @@ describe('the connection ends after the answer', () => {
     ['of HTTP/1.0', 'GET /v1/token HTTP/1.0\r\n\r\n', '200'],
     ['that says so', `${GET}Connection: close\r\n\r\n`, '200'],
     ['for a tunnel, without an answer', `CONNECT x:1 ${HEAD}\r\n`, ''],
-    ['for an event stream, into which no other answer comes', EVENTS, '200'],
-    ['for an event stream, before one that is none', `${EVENTS}oops\r\n\r\n`, '200'],
   ])('of a request %s', async (_how, text, expected) => {
     expect(await statuses(text + NEXT)).toBe(expected)
   })

@@ -1,6 +1,4 @@
 import { execFile } from 'node:child_process'
-import { request } from 'node:http'
-import { connect } from 'node:net'
 import { promisify } from 'node:util'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { failures } from '../support/failures.ts'
@@ -85,33 +83,6 @@ it('a report and a refresh have their outcome, and no token in it', async () => 
   expect(http.counts().rejects).toMatchObject({ replaced: 1, refreshing: 1 })
 })
 
-describe('GET /v1/token/events', () => {
-  it('gives its head before the first token, then one event per change', async () => {
-    const world = await startDelivery({ answer: () => failures.network })
-    const events: string[] = []
-    const head = await new Promise<number | undefined>((resolve, reject) => {
-      const req = request({ socketPath: world.httpPath, path: '/v1/token/events', agent: false }, (res) => {
-        res.setEncoding('utf8')
-        res.on('data', (chunk: string) => events.push(...chunk.split('\n\n').filter((event) => event !== '')))
-        res.on('error', () => undefined)
-        resolve(res.statusCode)
-      })
-      onTestFinished(() => void req.destroy())
-      req.on('error', reject)
-      req.end()
-    })
-    expect(head).toBe(200)
-    expect(events).toEqual([])
-    await world.rotate()
-    await eventually(() => expect(events).toHaveLength(1))
-    await world.rotate()
-    await eventually(() => expect(events).toHaveLength(2))
-    expect(events[1]).toMatch(/^event: token\.changed\ndata: \{"accessToken":"token-2",.*\}$/)
-    expect(world.http.counts().subscribers).toBe(1)
-    expect(world.audit.readers()).toMatchObject([{ transport: 'http', count: 2 }])
-  })
-})
-
 describe('other clients', () => {
   it.skipIf(lacks('python3'))("Python's http.client", async () => {
     const { httpPath } = await startWithToken()
@@ -132,19 +103,17 @@ print(daemon.getresponse().status)
     expect(stdout).toBe('token-1\n400\n')
   })
 
-  it('one that half-closes gets its answers, and the end of an event stream', async () => {
+  it('one that half-closes gets its answers', async () => {
     const { httpPath } = await startWithToken()
-    for (const last of ['/v1/token', '/v1/token/events']) {
-      const text = `GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\nGET ${last} HTTP/1.1\r\nHost: x\r\n\r\n`
-      expect(await exchange(httpPath, text, { half: true })).toContain('token-1')
-    }
+    const text = 'GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/token HTTP/1.1\r\nHost: x\r\n\r\n'
+    expect(await exchange(httpPath, text, { half: true })).toContain('token-1')
   })
 })
 
 describe('HEAD and bodies', () => {
   it('HEAD has the status of GET and no body', async () => {
     const world = await startWithToken()
-    const paths = ['token', 'authorization', 'token/events', 'status'].map((name) => `/v1/${name}`)
+    const paths = ['token', 'authorization', 'status'].map((name) => `/v1/${name}`)
     for (const path of [...paths, '/healthz', '/readyz', '/metrics']) {
       const head = await httpAsk(world, path, { method: 'HEAD' })
       expect(head).toMatchObject({ status: path === '/v1/authorization' ? 204 : 200, body: '' })
@@ -231,22 +200,5 @@ describe('health and metrics', () => {
       return (await httpAsk({ httpPath }, '/metrics')).body
     }
     expect([await bodyAt(1_999), await bodyAt(2_000)]).toEqual(['rendered 1\n', 'rendered 2\n'])
-  })
-
-  it('a slow event stream gets the newest token, not every one', async () => {
-    const world = await startDelivery({ tokenOf: (count) => `${count}-${'x'.repeat(12_000)}` })
-    await world.rotate()
-    const received: string[] = []
-    const socket = connect(world.httpPath)
-    onTestFinished(() => void socket.destroy())
-    socket.setEncoding('utf8').on('data', (chunk: string) => received.push(chunk))
-    socket.write('GET /v1/token/events HTTP/1.1\r\nHost: x\r\n\r\n')
-    await eventually(() => expect(received.join('')).toContain('token.changed'))
-    socket.pause()
-    for (let count = 0; count < 100; count += 1) await world.rotate()
-    const { generation } = world.keeper.state()
-    socket.resume()
-    await eventually(() => expect(received.join('')).toContain(`"generation":${generation},`))
-    expect(received.join('').match(/event: /g)?.length).toBeLessThan(100)
   })
 })

@@ -5,11 +5,11 @@ import { expect, it, onTestFinished } from 'vitest'
 import { HANDED_OVER } from '../../src/delivery/limits.ts'
 import type { Replies } from '../../src/delivery/replies.ts'
 import { createMetricsServer } from '../../src/delivery/http/server.ts'
-import { createDeliveryContext, createServers, serveMisconfigured } from '../../src/delivery/servers.ts'
+import { createDeliveryContext, createServers } from '../../src/delivery/servers.ts'
 import { loadLibc } from '../../src/lib/libc.ts'
 import { playSweeps } from '../support/delivery-world.ts'
 import { createFakeClock } from '../support/fake-clock.ts'
-import { askOnce, connectRaw } from '../support/ipc-client.ts'
+import { connectRaw } from '../support/ipc-client.ts'
 import { createRecords } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
@@ -21,13 +21,13 @@ it('each socket with more connections than descriptors is logged with what it ha
   const many = { ...HANDED_OVER, maxConnections: openFiles }
   const few = { ...HANDED_OVER, maxConnections: 10 }
   const { log, of } = createRecords()
-  const reply = () => ({ fault: { code: 'misconfigured', message: '' } }) as const
+  const reply = () => ({ fault: { code: 'busy', message: '' } }) as const
   const options = { log, clock: createFakeClock(), testAlert: reply, reload: reply, inherited: NONE }
   const metrics = () => ({ contentType: '', body: '' })
   const servers = createServers({ ipc: many, http: many }, { ...options, metrics, replies: {} as Replies })
-  // Beside 96 for the daemon itself, and at each of its four kinds of sockets 32 for root and its own user.
+  // Beside 96 for the daemon itself, and at each of its three kinds of sockets 32 for root and its own user.
   const own = 64 + 4 * Math.min(32, Math.floor(openFiles / 128))
-  const limitOf = (all: number): number => Math.floor((openFiles * (openFiles - own)) / (all + 4 * 32))
+  const limitOf = (all: number): number => Math.floor((openFiles * (openFiles - own)) / (all + 3 * 32))
   const record = { level: 'warning', configured: openFiles, limit: limitOf(2 * openFiles), openFiles }
   expect(of('connections-clamped')).toMatchObject([
     { ...record, setting: 'ipc.maxConnections' },
@@ -41,23 +41,6 @@ it('each socket with more connections than descriptors is logged with what it ha
   ])
 })
 
-it('a daemon whose configuration is faulty answers so for 2 s, and then ends', async () => {
-  const path = join(await tempDirectory(), 'ipc.sock')
-  const inherited = { ...NONE, ipc: [loadLibc().listenAt(path, 16)] }
-  const clock = createFakeClock()
-  const { signal } = new AbortController()
-  let isOver = false
-  const options = { message: 'baseUrl: correct it', log: createRecords().log, clock, signal }
-  const served = serveMisconfigured(inherited, options).then(() => (isOver = true))
-  const ask = async () => askOnce(path, 'token.get', {})
-  const answer = { type: 'fault', data: { code: 'misconfigured', message: 'baseUrl: correct it' } }
-  expect(await ask()).toMatchObject(answer)
-  await clock.advance(1_999)
-  expect([isOver, await ask()]).toMatchObject([false, answer])
-  await clock.advance(1)
-  await served
-})
-
 it.each([
   ['asks nothing', '', 'idle'],
   ['asks half of it', 'GET /metrics', 'incomplete-request'],
@@ -66,7 +49,7 @@ it.each([
   const pass = playSweeps()
   const path = join(await tempDirectory(), 'metrics')
   const clock = createFakeClock()
-  const reply = () => ({ fault: { code: 'misconfigured', message: '' } }) as const
+  const reply = () => ({ fault: { code: 'busy', message: '' } }) as const
   const replies = { onChange: () => () => undefined } as unknown as Replies
   const sources = { replies, testAlert: reply, reload: reply, log: createRecords().log, clock }
   const body = 'x'.repeat(1_000_000)

@@ -38,7 +38,7 @@ export interface HttpAnswer {
   readonly json: Record<string, unknown>
 }
 
-/** One request on a connection of its own; of an event stream the head. Rejects where there is no answer. */
+/** One request on a connection of its own;  Rejects where there is no answer. */
 export function httpAsk(
   { httpPath }: Pick<Daemon, 'httpPath'>,
   path: string,
@@ -51,10 +51,6 @@ export function httpAsk(
     const asked = request(options, (response) => {
       const { statusCode: status = 0, headers: received } = response
       const type = received['content-type'] ?? ''
-      if (type === 'text/event-stream') {
-        response.destroy()
-        return resolve({ status, headers: received, body: '', json: {} })
-      }
       let body = ''
       response.setEncoding('utf8').on('data', (chunk: string) => (body += chunk))
       response.on('error', reject)

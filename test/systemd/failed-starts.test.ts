@@ -100,8 +100,7 @@ describeInstallation('the unit of the daemon', { versions: ['9.0.0', '9.0.1'] },
       '# TYPE kyc_tokend_',
     )
     expect([await ask('/healthz'), await ask('/readyz')]).toEqual(['200', '200'])
-    for (const path of ['/v1/token', '/v1/status', '/v1/token/events', '/v1/authorization'])
-      expect(await ask(path)).toBe('404')
+    for (const path of ['/v1/token', '/v1/status', '/v1/authorization']) expect(await ask(path)).toBe('404')
     expect(await ask('/v1/refresh --request POST')).toBe('404')
     expect(await sh('ls /usr/share/doc/kyc-tokend/prometheus')).toBe(
       'kyc-tokend.dashboard.json\nkyc-tokend.rules.yml\n',

@@ -109,17 +109,4 @@ describeInstallation('the log in the journal', {}, (installation) => {
       done`)
     expect(found.trim().split('\n')).toHaveLength(STARTS)
   })
-
-  it('has the last record of a daemon that answers waiting clients, and ends', async () => {
-    await configure({ ...config, baseUrl: 'http://example.com' })
-    for (let count = 1; count <= 3; count += 1) {
-      await attempt('systemctl restart kyc-tokend')
-      const found = await expectEntries('misconfigured', count)
-      expect(found.at(-1)).toMatchObject({
-        PRIORITY: '3',
-        KYC_ERROR: expect.stringContaining('baseUrl'),
-        KYC_REMEDY: expect.stringContaining('sudo systemctl restart kyc-tokend'),
-      })
-    }
-  })
 })

@@ -14,7 +14,7 @@ describeInstallation('a unit that may start only with a token', {}, (installatio
     await installation.startStandIn()
     await scenario('outage')
     await configure(config)
-    await sh('systemctl daemon-reload; systemctl enable -q kyc-tokend; systemctl start --no-block billing')
+    await sh('systemctl daemon-reload; systemctl start kyc-tokend; systemctl start --no-block billing')
     await expectUntil(
       'it to wait',
       async () => (await show('ActiveState', 'kyc-tokend-wait.service')) === 'activating',
@@ -30,7 +30,7 @@ describeInstallation('a unit that may start only with a token', {}, (installatio
 
   it('waits for an account, too', async () => {
     await configure(config, '/etc/kyc-tokend/accounts/eu.json')
-    await sh('systemctl start kyc-tokend-wait@eu')
+    await sh('systemctl start kyc-tokend@eu.socket kyc-tokend-wait@eu')
     expect(await sh('cat /run/kyc-tokend/accounts/eu/token')).not.toBe('')
   })
 })

@@ -12,7 +12,6 @@ export const statusOf: Readonly<Record<ProblemCode, number>> = {
   expired: 503,
   'account-inactive': 503,
   'account-not-found': 503,
-  misconfigured: 503,
   stalled: 503,
   denied: 403,
   'bad-request': 400,

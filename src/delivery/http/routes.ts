@@ -5,7 +5,7 @@ import { fallbackOnSystemError } from '../../lib/error.ts'
 import { isRecord, parseJson, readLimited } from '../../lib/input.ts'
 import type { RequestType } from '../../protocol.ts'
 import { MAX_BODY_BYTES, type ClosingFault } from '../limits.ts'
-import { isInOrder, type Caller, type Operations, type Reply } from '../operations.ts'
+import type { Caller, Operations, Reply } from '../operations.ts'
 import type { MaybePromise, Replies } from '../replies.ts'
 import { json, problem, type Answer } from './answers.ts'
 
@@ -15,8 +15,8 @@ interface Request {
   readonly req: IncomingMessage
   readonly query: string
 }
-/** An answer, an event stream with this first event, or null: the client has gone amid its request. */
-export type Outcome = Answer | { readonly events: Reply<'token.subscribe'> } | null
+/** An answer, or null: the client has gone amid its request. */
+export type Outcome = Answer | null
 type Route = (request: Request) => MaybePromise<Outcome>
 type Fields = Record<string, unknown>
 /** By path and method; GET serves HEAD as well. */
@@ -47,19 +47,18 @@ export function createHttpRoutes(routes: Routes) {
 }
 
 export function createTokenRoutes(operations: Operations): Routes {
-  function ask<T extends 'token.get' | 'token.subscribe'>(
-    type: T,
+  function ask(
     { client, query }: Request,
-    give: (reply: Reply<T>) => Outcome,
+    give: (reply: Reply<'token.get'>) => Outcome,
   ): MaybePromise<Outcome> {
     const fields = parseQuery(query)
     if (typeof fields === 'string') return badRequest(fields)
-    const reply = operations.perform(type, fields, client)
+    const reply = operations.perform('token.get', fields, client)
     return reply instanceof Promise ? reply.then(give) : give(reply)
   }
 
   function getToken(request: Request): MaybePromise<Outcome> {
-    return ask('token.get', request, (reply) => {
+    return ask(request, (reply) => {
       if ('fault' in reply) return problem(reply)
       const { text, json: body } = reply.value
       return prefersText(request.req.headers)
@@ -70,18 +69,12 @@ export function createTokenRoutes(operations: Operations): Routes {
 
   /** For proxies that ask before each request which header to add (nginx `auth_request`, `forward_auth`). */
   function getAuthorization(request: Request): MaybePromise<Outcome> {
-    return ask('token.get', request, (reply) => {
+    return ask(request, (reply) => {
       if ('fault' in reply) return problem(reply)
       const { authorization, fingerprint } = reply.value
       const headers = [...authorization, 'Token-Fingerprint', fingerprint]
       return { status: 204, contentType: null, body: '', headers }
     })
-  }
-
-  function getEvents(request: Request): MaybePromise<Outcome> {
-    return ask('token.subscribe', request, (reply) =>
-      'fault' in reply && !isInOrder(reply) ? problem(reply) : { events: reply },
-    )
   }
 
   async function getStatus({ client }: Request): Promise<Outcome> {
@@ -108,7 +101,6 @@ export function createTokenRoutes(operations: Operations): Routes {
 
   return {
     '/v1/token': { GET: getToken },
-    '/v1/token/events': { GET: getEvents },
     '/v1/authorization': { GET: getAuthorization },
     '/v1/token/reject': { POST: postReject },
     '/v1/status': { GET: getStatus },

@@ -3,7 +3,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
 import { CONNECTION_IDLE_MS } from '../../protocol.ts'
-import { copyOf, subscribe, WRITE_BYTES, type Client } from '../client.ts'
+import { copyOf, type Client } from '../client.ts'
 import {
   createConnections,
   type ConnectionServer,
@@ -18,7 +18,7 @@ import {
   type TimeoutReason,
   type Timeouts,
 } from '../limits.ts'
-import { createOperations, type Reply } from '../operations.ts'
+import { createOperations } from '../operations.ts'
 import { closingText, problem, send } from './answers.ts'
 import {
   closingFault,
@@ -38,8 +38,6 @@ interface HttpState {
   readonly stream: HttpStream
   /** The answer to the last request, which is its `req`. */
   last: ServerResponse | null
-  /** The answer that is an event stream. */
-  events: ServerResponse | null
   /** Requests that are not answered to their end. */
   unanswered: number
   /** Received, and not given to Node yet. */
@@ -101,7 +99,7 @@ function createServing(
       endInput,
       proceed,
       heldBy,
-      push,
+      push: () => undefined,
       timeoutOf,
       timeouts,
       refuseLate: (client) => refuse(client, TOO_LATE),
@@ -119,7 +117,6 @@ function createServing(
   function begin(client: HttpClient): void {
     clients.set(client.stream, client)
     client.stream.attach(() => proceed(client))
-    client.stream.on('drain', () => push(client))
     parsing.emit('connection', client.stream)
   }
 
@@ -133,7 +130,6 @@ function createServing(
   function proceed(client: HttpClient): void {
     if (client.isClosing) return
     if (client.unread !== null) feed(client, client.unread)
-    if (client.pushed < client.subscriptions.length) push(client)
     settle(client)
     if (client.hasEnded) endInput(client)
   }
@@ -176,8 +172,6 @@ function createServing(
       if (isOneAnswer || (isStopping && isLast(client, res))) res.setHeader('Connection', 'close')
       if (closing !== null) return give(client, res, problem(closing))
       if (req.rawHeaders.length > 2 * MAX_HEAD_FIELDS) return give(client, res, problem(TOO_MANY_FIELDS))
-      // Nothing can be answered after an event stream, which has no end.
-      if (client.events !== null) return connections.end(client, 'broken-framing')
       const outcome = route(client, req)
       if (!(outcome instanceof Promise)) return give(client, res, outcome)
       void connections.whenReady(client, outcome, (late) => give(client, res, late))
@@ -190,7 +184,6 @@ function createServing(
   function give(client: HttpClient, res: ServerResponse, outcome: Outcome): void {
     // One that waited may have its answer: its body was at fault.
     if (outcome === null || res.destroyed || res.headersSent) return
-    if ('events' in outcome) return startEvents(client, res, outcome.events)
     if (outcome.drop === undefined) return send(res, outcome)
     if (client.isEnding) return
     client.isEnding = true
@@ -200,29 +193,9 @@ function createServing(
     client.waits.abort()
   }
 
-  /** The head is sent at once. Without a token, the first event comes with the first token. */
-  function startEvents(client: HttpClient, res: ServerResponse, first: Reply<'token.subscribe'>): void {
-    res.writeHead(200, ['Content-Type', 'text/event-stream', 'Cache-Control', 'no-store'])
-    if (res.req.method === 'HEAD' || isStopping) return void res.end()
-    res.flushHeaders()
-    client.events = res
-    subscribe({ client, id: '' })
-    if ('value' in first) writeEvent(res, first)
-  }
-
-  function push(client: HttpClient): void {
-    const { events, subscriptions, stream } = client
-    if (events === null || client.pushed === subscriptions.length) return
-    // Node 26 keeps what is written in one turn of the event loop in the answer first.
-    if (stream.writableNeedDrain || events.writableLength >= WRITE_BYTES || connections.isFull()) return
-    client.pushed = subscriptions.length
-    writeEvent(events, operations.changedToken(client))
-    connections.recount(client)
-  }
-
   function onClientError(_error: NodeJS.ErrnoException, stream: Duplex): void {
     const client = clients.get(stream)
-    const canRead = client !== undefined && !client.isEnding && client.events === null && stream.writable
+    const canRead = client !== undefined && !client.isEnding && stream.writable
     if (canRead) refuse(client, FRAMING)
     else stream.destroy()
   }
@@ -276,7 +249,6 @@ function createState(socket: Client['socket']): HttpState {
   return {
     stream: new HttpStream(socket),
     last: null,
-    events: null,
     unanswered: 0,
     unread: null,
     isPartial: false,
@@ -313,26 +285,19 @@ function feed(client: HttpClient, input: Buffer): void {
 
 /** The answer that comes last, as far as is known, ends the connection. */
 function prepareStop(client: HttpClient): void {
-  const { events, last } = client
-  events?.end()
+  const { last } = client
   if (last?.headersSent === false && isLast(client, last)) last.setHeader('Connection', 'close')
 }
 
-/** Requests that wait for a token hold nobody up, and nothing but its end can come after an event stream. */
-function isHeldUp({ stream, last, events, unanswered, waiting }: HttpClient): boolean {
+/** Requests that wait for a token hold nobody up. */
+function isHeldUp({ stream, last, unanswered, waiting }: HttpClient): boolean {
   if (stream.isPaused() || stream.readableLength > 0) return true
-  return unanswered > waiting && events === null && last?.req.complete === true
+  return unanswered > waiting && last?.req.complete === true
 }
 
 function timeoutOf({ last, unanswered, isPartial }: HttpClient): TimeoutReason | null {
   if (unanswered > 0) return last?.req.complete === false ? 'incomplete-request' : null
   return isPartial ? 'incomplete-request' : 'idle'
-}
-
-function writeEvent(events: ServerResponse, reply: Reply<'token.subscribe'>): void {
-  const [event, data] =
-    'fault' in reply ? ['fault', JSON.stringify(reply.fault)] : ['token.changed', reply.value.json]
-  events.write(`event: ${event}\ndata: ${data}\n\n`)
 }
 
 const TOO_LATE = {
