@@ -11,7 +11,7 @@ export const SYSTEM_TESTS = ['test/systemd/**/*.test.ts', 'test/**/*.system.test
 export const PROCESS_TESTS = [
   'test/build/**/*.test.ts',
   'test/client/load.test.ts',
-  'test/commands/{demo,exec-on-change}.test.ts',
+  'test/commands/demo.test.ts',
   'test/check/host.test.ts',
   'test/delivery/{inherited,members}.test.ts',
   'test/faults/!(internal|refusal|service).test.ts',

@@ -194,8 +194,8 @@ export const configSchema = () =>
     log: group('The log, on stderr.', {
       level: setting(oneOf(logLevels), 'The least urgent records in it.', 'info'),
       format: setting(
-        oneOf(['auto', 'journal', 'text', 'json']),
-        '`auto`: entries of the journal under systemd, `text` on a terminal, else `json`. `journal`: lines with their priority.',
+        oneOf(['auto', 'text', 'json']),
+        '`auto`: `text` under systemd and on a terminal, else `json`. Under systemd a line begins with its priority.',
         'auto',
       ),
     }),

@@ -9,7 +9,6 @@ import { createTokenFiles } from '../delivery/files/token-files.ts'
 import { createReplies } from '../delivery/replies.ts'
 import { createServers } from '../delivery/servers.ts'
 import { raceAbort, runTasks, after } from '../lib/tasks.ts'
-import { unitNames } from '../host/account.ts'
 import type { FileError } from '../files/file-error.ts'
 import { withFileSentences } from '../host/file-remedy.ts'
 import { placeAt, placeOf } from '../host/place-commands.ts'
@@ -63,8 +62,6 @@ export async function createDaemon(initial: Config, environment: Environment) {
     env,
     clock,
     secrets: () => secrets(),
-    sendEntry: environment.sendDatagram,
-    identifier: unitNames(place.account).unit,
   })
   const log = limitFaults(withFileSentences(logging.log, remedyOf), monotonicMs)
 

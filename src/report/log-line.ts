@@ -1,4 +1,4 @@
-// The line of a log record, for the journal, a person or a program, and its fields, without secrets in them.
+// The line of a log record, for a person or a program, without secrets in its fields.
 import { styleText } from 'node:util'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { logLevels, type LogFields, type LogLevel } from '../lib/log.ts'
@@ -13,7 +13,7 @@ export interface LogRecord {
   readonly wallMs: number
 }
 export interface LineOptions {
-  readonly format: 'journal' | 'text' | 'json'
+  readonly format: 'text' | 'json'
   readonly isColoured: boolean
   /** The line goes to the journal, which takes the priority from its beginning. */
   readonly isJournal: boolean
@@ -28,29 +28,19 @@ const MAX_TEXT_LENGTH = 4096
 
 /** One line of at most 48 KiB without control characters; a longer one has no fields but its length. */
 export function formatLine(record: LogRecord, options: LineOptions): string {
-  const write = { journal: journalLine, text: textLine, json: jsonLine }[options.format]
-  return bounded(redacted(record, options.secrets), (shown) => write(shown, options))
-}
-
-/**
- * Sentence, event and fields, as in the lines for the journal, without the priority. The record is redacted.
- */
-export function messageOf(record: LogRecord): string {
-  return bounded(record, messageLine)
-}
-
-function bounded(record: LogRecord, write: (record: LogRecord) => string): string {
-  const line = write(record)
+  const write = { text: textLine, json: jsonLine }[options.format]
+  const shown = redacted(record, options.secrets)
+  const line = write(shown, options)
   const bytes = Buffer.byteLength(line)
   if (bytes <= MAX_LINE_BYTES) return line
-  return write({ ...record, fields: { event: record.fields.event, omittedBytes: bytes } })
+  return write({ ...shown, fields: { event: record.fields.event, omittedBytes: bytes } }, options)
 }
 
 /**
  * The same record with fields as JSON has them, without secrets. Others rely on event and sentence, constants
  * of this program: only values of fields are redacted.
  */
-export function redacted(record: LogRecord, secrets: Iterable<string>): LogRecord {
+function redacted(record: LogRecord, secrets: Iterable<string>): LogRecord {
   const { event, ...others } = record.fields
   const redact = createRedaction(secrets)
   const values = JSON.parse(
@@ -67,22 +57,9 @@ function cut(text: string): string {
   return text.length <= MAX_TEXT_LENGTH ? text : `${text.slice(0, MAX_TEXT_LENGTH)}…`
 }
 
-function messageLine({ message, fields }: LogRecord): string {
-  return escapeUnsafe(`${message} ${toLogfmt(fields)}`)
-}
-
-function journalLine(record: LogRecord): string {
-  return `${prefix(record.level)}${messageLine(record)}`
-}
-
-/** As sd-daemon(3) has it. */
+/** The priority before a line, as sd-daemon(3) has it. */
 function prefix(level: LogLevel): string {
-  return `<${priorityOf(level)}>`
-}
-
-/** Syslog's number of the level. */
-export function priorityOf(level: LogLevel): number {
-  return logLevels.indexOf(level)
+  return `<${logLevels.indexOf(level)}>`
 }
 
 function jsonLine({ level, message, fields, wallMs }: LogRecord, { isJournal }: LineOptions): string {
@@ -98,11 +75,16 @@ const colours: Partial<Record<LogLevel, 'yellow' | 'green' | 'blue' | 'gray'>> =
   debug: 'gray',
 }
 
-function textLine({ level, message, fields, wallMs }: LogRecord, { isColoured }: LineOptions): string {
-  const { event: _event, ...others } = fields
+/** The journal has the time and the level itself. */
+function textLine(
+  { level, message, fields, wallMs }: LogRecord,
+  { isColoured, isJournal }: LineOptions,
+): string {
+  const text = escapeUnsafe(`${message} ${toLogfmt(fields)}`)
+  if (isJournal) return `${prefix(level)}${text}`
   const padded = level.padEnd(7)
   const shown = isColoured ? styleText(colours[level] ?? 'red', padded, { validateStream: false }) : padded
-  return `${localTime(wallMs)} ${shown} ${escapeUnsafe(`${message} ${toLogfmt(others)}`)}`.trimEnd()
+  return `${localTime(wallMs)} ${shown} ${text}`
 }
 
 function localTime(wallMs: number): string {

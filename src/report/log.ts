@@ -1,5 +1,4 @@
-// The log: one record per event, as one line or one entry of the journal. What is not taken is lost, and
-// counted.
+// The log: one record per event, as one line. What is not taken is lost, and counted.
 import { fstatSync } from 'node:fs'
 import type { Writable } from 'node:stream'
 import winston from 'winston'
@@ -11,25 +10,21 @@ import { fallbackOnSystemError, withSystemFallback } from '../lib/error.ts'
 import { fs } from '../files/fs.ts'
 import { hideInStacks } from '../lib/internal-fault.ts'
 import type { Log } from '../lib/log.ts'
-import { createJournal, journalEntry, type SendEntry } from './journal.ts'
 import { formatLine, type LogRecord } from './log-line.ts'
 
 export type LogSettings = Config['log']
 
-/** A line for the stream, or an entry for the journal. */
-type Output = string | Buffer
-/** Writes it, after those before it; reports whether it did. */
-type Send<T> = (output: T) => Promise<boolean>
+/** Writes a line, after those before it; reports whether it did. */
+type Send = (line: string) => Promise<boolean>
 
 /** The most bytes that wait for a reader or a disk; further lines are lost. */
 const UNSENT_LIMIT_BYTES = 1024 * 1024
 const CLOSE_LIMIT_MS = 1_000
 /** The symbol under which winston's formats put what is written. */
-const OUTPUT = Symbol.for('message')
+const LINE = Symbol.for('message')
 
 /**
- * A log on this stream, which may stop reading or go away; if the stream is the journal's, each record is an
- * entry of its own. `secrets` is called for each record, and what it returns is redacted: a second measure
+ * A log on this stream, which may stop reading or go away. `secrets` is called for each record, and what it returns is redacted: a second measure
  * beside the rule that no field contains a secret.
  */
 export function createLog(
@@ -38,14 +33,9 @@ export function createLog(
     env: NodeJS.ProcessEnv
     clock: Clock
     secrets: () => Iterable<string>
-    sendEntry: SendEntry
-    /** The name of this program in the journal. */
-    identifier: string
-    /** The journal's own socket. */
-    journalSocket?: string
   },
 ) {
-  const { stream, env, clock, secrets, sendEntry, identifier, journalSocket: socket } = options
+  const { stream, env, clock, secrets } = options
   hideInStacks('log', secrets)
   let settings: LogSettings = options
   const target = targetOf(stream)
@@ -53,19 +43,16 @@ export function createLog(
   const isColoured = isTerminal && allowsColour(env)
   // systemd.exec(5), $JOURNAL_STREAM: device and inode of its socket.
   const isJournal = target !== null && env['JOURNAL_STREAM'] === `${target.dev}:${target.ino}`
-  const automatic = isJournal ? 'journal' : isTerminal ? 'text' : 'json'
-  const journal = createJournal({ socket, sendEntry, clock })
-  const sendLine = target?.isFile === true ? appendTo(target.fd) : streamTo(stream)
+  const automatic = isJournal || isTerminal ? 'text' : 'json'
+  const send = target?.isFile === true ? appendTo(target.fd) : streamTo(stream)
 
-  function outputOf(record: LogRecord): Output {
-    const isEntry = settings.format === 'auto' && isJournal && journal.isThere
-    if (isEntry) return journalEntry(record, { identifier, secrets: secrets() })
+  function lineOf(record: LogRecord): string {
     const format = settings.format === 'auto' ? automatic : settings.format
     return `${formatLine(record, { format, isColoured, isJournal, secrets: secrets() })}\n`
   }
 
   const writer = createWriter({
-    send: async (output) => (typeof output === 'string' ? sendLine(output) : journal.send(output)),
+    send,
     onLost(dropped) {
       const sentence = 'Records of this log were lost: it was not read, or its disk was full'
       log('warning', sentence, { event: 'log-records-lost', dropped })
@@ -74,14 +61,12 @@ export function createLog(
   const logger = winston.createLogger({
     levels: winston.config.syslog.levels,
     level: settings.level,
-    format: winston.format((info) =>
-      Object.assign(info, { [OUTPUT]: outputOf(info as unknown as LogRecord) }),
-    )(),
+    format: winston.format((info) => Object.assign(info, { [LINE]: lineOf(info as unknown as LogRecord) }))(),
     transports: [
       new Transport({
         /** Takes it at once, so that winston never buffers. */
-        log(info: Record<typeof OUTPUT, Output>, next: () => void) {
-          writer.write(info[OUTPUT])
+        log(info: Record<typeof LINE, string>, next: () => void) {
+          writer.write(info[LINE])
           next()
         },
       }),
@@ -100,27 +85,23 @@ export function createLog(
     },
     /** Records that were lost since the start: the log was not read, or its disk was full. */
     lost: writer.lost,
-    /**
-     * Resolves when every record is written, or after 1 s: a reader that has stopped delays no end. Until 100
-     * ms after its last entry the process must live, or the journal may not know of which unit it was.
-     */
+    /** Resolves when every record is written, or after 1 s: a reader that has stopped delays no end. */
     close: async (): Promise<void> => {
       await withTimeout(CLOSE_LIMIT_MS, writer.flushed(), clock)
-      await journal.recognized()
     },
   }
 }
 
 /** Bounds what is unsent. Once nothing is, `onLost` gets the count of lines lost since it was called last. */
-function createWriter({ send, onLost }: { send: Send<Output>; onLost: (count: number) => void }) {
+function createWriter({ send, onLost }: { send: Send; onLost: (count: number) => void }) {
   let lost = 0
   let reported = 0
   let unsentBytes = 0
   let last = Promise.resolve()
 
-  async function sendCounted(output: Output, bytes: number): Promise<void> {
+  async function sendCounted(line: string, bytes: number): Promise<void> {
     unsentBytes += bytes
-    const isSent = await send(output)
+    const isSent = await send(line)
     unsentBytes -= bytes
     if (!isSent) lost += 1
     if (!isSent || unsentBytes > 0 || lost === reported) return
@@ -130,10 +111,10 @@ function createWriter({ send, onLost }: { send: Send<Output>; onLost: (count: nu
   }
 
   return {
-    write(output: Output): void {
-      const bytes = Buffer.byteLength(output)
+    write(line: string): void {
+      const bytes = Buffer.byteLength(line)
       if (unsentBytes + bytes > UNSENT_LIMIT_BYTES) lost += 1
-      else last = sendCounted(output, bytes)
+      else last = sendCounted(line, bytes)
     },
     lost: () => lost,
     /** Resolves when everything is written, or cannot be. */
@@ -141,7 +122,7 @@ function createWriter({ send, onLost }: { send: Send<Output>; onLost: (count: nu
   }
 }
 
-function streamTo(stream: Writable): Send<string> {
+function streamTo(stream: Writable): Send {
   // EPIPE: the reader has gone; the daemon continues without it.
   stream.on('error', () => undefined)
   return async (line) => new Promise((resolve) => stream.write(line, (error) => resolve(!error)))
@@ -152,7 +133,7 @@ function streamTo(stream: Writable): Send<string> {
  * as a full disk. One line is under way at a time, so that a disk that hangs takes one thread, and the lines
  * wait.
  */
-function appendTo(fd: number): Send<string> {
+function appendTo(fd: number): Send {
   /** The last line was cut, as the disk was full: the next one begins with the line end that it lacks. */
   let isCut = false
   let last: Promise<unknown> = Promise.resolve()

@@ -22,7 +22,7 @@ function lineOf(
 }
 
 test('for the journal: the level as prefix, the sentence, the fields that have a value as words', () => {
-  expect(lineOf('journal', { cause: undefined })).toBe(
+  expect(lineOf('text', { cause: undefined }, { isJournal: true })).toBe(
     '<4>Fetching a token failed event=fetch-failed reason=network attempts=2 detail="no route to host"',
   )
 })
@@ -41,17 +41,16 @@ test('for programs: time, level, message, event and the fields, an error without
 
 test('for people: local time, level, sentence, fields that have a value, and perhaps colours', () => {
   expect(lineOf('text')).toMatch(
-    /^\d{4}(?:-\d\d){2} \d\d:\d\d:05 warning Fetching a token failed reason=.* detail="no route to host"$/,
+    /^\d{4}(?:-\d\d){2} \d\d:\d\d:05 warning Fetching a token failed event=fetch-failed reason=.* detail="no route to host"$/,
   )
   for (const [level, colour] of Object.entries({ error: 31, warning: 33, notice: 32, info: 34, debug: 90 })) {
     const line = lineOf('text', {}, { isColoured: true, level: level as LogRecord['level'] })
     expect(line).toMatch(new RegExp(`^[-\\d :]+ \x1b\\[${colour}m${level} *\x1b\\[39m Fetching`))
   }
-  for (const format of ['json', 'journal'] as const)
-    expect(lineOf(format, {}, { isColoured: true })).not.toContain('\x1b')
+  expect(lineOf('json', {}, { isColoured: true })).not.toContain('\x1b')
 })
 
-test.for(['journal', 'text', 'json'] as const)(
+test.for(['text', 'json'] as const)(
   '%s: a record is one line, without secrets, control characters or what is too long',
   (format) => {
     assert(
@@ -87,7 +86,7 @@ test.for(['journal', 'text', 'json'] as const)(
   },
 )
 
-test.for(['journal', 'text', 'json'] as const)(
+test.for(['text', 'json'] as const)(
   '%s: no line is over 48 KiB; what a record is about is said all the same',
   (format) => {
     const longest = 48 * 1024 - 1
@@ -100,7 +99,7 @@ test.for(['journal', 'text', 'json'] as const)(
   },
 )
 
-test.for(['journal', 'text', 'json'] as const)(
+test.for(['text', 'json'] as const)(
   '%s: a secret that is a common word changes values of fields and nothing else',
   (format) => {
     const secrets = ['token', 'e', 'S', 'fetch-failed', 'warning', '2026']
@@ -109,7 +108,7 @@ test.for(['journal', 'text', 'json'] as const)(
     expect(line).toContain('Fetching a token failed')
     expect(line).toMatch(/expirySource"?[=:]"?jwt/)
     expect(line).not.toContain('no token')
-    if (format !== 'text') expect(line).toMatch(/event"?[=:]"?fetch-failed/)
-    if (format !== 'journal') expect(line).toMatch(/2026-11-2\d.\d\d:\d\d:05.*warning/)
+    expect(line).toMatch(/event"?[=:]"?fetch-failed/)
+    expect(line).toMatch(/2026-11-2\d.\d\d:\d\d:05.*warning/)
   },
 )

@@ -59,10 +59,12 @@ test.each([
 
 test('stderr and the journal have the same records', () => {
   const line = JSON.stringify({ time: isoAt(0), level: 'info', message: 'm', event: 'attempt', tookMs: '5' })
-  const entry = { KYC_EVENT: 'attempt', KYC_TOOK_MS: '5', _PID: '7', _SYSTEMD_UNIT: 'u' }
+  const MESSAGE = 'A sentence. event=attempt tookMs=5 detail="a \\"b\\" c=d"'
+  const entry = { MESSAGE, _PID: '7', _SYSTEMD_UNIT: 'u' }
   const journal = JSON.stringify({ ...entry, __REALTIME_TIMESTAMP: `${START_MS}000` })
   const [ofLine] = recordsOfLines(`<6>${line}\nother\n`)
   const ofEntry = recordsOfJournal(`${journal}\n{"MESSAGE":"x"}\n`).get('u 7')
   expect(ofEntry).toEqual([expect.objectContaining({ event: 'attempt', atMs: ofLine!.atMs })])
+  expect(ofEntry?.[0]?.fields['detail']).toBe('a "b" c=d')
   expect([ofEntry?.[0]?.fields['tookMs'], ofLine?.fields['tookMs']]).toEqual(['5', '5'])
 })

@@ -169,28 +169,33 @@ export function recordsOfLines(text: string): Logged[] {
     .map(({ time, event, ...fields }) => ({ atMs: Date.parse(String(time)), event: String(event), fields }))
 }
 
-/** The records in the output of `journalctl -o json`, by unit and process. */
+/** The records in the output of `journalctl -o json`, by unit and process: a message is the line of a record. */
 export function recordsOfJournal(text: string): Map<string, Logged[]> {
   const processes = new Map<string, Logged[]>()
   for (const line of text.split('\n').filter((one) => one.startsWith('{'))) {
     const entry = JSON.parse(line) as Record<string, string | undefined>
-    if (entry['KYC_EVENT'] === undefined) continue
+    const fields = fieldsOf(entry['MESSAGE'])
+    if (typeof fields['event'] !== 'string') continue
     const name = `${entry['_SYSTEMD_UNIT']} ${entry['_PID']}`
-    const fields = Object.entries(entry)
-      .filter(([key]) => key.startsWith('KYC_'))
-      .map(([key, value]): [string, unknown] => [camelCase(key), value])
     const record = {
       atMs: Number(entry['__REALTIME_TIMESTAMP']) / 1_000,
-      event: entry['KYC_EVENT'],
-      fields: Object.fromEntries(fields),
+      event: fields['event'],
+      fields,
     }
     processes.set(name, [...(processes.get(name) ?? []), record])
   }
   return processes
 }
 
-/** `nextAttemptAt` of `KYC_NEXT_ATTEMPT_AT`. */
-function camelCase(name: string): string {
-  const [, ...words] = name.toLowerCase().split('_')
-  return words.map((word, index) => (index === 0 ? word : word[0]?.toUpperCase() + word.slice(1))).join('')
+/** The fields of a line in JSON, or in text: `name=value` or `name="value"` after the sentence. */
+function fieldsOf(message: unknown): Record<string, unknown> {
+  if (typeof message !== 'string') return {}
+  if (message.startsWith('{"time":')) return JSON.parse(message) as Record<string, unknown>
+  const pairs = message.matchAll(/ (\w+)=(?:("(?:[^"\\]|\\.)*")|(\S*))/g)
+  return Object.fromEntries(
+    Array.from(pairs, ([, name = '', quoted, plain]) => [
+      name,
+      quoted === undefined ? plain : JSON.parse(quoted),
+    ]),
+  )
 }

@@ -71,7 +71,7 @@ export function partsOf(config: FormerConfig): parts.Config {
     alerts: config.alerts,
     log: {
       level: config.log.level as parts.LogConfig['level'],
-      format: config.log.format === 'journal' ? 'auto' : config.log.format,
+      format: config.log.format,
     },
     share: config.share && { ...config.share, tls: config.share.tls },
     runtimeDirectory: config.runtimeDirectory,

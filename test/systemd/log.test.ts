@@ -1,0 +1,58 @@
+// The log in a real journal, from within the unit's sandbox.
+import { expect, it } from 'vitest'
+import { CONFIG, config, describeInstallation } from '../support/installation.ts'
+import { expectUntil } from '../support/until.ts'
+
+describeInstallation('the log in the journal', {}, (installation) => {
+  const { attempt, configure, expectJournal, follow, scenario, sh } = installation
+
+  it('has each record as a line with its fields and its level', async () => {
+    await sh('useradd member; usermod -aG kyc-token member')
+    await installation.startStandIn()
+    await configure(config)
+    await sh('systemctl enable --now kyc-tokend')
+    const token = await installation.fullToken('member')
+    await expectJournal('kyc-tokend', /^kyc-tokend has started event=started version=/m)
+    const started = await sh('journalctl -u kyc-tokend -g event=started -o json')
+    expect(JSON.parse(started)).toMatchObject({
+      MESSAGE: expect.stringContaining(`configFile=${CONFIG}`) as string,
+      PRIORITY: '6',
+      SYSLOG_IDENTIFIER: 'kyc-tokend',
+    })
+    expect(await sh('journalctl -o json')).not.toContain(token)
+    expect(await installation.journal('kyc-tokend')).not.toContain('<6>')
+  })
+
+  it('answers the questions of an audit', async () => {
+    await sh('kyc-tokend reject', { as: 'member' })
+    await scenario('account-inactive')
+    await attempt('kyc-tokend refresh')
+    await scenario('ok')
+    await sh('kyc-tokend refresh; systemctl reload kyc-tokend')
+    await expectJournal('kyc-tokend', 'event=reloaded')
+    const uid = (await sh('id -u member')).trim()
+    expect(await follow('audit-taken')).toMatch(
+      new RegExp(` uid=${uid} pid=\\d+ transport=ipc client=\\S+ count=1$`, 'm'),
+    )
+    expect(await follow('audit-reported')).toMatch(new RegExp(` uid=${uid} .*verdict=`))
+    expect(await follow('audit-obtained')).toMatch(/ fingerprint=[\da-f]{16} .*expiresAt=\d{4}-/)
+    expect(await follow('audit-alerts')).toMatch(
+      /event=alert .*reason=account-inactive[^]*event=alert-resolved/,
+    )
+    expect(await follow('audit-changes')).toMatch(/event=started [^]*event=reloaded/)
+  })
+
+  it('gets what was logged while the journal was restarted', async () => {
+    const countOf = (lines: string): number => lines.split('event=reloaded').length - 1
+    const before = countOf(await installation.journal('kyc-tokend'))
+    await sh('systemctl restart systemd-journald')
+    const pid = await installation.show('MainPID')
+    for (let count = 0; count < 5; count += 1)
+      await sh('kyc-tokend token >/dev/null; systemctl reload kyc-tokend')
+    await expectUntil(
+      'the reloads',
+      async () => countOf(await installation.journal('kyc-tokend')) >= before + 5,
+    )
+    expect(await installation.show('MainPID')).toBe(pid)
+  })
+})
