@@ -1,236 +1,249 @@
-// The methods of a client, over any connection to a daemon.
+// The methods of a client, over any link to a daemon.
 import {
   FINGERPRINT_LENGTH,
   MAX_MIN_VALID_SECONDS,
   MAX_WAIT_SECONDS,
-  type AlertTestResult,
-  type RefreshResult,
-  type ReloadResult,
   type RejectResult,
   type StatusResult,
 } from '../protocol.ts'
-import { createFetch, placeOf, type Admission } from './authorized-fetch.ts'
-import { checkedAnswer, endsMemory, tokenCopy, tokenOf } from './answers.ts'
-import { answerMsFor, call, isWithoutToken, type Call } from './call.ts'
-import type { Connect } from './connection.ts'
-import { badRequest, closedError, isFault } from './errors.ts'
-import { createPlaces, createSharing } from './queue.ts'
-import { createRefusals } from './refusals.ts'
-import { checkedSignal, unlessAborted } from './signals.ts'
-import { createSubscriptions } from './subscription.ts'
+import { createFetch } from './authorized-fetch.ts'
+import { badRequest, closedError, timeoutError, TokenClientError } from './errors.ts'
+import { ANSWER_MS, type Link, type View } from './link.ts'
+import { createRefusals, placeOf, type Admission } from './refusals.ts'
 import type { AuthorizeOptions, ClientOptions, ClientToken, GetOptions, TokenSource } from './token-source.ts'
 
 const DEFAULT_WAIT_SECONDS = 10
-/** After an answer without a token, until the daemon is asked again. */
+/** Between two requests for a token of one caller, in ms. */
 const PAUSE_MS = 250
-/** So many requests of a connection may wait for a token: with another one the daemon ends it. */
-const MAX_WAITING = 16
-/** One attempt at the service, and one that is under way before it. */
-const REFRESH_MS = 120_000
-/** The daemon answers within 60 s, and reads its files before. */
-const RELOAD_MS = 80_000
-
-/** The token that a caller wants, and what it waits for. */
-interface Wish {
-  readonly minValidSeconds: number
-  readonly notFingerprint: string | undefined
-  readonly waitSeconds: number
-  /** Also for a daemon that was never there. */
-  readonly waitsForStart: boolean
-  /** For one call to the API, and not for the program. */
-  readonly isForCall: boolean
-}
-
-type Question<T> = Omit<Call<T>, 'signals'> & { signal?: AbortSignal | null | undefined }
-
+/** An instant that was counted on another clock may differ by this much, in ms, and be the same. */
+const SAME_INSTANT_MS = 1_000
 const FINGERPRINT = new RegExp(`^[0-9a-f]{${FINGERPRINT_LENGTH}}$`)
 
-/** Throws TypeError if one of `origins` is no URL. */
-export function createSource(
-  { name, origins, signal, ...options }: ClientOptions,
-  connect: Connect,
-): TokenSource & { alertTest: () => Promise<AlertTestResult>; reload: () => Promise<ReloadResult> } {
-  /** Ends every wait of this client, also those that begin later. */
-  const closing = new AbortController()
-  const close = (): void => closing.abort(closedError())
-  const endsAll = checkedSignal(signal)
-  if (endsAll?.aborted === true) close()
-  endsAll?.addEventListener('abort', close, { signal: closing.signal })
+/** The token that a caller wants, and for how long it waits. */
+interface Wish {
+  readonly minValidMs: number
+  readonly notFingerprint: string | undefined
+  readonly waitMs: number
+  /** The wait is also for a daemon that was never there. */
+  readonly waitsForStart: boolean
+  readonly signal: AbortSignal | undefined
+}
 
-  /** The daemon's last token; none once it says that there is none. */
-  let last: { token: ClientToken; expiresAtMs: number } | undefined
-  const connection = connect((frame) => {
-    const answer = checkedAnswer(frame)
-    const token = answer && tokenOf(answer)
-    if (token !== undefined) remember(token)
-    else if (endsMemory(frame)) last = undefined
-    return answer
-  }, closing.signal)
-  const { monotonicMs } = connection
-  const subscribe = createSubscriptions(connection, { name, signal: closing.signal })
-  const share = createSharing<ClientToken>()
-  const places = createPlaces(MAX_WAITING)
+/** Throws TypeError if one of `origins` is no URL. */
+export function createSource({ name, origins }: ClientOptions, link: Link): TokenSource {
+  const { monotonicMs } = link
+  /** Requests for a token that are under way. */
+  const asked = new Map<string, Promise<ClientToken>>()
+  let isClosed = false
   const refusals = createRefusals({
     monotonicMs,
     get,
-    reject: (fingerprint) =>
-      ask<RejectResult>({ type: 'token.reject', data: () => ({ fingerprint, client: name }) }),
+    reject: (fingerprint) => link.ask<RejectResult>('token.reject', { fingerprint, client: name }),
   })
 
-  const ask = async <T>({ signal: end, ...question }: Question<T>): Promise<T> =>
-    call(connection, { ...question, signals: [closing.signal, checkedSignal(end)] })
-
-  function remember(token: ClientToken): void {
-    // Who waits for a place may want this one, and places may be those of waits that nobody waits for any more.
-    if (token.fingerprint !== last?.token.fingerprint) places.dismissAll()
-    last = { token, expiresAtMs: monotonicMs() + Date.parse(token.expiresAt) - Date.now() }
+  /** The token in memory, if it is as good as the wish. Its life is counted on two clocks: one may be set. */
+  function remembered(view: View, { minValidMs, notFingerprint }: Wish): ClientToken | undefined {
+    const { token, expiresAtMs = 0, isLive } = view
+    if (token === undefined || token.fingerprint === notFingerprint) return undefined
+    const leftMs = Math.min(Date.parse(token.expiresAt) - Date.now(), expiresAtMs - monotonicMs())
+    if (leftMs <= 0 || leftMs < minValidMs) return undefined
+    if (isLive) return copyOf(token)
+    return refusals.has(token.fingerprint) ? undefined : { ...copyOf(token), cached: true }
   }
 
-  /**
-   * The last token, if it is as good as asked for. Its life is counted on two clocks: one stops during
-   * suspend, the other may be set. A reported one is given for a call alone: another call may have had its
-   * own reason.
-   */
-  function cached({ minValidSeconds, notFingerprint, isForCall }: Wish): ClientToken | undefined {
-    if (last === undefined || last.token.fingerprint === notFingerprint) return undefined
-    if (!isForCall && refusals.has(last.token.fingerprint)) return undefined
-    const leftMs = Math.min(Date.parse(last.token.expiresAt) - Date.now(), last.expiresAtMs - monotonicMs())
-    return leftMs > 0 && leftMs >= minValidSeconds * 1_000 ? { ...last.token, cached: true } : undefined
+  /** Asks the daemon, which waits. Callers who wish for the same share a request. */
+  function ask({ minValidMs, notFingerprint, waitMs }: Wish, leftMs: number): Promise<ClientToken> {
+    const key = JSON.stringify([minValidMs, notFingerprint, waitMs])
+    const underWay = asked.get(key)
+    if (underWay !== undefined) return underWay
+    // The daemon counts in tenths of a second; its answer has time enough.
+    const waitSeconds = Math.ceil(leftMs / 100) / 10
+    const data = { minValidSeconds: minValidMs / 1_000, notFingerprint, waitSeconds, client: name }
+    const answer = link.ask<ClientToken>('token.get', data, leftMs + ANSWER_MS)
+    asked.set(key, answer)
+    const end = (): boolean => asked.delete(key)
+    answer.then(end, end)
+    return answer
   }
 
-  /** One request for a token, shared by all callers who wish for the same; without `waitMs` it does not wait. */
-  function askForToken(wish: Wish, waitMs: number, end: AbortSignal | undefined): Promise<ClientToken> {
-    const { minValidSeconds, notFingerprint, waitsForStart } = wish
-    async function begin(unwanted: AbortSignal): Promise<ClientToken> {
-      const untilMs = monotonicMs() + waitMs
-      const leave = waitMs > 0 ? await places.take(waitMs, [unwanted, closing.signal]) : undefined
-      const leftMs = leave === undefined ? 0 : Math.max(0, untilMs - monotonicMs())
-      const answer = ask<ClientToken>({
-        type: 'token.get',
-        // Up to a tenth of a second more than is left, for which the time for the answer has room.
-        data: (ms) => {
-          const seconds = Math.ceil(ms / 100) / 10
-          return { minValidSeconds, notFingerprint, waitSeconds: seconds, client: name }
-        },
-        waitMs: leftMs,
-        answerMs: answerMsFor(leftMs),
-        waitsForStart,
-        signal: unwanted,
-        fallback: () => cached(wish),
-      })
-      const isAnswer = await answer.then(
-        ({ cached: isCached }) => isCached !== true,
-        (error: unknown) => isFault(error),
-      )
-      // Nobody waits any more, but the daemon does until then.
-      if (isAnswer) leave?.()
-      else if (leave !== undefined) setTimeout(leave, leftMs).unref()
-      return answer
-    }
-    return share(JSON.stringify([wish, waitMs > 0]), begin, end)
-  }
-
-  /**
-   * To be asked first without a wait. Where memory could answer, because a daemon that waits for a token is not
-   * away: it says that it has none. So too if this wait would be queued.
-   */
-  function isAskedFirst(wish: Wish): boolean {
-    return wish.waitSeconds > 0 && (cached(wish) !== undefined || places.isFull())
-  }
-
-  /**
-   * The token without a wait, if it is good enough. Asks again if another one came meanwhile: it dismissed who
-   * was in the queue, and this wait was not there yet.
-   */
-  async function askFirst(wish: Wish, end: AbortSignal | undefined): Promise<ClientToken | undefined> {
-    for (;;) {
-      const known = last?.token.fingerprint
-      const token = await askForToken(wish, 0, end).catch(() => undefined)
-      if (token !== undefined && isGoodEnough(token, wish)) return token
-      if (last?.token.fingerprint === known) return undefined
+  async function get(options: GetOptions | null = {}): Promise<ClientToken> {
+    const wish = wishOf(options ?? {})
+    wish.signal?.throwIfAborted()
+    if (isClosed) throw closedError()
+    link.want()
+    const first = remembered(link.view(), wish)
+    if (first !== undefined) return first
+    const release = link.hold()
+    try {
+      return await awaitToken(wish)
+    } finally {
+      release()
     }
   }
 
-  async function get(request: GetOptions | null = {}, { isForCall = false } = {}): Promise<ClientToken> {
-    const wish = { ...wishOf(request ?? {}), isForCall }
-    const { waitSeconds, notFingerprint } = wish
-    const end = checkedSignal(request?.signal)
-    const untilMs = monotonicMs() + waitSeconds * 1_000
-    // A daemon that stops, or a request that began earlier, answers before this caller's time is over.
-    const isFinal = (): boolean => !connection.mayStop || untilMs - monotonicMs() < PAUSE_MS
+  async function awaitToken(wish: Wish): Promise<ClientToken> {
+    const beganMs = monotonicMs()
     for (;;) {
-      const first = isAskedFirst(wish) ? await askFirst(wish, end) : undefined
-      if (first !== undefined) return first
-      try {
-        const token = await askForToken(wish, Math.max(0, untilMs - monotonicMs()), end)
-        if (token.fingerprint !== notFingerprint || isFinal()) return token
-      } catch (error) {
-        if (!isWithoutToken(error) || isFinal()) throw error
+      const view = link.view()
+      const token = remembered(view, wish)
+      if (token !== undefined) return token
+      const passedMs = monotonicMs() - beganMs
+      if (view.isLive) {
+        const answer = await askWhileThere(wish, passedMs)
+        if (answer !== undefined) return answer
+      } else await awaitDaemon(view, wish, passedMs)
+    }
+  }
+
+  /** The answer of a daemon that is there; undefined after a pause: ask again. */
+  async function askWhileThere(wish: Wish, passedMs: number): Promise<ClientToken | undefined> {
+    const { notFingerprint, waitMs, signal } = wish
+    const leftMs = link.waits ? Math.max(0, waitMs - passedMs) : 0
+    const isLast = leftMs < PAUSE_MS
+    const answer = await unlessAborted(ask(wish, leftMs), signal).catch((error: unknown) => {
+      if (isLast || signal?.aborted === true || !isPassing(error)) throw error
+    })
+    if (answer !== undefined && (isLast || answer.fingerprint !== notFingerprint)) return copyOf(answer)
+    await change(PAUSE_MS, signal)
+    return undefined
+  }
+
+  /** Waits for a change while the daemon is away, or has not answered yet. Throws once the time is over. */
+  async function awaitDaemon({ fault }: View, wish: Wish, passedMs: number): Promise<void> {
+    const isAwaited = wish.waitsForStart || link.wasConnected()
+    if (fault !== undefined && !(isAwaited && isPassing(fault))) throw fault
+    // A daemon that is there has time for its first answer.
+    const waitMs = fault === undefined ? Math.max(wish.waitMs, ANSWER_MS) : wish.waitMs
+    if (passedMs >= waitMs) throw fault ?? timeoutError(waitMs)
+    await change(waitMs - passedMs, wish.signal)
+  }
+
+  /** Resolves at the next change of the view, or after this time. Rejects with the signal's reason. */
+  function change(ms: number, signal: AbortSignal | undefined): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const end = (): void => {
+        clearTimeout(timer)
+        leave()
+        signal?.removeEventListener('abort', end)
+        if (signal?.aborted === true) reject(signal.reason as Error)
+        else resolve()
       }
-      await unlessAborted(pause(), closing.signal, end)
+      const timer = setTimeout(end, ms)
+      const leave = link.onChange(end)
+      signal?.addEventListener('abort', end)
+    })
+  }
+
+  /** Calls the listener with the newest token, and never twice for the same. */
+  function subscribe(listener: (token: ClientToken) => void): () => void {
+    let last: ClientToken | undefined
+    let hasEnded = false
+    function notify(): void {
+      const { token } = link.view()
+      if (token === undefined || (last !== undefined && isSame(last, token))) return
+      last = token
+      // Its exceptions are the program's, and do no harm here.
+      queueMicrotask(() => {
+        if (!hasEnded) listener(copyOf(token))
+      })
+    }
+    const release = link.hold()
+    const leave = link.onChange(notify)
+    link.want()
+    notify()
+    return () => {
+      if (hasEnded) return
+      hasEnded = true
+      leave()
+      release()
     }
   }
 
-  /** An authorization for a call to this place; without a place, its refusals are remembered nowhere else. */
+  /** An authorization for a call to this place; without a place, its refusals are remembered nowhere. */
   async function admit({ url, method = 'GET', ...request }: AuthorizeOptions): Promise<Admission> {
     const place = url === undefined ? undefined : placeOf(url, method)
-    const end = checkedSignal(request.signal)
+    const signal = request.signal ?? undefined
     const admissionOf = (token: ClientToken, { isRepetition }: { isRepetition: boolean }): Admission => ({
       headers: { [token.header]: `${token.prefix}${token.accessToken}` },
-      token: tokenCopy(token),
-      refusedBy: [...token.refusedBy],
+      token,
       async refused({ isFinal = false } = {}) {
-        const next = await refusals.nextToken(token, { place, isRepetition, isFinal, signal: end })
+        const next = await refusals.nextToken(token, { place, isRepetition, isFinal, signal })
         return next === undefined ? undefined : admissionOf(next, { isRepetition: true })
       },
     })
-    return admissionOf(await get(request, { isForCall: true }), { isRepetition: false })
+    return admissionOf(await get(request), { isRepetition: false })
   }
 
   return {
-    get: async (request) => tokenCopy(await get(request)),
-    authorize: async (request) => admit(request ?? {}),
-    fetch: createFetch({ ...options, origins: origins?.map((origin) => new URL(origin).origin) }, admit),
-    subscribe,
-    async reject(token, request) {
+    get: async (options) => get(options),
+    authorize: async (options) => admit(options ?? {}),
+    fetch: createFetch(
+      origins?.map((origin) => new URL(origin).origin),
+      admit,
+    ),
+    subscribe(listener) {
+      if (typeof listener !== 'function') throw badRequest('The listener must be a function.')
+      if (isClosed) throw closedError()
+      return subscribe(listener)
+    },
+    async reject(token, options) {
       const named: unknown = typeof token === 'string' ? token : token?.fingerprint
       if (typeof named !== 'string') throw badRequest('Report a token, or an object with its `fingerprint`.')
-      const end = checkedSignal(request?.signal)
       const fingerprint = typeof token === 'string' ? await fingerprintOf(token) : named
-      return unlessAborted(refusals.report(fingerprint), end)
+      return unlessAborted(refusals.report(fingerprint), options?.signal)
     },
-    status: async (request) => ask<StatusResult>({ type: 'status.get', signal: request?.signal }),
-    refresh: async (request) =>
-      ask<RefreshResult>({
-        type: 'refresh.request',
-        answerMs: REFRESH_MS,
-        isOnce: true,
-        signal: request?.signal,
-      }),
-    alertTest: async () => ask<AlertTestResult>({ type: 'alert.test', isOnce: true }),
-    reload: async () => ask<ReloadResult>({ type: 'reload.request', answerMs: RELOAD_MS, isOnce: true }),
-    close,
-    [Symbol.dispose]: close,
+    status: async (options) => unlessAborted(link.ask<StatusResult>('status.get', {}), options?.signal),
+    close() {
+      isClosed = true
+      link.close()
+    },
   }
 }
 
-function pause(): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, PAUSE_MS))
+/** Reports whether the fault may be over within a wait: the daemon restarts, or gets a token. */
+function isPassing(fault: unknown): boolean {
+  const codes = ['no-token-yet', 'expired', 'daemon-unreachable', 'busy', 'timeout']
+  return fault instanceof TokenClientError && codes.includes(fault.code)
 }
 
-function isGoodEnough({ fingerprint, expiresAt }: ClientToken, wish: Wish): boolean {
-  const leftMs = Date.parse(expiresAt) - Date.now()
-  return fingerprint !== wish.notFingerprint && leftMs >= wish.minValidSeconds * 1_000
+function isSame(before: ClientToken, now: ClientToken): boolean {
+  return (
+    before.fingerprint === now.fingerprint &&
+    before.state === now.state &&
+    before.stale === now.stale &&
+    Math.abs(Date.parse(before.expiresAt) - Date.parse(now.expiresAt)) < SAME_INSTANT_MS
+  )
 }
 
-/** What a caller asks for, as it is now. Throws `bad-request` for what the daemon would refuse. */
-function wishOf({ minValidSeconds = 0, notFingerprint, waitSeconds }: GetOptions): Omit<Wish, 'isForCall'> {
+/** For one caller, who may change it. */
+function copyOf(token: ClientToken): ClientToken {
+  return { ...token, refusedBy: [...token.refusedBy] }
+}
+
+/** As the work, or rejects with the signal's reason once it is aborted; the work then goes on. */
+function unlessAborted<T>(work: Promise<T>, signal?: AbortSignal | null): Promise<T> {
+  if (!signal) return work
+  return new Promise((resolve, reject) => {
+    const onAbort = (): void => reject(signal.reason as Error)
+    if (signal.aborted) onAbort()
+    signal.addEventListener('abort', onAbort, { once: true })
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', onAbort))
+  })
+}
+
+/** Throws `bad-request` for what the daemon would not accept. */
+function wishOf({ minValidSeconds = 0, notFingerprint, waitSeconds, signal }: GetOptions): Wish {
   checkSeconds('minValidSeconds', minValidSeconds, MAX_MIN_VALID_SECONDS)
   checkSeconds('waitSeconds', waitSeconds ?? 0, MAX_WAIT_SECONDS)
   if (notFingerprint !== undefined && !FINGERPRINT.test(notFingerprint))
     throw badRequest('notFingerprint must be the fingerprint of a token.')
-  const waitsForStart = waitSeconds !== undefined
-  return { minValidSeconds, notFingerprint, waitSeconds: waitSeconds ?? DEFAULT_WAIT_SECONDS, waitsForStart }
+  return {
+    minValidMs: minValidSeconds * 1_000,
+    notFingerprint,
+    waitMs: (waitSeconds ?? DEFAULT_WAIT_SECONDS) * 1_000,
+    waitsForStart: waitSeconds !== undefined,
+    signal: signal ?? undefined,
+  }
 }
 
 function checkSeconds(name: string, value: unknown, max: number): void {

@@ -1,33 +1,31 @@
-// The rule for a token that the API refuses: it is reported once, only the refused call waits for another,
-// and a call that is refused with that one, too, is refused for a reason of its own.
+// The rule for a token that the API refuses: a process reports it once, only the refused call waits for another
+// one, and a call that is refused with that one, too, is refused for a reason of its own.
 import type { RejectResult } from '../protocol.ts'
-import { unlessAborted } from './signals.ts'
-import type { ClientToken, GetOptions } from './token-source.ts'
+import { badRequest } from './errors.ts'
+import type { Authorization, ClientToken, GetOptions } from './token-source.ts'
 
 /** How long a refused call waits for another token. */
 const WAIT_SECONDS = 10
-/** How long an answer to a report holds if it does not say so: the daemon asks no sooner again. */
-const HOLDS_MS = 30_000
 /** For this long the refusals of a place that refused two tokens concern their callers alone. */
 const OWN_MS = 5 * 60_000
 /** So many are remembered: a call with an earlier token may be refused some tokens later. */
 const MAX_REPORTS = 16
 const MAX_PLACES = 64
 
+/** An authorization for a call that the client makes itself. */
+export interface Admission extends Authorization {
+  /** `isFinal`: the call cannot be repeated, so the token is reported, and no other one awaited. */
+  readonly refused: (call?: { isFinal?: boolean }) => Promise<Admission | undefined>
+}
+
 interface RefusedCall {
-  /** Method, origin and path of the call, if they are known. */
-  readonly place?: string | undefined
+  /** Method, origin and path of the call; undefined: the caller did not say them. */
+  readonly place: string | undefined
   /** The call has been repeated already: this token is its second one. */
   readonly isRepetition: boolean
   /** The call cannot be repeated: another token would not help it. */
   readonly isFinal: boolean
   readonly signal: AbortSignal | undefined
-}
-
-interface Report {
-  /** Undefined: the report did not reach the daemon. */
-  readonly answer: Promise<RejectResult | undefined>
-  holdsUntilMs: number
 }
 
 export function createRefusals(options: {
@@ -37,31 +35,20 @@ export function createRefusals(options: {
   readonly get: (request: GetOptions) => Promise<ClientToken>
 }) {
   const { monotonicMs } = options
-  /** By fingerprint. */
-  const reports = new Map<string, Report>()
+  /** The daemon's answers by fingerprint; undefined: the report did not reach the daemon. */
+  const reports = new Map<string, Promise<RejectResult | undefined>>()
   /** Places that refuse for reasons of their own, each with the time until which that is believed, in ms. */
   const ownUntilMs = new Map<string, number>()
 
-  /** Reports the token, whatever is known of it. */
+  /** Reports the token, also one that was reported before. */
   function report(fingerprint: string): Promise<RejectResult> {
     const answer = options.reject(fingerprint)
-    const known: Report = { answer: answer.catch(() => undefined), holdsUntilMs: Infinity }
-    remember(reports, MAX_REPORTS, fingerprint, known)
-    void noteHold(known)
+    const noted = answer.catch(() => {
+      if (reports.get(fingerprint) === noted) reports.delete(fingerprint)
+      return undefined
+    })
+    remember(reports, MAX_REPORTS, fingerprint, noted)
     return answer
-  }
-
-  /** Notes how long the answer holds; one that did not come does not. */
-  async function noteHold(known: Report): Promise<void> {
-    const { retryAfterSeconds = HOLDS_MS / 1_000 } = (await known.answer) ?? { retryAfterSeconds: 0 }
-    known.holdsUntilMs = monotonicMs() + retryAfterSeconds * 1_000
-  }
-
-  /** The daemon's answer to the report of this token, which is sent if no answer holds. */
-  async function reportOnce(fingerprint: string): Promise<RejectResult | undefined> {
-    const known = reports.get(fingerprint)
-    if (known !== undefined && known.holdsUntilMs > monotonicMs()) return known.answer
-    return report(fingerprint).catch(() => undefined)
   }
 
   /**
@@ -70,18 +57,18 @@ export function createRefusals(options: {
    */
   async function nextToken(
     { fingerprint }: ClientToken,
-    call: RefusedCall,
+    { place, isRepetition, isFinal, signal }: RefusedCall,
   ): Promise<ClientToken | undefined> {
-    const { place = '', isRepetition, isFinal, signal } = call
     signal?.throwIfAborted()
-    if ((ownUntilMs.get(place) ?? 0) > monotonicMs()) return undefined
-    const result = isRepetition ? undefined : await unlessAborted(reportOnce(fingerprint), signal)
+    if (place !== undefined && (ownUntilMs.get(place) ?? 0) > monotonicMs()) return undefined
+    if (!isRepetition && !reports.has(fingerprint)) void report(fingerprint).catch(() => undefined)
+    const result = isRepetition ? undefined : await reports.get(fingerprint)
+    signal?.throwIfAborted()
     if (isRepetition || result?.verdict === 'unchanged') {
-      if (place !== '') remember(ownUntilMs, MAX_PLACES, place, monotonicMs() + OWN_MS)
+      if (place !== undefined) remember(ownUntilMs, MAX_PLACES, place, monotonicMs() + OWN_MS)
       return undefined
     }
-    if (isFinal || !canFollow(result)) return undefined
-    return tokenAfter(fingerprint, signal)
+    return isFinal || !canFollow(result) ? undefined : tokenAfter(fingerprint, signal)
   }
 
   async function tokenAfter(
@@ -101,12 +88,19 @@ export function createRefusals(options: {
   return {
     report,
     nextToken,
-    /** True if the token was reported. */
+    /** Reports whether this process reported the token. */
     has: (fingerprint: string): boolean => reports.has(fingerprint),
   }
 }
 
-/** Another token may come while a call waits. */
+/** Method, origin and path of a call. Throws `bad-request`. */
+export function placeOf(url: string | URL, method: string): string {
+  if (!URL.canParse(String(url))) throw badRequest('url must be an absolute URL.')
+  const { origin, pathname } = new URL(url)
+  return `${method.toUpperCase()} ${origin}${pathname}`
+}
+
+/** Reports whether another token may come while a call waits. */
 function canFollow(result: RejectResult | undefined): boolean {
   if (result === undefined || result.verdict === 'refused') return false
   return result.verdict !== 'held' || (result.retryAfterSeconds ?? 0) <= WAIT_SECONDS

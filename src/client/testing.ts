@@ -1,8 +1,16 @@
 // A client without a daemon, for the tests of programs that use one.
-import type { FaultCode, RejectResult } from '../protocol.ts'
-import type { Connect, Request } from './connection.ts'
+import { createHash } from 'node:crypto'
+import {
+  FINGERPRINT_LENGTH,
+  type FaultCode,
+  type Phase,
+  type RejectResult,
+  type RequestType,
+  type StatusResult,
+} from '../protocol.ts'
 import { createSource } from './create-source.ts'
-import { createFakeDaemon } from './fake-daemon.ts'
+import { faultError, isWithoutToken, type TokenClientError } from './errors.ts'
+import type { Link } from './link.ts'
 import type { ClientOptions, ClientToken, TokenSource } from './token-source.ts'
 
 export type { TokenSource } from './token-source.ts'
@@ -18,28 +26,22 @@ export interface FakeTokenClientOptions extends ClientOptions {
 
 /** As TokenClient, against a daemon that does what the test says. */
 export interface FakeTokenClient extends TokenSource {
-  /** Takes another token (`fake-token-2`), and calls the listeners. Ends what `fail` and `goAway` began. */
+  /** Takes another token (`fake-token-2`), and calls the listeners. Ends a fault that `fail` began. */
   readonly rotate: (accessToken?: string) => ClientToken
-  /** From now on there is no token: calls are rejected with this code. */
-  readonly fail: (
-    code: FaultCode,
-    options?: { message?: string | undefined; reason?: string | undefined },
-  ) => void
-  /** From now on the daemon is away: the last token is given from memory, everything else is rejected. */
-  readonly goAway: () => void
-  /**
-   * From now on the answer to the report of the current token. By default it is `refreshing`, and another
-   * token comes at once. After `refreshing` or `held` from here, who waits for another token waits for `rotate`.
-   */
-  readonly answerReports: (result: RejectResult) => void
-  /** Fingerprints of the tokens that were reported as refused, oldest first. */
-  readonly reported: readonly string[]
+  /** From now on calls are rejected with this code. */
+  readonly fail: (code: FaultCode) => void
+}
+
+const STATES: Readonly<Record<string, Phase>> = {
+  'no-token-yet': 'starting',
+  'account-inactive': 'refused',
+  'account-not-found': 'refused',
 }
 
 /**
- * A fake client, also under the fake timers of Jest and vitest. It answers at once: who waits for a token that
- * nothing will bring has what there is. A token whose life is over is an error, until `rotate`. Its `fetch`
- * sends real requests, unless the option `fetch` or `globalThis.fetch` is replaced.
+ * A fake client, also under the fake timers of Jest and vitest. It answers at once, and a report of its token
+ * brings another one. A token whose life is over is an error, until `rotate`. Its `fetch` sends real requests,
+ * unless `globalThis.fetch` is replaced.
  *
  * @example
  * ```js
@@ -52,49 +54,111 @@ export interface FakeTokenClient extends TokenSource {
  * ```
  */
 export function createFakeTokenClient(options: FakeTokenClientOptions = {}): FakeTokenClient {
-  const requests = new Set<Request>()
-  const daemon = createFakeDaemon(options, () => {
-    for (const request of requests) serve(request)
-  })
-  let onAnswer: Parameters<Connect>[0] = (frame) => frame
+  const { accessToken = 'fake-token-1', lifeSeconds = 3_600, baseUrl = 'https://api.example.com' } = options
+  const listeners = new Set<() => void>()
+  let token = tokenWith(accessToken, 1)
+  let failure: TokenClientError | undefined
+  let isClosed = false
 
-  function serve(request: Request, { isOver = false } = {}): void {
-    if (!requests.has(request)) return
-    if (daemon.isAway()) {
-      if (!request.onDisconnect({ path: 'the fake' })) requests.delete(request)
-      return
-    }
-    const frame = request.frame()
-    if (!isOver && daemon.isToWait(frame)) {
-      setTimeout(serve, Number(frame.data['waitSeconds']) * 1_000, request, { isOver: true }).unref()
-      return
-    }
-    if (frame.type !== 'token.subscribe') requests.delete(request)
-    const answer = onAnswer(daemon.answerTo(frame))
-    if (answer !== undefined) request.onAnswer(answer)
-  }
-
-  const connect: Connect = (listener) => {
-    onAnswer = listener
+  function tokenWith(text: string, generation: number): ClientToken {
+    const isoIn = (seconds: number): string => new Date(Date.now() + seconds * 1_000).toISOString()
     return {
-      open(request) {
-        requests.add(request)
-        // Fake timers hold all but promises.
-        void Promise.resolve().then(() => serve(request))
-        return () => requests.delete(request)
-      },
-      mayStop: false,
-      monotonicMs: () => Date.now(),
+      accessToken: text,
+      tokenType: 'Bearer',
+      header: 'Authorization',
+      prefix: 'Bearer ',
+      obtainedAt: isoIn(0),
+      expiresAt: isoIn(lifeSeconds),
+      expirySource: 'jwt',
+      baseUrl,
+      refusedBy: [401],
+      refreshAt: isoIn((lifeSeconds * 2) / 3),
+      generation,
+      fingerprint: createHash('sha256').update(text).digest('hex').slice(0, FINGERPRINT_LENGTH),
+      state: 'ready',
+      stale: false,
     }
   }
 
+  const faultOf = (code: FaultCode): TokenClientError =>
+    faultError({ code, message: `The fake says ${code}.` })
+  function currentFault(): TokenClientError | undefined {
+    return failure ?? (Date.parse(token.expiresAt) <= Date.now() ? faultOf('expired') : undefined)
+  }
+  function set(next: { token?: ClientToken; failure: TokenClientError | undefined }): void {
+    token = next.token ?? token
+    failure = next.failure
+    for (const listener of listeners) listener()
+  }
+  function rotate(text = `fake-token-${token.generation + 1}`): ClientToken {
+    set({ token: tokenWith(text, token.generation + 1), failure: undefined })
+    return token
+  }
+
+  function status(): StatusResult {
+    const fault = currentFault()
+    const { accessToken: _, ...description } = token
+    const since = token.obtainedAt
+    return {
+      state: fault === undefined ? 'ready' : (STATES[fault.code] ?? 'expired'),
+      token: fault === undefined ? description : null,
+      failure: null,
+      nextAttemptAt: null,
+      alert: null,
+      files: [],
+      clients: { ipc: { connections: 1, subscribers: 0 }, http: null },
+      share: null,
+      service: { baseUrl, lastRequestAt: since, lastSuccessAt: since, requests: token.generation },
+      daemon: {
+        version: 'fake',
+        pid: process.pid,
+        startedAt: since,
+        configFile: '',
+        host: 'localhost',
+        configuration: { state: 'current', problem: null },
+        stateProblem: null,
+      },
+    }
+  }
+  function report({ fingerprint }: { readonly fingerprint?: unknown }): RejectResult {
+    if (fingerprint !== token.fingerprint) return { verdict: 'replaced' }
+    rotate()
+    return { verdict: 'refreshing' }
+  }
+  function answerTo(type: RequestType, data: object): object {
+    const fault = currentFault()
+    // A missing token is an answer to requests for one alone.
+    if (fault !== undefined && (type === 'token.get' || !isWithoutToken(fault))) throw fault
+    if (type === 'status.get') return status()
+    if (type === 'token.reject') return report(data)
+    return token
+  }
+
+  const link: Link = {
+    view() {
+      const fault = isClosed ? undefined : currentFault()
+      return fault === undefined
+        ? { token, expiresAtMs: Date.parse(token.expiresAt), isLive: true }
+        : { fault, isLive: isWithoutToken(fault) }
+    },
+    wasConnected: () => true,
+    waits: false,
+    monotonicMs: () => Date.now(),
+    want: () => undefined,
+    hold: () => () => undefined,
+    onChange(listener) {
+      listeners.add(listener)
+      return () => listeners.delete(listener)
+    },
+    ask: async <T>(type: RequestType, data: object) => answerTo(type, data) as T,
+    close() {
+      isClosed = true
+      listeners.clear()
+    },
+  }
   return {
-    ...createSource(options, connect),
-    rotate: daemon.rotate,
-    fail: (code, { message = `The fake says ${code}.`, reason } = {}) =>
-      daemon.setAbsence({ code, message, ...(reason !== undefined && { reason }) }),
-    goAway: () => daemon.setAbsence('away'),
-    answerReports: daemon.answerReports,
-    reported: daemon.reported,
+    ...createSource(options, link),
+    rotate,
+    fail: (code) => set({ failure: faultOf(code) }),
   }
 }

@@ -1,13 +1,12 @@
 // A client of kyc-tokend as an interface that tests can fake.
-import type { RefreshResult, RejectResult, StatusResult, TokenResult } from '../protocol.ts'
-import type { TokenClientError } from './errors.ts'
+import type { RejectResult, StatusResult, TokenResult } from '../protocol.ts'
 
 /** A token with its times, and how the API wants it. */
 export interface ClientToken extends TokenResult {
   header: string
   prefix: string
   refusedBy: readonly number[]
-  /** From the client's memory, because the daemon was away or slow to answer. */
+  /** From the client's memory, because the daemon is away. */
   cached?: true
 }
 
@@ -38,49 +37,25 @@ export interface AuthorizeOptions extends SignalOption {
   method?: string | undefined
 }
 
-/** What one call to the API needs. */
+/** The header and the token for one call to the API. */
 export interface Authorization {
   /** The header with the token, as the API wants it: by default `{ Authorization: 'Bearer …' }`. */
   readonly headers: Readonly<Record<string, string>>
+  /** Its `refusedBy` has the statuses by which the API says that it refuses the token. */
   readonly token: ClientToken
-  /** The statuses by which the API says that it refuses the token. */
-  readonly refusedBy: readonly number[]
   /**
-   * Call it if the API refuses the token: if `refusedBy` has the status of its answer. Reports the
-   * token, once however many calls it hits, and gives the authorization for one repetition; undefined if no
-   * other token comes within 10 s, none can come, or this was the repetition: then the refusal is the answer
-   * to the call.
+   * Call it if the API refuses the token. Reports the token, once however many calls it hits, and gives the
+   * authorization for one repetition; undefined if no other token comes within 10 s, none can come, or this was
+   * the repetition: then the refusal is the answer to the call.
    */
   readonly refused: () => Promise<Authorization | undefined>
 }
 
-export interface FetchOptions {
-  /** Origins to which `fetch` may send the token; by default that of the service's `baseUrl` alone. */
-  origins?: readonly string[] | undefined
-  /**
-   * Reports whether an answer refuses the token; by default its status does (`refusedBy` of the token). It
-   * gets a clone, and may read the body.
-   */
-  isRefusal?: ((response: Response) => boolean | Promise<boolean>) | undefined
-  /** Sends the requests of `fetch`; by default `globalThis.fetch`. */
-  fetch?: ((input: string | URL | Request, init?: RequestInit) => Promise<Response>) | undefined
-}
-
-export interface ClientOptions extends FetchOptions {
+export interface ClientOptions {
   /** Names this program in the daemon's log. */
   name?: string | undefined
-  /** Closes the client. */
-  signal?: AbortSignal | null | undefined
-}
-
-export interface SubscribeOptions {
-  /**
-   * Called once for each cause why there is no token, and with null when that is over. A daemon that is back
-   * within a second is no cause.
-   */
-  onFault?: ((fault: TokenClientError | null) => void) | undefined
-  /** Ends the subscription. */
-  signal?: AbortSignal | null | undefined
+  /** Origins to which `fetch` may send the token; by default that of the service's `baseUrl` alone. */
+  origins?: readonly string[] | undefined
 }
 
 /**
@@ -92,9 +67,8 @@ export interface SubscribeOptions {
 export interface TokenSource {
   /**
    * The token. Waits for a first one, or for one that lives long enough, up to `waitSeconds`, also across a
-   * restart of the daemon; then gives the freshest there is. If the daemon is away, or has not answered
-   * within 250 ms, it gives the last token again (`cached: true`), unless that was refused, is too old for
-   * `minValidSeconds` or has expired.
+   * restart of the daemon; then gives the freshest there is. While the daemon is away it gives the last token
+   * again (`cached: true`), unless that was reported, is too old for `minValidSeconds` or has ended.
    *
    * @example
    * ```js
@@ -110,7 +84,7 @@ export interface TokenSource {
    * ```js
    * const authorization = await tokens.authorize({ url, method })
    * const { status, data } = await send({ headers: authorization.headers })
-   * if (authorization.refusedBy.includes(status)) {
+   * if (authorization.token.refusedBy.includes(status)) {
    *   const next = await authorization.refused()
    *   if (next !== undefined) await send({ headers: next.headers })
    * }
@@ -119,14 +93,13 @@ export interface TokenSource {
   readonly authorize: (options?: AuthorizeOptions) => Promise<Authorization>
 
   /**
-   * As the platform's `fetch`, with the token in the header that the API wants, for the origin of the
-   * service's `baseUrl` (or those of the option `origins`) and no other: a redirect elsewhere is an error, too,
-   * and is not followed. If the answer refuses the token,
-   * that is reported once for all calls. This call alone waits, up to 10 s, for another token and is sent
-   * once more with it: after a 401 if the body can be sent again (a stream cannot; of a Request object, up to
-   * 1 MiB), after another status if it is a GET, HEAD or OPTIONS. If no other token comes the refusal is the
-   * answer. If the other token is refused as well, the refusals of this method, origin and path are their own
-   * calls' answers for 5 min.
+   * As the platform's `fetch`, with the token in the header that the API wants, for the origin of the service's
+   * `baseUrl` (or those of the option `origins`) and no other. It follows redirects as the platform does; where
+   * the header is not `Authorization`, a redirect is an error. If the answer refuses the token, that is reported
+   * once for all calls. This call alone waits, up to 10 s, for another token and is sent once more with it:
+   * after a 401 if the body can be sent again (a stream cannot), after another status if it is a GET, HEAD or
+   * OPTIONS. If no other token comes, the refusal is the answer. If the other token is refused as well, the
+   * refusals of this method, origin and path are their own calls' answers for 5 min.
    *
    * @throws {TokenClientError} also `bad-request` for another origin
    */
@@ -134,25 +107,21 @@ export interface TokenSource {
 
   /**
    * Calls the listener with the token, now and at each change of it or of its state, also across restarts of
-   * the daemon; never twice for the same, and never after its end. Returns a function that ends it; until
-   * then the process stays alive. While there is no token, or no daemon, `onFault` is called instead. What a
-   * listener throws is an uncaught exception of the program, and the subscription goes on.
+   * the daemon; never twice for the same, and never after its end. Returns a function that ends it; until then
+   * the process stays alive. An exception of a listener is an uncaught exception of the program, and the
+   * subscription goes on.
    */
-  readonly subscribe: (listener: (token: ClientToken) => void, options?: SubscribeOptions) => () => void
+  readonly subscribe: (listener: (token: ClientToken) => void) => () => void
 
-  /** Reports that the service answered 401 to this token. Its fingerprint is sent alone, and is enough. */
+  /** Reports that the service refused this token. The client sends its fingerprint alone, which is enough. */
   readonly reject: (token: string | { fingerprint: string }, options?: SignalOption) => Promise<RejectResult>
 
-  /** What the daemon holds, what fails and since when, what it writes and serves. Never has the token. */
+  /** The daemon's state: its token's times, failures, files and clients. It never has the token. */
   readonly status: (options?: SignalOption) => Promise<StatusResult>
 
-  /** Has the daemon ask the service now, even after a refusal. For root and the daemon's user alone. */
-  readonly refresh: (options?: SignalOption) => Promise<RefreshResult>
-
   /**
-   * Ends everything: calls that wait are rejected with `closed`, and listeners are called no more. Requests
-   * of `fetch` that are under way go on; a refusal is then their answer.
+   * Ends everything: calls that wait are rejected with `closed`, and listeners are called no more. Requests of
+   * `fetch` that are under way go on; a refusal is then their answer.
    */
   readonly close: () => void
-  readonly [Symbol.dispose]: () => void
 }

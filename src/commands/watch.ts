@@ -1,6 +1,7 @@
 // watch: one line of JSON now and at each change, until the reader goes away.
 import { fstatSync } from 'node:fs'
 import type { Writable } from 'node:stream'
+import type { TokenClientError } from '../client/index.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorMessage } from '../lib/error.ts'
 import { openClient, withReason } from '../terminal/ask.ts'
@@ -19,18 +20,21 @@ export const run: RunCommand = async (invocation) => {
     hasAnswered = true
     stdout.write(`${escapeUnsafe(JSON.stringify(line))}\n`)
   }
+  const { link } = client
   // JSON.stringify leaves out what is undefined.
-  client.subscribe((token) => print(hidesToken ? { ...token, accessToken: undefined } : token), {
-    onFault(fault) {
-      if (fault === null) return
-      const { code, message, reason } = fault
-      const isOfConnection = ['daemon-unreachable', 'denied', 'bad-request'].includes(code)
-      if (!isOfConnection) print({ code, message, reason })
-      else
-        void withReason(fault, invocation).then((error) =>
-          hasAnswered ? stderr.write(`${escapeUnsafe(errorMessage(error))}\n`) : reject(error),
-        )
-    },
+  client.subscribe((token) => print(hidesToken ? { ...token, accessToken: undefined } : token))
+  let reported: TokenClientError | undefined
+  link.onChange(() => {
+    const { fault, isLive } = link.view()
+    if (fault?.code === 'closed' || fault?.message === reported?.message) return
+    reported = fault
+    if (fault === undefined) return
+    const { code, message, reason } = fault
+    if (isLive) print({ code, message, reason })
+    else
+      void withReason(fault, invocation).then((error) =>
+        hasAnswered ? stderr.write(`${escapeUnsafe(errorMessage(error))}\n`) : reject(error),
+      )
   })
   // cli.ts reports the error; a reader that has closed the pipe is none.
   stdout.once('error', () => resolve())

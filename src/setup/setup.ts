@@ -1,6 +1,5 @@
 // `kyc-tokend setup`: asks for service, key and secret, writes the files, checks them live, and starts the
 // daemon. A pair that the service does not confirm is not taken over.
-import type { TokenClient } from '../client/index.ts'
 import { accountWords, checkedAccount, systemSocket, unitNames } from '../host/account.ts'
 import { monotonicMs } from '../lib/clock.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
@@ -10,7 +9,7 @@ import { runProgram } from '../lib/run-program.ts'
 import { requireLinux } from '../host/supported-node.ts'
 import { programName } from '../host/paths.ts'
 import { programCommand, unitPlace } from '../host/place-commands.ts'
-import { ask, configurationOf, statusIfAny } from '../terminal/ask.ts'
+import { ask, configurationOf, statusIfAny, type CommandClient } from '../terminal/ask.ts'
 import type { Invocation, RunCommand } from '../terminal/command.ts'
 import { isTerminal } from '../terminal/prompt.ts'
 import { askAuthority, readAnswers, withAuthority } from './setup-answers.ts'
@@ -212,7 +211,7 @@ async function bringUp(
 /** As `ask`, of the account's unit. */
 async function askUnit<T>(
   account: string | undefined,
-  question: (client: TokenClient) => Promise<T>,
+  question: (client: CommandClient) => Promise<T>,
 ): Promise<T> {
   return ask({ options: { socket: systemSocket(account) }, env: {} }, question)
 }

@@ -1,14 +1,15 @@
 // Shared by the commands: they find the daemon or the configuration that is meant, send a request, and turn
 // errors into a sentence and an exit status.
 import { setTimeout as sleep } from 'node:timers/promises'
+import { createSource } from '../client/create-source.ts'
+import { namedDaemon, socketFinder } from '../client/find-socket.ts'
 import {
-  TokenClient,
   TokenClientError,
   type StatusResult,
   type TokenClientErrorCode,
   type ClientToken,
 } from '../client/index.ts'
-import { namedDaemon } from '../client/find-socket.ts'
+import { createLink } from '../client/link.ts'
 import {
   ACCOUNT_VARIABLE,
   accountConfigPath,
@@ -22,7 +23,13 @@ import { monotonicMs } from '../lib/clock.ts'
 import { parseDuration } from '../lib/duration.ts'
 import { exitStatus, type ExitStatus, UsageError, UserError } from '../lib/error.ts'
 import { rendered } from '../host/place-commands.ts'
-import { MAX_MIN_VALID_SECONDS, MAX_WAIT_SECONDS } from '../protocol.ts'
+import {
+  MAX_MIN_VALID_SECONDS,
+  MAX_WAIT_SECONDS,
+  type AlertTestResult,
+  type RefreshResult,
+  type ReloadResult,
+} from '../protocol.ts'
 import type { Invocation } from './command.ts'
 
 /** Exit status of each error, of sysexits.h. */
@@ -47,11 +54,30 @@ function statusOf({ code }: TokenClientError): ExitStatus {
 /** An invocation whose options or environment name the daemon. */
 type WithOptions = Pick<Invocation, 'options' | 'env'>
 
+/** A client for commands: with the operators' requests. */
+export type CommandClient = ReturnType<typeof openClient>
+
+/** One attempt at the service, and one that is under way before it, in ms. */
+const REFRESH_MS = 120_000
+/** The daemon answers within 60 s, and reads its files before. */
+const RELOAD_MS = 80_000
+
 /** A client for the socket or the account that the invocation names. Throws UsageError (64) for others. */
-export function openClient({ options }: Pick<Invocation, 'options'>): TokenClient {
+export function openClient({ options }: Pick<Invocation, 'options'>) {
   const { socket, account } = options as { socket?: string; account?: string }
+  const identity = () => ({ env: process.env, uid: process.geteuid!() })
   try {
-    return new TokenClient({ name: 'kyc-tokend', socketPath: socket, account })
+    const name = 'kyc-tokend'
+    const link = createLink(socketFinder(identity, { socketPath: socket, account }), name)
+    const source = createSource({ name }, link)
+    return {
+      ...source,
+      link,
+      refresh: () => link.ask<RefreshResult>('refresh.request', {}, REFRESH_MS),
+      reload: () => link.ask<ReloadResult>('reload.request', {}, RELOAD_MS),
+      alertTest: () => link.ask<AlertTestResult>('alert.test', {}),
+      [Symbol.dispose]: source.close,
+    }
   } catch (error) {
     throw asUserError(error)
   }
@@ -60,7 +86,7 @@ export function openClient({ options }: Pick<Invocation, 'options'>): TokenClien
 /** Sends one request. Throws UserError for a fault of the daemon and for its absence. */
 export async function ask<T>(
   invocation: WithOptions,
-  question: (client: TokenClient) => Promise<T>,
+  question: (client: CommandClient) => Promise<T>,
 ): Promise<T> {
   using client = openClient(invocation)
   try {
@@ -114,7 +140,7 @@ export async function askToken(invocation: WithOptions, signal?: AbortSignal): P
 }
 
 /** Resolves once the daemon has written the token to its files, at the latest after 5 s; never rejects. */
-export async function afterFiles(client: TokenClient, obtainedAt: string): Promise<void> {
+export async function afterFiles(client: Pick<CommandClient, 'status'>, obtainedAt: string): Promise<void> {
   const end = monotonicMs() + 5_000
   while (monotonicMs() < end) {
     try {

@@ -1,206 +1,70 @@
-// A token that the API refuses is reported once; only the refused call waits for another one.
-import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
-import type { Request } from '../../src/client/connection.ts'
-import { createSource } from '../../src/client/create-source.ts'
-import { createFakeTokenClient } from '../../src/client/testing.ts'
-import type { ClientOptions, RejectResult } from '../../src/client/index.ts'
-import { clientOf, daemonWith, renewingDaemon, startApi, strict } from '../support/client-world.ts'
-import { tokenFields, type Asking } from '../support/scripted-daemon.ts'
+// fetch and authorize: the header, the origins, and a token that the API refuses.
+import { Readable } from 'node:stream'
+import { expect, test, vi } from 'vitest'
+import type { RejectResult } from '../../src/client/index.ts'
+import {
+  clientOf,
+  codeOf,
+  daemonWith,
+  generous,
+  pass,
+  renewingDaemon,
+  startApi,
+  strict,
+  useFakeTime,
+} from '../support/client-world.ts'
+import { tokenFields, type Asking, type ScriptedDaemon } from '../support/scripted-daemon.ts'
 import { holds } from '../support/until.ts'
 
 const API = 'https://api.example.com'
-const LATENCY_MS = 50
+const reportsOf = ({ asked }: ScriptedDaemon): number =>
+  asked.filter(({ type }) => type === 'token.reject').length
 
-/**
- * A fake client and an API in memory: `/good` is answered with 200 while the token is good, `/bad` with 401.
- * Time is fake.
- */
-function world(verdict?: RejectResult, options: ClientOptions = {}) {
-  const sent: string[] = []
-  const revoked = new Set<string>()
-  const tokens = createFakeTokenClient({
-    lifeSeconds: 86_400,
-    fetch: async (url, { headers } = {}) => {
-      const token = new Headers(headers).get('authorization')!.slice('Bearer '.length)
-      const path = (url as string).slice(API.length)
-      sent.push(`${path} ${token}`)
-      await new Promise((resolve) => setTimeout(resolve, LATENCY_MS))
-      return new Response(null, { status: revoked.has(token) || path.startsWith('/bad') ? 401 : 200 })
-    },
-    ...options,
-  })
-  onTestFinished(() => tokens.close())
-  if (verdict !== undefined) tokens.answerReports(verdict)
-  return {
-    tokens,
-    sent,
-    /** The token that the daemon has is no longer good. */
-    revoke: async () => revoked.add((await tokens.get()).accessToken),
-    /** The status, and the time that it took. */
-    async call(path: string, init?: RequestInit): Promise<{ status: number; tookMs: number }> {
-      const beganMs = Date.now()
-      const { status } = await tokens.fetch(`${API}${path}`, init)
-      return { status, tookMs: Date.now() - beganMs }
-    },
-  }
-}
-const during = async <T>(ms: number, work: Promise<T>): Promise<T> => {
-  await vi.advanceTimersByTimeAsync(ms)
-  return work
-}
-
-describe('with the time of the test', () => {
-  beforeEach(() => {
-    vi.useFakeTimers()
-    onTestFinished(() => {
-      vi.useRealTimers()
-      vi.restoreAllMocks()
-    })
-  })
-
-  test.each<RejectResult>([
-    { verdict: 'held', retryAfterSeconds: 25 },
-    { verdict: 'refused', retryAfterSeconds: 25 },
-  ])(
-    'where no other token can come ($verdict) a refusal is the answer at once, until the time is over',
-    async (verdict) => {
-      const it = world(verdict)
-      await it.revoke()
-      for (let calls = 0; calls < 10; calls += 1)
-        expect(await during(2_000, it.call('/good'))).toEqual({ status: 401, tookMs: LATENCY_MS })
-      expect(it.tokens.reported).toHaveLength(1)
-      await vi.advanceTimersByTimeAsync(6_000)
-      await during(1_000, it.call('/good'))
-      expect(it.tokens.reported).toHaveLength(2)
-    },
+test('fetch sets the header for the origin of baseUrl alone, and keeps the others', async () => {
+  const api = await startApi((request, response) => response.end(String(request.headers['x-own'])))
+  const daemon = await daemonWith(({ answer }) =>
+    answer('token.result', tokenFields('token-1', { baseUrl: `${api.url}/base/path` })),
   )
+  const { fetch: given } = clientOf(daemon)
+  expect(await (await given(`${api.url}/a`, { headers: { 'x-own': 'kept' } })).text()).toBe('kept')
+  const request = new Request(`${api.url}/b`, { method: 'POST', headers: { 'x-own': 'also' }, body: 'text' })
+  expect(await (await given(request)).text()).toBe('also')
+  expect(api.seen).toEqual(['GET /a Bearer token-1 ', 'POST /b Bearer token-1 text'])
+  const elsewhere = await startApi((_, other) => other.end())
+  expect(await codeOf(given(`${elsewhere.url}/a`))).toBe('bad-request')
+  expect(await codeOf(given('data:text/plain,x'))).toBe('bad-request')
+  expect(elsewhere.seen).toEqual([])
+})
 
-  test.each(['no-token-yet', 'timeout'])(
-    'a call whose wait began later goes on waiting when the first one ends with %s',
-    async (code) => {
-      const asked: Request[] = []
-      const client = createSource({}, () => ({
-        open: (request) => {
-          asked.push(request)
-          return () => undefined
-        },
-        mayStop: true,
-        monotonicMs: () => Date.now(),
-      }))
-      const first = client.get({ waitSeconds: 1 }).catch((error: { code: string }) => error.code)
-      await vi.advanceTimersByTimeAsync(800)
-      const second = client.get({ waitSeconds: 1 })
-      await vi.advanceTimersByTimeAsync(200)
-      if (code !== 'timeout') asked[0]?.onAnswer({ type: 'fault', data: { code, message: 'Wait.' } })
-      expect(await during(500, first)).toBe(code)
-      expect(asked).toHaveLength(2)
-      asked[1]?.onAnswer({ type: 'token.result', data: tokenFields('token-1') })
-      expect(await second).toMatchObject({ accessToken: 'token-1' })
-    },
-  )
+test('the option origins says where else the token may go, and where not', async () => {
+  const [one, two] = await Promise.all([startApi((_, r) => r.end()), startApi((_, r) => r.end())])
+  const daemon = await daemonWith(generous)
+  const client = clientOf(daemon, { origins: [`${one.url}/some/path`] })
+  expect((await client.fetch(one.url)).status).toBe(200)
+  await expect(client.fetch(two.url)).rejects.toThrow(`not sent to ${two.url}: name it in the option origins`)
+  expect(two.seen).toEqual([])
+  expect(() => clientOf(daemon, { origins: ['no url'] })).toThrow(TypeError)
+})
 
-  test('a token that is held for less than the wait is awaited', async () => {
-    const it = world({ verdict: 'held', retryAfterSeconds: 9 })
-    await it.revoke()
-    setTimeout(() => it.tokens.rotate(), 9_000)
-    expect(await during(12_000, it.call('/good'))).toMatchObject({ status: 200 })
-  })
-
-  test('a call waits 10 s, and then the refusal is its answer', async () => {
-    const it = world({ verdict: 'refreshing' })
-    await it.revoke()
-    const first = it.call('/good')
-    const { tookMs, status } = await during(15_000, first)
-    expect([status, tookMs]).toEqual([401, 10_000 + LATENCY_MS])
-    const later = it.call('/good')
-    setTimeout(() => it.tokens.rotate(), 5_000)
-    expect(await during(10_000, later)).toMatchObject({ status: 200 })
-    expect(it.tokens.reported).toHaveLength(1)
-  })
-
-  test('refusals of a place that refused two tokens are its own for 5 minutes', async () => {
-    const it = world()
-    expect(await during(1_000, it.call('/bad/1?query=1'))).toMatchObject({ status: 401 })
-    expect(it.sent).toEqual(['/bad/1?query=1 fake-token-1', '/bad/1?query=1 fake-token-2'])
-    for (let minute = 0; minute < 4; minute += 1) {
-      expect(await during(60_000, it.call('/bad/1'))).toEqual({ status: 401, tookMs: LATENCY_MS })
-      expect(it.tokens.reported).toHaveLength(1)
-    }
-    // Another method and another path are other places.
-    await during(1_000, it.call('/bad/1', { method: 'DELETE' }))
-    expect(it.tokens.reported).toHaveLength(2)
-    await during(1_000, it.call('/bad/2'))
-    expect(it.tokens.reported).toHaveLength(3)
-    await vi.advanceTimersByTimeAsync(60_000)
-    await during(1_000, it.call('/bad/1'))
-    expect(it.tokens.reported).toHaveLength(4)
-  })
-
-  test('so are those whose token the service gives again', async () => {
-    const it = world({ verdict: 'unchanged', retryAfterSeconds: 1 })
-    await during(1_000, it.call('/bad'))
-    await vi.advanceTimersByTimeAsync(10_000)
-    await during(1_000, it.call('/bad'))
-    expect(it.tokens.reported).toHaveLength(1)
-  })
-
-  test('64 such places are remembered, and of more the first is forgotten', async () => {
-    const it = world()
-    for (let place = 1; place <= 65; place += 1) await during(1_000, it.call(`/bad/${place}`))
-    const { length } = it.tokens.reported
-    for (let place = 2; place <= 65; place += 1) await during(1_000, it.call(`/bad/${place}`))
-    expect(it.tokens.reported).toHaveLength(length)
-    await during(1_000, it.call('/bad/1'))
-    expect(it.tokens.reported).toHaveLength(length + 1)
-  })
-
-  test('of 1,000 calls over revocations and a neighbour’s 401 all are served', async () => {
-    const it = world()
-    let lastAtMs = -Infinity
-    /** As the daemon: one request each 30 s because of reports, which takes 2 s. */
-    function answerNext(): void {
-      const heldMs = lastAtMs + 30_000 - Date.now()
-      it.tokens.answerReports(
-        heldMs > 0 ? { verdict: 'held', retryAfterSeconds: heldMs / 1_000 } : { verdict: 'refreshing' },
-      )
-    }
-    const push = vi.spyOn(it.tokens.reported as string[], 'push')
-    push.mockImplementation(() => {
-      const waitMs = Math.max(0, lastAtMs + 30_000 - Date.now())
-      lastAtMs = Date.now() + waitMs
-      setTimeout(() => it.tokens.rotate(), waitMs + 2_000)
-      return 0
-    })
-    answerNext()
-    const outcomes: Promise<{ status: number; tookMs: number }>[] = []
-    const bad: Promise<{ status: number }>[] = []
-    const revocationsMs = [35_000, 80_000, 125_000]
-    for (let atMs = 0; atMs < 150_000; atMs += 150) {
-      if (atMs % 2_100 === 0) bad.push(it.call('/bad'))
-      if (revocationsMs.some((revokedMs) => atMs - revokedMs >= 0 && atMs - revokedMs < 150)) void it.revoke()
-      outcomes.push(it.call('/good'))
-      answerNext()
-      await vi.advanceTimersByTimeAsync(150)
-    }
-    const good = await during(15_000, Promise.all(outcomes))
-    expect(good).toHaveLength(1_000)
-    expect(good.filter(({ status }) => status !== 200)).toEqual([])
-    const waiting = good.filter(({ tookMs }) => tookMs > LATENCY_MS)
-    // Each revocation lasts for the 2 s of the request: at most the calls of that time wait, and no longer.
-    expect(waiting.length).toBeLessThanOrEqual(revocationsMs.length * Math.ceil((2_000 + LATENCY_MS) / 150))
-    expect(Math.max(...waiting.map(({ tookMs }) => tookMs))).toBeLessThanOrEqual(2_000 + 2 * LATENCY_MS)
-    expect(new Set((await Promise.all(bad)).map(({ status }) => status))).toEqual(new Set([401]))
-    // One for the neighbour, and one for each revocation.
-    expect(push).toHaveBeenCalledTimes(1 + revocationsMs.length)
-  })
+test('a redirect is the platform’s with Authorization, which no other origin gets, and an error else', async () => {
+  const other = await startApi((_, response) => response.writeHead(401).end('theirs'))
+  const api = await startApi((_, response) => response.writeHead(302, { location: `${other.url}/b` }).end())
+  const response = await clientOf(await renewingDaemon(api.url)).fetch(`${api.url}/a`)
+  expect([response.status, await response.text()]).toEqual([401, 'theirs'])
+  expect(other.seen).toEqual(['GET /b - '])
+  expect(api.seen).toHaveLength(1)
+  const withKey = clientOf(await renewingDaemon(api.url, { header: 'X-Key', prefix: '' }))
+  await expect(withKey.fetch(`${api.url}/a`)).rejects.toThrow(TypeError)
+  expect((await withKey.fetch(`${api.url}/a`, { redirect: 'manual' })).status).toBe(302)
+  expect(other.seen).toHaveLength(1)
 })
 
 /** A daemon that has `token-1`; `renew` gives `token-2` to those who wait. */
-async function waitingDaemon(baseUrl: string) {
+async function waitingDaemon(baseUrl: string, verdict: RejectResult = { verdict: 'refreshing' }) {
   let token = tokenFields('token-1', { baseUrl })
   const waiting: Asking[] = []
   const daemon = await daemonWith((asking) => {
-    if (asking.type === 'token.reject') return asking.answer('reject.result', { verdict: 'refreshing' })
+    if (asking.type === 'token.reject') return asking.answer('reject.result', verdict)
     if (asking.data['notFingerprint'] !== token['fingerprint']) return asking.answer('token.result', token)
     waiting.push(asking)
   })
@@ -225,8 +89,72 @@ test('a thousand refused calls are one report and one wait, and other calls go o
   expect((await client.fetch(`${api.url}/good`)).status).toBe(200)
   renew()
   expect((await Promise.all(calls)).every(({ status }) => status === 200)).toBe(true)
-  expect(daemon.asked.filter(({ type }) => type === 'token.reject')).toHaveLength(1)
+  expect(reportsOf(daemon)).toBe(1)
   expect(waiting).toHaveLength(1)
+})
+
+test.each<[RejectResult, number]>([
+  [{ verdict: 'held', retryAfterSeconds: 25 }, 0],
+  [{ verdict: 'refused' }, 0],
+  [{ verdict: 'unchanged' }, 0],
+  [{ verdict: 'held', retryAfterSeconds: 9 }, 1],
+])('where no other token can come in time (%j) the refusal is the answer at once', async (verdict, waits) => {
+  const api = await startApi(strict)
+  const { daemon, waiting, renew } = await waitingDaemon(api.url, verdict)
+  const client = clientOf(daemon)
+  const call = client.fetch(api.url)
+  if (waits > 0) {
+    await holds(() => waiting.length === waits)
+    renew()
+  }
+  expect((await call).status).toBe(waits > 0 ? 200 : 401)
+  expect((await client.fetch(api.url)).status).toBe(waits > 0 ? 200 : 401)
+  expect(reportsOf(daemon)).toBe(1)
+})
+
+test('a call waits 10 s, and then the refusal is its answer', async () => {
+  useFakeTime()
+  const api = await startApi(strict)
+  const daemon = await daemonWith(({ type, data, answer }) => {
+    const token = tokenFields('token-1', { baseUrl: api.url })
+    if (type === 'token.reject') answer('reject.result', { verdict: 'refreshing' })
+    else setTimeout(answer, Number(data['waitSeconds'] ?? 0) * 1_000, 'token.result', token)
+  })
+  const ended = vi.fn<() => void>()
+  const call = clientOf(daemon).fetch(api.url).finally(ended)
+  await holds(() => daemon.asked.length === 1)
+  await pass(9_500)
+  expect(reportsOf(daemon)).toBe(1)
+  expect(ended).not.toHaveBeenCalled()
+  await pass(2_000)
+  expect((await call).status).toBe(401)
+})
+
+test('a place that refused two tokens is neither reported nor waited for during 5 min', async () => {
+  useFakeTime()
+  const api = await startApi((request, response) =>
+    response.writeHead(request.url?.startsWith('/own') === true ? 401 : 200).end(),
+  )
+  let count = 1
+  const daemon = await daemonWith(({ type, answer }) => {
+    if (type === 'token.reject') count += 1
+    if (type === 'token.reject') answer('reject.result', { verdict: 'refreshing' })
+    else answer('token.result', tokenFields(`token-${count}`, { baseUrl: api.url, expiresAt: '2099-01-01' }))
+  })
+  const client = clientOf(daemon)
+  expect((await client.fetch(`${api.url}/own?query=1`)).status).toBe(401)
+  expect(api.seen).toEqual(['GET /own?query=1 Bearer token-1 ', 'GET /own?query=1 Bearer token-2 '])
+  await pass(290_000, { stepMs: 10_000 })
+  expect((await client.fetch(`${api.url}/own`)).status).toBe(401)
+  expect(reportsOf(daemon)).toBe(1)
+  // Another method and another path are other places.
+  await client.fetch(`${api.url}/own`, { method: 'DELETE' })
+  expect(reportsOf(daemon)).toBe(2)
+  await client.fetch(`${api.url}/own/2`)
+  expect(reportsOf(daemon)).toBe(3)
+  await pass(20_000, { stepMs: 10_000 })
+  await client.fetch(`${api.url}/own`)
+  expect(reportsOf(daemon)).toBe(4)
 })
 
 test('a token of another service is not sent to the former', async () => {
@@ -245,9 +173,8 @@ test.each([
   ['OPTIONS', 2],
   ['POST', 1],
   ['PUT', 1],
-  ['PATCH', 1],
   ['DELETE', 1],
-])('a status of refusedBy is reported, and %s is sent %i times', async (method, times) => {
+])('a status of refusedBy that is no 401 is reported, and %s is sent %i times', async (method, times) => {
   const api = await startApi(({ headers }, response) =>
     response.writeHead(headers.authorization === 'Bearer token-2' ? 200 : 403).end(),
   )
@@ -255,53 +182,43 @@ test.each([
   const response = await clientOf(daemon).fetch(api.url, { method })
   expect(response.status).toBe(times === 2 ? 200 : 403)
   expect(api.seen.length).toBe(times)
-  expect(daemon.asked.some(({ type }) => type === 'token.reject')).toBe(true)
+  await holds(() => reportsOf(daemon) === 1)
 })
 
-test('isRefusal decides instead of the status, and may read the body', async () => {
-  const api = await startApi(({ headers }, response) =>
-    response.end(headers.authorization === 'Bearer token-2' ? 'done' : 'invalid token'),
-  )
-  const client = clientOf(await renewingDaemon(api.url), {
-    isRefusal: async (response) => (await response.text()) === 'invalid token',
-  })
-  expect(await (await client.fetch(api.url)).text()).toBe('done')
-  expect(api.seen).toHaveLength(2)
-  const own = await startApi((_, response) => response.writeHead(401).end('own'))
-  const never = clientOf(await renewingDaemon(own.url), { isRefusal: () => false })
-  expect(await (await never.fetch(own.url)).text()).toBe('own')
-  expect(own.seen).toHaveLength(1)
-})
-
-test('an abort ends the wait, and so do a close and the client’s signal, with the refusal', async () => {
+test.each<[string, () => RequestInit['body'], number]>([
+  ['a text', () => 'body', 2],
+  ['bytes', () => Buffer.from('body'), 2],
+  ['a form', () => new URLSearchParams({ body: '' }), 2],
+  ['a stream', () => Readable.toWeb(Readable.from([Buffer.from('body')])), 1],
+])('after a 401 %s is sent again if it can be read again', async (_, body, times) => {
   const api = await startApi(strict)
-  const ends: [ClientOptions, RequestInit, (client: { close: () => void }, stop: AbortController) => void][] =
-    [[{}, { signal: new AbortController().signal }, (client) => client.close()]]
-  const own = new AbortController()
-  const ofClient = new AbortController()
-  ends.push([{}, { signal: own.signal }, () => own.abort(new Error('enough'))])
-  ends.push([{ signal: ofClient.signal }, {}, () => ofClient.abort()])
-  const results = []
-  for (const [options, init, end] of ends) {
-    const { daemon, waiting } = await waitingDaemon(api.url)
-    const client = clientOf(daemon, options)
-    const call = client.fetch(api.url, init).then(({ status }) => status, String)
-    await holds(() => waiting.length > 0)
-    end(client, own)
-    results.push(await call)
-  }
-  expect(results).toEqual([401, 'Error: enough', 401])
+  const daemon = await renewingDaemon(api.url)
+  const init = { method: 'POST', body: body(), duplex: 'half' } as RequestInit
+  expect((await clientOf(daemon).fetch(api.url, init)).status).toBe(times === 2 ? 200 : 401)
+  expect(api.seen.map((line) => /body/.test(line))).toEqual(Array.from({ length: times }, () => true))
 })
 
-test('a refusal that comes after the close is the answer at once', async () => {
-  const api = await startApi((_, response) => setTimeout(() => response.writeHead(401).end('late'), 100))
-  const { daemon } = await waitingDaemon(api.url)
-  const client = clientOf(daemon)
-  const call = client.fetch(api.url)
-  await holds(() => api.seen.length === 1)
+test('a Request object is sent again with its body', async () => {
+  const api = await startApi(strict)
+  const request = new Request(api.url, { method: 'POST', body: 'body' })
+  expect((await clientOf(await renewingDaemon(api.url)).fetch(request)).status).toBe(200)
+  expect(api.seen).toEqual(['POST / Bearer token-1 body', 'POST / Bearer token-2 body'])
+})
+
+test('an abort ends the wait with its reason, and a close with the refusal', async () => {
+  const api = await startApi(strict)
+  const stop = new AbortController()
+  const first = await waitingDaemon(api.url)
+  const aborted = clientOf(first.daemon).fetch(api.url, { signal: stop.signal }).catch(String)
+  await holds(() => first.waiting.length > 0)
+  stop.abort(new Error('enough'))
+  expect(await aborted).toBe('Error: enough')
+  const second = await waitingDaemon(api.url)
+  const client = clientOf(second.daemon)
+  const closed = client.fetch(api.url)
+  await holds(() => second.waiting.length > 0)
   client.close()
-  expect(await (await call).text()).toBe('late')
-  expect(daemon.asked.map(({ type }) => type)).toEqual(['token.get'])
+  expect((await closed).status).toBe(401)
   await expect(client.fetch(api.url)).rejects.toMatchObject({ code: 'closed' })
 })
 
@@ -310,44 +227,28 @@ test('authorize gives the header for a call and, if it is refused, for one repet
   const authorization = await clientOf(daemon).authorize({ minValidSeconds: 30 })
   expect(authorization).toMatchObject({
     headers: { Authorization: 'Bearer token-1' },
-    token: { accessToken: 'token-1' },
+    token: { accessToken: 'token-1', refusedBy: [401] },
   })
   const next = await authorization.refused()
   expect(next?.headers).toEqual({ Authorization: 'Bearer token-2' })
   expect(await next?.refused()).toBeUndefined()
   // Another call that the first token had been given to is reported no second time.
   expect((await authorization.refused())?.headers).toEqual({ Authorization: 'Bearer token-2' })
-  expect(daemon.asked.map(({ type }) => type)).toEqual([
-    'token.get',
-    'token.reject',
-    'token.get',
-    'token.get',
-  ])
-  expect(daemon.asked[0]?.data).toMatchObject({ minValidSeconds: 30 })
+  expect(reportsOf(daemon)).toBe(1)
 })
 
 test('authorize names the place whose refusals are its own, which it shares with fetch', async () => {
   const api = await startApi((_, response) => response.writeHead(401).end())
   const daemon = await renewingDaemon(api.url)
   const client = clientOf(daemon)
-  const reports = (): number => daemon.asked.filter(({ type }) => type === 'token.reject').length
-  const url = new URL(`${api.url}/own?query=1`)
-  const options = { url, method: 'post' }
-  const call = client.authorize(options)
-  url.pathname = '/changed'
-  options.method = 'GET'
-  const first = await call
-  expect(first.refusedBy).toEqual([401])
+  const first = await client.authorize({ url: `${api.url}/own?query=1`, method: 'post' })
   const second = await first.refused()
   expect(await second?.refused()).toBeUndefined()
-  expect(reports()).toBe(1)
   expect(await (await client.authorize({ url: `${api.url}/own`, method: 'POST' })).refused()).toBeUndefined()
   expect((await client.fetch(`${api.url}/own`, { method: 'POST' })).status).toBe(401)
-  expect(reports()).toBe(1)
-  // GET is the method that is meant without one, and another place. Without a place nothing is remembered.
+  expect(reportsOf(daemon)).toBe(1)
+  // GET is the method that is meant without one, and another place.
   await (await client.authorize({ url: `${api.url}/own` })).refused()
-  expect(reports()).toBe(2)
-  const unplaced = await client.authorize()
-  expect(unplaced.headers).toEqual({ Authorization: 'Bearer token-2' })
+  expect(reportsOf(daemon)).toBe(2)
   await expect(client.authorize({ url: 'no address' })).rejects.toMatchObject({ code: 'bad-request' })
 })

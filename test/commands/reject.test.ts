@@ -6,7 +6,7 @@ import { tokenFields, type ScriptedDaemon } from '../support/scripted-daemon.ts'
 
 const answering = (result: object): Promise<ScriptedDaemon> =>
   daemonWith(({ type, answer }) => {
-    if (type === 'token.get') answer('token.result', tokenFields('token-1'))
+    if (type !== 'token.reject') answer('token.result', tokenFields('token-1'))
     else answer('reject.result', result)
   })
 const fingerprint = createHash('sha256').update('token-1').digest('hex').slice(0, 16)

@@ -33,14 +33,11 @@ export const codeOf = async (promise: Promise<unknown>): Promise<string> => {
   return (error as TokenClientError).code
 }
 
-/** `over` in `faults`: the fault is over. */
-export function subscribed(client: TokenClient): { tokens: string[]; faults: string[]; end: () => void } {
+/** The tokens and states of which its listener was called. */
+export function subscribed(client: TokenClient): { tokens: string[]; end: () => void } {
   const tokens: string[] = []
-  const faults: string[] = []
-  const end = client.subscribe(({ accessToken, state }) => tokens.push(`${accessToken} ${state}`), {
-    onFault: (fault) => faults.push(fault?.code ?? 'over'),
-  })
-  return { tokens, faults, end }
+  const end = client.subscribe(({ accessToken, state }) => tokens.push(`${accessToken} ${state}`))
+  return { tokens, end }
 }
 
 /** Timers and all clocks of the client; sockets and the loop stay real. */
