@@ -127,8 +127,7 @@ test('an idle client never keeps a process alive', async () => {
 })
 
 test('a pending call and a subscription keep the process alive', async () => {
-  const daemon = await daemonWith(({ type, answer }) => {
-    if (type === 'token.subscribe') return answer('token.result', tokenFields('token-1'))
+  const daemon = await daemonWith(({ answer }) => {
     setTimeout(() => {
       answer('token.result', tokenFields('token-1'))
       setTimeout(() => daemon.publish('token.changed', tokenFields('token-2')), 500)
