@@ -1,0 +1,143 @@
+// An answer of the service as it came, and what can be read in it: its fields, dates and words, and the token.
+import type { ServiceConfig } from '../../config/config.ts'
+import type { Credentials } from '../../config/credentials.ts'
+import { removeUnsafe } from '../../lib/display-text.ts'
+import { isRecord, parseJson } from '../../lib/input.ts'
+import { createRedaction, formsOf, holdsSecret } from '../../lib/redaction.ts'
+import { REDACTED } from '../../lib/secret.ts'
+import { MAX_RETRY_AFTER_MS } from '../../token/backoff.ts'
+import type { Grant } from '../../token/outcome.ts'
+import { MAX_TOKEN_LENGTH, TOKEN } from '../../token/token.ts'
+
+/** Longest body that is read, in bytes. */
+export const MAX_BODY_BYTES = 64 * 1024
+
+/** An answer as it came. */
+export interface ServiceResponse {
+  readonly status: number
+  /** By lower-case name. */
+  readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>
+  readonly body: Uint8Array
+  /** The body was longer than MAX_BODY_BYTES, and the rest of it was not read. */
+  readonly isCut?: boolean
+}
+
+export type Fields = Readonly<Record<string, unknown>>
+
+export interface Content {
+  /** Its fields, if it is a JSON object. */
+  readonly fields?: Fields
+  readonly text: string
+  /** Describes it for people. */
+  readonly inWords: string
+}
+
+export function contentOf({ headers, body, isCut }: ServiceResponse): Content {
+  const coding = headers['content-encoding'] || 'identity'
+  if (isCut === true || body.length > MAX_BODY_BYTES) return { text: '', inWords: 'longer than 64 KiB' }
+  if (coding !== 'identity') return { text: '', inWords: 'compressed' }
+  const text = new TextDecoder().decode(body)
+  const value = parseJson(text)
+  if (isRecord(value)) return { fields: value, text, inWords: 'a JSON object' }
+  if (value !== undefined) return { text, inWords: 'JSON, but no object' }
+  return { text, inWords: text.trim() === '' ? 'empty' : 'not JSON' }
+}
+
+export function valueAt(fields: Fields, path: readonly string[]): unknown {
+  return path.reduce<unknown>(
+    (value, name) => (isRecord(value) && Object.hasOwn(value, name) ? value[name] : undefined),
+    fields,
+  )
+}
+
+/** The token of a 200 or 201, or why there is none, as the words after "but". No value is quoted. */
+export function grantOf(
+  answer: ServiceResponse,
+  { fields, inWords }: Content,
+  { token, lifetime, use }: Pick<ServiceConfig, 'token' | 'lifetime' | 'use'>,
+  credentials: Credentials,
+): Grant | string {
+  if (fields === undefined) return `its body is ${inWords}`
+  const value = valueAt(fields, token)
+  const path = token.join('.')
+  if (value === undefined) return `it has no ${path}`
+  const text = typeof value === 'string' ? value : ''
+  const isPrefixed = text.slice(0, use.prefix.length).toLowerCase() === use.prefix.toLowerCase()
+  const accessToken = isPrefixed ? text.slice(use.prefix.length) : text
+  if (!TOKEN.test(accessToken) || accessToken.length > MAX_TOKEN_LENGTH)
+    return `its ${path} is no text of 1 to 16,384 visible ASCII characters other than " ' \\ , ;`
+  if (isOfCredentials(accessToken, credentials)) return `its ${path} holds the secret, and is not used`
+  const seconds = lifetime === null ? undefined : numberOf(valueAt(fields, lifetime))
+  if (seconds !== undefined && seconds <= 0) return `its ${lifetime!.join('.')} leaves the token no life`
+  const answerLifeMs = seconds && seconds * 1_000
+  return { kind: 'ok', accessToken, serverDateMs: dateOf(answer), answerLifeMs }
+}
+
+/** A token contains no secret, and is no value of a secret source. It may contain the key, or an id. */
+function isOfCredentials(token: string, { apiSecret, further = {} }: Credentials): boolean {
+  return (
+    (apiSecret !== null && holdsSecret(token, apiSecret.reveal())) ||
+    Object.values(further).some((secret) => secret.reveal() === token)
+  )
+}
+
+/** A number, also as digits; undefined: it is neither. */
+function numberOf(value: unknown): number | undefined {
+  if (typeof value === 'string' && /^-?\d+(?:\.\d+)?$/.test(value.trim())) return Number(value)
+  return typeof value === 'number' ? value : undefined
+}
+
+/** RFC 9110, section 5.6.7. `Date.parse` alone would take `-5` for a year. */
+const HTTP_DATE = /^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/
+
+function httpDateMs(value: unknown): number | undefined {
+  const ms = typeof value === 'string' && HTTP_DATE.test(value.trim()) ? Date.parse(value) : NaN
+  return Number.isNaN(ms) ? undefined : ms
+}
+
+/** The `Date` of an answer, in ms since the epoch; undefined: it has none. */
+export function dateOf({ headers }: ServiceResponse): number | undefined {
+  return httpDateMs(headers['date'])
+}
+
+/** `Retry-After` (RFC 9110, section 10.2.3) in ms, at most an hour; undefined: it is none, or is past. */
+export function retryAfterOf(answer: ServiceResponse, wallMs: number): number | undefined {
+  const value = answer.headers['retry-after']
+  const isSeconds = typeof value === 'string' && /^\s*\d+\s*$/.test(value)
+  const waitMs = isSeconds
+    ? Number(value) * 1_000
+    : (httpDateMs(value) ?? -Infinity) - (dateOf(answer) ?? wallMs)
+  return waitMs < 0 ? undefined : Math.min(waitMs, MAX_RETRY_AFTER_MS)
+}
+
+/** Longest detail, in characters. */
+export const MAX_DETAIL_LENGTH = 200
+
+/** Text that looks like a token: after `Bearer`, or JSON in base64url. */
+const TOKEN_LIKE = [/\bbearer\s+\S+/gi, /\beyJ[\w-]{4,}(?:\.[\w-]*)*/g]
+
+/**
+ * The words of the service on one line of at most MAX_DETAIL_LENGTH visible characters, without secrets and
+ * tokens. Empty where their letters and digits contain those of a secret.
+ */
+export function oneLine(text: string, secrets: Iterable<string>): string {
+  const all = [...secrets]
+  const line = removeUnsafe(text.replace(/\s+/g, ' ')).trim()
+  const redacted = createRedaction(all, { isShortReplaced: true })(line)
+  const clean = TOKEN_LIKE.reduce((left, shape) => left.replace(shape, REDACTED), redacted)
+  const said = lettersOf(clean.replaceAll(REDACTED, ''))
+  const isEchoed = all.flatMap(formsOf).map(lettersOf).some((form) => form !== '' && said.includes(form)) // prettier-ignore
+  if (isEchoed) return ''
+  if (clean.length <= MAX_DETAIL_LENGTH) return clean
+  // Cut last, so that no part of a secret stays. Half a surrogate pair is no character.
+  return `${clean.slice(0, MAX_DETAIL_LENGTH - 1).replace(/[\uD800-\uDBFF]$/, '')}…`
+}
+
+function lettersOf(text: string): string {
+  return text.toLowerCase().replaceAll(/[^\p{L}\p{N}]/gu, '')
+}
+
+/** The text for a comparison in which case and white space do not count. */
+export function bare(text: string): string {
+  return text.toLowerCase().replace(/\s/g, '')
+}

@@ -1,0 +1,109 @@
+// One attempt at the service: asks for a token once, and says what came of it.
+import type { SecureContext } from 'node:tls'
+import { createSecureContext } from '../../config/certificates.ts'
+import type { Config, ServiceConfig } from '../../config/config.ts'
+import { sentTexts, type Credentials } from '../../config/credentials.ts'
+import { withTimeout, type Clock } from '../../lib/clock.ts'
+import { Secret } from '../../lib/secret.ts'
+import type { Attempt, ServiceOutcome, TransientFailure } from '../../token/outcome.ts'
+import { dateOf, type ServiceResponse } from './answer.ts'
+import type { ReadyAssertion } from './assertion.ts'
+import { createClassify } from './failures.ts'
+import { proxyOf } from './proxy.ts'
+import { serviceRequest } from './request.ts'
+
+export interface FetchTokenOptions {
+  readonly service: ServiceConfig
+  readonly credentials: Credentials
+  readonly request: Config['request']
+  /** For HTTPS_PROXY and NO_PROXY. */
+  readonly env: NodeJS.ProcessEnv
+  readonly clock: Clock
+  /** Gets each answer as it came; for `check`. */
+  readonly onAnswer?: (answer: ServiceResponse) => void
+  /** Further texts that no detail may hold, such as the tokens held; the credentials are known anyway. */
+  readonly secrets: () => Iterable<string>
+}
+
+const FILE = 'service.assertion.file'
+
+/** The assertion of one attempt; empty: the service takes none. */
+interface Assertion {
+  readonly text: string
+  /** Of one that is signed here: its `iat`, in ms. */
+  readonly iatMs?: number
+}
+
+/**
+ * Returns the function that asks this service with these credentials, by one request at most. That function
+ * never throws for anything that service or network does, follows no redirect, keeps no connection, and ends
+ * promptly when its signal is aborted. This one throws UserError (78) if the environment names a proxy that
+ * cannot be used.
+ */
+export function createFetchToken(options: FetchTokenOptions) {
+  const { service, credentials, request, clock } = options
+  const { apiKey, further = {} } = credentials
+  const proxy = proxyOf(new URL(service.tokenUrl), { proxy: request.proxy, env: options.env })
+  const cert = further['request.clientCertificate.certFile']
+  const key = further['request.clientCertificate.key']
+  const certificate = cert && key ? { cert: cert.reveal(), key: key.reveal() } : null
+  const classify = createClassify(service)
+  /** Made once: each context takes memory. */
+  let context: Promise<SecureContext> | null = null
+  /** How far the service's clock was ahead of ours at its last answer. */
+  let aheadMs = 0
+  let reading: Promise<ReadyAssertion> | null = null
+
+  async function assertionNow(): Promise<Assertion | TransientFailure> {
+    if (service.assertion === null) return { text: '' }
+    const { readAssertion, signedAssertion } = await import('./assertion.ts')
+    const wallMs = clock.now().wallMs + aheadMs
+    const { file } = service.assertion
+    if (file === null) {
+      const signer = { service, issuer: apiKey!, key: further['service.assertion.key']! }
+      return { text: await signedAssertion(signer, wallMs), iatMs: wallMs }
+    }
+    // One reading at a time: a disk that hangs holds one thread.
+    reading ??= readAssertion(file, wallMs).finally(() => (reading = null))
+    const read = (await withTimeout(request.connectTimeoutMs, reading, clock)) ?? {
+      problem: 'cannot be read: its disk does not answer',
+    }
+    if ('text' in read) return read
+    return { kind: 'transient', reason: 'assertion', detail: `The file ${file} (${FILE}) ${read.problem}` }
+  }
+
+  async function fetchToken(
+    signal: AbortSignal,
+    attempt?: Pick<Attempt, 'beforeRequest'>,
+  ): Promise<ServiceOutcome> {
+    const assertion = await assertionNow()
+    if ('kind' in assertion) return assertion
+    await attempt?.beforeRequest()
+    // Loaded late: with a kept token the first attempt comes long after the start.
+    const { exchange } = await import('./exchange.ts')
+    if (service.tokenUrl.startsWith('https:')) context ??= createSecureContext(request, certificate)
+    const answer = await exchange(serviceRequest(service, credentials, assertion.text), {
+      limits: request,
+      proxy,
+      hostSetting: service.hostSetting,
+      secureContext: await context,
+      clock,
+      signal,
+    })
+    if ('kind' in answer) return answer
+    options.onAnswer?.(answer)
+    const { wallMs } = clock.now()
+    aheadMs = (dateOf(answer) ?? wallMs) - wallMs
+    const sent = { ...credentials, further: { ...further, [FILE]: new Secret(assertion.text) } }
+    const secrets = [...sentTexts(sent), ...options.secrets()]
+    return classify(answer, { wallMs, secrets, credentials: sent, iatMs: assertion.iatMs }).outcome
+  }
+
+  return Object.assign(fetchToken, {
+    /** Why no request can be made now; null: one can. A host of a fleet asks it before it asks for all. */
+    async notReady(): Promise<TransientFailure | null> {
+      const assertion = (service.assertion?.file ?? null) === null ? null : await assertionNow()
+      return assertion !== null && 'kind' in assertion ? assertion : null
+    },
+  })
+}
