@@ -7,7 +7,8 @@ import { exitStatus } from '../lib/error.ts'
 import { clockFindings, failure, ok, warning, type Finding } from '../host/finding.ts'
 import { programCommand, remedyLine, type Place } from '../host/place-commands.ts'
 import { type Config, revealAll, type ServiceConfig } from '../config/config.ts'
-import { describeAnswer, type ServiceResponse } from '../source/answer.ts'
+import { partsOf } from '../config/next/adapt.ts'
+import type { ServiceResponse } from '../source/answer.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
 import { type ServiceOutcome } from '../token/outcome.ts'
 import { knownLife } from '../token/token.ts'
@@ -43,9 +44,8 @@ export async function askOnce(
   const clock = createSystemClock()
   const secrets = (): string[] => revealAll(config)
   const seen = [ok(`is sent ${requestInWords(config.service)}`)]
-  const onAnswer = (answer: ServiceResponse): unknown =>
-    seen.push(ok(`answers with ${describeAnswer(answer, secrets())}`))
-  const outcome = await createFetchToken({ ...config, env, clock, secrets, onAnswer })(signal)
+  const onAnswer = ({ status }: ServiceResponse): unknown => seen.push(ok(`answers with HTTP ${status}`))
+  const outcome = await createFetchToken({ ...partsOf(config), env, clock, secrets, onAnswer })(signal)
   const answer = answerOf(outcome, { wallMs: clock.now().wallMs, config, place })
   return { ...answer, findings: [...seen, ...answer.findings] }
 }

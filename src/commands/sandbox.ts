@@ -56,7 +56,6 @@ ${isElsewhere ? `\nand in its "service":\n\n  "tokenUrl": "${tokenUrl}"\n` : ''}
 Tokens live ${formatDuration(tokenLifetimeMs)}. To try:
 
   ${programName()} check --live --config kyc-tokend.config.json
-  header=$(${programName()} token --format header) && echo "$header" | curl -H @- ${url}/me
   curl -X PUT -d outage ${url}/scenario
 
 Scenarios (now ${scenario}):

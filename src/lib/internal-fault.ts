@@ -2,7 +2,7 @@
 import { inspect } from 'node:util'
 import { HOUR_MS } from './duration.ts'
 import type { Log, LogFields } from './log.ts'
-import { redact } from './redaction.ts'
+import { createRedaction } from './redaction.ts'
 
 const SENTENCE = 'A fault of the program itself: please report it with its stack'
 const MAX_CAUSES = 5
@@ -24,7 +24,7 @@ export function stackOf(error: unknown): string {
     cause = cause instanceof Error ? cause.cause : undefined
   }
   const secrets = [...sources.values()].flatMap((source) => [...source()])
-  return redact(stacks.join('\ncaused by '), secrets)
+  return createRedaction(secrets)(stacks.join('\ncaused by '))
 }
 
 /** Logs the fault, if the log is one of `limitFaults`, once for each place and hour. */

@@ -1,11 +1,13 @@
 // The source of tokens that a configuration makes: the service alone, or, with `share`, the fleet between it
 // and the keeper. Without `share` none of the fleet's code is loaded.
 import type { Config } from '../config/config.ts'
+import { partsOf } from '../config/next/adapt.ts'
 import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { Account, Fleet, FleetOptions } from '../share/fleet.ts'
-import { isNamedRefusal, type FetchTokenOptions } from '../source/fetch-token.ts'
+import { isNamedRefusal } from '../source/failures.ts'
+import type { FetchTokenOptions } from '../source/fetch-token.ts'
 import type { StateStore } from '../storage/state-store.ts'
 import type { Keeper, RefreshSettings } from '../token/keeper.ts'
 import type { FetchToken } from '../token/outcome.ts'
@@ -61,25 +63,12 @@ export function createSources({
     return loading
   }
 
-  /** The types that were logged: once each, however often the configuration is loaded. */
-  const types = new Set<string>()
-  function onOtherType(tokenType: string): void {
-    if (types.has(tokenType)) return
-    types.add(tokenType)
-    log('warning', 'The service gives tokens that are not Bearer, and they are sent as such', {
-      event: 'token-type',
-      tokenType,
-      remedy:
-        'Set service.use as the API wants the token; one that wants a proof of a key (DPoP) cannot be used',
-    })
-  }
-
   return {
     /** The source of this configuration. Throws UserError. */
     of(config: Config): Source {
       const { baseUrl, service, retry, refresh, request, share } = config
       const credentialsId = store.credentialsIdOf(baseUrl, config.credentials, service.description)
-      const fromService = createFetchToken({ ...config, env, clock, secrets, onOtherType })
+      const fromService = createFetchToken({ ...partsOf(config), env, clock, secrets })
       const account = share && {
         config: { ...config, share },
         credentialsId,

@@ -1,7 +1,16 @@
-// The described service from its other side: reads a request, and places what an answer has.
+// A described service from its other side: reads a request for a token, and places what an answer has.
 import type { IncomingHttpHeaders } from 'node:http'
-import type { ServiceConfig } from '../config/config.ts'
+import type { PairConfig, ServiceConfig } from '../config/next/config.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
+
+/** What of a configuration the stand-in plays: no secret. */
+export interface Described
+  extends
+    Pick<ServiceConfig, 'tokenUrl' | 'lifetime' | 'refusals'>,
+    Pick<PairConfig, 'send' | 'names' | 'token'> {
+  /** `file`: that of a ready-made one. */
+  readonly assertion: { readonly as: keyof typeof ASSERTION_FIELDS; readonly file?: string | null } | null
+}
 
 export type Fields = Readonly<Record<string, unknown>>
 
@@ -14,40 +23,10 @@ export function placedAt(fields: Fields, [name = '', ...rest]: readonly string[]
   }
 }
 
-/** Undefined: the service takes none. */
-export interface AskedPair {
-  readonly apiKey: unknown
-  readonly apiSecret: unknown
-}
-
-/** Key and secret of a request to the described service, or what is wrong with it, without its values. */
-export function credentialsOf(
-  service: ServiceConfig,
-  { headers, body }: { headers: IncomingHttpHeaders; body: string },
-): AskedPair | string {
-  const { send, names } = service
-  const isJson = send === 'json' || send === 'headers'
-  const fields = isJson ? fieldsOf(body) : Object.fromEntries(new URLSearchParams(body))
-  if (send === 'basic' || send === 'basic-plain') return basicPair(headers, { isEncoded: send === 'basic' })
-  if (send === 'assertion') return assertionPair(service, fields)
-  const place: Fields = send === 'headers' ? headers : fields
-  const valueOf = (name: string | null): unknown =>
-    name === null ? undefined : place[send === 'headers' ? name.toLowerCase() : name]
-  const pair = { apiKey: valueOf(names.apiKey), apiSecret: valueOf(names.apiSecret) }
-  const asked = [names.apiKey, names.apiSecret].filter((name) => name !== null)
-  return asked.every((name) => typeof valueOf(name) === 'string')
-    ? pair
-    : `The request must have ${asked.join(' and ')}, as ${send}`
-}
-
-function basicPair({ authorization = '' }: IncomingHttpHeaders, { isEncoded }: { isEncoded: boolean }) {
-  const [, basic = ''] = /^Basic (\S+)$/i.exec(authorization) ?? []
-  const text = Buffer.from(basic, 'base64').toString()
-  const colon = text.indexOf(':')
-  if (colon < 0) return 'Key and secret must be sent as HTTP Basic'
-  const decoded = (part: string): string | null =>
-    isEncoded ? new URLSearchParams(`=${part}`).get('') : part
-  return { apiKey: decoded(text.slice(0, colon)), apiSecret: decoded(text.slice(colon + 1)) }
+/** Key and secret of a request; undefined: the service takes none. */
+interface AskedPair {
+  readonly apiKey?: unknown
+  readonly apiSecret?: unknown
 }
 
 const ASSERTION_FIELDS = {
@@ -57,18 +36,39 @@ const ASSERTION_FIELDS = {
 } as const
 
 /**
- * The issuer of the assertion; of a ready-made one the client's id, if it is sent. Its signature is not
- * checked: the stand-in has no key.
+ * Key and secret of a request to this service, or what is wrong with it, without its values. The signature of
+ * an assertion is not checked: the stand-in has no key.
  */
-function assertionPair({ assertion }: ServiceConfig, fields: Fields): AskedPair | string {
-  const { as, file } = assertion!
-  const name = ASSERTION_FIELDS[as]
-  const sent = fields[name]
-  const [, claims = ''] = typeof sent === 'string' ? sent.split('.') : []
-  const { iss, exp } = fieldsOf(Buffer.from(claims, 'base64url').toString())
-  if (typeof exp !== 'number' || exp * 1_000 < Date.now())
-    return `The field ${name} must be a JWT that has not expired`
-  return { apiKey: file === null ? iss : fields['client_id'], apiSecret: undefined }
+export function pairIn(
+  { send, names, assertion }: Described,
+  { headers, body }: { headers: IncomingHttpHeaders; body: string },
+): AskedPair | string {
+  const isJson = send === 'json' || send === 'headers'
+  const fields = isJson ? fieldsOf(body) : Object.fromEntries(new URLSearchParams(body))
+  if (send === 'basic' || send === 'basic-plain')
+    return basicPair(headers.authorization ?? '', { isEncoded: send === 'basic' })
+  if (send === 'assertion') {
+    const name = ASSERTION_FIELDS[assertion!.as]
+    const [, claims = ''] = String(fields[name]).split('.')
+    const { iss, exp } = fieldsOf(Buffer.from(claims, 'base64url').toString())
+    if (typeof exp !== 'number' || exp * 1_000 < Date.now())
+      return `The field ${name} must be a JWT that has not expired`
+    return { apiKey: assertion!.file ? fields['client_id'] : iss }
+  }
+  const place =
+    send === 'headers' ? (name: string) => headers[name.toLowerCase()] : (name: string) => fields[name]
+  const sent = Object.entries(names).filter(([, name]) => name !== null) as [string, string][]
+  const pair = Object.fromEntries(sent.map(([which, name]) => [which, place(name)]))
+  const isWhole = Object.values(pair).every((value) => typeof value === 'string')
+  return isWhole ? pair : `The request must have ${sent.map(([, name]) => name).join(' and ')}, as ${send}`
+}
+
+function basicPair(authorization: string, { isEncoded }: { isEncoded: boolean }): AskedPair | string {
+  const [, basic = ''] = /^Basic (\S+)$/i.exec(authorization) ?? []
+  const [, apiKey, apiSecret] = /^([^:]*):(.*)$/.exec(Buffer.from(basic, 'base64').toString()) ?? []
+  if (apiKey === undefined) return 'Key and secret must be sent as HTTP Basic'
+  const decoded = (part = ''): unknown => (isEncoded ? new URLSearchParams(`=${part}`).get('') : part)
+  return { apiKey: decoded(apiKey), apiSecret: decoded(apiSecret) }
 }
 
 function fieldsOf(body: string): Fields {

@@ -1,26 +1,22 @@
 // The stand-in of the service: an HTTP server on 127.0.0.1 that takes requests as the service is described,
 // and issues tokens or fails as its scenario says.
-import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http'
+import { createHmac, randomBytes } from 'node:crypto'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import type { ServiceConfig } from '../config/config.ts'
 import { standardService } from '../config/service.ts'
-import { untilAborted } from '../lib/tasks.ts'
-import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import type { Clock } from '../lib/clock.ts'
+import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import { readLimited } from '../lib/input.ts'
-import type { PermanentReason } from '../protocol.ts'
-import { credentialsOf, placedAt, type AskedPair, type Fields } from './described.ts'
+import { untilAborted } from '../lib/tasks.ts'
+import { pairIn, placedAt, type Described, type Fields } from './described.ts'
 import {
-  isScenarioName,
   scenarioNames,
   scenarios,
-  type Problem,
   type Scenario,
-  type SandboxAnswer,
   type ScenarioName,
+  type Step,
   type TokenKind,
 } from './scenarios.ts'
-import { createTokens } from './tokens.ts'
 
 /** A request and what became of it. Holds neither secret nor token. */
 interface SandboxRequest {
@@ -38,8 +34,8 @@ interface SandboxOptions {
   readonly scenario: ScenarioName
   readonly tokenLifetimeMs: number
   readonly clock: Clock
-  /** The service that it imitates; by default that of the interface description. */
-  readonly service?: ServiceConfig
+  /** The service that it plays; by default that of the interface description. */
+  readonly service?: Described
   /** Called when an answer is sent. */
   readonly onRequest?: (request: SandboxRequest) => void
 }
@@ -52,38 +48,99 @@ const MAX_REQUEST_BYTES = 16 * 1024
 
 /** Resolves when it listens. Throws a UserError if the port is taken or may not be used. */
 export async function createSandbox(options: SandboxOptions) {
-  const { clock, port } = options
+  const { clock, port, service = standardService(), onRequest, tokenLifetimeMs: lifetimeMs } = options
   const stopped = new AbortController()
-  const server = createServer((request, response) => void handle(request, response))
+  const key = randomBytes(32)
+  let { scenario } = options
+  /** Requests for a token since the scenario began. */
+  let asked = 0
+
+  function setScenario(next: ScenarioName): void {
+    scenario = next
+    asked = 0
+  }
+  /** The error body of the interface description, section 2.3. */
+  function problem(path: string, status: number, detail: string): Answer {
+    const location = { instance: path, timestamp: clock.now().wallMs, 'full-path': `${url}${path}` }
+    return { status, body: { type: 'about:blank', title: 'KnownRuntimeError', status, detail, ...location } }
+  }
+  function granted(kind: TokenKind): Answer {
+    const token = placedAt({}, service.token, issued(kind, { key, lifetimeMs, nowMs: clock.now().wallMs }))
+    const seconds = Math.ceil(lifetimeMs / 1_000)
+    return {
+      status: 200,
+      body: service.lifetime === null ? token : placedAt(token, service.lifetime, seconds),
+    }
+  }
+  function answerOf(step: Step, path: string): Answer | null {
+    if (step === 'cut') return null
+    if ('token' in step) return granted(step.token)
+    if ('page' in step) return { ...step, headers: { 'content-type': 'text/html' }, body: step.page }
+    if ('detail' in step) {
+      const after = step.retryAfterSeconds
+      const headers = after === undefined ? {} : { 'retry-after': String(after) }
+      return { ...problem(path, step.status, step.detail), headers }
+    }
+    const named = service.refusals.find(({ reason }) => reason === step.refusal)
+    if (named === undefined) return problem(path, 400, `The description names no refusal for ${step.refusal}`)
+    const { status, body } = problem(path, named.status, named.says)
+    return { status, body: placedAt(body as Fields, named.in ?? ['detail'], named.says) }
+  }
+  async function issue({ headers }: IncomingMessage, path: string, body: string): Promise<Answer | null> {
+    const pair = pairIn(service, { headers, body })
+    if (typeof pair === 'string') return problem(path, 400, pair)
+    const isRight = (['apiKey', 'apiSecret'] as const).every(
+      (which) => pair[which] === undefined || pair[which] === sandboxCredentials[which],
+    )
+    if (!isRight) return answerOf({ refusal: 'account-not-found' }, path)
+    const { steps, delayMs }: Scenario = scenarios[scenario]
+    const step = steps[asked % steps.length]!
+    asked += 1
+    if (delayMs !== undefined) await clock.sleep(delayMs, stopped.signal)
+    return answerOf(step, path)
+  }
+  /** Null: the connection is to be cut. */
+  async function answer(request: IncomingMessage, path: string): Promise<Answer | null> {
+    const read = await readLimited(request, { maxBytes: MAX_REQUEST_BYTES }).catch(() => undefined)
+    if (read === undefined) return null
+    const body = read.toString()
+    const place = `${request.method} ${path}`
+    if (place === `POST ${new URL(service.tokenUrl).pathname}`) return issue(request, path, body)
+    if (place === 'PUT /scenario') {
+      const name = scenarioNames.find((one) => one === body.trim())
+      if (name === undefined) return problem(path, 400, `Scenarios are ${scenarioNames.join(', ')}`)
+      setScenario(name)
+    } else if (place !== 'GET /scenario') return problem(path, 404, `There is no ${place} here`)
+    return { status: 200, body: `${scenario}\n` }
+  }
+
+  async function take(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const during = scenario
+    const { method = '', url: target = '/' } = request
+    const [path = '/'] = target.split('?')
+    const given = await answer(request, path)
+    if (given === null) response.destroy()
+    else {
+      const { status, headers, body } = given
+      const isText = typeof body === 'string'
+      const type = isText ? 'text/plain' : status < 400 ? 'application/json' : 'application/problem+json'
+      response.writeHead(status, { 'content-type': type, 'cache-control': 'no-store', ...headers })
+      response.end(isText ? body : JSON.stringify(body))
+    }
+    onRequest?.({ atMs: clock.now().wallMs, method, path, status: given?.status ?? null, scenario: during })
+  }
+  const server = createServer((request, response) => void take(request, response))
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error) => reject(portError(error, port)))
     server.listen(port, '127.0.0.1', resolve)
   })
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-  const service = createService(options, stopped.signal)
-
-  async function handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const scenario = service.scenario()
-    const { method = '', headers } = request
-    const [path = '/'] = (request.url ?? '/').split('?')
-    const problem: Problem = (status, detail) => {
-      const kind = { type: 'about:blank', title: 'KnownRuntimeError', status, detail }
-      const location = { instance: path, timestamp: clock.now().wallMs, 'full-path': `${url}${path}` }
-      return { status, body: { ...kind, ...location } }
-    }
-    const body = await bodyOf(request)
-    const answer =
-      body === null ? null : await service.answer(`${method} ${path}`, { headers, body, problem })
-    if (answer === null) response.destroy()
-    else sendAnswer(response, answer)
-    options.onRequest?.({ atMs: clock.now().wallMs, method, path, status: answer?.status ?? null, scenario })
-  }
 
   return {
     /** Such as `http://127.0.0.1:40001`. */
     url,
     /** Changes the scenario from the next request on. */
-    setScenario: service.setScenario,
+    setScenario,
     /** Serves until the signal is aborted, then cuts what is open. */
     async run(signal: AbortSignal): Promise<void> {
       await untilAborted(signal)
@@ -96,111 +153,34 @@ export async function createSandbox(options: SandboxOptions) {
   }
 }
 
-interface Asked {
-  readonly headers: IncomingHttpHeaders
-  readonly body: string
-  readonly problem: Problem
+/** An object is sent as JSON, a string as it is. */
+interface Answer {
+  readonly status: number
+  readonly headers?: Readonly<Record<string, string>>
+  readonly body: string | Fields
 }
 
-/** Null: the request is too long, or has no end. */
-async function bodyOf(request: AsyncIterable<Buffer>): Promise<string | null> {
-  const body = await readLimited(request, { maxBytes: MAX_REQUEST_BYTES }).catch(() => undefined)
-  return body?.toString() ?? null
-}
+/** Time since the expiry of an expired token. */
+const EXPIRED_MS = 60_000
 
-/** What the stand-in does: issues tokens, shows who holds one, and changes its scenario. */
-function createService(options: SandboxOptions, stopped: AbortSignal) {
-  const { clock, tokenLifetimeMs, service = standardService() } = options
-  const tokens = createTokens(tokenLifetimeMs)
-  const tokenPath = new URL(service.tokenUrl).pathname
-  let { scenario } = options
-  let tokenRequests = 0
-
-  async function issue({ headers, body, problem }: Asked): Promise<SandboxAnswer | null> {
-    const pair = credentialsOf(service, { headers, body })
-    if (typeof pair === 'string') return problem(400, pair)
-    const refuse = (reason: PermanentReason): SandboxAnswer => refusal(service, reason, problem)
-    if (!isKnown(pair)) return refuse('account-not-found')
-    tokenRequests += 1
-    const { answer, delayMs }: Scenario = scenarios[scenario]
-    const number = tokenRequests
-    if (delayMs !== undefined) await clock.sleep(delayMs, stopped)
-    return answer({ number, problem, refuse, grant })
+function issued(
+  kind: TokenKind,
+  { key, nowMs, lifetimeMs }: { key: Buffer; nowMs: number; lifetimeMs: number },
+): string {
+  const encoded = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url')
+  const jti = randomBytes(24).toString('base64url')
+  if (kind === 'opaque') return jti
+  // Whole seconds, as most services have them: `exp` is `iat` and the life.
+  const iat = Math.floor((kind === 'expired' ? nowMs - lifetimeMs - EXPIRED_MS : nowMs) / 1_000)
+  const claims = {
+    iss: 'kyc-tokend sandbox',
+    sub: 'sandbox',
+    iat,
+    exp: iat + Math.ceil(lifetimeMs / 1_000),
+    jti,
   }
-
-  function grant(kind: TokenKind): SandboxAnswer {
-    const { wallMs } = clock.now()
-    const seconds = Math.ceil(tokenLifetimeMs / 1_000)
-    const end = new Date(wallMs + tokenLifetimeMs).toISOString()
-    const token = placedAt({}, service.token, tokens.issue(kind, wallMs))
-    const lived = service.lifetime === null ? token : placedAt(token, service.lifetime, seconds)
-    return { status: 200, body: service.expires === null ? lived : placedAt(lived, service.expires, end) }
-  }
-
-  function showMe({ headers, problem }: Asked): SandboxAnswer {
-    const { header, prefix } = service.use
-    const value = String(headers[header.toLowerCase()] ?? '')
-    const isPrefixed = value.slice(0, prefix.length).toLowerCase() === prefix.toLowerCase()
-    const token = isPrefixed ? value.slice(prefix.length) : ''
-    const expiresAtMs = tokens.expiryOf(token, clock.now().wallMs)
-    if (expiresAtMs !== undefined)
-      return {
-        status: 200,
-        body: { account: 'sandbox', tokenExpiresAt: new Date(expiresAtMs).toISOString() },
-      }
-    const denied = problem(401, `A token that lives is needed, as ${header}: ${prefix}TOKEN`)
-    return { ...denied, headers: { 'www-authenticate': 'Bearer' } }
-  }
-
-  function setScenario(next: ScenarioName): void {
-    scenario = next
-    tokenRequests = 0
-  }
-
-  return {
-    scenario: () => scenario,
-    setScenario,
-    /** `place`: such as `GET /me`. Null: the connection is to be cut. */
-    async answer(place: string, asked: Asked): Promise<SandboxAnswer | null> {
-      switch (place) {
-        case `POST ${tokenPath}`:
-          return issue(asked)
-        case 'GET /me':
-          return showMe(asked)
-        case 'PUT /scenario': {
-          const name = asked.body.trim()
-          if (!isScenarioName(name)) return asked.problem(400, `Scenarios are ${scenarioNames.join(', ')}`)
-          setScenario(name)
-          break
-        }
-        case 'GET /scenario':
-          break
-        default:
-          return asked.problem(404, `There is no ${place} here`)
-      }
-      return { status: 200, body: `${scenario}\n` }
-    },
-  }
-}
-
-/** Key and secret are the stand-in's, as far as the service takes them. */
-function isKnown(pair: AskedPair): boolean {
-  const names = ['apiKey', 'apiSecret'] as const
-  return names.every((name) => pair[name] === undefined || pair[name] === sandboxCredentials[name])
-}
-
-function refusal({ refusals }: ServiceConfig, reason: PermanentReason, problem: Problem): SandboxAnswer {
-  const found = refusals.find((known) => known.reason === reason)
-  if (found === undefined) return problem(400, `The description names no refusal for ${reason}`)
-  const { status, body } = problem(found.status, found.says)
-  return { status, body: placedAt(body as Fields, found.in ?? ['detail'], found.says) }
-}
-
-function sendAnswer(response: ServerResponse, { status, headers, body }: SandboxAnswer): void {
-  const isText = typeof body === 'string'
-  const type = isText ? 'text/plain' : status < 400 ? 'application/json' : 'application/problem+json'
-  response.writeHead(status, { 'content-type': type, 'cache-control': 'no-store', ...headers })
-  response.end(isText ? body : JSON.stringify(body))
+  const content = `${encoded({ alg: 'HS256', typ: 'JWT' })}.${encoded(claims)}`
+  return `${content}.${createHmac('sha256', key).update(content).digest('base64url')}`
 }
 
 function portError(cause: Error, port: number): Error {

@@ -1,94 +1,57 @@
-// The answers of the stand-in to the right credentials: one function for each scenario.
-import type { ServiceConfig } from '../config/config.ts'
+// The scenarios of the stand-in as data: what it answers to the right credentials, by turns.
+import type { ServiceConfig } from '../config/next/config.ts'
 import type { PermanentReason } from '../protocol.ts'
 
 /** `jwt` has its expiry, `opaque` expires without saying so, `expired` is a JWT that has expired. */
 export type TokenKind = 'jwt' | 'opaque' | 'expired'
 
-/** An answer to be sent. */
-export interface SandboxAnswer {
-  readonly status: number
-  readonly headers?: Readonly<Record<string, string>>
-  /** An object is sent as JSON, a string as it is. */
-  readonly body: string | Readonly<Record<string, unknown>>
-}
-/** An answer with the error body of the interface description, section 2.3. */
-export type Problem = (status: number, detail: string) => SandboxAnswer
-/** The arguments of a scenario. */
-interface ScenarioInput {
-  /** Counts the token requests since the scenario began, from 1. */
-  readonly number: number
-  /** The answer with a new token. */
-  readonly grant: (kind: TokenKind) => SandboxAnswer
-  readonly refuse: (reason: PermanentReason) => SandboxAnswer
-  readonly problem: Problem
-}
+export type Step =
+  | { readonly token: TokenKind }
+  | { readonly refusal: PermanentReason }
+  /** With the error body of the interface description, section 2.3; `page`: with this one instead. */
+  | { readonly status: number; readonly detail: string; readonly retryAfterSeconds?: number }
+  | { readonly status: number; readonly page: string }
+  /** The connection is cut without an answer. */
+  | 'cut'
+
 export interface Scenario {
-  /** Its answers, for people; those of a refusal are the service's: `summaryOf`. */
+  /** Its answers, for people. */
   readonly summary: string
-  /** Delay of the answer. */
   readonly delayMs?: number
-  /** Null: the connection is cut without an answer. */
-  readonly answer: (input: ScenarioInput) => SandboxAnswer | null
+  readonly steps: readonly Step[]
 }
 
-const SLOW_MS = 5_000
 const RETRY_AFTER_SECONDS = 10
-/** Of a refusal that the service describes otherwise. */
 const NOT_NAMED = '400, because `service.refusals` names no such refusal'
-
-const ok = ({ grant }: ScenarioInput): SandboxAnswer => grant('jwt')
+const PAGE = '<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>\n'
+const JWT = { token: 'jwt' } as const
 
 export const scenarios = {
-  ok: { summary: 'a token that says when it expires', answer: ok },
-  'account-inactive': { summary: NOT_NAMED, answer: ({ refuse }) => refuse('account-inactive') },
-  'account-not-found': { summary: NOT_NAMED, answer: ({ refuse }) => refuse('account-not-found') },
+  ok: { summary: 'a token that says when it expires', steps: [JWT] },
+  'account-inactive': { summary: NOT_NAMED, steps: [{ refusal: 'account-inactive' }] },
+  'account-not-found': { summary: NOT_NAMED, steps: [{ refusal: 'account-not-found' }] },
   outage: {
     summary: '503 to every request for a token',
-    answer: ({ problem }) => problem(503, 'Down for maintenance'),
+    steps: [{ status: 503, detail: 'Down for maintenance' }],
   },
   'rate-limited': {
     summary: `429 with Retry-After: ${RETRY_AFTER_SECONDS}`,
-    answer: ({ problem }) => ({
-      ...problem(429, 'Too many requests'),
-      headers: { 'retry-after': String(RETRY_AFTER_SECONDS) },
-    }),
+    steps: [{ status: 429, detail: 'Too many requests', retryAfterSeconds: RETRY_AFTER_SECONDS }],
   },
-  slow: { summary: `a token after ${SLOW_MS / 1000} s`, delayMs: SLOW_MS, answer: ok },
+  slow: { summary: 'a token after 5 s', delayMs: 5_000, steps: [JWT] },
   flaky: {
     summary: 'by turns 500, a cut connection, and a token',
-    answer: (input) => {
-      const turn = input.number % 3
-      if (turn === 1) return input.problem(500, 'Something went wrong')
-      return turn === 2 ? null : ok(input)
-    },
+    steps: [{ status: 500, detail: 'Something went wrong' }, 'cut', JWT],
   },
-  'html-error': {
-    summary: 'the 502 page of a gateway',
-    answer: () => ({
-      status: 502,
-      headers: { 'content-type': 'text/html' },
-      body: '<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>\n',
-    }),
-  },
-  'opaque-token': {
-    summary: 'a token that does not say when it expires',
-    answer: ({ grant }) => grant('opaque'),
-  },
-  'expired-token': {
-    summary: 'a token that has expired already',
-    answer: ({ grant }) => grant('expired'),
-  },
+  'html-error': { summary: 'the 502 page of a gateway', steps: [{ status: 502, page: PAGE }] },
+  'opaque-token': { summary: 'a token that does not say when it expires', steps: [{ token: 'opaque' }] },
+  'expired-token': { summary: 'a token that has expired already', steps: [{ token: 'expired' }] },
 } as const satisfies Record<string, Scenario>
 
 export type ScenarioName = keyof typeof scenarios
 export const scenarioNames = Object.keys(scenarios) as ScenarioName[]
 
-export function isScenarioName(name: string): name is ScenarioName {
-  return Object.hasOwn(scenarios, name)
-}
-
-/** The answer of the stand-in of this service, for people. */
+/** The answers of the stand-in of this service, for people. */
 export function summaryOf(name: ScenarioName, { refusals }: Pick<ServiceConfig, 'refusals'>): string {
   const refusal = refusals.find(({ reason }) => reason === name)
   return refusal === undefined

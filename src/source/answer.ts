@@ -1,6 +1,12 @@
-// An answer of the service as it came, and what can be read in it. No value of it is shown, only names.
+// An answer of the service as it came, and what can be read in it: its fields, dates and words, and the token.
+import type { PairConfig, ServiceConfig } from '../config/next/config.ts'
+import { removeUnsafe } from '../lib/display-text.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
-import { oneLine } from './detail.ts'
+import { createRedaction, formsOf, holdsSecret } from '../lib/redaction.ts'
+import { REDACTED, Secret } from '../lib/secret.ts'
+import { MAX_RETRY_AFTER_MS } from '../token/backoff.ts'
+import type { Grant } from '../token/outcome.ts'
+import { MAX_TOKEN_LENGTH, TOKEN } from '../token/token.ts'
 
 /** Longest body that is read, in bytes. */
 export const MAX_BODY_BYTES = 64 * 1024
@@ -20,17 +26,15 @@ export type Fields = Readonly<Record<string, unknown>>
 export interface Content {
   /** Its fields, if it is a JSON object. */
   readonly fields?: Fields
-  /** The whole of it. */
   readonly text: string
-  /** Describes it in words. */
+  /** Describes it for people. */
   readonly inWords: string
 }
 
 export function contentOf({ headers, body, isCut }: ServiceResponse): Content {
-  const coding = headers['content-encoding']
+  const coding = headers['content-encoding'] || 'identity'
   if (isCut === true || body.length > MAX_BODY_BYTES) return { text: '', inWords: 'longer than 64 KiB' }
-  if (coding !== undefined && coding !== '' && coding !== 'identity')
-    return { text: '', inWords: 'compressed' }
+  if (coding !== 'identity') return { text: '', inWords: 'compressed' }
   const text = new TextDecoder().decode(body)
   const value = parseJson(text)
   if (isRecord(value)) return { fields: value, text, inWords: 'a JSON object' }
@@ -45,55 +49,94 @@ export function valueAt(fields: Fields, path: readonly string[]): unknown {
   )
 }
 
-/** The text at this path; undefined if there is none. */
-export function textAt({ fields = {} }: Content, path: readonly string[]): string | undefined {
-  const value = valueAt(fields, path)
-  return typeof value === 'string' ? value : undefined
+/** The token of a 200 or 201, or why there is none, as the words after "but". No value is quoted. */
+export function grantOf(
+  answer: ServiceResponse,
+  { fields, inWords }: Content,
+  { service: { lifetime, use }, pair }: { service: ServiceConfig; pair: PairConfig },
+): Grant | string {
+  if (fields === undefined) return `its body is ${inWords}`
+  const value = valueAt(fields, pair.token)
+  const path = pair.token.join('.')
+  if (value === undefined) return `it has no ${path}`
+  const text = typeof value === 'string' ? value : ''
+  const isPrefixed = text.slice(0, use.prefix.length).toLowerCase() === use.prefix.toLowerCase()
+  const accessToken = isPrefixed ? text.slice(use.prefix.length) : text
+  if (!TOKEN.test(accessToken) || accessToken.length > MAX_TOKEN_LENGTH)
+    return `its ${path} is no text of 1 to 16,384 visible ASCII characters other than " ' \\ , ;`
+  if (isSecret(accessToken, pair)) return `its ${path} holds the secret, and is not used`
+  const seconds = lifetime === null ? undefined : numberOf(valueAt(fields, lifetime))
+  if (seconds !== undefined && seconds <= 0) return `its ${lifetime!.join('.')} leaves the token no life`
+  const answerLifeMs = seconds && seconds * 1_000
+  return { kind: 'ok', accessToken, serverDateMs: dateOf(answer), answerLifeMs }
 }
 
-/** The words by which an answer may refuse; a number, true or false are words, too: a code may say it all. */
-export function wordsAt({ fields = {} }: Content, path: readonly string[]): string | undefined {
-  const value = valueAt(fields, path)
-  return ['string', 'number', 'boolean'].includes(typeof value) ? String(value) : undefined
+/** A token contains no secret, and is no other value of a secret source. It may contain the key, or an id. */
+function isSecret(token: string, { apiSecret, parameters, headers }: PairConfig): boolean {
+  const others = [...Object.values(parameters), ...Object.values(headers)]
+  return (
+    (apiSecret !== null && holdsSecret(token, apiSecret.reveal())) ||
+    others.some((value) => value instanceof Secret && value.reveal() === token)
+  )
 }
 
-/** Names of an answer that are shown, and their length: a longer one could be a value. */
-const MAX_NAMES = 8
-const SHOWN_NAME = /^[A-Za-z_][\w-]{0,31}$/
-
-/** Says that there is nothing at this path, and which names there are instead. */
-export function missing(fields: Fields, path: readonly string[], secrets: Iterable<string>): string {
-  const depth = path.findIndex((_, index) => !isRecord(valueAt(fields, path.slice(0, index + 1))))
-  const within = path.slice(0, depth)
-  const shown = shownNames(valueAt(fields, within) as Fields, secrets, within)
-  return `the answer has no "${path.join('.')}"${shown === '' ? '' : `; it has ${shown}`}`
+/** A number, also as digits; undefined: it is neither. */
+function numberOf(value: unknown): number | undefined {
+  if (typeof value === 'string' && /^-?\d+(?:\.\d+)?$/.test(value.trim())) return Number(value)
+  return typeof value === 'number' ? value : undefined
 }
 
-function shownNames(fields: Fields, secrets: Iterable<string>, within: readonly string[] = []): string {
-  const names = Object.keys(fields)
-    .filter((name) => SHOWN_NAME.test(name))
-    .slice(0, MAX_NAMES)
-    .map((name) => `"${[...within, name].join('.')}"`)
-  return oneLine(names.join(', '), secrets)
+/** RFC 9110, section 5.6.7. `Date.parse` alone would take `-5` for a year. */
+const HTTP_DATE = /^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/
+
+function httpDateMs(value: unknown): number | undefined {
+  const ms = typeof value === 'string' && HTTP_DATE.test(value.trim()) ? Date.parse(value) : NaN
+  return Number.isNaN(ms) ? undefined : ms
 }
 
-/** Describes an answer with the names of its fields, and without their values. */
-export function describeAnswer(answer: ServiceResponse, secrets: Iterable<string>): string {
-  const { fields, inWords } = contentOf(answer)
-  const names = fields === undefined ? '' : shownNames(fields, secrets)
-  return `HTTP ${answer.status}, and its body is ${inWords}${names === '' ? '' : ` with ${names}`}`
-}
-
-/** The `Date` of an answer, in ms since the epoch; undefined if it has none. */
+/** The `Date` of an answer, in ms since the epoch; undefined: it has none. */
 export function dateOf({ headers }: ServiceResponse): number | undefined {
   return httpDateMs(headers['date'])
 }
 
-/** How dates are sent (RFC 9110, section 5.6.7). `Date.parse` alone would take `-5` for a year. */
-const HTTP_DATE = /^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/
+/** `Retry-After` (RFC 9110, section 10.2.3) in ms, at most an hour; undefined: it is none, or is past. */
+export function retryAfterOf(answer: ServiceResponse, wallMs: number): number | undefined {
+  const value = answer.headers['retry-after']
+  const isSeconds = typeof value === 'string' && /^\s*\d+\s*$/.test(value)
+  const waitMs = isSeconds
+    ? Number(value) * 1_000
+    : (httpDateMs(value) ?? -Infinity) - (dateOf(answer) ?? wallMs)
+  return waitMs < 0 ? undefined : Math.min(waitMs, MAX_RETRY_AFTER_MS)
+}
 
-export function httpDateMs(value: unknown): number | undefined {
-  if (typeof value !== 'string' || !HTTP_DATE.test(value.trim())) return undefined
-  const ms = Date.parse(value)
-  return Number.isNaN(ms) ? undefined : ms
+/** Longest detail, in characters. */
+export const MAX_DETAIL_LENGTH = 200
+
+/** Text that looks like a token: after `Bearer`, or JSON in base64url. */
+const TOKEN_LIKE = [/\bbearer\s+\S+/gi, /\beyJ[\w-]{4,}(?:\.[\w-]*)*/g]
+
+/**
+ * The words of the service on one line of at most MAX_DETAIL_LENGTH visible characters, without secrets and
+ * tokens. Empty where their letters and digits contain those of a secret.
+ */
+export function oneLine(text: string, secrets: Iterable<string>): string {
+  const all = [...secrets]
+  const line = removeUnsafe(text.replace(/\s+/g, ' ')).trim()
+  const redacted = createRedaction(all, { isShortReplaced: true })(line)
+  const clean = TOKEN_LIKE.reduce((left, shape) => left.replace(shape, REDACTED), redacted)
+  const said = lettersOf(clean.replaceAll(REDACTED, ''))
+  const isEchoed = all.flatMap(formsOf).map(lettersOf).some((form) => form !== '' && said.includes(form)) // prettier-ignore
+  if (isEchoed) return ''
+  if (clean.length <= MAX_DETAIL_LENGTH) return clean
+  // Cut last, so that no part of a secret stays. Half a surrogate pair is no character.
+  return `${clean.slice(0, MAX_DETAIL_LENGTH - 1).replace(/[\uD800-\uDBFF]$/, '')}…`
+}
+
+function lettersOf(text: string): string {
+  return text.toLowerCase().replaceAll(/[^\p{L}\p{N}]/gu, '')
+}
+
+/** The text for a comparison in which case and white space do not count. */
+export function bare(text: string): string {
+  return text.toLowerCase().replace(/\s/g, '')
 }

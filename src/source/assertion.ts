@@ -1,32 +1,76 @@
-// Signs the assertion by which the service knows the account (RFC 7523).
-import { randomUUID, type KeyObject } from 'node:crypto'
-import { SignJWT } from 'jose'
-import type { ServiceConfig } from '../config/config.ts'
-import { privateKeyOf } from '../config/certificates.ts'
-import type { Credentials } from '../config/credentials.ts'
+// The assertion by which the service knows the account (RFC 7523): signed here, or read from its file.
+import { createPrivateKey, randomUUID } from 'node:crypto'
+import { constants } from 'node:fs'
+import { open } from 'node:fs/promises'
+import { decodeJwt, SignJWT } from 'jose'
+import type { SignedAssertion } from '../config/next/config.ts'
+import type { Secret } from '../lib/secret.ts'
+import { formatDuration } from '../lib/duration.ts'
+import { errorCode } from '../lib/error.ts'
 
-/** A JWT that is valid from now on. `wallMs`: the service's clock as far as it is known, else ours. */
+/**
+ * A JWT that is valid from `wallMs` on: the service's clock as far as it is known, else ours. `tokenUrl`: its
+ * audience, unless another one is set.
+ */
 export async function signedAssertion(
-  { assertion, tokenUrl }: Pick<ServiceConfig, 'assertion' | 'tokenUrl'>,
-  credentials: Credentials,
-  wallMs: number,
+  { key, algorithm, keyId, audience, lifetimeMs, claims, header }: SignedAssertion,
+  { issuer, tokenUrl, wallMs }: { issuer: Secret; tokenUrl: string; wallMs: number },
 ): Promise<string> {
-  const { algorithm, keyId, audience, lifetime, claims, header } = assertion!
-  const issuer = credentials.apiKey!.reveal()
+  const iss = issuer.reveal()
   const iat = Math.floor(wallMs / 1_000)
-  const standard = { iss: issuer, sub: issuer, aud: audience ?? tokenUrl, jti: randomUUID() }
-  const key = privateKeyOf(credentials.further!['service.assertion.key']!.reveal()) as KeyObject
-  const exp = iat + Math.ceil(lifetime / 1_000)
+  const exp = iat + Math.ceil(lifetimeMs / 1_000)
+  const standard = { iss, sub: iss, aud: audience ?? tokenUrl, jti: randomUUID() }
+  const text = key.reveal()
   return new SignJWT(withoutNull({ ...standard, iat, exp, ...claims }))
     .setProtectedHeader({
       ...withoutNull({ typ: 'JWT', ...header }),
       alg: algorithm,
       ...(keyId !== null && { kid: keyId }),
     })
-    .sign(key)
+    .sign(
+      createPrivateKey(text.trimStart().startsWith('{') ? { key: JSON.parse(text), format: 'jwk' } : text),
+    )
 }
 
 /** Null leaves one out: some services refuse claims that they do not know. */
 function withoutNull(fields: Readonly<Record<string, unknown>>): Record<string, unknown> {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null))
+}
+
+const MAX_BYTES = 16 * 1024
+
+/** A ready-made assertion that may be sent, or why none can be: words after the name of its file. */
+export type ReadyAssertion = { readonly text: string } | { readonly problem: string }
+
+/**
+ * Reads the assertion that another program writes to this file: one line, at most 16 KiB. `wallMs`: the time
+ * by which its `exp` is judged. Its signature is the service's concern. Never rejects.
+ */
+export async function readAssertion(path: string, wallMs: number): Promise<ReadyAssertion> {
+  let text: string
+  try {
+    // To open a FIFO would wait for its writer.
+    await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
+    const { bytesRead, buffer } = await file.read(Buffer.alloc(MAX_BYTES + 1), 0, MAX_BYTES + 1, 0)
+    if (bytesRead > MAX_BYTES) return { problem: 'is larger than 16 KiB, and so no assertion' }
+    text = buffer.toString('utf8', 0, bytesRead).replace(/\r?\n$/, '')
+  } catch (error) {
+    const code = errorCode(error) ?? 'no code'
+    return { problem: code === 'ENOENT' ? 'is not there' : `cannot be read (${code})` }
+  }
+  const endMs = endOf(text)
+  if (endMs === undefined) return { problem: 'holds no JWT on one line' }
+  return endMs <= wallMs
+    ? { problem: `holds an assertion that ended ${formatDuration(wallMs - endMs)} ago` }
+    : { text }
+}
+
+/** The `exp` of a JWT in ms since the epoch; infinite: it has none. Undefined: the text is no JWT. */
+function endOf(text: string): number | undefined {
+  if (!/^(?:[\w-]+\.){2}[\w-]+$/.test(text)) return undefined
+  try {
+    return (decodeJwt(text).exp ?? Infinity) * 1_000
+  } catch {
+    return undefined
+  }
 }

@@ -1,153 +1,182 @@
-// Why there was no answer: the failure of an exchange by the code of its error.
-import type { ServiceConfig } from '../config/config.ts'
-import { errorCode } from '../lib/error.ts'
-import type { TransientFailure } from '../token/outcome.ts'
-import type { Proxy } from './proxy.ts'
+// The failure table as data, and the outcome of an answer by that table. Pure; any bytes have an outcome.
+import { STATUS_CODES } from 'node:http'
+import type { PairConfig, ServiceConfig, ServiceRefusal } from '../config/next/config.ts'
+import { formatDuration } from '../lib/duration.ts'
+import type { Reason, TransientReason } from '../protocol.ts'
+import type { Grant, ServiceOutcome } from '../token/outcome.ts'
+import type { Refusal } from '../token/state.ts'
+import * as read from './answer.ts'
 
-const CERTIFICATE = 'request.clientCertificate'
-
-interface Peer extends Pick<ServiceConfig, 'hostSetting'> {
-  readonly host: string
-  /** The proxy, if it has failed and not the host; null otherwise. */
-  readonly proxy: Pick<Proxy, 'host' | 'setting' | 'login'> | null
-  readonly isSent: boolean
-  /** A client certificate is presented: a server that refuses it may say so by closing the connection. */
-  readonly hasCertificate?: boolean
+/** One row of the failure table: which answers fall under it, and what follows. */
+interface Row {
+  readonly reason: Reason | 'ok'
+  readonly answer: string
+  readonly follows: string
+  /** Reports whether the answer falls under it, and under none before it. Unset: there is no answer to read. */
+  readonly covers?: (reading: Reading) => boolean
+  /** The setting that makes it a row; unset: it is always there. */
+  readonly refusal?: ServiceRefusal
+  /** `Retry-After` counts. */
+  readonly mayWait?: boolean
 }
 
-/**
- * The failure of an exchange that has ended with this error. The error's message is never shown, because it
- * quotes text of others.
- */
-export function failureFromError(error: unknown, peer: Peer): TransientFailure {
-  const { proxy } = peer
-  const code = errorCode(error) ?? 'no code'
-  const failure = (reason: TransientFailure['reason'], detail: string): TransientFailure => {
-    return { kind: 'transient', reason, detail }
-  }
-  const ofProxy = proxy && proxyProblem(code, error, { proxy, service: peer.host })
-  if (ofProxy !== null) return failure('network', ofProxy)
-  const host = proxy === null ? peer.host : proxyInWords(proxy)
-  const names = { host, setting: proxy?.setting ?? peer.hostSetting }
-  if (code === 'ETIMEDOUT') return failure('timeout', `${host} does not answer`)
-  const ofTls = tlsProblem(code, names)
-  if (ofTls !== undefined) return failure('tls', ofTls)
-  const ofAnswer = answerProblem(code, names)
-  if (ofAnswer !== undefined) return failure('malformed-answer', ofAnswer)
-  return failure('network', networkProblem(code, names, peer))
+/** An answer, read. */
+interface Reading {
+  readonly status: number
+  readonly content: read.Content
+  /** Of a 200 or 201: the token, or why there is none. */
+  readonly grant: Grant | string | undefined
+  /** How far the `iat` of our assertion is behind the answer's `Date`; null: none was signed, or none is known. */
+  readonly behindMs: number | null
 }
 
-interface Names {
-  readonly host: string
-  /** The setting that names the host. */
-  readonly setting: string
+/** Beyond this difference a service may refuse an assertion for its time alone. */
+const TOLERATED_CLOCK_MS = 30_000
+
+const isIn = (first: number, last: number) => ({ status }: Reading) => status >= first && status <= last // prettier-ignore
+
+const retriedRows: readonly (Row & { reason: TransientReason })[] = [
+  { reason: 'rate-limited', answer: '429', follows: 'retried', covers: isIn(429, 429), mayWait: true },
+  {
+    reason: 'server-error',
+    answer: 'any other 5xx, 408, 425',
+    follows: 'retried',
+    covers: (reading) => isIn(500, 599)(reading) || reading.status === 408 || reading.status === 425,
+    mayWait: true,
+  },
+  {
+    reason: 'rejected',
+    answer: "any other 4xx, and a 404 that is not the service's own",
+    follows: 'retried every 5 to 10 min, with an alert',
+    covers: isIn(400, 499),
+  },
+  {
+    reason: 'malformed-answer',
+    answer: '200 or 201 without such a token, any other 2xx, any redirect, or no HTTP at all',
+    follows: 'retried',
+    covers: () => true,
+  },
+  { reason: 'network', answer: 'no answer: name, connection, reset', follows: 'retried' },
+  { reason: 'timeout', answer: 'no answer in time', follows: 'retried' },
+  { reason: 'tls', answer: 'no answer: certificate, TLS', follows: 'retried' },
+  {
+    reason: 'assertion',
+    answer: '(not asked: the ready-made assertion is missing or has ended)',
+    follows: 'retried, and at once when it is good',
+  },
+]
+
+/** The failure table of a service. The first row that covers an answer counts; one always does. */
+export function failureTable({
+  refusals,
+  token,
+}: Pick<ServiceConfig, 'refusals'> & Pick<PairConfig, 'token'>): readonly Row[] {
+  const name = token.join('.')
+  return [
+    {
+      reason: 'ok',
+      answer: `200 or 201 with ${/^[aeiou]/i.test(name) ? 'an' : 'a'} ${name} fit for a header`,
+      follows: 'token',
+      covers: ({ grant }) => typeof grant === 'object',
+    },
+    {
+      reason: 'assertion',
+      answer: "a permanent row, where the `iat` of our assertion is over 30 s from the answer's `Date`",
+      follows: "retried by the service's clock",
+      covers: (reading) =>
+        Math.abs(reading.behindMs ?? 0) > TOLERATED_CLOCK_MS &&
+        refusals.some((refusal) => isRefusal(reading, refusal)),
+    },
+    ...refusals.map((refusal) => ({
+      reason: refusal.reason,
+      answer: `${refusal.status} that says "${refusal.says}"`,
+      follows: 'permanent',
+      covers: (reading: Reading) => isRefusal(reading, refusal),
+      refusal,
+    })),
+    ...retriedRows,
+  ]
 }
 
-function networkProblem(code: string, { host, setting }: Names, peer: Peer): string {
-  switch (code) {
-    case 'ENOTFOUND':
-      return `The name of ${host} was not found: check ${setting} and this host's DNS`
-    case 'EAI_AGAIN':
-      return `The name of ${host} could not be looked up: the DNS server does not answer`
-    case 'ECONNREFUSED':
-      return `${host} refused the connection`
-    case 'EHOSTUNREACH':
-    case 'ENETUNREACH':
-      return `There is no route to ${host}`
-    case 'EACCES':
-    case 'EPERM':
-      return `This host's firewall or sandbox forbids connections to ${host}`
-    case 'ECONNRESET':
-    case 'EPIPE':
-    case 'ECONNABORTED': {
-      const when = peer.isSent ? 'before its answer was whole' : 'while it was made'
-      return `${host} closed the connection ${when}${hintOn(code, peer)}`
+/** `status`, and the words at the path of the refusal, or in the whole answer where there are none. */
+function isRefusal({ status, content }: Reading, { says, in: path, ...refusal }: ServiceRefusal): boolean {
+  if (status !== refusal.status) return false
+  const value = path && read.valueAt(content.fields ?? {}, path)
+  // A number, true or false are words, too: a code may say it all.
+  const isSaid = ['string', 'number', 'boolean'].includes(typeof value)
+  return read.bare(isSaid ? String(value) : content.text).includes(read.bare(says))
+}
+
+/** Reports whether `refusals` still names this earlier one. */
+export function isNamedRefusal(
+  { refusals }: Pick<ServiceConfig, 'refusals'>,
+  { status, reason, says }: Pick<Refusal, 'status' | 'reason' | 'says'>,
+): boolean {
+  return refusals.some(
+    (named) =>
+      named.status === status &&
+      named.reason === reason &&
+      (says === null || read.bare(named.says) === read.bare(says)),
+  )
+}
+
+export interface ClassifyOptions {
+  /** Our wall clock, for a `Retry-After` date where the answer has no `Date`. */
+  readonly wallMs: number
+  /** Left out of the detail: the service may echo them. */
+  readonly secrets: Iterable<string>
+  /** The `iat` of the assertion that was signed for the request, in ms. */
+  readonly iatMs?: number | undefined
+}
+
+/** Returns the function that gives the outcome of an answer and its row. */
+export function createClassify({ service, pair }: { service: ServiceConfig; pair: PairConfig }) {
+  const table = failureTable({ ...service, ...pair })
+  return (answer: read.ServiceResponse, options: ClassifyOptions): { outcome: ServiceOutcome; row: Row } => {
+    const { secrets, wallMs, iatMs } = options
+    const { status } = answer
+    const content = read.contentOf(answer)
+    const isToken = status === 200 || status === 201
+    const grant = isToken ? read.grantOf(answer, content, { service, pair }) : undefined
+    const serverDateMs = read.dateOf(answer)
+    const behindMs = iatMs === undefined || serverDateMs === undefined ? null : serverDateMs - iatMs
+    const reading = { status, content, grant, behindMs }
+    const row = table.find(({ covers }) => covers?.(reading))!
+    if (row.reason === 'ok') return { outcome: grant as Grant, row }
+    const detail = detailOf(reading, { row, service, secrets })
+    const failed = { detail, status, serverDateMs }
+    if (row.refusal !== undefined) {
+      const { reason, says } = row.refusal
+      return { outcome: { kind: 'permanent', reason, ...failed, says }, row }
     }
-    default:
-      return `The connection to ${host} failed (${code})`
+    const waitMs = row.mayWait === true ? read.retryAfterOf(answer, wallMs) : undefined
+    const wait = waitMs !== undefined && { retryAfterMs: waitMs }
+    return { outcome: { kind: 'transient', reason: row.reason as TransientReason, ...failed, ...wait }, row }
   }
 }
 
-function tlsProblem(code: string, { host, setting }: Names): string | undefined {
-  const certificate = `The certificate of ${host}`
-  const trust = 'name the file of the authority that signed it in request.caFile'
-  switch (code) {
-    case 'CERT_HAS_EXPIRED':
-      return `${certificate} has expired, or this host's clock is wrong`
-    case 'CERT_NOT_YET_VALID':
-      return `${certificate} is not valid yet, or this host's clock is wrong`
-    case 'ERR_TLS_CERT_ALTNAME_INVALID':
-      return `${certificate} is for another name: check ${setting}`
-    case 'DEPTH_ZERO_SELF_SIGNED_CERT':
-      return `${certificate} is signed by itself: ${trust}`
-    case 'SELF_SIGNED_CERT_IN_CHAIN':
-    case 'UNABLE_TO_GET_ISSUER_CERT':
-    case 'UNABLE_TO_GET_ISSUER_CERT_LOCALLY':
-    case 'UNABLE_TO_VERIFY_LEAF_SIGNATURE':
-      return `${certificate} comes from an authority that is not known here: ${trust}`
-    case 'ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED':
-      return `${host} wants a client certificate: set ${CERTIFICATE}, or another one there`
-  }
-  if (OTHER_CERTIFICATE_FAULT.test(code)) return `${certificate} does not hold (${code})`
-  if (CERTIFICATE_ALERT.test(code)) {
-    const check = `check ${CERTIFICATE} with whom it was registered`
-    return `${host} does not accept the client certificate (${code}): ${check}`
-  }
-  if (/^ERR_SSL_.*ALERT_HANDSHAKE_FAILURE$/.test(code)) {
-    const mayWant = `it may want a client certificate, or another one (${CERTIFICATE})`
-    return `${host} ended the TLS handshake (${code}): ${mayWant}`
-  }
-  if (!/^(?:ERR_SSL_|ERR_TLS_|EPROTO$)/.test(code)) return undefined
-  return `${host} does not speak TLS, or no version that the daemon supports (${code}): check ${setting}`
+interface Told {
+  readonly row: Row
+  readonly service: ServiceConfig
+  readonly secrets: Iterable<string>
 }
 
-function answerProblem(code: string, { host, setting }: Names): string | undefined {
-  if (code === 'HPE_HEADER_OVERFLOW' || code === 'ERR_HEAD_TOO_LONG')
-    return `The answer of ${host} has a head of more than 16 KiB`
-  if (code === 'ERR_TOO_MANY_INFORMATIONAL')
-    return `The answer of ${host} begins with more than 8 informational ones (1xx)`
-  if (code === 'ERR_ANSWER_TOO_LONG') return `The answer of ${host} is longer than 64 KiB`
-  return code.startsWith('HPE_')
-    ? `The answer of ${host} is not valid HTTP (${code}): check ${setting}`
-    : undefined
+/** The words of the service, or ours. A 2xx is never quoted. */
+function detailOf({ status, content, grant, behindMs }: Reading, { row, service, secrets }: Told): string {
+  const answered = `The service answered ${status} ${STATUS_CODES[status] ?? ''}`.trim()
+  if (typeof grant === 'string') return `${answered}, but ${grant}`.slice(0, read.MAX_DETAIL_LENGTH)
+  const { refusal, reason } = row
+  const usual = [['detail'], ['error_description'], ...service.refusals.map((known) => known.in)]
+  const said = status < 300 ? [] : usual.map((path) => path && read.valueAt(content.fields ?? {}, path))
+  const quoted = read.oneLine(said.filter((text) => typeof text === 'string').find(Boolean) ?? '', secrets)
+  const words = quoted || refusal?.says || answered + remarkOn(status, service)
+  if (reason !== 'assertion') return words
+  const off = formatDuration(Math.abs(behindMs ?? 0))
+  return `${words}; the iat of the assertion was ${off} ${behindMs! > 0 ? 'behind' : 'ahead of'} the service's clock`
 }
 
-/** OpenSSL's words for a certificate that does not hold (X509_verify_cert). */
-const OTHER_CERTIFICATE_FAULT =
-  /^(?:CERT_|CRL_|UNABLE_TO_|ERROR_IN_C|INVALID_(?:CA|PURPOSE)|PATH_LENGTH_|HOSTNAME_|EE_KEY_|CA_)/
-/** The alerts of RFC 8446, section 6.2, that are about a certificate: those with it were sent to us. */
-const CERTIFICATE_ALERT =
-  /^ERR_SSL_.*ALERT_(?:BAD_CERTIFICATE|UNSUPPORTED_CERTIFICATE|CERTIFICATE_|UNKNOWN_CA|ACCESS_DENIED)/
-
-/** What a proxy has answered instead of opening the way; null: it has failed as any host may. */
-function proxyProblem(
-  code: string,
-  error: unknown,
-  { proxy, service }: { proxy: Pick<Proxy, 'setting' | 'login'>; service: string },
-): string | null {
-  const name = `The proxy of ${proxy.setting}`
-  if (/^(?:HPE|ERR_HEAD|ERR_TOO)_/.test(code))
-    return `${name} answered with no HTTP, or with a head of more than 16 KiB`
-  if (code !== 'ERR_PROXY_TUNNEL') return null
-  const { statusCode } = error as { statusCode?: number }
-  if (statusCode === 407) return `${name} ${loginProblem(proxy)}`
-  if (statusCode === 403) return `${name} forbids the way to ${service} (403): have it allowed there`
-  return `${name} opened no way to ${service} (it answered ${statusCode})`
-}
-
-function loginProblem({ setting, login }: Pick<Proxy, 'setting' | 'login'>): string {
-  if (login === null) return 'wants a login (407): set request.proxy with url, user and password'
-  const where =
-    setting === 'request.proxy' ? 'request.proxy.user and request.proxy.password' : 'user and password in it'
-  return `does not accept the login (407): correct ${where}, or another kind of login than Basic is wanted`
-}
-
-/** Some servers say by the end of the connection alone that they refuse a certificate. */
-function hintOn(code: string, { proxy, hasCertificate }: Peer): string {
-  if (hasCertificate !== true || proxy !== null || code !== 'ECONNRESET') return ''
-  return `; it may not accept the client certificate (${CERTIFICATE})`
-}
-
-export function proxyInWords({ host, setting }: Pick<Proxy, 'host' | 'setting'>): string {
-  return `${host} (the proxy of ${setting})`
+function remarkOn(status: number, { hostSetting }: ServiceConfig): string {
+  if (status === 404) return `, and not the service's own: check ${hostSetting}`
+  if (status < 300 || status >= 400) return ''
+  return ` and points elsewhere; it was not followed, because the secret would go there too: check ${hostSetting}`
 }

@@ -7,7 +7,7 @@ import { commands } from '../../src/commands/specs.ts'
 import { standardService } from '../../src/config/service.ts'
 import { scenarioNames, summaryOf } from '../../src/sandbox/scenarios.ts'
 import { createRemedies } from '../../src/host/remedy.ts'
-import { failureTable } from '../../src/source/response.ts'
+import { failureTable } from '../../src/source/failures.ts'
 import type { PostponedReason } from '../../src/protocol.ts'
 import { limitRows } from './limit-rows.ts'
 import { fieldRows, tableFields } from './protocol-fields.ts'
@@ -50,7 +50,7 @@ export function tables(): Readonly<Record<string, Table>> {
     remedies: {
       page: 'kyc-tokend-troubleshooting.7.md',
       head: ['reason', 'what to do'],
-      rows: [...failureTable(standardService()).map(({ reason }) => reason), ...UNASKED]
+      rows: [...new Set(failureTable(standardService()).map(({ reason }) => reason)), ...UNASKED]
         .filter((reason) => reason !== 'ok')
         .map((reason) => [
           code(reason),

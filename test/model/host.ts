@@ -94,8 +94,8 @@ export async function start(state: State, host: Host): Promise<void> {
     readDisk,
     openStore: ({ prefix }, { accountKey }) =>
       Promise.resolve(openStore(state, () => life, `${prefix}:${accountKey}`)),
-    createFetchToken: ({ credentials, service }) => {
-      const account = nameOf({ credentials, baseUrl: baseUrlOf(service.tokenUrl) })
+    createFetchToken: ({ pair, service }) => {
+      const account = nameOf({ credentials: pair, baseUrl: baseUrlOf(service.tokenUrl) })
       return fetchTokenOf(state, () => life, account)
     },
   })

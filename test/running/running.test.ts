@@ -45,8 +45,6 @@ let answer: (
 ) => FetchOutcome | undefined | Promise<FetchOutcome | undefined>
 let running: Running
 let stop: AbortController
-/** The type of each token, where it is not Bearer. */
-let otherType: string | null
 let isLoading = false
 /** The shared stores by account, where the configuration has one. */
 let servers: Map<string, MemoryServer>
@@ -102,11 +100,10 @@ async function createUnasked(): Promise<Running> {
     createFetchToken(options) {
       return async (signal, { beforeRequest }) => {
         await beforeRequest()
-        const pair = pairOf(options)
+        const pair = pairOf({ credentials: options.pair })
         asked.push(pair)
         if (pair !== pairOf(running.config())) tried.push(pair)
         const outcome = await answer(pair, signal)
-        if (otherType !== null) options.onOtherType?.(otherType)
         return outcome ?? { kind: 'ok', accessToken: `token-${(tokens += 1)}` }
       }
     },
@@ -137,7 +134,6 @@ beforeEach(async () => {
   tried = []
   asked = []
   answer = () => undefined
-  otherType = null
   load = () =>
     loadConfig({ configPath: join(files.directory, 'c.json'), env: { RUNTIME_DIRECTORY: '/run/x' } })
   write('key', 'key-of-old')
@@ -499,16 +495,6 @@ describe('a reload', () => {
     expect(pairOf(running.config())).toBe('key-of-old secret-of-new')
     expect(tried).toEqual(['key-of-old secret-of-new'])
   })
-})
-
-it('another type of token is logged once, however often it comes and the configuration is loaded', async () => {
-  otherType = 'DPoP'
-  for (const pair of ['one', 'two']) {
-    write('secret', `secret-of-${pair}`)
-    await ticked()
-  }
-  expect(tried).toHaveLength(2)
-  expect(recorder.of('token-type')).toMatchObject([{ level: 'warning', tokenType: 'DPoP' }])
 })
 
 describe('the configuration on disk', () => {

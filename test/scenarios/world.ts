@@ -24,7 +24,7 @@ import type {
 import { createLoad } from '../../src/daemon/run-daemon.ts'
 import type { ServiceResponse } from '../../src/source/answer.ts'
 import type { FetchTokenOptions } from '../../src/source/fetch-token.ts'
-import { createClassify } from '../../src/source/response.ts'
+import { createClassify } from '../../src/source/failures.ts'
 import type { Cause, FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
 import { fingerprintOf } from '../../src/token/token.ts'
 import { textOf } from '../support/daemon.ts'
@@ -146,12 +146,12 @@ export function createWorld(given: Given, observer?: Observer) {
   })
   const logs: MemoryStream[] = []
 
-  function createFetchToken({ service, credentials, secrets }: FetchTokenOptions): FetchToken {
+  function createFetchToken({ service, pair, secrets }: FetchTokenOptions): FetchToken {
     const answerTo: FetchToken = async (signal) => {
       requests += 1
-      const name = credentials.apiKey!.reveal().replace('key-of-', '')
+      const name = pair.apiKey!.reveal().replace('key-of-', '')
       answer = answers.get(name) ?? answers.get(undefined)!
-      const asked = `${credentials.apiKey!.reveal()} at ${service.tokenUrl}`
+      const asked = `${pair.apiKey!.reveal()} at ${service.tokenUrl}`
       askedAs = asked.replaceAll(/key-of-|https:..|.example|.token.external.jwt/g, '')
       if (requests > MAX_REQUESTS) throw new Error('The service is asked without end')
       const { hangs = false, after } = answer
@@ -159,12 +159,15 @@ export function createWorld(given: Given, observer?: Observer) {
       if (signal.aborted) return GIVEN_UP
       if (answer.silent !== undefined)
         return { kind: 'transient', reason: answer.silent, detail: 'No answer' }
-      return createClassify(service)(httpAnswer(), { wallMs: clock.now().wallMs, secrets: secrets() }).outcome
+      return createClassify({ service, pair })(httpAnswer(), {
+        wallMs: clock.now().wallMs,
+        secrets: secrets(),
+      }).outcome
     }
     return async (signal, attempt) => {
       await attempt.beforeRequest()
       if (signal.aborted) return GIVEN_UP
-      const name = `${credentials.apiKey!.reveal()}@${service.tokenUrl}`
+      const name = `${pair.apiKey!.reveal()}@${service.tokenUrl}`
       observer?.onRequest({ name, cause: attempt.cause })
       const outcome = await answerTo(signal, attempt)
       observer?.onOutcome(name, signal.aborted ? undefined : outcome)

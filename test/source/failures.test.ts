@@ -1,84 +1,387 @@
-import { expect, test } from 'vitest'
-import { failureFromError } from '../../src/source/failures.ts'
+// The failure table, row by row; the token, the words and the waits of an answer. Whatever comes has an outcome.
+import * as fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import type { PairConfig, ServiceConfig } from '../../src/config/next/config.ts'
+import { Secret } from '../../src/lib/secret.ts'
+import { oneLine, type ServiceResponse } from '../../src/source/answer.ts'
+import { failureFromError } from '../../src/source/errors.ts'
+import { createClassify, failureTable, isNamedRefusal } from '../../src/source/failures.ts'
+import { jwtOf } from '../support/jwt.ts'
+import { KEY, partsFor, SECRET } from '../support/source.ts'
 
-const options = { host: 'HOST', hostSetting: 'service.tokenUrl', proxy: null, isSent: true } as const
-const reported = (error: object, isSent = true) =>
-  failureFromError(Object.assign(new Error('words of others'), error), { ...options, isSent })
+const TOKEN_HELD = 'opaque-token-that-we-hold'
+const NOW = Date.parse('2026-11-01T12:00:00Z')
+const DATE = 'Sun, 01 Nov 2026 12:00:00 GMT'
 
-const TRUST = 'name the file of the authority that signed it in request.caFile'
-const UNKNOWN = `The certificate of HOST comes from an authority that is not known here: ${TRUST}`
-/** Codes that no test here gets from a real server. */
-const rows: [codes: string, reason: string, detail: string][] = [
-  ['EAI_AGAIN', 'network', 'The name of HOST could not be looked up: the DNS server does not answer'],
-  ['EHOSTUNREACH ENETUNREACH', 'network', 'There is no route to HOST'],
-  ['EACCES EPERM', 'network', "This host's firewall or sandbox forbids connections to HOST"],
-  ['ETIMEDOUT', 'timeout', 'HOST does not answer'],
-  ['SELF_SIGNED_CERT_IN_CHAIN UNABLE_TO_GET_ISSUER_CERT', 'tls', UNKNOWN],
-  ['UNABLE_TO_GET_ISSUER_CERT_LOCALLY UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'tls', UNKNOWN],
-  ['CERT_REVOKED INVALID_CA CA_MD_TOO_WEAK', 'tls', 'The certificate of HOST does not hold (CODE)'],
-  [
-    'ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED',
-    'tls',
-    'HOST wants a client certificate: set request.clientCertificate, or another one there',
-  ],
-  [
-    'ERR_SSL_SSLV3_ALERT_BAD_CERTIFICATE ERR_SSL_TLSV1_ALERT_UNKNOWN_CA',
-    'tls',
-    'HOST does not accept the client certificate (CODE): ' +
-      'check request.clientCertificate with whom it was registered',
-  ],
-  [
-    'ERR_SSL_SSLV3_ALERT_HANDSHAKE_FAILURE',
-    'tls',
-    'HOST ended the TLS handshake (CODE): ' +
-      'it may want a client certificate, or another one (request.clientCertificate)',
-  ],
-  ['EMFILE EPROTONOSUPPORT', 'network', 'The connection to HOST failed (CODE)'],
-]
+type Headers = ServiceResponse['headers']
+function answer(status: number, body: unknown = '', headers: Headers = {}): ServiceResponse {
+  const text = typeof body === 'string' ? body : JSON.stringify(body)
+  return { status, headers, body: Buffer.from(text) }
+}
+interface Given {
+  service?: Partial<ServiceConfig>
+  pair?: Partial<PairConfig>
+  iatMs?: number
+}
+const standard = partsFor('https://api.example.com')
+function classified(given: ServiceResponse, { iatMs, ...change }: Given = {}) {
+  const secrets = [KEY, SECRET, TOKEN_HELD]
+  return createClassify(partsFor('https://api.example.com', change))(given, { wallMs: NOW, secrets, iatMs })
+}
+const outcomeOf = (...given: Parameters<typeof classified>) => classified(...given).outcome
+/** The words about an answer that gives no token. */
+const detailOf = (...given: Parameters<typeof classified>) =>
+  (outcomeOf(...given) as { detail: string }).detail
+const problem = (detail: unknown) => ({ type: 'about:blank', title: 'KnownRuntimeError', detail })
 
-test.each(rows)('%s: %s, and why', (codes, reason, detail) => {
-  for (const code of codes.split(' '))
-    expect(reported({ code })).toEqual({ kind: 'transient', reason, detail: detail.replace('CODE', code) })
+describe('the table', () => {
+  const INACTIVE = 'Your account is not active'
+  const isOff = { iatMs: NOW - 31_000 }
+  /** By the row's answer and reason: answers that fall under it. */
+  const rows: [row: string, ...answers: [ServiceResponse, Given?][]][] = [
+    [
+      '200 or 201 with an accessToken fit for a header | ok',
+      [answer(200, { accessToken: 'a', detail: INACTIVE })],
+      [answer(201, { accessToken: 'a' })],
+    ],
+    [
+      "a permanent row, where the `iat` of our assertion is over 30 s from the answer's `Date` | assertion",
+      [answer(500, problem(INACTIVE), { date: DATE }), isOff],
+      [answer(404, problem('Account not found'), { date: DATE }), { iatMs: NOW + 31_000 }],
+    ],
+    [
+      '500 that says "Your account is not active" | account-inactive',
+      [answer(500, problem('  YOUR\taccount\n is  not active. '))],
+      [answer(500, problem('Sorry: Your account is not active (code 7)'))],
+      [answer(500, '<h1>Your account\n is not active</h1>')],
+      [answer(500, { title: INACTIVE })],
+      [answer(500, problem([INACTIVE]))],
+      [answer(500, problem(INACTIVE), { date: DATE }), { iatMs: NOW - 29_000 }],
+      [answer(500, problem(INACTIVE)), isOff],
+    ],
+    ['404 that says "Account not found" | account-not-found', [answer(404, 'account NOT  found')]],
+    ['429 | rate-limited', [answer(429)], [answer(429, problem(INACTIVE))]],
+    [
+      'any other 5xx, 408, 425 | server-error',
+      ...[500, 501, 504, 599, 408, 425].map((status): [ServiceResponse] => [answer(status)]),
+      [answer(503, problem(INACTIVE))],
+      [answer(500, { title: INACTIVE, detail: 'Down' })],
+      [{ ...answer(500, INACTIVE), isCut: true }],
+    ],
+    [
+      "any other 4xx, and a 404 that is not the service's own | rejected",
+      ...[400, 401, 403, 404, 451, 499].map((status): [ServiceResponse] => [answer(status)]),
+      [answer(404, problem(INACTIVE))],
+      [answer(403, '', { date: DATE }), isOff],
+    ],
+    [
+      '200 or 201 without such a token, any other 2xx, any redirect, or no HTTP at all | malformed-answer',
+      ...[202, 204, 299, 301, 307, 399, 101, 600].map((status): [ServiceResponse] => [
+        answer(status, { accessToken: 'abc' }),
+      ]),
+      [answer(200)],
+    ],
+    ['no answer: name, connection, reset | network'],
+    ['no answer in time | timeout'],
+    ['no answer: certificate, TLS | tls'],
+    ['(not asked: the ready-made assertion is missing or has ended) | assertion'],
+  ]
+  const table = failureTable({ ...standard.service, ...standard.pair })
+
+  it('has these rows', () => {
+    expect(table.map(({ answer: given, reason }) => `${given} | ${reason}`)).toEqual(rows.map(([row]) => row))
+    expect(table.map(({ follows }) => follows)).toEqual([
+      'token',
+      "retried by the service's clock",
+      'permanent',
+      'permanent',
+      'retried',
+      'retried',
+      'retried every 5 to 10 min, with an alert',
+      'retried',
+      'retried',
+      'retried',
+      'retried',
+      'retried, and at once when it is good',
+    ])
+  })
+
+  it.each(rows)('%s', (name, ...answers) => {
+    for (const [given, change] of answers) {
+      const { outcome, row } = classified(given, change)
+      expect(`${row.answer} | ${row.reason}`, JSON.stringify(given)).toBe(name)
+      expect(outcome.kind === 'ok' ? 'ok' : outcome.reason).toBe(row.reason)
+      const kind = row.follows === 'token' ? 'ok' : row.follows === 'permanent' ? 'permanent' : 'transient'
+      expect(outcome.kind).toBe(kind)
+      if (outcome.kind !== 'ok') expect(outcome.status).toBe(given.status)
+    }
+  })
+
+  it('has the rows of `service.refusals`, whose words may be a code, or anywhere', () => {
+    const reason = 'account-not-found' as const
+    const refusals = [
+      { status: 400, says: 'true', in: ['error', 'gone'], reason },
+      { status: 401, says: 'no such client', in: null, reason },
+    ]
+    const given = (status: number, body: object) =>
+      outcomeOf(answer(status, body), { service: { refusals } }) as { reason: string }
+    expect(given(400, { error: { gone: true } })).toMatchObject({ kind: 'permanent', reason })
+    expect(given(400, { error: { gone: false } }).reason).toBe('rejected')
+    expect(given(401, { any: { where: 'No Such CLIENT' } })).toMatchObject({ says: 'no such client' })
+    expect(failureTable({ refusals, token: ['data', 'token'] })[0]?.answer).toMatch(/with a data\.token fit/)
+  })
+
+  it.each([
+    [true, {}],
+    [true, { says: null }],
+    [false, { status: 501 }],
+    [false, { reason: 'account-not-found' as const }],
+    [false, { says: 'account is not active' }],
+  ])('names an earlier refusal, or no more: %s for %j', (isNamed, change) => {
+    const given = { status: 500, reason: 'account-inactive' as const, says: 'YOUR account\tis not  active' }
+    expect(isNamedRefusal(standard.service, { ...given, ...change })).toBe(isNamed)
+  })
 })
 
-test('a code that only holds a known one is not that one', () => {
-  for (const code of rows.flatMap(([row]) => row.split(' ')).map((known) => `X_${known}`))
-    expect(reported({ code }).detail).toBe(`The connection to HOST failed (${code})`)
+describe('a token', () => {
+  it.each([
+    [jwtOf({ exp: 1 }), true],
+    ['AZaz09-._~+/==|!$%', true],
+    ['a'.repeat(16_384), true],
+    ['bEARER abc', true],
+    ['', false],
+    ['Bearer ', false],
+    ['a'.repeat(16_385), false],
+    ['Token abc', false],
+    ['abc\n', false],
+    ['tökén', false],
+    ...Array.from(`"',;\\ \t\u007f`, (char): [string, boolean] => [`abc${char}`, false]),
+    [null, false],
+  ])(
+    'is 1 to 16,384 visible ASCII characters but quotes, comma, semicolon and backslash: %j',
+    (given, isFit) => {
+      const outcome = outcomeOf(answer(200, { accessToken: given }, { date: DATE }))
+      const accessToken = typeof given === 'string' && given.replace(/^bearer /i, '')
+      if (isFit) expect(outcome).toEqual({ kind: 'ok', accessToken, serverDateMs: NOW })
+      else expect(outcome).toMatchObject({ kind: 'transient', reason: 'malformed-answer', serverDateMs: NOW })
+    },
+  )
+
+  it.each<[ServiceResponse, string]>([
+    [answer(200, ' \n'), 'its body is empty'],
+    [answer(200, '<html>'), 'its body is not JSON'],
+    [answer(200, '[1]'), 'its body is JSON, but no object'],
+    [answer(200, 'x'.repeat(65_537)), 'its body is longer than 64 KiB'],
+    [{ ...answer(200, { accessToken: 'abc' }), isCut: true }, 'its body is longer than 64 KiB'],
+    [answer(200, '', { 'content-encoding': 'br' }), 'its body is compressed'],
+    [answer(200, { toString: 1 }), 'it has no accessToken'],
+    [
+      answer(201, { accessToken: SECRET.replaceAll(/[^\w/+=]/g, '') + SECRET }),
+      'its accessToken is no text of',
+    ],
+  ])('that is not there is reported so, case %#', (given, words) => {
+    expect(detailOf(given)).toMatch(`The service answered ${given.status === 200 ? '200 OK' : '201 Created'}, but ${words}`) // prettier-ignore
+  })
+
+  it('may be deeper in the answer, and its life beside it, in seconds, as a number or as digits', () => {
+    const change = { service: { lifetime: ['data', 'life'] }, pair: { token: ['data', 'token'] } }
+    const given = (life: unknown) => outcomeOf(answer(200, { data: { token: 'a', life } }), change)
+    for (const [life, answerLifeMs] of [
+      [60, 60_000],
+      [' 3600 ', 3_600_000],
+      ['0.5', 500],
+    ])
+      expect(given(life)).toEqual({ kind: 'ok', accessToken: 'a', answerLifeMs })
+    for (const life of ['soon', '1e3', '60s', '', null, [60]])
+      expect(given(life)).toEqual({ kind: 'ok', accessToken: 'a' })
+    for (const life of [0, -1, '-30'])
+      expect(given(life)).toMatchObject({ detail: expect.stringMatching(/its data\.life leaves the token no life$/) }) // prettier-ignore
+    expect(detailOf(answer(200, { data: 1 }), change)).toMatch(/but it has no data\.token$/)
+  })
+
+  const apiSecret = 'S3cret/+of=the~account'
+  const base64 = (text: string) => Buffer.from(text).toString('base64')
+  it.each([
+    [false, 'the secret itself', 'short', 'short'],
+    [false, 'the secret within', 'it-holds-8-chars', '-8-chars'],
+    [false, 'the secret in base64', base64(apiSecret), apiSecret],
+    [false, 'key and secret as HTTP Basic has them', base64(`${KEY}:${apiSecret}`), apiSecret],
+    [false, 'the secret as a claim', jwtOf({ exp: 4e9, note: apiSecret }), apiSecret],
+    [false, 'another secret', 'third-of-three', apiSecret],
+    [true, 'a text that may be the secret by chance', 'it-holds-8-chars', '8-chars'],
+    [true, 'the key at its beginning', 'key-0815-and-more', apiSecret],
+    [true, 'the key in base64', base64('key-0815'), apiSecret],
+    [true, 'the key as a claim', jwtOf({ exp: 4e9, sub: 'key-0815' }), apiSecret],
+    [true, 'an id that is kept with the secrets', 'third-of-three-and-more', apiSecret],
+  ])('is one: %s, where it is or has %s', (isToken, _what, accessToken, secret) => {
+    const parameters = { id: new Secret('third-of-three') }
+    const pair = { apiKey: new Secret('key-0815'), apiSecret: new Secret(secret), parameters }
+    expect(outcomeOf(answer(200, { accessToken }), { pair }).kind).toBe(isToken ? 'ok' : 'transient')
+  })
 })
 
-test('a proxy is named as such, and its settings are', () => {
-  const proxied = (
-    error: object,
-    setting: 'HTTPS_PROXY' | 'request.proxy' = 'HTTPS_PROXY',
-    login: string | null = null,
-  ): string => failureFromError(error, { ...options, proxy: { host: 'p:3128', setting, login } }).detail
-  expect(proxied({ code: 'ENOTFOUND' })).toBe(
-    "The name of p:3128 (the proxy of HTTPS_PROXY) was not found: check HTTPS_PROXY and this host's DNS",
-  )
-  expect(proxied({ code: 'DEPTH_ZERO_SELF_SIGNED_CERT' })).toMatch(
-    /^The certificate of p:3128 .* request\.caFile$/,
-  )
-  const refused = { code: 'ERR_PROXY_TUNNEL', statusCode: 407 }
-  expect(proxied(refused, 'request.proxy')).toBe(
-    'The proxy of request.proxy wants a login (407): set request.proxy with url, user and password',
-  )
-  const another = 'or another kind of login than Basic is wanted'
-  expect(proxied(refused, 'request.proxy', 'login')).toBe(
-    'The proxy of request.proxy does not accept the login (407): ' +
-      `correct request.proxy.user and request.proxy.password, ${another}`,
-  )
-  expect(proxied({ code: 'ERR_TOO_MANY_INFORMATIONAL' })).toBe(
-    'The proxy of HTTPS_PROXY answered with no HTTP, or with a head of more than 16 KiB',
-  )
+describe('the words', () => {
+  it.each<[string, ServiceResponse, string]>([
+    ['those of the service', answer(503, problem('Down until noon')), 'Down until noon'],
+    ['those of a redirect', answer(300, problem('Words')), 'Words'],
+    ['those of OAuth', answer(400, { error: 'x', error_description: 'Expired' }), 'Expired'],
+    ['ours for a page', answer(502, '<html>Bad'), 'The service answered 502 Bad Gateway'],
+    ['ours for no words', answer(503, problem('\n\0 ')), 'The service answered 503 Service Unavailable'],
+    ['ours for a 2xx', answer(299, problem('Words')), 'The service answered 299'],
+    ['that of the row for no words', answer(404, 'Account not FOUND'), 'Account not found'],
+    [
+      'with a setting',
+      answer(404),
+      "The service answered 404 Not Found, and not the service's own: check baseUrl",
+    ],
+    [
+      'why a redirect is not followed',
+      answer(307, '', { location: `https://x/?${SECRET}` }),
+      'The service answered 307 Temporary Redirect and points elsewhere; ' +
+        'it was not followed, because the secret would go there too: check baseUrl',
+    ],
+    [
+      'how far the clocks are apart',
+      answer(500, problem('Your account is not active'), { date: DATE }),
+      "Your account is not active; the iat of the assertion was 10 min behind the service's clock",
+    ],
+  ])('are %s', (_what, given, detail) => {
+    const isSigned = given.headers['date'] !== undefined
+    expect(detailOf(given, isSigned ? { iatMs: NOW - 600_000 } : {})).toBe(detail)
+  })
+
+  it('are cut to 200 visible characters, never within one', () => {
+    const head = 'x'.repeat(198)
+    expect(oneLine(`${head}yz`, [])).toBe(`${head}yz`)
+    expect(oneLine(`${head}\u202Ey\0z!`, [])).toBe(`${head}y…`)
+    expect(oneLine(`${head}😀😀`, [])).toBe(`${head}…`)
+  })
+
+  it.each([
+    ['no s3cret here', 'no [secret] here'],
+    [`Basic ${btoa('s3cret')}`, 'Basic [secret]'],
+    ['a BEARER  abc/d-e+f=, and more', 'a [secret] and more'],
+    ['"eyJhbGci.eyJz.x"', '"[secret]"'],
+    [`${'x'.repeat(196)}s3cret`, `${'x'.repeat(196)}[se…`],
+    ...['no S3CRET', 'no s3c ret', 'no s-3-c-r-e-t', 'no s3c\n\tret', 'no S3c"re.t'].map(
+      (text): [string, string] => [text, ''],
+    ),
+    ['the bearer, eyJab, heyJude12', 'the bearer, eyJab, heyJude12'],
+  ])('%j are shown as %j', (text, shown) => {
+    expect(oneLine(text, ['', 's3cret'])).toBe(shown)
+  })
 })
 
-test('a connection that is closed before the request was handed over is reported so', () => {
-  expect(reported({ code: 'ECONNRESET' }, false).detail).toBe('HOST closed the connection while it was made')
+describe('Retry-After', () => {
+  const waitOf = (headers: Headers, status = 503): unknown =>
+    (outcomeOf(answer(status, '', headers)) as { retryAfterMs?: number }).retryAfterMs
+  it.each<[string | undefined, number | undefined]>([
+    [' 120 ', 120_000],
+    ['0', 0],
+    ['9'.repeat(400), 3_600_000],
+    ['Sun, 01 Nov 2026 12:02:00 GMT', 120_000],
+    [` ${DATE} `, 0],
+    ['Sun, 01 Nov 2099 12:00:00 GMT', 3_600_000],
+    ...[
+      undefined,
+      '-5',
+      '1.5',
+      '0x10',
+      `on ${DATE}`,
+      '2026-11-01T12:02:00Z',
+      'Sunday, 01-Nov-26 12:02:00 GMT',
+      'Sun, 01 Nov 2026 11:00:00 GMT',
+      'Sun, 99 Nov 2026 12:00:00 GMT',
+    ].map((value): [string | undefined, undefined] => [value, undefined]),
+  ])('%j is seconds or a date that is not past, and an hour at most', (value, waitMs) => {
+    for (const status of [429, 503, 408, 425]) expect(waitOf({ 'retry-after': value }, status)).toBe(waitMs)
+  })
+
+  it('is on the clock of the answer, where that has one, and means nothing in other rows', () => {
+    const date = 'Sun, 01 Nov 2026 17:00:00 GMT'
+    expect(waitOf({ 'retry-after': 'Sun, 01 Nov 2026 17:02:00 GMT', date })).toBe(120_000)
+    for (const status of [200, 302, 403, 404])
+      expect(waitOf({ 'retry-after': '120' }, status)).toBeUndefined()
+  })
 })
 
-test('a fault without a code is one of the network, and its words are not reported', () => {
-  for (const error of [new Error('words of others'), undefined, 'text', { code: 7 }]) {
-    const detail = 'The connection to HOST failed (no code)'
-    expect(failureFromError(error, options)).toEqual({ kind: 'transient', reason: 'network', detail })
-  }
+describe('no answer', () => {
+  const HOST = 'api.example.com'
+  const reported = (error: unknown) =>
+    failureFromError(error, { host: HOST, hostSetting: 'service.tokenUrl', proxy: null })
+  /** Codes that no test gets from a real server. */
+  it.each<[codes: string, reason: string, words: RegExp]>([
+    ['EAI_AGAIN', 'network', /could not be looked up/],
+    ['EACCES EPERM', 'network', /^This host's firewall or sandbox/],
+    ['EHOSTUNREACH EMFILE X_CERT_HAS_EXPIRED', 'network', /^The connection to api\.example\.com failed \(/],
+    ['ETIMEDOUT', 'timeout', /does not answer/],
+    [
+      'SELF_SIGNED_CERT_IN_CHAIN UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
+      'tls',
+      /not known here.*request\.caFile$/,
+    ],
+    ['CERT_REVOKED INVALID_CA CA_MD_TOO_WEAK', 'tls', /does not hold \(/],
+    ['ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED', 'tls', /wants a client certificate.*clientCertificate$/],
+    ['ERR_SSL_SSLV3_ALERT_HANDSHAKE_FAILURE', 'tls', /wants a client certificate/],
+    ['ERR_SSL_SSLV3_ALERT_BAD_CERTIFICATE ERR_SSL_TLSV1_ALERT_UNKNOWN_CA', 'tls', /or another one \(/],
+  ])('by %s is %s, without the words of others', (codes, reason, words) => {
+    for (const code of codes.split(' ')) {
+      const failure = reported(Object.assign(new Error('words of others'), { code }))
+      expect(failure).toEqual({ kind: 'transient', reason, detail: expect.stringMatching(words) })
+      expect(failure.detail).not.toContain('others')
+    }
+  })
+  it('by a fault without a code is one of the network', () => {
+    for (const error of [new Error('words of others'), undefined, 'text', { code: 7 }])
+      expect(reported(error).detail).toBe(`The connection to ${HOST} failed (no code)`)
+  })
+})
+
+describe('whatever comes', () => {
+  const anyHeaders = fc.dictionary(
+    fc.constantFrom('date', 'retry-after', 'location', 'content-encoding', 'content-type'),
+    fc.oneof(fc.string(), fc.constant(DATE), fc.nat().map(String), fc.array(fc.string())),
+  )
+  const shown = [
+    SECRET,
+    JSON.stringify(SECRET),
+    encodeURIComponent(SECRET),
+    Buffer.from(SECRET).toString('base64'),
+    TOKEN_HELD,
+    KEY,
+  ]
+  const echo = fc.constantFrom(
+    ...shown,
+    `${SECRET.slice(0, 5)}\0`,
+    SECRET.slice(5),
+    'Account not found',
+    '\n',
+  )
+  const anyText = fc.array(fc.oneof(fc.string({ unit: 'binary' }), echo)).map((parts) => parts.join(''))
+  const anyBody = fc.oneof(
+    fc.uint8Array({ maxLength: 2_000 }),
+    anyText.map((text) => Buffer.from(text)),
+    fc.json().map((text) => Buffer.from(text)),
+    fc
+      .record({ detail: fc.oneof(anyText, fc.jsonValue()), accessToken: fc.oneof(anyText, fc.jsonValue()) })
+      .map((fields) => Buffer.from(JSON.stringify(fields))),
+  )
+  const anyStatus = fc.oneof(fc.integer(), fc.constantFrom(200, 302, 404, 429, 500, 503))
+  const bareOf = (text: string): string => text.toLowerCase().replace(/[^\p{L}\p{N}]/gu, '')
+
+  it('is an outcome of one row, never a throw, and its detail holds no secret', () => {
+    fc.assert(
+      fc.property(anyStatus, anyHeaders, anyBody, fc.boolean(), (status, headers, body, isCut) => {
+        const { outcome, row } = classified({ status, headers, body, isCut })
+        expect(row.reason).toBe(outcome.kind === 'ok' ? 'ok' : outcome.reason)
+        if (outcome.kind === 'ok') return
+        for (const secret of shown) expect(bareOf(outcome.detail)).not.toContain(bareOf(secret))
+        expect(outcome.detail.length).toBeLessThanOrEqual(200)
+        expect(outcome.detail).toMatch(/^[^\p{C}\p{Zl}\p{Zp}]+$/u)
+        const waitMs = ('retryAfterMs' in outcome && outcome.retryAfterMs) || 0
+        expect(waitMs >= 0 && waitMs <= 3_600_000).toBe(true)
+      }),
+      { numRuns: 1_000 },
+    )
+  })
 })

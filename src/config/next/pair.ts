@@ -31,7 +31,11 @@ export function isSameService(one: ServiceConfig, other: ServiceConfig): boolean
 }
 
 /** Every secret in the clear, in the forms in which it may be sent: no log may show one. */
-export function revealAll({ pair, share, request: { proxy } }: Omit<Config, 'read'>): string[] {
+export function revealAll({
+  pair,
+  share,
+  request: { proxy },
+}: Pick<Config, 'pair' | 'share' | 'request'>): string[] {
   const { apiKey, apiSecret, headers, parameters } = pair
   const written = Object.entries(parameters).filter(([name]) => NAME_OF_SECRET.test(name))
   const literals = [...Object.values(headers), ...written.map(([, value]) => value)]

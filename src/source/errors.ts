@@ -1,6 +1,6 @@
 // Why there was no answer: the failure of an exchange by the code of its error, as data.
-import { errorCode } from '../../lib/error.ts'
-import type { TransientFailure } from '../../token/outcome.ts'
+import { errorCode } from '../lib/error.ts'
+import type { TransientFailure } from '../token/outcome.ts'
 import type { Proxy } from './proxy.ts'
 
 export interface Peer {

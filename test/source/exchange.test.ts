@@ -1,0 +1,410 @@
+// The exchange with the service over real servers and proxies: its limits of time and size, TLS, and what is left.
+import { getEventListeners } from 'node:events'
+import type { Socket } from 'node:net'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { createSystemClock } from '../../src/lib/clock.ts'
+import { Secret } from '../../src/lib/secret.ts'
+import { createAuthority, createCertificate } from '../support/certificates.ts'
+import { serviceOf } from '../support/outside.ts'
+import { freePort } from '../support/redis.ts'
+import { accountInactive, granting, type Service } from '../support/service.ts'
+import { nameHas, startSilentListener } from '../support/silent-listener.ts'
+import { fetcherFor, fetchFrom, listen, startProxy, tunnel } from '../support/source.ts'
+
+const DAY_MS = 86_400_000
+const authority = createAuthority()
+const localhost = createCertificate(authority, { names: ['localhost'] })
+const trusting = { request: { ca: authority.cert } }
+const failed = (reason: string, words: string | RegExp) => ({
+  kind: 'transient',
+  reason,
+  detail: expect.stringMatching(words),
+})
+/** Resolves when the service sees no connection any more. */
+const closed = async (service: Service): Promise<void> => {
+  await expect.poll(() => service.connections.open).toBe(0)
+}
+/** Writes this as long as it is read. */
+function writeWithoutEnd(socket: Socket, drop: string): void {
+  const more = (): void => {
+    while (!socket.destroyed && socket.write(drop));
+  }
+  socket.on('drain', more)
+  more()
+}
+
+describe('the answer', () => {
+  const token = '{"accessToken":"abc"}'
+  const ok = 'HTTP/1.1 200 OK\r\nContent-Length: 21\r\n'
+  const given = { accessToken: 'abc' }
+  const tooLong = failed('malformed-answer', /head of more than 16 KiB, or is longer than 64 KiB$/)
+  it.each<[string, string, object]>([
+    ['may come after informational ones', `HTTP/1.1 102 P\r\n\r\n`.repeat(20) + `${ok}\r\n${token}`, given],
+    ['may have a head of nearly 16 KiB', `${ok}x: ${'x'.repeat(16_000)}\r\n\r\n${token}`, given],
+    ['has no longer head', `${ok}x: ${'x'.repeat(17_000)}\r\n\r\n${token}`, tooLong],
+    ['has no longer heads together', `HTTP/1.1 103 E\r\nx: ${'x'.repeat(15_000)}\r\n\r\n`.repeat(2), tooLong],
+    ['has no endless informational ones', 'HTTP/1.1 103 E\r\n\r\n'.repeat(2_000), tooLong],
+    ['begins within 16 KiB', '\r\n'.repeat(40_000), tooLong],
+    ['is as long as it says', `${ok}\r\n${token}xyz`, failed('malformed-answer', /not valid HTTP/)],
+    ['is HTTP', '220 mail.example ESMTP\r\n', failed('malformed-answer', /not valid HTTP/)],
+  ])('%s', async (_title, bytes, outcome) => {
+    const port = await listen((socket) => socket.once('data', () => socket.end(bytes)))
+    expect(await fetchFrom(`http://127.0.0.1:${port}`)).toMatchObject(outcome)
+  })
+
+  it.each([
+    ['a body without end', 'ffff\r\n', 'x'.repeat(0xffff) + '\r\n', /body is longer than 64 KiB$/],
+    ['small chunks with long extensions', `1;x=${'x'.repeat(10_000)}\r\n`, ' \r\n', /longer than 64 KiB$/],
+  ])('with %s is not read to its end', async (_what, head, chunk, words) => {
+    let isClosed = false
+    const port = await listen((socket) => {
+      socket
+        .on('close', () => (isClosed = true))
+        .write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n')
+      writeWithoutEnd(socket, head + chunk)
+    })
+    expect(await fetchFrom(`http://127.0.0.1:${port}`)).toMatchObject(failed('malformed-answer', words))
+    await expect.poll(() => isClosed).toBe(true)
+  })
+
+  it('that redirects is not followed, and the other host sees nothing', async () => {
+    const other = await serviceOf(granting('stolen'))
+    for (const status of [301, 302, 303, 307, 308]) {
+      const service = await serviceOf({ status, headers: { location: `${other.url}/token/external/jwt` } })
+      expect(await fetchFrom(service.url)).toMatchObject(failed('malformed-answer', /was not followed/))
+    }
+    expect(other.connections.opened).toBe(0)
+  })
+})
+
+describe('the request', () => {
+  it('goes out once it was announced, and says when it was written', async () => {
+    const service = await serviceOf(granting('token-1'))
+    const go = Promise.withResolvers<void>()
+    const steps: string[] = []
+    const outcome = fetcherFor(service.url)(new AbortController().signal, {
+      beforeRequest: () => (steps.push('announced'), go.promise),
+      onSent: () => void steps.push('sent'),
+    })
+    await new Promise(setImmediate)
+    expect(service.connections.opened).toBe(0)
+    go.resolve()
+    expect(await outcome).toMatchObject({ kind: 'ok' })
+    expect(steps).toEqual(['announced', 'sent'])
+  })
+
+  it('ends with the signal, whenever that comes', async () => {
+    const service = await serviceOf(() => undefined)
+    const stop = new AbortController()
+    const outcome = fetcherFor(service.url)(stop.signal)
+    await service.arrived(1)
+    stop.abort()
+    expect(await outcome).toMatchObject({ kind: 'transient', reason: 'network' })
+    await closed(service)
+    expect(await fetcherFor(service.url)(AbortSignal.abort())).toMatchObject({ kind: 'transient' })
+    for (const tls of [undefined, localhost]) {
+      const asked = await serviceOf(granting('t'), tls)
+      for (let turns = 0; turns < 8; turns += 1) {
+        const early = new AbortController()
+        const ended = fetcherFor(asked.url, trusting)(early.signal)
+        for (let turn = 0; turn < turns; turn += 1) await new Promise(setImmediate)
+        early.abort()
+        await ended
+        await closed(asked)
+      }
+    }
+    expect(service.requests).toHaveLength(1)
+  })
+
+  it('leaves neither a timer nor a listener nor a connection', async () => {
+    const clock = createSystemClock()
+    let asleep = 0
+    const sleep = async (ms: number, signal: AbortSignal): Promise<void> => {
+      asleep += 1
+      await clock.sleep(ms, signal)
+      asleep -= 1
+    }
+    const service = await serviceOf(granting('t'))
+    const stop = new AbortController()
+    const fetchToken = fetcherFor(service.url, { clock: { ...clock, sleep } })
+    for (const answer of [granting('t'), accountInactive, { status: 204 }]) {
+      service.answer(answer)
+      await fetchToken(stop.signal)
+      await new Promise(setImmediate)
+      expect([asleep, getEventListeners(stop.signal, 'abort')]).toEqual([0, []])
+    }
+    await closed(service)
+  })
+})
+
+describe('time', () => {
+  it.each([
+    ['an answer that drips', 'HTTP/1.1 200 OK\r\n\r\n', ' '],
+    ['headers that drip', 'HTTP/1.1 200 OK\r\n', 'x: y\r\n'],
+    ['a service that accepts and says nothing', '', ''],
+  ])('is limited for %s', async (_title, head, drop) => {
+    let open = 0
+    const port = await listen((socket) => {
+      open += 1
+      socket.resume().write(head)
+      const drip = setInterval(() => socket.write(drop), 5)
+      socket.on('close', () => {
+        open -= 1
+        clearInterval(drip)
+      })
+    })
+    const limits = { timeoutMs: 200, connectTimeoutMs: 50 }
+    const outcome = await fetchFrom(`http://127.0.0.1:${port}`, { request: limits })
+    const words = `^No whole answer from 127.0.0.1:${port} within 0.2 s \\(request.timeout\\)$`
+    expect(outcome).toMatchObject(failed('timeout', words))
+    await expect.poll(() => open).toBe(0)
+  })
+
+  it('does not blame the service for a loop that is late: what has come is read', async () => {
+    const port = await listen((socket) => {
+      socket.once('data', () => {
+        socket.write('HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\n{"accessToken":"t"}')
+        const endMs = performance.now() + 300
+        while (performance.now() < endMs);
+      })
+    })
+    const limits = { timeoutMs: 200, connectTimeoutMs: 200 }
+    expect(await fetchFrom(`http://127.0.0.1:${port}`, { request: limits })).toMatchObject({ kind: 'ok' })
+  })
+})
+
+describe('the network', () => {
+  it('may not know the name, which is that of the setting that has the host', async () => {
+    for (const hostSetting of ['baseUrl', 'service.tokenUrl'] as const)
+      expect(await fetchFrom('https://kyc-tokend-test.invalid', { service: { hostSetting } })).toMatchObject(
+        failed('network', `name of kyc-tokend-test.invalid was not found: check ${hostSetting} and`),
+      )
+    expect(await fetchFrom(`http://127.0.0.1:${await freePort()}`)).toMatchObject(
+      failed('network', /refused/),
+    )
+  })
+
+  it('may need a while to a name of two addresses, one of them dead', async () => {
+    const service = await serviceOf(granting('t'), createCertificate(authority, { names: ['two.example'] }))
+    const proxy = await startProxy((_target, socket) => tunnel(`127.0.0.1:${service.port}`, socket))
+    onTestFinished(nameHas('127.0.0.1', '127.0.0.2'))
+    const ways: [number, (port: number) => [string, string]][] = [
+      [service.port, (port) => [`https://two.example:${port}`, '']],
+      [Number(proxy.address.split(':')[1]), (port) => ['https://two.example', `two.example:${port}`]],
+    ]
+    const asked = ways.map(async ([target, urls]) => {
+      const port = await freePort()
+      const begin = (host: string) => startSilentListener({ host, port, target }, onTestFinished)
+      const answer = await begin('127.0.0.1')
+      await begin('127.0.0.2')
+      const [url, HTTPS_PROXY] = urls(port)
+      const request = { ca: authority.cert, connectTimeoutMs: 9_000 }
+      const outcome = fetchFrom(url, { env: { HTTPS_PROXY }, request })
+      setTimeout(answer, 500)
+      return outcome
+    })
+    for (const outcome of asked) expect(await outcome).toMatchObject({ kind: 'ok' })
+  }, 20_000)
+
+  it('may reset before an answer, and in the middle of a body', async () => {
+    const before = await serviceOf((_request, { socket }) => socket.resetAndDestroy() && undefined)
+    const middle = await serviceOf((_request, { response, socket }) => {
+      response.writeHead(200, { 'content-length': '100' })
+      response.write('{"accessToken":', () => socket.resetAndDestroy())
+    })
+    for (const { url } of [before, middle])
+      expect(await fetchFrom(url)).toMatchObject(failed('network', /closed the connection before/))
+  })
+})
+
+describe('TLS', () => {
+  it('takes the right one of several authorities', async () => {
+    const service = await serviceOf(granting('t'), localhost)
+    const ca = `# ours\n${createAuthority('Another').cert}\n# theirs\n${authority.cert}`
+    expect(await fetchFrom(service.url, { request: { ca } })).toMatchObject({ kind: 'ok' })
+    for (const request of [{}, { ca: createAuthority('Another').cert }])
+      expect(await fetchFrom(service.url, { request })).toMatchObject(
+        failed('tls', /not known here .*caFile$/),
+      )
+  })
+
+  /** Of localhost, good from and until so many days after today. */
+  const dated = (from: number, until: number) =>
+    createCertificate(authority, {
+      names: ['localhost'],
+      notBeforeMs: Date.now() + from * DAY_MS,
+      notAfterMs: Date.now() + until * DAY_MS,
+    })
+  it.each<[string, { cert: string; key: string }, RegExp]>([
+    ['another name', createCertificate(authority, { names: ['other.example'] }), /another name/],
+    ['an expired certificate', dated(-2, -1), /not valid now .*clock is wrong$/],
+    ['a certificate that is not valid yet', dated(1, 2), /not valid now .*clock is wrong$/],
+    ['a certificate signed by itself', createAuthority('localhost'), /not known here .*request\.caFile/],
+  ])('with %s gets no request', async (_what, tls, words) => {
+    const service = await serviceOf(granting('t'), tls)
+    expect(await fetchFrom(service.url, trusting)).toMatchObject(failed('tls', words))
+    expect(service.requests).toHaveLength(0)
+    await closed(service)
+  })
+
+  it.each<[string, (socket: Socket) => void, string, RegExp]>([
+    [
+      'is closed',
+      (socket) => socket.once('data', () => socket.destroy()),
+      'network',
+      /closed the connection/,
+    ],
+    ['is answered in HTTP', (socket) => socket.end('HTTP/1.1 400 Bad\r\n\r\n'), 'tls', /speaks no TLS/],
+    ['is not answered', () => undefined, 'timeout', /^No connection to \S+ within 0.2 s \(request\.connectT/],
+  ])('whose handshake %s is reported so, and its connection ends', async (_what, listener, reason, words) => {
+    let isClosed = false
+    const port = await listen((socket) => listener(socket.resume().on('close', () => (isClosed = true))))
+    const connectTimeoutMs = reason === 'timeout' ? 200 : 20_000
+    const outcome = await fetchFrom(`https://localhost:${port}`, { request: { connectTimeoutMs } })
+    expect(outcome).toMatchObject(failed(reason, words))
+    await expect.poll(() => isClosed).toBe(true)
+  })
+})
+
+describe('a proxy', () => {
+  /** Asks a service, by default none, through this proxy. */
+  const through = (HTTPS_PROXY: string, target = 'https://localhost:1', request = {}, NO_PROXY = '') =>
+    fetchFrom(target, { env: { HTTPS_PROXY, NO_PROXY }, request: { ...trusting.request, ...request } })
+
+  it('carries the TLS connection, and gets its login, of the environment or of `request.proxy`', async () => {
+    const service = await serviceOf(granting('t'), localhost)
+    const proxy = await startProxy()
+    const own = { url: `http://${proxy.address}`, user: 'ada', password: new Secret('p:%4') }
+    for (const [of, HTTPS_PROXY, request, login] of [
+      ['a scheme', `HTTP://${proxy.address}`, {}, undefined],
+      ['none', ` ${proxy.address}\n`, {}, undefined],
+      ['a login', `http://user:hush%20100%@${proxy.address}`, {}, 'user:hush 100%'],
+      ['request.proxy', 'http://of-env:1', { proxy: own }, 'ada:p:%4'],
+    ] as const) {
+      expect(await through(HTTPS_PROXY, service.url, request), of).toMatchObject({ kind: 'ok' })
+      expect(proxy.logins.pop(), of).toBe(login && btoa(login))
+    }
+    expect(proxy.seen).toEqual(Array(4).fill(`localhost:${service.port}`))
+    await expect.poll(() => proxy.sockets.size).toBe(0)
+    expect(await through('http://of-env:1', service.url, { proxy: false })).toMatchObject({ kind: 'ok' })
+    const upper = { HTTPS_PROXY: 'http://of-env:1', https_proxy: proxy.address }
+    expect(await fetchFrom(service.url, { env: upper, ...trusting })).toMatchObject({ kind: 'ok' })
+    const plain = await serviceOf(granting('t'))
+    expect(await through('socks5://proxy', plain.url)).toMatchObject({ kind: 'ok' })
+    expect(proxy.seen).toHaveLength(5)
+  })
+
+  it.each([
+    [true, 'api.localhost', 'x.example, LOCALHOST'],
+    [true, 'localhost', '.localhost'],
+    [true, 'api.localhost', '*.localhost'],
+    [true, 'localhost', 'x,localhost:PORT'],
+    [true, 'localhost', 'x *'],
+    [true, '127.0.0.1', '127.0.0.1'],
+    [false, 'localhost', 'ocalhost'],
+    [false, 'api.localhost', 'www.localhost'],
+    [false, '127.0.0.1', '0.0.1'],
+    [false, 'localhost', 'localhost:1'],
+    [false, 'localhost', '., ,'],
+  ])('is passed by (%s) for %s with NO_PROXY=%s', async (isPassed, host, NO_PROXY) => {
+    const port = await listen((socket) => socket.destroy())
+    const proxy = await startProxy((_target, socket) => socket.destroy())
+    onTestFinished(nameHas('127.0.0.1'))
+    const target = `https://${host}:${port}`
+    expect(await through(proxy.address, target, {}, NO_PROXY.replace('PORT', String(port)))).toMatchObject({
+      reason: 'network',
+    })
+    expect(proxy.seen).toEqual(isPassed ? [] : [`${host}:${port}`])
+  })
+
+  it('that is no HTTP proxy is a fault, whose sentence shows no password', () => {
+    for (const HTTPS_PROXY of [
+      'socks5://user:pass@proxy:1',
+      'nohttp://proxy',
+      'http:///',
+      'http://user:pass@',
+    ])
+      expect(() => fetcherFor('https://api.example.com', { env: { HTTPS_PROXY } })).toThrow(
+        /^(?!.*pass)HTTPS_PROXY names no HTTP proxy: .*http:\/\/proxy\.example\.com/,
+      )
+  })
+
+  it('or none: the checks of TLS are not switched off by NODE_TLS_REJECT_UNAUTHORIZED', async () => {
+    const service = await serviceOf(granting('t'), localhost)
+    const proxy = await startProxy()
+    const secured = await startProxy(tunnel, localhost)
+    process.env['NODE_TLS_REJECT_UNAUTHORIZED'] = '0'
+    onTestFinished(() => void delete process.env['NODE_TLS_REJECT_UNAUTHORIZED'])
+    for (const address of ['', `http://${proxy.address}`, `https://ada:hush@${secured.address}`])
+      expect(await through(address, service.url, { ca: null })).toMatchObject(failed('tls', /not known here/))
+    expect([proxy.seen.length, secured.seen.length, service.requests.length]).toEqual([1, 0, 0])
+  })
+
+  it.each([
+    [407, /^The proxy of HTTPS_PROXY wants a login, or another one \(407\): check its user and password$/],
+    [403, /^The proxy of HTTPS_PROXY opened no way to localhost:1 \(it answered 403\): have it allowed/],
+    [502, /^The proxy of HTTPS_PROXY opened no way to localhost:1 \(it answered 502\)/],
+  ])('that answers %i is not taken for the service', async (status, words) => {
+    const proxy = await startProxy((_target, socket) => socket.end(`HTTP/1.1 ${status} No\r\n\r\n`))
+    const outcome = await through(`http://user:hush@${proxy.address}`)
+    expect(outcome).toEqual(failed('network', words))
+    expect(JSON.stringify(outcome)).not.toContain('hush')
+    await expect.poll(() => proxy.sockets.size).toBe(0)
+  })
+
+  it.each<[string, string, string, ((socket: Socket) => unknown) | null]>([
+    ['refuses', 'http', ' refused the connection', null],
+    ['resets', 'http', ' closed the connection', (socket) => socket.resetAndDestroy()],
+    ['resets', 'https', ' closed the connection', (socket) => socket.resetAndDestroy()],
+    [
+      'speaks no TLS',
+      'https',
+      ' speaks no TLS .*: check HTTPS_PROXY',
+      (socket) => socket.end('HTTP/1.1 4\r\n'),
+    ],
+  ])('that %s (%s) is named, without its password', async (_, scheme, words, listener) => {
+    const proxy = `127.0.0.1:${listener === null ? 1 : await listen(listener)}`
+    expect(await through(`${scheme}://user:pass@${proxy}`)).toHaveProperty(
+      'detail',
+      expect.stringMatching(`^${proxy} \\(the proxy of HTTPS_PROXY\\)${words}`),
+    )
+  })
+
+  it('that has opened a way is not blamed for the service behind it', async () => {
+    const port = await listen((socket) => socket.once('data', () => socket.resetAndDestroy()))
+    const { address } = await startProxy()
+    expect(await through(`http://${address}`, `https://localhost:${port}`)).toMatchObject(
+      failed('network', `^localhost:${port} closed the connection`),
+    )
+  })
+
+  it.each([
+    ['a head without end', 'HTTP/1.1 200 OK\r\n', 'x: y\r\n'.repeat(1_000)],
+    ['informational answers without end', '', 'HTTP/1.1 103 Early Hints\r\n\r\n'.repeat(100)],
+    ['line breaks without end', '', '\r\n'.repeat(1_000)],
+  ])('that answers with %s is given up at once', async (_what, head, drop) => {
+    const proxy = await startProxy((_target, socket) => {
+      socket.write(head)
+      writeWithoutEnd(socket, drop)
+    })
+    const words =
+      /^The proxy of HTTPS_PROXY (?:answered with no HTTP, or with a head of more than|opened no way)/
+    expect(await through(`http://${proxy.address}`)).toMatchObject(failed('network', words))
+    await expect.poll(() => proxy.sockets.size).toBe(0)
+  })
+
+  it('that answers in many pieces, or not at all, is within the limit for connecting', async () => {
+    const proxy = await startProxy((_target, socket) => {
+      socket.write('HTTP/1.1 200 OK\r\n')
+      const drip = setInterval(() => socket.write('x: y\r\n'), 2)
+      socket.on('close', () => clearInterval(drip))
+    })
+    const silent = await startProxy(() => undefined)
+    for (const { address, sockets } of [proxy, silent]) {
+      const outcome = await through(`http://${address}`, undefined, { connectTimeoutMs: 300 })
+      const words = `^No connection to localhost:1 through ${address} \\(.*request\\.connectTimeout\\)$`
+      expect(outcome).toMatchObject(failed('timeout', words))
+      await expect.poll(() => sockets.size).toBe(0)
+    }
+  })
+})

@@ -1,0 +1,131 @@
+// A real server of OAuth 2 (oidc-provider) behind TLS that wants a client certificate, through a proxy with login.
+import { generateKeyPairSync, randomUUID } from 'node:crypto'
+import { writeFileSync } from 'node:fs'
+import https from 'node:https'
+import type { RequestListener } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { exportJWK, SignJWT } from 'jose'
+import { expect, it, onTestFinished, vi } from 'vitest'
+import type { PairConfig, SignedAssertion } from '../../src/config/next/config.ts'
+import { Secret } from '../../src/lib/secret.ts'
+import { createAuthority, createCertificate } from '../support/certificates.ts'
+import { nameHas } from '../support/silent-listener.ts'
+import { fetchFrom, startProxy, tunnel } from '../support/source.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+
+const LIFE_S = 20
+const LOGIN = { user: 'ada', password: new Secret('hush:hush') }
+const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
+
+/** What of oidc-provider is used here; it has no types. */
+type Provider = new (
+  issuer: string,
+  configuration: object,
+) => { proxy: boolean; callback: () => RequestListener }
+
+/** Gives its port, and the names in the client certificates that it saw. */
+async function startProvider(issuer: string, tls: { cert: string; key: string; ca: string }) {
+  // Its warnings about what a server needs in production are no concern of a test.
+  for (const level of ['info', 'warn'] as const) {
+    const silenced = vi.spyOn(console, level).mockImplementation(() => undefined)
+    onTestFinished(() => silenced.mockRestore())
+  }
+  const name = 'oidc-provider'
+  const { default: OidcProvider } = (await import(name)) as { default: Provider }
+  const keys = [{ ...(await exportJWK(publicKey)), alg: 'ES256', use: 'sig' }]
+  const client = { grant_types: ['client_credentials'], redirect_uris: [], response_types: [] }
+  const provider = new OidcProvider(issuer, {
+    clients: [
+      {
+        ...client,
+        client_id: 'kyc-program',
+        token_endpoint_auth_method: 'private_key_jwt',
+        token_endpoint_auth_signing_alg: 'ES256',
+        jwks: { keys },
+      },
+      {
+        ...client,
+        client_id: 'of basic',
+        client_secret: 'S3cret:&=%',
+        token_endpoint_auth_method: 'client_secret_basic',
+      },
+    ],
+    features: { clientCredentials: { enabled: true }, devInteractions: { enabled: false } },
+    ttl: { ClientCredentials: LIFE_S },
+  })
+  const server = https.createServer({ ...tls, requestCert: true }, provider.callback())
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  onTestFinished(() => void server.close())
+  return (server.address() as AddressInfo).port
+}
+
+it('gives a token for a signed and a ready-made assertion and for HTTP Basic, through a proxy with login or past it', async () => {
+  const authority = createAuthority()
+  const issuer = 'https://id.login.example'
+  const server = createCertificate(authority, { names: ['id.login.example'] })
+  const port = await startProvider(issuer, { ...server, ca: authority.cert })
+  const certificate = createCertificate(authority, { names: ['kyc-program'] })
+  const proxy = await startProxy((_target, socket) => tunnel(`127.0.0.1:${port}`, socket))
+  onTestFinished(nameHas('127.0.0.1'))
+  const tokenUrl = `${issuer}:${port}/token`
+  const file = join(await tempDirectory(), 'assertion')
+  const ready = new SignJWT({ jti: randomUUID() }).setProtectedHeader({ alg: 'ES256' })
+  const claimed = ready.setIssuer('kyc-program').setSubject('kyc-program').setAudience(issuer)
+  writeFileSync(file, await claimed.setIssuedAt().setExpirationTime('1m').sign(privateKey))
+  const key = new Secret(String(privateKey.export({ type: 'pkcs8', format: 'pem' })))
+  const signed: SignedAssertion = {
+    kind: 'signed',
+    key,
+    algorithm: 'ES256',
+    keyId: null,
+    audience: issuer,
+    as: 'client',
+    lifetimeMs: 6e4,
+    claims: {},
+    header: {},
+  }
+  const pairs: Record<string, Partial<PairConfig>> = {
+    signed: { send: 'assertion', apiKey: new Secret('kyc-program'), apiSecret: null, assertion: signed },
+    'ready-made': {
+      send: 'assertion',
+      apiKey: new Secret('kyc-program'),
+      apiSecret: null,
+      assertion: {
+        kind: 'ready',
+        file,
+        as: 'client',
+        type: null,
+      },
+    },
+    basic: { send: 'basic', apiKey: new Secret('of basic'), apiSecret: new Secret('S3cret:&=%') },
+  }
+  const ask = (
+    pair: Partial<PairConfig>,
+    env = {},
+    own = { url: `http://${proxy.address}`, ...LOGIN } as object | null,
+  ) =>
+    fetchFrom(issuer, {
+      service: { tokenUrl, lifetime: ['expires_in'] },
+      pair: {
+        token: ['access_token'],
+        parameters: { grant_type: 'client_credentials' },
+        clientCertificate: { cert: certificate.cert, key: new Secret(certificate.key) },
+        ...pair,
+      },
+      request: { ca: authority.cert, proxy: own as null },
+      env,
+    })
+  for (const [name, pair] of Object.entries(pairs))
+    expect(await ask(pair), name).toMatchObject({ kind: 'ok', answerLifeMs: LIFE_S * 1_000 })
+  const login = Buffer.from('ada:hush:hush').toString('base64')
+  expect(proxy.logins).toEqual([login, login, login])
+  expect(proxy.seen).toEqual(Array(3).fill(`id.login.example:${port}`))
+  const env = { HTTPS_PROXY: `http://${proxy.address}`, NO_PROXY: 'login.example' }
+  expect(await ask(pairs['signed']!, env, null)).toMatchObject({ kind: 'ok' })
+  expect(proxy.seen).toHaveLength(3)
+  // The same ready-made assertion once more, no client certificate, and a wrong secret.
+  for (const pair of [pairs['ready-made']!, { ...pairs['basic'], apiSecret: new Secret('wrong') }])
+    expect(await ask(pair)).toMatchObject({ kind: 'transient', reason: 'rejected', status: 401 })
+  expect(await ask({ ...pairs['signed'], clientCertificate: null })).toMatchObject({ kind: 'transient' })
+})

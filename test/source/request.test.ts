@@ -1,0 +1,361 @@
+// The request for a token: the ways to send, the client certificate, signed and ready-made assertions.
+import { createHash, generateKeyPairSync, type KeyObject } from 'node:crypto'
+import { execFileSync } from 'node:child_process'
+import { rmSync, writeFileSync } from 'node:fs'
+import https from 'node:https'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import type { TLSSocket } from 'node:tls'
+import { jwtVerify, SignJWT } from 'jose'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import type { PairConfig, SignedAssertion } from '../../src/config/next/config.ts'
+import { createSystemClock } from '../../src/lib/clock.ts'
+import { formEncoded } from '../../src/lib/redaction.ts'
+import { Secret } from '../../src/lib/secret.ts'
+import { createAuthority, createCertificate } from '../support/certificates.ts'
+import { jwtOf } from '../support/jwt.ts'
+import { serviceOf } from '../support/outside.ts'
+import type { Answer } from '../support/service.ts'
+import { fetcherFor, fetchFrom, KEY, SECRET } from '../support/source.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+
+const THIRD = 'third/of=three+ü'
+const third = new Secret(THIRD)
+const basicOf = (text: string): string => Buffer.from(text).toString('base64')
+const formOf = (fields: Record<string, string>): string => new URLSearchParams(fields).toString()
+const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
+const pemOf = (key: KeyObject) => new Secret(String(key.export({ type: 'pkcs8', format: 'pem' })))
+
+it('is that of the interface description', async () => {
+  const service = await serviceOf({ json: { accessToken: 'token-1' } })
+  expect(await fetchFrom(service.url)).toMatchObject({ kind: 'ok', accessToken: 'token-1' })
+  const body = JSON.stringify({ apiKey: KEY, apiSecret: SECRET })
+  expect(service.requests).toMatchObject([
+    {
+      method: 'POST',
+      path: '/token/external/jwt',
+      headers: {
+        accept: 'application/json',
+        'accept-encoding': 'identity',
+        'content-type': 'application/json',
+        'content-length': String(Buffer.byteLength(body)),
+        connection: 'close',
+        'user-agent': expect.stringMatching(/^kyc-tokend\/\d+\.\d+\.\d+/),
+      },
+      body,
+    },
+  ])
+  expect(service.requests[0]?.headers).not.toHaveProperty('authorization')
+})
+
+const ways: [string, Partial<PairConfig>, { headers?: object; body: unknown }][] = [
+  [
+    'as JSON, with numbers and booleans',
+    { parameters: { realm: third, version: 2, isLive: true } },
+    { body: { apiKey: KEY, apiSecret: SECRET, realm: THIRD, version: 2, isLive: true } },
+  ],
+  [
+    'as a form',
+    { send: 'form', parameters: { realm: third, version: 2 } },
+    { body: formOf({ apiKey: KEY, apiSecret: SECRET, realm: THIRD, version: '2' }) },
+  ],
+  [
+    'as headers',
+    { send: 'headers', names: { apiKey: 'x-api-key', apiSecret: null }, headers: { 'X-Third': 7 } },
+    { headers: { 'x-api-key': KEY, 'x-third': '7' }, body: {} },
+  ],
+  [
+    'as HTTP Basic',
+    { send: 'basic', parameters: { realm: third }, headers: { 'User-Agent': 'own' } },
+    {
+      headers: {
+        authorization: `Basic ${basicOf(`${formEncoded(KEY)}:${formEncoded(SECRET)}`)}`,
+        'user-agent': 'own',
+      },
+      body: `realm=${formEncoded(THIRD)}`,
+    },
+  ],
+  [
+    'as HTTP Basic without form encoding',
+    { send: 'basic-plain', headers: { 'X-Api-Key': new Secret('thirdofthree') } },
+    {
+      headers: { authorization: `Basic ${basicOf(`${KEY}:${SECRET}`)}`, 'x-api-key': 'thirdofthree' },
+      body: '',
+    },
+  ],
+  ['without a secret', { names: { apiKey: 'user', apiSecret: null } }, { body: { user: KEY } }],
+]
+it.each(ways)('has key and secret %s, and an echo of it shows none', async (_way, pair, sent) => {
+  const server = await serviceOf(({ body, headers }) => {
+    const echo = `${body} ${String(new URLSearchParams(body))} ${Object.values(headers).join(' ')}`
+    return { status: 503, json: { detail: echo, error_description: echo } }
+  })
+  const outcome = await fetchFrom(server.url, { pair, secrets: () => ['held-token'] })
+  const { body, headers } = server.requests[0]!
+  expect(typeof sent.body === 'string' ? body : JSON.parse(body)).toEqual(sent.body)
+  expect(headers).toMatchObject(sent.headers ?? {})
+  expect(outcome).toMatchObject({ kind: 'transient', reason: 'server-error' })
+  const shown = JSON.stringify(outcome)
+  const forms = [KEY, SECRET, THIRD].flatMap((text) => [text, formEncoded(text), basicOf(text)])
+  const basics = [`${KEY}:${SECRET}`, `${formEncoded(KEY)}:${formEncoded(SECRET)}`].map(basicOf)
+  for (const form of [...forms, ...basics, 'thirdofthree']) expect(shown, form).not.toContain(form)
+  server.answer({ status: 503, json: { detail: 'Down for held-token' } })
+  const held = await fetchFrom(server.url, { secrets: () => ['held-token'] })
+  expect(held).toMatchObject({ detail: 'Down for [secret]' })
+})
+
+it('presents the client certificate; without one, and with one of another authority, it says so', async () => {
+  const [authority, other] = [createAuthority(), createAuthority('Another')]
+  const client = createCertificate(authority, { names: ['client'] })
+  const ended = {
+    ...createCertificate(authority, { names: ['client'], notAfterMs: Date.now() - 86_400_000 }),
+  }
+  const stranger = createCertificate(other, { names: ['stranger'] })
+  for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
+    const seen: unknown[] = []
+    const tls = createCertificate(authority, { names: ['localhost'] })
+    const only = { minVersion: version, maxVersion: version, requestCert: true, ca: authority.cert, ...tls }
+    const server = https.createServer(only, ({ socket }, answer) => {
+      seen.push((socket as TLSSocket).getPeerCertificate().subject?.CN)
+      answer.end(JSON.stringify({ accessToken: 'bound' }))
+    })
+    await new Promise<void>((resolve) => server.listen(0, resolve))
+    onTestFinished(() => void server.close())
+    const ask = (own: { cert: string; key: string } | null) =>
+      fetchFrom(`https://localhost:${(server.address() as AddressInfo).port}`, {
+        pair: { clientCertificate: own && { cert: own.cert, key: new Secret(own.key) } },
+        request: { ca: authority.cert, isBuiltInTrusted: false },
+      })
+    expect(await ask(client)).toMatchObject({ kind: 'ok', accessToken: 'bound' })
+    expect(seen).toEqual(['client'])
+    expect(await ask(null)).toMatchObject({ kind: 'transient' })
+    expect(await ask(stranger)).toMatchObject({ kind: 'transient' })
+    expect(seen).toEqual(['client'])
+    // One that has ended by our clock is sent: that clock may be wrong.
+    server.setSecureContext({ ...only, ca: authority.cert })
+    expect(await ask(ended)).toMatchObject({
+      kind: 'transient',
+      detail: expect.stringMatching(/certificate|closed/),
+    })
+  }
+})
+
+describe('a signed assertion', () => {
+  const how = (change: Partial<SignedAssertion> = {}): Partial<PairConfig> => ({
+    apiSecret: null,
+    send: 'assertion',
+    parameters: { grant_type: 'client_credentials' },
+    assertion: {
+      kind: 'signed',
+      key: pemOf(privateKey),
+      algorithm: 'ES256',
+      keyId: null,
+      audience: null,
+      lifetimeMs: 60_000,
+      as: 'client',
+      claims: {},
+      header: {},
+      ...change,
+    },
+  })
+  const sentIn = (body: string): string => {
+    const fields = new URLSearchParams(body)
+    return fields.get('client_assertion') ?? fields.get('assertion')!
+  }
+
+  it.each([
+    ['RS256', () => generateKeyPairSync('rsa', { modulusLength: 2048 })],
+    ['PS256', () => generateKeyPairSync('rsa', { modulusLength: 2048 })],
+    ['ES256', () => ({ privateKey, publicKey })],
+    ['EdDSA', () => generateKeyPairSync('ed25519')],
+  ] as const)('is signed with %s, from PEM and from a JWK', async (algorithm, make) => {
+    const pair = make()
+    const service = await serviceOf({ json: { accessToken: 'token' } })
+    for (const key of [
+      pemOf(pair.privateKey),
+      new Secret(JSON.stringify(pair.privateKey.export({ format: 'jwk' }))),
+    ]) {
+      const change = { key, algorithm, keyId: 'k-1', claims: { scope: 'kyc' } }
+      expect(await fetchFrom(service.url, { pair: how(change) })).toMatchObject({ kind: 'ok' })
+      const { body } = service.requests.at(-1)!
+      const { payload, protectedHeader } = await jwtVerify(sentIn(body), pair.publicKey, {
+        issuer: KEY,
+        subject: KEY,
+        audience: `${service.url}/token/external/jwt`,
+        maxTokenAge: '10s',
+      })
+      expect(protectedHeader).toEqual({ alg: algorithm, typ: 'JWT', kid: 'k-1' })
+      expect(payload).toMatchObject({ scope: 'kyc', jti: expect.stringMatching(/^[\w-]{36}$/) })
+      expect(payload.exp! - payload.iat!).toBe(60)
+      expect(new URLSearchParams(body).get('client_assertion_type')).toMatch(
+        /:client-assertion-type:jwt-bearer$/,
+      )
+    }
+  })
+
+  it('leaves out the claims that are null, has further fields in its head, and is shown in no echo', async () => {
+    const service = await serviceOf(({ body }) => ({
+      status: 400,
+      json: { error_description: `no: ${btoa(sentIn(body))} ${body}` },
+    }))
+    const thumbprint = createHash('sha256').update('certificate').digest('base64url')
+    const claims = { sub: null, jti: null, iss: null, scope: '*' }
+    const header = { 'x5t#S256': thumbprint, typ: null }
+    const given = { ...how({ as: 'grant', audience: 'aud', claims, header }), parameters: {} }
+    const outcome = await fetchFrom(service.url, { pair: given })
+    const sent = new URLSearchParams(service.requests[0]!.body)
+    expect([...sent.keys()]).toEqual(['grant_type', 'assertion'])
+    expect(sent.get('grant_type')).toBe('urn:ietf:params:oauth:grant-type:jwt-bearer')
+    const signed = sent.get('assertion')!
+    const [head, claimed] = signed.split('.').map((part) => Buffer.from(part, 'base64url').toString())
+    expect(JSON.parse(head!)).toEqual({ 'x5t#S256': thumbprint, alg: 'ES256' })
+    expect(Object.keys(JSON.parse(claimed!))).toEqual(['aud', 'iat', 'exp', 'scope'])
+    expect(outcome).toMatchObject({ reason: 'rejected' })
+    for (const text of [signed.slice(-40), btoa(signed).slice(0, 40)])
+      expect(JSON.stringify(outcome)).not.toContain(text)
+  })
+
+  it('that is refused while our clock is wrong is a failure, and the next one has the time of the service', async () => {
+    const system = createSystemClock()
+    const clock = { ...system, now: () => ({ ...system.now(), wallMs: Date.now() - 600_000 }) }
+    const strict: Answer = ({ body }) => {
+      const { iat } = JSON.parse(Buffer.from(sentIn(body).split('.')[1]!, 'base64url').toString()) as {
+        iat: number
+      }
+      const isNow = Math.abs(iat * 1_000 - Date.now()) < 10_000
+      return isNow ? { json: { accessToken: 't' } } : { status: 404, json: { detail: 'Account not found' } }
+    }
+    const service = await serviceOf(strict)
+    const fetchToken = fetcherFor(service.url, { pair: how(), clock })
+    const ask = () => fetchToken(new AbortController().signal)
+    const off =
+      /^Account not found; the iat of the assertion was (?:10 min|9 min 5\d s) behind the service's clock$/
+    expect(await ask()).toMatchObject({
+      kind: 'transient',
+      reason: 'assertion',
+      detail: expect.stringMatching(off),
+    })
+    expect(service.requests).toHaveLength(1)
+    expect(await ask()).toMatchObject({ kind: 'ok' })
+    service.answer({ status: 404, json: { detail: 'Account not found' } })
+    expect(await ask()).toMatchObject({ kind: 'permanent', reason: 'account-not-found' })
+  })
+})
+
+describe('a ready-made assertion', () => {
+  /** One that ends in so many seconds; null: it has no end. */
+  async function assertionFor(seconds: number | null, claims = {}): Promise<string> {
+    const jwt = new SignJWT({ sub: 'spiffe://example.org/kyc', ...claims }).setProtectedHeader({
+      alg: 'ES256',
+    })
+    const end = Math.floor(Date.now() / 1_000) + (seconds ?? 0)
+    return (seconds === null ? jwt : jwt.setExpirationTime(end)).sign(privateKey)
+  }
+  async function world(answer: Answer = { json: { accessToken: 't' } }) {
+    const service = await serviceOf(answer)
+    const file = join(await tempDirectory(), 'svid')
+    const pairWith = (given: object = {}, apiKey: string | null = null): Partial<PairConfig> => ({
+      apiKey: apiKey === null ? null : new Secret(apiKey),
+      apiSecret: null,
+      send: 'assertion',
+      assertion: { kind: 'ready', file, as: 'client', type: null, ...given },
+    })
+    return { service, file, pairWith }
+  }
+  const type = 'urn:ietf:params:oauth:client-assertion-type:'
+  const tokenType = 'urn:ietf:params:oauth:token-type:'
+  const grant = { grant_type: 'urn:ietf:params:oauth:grant-type:jwt-bearer' }
+  const exchange = { grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange' }
+
+  it.each<[object, string, object]>([
+    [{}, 'client_assertion', { client_assertion_type: `${type}jwt-bearer` }],
+    [{ type: `${type}jwt-spiffe` }, 'client_assertion', { client_assertion_type: `${type}jwt-spiffe` }],
+    [{ as: 'grant' }, 'assertion', grant],
+    [{ as: 'exchange' }, 'subject_token', { ...exchange, subject_token_type: `${tokenType}jwt` }],
+    [{ as: 'exchange', type: 'x' }, 'subject_token', { ...exchange, subject_token_type: 'x' }],
+  ])(
+    'is sent as %j, with a client_id only where there is a key, and is read at each request',
+    async (as, field, more) => {
+      const { service, file, pairWith } = await world()
+      for (const apiKey of [null, 'client-7']) {
+        const fetchToken = fetcherFor(service.url, { pair: pairWith(as, apiKey) })
+        for (const n of [1, 2]) {
+          const sent = await assertionFor(n === 1 ? null : 300, { n })
+          writeFileSync(file, `${sent}\n`)
+          expect(await fetchToken(new AbortController().signal)).toMatchObject({
+            kind: 'ok',
+            accessToken: 't',
+          })
+          expect(Object.fromEntries(new URLSearchParams(service.requests.at(-1)?.body))).toEqual({
+            ...more,
+            [field]: sent,
+            ...(apiKey !== null && { client_id: apiKey }),
+          })
+        }
+      }
+    },
+  )
+
+  it.each<[string, (path: string) => Promise<void> | void, RegExp]>([
+    ['missing', (path) => rmSync(path), / is not there$/],
+    ['no JWT', (path) => writeFileSync(path, 'hush-hush-hush'), / holds no JWT on one line$/],
+    ['no JWT in three parts', (path) => writeFileSync(path, 'hush.hush.hush'), / holds no JWT on one line$/],
+    [
+      'a FIFO',
+      (path) => (rmSync(path), void execFileSync('mkfifo', [path])),
+      / (?:holds no JWT|cannot be read)/,
+    ],
+    [
+      'on two lines',
+      async (path) => writeFileSync(path, `${await assertionFor(60)}\n${await assertionFor(60)}\n`),
+      / holds no JWT on one line$/,
+    ],
+    [
+      'torn',
+      async (path) => writeFileSync(path, (await assertionFor(60)).replace(/.{20}\.[^.]*$/, '')),
+      / holds no JWT on one line$/,
+    ],
+    ['past its end', async (path) => writeFileSync(path, await assertionFor(-70)), /.* that ended 1 min 1/],
+    ['too large', (path) => writeFileSync(path, 'x'.repeat(16_385)), / is larger than 16 KiB, and so no/],
+  ])('that is %s is not sent, and no request is counted', async (_what, spoil, sentence) => {
+    const { service, file, pairWith } = await world()
+    writeFileSync(file, await assertionFor(60))
+    await spoil(file)
+    let counted = 0
+    const beforeRequest = async (): Promise<void> => void (counted += 1)
+    const fetchToken = fetcherFor(service.url, { pair: pairWith() })
+    const outcome = await fetchToken(new AbortController().signal, { beforeRequest })
+    const detail = expect.stringMatching(
+      `^The file ${file} \\(service\\.assertion\\.file\\)${sentence.source}`,
+    )
+    expect(outcome).toEqual({ kind: 'transient', reason: 'assertion', detail })
+    expect(await fetchToken.notReady()).toEqual(outcome)
+    expect(JSON.stringify(outcome)).not.toMatch(/hush|eyJ/)
+    expect([service.requests.length, counted]).toEqual([0, 0])
+    writeFileSync(`${file}.new`, await assertionFor(60))
+    expect(await fetcherFor(service.url, { pair: pairWith({ file: `${file}.new` }) }).notReady()).toBeNull()
+  })
+
+  it('has its end judged by the clock of the service, once that is known', async () => {
+    const date = new Date(Date.now() + 3_600_000).toUTCString()
+    const { service, file, pairWith } = await world({ status: 503, headers: { date } })
+    writeFileSync(file, await assertionFor(60))
+    const fetchToken = fetcherFor(service.url, { pair: pairWith() })
+    const ask = () => fetchToken(new AbortController().signal)
+    expect(await ask()).toMatchObject({ reason: 'server-error' })
+    const detail = expect.stringMatching(/ that ended (?:59|58) min/)
+    expect(await ask()).toMatchObject({ reason: 'assertion', detail })
+  })
+
+  it('is shown nowhere, whatever the service echoes', async () => {
+    const sent = jwtOf({ exp: 4e9 })
+    const { service, file, pairWith } = await world({
+      status: 400,
+      json: { detail: `${sent} ${basicOf(sent)}` },
+    })
+    writeFileSync(file, sent)
+    const outcome = await fetchFrom(service.url, { pair: pairWith() })
+    expect(outcome).toMatchObject({ reason: 'rejected' })
+    expect(JSON.stringify(outcome)).not.toMatch(`${sent.slice(20)}|${basicOf(sent).slice(0, 40)}`)
+  })
+})

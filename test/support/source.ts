@@ -1,0 +1,127 @@
+// A source for tests: the parts of a configuration that it takes, and a proxy between it and the service.
+import http from 'node:http'
+import https from 'node:https'
+import net, { type AddressInfo, type Socket } from 'node:net'
+import { onTestFinished } from 'vitest'
+import type { PairConfig, RequestConfig, ServiceConfig } from '../../src/config/next/config.ts'
+import { createSystemClock } from '../../src/lib/clock.ts'
+import { Secret } from '../../src/lib/secret.ts'
+import { createFetchToken, type FetchTokenOptions } from '../../src/source/fetch-token.ts'
+import type { ServiceOutcome } from '../../src/token/outcome.ts'
+
+export const KEY = 'key of/the+account'
+export const SECRET = 'S3cret/+öf=the"account'
+
+/** Parts of a configuration that differ from the defaults. */
+export interface Change extends Partial<Omit<FetchTokenOptions, 'service' | 'pair' | 'request'>> {
+  readonly service?: Partial<ServiceConfig>
+  readonly pair?: Partial<PairConfig>
+  readonly request?: Partial<RequestConfig>
+}
+
+/** The service of the interface description, and its pair. */
+export function partsFor(baseUrl: string, { service, pair, request }: Change = {}) {
+  return {
+    service: {
+      baseUrl,
+      tokenUrl: `${baseUrl}/token/external/jwt`,
+      hostSetting: 'baseUrl',
+      lifetime: null,
+      refusals: [
+        { status: 500, says: 'Your account is not active', in: ['detail'], reason: 'account-inactive' },
+        { status: 404, says: 'Account not found', in: ['detail'], reason: 'account-not-found' },
+      ],
+      refusedBy: [401],
+      use: { header: 'Authorization', prefix: 'Bearer ' },
+      ...service,
+    } satisfies ServiceConfig,
+    pair: {
+      apiKey: new Secret(KEY),
+      apiSecret: new Secret(SECRET),
+      clientCertificate: null,
+      send: 'json',
+      names: { apiKey: 'apiKey', apiSecret: 'apiSecret' },
+      parameters: {},
+      headers: {},
+      token: ['accessToken'],
+      assertion: null,
+      ends: { credentialsMs: null, certificate: null },
+      files: [],
+      ...pair,
+    } satisfies PairConfig,
+    request: {
+      timeoutMs: 10_000,
+      connectTimeoutMs: 5_000,
+      ca: null,
+      isBuiltInTrusted: true,
+      proxy: null,
+      ...request,
+    } satisfies RequestConfig,
+  }
+}
+
+export function fetcherFor(baseUrl: string, change: Change = {}) {
+  const given = { env: {}, clock: createSystemClock(), secrets: () => [], ...change }
+  return createFetchToken({ ...given, ...partsFor(baseUrl, change) })
+}
+
+/** Asks once. */
+export function fetchFrom(baseUrl: string, change: Change = {}): Promise<ServiceOutcome> {
+  return fetcherFor(baseUrl, change)(new AbortController().signal)
+}
+
+/** A bare TCP server on loopback; the listener has the whole connection. */
+export async function listen(listener: (socket: Socket) => void): Promise<number> {
+  const sockets = new Set<Socket>()
+  const server = net.createServer((socket) => {
+    sockets.add(socket)
+    socket.on('error', () => socket.destroy())
+    listener(socket)
+  })
+  onTestFinished(() => {
+    for (const socket of sockets) socket.destroy()
+    server.close()
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  return (server.address() as AddressInfo).port
+}
+
+/** A proxy that does so with each connection for a target: by default it is the way there. */
+export async function startProxy(
+  onConnect: (target: string, socket: Socket) => void = tunnel,
+  tls?: { cert: string; key: string },
+) {
+  /** The targets, and the logins: in base64. */
+  const seen: string[] = []
+  const logins: (string | undefined)[] = []
+  const sockets = new Set<Socket>()
+  const proxy = tls ? https.createServer(tls) : http.createServer()
+  proxy.on('connection', (socket: Socket) => {
+    sockets.add(socket)
+    socket.on('error', () => socket.destroy()).on('close', () => sockets.delete(socket))
+    socket.on('end', () => socket.end())
+  })
+  proxy.on('connect', ({ url = '', headers }: http.IncomingMessage, socket: Socket) => {
+    seen.push(url)
+    logins.push(headers['proxy-authorization']?.replace('Basic ', ''))
+    socket.on('error', () => socket.destroy()).resume()
+    onConnect(url, socket)
+  })
+  onTestFinished(() => {
+    for (const socket of sockets) socket.destroy()
+    proxy.close()
+  })
+  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve))
+  return { address: `127.0.0.1:${(proxy.address() as AddressInfo).port}`, seen, logins, sockets }
+}
+
+/** Has the proxy's connection go on to the target. */
+export function tunnel(target: string, socket: Socket): void {
+  const [host, port] = target.split(':')
+  const onward = net.connect(Number(port), host, () => {
+    socket.write('HTTP/1.1 200 Connection established\r\n\r\n')
+    onward.pipe(socket).pipe(onward)
+  })
+  onward.on('error', () => socket.destroy()).on('close', () => socket.destroy())
+  socket.on('close', () => onward.destroy())
+}
