@@ -112,15 +112,9 @@ async function send(
   request.once('response', (response) => {
     const { statusCode: status = 0, headers: received } = response
     const chunks = response as AsyncIterable<Buffer>
-    const read = readLimited(chunks, { maxBytes: MAX_BODY_BYTES })
-    resolve(
-      read.then((body) => ({
-        status,
-        headers: received,
-        isCut: body === undefined,
-        body: body ?? new Uint8Array(),
-      })),
-    )
+    const whole = readLimited(chunks, { maxBytes: MAX_BODY_BYTES })
+    const cut = { body: new Uint8Array(), isCut: true }
+    resolve(whole.then((read) => ({ status, headers: received, ...(read ? { body: read } : cut) })))
   })
   request.end(body)
   return promise
