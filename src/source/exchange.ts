@@ -1,6 +1,6 @@
 // Sends one request for a token and gives its answer, or why there is none, within limits of time and size.
 // Afterwards no socket is open.
-import http, { type ClientRequest, type RequestOptions } from 'node:http'
+import http, { type ClientRequest, type IncomingMessage, type RequestOptions } from 'node:http'
 import { isIP, type Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { SecureContext } from 'node:tls'
@@ -109,15 +109,15 @@ async function send(
   bound(request)
   // It comes only after the connection (and TLS) is up: written bytes wait for it.
   request.once('finish', onSent)
-  request.once('response', (response) => {
-    const { statusCode: status = 0, headers: received } = response
-    const chunks = response as AsyncIterable<Buffer>
-    const whole = readLimited(chunks, { maxBytes: MAX_BODY_BYTES })
-    const cut = { body: new Uint8Array(), isCut: true }
-    resolve(whole.then((read) => ({ status, headers: received, ...(read ? { body: read } : cut) })))
-  })
+  request.once('response', (response) => void answerIn(response).then(resolve, reject))
   request.end(body)
   return promise
+}
+
+async function answerIn(response: IncomingMessage): Promise<ServiceResponse> {
+  const { statusCode: status = 0, headers } = response
+  const body = await readLimited(response as AsyncIterable<Buffer>, { maxBytes: MAX_BODY_BYTES })
+  return { status, headers, body: body ?? new Uint8Array(), isCut: body === undefined }
 }
 
 /**
