@@ -20,6 +20,8 @@ interface FileFacts {
   readonly code?: string | undefined
   /** The call that failed, such as `fsync`. */
   readonly syscall?: string | undefined
+  /** Of a stalled disk: for how long it has not done its work. */
+  readonly seconds?: number | undefined
   /** Of an unsafe directory: who beside this user can exchange what is in it. Of a held target: its owner. */
   readonly writers?: Writers | undefined
 }
@@ -34,16 +36,18 @@ export class FileError extends Error {
   readonly kind: FileErrorKind
   readonly code: string | undefined
   readonly syscall: string | undefined
+  readonly seconds: number | undefined
   readonly writers: Writers | undefined
 
   constructor(facts: FileFacts, options?: ErrorOptions) {
-    const { path, directory = dirname(path), kind, code, syscall, writers } = facts
+    const { path, directory = dirname(path), kind, code, syscall, seconds, writers } = facts
     super([kind, code, syscall, path].filter((word) => word !== undefined).join(' '), options)
     this.path = path
     this.directory = directory
     this.kind = kind
     this.code = code
     this.syscall = syscall
+    this.seconds = seconds
     this.writers = writers
   }
 }

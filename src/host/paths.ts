@@ -27,7 +27,6 @@ export const OWN_FILES = {
     lock: 'instance.lock',
     facts: 'memory.json',
     key: 'key',
-    writtenFiles: 'written-files.json',
   },
 } as const
 /** The user as whom the units run the daemon. */

@@ -352,7 +352,9 @@ const EVERYBODY = 'every user'
 const fileFaults: Readonly<
   Record<string, (facts: FileFacts) => readonly [text: string, ...commands: string[]]>
 > = {
-  stalled: ({ directory }) => [`the disk of ${directory} does not answer: check the disk or its server`],
+  stalled: ({ directory, seconds }) => [
+    `${seconds === undefined ? `the disk of ${directory} does not answer` : `not written for ${seconds} s`}: check the disk of ${directory} or its server`,
+  ],
   busy: ({ directory }) => [`${directory} waits for other disks, which do not answer: check those`],
   EISDIR: ({ file, sudo }) => [
     'it is a directory, which is never replaced; clear the path',

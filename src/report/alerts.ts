@@ -251,9 +251,8 @@ function createAlertFiles(path: string, log: Log) {
   }
 
   return {
-    /** Removes leftovers of a crash and returns what alert.json of a former run says; null: there is none. */
+    /** The content of the alert.json of a former run; null: there is none. */
     async begin(): Promise<AlertRecord | null> {
-      await Promise.all([raisedFile.begin(), resolvedFile.begin()])
       return raisedFile.read((text) => {
         const saved = parseJson(text)
         return isRecord(saved) ? saved : undefined

@@ -8,7 +8,8 @@ import { normaliseBaseUrl } from '../config/base-url.ts'
 import { permissionFaults, readFile as readConfigFile } from '../config/read-file.ts'
 import { withoutNewline } from '../config/secret-text.ts'
 import { accountConfigPath } from '../host/account.ts'
-import { lstatIfAny, refuseOddTarget, replaceFile, type FileAttributes } from '../files/atomic-file.ts'
+import { lstatIfAny, refuseOddTarget } from '../files/atomic-file.ts'
+import { replaceFile, type FileAttributes } from '../files/replace-file.ts'
 import { FileError } from '../files/file-error.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import { fileSentence } from '../host/file-remedy.ts'
@@ -174,7 +175,7 @@ export async function stageSetup(
     await discardSetup(files)
     for (const { path, content } of changes) {
       refuseOddTarget(path, await lstatIfAny(path))
-      await replaceFile(stagedName(path), content, files.attributes)
+      await replaceFile(stagedName(path), { text: content, attributes: files.attributes })
     }
   } catch (error) {
     refuseUnwritten(error)

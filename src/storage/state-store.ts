@@ -113,7 +113,6 @@ export async function createStateStore({
      * crash. Never fails: a file that cannot be used is logged and ignored.
      */
     async load(settings: ServiceSettings): Promise<TokenState> {
-      await withinLimit(Promise.all(files.map(async (file) => file.begin())))
       const [kept, remembered] = await Promise.all([
         tokenFile.read(parseSavedToken),
         stateFile.read(parseSavedState),

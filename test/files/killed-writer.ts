@@ -1,6 +1,6 @@
 // Replaces a file, writes the name of each call to stdout, and kills itself before the call of this number.
 import { writeSync } from 'node:fs'
-import { replaceFile } from '../../src/files/atomic-file.ts'
+import { replaceFile } from '../../src/files/replace-file.ts'
 import { watchFileCalls } from '../support/file-calls.ts'
 
 const [path = '', content = '', lastCall = ''] = process.argv.slice(2)
@@ -13,4 +13,4 @@ watchFileCalls((name) => {
   calls += 1
   before = name
 })
-await replaceFile(path, content, { mode: 0o640 })
+await replaceFile(path, { text: content, attributes: { mode: 0o640 } })

@@ -18,7 +18,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import type { SocketConfig } from '../../../src/config/config.ts'
 import { acquireInstanceLock } from '../../../src/daemon/instance-lock.ts'
 import { openListener } from '../../../src/delivery/listener/listener.ts'
-import { removeFile, replaceFile } from '../../../src/files/atomic-file.ts'
+import { removeFile, replaceFile } from '../../../src/files/replace-file.ts'
 import { FileError } from '../../../src/files/file-error.ts'
 import { UserError } from '../../../src/lib/error.ts'
 import { loadLibc } from '../../../src/lib/libc.ts'
@@ -105,7 +105,7 @@ describe.skipIf(!isRoot).each(Object.entries(fakes))('exchanged for %s', (_, fak
     const path = join(directory, 'token')
     await expectUntouchedBy(async (done) => {
       if (done % 3 === 2) await removeFile(path)
-      else await replaceFile(path, 'secret', { mode: 0o644, uid: 1, gid: 1 })
+      else await replaceFile(path, { text: 'secret', attributes: { mode: 0o644, uid: 1, gid: 1 } })
     }, expectUntouched)
     await endAttack()
     for (const name of readdirSync(stage)) {
@@ -182,7 +182,7 @@ describe.skipIf(!isRoot)('another user than root', () => {
     const program = `
       import { openListener } from '${source('delivery/listener/listener.ts')}'
       import { acquireInstanceLock } from '${source('daemon/instance-lock.ts')}'
-      import { replaceFile } from '${source('files/atomic-file.ts')}'
+      import { replaceFile } from '${source('files/replace-file.ts')}'
       process.setgroups([]); process.setgid(${ATTACKER}); process.setuid(${ATTACKER})
       const print = (error) => console.log(error.message)
       ${text}`
