@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, readdirSync, readFileSync, statSync, symlinkSync } from 'node:fs'
-import { chmod, chown, writeFile } from 'node:fs/promises'
+import { chown, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { TokenFileConfig } from '../../../src/config/config.ts'
@@ -198,7 +198,7 @@ describe('token files', () => {
   it('of a former run are removed where there is no token, with what a crash left', async () => {
     const directory = await tempDirectory()
     await writeFile(join(directory, 'token'), 'of a former run')
-    await writeFile(join(directory, '.token.0123456789ab.kyc'), 'torn')
+    await writeFile(join(directory, '.token.kyc'), 'torn')
     await start([fileAt(join(directory, 'token'))])
     await eventually(() => expect(readdirSync(directory)).toEqual([]))
   })
@@ -268,11 +268,10 @@ describe('token files', () => {
     const [given, own] = [join(directory, 'given'), join(directory, 'own')]
     await writeFile(own, 'abc.def', { mode: 0o600 })
     await chown(own, 0, 54321)
-    const { keeper, clock, files, events } = await start([
-      fileAt(given, 'raw', { gid: 12345, mode: 0o640 }),
-      fileAt(own),
-    ])
+    const scene = createScene()
+    const { keeper, clock, events } = scene
     keeper.hold('abc.def')
+    const { files } = await start([fileAt(given, 'raw', { gid: 12345, mode: 0o640 }), fileAt(own)], { scene })
     const groups = (): number[] => [given, own].map((path) => statSync(path).gid)
     await eventually(() => expect(groups()).toEqual([12345, process.getegid?.()]))
     await clock.advance(1_000)
@@ -284,17 +283,6 @@ describe('token files', () => {
     })
     expect(files.status()).toMatchObject([{ repairs: 1 }, { repairs: 1 }])
     expect(events()).toEqual(['file-restored', 'file-restored'])
-  })
-
-  it('in a directory that its group can write are a warning, one for all of them', async () => {
-    const directory = await tempDirectory('memory')
-    await chmod(directory, 0o770)
-    const paths = ['a', 'b'].map((name) => join(directory, name))
-    const { keeper, records } = await start(paths.map((path) => fileAt(path)))
-    keeper.hold('abc.def')
-    await eventually(() => expect(paths.map(contentOf)).toEqual(['abc.def', 'abc.def']))
-    const warning = { kind: 'unsafe-directory', directory }
-    expect(records).toMatchObject([{ level: 'warning', fields: { event: 'directory-shared', warning } }])
   })
 })
 
@@ -331,73 +319,5 @@ describe('a reload', () => {
     see()
     expect([...seen]).toEqual(['600 abc.def', '640 abc.def', '640 Authorization: Bearer abc.def\n'])
     expect(files.counts()).toEqual({ writes: 3, repairs: 0, errors: 0 })
-  })
-})
-
-describe('written-files.json', () => {
-  /** Two directories, and the list of files that a former run has written. */
-  async function written(...names: string[]) {
-    const [directory, stateDirectory] = [await tempDirectory('memory'), await tempDirectory('memory')]
-    const list = join(stateDirectory, 'written-files.json')
-    const paths = names.map((name) => join(directory, name))
-    if (names.length > 0) await writeFile(list, JSON.stringify(paths), { mode: 0o600 })
-    return { directory, stateDirectory, list, path: paths[0] ?? '' }
-  }
-
-  it('lists the files that were written: a former one is removed by a reload and at a start', async () => {
-    const { directory, stateDirectory, list } = await written()
-    const [a = '', b = '', absent = ''] = ['a', 'b', 'absent/c'].map((name) => join(directory, name))
-    const first = await start([fileAt(a), fileAt(absent)], { stateDirectory })
-    first.keeper.hold('abc.def')
-    const listed = (): unknown => JSON.parse(contentOf(list) ?? 'null')
-    await eventually(() => expect(listed()).toEqual([a]))
-    expect(modeOf(list)).toBe('600')
-    await first.end()
-    const { files, config } = await start([fileAt(b)], { stateDirectory, scene: first.scene })
-    await eventually(() => expect(listed()).toEqual([b]))
-    expect(readdirSync(directory)).toEqual(['b'])
-    await files.reconfigure({ ...config, tokenFiles: [fileAt(a)] })
-    expect(listed()).toEqual([a])
-    expect(readdirSync(directory)).toEqual(['a'])
-  })
-
-  it('is not believed about a file that a reload configures while it is read', async () => {
-    const { stateDirectory, path } = await written('again')
-    await writeFile(path, 'abc.def', { mode: 0o600 })
-    const reloaded = Promise.withResolvers<void>()
-    let reload = async (): Promise<void> => undefined
-    // It is read first for its owner.
-    onTestFinished(
-      watchFileCalls((name, [at]) => {
-        if (name === 'lstat' && at === path) reload().then(reloaded.resolve, reloaded.reject)
-      }),
-    )
-    const scene = createScene()
-    scene.keeper.hold('abc.def')
-    const { files, config } = await start([], { stateDirectory, scene })
-    reload = async () => {
-      reload = async () => undefined
-      await files.reconfigure({ ...config, tokenFiles: [fileAt(path)] })
-    }
-    await eventually(() => expect(files.status()).toMatchObject([{ path, ok: true, present: true }]))
-    await reloaded.promise
-    scene.keeper.hold('ghi.jkl')
-    await untilContent(path, 'ghi.jkl')
-  })
-
-  it('keeps a file that cannot be removed yet', async () => {
-    const { stateDirectory, path, list } = await written('former')
-    symlinkSync('/nowhere', path)
-    const { files, end } = await start([], { stateDirectory })
-    await eventually(() => expect(files.counts().errors).toBeGreaterThan(0))
-    await end()
-    expect(contentOf(list)).toContain(path)
-  })
-
-  it('is not there where no file was written, and what is no list counts as none', async () => {
-    const { directory, stateDirectory, list } = await written()
-    await writeFile(list, '{"no": "list"}')
-    await start([fileAt(join(directory, 'token'))], { stateDirectory })
-    await eventually(() => expect(contentOf(list)).toBeNull())
   })
 })
