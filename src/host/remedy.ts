@@ -311,7 +311,7 @@ function inputRemedy(fault: Extract<FactualFault, { kind: 'input' }>, { isUnit }
 
 /** The text begins with what is wrong. */
 export function fileRemedy(error: FileError, place: Place, commands: Commands): Remedy {
-  const { path, directory, code, kind, syscall, writers } = error
+  const { path, directory, code, kind, syscall, writers, seconds } = error
   const { account, isUnit } = place
   const { RUNTIME_DIRECTORY, STATE_DIRECTORY } = serviceEnvironment(account)
   const own = [RUNTIME_DIRECTORY, join(RUNTIME_DIRECTORY, 'files'), STATE_DIRECTORY]
@@ -322,6 +322,7 @@ export function fileRemedy(error: FileError, place: Place, commands: Commands): 
     directory,
     writers:
       typeof writers === 'object' ? `the ${writers.kind} ${nameOf(writers.kind, writers.id)}` : EVERYBODY,
+    forSeconds: seconds === undefined ? '' : ` for ${seconds} s`,
     file: shellWord(path),
     folder: shellWord(directory),
     why: `${syscall ?? kind} (${code})`,
@@ -337,7 +338,10 @@ export function fileRemedy(error: FileError, place: Place, commands: Commands): 
 }
 
 interface FileFacts extends Readonly<
-  Record<'directory' | 'writers' | 'file' | 'folder' | 'why' | 'unit' | 'user' | 'sudo', string>
+  Record<
+    'directory' | 'writers' | 'forSeconds' | 'file' | 'folder' | 'why' | 'unit' | 'user' | 'sudo',
+    string
+  >
 > {
   readonly isUnit: boolean
   /** The directory is one of the unit's own, which its start makes; or below one. */
@@ -352,8 +356,8 @@ const EVERYBODY = 'every user'
 const fileFaults: Readonly<
   Record<string, (facts: FileFacts) => readonly [text: string, ...commands: string[]]>
 > = {
-  stalled: ({ directory, seconds }) => [
-    `${seconds === undefined ? `the disk of ${directory} does not answer` : `not written for ${seconds} s`}: check the disk of ${directory} or its server`,
+  stalled: ({ directory, forSeconds }) => [
+    `not written${forSeconds}: check the disk of ${directory} or its server`,
   ],
   busy: ({ directory }) => [`${directory} waits for other disks, which do not answer: check those`],
   EISDIR: ({ file, sudo }) => [

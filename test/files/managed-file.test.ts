@@ -62,7 +62,7 @@ test.each([
   const waiting = file.reconcile()
   const more = file.reconcile()
   while (spy.mock.calls.length === 0) await new Promise((resolve) => setImmediate(resolve))
-  uptime += 7
+  uptime += 7.5
   await vi.advanceTimersByTimeAsync(5_000)
   await Promise.all([waiting, more])
   expect(file.error()).toMatchObject({ kind: 'stalled', path, seconds: 7 })
