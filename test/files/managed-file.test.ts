@@ -57,7 +57,10 @@ test.each([
   let uptime = process.uptime()
   const time = vi.spyOn(process, 'uptime').mockImplementation(() => uptime)
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
-  onTestFinished(() => void (vi.useRealTimers(), time.mockRestore()))
+  onTestFinished(() => {
+    vi.useRealTimers()
+    time.mockRestore()
+  })
   wanted.text = 'stale'
   const waiting = file.reconcile()
   const more = file.reconcile()
@@ -96,7 +99,8 @@ test('a file that was written as it should be by a former run is left alone, and
   writeFileSync(path, 'content', { mode: 0o600 })
   expect(file.isPresent()).toBe(false)
   const open = readdirSync('/proc/self/fd').length
-  for (const _ of [1, 2]) await file.reconcile()
+  await file.reconcile()
+  await file.reconcile()
   expect(readdirSync('/proc/self/fd')).toHaveLength(open)
   expect([file.isPresent(), file.writtenAt() === null]).toEqual([true, false])
   expect(counts).toEqual({ writes: 0, repairs: 0, errors: 0 })
@@ -193,7 +197,8 @@ test.each([
   rmSync(directory, { recursive: true })
   exchange(directory)
   wanted.text = 'new'
-  for (const _ of [1, 2]) await file.reconcile()
+  await file.reconcile()
+  await file.reconcile()
   expect([file.isPresent(), events()]).toEqual([false, ['file-error']])
   rmSync(directory, { recursive: true, force: true })
   mkdirSync(directory)
