@@ -204,8 +204,6 @@ export interface StatusResult {
     /** Null: not until a person acts. */
     nextAttemptAt: string | null
   } | null
-  /** Ages at which clients reported tokens before `refresh.maxAge`, and the one that would fit, if any. */
-  tokensEndEarly?: { agesSeconds: number[]; maxAge: string }
   /** `contact`: the person to call (`alerts.contact`). */
   alert: { reason: string; since: string; remedy: string; contact: string | null; askedBy?: string } | null
   files: {
@@ -222,17 +220,6 @@ export interface StatusResult {
   clients: {
     ipc: { connections: number; subscribers: number }
     http: { connections: number; subscribers: number } | null
-    /** To root and the daemon's user: who was over a limit of connections since the start, the last first. */
-    limited?: {
-      socket: 'ipc' | 'http' | 'metrics'
-      /** Null: the kernel does not name the user, as over TCP. */
-      uid: number | null
-      setting: 'maxConnections' | 'maxConnectionsPerUser' | 'LimitNOFILE'
-      limit: number
-      /** Connections that were closed without an answer. */
-      count: number
-      lastAt: string
-    }[]
   }
   service: {
     baseUrl: string
@@ -263,12 +250,7 @@ export interface StatusResult {
     credentials?: { what: 'pair' | 'certificate'; expiresAt: string; daysLeft: number } | null
     /** Why the state for a restart cannot be saved, with the remedy; null: it can. */
     stateProblem: string | null
-    /**
-     * To root and the daemon's user: the sockets at which it listens, by the names of `FileDescriptorName=`.
-     * `path` is empty for one over TCP.
-     */
-    sockets?: { name: string; path: string }[]
-    /** Paths that lock clients out or that the daemon cannot use, each a sentence with its remedy. */
+    /** Sockets that are opened too wide, each a sentence with its remedy. Absent in answers of older daemons. */
     pathProblems?: string[]
   }
   /** The shared store; null: this host does not share its token. */
@@ -283,16 +265,17 @@ export interface StatusResult {
     askedBy: string | null
     lastError: string | null
   } | null
-  /** At most 20 who took the token last, for root and the daemon's user. `count` is since the start. */
+  /** To operators: the users that took tokens. */
   readers?: {
     uid: number
-    /** The name that it gives itself. */
-    client: string | null
-    transport: 'ipc' | 'http'
-    /** Of the last one. */
-    pid: number
-    lastAt: string
+    name: string
+    /** Open now. */
+    connections: number
+    /** Tokens taken since the start, and when the last one was. */
     count: number
+    lastAt: string
+    /** Names that its clients give themselves, at most 8. */
+    clients: string[]
   }[]
 }
 

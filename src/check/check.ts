@@ -148,9 +148,8 @@ async function checkHost(
     report.say('unit', ...unitFindings(unit, { alerts: await alertState(account), isStarted }))
   }
   if (config === null) return
-  const handedOver = status?.daemon.sockets ?? null
   if (unit !== null)
-    report.say('sockets', ...socketUnitFindings({ unit, config, handedOver, isSetup: !asksDaemon }))
+    report.say('sockets', ...socketUnitFindings({ unit, config, handedOver: null, isSetup: !asksDaemon }))
   const isOfFile = status?.daemon.configFile === config.file
   const place = { account, isUnit: unit !== null, pid: isOfFile ? status.daemon.pid : undefined }
   report.say('paths', ...(await pathFindings(config, unit, place)))

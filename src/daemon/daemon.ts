@@ -3,11 +3,12 @@ import { hostname } from 'node:os'
 import { join } from 'node:path'
 import type { Writable } from 'node:stream'
 import { revealAll, type Config } from '../config/config.ts'
+import { partsOf } from '../config/next/adapt.ts'
 import { createReload } from '../running/reload.ts'
 import { createRunning, type RunningOptions } from '../running/running.ts'
-import { createTokenFiles } from '../delivery/files/token-files.ts'
 import { createReplies } from '../delivery/replies.ts'
 import { createServers } from '../delivery/servers.ts'
+import { createTokenFiles } from '../delivery/token-files.ts'
 import { raceAbort, runTasks, after } from '../lib/tasks.ts'
 import type { FileError } from '../files/file-error.ts'
 import { withFileSentences } from '../host/file-remedy.ts'
@@ -71,7 +72,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
   const { keeper, sharing, config } = running
   secrets = running.secrets
 
-  const files = createTokenFiles({ config: initial, keeper, log, remedyOf })
+  const files = createTokenFiles({ config: partsOf(initial).tokenFiles, keeper, log, remedyOf })
   const alerts = createAlerts({
     keeper,
     log,
@@ -100,7 +101,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
         configuration: running.configuration(),
         credentials: ending.current(),
         stateProblem: fileProblem(store.problem()),
-        pathProblems: pathWatch.problems(),
+        pathProblems: [...servers.problems(), ...pathWatch.problems()],
       }),
       alert() {
         const alert = alerts.current()
@@ -125,14 +126,16 @@ export async function createDaemon(initial: Config, environment: Environment) {
       share: sharing.sample(),
     }),
   })
+  const { ipc, http } = initial
   const servers = createServers(initial, {
+    paths: { ipc: ipc.path, http: http?.path ?? '' },
     inherited,
     replies,
     metrics,
-    testAlert: () => alerts.test(),
-    reload: async () => ({ value: await reload() }),
+    requests: { testAlert: () => alerts.test().value, reload: () => reload() },
     log,
     clock,
+    remedyOf,
   })
   const systemd = createSystemdNotifier({ ...environment, pid: process.pid, keeper, log })
   const reload = createReload({
@@ -141,12 +144,12 @@ export async function createDaemon(initial: Config, environment: Environment) {
     notifier: systemd,
     log,
     async prepare(next) {
-      const useSockets = await servers.prepare(next)
+      const useSockets = servers.prepare(next)
       return async () => {
         useSockets()
         logging.reconfigure(next.log)
         alerts.reconfigure(next.alerts)
-        await files.reconfigure(next)
+        await files.reconfigure(partsOf(next).tokenFiles)
       }
     },
   })
@@ -156,7 +159,8 @@ export async function createDaemon(initial: Config, environment: Environment) {
     ending.tick()
     // Directories that were removed are made again first: else the paths in them would be reported as missing.
     const paths = environment.tick().then(async () => pathWatch.tick())
-    await Promise.all([paths, servers.tick(), store.tick(), running.assertionWatch.tick()])
+    servers.tick()
+    await Promise.all([paths, store.tick(), running.assertionWatch.tick()])
   }
 
   return {

@@ -1,17 +1,17 @@
-// Single-instance lock: of all daemons that are started for the same directories one lives, and none is
-// started while another answers at its sockets.
+// Single-instance lock: of all daemons that are started for the same directories one lives.
 import { constants, type Stats } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import type { Config } from '../config/config.ts'
-import { isSameInode, lstatIfAny, throughDirectory } from '../files/atomic-file.ts'
+import { isSameInode, throughDirectory } from '../files/atomic-file.ts'
+import { asFileError, FileError } from '../files/file-error.ts'
+import { fs } from '../files/fs.ts'
+import { inDirectory } from '../files/in-directory.ts'
+import { asUserError, fileRemedy } from '../host/file-remedy.ts'
+import { OWN_FILES } from '../host/paths.ts'
+import { placeOf, rendered } from '../host/place-commands.ts'
 import { randomHex } from '../lib/crypto.ts'
 import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../lib/error.ts'
-import { fs } from '../files/fs.ts'
 import { loadLibc } from '../lib/libc.ts'
-import { nameOf } from '../host/ids.ts'
-import { OWN_FILES } from '../host/paths.ts'
-import { isSocketActivated, type InheritedSockets } from '../host/inherited-sockets.ts'
-import { assertPathFree, assertReplaceable, inTurnAt } from '../delivery/listener/socket-path.ts'
 
 /**
  * It is locked by flock(2): the kernel releases it with the process, so a crash leaves nothing that blocks a
@@ -21,22 +21,21 @@ const { lock: LOCK_FILE } = OWN_FILES.runtimeDirectory
 const LOCK_FLAGS = constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLOCK
 
 /**
- * Once it returns, this is the only daemon here, until the process ends. Call it before anything is requested
- * or written. Throws UserError: 69 if another daemon runs, 78 if the runtime directory is not safe or cannot
- * be written, 75 if its disk does not answer. `unlocked`: why the state directory could not be locked, if not for
- * a daemon: to serve tokens is worth more than the state. Null: it is locked.
+ * Once it returns, this is the only daemon here, until the process ends. Call it before anything is requested,
+ * bound or written. Throws UserError: 69 if another daemon runs, 78 if the runtime directory is not safe or
+ * cannot be written, 75 if its disk does not answer. `unlocked`: why the state directory could not be locked, if
+ * not for a daemon: to serve tokens is worth more than the state. Null: it is locked.
  */
-export async function acquireInstanceLock(
-  config: Pick<Config, 'ipc' | 'http' | 'runtimeDirectory' | 'stateDirectory'>,
-  inherited: InheritedSockets,
-): Promise<{ readonly unlocked: string | null; readonly bootMark: string | null }> {
-  const { ipc, http, runtimeDirectory, stateDirectory } = config
-  if (!isSocketActivated(inherited)) {
-    for (const socket of [ipc, http])
-      if (socket !== null) await inTurnAt(socket, () => assertPathFree(socket))
-  }
+export async function acquireInstanceLock({
+  runtimeDirectory,
+  stateDirectory,
+}: Pick<Config, 'runtimeDirectory' | 'stateDirectory'>): Promise<{
+  readonly unlocked: string | null
+  readonly bootMark: string | null
+}> {
   const held = await lock(runtimeDirectory, 'runtimeDirectory')
-  const bootMark = await inTurnAt({ path: join(runtimeDirectory, LOCK_FILE) }, () => readOrWriteMark(held.fd))
+  const path = join(runtimeDirectory, LOCK_FILE)
+  const bootMark = await inDirectory(dirname(path), () => readOrWriteMark(held.fd))
   try {
     await lock(stateDirectory, 'stateDirectory', held.stats)
     return { unlocked: null, bootMark }
@@ -56,8 +55,8 @@ async function readOrWriteMark(fd: number): Promise<string | null> {
   // The lock is open for reading alone. Its name may be another's, its descriptor is not.
   const path = `/proc/self/fd/${fd}`
   try {
-    const found = String(await fs.readFile(path))
-    if (MARK_TEXT.test(found)) return found.trim()
+    const text = String(await fs.readFile(path))
+    if (MARK_TEXT.test(text)) return text.trim()
     const made = `${randomHex(MARK_BYTES)}\n`
     await fs.writeFile(path, made)
     return made.trim()
@@ -68,29 +67,24 @@ async function readOrWriteMark(fd: number): Promise<string | null> {
 
 /** Locks the directory. `held`: the lock that this process already has, perhaps of the same directory. */
 async function lock(directory: string, setting: string, held?: Stats): Promise<{ fd: number; stats: Stats }> {
-  const failure = `The directory ${directory} cannot be locked`
-  const address = { path: join(directory, LOCK_FILE), setting, failure }
-  return inTurnAt(address, () =>
-    throughDirectory(address.path, 'sockets', async (reached) => {
-      await assertReplaceable(address, reached)
-      await removeOfGoneUser(reached)
-      const { fd, stats, isLocked } = await openLocked(reached)
-      if (isLocked || (held !== undefined && isSameInode(stats, held))) return { fd, stats }
-      await fs.close(fd)
-      const message = `Another kyc-tokend runs with ${directory}: stop it, or set another \`${setting}\``
-      throw new UserError(message, exitStatus.unavailable)
-    }),
-  )
-}
-
-/**
- * A lock of a user who is gone, which nobody can hold and this user could not open, is removed; a new one is
- * made.
- */
-async function removeOfGoneUser(path: string): Promise<void> {
-  const found = await lstatIfAny(path)
-  if (found === null || [0, process.geteuid!()].includes(found.uid)) return
-  if (nameOf('user', found.uid) === String(found.uid)) await fs.unlink(path)
+  const path = join(directory, LOCK_FILE)
+  try {
+    return await inDirectory(directory, () =>
+      throughDirectory(path, 'sockets', async (reached) => {
+        const { fd, stats, isLocked } = await openLocked(reached)
+        if (isLocked || (held !== undefined && isSameInode(stats, held))) return { fd, stats }
+        await fs.close(fd)
+        const message = `Another kyc-tokend runs with ${directory}: stop it, or set another \`${setting}\``
+        throw new UserError(message, exitStatus.unavailable)
+      }),
+    )
+  } catch (thrown) {
+    const error = asFileError(path, thrown)
+    if (!(error instanceof FileError)) throw error
+    const why = rendered(fileRemedy(error, placeOf(process.env)))
+    const failure = `The directory ${directory} cannot be locked`
+    throw asUserError(error, `${failure}: ${why}, or set another \`${setting}\``)
+  }
 }
 
 /**

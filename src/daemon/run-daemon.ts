@@ -1,12 +1,10 @@
 // The daemon's life: load the configuration, see that no other daemon runs, build this one, run it, close it.
-import { createServer } from 'node:net'
 import type { Writable } from 'node:stream'
 import type { LoadOptions } from '../config/load.ts'
 import { createDaemon, type Daemon, type Load } from './daemon.ts'
 import { acquireInstanceLock } from './instance-lock.ts'
-import { assertUnixSockets } from '../delivery/listener/listener.ts'
+import { assertUnixSockets, refuseForAMoment } from '../delivery/listen.ts'
 import { raceAbort } from '../lib/tasks.ts'
-import { accountOfEnvironment } from '../host/account.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import type { DaemonSignals } from './daemon-signals.ts'
 import { createDirectories } from './directories.ts'
@@ -21,12 +19,6 @@ import { programName } from '../host/paths.ts'
 import { placeOf, rendered } from '../host/place-commands.ts'
 import { takeInheritedSockets, type InheritedSockets } from '../host/inherited-sockets.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
-
-/**
- * Long enough for the clients that wait, and short, so that an operator who started the daemon soon sees the
- * error.
- */
-const MISCONFIGURED_MS = 2_000
 
 interface DaemonOptions {
   /** `--config`. */
@@ -83,12 +75,12 @@ async function start(
   }
   // Errors name users and groups: from here on no disk is read for them.
   await unlessStopped(Promise.all([readEntries('user'), readEntries('group')]))
-  assertUnixSockets(inherited, accountOfEnvironment(env))
+  assertUnixSockets(inherited)
   const { loadConfig } = await import('../config/load.ts')
   const config = await unlessStopped(loadConfig({ configPath, env }))
   const directories = createDirectories(config)
   await unlessStopped(directories.prepare())
-  const { unlocked, bootMark } = await unlessStopped(acquireInstanceLock(config, inherited))
+  const { unlocked, bootMark } = await unlessStopped(acquireInstanceLock(config))
   const clock = createSystemClock()
   const daemon = await createDaemon(config, {
     env,
@@ -141,10 +133,5 @@ async function endWaitingClients(
 ): Promise<void> {
   const fds = [...inherited.ipc, ...inherited.http, ...inherited.metrics]
   if (fds.length === 0 || !(error instanceof UserError) || error.status !== exitStatus.configuration) return
-  for (const fd of fds)
-    createServer((socket) => socket.destroy())
-      .listen({ fd })
-      .on('error', () => undefined)
-      .unref()
-  await createSystemClock().sleep(MISCONFIGURED_MS, signals.stop)
+  await refuseForAMoment(fds, signals.stop)
 }

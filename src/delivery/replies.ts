@@ -1,5 +1,7 @@
-// Replies to clients, the same for both sockets: read from the keeper's state when they are requested.
-import { type Instant, monotonicMs as systemMonotonicMs } from '../lib/clock.ts'
+// Replies to clients, the same for both sockets: read from the keeper's state when they are requested. The
+// ordinary one is text that is ready to be sent.
+import type { RemedyOf } from '../host/remedy.ts'
+import { monotonicMs as systemMonotonicMs, type Instant } from '../lib/clock.ts'
 import { asSentence } from '../lib/display-text.ts'
 import { invariant } from '../lib/invariant.ts'
 import {
@@ -11,94 +13,109 @@ import {
   type RejectResult,
   type StatusResult,
   type TokenRequest,
-  type TokenResult,
 } from '../protocol.ts'
-import type { Keeper } from '../token/keeper.ts'
-import { createLiveness } from '../token/variable.ts'
-import type { RemedyOf } from '../host/remedy.ts'
+import { createLiveness, type Keeper } from '../token/keeper.ts'
 import {
-  dueAtMs,
+  failureOf,
   hasHadToken,
+  isAnswerAhead,
   isStale,
   refusalOf,
+  serviceOf,
   usableToken,
   usableUntilMs,
   type TokenState,
-} from '../token/state.ts'
+} from '../token/selectors.ts'
 import { fingerprintOf } from '../token/token.ts'
+import { waitsOf, type Connection } from './guard.ts'
+import { pageOf, type Page } from './pages.ts'
 import { describeCurrent, describeToken, statusOf, type StatusSources } from './status.ts'
-
-/** The value that was requested, or a fault that says why there is none. */
-export type Result<T> = { readonly value: T } | { readonly fault: Fault }
 
 /** The value at once if it is known, else a promise. */
 export type MaybePromise<T> = T | Promise<T>
 
-/** The token, ready to be sent: built when it, its phase or the wall clock changes, not for each request. */
-export interface CachedToken {
-  /** TokenResult as JSON. */
+/** A result, ready to be sent. */
+export interface Answer {
   readonly json: string
   /** What follows the id in a frame of `ipc.sock`. */
   readonly frameRest: string
-  /** The token alone. */
+}
+/** The token in each form in which it is given: made when it, its phase or the wall clock changes. */
+interface TokenAnswer extends Answer {
   readonly text: string
-  /** The header in which the API wants it, and its value. */
-  readonly authorization: readonly [string, string]
+  readonly page: Page
+  readonly textPage: Page
+  readonly authorization: Page
   readonly fingerprint: string
   /** On the boot clock. */
   readonly expiresAtMs: number
 }
-
+/** What was requested, or a fault that says why there is none. */
+export type Reply = Answer | TokenAnswer | { readonly fault: Fault }
+type TokenReply = TokenAnswer | { readonly fault: Fault }
 export type Replies = ReturnType<typeof createReplies>
 
 export function createReplies(options: {
   keeper: Keeper
-  /** An operator's request; that of the keeper, unless it is given. */
-  refresh?: Keeper['refresh']
+  /** An operator's request. */
+  refresh: Keeper['refresh']
   sources: StatusSources
-  /** For the commands of remedies. */
+  /** What a person does about a failure. */
   remedyOf: RemedyOf
   /** A clock that stops during suspend, in ms: a suspended loop cannot tick. */
   monotonicMs?: () => number
 }) {
   const { keeper, sources, remedyOf, monotonicMs = systemMonotonicMs } = options
-  const { refresh: ask = keeper.refresh } = options
+  let read: Instant | null = null
+  const endTurn = (): void => {
+    read = null
+  }
   let cached = cachedReply(keeper.state(), keeper.now(), remedyOf)
 
-  function current(now = keeper.now()): Result<CachedToken> {
-    const state = keeper.state()
-    if (state !== cached.state || now.bootMs >= cached.untilMs) cached = cachedReply(state, now, remedyOf)
+  /** The clock, read once in a turn of the event loop: requests are many. */
+  function now(): Instant {
+    if (read !== null) return read
+    setImmediate(endTurn)
+    return (read = keeper.now())
+  }
+
+  function current(): TokenReply {
+    const [state, moment] = [keeper.state(), now()]
+    if (state !== cached.state || moment.bootMs >= cached.untilMs)
+      cached = cachedReply(state, moment, remedyOf)
     return cached.reply
   }
 
-  function token(
-    request: TokenRequest,
-    by: { readonly signal: AbortSignal },
-    now = keeper.now(),
-  ): MaybePromise<Result<CachedToken>> {
-    const reply = current(now)
-    if ('value' in reply && isGoodEnough(reply.value, now, request)) return reply
+  function token(request: TokenRequest, client: Connection): MaybePromise<TokenReply> {
+    const reply = current()
+    const begunMs = now().bootMs
+    if (!('fault' in reply) && isGoodEnough(reply, begunMs, request)) return reply
     need(request)
-    const leftMs = (): number => endOfWaitMs(request, now) - keeper.now().bootMs
-    return leftMs() > 0 ? waitWhile(leftMs, by.signal).then(() => current()) : current()
+    const leftMs = (): number => endOfWaitMs(request, begunMs) - keeper.now().bootMs
+    if (leftMs() <= 0) return current()
+    return waitWhile(leftMs, waitsOf(client)).then(() => {
+      // The turn may have begun before the wait was over.
+      read = null
+      return current()
+    })
   }
 
   /** Until when the answer may become better, on the boot clock; -Infinity: waiting is of no use. */
-  function endOfWaitMs(request: TokenRequest, begun: Instant): number {
-    const [state, now] = [keeper.state(), keeper.now()]
-    const held = usableToken(state, now)
-    const deadlineMs = begun.bootMs + (request.waitSeconds ?? 0) * 1_000
-    if (held !== null && isGoodEnough(held, now, request)) return -Infinity
-    const isHopeless = state.inFlight === null && dueAtMs(state) > deadlineMs
+  function endOfWaitMs(request: TokenRequest, begunMs: number): number {
+    const [state, moment] = [keeper.state(), keeper.now()]
+    const usable = usableToken(state, moment)
+    const deadlineMs = begunMs + (request.waitSeconds ?? 0) * 1_000
+    if (usable !== null && isGoodEnough(usable, moment.bootMs, request)) return -Infinity
+    const isHopeless = !isAnswerAhead(state, deadlineMs)
     // After other failures than a refusal an operator may trigger an attempt before the next one is due.
-    if (held === null) return isHopeless && refusalOf(state) !== null ? -Infinity : deadlineMs
-    if (held.fingerprint === request.notFingerprint) return deadlineMs
-    if (isHopeless || (request.minValidSeconds ?? 0) * 1_000 > held.lifeMs) return -Infinity
+    if (usable === null) return isHopeless && refusalOf(state) !== null ? -Infinity : deadlineMs
+    if (usable.fingerprint === request.notFingerprint) return deadlineMs
+    if (isHopeless || (request.minValidSeconds ?? 0) * 1_000 > usable.lifeMs) return -Infinity
     // A good token with less life than asked for is not held back for long: another is under way.
-    return Math.min(deadlineMs, begun.bootMs + SHORT_LIFE_WAIT_MS)
+    return Math.min(deadlineMs, begunMs + SHORT_LIFE_WAIT_MS)
   }
 
-  /** Waits as long as there is time left: also longer, if the token that was held expires meanwhile. */
+  /** Waits as long as there is time left: also longer, if the token expires meanwhile. */
   async function waitWhile(leftMs: () => number, signal: AbortSignal): Promise<void> {
     for (let waitMs = leftMs(); waitMs > 0 && !signal.aborted; waitMs = leftMs())
       await keeper.waitUntil(() => leftMs() <= 0, { waitMs, signal })
@@ -108,66 +125,67 @@ export function createReplies(options: {
     if (minValidSeconds > 0) keeper.need(minValidSeconds * 1_000)
   }
 
-  function reject(request: RejectRequest): Result<RejectResult> {
-    const fingerprint = request.fingerprint ?? fingerprintOf(request.accessToken ?? '')
-    const { verdict, retryAfterMs } = keeper.reject(fingerprint)
-    const usable = usableToken(keeper.state(), keeper.now())
-    return {
-      value: {
-        verdict,
-        ...(usable !== null && { fingerprint: usable.fingerprint }),
-        ...(retryAfterMs !== undefined && { retryAfterSeconds: Math.ceil(retryAfterMs / 1_000) }),
-      },
-    }
-  }
-
-  async function refresh(signal: AbortSignal): Promise<Result<RefreshResult>> {
-    const refreshed = await ask(signal)
-    const described = describeCurrent(keeper.state(), keeper.now())
-    const tried = refreshed?.candidate ?? null
-    const candidate = tried === null || tried.kind === 'ok' ? null : troubleOf(tried)
-    const { outcome = STOPPING } = refreshed ?? {}
-    if (outcome.kind === 'ok') return { value: { outcome: 'ok', ...described, candidate } }
-    return { value: { outcome: 'failed', ...troubleOf(outcome), ...described, candidate } }
-  }
-
   return {
-    now: (): Instant => keeper.now(),
+    now,
     /** The current token, or why there is none. */
     current,
     /** The token as it was asked for, now: waits for it up to `waitSeconds`. */
     token,
     /** Wakes the loop if the token does not live as long as a subscriber needs. */
     need,
-    reject,
-    /** Asks the service now; answers when the attempt is over or the signal is aborted. */
-    refresh,
-    async status(): Promise<Result<StatusResult>> {
-      await sources.examineConfiguration()
-      return { value: statusOf(keeper.state(), keeper.now(), sources) }
+    reject(request: RejectRequest): RejectResult {
+      const fingerprint = request.fingerprint ?? fingerprintOf(request.accessToken ?? '')
+      const { verdict, retryAfterMs } = keeper.reject(fingerprint)
+      const usable = usableToken(keeper.state(), keeper.now())
+      return {
+        verdict,
+        ...(usable !== null && { fingerprint: usable.fingerprint }),
+        ...(retryAfterMs !== undefined && { retryAfterSeconds: Math.ceil(retryAfterMs / 1_000) }),
+      }
     },
-    /**
-     * Reports whether the scheduler has ticked within 45 s, which it does during a request to the service
-     * too.
-     */
+    /** Asks the service now; answers when the attempt is over or the signal is aborted. */
+    async refresh(signal: AbortSignal): Promise<RefreshResult> {
+      const refreshed = await options.refresh(signal)
+      const described = describeCurrent(keeper.state(), keeper.now())
+      const asked = refreshed?.candidate ?? null
+      const candidate = asked === null || asked.kind === 'ok' ? null : troubleOf(asked)
+      const { outcome = STOPPING } = refreshed ?? {}
+      if (outcome.kind === 'ok') return { outcome: 'ok', ...described, candidate }
+      return { outcome: 'failed', ...troubleOf(outcome), ...described, candidate }
+    },
+    async status(): Promise<StatusResult> {
+      await sources.examineConfiguration()
+      return statusOf(keeper.state(), keeper.now(), sources)
+    },
+    /** Reports whether the scheduler has ticked lately. */
     isAlive: createLiveness(keeper, monotonicMs),
-    /**
-     * Calls the listener when the token or the phase is another than before; returns a function that ends it.
-     */
+    /** Calls the listener when the token or the phase changes. Returns the function that ends it. */
     onChange: (listener: () => void): (() => void) =>
-      keeper.onEvent((event) => {
-        if (event.type === 'changed') listener()
+      keeper.onEvent(({ type }) => {
+        if (type !== 'changed') return
+        read = null
+        listener()
       }),
   }
 }
 
+export function answerOf(result: object): Answer {
+  const json = JSON.stringify(result)
+  return { json, frameRest: `,${json.slice(1)}}${FRAME_END}` }
+}
+
+export function isToken(reply: Reply): reply is TokenAnswer {
+  return 'text' in reply
+}
+
 function isGoodEnough(
-  { fingerprint, expiresAtMs }: Pick<CachedToken, 'fingerprint' | 'expiresAtMs'>,
-  now: Instant,
-  { notFingerprint, minValidSeconds = 0 }: TokenRequest,
+  { fingerprint, expiresAtMs }: Pick<TokenAnswer, 'fingerprint' | 'expiresAtMs'>,
+  nowMs: number,
+  { minValidSeconds = 0, notFingerprint }: TokenRequest,
 ): boolean {
   if (fingerprint === notFingerprint) return false
-  return minValidSeconds === 0 || expiresAtMs - now.bootMs >= minValidSeconds * 1_000
+  // A stale token is handed out for lack of a better one, whatever it lacks.
+  return minValidSeconds === 0 || expiresAtMs - nowMs >= minValidSeconds * 1_000
 }
 
 const STOPPING = {
@@ -191,16 +209,10 @@ function faultOf(state: TokenState, remedyOf: RemedyOf): Fault {
       : hasHadToken(state)
         ? (['expired', 'The token has expired and there is no other'] as const)
         : (['no-token-yet', 'There is no token yet'] as const)
-  const failure = refusal ?? state.failure ?? state.postponement
+  const failure = failureOf(state)
   if (failure === null) return { code, message: `${words}: the service is being asked. Wait, or ask again.` }
   const { reason, detail } = failure
-  const remedy = asSentence(remedyOf(reason))
-  return { code, message: `${words}: ${asSentence(detail)} ${remedy}`, reason }
-}
-
-/** What follows the id in a frame, of a result as JSON. */
-export function frameRestOf(json: string): string {
-  return `,${json.slice(1)}}${FRAME_END}`
+  return { code, message: `${words}: ${asSentence(detail)} ${asSentence(remedyOf(reason))}`, reason }
 }
 
 /**
@@ -211,15 +223,22 @@ function cachedReply(
   state: TokenState,
   now: Instant,
   remedyOf: RemedyOf,
-): { readonly state: TokenState; readonly reply: Result<CachedToken>; readonly untilMs: number } {
+): { readonly state: TokenState; readonly reply: TokenReply; readonly untilMs: number } {
   const token = usableToken(state, now)
   if (token === null) return { state, reply: { fault: faultOf(state, remedyOf) }, untilMs: Infinity }
   invariant(now.bootMs < usableUntilMs(token), 'no-token-past-its-end', { generation: token.generation })
-  const result: TokenResult = { accessToken: token.accessToken, ...describeToken(token, state, now) }
-  const json = JSON.stringify(result)
   const { accessToken: text, fingerprint, expiresAtMs } = token
-  const { header, prefix } = state.use
-  const authorization = [header, prefix + text] as const
-  const value = { json, frameRest: frameRestOf(json), text, authorization, fingerprint, expiresAtMs }
-  return { state, reply: { value }, untilMs: isStale(token, now) ? usableUntilMs(token) : token.expiresAtMs }
+  const answer = answerOf({ accessToken: text, ...describeToken(token, state, now) })
+  const { header, prefix } = serviceOf(state).use
+  const headers = ['Cache-Control', 'no-store', header, prefix + text, 'Token-Fingerprint', fingerprint]
+  const reply = {
+    ...answer,
+    text,
+    page: pageOf('application/json', answer.json),
+    textPage: pageOf('text/plain; charset=utf-8', text),
+    authorization: { status: 204, headers, body: '' },
+    fingerprint,
+    expiresAtMs,
+  }
+  return { state, reply, untilMs: isStale(token, now) ? usableUntilMs(token) : token.expiresAtMs }
 }

@@ -1,181 +1,197 @@
-// The servers of the daemon: `ipc.sock`, `http.sock`, and metrics, which share peers, audit and
-// descriptors.
-import type { Config, SocketConfig } from '../config/config.ts'
-import { untilAborted } from '../lib/tasks.ts'
-import type { Clock } from '../lib/clock.ts'
+// The servers of the daemon: `ipc.sock`, `http.sock`, and the metrics over TCP, with what they share.
+import type { Server } from 'node:net'
+import type { SocketConfig } from '../config/next/config.ts'
+import { nameOf } from '../host/ids.ts'
+import { isSocketActivated, type InheritedSockets } from '../host/inherited-sockets.ts'
+import type { RemedyOf } from '../host/remedy.ts'
+import { monotonicMs, type Clock } from '../lib/clock.ts'
+import { HOUR_MS } from '../lib/duration.ts'
 import type { Log } from '../lib/log.ts'
-import { loadLibc } from '../lib/libc.ts'
-import { descriptorsOf, isSocketActivated, type InheritedSockets } from '../host/inherited-sockets.ts'
+import { untilAborted } from '../lib/tasks.ts'
 import type { StatusResult } from '../protocol.ts'
-import type { ConnectionServer, DeliveryContext } from './connections.ts'
-import type { Metrics } from './http/routes.ts'
-import { createIpcServer } from './ipc/server.ts'
-import { createLimitedUsers } from './limited.ts'
-import { fitConnections, METRICS_CONNECTIONS, PRIVILEGED_CONNECTIONS } from './limits.ts'
-import { createMemory, type Memory } from './memory.ts'
-import type { ListeningSocket, Reload, TestAlert } from './operations.ts'
+import { createGuard, type Guard, type Protocol } from './guard.ts'
+import { createHttp } from './http.ts'
+import { createIpc } from './ipc.ts'
+import { METRICS_CONNECTIONS } from './limits.ts'
+import { adopt, openOwn, refuseAll, type Listener } from './listen.ts'
+import { createOperations, type Requests } from './operations.ts'
 import { createPeers, type Peers } from './peers.ts'
 import type { Replies } from './replies.ts'
-import { createTokenAudit } from './token-audit.ts'
-import { createTurns } from './turns.ts'
+import { createHealthRoutes, createRoute, createTokenRoutes, type Metrics } from './routes.ts'
+import { createTokenAudit, type Transport } from './token-audit.ts'
+import { assertMeans } from './undocumented.ts'
 
-interface ContextOptions {
-  readonly replies: Replies
-  readonly testAlert: TestAlert
-  readonly reload: Reload
-  readonly log: Log
-  readonly clock: Pick<Clock, 'now' | 'sleep'>
-  readonly peers?: Peers
-  readonly memory?: Memory
+/** `http` null: it is off. */
+export interface Sockets {
+  readonly ipc: SocketConfig
+  readonly http: SocketConfig | null
+}
+type Name = 'ipc' | 'http' | 'metrics'
+export type Servers = ReturnType<typeof createServers>
+
+const METRICS: SocketConfig = {
+  mode: 0,
+  gid: null,
+  allow: { uids: [], gids: [] },
+  maxConnections: METRICS_CONNECTIONS,
+  maxConnectionsPerUser: METRICS_CONNECTIONS,
+  maxRequestsPerSecond: null,
 }
 
-export function createDeliveryContext(options: ContextOptions): DeliveryContext {
-  const { replies, testAlert, reload, log, peers = createPeers(), memory = createMemory() } = options
-  const audit = createTokenAudit(options)
-  const limited = createLimitedUsers(options)
-  return { replies, testAlert, reload, log, peers, audit, limited, memory, turns: createTurns() }
-}
-
-type Sockets = Pick<Config, 'ipc' | 'http'>
-
-/** The sockets with as many connections as the descriptors of this process allow; fewer are logged. */
-function createFitting({ inherited, log }: { inherited: InheritedSockets; log: Log }) {
-  const others = {
-    metrics: inherited.metrics.length > 0 ? METRICS_CONNECTIONS : 0,
-  }
-  return ({ ipc, http }: Sockets) => {
-    const wanted = { ipc: ipc.maxConnections, http: http?.maxConnections ?? 0, ...others }
-    const { share, openFiles } = fitConnections(wanted)
-    const fit = <T extends SocketConfig | null>(name: 'ipc' | 'http', socket: T): T => {
-      if (socket === null || share >= 1) return socket
-      const maxConnections = Math.max(1, Math.floor(socket.maxConnections * share))
-      log(
-        'warning',
-        'A socket has room for fewer connections than configured: raise LimitNOFILE= (ulimit -n)',
-        {
-          event: 'connections-clamped',
-          setting: `${name}.maxConnections`,
-          configured: socket.maxConnections,
-          limit: maxConnections,
-          openFiles,
-        },
-      )
-      return { ...socket, maxConnections }
-    }
-    const room = (most: number): number => Math.max(2, Math.floor((most + PRIVILEGED_CONNECTIONS) * share))
-    return {
-      ipc: fit('ipc', ipc),
-      http: fit('http', http),
-      room: { ipc: room(wanted.ipc), http: room(wanted.http) },
-    }
-  }
-}
-
-/** Throws UserError (78) if the daemon runs as the overflow user. */
+/** Throws UserError (78) if this process, or this Node, cannot guard a socket. */
 export function createServers(
-  config: Sockets,
-  options: ContextOptions & { readonly inherited: InheritedSockets; readonly metrics: Metrics },
+  initial: Sockets,
+  options: {
+    /** Paths of the sockets that the daemon opens itself, where systemd hands none over. */
+    readonly paths: Readonly<Record<'ipc' | 'http', string>>
+    readonly inherited: InheritedSockets
+    readonly replies: Replies
+    readonly requests: Requests
+    readonly metrics: Metrics
+    readonly log: Log
+    readonly clock: Pick<Clock, 'now'>
+    readonly remedyOf: RemedyOf
+    /** A clock that stops during suspend, in ms. */
+    readonly monotonicMs?: () => number
+    readonly peers?: Peers
+  },
 ) {
-  const { inherited, metrics } = options
-  const fit = createFitting(options)
-  let running = fit(config)
-  // Read while they are open: a client that is still connected asks during the stop, too.
-  const handedOver = handedOverSockets(inherited)
-  const listening = (): ListeningSocket[] => handedOver ?? ownSockets(running)
-  const context = { ...createDeliveryContext(options), sockets: listening }
-  const { audit, limited } = context
-  const ipc = createIpcServer({
-    ...context,
-    socket: running.ipc,
-    room: running.room.ipc,
-    inherited: descriptorsOf(inherited, 'ipc'),
-  })
-  /** null: `http` is off. The HTTP server is loaded when it is needed. */
-  let http: ConnectionServer | null = null
+  const { paths, inherited, replies, requests, metrics, log, clock, remedyOf } = options
+  const { peers = createPeers(), monotonicMs: awakeMs = monotonicMs } = options
+  assertMeans()
+  let settings = initial
+  const isActivated = isSocketActivated(inherited)
+  const http = initial.http !== null && (!isActivated || inherited.http.length > 0)
+  const limitsOf = (name: Name) => (): SocketConfig => (name === 'metrics' ? null : settings[name]) ?? METRICS
+  const audit = createTokenAudit({ log, clock })
+  const operations = { ipc: createOperationsOf('ipc'), http: createOperationsOf('http') }
+  const health = createHealthRoutes({ replies, metrics })
+  const noteExcess = createExcessLog({ log, clock })
+  const routes = { ...createTokenRoutes(operations.http), ...health }
+  const guards = {
+    ipc: guarded(createIpc({ operations: operations.ipc, limits: limitsOf('ipc'), log })),
+    http: guarded(createHttpOf('http', createRoute(routes, operations.http.denied))),
+    metrics: guarded(createHttpOf('metrics', createRoute(health, null))),
+  }
+  const listeners: Partial<Record<Name, Listener>> = {}
 
-  async function openHttp(socket: SocketConfig, room: number): Promise<void> {
-    const { createHttpServer } = await import('./http/server.ts')
-    http = createHttpServer({
-      ...context,
-      metrics,
-      inherited: descriptorsOf(inherited, 'http'),
-      socket,
-      room,
+  function createOperationsOf(transport: Transport) {
+    return createOperations({ transport, replies, audit, requests, readers })
+  }
+
+  function createHttpOf(name: 'http' | 'metrics', route: ReturnType<typeof createRoute>) {
+    return createHttp(name, { route, limits: limitsOf(name), log })
+  }
+
+  function guarded<State extends object>(protocol: Protocol<State>): Guard {
+    const { name } = protocol
+    return createGuard(protocol, {
+      limits: limitsOf(name),
+      peers: name === 'metrics' ? null : peers,
+      log,
+      onExcess: (uid, setting) => noteExcess(name, uid, { setting, limit: limitsOf(name)()[setting] }),
     })
-    await http.open()
+  }
+
+  function readers(): NonNullable<StatusResult['readers']> {
+    return audit.readers((uid) => ({
+      name: nameOf('user', uid),
+      connections: guards.ipc.connectionsOf(uid) + guards.http.connectionsOf(uid),
+    }))
+  }
+
+  async function listen(name: Name): Promise<void> {
+    const addServer = (): Server => guards[name].addServer()
+    const config = limitsOf(name)()
+    listeners[name] =
+      isActivated || name === 'metrics'
+        ? await adopt(inherited[name], { addServer, remedyOf })
+        : await openOwn({ path: paths[name], ...config }, { addServer, remedyOf, log })
+  }
+
+  function countsOf(name: 'ipc' | 'http') {
+    return { ...guards[name].counts(), ...operations[name].counts() }
   }
 
   return {
-    /**
-     * Serves until the signal is aborted. Calls `onListening` once every socket listens. Throws UserError
-     * (69, 78).
-     */
+    /** Serves until the signal is aborted. Calls `onListening` once every socket listens. Throws UserError (69, 78). */
     async run(signal: AbortSignal, { onListening }: { onListening: () => void }): Promise<void> {
       if (signal.aborted) return
-      let metricsServer: ConnectionServer | null = null
+      const endRefusing = refuseAll(initial.http === null ? inherited.http : [])
+      // Before anybody can connect: no subscription misses a token.
+      const endListening = replies.onChange(() => guards.ipc.push())
       try {
-        await ipc.open()
-        if (running.http !== null) await openHttp(running.http, running.room.http)
-        if (inherited.metrics.length > 0) {
-          const { createMetricsServer } = await import('./http/server.ts')
-          metricsServer = createMetricsServer({ ...context, metrics, inherited: inherited.metrics })
-          await metricsServer.open()
-        }
+        await listen('ipc')
+        if (http) await listen('http')
+        if (inherited.metrics.length > 0) await listen('metrics')
         if (!signal.aborted) onListening()
         await untilAborted(signal)
       } finally {
-        await Promise.all([ipc.close(), http?.close(), metricsServer?.close()])
+        endListening()
+        endRefusing()
+        for (const listener of Object.values(listeners)) listener.hide()
+        await Promise.all(Object.values(guards).map((guard) => guard.stop()))
       }
     },
     /**
-     * Gives both sockets the modes and groups of other settings, or none, and returns the function that has
-     * the settings used. Throws UserError; then nothing changes.
+     * Gives both sockets the modes and groups of other settings, and returns the function that has the rest of
+     * them used. Throws UserError; then nothing changes.
      */
-    async prepare(sockets: Sockets): Promise<() => void> {
-      const next = fit(sockets)
-      const uses = [await ipc.prepare(next.ipc, next.room.ipc)]
-      if (http !== null && next.http !== null)
-        uses.push(
-          await http.prepare(next.http, next.room.http).catch(async (error: unknown) => {
-            await ipc.prepare(running.ipc)
-            throw error
-          }),
-        )
+    prepare(next: Sockets): () => void {
+      listeners.ipc?.setAccess(next.ipc)
+      try {
+        if (next.http !== null) listeners.http?.setAccess(next.http)
+      } catch (error) {
+        listeners.ipc?.setAccess(settings.ipc)
+        throw error
+      }
       return () => {
-        running = next
-        for (const use of uses) use()
+        settings = { ipc: next.ipc, http: next.http ?? settings.http }
+        guards.ipc.recheck()
+        guards.http.recheck()
       }
     },
-    /** Makes removed sockets again, and logs what is due of reads and limits. Never fails. */
-    async tick(): Promise<void> {
-      await Promise.all([ipc.tick(), http?.tick()])
-      audit.flush()
-      limited.flush()
+    /** To be called every 15 s. */
+    tick(): void {
+      for (const listener of Object.values(listeners)) listener.tick()
+      for (const guard of Object.values(guards)) guard.sweep(awakeMs())
+      audit.tick()
     },
-    clients: (): StatusResult['clients'] => ({
-      ipc: clientsOf(ipc.counts()),
-      http: http && clientsOf(http.counts()),
-    }),
+    /** Sockets that are opened too wide, each a sentence with its remedy. */
+    problems: (): string[] =>
+      (['ipc', 'http'] as const).flatMap((name) => {
+        const { uids, gids } = limitsOf(name)().allow
+        return listeners[name]?.problems(uids.length + gids.length === 0) ?? []
+      }),
+    clients(): StatusResult['clients'] {
+      const describe = (name: 'ipc' | 'http') => {
+        const { connections, subscribers } = guards[name].counts()
+        return { connections, subscribers }
+      }
+      return { ipc: describe('ipc'), http: http ? describe('http') : null }
+    },
     /** `http` is null if it is off. */
-    counts: () => ({ ipc: ipc.counts(), http: http?.counts() ?? null }),
+    counts: () => ({ ipc: countsOf('ipc'), http: http ? countsOf('http') : null }),
   }
 }
 
-/** The sockets of systemd; null: there are none, and the daemon opens its own. */
-function handedOverSockets(inherited: InheritedSockets): ListeningSocket[] | null {
-  if (!isSocketActivated(inherited)) return null
-  const { unknown: _, ...served } = inherited
-  return Object.entries(served).flatMap(([name, fds]) =>
-    fds.map((fd) => ({ name, path: loadLibc().socketPath(fd) })),
-  )
-}
-
-function ownSockets({ ipc, http }: Pick<Config, 'ipc' | 'http'>): ListeningSocket[] {
-  return Object.entries({ ipc, http }).flatMap(([name, socket]) =>
-    socket === null ? [] : [{ name, path: socket.path }],
-  )
-}
-
-function clientsOf({ connections, subscribers }: StatusResult['clients']['ipc']) {
-  return { connections, subscribers }
+/** One record an hour for each user that had too many connections. */
+function createExcessLog({ log, clock }: { log: Log; clock: Pick<Clock, 'now'> }) {
+  const users = new Map<number, { atMs: number; count: number }>()
+  return (socket: Name, uid: number, excess: { readonly setting: string; readonly limit: number }): void => {
+    const nowMs = clock.now().bootMs
+    const last = users.get(uid) ?? { atMs: -Infinity, count: 0 }
+    last.count += 1
+    users.set(uid, last)
+    if (nowMs - last.atMs < HOUR_MS) return
+    const setting = `${socket}.${excess.setting}`
+    log('warning', 'Connections of a user were closed, because there are too many: it may keep fewer open', {
+      event: 'clients-limited',
+      uid: uid === -1 ? null : uid,
+      setting,
+      limit: excess.limit,
+      count: last.count,
+    })
+    users.set(uid, { atMs: nowMs, count: 0 })
+  }
 }

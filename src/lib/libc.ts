@@ -166,6 +166,7 @@ function createConnectionCalls(strict: Declare, lenient: Declare) {
   const ioctl = strict('ioctl', 'int', ['int', 'ulong', 'void *'])
   const poll = strict('poll', 'int', ['void *', 'ulong', 'int'])
   const shutdown = lenient('shutdown', 'int', ['int', 'int'])
+  const accept4 = lenient('accept4', 'int', ['int', 'void *', 'void *', 'int'])
   // Reused, because each connection needs them. Memory that no group was written to takes no space.
   const credentials = new Int32Array(3)
   const groups = new Uint32Array(MAX_GROUPS)
@@ -210,6 +211,8 @@ function createConnectionCalls(strict: Declare, lenient: Declare) {
     isHungUp: (fd: number): boolean => (eventsOf(fd) & ABI.POLLHUP) !== 0,
     /** The other end can send no more; what it has sent can still be read (shutdown(2), SHUT_RD). */
     endInput: (fd: number): number => shutdown(fd, ABI.SHUT_RD),
+    /** Accepts a connection that waits (accept4(2)); -1: none does, or there is no descriptor left. */
+    accept: (fd: number): number => accept4(fd, null, null, ABI.SOCK_NONBLOCK | ABI.SOCK_CLOEXEC),
     /** Another descriptor of the same connection, which no program inherits that is executed (fcntl(2)). */
     duplicate: (fd: number): number => fcntl(fd, ABI.F_DUPFD_CLOEXEC, 0),
     /** The kernel keeps about twice as many bytes as these for a peer that does not read (SO_SNDBUF). */

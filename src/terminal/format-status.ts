@@ -33,7 +33,6 @@ const INDENT = 2 + LABEL_WIDTH
 /** The status by which most services refuse a token. */
 const USUAL_REFUSAL = '401'
 const MAX_READERS = 5
-const MAX_LIMITED = 5
 
 const phases: Readonly<Record<Phase, { colour: Colour; meaning: string }>> = {
   ready: { colour: 'green', meaning: 'the token is good and is refreshed in time' },
@@ -135,14 +134,6 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
     const when = leftMs <= 0 ? 'now' : `in ${formatDuration(leftMs)} (${absolute(nextAttemptAt)})`
     return [`${what} ${when}`]
   },
-  ages({ tokensEndEarly }, { ink }) {
-    if (tokensEndEarly === undefined) return []
-    const { agesSeconds, maxAge } = tokensEndEarly
-    const ages = agesSeconds.slice(-3).map((seconds) => formatDuration(seconds * 1_000))
-    return [
-      ink('yellow', `clients reported tokens aged ${ages.join(', ')}: set refresh.maxAge to "${maxAge}"`),
-    ]
-  },
   files({ files }, { ink, ago }) {
     if (files.length === 0) return ['none are configured']
     const faultyFirst = files.toSorted((one, other) => Number(one.ok) - Number(other.ok))
@@ -199,24 +190,19 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
       ...(lastError === null ? [] : [lastError]),
     ]
   },
-  clients({ clients: { limited = [], ...sockets } }, { ink, ago }) {
-    const present = Object.entries(sockets).flatMap(([name, count]) =>
+  clients({ clients }) {
+    const present = Object.entries(clients).flatMap(([name, count]) =>
       count === null ? [] : [`${count.connections} on ${name} (${count.subscribers} subscribed)`],
     )
-    const over = limited.slice(0, MAX_LIMITED).map(({ socket, uid, setting, limit, count, lastAt }) => {
-      const who = uid === null ? 'an unknown user' : `uid ${uid}`
-      const closed = `${counted(count, 'connection')} of ${who} closed, the last ${ago(lastAt)}`
-      return ink('yellow', `${closed}: over ${socket}.${setting} (${limit})`)
-    })
-    return [present.join(', '), ...over]
+    return [present.join(', ')]
   },
   daemon({ daemon: { version, pid, startedAt, host, configFile } }, { ago }) {
     return [`${version} on ${host}, pid ${pid}, started ${ago(startedAt)}`, configFile]
   },
   readers({ readers = [] }, { ago }) {
-    return readers.slice(0, MAX_READERS).map(({ uid, client, pid, transport, lastAt, count }) => {
-      const name = client ?? 'a client without a name'
-      return `${name} (uid ${uid}, pid ${pid}, ${transport}) ${ago(lastAt)}, ${times(count)}`
+    return readers.slice(0, MAX_READERS).map(({ uid, name, clients, connections, lastAt, count }) => {
+      const who = `${name} (uid ${uid}${clients.length === 0 ? '' : `: ${clients.join(', ')}`})`
+      return `${who} ${ago(lastAt)}, ${times(count)}, ${counted(connections, 'connection')} now`
     })
   },
 }

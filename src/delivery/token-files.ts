@@ -1,0 +1,118 @@
+// The token files: every entry of `tokenFiles` holds the token while it may be used, and is absent otherwise.
+import type { TokenFileConfig } from '../config/next/config.ts'
+import { createManagedFile, type Content, type ManagedFile } from '../files/managed-file.ts'
+import type { RemedyOf } from '../host/remedy.ts'
+import { formatInstant } from '../lib/clock.ts'
+import type { Log } from '../lib/log.ts'
+import { raceAbort } from '../lib/tasks.ts'
+import type { StatusResult, TokenUse } from '../protocol.ts'
+import type { Keeper } from '../token/keeper.ts'
+import { isReplacedByReport, serviceOf, usableToken, usableUntilMs } from '../token/selectors.ts'
+import type { Token } from '../token/token.ts'
+import { textOf } from './token-format.ts'
+
+interface Entry {
+  /** Null: it is no longer configured, and is to be removed. */
+  config: TokenFileConfig | null
+  readonly file: ManagedFile
+}
+
+/** The longest time for which a stop waits for a disk. */
+const STOP_WAIT_MS = 1_000
+
+export function createTokenFiles(options: {
+  config: readonly TokenFileConfig[]
+  keeper: Pick<Keeper, 'state' | 'now' | 'onEvent'>
+  log: Log
+  remedyOf: RemedyOf
+}) {
+  const { keeper, log, remedyOf } = options
+  /** Of all token files, also former ones. */
+  const counts = { writes: 0, repairs: 0, errors: 0 }
+  /** By path. */
+  const entries = new Map<string, Entry>()
+  configure(options.config)
+
+  function configure(configs: readonly TokenFileConfig[]): void {
+    for (const entry of entries.values()) entry.config = null
+    for (const config of configs) {
+      const entry = entries.get(config.path)
+      if (entry !== undefined) {
+        entry.config = config
+        entry.file.reconfigure(config)
+        continue
+      }
+      const desired = (): Content | null => desiredOf(added.config)
+      const file = createManagedFile(config, { desired, log, mayFormerStay: false, counts })
+      const added: Entry = { config, file }
+      entries.set(config.path, added)
+    }
+  }
+
+  function desiredOf(config: TokenFileConfig | null): Content | null {
+    const state = keeper.state()
+    const token = usableToken(state, keeper.now())
+    if (config === null || token === null) return null
+    return { text: contentOf(config, token, serviceOf(state).use), mayStay: () => mayStay(token) }
+  }
+
+  /** Reports whether the token may stay in a file that cannot be written. */
+  function mayStay(token: Token): boolean {
+    const state = keeper.state()
+    const isOfService = token.baseUrl === serviceOf(state).baseUrl
+    const isGood = isOfService && !isReplacedByReport(state, token.fingerprint)
+    return isGood && keeper.now().bootMs < usableUntilMs(token)
+  }
+
+  async function reconcile(): Promise<void> {
+    await Promise.all(
+      [...entries].map(async ([path, { config, file }]) => {
+        await file.reconcile()
+        // A reload may have configured it again meanwhile.
+        const isOver = config === null && entries.get(path)?.config === null
+        if (isOver && file.error() === null && !file.isPresent()) entries.delete(path)
+      }),
+    )
+  }
+
+  return {
+    /** Maintains the files until the signal is aborted. */
+    async run(signal: AbortSignal): Promise<void> {
+      const failed = Promise.withResolvers<never>()
+      const begin = (): void => void reconcile().catch(failed.reject)
+      const endListening = keeper.onEvent(({ type }) => type !== 'attempted' && begin())
+      if (!signal.aborted) begin()
+      await raceAbort(failed.promise, signal).finally(endListening)
+      await raceAbort(reconcile(), AbortSignal.timeout(STOP_WAIT_MS))
+    },
+    /** Uses other entries from now on. Files of entries that are gone are removed. */
+    async reconfigure(config: readonly TokenFileConfig[]): Promise<void> {
+      configure(config)
+      await reconcile()
+    },
+    status: (): StatusResult['files'] =>
+      [...entries.values()].flatMap(({ config, file }) => {
+        if (config === null) return []
+        const error = file.error()
+        return {
+          path: config.path,
+          format: config.format,
+          ok: error === null,
+          error: error && remedyOf({ kind: 'file', error }),
+          present: file.isPresent(),
+          writtenAt: file.writtenAt()?.toISOString() ?? null,
+          repairs: file.repairs(),
+        }
+      }),
+    /** Sums over all token files, since the start. */
+    counts: () => ({ ...counts }),
+  }
+}
+
+function contentOf({ format, template }: TokenFileConfig, token: Token, use: TokenUse): string {
+  const { accessToken, generation, expiresAtMs, received } = token
+  if (format === 'template') return (template ?? '').replaceAll('{token}', accessToken)
+  const expiresAt = formatInstant(expiresAtMs, received)
+  const obtainedAt = formatInstant(received.bootMs, received)
+  return textOf[format]({ accessToken, ...use, expiresAt, obtainedAt, generation })
+}
