@@ -1,5 +1,5 @@
 // The guard of one socket, whatever is spoken there: who connects, how many and how long, and a stop at which
-// all that was received is answered. Each connection holds little; there are at most so many.
+// all that was received is answered. Each connection holds little, and there are at most so many.
 import { closeSync } from 'node:fs'
 import { createServer, Socket, type Server, type SocketConstructorOpts } from 'node:net'
 import type { DuplexOptions } from 'node:stream'
@@ -11,18 +11,9 @@ import { logFault } from '../lib/internal-fault.ts'
 import { loadLibc } from '../lib/libc.ts'
 import type { Log } from '../lib/log.ts'
 import { CONNECTION_IDLE_MS } from '../protocol.ts'
-import {
-  ACCEPTED_IN_A_TURN,
-  BACKLOG,
-  dropReasons,
-  MAX_DENIED,
-  SEND_BUFFER_BYTES,
-  STALLED_MS,
-  STOP_MS,
-  type DropReason,
-} from './limits.ts'
-import type { Reader } from './token-audit.ts'
+import * as most from './limits.ts'
 import { UNKNOWN_PEER, type Peers } from './peers.ts'
+import type { Reader } from './token-audit.ts'
 import { descriptorOf, takeOver } from './undocumented.ts'
 
 /** Connections are counted apart by these: operators have as many places as all others together. */
@@ -35,35 +26,30 @@ export interface Connection extends Reader {
   /** `allow` excludes its peer. */
   isDenied: boolean
   /** The reason for which the daemon ends it; null: the client does. */
-  drop: DropReason | null
-  /** Whole requests so far. */
+  drop: most.DropReason | null
+  /** Whole requests so far, and of this second. */
   requests: number
-  /** Of this second; the second, on the monotonic clock. */
-  rate: number
-  rateSecond: number
+  rate: { second: number; count: number } | null
   /** Its requests that wait for an answer, and what ends the waits. */
   waiting: number
   waits: AbortController | null
   /** Their ids. */
-  subscriptions: string[]
-  /** Requests and bytes that the peer has taken, as of the last sweep at which they were more, and when that was. */
+  subscriptions: readonly string[]
+  /** Requests and bytes that the peer has taken, at the last sweep at which they were more, and when that was. */
   progress: number
   progressAtMs: number
 }
 
 /** What is spoken at a socket. `State` is what it knows of a connection. */
 export interface Protocol<State> {
-  readonly name: 'ipc' | 'http' | 'metrics'
   readonly createState: () => State
   readonly optionsOf: (connection: Connection & State) => SocketConstructorOpts & DuplexOptions
   readonly begin: (connection: Connection & State) => void
   /** Sends the newest token, or why there is none, for each subscription, as far as the peer reads. */
   readonly push: (connection: Connection & State) => void
 }
-export type Limits = Pick<SocketConfig, 'allow' | 'maxConnections' | 'maxConnectionsPerUser'>
 export type Guard = ReturnType<typeof createGuard>
 
-const IDLE_MS = CONNECTION_IDLE_MS
 /** Timers may fire this much early. */
 const GRAIN_MS = 500
 /** At a stop, a connection that has sent nothing yet has this time for it. */
@@ -72,69 +58,78 @@ const FIRST_REQUEST_MS = 50
 export function createGuard<State extends object>(
   protocol: Protocol<State>,
   options: {
-    readonly limits: () => Limits
+    readonly limits: () => SocketConfig
     /** Null: over TCP, without users. */
     readonly peers: Peers | null
     readonly log: Log
+    /** A clock that stops during suspend, in ms. */
+    readonly awakeMs: () => number
     /** A connection was closed, because its user, or all together, have too many. */
     readonly onExcess: (uid: number, setting: 'maxConnections' | 'maxConnectionsPerUser') => void
   },
 ) {
-  const { limits, peers, log, onExcess } = options
+  const { limits, peers, log, awakeMs, onExcess } = options
   const libc = loadLibc()
   const servers: Server[] = []
   const all = new Set<Connection & State>()
   const taken: Record<Place, number> = { operator: 0, member: 0, denied: 0 }
   /** Connections by user. */
   const users = new Map<number, number>()
-  const dropped = Object.fromEntries(dropReasons.map((reason) => [reason, 0])) as Record<DropReason, number>
+  const dropped = Object.fromEntries(most.dropReasons.map((reason) => [reason, 0])) as Record<
+    most.DropReason,
+    number
+  >
 
   function onAccepted(this: Server, first: Socket): void {
     const accepted = takeOver(first)
     if (accepted !== null) open(accepted)
-    acceptOthers(this, ACCEPTED_IN_A_TURN - 1)
+    acceptOthers(this, most.ACCEPTED_IN_A_TURN - 1)
   }
 
   /** Node accepts one connection in a turn: a newcomer would wait as many turns as others came before it. */
-  function acceptOthers(server: Server, most: number): void {
+  function acceptOthers(server: Server, count: number): void {
     const listening = descriptorOf(server)
-    for (let left = most; left > 0; left -= 1) {
+    for (let left = count; left > 0; left -= 1) {
       const fd = libc.accept(listening)
       if (fd < 0) return
-      open({ options: { fd }, fd, close: () => closeSync(fd) })
+      open({ from: { fd }, fd, close: () => closeSync(fd) })
     }
   }
 
   function excessOf(place: Place, uid: number): 'maxConnections' | 'maxConnectionsPerUser' | null {
     const { maxConnections, maxConnectionsPerUser } = limits()
-    if (taken[place] >= (place === 'denied' ? MAX_DENIED : maxConnections)) return 'maxConnections'
+    if (taken[place] >= (place === 'denied' ? most.MAX_DENIED : maxConnections)) return 'maxConnections'
     const isFull = place === 'member' && (users.get(uid) ?? 0) >= maxConnectionsPerUser
     return isFull ? 'maxConnectionsPerUser' : null
   }
 
-  function open({ options: from, fd, close }: NonNullable<ReturnType<typeof takeOver>>): void {
-    const peer = peers?.of(fd) ?? UNKNOWN_PEER
-    const isDenied = peers?.isAllowed(fd, peer, limits().allow) === false
-    const place: Place = peer.isOperator ? 'operator' : isDenied ? 'denied' : 'member'
-    const excess = excessOf(place, peer.uid)
-    if (excess !== null) {
-      close()
-      dropped['too-many-connections'] += 1
-      return onExcess(peer.uid, excess)
-    }
-    libc.limitSendBuffer(fd, SEND_BUFFER_BYTES)
-    const openedAtMs = monotonicMs()
-    const when = { openedAtMs, progressAtMs: openedAtMs }
-    const connection = { ...NEW, peer, place, isDenied, ...when, ...protocol.createState() }
+  function open({ from, fd, close }: NonNullable<ReturnType<typeof takeOver>>): void {
     try {
-      connection.socket = new Socket({ ...from, ...HALF_OPEN, ...protocol.optionsOf(connection) })
+      const peer = peers?.of(fd) ?? UNKNOWN_PEER
+      const isDenied = peers?.isAllowed(fd, peer, limits().allow) === false
+      const place: Place = peer.isOperator ? 'operator' : isDenied ? 'denied' : 'member'
+      const excess = excessOf(place, peer.uid)
+      if (excess === null) return begin({ from, fd }, { peer, place, isDenied })
+      dropped['too-many-connections'] += 1
+      onExcess(peer.uid, excess)
     } catch (error) {
-      // There is no descriptor left, or the peer has gone.
-      close()
-      if (errorCode(error) === undefined) throw error
-      return
+      // Otherwise there is no descriptor left, or the peer has gone.
+      if (errorCode(error) === undefined) logFault(log, error)
     }
-    const { socket } = connection
+    close()
+  }
+
+  function begin(
+    { from, fd }: { from: SocketConstructorOpts; fd: number },
+    by: Pick<Connection, 'peer' | 'place' | 'isDenied'>,
+  ): void {
+    libc.limitSendBuffer(fd, most.SEND_BUFFER_BYTES)
+    const openedAtMs = awakeMs()
+    const when = { openedAtMs, progressAtMs: openedAtMs }
+    const connection = { ...NEW, ...by, ...when, ...protocol.createState() }
+    const socket = new Socket({ ...from, ...HALF_OPEN, ...protocol.optionsOf(connection) })
+    const { peer, place } = by
+    connection.socket = socket
     taken[place] += 1
     users.set(peer.uid, (users.get(peer.uid) ?? 0) + 1)
     all.add(connection)
@@ -161,7 +156,7 @@ export function createGuard<State extends object>(
 
   return {
     /** A server that listens nowhere yet. */
-    addServer(): Server {
+    addServer: (): Server => {
       const server = createServer({ allowHalfOpen: true }, onAccepted)
       servers.push(server)
       return server
@@ -183,17 +178,16 @@ export function createGuard<State extends object>(
      * Ends connections whose peer reads nothing, and those that have been silent for long without a wait or a
      * subscription. To be called every 15 s.
      */
-    sweep(nowMs: number): void {
+    sweep(): void {
+      const nowMs = awakeMs()
       for (const connection of all) {
         const { socket, waiting, subscriptions } = connection
         const progress = connection.requests + socket.bytesWritten - socket.writableLength
+        if (progress !== connection.progress) Object.assign(connection, { progress, progressAtMs: nowMs })
         const isStalled = socket.writableLength > 0
-        if (progress !== connection.progress) {
-          connection.progress = progress
-          connection.progressAtMs = nowMs
-        }
-        const mostMs = isStalled ? STALLED_MS : waiting + subscriptions.length > 0 ? Infinity : IDLE_MS
-        if (nowMs - connection.progressAtMs < mostMs - GRAIN_MS) continue
+        const isServed = waiting + subscriptions.length > 0
+        const lastsMs = isStalled ? most.STALLED_MS : isServed ? Infinity : CONNECTION_IDLE_MS
+        if (nowMs - connection.progressAtMs < lastsMs - GRAIN_MS) continue
         connection.drop ??= isStalled ? 'stalled' : 'idle'
         socket.destroy()
       }
@@ -201,14 +195,14 @@ export function createGuard<State extends object>(
     /** Accepts what has connected, and answers what has been received; the kernel refuses what comes later. */
     async stop(): Promise<void> {
       for (const server of servers) {
-        acceptOthers(server, BACKLOG)
+        acceptOthers(server, most.BACKLOG)
         server.close()
       }
-      const until = monotonicMs() + STOP_MS
-      for (let now = monotonicMs(); all.size > 0 && now < until; now = monotonicMs()) {
+      const untilMs = monotonicMs() + most.STOP_MS
+      for (let nowMs = monotonicMs(); all.size > 0 && nowMs < untilMs; nowMs = monotonicMs()) {
         for (const connection of all) {
           endWaits(connection)
-          if (connection.requests > 0 || now - connection.openedAtMs > FIRST_REQUEST_MS)
+          if (connection.requests > 0 || awakeMs() - connection.openedAtMs > FIRST_REQUEST_MS)
             libc.endInput(descriptorOf(connection.socket))
         }
         await sleep(5)
@@ -250,19 +244,10 @@ export function endWaits(connection: Connection): void {
   connection.waits = null
 }
 
-/** Counts a request. False: it is one too many in this second. */
-export function isWithinRate(connection: Connection, perSecond: number): boolean {
-  const second = Math.floor(monotonicMs() / 1_000)
-  connection.rate = second === connection.rateSecond ? connection.rate + 1 : 1
-  connection.rateSecond = second
-  return connection.rate <= perSecond
-}
-
 const ignore = (): void => undefined
 /** A client that has ended its side still gets the answers for which it waits. */
 const HALF_OPEN = { allowHalfOpen: true }
-const NONE: string[] = []
-Object.freeze(NONE)
+const NONE: readonly string[] = []
 const NEW = {
   /** Until its own is made. */
   socket: new Socket(),
@@ -270,8 +255,7 @@ const NEW = {
   tally: null,
   client: undefined,
   requests: 0,
-  rate: 0,
-  rateSecond: -1,
+  rate: null,
   waiting: 0,
   waits: null,
   subscriptions: NONE,

@@ -2,11 +2,10 @@
 // are answered is ended: Node would make requests of all that it has read.
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
-import type { SocketConfig } from '../config/next/config.ts'
 import type { Log } from '../lib/log.ts'
-import { fail, isWithinRate, type Connection, type Protocol } from './guard.ts'
+import type { Fault } from '../protocol.ts'
+import { fail, type Connection, type Protocol } from './guard.ts'
 import { MAX_BODY_BYTES, MAX_HEAD_BYTES, MAX_HEAD_FIELDS, MAX_UNANSWERED, WRITE_BYTES } from './limits.ts'
-import { TOO_FAST } from './operations.ts'
 import { problem, problemOf, type Page } from './pages.ts'
 import type { Route } from './routes.ts'
 import { allowHalfOpen, checkHeads } from './undocumented.ts'
@@ -17,14 +16,16 @@ interface HttpState {
 }
 type Client = Connection & HttpState
 
-export function createHttp(
-  name: 'http' | 'metrics',
-  {
-    route,
-    limits,
-    log,
-  }: { route: Route; limits: () => Pick<SocketConfig, 'maxRequestsPerSecond'>; log: Log },
-): Protocol<HttpState> {
+export function createHttp({
+  route,
+  admit,
+  log,
+}: {
+  route: Route
+  /** Counts a request. Returns the fault with which its connection ends; null: it is answered. */
+  admit: (client: Connection) => { readonly fault: Fault } | null
+  log: Log
+}): Protocol<HttpState> {
   /** By the socket, and by the answer, whose `req.socket` is gone once the connection is. */
   const clients = new WeakMap<object, Client>()
   // It listens nowhere, and its timers are off: the guard sees who is idle, slow or does not read.
@@ -71,15 +72,12 @@ export function createHttp(
     clients.set(response, client)
     response.on('close', onAnswered)
     try {
-      const most = limits().maxRequestsPerSecond
-      if (most !== null && !isWithinRate(client, most)) {
-        client.drop = 'too-many-requests'
-        return give(client, response, { ...problem(TOO_FAST), isLast: true })
-      }
+      const refusal = admit(client)
+      if (refusal !== null) return give(response, { ...problem(refusal), isLast: true })
       const page = route(request, client)
-      if (!(page instanceof Promise)) return give(client, response, page)
+      if (!(page instanceof Promise)) return give(response, page)
       page.then(
-        (late) => give(client, response, late),
+        (late) => give(response, late),
         (error: unknown) => fail(client, log, error),
       )
     } catch (error) {
@@ -92,13 +90,12 @@ export function createHttp(
     if (client !== undefined) client.unanswered -= 1
   }
 
-  function give(client: Client, response: ServerResponse, page: Page | null): void {
+  function give(response: ServerResponse, page: Page | null): void {
     // The client has gone.
     if (page === null || response.destroyed) return
     const { req } = response
     const isBodyLeft = !req.complete && req.headers['content-length'] !== undefined
-    if (page.isLast === true || isBodyLeft || client.isDenied) response.setHeader('Connection', 'close')
-    if (client.isDenied) client.drop = 'denied'
+    if (page.isLast === true || isBodyLeft) response.setHeader('Connection', 'close')
     response.writeHead(page.status, page.headers as string[])
     response.end(page.body)
   }
@@ -120,7 +117,6 @@ export function createHttp(
   }
 
   return {
-    name,
     createState: () => ({ unanswered: 0 }),
     optionsOf: () => ({ highWaterMark: WRITE_BYTES }),
     begin,

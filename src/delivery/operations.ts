@@ -15,6 +15,8 @@ import {
   type StatusResult,
   type TokenRequest,
 } from '../protocol.ts'
+import type { SocketConfig } from '../config/next/config.ts'
+import { monotonicMs } from '../lib/clock.ts'
 import { waitsOf, type Connection } from './guard.ts'
 import { answerOf, isToken, type MaybePromise, type Replies, type Reply } from './replies.ts'
 import type { TokenAudit, Transport } from './token-audit.ts'
@@ -36,6 +38,7 @@ export function createOperations({
   audit,
   requests,
   readers,
+  limits,
 }: {
   transport: Transport
   replies: Replies
@@ -43,6 +46,7 @@ export function createOperations({
   requests: Requests
   /** For the status that operators get. */
   readers: () => NonNullable<StatusResult['readers']>
+  limits: () => Pick<SocketConfig, 'maxRequestsPerSecond'>
 }) {
   /** Since the start: reports of refused tokens by verdict, and tokens handed out. */
   const rejects: Record<RejectVerdict, number> = {
@@ -112,8 +116,17 @@ export function createOperations({
       }
       return operations[type](fields, client)
     },
-    /** The fault for peers that `allow` excludes. */
-    denied,
+    /** Counts a request. Returns the fault with which its connection ends; null: it is performed. */
+    admit: (client: Connection): { readonly fault: Fault } | null => {
+      if (client.isDenied) client.drop = 'denied'
+      const { maxRequestsPerSecond: most } = limits()
+      if (client.isDenied || most === null) return client.isDenied ? denied : null
+      const second = Math.floor(monotonicMs() / 1_000)
+      client.rate = { second, count: client.rate?.second === second ? client.rate.count + 1 : 1 }
+      if (client.rate.count <= most) return null
+      client.drop = 'too-many-requests'
+      return TOO_FAST
+    },
     /** The reply to a subscriber, now. */
     changed: (client: Connection): Reply => handOut(client, undefined, replies.current()),
     counts: () => ({ reads, rejects: { ...rejects } }),
@@ -157,10 +170,7 @@ const FIELDS: ReadonlyMap<string, Field> = new Map([
   ['client', text(/^.{1,128}$/s, 'a name of 1 to 128 characters')],
 ])
 const ONE_OF_BOTH = 'Give either `accessToken` or `fingerprint`, the token to which the service answered 401'
-export const TOO_FAST = faultOf(
-  'busy',
-  'More requests per second than `maxRequestsPerSecond` allows: send fewer',
-)
+const TOO_FAST = faultOf('busy', 'More requests per second than `maxRequestsPerSecond` allows: send fewer')
 
 function seconds(max: number): Field {
   const isValid = (value: unknown): boolean => typeof value === 'number' && value >= 0 && value <= max

@@ -14,7 +14,8 @@ export interface Page {
 /** The codes of the protocol, and those that only HTTP has. */
 type ProblemCode = FaultCode | 'not-found' | 'method-not-allowed' | 'stalled'
 
-const statuses: Readonly<Record<ProblemCode, number>> = {
+/** The status of each fault. */
+export const statuses: Readonly<Record<ProblemCode, number>> = {
   'no-token-yet': 503,
   expired: 503,
   'account-inactive': 503,

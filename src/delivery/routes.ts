@@ -2,7 +2,7 @@
 import type { IncomingMessage } from 'node:http'
 import { monotonicMs } from '../lib/clock.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
-import type { Fault, RequestType } from '../protocol.ts'
+import type { RequestType } from '../protocol.ts'
 import type { Connection } from './guard.ts'
 import { MAX_BODY_BYTES, METRICS_EVERY_MS } from './limits.ts'
 import type { Operations } from './operations.ts'
@@ -18,13 +18,10 @@ type Routes = Readonly<Record<string, Readonly<Partial<Record<'GET' | 'POST', Ha
 /** The metrics as text, in the format that they name. */
 export type Metrics = () => { readonly contentType: string; readonly body: string }
 
-const QUERY_NAMES = ['minValidSeconds', 'waitSeconds', 'notFingerprint', 'client']
-
 /** Returns the function that answers a request. */
-export function createRoute(routes: Routes, denied: { readonly fault: Fault } | null): Route {
+export function createRoute(routes: Routes): Route {
   const paths = new Map(Object.entries(routes))
   return (request, client) => {
-    if (client.isDenied && denied !== null) return problem(denied)
     if (request.headers.origin !== undefined) return problemOf('denied', NO_ORIGIN)
     const { url = '' } = request
     // The absolute form, which clients send to proxies, means the same (RFC 9112, section 3.2.2).
@@ -45,8 +42,7 @@ export function createTokenRoutes(operations: Operations): Routes {
   const giving =
     (form: (reply: Extract<Reply, { text: string }>, request: IncomingMessage) => Page): Handler =>
     (request, client, query) => {
-      const fields = query === '' ? NO_FIELDS : parseQuery(query)
-      if (typeof fields === 'string') return problemOf('bad-request', fields)
+      const fields = query === '' ? NO_FIELDS : fieldsOf(query)
       const give = (reply: Reply): Page => (isToken(reply) ? form(reply, request) : pageOfReply(reply))
       const reply = operations.perform('token.get', fields, client)
       return reply instanceof Promise ? reply.then(give) : give(reply)
@@ -126,17 +122,13 @@ function prefersText({ accept = '' }: IncomingMessage['headers']): boolean {
   return /\btext\/plain\b/i.test(accept) && !/\bjson\b/i.test(accept)
 }
 
-/** The fields of the query, or the sentence that says what is wrong with it. */
-function parseQuery(query: string): Record<string, unknown> | string {
-  const fields: Record<string, unknown> = {}
-  for (const [name, value] of new URLSearchParams(query)) {
-    if (!QUERY_NAMES.includes(name))
-      return `There is no query parameter of this name: use ${QUERY_NAMES.join(', ')}`
-    if (Object.hasOwn(fields, name)) return `\`${name}\` is given twice: give it once`
-    // Anything but a number stays a text, which the operation refuses.
-    fields[name] = name.endsWith('Seconds') && /^\d+(\.\d+)?$/.test(value) ? Number(value) : value
-  }
-  return fields
+/** The fields of the query. Anything but a number stays a text, which the operation refuses. */
+function fieldsOf(query: string): Record<string, unknown> {
+  const fields = [...new URLSearchParams(query)].map(([name, value]) => [
+    name,
+    name.endsWith('Seconds') && /^\d+(\.\d+)?$/.test(value) ? Number(value) : value,
+  ])
+  return Object.fromEntries(fields) as Record<string, unknown>
 }
 
 function notAllowed(methods: object): Page {

@@ -1,5 +1,4 @@
 // The servers of the daemon: `ipc.sock`, `http.sock`, and the metrics over TCP, with what they share.
-import type { Server } from 'node:net'
 import type { SocketConfig } from '../config/next/config.ts'
 import { nameOf } from '../host/ids.ts'
 import { isSocketActivated, type InheritedSockets } from '../host/inherited-sockets.ts'
@@ -13,7 +12,7 @@ import { createGuard, type Guard, type Protocol } from './guard.ts'
 import { createHttp } from './http.ts'
 import { createIpc } from './ipc.ts'
 import { METRICS_CONNECTIONS } from './limits.ts'
-import { adopt, openOwn, refuseAll, type Listener } from './listen.ts'
+import { adopt, openOwn, refuse, type Listener } from './listen.ts'
 import { createOperations, type Requests } from './operations.ts'
 import { createPeers, type Peers } from './peers.ts'
 import type { Replies } from './replies.ts'
@@ -61,35 +60,34 @@ export function createServers(
   assertMeans()
   let settings = initial
   const isActivated = isSocketActivated(inherited)
-  const http = initial.http !== null && (!isActivated || inherited.http.length > 0)
+  const hasHttp = initial.http !== null && (!isActivated || inherited.http.length > 0)
   const limitsOf = (name: Name) => (): SocketConfig => (name === 'metrics' ? null : settings[name]) ?? METRICS
   const audit = createTokenAudit({ log, clock })
-  const operations = { ipc: createOperationsOf('ipc'), http: createOperationsOf('http') }
-  const health = createHealthRoutes({ replies, metrics })
   const noteExcess = createExcessLog({ log, clock })
-  const routes = { ...createTokenRoutes(operations.http), ...health }
-  const guards = {
-    ipc: guarded(createIpc({ operations: operations.ipc, limits: limitsOf('ipc'), log })),
-    http: guarded(createHttpOf('http', createRoute(routes, operations.http.denied))),
-    metrics: guarded(createHttpOf('metrics', createRoute(health, null))),
+  const operations = { ipc: operationsOf('ipc'), http: operationsOf('http') }
+  const health = createHealthRoutes({ replies, metrics })
+  const route = createRoute({ ...createTokenRoutes(operations.http), ...health })
+  const guards: Readonly<Record<Name, Guard>> = {
+    ipc: guarded('ipc', createIpc({ operations: operations.ipc, log })),
+    http: guarded('http', createHttp({ route, admit: operations.http.admit, log })),
+    metrics: guarded('metrics', createHttp({ route: createRoute(health), admit: () => null, log })),
   }
   const listeners: Partial<Record<Name, Listener>> = {}
 
-  function createOperationsOf(transport: Transport) {
-    return createOperations({ transport, replies, audit, requests, readers })
+  function operationsOf(transport: Transport) {
+    const limits = limitsOf(transport)
+    return createOperations({ transport, replies, audit, requests, readers, limits })
   }
 
-  function createHttpOf(name: 'http' | 'metrics', route: ReturnType<typeof createRoute>) {
-    return createHttp(name, { route, limits: limitsOf(name), log })
-  }
-
-  function guarded<State extends object>(protocol: Protocol<State>): Guard {
-    const { name } = protocol
+  function guarded<State extends object>(name: Name, protocol: Protocol<State>): Guard {
+    const limits = limitsOf(name)
     return createGuard(protocol, {
-      limits: limitsOf(name),
+      limits,
       peers: name === 'metrics' ? null : peers,
       log,
-      onExcess: (uid, setting) => noteExcess(name, uid, { setting, limit: limitsOf(name)()[setting] }),
+      awakeMs,
+      onExcess: (uid, setting) =>
+        noteExcess(uid, { setting: `${name}.${setting}`, limit: limits()[setting] }),
     })
   }
 
@@ -101,35 +99,37 @@ export function createServers(
   }
 
   async function listen(name: Name): Promise<void> {
-    const addServer = (): Server => guards[name].addServer()
-    const config = limitsOf(name)()
+    const { addServer } = guards[name]
+    const common = { access: limitsOf(name)(), addServer, remedyOf, log }
     listeners[name] =
       isActivated || name === 'metrics'
-        ? await adopt(inherited[name], { addServer, remedyOf })
-        : await openOwn({ path: paths[name], ...config }, { addServer, remedyOf, log })
+        ? await adopt(inherited[name], common)
+        : await openOwn(paths[name], common)
   }
 
-  function countsOf(name: 'ipc' | 'http') {
+  function countsOf(name: Transport) {
     return { ...guards[name].counts(), ...operations[name].counts() }
   }
 
   return {
-    /** Serves until the signal is aborted. Calls `onListening` once every socket listens. Throws UserError (69, 78). */
+    /**
+     * Serves until the signal is aborted. Calls `onListening` once every socket listens. Throws UserError (69,
+     * 78).
+     */
     async run(signal: AbortSignal, { onListening }: { onListening: () => void }): Promise<void> {
       if (signal.aborted) return
-      const endRefusing = refuseAll(initial.http === null ? inherited.http : [])
+      const endRefusing = refuse(initial.http === null ? inherited.http : [])
       // Before anybody can connect: no subscription misses a token.
       const endListening = replies.onChange(() => guards.ipc.push())
       try {
         await listen('ipc')
-        if (http) await listen('http')
+        if (hasHttp) await listen('http')
         if (inherited.metrics.length > 0) await listen('metrics')
         if (!signal.aborted) onListening()
         await untilAborted(signal)
       } finally {
         endListening()
         endRefusing()
-        for (const listener of Object.values(listeners)) listener.hide()
         await Promise.all(Object.values(guards).map((guard) => guard.stop()))
       }
     },
@@ -147,51 +147,43 @@ export function createServers(
       }
       return () => {
         settings = { ipc: next.ipc, http: next.http ?? settings.http }
-        guards.ipc.recheck()
-        guards.http.recheck()
+        for (const guard of Object.values(guards)) guard.recheck()
       }
     },
     /** To be called every 15 s. */
     tick(): void {
       for (const listener of Object.values(listeners)) listener.tick()
-      for (const guard of Object.values(guards)) guard.sweep(awakeMs())
+      for (const guard of Object.values(guards)) guard.sweep()
       audit.tick()
     },
     /** Sockets that are opened too wide, each a sentence with its remedy. */
     problems: (): string[] =>
-      (['ipc', 'http'] as const).flatMap((name) => {
-        const { uids, gids } = limitsOf(name)().allow
-        return listeners[name]?.problems(uids.length + gids.length === 0) ?? []
-      }),
+      [listeners.ipc, listeners.http]
+        .flatMap((listener) => listener?.tooWide() ?? [])
+        .map((path) => remedyOf({ kind: 'open-socket', path })),
     clients(): StatusResult['clients'] {
-      const describe = (name: 'ipc' | 'http') => {
-        const { connections, subscribers } = guards[name].counts()
+      const describe = ({ counts }: Guard) => {
+        const { connections, subscribers } = counts()
         return { connections, subscribers }
       }
-      return { ipc: describe('ipc'), http: http ? describe('http') : null }
+      return { ipc: describe(guards.ipc), http: hasHttp ? describe(guards.http) : null }
     },
     /** `http` is null if it is off. */
-    counts: () => ({ ipc: countsOf('ipc'), http: http ? countsOf('http') : null }),
+    counts: () => ({ ipc: countsOf('ipc'), http: hasHttp ? countsOf('http') : null }),
   }
 }
 
 /** One record an hour for each user that had too many connections. */
 function createExcessLog({ log, clock }: { log: Log; clock: Pick<Clock, 'now'> }) {
   const users = new Map<number, { atMs: number; count: number }>()
-  return (socket: Name, uid: number, excess: { readonly setting: string; readonly limit: number }): void => {
+  return (uid: number, excess: { readonly setting: string; readonly limit: number }): void => {
     const nowMs = clock.now().bootMs
     const last = users.get(uid) ?? { atMs: -Infinity, count: 0 }
-    last.count += 1
-    users.set(uid, last)
-    if (nowMs - last.atMs < HOUR_MS) return
-    const setting = `${socket}.${excess.setting}`
-    log('warning', 'Connections of a user were closed, because there are too many: it may keep fewer open', {
-      event: 'clients-limited',
-      uid: uid === -1 ? null : uid,
-      setting,
-      limit: excess.limit,
-      count: last.count,
-    })
-    users.set(uid, { atMs: nowMs, count: 0 })
+    const count = last.count + 1
+    const isDue = nowMs - last.atMs >= HOUR_MS
+    users.set(uid, isDue ? { atMs: nowMs, count: 0 } : { ...last, count })
+    if (!isDue) return
+    const sentence = 'Connections of a user were closed, because there are too many: it may keep fewer open'
+    log('warning', sentence, { event: 'clients-limited', uid: uid < 0 ? null : uid, ...excess, count })
   }
 }

@@ -17,6 +17,8 @@ interface Entry {
   readonly file: ManagedFile
 }
 
+/** At most so many files are worked on at once: a disk that hangs leaves threads to all else (of 16). */
+const MAX_RUNNING = 8
 /** The longest time for which a stop waits for a disk. */
 const STOP_WAIT_MS = 1_000
 
@@ -29,6 +31,7 @@ export function createTokenFiles(options: {
   const { keeper, log, remedyOf } = options
   /** Of all token files, also former ones. */
   const counts = { writes: 0, repairs: 0, errors: 0 }
+  const inTurn = createTurns(MAX_RUNNING)
   /** By path. */
   const entries = new Map<string, Entry>()
   configure(options.config)
@@ -39,11 +42,10 @@ export function createTokenFiles(options: {
       const entry = entries.get(config.path)
       if (entry !== undefined) {
         entry.config = config
-        entry.file.reconfigure(config)
         continue
       }
       const desired = (): Content | null => desiredOf(added.config)
-      const file = createManagedFile(config, { desired, log, mayFormerStay: false, counts })
+      const file = createManagedFile(config.path, { desired, log, counts, inTurn })
       const added: Entry = { config, file }
       entries.set(config.path, added)
     }
@@ -53,7 +55,8 @@ export function createTokenFiles(options: {
     const state = keeper.state()
     const token = usableToken(state, keeper.now())
     if (config === null || token === null) return null
-    return { text: contentOf(config, token, serviceOf(state).use), mayStay: () => mayStay(token) }
+    const text = contentOf(config, token, serviceOf(state).use)
+    return { text, attributes: config, mayStay: () => mayStay(token) }
   }
 
   /** Reports whether the token may stay in a file that cannot be written. */
@@ -106,6 +109,21 @@ export function createTokenFiles(options: {
       }),
     /** Sums over all token files, since the start. */
     counts: () => ({ ...counts }),
+  }
+}
+
+/** Does so many works at once; the others wait for their turn, in the order in which they came. */
+function createTurns(count: number) {
+  let free = count
+  const waiting: (() => void)[] = []
+  return async (work: () => Promise<void>): Promise<void> => {
+    if (free > 0) free -= 1
+    else await new Promise<void>((resolve) => waiting.push(resolve))
+    await work().finally(() => {
+      const begin = waiting.shift()
+      if (begin === undefined) free += 1
+      else begin()
+    })
   }
 }
 

@@ -17,7 +17,8 @@ type Inner<T> = T & { _handle?: Handle | null; parser?: Parser | null }
 
 /** The descriptor of a connection or a listening socket; -1: it is closed. */
 export function descriptorOf(socket: Socket | Server): number {
-  return (socket as Inner<typeof socket>)._handle?.fd ?? -1
+  const { _handle: handle } = socket as Inner<typeof socket>
+  return handle?.fd ?? -1
 }
 
 /**
@@ -26,14 +27,14 @@ export function descriptorOf(socket: Socket | Server): number {
  */
 export function takeOver(
   accepted: Socket,
-): { options: SocketConstructorOpts; fd: number; close: () => void } | null {
+): { from: SocketConstructorOpts; fd: number; close: () => void } | null {
   const inner = accepted as Inner<Socket>
   const { _handle: handle } = inner
-  inner._handle = null
+  Object.assign(inner, { _handle: null })
   accepted.destroy()
   if (!handle) return null
   return {
-    options: { handle } as unknown as SocketConstructorOpts,
+    from: { handle } as unknown as SocketConstructorOpts,
     fd: handle.fd,
     close: () => handle.close(),
   }

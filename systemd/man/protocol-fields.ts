@@ -154,13 +154,6 @@ const status: FieldsOf<StatusResult> = {
       nextAttemptAt: field(INSTANT, 'when it is tried next', { null: 'not before an operator acts' }),
     },
   }),
-  tokensEndEarly: field('object', 'clients reported tokens younger than `refresh.maxAge`', {
-    absent: 'they did not',
-    fields: {
-      agesSeconds: field('list of integers', 'the last ten ages'),
-      maxAge: field('duration', 'the `refresh.maxAge` that would fit'),
-    },
-  }),
   alert: field('object', 'the alert that is raised, not a rehearsal', {
     null: 'none is raised',
     fields: {
@@ -186,17 +179,6 @@ const status: FieldsOf<StatusResult> = {
     fields: {
       ipc: field('object', 'of `ipc.sock`', { fields: socketCounts }),
       http: field('object', 'of `http.sock`', { null: '`http` is false', fields: socketCounts }),
-      limited: field('list of objects', 'who was over a limit of connections, the last first', {
-        absent: `${BEFORE_2_1}, and ${TO_OTHERS}`,
-        fields: {
-          socket: field('`ipc`, `http`, `metrics`', 'at which socket'),
-          uid: field('integer', 'the user', { null: 'over TCP' }),
-          setting: field('`maxConnections`, `maxConnectionsPerUser`, `LimitNOFILE`', 'which limit'),
-          limit: field('integer', 'its value'),
-          count: field('integer', 'connections that were closed'),
-          lastAt: field(INSTANT, 'when the last one was'),
-        },
-      }),
     },
   }),
   service: field('object', 'the service', {
@@ -238,16 +220,13 @@ const status: FieldsOf<StatusResult> = {
       stateProblem: field('text', 'why the state cannot be saved, with the remedy', {
         null: 'it can',
       }),
-      sockets: field('list of objects', 'the sockets at which it listens', {
-        absent: `${BEFORE_2_1}, and ${TO_OTHERS}`,
-        fields: {
-          name: field('`ipc`, `http`, `metrics`', 'its `FileDescriptorName=`'),
-          path: field('path', 'its path; empty over TCP'),
+      pathProblems: field(
+        'list of texts',
+        'sockets that are opened too wide, and other paths that are not as they should be, with the remedies',
+        {
+          absent: 'there are none',
         },
-      }),
-      pathProblems: field('list of texts', 'paths that are not as they should be, with the remedies', {
-        absent: 'there are none',
-      }),
+      ),
     },
   }),
   share: field('object', 'the shared store', {
@@ -264,15 +243,15 @@ const status: FieldsOf<StatusResult> = {
       lastError: field('text', 'the last error of the store', { null: 'there was none' }),
     },
   }),
-  readers: field('list of objects', 'the last 20 who took the token', {
+  readers: field('list of objects', 'the users that took tokens', {
     absent: TO_OTHERS,
     fields: {
       uid: field('integer', 'the user'),
-      client: field('text', 'its own name, or the unit', { null: 'it gives none' }),
-      transport: field('`ipc`, `http`', 'at which socket'),
-      pid: field('integer', 'its last process'),
-      lastAt: field(INSTANT, 'when it was last taken'),
-      count: field('integer', 'how often since the start'),
+      name: field('text', 'its name on this host'),
+      connections: field('integer', 'its connections now'),
+      count: field('integer', 'how many tokens it took since the start'),
+      lastAt: field(INSTANT, 'when it took the last one'),
+      clients: field('list of texts', 'names that its clients give themselves, at most 8'),
     },
   }),
 }

@@ -68,7 +68,7 @@ const share = {
   lastError: null,
 } as const
 const lastAt = '2030-01-01T00:14:00.000Z'
-const reader = { uid: 7, pid: 9, client: null, transport: 'ipc', lastAt, count: 1 } as const
+const reader = { uid: 7, name: 'app', connections: 2, count: 1, lastAt, clients: ['billing', 'b'] }
 const otherPair = { state: 'changed', problem: 'x holds another pair', pair: 'tried' } as const
 const unasked = { ...good.service, lastRequestAt: null, lastSuccessAt: null, requests: 0 }
 
@@ -78,16 +78,9 @@ test('the other forms of the rows; a state or reason that only a newer daemon ha
     token: { ...good.token!, expiresAt: '2030-01-01T00:15:00.000Z', expirySource: 'response' },
     failure: { ...failure, reason: 'quota-of-2031', attempts: 1 },
     nextAttemptAt: '2030-01-01T00:15:00.000Z',
-    tokensEndEarly: { agesSeconds: [60, 500, 480, 510], maxAge: '1m' },
     files: [{ ...file('/gone'), present: false }],
     share: { ...share, state: 'moving' as 'alone' },
-    clients: {
-      ipc: good.clients.ipc,
-      http: null,
-      limited: [
-        { socket: 'http', uid: 1_001, setting: 'maxConnectionsPerUser', limit: 128, count: 359, lastAt },
-      ],
-    },
+    clients: { ipc: good.clients.ipc, http: null },
   })
   expect(text).toBe(`● paused: this command does not know this state
 
@@ -96,12 +89,10 @@ test('the other forms of the rows; a state or reason that only a newer daemon ha
   failure   quota-of-2031 for 3 min, since 00:12:00Z: 1 attempt
             getaddrinfo ENOTFOUND api.example.com
   next      refresh now
-  ages      clients reported tokens aged 8 min 20 s, 8 min, 8 min 30 s: set refresh.maxAge to "1m"
   files     ✓ /gone (raw), not there now
   service   https://api.example.com, 12 requests, last 15 min ago (00:00:00Z)
   share     moving, redis.example.com:6379 for 10 min, 214 hosts
   clients   3 on ipc (1 subscribed)
-            359 connections of uid 1001 closed, the last 1 min ago (00:14:00Z): over http.maxConnectionsPerUser (128)
   daemon    1.0.0 on db-1, pid 4711, started 2 h ago (2029-12-31T22:15:00Z)
             /etc/kyc-tokend/kyc-tokend.config.json
 `)
@@ -307,8 +298,8 @@ test('the whole picture of a daemon in trouble: what to do first, then a row for
   _clients   _3 on ipc (1 subscribed), 0 on http (0 subscribed)
   _daemon    _1.0.0 on db-1, pid 4711, started 2 h ago (2029-12-31T22:15:00Z)
   _          _/etc/kyc-tokend/kyc-tokend.config.json
-  _readers   _a client without a name (uid 7, pid 9, ipc) 1 min ago (00:14:00Z), once
-${'  _          _a client without a name (uid 7, pid 9, ipc) 1 min ago (00:14:00Z), once\n'.repeat(4)}`)
+  _readers   _app (uid 7: billing, b) 1 min ago (00:14:00Z), once, 2 connections now
+${'  _          _app (uid 7: billing, b) 1 min ago (00:14:00Z), once, 2 connections now\n'.repeat(4)}`)
 })
 
 test('each state has its colour and its meaning', () => {

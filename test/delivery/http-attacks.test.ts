@@ -1,9 +1,8 @@
 // HTTP that is odd, broken or meant to deceive: each request gets one answer, or the connection ends after
 // one.
 import { describe, expect, it } from 'vitest'
-import { asStranger, playSweeps, startDelivery, startWithToken } from '../support/delivery-world.ts'
+import { asStranger, startDelivery, startWithToken } from '../support/delivery-world.ts'
 import { connectRaw } from '../support/ipc-client.ts'
-import { httpAsk } from '../support/outside.ts'
 import { exchange } from '../support/raw-http.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -33,7 +32,6 @@ async function statuses(text: string, options: { half?: boolean } = {}): Promise
 describe('a request and the next one are two', () => {
   it.each([
     ['with a body', `${POST}Content-Length: ${BODY.length}\r\n\r\n${BODY}`, '200 404'],
-    ['with a body in chunks', `${POST}${CHUNKED}\r\n2\r\n{}\r\n0\r\n\r\n`, '400 404'],
     ['without a Host header', 'GET /v1/token HTTP/1.1\r\n\r\n', '200 404'],
     ['with an unknown expectation', `${GET}Expect: the-unexpected\r\n\r\n`, '200 404'],
     [
@@ -41,15 +39,15 @@ describe('a request and the next one are two', () => {
       `${POST}${CONTINUE}Content-Length: 25\r\n\r\n${BODY}`,
       '100 200 404',
     ],
-    ['with a body where there is nothing', `POST /no ${HEAD}Content-Length: 5\r\n\r\nhello`, '404 404'],
-    ['with a body for a wrong method', `PUT /v1/token ${HEAD}Content-Length: 5\r\n\r\nhello`, '405 404'],
+    ['with a body where there is nothing', `POST /no ${HEAD}Content-Length: 5\r\n\r\nhello`, '404'],
+    ['with a body for a wrong method', `PUT /v1/token ${HEAD}Content-Length: 5\r\n\r\nhello`, '405'],
     ['in absolute form with a user', `GET http://u:p@x/v1/token ${HEAD}\r\n`, '200 404'],
     ['of another scheme', `GET ftp://x/v1/token ${HEAD}\r\n`, '404 404'],
     ['with a head of nearly 8 KiB', `${GET}A: ${'x'.repeat(8_100)}\r\n\r\n`, '200 404'],
     ['with a body of 32 KiB', `${POST}Content-Length: 32768\r\n\r\n${BODY.padEnd(32_768)}`, '200 404'],
     ['with 64 fields', `${GET}${'a: b\r\n'.repeat(63)}\r\n`, '200 404'],
     ['named as a property of every object', `GET /__proto__ ${HEAD}\r\n`, '404 404'],
-    ['with such a field', `GET /v1/token?__proto__=1 ${HEAD}\r\n`, '400 404'],
+    ['with such a field', `GET /v1/token?__proto__=1 ${HEAD}\r\n`, '200 404'],
   ])('%s', async (_how, text, expected) => {
     expect(await statuses(text + NEXT)).toBe(expected)
   })
@@ -57,18 +55,9 @@ describe('a request and the next one are two', () => {
 
 it('an unknown expectation gets nobody past `allow`', async () => {
   const socket = { allow: { uids: [4_002], gids: [] } }
-  const { httpPath } = await startDelivery({ socket, loadLibc: asStranger })
+  const { httpPath } = await startDelivery({ socket, libc: asStranger })
   const received = await exchange(httpPath, `GET /v1/token ${HEAD}Expect: the-unexpected\r\n\r\n`)
   expect(received).toMatch(/^HTTP\/1\.1 403 .*"code":"denied"/s)
-})
-
-it('of two requests that wait, the second one broken, each has one answer, and there is no fault of ours', async () => {
-  const answer = () => ({ kind: 'transient', reason: 'network', detail: 'none' }) as const
-  const { httpPath, records } = await startDelivery({ answer })
-  const wait = `GET /v1/token?waitSeconds=50 ${HEAD}`
-  const received = await exchange(httpPath, `${wait}\r\n${wait}Transfer-Encoding: chunked\r\n\r\nzz\r\n`)
-  expect(received.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 503', 'HTTP/1.1 400'])
-  expect(records.map(({ fields }) => fields.event)).not.toContain('connection-fault')
 })
 
 describe('the connection ends after the answer', () => {
@@ -81,11 +70,6 @@ describe('the connection ends after the answer', () => {
     ['with a body of more than 32 KiB', `${POST}Content-Length: 32769\r\n\r\n${BODY.padEnd(32_769)}`, '400'],
     ['with a length and chunks', `${POST}Content-Length: 6\r\n${CHUNKED}\r\n0\r\n\r\n`, '400'],
     [
-      'with a long extension of a chunk',
-      `${POST}${CHUNKED}\r\n2;a=${'b'.repeat(20_000)}\r\n{}\r\n0\r\n\r\n`,
-      '400',
-    ],
-    [
       'with a body that may go on and is too long',
       `${POST}${CONTINUE}Content-Length: 250000\r\n\r\n${'x'.repeat(40_000)}`,
       '100 400',
@@ -96,35 +80,16 @@ describe('the connection ends after the answer', () => {
   ])('of a request %s', async (_how, text, expected) => {
     expect(await statuses(text + NEXT)).toBe(expected)
   })
-
-  it('400 for a body that breaks off', async () => {
-    expect(await statuses(`${POST}Content-Length: 25\r\n\r\n{`, { half: true })).toBe('400')
-  })
-
-  it.each([
-    ['a head', 'GET /v1/token HTTP/1.1\r\nHost:'],
-    ['a body', `${POST}Content-Length: 25\r\n\r\n{`],
-  ])('408 for %s that does not end in 75 s', async (_what, text) => {
-    const pass = playSweeps()
-    const world = await startDelivery()
-    const received = exchange(world.httpPath, text)
-    await expectUntil('the connection', () => world.http.counts().connections === 1)
-    await httpAsk(world, '/healthz')
-    pass(15_000 + 75_000)
-    expect(await received).toMatch(/^HTTP\/1\.1 408 .*"code":"bad-request"/s)
-    expect(world.http.counts().dropped['incomplete-request']).toBe(1)
-  })
 })
 
 describe('many at once', () => {
-  it.each([
-    ['', ''],
-    [' that expect leave to go on', 'Expect: 100-continue\r\n'],
-  ])('1,000 pipelined requests with bodies%s get 1,000 answers', async (_how, expectation) => {
-    const { httpPath } = await startWithToken()
-    const request = `${POST}${expectation}Content-Length: ${BODY.length}\r\n\r\n${BODY}`
-    const received = await exchange(httpPath, request.repeat(1_000) + NEXT, { until: /not-found/ })
-    expect(received.match(/HTTP\/1\.1 200/g)).toHaveLength(1_000)
+  it('a third unanswered request ends the connection', async () => {
+    const world = await startWithToken()
+    const received = await exchange(world.httpPath, `${GET}\r\n`.repeat(4_000))
+    expect(received.match(/HTTP\/1\.1 200/g)?.length ?? 0).toBeLessThan(3)
+    expect(world.http.counts()).toMatchObject({ connections: 0, dropped: { 'too-many-requests': 1 } })
+    const two = await exchange(world.httpPath, `${GET}\r\n${NEXT}`, { until: /not-found/ })
+    expect(two).toMatch(/HTTP\/1\.1 200 .*HTTP\/1\.1 404/s)
   })
 
   it('a connection that is answered before its body has come holds nothing when it goes', async () => {

@@ -1,14 +1,12 @@
 // Members whose programs never read, flood, send garbage, or connect in thousands, against the real program
 // with the unit's flags, in a cgroup with the unit's memory: the others are answered in time, by the same
 // process.
-import { chmodSync, readFileSync } from 'node:fs'
-import { connect } from 'node:net'
+import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { describe, expect, it, onTestFinished, vi } from 'vitest'
-import { PROGRAM, startDaemon, type Daemon } from '../support/daemon.ts'
+import { describe, expect, it, vi } from 'vitest'
+import type { Daemon } from '../support/daemon.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
-import { httpAsk, serviceOf } from '../support/outside.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
+import { httpAsk } from '../support/outside.ts'
 import { timeoutFactor } from '../support/timeout-factor.ts'
 import { flood, startUnit, UNIT_MIB } from '../support/unit-daemon.ts'
 import { expectUntil } from '../support/until.ts'
@@ -94,6 +92,7 @@ describe('nobody waits for 2 s', () => {
   it.runIf(isRoot).each([
     ['ipc', 'tokens of 16 KiB', 3, 16_000, TOKEN],
     ['ipc', 'the status', 8, 1_024, STATUS],
+    // Without the hook before Node's parser each connection becomes thousands of requests, and the heap is full.
     ['http', 'tokens of 1 KiB', 8, 1_024, TOKEN],
     ['http', 'tokens of 16 KiB', 8, 16_000, TOKEN],
   ] as const)(
@@ -176,10 +175,6 @@ describe('nobody waits for 2 s', () => {
       expect(daemon.records('clients-limited')).toMatchObject([
         { level: 'warning', ...limited, setting: `${socket}.maxConnectionsPerUser` },
       ])
-      const { clients } = (await httpAsk(daemon, '/v1/status')).json as { clients: { limited: object[] } }
-      expect(clients.limited).toMatchObject([
-        { socket, ...limited, setting: 'maxConnectionsPerUser', count: 2_000 - 128 },
-      ])
     },
   )
 })
@@ -212,58 +207,4 @@ describe('nobody waits for 1 s', () => {
         expect(await askOnce(daemon.ipcPath, 'refresh.request', {})).toMatchObject(refreshed)
     })
   })
-})
-
-/** Sends 64 KiB of requests in one chunk on each of the connections at once; gives the answers of each. */
-async function pipelined(path: string, connections: number, request: string): Promise<number[]> {
-  const chunk = Buffer.from(request.repeat(Math.floor(65_536 / request.length)))
-  const made = await Promise.all(
-    Array.from({ length: connections }, async () => {
-      const socket = connect(path)
-      onTestFinished(() => void socket.destroy())
-      await new Promise((resolve) => socket.once('connect', resolve))
-      return socket
-    }),
-  )
-  const counts = made.map(() => 0)
-  made.forEach((socket, index) => {
-    let tail = ''
-    socket.setEncoding('latin1').on('data', (text: string) => {
-      const parts = (tail + text).split('HTTP/1.1 200 OK')
-      counts[index]! += parts.length - 1
-      tail = parts.at(-1)!.slice(-20)
-    })
-    socket.on('error', () => undefined).on('close', () => (counts[index] = -1))
-  })
-  for (const socket of made) socket.write(chunk)
-  const all = chunk.length / request.length
-  await expectUntil('all the answers', () => counts.every((count) => count === all || count === -1), {
-    withinMs: 150_000,
-  })
-  return counts
-}
-
-it('128 connections to http.sock that read get an answer to each request of a chunk of 64 KiB', async () => {
-  const daemon = await startUnit({ tokenBytes: 1_024, isInCgroup: isRoot })
-  const counts = await pipelined(daemon.httpPath, 128, TOKEN.http)
-  expect(new Set(counts)).toEqual(new Set([1_872]))
-  expect(daemon.process.exitCode).toBeNull()
-})
-
-it('connections leave descriptors for the service and for files, also of only 128', async () => {
-  const { url } = await serviceOf()
-  const directory = await tempDirectory()
-  const limited = ['sh', '-c', 'ulimit -n 128; exec "$@"', 'sh', ...PROGRAM]
-  const daemon = startDaemon({ directory, baseUrl: url, program: limited })
-  await daemon.listening()
-  for (const path of [daemon.ipcPath, daemon.httpPath]) {
-    chmodSync(path, 0o666)
-    for (const each of ['', '/run']) chmodSync(`${directory}${each}`, 0o755)
-    await flood({ path, connections: 1_000, request: '', times: 0, ...OTHER_USER })
-  }
-  await expectUntil('ten tokens', () => {
-    daemon.process.kill('SIGUSR2')
-    return daemon.records('token-obtained').length > 10
-  })
-  expect(daemon.log().filter(({ level }) => level === 'error')).toEqual([])
 })

@@ -1,7 +1,8 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { createReplies, type CachedToken, type Result } from '../../src/delivery/replies.ts'
+import { createReplies, type Answer as Given, type Reply } from '../../src/delivery/replies.ts'
 import { remedyOf } from '../support/remedies.ts'
 import type { TokenResult } from '../../src/protocol.ts'
+import type { Connection } from '../../src/delivery/guard.ts'
 import { statusOf } from '../../src/delivery/status.ts'
 import { initialState } from '../../src/token/state.ts'
 import { statusSourcesOf } from '../support/delivery-world.ts'
@@ -9,12 +10,15 @@ import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type Answer } from '../support/keeper-world.ts'
 
 const never = new AbortController()
+/** A client, whose waits nothing ends. */
+const client = { waits: null } as unknown as Connection
 
 async function start(options: Parameters<typeof createKeeperWorld>[0] = {}) {
   const world = createKeeperWorld(options)
   let monotonicMs = 0
   const replies = createReplies({
     keeper: world.keeper,
+    refresh: world.keeper.refresh,
     monotonicMs: () => monotonicMs,
     sources: statusSourcesOf(world.keeper),
     remedyOf,
@@ -24,20 +28,20 @@ async function start(options: Parameters<typeof createKeeperWorld>[0] = {}) {
   await world.clock.settle()
   const cachedResult = (): TokenResult | null => {
     const reply = replies.current()
-    return 'fault' in reply ? null : (JSON.parse(reply.value.json) as TokenResult)
+    return 'fault' in reply ? null : (JSON.parse(reply.json) as TokenResult)
   }
   return { ...world, replies, cachedResult, pass: (ms: number) => (monotonicMs += ms) }
 }
 
 /** Reports whether the answer is there already, without waiting. */
-function isThere(reply: Result<CachedToken> | Promise<Result<CachedToken>>): boolean {
+function isThere(reply: Reply | Promise<Reply>): boolean {
   return !(reply instanceof Promise)
 }
 
 describe('the cached reply', () => {
   it('is built once, and again when the token, its phase or the wall clock changes', async () => {
     const { replies, clock, keeper, cachedResult } = await start()
-    const valueOf = (reply: Result<CachedToken>) => 'value' in reply && reply.value
+    const valueOf = (reply: Reply) => 'json' in reply && reply.json
     const first = valueOf(replies.current())
     expect(valueOf(replies.current())).toBe(first)
     await clock.advance(60_000)
@@ -57,9 +61,11 @@ it('a token gets stale and expires at its time, though no timer fires in a suspe
   const { replies, clock, cachedResult } = await start({ first: { kind: 'ok', accessToken: 'opaque' } })
   expect(cachedResult()).toMatchObject({ stale: false })
   clock.suspend(900_001)
+  await clock.settle()
   expect(cachedResult()).toMatchObject({ stale: true })
-  expect(isThere(replies.token({ waitSeconds: 10 }, never))).toBe(true)
+  expect(isThere(replies.token({ waitSeconds: 10 }, client))).toBe(true)
   clock.suspend(900_000)
+  await clock.settle()
   expect(replies.current()).toMatchObject({ fault: { code: 'expired' } })
 })
 
@@ -67,12 +73,10 @@ it('a refresh that the end of the daemon cuts off has a reason, as every failure
   const { replies, cachedResult } = await start()
   const { fingerprint } = cachedResult() ?? {}
   expect(await replies.refresh(AbortSignal.abort())).toMatchObject({
-    value: {
-      outcome: 'failed',
-      reason: 'stopping',
-      detail: expect.stringContaining('stopping'),
-      fingerprint,
-    },
+    outcome: 'failed',
+    reason: 'stopping',
+    detail: expect.stringContaining('stopping'),
+    fingerprint,
   })
 })
 
@@ -80,18 +84,18 @@ describe('waiting', () => {
   it('for another token goes on where no attempt is due: an operator may bring one', async () => {
     const { replies, cachedResult, clock } = await start()
     const notFingerprint = cachedResult()?.fingerprint ?? ''
-    const reply = replies.token({ notFingerprint, waitSeconds: 60 }, never)
+    const reply = replies.token({ notFingerprint, waitSeconds: 60 }, client)
     expect(isThere(reply)).toBe(false)
     void replies.refresh(never.signal)
     await clock.settle()
-    expect(JSON.parse(((await reply) as { value: CachedToken }).value.json)).toMatchObject({
+    expect(JSON.parse(((await reply) as Given).json)).toMatchObject({
       generation: 2,
     })
   })
 
   it('for a first token goes on while attempts fail, and ends with the reason', async () => {
     const { replies, clock } = await start({ first: failures.network })
-    const reply = replies.token({ waitSeconds: 30 }, never)
+    const reply = replies.token({ waitSeconds: 30 }, client)
     let isOver = false
     void Promise.resolve(reply).then(() => (isOver = true))
     await clock.advance(29_900)
@@ -112,13 +116,13 @@ describe('a token with less life than `minValidSeconds`', () => {
     world.answer(service)
     await world.clock.advance(29_000)
     const begunMs = world.clock.now().bootMs
-    const reply = Promise.resolve(world.replies.token(soon, never))
+    const reply = Promise.resolve(world.replies.token(soon, client))
     let endedMs = NaN
     void reply.then(() => (endedMs = world.clock.now().bootMs))
     return { ...world, reply, tookMs: () => endedMs - begunMs }
   }
-  const resultOf = async (reply: Promise<Result<CachedToken>>): Promise<TokenResult> =>
-    JSON.parse(((await reply) as { value: CachedToken }).value.json) as TokenResult
+  const resultOf = async (reply: Promise<Reply>): Promise<TokenResult> =>
+    JSON.parse(((await reply) as Given).json) as TokenResult
 
   it('waits 1 s at most for another one, and is given with its true end', async () => {
     const { clock, reply, tookMs, cachedResult } = await late(noAnswer)
@@ -132,15 +136,15 @@ describe('a token with less life than `minValidSeconds`', () => {
   it('is given at once to who does not wait, though another one is under way', async () => {
     const { clock, replies } = await late(noAnswer)
     await clock.settle()
-    expect(isThere(replies.token({ minValidSeconds: 60, waitSeconds: 0 }, never))).toBe(true)
-    expect(isThere(replies.token({ minValidSeconds: 60, waitSeconds: 0.5 }, never))).toBe(false)
+    expect(isThere(replies.token({ minValidSeconds: 60, waitSeconds: 0 }, client))).toBe(true)
+    expect(isThere(replies.token({ minValidSeconds: 60, waitSeconds: 0.5 }, client))).toBe(false)
     await clock.advance(1_000)
   })
 
   it('that expires meanwhile is waited for like a first one', async () => {
     const { clock, replies } = await late(() => failures.network)
     await clock.advance(31_500)
-    const reply = Promise.resolve(replies.token(soon, never))
+    const reply = Promise.resolve(replies.token(soon, client))
     let isOver = false
     void reply.then(() => (isOver = true))
     await clock.advance(9_900)
@@ -153,7 +157,7 @@ describe('a token with less life than `minValidSeconds`', () => {
     const { clock, replies } = await start({ lifeSeconds: 50 })
     // Another one comes soon.
     await clock.advance(20_000)
-    expect(isThere(replies.token(soon, never))).toBe(true)
+    expect(isThere(replies.token(soon, client))).toBe(true)
   })
 })
 
@@ -166,7 +170,7 @@ describe('the status', () => {
       retryAfterMs: 15_000,
     } as const
     const { replies } = await start({ first: postponed })
-    expect(replies.token({}, never)).toMatchObject({
+    expect(replies.token({}, client)).toMatchObject({
       fault: {
         code: 'no-token-yet',
         reason: 'share-lost',
@@ -177,9 +181,11 @@ describe('the status', () => {
 
   it('has no next attempt while the account is refused, and no client waits for one', async () => {
     const { replies } = await start({ first: failures.notFound })
-    expect(isThere(replies.token({ waitSeconds: 60 }, never))).toBe(true)
+    expect(isThere(replies.token({ waitSeconds: 60 }, client))).toBe(true)
     expect(await replies.status()).toMatchObject({
-      value: { state: 'refused', nextAttemptAt: null, failure: { reason: 'account-not-found', status: 404 } },
+      state: 'refused',
+      nextAttemptAt: null,
+      failure: { reason: 'account-not-found', status: 404 },
     })
   })
 

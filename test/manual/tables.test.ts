@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { statusOf } from '../../src/delivery/http/answers.ts'
+import { statuses as codes } from '../../src/delivery/pages.ts'
 import { commands } from '../../src/commands/specs.ts'
 import { exitStatus } from '../../src/lib/error.ts'
 import {
@@ -51,7 +51,7 @@ describe('of the protocol', () => {
   test('the codes of faults have the status that http.sock gives them', () => {
     const listed = tableRows('faults').map(([code, status]) => [bare(code), Number(status)] as const)
     expect(listed.map(([code]) => code)).toEqual(expect.arrayContaining([...faultCodes]))
-    for (const [code, status] of listed) expect([code, statusOf[code as FaultCode]]).toEqual([code, status])
+    for (const [code, status] of listed) expect([code, codes[code as FaultCode]]).toEqual([code, status])
   })
 
   test('the paths are those that the daemon has, with their methods', async () => {

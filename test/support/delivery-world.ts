@@ -1,19 +1,14 @@
-// Both servers of the daemon on real sockets, with a keeper and a service that answers as the test says.
+// The servers of the daemon on real sockets, with a keeper and a service that answers as the test says.
 import { join } from 'node:path'
-import { onTestFinished, vi } from 'vitest'
-import type { SocketConfig } from '../../src/config/config.ts'
-import { remedyOf } from './remedies.ts'
-import { createHttpServer } from '../../src/delivery/http/server.ts'
-import { createIpcServer } from '../../src/delivery/ipc/server.ts'
+import { onTestFinished } from 'vitest'
+import type { SocketConfig } from '../../src/config/next/config.ts'
+import type { Requests } from '../../src/delivery/operations.ts'
 import { createPeers } from '../../src/delivery/peers.ts'
-import { createMemory } from '../../src/delivery/memory.ts'
-import type { Metrics } from '../../src/delivery/http/routes.ts'
-import type { ConnectionServer } from '../../src/delivery/connections.ts'
-import type { TestAlert } from '../../src/delivery/operations.ts'
 import { createReplies } from '../../src/delivery/replies.ts'
+import type { Metrics } from '../../src/delivery/routes.ts'
+import { createServers } from '../../src/delivery/servers.ts'
 import type { StatusSources } from '../../src/delivery/status.ts'
-import { createDeliveryContext } from '../../src/delivery/servers.ts'
-import { createSystemClock } from '../../src/lib/clock.ts'
+import { createSystemClock, monotonicMs } from '../../src/lib/clock.ts'
 import { loadLibc, type Libc } from '../../src/lib/libc.ts'
 import { createKeeper, type Keeper } from '../../src/token/keeper.ts'
 import type { ReloadResult, TokenUse } from '../../src/protocol.ts'
@@ -22,19 +17,22 @@ import { currentAlert } from '../../src/token/current-alert.ts'
 import { initialState } from '../../src/token/state.ts'
 import { connectRaw, type RawClient } from './ipc-client.ts'
 import { createRecords } from './records.ts'
+import { remedyOf } from './remedies.ts'
 import { tempDirectory } from './temp-directory.ts'
 import { expectUntil } from './until.ts'
 
 export type DeliveryWorld = Awaited<ReturnType<typeof startDelivery>>
 
-const limits = {
+const limits: SocketConfig = {
   mode: 0o600,
   gid: null,
   allow: { uids: [], gids: [] },
   maxConnections: 4096,
   maxConnectionsPerUser: 1024,
   maxRequestsPerSecond: null,
-} as const
+}
+const TICK_MS = 15_000
+const RELOADED = { outcome: 'ok', problems: [], needsRestart: [], pair: null } satisfies ReloadResult
 
 /** Makes all clients those of one ordinary user. */
 export const asStranger = (): Libc => ({ ...loadLibc(), peerOf: () => ({ pid: 7, uid: 4_001, gid: 4_001 }) })
@@ -43,13 +41,6 @@ export const asStranger = (): Libc => ({ ...loadLibc(), peerOf: () => ({ pid: 7,
 export function lateAnswer(): { answer: () => Promise<FetchOutcome>; grant: () => void } {
   const { promise, resolve } = Promise.withResolvers<FetchOutcome>()
   return { answer: () => promise, grant: () => resolve({ kind: 'ok', accessToken: 'late' }) }
-}
-
-/** Timers of the sweeps are played; everything else is real. Returns what makes time pass for them, in ms. */
-export function playSweeps(): (ms: number) => void {
-  vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
-  onTestFinished(() => void vi.useRealTimers())
-  return (ms) => void vi.advanceTimersByTime(ms)
 }
 
 export function statusSourcesOf(
@@ -80,19 +71,18 @@ export function statusSourcesOf(
 export async function startDelivery(
   options: {
     socket?: Partial<SocketConfig>
-    loadLibc?: () => Libc
-    testAlert?: TestAlert
-    /** Of all connections, in bytes. */
-    fullBytes?: number
+    libc?: () => Libc
+    testAlert?: Requests['testAlert']
     metrics?: Metrics
     monotonicMs?: () => number
     answer?: () => FetchOutcome | Promise<FetchOutcome>
     tokenOf?: (count: number) => string
     /** How the API wants the token; as the standard one does. */
     use?: TokenUse
+    directory?: string
   } = {},
 ) {
-  const directory = await tempDirectory()
+  const directory = options.directory ?? (await tempDirectory())
   const { log, records } = createRecords()
   const tokenOf = options.tokenOf ?? ((count: number) => `token-${count}`)
   let asked = 0
@@ -121,60 +111,67 @@ export async function startDelivery(
     random: Math.random,
     saveState: () => Promise.resolve(),
   })
-  const socket = (change: Partial<SocketConfig> = {}): SocketConfig => ({
-    path: join(directory, 'ipc.sock'),
-    ...limits,
-    ...options.socket,
-    ...change,
-  })
-  const { monotonicMs } = options
+  const { monotonicMs: aliveMs } = options
   const replies = createReplies({
     keeper,
-    ...(monotonicMs && { monotonicMs }),
+    refresh: keeper.refresh,
+    ...(aliveMs && { monotonicMs: aliveMs }),
     remedyOf,
-    sources: statusSourcesOf(keeper, () => ({ ipc: ipc.counts(), http: http.counts() })),
+    sources: statusSourcesOf(keeper, () => servers.clients()),
   })
-  const testAlert = options.testAlert ?? (() => ({ value: { outcome: 'refused' } }))
-  const peers = createPeers({ loadLibc: options.loadLibc ?? loadLibc })
-  const context = createDeliveryContext({
-    replies,
-    log,
-    clock,
-    peers,
-    testAlert,
-    reload: () => ({ value: RELOADED }),
-    memory: createMemory(options),
-  })
-  const ipc = createIpcServer({ ...context, socket: socket(), inherited: null })
-  const httpPath = join(directory, 'http.sock')
-  const metrics = options.metrics ?? (() => ({ contentType: 'text/plain; version=0.0.4', body: 'up 1\n' }))
-  const http = createHttpServer({
-    ...context,
-    metrics,
-    socket: socket({ path: httpPath }),
-    inherited: null,
-  })
+  let passedMs = 0
+  const paths = { ipc: join(directory, 'ipc.sock'), http: join(directory, 'http.sock') }
+  const socket = { ...limits, ...options.socket }
+  const servers = createServers(
+    { ipc: socket, http: socket },
+    {
+      paths,
+      inherited: { ipc: [], http: [], metrics: [], unknown: [] },
+      replies,
+      requests: {
+        testAlert: options.testAlert ?? (() => ({ outcome: 'refused' })),
+        reload: async () => RELOADED,
+      },
+      metrics: options.metrics ?? (() => ({ contentType: 'text/plain; version=0.0.4', body: 'up 1\n' })),
+      log,
+      clock,
+      remedyOf,
+      monotonicMs: () => monotonicMs() + passedMs,
+      peers: createPeers({ libc: options.libc?.() ?? loadLibc() }),
+    },
+  )
 
   const stopping = new AbortController()
-  await Promise.all([ipc.open(), http.open()])
+  const serving = new AbortController()
+  const listening = Promise.withResolvers<void>()
+  const running = servers.run(serving.signal, { onListening: listening.resolve })
+  running.catch(listening.reject)
+  await listening.promise
   const keeping = keeper.run(stopping.signal)
   async function stop(): Promise<void> {
+    serving.abort()
     stopping.abort()
-    await Promise.allSettled([ipc.close(), http.close(), keeping])
+    await Promise.allSettled([running, keeping])
   }
   onTestFinished(stop)
   return {
     keeper,
-    ipc,
-    http,
-    ipcPath: socket().path,
-    httpPath,
+    servers,
+    ipc: { counts: () => servers.counts().ipc },
+    http: { counts: () => servers.counts().http! },
+    ipcPath: paths.ipc,
+    httpPath: paths.http,
     directory,
     records,
-    audit: context.audit,
-    memory: context.memory,
-    limited: context.limited,
-    socket,
+    /** Both sockets have these settings from now on, and the others of the start. */
+    reconfigure(change: Partial<SocketConfig>): void {
+      const changed = { ...socket, ...change }
+      servers.prepare({ ipc: changed, http: changed })()
+    },
+    /** Time passes for the limits, with its ticks, in steps of 15 s. */
+    pass(ms: number): void {
+      for (const untilMs = passedMs + ms; passedMs < untilMs; servers.tick()) passedMs += TICK_MS
+    },
     /** Sets the answers of the service from now on. */
     answer: (to: typeof next): void => {
       next = to
@@ -190,14 +187,6 @@ export async function startDelivery(
     asked: () => asked,
     stop,
   }
-}
-
-const RELOADED = { outcome: 'ok', problems: [], needsRestart: [], pair: null } satisfies ReloadResult
-
-/** The server uses these settings from now on. */
-export async function reconfigure(server: ConnectionServer, socket: SocketConfig): Promise<void> {
-  const use = await server.prepare(socket)
-  use()
 }
 
 /** The same, with a token. */

@@ -64,7 +64,7 @@ export function partsOf(config: FormerConfig): parts.Config {
     policy: { ...refresh, ...retry },
     tokenFiles: config.tokenFiles.map((tokenFile) => ({
       ...tokenFile,
-      template: tokenFile.template ?? null,
+      template: tokenFile.template?.replaceAll('${accessToken}', '{token}') ?? null,
     })),
     ipc: config.ipc,
     http: config.http,

@@ -3,20 +3,20 @@ import { mkdirSync, readdirSync, readFileSync, statSync, symlinkSync } from 'nod
 import { chown, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import type { TokenFileConfig } from '../../../src/config/config.ts'
-import { remedyOf } from '../../support/remedies.ts'
-import { createTokenFiles } from '../../../src/delivery/files/token-files.ts'
-import { describeCurrent } from '../../../src/delivery/status.ts'
-import type { TokenUse } from '../../../src/protocol.ts'
-import type { KeeperEvent } from '../../../src/token/keeper.ts'
-import { initialState, type TokenState } from '../../../src/token/state.ts'
-import { fingerprintOf, type Token } from '../../../src/token/token.ts'
-import { createFakeClock, type FakeClock } from '../../support/fake-clock.ts'
-import { runningKeeper } from '../../support/keeper-world.ts'
-import { watchFileCalls } from '../../support/file-calls.ts'
-import { createRecords } from '../../support/records.ts'
-import { tempDirectory } from '../../support/temp-directory.ts'
-import { eventually } from '../../support/until.ts'
+import type { TokenFileConfig } from '../../src/config/next/config.ts'
+import { remedyOf } from '../support/remedies.ts'
+import { createTokenFiles } from '../../src/delivery/token-files.ts'
+import { describeCurrent } from '../../src/delivery/status.ts'
+import type { TokenUse } from '../../src/protocol.ts'
+import type { KeeperEvent } from '../../src/token/keeper.ts'
+import { initialState, type TokenState } from '../../src/token/state.ts'
+import { fingerprintOf, type Token } from '../../src/token/token.ts'
+import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
+import { runningKeeper } from '../support/keeper-world.ts'
+import { watchFileCalls } from '../support/file-calls.ts'
+import { createRecords } from '../support/records.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+import { eventually } from '../support/until.ts'
 
 const isRoot = process.geteuid?.() === 0
 const MINUTE = 60_000
@@ -71,22 +71,17 @@ function fileAt(
   format: TokenFileConfig['format'] = 'raw',
   facts: Partial<TokenFileConfig> = {},
 ) {
-  return { path, format, mode: 0o600, uid: null, gid: null, ...facts }
+  return { path, format, template: null, mode: 0o600, uid: null, gid: null, ...facts }
 }
 
 /** Maintains these files until `end` is called, or the test ends; another run may follow in the same scene. */
 async function start(
   tokenFiles: readonly TokenFileConfig[],
-  {
-    use,
-    stateDirectory,
-    scene = createScene(),
-  }: { use?: TokenUse; stateDirectory?: string; scene?: ReturnType<typeof createScene> } = {},
+  { use, scene = createScene() }: { use?: TokenUse; scene?: ReturnType<typeof createScene> } = {},
 ) {
   const { keeper, log } = scene
-  const config = { tokenFiles, stateDirectory: stateDirectory ?? (await tempDirectory()) }
   const using = use === undefined ? keeper : { ...keeper, state: () => ({ ...keeper.state(), use }) }
-  const files = createTokenFiles({ config, keeper: using, log, remedyOf })
+  const files = createTokenFiles({ config: tokenFiles, keeper: using, log, remedyOf })
   const stop = new AbortController()
   const done = files.run(stop.signal)
   const end = async (): Promise<void> => {
@@ -94,7 +89,7 @@ async function start(
     await done
   }
   onTestFinished(end)
-  return { ...scene, scene, files, config, end }
+  return { ...scene, scene, files, end }
 }
 
 /** On a wall clock that begins with the real one: file times are real. */
@@ -128,12 +123,12 @@ const modeOf = (path: string): string => (statSync(path).mode & 0o7777).toString
 describe('token files', () => {
   it('hold the token in the four formats, and what a template makes of it', async () => {
     const directory = await tempDirectory()
-    const template = '[${baseUrl}] $${x} ${accessToken} ${fingerprint} ${obtainedAt} ${expiresAt}\n'
+    const template = '[{token}] ${x} {other} {token}\n'
     const formats = ['raw', 'header', 'env', 'json', 'template'] as const
     const { keeper, clock, events } = await start(
       formats.map((format) => fileAt(join(directory, format), format, { template })),
     )
-    const { received, fingerprint } = keeper.hold('abc.def')
+    const { received } = keeper.hold('abc.def')
     const obtainedAt = new Date(received.wallMs).toISOString()
     const expiresAt = new Date(clock.now().wallMs + 15 * MINUTE).toISOString()
     const json = { accessToken: 'abc.def', expiresAt, obtainedAt, generation: 1 }
@@ -143,7 +138,7 @@ describe('token files', () => {
         'Authorization: Bearer abc.def\n',
         'KYC_ACCESS_TOKEN=abc.def\n',
         `${JSON.stringify(json)}\n`,
-        `[${BASE_URL}] \${x} abc.def ${fingerprint} ${obtainedAt} ${expiresAt}\n`,
+        '[abc.def] ${x} {other} abc.def\n',
       ]),
     )
     expect(events()).toEqual([])
@@ -153,7 +148,7 @@ describe('token files', () => {
     const directory = await tempDirectory()
     const formats = ['raw', 'header', 'env', 'template'] as const
     const { keeper, events, records } = await start(
-      formats.map((format) => fileAt(join(directory, format), format, { template: 'token=${accessToken}' })),
+      formats.map((format) => fileAt(join(directory, format), format, { template: 'token={token}' })),
       { use: { header: 'X-Api-Token', prefix: '' } },
     )
     const token = '~root|12|a!b$(id)`id`&*?<>'
@@ -170,7 +165,7 @@ describe('token files', () => {
     expect(shell.stdout.toString()).toBe(token)
     keeper.hold(`${token}2`)
     await untilContent(join(directory, 'template'), `token=${token}2`)
-    expect(events()).toEqual(['template-characters'])
+    expect(events()).toEqual([])
     expect(JSON.stringify(records)).not.toContain('12|')
   })
 
@@ -291,23 +286,22 @@ describe('a reload', () => {
     const directory = await tempDirectory('memory')
     const fileOf = (name: string) => fileAt(join(directory, name))
     symlinkSync('/etc/hostname', join(directory, 'link'))
-    const { keeper, events, files, config } = await start(['token', 'kept', 'link', 'absent'].map(fileOf))
+    const { keeper, events, files } = await start(['token', 'kept', 'link', 'absent'].map(fileOf))
     keeper.hold('abc.def')
     await eventually(() => {
       expect(readdirSync(directory)).toEqual(['absent', 'kept', 'link', 'token'])
       expect(events()).toEqual(['file-error'])
     })
     const writtenAt = files.status()[1]?.writtenAt
-    await files.reconfigure({ ...config, tokenFiles: [fileOf('kept'), fileOf('added')] })
+    await files.reconfigure([fileOf('kept'), fileOf('added')])
     expect(readdirSync(directory)).toEqual(['added', 'kept', 'link'])
     expect(files.status()).toMatchObject([{ ok: true, writtenAt }, { ok: true }])
     expect(files.counts().writes).toBe(6)
   })
 
   it('changes mode or format without a moment without the file, and writes it for nothing else', async () => {
-    const { path, files, config } = await startWithFile()
-    const use = async (facts: Partial<TokenFileConfig>) =>
-      files.reconfigure({ ...config, tokenFiles: [{ ...fileAt(path), ...facts }] })
+    const { path, files } = await startWithFile()
+    const use = async (facts: Partial<TokenFileConfig>) => files.reconfigure([{ ...fileAt(path), ...facts }])
     const { ino, gid } = statSync(path)
     await use({ gid })
     expect(statSync(path).ino).toBe(ino)

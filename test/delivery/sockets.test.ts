@@ -1,0 +1,136 @@
+// The daemon's own sockets: what is at their paths before, their mode and group, and that no wider one stays.
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  symlinkSync,
+  unlinkSync,
+  writeFileSync,
+} from 'node:fs'
+import { createServer } from 'node:net'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { describe, expect, it, onTestFinished } from 'vitest'
+import { startDelivery, startWithToken } from '../support/delivery-world.ts'
+import { askOnce } from '../support/ipc-client.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
+
+const isRoot = process.getuid?.() === 0
+const modeOf = (path: string): number => lstatSync(path).mode & 0o777
+
+/** A socket at this path at which nobody listens any more. */
+async function leaveDead(path: string): Promise<void> {
+  const program = `require('node:net').createServer().listen('${path}', () => console.log('listening'))`
+  const child = spawn(process.execPath, ['-e', program], { stdio: ['ignore', 'pipe', 'inherit'] })
+  await once(child.stdout, 'data')
+  child.kill('SIGKILL')
+  await once(child, 'exit')
+}
+
+/** The type of the answer that another user of this host gets; `refused`: it cannot connect. */
+async function answerTo(uid: number, groups: string, path: string): Promise<string> {
+  const program = `
+    const socket = require('node:net').connect('${path}')
+    socket.on('error', () => console.log('refused'))
+    socket.on('data', (text) => { console.log(JSON.parse(String(text).split('\\f')[0]).type); socket.destroy() })
+    socket.write('{"type":"token.get","data":{"id":"1"}}\\f')`
+  const words = [`--reuid=${uid}`, `--regid=${uid}`, groups, process.execPath, '-e', program]
+  const { stdout } = await promisify(execFile)('setpriv', words)
+  return stdout.trim()
+}
+
+describe('a socket', () => {
+  it('takes the place of a dead one, has its mode whatever the umask, and goes at the end', async () => {
+    const directory = await tempDirectory()
+    await leaveDead(join(directory, 'ipc.sock'))
+    const before = process.umask(0o077)
+    onTestFinished(() => void process.umask(before))
+    const world = await startWithToken({ directory, socket: { mode: 0o660 } })
+    expect(process.umask()).toBe(0o077)
+    expect([modeOf(world.ipcPath), modeOf(world.httpPath)]).toEqual([0o660, 0o660])
+    expect(await askOnce(world.ipcPath, 'token.get', {})).toMatchObject({ type: 'token.result' })
+    await world.stop()
+    expect([world.ipcPath, world.httpPath].filter(existsSync)).toEqual([])
+  })
+
+  it.each(['file', 'directory', 'link'])('leaves a %s in its way alone', async (kind) => {
+    const directory = await tempDirectory()
+    const path = join(directory, 'ipc.sock')
+    if (kind === 'file') writeFileSync(path, 'precious')
+    else if (kind === 'directory') mkdirSync(path)
+    else symlinkSync('/nowhere', path)
+    const { ino } = lstatSync(path)
+    const message = expect.stringContaining('is in the way') as string
+    await expect(startDelivery({ directory })).rejects.toMatchObject({ status: 78, message })
+    expect(lstatSync(path).ino).toBe(ino)
+  })
+
+  it('at whose path a process answers is left to that (69)', async () => {
+    const directory = await tempDirectory()
+    const server = createServer().listen(join(directory, 'http.sock'))
+    onTestFinished(() => void server.close())
+    await once(server, 'listening')
+    await expect(startDelivery({ directory })).rejects.toMatchObject({ status: 69 })
+  })
+
+  it('takes the mode of a reload, and its connections live on', async () => {
+    const world = await startWithToken()
+    world.reconfigure({ mode: 0o660 })
+    expect([modeOf(world.ipcPath), modeOf(world.httpPath)]).toEqual([0o660, 0o660])
+    world.pass(15_000)
+    expect(modeOf(world.ipcPath)).toBe(0o660)
+  })
+})
+
+describe('a socket that somebody opened wider than its setting', () => {
+  it.each([
+    ['its mode', (path: string) => chmodSync(path, 0o666)],
+    ...(isRoot ? ([['its group', (path: string) => chownSync(path, 0, 12_345)]] as const) : []),
+  ] as const)('is set back within 15 s, with one warning: %s', async (_what, open) => {
+    const world = await startWithToken({ socket: { mode: 0o660 } })
+    const before = lstatSync(world.ipcPath)
+    open(world.ipcPath)
+    expect(world.servers.problems()).toMatchObject([expect.stringContaining(world.ipcPath)])
+    world.pass(30_000)
+    expect(lstatSync(world.ipcPath)).toMatchObject({ mode: before.mode, gid: before.gid })
+    const record = { level: 'warning', fields: { event: 'socket-restored', path: world.ipcPath } }
+    expect(world.records.filter(({ fields }) => fields.event === 'socket-restored')).toMatchObject([record])
+    expect(world.servers.problems()).toEqual([])
+  })
+
+  it('is left alone where it was made narrower, removed or replaced', async () => {
+    const world = await startWithToken({ socket: { mode: 0o660 } })
+    chmodSync(world.ipcPath, 0o600)
+    unlinkSync(world.httpPath)
+    writeFileSync(world.httpPath, '')
+    chmodSync(world.httpPath, 0o666)
+    world.pass(15_000)
+    expect([modeOf(world.ipcPath), modeOf(world.httpPath)]).toEqual([0o600, 0o666])
+    expect(world.servers.problems()).toEqual([])
+  })
+})
+
+describe.runIf(isRoot)('other users', () => {
+  it.each<[string, object, number, string, string]>([
+    ['whom the mode admits', { mode: 0o666 }, 65_001, '--clear-groups', 'token.result'],
+    ['of its group', { mode: 0o660, gid: 54_321 }, 65_001, '--groups=54321', 'token.result'],
+    ['not of its group', { mode: 0o660, gid: 54_321 }, 65_001, '--clear-groups', 'refused'],
+    ['named', { mode: 0o666, allow: { uids: [65_001], gids: [] } }, 65_001, '--clear-groups', 'token.result'],
+    ['not named', { mode: 0o666, allow: { uids: [65_001], gids: [] } }, 65_002, '--clear-groups', 'fault'],
+    [
+      'of a named group',
+      { mode: 0o666, allow: { uids: [], gids: [7_777] } },
+      65_002,
+      '--groups=7777',
+      'token.result',
+    ],
+  ])('%s', async (_who, socket, uid, groups, expected) => {
+    const world = await startWithToken({ socket })
+    chmodSync(world.directory, 0o755)
+    expect(await answerTo(uid, groups, world.ipcPath)).toBe(expected)
+  })
+})
