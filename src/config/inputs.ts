@@ -1,4 +1,4 @@
-// Reads the secrets, certificates and templates that a configuration names, at each load.
+// Reads the secrets and certificates that a configuration names, at each load.
 import type { KeyObject } from 'node:crypto'
 import { join, resolve } from 'node:path'
 import { accountOfEnvironment, unitNames } from '../host/account.ts'

@@ -1,25 +1,20 @@
 // The paths that the daemon writes to: token files and sockets, with their owners, and no two at one path.
-import { isUtf8 } from 'node:buffer'
 import { join, resolve } from 'node:path'
-import { placeholders, placeholdersIn } from '../token/template.ts'
 import { idOf, type IdKind } from '../host/ids.ts'
 import { OWN_FILES } from '../host/paths.ts'
 import { MAX_SOCKET_PATH_BYTES } from '../lib/libc.ts'
 import type { Inputs } from './inputs.ts'
-import { printable } from './issues.ts'
 import type { Settings } from './schema.ts'
 
 export interface TokenFileConfig extends Readonly<Pick<Settings['tokenFiles'][number], 'format' | 'mode'>> {
   /** Absolute. */
   readonly path: string
-  /** With the format `template`, and only then; read when the configuration was. */
+  /** With the format `template`, and only then: the text, with `{token}`. */
   readonly template?: string | null
   /** Numeric ids; null: as the file is created. */
   readonly uid: number | null
   readonly gid: number | null
 }
-
-const MAX_TEMPLATE_BYTES = 64 * 1024
 
 export async function resolveTokenFiles(
   settings: Settings['tokenFiles'],
@@ -35,7 +30,7 @@ export async function resolveTokenFiles(
     return {
       path: resolve(runtimeDirectory, path),
       format,
-      template: await readTemplate(`${at}.template`, input, inputs),
+      template: templateOf(`${at}.template`, input, inputs),
       mode,
       uid: await idOrNull(`${at}.owner`, 'user', owner, inputs),
       gid: await idOrNull(`${at}.group`, 'group', group, inputs),
@@ -43,22 +38,16 @@ export async function resolveTokenFiles(
   })
 }
 
-async function readTemplate(
+function templateOf(
   at: string,
-  { format, template: path }: Settings['tokenFiles'][number],
-  inputs: Inputs,
-): Promise<string | null> {
-  if (format !== 'template' && path === null) return null
-  if (format !== 'template')
-    return inputs.fault(at, 'is of use with "format": "template" only: set that, or leave it out')
-  const remedy = 'name a file with the text to write, in which ${accessToken} is filled in'
-  if (path === null) return inputs.fault(at, `is missing, and "format": "template" needs it: ${remedy}`)
-  const bytes = await inputs.file(at, path, remedy)
-  if (bytes === null) return null
-  const problem = templateProblem(bytes)
-  return problem === undefined
-    ? bytes.toString()
-    : inputs.fault(at, `the file ${inputs.pathOf(path)} ${problem}`)
+  { format, template }: Settings['tokenFiles'][number],
+  { fault }: Inputs,
+): string | null {
+  if (format === 'template' && template === null)
+    return fault(at, 'is missing, and "format": "template" needs it: write the text, with {token} in it')
+  if (format !== 'template' && template !== null)
+    return fault(at, 'is of use with "format": "template" only: set that, or leave it out')
+  return template
 }
 
 /** The id of an account; null, too, if none is named. */
@@ -144,18 +133,4 @@ export function checkPaths(config: Paths, { files, fault }: Inputs): void {
     if (holder !== undefined) fault(at, `is ${path}, and that is ${holder}: choose another path`)
     else holders.set(path, `${at} too`)
   }
-}
-
-/** Why it is no template, as the words that follow the name of the file. */
-function templateProblem(bytes: Buffer): string | undefined {
-  if (bytes.length > MAX_TEMPLATE_BYTES) return 'is larger than 64 KiB: shorten it'
-  if (!isUtf8(bytes)) return 'is not valid UTF-8: save it as UTF-8'
-  const names = placeholdersIn(bytes.toString())
-  if (names === null) return 'has a "${" without its "}": close it, or write "$${" for a literal "${"'
-  const unknown = names.filter((name) => !placeholders.some((known) => known === name))
-  if (unknown.length > 0)
-    return `holds the unknown placeholder ${printable(unknown[0]!)}: known are ${placeholders.join(', ')}`
-  return names.includes('accessToken')
-    ? undefined
-    : 'does not hold ${accessToken}: write it where the token belongs'
 }

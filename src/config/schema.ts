@@ -7,6 +7,7 @@ import {
   account,
   count,
   duration,
+  formed,
   group,
   instant,
   list,
@@ -37,10 +38,8 @@ const tokenFile = () =>
       'raw',
     ),
     template: orNull(
-      path(),
-      'File with the text to write, in which `${accessToken}`, `${expiresAt}`, `${obtainedAt}`, ' +
-        '`${fingerprint}` and `${baseUrl}` are filled in and `$${` is a literal `${`; ' +
-        'relative to the configuration file.',
+      formed(/\{token\}/, 'must be the text to write, with {token} where the token belongs (not a file)'),
+      'The text to write, with `{token}` where the token belongs.',
     ),
     mode: setting(
       octal(

@@ -3,7 +3,6 @@ import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 
 import type { Config, ShareConfig } from '../../src/config/config.ts'
-import { renderTemplate } from '../../src/token/template.ts'
 import { createAuthority, createCertificate, type Certificate } from '../support/certificates.ts'
 import { refusalOf, useConfigFiles } from '../support/config-files.ts'
 
@@ -34,38 +33,23 @@ it.each([
 })
 
 describe('a template', () => {
-  const withTemplate = (text: string | Buffer, { mode = 0o600, path = 't' } = {}): object => {
-    files.write('t.template', text, mode)
-    return { tokenFiles: [{ path, format: 'template', template: 't.template' }] }
-  }
-  it('is read with the configuration', async () => {
-    const text = 'a=${accessToken} $${x} ${baseUrl} ${expiresAt} ${obtainedAt} ${fingerprint}\n'
-    const [file] = (await load(withTemplate(text))).tokenFiles
-    const values = { accessToken: 'T', baseUrl: 'B', expiresAt: 'E', obtainedAt: 'O', fingerprint: 'F' }
-    expect(renderTemplate(file!.template!, values)).toBe('a=T ${x} B E O F\n')
-    expect(await load(withTemplate('${accessToken}'.padEnd(64 * 1024), { mode: 0o644 }))).toBeDefined()
-  })
-  it.each<[string | Buffer, RegExp]>([
-    ['${accessToken} ${x\u001b[2J}', /holds the unknown placeholder "x\\u001b\[2J": known are accessT/],
-    ['token', /does not hold \$\{accessToken\}/],
-    ['$${accessToken}', /does not hold \$\{accessToken\}/],
-    ['${accessToken', /has a "\$\{" without its "\}"/],
-    [`\${accessToken}${'x'.repeat(64 * 1024)}`, /is larger than 64 KiB/],
-    [Buffer.from([0xff]), /is not valid UTF-8/],
-  ])('is refused: %s', async (text, sentence) => {
-    expect(await faults(withTemplate(text))).toMatch(sentence)
-  })
-  it('is an input: others may not write it, and nothing is written over it', async () => {
-    const path = join(files.directory, 't.template')
-    const text = '${accessToken}'
-    expect(await faults(withTemplate(text, { mode: 0o602 }))).toMatch(/can be written by others: `chmod go-w/)
-    expect(await faults(withTemplate(text, { path }))).toMatch(/a file that the configuration is read from/)
+  it('is a text with the token in it', async () => {
+    const template = 'a={token} ${x} {token}\n'
+    const { tokenFiles } = await load({ tokenFiles: [{ path: 't', format: 'template', template }] })
+    expect(tokenFiles).toMatchObject([{ template }])
   })
   it.each([
-    [{ format: 'template' }, /template: is missing, and "format": "template" needs it: name a file with/],
-    [{ template: 'x' }, /template: is of use with "format": "template" only/],
-    [{ format: 'template', template: 'none' }, /template: the file .*none is not there/],
-  ])('belongs to its format, not so in %j', async (file, sentence) => {
+    [{ format: 'template' }, /template: is missing, and "format": "template" needs it: write the text/],
+    [{ template: '{token}' }, /template: is of use with "format": "template" only/],
+    [
+      { format: 'template', template: 'app.ini.template' },
+      /template.* must be the text to write, with \{token\}/,
+    ],
+    [
+      { format: 'template', template: '${accessToken}' },
+      /template.* must be the text to write, with \{token\}/,
+    ],
+  ])('is refused in %j', async (file, sentence) => {
     expect(await faults({ tokenFiles: [{ path: 't', ...file }] })).toMatch(sentence)
   })
 })

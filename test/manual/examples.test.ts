@@ -5,7 +5,6 @@ import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { validateDocument } from '../../src/config/schema.ts'
 import { lacks } from '../support/lacks.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
 import { startExample } from './example.ts'
 import { block, PROJECT } from './manual.ts'
 
@@ -43,15 +42,10 @@ test.skipIf(lacks('curl', 'python3'))('the token files of the manual do what the
 })
 
 test('a template of the manual is filled in', async () => {
-  const entry = JSON.parse(block('template-file').code) as { path: string; template: string }
-  const directory = await tempDirectory()
-  writeFileSync(join(directory, entry.template), block('template-text').code)
-  const example = await startExample(
-    { tokenFiles: [{ path: 'token' }, { ...entry, path: 'app.ini' }] },
-    directory,
-  )
-  const text = readFileSync(join(directory, 'run/app.ini'), 'utf8')
-  expect(text).toBe(`[api]\nurl = ${example.service.url}\ntoken = ${example.token}`)
+  const entry = JSON.parse(block('template-file').code) as object
+  const example = await startExample({ tokenFiles: [{ path: 'token' }, { ...entry, path: 'app.ini' }] })
+  const text = readFileSync(join(example.daemon.directory, 'run/app.ini'), 'utf8')
+  expect(text).toBe(`[api]\ntoken = ${example.token}\n`)
 })
 
 test.each(['small-config', 'secret-files', 'proxy', 'ca-file', 'unattended-document'])(
