@@ -21,7 +21,6 @@ export const OWN_FILES = {
     lock: 'instance.lock',
     token: 'kept.json',
     alert: 'alert.json',
-    alertResolved: 'alert-resolved.json',
   },
   stateDirectory: {
     lock: 'instance.lock',

@@ -1,31 +1,42 @@
-// The log: one record per event, as one line. What is not taken is lost, and counted.
+// The log: one record per event, as one line on one stream. What the stream does not take is lost, and counted.
 import { fstatSync } from 'node:fs'
-import type { Writable } from 'node:stream'
+import { Writable } from 'node:stream'
+import { styleText } from 'node:util'
 import winston from 'winston'
-import Transport from 'winston-transport'
-import type { Config } from '../config/config.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
-import { allowsColour } from '../lib/display-text.ts'
-import { fallbackOnSystemError, withSystemFallback } from '../lib/error.ts'
-import { fs } from '../files/fs.ts'
+import { allowsColour, escapeUnsafe } from '../lib/display-text.ts'
+import { withSystemFallback } from '../lib/error.ts'
 import { hideInStacks } from '../lib/internal-fault.ts'
-import type { Log } from '../lib/log.ts'
-import { formatLine, type LogRecord } from './log-line.ts'
+import { logLevels, type Log, type LogFields, type LogLevel } from '../lib/log.ts'
+import { createRedaction } from '../lib/redaction.ts'
 
-export type LogSettings = Config['log']
-
-/** Writes a line, after those before it; reports whether it did. */
-type Send = (line: string) => Promise<boolean>
-
-/** The most bytes that wait for a reader or a disk; further lines are lost. */
+/** The most bytes that wait for a reader; further lines are lost. */
 const UNSENT_LIMIT_BYTES = 1024 * 1024
 const CLOSE_LIMIT_MS = 1_000
+/** journald cuts lines at 48 KiB (`LineMax=`), and the rest of such a line would have no level. */
+const MAX_LINE_BYTES = 48 * 1024 - 1
+/** A longer text is cut. */
+const MAX_TEXT_LENGTH = 4096
 /** The symbol under which winston's formats put what is written. */
 const LINE = Symbol.for('message')
 
+export interface LogSettings {
+  readonly level: LogLevel
+  readonly format: 'auto' | 'text' | 'json'
+}
+
+interface LogRecord {
+  readonly level: LogLevel
+  /** The constant sentence. */
+  readonly message: string
+  readonly fields: LogFields
+  /** Since the Unix epoch, in ms. */
+  readonly wallMs: number
+}
+
 /**
- * A log on this stream, which may stop reading or go away. `secrets` is called for each record, and what it returns is redacted: a second measure
- * beside the rule that no field contains a secret.
+ * A log on this stream, which may stop reading or go away. `secrets` is called for each record, and what it
+ * returns is replaced in the fields: a second measure beside the rule that no field contains a secret.
  */
 export function createLog(
   options: LogSettings & {
@@ -38,39 +49,47 @@ export function createLog(
   const { stream, env, clock, secrets } = options
   hideInStacks('log', secrets)
   let settings: LogSettings = options
-  const target = targetOf(stream)
   const isTerminal = Reflect.get(stream, 'isTTY') === true
-  const isColoured = isTerminal && allowsColour(env)
-  // systemd.exec(5), $JOURNAL_STREAM: device and inode of its socket.
-  const isJournal = target !== null && env['JOURNAL_STREAM'] === `${target.dev}:${target.ino}`
+  const isJournal = isJournalOf(stream, env)
+  const style = { isColoured: isTerminal && allowsColour(env), isJournal }
   const automatic = isJournal || isTerminal ? 'text' : 'json'
-  const send = target?.isFile === true ? appendTo(target.fd) : streamTo(stream)
+  let lost = 0
+  let reported = 0
+  // EPIPE: the reader has gone; the daemon goes on without it.
+  stream.on('error', () => undefined)
 
   function lineOf(record: LogRecord): string {
-    const format = settings.format === 'auto' ? automatic : settings.format
-    return `${formatLine(record, { format, isColoured, isJournal, secrets: secrets() })}\n`
+    const write = (settings.format === 'auto' ? automatic : settings.format) === 'json' ? jsonLine : textLine
+    const shown = { ...record, fields: shownFields(record.fields, secrets()) }
+    const line = write(shown, style)
+    const bytes = Buffer.byteLength(line)
+    if (bytes <= MAX_LINE_BYTES) return line
+    return write({ ...shown, fields: { event: record.fields.event, omittedBytes: bytes } }, style)
   }
 
-  const writer = createWriter({
-    send,
-    onLost(dropped) {
-      const sentence = 'Records of this log were lost: it was not read, or its disk was full'
-      log('warning', sentence, { event: 'log-records-lost', dropped })
+  /** Takes each line at once, so that winston never buffers. */
+  const bounded = new Writable({
+    write(line: Buffer, _encoding, next) {
+      if (stream.destroyed || stream.writableLength + line.length > UNSENT_LIMIT_BYTES) lost += 1
+      else stream.write(line, reportLost)
+      next()
     },
   })
+
+  /** Called when the stream has taken a line, or has failed. */
+  function reportLost(error?: Error | null): void {
+    if (error) lost += 1
+    if (error || stream.writableLength > 0 || lost === reported) return
+    const dropped = lost - reported
+    reported = lost
+    log('warning', 'Records of this log were lost: it was not read', { event: 'log-records-lost', dropped })
+  }
+
   const logger = winston.createLogger({
     levels: winston.config.syslog.levels,
     level: settings.level,
     format: winston.format((info) => Object.assign(info, { [LINE]: lineOf(info as unknown as LogRecord) }))(),
-    transports: [
-      new Transport({
-        /** Takes it at once, so that winston never buffers. */
-        log(info: Record<typeof LINE, string>, next: () => void) {
-          writer.write(info[LINE])
-          next()
-        },
-      }),
-    ],
+    transports: [new winston.transports.Stream({ stream: bounded, eol: '\n' })],
   })
   const log: Log = (level, message, fields) => {
     if (logger.isLevelEnabled(level)) logger.log({ level, message, fields, wallMs: clock.now().wallMs })
@@ -83,79 +102,82 @@ export function createLog(
       settings = next
       logger.level = next.level
     },
-    /** Records that were lost since the start: the log was not read, or its disk was full. */
-    lost: writer.lost,
+    /** Records that were lost since the start, because the log was not read. */
+    lost: () => lost,
     /** Resolves when every record is written, or after 1 s: a reader that has stopped delays no end. */
     close: async (): Promise<void> => {
-      await withTimeout(CLOSE_LIMIT_MS, writer.flushed(), clock)
+      const flushed = new Promise((resolve) => stream.write('', resolve))
+      await withTimeout(CLOSE_LIMIT_MS, flushed, clock)
     },
   }
 }
 
-/** Bounds what is unsent. Once nothing is, `onLost` gets the count of lines lost since it was called last. */
-function createWriter({ send, onLost }: { send: Send; onLost: (count: number) => void }) {
-  let lost = 0
-  let reported = 0
-  let unsentBytes = 0
-  let last = Promise.resolve()
-
-  async function sendCounted(line: string, bytes: number): Promise<void> {
-    unsentBytes += bytes
-    const isSent = await send(line)
-    unsentBytes -= bytes
-    if (!isSent) lost += 1
-    if (!isSent || unsentBytes > 0 || lost === reported) return
-    const count = lost - reported
-    reported = lost
-    onLost(count)
-  }
-
-  return {
-    write(line: string): void {
-      const bytes = Buffer.byteLength(line)
-      if (unsentBytes + bytes > UNSENT_LIMIT_BYTES) lost += 1
-      else last = sendCounted(line, bytes)
-    },
-    lost: () => lost,
-    /** Resolves when everything is written, or cannot be. */
-    flushed: async (): Promise<void> => last,
-  }
-}
-
-function streamTo(stream: Writable): Send {
-  // EPIPE: the reader has gone; the daemon continues without it.
-  stream.on('error', () => undefined)
-  return async (line) => new Promise((resolve) => stream.write(line, (error) => resolve(!error)))
+/** systemd.exec(5), $JOURNAL_STREAM: device and inode of the journal's socket. */
+function isJournalOf(stream: Writable, env: NodeJS.ProcessEnv): boolean {
+  const fd: unknown = Reflect.get(stream, 'fd')
+  if (typeof fd !== 'number') return false
+  const stats = withSystemFallback(null, () => fstatSync(fd))
+  return stats !== null && env['JOURNAL_STREAM'] === `${stats.dev}:${stats.ino}`
 }
 
 /**
- * A file is written directly: Node's own stream to a file blocks, and ends for good at the first error, such
- * as a full disk. One line is under way at a time, so that a disk that hangs takes one thread, and the lines
- * wait.
+ * The fields as JSON has them, without secrets. Others rely on `event`, a constant of this program: only values
+ * of the other fields are redacted.
  */
-function appendTo(fd: number): Send {
-  /** The last line was cut, as the disk was full: the next one begins with the line end that it lacks. */
-  let isCut = false
-  let last: Promise<unknown> = Promise.resolve()
-
-  async function append(line: string): Promise<boolean> {
-    const bytes = Buffer.from(isCut ? `\n${line}` : line)
-    const { bytesWritten } = await fs.write(fd, bytes).catch(fallbackOnSystemError({ bytesWritten: 0 }))
-    if (bytesWritten > 0) isCut = bytesWritten < bytes.length
-    return bytesWritten === bytes.length
-  }
-
-  return async (line) => {
-    const appended = last.then(async () => append(line))
-    last = appended
-    return appended
-  }
+function shownFields({ event, ...others }: LogFields, secrets: Iterable<string>): LogFields {
+  const redact = createRedaction(secrets)
+  const values = JSON.parse(
+    JSON.stringify(others, (_, value: unknown) => {
+      const text = value instanceof Error ? value.message : value
+      return typeof text === 'string' ? cut(redact(text)) : text
+    }),
+  ) as object
+  return { event, ...values }
 }
 
-/** The descriptor of the stream, and the file or socket behind it; null: it has none that is open. */
-function targetOf(stream: Writable): { fd: number; isFile: boolean; dev: number; ino: number } | null {
-  const fd: unknown = Reflect.get(stream, 'fd')
-  if (typeof fd !== 'number') return null
-  const stats = withSystemFallback(null, () => fstatSync(fd))
-  return stats && { fd, isFile: stats.isFile(), dev: stats.dev, ino: stats.ino }
+/** Of a redacted text: half of a secret would not be recognized. */
+function cut(text: string): string {
+  return text.length <= MAX_TEXT_LENGTH ? text : `${text.slice(0, MAX_TEXT_LENGTH)}…`
+}
+
+interface Style {
+  readonly isColoured: boolean
+  /** The journal takes the priority from the beginning of a line (sd-daemon(3)), and has the time itself. */
+  readonly isJournal: boolean
+}
+
+function jsonLine({ level, message, fields, wallMs }: LogRecord, { isJournal }: Style): string {
+  const json = JSON.stringify({ time: new Date(wallMs).toISOString(), level, message, ...fields })
+  return `${isJournal ? priority(level) : ''}${escapeUnsafe(json)}`
+}
+
+function textLine({ level, message, fields, wallMs }: LogRecord, { isColoured, isJournal }: Style): string {
+  const text = escapeUnsafe(`${message} ${toLogfmt(fields)}`)
+  if (isJournal) return `${priority(level)}${text}`
+  const padded = level.padEnd(7)
+  const shown = isColoured ? styleText(COLOURS[level] ?? 'red', padded, { validateStream: false }) : padded
+  const aheadMs = -60_000 * new Date(wallMs).getTimezoneOffset()
+  const localTime = new Date(wallMs + aheadMs).toISOString().slice(0, 19).replace('T', ' ')
+  return `${localTime} ${shown} ${text}`
+}
+
+const priority = (level: LogLevel): string => `<${logLevels.indexOf(level)}>`
+
+/** More urgent levels are red. */
+const COLOURS: Partial<Record<LogLevel, 'yellow' | 'green' | 'blue' | 'gray'>> = {
+  warning: 'yellow',
+  notice: 'green',
+  info: 'blue',
+  debug: 'gray',
+}
+
+/** `name=value` for fields that have a value, quoted if it has other than plain characters. */
+function toLogfmt(fields: Readonly<Record<string, unknown>>): string {
+  return Object.entries(fields)
+    .filter(([, value]) => value !== undefined && value !== null)
+    .map(([name, value]) => {
+      const text = typeof value === 'string' ? value : JSON.stringify(value)
+      return `${name}=${/^[\w.:/@+,~*[\]-]+$/.test(text) ? text : JSON.stringify(text)}`
+    })
+    .join(' ')
 }

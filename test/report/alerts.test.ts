@@ -1,12 +1,11 @@
-import { readFileSync } from 'node:fs'
 import { access, chmod, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
-import { createAlerts, type AlertSettings } from '../../src/report/alerts.ts'
+import type { AlertsConfig } from '../../src/config/next/config.ts'
+import { createAlerts } from '../../src/report/alerts.ts'
 import { createRemedies } from '../../src/host/remedy.ts'
 import { remedyOf } from '../support/remedies.ts'
 import { failures } from '../support/failures.ts'
-import { watchFileCalls } from '../support/file-calls.ts'
 import { createKeeperWorld } from '../support/keeper-world.ts'
 import { createRecords } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -23,7 +22,7 @@ beforeEach(async () => {
 /** With a `first` answer the keeper has begun. */
 async function alerting(
   options: Parameters<typeof createKeeperWorld>[0] & {
-    settings?: Partial<AlertSettings>
+    settings?: Partial<AlertsConfig>
     account?: string
     /** A former run has left its alert.json. */
     isRaised?: boolean
@@ -84,6 +83,11 @@ async function content(): Promise<Record<string, unknown>> {
   return JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown>
 }
 
+async function resolvedContent(): Promise<Record<string, unknown>> {
+  await expect.poll(async () => (await content())['state']).toBe('resolved')
+  return content()
+}
+
 test('a refusal raises one alert: in the log and, for everybody to read, in alert.json until it is over', async () => {
   const { ask, clock, events, of, reload } = await alerting({ first: failures.notFound })
   const sentence = 'The service knows no account for these credentials'
@@ -97,7 +101,8 @@ test('a refusal raises one alert: in the log and, for everybody to read, in aler
     since: '2027-01-15T08:00:00.000Z',
   }
   expect(of('alert')).toEqual([{ sentence, ...alert }])
-  expect(await content()).toEqual({ message: sentence, ...alert })
+  const raised = { state: 'raised', message: sentence, ...alert }
+  expect(await content()).toEqual(raised)
   const { ino, mode } = await stat(path)
   expect(mode & 0o777).toBe(0o644)
   // Asking again in vain says nothing new.
@@ -107,13 +112,17 @@ test('a refusal raises one alert: in the log and, for everybody to read, in aler
   await rm(path)
   await clock.advance(15_000)
   await expect.poll(() => of('file-restored')).toMatchObject([{ level: 'warning', path }])
-  expect(await content()).toEqual({ message: sentence, ...alert })
+  expect(await content()).toEqual(raised)
   await clock.advance(525_000)
   expect(events()).toEqual(['alert', 'file-restored'])
   reload({ credentialsId: 'second' })
   await clock.advance(0)
-  await expect.poll(isThere).toBe(false)
   const { reason, host } = alert
+  expect(await resolvedContent()).toMatchObject({ reason, by: 'reload' })
+  await clock.advance(45_000)
+  expect(await isThere()).toBe(true)
+  await clock.advance(30_000)
+  await expect.poll(isThere).toBe(false)
   expect(of('alert-resolved')).toMatchObject([
     { level: 'notice', reason, lastedSeconds: 600, by: 'reload', host },
   ])
@@ -128,9 +137,10 @@ test('the alert of an account has its name, and commands for it', async () => {
 
 test('a file that is left where no alert is there is removed at start, and its alert reported to be over', async () => {
   const former = { reason: 'account-inactive', since: '2027-01-01T00:00:00.000Z' }
-  await writeFile(path, JSON.stringify(former))
-  const { of, end } = await alerting()
-  expect(of('alert-resolved')).toMatchObject([{ ...former, by: 'restart' }])
+  await writeFile(path, JSON.stringify({ state: 'raised', ...former }))
+  const { of, end } = await alerting({ isRaised: true })
+  await expect.poll(() => of('alert-resolved')).toMatchObject([{ ...former, by: 'restart' }])
+  expect(await resolvedContent()).toMatchObject(former)
   await end()
   await writeFile(path, 'not JSON')
   expect((await alerting()).events()).toEqual(['state-file-ignored'])
@@ -152,11 +162,6 @@ test('a directory that cannot be written is reported once, and the file is there
   expect(await content()).toMatchObject({ reason: 'account-inactive' })
 })
 
-async function resolvedContent(): Promise<Record<string, unknown>> {
-  const file = join(directory, 'alert-resolved.json')
-  return JSON.parse(await readFile(file, 'utf8')) as Record<string, unknown>
-}
-
 test('no usable token for too long raises an alert with the failure behind it, and a token ends it', async () => {
   const contact = 'Ops, +44 20 7946 0000'
   const { answer, clock, of } = await alerting({
@@ -175,9 +180,14 @@ test('no usable token for too long raises an alert with the failure behind it, a
     since: '2027-01-15T08:10:00.000Z',
   })
   answer({ kind: 'ok', accessToken: 'good' })
-  await clock.advance(120_000)
-  await expect.poll(isThere).toBe(false)
+  await expect
+    .poll(async () => {
+      await clock.advance(10_000)
+      return of('alert-resolved').length
+    })
+    .toBe(1)
   expect(await resolvedContent()).toEqual({
+    state: 'resolved',
     level: 'notice',
     message: 'The alert is over',
     event: 'alert-resolved',
@@ -202,7 +212,7 @@ test('an alert that a reload ends is over by that, also while a token is held', 
     await content()
     world.reload(change)
     await world.clock.advance(0)
-    await expect.poll(isThere).toBe(false)
+    await resolvedContent()
   }
   expect(world.of('alert-resolved').map(({ by }) => by)).toEqual(['reload', 'reload'])
 })
@@ -265,7 +275,6 @@ test('a rehearsal goes the whole way and resolves itself; a real alert ends it, 
   expect(alerts.current()).toBeNull()
   expect(await content()).toMatchObject({ reason: 'test', test: true })
   await clock.advance(15_000)
-  await expect.poll(isThere).toBe(false)
   expect(await resolvedContent()).toMatchObject({ reason: 'test', test: true, by: 'test' })
   alerts.test()
   await ask(failures.inactive)
@@ -281,31 +290,5 @@ test('a refusal that another host of the fleet was given is an error here: its h
   expect(await content()).toMatchObject({ reason: 'account-inactive', askedBy: 'web-17' })
   expect(world.of('alert').map(({ level }) => level)).toEqual(['error'])
   await world.ask(world.token())
-  await expect.poll(isThere).toBe(false)
   expect(await resolvedContent()).toMatchObject({ reason: 'account-inactive', askedBy: 'web-17' })
-})
-
-test('what is over is in its file before alert.json goes, also where it ends while the former end is compared', async () => {
-  const { ask, clock, token } = await alerting({ first: failures.inactive })
-  await content()
-  await ask(token())
-  await expect.poll(isThere).toBe(false)
-  await ask(failures.notFound)
-  await content()
-  const resolvedFile = join(directory, 'alert-resolved.json')
-  // The file of the former end is restored because something has removed it.
-  await rm(resolvedFile)
-  const ended = Promise.withResolvers<void>()
-  let whenGone = ''
-  const end = watchFileCalls((name, args) => {
-    if (name === 'rename' && String(args[1]).endsWith('/alert-resolved.json')) ended.resolve()
-    if (name === 'unlink' && String(args[0]).endsWith('/alert.json'))
-      whenGone = readFileSync(resolvedFile, 'utf8')
-  })
-  onTestFinished(end)
-  const asked = ended.promise.then(() => ask(token()))
-  await clock.advance(60_000)
-  await asked
-  await expect.poll(isThere).toBe(false)
-  expect(whenGone).toContain('account-not-found')
 })

@@ -1,16 +1,13 @@
 import { spawn } from 'node:child_process'
 import { fstatSync } from 'node:fs'
-import { open, readFile } from 'node:fs/promises'
-import { join } from 'node:path'
-import { text } from 'node:stream/consumers'
-import { expect, onTestFinished, test, vi } from 'vitest'
+import { text as textOf } from 'node:stream/consumers'
+import { assert, jsonValue, property, string } from 'fast-check'
+import { expect, test } from 'vitest'
 import { createSystemClock } from '../../src/lib/clock.ts'
-import { fs } from '../../src/files/fs.ts'
+import type { LogLevel } from '../../src/lib/log.ts'
+import { Secret } from '../../src/lib/secret.ts'
 import { createLog, type LogSettings } from '../../src/report/log.ts'
 import { createMemoryStream } from '../support/memory-stream.ts'
-import { canMount, smallDisk } from '../support/small-disk.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
-import { expectUntil } from '../support/until.ts'
 
 const clock = createSystemClock()
 const { dev, ino } = fstatSync(0, { bigint: true })
@@ -104,78 +101,6 @@ test('a stream that fails is survived, and its records are counted as lost', asy
   expect(lost()).toBe(2)
 })
 
-async function logOnSmallDisk(format: LogSettings['format']) {
-  const directory = join(await tempDirectory(), 'disk')
-  const disk = smallDisk(directory)
-  const file = await open(join(directory, 'log'), 'a')
-  onTestFinished(() => file.close())
-  const opened = openLog({ format, traits: { fd: file.fd } })
-  return { ...opened, disk, written: () => readFile(join(directory, 'log'), 'utf8') }
-}
-
-test.skipIf(!canMount)('a log on a disk that was full goes on when there is space again', async () => {
-  const { disk, log, lost, close, written } = await logOnSmallDisk('json')
-  log('info', 'Before', { event: 'before' })
-  await close()
-  disk.fill()
-  // The rest of the last page is cut in the midst of a record.
-  for (let count = 0; count < 5; count += 1)
-    log('info', 'Lost', { event: 'lost', count, filler: 'x'.repeat(3_000) })
-  await close()
-  disk.empty()
-  log('info', 'After', { event: 'after' })
-  await expectUntil('the count', async () => (await written()).includes('log-records-lost'))
-  const lines = (await written()).trimEnd().split('\n')
-  const whole = lines
-    .filter((line) => line.endsWith('}'))
-    .map((line) => JSON.parse(line) as { event: string })
-  expect(whole.map(({ event }) => event).filter((event) => event !== 'lost')).toEqual([
-    'before',
-    'after',
-    'log-records-lost',
-  ])
-  expect(lines.length).toBe(whole.length + 1)
-  expect(lines.find((line) => !line.endsWith('}'))).toMatch(/^\{"time":.*"event":"lost"/)
-  expect(lost()).toBeGreaterThan(3)
-  expect(whole.at(-1)).toMatchObject({ dropped: lost() })
-})
-
-test.skipIf(!canMount)('a disk that takes not one byte of a record leaves no empty line', async () => {
-  const { disk, log, close, written } = await logOnSmallDisk('text')
-  disk.fill()
-  log('info', 'Lost', { event: 'lost' })
-  await close()
-  disk.empty()
-  log('info', 'After', { event: 'after' })
-  await expectUntil('the count', async () => (await written()).includes('dropped='))
-  expect((await written()).split('\n')).toEqual([
-    expect.stringMatching(/After event=after$/),
-    expect.stringMatching(/dropped=1$/),
-    '',
-  ])
-})
-
-test('for a disk that hangs 1 MiB of records waits; more are lost, and counted once it answers', async () => {
-  const directory = await tempDirectory()
-  const path = join(directory, 'log')
-  const file = await open(path, 'a')
-  onTestFinished(() => file.close())
-  const { log, lost } = openLog({ format: 'json', traits: { fd: file.fd } })
-  const answer = Promise.withResolvers<void>()
-  const write = vi.spyOn(fs, 'write').mockImplementationOnce(async (...line: Parameters<typeof fs.write>) => {
-    await answer.promise
-    return fs.write(...line)
-  })
-  onTestFinished(() => write.mockRestore())
-  for (let count = 0; count < 2_000; count += 1)
-    log('info', 'One', { event: 'one', filler: 'x'.repeat(1_000) })
-  expect((await readFile(path)).length).toBe(0)
-  expect(lost()).toBeGreaterThan(900)
-  answer.resolve()
-  await expectUntil('the count', async () => (await readFile(path, 'utf8')).includes(`"dropped":${lost()}`))
-  expect((await readFile(path)).length).toBeLessThan(1024 * 1024 + 1_000)
-})
-
 test('closing waits a second for a reader that has stopped, and leaves no exit listeners', async () => {
   const before = process.listenerCount('exit')
   const { log, close, stream } = openLog()
@@ -202,7 +127,7 @@ const imports = `
 async function linesOf(source: string): Promise<string[]> {
   const program = ['--input-type=module', '-e', `${imports}\n${source}`]
   const child = spawn(process.execPath, program, { stdio: ['ignore', 'ignore', 'pipe'] })
-  return (await text(child.stderr)).trim().split('\n')
+  return (await textOf(child.stderr)).trim().split('\n')
 }
 
 test('nothing is lost when the process runs dry', async () => {
@@ -218,3 +143,124 @@ test('all of it is in the pipe of a slow reader after an orderly exit', async ()
   expect(lines).toHaveLength(5000)
   expect(lines.at(-1)).toContain('"count":4999')
 })
+
+const WALL_MS = Date.UTC(2026, 10, 20, 12, 0, 5, 250)
+const FIELDS = {
+  event: 'fetch-failed',
+  reason: 'network',
+  attempts: 2,
+  status: null,
+  detail: 'no route to host',
+}
+interface LineOptions {
+  isColoured?: boolean
+  isJournal?: boolean
+  secrets?: string[]
+  level?: LogLevel
+}
+
+/** The line of one record. */
+function lineOf(
+  format: LogSettings['format'],
+  fields: Record<string, unknown> = {},
+  { isColoured = false, isJournal = false, secrets = [], level = 'warning' }: LineOptions = {},
+): string {
+  const stream = Object.assign(createMemoryStream(), { isTTY: isColoured, ...(isJournal && { fd: 0 }) })
+  const env = isJournal ? { JOURNAL_STREAM: `${dev}:${ino}` } : {}
+  const options = { level: 'debug', format, stream, env, secrets: () => secrets } as const
+  const fixed = { ...clock, now: () => ({ bootMs: 0, wallMs: WALL_MS }) }
+  createLog({ ...options, clock: fixed }).log(level, 'Fetching a token failed', { ...FIELDS, ...fields })
+  return stream.lines()[0]!
+}
+
+test('for the journal: the level as prefix, the sentence, the fields that have a value as words', () => {
+  expect(lineOf('text', { cause: undefined }, { isJournal: true })).toBe(
+    '<4>Fetching a token failed event=fetch-failed reason=network attempts=2 detail="no route to host"',
+  )
+})
+
+test('for programs: time, level, message, event and the fields, an error without its stack', () => {
+  expect(JSON.parse(lineOf('json', { error: new TypeError('bad') }))).toEqual({
+    time: '2026-11-20T12:00:05.250Z',
+    level: 'warning',
+    message: 'Fetching a token failed',
+    ...FIELDS,
+    error: 'bad',
+  })
+  // Under systemd the journal takes the priority from before it.
+  expect(lineOf('json', {}, { isJournal: true })).toBe(`<4>${lineOf('json')}`)
+})
+
+test('for people: local time, level, sentence, fields that have a value, and perhaps colours', () => {
+  expect(lineOf('text')).toMatch(
+    /^\d{4}(?:-\d\d){2} \d\d:\d\d:05 warning Fetching a token failed event=fetch-failed reason=.* detail="no route to host"$/,
+  )
+  for (const [level, colour] of Object.entries({ error: 31, warning: 33, notice: 32, info: 34, debug: 90 })) {
+    const line = lineOf('text', {}, { isColoured: true, level: level as LogLevel })
+    expect(line).toMatch(new RegExp(`^[-\\d :]+ \x1b\\[${colour}m${level} *\x1b\\[39m Fetching`))
+  }
+  expect(lineOf('json', {}, { isColoured: true })).not.toContain('\x1b')
+})
+
+test.for(['text', 'json'] as const)(
+  '%s: a record is one line, without secrets, control characters or what is too long',
+  (format) => {
+    assert(
+      property(jsonValue(), string({ unit: 'binary' }), (value, text) => {
+        const line = lineOf(format, { value, text })
+        expect(line).not.toMatch(/[\x00-\x1f\x7f-\x9f\u2028\u2029\u202e]/)
+        if (format === 'json') expect(JSON.parse(line)).toMatchObject({ text })
+      }),
+    )
+
+    const secret = 'p"ss wörd+/42'
+    const base64 = Buffer.from(secret).toString('base64')
+    const echoes = {
+      wrapped: new Secret(secret),
+      echoed: `you sent ${secret}!`,
+      url: `?key=${encodeURIComponent(secret)}`,
+      basic: base64,
+      error: new Error(`refused: ${secret}`),
+      list: [{ deep: secret }],
+    }
+    const hidden = lineOf(format, echoes, { secrets: [secret] })
+    for (const text of ['wörd', encodeURIComponent(secret), base64.replace(/=+$/, '')])
+      expect(hidden).not.toContain(text)
+    expect(hidden.match(/\[secret\]/g)).toHaveLength(6)
+
+    // A long text keeps its beginning, and no half of a secret is left over at the cut.
+    const long = 'S3CR3T'.repeat(100)
+    const detail = `begin ${'x'.repeat(4_000)}${long}${'x'.repeat(4_000)} end`
+    const cut = lineOf(format, { detail }, { secrets: [long] })
+    expect(cut).toMatch(/begin xxx.*…/)
+    expect(cut).not.toMatch(/S3CR3T|end/)
+    expect(cut.length).toBeGreaterThan(4_000)
+  },
+)
+
+test.for(['text', 'json'] as const)(
+  '%s: no line is over 48 KiB; what a record is about is said all the same',
+  (format) => {
+    const longest = 48 * 1024 - 1
+    const texts = [...Array.from({ length: 5 }, () => 'é'.repeat(4096)), 'x'.repeat(4096)]
+    const lineWith = (length: number): string => lineOf(format, { texts, rest: 'x'.repeat(length) })
+    const fitting = 1 + longest - Buffer.byteLength(lineWith(1))
+    expect(Buffer.byteLength(lineWith(fitting))).toBe(longest)
+    expect(lineWith(fitting + 1)).toContain('Fetching a token failed')
+    expect(lineWith(fitting + 1)).toMatch(/omittedBytes"?[=:]49152/)
+  },
+)
+
+test.for(['text', 'json'] as const)(
+  '%s: a secret that is a common word changes values of fields and nothing else',
+  (format) => {
+    const secrets = ['Fetching', 'fetch-failed', 'no-tokens', 'expirySource', 'kyc']
+    const fields = { expirySource: 'jwt', detail: 'no-tokens for kyc-tokend' }
+    const line = lineOf(format, fields, { secrets: secrets.toSorted() })
+    expect(line).toContain('Fetching a token failed')
+    expect(line).toMatch(/expirySource"?[=:]"?jwt/)
+    expect(line).not.toContain('no-tokens')
+    expect(line).toContain('kyc-tokend')
+    expect(line).toMatch(/event"?[=:]"?fetch-failed/)
+  },
+)
