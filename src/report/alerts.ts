@@ -140,11 +140,10 @@ export function createAlerts(options: {
     const { bootMs, wallMs } = keeper.now()
     const due = remindersAt(bootMs - alert.since.bootMs, alert)
     const isNew = former?.reason !== alert.reason
-    const isReminder = !isNew && due > reminders
-    if (isNew) remindedAt = undefined
-    if (isReminder) remindedAt = isoTime(wallMs)
-    if (isNew || isReminder) reminders = due
-    if (isNew || isReminder) announce(alert, { ...(isReminder && { reminder: due }), ...resumed })
+    if (!isNew && due <= reminders) return
+    reminders = due
+    remindedAt = isNew ? undefined : isoTime(wallMs)
+    announce(alert, { ...(!isNew && { reminder: due }), ...resumed })
   }
 
   function check(): void {
