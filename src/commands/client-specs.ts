@@ -83,14 +83,12 @@ export const clientCommands = {
     summary: 'Show state, life left, next refresh, failures and what to do about them',
     exits: { 0: 'a usable token is held and the account is not refused', ...exitsOfClient },
     options: {
-      json: { summary: 'Print one JSON object, for programs; with --all, one on each line' },
-      all: { summary: 'A line for each account of this host' },
+      json: { summary: 'Print one JSON object, for programs' },
       ...ofDaemon,
     },
     details: [
       'It first says what to do, with the exact commands for this host. If no daemon runs, it says ' +
-        'why the unit does not run. With --all it ends with the exit status of the worst of all ' +
-        'accounts (from worst to best: 77, 75, 69, 78, 0).',
+        'why the unit does not run.',
     ],
   },
   reload: {
@@ -107,7 +105,7 @@ export const clientCommands = {
     },
     options: ofDaemon,
     details: [
-      "For root and the daemon's own user; since 2.1.0. Settings are in force at once. Another pair of key and " +
+      "For root and the daemon's own user. Settings are in force at once. Another pair of key and " +
         'secret comes into use by giving a token: the command waits up to 60 s for that.',
     ],
   },

@@ -16,56 +16,56 @@ const STDERR = 2
 const LINGER_MS = 1_000
 
 const stop = new AbortController()
-/** The signal that stopped us, if one did. */
+/** The signal that stopped this process, if one did. */
 let stoppedBy: NodeJS.Signals | undefined
-let isOutputUsed = false
-let isOutputFailed = false
 let isReaderGone = false
-/** Resolves once the sentence about an output that failed is written. */
-let isReported = Promise.resolve()
-/** Undefined: the command is not `run`. */
-let daemonSignals: DaemonSignals | undefined
+/** Opened at its first use: that takes time, and the daemon has no use for it. */
+let stdout: NodeJS.WriteStream | undefined
 
-/** Runs the command that the arguments name, and sets the exit status. */
-export async function start(commands: readonly CommandSpec[], early?: DaemonSignals): Promise<void> {
-  daemonSignals = early
-  process.on('uncaughtException', (thrown) => void crash(thrown))
+/** Runs the command that the arguments name, and ends the process with its exit status. */
+export async function start(commands: readonly CommandSpec[], daemonSignals?: DaemonSignals): Promise<void> {
+  process.on('uncaughtException', (error) => void crash(error))
   try {
-    const status = await main(commands)
+    const status = await main(commands, daemonSignals)
     process.exitCode ??= status
   } catch (error) {
-    const isStopped = stoppedBy !== undefined && error === stop.signal.reason
-    if (isStopped) process.kill(process.pid, stoppedBy)
+    if (stoppedBy !== undefined && error === stop.signal.reason) process.kill(process.pid, stoppedBy)
     else if (!isReaderGone) await fail(error)
   }
-  await outputWritten()
-  await isReported
-  await endIfStuck()
+  await new Promise<void>((resolve) => (stdout === undefined ? resolve() : stdout.write('', () => resolve())))
+  // An error of the output is an event of its own, after that.
+  await sleep(0)
+  if (daemonSignals !== undefined) await endNow()
 }
 
-async function main(commands: readonly CommandSpec[]): Promise<number> {
+async function main(
+  commands: readonly CommandSpec[],
+  daemonSignals: DaemonSignals | undefined,
+): Promise<number> {
   requireSupportedNode()
   const words = process.argv.slice(2)
-  // Whoever names no command is helped; a script learns from the status and the sentence that it is wrong.
-  if (words.length === 0) guardOutput().write(helpOf(undefined, commands))
+  // A person who names no command gets the help; a script learns from the status that it is wrong.
+  if (words.length === 0) output().write(helpOf(undefined, commands))
   const parsed = parseCommandLine(words, commands)
   if (parsed.wants === 'command') {
     decideProgramName(process.env)
     const { run } = await parsed.spec.load()
-    return run(invocationOf(parsed.options, parsed.positionals))
+    return run(invocationOf(parsed, daemonSignals))
   }
-  const stdout = guardOutput()
-  if (parsed.wants === 'help') stdout.write(helpOf(parsed.spec, commands))
+  if (parsed.wants === 'help') output().write(helpOf(parsed.spec, commands))
   else {
     const { default: program } = await import('../../package.json', { with: { type: 'json' } })
     const { node, openssl } = process.versions
-    stdout.write(`kyc-tokend ${program.version} (Node ${node}, OpenSSL ${openssl})\n`)
+    output().write(`kyc-tokend ${program.version} (Node ${node}, OpenSSL ${openssl})\n`)
   }
   return exitStatus.ok
 }
 
 /** The arguments of a command. Streams are opened and signals caught at the first use: that takes time. */
-function invocationOf(options: Record<string, string | boolean>, positionals: readonly string[]): Invocation {
+function invocationOf(
+  { options, positionals }: Pick<Invocation, 'options' | 'positionals'>,
+  daemonSignals: DaemonSignals | undefined,
+): Invocation {
   let isListening = false
   return {
     options,
@@ -75,7 +75,7 @@ function invocationOf(options: Record<string, string | boolean>, positionals: re
       return process.stdin
     },
     get stdout() {
-      return guardOutput()
+      return output()
     },
     get stderr() {
       return process.stderr
@@ -95,26 +95,16 @@ function onSignal(name: NodeJS.Signals): void {
   stop.abort()
 }
 
+function output(): NodeJS.WriteStream {
+  stdout ??= process.stdout.on('error', onOutputError)
+  return stdout
+}
+
 /** A reader that has seen enough is no error (`kyc-tokend watch | head -1`): the command's status counts. */
-function guardOutput(): NodeJS.WriteStream {
-  if (!isOutputUsed) process.stdout.on('error', onOutputError)
-  isOutputUsed = true
-  return process.stdout
-}
-
-/** Resolves when stdout has been written, or cannot be: then its error is known. */
-async function outputWritten(): Promise<void> {
-  if (isOutputUsed) await new Promise<void>((resolve) => process.stdout.write('', () => resolve()))
-}
-
 function onOutputError(error: Error): void {
-  if (isOutputFailed) return
-  isOutputFailed = true
+  if (stop.signal.aborted) return
   if (errorCode(error) === 'EPIPE') isReaderGone = true
-  else
-    isReported = fail(
-      new UserError(`The output cannot be written (${errorMessage(error)}).`, exitStatus.internal),
-    )
+  else void fail(new UserError(`The output cannot be written (${errorMessage(error)}).`, exitStatus.internal))
   stop.abort()
 }
 
@@ -131,9 +121,15 @@ async function fail(failure: unknown): Promise<void> {
       : { status: exitStatus.internal, lines: [sentence, ...stackOf(thrown).split('\n')] }
   process.exitCode = status
   const text = `${lines.map(escapeUnsafe).join('\n')}\n`
-  // Not by process.stderr: to a file it would block if its disk hangs. That nobody reads it is no error.
+  // Not by process.stderr, which would block if it is a file on a disk that hangs.
   const written = new Promise<void>((resolve) => write(STDERR, text, () => resolve()))
   await Promise.race([written, sleep(LINGER_MS, undefined, { ref: false })])
+}
+
+/** An error outside of the command's promise ends the program, too. */
+async function crash(error: unknown): Promise<void> {
+  await fail(error)
+  process.exit()
 }
 
 /** Loaded for an error alone: the small program has no other use for it. */
@@ -143,28 +139,13 @@ async function inWords(error: FileError): Promise<UserError> {
   return asUserError(error, `${capitalized(rendered(fileRemedy(error, placeOf(process.env))))}.`)
 }
 
-/** An error outside of the command's promise ends the program, too, even if its sentence is not read. */
-async function crash(thrown: unknown): Promise<void> {
-  await fail(thrown)
-  await outputWritten()
-  await endIfStuck()
-  process.exit()
-}
-
-/**
- * Ends the process with `process.exitCode` if name look-ups or calls to a disk are still under way after
- * the command: look-ups take half a minute if no DNS server answers, a disk that hangs takes for ever, and
- * Node waits for both, even in `process.exit`. The daemon is ended in any case, because koffi would sync
- * stderr, which may be on a disk that hangs. Without koffi the process ends as soon as nothing is under
- * way.
- */
-async function endIfStuck(): Promise<void> {
-  const isUncancellable = (type: string): boolean => type === 'GetAddrInfoReqWrap' || type.startsWith('FSReq')
-  if (daemonSignals === undefined && !process.getActiveResourcesInfo().some(isUncancellable)) return
+/** Ends the daemon although a name look-up or a disk has not answered: Node would wait for both. */
+async function endNow(): Promise<void> {
   const { loadLibc } = await import('../lib/libc.ts')
   try {
     loadLibc().exitNow(Number(process.exitCode ?? 0))
   } catch (error) {
+    // Without libc the process ends by itself.
     if (!(error instanceof UserError)) throw error
   }
 }

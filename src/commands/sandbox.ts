@@ -1,11 +1,10 @@
 // `kyc-tokend sandbox`: runs the stand-in of the service in the foreground, a line for each request.
-import type { ServiceConfig } from '../config/config.ts'
 import { loadPlan } from '../config/load.ts'
 import { programName } from '../host/paths.ts'
 import type { Plan } from '../config/resolve.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { createSystemClock } from '../lib/clock.ts'
-import { parseDuration, formatDuration } from '../lib/duration.ts'
+import { parseDuration } from '../lib/duration.ts'
 import { exitStatus, UsageError } from '../lib/error.ts'
 import { createSandbox, sandboxCredentials } from '../sandbox/sandbox.ts'
 import { scenarioNames, summaryOf, type ScenarioName } from '../sandbox/scenarios.ts'
@@ -28,32 +27,24 @@ export const run: RunCommand = async ({ options, env, stdout, signal }) => {
       stdout.write(`${escapeUnsafe(line)}\n`)
     },
   })
-  stdout.write(introduction(sandbox.url, initial, { ...plan, tokenLifetimeMs }))
+  stdout.write(introduction(sandbox.url, initial, plan))
   await sandbox.run(signal)
   return exitStatus.ok
 }
 
-function introduction(
-  url: string,
-  scenario: ScenarioName,
-  { baseUrl, service, tokenLifetimeMs }: Pick<Plan, 'baseUrl' | 'service'> & { tokenLifetimeMs: number },
-): string {
+function introduction(url: string, scenario: ScenarioName, plan: Pick<Plan, 'baseUrl' | 'service'>): string {
+  const { baseUrl, service } = plan
   const { apiKey, apiSecret } = sandboxCredentials
-  const isReadyMade = (service.assertion?.file ?? null) !== null
   const { pathname, search } = new URL(service.tokenUrl)
-  const tokenUrl = url + pathname + search
   const isElsewhere = !service.tokenUrl.startsWith(`${baseUrl}/`)
+  const tokenUrl = isElsewhere ? `"service": { "tokenUrl": "${url}${pathname}${search}", … }` : ''
   const names = scenarioNames.map((name) => `  ${name.padEnd(18)} ${escapeUnsafe(summaryOf(name, service))}`)
-  return `A stand-in of the service is at
-
-  ${url}
-
-In kyc-tokend.config.json, which only you may read (chmod 600):
+  return `A stand-in of the service is at ${url}. In kyc-tokend.config.json, which only you may read (chmod 600):
 
   "baseUrl": "${url}${new URL(baseUrl).pathname.replace(/\/$/, '')}",
-  "credentials": { "apiKey": ${isReadyMade ? 'null' : `"${apiKey}"`}, "apiSecret": ${isSecretSent(service) ? `"${apiSecret}"` : 'null'} }
-${isElsewhere ? `\nand in its "service":\n\n  "tokenUrl": "${tokenUrl}"\n` : ''}
-Tokens live ${formatDuration(tokenLifetimeMs)}. To try:
+  "credentials": { "apiKey": "${apiKey}", "apiSecret": "${apiSecret}" }
+  ${tokenUrl}
+To try:
 
   ${programName()} check --live --config kyc-tokend.config.json
   curl -X PUT -d outage ${url}/scenario
@@ -64,10 +55,6 @@ ${names.join('\n')}
 
 Ctrl-C ends it. Requests:
 `
-}
-
-function isSecretSent({ send, names }: ServiceConfig): boolean {
-  return send !== 'assertion' && (names.apiSecret !== null || send.startsWith('basic'))
 }
 
 function portOf(option: string | boolean): number {

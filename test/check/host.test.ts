@@ -24,7 +24,7 @@ import { PROGRAM } from '../support/daemon.ts'
 import { letWrite } from '../support/access-list.ts'
 import { lacks } from '../support/lacks.ts'
 import type { Ended } from '../support/run-cli.ts'
-import { accountInactive, accountNotFound, granting, refusing, startService } from '../support/service.ts'
+import { accountInactive, accountNotFound, granting, startService } from '../support/service.ts'
 import type { StatusResult } from '../../src/protocol.ts'
 import { canMount } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -166,41 +166,6 @@ const credentials = { apiKey: 'key-1', apiSecret: 'secret-1' }
 const fileCredentials = { apiKey: { file: 'api-key' }, apiSecret: 'secret-1' }
 
 describe.skipIf(!canMount || lacks('unshare') || lacks('python3'))('on a host with systemd', () => {
-  it('`status --all` names each daemon, and ends with the worst status', async () => {
-    const { daemon, cli } = await commandWorld()
-    const down = await commandWorld({ answer: refusing(503, 'Unavailable') })
-    const refused = await commandWorld({ answer: accountInactive })
-    await cli(['token'])
-    await down.daemon.logged('fetch-failed')
-    await refused.daemon.logged('alert')
-    const [socket, de, uk, us] = [daemon.ipcPath, '/nowhere', down.daemon.ipcPath, refused.daemon.ipcPath]
-    const one = await onHost(['status', '--all', '--json'], { socket })
-    expect(one).toMatchObject({ status: 0, stderr: '' })
-    expect(JSON.parse(one.stdout)).toMatchObject({ account: null, status: { state: 'ready' }, problem: null })
-    expect(await onHost(['status', '--all'], { config: null })).toMatchObject({
-      status: 69,
-      stderr: 'There is no daemon of the system here: `sudo kyc-tokend setup`.\n',
-    })
-    expect(await cli(['status', '--all', '--account', 'de'])).toMatchObject({
-      status: 64,
-      stderr: '--all and --account are both given: leave one of them out.\n',
-    })
-    expect((await onHost(['status', '--all'], { accounts: { de, uk, us } })).status).toBe(77)
-    const units = { 'kyc-tokend@zz.service': { ActiveState: 'failed', Result: 'oom-kill' } }
-    const aligned = await onHost(['status', '--all'], { accounts: { europe: socket, uk, zz: de }, units })
-    expect(aligned.status).toBe(75)
-    expect(aligned.stdout.split('\n')).toEqual([
-      expect.stringMatching(/^\(default\) {2}No kyc-tokend answers at \S+ipc\.sock/),
-      expect.stringMatching(/^europe {5}ready {5}\d+ (min|h).* left$/),
-      expect.stringMatching(/^uk {9}starting {2}no token +server-error: /),
-      // With the remedy of `status` alone.
-      expect.stringMatching(
-        /^zz {9}No kyc-tokend .* no configuration: `sudo kyc-tokend setup --account zz`\.$/,
-      ),
-      '',
-    ])
-  })
-
   it('`check` asks a daemon that runs for the other pair in the files, and names a restart only behind it', async () => {
     const problem = '/secret holds a pair that the service refused'
     const configuration = { state: 'faulty', problem, pair: 'refused' as string | undefined }

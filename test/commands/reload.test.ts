@@ -1,8 +1,6 @@
 import { expect, test } from 'vitest'
-import { daemonWith } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { accountInactive, granting } from '../support/service.ts'
-import { runCli } from '../support/run-cli.ts'
 
 const other = { credentials: { apiKey: 'another-key', apiSecret: 'another-secret' } }
 
@@ -49,9 +47,6 @@ test('a pair that is refused is 77, one without an answer 75, and neither is in 
   const tried = await cli(['reload'])
   expect(tried).toMatchObject({ status: 75 })
   expect(tried.stdout).toMatch(/The other pair has given no token yet/)
-  // As ExecReload= of the unit it does not fail for what may pass.
-  const { MAINPID } = { MAINPID: String(daemon.process.pid) }
-  expect(await cli(['reload'], { env: { MAINPID } })).toMatchObject({ status: 0 })
   expect((await cli(['token'])).stdout).toBe(token)
   const { stdout: status } = await cli(['status'])
   expect(status).toContain('another pair')
@@ -65,19 +60,4 @@ test('a faulty configuration is 78 with its faults, and changes nothing', async 
   expect(stderr).toMatch(
     /refresh\.maxAge: .*\nThe configuration was not taken over: the running one stays\.\n$/,
   )
-})
-
-test('sends SIGHUP where nobody answers, or a former daemon does, if the unit says to whom', async () => {
-  const { daemon } = await commandWorld()
-  const { MAINPID } = { MAINPID: String(daemon.process.pid) }
-  const former = await daemonWith(({ type, answer }) => {
-    if (type === 'status.get') return answer('status.result', { daemon: { pid: 1, configFile: '/etc/x' } })
-    answer('fault', { code: 'bad-request', message: '`type` is one of others' })
-  })
-  for (const [index, socket] of ['/run/nowhere.sock', former.path].entries()) {
-    expect(await runCli(['reload', '--socket', socket])).toMatchObject({ status: index === 0 ? 69 : 64 })
-    const ended = await runCli(['reload', '--socket', socket], { env: { MAINPID } })
-    expect(ended).toMatchObject({ status: 0, stdout: expect.stringContaining('SIGHUP') as string })
-    await expect.poll(() => daemon.records('reloaded').length).toBe(index + 1)
-  }
 })

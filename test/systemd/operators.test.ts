@@ -7,7 +7,7 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
   const { configure, attempt, startStandIn, show, sh } = installation
   const words = '--base-url http://127.0.0.1:8099 --api-key-file key --api-secret-file secret'
 
-  it('setup gives an account beside the default one a token; status --all shows both', async () => {
+  it('setup gives an account beside the default one a token', async () => {
     await startStandIn()
     await sh('echo sandbox-key >key; echo sandbox-secret >secret')
     const first = await sh(`kyc-tokend setup ${words}`)
@@ -24,7 +24,7 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
     expect(
       await sh("stat -c '%a %U:%G' /etc/kyc-tokend/accounts/eu.json /etc/kyc-tokend/accounts/eu.api-key"),
     ).toBe('640 root:kyc-tokend\n640 root:kyc-tokend\n')
-    expect(await sh('kyc-tokend status --all')).toMatch(/^\(default\) +ready .*left\neu +ready .*left\n$/)
+    expect(await sh('kyc-tokend status --account eu')).toMatch(/^● ready/)
     expect(await sh(`kyc-tokend setup --account de ${words}`)).toContain(
       'kyc-tokend@de runs and holds a token',
     )
