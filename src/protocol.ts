@@ -259,8 +259,6 @@ export interface StatusResult {
     state: 'connected' | 'alone' | 'denied'
     server: string
     since: string
-    /** Hosts that listen; null: not known. */
-    hosts: number | null
     /** The host that asked last; null: not known. */
     askedBy: string | null
     lastError: string | null

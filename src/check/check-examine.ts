@@ -314,7 +314,7 @@ async function shareFindings(
     const why = `cannot be tried from here, because only the daemon sees ${hidden.join(' and ')}`
     return [warning(`${why}: see \`${programCommand('status', place)}\``)]
   }
-  const { checkStore } = await import('../share/check-store.ts')
+  const { checkStore } = await import('../share/check.ts')
   return checkStore(share, { clock: createSystemClock(), random: Math.random })
 }
 

@@ -33,10 +33,9 @@ export interface MetricsSample {
   /** Null: this host does not share its token. */
   readonly share: ShareSample | null
 }
-interface ShareSample extends Pick<NonNullable<StatusResult['share']>, 'state' | 'hosts'> {
+interface ShareSample extends Pick<NonNullable<StatusResult['share']>, 'state'> {
   /** Outcomes by the way on which they came. */
   readonly outcomes: Readonly<Record<string, number>>
-  readonly unreadable: number
 }
 interface ServerSample {
   readonly connections: number
@@ -210,12 +209,10 @@ function processMetrics(files: MetricsSample['files'], daemon: DaemonSample): Me
   ]
 }
 
-function shareMetrics({ state, hosts, outcomes, unreadable }: ShareSample): Metric[] {
+function shareMetrics({ state, outcomes }: ShareSample): Metric[] {
   return [
     ['share_connected', '1 while the shared store can be used, else 0.', Number(state === 'connected')],
-    ['share_hosts', 'Hosts that listen to the shared store.', hosts],
     ['share_outcomes_total', 'Outcomes by the way on which they came.', countsBy('how', outcomes)],
-    ['share_unreadable_total', 'Texts in the shared store that do not open.', unreadable],
   ]
 }
 

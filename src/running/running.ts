@@ -79,7 +79,6 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     const isSame = next.candidate?.config === former.candidate?.config
     const nextSource = next.config === former.config ? source : sources.of(next.config)
     const nextCandidate = isSame ? candidateSource : next.candidate && sources.of(next.candidate.config)
-    const dropped = candidateSource
     inUse = next
     candidateSource = nextCandidate
     if (nextSource !== source) {
@@ -90,7 +89,6 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     if (!isSame) {
       reported = null
       keeper.setCandidate(candidateSource?.settings ?? null)
-      if (dropped !== null) sources.drop(dropped)
     }
     assertKept(event.type)
   }
@@ -127,7 +125,6 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     const { candidate } = keeper.state()
     if (inUse.candidate === null || candidate === null || candidate.failure === null) return
     const isRefused = isRefusedPair(candidate)
-    if (isRefused && candidateSource !== null) sources.drop(candidateSource)
     const problem = pairState(inUse, candidate)?.problem ?? null
     if (problem === reported) return
     reported = problem

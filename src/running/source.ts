@@ -2,15 +2,17 @@
 // and the keeper. Without `share` none of the fleet's code is loaded.
 import type { Config } from '../config/config.ts'
 import { partsOf } from '../config/next/adapt.ts'
+import { accountText } from '../config/next/pair.ts'
 import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { untilAborted } from '../lib/tasks.ts'
-import type { Account, Fleet, FleetOptions } from '../share/fleet.ts'
+import type { Account, Share, ShareOptions } from '../share/share.ts'
 import { isNamedRefusal } from '../source/failures.ts'
 import type { FetchTokenOptions } from '../source/fetch-token.ts'
 import type { StateStore } from '../storage/state-store.ts'
 import type { Keeper, RefreshSettings } from '../token/keeper.ts'
 import type { FetchToken } from '../token/outcome.ts'
+import { refusalOf, usableToken, usableUntilMs } from '../token/selectors.ts'
 
 export interface SourceOptions {
   readonly env: NodeJS.ProcessEnv
@@ -20,7 +22,7 @@ export interface SourceOptions {
   readonly store: StateStore
   readonly createFetchToken: (options: FetchTokenOptions) => FetchToken
   /** The shared store; Redis, unless it is given. */
-  readonly openStore?: FleetOptions['openStore']
+  readonly openStore?: ShareOptions['open']
 }
 
 export interface Source {
@@ -37,44 +39,49 @@ export function createSources({
 }: SourceOptions & { readonly keeper: () => Keeper; readonly secrets: () => string[] }) {
   const { env, clock, random, log, store, createFetchToken, openStore } = options
   /** Begins at the first attempt that shares: clients that wait for the start come first. */
-  let loading: Promise<Fleet> | null = null
-  let fleet: Fleet | null = null
+  let loading: Promise<Share> | null = null
+  let share: Share | null = null
   let current: Source | null = null
   const shares = Promise.withResolvers<void>()
 
-  function loadFleet(): Promise<Fleet> {
-    loading ??= import('../share/fleet.ts').then(({ createFleet }) => {
-      fleet = createFleet({
-        clock,
-        random,
-        log,
-        hostId: store.hostId,
-        openStore,
-        keeper: {
-          offer: (outcome) => keeper().offer(outcome),
-          state: () => keeper().state(),
-          policy: () => current!.settings.policy,
-        },
-      })
-      fleet.use(current!.account)
-      return fleet
+  function loadShare(): Promise<Share> {
+    loading ??= import('../share/share.ts').then(({ createShare }) => {
+      const isRefused = (): boolean => refusalOf(keeper().state()) !== null
+      const offer: Keeper['offer'] = (outcome) => keeper().offer(outcome)
+      share = createShare({ clock, random, log, open: openStore, keeper: { held, isRefused, offer } })
+      share.use(current!.account)
+      return share
     })
     shares.resolve()
     return loading
   }
 
+  function held(): ReturnType<ShareOptions['keeper']['held']> {
+    const token = usableToken(keeper().state(), clock.now())
+    if (token === null) return null
+    const { credentialsId: pairId, accessToken, expirySource, received, expiresAtMs: endsMs } = token
+    const receivedMs = received.bootMs
+    return { pairId, accessToken, expirySource, receivedMs, endsMs, usableUntilMs: usableUntilMs(token) }
+  }
+
   return {
     /** The source of this configuration. Throws UserError. */
     of(config: Config): Source {
-      const { baseUrl, service, retry, refresh, request, share } = config
+      const { baseUrl, service, retry, refresh, request } = config
       const credentialsId = store.credentialsIdOf(baseUrl, config.credentials, service.description)
-      const fromService = createFetchToken({ ...partsOf(config), env, clock, secrets })
-      const account = share && {
-        config: { ...config, share },
-        credentialsId,
-        service: { fetchToken: fromService, requestTimeoutMs: request.timeoutMs },
+      const parts = partsOf(config)
+      const fromService = createFetchToken({ ...parts, env, clock, secrets })
+      const { pair, share: sharing } = parts
+      const account = sharing && {
+        share: sharing,
+        pairId: credentialsId,
+        text: JSON.stringify([baseUrl, service.tokenUrl, accountText(pair)]),
+        hasOwnProof: pair.clientCertificate !== null || pair.assertion?.kind === 'ready',
+        fetchToken: fromService,
+        requestTimeoutMs: request.timeoutMs,
+        maxAgeMs: refresh.maxAgeMs,
       }
-      const shared: FetchToken = async (...attempt) => (await loadFleet()).attempt(account!, ...attempt)
+      const shared: FetchToken = async (...attempt) => (await loadShare()).attempt(account!, ...attempt)
       const settings: RefreshSettings = {
         fetchToken: account === null ? fromService : shared,
         policy: { ...retry, ...refresh },
@@ -90,23 +97,19 @@ export function createSources({
     use(next: Source): void {
       const isFirst = current === null
       current = next
-      fleet?.use(next.account)
-      if (next.account !== null && !isFirst) void loadFleet()
-    },
-    /** Nothing is asked with this account any more, unless it is the one in use. */
-    drop({ account }: Source): void {
-      if (account !== null) fleet?.drop(account)
+      share?.use(next.account)
+      if (next.account !== null && !isFirst) void loadShare()
     },
     /** One token for all hosts of the account. */
     sharing: {
       async run(signal: AbortSignal): Promise<void> {
-        if (current?.account) void loadFleet()
+        if (current?.account) void loadShare()
         await Promise.race([shares.promise, untilAborted(signal)])
         await (await loading)?.run(signal)
       },
       /** Null: this host does not share, or has not begun to. */
-      status: () => fleet?.status() ?? null,
-      sample: () => fleet?.sample() ?? null,
+      status: () => share?.status() ?? null,
+      sample: () => share?.sample() ?? null,
     },
   }
 }

@@ -1,118 +1,65 @@
-// The seal: texts in the store can be read and written only with the account's secret. A text is `FENCE ID
-// BOX`; the box is encrypted, and bound to account, key, fence and id.
-import { createCipheriv, createDecipheriv, createHash, hkdfSync, randomBytes } from 'node:crypto'
-import * as v from 'valibot'
-import { sharedTexts, type Credentials } from '../config/credentials.ts'
-import type { Secret } from '../lib/secret.ts'
-import { expirySources, permanentReasons, transientReasons } from '../protocol.ts'
-import { MAX_TOKEN_LENGTH, TOKEN } from '../token/token.ts'
-import type { Pair } from './store.ts'
+// The seal: texts in the store can be written and read only by hosts that know the account's secrets.
+import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto'
+import type { ExpirySource, TransientReason } from '../protocol.ts'
+import type { PermanentFailure } from '../token/outcome.ts'
 
-const ms = v.pipe(v.number(), v.finite())
-const common = {
+/** An answer of the service that holds for all hosts of the account. */
+export type Answer =
+  | { readonly kind: 'ok'; readonly accessToken: string; readonly expirySource: ExpirySource }
+  | Pick<PermanentFailure, 'kind' | 'reason' | 'detail' | 'status' | 'says'>
+
+interface Stamped {
+  /** When the request was written (a lease: when it was taken), in ms on the store's clock. */
+  readonly at: number
   /** The name of the host that asked. */
-  by: v.string(),
-  /** When the request was sent, in ms on the store's clock. */
-  at: ms,
-  /** When the text is of no use any more, in ms on that clock. */
-  end: ms,
+  readonly by: string
 }
-const token = v.object({
-  kind: v.literal('ok'),
-  ...common,
-  accessToken: v.pipe(v.string(), v.maxLength(MAX_TOKEN_LENGTH), v.regex(TOKEN)),
-  expirySource: v.picklist(expirySources),
-})
-const refusal = v.object({
-  kind: v.literal('permanent'),
-  ...common,
-  reason: v.picklist(permanentReasons),
-  detail: v.string(),
-  status: v.number(),
-  says: v.optional(v.string()),
-})
-/** An answer that may concern one host alone, until a second host has got it, too. */
-const unconfirmed = v.object({
-  reason: v.picklist([...permanentReasons, 'rejected']),
-  status: v.nullable(v.number()),
-  /** The random id of the host, which its name need not be. */
-  hostId: v.string(),
-  by: v.string(),
-})
-/** Why no host is to ask until `end`. */
-const wait = v.object({
-  kind: v.literal('postponed'),
-  ...common,
-  /** For `unconfirmed` it is `rejected`: 2.0.0 knows no refusal here. */
-  reason: v.picklist(transientReasons),
-  detail: v.string(),
-  unconfirmed: v.optional(v.nullable(unconfirmed), null),
-})
-/** What each key holds. The shape is checked, because another host may run another version. */
-const shapes = { record: v.variant('kind', [token, refusal]), lease: wait }
-
-export type Key = keyof typeof shapes
-export type Sealed<K extends Key> = Readonly<v.InferOutput<(typeof shapes)[K]>>
-export type Opened<K extends Key> = Sealed<K> & Pair
-
-export type Unconfirmed = Readonly<v.InferOutput<typeof unconfirmed>>
-
+/** The contents of the two keys. */
+export interface Contents {
+  /** `lifeMs` counts from `at`. */
+  readonly record: Answer & Stamped & { readonly id: string; readonly lifeMs: number }
+  /** With a reason it is a wait for all hosts, else the right of one host to ask; until `until` on that clock. */
+  readonly lease: Stamped & {
+    readonly until: number
+    readonly reason?: TransientReason
+    readonly detail?: string
+  }
+}
+export type Name = keyof Contents
 export type Seal = ReturnType<typeof createSeal>
 
-export interface SealOptions {
-  readonly baseUrl: string
-  /** The service as data (canonical JSON); null: the one of the interface description. */
-  readonly description: string | null
-  readonly credentials: Credentials
-  /** `share.key`. */
-  readonly key: Secret | null
-}
-
-const VERSION = 2
+const VERSION = 3
 const NONCE_BYTES = 12
-const TAG_BYTES = 16
-const TEXT = /^(\d{1,16}) ([\da-f]{16}) ([A-Za-z\d+/]+=*)$/
+const SEALED_AT = 28
 
-export function createSeal({ baseUrl, description, credentials, key: shareKey }: SealOptions) {
-  const { apiKey } = credentials
-  const material = JSON.stringify(sharedTexts(credentials, shareKey))
-  const names = JSON.stringify([VERSION, baseUrl, apiKey?.reveal() ?? null, description])
-  const account = createHash('sha256').update(names).digest()
-  const derive = (purpose: string, bytes: number): Buffer => {
-    const info = Buffer.concat([Buffer.from(purpose), account])
-    return Buffer.from(hkdfSync('sha256', material, `kyc-tokend share v${VERSION}`, info, bytes))
-  }
-  const accountKey = derive('subject', 16).toString('hex')
+/** `material`: all that identifies the account, with its secrets. Another one is another account. */
+export function createSeal(material: string) {
+  const derive = (purpose: string, bytes: number): Buffer =>
+    Buffer.from(hkdfSync('sha256', material, `kyc-tokend share ${VERSION}`, purpose, bytes))
+  const account = derive('account', 16).toString('hex')
   const sealKey = derive('seal', 32)
-  const boundTo = (key: Key, { fence, id }: Pair): Buffer =>
-    Buffer.from(`kyc-tokend share ${VERSION} ${accountKey} ${key} ${fence} ${id}`)
+  const boundTo = (name: Name): Buffer => Buffer.from(`${VERSION} ${account} ${name}`)
 
   return {
-    /** Names the account in keys and channel without naming it to others: 32 hex digits. */
-    accountKey,
-    seal<K extends Key>(key: K, pair: Pair, content: Sealed<K>): string {
+    /** The key of Redis with this content. A cluster has all keys with the same text in braces in one slot. */
+    keyOf: (prefix: string, name: Name): string => `${prefix}:${VERSION}:{${account}}:${name}`,
+    seal<N extends Name>(name: N, content: Contents[N]): string {
       const nonce = randomBytes(NONCE_BYTES)
-      const cipher = createCipheriv('aes-256-gcm', sealKey, nonce).setAAD(boundTo(key, pair))
+      const cipher = createCipheriv('aes-256-gcm', sealKey, nonce).setAAD(boundTo(name))
       const sealed = Buffer.concat([cipher.update(JSON.stringify(content)), cipher.final()])
-      const box = Buffer.concat([nonce, cipher.getAuthTag(), sealed]).toString('base64')
-      return `${pair.fence} ${pair.id} ${box}`
+      return Buffer.concat([nonce, cipher.getAuthTag(), sealed]).toString('base64')
     },
-    /** Null if the text was not sealed with this secret for exactly this key and pair. */
-    open<K extends Key>(key: K, text: string): Opened<K> | null {
-      const [, digits, id = '', box = ''] = TEXT.exec(text) ?? []
-      const pair = { fence: Number(digits), id }
-      const bytes = Buffer.from(box, 'base64')
+    /** Null: no host of this account wrote the text for this key. */
+    open<N extends Name>(name: N, text: string): Contents[N] | null {
+      const bytes = Buffer.from(text, 'base64')
       try {
         const nonce = bytes.subarray(0, NONCE_BYTES)
-        const decipher = createDecipheriv('aes-256-gcm', sealKey, nonce, { authTagLength: TAG_BYTES })
-          .setAAD(boundTo(key, pair))
-          .setAuthTag(bytes.subarray(NONCE_BYTES, NONCE_BYTES + TAG_BYTES))
-        const sealed = bytes.subarray(NONCE_BYTES + TAG_BYTES)
-        const opened = Buffer.concat([decipher.update(sealed), decipher.final()])
-        const { success, output } = v.safeParse(shapes[key], JSON.parse(opened.toString()))
-        return success ? { ...(output as Sealed<K>), ...pair } : null
+        const decipher = createDecipheriv('aes-256-gcm', sealKey, nonce, { authTagLength: 16 })
+        decipher.setAAD(boundTo(name)).setAuthTag(bytes.subarray(NONCE_BYTES, SEALED_AT))
+        const opened = Buffer.concat([decipher.update(bytes.subarray(SEALED_AT)), decipher.final()])
+        return JSON.parse(opened.toString()) as Contents[N]
       } catch {
-        // Another secret, key or pair, or a text that was changed or cut; the caller reports it.
+        // Another secret or key, or a text that was changed or cut: all are one case, of no use.
         return null
       }
     },

@@ -1,55 +1,37 @@
-// The interface of the shared store: one record, one lease and one channel for each account. It holds texts
-// that it cannot read.
+// One connection to Redis or Valkey, to a Sentinel's master or to a cluster, with options that limit the time
+// that a hung server can take. The only importer of the client library.
+import { setDefaultAutoSelectFamilyAttemptTimeout } from 'node:net'
+// A bundle has the default export of a CommonJS library and none of its names.
+import library, { type Cluster, type Redis, type RedisOptions } from 'iovalkey'
+import { createSecureContext } from '../config/certificates.ts'
+import type { ShareConfig } from '../config/next/config.ts'
+import { withTimeout, type Clock } from '../lib/clock.ts'
 
-/** The order of answers: by fence, then by id. */
-export interface Pair {
-  /** At least the store's clock when the request was sent, in ms. */
-  readonly fence: number
-  /** Of the attempt: 16 random hex digits. */
-  readonly id: string
+/** The settings that say how the store is reached. */
+export type StoreSettings = Omit<ShareConfig, 'key' | 'asks' | 'whenAlone'>
+
+export interface Keys {
+  readonly record: string
+  readonly lease: string
 }
 
-/** A text with the time for which the store keeps it. */
-export interface Expiring {
-  readonly text: string
-  readonly keepMs: number
-}
-
-/** What the store holds after a step; null: nothing. */
-export interface Held {
-  /** What its clock showed, in ms. */
+/** What was in the store at one moment of its clock; '' is no text. */
+export interface Texts extends Keys {
   readonly nowMs: number
-  readonly record: string | null
-  /** The id of the attempt that asks, or a text that says why no host is to ask. */
-  readonly lease: string | null
-  readonly leaseLeftMs: number
-  /** Hosts that listen. */
-  readonly hosts: number
 }
 
-/** A text that the caller judged to be of no use: a key that still holds it is deleted first; null: none. */
-interface Dropping {
-  readonly drop: string | null
-}
-
-/** Every method rejects with a StoreError if the store fails or refuses. */
 export interface Store {
-  /** The server as people read it, such as `redis.example.com:6379`. */
-  readonly server: string
-  /** Also proves that the store takes writes. */
-  poll(request: Dropping): Promise<Held>
-  /** Takes the lease for `id`, unless there is a record larger than `known`, or another lease. */
-  acquire(request: Dropping & { known: Pair; id: string; leaseMs: number }): Promise<Held>
+  /** Rejects with a StoreError, after `share.timeout` at the latest. */
+  read(keys: Keys): Promise<Texts>
   /**
-   * Writes the record if it is the largest. If the lease is that of `id`, or there is none, `kept` takes its
-   * place. Then sends a message to all that listen.
+   * Puts `text` in the place of `former`, or removes it (''). False: the key holds another text by now. Rejects
+   * as above; the command may still be run.
    */
-  write(request: Dropping & { id: string; record: Expiring | null; kept: Expiring | null }): Promise<Held>
-  /**
-   * Calls the function until the store is closed: something was written (`message`), or a connection was made
-   * or lost, and a poll says which. Reconnects by itself.
-   */
-  listen(call: (what: 'message' | 'connection') => void): void
+  swap(key: string, former: string, text: string, keepMs: number): Promise<boolean>
+  /** The server's description of itself (the command INFO). */
+  info(): Promise<string>
+  /** Calls the function each time that a connection is made. */
+  onReady(call: () => void): void
   close(): void
 }
 
@@ -61,4 +43,177 @@ export class StoreError extends Error {
     super(message)
     this.kind = kind
   }
+}
+
+const LONGEST_TEXT = 65_536
+/** Bytes that no host writes. The library decodes UTF-8, so they would never compare equal. */
+const FOREIGN_BYTES = /[^A-Za-z0-9+/=]/
+
+/** Another type, and foreign bytes, count as no text. */
+const SWAP = `
+local present = redis.pcall('GETRANGE', KEYS[1], 0, ${LONGEST_TEXT - 1})
+if type(present) ~= 'string' or string.find(present, '[^%w+/=]') then present = '' end
+if present ~= ARGV[1] then return 0 end
+if ARGV[2] == '' then redis.call('DEL', KEYS[1]) else redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) end
+return 1`
+
+/** A server that owes an answer and has sent nothing for this time hangs; its socket is closed. */
+const SOCKET_TIMEOUT_MS = 2_500
+const KEEP_ALIVE_MS = 5_000
+/** A connection is made again within this time. */
+const RETRY_MS = 5_000
+const MAX_MESSAGE_LENGTH = 300
+
+/** Opens the store, waits for a connection for `share.timeout` at most, and goes on trying until it is closed. */
+export async function openStore(
+  settings: StoreSettings,
+  { clock, random }: { clock: Pick<Clock, 'sleep'>; random: () => number },
+): Promise<Store> {
+  /** Why there is no connection. */
+  let lastError = new StoreError('lost', 'no connection yet')
+  const retryMs = (): number => 100 + RETRY_MS * random()
+  const client = createClient(settings, await commonOptions(settings), retryMs)
+  client.on('error', (error: Error) => {
+    // The library gives commands of a lost connection up: the reason came before.
+    if (!error.message.startsWith('Reached the max retries')) lastError = storeErrorOf(error)
+  })
+  // The library reports errors by an event.
+  await withTimeout(settings.timeoutMs, client.connect().catch(ignore), clock)
+
+  async function send<T>(command: () => Promise<T>): Promise<T> {
+    if (client.status !== 'ready') throw lastError
+    try {
+      const reply = await withTimeout(settings.timeoutMs, command(), clock)
+      if (reply !== undefined) return reply
+    } catch (error) {
+      throw storeErrorOf(error)
+    }
+    throw new StoreError('lost', 'no answer within share.timeout')
+  }
+
+  return {
+    async read({ record, lease }) {
+      const batch = (): Promise<unknown> =>
+        client
+          .multi()
+          .time()
+          .getrange(record, 0, LONGEST_TEXT - 1)
+          .getrange(lease, 0, LONGEST_TEXT - 1)
+          .exec()
+      return textsOf(await send(batch))
+    },
+    async swap(key, former, text, keepMs) {
+      return (await send(() => client.eval(SWAP, 1, key, former, text, Math.max(1, Math.ceil(keepMs))))) === 1
+    },
+    info: () => send(() => client.info()),
+    onReady: (call) => void client.on('ready', call),
+    close: () => client.disconnect(),
+  }
+}
+
+/** The servers as people read them. */
+export function formatServers(servers: StoreSettings['servers']): string {
+  return servers
+    .map((server) => ('path' in server ? server.path : `${server.host}:${server.port}`))
+    .join(', ')
+}
+
+/** For `ACL SETUSER`: the commands and the keys of this prefix, and nothing else. */
+export function aclLine({ user, prefix, database, cluster }: StoreSettings): string {
+  const commands = '-@all +ping +auth +hello +info +client +multi +exec +time +getrange +eval +set +del'
+  const select = database === 0 ? '' : ' +select'
+  const slots = cluster ? ' +cluster|slots +cluster|info' : ''
+  return `ACL SETUSER ${user ?? 'default'} on >PASSWORD resetkeys ~${prefix}:3:* resetchannels ${commands}${select}${slots}`
+}
+
+const ignore = (): void => undefined
+
+function createClient(settings: StoreSettings, common: RedisOptions, retryMs: () => number): Redis | Cluster {
+  const { servers, sentinel, database, timeoutMs, cluster } = settings
+  const nodes = servers.flatMap((server) => ('path' in server ? [] : [{ ...server }]))
+  if (cluster)
+    return new library.Cluster(nodes, {
+      redisOptions: common,
+      lazyConnect: true,
+      enableOfflineQueue: false,
+      clusterRetryStrategy: retryMs,
+    })
+  const { tls } = common
+  const target: RedisOptions =
+    sentinel === null
+      ? { ...servers[0] }
+      : {
+          sentinels: nodes,
+          name: sentinel.name,
+          ...(sentinel.user !== null && { sentinelUsername: sentinel.user }),
+          ...(sentinel.password !== null && { sentinelPassword: sentinel.password.reveal() }),
+          ...(tls !== undefined && { sentinelTLS: tls, enableTLSForSentinelMode: true }),
+          sentinelCommandTimeout: timeoutMs,
+          sentinelRetryStrategy: retryMs,
+        }
+  return new library.Redis({ ...common, ...target, db: database, retryStrategy: retryMs })
+}
+
+/** The options of every connection, also of those to the nodes of a cluster. */
+async function commonOptions({ user, password, tls, timeoutMs }: StoreSettings): Promise<RedisOptions> {
+  const connectTimeout = Math.max(timeoutMs, SOCKET_TIMEOUT_MS)
+  // Each address of a name but the last has a third of it. The library cannot say it for one connection.
+  setDefaultAutoSelectFamilyAttemptTimeout(Math.floor(connectTimeout / 3))
+  return {
+    family: 0,
+    ...(tls !== null && { tls: await tlsOptions(tls) }),
+    ...(user !== null && { username: user }),
+    ...(password !== null && { password: password.reveal() }),
+    connectionName: 'kyc-tokend',
+    connectTimeout,
+    commandTimeout: timeoutMs,
+    socketTimeout: SOCKET_TIMEOUT_MS,
+    keepAlive: KEEP_ALIVE_MS,
+    lazyConnect: true,
+    // A command that waits for a connection would take a lease that nobody wants any more.
+    enableOfflineQueue: false,
+    maxRetriesPerRequest: 0,
+    autoResendUnfulfilledCommands: false,
+    // Connects again, and does not repeat the command: another server is the master by now, or this one still
+    // loads its data.
+    reconnectOnError: ({ message }) => (/^(READONLY|LOADING)/.test(message) ? 1 : false),
+  }
+}
+
+async function tlsOptions(tls: NonNullable<StoreSettings['tls']>): Promise<NonNullable<RedisOptions['tls']>> {
+  const { ca, serverName, cert, key } = tls
+  return {
+    // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED in some environment hands the password to nobody.
+    rejectUnauthorized: true,
+    secureContext: await createSecureContext({ ca }, cert && key ? { cert, key: key.reveal() } : null),
+    ...(serverName !== null && { servername: serverName }),
+  }
+}
+
+/** The server may be another program, or controlled by an attacker. Throws a StoreError. */
+function textsOf(reply: unknown): Texts {
+  const [time, record, lease] = (Array.isArray(reply) ? reply : []).map((one: unknown) =>
+    Array.isArray(one) && one[0] === null ? (one[1] as unknown) : null,
+  )
+  const [seconds, micros] = Array.isArray(time) ? (time as unknown[]) : []
+  if (![seconds, micros].every((digits) => typeof digits === 'string' && /^\d{1,11}$/.test(digits)))
+    throw new StoreError('lost', 'The server answers what no Redis does')
+  const text = (value: unknown): string =>
+    typeof value === 'string' && !FOREIGN_BYTES.test(value) ? value : ''
+  return { nowMs: Number(seconds) * 1_000 + Number(micros) / 1_000, record: text(record), lease: text(lease) }
+}
+
+function storeErrorOf(error: unknown): StoreError {
+  const message = innermostMessage(error).slice(0, MAX_MESSAGE_LENGTH)
+  const isDenied = /\b(NOAUTH|WRONGPASS|NOPERM)\b|user executing the script can't/.test(message)
+  return new StoreError(isDenied ? 'denied' : 'lost', message)
+}
+
+/** A name with several addresses, a cluster and a transaction have the reason in an error inside. */
+function innermostMessage(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  if (error instanceof AggregateError && error.message === '') return innermostMessage(error.errors[0])
+  const { lastNodeError, previousErrors } = error as { lastNodeError?: unknown; previousErrors?: unknown[] }
+  const inner = lastNodeError ?? previousErrors?.[0]
+  return inner instanceof Error ? inner.message : error.message
 }

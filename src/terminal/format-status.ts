@@ -175,18 +175,17 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
   },
   share({ share, token }, { nowMs, ink, ago }) {
     if (!share) return []
-    const { state, server, since, hosts, askedBy, lastError } = share
-    const fleet = hosts === null ? '' : `, ${counted(hosts, 'host')}`
+    const { state, server, since, askedBy, lastError } = share
     const asked = token === null ? '' : ` ${ago(token.obtainedAt)}`
     const asker = askedBy === null ? '' : `, asked by ${askedBy}${asked}`
-    if (state === 'connected') return [`connected to ${server}${fleet}${asker}`]
+    if (state === 'connected') return [`connected to ${server}${asker}`]
     const ways: Readonly<Record<string, string>> = {
       denied: `denied by ${server}`,
       alone: `alone, without ${server}`,
     }
     const lost = ways[state] ?? `${state}, ${server}`
     return [
-      `${ink('yellow', lost)} for ${formatDuration(nowMs - Date.parse(since))}${fleet}`,
+      `${ink('yellow', lost)} for ${formatDuration(nowMs - Date.parse(since))}`,
       ...(lastError === null ? [] : [lastError]),
     ]
   },
