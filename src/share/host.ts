@@ -260,8 +260,8 @@ const OF_OWN_PROOF = { reason: 'rejected', detail: '', retryAfterMs: 0 } as cons
 /** Null: it holds for this host alone, or is no answer. */
 function answerOf(outcome: FetchOutcome, { hasOwnProof, maxAgeMs }: Source, wallMs: number) {
   if (outcome.kind === 'permanent' && !hasOwnProof) {
-    const { kind, reason, detail, status, says } = outcome
-    return { answer: { kind, reason, detail, status, says } satisfies Answer, lifeMs: REFUSAL_MS }
+    const { kind, reason, detail, status } = outcome
+    return { answer: { kind, reason, detail, status } satisfies Answer, lifeMs: REFUSAL_MS }
   }
   if (outcome.kind !== 'ok') return null
   const { kind, accessToken } = outcome

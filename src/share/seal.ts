@@ -6,7 +6,7 @@ import type { PermanentFailure } from '../token/outcome.ts'
 /** An answer of the service that holds for all hosts of the account. */
 export type Answer =
   | { readonly kind: 'ok'; readonly accessToken: string; readonly expirySource: ExpirySource }
-  | Pick<PermanentFailure, 'kind' | 'reason' | 'detail' | 'status' | 'says'>
+  | Pick<PermanentFailure, 'kind' | 'reason' | 'detail' | 'status'>
 
 interface Stamped {
   /** When the request was written (a lease: when it was taken), in ms on the store's clock. */

@@ -102,7 +102,8 @@ export function createShare({ keeper, open = openStore, ...around }: ShareOption
     const { answers } = host
     resume(account, host)
     await host.look().catch(connection!.telemetry.failed)
-    while (answers.isNew() && current === account && underWay === null && !signal.aborted) {
+    const isWanted = (): boolean => answers.isNew() && current === account && underWay === null
+    while (isWanted() && !signal.aborted) {
       if (answers.latest()!.answer.kind === 'permanent' && keeper.isRefused()) answers.delivered()
       else if (keeper.offer(answers.outcome())) host.adopt()
       else await clock.sleep(OFFER_AGAIN_MS, signal)

@@ -22,17 +22,17 @@ export interface Texts extends Keys {
 
 export interface Store {
   /** Rejects with a StoreError, after `share.timeout` at the latest. */
-  read(keys: Keys): Promise<Texts>
+  readonly read: (keys: Keys) => Promise<Texts>
   /**
    * Puts `text` in the place of `former`, or removes it (''). False: the key holds another text by now. Rejects
    * as above; the command may still be run.
    */
-  swap(key: string, former: string, text: string, keepMs: number): Promise<boolean>
+  readonly swap: (key: string, former: string, text: string, keepMs: number) => Promise<boolean>
   /** The server's description of itself (the command INFO). */
-  info(): Promise<string>
+  readonly info: () => Promise<string>
   /** Calls the function each time that a connection is made. */
-  onReady(call: () => void): void
-  close(): void
+  readonly onReady: (call: () => void) => void
+  readonly close: () => void
 }
 
 /** `lost`: not reached, slow, of no use, or takes no writes; `denied`: wrong password or rights. */

@@ -238,7 +238,6 @@ const status: FieldsOf<StatusResult> = {
       ),
       server: field('text', 'the server'),
       since: field(INSTANT, 'since when it is in this state'),
-      hosts: field('integer', 'hosts that listen', { null: 'it is not known' }),
       askedBy: field('text', 'the host that asked last', { null: 'it is not known' }),
       lastError: field('text', 'the last error of the store', { null: 'there was none' }),
     },

@@ -24,11 +24,7 @@ export const RULES = {
   'alert-end': 'an alert ends that was not raised',
   'alert-stays': 'an alert stays though it is over',
   'trial-once': 'one trial has two records',
-  'fleet-at-once': 'two requests of the fleet at once',
-  'fleet-again': 'a request while the fleet has a new token',
-  'own-answer': 'an answer of one host holds for another before a second has got it',
   spared: 'one host that is refused costs another its token',
-  'fleet-apart': 'the fleet has more than one token',
 } as const
 
 export type Rule = keyof typeof RULES

@@ -20,7 +20,7 @@ import { createMemoryServer, type MemoryServer } from '../support/memory-store.t
 import { createRecords, type Records } from '../support/records.ts'
 
 await import('p-retry')
-await import('../../src/share/fleet.ts')
+await import('../../src/share/share.ts')
 
 const TICK_MS = 15_000
 const FILE_REQUESTS = new Set(['FSReqPromise', 'FSReqCallback', 'FileHandleCloseReq', 'CloseReq'])
@@ -47,7 +47,7 @@ let running: Running
 let stop: AbortController
 let isLoading = false
 /** The shared stores by account, where the configuration has one. */
-let servers: Map<string, MemoryServer>
+let server: MemoryServer
 /** Instead of the disk, if it is there. */
 let disk: (() => Promise<OnDisk>) | undefined
 
@@ -82,11 +82,7 @@ async function createUnasked(): Promise<Running> {
     hasOwnSockets: true,
     load: read,
     ...(disk && { readDisk: disk }),
-    openStore(_share, { accountKey }) {
-      const server = servers.get(accountKey) ?? createMemoryServer(() => clock.now().wallMs)
-      servers.set(accountKey, server)
-      return Promise.resolve(server.connect('host'))
-    },
+    openStore: () => Promise.resolve(server.connect(0)),
     store: {
       hostId: '0'.repeat(16),
       load: (settings: ServiceSettings) => Promise.resolve(initialState(settings, clock.now())),
@@ -129,7 +125,7 @@ beforeEach(async () => {
     isLoading || process.getActiveResourcesInfo().some((name) => FILE_REQUESTS.has(name))
   clock = createFakeClock({ isBusy })
   recorder = createRecords()
-  servers = new Map()
+  server = createMemoryServer(() => clock.now().wallMs)
   disk = undefined
   tried = []
   asked = []
@@ -230,25 +226,15 @@ describe('secret files that change', () => {
     expect(loads).toHaveBeenCalledTimes(2)
   })
 
-  it('are tried in a session of their own, which ends with the trial', async () => {
+  it('share by the keys of their own account', async () => {
     configure({ share: { servers: ['h:1'], key: '0123456789abcdef' } })
     await begin()
-    const sessions = (): number => [...servers.values()].reduce((sum, server) => sum + server.listeners(), 0)
-    expect(sessions()).toBe(1)
-    const sessionsAfter = async (secret: string, outcome?: FetchOutcome): Promise<number> => {
-      answer = (pair) => (pair.endsWith(secret) ? outcome : undefined)
-      write('secret', secret)
-      await ticked()
-      return sessions()
-    }
-    expect(await sessionsAfter('secret-of-one', refused)).toBe(1)
-    // Written again within a minute: that refusal holds, and the trial waits.
-    expect(await sessionsAfter('secret-of-one', refused)).toBe(2)
-    expect(await sessionsAfter('secret-of-two', failed('down'))).toBe(2)
-    expect(await sessionsAfter('secret-of-three', failed('down'))).toBe(2)
-    expect(await sessionsAfter('secret-of-old')).toBe(1)
-    expect(await sessionsAfter('secret-of-four')).toBe(1)
-    expect(pairOf(running.config())).toBe('key-of-old secret-of-four')
+    const records = (): number => server.keys().filter((key) => key.endsWith(':record')).length
+    expect(records()).toBe(1)
+    write('secret', 'secret-of-one')
+    await ticked()
+    expect(records()).toBe(2)
+    expect(pairOf(running.config())).toBe('key-of-old secret-of-one')
   })
 
   it('are reported with their remedy where they are refused', async () => {

@@ -110,7 +110,7 @@ async function play(world: World, step: Step): Promise<void> {
 describe('scenarios', () => {
   // The daemon imports them when it first needs them; the fake clock cannot wait for that.
   beforeAll(async () => {
-    await Promise.all([import('p-retry'), import('../../src/share/fleet.ts')])
+    await Promise.all([import('p-retry'), import('../../src/share/share.ts')])
   })
 
   test('an unknown word is refused in every part of a scenario', async () => {

@@ -43,7 +43,7 @@ export async function startHost(
       request: { timeout: '4s' },
       http: false,
       ...config,
-      share: { servers: [server], ...(isSocket ? {} : { tls: false }), host: name, ...share },
+      share: { servers: [server], ...(isSocket ? {} : { tls: false }), ...share },
     },
   })
 }

@@ -5,8 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, type AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { StoreConfig } from '../../src/share/redis-client.ts'
-import type { Store } from '../../src/share/store.ts'
+import type { StoreSettings } from '../../src/share/store.ts'
 import { missingOf } from './lacks.ts'
 import { expectUntil } from './until.ts'
 
@@ -15,8 +14,8 @@ export type RedisServer = Awaited<ReturnType<typeof startRedis>>
 /** The settings of a store on this server. */
 export const settingsOf = (
   server: Pick<RedisServer, 'address'>,
-  change: Partial<StoreConfig> = {},
-): StoreConfig => ({
+  change: Partial<StoreSettings> = {},
+): StoreSettings => ({
   servers: [server.address],
   sentinel: null,
   cluster: false,
@@ -114,7 +113,7 @@ export async function startRedis({
     child.kill('SIGKILL')
     await ended
   }
-  const address: StoreConfig['servers'][number] =
+  const address: StoreSettings['servers'][number] =
     port === undefined ? { path } : { host: tls ? 'localhost' : '127.0.0.1', port }
   const server = {
     /** Its address for hosts. */
@@ -144,16 +143,4 @@ export async function startRedis({
     throw error
   }
   return server
-}
-
-/** Resolves when the server knows that the store listens. */
-export async function subscribe(
-  store: Store,
-  call: Parameters<Store['listen']>[0] = () => undefined,
-): Promise<void> {
-  store.listen(call)
-  await expectUntil('the subscription', async () => {
-    const looked = await store.poll({ drop: null }).catch(() => null)
-    return looked !== null && looked.hosts > 0
-  })
 }
