@@ -1,14 +1,14 @@
 #!/bin/sh
-# Usage: alert DIRECTORY. Runs the operator's command for each alert of the daemon whose runtime directory
-# this is: with `raised` (a reminder too) or `resolved` as its argument, and the alert's JSON on its
-# standard input. Without such a command it only logs. A command that fails is run again after half a minute;
-# that is logged once, and then once an hour, and systemd shows it as the status of the unit.
+# Usage: alert DIRECTORY. Runs the operator's command for each alert of the daemon that writes in this directory:
+# with `raised` (a reminder too) or `resolved` as its argument, and the alert's JSON on its standard input. Without
+# such a command it only logs. A command that fails is run again after half a minute; that is logged once, and then
+# once an hour, and systemd shows it as the status of the unit.
 #
 # Its own directory holds three alerts, so that a change during a run is not lost: `next`, for which the
-# command is about to run; `open`, the last one that was seen and is not resolved; and `done.raised`, the last
-# one for which the command was run.
+# command is about to run; `open`, the last one that is not resolved; and `last`, the one for which the command
+# was run.
 set -eu
-directory=$1
+file=$1/alert.json
 cd "$RUNTIME_DIRECTORY"
 command=/etc/kyc-tokend/alert-command
 pace=30
@@ -21,7 +21,11 @@ state() {
 
 # Another host of the fleet asked the service, and runs its own command for this alert.
 is_of_another_host() {
-	grep -Eq '"askedBy": ?"' "$1"
+	grep -Eq '"askedBy": ?"' next
+}
+
+is_resolved() {
+	grep -Eq '"state": ?"resolved"' next
 }
 
 # Holds for an hour after a failure was logged: what repeats it in that time is not.
@@ -51,9 +55,9 @@ failed() {
 	logged_at=$(date +%s)
 }
 
-# Has the command run, and remembers what it was run for once it succeeded.
+# Has the command run, and remembers the alert for which it succeeded.
 notify() {
-	if ! is_of_another_host next; then
+	if ! is_of_another_host; then
 		run "$1" || {
 			failed "$?"
 			return 1
@@ -61,28 +65,30 @@ notify() {
 		logged_at=0
 		state ''
 	fi
-	mv next done.raised
+	mv next last
+	if [ "$1" = resolved ]; then rm -f open; fi
 }
 
-# Copies the alert to `next`; fails where there is none or where the command was run for it.
-is_due() {
-	cp -p "$directory/alert.json" next 2>/dev/null && ! cmp -s next done.raised
+# Copies the alert to `next`; fails where there is none. The daemon's user may have put anything there: a FIFO, or a
+# file without an end.
+copy() {
+	timeout 10 head -c 65536 -- "$file" >next 2>/dev/null && [ -s next ]
 }
 
-is_newer() {
-	[ -n "$(find "$1" -newer "$2" 2>/dev/null)" ]
-}
-
-resolved=$directory/alert-resolved.json
 while :; do
-	if [ -e open ] && { is_newer "$resolved" open || [ ! -e "$directory/alert.json" ]; }; then
-		# The daemon says what was resolved, unless it ended before it could.
-		if is_newer "$resolved" open; then cp -p "$resolved" next; else cp -p open next; fi
-		if notify resolved; then rm -f open done.raised; else sleep "$pace"; fi
-	elif is_due; then
-		cp -p next open
-		notify raised || sleep "$pace"
+	if copy; then
+		if cmp -s next last; then break; fi
+		event=resolved
+		if ! is_resolved; then
+			event=raised
+			cp next open
+		fi
+	elif [ -e open ]; then
+		# The daemon says that an alert is resolved, unless it ended before it could.
+		cp open next
+		event=resolved
 	else
 		break
 	fi
+	notify "$event" || sleep "$pace"
 done

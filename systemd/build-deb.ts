@@ -103,7 +103,7 @@ function addProgram(): void {
   )
   for (const file of ['package.json', ...parts.map((part) => `lib/${part}`)])
     tree.add(`${PROGRAM}/${library}/${file}`, { from: `${library}/${file}` })
-  for (const script of ['alert', 'changed'])
+  for (const script of ['alert', 'changed', 'directories'])
     tree.add(`${PROGRAM}/${script}`, { from: `systemd/${script}.sh`, mode: 0o755 })
   tree.add('usr/bin/kyc-tokend', { from: 'systemd/kyc-tokend.sh', mode: 0o755 })
   tree.add('usr/share/kyc-tokend/kyc-tokend.config.schema.json', { text: json(configJsonSchema()) })
@@ -140,7 +140,7 @@ function addDocuments(): void {
     text: json({
       ...example,
       $schema: 'file:///usr/share/kyc-tokend/kyc-tokend.config.schema.json',
-      // For the group of the directory: the clients.
+      // For the group of the unit: the clients.
       tokenFiles: [{ path: 'token', format: 'raw', mode: '0640' }],
     }),
   })

@@ -168,7 +168,8 @@ function configOf(layer: string): object {
       Env: [
         'PATH=/usr/bin',
         'RUNTIME_DIRECTORY=/run/kyc-tokend',
-        'STATE_DIRECTORY=/var/lib/kyc-tokend',
+        // The daemon makes it, with a mode of its own: where a volume is mounted, every user may write.
+        'STATE_DIRECTORY=/var/lib/kyc-tokend/state',
         'UV_THREADPOOL_SIZE=16',
         'MALLOC_ARENA_MAX=1',
         'MALLOC_TRIM_THRESHOLD_=65536',

@@ -4,7 +4,7 @@
 # again, or in a daemon-reload.
 set -eu
 unit=$1
-file=${KYC_TOKEN_FILE:-/run/kyc-tokend/token}
+file=${KYC_TOKEN_FILE:-/run/kyc-tokend/files/token}
 splay=${KYC_SPLAY:-5}
 # The file as it was when this was last done.
 record=$RUNTIME_DIRECTORY/$unit

@@ -24,7 +24,6 @@ import { logStart } from '../report/configuration-log.ts'
 import { createCredentialsEnd } from '../report/credentials-end.ts'
 import { createLog } from '../report/log.ts'
 import { createMetrics } from '../report/metrics.ts'
-import { createPathWatch } from '../host/path-watch.ts'
 import { isFoundByClients, OWN_FILES, programName } from '../host/paths.ts'
 import { createSystemdNotifier, type SendDatagram } from '../report/systemd.ts'
 import { createTokenLog } from '../report/token-log.ts'
@@ -44,8 +43,6 @@ interface Environment extends Omit<RunningOptions, 'log' | 'store' | 'hasOwnSock
   /** See createStateStore. */
   readonly bootMark: string | null
   readonly sendDatagram: SendDatagram
-  /** Keeps the host fit for the daemon. To be called every 15 s; never fails. */
-  readonly tick: () => Promise<unknown>
 }
 
 /** Builds the components in the order in which a token travels. Throws UserError for unfit settings. */
@@ -82,7 +79,6 @@ export async function createDaemon(initial: Config, environment: Environment) {
     account: place.account,
     remedyOf,
   })
-  const pathWatch = createPathWatch({ config, inherited, place, log })
   const ending = createCredentialsEnd({ config, keeper, log })
   const replies = createReplies({
     remedyOf,
@@ -101,7 +97,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
         configuration: running.configuration(),
         credentials: ending.current(),
         stateProblem: fileProblem(store.problem()),
-        pathProblems: [...servers.problems(), ...pathWatch.problems()],
+        pathProblems: servers.problems(),
       }),
       alert() {
         const alert = alerts.current()
@@ -157,10 +153,8 @@ export async function createDaemon(initial: Config, environment: Environment) {
   /** The upkeep of every component, every 15 s. */
   async function tick(): Promise<void> {
     ending.tick()
-    // Directories that were removed are made again first: else the paths in them would be reported as missing.
-    const paths = environment.tick().then(async () => pathWatch.tick())
     servers.tick()
-    await Promise.all([paths, store.tick(), running.assertionWatch.tick()])
+    await Promise.all([store.tick(), running.assertionWatch.tick()])
   }
 
   return {

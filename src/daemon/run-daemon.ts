@@ -7,7 +7,7 @@ import { assertUnixSockets, refuseForAMoment } from '../delivery/listen.ts'
 import { raceAbort } from '../lib/tasks.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import type { DaemonSignals } from './daemon-signals.ts'
-import { createDirectories } from './directories.ts'
+import { prepareDirectories } from './directories.ts'
 import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import { logFault } from '../lib/internal-fault.ts'
 import { BrokenInvariant, reportInvariants } from '../lib/invariant.ts'
@@ -31,7 +31,7 @@ interface DaemonOptions {
 
 /**
  * Runs the daemon until `signals.stop` is aborted. Throws UserError: 78 for the configuration, 69 if another
- * daemon runs for the same sockets or directories, 75 if the disk of the runtime directory does not answer.
+ * daemon runs for the same sockets or directories.
  */
 export async function runDaemon(options: DaemonOptions): Promise<void> {
   const { env, signals } = options
@@ -78,8 +78,7 @@ async function start(
   assertUnixSockets(inherited)
   const { loadConfig } = await import('../config/load.ts')
   const config = await unlessStopped(loadConfig({ configPath, env }))
-  const directories = createDirectories(config)
-  await unlessStopped(directories.prepare())
+  await unlessStopped(prepareDirectories(config))
   const { unlocked, bootMark } = await unlessStopped(acquireInstanceLock(config))
   const clock = createSystemClock()
   const daemon = await createDaemon(config, {
@@ -93,7 +92,6 @@ async function start(
     stop,
     createFetchToken,
     sendDatagram: (path, text) => loadLibc().sendDatagram(path, text),
-    tick: async () => directories.tick(),
   })
   if (unlocked !== null)
     daemon.log('warning', 'Nothing keeps a second daemon out of the state directory', {

@@ -66,7 +66,7 @@ export type SocketName = 'ipc' | 'http' | 'metrics'
 /** The one table of socket units of an account; `path`: of a Unix socket below its runtime directory. */
 export function socketUnits(account: string | undefined) {
   const { unit, httpUnit } = unitNames(account)
-  const { RUNTIME_DIRECTORY: directory } = serviceEnvironment(account)
+  const directory = socketDirectory(account)
   const rows: readonly { readonly name: SocketName; readonly unit: string; readonly path: string | null }[] =
     [
       { name: 'ipc', unit: `${unit}.socket`, path: join(directory, 'ipc.sock') },
@@ -81,14 +81,13 @@ export function socketUnits(account: string | undefined) {
 
 /** The account of the daemon that runs in this environment, for remedies; undefined: the default account. */
 export function accountOfEnvironment(env: NodeJS.ProcessEnv): string | undefined {
-  const { RUNTIME_DIRECTORY: directory = '', [ACCOUNT_VARIABLE]: named = '' } = env
-  const name = directory.startsWith(`${ACCOUNTS_DIRECTORY}/`) ? basename(directory) : named
+  const { [ACCOUNT_VARIABLE]: name = '' } = env
   return isAccountName(name) ? name : undefined
 }
 
 /** The `ipc.sock` of the account's units. */
 export function systemSocket(account: string | undefined): string {
-  return join(serviceEnvironment(account).RUNTIME_DIRECTORY, 'ipc.sock')
+  return join(socketDirectory(account), 'ipc.sock')
 }
 
 /** ` --account NAME` for a command about this account, or nothing. */
@@ -102,17 +101,23 @@ export function accountEnvironment(account: string, identity: ProcessIdentity): 
   const { env } = identity
   return {
     ...env,
+    [ACCOUNT_VARIABLE]: account,
     RUNTIME_DIRECTORY: env['RUNTIME_DIRECTORY'] ?? below(runtimeDirectoryOf(identity)),
     STATE_DIRECTORY: env['STATE_DIRECTORY'] ?? below(stateDirectoryOf(identity)),
   }
 }
 
-/** The environment that systemd sets for the unit; without an account, for the one of the default account. */
+/** Root's directory, in which systemd makes the account's sockets; the daemon writes in `files` below it alone. */
+export function socketDirectory(account: string | undefined): string {
+  return account === undefined ? SYSTEM_RUNTIME_DIRECTORY : join(ACCOUNTS_DIRECTORY, account)
+}
+
+/** The environment that the unit gives the daemon; without an account, for the one of the default account. */
 export function serviceEnvironment(account: string | undefined) {
   const below = account === undefined ? [] : ['accounts', account]
   const { unit } = unitNames(account)
   return {
-    RUNTIME_DIRECTORY: join(SYSTEM_RUNTIME_DIRECTORY, ...below),
+    RUNTIME_DIRECTORY: join(socketDirectory(account), 'files'),
     STATE_DIRECTORY: join(SYSTEM_STATE_DIRECTORY, ...below),
     CREDENTIALS_DIRECTORY: `/run/credentials/${unit}.service`,
   }

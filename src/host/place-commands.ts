@@ -88,15 +88,12 @@ export function sudoAt({ isUnit }: Place): string {
   return isUnit ? 'sudo ' : ''
 }
 
-/** The command that gives the directories of the package their owners, modes and access lists. */
+/** The command that makes the package's directory of configurations. */
 export const MAKE_DIRECTORIES = 'sudo systemd-tmpfiles --create kyc-tokend.conf'
 
-/**
- * Commands that give the runtime directory of the account's units its owner, group, mode and access list again.
- * Not chmod: where there is an access list, that sets its mask.
- */
+/** Commands that give the directories of the account's unit their owner and mode again: each start makes them. */
 export function remakeDirectory(account: string | undefined): string[] {
-  return account === undefined ? [MAKE_DIRECTORIES] : bindSockets(account)
+  return bindSockets(account)
 }
 
 /**
@@ -104,7 +101,7 @@ export function remakeDirectory(account: string | undefined): string[] {
  * and modes.
  */
 export function remakeSockets(account: string | undefined): string[] {
-  return [MAKE_DIRECTORIES, ...bindSockets(account)]
+  return bindSockets(account)
 }
 
 /**

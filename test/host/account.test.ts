@@ -26,11 +26,9 @@ test('an account has a name, for which its configuration, socket and directory a
   expect(account.accountOfSocket('/run/other/eu/ipc.sock')).toBeUndefined()
 })
 
-test('an account is that of the directory from systemd, else of the variable, and is in remedies', () => {
-  const of = (RUNTIME_DIRECTORY: string, KYC_TOKEND_ACCOUNT = 'us') =>
-    account.accountOfEnvironment({ RUNTIME_DIRECTORY, KYC_TOKEND_ACCOUNT })
-  const found = [of('/run/kyc-tokend/accounts/eu'), of('/run/kyc-tokend'), of('', 'no name')]
-  expect(found).toEqual(['eu', 'us', undefined])
+test('an account is that of the variable, which its unit sets, and is in remedies', () => {
+  const of = (KYC_TOKEND_ACCOUNT: string) => account.accountOfEnvironment({ KYC_TOKEND_ACCOUNT })
+  expect([of('eu'), of('no name')]).toEqual(['eu', undefined])
   expect(account.accountOfEnvironment({})).toBeUndefined()
   expect([account.accountWords(undefined), account.accountWords('eu')]).toEqual(['', ' --account eu'])
 })
@@ -40,11 +38,16 @@ test('directories of an account are below those of the default one, unless syste
     RUNTIME_DIRECTORY: '/run/kyc-tokend/accounts/eu',
     STATE_DIRECTORY: '/var/lib/kyc-tokend/accounts/eu',
   }
+  const own = { KYC_TOKEND_ACCOUNT: 'eu' }
   const identity = (env: NodeJS.ProcessEnv) => ({ env, uid: 0 })
-  expect(account.accountEnvironment('eu', identity({ A: '1' }))).toEqual({ A: '1', ...directories })
+  expect(account.accountEnvironment('eu', identity({ A: '1' }))).toEqual({ A: '1', ...own, ...directories })
   const set = { RUNTIME_DIRECTORY: '/r', STATE_DIRECTORY: '/s' }
-  expect(account.accountEnvironment('eu', identity(set))).toEqual(set)
+  expect(account.accountEnvironment('eu', identity(set))).toEqual({ ...own, ...set })
   const CREDENTIALS_DIRECTORY = '/run/credentials/kyc-tokend@eu.service'
-  expect(account.serviceEnvironment('eu')).toEqual({ ...directories, CREDENTIALS_DIRECTORY })
+  expect(account.serviceEnvironment('eu')).toEqual({
+    RUNTIME_DIRECTORY: '/run/kyc-tokend/accounts/eu/files',
+    STATE_DIRECTORY: directories.STATE_DIRECTORY,
+    CREDENTIALS_DIRECTORY,
+  })
   expect(account.systemSocket(undefined)).toBe('/run/kyc-tokend/ipc.sock')
 })

@@ -279,7 +279,6 @@ export function createWorld(given: Given, observer?: Observer) {
           ...[...String(text).matchAll(/^(READY|RELOADING|STOPPING)=1$/gm)].map(([, word = '']) => word),
         )
       },
-      tick: () => Promise.resolve(),
     })
     const ended = daemon.run({
       onReload(listener) {

@@ -6,8 +6,8 @@ import path from 'node:path'
 
 /** The last commit of the version's own day. */
 const COMMITS = {
-  '1.2.0': '0768f85cec2aada7d83c1a32d2bc7e0644a2ffc0',
-  '2.0.0': '515d9c1c2ea8599234adcbd7f3c8d7d4ec7bcaa6',
+
+  '2.1.0': 'ac482a3d143a80f41c124362c61a14ea9fdb26ec',
 } as const
 export type FormerVersion = keyof typeof COMMITS
 

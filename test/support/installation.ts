@@ -60,7 +60,7 @@ export function describeInstallation(
     })
     afterEach(async ({ task }) => {
       if (task.result?.state === 'fail')
-        process.stderr.write(await booted!.sh("journalctl -o short-precise -n 60 -u 'kyc-tokend*'"))
+        process.stderr.write(await booted!.sh("journalctl -o short-precise -n 60 -u 'kyc-tokend*' || true"))
     })
     afterAll(async () => {
       if (booted === undefined) return

@@ -48,10 +48,9 @@ async function daemonWrites(name: string, content: object): Promise<void> {
   await rename(`${file}.new`, file)
 }
 
-async function daemonResolves(content: object): Promise<void> {
-  await daemonWrites('alert-resolved', content)
-  await rm(path.join(runtime, 'alert.json'))
-}
+const RESOLVED = '{"state":"resolved","by":"token"}'
+const daemonResolves = async (content: object = {}): Promise<void> =>
+  daemonWrites('alert', { ...(JSON.parse(RESOLVED) as object), ...content })
 
 function run(env: NodeJS.ProcessEnv = {}): { status: number | null; stdout: string; stderr: string } {
   const { status, stdout, stderr } = spawnSync(path.join(work, 'alert'), [runtime], {
@@ -85,21 +84,25 @@ describe('the script that runs the operator’s command', () => {
     await daemonWrites('alert', { reason: 'rejected', remindedAt: 'later' })
     run()
     expect(await calls()).toEqual(['raised {"reason":"rejected","remindedAt":"later"}'])
-    await daemonResolves({ reason: 'rejected', by: 'token' })
+    await daemonResolves()
     expect([run(), run()]).toEqual([quietly, quietly])
-    expect(await calls()).toEqual(['resolved {"reason":"rejected","by":"token"}'])
+    expect(await calls()).toEqual([`resolved ${RESOLVED}`])
+    // A minute later the daemon removes it.
+    await rm(path.join(runtime, 'alert.json'))
+    expect(run()).toEqual(quietly)
+    expect(await calls()).toEqual([])
   })
 
   it.each([
     ['raised', '{"reason":"rejected"}', async () => daemonWrites('alert', { reason: 'rejected' })],
     [
       'resolved',
-      '{"by":"token"}',
+      RESOLVED,
       async () => {
         await daemonWrites('alert', { reason: 'rejected' })
         run()
         await calls()
-        await daemonResolves({ by: 'token' })
+        await daemonResolves()
       },
     ],
   ])('runs it again until it succeeds, and says once that it fails: %s', async (what, alert, happens) => {
@@ -119,7 +122,7 @@ describe('the script that runs the operator’s command', () => {
     const script = path.join(work, 'alert')
     const short = (await readFile(script, 'utf8')).replaceAll('--kill-after=5 120', '--kill-after=0.1 2')
     await writeFile(script, short)
-    const ends = 'rm run/alert.json; echo \'{"by":"token"}\' >run/alert-resolved.json'
+    const ends = `echo '${RESOLVED}' >run/alert.json`
     const stubborn = 'trap "" TERM; exec sleep 1000'
     await command(`case $(wc -l <calls) in 1 | 4) exec sleep 10 ;; 2) ${stubborn} ;; 3) ${ends} ;; esac`)
     await daemonWrites('alert', { reason: 'rejected' })
@@ -127,7 +130,7 @@ describe('the script that runs the operator’s command', () => {
     expect(run()).toEqual({ status: 0, stdout: failure + failure, stderr: '' })
     expect(await calls()).toEqual([
       ...Array<string>(3).fill('raised {"reason":"rejected"}'),
-      ...Array<string>(2).fill('resolved {"by":"token"}'),
+      ...Array<string>(2).fill(`resolved ${RESOLVED}`),
     ])
   })
 
@@ -148,39 +151,35 @@ describe('the script that runs the operator’s command', () => {
   })
 
   it('loses no change that comes while it runs', async () => {
-    const resolved = `echo '{"by":"token"}' >${work}/run/alert-resolved.json`
-    const raised = `sleep 0.02; echo '{"reason":"second"}' >${work}/run/alert.json`
-    await command(`[ -e done ] || { touch done; rm run/alert.json; ${resolved}; ${raised}; }`)
+    await command(`[ -e done ] || { touch done; echo '${RESOLVED}' >run/alert.json; }`)
     await daemonWrites('alert', { reason: 'first' })
     expect(run()).toEqual(quietly)
-    expect(await calls()).toEqual([
-      'raised {"reason":"first"}',
-      'resolved {"by":"token"}',
-      'raised {"reason":"second"}',
-    ])
+    expect(await calls()).toEqual(['raised {"reason":"first"}', `resolved ${RESOLVED}`])
   })
 
-  it('does not take the end of an earlier alert for that of this one, of whose end the daemon says nothing', async () => {
+  it('takes an alert that is gone for resolved, of whose end the daemon says nothing', async () => {
     await daemonWrites('alert', { reason: 'first' })
     run()
-    await daemonResolves({ by: 'token' })
-    run()
-    await daemonWrites('alert', { reason: 'first' })
-    expect([run(), run()]).toEqual([quietly, quietly])
     await rm(path.join(runtime, 'alert.json'))
-    run()
-    expect(await calls()).toEqual([
-      'raised {"reason":"first"}',
-      'resolved {"by":"token"}',
-      'raised {"reason":"first"}',
-      'resolved {"reason":"first"}',
-    ])
+    expect([run(), run()]).toEqual([quietly, quietly])
+    expect(await calls()).toEqual(['raised {"reason":"first"}', 'resolved {"reason":"first"}'])
+  })
+
+  it.each([
+    ['a FIFO', 'mkfifo alert.json'],
+    ['a link to a device without an end', 'ln -s /dev/zero alert.json'],
+  ])('ends where the daemon’s user has put %s', async (_, make) => {
+    const script = path.join(work, 'alert')
+    await writeFile(script, (await readFile(script, 'utf8')).replace('timeout 10', 'timeout 1'))
+    spawnSync('sh', ['-c', make], { cwd: runtime })
+    await command('exit 0')
+    expect(run()).toMatchObject({ status: 0 })
   })
 
   it('runs nothing for an alert of another host, unless the words are only in a text of the service', async () => {
     await daemonWrites('alert', { reason: 'rejected', askedBy: 'web-7' })
     run()
-    await daemonResolves({ reason: 'rejected', askedBy: 'web-7' })
+    await daemonResolves({ askedBy: 'web-7' })
     run()
     expect(await calls()).toEqual([])
     await daemonWrites('alert', { reason: 'rejected', askedBy: null, detail: '"askedBy":"web-7"' })

@@ -33,7 +33,7 @@ const write = (file) => () => {
 }
 
 attempt('execute /usr/bin/true', () => execFileSync('/usr/bin/true'))
-for (const folder of ['/run/kyc-tokend', '/var/lib/kyc-tokend', '/tmp', '/var/tmp', '/dev/shm'])
+for (const folder of ['/run/kyc-tokend/files', '/var/lib/kyc-tokend', '/tmp', '/var/tmp', '/dev/shm'])
   attempt(`execute in ${folder}`, executeIn(folder))
 for (const folder of [
   '/etc/kyc-tokend',
@@ -41,6 +41,7 @@ for (const folder of [
   '/var/lib',
   '/run',
   '/run/kyc-tokend',
+  '/run/kyc-tokend/files',
   '/var/lib/kyc-tokend',
 ])
   attempt(`write ${folder}/x`, write(`${folder}/x`))

@@ -1,13 +1,21 @@
 import { copyFileSync, readdirSync } from 'node:fs'
 import path from 'node:path'
 import { expect, it, onTestFinished } from 'vitest'
-import type { StatusResult } from '../../src/protocol.ts'
 import { config, CONFIG, describeInstallation } from '../support/installation.ts'
 import { expectUntil } from '../support/until.ts'
 
 // One machine for the life of an installation, from dpkg -i to dpkg --purge: the tests build on each other.
 
 const UNITS = 'kyc-tokend.service kyc-tokend.socket kyc-tokend-http.socket kyc-tokend-alert.path'
+const PLACES = [
+  '/run/kyc-tokend',
+  '/run/kyc-tokend/ipc.sock',
+  '/run/kyc-tokend/http.sock',
+  '/run/kyc-tokend/files',
+  '/run/kyc-tokend/files/token',
+  '/var/lib/kyc-tokend',
+  CONFIG,
+]
 const options = { isInstalled: false }
 
 describeInstallation('kyc-tokend as a service', options, (installation) => {
@@ -23,7 +31,7 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
     // Installed once more, it has not become the administrator's will.
     await sh(install('9.0.0'))
     expect((await attempt(`systemctl is-enabled ${UNITS}`)).stdout).toBe('disabled\n'.repeat(4))
-    expect(await sh('find /run/kyc-tokend -type s')).toBe('')
+    expect(await attempt('test -e /run/kyc-tokend')).toMatchObject({ status: 1 })
     await sh('useradd member; usermod -aG kyc-token member; useradd stranger')
   })
 
@@ -43,7 +51,7 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
   it('starts with a configuration, and says how it is', async () => {
     await installation.startStandIn()
     await configure(config)
-    expect(await sh('kyc-tokend check')).toContain('No fault')
+    await sh('kyc-tokend check --config-only')
     await sh('systemctl enable --now kyc-tokend')
     expect(await show('StatusText')).not.toBe('')
     expect(await sh('kyc-tokend status')).toMatch(/ready/i)
@@ -57,29 +65,50 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
     expect(await overHttp('member')).toContain(token)
     for (const file of [CONFIG, '/var/lib/kyc-tokend/.'])
       expect((await run(['cat', file], { as: 'member' })).stderr).toContain('Permission denied')
-    expect(await modesOf('/run/kyc-tokend', '/run/kyc-tokend/ipc.sock', '/run/kyc-tokend/token')).toEqual([
-      '3771 root:kyc-token',
-      '660 kyc-tokend:kyc-token',
+    expect(await modesOf(...PLACES)).toEqual([
+      '751 root:root',
+      '660 root:kyc-token',
+      '660 root:kyc-token',
+      '751 kyc-tokend:kyc-tokend',
       '640 kyc-tokend:kyc-token',
-    ])
-    expect(await modesOf('/var/lib/kyc-tokend', CONFIG)).toEqual([
       '700 kyc-tokend:kyc-tokend',
       '640 root:kyc-tokend',
     ])
+    expect(await sh('readlink /run/kyc-tokend/token /run/kyc-tokend/alert.json')).toBe(
+      'files/token\nfiles/alert.json\n',
+    )
   })
 
-  it('says of a file of root in its directory what removes it, and writes it at the next tick', async () => {
-    const token = '/run/kyc-tokend/token'
-    await sh(`rm ${token}; echo of-root >${token}`)
-    const file = async (): Promise<{ ok: boolean; error: string | null }> => {
-      const { files } = JSON.parse((await attempt('kyc-tokend status --json')).stdout) as StatusResult
-      return files[0]!
-    }
-    const remedy = `Cannot write ${token}: it belongs to the user root, and its directory is sticky: remove it: \`sudo rm -f ${token}\``
-    await expectUntil('the error', async () => (await file()).error === remedy)
-    await sh(`rm -f ${token}`)
-    await expectUntil('the file', async () => (await file()).ok)
-    expect(await sh(`cat ${token}`, { as: 'member' })).toBe(await fullToken('member'))
+  it.each([
+    ['a restart', 'systemctl restart kyc-tokend'],
+    ['a stop and a start of all', `systemctl stop ${UNITS}; systemctl start ${UNITS}`],
+    ['a new start of systemd', 'systemctl daemon-reexec; systemctl restart kyc-tokend'],
+    ['a removal of the token file', 'rm /run/kyc-tokend/files/token; systemctl restart kyc-tokend'],
+  ])('serves the same token after %s, without a request, with the same owners and modes', async (_, act) => {
+    const [token, modes] = [await fullToken('member'), await modesOf(...PLACES)]
+    await sh(act)
+    expect(await fullToken('member')).toBe(token)
+    await expectUntil(
+      'the file',
+      async () => (await run(['cat', '/run/kyc-tokend/token'], { as: 'member' })).stdout === token,
+    )
+    expect(await modesOf(...PLACES)).toEqual(modes)
+    await expectRequests(1)
+  })
+
+  it('serves again where somebody removed its directory, after a start', async () => {
+    await sh(`systemctl stop ${UNITS}; rm -rf /run/kyc-tokend; systemctl start kyc-tokend`)
+    const token = await fullToken('member')
+    await expectUntil(
+      'the file',
+      async () => (await run(['cat', '/run/kyc-tokend/token'], { as: 'member' })).stdout === token,
+    )
+    expect(await modesOf('/run/kyc-tokend', '/run/kyc-tokend/files')).toEqual([
+      '751 root:root',
+      '751 kyc-tokend:kyc-tokend',
+    ])
+    // The token was in it.
+    await expectRequests(2)
   })
 
   it('gives nothing to anybody else', async () => {
@@ -101,7 +130,7 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
     await configure(config)
     await sh('systemctl reload kyc-tokend')
     expect(await overHttp('member')).toContain(await fullToken('member'))
-    await expectRequests(1)
+    await expectRequests(2)
   })
 
   it('is there again after a kill, with the same token, for a client that asked in between', async () => {
@@ -109,7 +138,7 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
     await sh('systemctl kill --signal=KILL --kill-whom=main kyc-tokend')
     expect(await fullToken('member')).toBe(before)
     expect(await show('NRestarts')).toBe('1')
-    await expectRequests(1)
+    await expectRequests(2)
   })
 
   it('alerts an operator when the account is not active, and asks no more', async () => {
@@ -124,7 +153,7 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
     const called = await expectJournal('kyc-tokend-alert', '/run/kyc-tokend/token: Permission denied')
     expect(called).toMatch(/called: 1:raised: .*"reason": ?"account-inactive"/)
     expect(called).not.toContain('kyc-token ')
-    expect(await modesOf('/run/kyc-tokend/alert.json')).toEqual(['644 kyc-tokend:kyc-token'])
+    expect(await modesOf('/run/kyc-tokend/files/alert.json')).toEqual(['644 kyc-tokend:kyc-token'])
 
     await sh('systemctl kill --signal=KILL --kill-whom=main kyc-tokend')
     await expectUntil('the daemon after its crash', async () => (await show('ActiveState')) === 'active')
@@ -181,7 +210,7 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
     const found = /^\{.*\}$/m.exec(await expectJournal('probe', '}\n'))
     expect(JSON.parse(found![0])).toEqual({
       'execute /usr/bin/true': 'EACCES',
-      'execute in /run/kyc-tokend': 'EACCES',
+      'execute in /run/kyc-tokend/files': 'EACCES',
       'execute in /var/lib/kyc-tokend': 'EACCES',
       'execute in /tmp': 'EACCES',
       'execute in /var/tmp': 'EACCES',
@@ -190,7 +219,8 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
       'write /usr/x': 'EROFS',
       'write /var/lib/x': 'EROFS',
       'write /run/x': 'EACCES',
-      'write /run/kyc-tokend/x': 'allowed',
+      'write /run/kyc-tokend/x': 'EACCES',
+      'write /run/kyc-tokend/files/x': 'allowed',
       'write /var/lib/kyc-tokend/x': 'allowed',
       'list /home': 'EACCES',
       'look at process 1': 'ENOENT',
