@@ -6,7 +6,6 @@ import path from 'node:path'
 
 /** The last commit of the version's own day. */
 const COMMITS = {
-
   '2.1.0': 'ac482a3d143a80f41c124362c61a14ea9fdb26ec',
 } as const
 export type FormerVersion = keyof typeof COMMITS

@@ -76,7 +76,7 @@ describeInstallation('two accounts on a host', {}, (installation) => {
     expect(
       await modesOf('/run/kyc-tokend', '/run/kyc-tokend/accounts', '/run/kyc-tokend/accounts/eu/files'),
     ).toEqual(['751 root:root', '751 root:root', '751 kyc-tokend:kyc-tokend'])
-    expect(await modesOf('/var/lib/kyc-tokend/accounts/eu')).toEqual(['700 kyc-tokend:kyc-tokend'])
+    expect(await modesOf('/var/lib/kyc-tokend/accounts/eu')).toEqual(['700 kyc-tokend:kyc-token'])
     expect((await attempt('ls /var/lib/kyc-tokend/accounts', 'member')).status).not.toBe(0)
   })
 
