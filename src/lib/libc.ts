@@ -1,6 +1,6 @@
-// The calls of libc that Node lacks: for sockets and connections, against core dumps, for file locks, and for
-// processes (to become another program, end at once).
-import { closeSync, openSync, readdirSync } from 'node:fs'
+// The calls of libc that Node lacks: peers of connections, notifications, file locks, core dumps, and to become
+// another program.
+import { closeSync, readdirSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { getSystemErrorName } from 'node:util'
 import { errorCode, errorMessage, exitStatus, withSystemFallback, UserError } from './error.ts'
@@ -39,7 +39,6 @@ const ABI = {
   PR_SET_DUMPABLE: 4,
   RLIMIT_CORE: 4,
   F_SETFD: 2,
-  F_DUPFD_CLOEXEC: 1030,
   FD_CLOEXEC: 1,
   POLLERR: 8,
   POLLHUP: 16,
@@ -50,7 +49,6 @@ const ABI = {
   SO_SNDBUF: 7,
   SO_PEERCRED: 17,
   SO_PEERGROUPS: 59,
-  SIOCOUTQ: 0x5411,
 } as const
 /** Longest path of a Unix socket: `sun_path` without the NUL byte that ends it (unix(7)). */
 export const MAX_SOCKET_PATH_BYTES = 107
@@ -69,15 +67,6 @@ const IGNORED_BY_NODE = ['SIGPIPE', 'SIGXFSZ'] as const
 export const loadLibc = (): Libc => (loaded ??= load())
 let loaded: Libc | undefined
 
-function isOutOfDescriptors(): boolean {
-  try {
-    closeSync(openSync('/dev/null', 'r'))
-    return false
-  } catch (error) {
-    return errorCode(error) === 'EMFILE'
-  }
-}
-
 function load(): Libc {
   try {
     // The native module itself: the entry point of koffi takes 9 ms and 4 MB more.
@@ -85,12 +74,6 @@ function load(): Libc {
     return createLibc(createRequire(import.meta.filename)(native) as Koffi)
   } catch (cause) {
     const why = errorMessage(cause).split('\n')[0]
-    if (isOutOfDescriptors()) {
-      const remedy = 'allow more than 256 (`ulimit -n`; under systemd LimitNOFILE=)'
-      throw new UserError(`This process may not open any more files: ${remedy}`, exitStatus.configuration, {
-        cause,
-      })
-    }
     const message =
       `The package koffi, by which this program calls libc, cannot be loaded (${why}): ` +
       'install it on Linux with `npm install koffi`'
@@ -162,8 +145,6 @@ function createConnectionCalls(strict: Declare, lenient: Declare) {
   const getsockname = strict('getsockname', 'int', ['int', 'void *', 'void *'])
   const getsockopt = strict('getsockopt', 'int', ['int', 'int', 'int', 'void *', 'void *'])
   const setsockopt = strict('setsockopt', 'int', ['int', 'int', 'int', 'void *', 'uint32_t'])
-  const fcntl = strict('fcntl', 'int', ['int', 'int', 'int'])
-  const ioctl = strict('ioctl', 'int', ['int', 'ulong', 'void *'])
   const poll = strict('poll', 'int', ['void *', 'ulong', 'int'])
   const shutdown = lenient('shutdown', 'int', ['int', 'int'])
   const accept4 = lenient('accept4', 'int', ['int', 'void *', 'void *', 'int'])
@@ -213,17 +194,10 @@ function createConnectionCalls(strict: Declare, lenient: Declare) {
     endInput: (fd: number): number => shutdown(fd, ABI.SHUT_RD),
     /** Accepts a connection that waits (accept4(2)); -1: none does, or there is no descriptor left. */
     accept: (fd: number): number => accept4(fd, null, null, ABI.SOCK_NONBLOCK | ABI.SOCK_CLOEXEC),
-    /** Another descriptor of the same connection, which no program inherits that is executed (fcntl(2)). */
-    duplicate: (fd: number): number => fcntl(fd, ABI.F_DUPFD_CLOEXEC, 0),
     /** The kernel keeps about twice as many bytes as these for a peer that does not read (SO_SNDBUF). */
     limitSendBuffer(fd: number, bytes: number): void {
       size[0] = bytes
       setsockopt(fd, ABI.SOL_SOCKET, ABI.SO_SNDBUF, size, size.byteLength)
-    },
-    /** What the kernel keeps of this connection because the peer has not read it, in bytes (SIOCOUTQ). */
-    unreadByPeer(fd: number): number {
-      ioctl(fd, ABI.SIOCOUTQ, size)
-      return size[0] ?? 0
     },
     /** Reports whether this pipe still has a reader (poll(2), POLLERR). */
     hasReader: (fd: number): boolean => (eventsOf(fd) & ABI.POLLERR) === 0,
