@@ -247,7 +247,7 @@ export interface StatusResult {
      * When key and secret (`pair`) or the client certificate end, whichever comes first; null: not known.
      * Absent in answers of older daemons. `daysLeft` 0: it has ended.
      */
-    credentials?: { what: 'pair' | 'certificate'; expiresAt: string; daysLeft: number } | null
+    credentials?: { what: 'credentials' | 'certificate'; expiresAt: string; daysLeft: number } | null
     /** Why the state for a restart cannot be saved, with the remedy; null: it can. */
     stateProblem: string | null
     /** Sockets that are opened too wide, each a sentence with its remedy. Absent in answers of older daemons. */

@@ -29,7 +29,7 @@ import { isFoundByClients, isSystemDirectory } from '../host/paths.ts'
 import { placeAt, programCommand, rendered, type Place } from '../host/place-commands.ts'
 import { absentRemedy, fileRemedy, fileSentence, nearestThere, ownDirectory } from '../host/file-remedy.ts'
 import { serviceEnvironment } from '../host/account.ts'
-import { credentialsEnd, endRemedies, stageReached } from '../report/credentials-end.ts'
+import { credentialsEnd, endRemedies, isEndNear } from '../report/credentials-end.ts'
 import { askOnce } from './check-live.ts'
 import { endInWords } from '../terminal/format-status.ts'
 
@@ -132,7 +132,7 @@ function endFindings(config: Config): Finding[] {
   const nowMs = Date.now()
   const end = credentialsEnd(config, nowMs)
   if (end === null) return []
-  const isNear = stageReached(end, config, nowMs) !== null
+  const isNear = isEndNear(end, config, nowMs)
   return [!isNear ? ok(endInWords(end)) : warning(`${endInWords(end)}. ${endRemedies[end.what]}`)]
 }
 

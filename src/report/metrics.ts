@@ -26,10 +26,8 @@ export interface MetricsSample {
   readonly alert: CurrentAlert | null
   /** The secret files hold a refused pair, or one of them or the configuration cannot be used. */
   readonly isFaultyOnDisk: boolean
-  /**
-   * When the credentials end, ISO 8601, and whether that is so near that it has been logged; null: not known.
-   */
-  readonly credentialsEnd?: { readonly expiresAt: string; readonly isNear: boolean } | null
+  /** When the credentials end, ISO 8601; null: not known, or a program renews them. */
+  readonly credentialsEnd?: { readonly expiresAt: string } | null
   /** Null: this host does not share its token. */
   readonly share: ShareSample | null
 }
@@ -160,11 +158,6 @@ function tokenMetrics(state: TokenState, now: Instant, daemon: DaemonSample): Me
       'credentials_expiry_timestamp_seconds',
       'Time at which key and secret, or the client certificate, end; absent if it is not known.',
       daemon.credentialsEnd ? Date.parse(daemon.credentialsEnd.expiresAt) / 1000 : null,
-    ],
-    [
-      'credentials_expire_soon',
-      '1 once the end of key and secret, or of the client certificate, has been logged (credentials-expire).',
-      Number(daemon.credentialsEnd?.isNear ?? false),
     ],
   ]
 }

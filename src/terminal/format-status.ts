@@ -260,7 +260,7 @@ function configurationSteps(status: StatusResult, place: Place): string[] {
 
 export function endInWords(end: NonNullable<StatusResult['daemon']['credentials']>): string {
   const { what, expiresAt, daysLeft } = end
-  const name = what === 'pair' ? 'key and secret' : 'the client certificate'
+  const name = what === 'credentials' ? 'key and secret' : 'the client certificate'
   if (daysLeft === 0) return `${name}: ended at ${expiresAt}`
   return `${name}: good until ${expiresAt} (for ${counted(daysLeft, 'more day')})`
 }

@@ -32,7 +32,7 @@ function watched(ends: Ends) {
   return {
     told,
     daysLeft: () => told().map((record) => record['daysLeft']),
-    isNear: () => end.sample()?.isNear,
+    sample: () => end.sample(),
     renew: (next: Ends) => void (config = endsOf(next)),
     restart: () => void (end = create()),
     at: (daysBefore: number): void => {
@@ -43,34 +43,31 @@ function watched(ends: Ends) {
   }
 }
 
-test('the end is told 30, 7 and 1 days before it, and when it has come; a restart tells nothing again', () => {
+test('the end is logged once a day from 30 days before it; a restart logs nothing again', () => {
   const { at, told, daysLeft, restart } = watched({ pair: END, certificate: null })
-  for (const days of [100, 31, 30, 29, 8, 7, 2, 1, 0.5, 0, -1, -100]) {
+  for (const days of [100, 31, 30.5, 30, 29.2, 29, 8, 7, 1, 0.5, 0, -1, -100]) {
     at(days)
     restart()
   }
-  expect(daysLeft()).toEqual([30, 7, 1, 0])
-  expect(told()[0]).toMatchObject({ level: 'warning', what: 'pair', expiresAt: '2027-03-01T00:00:00.000Z' })
-})
-
-test('of a certificate that lives for a day, parts of its life count', () => {
-  const { at, told, isNear } = watched({ pair: null, certificate: END, certificateFrom: END - DAY_MS })
-  for (const days of [1, 0.9, 0.34]) at(days)
-  expect([told().length, isNear()]).toEqual([0, false])
-  const logged = [0.33, 0.2, 0.1, 0.05, 0.033, 0.01, 0, -1].map((days) => (at(days), told().length))
-  expect(logged).toEqual([1, 1, 2, 2, 3, 3, 4, 4])
-  expect(isNear()).toBe(true)
+  expect(daysLeft()).toEqual([30, 29, 8, 7, 1, 0])
+  const expiresAt = '2027-03-01T00:00:00.000Z'
+  expect(told()[0]).toMatchObject({ level: 'warning', what: 'credentials', expiresAt })
 })
 
 test.each([
-  [90, [30, 7]],
-  [89, [29, 7]],
+  [90, 1],
+  [89, 0],
 ])(
-  'of one that lives for %i days it is told with %j days left: from 90 on the days count',
-  (life, logged) => {
-    const { at, daysLeft } = watched({ pair: null, certificate: END, certificateFrom: END - life * DAY_MS })
-    for (const days of [31, 30, 29, 9, 7]) at(days)
-    expect(daysLeft()).toEqual(logged)
+  'of a certificate that lives for %i days %i record is written: from 90 days on it is no program that renews it',
+  (life, count) => {
+    const { at, told, sample } = watched({
+      pair: null,
+      certificate: END,
+      certificateFrom: END - life * DAY_MS,
+    })
+    at(30)
+    expect(told()).toHaveLength(count)
+    expect(sample() === null).toBe(count === 0)
   },
 )
 
@@ -81,7 +78,7 @@ test('a daemon that starts late tells it once, and again for another end', () =>
   expect(told()).toMatchObject([{ what: 'certificate', daysLeft: 3, remedy }])
   renew({ pair: END + DAY_MS, certificate: END + 90 * DAY_MS })
   at(3)
-  expect(told().slice(1)).toMatchObject([{ what: 'pair', daysLeft: 4 }])
+  expect(told().slice(1)).toMatchObject([{ what: 'credentials', daysLeft: 4 }])
   renew({ pair: null, certificate: null })
   at(0)
   expect(told()).toHaveLength(2)

@@ -123,11 +123,7 @@ test('the end of the credentials is an instant in seconds, and absent where it i
   const of = (credentialsEnd: NonNullable<MetricsSample['credentialsEnd']> | null) =>
     measured({ credentialsEnd }).values()
   const expiresAt = '2027-03-02T00:00:00.000Z'
-  for (const isNear of [false, true])
-    expect(of({ expiresAt, isNear })).toMatchObject({
-      credentials_expiry_timestamp_seconds: 1_803_945_600,
-      credentials_expire_soon: Number(isNear),
-    })
+  expect(of({ expiresAt })).toMatchObject({ credentials_expiry_timestamp_seconds: 1_803_945_600 })
   expect(of(null)).not.toHaveProperty('credentials_expiry_timestamp_seconds')
 })
 
