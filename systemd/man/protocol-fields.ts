@@ -212,7 +212,7 @@ const status: FieldsOf<StatusResult> = {
         null: 'it is not known',
         absent: BEFORE_2_0,
         fields: {
-          what: field('`pair`, `certificate`', 'which of them'),
+          what: field('`credentials`, `certificate`', 'which of them'),
           expiresAt: field(INSTANT, 'when it ends'),
           daysLeft: field('integer', 'whole days left; 0: today, or it has ended'),
         },
