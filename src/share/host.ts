@@ -169,9 +169,9 @@ export function createHost(options: HostOptions) {
     const isWait = isAsked && !isForAll
     ownWait = isWait ? seal.seal('lease', waitAfter(outcome, sentMs, seen)) : ''
     const keepMs = isWait ? seal.open('lease', ownWait)!.until - storeMs() : 0
-    // From here on no failure of the store leads to a second request.
-    const given = swap('lease', mine, ownWait, keepMs)
+    // From here on no failure of the store leads to a second request. The record comes before the lease goes.
     const written = isForAll ? putRecord(again.record) : Promise.resolve(true)
+    const given = swap('lease', mine, ownWait, keepMs)
     await Promise.all([given, written.then(async (isDone) => isDone || (await look()) !== null)]).catch(
       telemetry.failed,
     )

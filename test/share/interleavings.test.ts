@@ -1,0 +1,257 @@
+// Every order of the commands of two hosts: each order is played from the start on the room's own code. At the end
+// both have the token that was asked for last, none has returned to an older one, and an operator was answered by
+// a request that followed the act. `KYC_TOKEND_SWITCHES=9` explores more orders than CI does.
+import { setImmediate as turn } from 'node:timers/promises'
+import { expect, test } from 'vitest'
+import { createHost } from '../../src/share/host.ts'
+import { createSeal } from '../../src/share/seal.ts'
+import { createTelemetry } from '../../src/share/telemetry.ts'
+import type { Cause } from '../../src/token/outcome.ts'
+import { createMemoryServer } from '../support/memory-store.ts'
+import { settingsOf } from '../support/redis.ts'
+
+type Act = readonly [host: 0 | 1, cause: Cause]
+type Fault = 'none' | 'flush' | 'lost reply' | 'lost command' | 'killed asker'
+
+const SWITCHES = Number(process.env['KYC_TOKEND_SWITCHES'] ?? 3)
+const LIFE_MS = 3_600_000
+const seal = createSeal('account')
+const settings = {
+  ...settingsOf({ address: { path: '/x' } }),
+  timeoutMs: 1_000,
+  asks: true,
+  whenAlone: 'fetch',
+} as const
+const log = (): void => undefined
+
+interface Choice {
+  readonly options: number
+  readonly chosen: number
+}
+
+/** Plays the acts with these choices, then with the first of each. `faultAt`: the step at which the fault happens. */
+async function play(
+  acts: readonly Act[],
+  choices: readonly number[],
+  { fault, faultAt }: { fault: Fault; faultAt: number },
+) {
+  let nowMs = 1_000_000
+  let steps = 0
+  let running = 0
+  let switches = 0
+  const made: Choice[] = []
+  const dead = new Set<number>()
+  const waiting = new Map<number, { isSleep: boolean; since: number; go: () => void }[]>()
+  const server = createMemoryServer(() => nowMs + 5_000_000)
+  const step = (host: number, isSleep = false): Promise<void> => {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    waiting.set(host, [...(waiting.get(host) ?? []), { isSleep, since: steps, go: resolve }])
+    return promise
+  }
+  const requests: { sent: number; answered: number }[] = []
+  const clock = {
+    now: () => ({ bootMs: nowMs, wallMs: nowMs }),
+    awakeMs: () => nowMs,
+    schedule: () => () => undefined,
+  }
+  const telemetry = createTelemetry({ settings, log, clock })
+  const hosts = [0, 1].map((index) => {
+    const connected = server.connect(index)
+    const store = Promise.resolve({
+      ...connected,
+      read: (...command: Parameters<typeof connected.read>) =>
+        step(index).then(() => failing(() => connected.read(...command))),
+      swap: (...command: Parameters<typeof connected.swap>) =>
+        step(index).then(() => failing(() => connected.swap(...command))),
+    })
+    const sleep = (): Promise<void> => step(index, true)
+    const around = { seal, store, settings, random: () => 0.5, log, name: 'host', telemetry }
+    return createHost({ ...around, clock: { ...clock, sleep }, usableLeftMs: () => 0 })
+  })
+  /** The command of the step at which the fault happens. */
+  async function failing<T>(command: () => Promise<T>): Promise<T> {
+    const isNow = steps === faultAt
+    if (isNow && fault === 'flush') server.flush()
+    server.mode =
+      isNow && fault === 'lost command' ? 'lost' : isNow && fault === 'lost reply' ? 'late' : 'well'
+    try {
+      return await command()
+    } finally {
+      server.mode = 'well'
+    }
+  }
+
+  const history: number[][] = [[], []]
+  const problems: string[] = []
+  async function run(index: number): Promise<void> {
+    for (const [, cause] of acts.filter(([host]) => host === index)) {
+      const begun = steps
+      const source = {
+        requestTimeoutMs: 15_000,
+        maxAgeMs: LIFE_MS,
+        hasOwnProof: false,
+        async fetchToken(_signal: AbortSignal, { onSent }: { onSent?: () => void }) {
+          await step(index)
+          onSent?.()
+          const request = { sent: steps, answered: Infinity }
+          const number = requests.push(request)
+          await step(index)
+          request.answered = steps
+          return { kind: 'ok', accessToken: `t${number}`, answerLifeMs: LIFE_MS } as const
+        },
+      }
+      const attempt = { cause, beforeRequest: () => Promise.resolve() }
+      const outcome = await hosts[index]!.attempt(source, new AbortController().signal, attempt)
+      const isOperator = cause === 'operator'
+      const number = outcome.kind === 'ok' ? Number(outcome.accessToken.slice(1)) : 0
+      if (isOperator && (number === 0 || requests[number - 1]!.sent < begun))
+        problems.push('an operator is not answered')
+      see()
+    }
+  }
+  function see(): void {
+    for (const [index, { answers }] of hosts.entries()) {
+      const answer = answers.latest()?.answer
+      const number = answer?.kind === 'ok' ? Number(answer.accessToken.slice(1)) : 0
+      const before = history[index]!.at(-1) ?? 0
+      if (number !== before && number > 0) history[index]!.push(number)
+      if (number < before && requests[number - 1]!.answered < requests[before - 1]!.sent)
+        problems.push('a return to an older token')
+    }
+  }
+  /** Lets one host go on at a time, by the choices, until the work is over. */
+  async function schedule(work: Promise<unknown>): Promise<void> {
+    let isOver = false
+    const over = work.then(() => (isOver = true))
+    for (;;) {
+      await turn()
+      see()
+      if (isOver) break
+      const ready = [...waiting].filter(([host, [first]]) => first !== undefined && !dead.has(host))
+      // A host that waits looks again only after another one has done something.
+      const able = ready.filter(([, [first]]) => !first!.isSleep || first!.since < steps)
+      const awake = able.length > 0 ? able : ready
+      if (awake.length === 0) break
+      const present = awake.findIndex(([host]) => host === running)
+      const mayChoose = awake.length > 1 && (present === -1 || switches < SWITCHES)
+      const chosen = mayChoose ? (choices[made.length] ?? 0) : Math.max(0, present)
+      if (mayChoose) made.push({ options: awake.length, chosen })
+      const [host, [first, ...others]] = awake[chosen]!
+      if (present !== -1 && host !== running) switches += 1
+      running = host
+      waiting.set(host, others)
+      steps += 1
+      nowMs += first!.isSleep ? 100 : 2
+      if (steps === faultAt && fault === 'killed asker') {
+        dead.add(host)
+        nowMs += 17_000
+      } else first!.go()
+    }
+    if (dead.size === 0) await over
+  }
+
+  await schedule(Promise.all([run(0), run(1)]))
+  const alive = [0, 1].filter((index) => !dead.has(index))
+  const look = async (): Promise<void> => {
+    for (let turns = 0; turns < 3; turns += 1)
+      for (const index of alive) await hosts[index]!.look().catch(telemetry.failed)
+  }
+  await schedule(look())
+  const tokens = new Set(alive.map((index) => JSON.stringify(hosts[index]!.answers.latest()?.answer ?? null)))
+  if (tokens.size > 1) problems.push('two tokens at the end')
+  const answered = requests.filter((request) => request.answered < Infinity)
+  const last = requests.indexOf(answered.toSorted((one, other) => one.sent - other.sent).at(-1)!) + 1
+  if (dead.size === 0 && ![...tokens].join().includes(`"t${last}"`))
+    problems.push('not the latest token at the end')
+  return { made, requests: requests.length, problems, steps }
+}
+
+/** Plays every order. */
+async function explore(
+  acts: readonly Act[],
+  fault: Fault,
+  faultAt: number,
+): Promise<{ orders: number; most: number; longest: number }> {
+  let [orders, most, longest] = [0, 0, 0]
+  let choices: number[] | null = []
+  while (choices !== null) {
+    const { made, requests, problems, steps } = await play(acts, choices, { fault, faultAt })
+    orders += 1
+    most = Math.max(most, requests)
+    longest = Math.max(longest, steps)
+    expect(
+      problems,
+      `${acts.join(' ')} ${fault} ${faultAt}: ${made.map(({ chosen }) => chosen).join('')}`,
+    ).toEqual([])
+    const last = made.findLastIndex(({ options, chosen }) => chosen + 1 < options)
+    choices =
+      last === -1 ? null : [...made.slice(0, last).map(({ chosen }) => chosen), made[last]!.chosen + 1]
+  }
+  return { orders, most, longest }
+}
+
+const STORIES: readonly (readonly [acts: readonly Act[], requests: number])[] = [
+  [
+    [
+      [0, 'refresh'],
+      [1, 'refresh'],
+    ],
+    1,
+  ],
+  [
+    [
+      [0, 'operator'],
+      [1, 'operator'],
+    ],
+    2,
+  ],
+  [
+    [
+      [0, 'refresh'],
+      [1, 'refresh'],
+      [1, 'operator'],
+    ],
+    2,
+  ],
+  [
+    [
+      [0, 'operator'],
+      [1, 'refresh'],
+      [1, 'refresh'],
+    ],
+    3,
+  ],
+  [
+    [
+      [0, 'operator'],
+      [1, 'operator'],
+      [1, 'refresh'],
+    ],
+    3,
+  ],
+]
+test.each(STORIES)('%j: at most %d requests', { timeout: 600_000 }, async (acts, requests) => {
+  const { orders, most } = await explore(acts, 'none', 0)
+  process.stdout.write(`${JSON.stringify(acts)}: ${orders} orders, at most ${most} requests\n`)
+  expect(most).toBeLessThanOrEqual(requests)
+})
+
+test.each<Fault>(['flush', 'lost reply', 'lost command', 'killed asker'])(
+  'two refreshes and an operator, with a fault at each step: %s',
+  { timeout: 600_000 },
+  async (fault) => {
+    let all = 0
+    for (let faultAt = 1; faultAt <= 14; faultAt += 1)
+      all += (
+        await explore(
+          [
+            [0, 'refresh'],
+            [1, 'operator'],
+          ],
+          fault,
+          faultAt,
+        )
+      ).orders
+    process.stdout.write(`${fault} at each of 14 steps: ${all} orders\n`)
+  },
+)
