@@ -253,5 +253,6 @@ test.each<Fault>(['flush', 'lost reply', 'lost command', 'killed asker'])(
         )
       ).orders
     process.stdout.write(`${fault} at each of 14 steps: ${all} orders\n`)
+    expect(all).toBeGreaterThan(100)
   },
 )
