@@ -3,7 +3,7 @@ import type { Writable } from 'node:stream'
 import type { LoadOptions } from '../config/load.ts'
 import { createDaemon, type Daemon, type Load } from './daemon.ts'
 import { acquireInstanceLock } from './instance-lock.ts'
-import { assertUnixSockets, refuseForAMoment } from '../delivery/listen.ts'
+import { assertUnixSockets, refuse } from '../delivery/listen.ts'
 import { raceAbort } from '../lib/tasks.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import type { DaemonSignals } from './daemon-signals.ts'
@@ -131,5 +131,5 @@ async function endWaitingClients(
 ): Promise<void> {
   const fds = [...inherited.ipc, ...inherited.http, ...inherited.metrics]
   if (fds.length === 0 || !(error instanceof UserError) || error.status !== exitStatus.configuration) return
-  await refuseForAMoment(fds, signals.stop)
+  await refuse(fds, signals.stop)
 }

@@ -24,7 +24,7 @@ export interface Connection extends Reader {
   readonly place: Place
   readonly openedAtMs: number
   /** `allow` excludes its peer. */
-  isDenied: boolean
+  readonly isDenied: boolean
   /** The reason for which the daemon ends it; null: the client does. */
   drop: most.DropReason | null
   /** Whole requests so far, and of this second. */
@@ -53,7 +53,7 @@ export type Guard = ReturnType<typeof createGuard>
 /** Timers may fire this much early. */
 const GRAIN_MS = 500
 /** At a stop, a connection that has sent nothing yet has this time for it. */
-const FIRST_REQUEST_MS = 50
+const FIRST_REQUEST_MS = 250
 
 export function createGuard<State extends object>(
   protocol: Protocol<State>,
@@ -165,13 +165,14 @@ export function createGuard<State extends object>(
       for (const connection of all)
         if (connection.subscriptions.length > 0) safely(connection, log, protocol.push)
     },
-    /** `limits` have changed. A subscriber whom they exclude is sent that, and its connection ends. */
+    /** `limits` have changed. Connections of users whom they exclude now are closed. */
     recheck(): void {
       for (const connection of all) {
-        const fd = descriptorOf(connection.socket)
-        if (fd < 0 || peers === null) continue
-        connection.isDenied = !peers.isAllowed(fd, connection.peer, limits().allow)
-        if (connection.isDenied && connection.subscriptions.length > 0) safely(connection, log, protocol.push)
+        const { socket, peer, isDenied } = connection
+        const fd = descriptorOf(socket)
+        if (fd < 0 || isDenied || peers?.isAllowed(fd, peer, limits().allow) !== false) continue
+        connection.drop = 'denied'
+        socket.destroy()
       }
     },
     /**

@@ -6,14 +6,7 @@ import { isRecord } from '../lib/input.ts'
 import type { Log } from '../lib/log.ts'
 import { answerTypes, FRAME_END, MAX_FRAME_BYTES, MAX_ID_LENGTH, type RequestType } from '../protocol.ts'
 import { endWaits, fail, safely, type Connection, type Protocol } from './guard.ts'
-import {
-  CONNECTIONS_IN_A_TURN,
-  FRAMES_IN_A_TURN,
-  MAX_SUBSCRIPTIONS,
-  MAX_WAITING,
-  READ_BYTES,
-  WRITE_BYTES,
-} from './limits.ts'
+import * as most from './limits.ts'
 import { faultOf, hasBegun, isRequestType, type Operations } from './operations.ts'
 import type { Reply } from './replies.ts'
 
@@ -49,9 +42,9 @@ const parser = new GuardedParser({
 const END = FRAME_END.charCodeAt(0)
 
 export function createIpc({ operations, log }: { operations: Operations; log: Log }): Protocol<IpcState> {
-  const plan = createTurns((client) => safely(client, log, goOn))
+  const plan = createPlan((client) => safely(client, log, goOn))
   /** All connections are read into it. */
-  const input = Buffer.allocUnsafeSlow(READ_BYTES)
+  const input = Buffer.allocUnsafeSlow(most.READ_BYTES)
 
   function receive(client: Client, length: number): boolean {
     try {
@@ -75,10 +68,10 @@ export function createIpc({ operations, log }: { operations: Operations; log: Lo
     for (let count = 0; from < length && client.lastWords === null; count += 1) {
       const end = bytes.indexOf(END, from)
       if (end === -1 || end >= length) break
-      client.isMore = count === FRAMES_IN_A_TURN || isHeldUp(client)
+      client.isMore = count === most.FRAMES_IN_A_TURN || isHeldUp(client)
       if (client.isMore) break
       answer(client, end - from > MAX_FRAME_BYTES ? '' : bytes.toString('utf8', from, end))
-      if (client.out.length >= WRITE_BYTES) flush(client)
+      if (client.out.length >= most.WRITE_BYTES) flush(client)
       from = end + 1
     }
     keep(client, bytes, from === length || client.lastWords !== null ? null : bytes.subarray(from, length))
@@ -105,7 +98,7 @@ export function createIpc({ operations, log }: { operations: Operations; log: Lo
 
   function perform(client: Client, type: RequestType, id: string, data: Record<string, unknown>): void {
     const isSubscription = type === 'token.subscribe' && !client.subscriptions.includes(id)
-    if (isSubscription && client.subscriptions.length >= MAX_SUBSCRIPTIONS) {
+    if (isSubscription && client.subscriptions.length >= most.MAX_SUBSCRIPTIONS) {
       client.drop = 'too-many-subscriptions'
       return close(client, id, TOO_MANY_SUBSCRIPTIONS)
     }
@@ -140,7 +133,7 @@ export function createIpc({ operations, log }: { operations: Operations; log: Lo
       client.late = others
       client.waiting -= 1
       send(client, answerTypes[next.type], next.id, next.reply)
-      if (client.out.length >= WRITE_BYTES) flush(client)
+      if (client.out.length >= most.WRITE_BYTES) flush(client)
     }
   }
 
@@ -192,7 +185,7 @@ export function createIpc({ operations, log }: { operations: Operations; log: Lo
     const { subscriptions, socket } = client
     if (socket.writableNeedDrain) return
     const reply = operations.changed(client)
-    while (client.behind > 0 && client.out.length < WRITE_BYTES) {
+    while (client.behind > 0 && client.out.length < most.WRITE_BYTES) {
       send(client, 'token.changed', subscriptions[subscriptions.length - client.behind] ?? '', reply)
       client.behind -= 1
     }
@@ -202,7 +195,7 @@ export function createIpc({ operations, log }: { operations: Operations; log: Lo
   return {
     createState: () => ({ ...NEW }),
     optionsOf: (client) => ({
-      writableHighWaterMark: WRITE_BYTES,
+      writableHighWaterMark: most.WRITE_BYTES,
       onread: { buffer: input, callback: (length) => receive(client, length) },
     }),
     begin(client) {
@@ -213,12 +206,6 @@ export function createIpc({ operations, log }: { operations: Operations; log: Lo
       })
     },
     push(client) {
-      const refusal = client.isDenied ? operations.admit(client) : null
-      if (refusal !== null) {
-        close(client, client.subscriptions[0] ?? null, refusal)
-        settle(client)
-        return
-      }
       client.behind = client.subscriptions.length
       pushRest(client)
     },
@@ -226,14 +213,14 @@ export function createIpc({ operations, log }: { operations: Operations; log: Lo
 }
 
 /** Returns the function that plans work on a client: a little in each turn of the event loop. */
-function createTurns(work: (client: Client) => void): (client: Client) => void {
+function createPlan(work: (client: Client) => void): (client: Client) => void {
   const due = new Set<Client>()
   let isPlanned = false
   function run(): void {
     isPlanned = false
     let count = 0
     for (const client of due) {
-      if ((count += 1) > CONNECTIONS_IN_A_TURN) break
+      if ((count += 1) > most.CONNECTIONS_IN_A_TURN) break
       due.delete(client)
       work(client)
     }
@@ -256,7 +243,7 @@ function textOf(type: string, id: string | null, reply: Reply): string {
 }
 
 function isHeldUp({ lastWords, waiting, socket }: Client): boolean {
-  return lastWords !== null || waiting >= MAX_WAITING || socket.writableNeedDrain
+  return lastWords !== null || waiting >= most.MAX_WAITING || socket.writableNeedDrain
 }
 
 function isId(id: unknown): id is string {
@@ -292,5 +279,5 @@ const BAD_FRAME = faultOf(
 )
 const TOO_MANY_SUBSCRIPTIONS = faultOf(
   'busy',
-  `One connection has at most ${MAX_SUBSCRIPTIONS} subscriptions: open another`,
+  `One connection has at most ${most.MAX_SUBSCRIPTIONS} subscriptions: open another`,
 )

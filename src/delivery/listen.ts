@@ -177,21 +177,16 @@ export function assertUnixSockets(inherited: Pick<InheritedSockets, 'ipc' | 'htt
   }
 }
 
-/** Closes each connection to these sockets of systemd at once. Returns the function that ends it. */
-export function refuse(fds: readonly number[]): () => void {
+/**
+ * Closes each connection to these sockets of systemd at once, for 2 s or until the signal is aborted: a client
+ * that waits would have systemd start the daemon again and again.
+ */
+export async function refuse(fds: readonly number[], signal: AbortSignal): Promise<void> {
   const servers = fds.map((fd) =>
     createServer((socket) => socket.destroy())
       .on('error', () => undefined)
       .listen({ fd }, BACKLOG),
   )
-  return () => {
-    for (const server of servers) server.close()
-  }
-}
-
-/** The same for 2 s, or until the signal is aborted: a client that waits would have systemd start it again and again. */
-export async function refuseForAMoment(fds: readonly number[], signal: AbortSignal): Promise<void> {
-  const end = refuse(fds)
   await sleep(REFUSING_MS, signal)
-  end()
+  for (const server of servers) server.close()
 }

@@ -81,21 +81,15 @@ export function createOperations({
       return answerOf(result)
     },
     'status.get': (_fields, { peer }) => (peer.isOperator ? statusOfAll() : status()),
-    'refresh.request': async (_fields, client) =>
-      client.peer.isOperator
-        ? answerOf(await replies.refresh(waitsOf(client)))
-        : deniedFor('refresh.request', ', or report a refused token'),
-    'reload.request': async (_fields, { peer }) =>
-      peer.isOperator ? answerOf(await requests.reload()) : deniedFor('reload.request'),
-    'alert.test': async (_fields, { peer }) =>
-      peer.isOperator ? answerOf(await requests.testAlert()) : deniedFor('alert.test'),
+    'refresh.request': forOperators((client) => replies.refresh(waitsOf(client))),
+    'reload.request': forOperators(() => requests.reload()),
+    'alert.test': forOperators(() => requests.testAlert()),
   }
   const status = shared(async () => answerOf(await replies.status()))
   const statusOfAll = shared(async () => answerOf({ ...(await replies.status()), readers: readers() }))
 
-  /** Counts the reply if it has a token. A reload may have taken the right away meanwhile. */
+  /** Counts the reply if it has a token. */
   function handOut(client: Connection, name: string | undefined, reply: Reply): Reply {
-    if (client.isDenied) return denied
     if (isToken(reply)) {
       reads += 1
       audit.noteRead(client, transport, name, replies.now().wallMs)
@@ -181,7 +175,11 @@ function text(pattern: RegExp, shape: string): Field {
   return { isValid: (value) => typeof value === 'string' && pattern.test(value), shape }
 }
 
-/** The operation is for root and the daemon's own user only. */
-function deniedFor(type: RequestType, alternative = ''): { readonly fault: Fault } {
-  return faultOf('denied', `Only root and the daemon's own user may send \`${type}\`: use sudo${alternative}`)
+/** The operation, for root and the daemon's own user only. */
+function forOperators(perform: (client: Connection) => MaybePromise<object>): Operation {
+  return async (_fields, client) => (client.peer.isOperator ? answerOf(await perform(client)) : FOR_OPERATORS)
 }
+const FOR_OPERATORS = faultOf(
+  'denied',
+  "Only root and the daemon's own user may request this: use sudo, or report a refused token",
+)

@@ -23,9 +23,7 @@ export function createRoute(routes: Routes): Route {
   const paths = new Map(Object.entries(routes))
   return (request, client) => {
     if (request.headers.origin !== undefined) return problemOf('denied', NO_ORIGIN)
-    const { url = '' } = request
-    // The absolute form, which clients send to proxies, means the same (RFC 9112, section 3.2.2).
-    const target = url.startsWith('/') ? url : url.replace(/^https?:\/\/[^/?]*/i, '')
+    const { url: target = '' } = request
     const mark = target.indexOf('?')
     const methods = paths.get(mark === -1 ? target : target.slice(0, mark))
     if (methods === undefined)

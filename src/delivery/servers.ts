@@ -12,7 +12,7 @@ import { createGuard, type Guard, type Protocol } from './guard.ts'
 import { createHttp } from './http.ts'
 import { createIpc } from './ipc.ts'
 import { METRICS_CONNECTIONS } from './limits.ts'
-import { adopt, openOwn, refuse, type Listener } from './listen.ts'
+import { adopt, openOwn, type Listener } from './listen.ts'
 import { createOperations, type Requests } from './operations.ts'
 import { createPeers, type Peers } from './peers.ts'
 import type { Replies } from './replies.ts'
@@ -36,6 +36,9 @@ const METRICS: SocketConfig = {
   maxConnectionsPerUser: METRICS_CONNECTIONS,
   maxRequestsPerSecond: null,
 }
+
+/** `http` is off: each connection to a socket of systemd is closed at once. */
+const OFF: SocketConfig = { ...METRICS, maxConnections: 0 }
 
 /** Throws UserError (78) if this process, or this Node, cannot guard a socket. */
 export function createServers(
@@ -61,7 +64,7 @@ export function createServers(
   let settings = initial
   const isActivated = isSocketActivated(inherited)
   const hasHttp = initial.http !== null && (!isActivated || inherited.http.length > 0)
-  const limitsOf = (name: Name) => (): SocketConfig => (name === 'metrics' ? null : settings[name]) ?? METRICS
+  const limitsOf = (name: Name) => (): SocketConfig => (name === 'metrics' ? METRICS : settings[name]) ?? OFF
   const audit = createTokenAudit({ log, clock })
   const noteExcess = createExcessLog({ log, clock })
   const operations = { ipc: operationsOf('ipc'), http: operationsOf('http') }
@@ -118,18 +121,16 @@ export function createServers(
      */
     async run(signal: AbortSignal, { onListening }: { onListening: () => void }): Promise<void> {
       if (signal.aborted) return
-      const endRefusing = refuse(initial.http === null ? inherited.http : [])
       // Before anybody can connect: no subscription misses a token.
       const endListening = replies.onChange(() => guards.ipc.push())
       try {
         await listen('ipc')
-        if (hasHttp) await listen('http')
+        if (hasHttp || inherited.http.length > 0) await listen('http')
         if (inherited.metrics.length > 0) await listen('metrics')
         if (!signal.aborted) onListening()
         await untilAborted(signal)
       } finally {
         endListening()
-        endRefusing()
         await Promise.all(Object.values(guards).map((guard) => guard.stop()))
       }
     },

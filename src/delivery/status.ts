@@ -99,13 +99,13 @@ function describeFailure(state: TokenState, now: Instant): StatusResult['failure
 function describeCandidate(state: TokenState, now: Instant): NonNullable<StatusResult['candidate']> | null {
   const candidate = candidateOf(state, now)
   if (candidate === null) return null
-  const { since, reason, detail, status, attempts } = candidate
+  const { since, reason, detail, status, attempts, nextAttemptAtMs: nextMs } = candidate
   return {
     since: formatInstant(since.bootMs, now),
     reason,
     detail,
     ...(status !== null && { status }),
     attempts,
-    nextAttemptAt: formatInstantOrNull(candidate.nextAttemptAtMs, now),
+    nextAttemptAt: formatInstantOrNull(nextMs, now),
   }
 }
