@@ -39,8 +39,10 @@ export function createTokenAudit({ log, clock }: { log: Log; clock: Pick<Clock, 
 
   function tallyOf(event: Tally['event'], transport: Transport, uid: number): Tally {
     const key = `${event} ${transport} ${uid}`
+    const before = tallies.get(key)
+    if (before !== undefined) return before
     const none = { clients: new Set<string>(), total: 0, count: 0, recordedAtMs: -Infinity, lastAtMs: 0 }
-    const tally = tallies.get(key) ?? { event, transport, uid, ...none }
+    const tally = { event, transport, uid, ...none }
     tallies.set(key, tally)
     return tally
   }

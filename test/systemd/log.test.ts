@@ -32,9 +32,9 @@ describeInstallation('the log in the journal', {}, (installation) => {
     await expectJournal('kyc-tokend', 'event=reloaded')
     const uid = (await sh('id -u member')).trim()
     expect(await follow('audit-taken')).toMatch(
-      new RegExp(` uid=${uid} pid=\\d+ transport=ipc client=\\S+ count=1$`, 'm'),
+      new RegExp(` uid=${uid} transport=ipc clients=.* count=1$`, 'm'),
     )
-    expect(await follow('audit-reported')).toMatch(new RegExp(` uid=${uid} .*verdict=`))
+    expect(await follow('audit-reported')).toMatch(new RegExp(` uid=${uid} transport=ipc `))
     expect(await follow('audit-obtained')).toMatch(/ fingerprint=[\da-f]{16} .*expiresAt=\d{4}-/)
     expect(await follow('audit-alerts')).toMatch(
       /event=alert .*reason=account-inactive[^]*event=alert-resolved/,
