@@ -2,13 +2,12 @@
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test, vi } from 'vitest'
-import { textOf, type Daemon } from '../support/daemon.ts'
+import { textOf, tokenFile, type Daemon } from '../support/daemon.ts'
 import { useDaemons } from '../support/daemon-world.ts'
 import { freshToken, httpAsk, statusOf, tokenOf } from '../support/outside.ts'
 import { granting } from '../support/service.ts'
 import { canMount, smallDisk, type SmallDisk } from '../support/small-disk.ts'
 import { expectUntil } from '../support/until.ts'
-
 
 const world = useDaemons()
 
