@@ -46,8 +46,10 @@ const INSTANT = /^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d{1,9})?)?(?:
 export function parseInstant(text: string): number | undefined {
   const isDay = DAY.test(text)
   if (!isDay && !INSTANT.test(text)) return undefined
+  const day = text.slice(0, 10)
+  const dayMs = Date.parse(day)
   const ms = Date.parse(isDay ? text : text.replace(' ', 'T').replace(',', '.').toUpperCase())
   // V8 takes 30 February for 2 March.
-  if (Number.isNaN(ms) || (isDay && new Date(ms).toISOString().slice(0, 10) !== text)) return undefined
+  if (Number.isNaN(ms) || new Date(dayMs).toISOString().slice(0, 10) !== day) return undefined
   return isDay ? ms + DAY_MS : ms
 }

@@ -30,7 +30,6 @@ export type Libc = ReturnType<typeof createLibc>
 /** Numbers of the Linux ABI in include/uapi/asm-generic: of all processors for which there is a koffi. */
 const ABI = {
   AF_UNIX: 1,
-  SOCK_STREAM: 1,
   SOCK_DGRAM: 2,
   SOCK_NONBLOCK: 0o4000,
   SOCK_CLOEXEC: 0o2000000,
@@ -103,26 +102,8 @@ function createLibc(koffi: Koffi) {
 
 function createSocketCalls(strict: Declare) {
   const socket = strict('socket', 'int', ['int', 'int', 'int'])
-  const bind = strict('bind', 'int', ['int', 'void *', 'uint32_t'])
-  const listen = strict('listen', 'int', ['int', 'int'])
   const sendto = strict('sendto', 'long', ['int', 'void *', 'size_t', 'int', 'void *', 'uint32_t'])
   return {
-    /**
-     * Listens at this path and returns the descriptor. Unlike `listen` of Node, whose close removes the name
-     * that it bound, nothing done to the descriptor waits for the disk of the path.
-     */
-    listenAt(path: string, backlog: number): number {
-      const address = socketAddress(path)
-      const fd = socket(ABI.AF_UNIX, ABI.SOCK_STREAM | ABI.SOCK_CLOEXEC | ABI.SOCK_NONBLOCK, 0)
-      try {
-        bind(fd, address, address.length)
-        listen(fd, backlog)
-        return fd
-      } catch (error) {
-        closeSync(fd)
-        throw error
-      }
-    },
     /**
      * Sends one datagram to the Unix socket at this path; `@name` is an abstract one, as in `$NOTIFY_SOCKET`.
      * Never waits: EAGAIN if the receiver does not read.

@@ -30,7 +30,7 @@ export function logStart(
       remedy:
         name === 'http'
           ? 'Disable kyc-tokend-http.socket, or take `"http": false` out of the configuration'
-          : 'Give it FileDescriptorName=ipc, =http, =metrics or =credential in its unit, or disable that',
+          : 'Give it FileDescriptorName=ipc, =http or =metrics in its unit, or disable that',
     })
   }
 }
