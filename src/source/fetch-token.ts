@@ -47,14 +47,16 @@ export function createFetchToken(options: FetchTokenOptions) {
   const classify = createClassify({ service, pair })
   /** Made once: each context takes memory. */
   let context: Promise<SecureContext> | null = null
-  /** How far the service's clock was ahead of ours at its last answer. */
-  let aheadMs = 0
+  /** The last `Date` of an answer, in ms since the epoch, and when it came on the boot clock. */
+  let dated: { readonly dateMs: number; readonly bootMs: number } | null = null
   let reading: Promise<ReadyAssertion> | null = null
 
   async function assertionNow(): Promise<Assertion | TransientFailure> {
     if (how === null) return { text: '' }
     const { readAssertion, signedAssertion } = await import('./assertion.ts')
-    const wallMs = clock.now().wallMs + aheadMs
+    const now = clock.now()
+    // By the service's clock: ours may be wrong, and may be set meanwhile.
+    const wallMs = dated === null ? now.wallMs : dated.dateMs + now.bootMs - dated.bootMs
     if (how.kind === 'signed') {
       const { tokenUrl } = service
       return { text: await signedAssertion(how, { issuer: pair.apiKey!, tokenUrl, wallMs }), iatMs: wallMs }
@@ -87,18 +89,13 @@ export function createFetchToken(options: FetchTokenOptions) {
     })
     if ('kind' in answer) return answer
     options.onAnswer?.(answer)
-    const { wallMs } = clock.now()
-    aheadMs = (dateOf(answer) ?? wallMs) - wallMs
+    const { wallMs, bootMs } = clock.now()
+    const dateMs = dateOf(answer)
+    if (dateMs !== undefined) dated = { dateMs, bootMs }
     const known = revealAll({ pair, request, share: null })
     const secrets = [assertion.text, ...known, ...options.secrets()]
     return classify(answer, { wallMs, secrets, iatMs: assertion.iatMs }).outcome
   }
 
-  return Object.assign(fetchToken, {
-    /** Why no request can be made now; null: one can. A host of a fleet asks it before it asks for all. */
-    async notReady(): Promise<TransientFailure | null> {
-      const assertion = how?.kind === 'ready' ? await assertionNow() : null
-      return assertion !== null && 'kind' in assertion ? assertion : null
-    },
-  })
+  return fetchToken
 }
