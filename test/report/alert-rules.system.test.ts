@@ -40,7 +40,6 @@ function healthy(lifeS: number): Series {
     'kyc_tokend_dropped_clients_total{socket="ipc",reason="idle"}': `0+3${ALWAYS}`,
     'kyc_tokend_dropped_clients_total{socket="ipc",reason="stalled"}': `0${ALWAYS}`,
     kyc_tokend_share_connected: `1${ALWAYS}`,
-    kyc_tokend_share_unreadable_total: `0${ALWAYS}`,
   }
 }
 /** It asks without getting another token: that of an hour expires at minute 60. */
@@ -98,12 +97,6 @@ const cases: readonly (readonly [name: string, minute: number, series: Series, a
     'ClientsDropped',
   ],
   ['a shared store that is lost', 30, { kyc_tokend_share_connected: '1x9 0x110' }, 'ShareLost'],
-  [
-    'a shared record that does not open',
-    30,
-    { kyc_tokend_share_unreadable_total: '0x20 1x100' },
-    'ShareUnreadable',
-  ],
   ['a daemon that is down', 30, { up: '1x20 0x100' }, 'Down'],
 ]
 
