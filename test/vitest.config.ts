@@ -16,7 +16,6 @@ export const PROCESS_TESTS = [
   'test/delivery/{inherited,members}.test.ts',
   'test/faults/!(internal|refusal|service).test.ts',
   'test/manual/{consumers,examples,pages,proxy,services}.test.ts',
-  'test/share/store.test.ts',
   'test/simulation/**/*.test.ts',
   'test/stalled-disk.test.ts',
   'test/**/*.process.test.ts',

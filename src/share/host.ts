@@ -10,8 +10,13 @@ import type { Answer, Contents, Seal } from './seal.ts'
 import { StoreError, type Store } from './store.ts'
 import type { Telemetry } from './telemetry.ts'
 
-/** How a pair asks the service. */
-export interface Source {
+/** A pair, with the settings of `share`. */
+export interface Account {
+  readonly share: ShareConfig
+  /** As `Held` names the pair. */
+  readonly pairId: string
+  /** All that identifies the account, with its secrets, without the client certificate. */
+  readonly text: string
   readonly fetchToken: FetchToken
   readonly requestTimeoutMs: number
   /** Life assumed for a token that does not say its own. */
@@ -23,7 +28,7 @@ export interface Source {
 export interface HostOptions {
   readonly seal: Seal
   readonly store: Promise<Store>
-  readonly settings: Pick<ShareConfig, 'prefix' | 'timeoutMs' | 'asks' | 'whenAlone'>
+  readonly settings: ShareConfig
   readonly clock: Clock
   readonly random: () => number
   readonly log: Log
@@ -56,7 +61,7 @@ const CLIENT_INTERVAL_MS = 30_000
 
 /** One attempt of the keeper. */
 interface Act extends Attempt {
-  readonly source: Source
+  readonly account: Account
   readonly signal: AbortSignal
   /** An operator's is answered only by what was asked for after its first look; on the store's clock. */
   since: number
@@ -71,8 +76,8 @@ interface Seen {
 export type Host = ReturnType<typeof createHost>
 
 export function createHost(options: HostOptions) {
-  const { seal, store, settings, clock, random, log, name, usableLeftMs, telemetry } = options
-  const { prefix, timeoutMs, asks, whenAlone } = settings
+  const { seal, store, clock, random, log, name, usableLeftMs, telemetry } = options
+  const { prefix, timeoutMs, asks, whenAlone } = options.settings
   const bootMs = (): number => clock.now().bootMs
   const answers = createAnswers(bootMs)
   const { storeMs } = answers
@@ -130,26 +135,27 @@ export function createHost(options: HostOptions) {
   const isAnswered = ({ since }: Act): boolean => answers.isNew() && answers.latest()!.at >= since
 
   /** Makes the request. What it brings for all counts from then on, whatever becomes of the store. */
-  async function ask({ source, cause, signal, ...act }: Act, how: 'asked' | 'alone') {
+  async function ask({ account, cause, signal, ...act }: Act, how: 'asked' | 'alone') {
     const before = answers.latest()
     let sentMs = NaN
     const onSent = (): void => void (sentMs = bootMs())
     const beforeRequest = (): Promise<void> => act.beforeRequest().then(onSent)
-    const outcome = await source.fetchToken(signal, { cause, beforeRequest, onSent })
+    const outcome = await account.fetchToken(signal, { cause, beforeRequest, onSent })
     if (Number.isNaN(sentMs)) return { outcome, sentMs, isForAll: false }
     telemetry.counted(how)
     planMs = null
-    const got = answerOf(outcome, source, clock.now().wallMs)
-    if (got === null) return { outcome, sentMs, isForAll: false }
-    const { answer, lifeMs } = got
-    answers.learn({ answer, by: name, sentMs, endsMs: sentMs + lifeMs }, before, how === 'asked')
-    if (answers.latest()?.answer === answer && !signal.aborted) answers.delivered()
-    return { outcome, sentMs, isForAll: true }
+    const got = answerOf(outcome, account, clock.now().wallMs)
+    if (got !== null) {
+      const { answer, lifeMs } = got
+      answers.learn({ answer, by: name, sentMs, endsMs: sentMs + lifeMs }, before, how === 'asked')
+      if (answers.latest()?.answer === answer && !signal.aborted) answers.delivered()
+    }
+    return { outcome, sentMs, isForAll: got !== null }
   }
 
   /** Null: another attempt has the lease (again). */
   async function askForAll(act: Act, seen: Seen): Promise<FetchOutcome | null> {
-    const leaseMs = leaseMsOf(act.source)
+    const leaseMs = leaseMsOf(act.account)
     const endsAtMs = bootMs() + leaseMs
     const mine = seal.seal('lease', { at: storeMs(), until: storeMs() + leaseMs, by: name })
     lastLease = mine
@@ -172,17 +178,16 @@ export function createHost(options: HostOptions) {
     // From here on no failure of the store leads to a second request. The record comes before the lease goes.
     const written = isForAll ? putRecord(again.record) : Promise.resolve(true)
     const given = swap('lease', mine, ownWait, keepMs)
-    await Promise.all([given, written.then(async (isDone) => isDone || (await look()) !== null)]).catch(
-      telemetry.failed,
-    )
+    const looked = written.then((isWritten) => (isWritten ? null : look()))
+    await Promise.all([given, looked]).catch(telemetry.failed)
     return outcome
   }
 
   /** The lease as a wait for all: as long as the service asks for, or short. A longer one that was passed goes on. */
   function waitAfter(outcome: FetchOutcome, sentMs: number, { kept }: Seen): Contents['lease'] {
-    const { reason, detail, retryAfterMs = 0 } = outcome.kind === 'transient' ? outcome : OF_OWN_PROOF
-    const waitMs = FOR_ALL.has(reason) ? Math.max(retryAfterMs, FAILURE_MS) : FAILURE_MS
-    const until = storeMs() + Math.min(waitMs, LONGEST_WAIT_MS)
+    const { reason, detail, retryAfterMs } = outcome.kind === 'transient' ? outcome : OF_OWN_PROOF
+    const askedMs = reason in FOR_ALL ? (retryAfterMs ?? FOR_ALL[reason]!) : 0
+    const until = storeMs() + Math.min(Math.max(askedMs, FAILURE_MS), LONGEST_WAIT_MS)
     const isLonger = kept?.reason !== undefined && kept.until > until
     return { reason, detail, until, ...(isLonger && kept), at: sentMs - bootMs() + storeMs(), by: name }
   }
@@ -190,7 +195,7 @@ export function createHost(options: HostOptions) {
   /** Null: a host that asks takes too long. Rejects with a StoreError. */
   async function inFleet(act: Act): Promise<FetchOutcome | null> {
     const leftMs = usableLeftMs() || Infinity
-    const patienceMs = planMs === null ? Math.min(2 * leaseMsOf(act.source), leftMs / 2) : 0
+    const patienceMs = planMs === null ? Math.min(2 * leaseMsOf(act.account), leftMs / 2) : 0
     const patientUntilMs = bootMs() + patienceMs
     do {
       const seen = await look()
@@ -227,7 +232,7 @@ export function createHost(options: HostOptions) {
       const usableMs = usableLeftMs()
       const isUrgent = act.cause === 'client' || usableMs === 0
       if (planMs === null || (isUrgent && planMs > bootMs() + ALONE_MS)) {
-        const leftMs = Math.max(0, usableMs - timeoutMs - act.source.requestTimeoutMs)
+        const leftMs = Math.max(0, usableMs - timeoutMs - act.account.requestTimeoutMs)
         const inMs = Math.round(random() * (isUrgent ? ALONE_MS : ALONE_PART * leftMs))
         planMs = bootMs() + inMs
         telemetry.alone(inMs)
@@ -241,8 +246,8 @@ export function createHost(options: HostOptions) {
     answers,
     look,
     adopt,
-    async attempt(source: Source, ...[signal, attempt]: Parameters<FetchToken>): Promise<FetchOutcome> {
-      const act = { ...attempt, source, signal, since: -Infinity }
+    async attempt(account: Account, ...[signal, attempt]: Parameters<FetchToken>): Promise<FetchOutcome> {
+      const act = { ...attempt, account, signal, since: -Infinity }
       const outcome = (await inFleet(act).catch(telemetry.failed)) ?? (await alone(act))
       // A later answer may have come meanwhile. An operator waits for what follows the act.
       return answers.isNew() && !signal.aborted && attempt.cause !== 'operator' ? adopt() : outcome
@@ -250,15 +255,15 @@ export function createHost(options: HostOptions) {
   }
 }
 
-const leaseMsOf = ({ requestTimeoutMs }: Source): number => requestTimeoutMs + LEASE_MARGIN_MS
+const leaseMsOf = ({ requestTimeoutMs }: Account): number => requestTimeoutMs + LEASE_MARGIN_MS
 const NOT_ALONE = 'The shared store cannot be used, and this host is not to ask by itself'
-/** The service says these to all hosts. */
-const FOR_ALL: ReadonlySet<string> = new Set(['rate-limited', 'server-error'])
+/** The service says these to all hosts; the wait where it names none. */
+const FOR_ALL: Readonly<Record<string, number>> = { 'rate-limited': 60_000, 'server-error': FAILURE_MS }
 /** A refusal of what the host identifies itself with. */
-const OF_OWN_PROOF = { reason: 'rejected', detail: '', retryAfterMs: 0 } as const
+const OF_OWN_PROOF = { reason: 'rejected', detail: '', retryAfterMs: undefined } as const
 
 /** Null: it holds for this host alone, or is no answer. */
-function answerOf(outcome: FetchOutcome, { hasOwnProof, maxAgeMs }: Source, wallMs: number) {
+function answerOf(outcome: FetchOutcome, { hasOwnProof, maxAgeMs }: Account, wallMs: number) {
   if (outcome.kind === 'permanent' && !hasOwnProof) {
     const { kind, reason, detail, status } = outcome
     return { answer: { kind, reason, detail, status } satisfies Answer, lifeMs: REFUSAL_MS }

@@ -7,18 +7,12 @@ import type { Log } from '../lib/log.ts'
 import { isSame } from '../lib/secret.ts'
 import type { ExpirySource, StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
-import { createHost, LOOK_EVERY_MS, type Host, type Source } from './host.ts'
+import { createHost, LOOK_EVERY_MS, type Account, type Host } from './host.ts'
 import { createSeal } from './seal.ts'
 import { openStore } from './store.ts'
 import { createTelemetry } from './telemetry.ts'
 
-/** A pair, with the settings of `share`. */
-export interface Account extends Source {
-  readonly share: ShareConfig
-  readonly pairId: string
-  /** All that identifies the account, with its secrets, without the client certificate. */
-  readonly text: string
-}
+export type { Account } from './host.ts'
 
 /** The token in use. Instants are of the boot clock. */
 interface Held {

@@ -10,29 +10,21 @@ import { withTimeout, type Clock } from '../lib/clock.ts'
 /** The settings that say how the store is reached. */
 export type StoreSettings = Omit<ShareConfig, 'key' | 'asks' | 'whenAlone'>
 
-export interface Keys {
-  readonly record: string
-  readonly lease: string
-}
-
-/** What was in the store at one moment of its clock; '' is no text. */
-export interface Texts extends Keys {
-  readonly nowMs: number
-}
-
+/** Each command rejects with a StoreError, after `share.timeout` at the latest. */
 export interface Store {
-  /** Rejects with a StoreError, after `share.timeout` at the latest. */
-  readonly read: (keys: Keys) => Promise<Texts>
-  /**
-   * Puts `text` in the place of `former`, or removes it (''). False: the key holds another text by now. Rejects
-   * as above; the command may still be run.
-   */
+  /** Both texts ('' is none), and the store's clock at that moment. */
+  readonly read: (keys: Keys) => Promise<Keys & { readonly nowMs: number }>
+  /** Puts `text` in the place of `former`, or removes it (''). False: another text is there by now. */
   readonly swap: (key: string, former: string, text: string, keepMs: number) => Promise<boolean>
   /** The server's description of itself (the command INFO). */
   readonly info: () => Promise<string>
   /** Calls the function each time that a connection is made. */
   readonly onReady: (call: () => void) => void
   readonly close: () => void
+}
+interface Keys {
+  readonly record: string
+  readonly lease: string
 }
 
 /** `lost`: not reached, slow, of no use, or takes no writes; `denied`: wrong password or rights. */
@@ -71,8 +63,7 @@ export async function openStore(
 ): Promise<Store> {
   /** Why there is no connection. */
   let lastError = new StoreError('lost', 'no connection yet')
-  const retryMs = (): number => 100 + RETRY_MS * random()
-  const client = createClient(settings, await commonOptions(settings), retryMs)
+  const client = await createClient(settings, () => RETRY_MS * random())
   client.on('error', (error: Error) => {
     // The library gives commands of a lost connection up: the reason came before.
     if (!error.message.startsWith('Reached the max retries')) lastError = storeErrorOf(error)
@@ -128,40 +119,15 @@ export function aclLine({ user, prefix, database, cluster }: StoreSettings): str
 
 const ignore = (): void => undefined
 
-function createClient(settings: StoreSettings, common: RedisOptions, retryMs: () => number): Redis | Cluster {
-  const { servers, sentinel, database, timeoutMs, cluster } = settings
-  const nodes = servers.flatMap((server) => ('path' in server ? [] : [{ ...server }]))
-  if (cluster)
-    return new library.Cluster(nodes, {
-      redisOptions: common,
-      lazyConnect: true,
-      enableOfflineQueue: false,
-      clusterRetryStrategy: retryMs,
-    })
-  const { tls } = common
-  const target: RedisOptions =
-    sentinel === null
-      ? { ...servers[0] }
-      : {
-          sentinels: nodes,
-          name: sentinel.name,
-          ...(sentinel.user !== null && { sentinelUsername: sentinel.user }),
-          ...(sentinel.password !== null && { sentinelPassword: sentinel.password.reveal() }),
-          ...(tls !== undefined && { sentinelTLS: tls, enableTLSForSentinelMode: true }),
-          sentinelCommandTimeout: timeoutMs,
-          sentinelRetryStrategy: retryMs,
-        }
-  return new library.Redis({ ...common, ...target, db: database, retryStrategy: retryMs })
-}
-
-/** The options of every connection, also of those to the nodes of a cluster. */
-async function commonOptions({ user, password, tls, timeoutMs }: StoreSettings): Promise<RedisOptions> {
+async function createClient(settings: StoreSettings, retryMs: () => number): Promise<Redis | Cluster> {
+  const { servers, sentinel, cluster, database, timeoutMs, user, password } = settings
   const connectTimeout = Math.max(timeoutMs, SOCKET_TIMEOUT_MS)
   // Each address of a name but the last has a third of it. The library cannot say it for one connection.
   setDefaultAutoSelectFamilyAttemptTimeout(Math.floor(connectTimeout / 3))
-  return {
+  const tls = settings.tls && (await tlsOptions(settings.tls))
+  const options: RedisOptions = {
     family: 0,
-    ...(tls !== null && { tls: await tlsOptions(tls) }),
+    ...(tls && { tls }),
     ...(user !== null && { username: user }),
     ...(password !== null && { password: password.reveal() }),
     connectionName: 'kyc-tokend',
@@ -178,10 +144,26 @@ async function commonOptions({ user, password, tls, timeoutMs }: StoreSettings):
     // loads its data.
     reconnectOnError: ({ message }) => (/^(READONLY|LOADING)/.test(message) ? 1 : false),
   }
+  const nodes = servers.flatMap((server) => ('path' in server ? [] : [{ ...server }]))
+  if (cluster) {
+    const common = { lazyConnect: true, enableOfflineQueue: false, clusterRetryStrategy: retryMs }
+    return new library.Cluster(nodes, { ...common, redisOptions: options })
+  }
+  const own = { ...options, db: database, retryStrategy: retryMs }
+  if (sentinel === null) return new library.Redis({ ...own, ...servers[0] })
+  return new library.Redis({
+    ...own,
+    sentinels: nodes,
+    name: sentinel.name,
+    ...(sentinel.user !== null && { sentinelUsername: sentinel.user }),
+    ...(sentinel.password !== null && { sentinelPassword: sentinel.password.reveal() }),
+    ...(tls && { sentinelTLS: tls, enableTLSForSentinelMode: true }),
+    sentinelCommandTimeout: timeoutMs,
+    sentinelRetryStrategy: retryMs,
+  })
 }
 
-async function tlsOptions(tls: NonNullable<StoreSettings['tls']>): Promise<NonNullable<RedisOptions['tls']>> {
-  const { ca, serverName, cert, key } = tls
+async function tlsOptions({ ca, serverName, cert, key }: NonNullable<StoreSettings['tls']>) {
   return {
     // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED in some environment hands the password to nobody.
     rejectUnauthorized: true,
@@ -191,7 +173,7 @@ async function tlsOptions(tls: NonNullable<StoreSettings['tls']>): Promise<NonNu
 }
 
 /** The server may be another program, or controlled by an attacker. Throws a StoreError. */
-function textsOf(reply: unknown): Texts {
+function textsOf(reply: unknown): Awaited<ReturnType<Store['read']>> {
   const [time, record, lease] = (Array.isArray(reply) ? reply : []).map((one: unknown) =>
     Array.isArray(one) && one[0] === null ? (one[1] as unknown) : null,
   )
@@ -213,7 +195,6 @@ function storeErrorOf(error: unknown): StoreError {
 function innermostMessage(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   if (error instanceof AggregateError && error.message === '') return innermostMessage(error.errors[0])
-  const { lastNodeError, previousErrors } = error as { lastNodeError?: unknown; previousErrors?: unknown[] }
-  const inner = lastNodeError ?? previousErrors?.[0]
-  return inner instanceof Error ? inner.message : error.message
+  const { lastNodeError, previousErrors } = error as { lastNodeError?: Error; previousErrors?: Error[] }
+  return (lastNodeError ?? previousErrors?.[0] ?? error).message
 }

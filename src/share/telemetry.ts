@@ -26,18 +26,20 @@ export function createTelemetry(options: { settings: StoreSettings; log: Log; cl
 
   function recordFailure(error: string): void {
     const { bootMs } = clock.now()
-    const isEarly = state.state === 'alone' && bootMs - lossRecordedAtMs < RECORD_EVERY_MS
-    if (recorded === state.state || isEarly) return
+    const isDenied = state.state === 'denied'
+    if (recorded === state.state || (!isDenied && bootMs - lossRecordedAtMs < RECORD_EVERY_MS)) return
     recorded = state.state
     isAloneRecorded = false
-    if (recorded === 'alone') {
-      lossRecordedAtMs = bootMs
-      const fields = { event: 'share-lost', server, error, remedy: LOST }
-      return log('warning', 'The shared store cannot be used: this host is alone', fields)
-    }
-    const remedy = `Check share.user and share.password; the user needs these rights: ${aclLine(settings)}`
-    const fields = { event: 'share-denied', server, error, remedy }
-    log('error', 'The shared store denies access: this host is alone', fields)
+    if (!isDenied) lossRecordedAtMs = bootMs
+    const [level, event, sentence, remedy] = isDenied
+      ? ([
+          'error',
+          'share-denied',
+          'The shared store denies access',
+          `${DENIED} ${aclLine(settings)}`,
+        ] as const)
+      : (['warning', 'share-lost', 'The shared store cannot be used', LOST] as const)
+    log(level, `${sentence}: this host is alone`, { event, server, error, remedy })
   }
 
   return {
@@ -77,3 +79,4 @@ export function createTelemetry(options: { settings: StoreSettings; log: Log; cl
 const LOST =
   'Nothing to do if it passes: the token is served meanwhile, and this host asks by itself when its time ' +
   'comes; if it lasts, check share.servers and share.tls here with `kyc-tokend check`'
+const DENIED = 'Check share.user and share.password; the user needs these rights:'
