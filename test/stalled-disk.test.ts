@@ -120,7 +120,7 @@ describe.skipIf(lacks('cc'))('a start while the disk of the state directory does
       error: expect.stringContaining('has not answered for 5 s') as string,
     })
     disk.goOn()
-    await expectUntil('the saved state', () => existsSync(join(slow, 'state', 'memory.json')), {
+    await expectUntil('the saved state', () => existsSync(join(slow, 'state', 'state.json')), {
       withinMs: 30_000,
     })
     expect(await daemon.end()).toBe(0)

@@ -40,8 +40,6 @@ interface Environment extends Omit<RunningOptions, 'log' | 'store' | 'hasOwnSock
   readonly stderr: Writable
   readonly inherited: InheritedSockets
   readonly load: Load
-  /** See createStateStore. */
-  readonly bootMark: string | null
   readonly sendDatagram: SendDatagram
 }
 
@@ -63,7 +61,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
   })
   const log = limitFaults(withFileSentences(logging.log, remedyOf), monotonicMs)
 
-  const store = await createStateStore({ ...initial, clock, log, bootMark: environment.bootMark })
+  const store = await createStateStore({ ...initial, clock, log })
   const hasOwnSockets = !isSocketActivated(inherited)
   const running = await createRunning(initial, { ...environment, log, store, hasOwnSockets })
   const { keeper, sharing, config } = running
@@ -154,7 +152,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
   async function tick(): Promise<void> {
     ending.tick()
     servers.tick()
-    await Promise.all([store.tick(), running.assertionWatch.tick()])
+    await store.tick()
   }
 
   return {

@@ -1,6 +1,6 @@
 // Single-instance lock: of all daemons that are started for the same directories one lives.
 import { constants, type Stats } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import type { Config } from '../config/config.ts'
 import { isSameInode, throughDirectory } from '../files/atomic-file.ts'
 import { asFileError, FileError } from '../files/file-error.ts'
@@ -9,8 +9,7 @@ import { inDirectory } from '../files/in-directory.ts'
 import { asUserError, fileRemedy } from '../host/file-remedy.ts'
 import { OWN_FILES } from '../host/paths.ts'
 import { placeOf, rendered } from '../host/place-commands.ts'
-import { randomHex } from '../lib/crypto.ts'
-import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../lib/error.ts'
+import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import { loadLibc } from '../lib/libc.ts'
 
 /**
@@ -29,39 +28,14 @@ const LOCK_FLAGS = constants.O_CREAT | constants.O_NOFOLLOW | constants.O_NONBLO
 export async function acquireInstanceLock({
   runtimeDirectory,
   stateDirectory,
-}: Pick<Config, 'runtimeDirectory' | 'stateDirectory'>): Promise<{
-  readonly unlocked: string | null
-  readonly bootMark: string | null
-}> {
+}: Pick<Config, 'runtimeDirectory' | 'stateDirectory'>): Promise<{ readonly unlocked: string | null }> {
   const held = await lock(runtimeDirectory, 'runtimeDirectory')
-  const path = join(runtimeDirectory, LOCK_FILE)
-  const bootMark = await inDirectory(dirname(path), () => readOrWriteMark(held.fd))
   try {
     await lock(stateDirectory, 'stateDirectory', held.stats)
-    return { unlocked: null, bootMark }
+    return { unlocked: null }
   } catch (error) {
     if (!(error instanceof UserError) || error.status === exitStatus.unavailable) throw error
-    return { unlocked: error.message, bootMark }
-  }
-}
-
-const MARK_TEXT = /^[0-9a-f]{32}\n$/
-const MARK_BYTES = 16
-/**
- * The text in the lock file, which the first daemon of a boot writes: where the directory is in memory, the same
- * text is the same boot. Null: the disk takes none.
- */
-async function readOrWriteMark(fd: number): Promise<string | null> {
-  // The lock is open for reading alone. Its name may be another's, its descriptor is not.
-  const path = `/proc/self/fd/${fd}`
-  try {
-    const text = String(await fs.readFile(path))
-    if (MARK_TEXT.test(text)) return text.trim()
-    const made = `${randomHex(MARK_BYTES)}\n`
-    await fs.writeFile(path, made)
-    return made.trim()
-  } catch (error) {
-    return fallbackOnSystemError(null)(error)
+    return { unlocked: error.message }
   }
 }
 

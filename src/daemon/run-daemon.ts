@@ -79,7 +79,7 @@ async function start(
   const { loadConfig } = await import('../config/load.ts')
   const config = await unlessStopped(loadConfig({ configPath, env }))
   await unlessStopped(prepareDirectories(config))
-  const { unlocked, bootMark } = await unlessStopped(acquireInstanceLock(config))
+  const { unlocked } = await unlessStopped(acquireInstanceLock(config))
   const clock = createSystemClock()
   const daemon = await createDaemon(config, {
     env,
@@ -87,7 +87,6 @@ async function start(
     inherited,
     load: createLoad({ configPath, env }),
     clock,
-    bootMark,
     random: Math.random,
     stop,
     createFetchToken,

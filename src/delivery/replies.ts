@@ -26,6 +26,7 @@ import {
   usableUntilMs,
   type TokenState,
 } from '../token/selectors.ts'
+import { canMeet } from '../token/clients.ts'
 import { fingerprintOf } from '../token/token.ts'
 import { waitsOf, type Connection } from './guard.ts'
 import { pageOf, type Page } from './pages.ts'
@@ -106,11 +107,11 @@ export function createReplies(options: {
     const usable = usableToken(state, moment)
     const deadlineMs = begunMs + (request.waitSeconds ?? 0) * 1_000
     if (usable !== null && isGoodEnough(usable, moment.bootMs, request)) return -Infinity
-    const isHopeless = !isAnswerAhead(state, deadlineMs)
+    const isHopeless = !isAnswerAhead(state, deadlineMs, moment)
     // After other failures than a refusal an operator may trigger an attempt before the next one is due.
     if (usable === null) return isHopeless && refusalOf(state) !== null ? -Infinity : deadlineMs
     if (usable.fingerprint === request.notFingerprint) return deadlineMs
-    if (isHopeless || (request.minValidSeconds ?? 0) * 1_000 > usable.lifeMs) return -Infinity
+    if (isHopeless || !canMeet(usable, (request.minValidSeconds ?? 0) * 1_000)) return -Infinity
     // A good token with less life than asked for is not held back for long: another is under way.
     return Math.min(deadlineMs, begunMs + SHORT_LIFE_WAIT_MS)
   }
@@ -201,7 +202,7 @@ function troubleOf({
   return { reason, detail }
 }
 
-function faultOf(state: TokenState, remedyOf: RemedyOf): Fault {
+function faultOf(state: TokenState, now: Instant, remedyOf: RemedyOf): Fault {
   const refusal = refusalOf(state)
   const [code, words] =
     refusal !== null
@@ -209,7 +210,7 @@ function faultOf(state: TokenState, remedyOf: RemedyOf): Fault {
       : hasHadToken(state)
         ? (['expired', 'The token has expired and there is no other'] as const)
         : (['no-token-yet', 'There is no token yet'] as const)
-  const failure = failureOf(state)
+  const failure = failureOf(state, now)
   if (failure === null) return { code, message: `${words}: the service is being asked. Wait, or ask again.` }
   const { reason, detail } = failure
   return { code, message: `${words}: ${asSentence(detail)} ${asSentence(remedyOf(reason))}`, reason }
@@ -225,8 +226,8 @@ function cachedReply(
   remedyOf: RemedyOf,
 ): { readonly state: TokenState; readonly reply: TokenReply; readonly untilMs: number } {
   const token = usableToken(state, now)
-  if (token === null) return { state, reply: { fault: faultOf(state, remedyOf) }, untilMs: Infinity }
-  invariant(now.bootMs < usableUntilMs(token), 'no-token-past-its-end', { generation: token.generation })
+  if (token === null) return { state, reply: { fault: faultOf(state, now, remedyOf) }, untilMs: Infinity }
+  invariant(now.bootMs < usableUntilMs(state, now), 'no-token-past-its-end', { generation: token.generation })
   const { accessToken: text, fingerprint, expiresAtMs } = token
   const answer = answerOf({ accessToken: text, ...describeToken(token, state, now) })
   const { header, prefix } = serviceOf(state).use
@@ -240,5 +241,5 @@ function cachedReply(
     fingerprint,
     expiresAtMs,
   }
-  return { state, reply, untilMs: isStale(token, now) ? usableUntilMs(token) : token.expiresAtMs }
+  return { state, reply, untilMs: isStale(token, now) ? usableUntilMs(state, now) : token.expiresAtMs }
 }

@@ -82,7 +82,7 @@ function describeAlert(alert: ReturnType<StatusSources['alert']>, now: Instant):
 }
 
 function describeFailure(state: TokenState, now: Instant): StatusResult['failure'] {
-  const failure = failureOf(state)
+  const failure = failureOf(state, now)
   if (failure === null) return null
   const { reason, detail, status, since, attempts, askedBy } = failure
   return {

@@ -64,7 +64,7 @@ export function createTokenFiles(options: {
     const state = keeper.state()
     const isOfService = token.baseUrl === serviceOf(state).baseUrl
     const isGood = isOfService && !isReplacedByReport(state, token.fingerprint)
-    return isGood && keeper.now().bootMs < usableUntilMs(token)
+    return isGood && keeper.now().bootMs < usableUntilMs(state, keeper.now(), token)
   }
 
   async function reconcile(): Promise<void> {

@@ -19,12 +19,12 @@ export const SYSTEM_CONFIG_DIRECTORY = '/etc/kyc-tokend'
 export const OWN_FILES = {
   runtimeDirectory: {
     lock: 'instance.lock',
-    token: 'kept.json',
+    state: 'state.json',
     alert: 'alert.json',
   },
   stateDirectory: {
     lock: 'instance.lock',
-    facts: 'memory.json',
+    state: 'state.json',
     key: 'key',
   },
 } as const

@@ -4,7 +4,7 @@ import { DAY_MS } from '../lib/duration.ts'
 import type { Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
-import type { TokenState } from '../token/state.ts'
+import { notesOf, type TokenState } from '../token/selectors.ts'
 
 /** As a status has it. `credentials`: `credentials.expiresAt`. `certificate`: the client certificate. */
 type End = NonNullable<StatusResult['daemon']['credentials']>
@@ -50,8 +50,8 @@ export function isEndNear(end: End, ends: Ends, wallMs: number): boolean {
 export function createCredentialsEnd(options: {
   readonly config: () => Ends
   /** Its state has what was logged last, perhaps by a former process. */
-  readonly keeper: Pick<Keeper, 'now' | 'setLoggedEnd'> & {
-    state(): Pick<TokenState, 'loggedEnd'>
+  readonly keeper: Pick<Keeper, 'now' | 'remember'> & {
+    state(): Pick<TokenState, 'notes'>
   }
   readonly log: Log
 }) {
@@ -68,8 +68,8 @@ export function createCredentialsEnd(options: {
       const end = current()
       if (end === null || !isEndNear(end, config(), keeper.now().wallMs)) return
       const text = `${end.what} ${end.expiresAt} ${end.daysLeft}`
-      if (text === keeper.state().loggedEnd) return
-      void keeper.setLoggedEnd(text)
+      if (text === notesOf(keeper.state()).loggedEnd) return
+      keeper.remember({ loggedEnd: text })
       log('warning', 'The credentials for the service come to their end', {
         event: 'credentials-expire',
         ...end,

@@ -10,7 +10,7 @@ import {
 } from '../protocol.ts'
 import type { FetchOutcome } from '../token/outcome.ts'
 import type { CurrentAlert } from '../token/current-alert.ts'
-import { dueAtMs, phaseOf, usableToken, type TokenState } from '../token/state.ts'
+import { nextAttemptAtMs, phaseOf, serviceOf, usableToken, type TokenState } from '../token/selectors.ts'
 import type { KeeperView } from '../token/keeper.ts'
 
 /** Values of the other components; counts are since the start. */
@@ -101,7 +101,7 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
     const state = keeper.state()
     return [
       ...tokenMetrics(state, keeper.now(), daemon),
-      ...attemptMetrics(state.requests),
+      ...attemptMetrics(serviceOf(state).requests),
       ...clientMetrics(servers),
       ...processMetrics(files, daemon),
       ...(share === null ? [] : shareMetrics(share)),
@@ -117,9 +117,10 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
 type DaemonSample = Omit<MetricsSample, 'servers' | 'files' | 'share'>
 
 function tokenMetrics(state: TokenState, now: Instant, daemon: DaemonSample): Metric[] {
-  const { token, lastSuccessAt } = state
+  const { token } = state
+  const { lastSuccessAt } = serviceOf(state)
   const phase = phaseOf(state, now)
-  const dueMs = dueAtMs(state)
+  const dueMs = nextAttemptAtMs(state, now)
   const wallSeconds = (bootMs: number): number => (now.wallMs + bootMs - now.bootMs) / 1000
   return [
     ['state', '1 for the state of the daemon, 0 for the others.', oneOf('state', PHASES, phase)],
@@ -147,7 +148,7 @@ function tokenMetrics(state: TokenState, now: Instant, daemon: DaemonSample): Me
     [
       'next_attempt_timestamp_seconds',
       'Time of the next attempt; absent while none is planned.',
-      Number.isFinite(dueMs) && dueMs > 0 ? wallSeconds(dueMs) : null,
+      Number.isFinite(dueMs) && dueMs > now.bootMs ? wallSeconds(dueMs) : null,
     ],
     [
       'credentials_refused_on_disk',

@@ -2,9 +2,16 @@
 import { formatInstantOrNull, type Clock, type Instant } from '../lib/clock.ts'
 import { errorMessage } from '../lib/error.ts'
 import { createProblemLog, type Log } from '../lib/log.ts'
-import { createLiveness } from '../token/variable.ts'
-import { isSettled, phaseOf, refusalOf, usableToken, usableUntilMs, type TokenState } from '../token/state.ts'
-import type { KeeperView } from '../token/keeper.ts'
+import {
+  failureOf,
+  isSettled,
+  phaseOf,
+  refusalOf,
+  usableToken,
+  usableUntilMs,
+  type TokenState,
+} from '../token/selectors.ts'
+import { createLiveness, type KeeperView } from '../token/keeper.ts'
 
 /** Sends a datagram to this Unix socket (sd_notify(3)). Throws if that fails. */
 export type SendDatagram = (path: string, content: string | Uint8Array) => void
@@ -127,7 +134,7 @@ function takeSettings(env: NodeJS.ProcessEnv, pid: number) {
 /** The status for `systemctl status`: one line without line breaks. */
 function statusLine(state: TokenState, now: Instant): string {
   const token = usableToken(state, now)
-  const held = token && `token ${token.fingerprint} is good until ${utcTime(usableUntilMs(token), now)}`
+  const held = token && `token ${token.fingerprint} is good until ${utcTime(usableUntilMs(state, now), now)}`
   return `${phaseOf(state, now)}: ${held ?? 'no usable token'}; ${planWords(state, now)}`
 }
 
@@ -135,15 +142,13 @@ function planWords(state: TokenState, now: Instant): string {
   const refusal = refusalOf(state)
   if (refusal !== null)
     return `${refusal.reason}, not asked again until an operator acts (see kyc-tokend status)`
-  const { failure, token } = state
+  const { token } = state
+  const failure = failureOf(state, now)
   if (failure !== null) {
     const { attempts, reason, since, retryAtMs } = failure
+    if (attempts === 0) return `not asking since ${utcTime(since.bootMs, now)} (${reason})`
     const failed = attempts === 1 ? 'failed once' : `failed ${attempts} times`
     return `${failed} since ${utcTime(since.bootMs, now)} (${reason}), next attempt ${utcTime(retryAtMs, now)}`
-  }
-  if (token === null && state.postponement !== null) {
-    const { reason, since } = state.postponement
-    return `not asking since ${utcTime(since.bootMs, now)} (${reason})`
   }
   if (token === null) return 'asking for one'
   return `next refresh ${utcTime(token.refreshAtMs, now)}`

@@ -1,20 +1,25 @@
 // Logs what happens to the token: obtained, failing, recovered, expired. An outage makes a few records.
 import { formatInstant, formatInstantOrNull, type Instant } from '../lib/clock.ts'
-import { formatSetting, HOUR_MS } from '../lib/duration.ts'
+import { HOUR_MS } from '../lib/duration.ts'
 import type { Log } from '../lib/log.ts'
 import type { RemedyOf } from '../host/remedy.ts'
-import type { TransientReason } from '../protocol.ts'
 import type { PermanentFailure } from '../token/outcome.ts'
-import { dueAtMs, isStale, refusalOf, usableToken, usableUntilMs, type Failure } from '../token/state.ts'
-import { fittingMaxAgeMs } from '../token/client-requests.ts'
+import {
+  failureOf,
+  isStale,
+  nextAttemptAtMs,
+  refusalOf,
+  usableToken,
+  usableUntilMs,
+  type FailureView,
+} from '../token/selectors.ts'
 import type { Token } from '../token/token.ts'
-import type { KeeperView } from '../token/keeper.ts'
-import type { Attempted } from '../token/variable.ts'
+import type { Attempted, KeeperView } from '../token/keeper.ts'
 
 /** The failures of the current outage. */
 interface Outage {
-  readonly logged: Set<TransientReason>
-  last: Failure
+  readonly logged: Set<FailureView['reason']>
+  last: FailureView
   /** Until then a reason that was logged is not logged again. */
   quietUntilMs: number
   /** The length of the next such time. */
@@ -40,9 +45,6 @@ export function createTokenLog({
   let outage: Outage | null = null
   /** The refusal that was logged. */
   let refused: string | null = null
-  let isSameLogged = false
-  let knownEarlyMs: readonly number[] = []
-  let earlyLoggedMs = -Infinity
 
   function logAttempt({ outcome, cause, tookMs }: Attempted): void {
     log('debug', 'An attempt is over', { event: 'attempt', outcome: outcome.kind, cause, tookMs })
@@ -61,29 +63,6 @@ export function createTokenLog({
       log('info', 'The service gave the same token again', { event: 'token-unchanged', ...fields })
     else log('info', 'Token obtained', { event: 'token-obtained', ...fields })
     obtained = token.fingerprint
-    if (token.isSameUntilEnd && !isSameLogged) {
-      isSameLogged = true
-      const sentence = 'The service gives the same token until it ends, and is asked again then'
-      log('info', sentence, { event: 'same-token', ...lifeFields(token) })
-    }
-    logEarlyEnds()
-  }
-
-  /** At most once an hour: a service that ends tokens early does so again and again. */
-  function logEarlyEnds(): void {
-    const { endedEarlyMs } = keeper.state()
-    const { bootMs } = keeper.now()
-    const isKnown = endedEarlyMs === knownEarlyMs || endedEarlyMs.length === 0
-    knownEarlyMs = endedEarlyMs
-    if (isKnown || bootMs < earlyLoggedMs + HOUR_MS) return
-    earlyLoggedMs = bootMs
-    const maxAge = formatSetting(fittingMaxAgeMs(endedEarlyMs))
-    log('warning', 'Clients report that tokens are refused before the life assumed for them is over', {
-      event: 'tokens-end-early',
-      agesSeconds: endedEarlyMs.map((ageMs) => Math.round(ageMs / 1_000)),
-      maxAge,
-      remedy: `Set refresh.maxAge to "${maxAge}", and reload`,
-    })
   }
 
   const secondsSince = ({ bootMs }: Instant): number => Math.round((keeper.now().bootMs - bootMs) / 1000)
@@ -100,9 +79,9 @@ export function createTokenLog({
   }
 
   function logFailure(cause: string): void {
-    const { failure } = keeper.state()
-    if (failure === null) return
     const now = keeper.now()
+    const failure = failureOf(keeper.state(), now)
+    if (failure === null) return
     const isFirst = outage === null
     outage ??= { logged: new Set(), last: failure, quietUntilMs: 0, quietMs: QUIET_MS.first }
     outage.last = failure
@@ -142,8 +121,7 @@ export function createTokenLog({
 
   function tokenUsableUntil(): string | null {
     const now = keeper.now()
-    const token = usableToken(keeper.state(), now)
-    return token && formatInstant(usableUntilMs(token), now)
+    return formatInstantOrNull(usableUntilMs(keeper.state(), now), now)
   }
 
   /** Changes that time alone brings. */
@@ -171,9 +149,9 @@ export function createTokenLog({
     log('error', 'The token has expired, and there is no other', {
       event: 'token-expired',
       fingerprint: token.fingerprint,
-      expiredAt: formatInstant(usableUntilMs(token), now),
-      reason: refusalOf(state)?.reason ?? state.failure?.reason ?? null,
-      nextAttemptAt: formatInstantOrNull(dueAtMs(state), now),
+      expiredAt: formatInstantOrNull(usableUntilMs(state, now), now),
+      reason: failureOf(state, now)?.reason ?? null,
+      nextAttemptAt: formatInstantOrNull(nextAttemptAtMs(state, now), now),
     })
   }
 

@@ -1,62 +1,57 @@
-// How the files differ from what is in use, as `status` shows it. Pure.
-import { isRefusedPair, type Candidate } from '../token/state.ts'
-import {
-  filesOf,
-  hasOtherPair,
-  hasSecretFiles,
-  isCurrent,
-  isPairUntried,
-  needingRestart,
-  type InUse,
-} from './in-use.ts'
+// How the files differ from what is in force, as `status` shows it. Pure.
+import type { OnDisk } from '../config/on-disk.ts'
+import type { CandidateView } from '../token/selectors.ts'
 
 export interface ConfigurationState {
   readonly state: 'current' | 'changed' | 'faulty'
   /** The faults and their remedies, or why a reload does not help; null: neither. */
   readonly problem: string | null
-  /** The problem is another pair in the files: the service refused it, or it is being tried. */
+  /** The problem is another pair in the files: the service refused it, or it has given no token yet. */
   readonly pair?: 'refused' | 'tried'
 }
 
-const CURRENT: ConfigurationState = { state: 'current', problem: null }
-
-/** `candidate`: that of the keeper, with its last answer. Secrets in files are not compared. */
-export function configurationState(inUse: InUse, candidate: Candidate | null): ConfigurationState {
-  const { onDisk, config } = inUse
-  if (onDisk !== null && onDisk.kind !== 'loaded') {
-    const words = 'No rotation of the secrets is noticed until this is corrected: '
-    return { state: 'faulty', problem: (hasSecretFiles(config) ? words : '') + onDisk.problem }
-  }
-  const ofPair = pairState(inUse, candidate) ?? untriedState(inUse)
-  if (ofPair !== null || onDisk === null) return ofPair ?? CURRENT
-  const fixed = needingRestart(onDisk.config, inUse)
-  if (fixed.length > 0) {
-    return { state: 'changed', problem: `${fixed.join(' and ')} can be changed by a restart alone` }
-  }
-  return isCurrent(inUse, onDisk) ? CURRENT : { state: 'changed', problem: null }
+interface Found {
+  /** Null: the files were not read since the start. */
+  readonly onDisk: OnDisk | null
+  readonly hasSecretFiles: boolean
+  /** The files that hold the pair. */
+  readonly files: readonly string[]
+  readonly candidate: CandidateView | null
+  /** The files hold another pair than the newest that was read; `isSettling`: it is used by itself. */
+  readonly other: { readonly isSettling: boolean } | null
+  readonly needsRestart: readonly string[]
+  /** The settings are those in force. */
+  readonly isCurrent: boolean
 }
 
-/** The other pair in the files, which is not in use; null: there is none. */
-export function pairState(inUse: InUse, candidate: Candidate | null): ConfigurationState | null {
-  if (inUse.candidate === null || candidate === null) return null
-  const { failure } = candidate
-  const files = filesOf(inUse.candidate.config).join(' with ')
-  if (failure === null || !isRefusedPair(candidate)) {
-    const why = failure === null ? '' : ` (${failure.reason}: ${failure.detail})`
+export function configurationState(found: Found): ConfigurationState {
+  const { onDisk, hasSecretFiles, candidate, other, needsRestart, isCurrent } = found
+  if (onDisk !== null && onDisk.kind !== 'loaded') {
+    const words = 'No rotation of the secrets is noticed until this is corrected: '
+    return { state: 'faulty', problem: (hasSecretFiles ? words : '') + onDisk.problem }
+  }
+  const files = found.files.join(' with ')
+  if (candidate !== null) return candidateState(candidate, files)
+  if (other !== null) {
+    const when = other.isSettling ? 'is tried in a moment' : 'is tried at a reload'
+    return { state: 'changed', pair: 'tried', problem: `${files} holds another pair, which ${when}` }
+  }
+  if (needsRestart.length > 0)
+    return { state: 'changed', problem: `${needsRestart.join(' and ')} can be changed by a restart alone` }
+  return { state: isCurrent ? 'current' : 'changed', problem: null }
+}
+
+/** The other pair in the files, which is not in use. */
+function candidateState(candidate: CandidateView, files: string): ConfigurationState {
+  const { reason, detail, isRefused, answeredAt } = candidate
+  const answer = `${reason}: ${detail}`
+  if (!isRefused) {
+    const why = reason === null ? '' : ` (${answer})`
     const problem = `${files} holds another pair, which is tried until there is an answer${why}`
     return { state: 'changed', pair: 'tried', problem }
   }
-  const when = new Date(failure.since.wallMs).toISOString().slice(11, 16)
-  const words = `holds a pair that the service refused at ${when} UTC (${failure.reason}: ${failure.detail})`
+  const when = answeredAt === null ? '' : ` at ${new Date(answeredAt.wallMs).toISOString().slice(11, 16)} UTC`
+  const words = `holds a pair that the service refused${when} (${answer})`
   const problem = `Correct these files first, because a restart would use them: ${files} ${words}`
   return { state: 'faulty', pair: 'refused', problem }
-}
-
-/** The other pair in the files that was not tried yet, and that a restart would use; null: there is none. */
-function untriedState(inUse: InUse): ConfigurationState | null {
-  const { onDisk } = inUse
-  if (onDisk?.kind !== 'loaded' || !isPairUntried(inUse, onDisk)) return null
-  const when = hasOtherPair(inUse, onDisk) ? 'is tried in a moment' : 'is tried at a reload'
-  const files = filesOf(onDisk.config).join(' with ')
-  return { state: 'changed', pair: 'tried', problem: `${files} holds another pair, which ${when}` }
 }

@@ -6,8 +6,7 @@ import { UserError } from '../lib/error.ts'
 import type { Log } from '../lib/log.ts'
 import type { ReloadResult } from '../protocol.ts'
 import { logReload } from '../report/configuration-log.ts'
-import { isAboutCredentials } from '../token/outcome.ts'
-import { trialDueAtMs } from '../token/state.ts'
+import { candidateOf } from '../token/selectors.ts'
 import type { Running } from './running.ts'
 
 /** The longest time for which the answer waits for the first attempt with another pair. */
@@ -35,6 +34,12 @@ interface ReloadOptions {
   readonly stop: AbortSignal
 }
 
+/** What a reload has brought into force. */
+interface InForce {
+  readonly needsRestart: string[]
+  readonly pair: Promise<ReloadResult['pair']>
+}
+
 /**
  * Returns the function that reloads: one at a time, each beginning when the one before is in force. Resolves
  * when the first attempt with another pair has ended, after 60 s at the latest.
@@ -52,12 +57,11 @@ export function createReload({ running, load, prepare, notifier, clock, log, sto
     if (stop.aborted) return null
     const use = await prepare(settings)
     if (stop.aborted) return null
-    const { candidateId, pair } = running.use(loaded)
-    // It counts what is answered from now on.
-    const inForce = { needsRestart, pair: candidateId === null ? pair : trialOf(candidateId) }
+    const isOtherPair = running.reload(loaded)
+    const pair = pairAfter(isOtherPair)
     await use()
     logReload(loaded, needsRestart, log)
-    return inForce
+    return { needsRestart, pair }
   }
 
   /** Brings it into force, or gives the reason why not. */
@@ -77,18 +81,16 @@ export function createReload({ running, load, prepare, notifier, clock, log, sto
     }
   }
 
-  /** What comes of the first attempt with the candidate. */
-  async function trialOf(credentialsId: string): Promise<'in-use' | 'refused' | 'tried'> {
-    let result: 'refused' | 'tried' | null = null
-    const isInUse = (): boolean => keeper.state().credentialsId === credentialsId
-    const isHeld = (): boolean => trialDueAtMs(keeper.state()) > clock.now().bootMs + MAX_TRIAL_MS
-    const endListening = keeper.onEvent((event) => {
-      if (event.type === 'tried') result ??= isAboutCredentials(event.outcome) ? 'refused' : 'tried'
-    })
-    const isOver = (): boolean => result !== null || keeper.state().candidate === null
-    if (!isHeld()) await keeper.waitUntil(isOver, { waitMs: MAX_TRIAL_MS, signal: stop })
-    endListening()
-    return isInUse() ? 'in-use' : (result ?? 'tried')
+  /** What becomes of the pair in the files. One that has failed before is not waited for. */
+  async function pairAfter(isOther: boolean): Promise<ReloadResult['pair']> {
+    const view = () => candidateOf(keeper.state(), clock.now())
+    const first = view()
+    if (first === null) return isOther ? 'in-use' : null
+    const isOver = (): boolean => view()?.id !== first.id || view()?.reason !== null
+    const isHeld = first.nextAttemptAtMs > clock.now().bootMs + MAX_TRIAL_MS
+    if (!isHeld) await keeper.waitUntil(isOver, { waitMs: MAX_TRIAL_MS, signal: stop })
+    if (keeper.state().running === first.id) return 'in-use'
+    return view()?.id === first.id && view()?.isRefused === true ? 'refused' : 'tried'
   }
 
   return async (): Promise<ReloadResult> => {
@@ -104,10 +106,4 @@ export function createReload({ running, load, prepare, notifier, clock, log, sto
     const { problem } = running.configuration()
     return { outcome: 'failed', problems: problem === null ? [] : [problem], needsRestart, pair }
   }
-}
-
-/** What a reload has brought into force; `pair`: what came, or will come, of another pair. */
-interface InForce {
-  readonly needsRestart: string[]
-  readonly pair: ReloadResult['pair'] | Promise<ReloadResult['pair']>
 }

@@ -1,23 +1,24 @@
-// Keeps what is in use, with the sources made from it and the keeper that asks them. What follows from the
-// disk, a reload or a token is decided in `in-use.ts`.
+// Reads the files, gives the keeper the newest pair in them, and applies a reload in one step. The keeper alone
+// knows which pair is in use and what became of the other one.
 import { revealAll, type Config } from '../config/config.ts'
 import { createDiskReader, type OnDisk } from '../config/on-disk.ts'
-import { invariant } from '../lib/invariant.ts'
+import { withTimeout } from '../lib/clock.ts'
+import { createProblemLog } from '../lib/log.ts'
 import { createKeeper, type Keeper, type Refreshed } from '../token/keeper.ts'
-import { isRefusedPair } from '../token/state.ts'
-import { createAssertionWatch } from './assertion-watch.ts'
-import { configurationState, pairState, type ConfigurationState } from './configuration-state.ts'
-import { createDiskWatch } from './disk-watch.ts'
-import {
-  filesOf,
-  hasSecretFiles,
-  initialInUse,
-  needingRestart,
-  nextInUse,
-  withoutRestart,
-  type InUseEvent,
-} from './in-use.ts'
-import { createSources, type Source, type SourceOptions } from './source.ts'
+import { candidateOf, refusalOf } from '../token/selectors.ts'
+import { configurationState, type ConfigurationState } from './configuration-state.ts'
+import { hasSameSettings, needingRestart, withoutRestart, withPairOf } from './former-config.ts'
+import { createSources, type SourceOptions } from './source.ts'
+
+/**
+ * Changed secret files must stay the same for so long before they are used, since a second one may be written next;
+ * where the service has refused the running pair, nothing is lost by haste.
+ */
+const SETTLE_MS = { usual: 30_000, refused: 2_000 }
+/** The disk is first read so long after the start, because clients that wait for the start come first. */
+const FIRST_AFTER_MS = 5_000
+/** The longest time for which an operator's request waits for a disk. */
+const MAX_READ_MS = 5_000
 
 export interface RunningOptions extends SourceOptions {
   /** Reads the configuration for a daemon that has this runtime directory. Throws only UserError. */
@@ -26,7 +27,7 @@ export interface RunningOptions extends SourceOptions {
   readonly readDisk?: () => Promise<OnDisk>
   /** The daemon binds its sockets itself. */
   readonly hasOwnSockets: boolean
-  /** That of the daemon: nothing is read or tried any more. */
+  /** That of the daemon: nothing is read or used any more. */
   readonly stop: AbortSignal
 }
 
@@ -34,146 +35,184 @@ export type Running = Awaited<ReturnType<typeof createRunning>>
 
 /** Throws UserError for an environment that names an unfit proxy. */
 export async function createRunning(initial: Config, options: RunningOptions) {
-  const { clock, random, log, store, load, stop } = options
-  let inUse = initialInUse(initial, options)
+  const { clock, random, log, store, load, hasOwnSockets, stop } = options
+  const startedAtMs = clock.now().bootMs
+  /** As the start or the last reload read it. */
+  let inForce = initial
   const sources = createSources({ ...options, keeper: () => keeper, secrets })
-  let source = sources.of(initial)
-  /** Of the candidate. */
-  let candidateSource: Source | null = null
-  /** The problem that was reported last of the present candidate. */
-  let reported: string | null = null
-  const keeper: Keeper = createKeeper(await store.load(source.settings), {
-    settings: source.settings,
+  let newest = sources.of(initial)
+  /** The source of the running pair. */
+  let running = newest
+  /** Where the secrets of a pair were read: of the two, and of the former running one, which answers may name. */
+  const pairs = new Map([[newest.id, initial]])
+  /** What the files held when they were read last, and since when; null: they were not read since the start. */
+  let onDisk: { readonly found: OnDisk; readonly sinceMs: number } | null = null
+  const files = sources.filesOf(initial, newest)
+  const keeper: Keeper = createKeeper(await store.load(files, random()), {
+    settings: { ...files, newest, running: null },
     clock,
     random,
-    saveState: (state) => store.save(state),
+    save: async (state) => store.save(state),
   })
-  sources.use(source)
-  assertKept('start')
-  const ofDisk = createDiskReader(
-    () => load(inUse.config),
-    () => inUse.read,
-  )
-  const { readDisk = ofDisk } = options
-  const disk = createDiskWatch({ ...options, keeper, readDisk, inUse: () => inUse, apply })
+  sources.use(newest)
+  const {
+    readDisk = createDiskReader(
+      async () => load(inForce),
+      () => inForce,
+    ),
+  } = options
+  const fault = createProblemLog((error) => {
+    const sentence = 'The configuration on disk is faulty: the running one stays, and a restart would fail'
+    if (error !== null) log('error', sentence, { event: 'configuration-faulty', error })
+  })
+  /** Why the candidate gives no token: once for each reason. */
+  const untaken = createProblemLog((problem) => problem !== null && logUntaken())
   keeper.onEvent((event) => {
-    if (event.type === 'tried' && event.outcome.kind !== 'postponed') report()
-    const isInUse = keeper.state().credentialsId === candidateSource?.settings.credentialsId
-    if (event.type === 'attempted' && isInUse) answered()
+    if (event.type === 'tried' && event.outcome.kind !== 'postponed') {
+      const view = candidateOf(keeper.state(), clock.now())
+      untaken.set(view && `${view.id} ${view.reason}: ${view.detail}`)
+    }
+    if (event.type === 'attempted' && event.outcome.kind === 'ok') taken()
   })
 
-  function secrets(): string[] {
-    const { config, candidate, former } = inUse
-    const configs = [config, candidate?.config ?? null, former].filter((one) => one !== null)
-    return [...configs.flatMap(revealAll), keeper.state().token?.accessToken ?? '']
-  }
-
-  /**
-   * One synchronous step. Throws UserError, and then nothing has changed. Without effect once the daemon
-   * stops: what is saved then would be taken for the state of a crash.
-   */
-  function apply(event: InUseEvent): void {
-    if (stop.aborted) return
-    const former = inUse
-    const next = nextInUse(former, event)
-    const isSame = next.candidate?.config === former.candidate?.config
-    const nextSource = next.config === former.config ? source : sources.of(next.config)
-    const nextCandidate = isSame ? candidateSource : next.candidate && sources.of(next.candidate.config)
-    inUse = next
-    candidateSource = nextCandidate
-    if (nextSource !== source) {
-      source = nextSource
-      sources.use(source)
-      keeper.reload(source.settings)
-    }
-    if (!isSame) {
-      reported = null
-      keeper.setCandidate(candidateSource?.settings ?? null)
-    }
-    assertKept(event.type)
-  }
-
-  /** The keeper asks with what is in use, and tries what is the candidate. */
-  function assertKept(after: InUseEvent['type'] | 'start'): void {
-    const { credentialsId, candidate } = keeper.state()
-    invariant(credentialsId === source.settings.credentialsId, 'the-keeper-asks-with-what-is-in-use', {
-      after,
-    })
-    const triedId = candidateSource?.settings.credentialsId ?? null
-    const isTried =
-      (candidate?.credentialsId ?? null) === triedId && (triedId === null) === (inUse.candidate === null)
-    invariant(isTried, 'the-keeper-tries-the-candidate', { after })
-  }
-
-  /** The candidate has given a token: the keeper asks with its settings already. */
-  function answered(): void {
-    const { candidate } = inUse
-    if (candidate === null || candidateSource === null) return
-    source = candidateSource
-    candidateSource = null
-    inUse = nextInUse(inUse, { type: 'answered' })
-    sources.use(source)
-    assertKept('answered')
+  /** The candidate, if it was that, has given a token. */
+  function taken(): void {
+    if (keeper.state().running === running.id) return
+    running = newest
+    sources.use(running)
+    untaken.set(null)
     log('notice', 'The credentials were changed and are in use', {
       event: 'credentials-taken-over',
-      files: filesOf(candidate.config),
+      files: filesOf(newest.id),
     })
   }
 
-  /** Logs why the candidate gives no token, once for each reason. */
-  function report(): void {
-    const { candidate } = keeper.state()
-    if (inUse.candidate === null || candidate === null || candidate.failure === null) return
-    const isRefused = isRefusedPair(candidate)
-    const problem = pairState(inUse, candidate)?.problem ?? null
-    if (problem === reported) return
-    reported = problem
-    const { reason, detail } = candidate.failure
+  function logUntaken(): void {
+    const view = candidateOf(keeper.state(), clock.now())
+    if (view === null) return
     log('error', 'The credentials were changed and give no token: the former ones stay in use', {
       event: 'credentials-not-taken-over',
-      files: filesOf(inUse.candidate.config),
-      error: `${reason}: ${detail}`,
-      remedy: isRefused
+      files: filesOf(view.id),
+      error: `${view.reason}: ${view.detail}`,
+      remedy: view.isRefused
         ? 'Correct these files first: they are tried again when one changes, and a restart would use them'
         : 'Nothing to do if it passes: the files are tried again and again',
     })
   }
 
-  const configuration = (): ConfigurationState => configurationState(inUse, keeper.state().candidate)
+  /** The files that hold the pair. */
+  function filesOf(id: string): string[] {
+    const { secretFiles, file } = pairs.get(id) ?? inForce
+    const held = Object.values(secretFiles)
+    return held.length === 0 ? [file] : held
+  }
+
+  /** The token and every secret that was or may be sent. */
+  function secrets(): string[] {
+    return [...[inForce, ...pairs.values()].flatMap(revealAll), keeper.state().token?.accessToken ?? '']
+  }
+
+  /** One synchronous step: these settings and this pair count from now on. Throws UserError, and nothing changed. */
+  function use(settings: Config, ofPair: Config): void {
+    const { id } = running
+    const nextNewest = sources.of(withPairOf(settings, ofPair))
+    const isRunning = nextNewest.id === id
+    const nextRunning = isRunning ? nextNewest : sources.of(withPairOf(settings, pairs.get(id)!))
+    newest = nextNewest
+    inForce = settings
+    pairs.delete(newest.id)
+    pairs.set(newest.id, ofPair)
+    keeper.reload({ ...sources.filesOf(settings, newest), newest, running: isRunning ? null : nextRunning })
+    // Another service is asked with the newest pair alone.
+    running = keeper.state().running === newest.id ? newest : nextRunning
+    if (running.id !== id || isRunning) untaken.set(null)
+    for (const known of [...pairs.keys()].slice(0, -3)) if (known !== running.id) pairs.delete(known)
+    sources.use(running)
+  }
+
+  /** Reads the files. */
+  async function read(): Promise<OnDisk> {
+    const found = await readDisk()
+    if (found !== onDisk?.found) onDisk = { found, sinceMs: clock.now().bootMs }
+    return found
+  }
+
+  /** The files hold another pair than the newest, and the settings are those in force: it may be used. */
+  function otherPair(found: OnDisk): Config | null {
+    if (found.kind !== 'loaded' || sources.idOf(found.config) === newest.id) return null
+    return hasSameSettings(settled(found.config), inForce) ? found.config : null
+  }
+  const settled = (loaded: Config): Config => withoutRestart(loaded, inForce, hasOwnSockets)
+
+  /** Uses changed files: at once, or where they have been the same for long enough. */
+  async function follow({ isAtOnce }: { isAtOnce: boolean }): Promise<void> {
+    const found = await read()
+    fault.set(found.kind === 'loaded' ? null : found.problem)
+    const pair = otherPair(found)
+    if (stop.aborted || pair === null || onDisk === null) return
+    const settleMs = refusalOf(keeper.state()) === null ? SETTLE_MS.usual : SETTLE_MS.refused
+    if (isAtOnce || clock.now().bootMs - onDisk.sinceMs >= settleMs) return use(inForce, pair)
+    if (settleMs === SETTLE_MS.usual) return
+    await clock.sleep(settleMs, stop)
+    if ((await read()) === found && !stop.aborted) use(inForce, pair)
+  }
+  let following: Promise<void> | null = null
+
+  const hasSecretFiles = (): boolean => Object.keys(inForce.secretFiles).length > 0
+
+  function configuration(): ConfigurationState {
+    const candidate = candidateOf(keeper.state(), clock.now())
+    const loaded = onDisk?.found.kind === 'loaded' ? onDisk.found.config : null
+    const isOther =
+      loaded !== null && sources.idOf(loaded) !== newest.id && sources.isSameService(loaded, inForce)
+    return configurationState({
+      onDisk: onDisk?.found ?? null,
+      hasSecretFiles: hasSecretFiles(),
+      files: filesOf(newest.id),
+      candidate,
+      other: isOther ? { isSettling: otherPair(onDisk!.found) !== null } : null,
+      needsRestart: loaded === null ? [] : needingRestart(loaded, inForce, hasOwnSockets),
+      isCurrent: loaded === null || hasSameSettings(loaded, inForce),
+    })
+  }
 
   return {
     keeper,
-    assertionWatch: createAssertionWatch({ config: () => inUse.config, keeper }),
     sharing: sources.sharing,
-    config: (): Config => inUse.config,
+    /** The settings in force, with the running pair. */
+    config: (): Config => withPairOf(inForce, pairs.get(running.id) ?? inForce),
     /** The token and every secret that was or may be sent: no log shows one. */
     secrets,
-    /** Reads the disk again: `configuration` says then how it differs. */
-    readDisk: disk.read,
+    /** Reads the files again: `configuration` says then how they differ. */
+    readDisk: read,
     configuration,
     /** Reports whether the next start would be refused, or would fail for a secret file. */
-    isFaulty: (): boolean => hasSecretFiles(inUse.config) && configuration().state === 'faulty',
+    isFaulty: (): boolean => hasSecretFiles() && configuration().state === 'faulty',
     /** What of this configuration can be used now, and what needs a restart. Throws UserError if it is unfit. */
     validate(loaded: Config): { settings: Config; needsRestart: string[] } {
       sources.of(loaded)
-      return { settings: withoutRestart(loaded, inUse), needsRestart: needingRestart(loaded, inUse) }
+      return { settings: settled(loaded), needsRestart: needingRestart(loaded, inForce, hasOwnSockets) }
     },
-    /**
-     * This configuration is in use from now on, and another pair for the same service is the candidate:
-     * `candidateId` is its id. `pair`: what became of the pair, if there is none.
-     */
-    use(loaded: Config): { candidateId: string | null; pair: 'in-use' | null } {
-      invariant(!stop.aborted, 'no-reload-after-a-stop', {})
-      const { former } = inUse
-      apply({ type: 'reload', loaded })
-      const candidateId = candidateSource?.settings.credentialsId ?? null
-      return { candidateId, pair: inUse.former === former ? null : 'in-use' }
+    /** This configuration is in force from now on. Returns whether its pair is another one than before. */
+    reload(loaded: Config): boolean {
+      const before = sources.filesOf(inForce, newest)
+      const settings = settled(loaded)
+      use(settings, settings)
+      const after = sources.filesOf(inForce, newest)
+      return before.pair !== after.pair || before.service.id !== after.service.id
     },
     /** An operator asks: first another pair in the files, then, where it gives no token, the running one. */
     refresh: async (signal: AbortSignal): Promise<Refreshed | undefined> => {
-      await disk.settle()
+      await withTimeout(MAX_READ_MS, follow({ isAtOnce: true }), clock)
       return keeper.refresh(signal)
     },
-    run: disk.run,
+    /** Notices changed files at each tick of the keeper, until the signal is aborted. */
+    async run(signal: AbortSignal): Promise<void> {
+      await keeper.listenUntil(signal, ({ type }) => {
+        const isEarly = clock.now().bootMs < startedAtMs + FIRST_AFTER_MS
+        if (type !== 'tick' || isEarly || !hasSecretFiles()) return
+        following ??= follow({ isAtOnce: false }).finally(() => (following = null))
+      })
+    },
   }
 }

@@ -2,33 +2,34 @@
 // and the keeper. Without `share` none of the fleet's code is loaded.
 import type { Config } from '../config/config.ts'
 import { partsOf } from '../config/next/adapt.ts'
-import { accountText } from '../config/next/pair.ts'
+import { accountText, isSameService, pairText } from '../config/next/pair.ts'
 import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { Account, Share, ShareOptions } from '../share/share.ts'
-import { isNamedRefusal } from '../source/failures.ts'
 import type { FetchTokenOptions } from '../source/fetch-token.ts'
 import type { StateStore } from '../storage/state-store.ts'
-import type { Keeper, RefreshSettings } from '../token/keeper.ts'
+import type { Keeper, Source as PairSource } from '../token/keeper.ts'
 import type { FetchToken } from '../token/outcome.ts'
 import { refusalOf, usableToken, usableUntilMs } from '../token/selectors.ts'
+import type { Files } from '../token/transitions.ts'
+import { fingerprintOf } from '../token/token.ts'
 
 export interface SourceOptions {
   readonly env: NodeJS.ProcessEnv
   readonly clock: Clock
   readonly random: () => number
   readonly log: Log
-  readonly store: StateStore
+  readonly store: Pick<StateStore, 'fingerprintOf' | 'load' | 'save'>
   readonly createFetchToken: (options: FetchTokenOptions) => FetchToken
   /** The shared store; Redis, unless it is given. */
   readonly openStore?: ShareOptions['open']
 }
 
-export interface Source {
+/** A pair, and how it is asked. */
+export interface Source extends PairSource {
   /** Null: this host does not share. */
   readonly account: Account | null
-  readonly settings: RefreshSettings
 }
 
 /** `keeper`: the one that uses the sources. `secrets`: what no detail of an answer may hold. */
@@ -57,41 +58,55 @@ export function createSources({
   }
 
   function held(): ReturnType<ShareOptions['keeper']['held']> {
-    const token = usableToken(keeper().state(), clock.now())
+    const [state, now] = [keeper().state(), clock.now()]
+    const token = usableToken(state, now)
     if (token === null) return null
-    const { credentialsId: pairId, accessToken, expirySource, received, expiresAtMs: endsMs } = token
-    const receivedMs = received.bootMs
-    return { pairId, accessToken, expirySource, receivedMs, endsMs, usableUntilMs: usableUntilMs(token) }
+    const { pair: pairId, accessToken, expirySource, received, expiresAtMs: endsMs } = token
+    const ends = { endsMs, usableUntilMs: usableUntilMs(state, now) }
+    return { pairId, accessToken, expirySource, receivedMs: received.bootMs, ...ends }
+  }
+
+  /** Reads the ready-made assertion. */
+  function assertionOf(file: string): NonNullable<PairSource['readAssertion']> {
+    return async (wallMs) => {
+      const { readAssertion } = await import('../source/assertion.ts')
+      const read = await readAssertion(file, wallMs)
+      if ('text' in read) return { content: fingerprintOf(read.text) }
+      return { problem: `The file ${file} (service.assertion.file) ${read.problem}` }
+    }
   }
 
   return {
     /** The source of this configuration. Throws UserError. */
     of(config: Config): Source {
-      const { baseUrl, service, retry, refresh, request } = config
-      const credentialsId = store.credentialsIdOf(baseUrl, config.credentials, service.description)
       const parts = partsOf(config)
+      const { service, pair, share: sharing, request, policy } = parts
+      const id = store.fingerprintOf(pairText(pair))
       const fromService = createFetchToken({ ...parts, env, clock, secrets })
-      const { pair, share: sharing } = parts
       const account = sharing && {
         share: sharing,
-        pairId: credentialsId,
-        text: JSON.stringify([baseUrl, service.tokenUrl, accountText(pair)]),
+        pairId: id,
+        text: JSON.stringify([service.baseUrl, service.tokenUrl, accountText(pair)]),
         hasOwnProof: pair.clientCertificate !== null || pair.assertion?.kind === 'ready',
         fetchToken: fromService,
         requestTimeoutMs: request.timeoutMs,
-        maxAgeMs: refresh.maxAgeMs,
+        maxAgeMs: policy.maxAgeMs,
       }
       const shared: FetchToken = async (...attempt) => (await loadShare()).attempt(account!, ...attempt)
-      const settings: RefreshSettings = {
-        fetchToken: account === null ? fromService : shared,
-        policy: { ...retry, ...refresh },
-        baseUrl,
-        credentialsId,
-        refusedBy: service.refusedBy,
-        use: service.use,
-        isNamedRefusal: (refusal) => isNamedRefusal(service, refusal),
-      }
-      return { account, settings }
+      const { assertion } = pair
+      const readAssertion = assertion?.kind === 'ready' ? assertionOf(assertion.file) : undefined
+      return { id, account, fetchToken: account === null ? fromService : shared, readAssertion }
+    },
+    /** Fingerprint of the pair of this configuration. */
+    idOf: (config: Config): string => store.fingerprintOf(pairText(partsOf(config).pair)),
+    isSameService: (one: Config, other: Config): boolean =>
+      isSameService(partsOf(one).service, partsOf(other).service),
+    /** What this configuration tells the keeper. */
+    filesOf(config: Config, { id }: Source): Files {
+      const { service, policy } = partsOf(config)
+      const { baseUrl, tokenUrl, use, refusedBy } = service
+      const serviceId = store.fingerprintOf(JSON.stringify([baseUrl, tokenUrl]))
+      return { service: { id: serviceId, baseUrl, use, refusedBy }, policy, pair: id }
     },
     /** This source is in use from now on. */
     use(next: Source): void {

@@ -4,7 +4,7 @@ import { removeUnsafe } from '../lib/display-text.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
 import { createRedaction, formsOf, holdsSecret } from '../lib/redaction.ts'
 import { REDACTED, Secret } from '../lib/secret.ts'
-import { MAX_RETRY_AFTER_MS } from '../token/backoff.ts'
+import { MAX_RETRY_AFTER_MS } from '../token/schedule.ts'
 import type { Grant } from '../token/outcome.ts'
 import { MAX_TOKEN_LENGTH, TOKEN } from '../token/token.ts'
 

@@ -4,7 +4,6 @@ import type { PairConfig, ServiceConfig, ServiceRefusal } from '../config/next/c
 import { formatDuration } from '../lib/duration.ts'
 import type { Reason, TransientReason } from '../protocol.ts'
 import type { Grant, ServiceOutcome } from '../token/outcome.ts'
-import type { Refusal } from '../token/state.ts'
 import * as read from './answer.ts'
 
 /** One row of the failure table: which answers fall under it, and what follows. */
@@ -107,19 +106,6 @@ function isRefusal({ status, content }: Reading, { says, in: path, ...refusal }:
   return read.bare(isSaid ? String(value) : content.text).includes(read.bare(says))
 }
 
-/** Reports whether `refusals` still names this earlier one. */
-export function isNamedRefusal(
-  { refusals }: Pick<ServiceConfig, 'refusals'>,
-  { status, reason, says }: Pick<Refusal, 'status' | 'reason' | 'says'>,
-): boolean {
-  return refusals.some(
-    (named) =>
-      named.status === status &&
-      named.reason === reason &&
-      (says === null || read.bare(named.says) === read.bare(says)),
-  )
-}
-
 export interface ClassifyOptions {
   /** Our wall clock, for a `Retry-After` date where the answer has no `Date`. */
   readonly wallMs: number
@@ -146,8 +132,8 @@ export function createClassify({ service, pair }: { service: ServiceConfig; pair
     const detail = detailOf(reading, { row, service, secrets })
     const failed = { detail, status, serverDateMs }
     if (row.refusal !== undefined) {
-      const { reason, says } = row.refusal
-      return { outcome: { kind: 'permanent', reason, ...failed, says }, row }
+      const { reason } = row.refusal
+      return { outcome: { kind: 'permanent', reason, ...failed }, row }
     }
     const waitMs = row.mayWait === true ? read.retryAfterOf(answer, wallMs) : undefined
     const wait = waitMs !== undefined && { retryAfterMs: waitMs }

@@ -1,12 +1,17 @@
-// The contents of the two files of the state store, as text and as facts. Other bytes are nothing.
+// What a start needs of the former process, as a text. Two files hold it, and a start reads one of them: that of
+// the runtime directory, for the same boot, with the token and instants of CLOCK_BOOTTIME; or, where that is not
+// there, that of the state directory, without the token and by the wall clock. Other bytes are nothing. Pure.
 import * as v from 'valibot'
+import type { Instant } from '../lib/clock.ts'
 import { parseJson } from '../lib/input.ts'
 import { expirySources, permanentReasons, transientReasons } from '../protocol.ts'
-import { tokenlessFrom, type TokenState } from '../token/state.ts'
-import { fingerprintOf, MAX_TOKEN_LENGTH, TOKEN, type Token } from '../token/token.ts'
+import { LIFT_MS, MAX_RETRY_WAIT_MS } from '../token/schedule.ts'
+import { usableToken } from '../token/selectors.ts'
+import { NO_RECORD, type PairRecord, type TokenState } from '../token/state.ts'
+import { fingerprintOf, MAX_TOKEN_LENGTH, TOKEN } from '../token/token.ts'
 
 /** Raised when the shape changes. A file of another version is ignored, which costs one request. */
-const VERSION = 3
+const VERSION = 4
 
 /** Far beyond any uptime and any date, and still exact in milliseconds. */
 const MAX_MS = 1e14
@@ -14,127 +19,186 @@ const ms = v.pipe(v.number(), v.minValue(-MAX_MS), v.maxValue(MAX_MS))
 const count = v.pipe(v.number(), v.safeInteger(), v.minValue(0))
 const instant = v.object({ bootMs: ms, wallMs: ms })
 const text = v.nullable(v.string())
-const trouble = { detail: v.string(), since: instant }
-
-/**
- * The moment of writing, and the boot; null: the boot's id could not be read. `bootMark`: see BootMark; files of
- * 2.0.0 do not have it, and 2.0.0 ignores it.
- */
-const writtenShape = v.object({ at: instant, bootId: text, bootMark: v.optional(text, null) })
-
-const objectionFacts = {
+const trouble = {
+  detail: v.string(),
   status: v.nullable(count),
-  // Older files do not have it.
-  says: v.optional(text, null),
+  since: instant,
   askedBy: text,
-  known: text,
-  // As `tokenless`, not in files of 2.0.0.
-  isAskedAgain: v.optional(v.boolean()),
-  ...trouble,
 }
-const failureFacts = { status: v.nullable(count), attempts: count, retryAtMs: ms, ...trouble }
-
-/** The facts about attempts, in the state directory, by the names of TokenState: no token, no credentials. */
-const savedStateShape = v.object({
-  isOrderly: v.boolean(),
-  credentialsId: v.string(),
-  generation: count,
-  answers: count,
-  /** The moment, past or to come, from which on there is no usable token. */
-  tokenlessFrom: instant,
-  /** How long there had been none. Files of 2.0.0 do not have it, and 2.0.0 ignores it. */
-  tokenless: v.optional(v.nullable(v.object({ forMs: ms, readAtMs: ms })), null),
-  failure: v.nullable(v.object({ reason: v.picklist(transientReasons), ...failureFacts })),
-  objection: v.nullable(
-    v.object({ reason: v.picklist([...permanentReasons, 'rejected']), ...objectionFacts }),
-  ),
-  /** Another pair that has given no token. 2.0.0 neither writes nor reads it, nor `baseUrl`. */
-  candidate: v.optional(
-    v.nullable(
-      v.object({
-        credentialsId: v.string(),
-        failure: v.object({
-          reason: v.picklist([...permanentReasons, ...transientReasons]),
-          ...objectionFacts,
-          ...failureFacts,
-        }),
-      }),
-    ),
-    null,
-  ),
-  /** That of the service which the facts are about. */
-  baseUrl: v.optional(text, null),
-  notBefore: v.record(v.string(), ms),
-  pace: v.object({ requestedMs: v.nullable(ms), reported: count }),
-  lastRequestAt: v.nullable(instant),
-  lastSuccessAt: v.nullable(instant),
-  /** As `tokenless`, not in files of 2.0.0. */
-  loggedEnd: v.optional(text, null),
+const tries = { attempts: count, failedAtMs: ms, drawn: v.pipe(v.number(), v.minValue(0), v.maxValue(1)) }
+const recordShape = v.object({
+  ...tries,
+  floorMs: ms,
+  refusedWith: text,
+  unasked: v.nullable(v.object(tries)),
+  failure: v.nullable(v.object({ reason: v.picklist(transientReasons), ...trouble })),
+  refusal: v.nullable(v.object({ reason: v.picklist([...permanentReasons, 'rejected']), ...trouble })),
 })
-/** The token, in the runtime directory. Its instants hold for one boot only. */
-const savedTokenShape = v.pipe(
+const tokenShape = v.pipe(
   v.object({
-    // Whoever wrote it: what no answer could have given is not served.
-    accessToken: v.pipe(v.string(), v.maxLength(MAX_TOKEN_LENGTH), v.regex(TOKEN)),
+    // Whoever wrote it: what no answer could have given is not served. Empty: it has ended.
+    accessToken: v.union([v.literal(''), v.pipe(v.string(), v.maxLength(MAX_TOKEN_LENGTH), v.regex(TOKEN))]),
     fingerprint: v.string(),
     generation: count,
     baseUrl: v.string(),
-    credentialsId: v.string(),
+    pair: v.string(),
     received: instant,
     lifeMs: v.pipe(ms, v.gtValue(0)),
     expiresAtMs: ms,
     expirySource: v.picklist(expirySources),
+    expMs: v.nullable(ms),
     refreshAtMs: ms,
-    answer: count,
+    calmAtMs: ms,
+    givenMs: ms,
     isOfClients: v.boolean(),
-    isSameUntilEnd: v.boolean(),
-    known: text,
+    isReported: v.boolean(),
+    isUnchanged: v.boolean(),
   }),
   // The fingerprint vouches for the token: not one character of it was lost.
-  v.check(({ accessToken, fingerprint }) => fingerprint === fingerprintOf(accessToken)),
+  v.check(({ accessToken, fingerprint }) => accessToken === '' || fingerprint === fingerprintOf(accessToken)),
 )
+const note = v.union([v.string(), v.number(), v.null()])
+const shape = v.object({
+  version: v.literal(VERSION),
+  /** The daemon was stopped, and did not crash. */
+  isOrderly: v.boolean(),
+  serviceId: v.string(),
+  /** Life that was assumed for tokens. */
+  maxAgeMs: ms,
+  /** The pair of the request that is under way. */
+  asking: text,
+  /** Null: the file is that of the state directory, or there is none. */
+  token: v.nullable(tokenShape),
+  clocks: v.object({ wallMs: ms, serviceMs: v.nullable(ms) }),
+  pairs: v.record(v.string(), recordShape),
+  generation: count,
+  reportedFingerprint: text,
+  assertion: v.object({ content: v.string(), isGood: v.boolean(), liftAtMs: ms }),
+  clients: v.object({ areWaiting: v.boolean(), requestedMs: v.nullable(ms), pace: count }),
+  tokenless: v.object({ since: instant, forMs: ms }),
+  notes: v.object({ alert: v.nullable(v.record(v.string(), note)), loggedEnd: text }),
+  lastRequestAt: v.nullable(instant),
+  lastSuccessAt: v.nullable(instant),
+})
+type Saved = v.InferOutput<typeof shape>
+type SavedRecord = v.InferOutput<typeof recordShape>
 
-export type Written = Readonly<v.InferOutput<typeof writtenShape>>
-export type SavedState = Readonly<v.InferOutput<typeof savedStateShape>>
-
-/** What both files hold: facts, and when they were written. */
-export interface Saved<F> {
-  readonly written: Written
-  readonly facts: F
-}
-const fileOf = <F>(facts: v.GenericSchema<unknown, F>) =>
-  v.object({ version: v.literal(VERSION), written: writtenShape, facts })
-const [stateFile, tokenFile] = [fileOf(savedStateShape), fileOf(savedTokenShape)]
-
-/** The facts about attempts that the next start needs. */
-export function savedStateOf(state: TokenState, { isOrderly }: { isOrderly: boolean }): SavedState {
-  const { credentialsId, generation, answers, failure, objection, baseUrl, notBefore } = state
-  const { pace, lastRequestAt, lastSuccessAt, loggedEnd } = state
-  const { since: _since, ...tokenless } = state.tokenless
-  const ofPairs = { credentialsId, failure, objection, candidate: triedOf(state), baseUrl, notBefore }
-  const counts = { generation, answers, tokenlessFrom: tokenlessFrom(state), tokenless, pace }
-  return { isOrderly, ...ofPairs, ...counts, lastRequestAt, lastSuccessAt, loggedEnd }
+/** The state of a former process: `afterStart` begins with it. */
+export interface Former {
+  readonly state: TokenState
+  readonly isOrderly: boolean
 }
 
-/** Null: no other pair was asked with. */
-function triedOf({ candidate }: TokenState): SavedState['candidate'] {
-  if (candidate === null || candidate.failure === null) return null
-  const { credentialsId, failure } = candidate
-  return { credentialsId, failure }
+/** All facts, for a start in the same boot. The secret of a token that has ended is left out. */
+export function runtimeText(
+  state: TokenState,
+  { now, isOrderly }: { now: Instant; isOrderly: boolean },
+): string {
+  const { service, policy, inFlight, token, pairs } = state
+  const { clocks, generation, reportedFingerprint, assertion, clients, tokenless, notes } = state
+  const { lastRequestAt, lastSuccessAt } = state
+  const hasEnded = usableToken(state, now) === null
+  const saved: Saved = {
+    version: VERSION,
+    isOrderly,
+    serviceId: service.id,
+    maxAgeMs: policy.maxAgeMs,
+    asking: inFlight?.isSent === true ? inFlight.pair : null,
+    token: token !== null && hasEnded ? { ...token, accessToken: '' } : token,
+    clocks,
+    pairs,
+    generation,
+    reportedFingerprint,
+    assertion,
+    clients,
+    tokenless,
+    notes: { ...notes, alert: notes.alert && { ...notes.alert } },
+    lastRequestAt,
+    lastSuccessAt,
+  }
+  return JSON.stringify(saved)
 }
 
-export function formatSaved(facts: SavedState | Token, written: Written): string {
-  return `${JSON.stringify({ version: VERSION, written, facts })}\n`
+/** The facts that outlive a boot: no token, and the boot clock's instants on the wall clock. */
+export function lastingText(state: TokenState, at: { now: Instant; isOrderly: boolean }): string {
+  const saved = JSON.parse(runtimeText(state, at)) as Saved
+  const { bootMs, wallMs } = at.now
+  const clients = { ...saved.clients, areWaiting: false }
+  const clock = { byMs: wallMs - bootMs, pastMs: Infinity, fromMs: bootMs }
+  return JSON.stringify(shifted({ ...saved, token: null, clients }, clock))
 }
-/** Undefined if it is no saved state. */
-export function parseSavedState(content: string): Saved<SavedState> | undefined {
-  return parsed(stateFile, content)
-}
-/** Undefined if it is no saved token. */
-export function parseSavedToken(content: string): Saved<Token> | undefined {
-  return parsed(tokenFile, content)
-}
-function parsed<T>(shape: v.GenericSchema<unknown, T>, content: string): T | undefined {
+
+/** The state that the text of the runtime directory's file holds. Undefined: none. */
+export function readRuntime(content: string, initial: TokenState): Former | undefined {
   const { success, output } = v.safeParse(shape, parseJson(content))
-  return success ? output : undefined
+  return success ? formerOf(output, initial) : undefined
+}
+
+/** The state that the text of the state directory's file holds, on the present clocks. Undefined: none. */
+export function readLasting(content: string, initial: TokenState, now: Instant): Former | undefined {
+  const { success, output } = v.safeParse(shape, parseJson(content))
+  if (!success) return undefined
+  const { clocks } = initial
+  const clock = { byMs: now.bootMs - now.wallMs, pastMs: now.bootMs, fromMs: 0 }
+  return formerOf(shifted({ ...output, token: null, clocks }, clock), initial)
+}
+
+function formerOf(
+  { version: _version, isOrderly, serviceId, maxAgeMs, asking, ...facts }: Saved,
+  initial: TokenState,
+): Former {
+  const { service, policy, newestSince: since } = initial
+  const pairs = Object.entries(facts.pairs).map(([id, record]): [string, PairRecord] => [
+    id,
+    { ...NO_RECORD, ...record },
+  ])
+  const flight = { serviceId, cause: 'retry', since, isSent: true, isOperators: false, rest: [] } as const
+  const state: TokenState = {
+    ...initial,
+    ...facts,
+    pairs: Object.fromEntries(pairs),
+    service: { ...service, id: serviceId },
+    policy: { ...policy, maxAgeMs },
+    inFlight: asking === null ? null : { ...flight, pair: asking },
+  }
+  return { state, isOrderly }
+}
+
+interface OtherClock {
+  /** By how much it is ahead. */
+  readonly byMs: number
+  /** No past instant is after this one of it. */
+  readonly pastMs: number
+  /** Waits that end before this instant of the present clock are over. */
+  readonly fromMs: number
+}
+/**
+ * The same facts on another clock. The wall clock may have been set between two boots: so no wait is longer than one
+ * that is drawn.
+ */
+function shifted(saved: Saved, { byMs, pastMs, fromMs }: OtherClock): Saved {
+  const past = (atMs: number): number => Math.min(atMs + byMs, pastMs)
+  const wait = (untilMs: number, mostMs: number): number =>
+    untilMs <= fromMs ? 0 : Math.min(untilMs + byMs, pastMs + mostMs)
+  const moment = <I extends Instant | null>(at: I): I => at && { ...at, bootMs: past(at.bootMs) }
+  const moved = <T extends { since: Instant } | null>(one: T): T =>
+    one && { ...one, since: moment(one.since) }
+  const recordOf = (record: SavedRecord): SavedRecord => ({
+    ...record,
+    failedAtMs: past(record.failedAtMs),
+    floorMs: wait(record.floorMs, MAX_RETRY_WAIT_MS),
+    unasked: record.unasked && { ...record.unasked, failedAtMs: past(record.unasked.failedAtMs) },
+    failure: moved(record.failure),
+    refusal: moved(record.refusal),
+  })
+  const { assertion, clients } = saved
+  return {
+    ...saved,
+    pairs: Object.fromEntries(Object.entries(saved.pairs).map(([id, record]) => [id, recordOf(record)])),
+    assertion: { ...assertion, liftAtMs: wait(assertion.liftAtMs, LIFT_MS) },
+    clients: { ...clients, requestedMs: clients.requestedMs === null ? null : past(clients.requestedMs) },
+    tokenless: moved(saved.tokenless),
+    lastRequestAt: moment(saved.lastRequestAt),
+    lastSuccessAt: moment(saved.lastSuccessAt),
+  }
 }

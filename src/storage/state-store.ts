@@ -1,31 +1,15 @@
-// The state that is saved for a restart: the token, for this boot only, and the facts about attempts, for
-// longer. So a restart does not ask the service more often than it must.
-import { readFileSync } from 'node:fs'
+// Saves the state for the next start: so a restart does not ask the service more often than it must.
+import { statfs } from 'node:fs/promises'
 import { join } from 'node:path'
-import { isDeepStrictEqual } from 'node:util'
+import { createOwnFile } from '../files/own-file.ts'
+import type { FileError } from '../files/file-error.ts'
+import { OWN_FILES } from '../host/paths.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
 import { hmacSha256, randomHex } from '../lib/crypto.ts'
-import type { FileError } from '../files/file-error.ts'
-import { inDirectory } from '../files/in-directory.ts'
-import { withSystemFallback } from '../lib/error.ts'
-import { fs } from '../files/fs.ts'
-import { invariant } from '../lib/invariant.ts'
 import type { Log } from '../lib/log.ts'
-import { createOwnFile } from '../files/own-file.ts'
-import { OWN_FILES } from '../host/paths.ts'
-import { credentialTexts, type Credentials } from '../config/credentials.ts'
-import type { ServiceSettings, TokenState } from '../token/state.ts'
-import type { Token } from '../token/token.ts'
-import { restoredState } from './restored-state.ts'
-import {
-  formatSaved,
-  parseSavedState,
-  parseSavedToken,
-  savedStateOf,
-  type Saved,
-  type SavedState,
-  type Written,
-} from './saved-state.ts'
+import { initialState, type TokenState } from '../token/state.ts'
+import { afterStart, type Files } from '../token/transitions.ts'
+import { lastingText, readLasting, readRuntime, runtimeText } from './saved-state.ts'
 
 export type StateStore = Awaited<ReturnType<typeof createStateStore>>
 
@@ -33,8 +17,9 @@ const KEY_BYTES = 32
 const KEY_TEXT = /^[0-9a-f]{64}\n$/
 /** The longest time that the start or the end of the daemon waits for a disk. */
 const MAX_WAIT_MS = 2_000
-/** `f_type` of tmpfs and ramfs, from statfs(2). */
+/** `f_type` of tmpfs and ramfs, from statfs(2): such a directory does not outlive the boot. */
 const IN_MEMORY_TYPES = new Set([0x01021994, 0x858458f6])
+
 /**
  * Opens the store in these directories, and makes its key if there is none. Only for a daemon that has the
  * instance lock: a second one must not touch the files of the first.
@@ -44,34 +29,23 @@ export async function createStateStore({
   stateDirectory,
   clock,
   log,
-  bootMark = null,
-  bootIdFile = '/proc/sys/kernel/random/boot_id',
 }: {
-  runtimeDirectory: string
-  stateDirectory: string
-  clock: Clock
-  log: Log
-  /**
-   * A random text that lies in the runtime directory. Where that is in memory, the same text is the same boot;
-   * another text says nothing. Null: there is none.
-   */
-  bootMark?: string | null
-  bootIdFile?: string
+  readonly runtimeDirectory: string
+  readonly stateDirectory: string
+  readonly clock: Clock
+  readonly log: Log
 }) {
-  const tokenFile = createOwnFile(join(runtimeDirectory, OWN_FILES.runtimeDirectory.token), {
+  const { state, key: keyName } = OWN_FILES.stateDirectory
+  const runtimeFile = createOwnFile(join(runtimeDirectory, OWN_FILES.runtimeDirectory.state), {
     log,
     mayStay: false,
   })
-  const { facts, key: keyName } = OWN_FILES.stateDirectory
-  const stateFile = createOwnFile(join(stateDirectory, facts), { log })
+  const stateFile = createOwnFile(join(stateDirectory, state), { log })
   const keyFile = createOwnFile(join(stateDirectory, keyName), { log })
-  const files = [keyFile, tokenFile, stateFile]
-  const key = await openKey()
-  /** Null: it is hidden. The file is the kernel's own, which never blocks. */
-  const bootId = withSystemFallback(null, () => readFileSync(bootIdFile, 'utf8').trim())
+  const files = [keyFile, runtimeFile, stateFile]
 
-  async function withinLimit(work: Promise<unknown>): Promise<void> {
-    await withTimeout(MAX_WAIT_MS, work, clock)
+  async function withinLimit<T>(work: Promise<T>): Promise<T | undefined> {
+    return withTimeout(MAX_WAIT_MS, work, clock)
   }
 
   /** The key of the fingerprints, made once. Without it saved state cannot be attributed, and is ignored. */
@@ -82,80 +56,51 @@ export async function createStateStore({
     return opened
   }
 
-  /** The unit hides the id of the boot (`ProcSubset=pid`), and its runtime directory is in memory. */
-  const isVolatile = await isInMemory(runtimeDirectory)
+  const key = await openKey()
+  /** Where the directory is not in memory, a file there would be that of another boot. */
+  const isVolatile = (await withinLimit(isInMemory(runtimeDirectory))) ?? false
 
-  /** Whether it was written in this boot; null: nobody knows. */
-  function isThisBoot(written: Written): boolean | null {
-    if (written.bootId !== null && bootId !== null) return written.bootId === bootId
-    return isVolatile && bootMark !== null && written.bootMark === bootMark ? true : null
-  }
-
-  async function save(state: TokenState, { isOrderly = false } = {}): Promise<void> {
-    const written: Written = { at: clock.now(), bootId, bootMark }
-    // The token first: if the process ends in between, the next start has the newer token.
-    await tokenFile.write(state.token, (value) => formatChecked(value, written, parseSavedToken))
-    await stateFile.write(savedStateOf(state, { isOrderly }), (value) =>
-      formatChecked(value, written, parseSavedState),
-    )
+  async function save(facts: TokenState, isOrderly = false): Promise<void> {
+    const at = { now: clock.now(), isOrderly }
+    // The newest facts first: where both files are there, the first one alone is read.
+    await runtimeFile.write(isVolatile ? runtimeText(facts, at) : null, (text) => `${text}\n`)
+    await stateFile.write(lastingText(facts, at), (text) => `${text}\n`)
   }
 
   return {
-    /** Names this host among those of a fleet, for as long as the key lasts: 16 hex digits. */
-    hostId: hmacSha256(key, 'host').slice(0, 16),
-    /** See TokenState. */
-    credentialsIdOf(baseUrl: string, credentials: Credentials, description: string | null = null): string {
-      const id = hmacSha256(key, JSON.stringify([baseUrl, ...credentialTexts(credentials)]))
-      return description === null ? id : `${hmacSha256(key, description)}:${id}`
-    },
+    /** Fingerprint of a pair or of a service, keyed, so that it tells nothing about the text. */
+    fingerprintOf: (text: string): string => hmacSha256(key, text),
     /**
-     * The state to begin with. From then on the files say that the daemon runs: an end without `close` is a
-     * crash. Never fails: a file that cannot be used is logged and ignored.
+     * The state to begin with, where the configuration files hold this; `drawn` is from [0, 1). From then on the state files say that the
+     * daemon runs: an end without `close` is a crash. Never fails: a file that cannot be used is logged and ignored.
      */
-    async load(settings: ServiceSettings): Promise<TokenState> {
-      const [kept, remembered] = await Promise.all([
-        tokenFile.read(parseSavedToken),
-        stateFile.read(parseSavedState),
-      ])
-      const isKept = kept && (isThisBoot(kept.written) ?? isVolatile)
-      const restored = restoredState(settings, {
-        now: clock.now(),
-        awakeMs: clock.awakeMs(),
-        kept: isKept ? kept.facts : null,
-        saved: remembered && { ...remembered, isThisBoot: isThisBoot(remembered.written) ?? false },
-      })
-      await withinLimit(save(restored))
-      return restored
+    async load(read: Files, drawn: number): Promise<TokenState> {
+      const now = clock.now()
+      const initial = initialState(read, now)
+      const kept = isVolatile ? await runtimeFile.read((text) => readRuntime(text, initial)) : null
+      const former = kept ?? (await stateFile.read((text) => readLasting(text, initial, now)))
+      const { isOrderly = false, state: saved = initial } = former ?? {}
+      const begun = afterStart(saved, { ...read, isOrderly }, { now, drawn })
+      await withinLimit(save(begun))
+      return begun
     },
-    save: async (state: TokenState): Promise<void> => save(state),
+    save: async (facts: TokenState): Promise<void> => save(facts),
     /** Why the state cannot be saved; null if it can. */
-    problem: (): FileError | null => stateFile.error() ?? keyFile.error() ?? tokenFile.error(),
+    problem: (): FileError | null => stateFile.error() ?? keyFile.error() ?? runtimeFile.error(),
     /** Writes again what could not be written, or what was removed from outside. Never fails. */
     async tick(): Promise<void> {
       await Promise.all(files.map(async (file) => file.tick()))
     },
-    /** An orderly stop: the next start may ask again. Never fails, nor waits for a disk that hangs. */
-    close: async (state: TokenState): Promise<void> => withinLimit(save(state, { isOrderly: true })),
+    /** An orderly stop: the next start may ask a refused pair once. Never fails, nor waits for a disk that hangs. */
+    async close(facts: TokenState): Promise<void> {
+      await withinLimit(save(facts, true))
+    },
   }
 }
 
-/** Whether the directory is on a file system that lives in memory, and so does not outlive the boot. */
 async function isInMemory(directory: string): Promise<boolean> {
-  return inDirectory(directory, async () => fs.statfs(directory)).then(
+  return statfs(directory).then(
     ({ type }) => IN_MEMORY_TYPES.has(type),
     () => false,
   )
-}
-
-/** The text of the file, which the next start reads as the same facts. */
-function formatChecked<F extends SavedState | Token>(
-  facts: F,
-  written: Written,
-  parse: (text: string) => Saved<F> | undefined,
-): string {
-  const text = formatSaved(facts, written)
-  const held: unknown = JSON.parse(JSON.stringify(facts))
-  const isSame = isDeepStrictEqual(parse(text)?.facts, held)
-  invariant(isSame, 'facts-saved-are-facts-held', { bytes: text.length })
-  return text
 }

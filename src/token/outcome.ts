@@ -1,56 +1,45 @@
-// Outcomes of one attempt: a token, a failure that is retried, a refusal that is not, or that it is put off.
+// Outcomes of one attempt: a token, a failure that is retried, a refusal that is not, or that it is postponed.
 import type { ExpirySource, PermanentReason, PostponedReason, TransientReason } from '../protocol.ts'
 
-/** What a fleet adds to an answer that holds for all its hosts. */
-interface Shared {
-  /** The host of the fleet that asked instead of this one. */
+interface Answered {
+  /** The answer's `Date` header, in ms since the epoch, if it had a readable one. */
+  readonly serverDateMs?: number | undefined
+  /** The host of the fleet that got this answer, and notifies people; absent: this one. */
   readonly askedBy?: string
-  /** The text by which `share/` knows this answer again after a restart: saved, and read by nobody else. */
-  readonly known?: string
 }
 
 /** The token that the service gave, and the facts that its life follows from. */
-export interface Grant extends Shared {
+export interface Grant extends Answered {
   readonly kind: 'ok'
   readonly accessToken: string
-  /** The answer's `Date` header, in ms since the epoch, if it had a readable one. */
-  readonly serverDateMs?: number | undefined
   /** The life that the answer itself gives, in ms; above 0. */
   readonly answerLifeMs?: number | undefined
-  /** The life that another host found, in ms; without it, the token and the settings decide. */
+  /** The life that another host of the fleet determined, in ms; without it, the token and the settings decide. */
   readonly lifeMs?: number
   readonly expirySource?: ExpirySource
   /** Time since that host obtained it, in ms. */
   readonly ageMs?: number
 }
-export interface TransientFailure {
+export interface TransientFailure extends Answered {
   readonly kind: 'transient'
   readonly reason: TransientReason
   /** One line for people; never holds a secret, even if the service echoed one. */
   readonly detail: string
   /** HTTP status of the answer, if there was one. */
   readonly status?: number
-  /** The answer's `Date` header, as that of a grant. */
-  readonly serverDateMs?: number | undefined
   /** The time for which the service must not be asked again (`Retry-After`, at most 1 h), in ms. */
   readonly retryAfterMs?: number
-  /** The host of the fleet that got the same answer before, and notifies people. */
-  readonly askedBy?: string
 }
-export interface PermanentFailure extends Shared {
+export interface PermanentFailure extends Answered {
   readonly kind: 'permanent'
   readonly reason: PermanentReason
   /** The service's own words; never holds a secret. */
   readonly detail: string
   readonly status: number
-  /** The answer's `Date` header, as that of a grant. */
-  readonly serverDateMs?: number | undefined
-  /** The words of `service.refusals` that named this answer; an older version does not say them. */
-  readonly says?: string | undefined
 }
 /**
- * No request was made, and none is to be made for `retryAfterMs`: no failure, no backoff, no alert. The
- * attempt comes again then, for the same cause; an operator's, who has been answered, as `retry`.
+ * No request was made, and none is to be made by itself for `retryAfterMs`: no failure, no backoff, no alert.
+ * A client's report and an operator are not held back by it.
  */
 export interface Postponed {
   readonly kind: 'postponed'
@@ -64,12 +53,12 @@ export interface Postponed {
 export type ServiceOutcome = Grant | TransientFailure | PermanentFailure
 export type FetchOutcome = ServiceOutcome | Postponed
 
-/** Reports whether other credentials would have had another outcome. */
-export function isAboutCredentials(outcome: FetchOutcome): boolean {
+/** Reports whether the service said no to the pair itself: another pair would have had another outcome. */
+export function isAboutPair(outcome: FetchOutcome): boolean {
   return outcome.kind === 'permanent' || (outcome.kind === 'transient' && outcome.reason === 'rejected')
 }
 
-/** The reason for a request. `fleet`: another host made it. */
+/** The reason for a request. `reload`: another pair is in the files. `fleet`: another host made it. */
 export type Cause = 'start' | 'refresh' | 'retry' | 'client' | 'operator' | 'reload' | 'fleet'
 
 export interface Attempt {
@@ -81,8 +70,4 @@ export interface Attempt {
 }
 
 /** One attempt to get a token. Never throws for anything that the service or the network does. */
-export interface FetchToken {
-  (signal: AbortSignal, attempt: Attempt): Promise<FetchOutcome>
-  /** Why no request can be made now; null: one can. */
-  readonly notReady?: () => Promise<TransientFailure | null>
-}
+export type FetchToken = (signal: AbortSignal, attempt: Attempt) => Promise<FetchOutcome>

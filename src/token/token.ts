@@ -1,4 +1,4 @@
-// A token and its life: how long it lives, counted from its reception, and when it is to be refreshed.
+// A token and its life: how long it lives, counted from its reception, and when it is refreshed. Pure.
 import type { Instant } from '../lib/clock.ts'
 import { sha256 } from '../lib/crypto.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
@@ -17,8 +17,8 @@ export interface Token {
   /** Counts tokens, from 1. */
   readonly generation: number
   readonly baseUrl: string
-  /** The credentials that it was obtained with, see TokenState. */
-  readonly credentialsId: string
+  /** Id of the pair that obtained it. */
+  readonly pair: string
   /** Its wall clock shows all instants of the token: so their texts change only when that clock is set. */
   readonly received: Instant
   /** The life that was obtained, in ms. */
@@ -26,28 +26,20 @@ export interface Token {
   /** End of that life, on the boot clock. */
   readonly expiresAtMs: number
   readonly expirySource: ExpirySource
+  /** `exp` of a JWT, in ms since the epoch; null: it has none. */
+  readonly expMs: number | null
   /** Time of the next refresh, on the boot clock. */
   readonly refreshAtMs: number
-  /** The number of the answer that gave it last (see TokenState). */
-  readonly answer: number
-  /** A client caused the request that gave it last, and none has reported it since. */
+  /** Half of the time to the refresh that the last answer planned: a later report begins a new row. */
+  readonly calmAtMs: number
+  /** The life that was left at the last answer that gave it, in ms: no new token can be expected to have more. */
+  readonly givenMs: number
+  /** Clients caused the request that gave it last. */
   readonly isOfClients: boolean
-  /** The service gave it again with its life counted down: it gives no other before the end of that life. */
-  readonly isSameUntilEnd: boolean
-  /** The text by which `share/` knows this answer again; null: it is not shared. */
-  readonly known: string | null
-}
-
-/** Reports whether both are of the same service, whatever the credentials. */
-export function isSameService(one: ServiceKey, other: ServiceKey): boolean {
-  return one.baseUrl === other.baseUrl && descriptionOf(one) === descriptionOf(other)
-}
-type ServiceKey = Pick<Token, 'baseUrl' | 'credentialsId'>
-
-/** The fingerprint of the service's description, see TokenState; undefined: it is the standard one. */
-function descriptionOf({ credentialsId }: ServiceKey): string | undefined {
-  const [description, id] = credentialsId.split(':')
-  return id === undefined ? undefined : description
+  /** Clients reported it since it was given last. */
+  readonly isReported: boolean
+  /** It was reported, and then given again by the service. */
+  readonly isUnchanged: boolean
 }
 
 /** Lives shorter than this are refreshed at half, longer ones at two thirds less a draw. */
@@ -58,10 +50,14 @@ const DRAWN_SHARE = 0.1
 const MIN_REFRESH_AFTER_MS = 1_000
 /** The longest time to the refresh: a wrong date must not keep a token for years. */
 const MAX_REFRESH_AFTER_MS = 24 * 3_600_000
+/** The shortest time to the refresh of a token that the service gave again. */
+const MIN_AGAIN_MS = 5_000
 /** A century: longer lives are counted as this one, so that every instant can be written as a date. */
 const MAX_LIFE_MS = 100 * 365 * 24 * 3_600_000
 /** A NumericDate beyond this is milliseconds (of 2001 or later) from a service that took them for seconds. */
 const MAX_NUMERIC_DATE = 1e12
+/** Clocks, whole seconds and the time of a request make two counts of one life differ by less. */
+const COUNT_GRAIN_MS = 2_000
 
 /** Time from the start of a life to its refresh, in ms. `drawn` is from [0, 1). */
 export function refreshAfterMs(lifeMs: number, drawn: number): number {
@@ -70,39 +66,94 @@ export function refreshAfterMs(lifeMs: number, drawn: number): number {
   return Math.min(lifeMs * (2 / 3 - DRAWN_SHARE * drawn), latestMs)
 }
 
-/** A life of this length from this moment on, with its end and its refresh, on the boot clock. */
-export function lifeFrom(
-  startMs: number,
-  lifeMs: number,
-  drawn: number,
-): Pick<Token, 'lifeMs' | 'expiresAtMs' | 'refreshAtMs'> {
-  return { lifeMs, expiresAtMs: startMs + lifeMs, refreshAtMs: startMs + refreshAfterMs(lifeMs, drawn) }
+type Plan = Pick<Token, 'lifeMs' | 'expiresAtMs' | 'refreshAtMs' | 'calmAtMs' | 'givenMs'>
+
+/** A life of this length from `startMs` on, planned at `nowMs`; all on the boot clock. */
+export function lifeFrom(startMs: number, lifeMs: number, at: { nowMs: number; drawn: number }): Plan {
+  const expiresAtMs = startMs + lifeMs
+  const refreshAtMs = startMs + refreshAfterMs(lifeMs, at.drawn)
+  const calmAtMs = at.nowMs + (refreshAtMs - at.nowMs) / 2
+  return { lifeMs, expiresAtMs, refreshAtMs, calmAtMs, givenMs: expiresAtMs - at.nowMs }
 }
 
-/** Clocks, whole seconds and the time of a request make two counts of one life differ by less. */
-const COUNT_GRAIN_MS = 2_000
-/** The request at the end of a life that the service counts down comes within this time after it. */
-const AFTER_END_MS = 1_000
+interface Receipt {
+  readonly generation: number
+  readonly baseUrl: string
+  readonly pair: string
+  /** Life assumed for a token that does not say its own, in ms. */
+  readonly maxAgeMs: number
+  readonly isOfClients: boolean
+  readonly now: Instant
+  readonly drawn: number
+}
+
+/** The token of a grant, with or without life left. `before`: the token that is held, perhaps the same. */
+export function tokenOf(grant: Grant, before: Token | null, receipt: Receipt): Token {
+  const { generation, baseUrl, pair, isOfClients, now, drawn } = receipt
+  const { accessToken, ageMs = 0 } = grant
+  const received = { bootMs: now.bootMs - ageMs, wallMs: now.wallMs - ageMs }
+  const known = knownLife(grant, now.wallMs) ?? { lifeMs: Infinity, expirySource: 'assumed' as const }
+  const { lifeMs, expirySource } = { ...known, ...grant }
+  const fresh: Token = {
+    accessToken,
+    fingerprint: fingerprintOf(accessToken),
+    generation: generation + 1,
+    baseUrl,
+    pair,
+    received,
+    // Of two assumed lives the shorter counts: the one that another host sent, or the one here.
+    ...lifeFrom(received.bootMs, expirySource === 'assumed' ? Math.min(lifeMs, receipt.maxAgeMs) : lifeMs, {
+      nowMs: now.bootMs,
+      drawn,
+    }),
+    expirySource,
+    expMs: numericDateMs(claimsOf(accessToken).exp) ?? null,
+    isOfClients,
+    isReported: false,
+    isUnchanged: false,
+  }
+  return before?.fingerprint === fresh.fingerprint ? sameAgain(before, fresh, now.bootMs) : fresh
+}
 
 /**
- * The same token given again keeps its number and its time of reception. If its life is counted down, as that
- * of a JWT always is, the service gives no other token before the end of that life, and is asked then; a life
- * that is counted anew is a new plan.
+ * The same token given again keeps its number and its time of reception. One whose life the service counts down
+ * is asked for again at half of what is left: a cache may have another token any moment. A life that is counted
+ * anew is a new plan.
  */
-export function sameAgain(
-  before: Token,
-  fresh: Token,
-  { now, drawn }: { now: Instant; drawn: number },
-): Token {
-  const { generation, received } = before
-  const isOlder = fresh.received.bootMs - received.bootMs > 2 * COUNT_GRAIN_MS
-  const isNotLater = isOlder && fresh.expiresAtMs <= before.expiresAtMs + COUNT_GRAIN_MS
-  const isCountedDown = fresh.expirySource === 'jwt' || (fresh.expirySource === 'response' && isNotLater)
-  if (!isCountedDown) return { ...fresh, generation, received }
+function sameAgain(before: Token, fresh: Token, nowMs: number): Token {
+  const { generation, received, lifeMs } = before
+  const same = { ...fresh, generation, received, isUnchanged: before.isReported || before.isUnchanged }
+  const isLater = fresh.expiresAtMs > before.expiresAtMs + COUNT_GRAIN_MS
+  const isAnew = fresh.expirySource === 'assumed' || (fresh.expirySource === 'response' && isLater)
+  if (isAnew) return same
   const expiresAtMs = Math.min(before.expiresAtMs, fresh.expiresAtMs)
-  const refreshAtMs = Math.min(expiresAtMs + AFTER_END_MS * drawn, now.bootMs + MAX_REFRESH_AFTER_MS)
-  const { lifeMs } = before
-  return { ...fresh, generation, received, lifeMs, expiresAtMs, refreshAtMs, isSameUntilEnd: true }
+  const leftMs = expiresAtMs - nowMs
+  const waitMs = Math.min(leftMs, Math.max(MIN_AGAIN_MS, leftMs / 2), MAX_REFRESH_AFTER_MS)
+  return {
+    ...same,
+    lifeMs,
+    expiresAtMs,
+    refreshAtMs: nowMs + waitMs,
+    calmAtMs: nowMs + waitMs / 2,
+    givenMs: leftMs,
+  }
+}
+
+/** How far two clocks are ahead of the boot clock, in ms; null: the service has not shown its own. */
+export interface Clocks {
+  readonly wallMs: number
+  readonly serviceMs: number | null
+}
+
+/**
+ * Until then a token may be handed out, on the boot clock: its end, or twice the life that was assumed for it. A
+ * JWT ends at its `exp`, too, once both our clock and the service's show that as past.
+ */
+export function usableUntilOf(token: Token, { wallMs, serviceMs }: Clocks): number {
+  const { expirySource, expiresAtMs, lifeMs, expMs } = token
+  const endMs = expirySource === 'assumed' ? expiresAtMs + lifeMs : expiresAtMs
+  if (expMs === null || serviceMs === null) return endMs
+  return Math.min(endMs, expMs - Math.min(wallMs, serviceMs))
 }
 
 export function fingerprintOf(accessToken: string): string {

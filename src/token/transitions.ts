@@ -1,401 +1,392 @@
-// Transitions of the state, pure: from the facts and an event (an attempt, time, a person, other settings) to
-// the facts that follow.
+// Transitions of the state, pure: from the facts and an event (an attempt, time, a client, an operator, other
+// files) to the facts that follow. One way for every pair, whoever's it is.
 import { onWallClockOf, type Instant } from '../lib/clock.ts'
 import { invariant } from '../lib/invariant.ts'
-import { backoffMs, delayCapMs, retryPlan, type LifeLeft } from './backoff.ts'
-import { endedEarlyAfter, paceAfterToken } from './client-requests.ts'
 import type { Cause, FetchOutcome, Grant, PermanentFailure, Postponed, TransientFailure } from './outcome.ts'
+import { floorAfter, LIFT_MS, usableUntilMs, type Plan } from './schedule.ts'
 import {
-  isAsking,
-  isPermanent,
-  isRefusedPair,
-  nextExpiryMs,
-  NOTHING_PENDING,
-  notBeforeMs,
-  refusalOf,
-  tokenlessAt,
-  tokenlessFrom,
-  usableToken,
-  usableUntilMs,
-  type Failure,
-  type Objection,
+  NO_RECORD,
+  recordOf,
+  withRecord,
+  type InFlight,
+  type PairRecord,
+  type Policy,
   type Refusal,
-  type ServiceSettings,
+  type Role,
+  type Service,
   type Step,
   type TokenState,
 } from './state.ts'
-import { fingerprintOf, isSameService, knownLife, lifeFrom, sameAgain, type Token } from './token.ts'
+import { lifeFrom, tokenOf, type Token } from './token.ts'
+
+const BOTH: readonly Role[] = ['newest', 'running']
+/** A wall clock that moves by more against the boot clock has jumped. */
+const JUMP_MS = 60_000
 
 // ---- an attempt
 
-/** An attempt begins. Whether it makes a request is up to the source. */
-export function afterAttemptBegan(state: TokenState, cause: Cause, now: Instant): TokenState {
-  invariant(state.inFlight === null, 'one-request-at-a-time', { cause })
-  const isRefusedTo = refusalOf(state) !== null && (cause === 'client' || cause === 'refresh')
-  invariant(!isRefusedTo, 'a-refusal-ends-by-a-person', { cause })
-  return { ...state, inFlight: { since: now, cause, credentialsId: state.credentialsId }, next: null }
-}
-
-export function afterRequest(state: TokenState, cause: Cause, now: Instant): TokenState {
-  return {
-    ...state,
-    pace: cause === 'client' ? { ...state.pace, requestedMs: now.bootMs } : state.pace,
-    requests: state.requests + 1,
-    lastRequestAt: now,
+/** The attempt of this plan begins. It is up to the source whether it makes a request. */
+export function afterBegin(state: TokenState, { pair, by }: Plan, now: Instant): TokenState {
+  invariant(state.inFlight === null, 'one-request-at-a-time', { by })
+  const isOperators = by === 'operator'
+  const inFlight: InFlight = {
+    pair,
+    serviceId: state.service.id,
+    cause: causeOf(state, { pair, by }, now),
+    since: now,
+    isSent: false,
+    isOperators,
+    rest: isOperators ? restOf(state, pair) : [],
   }
+  return { ...state, inFlight, wish: isOperators ? [] : state.wish }
 }
 
-export function afterAttemptEnded(state: TokenState): TokenState {
-  return state.inFlight === null ? state : { ...state, inFlight: null }
+function causeOf(state: TokenState, { pair, by }: Omit<Plan, 'atMs'>, now: Instant): Cause {
+  if (by !== 'plan') return by === 'operator' ? 'operator' : 'client'
+  if (recordOf(state, pair).attempts > 0) return 'retry'
+  if (pair !== state.running) return 'reload'
+  return state.token?.pair === pair && usableUntilMs(state, now) > now.bootMs ? 'refresh' : 'start'
+}
+
+/** An operator wants the running pair asked where the candidate gives no token. */
+function restOf({ newest, running }: TokenState, pair: string): readonly Role[] {
+  return pair === newest && newest !== running ? ['running'] : []
+}
+
+/** A request goes out. This is saved first: it counts as failed, and a refusal stands, until there is an answer. */
+export function afterRequest(state: TokenState, { now, drawn }: Step): TokenState {
+  const { inFlight, startMayAsk } = state
+  if (inFlight === null) return state
+  const { pair, cause, isOperators, isSent } = inFlight
+  const record = recordOf(state, pair)
+  const isLifted = record.refusedWith !== null && !isOperators && startMayAsk !== pair
+  const counted = isSent ? record : tried(record, record.attempts + 1, { now, drawn })
+  const { assertion, clients } = state
+  return withRecord(
+    {
+      ...state,
+      inFlight: { ...inFlight, isSent: true },
+      startMayAsk: startMayAsk === pair ? null : startMayAsk,
+      assertion: isLifted ? { ...assertion, liftAtMs: now.bootMs + LIFT_MS } : assertion,
+      clients: cause === 'client' ? { ...clients, requestedMs: now.bootMs } : clients,
+      requests: state.requests + 1,
+      lastRequestAt: now,
+    },
+    pair,
+    counted,
+  )
+}
+
+type Draw = Pick<Step, 'now' | 'drawn'>
+
+function tried(record: PairRecord, attempts: number, { now, drawn }: Draw): PairRecord {
+  return { ...record, attempts, failedAtMs: now.bootMs, drawn, unasked: null }
+}
+
+/** The attempt ends without an answer: it was given up. */
+export function afterAbort(state: TokenState): TokenState {
+  const { inFlight, wish } = state
+  if (inFlight === null) return state
+  return { ...state, inFlight: null, wish: inFlight.isOperators ? BOTH : wish }
 }
 
 /**
- * The attempt that is under way, or one of another host, ends with this outcome. Returns the outcome that
- * counts, too: a token that has expired is a failure.
+ * The attempt that is under way ends with this outcome. Returns the outcome that counts, too: a token that has
+ * ended is a failure. Null: it does not count, because the service is another one, or the files no longer hold
+ * the pair.
  */
-export function nextState<T extends FetchOutcome>(
+export function afterAnswer(
   state: TokenState,
-  outcome: T,
+  outcome: FetchOutcome,
   step: Step,
-): { state: TokenState; outcome: T | TransientFailure } {
-  if (outcome.kind === 'postponed') return { state: afterPostponed(state, outcome, step), outcome }
-  const ended = { ...state, inFlight: null, answers: state.answers + 1 }
-  if (outcome.kind === 'permanent') return { state: afterRefusal(ended, outcome, step), outcome }
-  if (outcome.kind === 'transient') return { state: afterFailure(ended, outcome, step), outcome }
-  const token = tokenOf(state, outcome, step)
-  if (token.expiresAtMs > step.now.bootMs) return { state: afterToken(ended, token, step), outcome }
-  const isSame = token.generation === state.generation
-  const detail = isSame
-    ? 'The service gave the same token again, which has expired'
-    : 'The service gave a token that has already expired'
-  const failure = { kind: 'transient', reason: 'malformed-answer', detail, status: 200 } as const
-  return { state: afterFailure(ended, failure, step), outcome: failure }
-}
-
-/** The token of a grant, with or without life left. */
-function tokenOf(state: TokenState, grant: Grant, { now, policy, drawn }: Step): Token {
-  const { lifeMs, expirySource } = lifeOf(grant, now, policy.maxAgeMs)
-  const ageMs = grant.ageMs ?? 0
-  const received = { bootMs: now.bootMs - ageMs, wallMs: now.wallMs - ageMs }
-  const fresh: Token = {
-    accessToken: grant.accessToken,
-    fingerprint: fingerprintOf(grant.accessToken),
-    generation: state.generation + 1,
-    baseUrl: state.baseUrl,
-    credentialsId: state.credentialsId,
-    received,
-    ...lifeFrom(received.bootMs, lifeMs, drawn),
-    expirySource,
-    answer: state.answers + 1,
-    isOfClients: state.inFlight?.cause === 'client',
-    isSameUntilEnd: false,
-    known: grant.known ?? null,
+): { state: TokenState; outcome: FetchOutcome | null } {
+  const { inFlight, service, wish } = state
+  if (inFlight === null || inFlight.serviceId !== service.id)
+    return { state: afterAbort(state), outcome: null }
+  const { pair } = inFlight
+  const shown = withServiceClock(state, outcome, step.now)
+  const ended = { ...shown, inFlight: null, wish: wish.length > 0 ? wish : inFlight.rest }
+  const record = recordOf(state, pair)
+  if (outcome.kind === 'postponed')
+    return { state: afterPostponed(ended, inFlight, { outcome, step }), outcome }
+  if (outcome.kind === 'permanent') return { state: afterRefusal(ended, pair, { outcome, step }), outcome }
+  if (outcome.kind === 'transient')
+    return { state: afterFailure(ended, inFlight, { outcome, step }), outcome }
+  const token = tokenOfGrant(state, outcome, step)
+  if (token.expiresAtMs <= step.now.bootMs) {
+    const isSame = token.generation === state.generation
+    const detail = isSame
+      ? 'The service gave the same token again, which has expired'
+      : 'The service gave a token that has already expired'
+    const failure = { kind: 'transient', reason: 'malformed-answer', detail, status: 200 } as const
+    return { state: afterFailure(ended, inFlight, { outcome: failure, step }), outcome: failure }
   }
-  const before = state.token
-  return before?.fingerprint === fresh.fingerprint ? sameAgain(before, fresh, { now, drawn }) : fresh
+  if (pair === state.newest || pair === state.running)
+    return { state: afterToken({ ...ended, wish }, token, step), outcome }
+  // The files took the pair back meanwhile. Its attempt still counts.
+  const known = { ...record, refusedWith: null, floorMs: 0, failure: null, refusal: null }
+  return { state: withRecord({ ...afterAbort(state), clocks: shown.clocks }, pair, known), outcome: null }
 }
 
-function lifeOf(grant: Grant, now: Instant, maxAgeMs: number): Pick<Token, 'lifeMs' | 'expirySource'> {
-  const known = knownLife(grant, now.wallMs) ?? { lifeMs: Infinity, expirySource: 'assumed' }
-  const { lifeMs, expirySource } = { ...known, ...grant }
-  // Of two assumed lives the shorter counts: the one that another host sent, or the one here.
-  return { lifeMs: expirySource === 'assumed' ? Math.min(lifeMs, maxAgeMs) : lifeMs, expirySource }
+function withServiceClock(state: TokenState, outcome: FetchOutcome, { bootMs }: Instant): TokenState {
+  if (outcome.kind === 'postponed' || outcome.serverDateMs === undefined) return state
+  return { ...state, clocks: { ...state.clocks, serviceMs: outcome.serverDateMs - bootMs } }
 }
 
-function afterPostponed(state: TokenState, postponed: Postponed, { now }: Step): TokenState {
-  const { retryAfterMs, reason, detail = '', askedBy = null } = postponed
-  const isSame = reason !== undefined && state.postponement?.reason === reason
-  const since = isSame ? state.postponement.since : now
-  return {
-    ...state,
-    inFlight: null,
-    next: postponedPlan(state, { retryAfterMs, now }),
-    postponement: reason === undefined ? null : { reason, detail, since, askedBy },
-  }
-}
-
-/** The attempt comes again for the same cause; an operator's, who has been answered, as a retry. */
-export function postponedPlan(
-  { inFlight }: TokenState,
-  { retryAfterMs, now }: { retryAfterMs: number; now: Instant },
-): NonNullable<TokenState['next']> {
-  const cause = inFlight?.cause ?? 'retry'
-  return { cause: cause === 'operator' ? 'retry' : cause, atMs: now.bootMs + retryAfterMs }
-}
-
-/** The failure of a request that goes out now, if it is never answered. */
-export const UNANSWERED: TransientFailure = {
-  kind: 'transient',
-  reason: 'network',
-  detail: 'The attempt did not end: kyc-tokend itself ended first',
-}
-
-/** The state if the request that goes out now is never answered: saved, lest the process end meanwhile. */
-export function assumeFailed(state: TokenState, step: Step): TokenState {
-  return refusalOf(state) === null ? afterFailure(state, UNANSWERED, step) : state
-}
-
-function afterToken(state: TokenState, token: Token, { now, policy }: Step): TokenState {
-  const { token: before, rejection, next } = state
-  const isUnchanged = before?.fingerprint === token.fingerprint
-  const isReplaced = before !== null && rejection !== null && !isUnchanged
-  return {
-    ...withNotBefore(state, { credentialsId: state.credentialsId, atMs: 0 }, now),
-    ...NOTHING_PENDING,
-    // A token of another host fulfils every wish but an operator's, who wants a request from now on.
-    next: next?.cause === 'operator' ? next : null,
-    token,
-    tokenless: { ...state.tokenless, forMs: 0 },
-    generation: token.generation,
-    rejection: isUnchanged && rejection ? { ...rejection, isUnchanged } : null,
-    refusedFingerprint: isReplaced ? before.fingerprint : state.refusedFingerprint,
-    pace: paceAfterToken(state, now),
-    endedEarlyMs: isReplaced ? endedEarlyAfter(state, policy.maxAgeMs) : state.endedEarlyMs,
-    lastSuccessAt: now,
-  }
-}
-
-function afterFailure(state: TokenState, failed: Omit<TransientFailure, 'kind'>, step: Step): TokenState {
-  const { now } = step
-  const { failure: before, credentialsId } = state
-  const { reason, detail, status = null } = failed
-  const attempts = attemptsAfter(reason, before)
-  const plan = planAfterFailure(state, failed, { credentialsId, attempts, step })
-  const { retryAtMs } = plan
-  return {
-    ...withNotBefore(state, { credentialsId, atMs: plan.notBeforeMs }, now),
-    failure: { reason, detail, status, since: before?.since ?? now, attempts, retryAtMs },
-    objection: reason === 'rejected' ? objectionOf(state, { ...failed, reason }, now) : state.objection,
-    next: wishOf(state),
-    postponement: null,
-  }
-}
-
-/** A file that was read is no attempt: what follows begins where the last request left off. */
-export function attemptsAfter(reason: string, before: { readonly attempts: number } | null): number {
-  return reason === 'assertion' ? Math.max(1, before?.attempts ?? 0) : (before?.attempts ?? 0) + 1
-}
-
-/** The next attempt with these credentials after so many failures in a row, and the bound that stands then. */
-export function planAfterFailure(
-  state: TokenState,
-  failed: Omit<TransientFailure, 'kind'>,
-  { credentialsId, attempts, step }: { credentialsId: string; attempts: number; step: Step },
-): ReturnType<typeof retryPlan> {
-  const { now, policy, drawn } = step
-  return retryPlan(failed, {
-    nowMs: now.bootMs,
-    attempts,
-    policy: isAtEndOfSame(state, failed, now) ? sooner(policy) : policy,
+function tokenOfGrant(state: TokenState, grant: Grant, { now, drawn }: Step): Token {
+  const { generation, service, running, policy, clients, inFlight } = state
+  return tokenOf(grant, state.token, {
+    generation,
+    baseUrl: service.baseUrl,
+    pair: inFlight?.pair ?? running,
+    maxAgeMs: policy.maxAgeMs,
+    isOfClients: clients.areWaiting,
+    now,
     drawn,
-    left: leftOfToken(state, now),
-    notBeforeMs: notBeforeMs(state, credentialsId),
   })
 }
 
-/** The first delay after the end of a token that the service gave until then. */
-const SAME_AGAIN_DELAY_MS = 200
-const sooner = (policy: Step['policy']): Step['policy'] => ({
-  ...policy,
-  initialDelayMs: Math.min(SAME_AGAIN_DELAY_MS, policy.initialDelayMs),
-})
-
-/** The service gives its token until that ends, and a moment longer: the next one is there very soon. */
-function isAtEndOfSame({ token }: TokenState, { reason }: { reason: string }, now: Instant): boolean {
-  return token?.isSameUntilEnd === true && reason === 'malformed-answer' && token.expiresAtMs <= now.bootMs
-}
-
-/** What is left of the life of the token that is held; null: there is no usable one. */
-function leftOfToken(state: TokenState, now: Instant): LifeLeft | null {
-  const token = usableToken(state, now)
-  if (token === null) return null
-  return {
-    freshMs: nextExpiryMs(state, now) - now.bootMs,
-    usableMs: usableUntilMs(token) - now.bootMs,
-    lifeMs: token.lifeMs,
+function afterToken(state: TokenState, token: Token, { now }: Step): TokenState {
+  const { token: before, clients } = state
+  const isReplaced = before !== null && before.fingerprint !== token.fingerprint
+  const isReported = isReplaced && (before.isReported || before.isUnchanged)
+  const next = {
+    ...state,
+    running: token.pair,
+    token,
+    generation: token.generation,
+    reportedFingerprint: isReported ? before.fingerprint : state.reportedFingerprint,
+    clients: { ...clients, areWaiting: false },
+    tokenless: { ...state.tokenless, forMs: 0 },
+    lastSuccessAt: now,
   }
+  return withRecord(next, token.pair, NO_RECORD)
 }
 
-/** The wish of a person, which only an attempt fulfils. */
-function wishOf({ next }: TokenState): TokenState['next'] {
-  return next?.cause === 'operator' || next?.cause === 'reload' || next?.cause === 'start' ? next : null
-}
-
-function afterRefusal(state: TokenState, refused: PermanentFailure, { now }: Step): TokenState {
-  return { ...state, ...NOTHING_PENDING, objection: objectionOf(state, refused, now), next: wishOf(state) }
-}
-
-/** One with the reason of the one that stands, or of the postponement, keeps its start and its host. */
-function objectionOf(
-  { objection, postponement }: TokenState,
-  answer: Pick<PermanentFailure, 'detail' | 'says' | 'askedBy' | 'known'> & {
-    readonly reason: Objection['reason']
-    readonly status?: number
-  },
-  now: Instant,
-): Objection {
-  const { reason, detail, status = null, says = null, askedBy = null, known = null } = answer
-  const raised = [objection, postponement].find((one) => one?.reason === reason)
-  const { since, askedBy: raisedBy } = raised ?? { since: now, askedBy }
-  const again = objection?.isAskedAgain === true && { isAskedAgain: true }
-  return { reason, detail, status, says, since, askedBy: raisedBy, known, ...again }
-}
-
-// ---- time and operators
-
-/**
- * Time has passed, or the settings have changed: a wait longer than the present cap is drawn again.
- * `tickedAwakeMs`: the reading of CLOCK_MONOTONIC at the former tick.
- */
-export function afterTick(before: TokenState, step: Step, { tickedAwakeMs = -Infinity } = {}): TokenState {
-  const { now, awakeMs } = step
-  const state = withTokenless(onWallClock(before, now), { now, awakeMs, tickedAwakeMs })
-  const { failure, candidate } = state
-  const retried = failure && withinCap(failure, state.credentialsId, { state, step })
-  if (candidate === null || candidate.failure === null || isRefusedPair(candidate))
-    return retried === failure ? state : { ...state, failure: retried }
-  const tried = withinCap(candidate.failure, candidate.credentialsId, { state, step })
-  if (retried === failure && tried === candidate.failure) return state
-  return { ...state, failure: retried, candidate: { ...candidate, failure: tried } }
-}
-
-/** The same failure if its wait is within the cap. */
-function withinCap<F extends Pick<Failure, 'attempts' | 'retryAtMs'>>(
-  failure: F,
-  credentialsId: string,
-  { state, step }: { state: TokenState; step: Step },
-): F {
-  const { now, policy, drawn } = step
-  const capMs = delayCapMs(policy, leftOfToken(state, now))
-  const earliestMs = notBeforeMs(state, credentialsId)
-  if (failure.retryAtMs <= Math.max(now.bootMs + capMs, earliestMs)) return failure
-  const drawnMs = now.bootMs + backoffMs(failure.attempts, { ...policy, maxDelayMs: capMs }, drawn)
-  return { ...failure, retryAtMs: Math.max(drawnMs, earliestMs) }
-}
-
-/** The state with its time without a token counted up to this moment: the same state while a token is held. */
-function withTokenless(
+function afterRefusal(
   state: TokenState,
-  { now, awakeMs, tickedAwakeMs }: Pick<Step, 'now' | 'awakeMs'> & { tickedAwakeMs: number },
+  pair: string,
+  { outcome, step }: { outcome: PermanentFailure; step: Step },
 ): TokenState {
-  const { tokenless } = state
-  const readAtMs = Math.max(tokenless.readAtMs, tickedAwakeMs)
-  const counted = tokenlessAt({ ...tokenless, readAtMs }, { from: tokenlessFrom(state), now, awakeMs })
-  if (counted.forMs === tokenless.forMs) return state
-  return { ...state, tokenless: { ...tokenless, ...counted } }
+  const { assertion, clients, startMayAsk } = state
+  const record = recordOf(state, pair)
+  return withRecord(
+    {
+      ...state,
+      clients: pair === state.running ? { ...clients, areWaiting: false } : clients,
+      startMayAsk: startMayAsk === pair ? null : startMayAsk,
+    },
+    pair,
+    {
+      ...NO_RECORD,
+      floorMs: record.floorMs,
+      refusedWith: assertion.content,
+      refusal: refusalAfter(record, outcome, step.now),
+    },
+  )
 }
 
-/** The state with the instants of its token on the present wall clock, if that was set. */
-function onWallClock(state: TokenState, now: Instant): TokenState {
-  const { token } = state
-  if (token === null) return state
-  const received = onWallClockOf(now, token.received)
-  return received === token.received ? state : { ...state, token: { ...token, received } }
+/** One with the same reason as the one that stands keeps its start and its host. */
+function refusalAfter(
+  { refusal }: PairRecord,
+  outcome: Pick<PermanentFailure, 'detail' | 'askedBy'> & { reason: Refusal['reason']; status?: number },
+  now: Instant,
+): Refusal {
+  const { reason, detail, status = null, askedBy = null } = outcome
+  const { since, askedBy: host } = refusal?.reason === reason ? refusal : { since: now, askedBy }
+  return { reason, detail, status, since, askedBy: host }
 }
 
-/** An operator asks: only an attempt that is under way delays the request, and answers it. */
-export function afterOperator(state: TokenState, now: Instant): TokenState {
-  return isAsking(state) ? state : { ...state, next: { cause: 'operator', atMs: now.bootMs } }
+function afterFailure(
+  state: TokenState,
+  { pair, isSent }: Pick<InFlight, 'pair' | 'isSent'>,
+  { outcome, step }: { outcome: TransientFailure; step: Step },
+): TokenState {
+  const { now, drawn } = step
+  const record = recordOf(state, pair)
+  const { reason, detail, status = null, askedBy = null } = outcome
+  const again = tried(record, isSent ? record.attempts : record.attempts + 1, step)
+  const { attempts, failedAtMs, drawn: drawnBefore } = record
+  const unasked = record.unasked ?? { attempts, failedAtMs, drawn: drawnBefore }
+  return withRecord(state, pair, {
+    ...again,
+    floorMs: Math.max(record.floorMs, floorAfter(outcome, now.bootMs, drawn)),
+    // A file that was read is no request: a refusal stands, and the tries before it stand again.
+    refusedWith: isSent ? null : record.refusedWith,
+    unasked: !isSent && reason === 'assertion' ? unasked : null,
+    postponed: isSent ? null : record.postponed,
+    failure: { reason, detail, status, askedBy, since: record.failure?.since ?? now },
+    refusal: reason === 'rejected' ? refusalAfter(record, { ...outcome, reason }, now) : record.refusal,
+  })
 }
 
-/** Likewise with the candidate, if there is one: where it gives no token the running pair is asked. */
-export function afterOperatorOfBoth(before: TokenState, now: Instant): TokenState {
-  const state = afterOperator(before, now)
-  const { candidate, inFlight } = state
-  if (candidate === null || inFlight?.credentialsId === candidate.credentialsId) return state
-  return { ...state, candidate: { ...candidate, next: { cause: 'operator', atMs: now.bootMs } } }
+function afterPostponed(
+  state: TokenState,
+  { pair, cause, isOperators }: InFlight,
+  { outcome, step: { now } }: { outcome: Postponed; step: Step },
+): TokenState {
+  const { retryAfterMs, reason = null, detail = '', askedBy = null } = outcome
+  const record = recordOf(state, pair)
+  const since = record.postponed?.reason === reason ? record.postponed.since : now
+  const postponed = { reason, detail, askedBy, since, untilMs: now.bootMs + retryAfterMs }
+  // An operator who came while the attempt of a plan was under way wants one of their own.
+  const wish = isOperators && cause !== 'operator' ? BOTH : state.wish
+  return withRecord({ ...state, wish }, pair, { ...record, postponed })
 }
 
-/** The least age of a refusal that a renewed assertion may end. */
-const LEAST_AGE_MS = 300_000
+/** Another host of the fleet got this outcome with the running pair, while this one asks nothing. */
+export function afterOffer(
+  state: TokenState,
+  outcome: FetchOutcome,
+  step: Step,
+): ReturnType<typeof afterAnswer> {
+  const { running: pair, service, wish } = state
+  const facts = { pair, serviceId: service.id, cause: 'fleet', since: step.now } as const
+  const inFlight = { ...facts, isSent: true, isOperators: false, rest: [] }
+  const answered = afterAnswer({ ...state, inFlight }, outcome, step)
+  return { ...answered, state: { ...answered.state, wish } }
+}
+
+// ---- time
 
 /**
- * The ready-made assertion was renewed: the issuer's key may not have been known before. A refusal is asked
- * about once more, as if a secret file was written again; a second one stands.
+ * Time has passed: the clocks are compared, and the time without a token is counted. `awakeMs`: by CLOCK_MONOTONIC,
+ * since the former tick.
  */
-export function afterRenewal(state: TokenState, now: Instant): TokenState {
-  const refusal = refusalOf(state)
-  if (refusal === null || refusal.isAskedAgain === true) return state
-  if (now.bootMs - refusal.since.bootMs < LEAST_AGE_MS) return state
+export function afterTick(state: TokenState, { now }: Pick<Step, 'now'>, awakeMs: number): TokenState {
+  return countTokenless(withWallClock(state, now), now, awakeMs)
+}
+
+/** A jump of the wall clock makes one refresh due: the machine may have stood still, and life with it. */
+function withWallClock(state: TokenState, now: Instant): TokenState {
+  const wallMs = now.wallMs - now.bootMs
+  const { clocks, token } = state
+  if (wallMs === clocks.wallMs) return state
+  const next = { ...state, clocks: { ...clocks, wallMs } }
+  if (token === null) return next
+  const hasJumped = Math.abs(wallMs - clocks.wallMs) > JUMP_MS
+  const refreshAtMs = hasJumped ? Math.min(token.refreshAtMs, now.bootMs) : token.refreshAtMs
+  return { ...next, token: { ...token, received: onWallClockOf(now, token.received), refreshAtMs } }
+}
+
+/** No more is added than the time since the loss: the token may have been lost at any moment since the last tick. */
+function countTokenless(state: TokenState, now: Instant, awakeMs: number): TokenState {
+  const { tokenless } = state
+  const since = lostAt(state, now)
+  const addedMs = Math.max(0, Math.min(awakeMs, now.bootMs - since.bootMs))
+  return addedMs === 0 ? state : { ...state, tokenless: { since, forMs: tokenless.forMs + addedMs } }
+}
+
+/** When the last usable token was lost, or will be. */
+export function lostAt(state: TokenState, now: Instant): Instant {
+  const { token, tokenless } = state
+  if (token === null) return tokenless.since
+  const bootMs = usableUntilMs(state, now)
+  return { bootMs, wallMs: token.received.wallMs + bootMs - token.received.bootMs }
+}
+
+// ---- operators, clients, the ready-made assertion
+
+/**
+ * An operator asks: the candidate first, and the running pair where that gives no token. One whose request is
+ * under way with that pair shares it.
+ */
+export function afterOperator(state: TokenState): TokenState {
+  const { inFlight, newest, running, service } = state
+  const isOfUse =
+    inFlight?.serviceId === service.id && (inFlight.pair === newest || inFlight.pair === running)
+  if (!isOfUse || inFlight === null) return { ...state, wish: BOTH }
+  const joined = { ...inFlight, isOperators: true, rest: restOf(state, inFlight.pair) }
+  return { ...state, inFlight: joined, wish: inFlight.pair === newest ? [] : ['newest'] }
+}
+
+/**
+ * The content of the ready-made assertion. `isGood`: it may be sent; then a pair that was not asked for the lack
+ * of one goes on where it was.
+ */
+export function afterAssertion(state: TokenState, content: string | null): TokenState {
+  const { assertion } = state
+  if (content === null)
+    return assertion.isGood ? { ...state, assertion: { ...assertion, isGood: false } } : state
+  const restored = Object.entries(state.pairs).map(([pair, record]) => {
+    const { unasked } = record
+    return [pair, unasked === null ? record : { ...record, ...unasked, unasked: null }] as const
+  })
+  const isSame = assertion.isGood && assertion.content === content
+  if (isSame && restored.every(([pair, record]) => record === state.pairs[pair])) return state
   return {
     ...state,
-    objection: { ...refusal, isAskedAgain: true },
-    next: { cause: 'reload', atMs: now.bootMs },
+    assertion: { ...assertion, content, isGood: true },
+    pairs: Object.fromEntries(restored),
   }
 }
 
-// ---- other settings
+// ---- other files
 
-export function afterReload(
-  state: TokenState,
-  settings: ServiceSettings & { readonly isNamedRefusal?: IsNamedRefusal },
+/** What the files hold: the service, the settings and the newest pair. */
+export interface Files {
+  readonly service: Service
+  readonly policy: Policy
+  /** Fingerprint of the pair. */
+  readonly pair: string
+}
+
+/** The files were read: at a reload, or because secret files have changed. */
+export function afterFiles(state: TokenState, { service, policy, pair }: Files, step: Step): TokenState {
+  const newestSince = pair === state.newest ? state.newestSince : step.now
+  const read = { ...state, service, newest: pair, newestSince }
+  if (service.id === state.service.id) return withPolicy(read, policy, step)
+  // The pair in the files alone goes to another service, and nothing of the former one holds there.
+  const lost = lostAt(state, step.now)
+  return {
+    ...read,
+    policy,
+    running: pair,
+    pairs: {},
+    token: null,
+    startMayAsk: null,
+    clients: { ...state.clients, areWaiting: false },
+    clocks: { ...state.clocks, serviceMs: null },
+    tokenless: { ...state.tokenless, since: lost.bootMs > step.now.bootMs ? step.now : lost },
+    lastSuccessAt: null,
+  }
+}
+
+/** Another `refresh.maxAge` counts for the token that is held, too: from the last answer that gave it. */
+function withPolicy(state: TokenState, policy: Policy, { now, drawn }: Step): TokenState {
+  const { token } = state
+  const next = { ...state, policy }
+  if (token?.expirySource !== 'assumed' || policy.maxAgeMs === state.policy.maxAgeMs) return next
+  const plan = lifeFrom(token.expiresAtMs - token.lifeMs, policy.maxAgeMs, { nowMs: now.bootMs, drawn })
+  return { ...next, token: { ...token, ...plan } }
+}
+
+/** A daemon starts with what a former one saved. `isOrderly`: that one was stopped, and did not crash. */
+export function afterStart(
+  saved: TokenState,
+  { isOrderly, ...files }: Files & { readonly isOrderly: boolean },
   step: Step,
 ): TokenState {
-  const { refusedBy = state.refusedBy, use = state.use } = settings
-  const replanned = withMaxAge({ ...state, endedEarlyMs: [], refusedBy, use }, step)
-  const reloaded = withoutUnnamedRefusal(replanned, settings.isNamedRefusal)
-  const next = { cause: 'reload', atMs: step.now.bootMs } as const
-  if (settings.credentialsId !== state.credentialsId)
-    return { ...withCredentials(reloaded, settings, step.now), next }
-  const isOfFile = reloaded.failure !== null && FILE_FAILURES.has(reloaded.failure.reason)
-  return isOfFile && reloaded.next?.cause !== 'operator' ? { ...reloaded, next } : reloaded
+  const cut = saved.inFlight?.isSent === true ? withCutShort(saved, saved.inFlight, step.now) : saved
+  const read = afterFiles(cut, files, step)
+  const isRefused = recordOf(read, files.pair).refusedWith !== null
+  const pairs = Object.entries(read.pairs).map(([pair, record]) => [pair, { ...record, postponed: null }])
+  return {
+    ...read,
+    running: files.pair,
+    pairs: Object.fromEntries(pairs) as TokenState['pairs'],
+    inFlight: null,
+    wish: [],
+    startMayAsk: isOrderly && isRefused ? files.pair : null,
+    requests: 0,
+  }
 }
 
-/** Failures that a file which is corrected may end: a ready-made assertion, an authority. */
-const FILE_FAILURES: ReadonlySet<string> = new Set<TransientFailure['reason']>(['assertion', 'tls'])
-
-/** Reports whether the description of the service still names this refusal. */
-export type IsNamedRefusal = (refusal: Refusal) => boolean
-
-/** A refusal that the description of the service no longer names is forgotten, and its alert with it. */
-export function withoutUnnamedRefusal(state: TokenState, isNamed: IsNamedRefusal = () => true): TokenState {
-  const { objection } = state
-  if (objection === null || !isPermanent(objection) || isNamed(objection)) return state
-  return { ...state, objection: null, next: null }
-}
-
-/** Other credentials, or another service: the facts about the former ones are dropped, except `notBefore`. */
-export function withCredentials(
-  state: TokenState,
-  { baseUrl, credentialsId }: ServiceSettings,
-  now: Instant,
-): TokenState {
-  const isSame = isSameService({ baseUrl, credentialsId }, state)
-  const former = isSame ? state : { ...withoutToken(state, now), lastSuccessAt: null }
-  return { ...former, baseUrl, credentialsId, candidate: null, ...NOTHING_PENDING }
-}
-
-/** Only an operator asks with these credentials before that moment. Bounds that are past are dropped. */
-export function withNotBefore(
-  state: TokenState,
-  { credentialsId, atMs }: { credentialsId: string; atMs: number },
-  now: Instant,
-): TokenState {
-  const all = Object.entries({ ...state.notBefore, [credentialsId]: atMs })
-  return { ...state, notBefore: Object.fromEntries(all.filter(([, untilMs]) => untilMs > now.bootMs)) }
-}
-
-function withoutToken(state: TokenState, now: Instant): TokenState {
-  if (state.token === null) return state
-  const lostMs = Math.min(now.bootMs, usableUntilMs(state.token))
-  const since = { bootMs: lostMs, wallMs: now.wallMs - (now.bootMs - lostMs) }
-  return { ...state, token: null, tokenless: { ...state.tokenless, since } }
-}
-
-/** Another `refresh.maxAge` counts for the token that is held, too. */
-function withMaxAge(state: TokenState, { policy, drawn }: Step): TokenState {
-  const { token } = state
-  const lifeMs = policy.maxAgeMs
-  if (token?.expirySource !== 'assumed' || token.lifeMs === lifeMs) return state
-  // An assumed life begins with the last answer that gave the token.
-  const startMs = token.expiresAtMs - token.lifeMs
-  return { ...state, token: { ...token, ...lifeFrom(startMs, lifeMs, drawn) } }
-}
-
-/** A restart: a `refresh.maxAge` that was lowered meanwhile counts for the token that is held. */
-export function afterStart(saved: TokenState, step: Step): TokenState {
-  const read = { ...saved, tokenless: { ...saved.tokenless, readAtMs: step.awakeMs } }
-  const state = onWallClock(read, step.now)
-  const isLowered = state.token !== null && step.policy.maxAgeMs < state.token.lifeMs
-  return isLowered ? withMaxAge(state, step) : state
+/** The former process ended while this request was under way. */
+function withCutShort(state: TokenState, { pair }: InFlight, now: Instant): TokenState {
+  const record = recordOf(state, pair)
+  if (record.refusedWith !== null || record.failure !== null) return state
+  const detail = 'The attempt did not end: kyc-tokend itself ended first'
+  const facts = { reason: 'network', detail, status: null, askedBy: null } as const
+  return withRecord(state, pair, { ...record, failure: { ...facts, since: now } })
 }

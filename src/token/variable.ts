@@ -1,16 +1,10 @@
-// The program's one variable, and the settings by which it changes: read by everybody, changed by the keeper.
+// The program's one variable: read by everybody, changed by the keeper, with events and waits for its changes.
 import { createWakeableSleep, type Clock } from '../lib/clock.ts'
 import { untilAborted } from '../lib/tasks.ts'
-import type { Cause, FetchOutcome, FetchToken, Grant } from './outcome.ts'
-import { signatureOf, type ServiceSettings, type Policy, type Step, type TokenState } from './state.ts'
-import { afterStart, afterTick, withoutUnnamedRefusal, type IsNamedRefusal } from './transitions.ts'
-
-/** The service, its credentials, and when it is asked. Replaced as a whole by a reload. */
-export interface RefreshSettings extends ServiceSettings {
-  readonly fetchToken: FetchToken
-  readonly policy: Policy
-  readonly isNamedRefusal?: IsNamedRefusal
-}
+import type { Cause, FetchOutcome, Grant } from './outcome.ts'
+import { signatureOf } from './selectors.ts'
+import type { Step, TokenState } from './state.ts'
+import { afterTick } from './transitions.ts'
 
 /** An event says only that the facts in the state are worth reading again. */
 export type KeeperEvent =
@@ -19,7 +13,8 @@ export type KeeperEvent =
   /** The token or the phase is another than before. */
   | { readonly type: 'changed' }
   | Attempted
-  | Tried
+  /** An attempt with the candidate is over, and gave no token. */
+  | { readonly type: 'tried'; readonly outcome: Exclude<FetchOutcome, Grant> }
 /** An attempt with the running pair is over, or the candidate has given a token and is the running pair. */
 export interface Attempted {
   readonly type: 'attempted'
@@ -29,12 +24,6 @@ export interface Attempted {
   readonly tookMs: number | null
 }
 
-/** An attempt with the candidate is over, and gave no token. */
-interface Tried {
-  readonly type: 'tried'
-  readonly outcome: Exclude<FetchOutcome, Grant>
-}
-
 export type Variable = ReturnType<typeof createVariable>
 
 /** The loop reads the clock at least this often: it covers suspend, clock jumps and the limit of timers. */
@@ -42,18 +31,9 @@ const TICK_MS = 15_000
 
 export function createVariable(
   initial: TokenState,
-  { clock, random, ...options }: { settings: RefreshSettings; clock: Clock; random: () => number },
+  { clock, random }: { readonly clock: Clock; readonly random: () => number },
 ) {
-  let { settings } = options
-  /** Of the state's candidate, if that has one. */
-  let candidate: RefreshSettings | null = null
-  const step = (): Step => ({
-    now: clock.now(),
-    awakeMs: clock.awakeMs(),
-    policy: settings.policy,
-    drawn: random(),
-  })
-  let state = withoutUnnamedRefusal(afterStart(initial, step()), settings.isNamedRefusal)
+  let state = initial
   let lastSignature = signatureOf(state, clock.now())
   let tickedAwakeMs = clock.awakeMs()
   const listeners = new Set<(event: KeeperEvent) => void>()
@@ -70,13 +50,6 @@ export function createVariable(
     if (signature === lastSignature) return
     lastSignature = signature
     emit({ type: 'changed' })
-  }
-
-  /** Changes the state and wakes the loop, if it is another one: most wishes of clients change nothing. */
-  function change(next: TokenState): void {
-    if (next === state) return
-    set(next)
-    wake()
   }
 
   /** Calls the listener at each event; returns a function that ends it. */
@@ -118,26 +91,17 @@ export function createVariable(
   return {
     get: (): TokenState => state,
     set,
-    change,
+    wake,
+    step: (): Step => ({ now: clock.now(), drawn: random() }),
     /** Sleeps until that moment on the boot clock, the next tick or a change. */
     sleepUntil: async (atMs: number, signal: AbortSignal): Promise<void> =>
       sleep(Math.min(TICK_MS, atMs - clock.now().bootMs), signal),
     tick(): void {
-      const now = step()
-      set(afterTick(state, now, { tickedAwakeMs }))
-      tickedAwakeMs = now.awakeMs
+      const awakeMs = clock.awakeMs()
+      set(afterTick(state, { now: clock.now() }, awakeMs - tickedAwakeMs))
+      tickedAwakeMs = awakeMs
       emit({ type: 'tick' })
     },
-    settings: (): RefreshSettings => settings,
-    use(next: RefreshSettings): void {
-      settings = next
-    },
-    /** Those of the state's candidate, if that has one. */
-    candidate: (): RefreshSettings | null => candidate,
-    setCandidate(next: RefreshSettings | null): void {
-      candidate = next
-    },
-    step,
     emit,
     onEvent,
     listenUntil,

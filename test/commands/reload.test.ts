@@ -44,6 +44,7 @@ test('a pair that is refused is 77, one without an answer 75, and neither is in 
   expect(refused.stdout).toMatch(/The service refuses the other pair: the former one stays in use\.\n/)
   expect(refused.stdout).not.toContain('kill')
   service.answer({ status: 503 })
+  daemon.configure({ credentials: { apiKey: 'key', apiSecret: 'a-third-secret-of-the-test' } })
   const tried = await cli(['reload'])
   expect(tried).toMatchObject({ status: 75 })
   expect(tried.stdout).toMatch(/The other pair has given no token yet/)

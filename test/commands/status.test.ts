@@ -266,7 +266,7 @@ test('the whole picture of a daemon in trouble: what to do first, then a row for
     daemon: {
       ...good.daemon,
       configuration: { state: 'faulty', problem: 'http.mode: is no mode' },
-      stateProblem: 'memory.json: no space is left: free some',
+      stateProblem: 'state.json: no space is left: free some',
     },
     readers: Array.from({ length: 6 }, () => reader),
   }
@@ -277,7 +277,7 @@ test('the whole picture of a daemon in trouble: what to do first, then a row for
 <yellow →> Call 555-1234.
 <yellow →> Correct the configuration, each fault of which is named by \`check\`, then have it read again: \`sudo kyc-tokend check && sudo systemctl reload kyc-tokend\`.
 <yellow →> Correct the 2 token files marked ✗.
-<yellow →> The state for a restart cannot be saved: memory.json: no space is left: free some.
+<yellow →> The state for a restart cannot be saved: state.json: no space is left: free some.
 
   _life      _<yellow █████>_░░░░░░░░░░░░░░░_ 5 min left of 20 min (assumed)
   _token     _${good.token?.fingerprint}, number 12, obtained 15 min ago (00:00:00Z), stale

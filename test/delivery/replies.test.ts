@@ -4,7 +4,8 @@ import { remedyOf } from '../support/remedies.ts'
 import type { TokenResult } from '../../src/protocol.ts'
 import type { Connection } from '../../src/delivery/guard.ts'
 import { statusOf } from '../../src/delivery/status.ts'
-import { initialState } from '../../src/token/state.ts'
+import { NO_RECORD } from '../../src/token/state.ts'
+import { firstState } from '../support/facts.ts'
 import { statusSourcesOf } from '../support/delivery-world.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type Answer } from '../support/keeper-world.ts'
@@ -47,10 +48,10 @@ describe('the cached reply', () => {
     await clock.advance(60_000)
     expect(valueOf(replies.current())).toBe(first)
     const { expiresAt } = cachedResult() ?? { expiresAt: '' }
-    clock.jumpWall(3_600_000)
+    clock.jumpWall(50_000)
     // The keeper's next tick.
     await clock.advance(15_000)
-    expect(Date.parse(cachedResult()?.expiresAt ?? '') - Date.parse(expiresAt)).toBe(3_600_000)
+    expect(Date.parse(cachedResult()?.expiresAt ?? '') - Date.parse(expiresAt)).toBe(50_000)
     void keeper.refresh(never.signal)
     await clock.settle()
     expect(cachedResult()?.generation).toBe(2)
@@ -110,11 +111,11 @@ describe('a token with less life than `minValidSeconds`', () => {
   /** Until the request is given up. */
   const noAnswer: Answer = (signal) =>
     new Promise((resolve) => signal.addEventListener('abort', () => resolve(failures.network)))
-  /** Half a minute into the life of a token of 61 s, while the service answers as given. */
+  /** 59 s before the end of a token of 91 s, while the service answers as given. */
   async function late(service: Answer) {
-    const world = await start({ lifeSeconds: 61 })
+    const world = await start({ lifeSeconds: 91, policy: { maxDelayMs: 5_000 } })
     world.answer(service)
-    await world.clock.advance(29_000)
+    await world.clock.advance(32_000)
     const begunMs = world.clock.now().bootMs
     const reply = Promise.resolve(world.replies.token(soon, client))
     let endedMs = NaN
@@ -143,7 +144,7 @@ describe('a token with less life than `minValidSeconds`', () => {
 
   it('that expires meanwhile is waited for like a first one', async () => {
     const { clock, replies } = await late(() => failures.network)
-    await clock.advance(31_500)
+    await clock.advance(58_500)
     const reply = Promise.resolve(replies.token(soon, client))
     let isOver = false
     void reply.then(() => (isOver = true))
@@ -192,11 +193,9 @@ describe('the status', () => {
   it.each([['web-7'], [null]])('a refusal that the host %s was given names it', (askedBy) => {
     const now = { bootMs: 5_000, wallMs: 1_700_000_000_000 }
     const facts = { reason: 'account-inactive', detail: 'Forbidden', status: 403 } as const
-    const objection = { ...facts, since: now, askedBy, says: null, known: null }
-    const state = {
-      ...initialState({ baseUrl: 'https://service.test', credentialsId: 'first' }, now),
-      objection,
-    }
+    const refusal = { ...facts, since: now, askedBy }
+    const pairs = { first: { ...NO_RECORD, refusedWith: '', refusal } }
+    const state = firstState(now, { pairs })
     const { failure } = statusOf(state, now, statusSourcesOf({ state: () => state, now: () => now }))
     expect(failure).toEqual({
       ...facts,

@@ -9,8 +9,9 @@ import { createTokenFiles } from '../../src/delivery/token-files.ts'
 import { describeCurrent } from '../../src/delivery/status.ts'
 import type { TokenUse } from '../../src/protocol.ts'
 import type { KeeperEvent } from '../../src/token/keeper.ts'
-import { initialState, type TokenState } from '../../src/token/state.ts'
-import { fingerprintOf, type Token } from '../../src/token/token.ts'
+import type { TokenState } from '../../src/token/state.ts'
+import type { Token } from '../../src/token/token.ts'
+import { firstState, serviceFacts, tokenAt } from '../support/facts.ts'
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
 import { runningKeeper } from '../support/keeper-world.ts'
 import { watchFileCalls } from '../support/file-calls.ts'
@@ -21,14 +22,14 @@ import { eventually } from '../support/until.ts'
 const isRoot = process.geteuid?.() === 0
 const MINUTE = 60_000
 const BASE_URL = 'https://api.example.com'
-const SETTINGS = { baseUrl: BASE_URL, credentialsId: 'first' }
+const SERVICE = serviceFacts('service', BASE_URL)
 
 /**
  * A keeper that holds what the test gives it, on a wall clock that begins with the real one: file times are
  * real.
  */
 function createHolder(clock: FakeClock) {
-  let state: TokenState = initialState(SETTINGS, clock.now())
+  let state: TokenState = firstState(clock.now(), { service: SERVICE })
   const listeners = new Set<(event: KeeperEvent) => void>()
   const emit = (event: KeeperEvent): void => {
     for (const listener of listeners) listener(event)
@@ -43,23 +44,9 @@ function createHolder(clock: FakeClock) {
     tick: () => emit({ type: 'tick' }),
     hold(accessToken: string, { lifeMs = 15 * MINUTE, ...facts }: Partial<Token> = {}) {
       const now = clock.now()
-      const token: Token = {
-        accessToken,
-        fingerprint: fingerprintOf(accessToken),
-        generation: state.generation + 1,
-        ...SETTINGS,
-        answer: 1,
-        isOfClients: false,
-        isSameUntilEnd: false,
-        known: null,
-        received: now,
-        lifeMs,
-        expiresAtMs: now.bootMs + lifeMs,
-        expirySource: 'jwt',
-        refreshAtMs: now.bootMs + lifeMs / 2,
-        ...facts,
-      }
-      state = { ...initialState(SETTINGS, now), token, generation: token.generation }
+      const baseUrl = BASE_URL
+      const token = tokenAt(now, { accessToken, generation: state.generation + 1, baseUrl, lifeMs, ...facts })
+      state = firstState(now, { service: SERVICE, token, generation: token.generation })
       emit({ type: 'changed' })
       return token
     },
@@ -80,7 +67,10 @@ async function start(
   { use, scene = createScene() }: { use?: TokenUse; scene?: ReturnType<typeof createScene> } = {},
 ) {
   const { keeper, log } = scene
-  const using = use === undefined ? keeper : { ...keeper, state: () => ({ ...keeper.state(), use }) }
+  const using =
+    use === undefined
+      ? keeper
+      : { ...keeper, state: () => ({ ...keeper.state(), service: { ...SERVICE, use } }) }
   const files = createTokenFiles({ config: tokenFiles, keeper: using, log, remedyOf })
   const stop = new AbortController()
   const done = files.run(stop.signal)
@@ -252,8 +242,8 @@ describe('token files', () => {
     }
     const before = await atTick(0)
     expect(await atTick(1_900)).toBe(before)
-    const after = await atTick(3_600_000)
-    expect(Date.parse(after ?? '') - Date.parse(before ?? '')).toBe(3_601_900)
+    const after = await atTick(50_000)
+    expect(Date.parse(after ?? '') - Date.parse(before ?? '')).toBe(51_900)
     // Less than 2 s from what is shown now: a correction of the clock changes no text.
     expect(await atTick(-700)).toBe(after)
   })

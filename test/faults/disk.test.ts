@@ -36,7 +36,7 @@ async function started(): Promise<Daemon> {
   await expectUntil('the token file', () => tokenFile(daemon) === accessToken)
   // Written last: nothing is under way any more.
   await expectUntil('the memory', () =>
-    ['"generation":1', '"failure":null'].every((part) => textOf(inState('memory.json'))?.includes(part)),
+    ['"generation":1', '"pairs":{}'].every((part) => textOf(inState('state.json'))?.includes(part)),
   )
   return daemon
 }
@@ -76,10 +76,10 @@ test.skipIf(!canMount).each(FAULTS)(
     // A file that is removed leaves the space for another one: on a full disk some are written.
     const isLogged = (): boolean =>
       kind === 'full'
-        ? ['kept.json', 'token'].some((name) => failed(name).length > 0)
-        : ['kept.json', 'token'].every((name) => failed(name).length > 0)
+        ? ['state.json', 'token'].some((name) => failed(name).length > 0)
+        : ['state.json', 'token'].every((name) => failed(name).length > 0)
     await expectUntil('the records', isLogged)
-    for (const logged of ['kept.json', 'token'].flatMap(failed)) expect(logged).toMatch(remedy)
+    for (const logged of ['state.json', 'token'].flatMap(failed)) expect(logged).toMatch(remedy)
     const status = await statusOf(daemon)
     expect(status.state).toBe('ready')
     if (kind === 'read-only') {
@@ -88,7 +88,7 @@ test.skipIf(!canMount).each(FAULTS)(
     }
     await repair(disk)
     await repaired(daemon, 'the token file', () => tokenFile(daemon) === token)
-    await repaired(daemon, 'the token to be kept', () => textOf(inRun('kept.json'))?.includes(token))
+    await repaired(daemon, 'the token to be kept', () => textOf(inRun('state.json'))?.includes(token))
     await vi.waitFor(
       async () => expect((await statusOf(daemon)).files[0]).toMatchObject({ ok: true, error: null }),
       20_000,
@@ -162,7 +162,7 @@ test.skipIf(!canMount).each(FAULTS)(
     await rotate(daemon)
     const token = await rotate(daemon)
     await expectUntil('the token file', () => tokenFile(daemon) === token)
-    const path = inState('memory.json')
+    const path = inState('state.json')
     const logged = await expectUntil('the record', () => errors(daemon, 'state-file-error', path)[0])
     expect(logged).toMatch(remedy)
     expect(errors(daemon, 'state-file-error', path)).toHaveLength(1)

@@ -10,7 +10,7 @@ import type { Answer } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 
 /** Files of the runtime directory whose purpose it is to hold the token. */
-const TOKEN_FILES = new Set(['token', 'kept.json'])
+const TOKEN_FILES = new Set(['token', 'state.json'])
 
 const world = useDaemons()
 

@@ -38,7 +38,7 @@ test.each(['state', 'state/'.padEnd(120, 'x')])(
     const first = start('one')
     await first.listening()
     await tokenOf(first)
-    await expectUntil('its last file', () => existsSync(join(stateDirectory, 'memory.json')))
+    await expectUntil('its last file', () => existsSync(join(stateDirectory, 'state.json')))
     // No file of it is being written now.
     await expectUntil(
       'names that stay',

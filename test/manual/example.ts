@@ -20,7 +20,7 @@ export async function startExample(
   config: { tokenFiles?: readonly { path: string; format?: string }[]; [setting: string]: unknown } = {},
   given?: string,
 ) {
-  const directory = given ?? (await tempDirectory())
+  const directory = given ?? (await tempDirectory('memory'))
   const token = jwtOf({ exp: Date.now() / 1000 + 3_600 })
   const service = await serviceOf(({ path }) =>
     path === '/token/external/jwt' ? granting(token) : { body: `${path} is answered\n` },
@@ -74,7 +74,7 @@ export async function startExample(
 
 /** One whose configuration has all that gives its answers and metrics further fields. */
 export async function startWhole(settings: object = {}): Promise<Example> {
-  const directory = await tempDirectory()
+  const directory = await tempDirectory('memory')
   const redis = await startRedis()
   onTestFinished(() => redis.stop())
   const { cert, key } = createCertificate(createAuthority(), { names: ['client.example'] })

@@ -98,7 +98,7 @@ test.skipIf(isWithoutRedis('the fields of answers'))(
     expect(refused).toMatchObject({
       state: 'refused',
       alert: { reason: 'account-inactive' },
-      candidate: { attempts: 2 },
+      candidate: { attempts: 1 },
     })
     writeFileSync(join(daemon.directory, 'kyc-tokend.config.json'), '{')
     await ask('reload.request')

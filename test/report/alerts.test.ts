@@ -5,6 +5,8 @@ import type { AlertsConfig } from '../../src/config/next/config.ts'
 import { createAlerts } from '../../src/report/alerts.ts'
 import { createRemedies } from '../../src/host/remedy.ts'
 import { remedyOf } from '../support/remedies.ts'
+import { alarmOf } from '../../src/token/selectors.ts'
+import { serviceFacts } from '../support/facts.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld } from '../support/keeper-world.ts'
 import { createRecords } from '../support/records.ts'
@@ -55,7 +57,7 @@ async function alerting(
   onTestFinished(end)
   // Looking for what a former run left is real I/O.
   await readFile(path).catch(() => undefined)
-  const { isRaised = (options.state?.objection ?? null) !== null } = options
+  const { isRaised = alarmOf(options.state ?? world.keeper.state()) !== null } = options
   await expect.poll(() => isThere()).toBe(isRaised)
   /** The keeper begins to run, and what it does at once is done. */
   const begin = async (): Promise<void> => {
@@ -89,7 +91,7 @@ async function resolvedContent(): Promise<Record<string, unknown>> {
 }
 
 test('a refusal raises one alert: in the log and, for everybody to read, in alert.json until it is over', async () => {
-  const { ask, clock, events, of, reload } = await alerting({ first: failures.notFound })
+  const { answer, ask, clock, events, of, reload, token } = await alerting({ first: failures.notFound })
   const sentence = 'The service knows no account for these credentials'
   const alert = {
     level: 'alert',
@@ -115,7 +117,8 @@ test('a refusal raises one alert: in the log and, for everybody to read, in aler
   expect(await content()).toEqual(raised)
   await clock.advance(525_000)
   expect(events()).toEqual(['alert', 'file-restored'])
-  reload({ credentialsId: 'second' })
+  answer(token)
+  reload('second', { service: serviceFacts('other') })
   await clock.advance(0)
   const { reason, host } = alert
   expect(await resolvedContent()).toMatchObject({ reason, by: 'reload' })
@@ -204,13 +207,11 @@ test('no usable token for too long raises an alert with the failure behind it, a
 
 test('an alert that a reload ends is over by that, also while a token is held', async () => {
   const world = await alerting({ first: { kind: 'ok', accessToken: 'good' } })
-  for (const change of [
-    { credentialsId: 'first', isNamedRefusal: () => false },
-    { credentialsId: 'second' },
-  ]) {
+  for (const id of ['second', 'third']) {
     await world.ask(failures.inactive)
     await content()
-    world.reload(change)
+    world.answer(world.token)
+    world.reload('first', { service: serviceFacts(id) })
     await world.clock.advance(0)
     await resolvedContent()
   }
@@ -224,8 +225,8 @@ test('a refusal that a reload ends is over by that, and a token that has been mi
   const told = world.events().length
   const answered = Promise.withResolvers<void>()
   onTestFinished(() => answered.resolve())
-  const fetchToken = () => answered.promise.then(() => failures.network)
-  world.keeper.reload({ ...world.settings('second'), fetchToken })
+  world.answer(() => answered.promise.then(() => failures.network))
+  world.reload('second', { service: serviceFacts('other') })
   await world.clock.advance(0)
   expect(world.events().slice(told)).toEqual(['alert-resolved'])
   answered.resolve()

@@ -22,8 +22,8 @@ function watched(ends: Ends) {
       config: () => config,
       keeper: {
         now: () => ({ bootMs: 0, wallMs }),
-        state: () => ({ loggedEnd }),
-        setLoggedEnd: (text) => Promise.resolve(void (loggedEnd = text)),
+        state: () => ({ notes: { alert: null, loggedEnd } }),
+        remember: (notes) => void (loggedEnd = notes.loggedEnd ?? null),
       },
       log,
     })

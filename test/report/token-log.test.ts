@@ -1,9 +1,9 @@
 import { expect, onTestFinished, test } from 'vitest'
 import { createTokenLog } from '../../src/report/token-log.ts'
 import { remedyOf } from '../support/remedies.ts'
+import { serviceFacts } from '../support/facts.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
-import { jwtOf } from '../support/jwt.ts'
 import { createRecords, type Records } from '../support/records.ts'
 
 const MINUTE = 60_000
@@ -82,7 +82,7 @@ test('reasons that alternate are reported once each, not at each change', async 
 })
 
 test('a first failure has its remedy, a recovery its length; the next failure is a first one', async () => {
-  const { answer, clock, events, of, refresh, reload } = await narrated({ first: failures.network })
+  const { answer, clock, events, of, refresh, token } = await narrated({ first: failures.network })
   expect(of('fetch-failed')).toMatchObject([
     {
       level: 'warning',
@@ -95,7 +95,7 @@ test('a first failure has its remedy, a recovery its length; the next failure is
   await clock.advance(10 * MINUTE)
   const failedAttempts = of('attempt').length
   expect(of('attempt')[0]).toMatchObject({ outcome: 'transient', cause: 'start', tookMs: 0 })
-  reload({ credentialsId: 'first' })
+  answer(token)
   await clock.advance(MINUTE)
   expect(of('recovered')).toMatchObject([{ level: 'notice', failedAttempts }])
   expect(of('recovered')[0]?.['failedForSeconds']).toBeGreaterThan(590)
@@ -122,45 +122,6 @@ test('the same token again is reported as that, past its assumed age as stale, a
   expect(of('token-obtained')).toHaveLength(1)
 })
 
-test('a service that gives the same token until it ends is reported as that once', async () => {
-  const token = { kind: 'ok', accessToken: jwtOf({ iat: 1_800_000_000, exp: 1_800_003_600 }) } as const
-  const { clock, of, refresh } = await narrated({ first: token })
-  await clock.advance(45 * MINUTE)
-  await refresh()
-  expect(of('same-token')).toMatchObject([
-    {
-      level: 'info',
-      expiresAt: '2027-01-15T09:00:00.000Z',
-      nextRefreshAt: expect.stringMatching(/^2027-01-15T09:00:00/) as string,
-    },
-  ])
-})
-
-test('tokens that end before refresh.maxAge are reported once an hour, with what would fit', async () => {
-  let count = 0
-  const { clock, keeper, of, answer } = await narrated({ first: { kind: 'ok', accessToken: 'opaque' } })
-  answer(() => ({ kind: 'ok', accessToken: `opaque-${(count += 1)}` }))
-  const report = async (times: number): Promise<void> => {
-    for (let reports = 0; reports < times; reports += 1) {
-      await clock.advance(4.5 * MINUTE)
-      keeper.reject(keeper.state().token?.fingerprint ?? '')
-      await clock.advance(0)
-    }
-  }
-  await report(2)
-  expect(of('tokens-end-early')).toMatchObject([
-    {
-      level: 'warning',
-      agesSeconds: [270],
-      maxAge: '4m',
-      remedy: 'Set refresh.maxAge to "4m", and reload',
-    },
-  ])
-  await report(13)
-  expect(of('tokens-end-early').at(-1)).toMatchObject({ agesSeconds: Array.from({ length: 10 }, () => 270) })
-  expect(of('tokens-end-early')).toHaveLength(2)
-})
-
 test('the first refusal is left to the alert, a repeated one is logged with its cause', async () => {
   const { of, refresh } = await narrated({ first: failures.inactive })
   expect(of('refused')).toEqual([])
@@ -170,7 +131,7 @@ test('the first refusal is left to the alert, a repeated one is logged with its 
 
 test('a token that a reload drops with its service has not expired', async () => {
   const { clock, reload, events } = await narrated()
-  reload({ credentialsId: 'second', baseUrl: 'https://other.test' })
+  reload('second', { service: serviceFacts('other') })
   await clock.advance(0)
   expect(events()).toEqual(['token-obtained', 'token-obtained'])
 })

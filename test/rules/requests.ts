@@ -1,6 +1,6 @@
 // The rules about requests, of one host or of a fleet as one client: what it knows of each account decides
 // when it may ask. All instants are on one clock, in ms.
-import { isAboutCredentials, type Cause, type ServiceOutcome } from '../../src/token/outcome.ts'
+import { isAboutPair, type Cause, type ServiceOutcome } from '../../src/token/outcome.ts'
 import { checkWith, type Broke } from './rules.ts'
 
 const CLIENT_PACE_MS = 30_000
@@ -151,7 +151,7 @@ export function createRequests(broke: Broke, { grainMs = 0 } = {}) {
       account.answeredMs = atMs
       account.isRefused = outcome.kind === 'permanent' && account.actedMs <= askedMs
       // Another pair that lies in the files is tried first.
-      if (isAboutCredentials(outcome)) for (const other of accounts.values()) other.actedMs = atMs
+      if (isAboutPair(outcome)) for (const other of accounts.values()) other.actedMs = atMs
       if (outcome.kind === 'permanent') account.failures = 0
       else if (outcome.kind === 'ok') {
         Object.assign(account, { failures: 0, notBeforeMs: -Infinity, rejectedUntilMs: -Infinity })

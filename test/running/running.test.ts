@@ -3,26 +3,25 @@ import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 
 import type { Config } from '../../src/config/config.ts'
 import { loadConfig } from '../../src/config/load.ts'
-import { createDiskReader, type OnDisk } from '../../src/config/on-disk.ts'
+import type { OnDisk } from '../../src/config/on-disk.ts'
 import { createReload } from '../../src/running/reload.ts'
 import { createRunning, type Running } from '../../src/running/running.ts'
-import { FileError } from '../../src/files/file-error.ts'
-import { inDirectory } from '../../src/files/in-directory.ts'
 import { untilAborted } from '../../src/lib/tasks.ts'
 import type { ReloadResult } from '../../src/protocol.ts'
-import type { StateStore } from '../../src/storage/state-store.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
-import { initialState, type ServiceSettings } from '../../src/token/state.ts'
+import { candidateOf } from '../../src/token/selectors.ts'
+import { initialState } from '../../src/token/state.ts'
+import type { Files } from '../../src/token/transitions.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { smallConfig, useConfigFiles } from '../support/config-files.ts'
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
-import { createMemoryServer, type MemoryServer } from '../support/memory-store.ts'
 import { createRecords, type Records } from '../support/records.ts'
 
 await import('p-retry')
-await import('../../src/share/share.ts')
 
 const TICK_MS = 15_000
+/** A change is noticed at a tick, and used once it has been there for 30 s. */
+const SETTLED_MS = 3 * TICK_MS
 const FILE_REQUESTS = new Set(['FSReqPromise', 'FSReqCallback', 'FileHandleCloseReq', 'CloseReq'])
 const OLD = 'key-of-old secret-of-old'
 const fileSources = { apiKey: { file: 'vol/key' }, apiSecret: { file: 'vol/secret' } }
@@ -46,8 +45,6 @@ let answer: (
 let running: Running
 let stop: AbortController
 let isLoading = false
-/** The shared stores by account, where the configuration has one. */
-let server: MemoryServer
 /** Instead of the disk, if it is there. */
 let disk: (() => Promise<OnDisk>) | undefined
 
@@ -68,31 +65,25 @@ const state = () => running.configuration()
 /** What is in use with the configuration on disk, of a daemon that asks nothing. */
 async function createUnasked(): Promise<Running> {
   stop = new AbortController()
-  const read = (): Promise<Config> => {
+  const reading = (): Promise<Config> => {
     isLoading = true
     return load().finally(() => (isLoading = false))
   }
   let tokens = 0
-  return createRunning(await read(), {
+  return createRunning(await reading(), {
     env: {},
     clock,
     random: () => 0.5,
     log: recorder.log,
     stop: stop.signal,
     hasOwnSockets: true,
-    load: read,
+    load: reading,
     ...(disk && { readDisk: disk }),
-    openStore: () => Promise.resolve(server.connect(0)),
     store: {
-      hostId: '0'.repeat(16),
-      load: (settings: ServiceSettings) => Promise.resolve(initialState(settings, clock.now())),
+      load: (read: Files) => Promise.resolve(initialState(read, clock.now())),
       save: () => Promise.resolve(),
-      credentialsIdOf: (_url: string, credentials: Config['credentials']) =>
-        JSON.stringify([
-          pairOf({ credentials }),
-          Object.values(credentials.further ?? {}).map((one) => one.reveal()),
-        ]),
-    } as unknown as StateStore,
+      fingerprintOf: (text: string) => text,
+    },
     createFetchToken(options) {
       return async (signal, { beforeRequest }) => {
         await beforeRequest()
@@ -125,7 +116,6 @@ beforeEach(async () => {
     isLoading || process.getActiveResourcesInfo().some((name) => FILE_REQUESTS.has(name))
   clock = createFakeClock({ isBusy })
   recorder = createRecords()
-  server = createMemoryServer(() => clock.now().wallMs)
   disk = undefined
   tried = []
   asked = []
@@ -138,21 +128,15 @@ beforeEach(async () => {
   await begin()
 })
 
-/** A tick, and the time that the files get to settle; `meanwhile` comes 1 s after the tick. */
-async function ticked(meanwhile: () => void = () => undefined): Promise<void> {
-  await clock.advance(TICK_MS)
-  await clock.advance(1_000)
-  meanwhile()
-  await clock.advance(1_500)
-}
+/** Files that were changed are noticed, and settle. */
+const settled = (): Promise<void> => clock.advance(SETTLED_MS)
 
 describe('secret files that change', () => {
   it('are tried once and in use where they give a token', async () => {
-    await ticked()
+    await settled()
     expect(tried).toEqual([])
     write('secret', 'secret-of-new')
-    await ticked()
-    await ticked()
+    await settled()
     expect(tried).toEqual(['key-of-old secret-of-new'])
     expect(recorder.of('credentials-taken-over')).toEqual([
       {
@@ -184,34 +168,45 @@ describe('secret files that change', () => {
     await begin()
     const { further: before = {} } = running.config().credentials
     files.write('vol/third', 'third-of-new')
-    await ticked()
+    await settled()
     expect(running.config().credentials.further?.['service.parameters.realm']?.reveal()).toBe('third-of-new')
     renew()
-    await ticked()
-    await ticked()
+    await settled()
     expect(running.config().credentials.further?.[at]?.reveal()).not.toBe(before[at]?.reveal())
     expect(recorder.events()).toEqual(['credentials-taken-over', 'credentials-taken-over'])
     expect(running.config().endsAtMs.certificate).toBeGreaterThan(Date.now())
   })
 
-  it('are left alone until both have been the same for 2 s', async () => {
+  it('are left alone until both have been the same for 30 s', async () => {
     write('key', 'key-of-new')
-    await ticked(() => write('secret', 'secret-of-new'))
+    await clock.advance(22_000)
+    write('secret', 'secret-of-new')
+    await clock.advance(29_000)
     expect(tried).toEqual([])
-    await ticked()
+    await clock.advance(TICK_MS)
     expect(tried).toEqual(['key-of-new secret-of-new'])
+  })
+
+  it('are used after 2 s where the service has refused the running pair', async () => {
+    answer = (pair) => (pair === OLD ? refused : undefined)
+    void running.refresh(never)
+    await clock.advance(100)
+    write('secret', 'secret-of-new')
+    await clock.advance(TICK_MS + 2_000)
+    expect(tried).toEqual(['key-of-old secret-of-new'])
+    expect(running.keeper.state().running).toBe(running.keeper.state().newest)
   })
 
   it('change nothing any more once the daemon stops, also where they are being read', async () => {
     answer = () => refused
     write('secret', 'secret-of-new')
-    await ticked()
+    await settled()
     write('secret', 'secret-of-old')
     const reading = running.readDisk()
     stop.abort()
     await reading
     // What changes now would be saved after the state of an orderly stop.
-    expect(running.keeper.state().candidate).not.toBeNull()
+    expect(candidateOf(running.keeper.state(), clock.now())).not.toBeNull()
   })
 
   it('are not read in the first 5 s: clients that wait for the start come first', async () => {
@@ -226,21 +221,10 @@ describe('secret files that change', () => {
     expect(loads).toHaveBeenCalledTimes(2)
   })
 
-  it('share by the keys of their own account', async () => {
-    configure({ share: { servers: ['h:1'], key: '0123456789abcdef' } })
-    await begin()
-    const records = (): number => server.keys().filter((key) => key.endsWith(':record')).length
-    expect(records()).toBe(1)
-    write('secret', 'secret-of-one')
-    await ticked()
-    expect(records()).toBe(2)
-    expect(pairOf(running.config())).toBe('key-of-old secret-of-one')
-  })
-
   it('are reported with their remedy where they are refused', async () => {
     answer = (pair) => (pair === OLD ? undefined : rejected)
     write('key', 'key-of-new')
-    await ticked()
+    await settled()
     expect(running.secrets()).toContain('key-of-new')
     expect(recorder.of('credentials-not-taken-over')).toEqual([
       {
@@ -259,8 +243,7 @@ describe('secret files that change', () => {
     let detail = 'down'
     answer = (pair) => (pair === OLD ? undefined : failed(detail))
     write('secret', 'secret-of-new')
-    await ticked()
-    await ticked()
+    await settled()
     detail = 'still down'
     await clock.advance(60_000)
     expect(state()).toMatchObject({
@@ -276,8 +259,7 @@ describe('secret files that change', () => {
     ['written with the same content', null, () => write('secret', 'secret-of-old')],
   ])('count as not changed while one is %s, and a fault is logged once', async (_, error, change) => {
     change()
-    await ticked()
-    await ticked()
+    await settled()
     expect(tried).toEqual([])
     const records =
       error === null
@@ -286,42 +268,20 @@ describe('secret files that change', () => {
     expect(recorder.of('configuration-faulty')).toEqual(records)
     expect(running.isFaulty()).toBe(error !== null)
     write('secret', 'secret-of-new')
-    await ticked()
+    await settled()
     expect(tried).toEqual(['key-of-old secret-of-new'])
     expect(running.isFaulty()).toBe(false)
-  })
-
-  it('are tried once, although a disk has not answered since', async () => {
-    answer = () => refused
-    write('secret', 'secret-of-new')
-    await ticked()
-    const volume = Promise.withResolvers<void>()
-    vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] })
-    const call = inDirectory(join(files.directory, 'vol'), async () => volume.promise)
-    vi.advanceTimersByTime(5_000)
-    vi.useRealTimers()
-    await expect(call).rejects.toThrow(FileError)
-    await ticked()
-    const problem = expect.stringMatching(/has not answered/) as string
-    expect(state()).toMatchObject({ state: 'faulty', problem })
-    volume.resolve()
-    await ticked()
-    await ticked()
-    expect(state().pair).toBe('refused')
-    expect(tried).toHaveLength(1)
-    expect(recorder.of('credentials-not-taken-over')).toHaveLength(1)
   })
 })
 
 describe('an operator who asks', () => {
-  it('is answered with another who came while the files settled, by one request', async () => {
+  it('has changed files used at once, and shares the request of another one', async () => {
     write('secret', 'secret-of-new')
     asked = []
-    const first = running.refresh(never)
-    await clock.advance(1_000)
-    const second = running.refresh(never)
-    await clock.advance(5_000)
-    expect((await first)?.outcome).toBe((await second)?.outcome)
+    const both = Promise.all([running.refresh(never), running.refresh(never)])
+    await clock.advance(100)
+    const [first, second] = await both
+    expect(first?.outcome).toBe(second?.outcome)
     expect(asked).toEqual(['key-of-old secret-of-new'])
   })
 
@@ -369,30 +329,41 @@ describe('a reload', () => {
     return result
   }
 
-  it('of a refused pair, just after a start: files that are written again are tried once more', async () => {
-    await begin(1_000)
+  it('of a refused pair says so, does not ask again, and an operator does', async () => {
     answer = (pair) => (pair === OLD ? undefined : refused)
     write('secret', 'secret-of-new')
     const result = reload()
     await clock.advance(100)
-    expect(result.value).toMatchObject({ pair: 'refused' })
+    expect(result.value).toMatchObject({ outcome: 'failed', pair: 'refused' })
+    const again = reload()
+    await clock.advance(100)
+    expect(again.value).toMatchObject({ outcome: 'failed', pair: 'refused' })
     expect(tried).toHaveLength(1)
-    write('secret', 'secret-of-new')
-    await ticked()
-    await ticked()
-    expect(tried).toHaveLength(2)
+    answer = () => undefined
+    void running.refresh(never)
+    await clock.advance(100)
+    expect(pairOf(running.config())).toBe('key-of-old secret-of-new')
+    const same = reload()
+    await clock.advance(100)
+    expect(same.value).toMatchObject({ outcome: 'ok', pair: null })
   })
 
-  it('of a refused pair that lies in other files tries it once', async () => {
-    answer = (pair) => (pair === OLD ? undefined : refused)
-    files.write('vol/other', 'secret-of-new')
-    configure({ credentials: { apiKey: { file: 'vol/key' }, apiSecret: { file: 'vol/other' } } })
+  it('of another pair is ok once that gives a token; other settings count for the running pair at once', async () => {
+    const gate = Promise.withResolvers<undefined>()
+    answer = async (pair) => (pair === OLD ? undefined : gate.promise)
+    write('secret', 'secret-of-new')
+    configure({ refresh: { maxAge: '7m' } })
     const result = reload()
     await clock.advance(100)
-    expect(result.value).toMatchObject({ pair: 'refused' })
-    await ticked()
-    await ticked()
-    expect(tried).toEqual(['key-of-old secret-of-new'])
+    expect(result.value).toBeNull()
+    expect(running.keeper.state().policy.maxAgeMs).toBe(420_000)
+    gate.resolve(undefined)
+    await clock.advance(100)
+    expect(result.value).toMatchObject({ outcome: 'ok', pair: 'in-use' })
+    configure({ baseUrl: 'https://other.example.com' })
+    const other = reload()
+    await clock.advance(100)
+    expect(other.value).toMatchObject({ outcome: 'ok', pair: 'in-use' })
   })
 
   it('answers after 60 s where the service does not', async () => {
@@ -408,7 +379,7 @@ describe('a reload', () => {
   it('answers at once where the service has asked the other pair to wait for longer', async () => {
     answer = (pair) => (pair === OLD ? undefined : { ...failed('later'), retryAfterMs: 10 * 60_000 })
     write('secret', 'secret-of-new')
-    await ticked()
+    await settled()
     const result = reload()
     await clock.advance(100)
     expect(result.value).toMatchObject({ outcome: 'failed', pair: 'tried' })
@@ -461,26 +432,6 @@ describe('a reload', () => {
     expect(prepared).toHaveLength(2)
     expect(running.config().log.level).toBe('warning')
   })
-
-  it('keeps the pair that a trial brought into use while it was prepared', async () => {
-    const gate = Promise.withResolvers<void>()
-    write('secret', 'secret-of-new')
-    await clock.advance(TICK_MS)
-    configure({ retry: { maxDelay: '7m' } })
-    const result = reload(async () => {
-      await gate.promise
-      return async () => undefined
-    })
-    configure()
-    await clock.advance(5_000)
-    await ticked()
-    expect(pairOf(running.config())).toBe('key-of-old secret-of-new')
-    gate.resolve()
-    await clock.advance(100)
-    expect(result.value).toMatchObject({ outcome: 'ok' })
-    expect(pairOf(running.config())).toBe('key-of-old secret-of-new')
-    expect(tried).toEqual(['key-of-old secret-of-new'])
-  })
 })
 
 describe('the configuration on disk', () => {
@@ -489,7 +440,7 @@ describe('the configuration on disk', () => {
     configure({ credentials })
     await begin()
     configure({ credentials, refresh: { maxAge: 5 } })
-    await ticked()
+    await settled()
     expect(state().state).toBe('current')
     await running.readDisk()
     expect(state().state).toBe('faulty')
@@ -533,17 +484,5 @@ describe('the configuration on disk', () => {
     configure({ ...after, baseUrl: 'https://other.example.com' })
     await running.readDisk()
     expect(state()).not.toHaveProperty('pair')
-  })
-
-  it('is loaded again only when a file has changed', async () => {
-    const counted = vi.fn<() => Promise<Config>>(load)
-    const config = await load()
-    const readDisk = createDiskReader(counted, () => config)
-    await readDisk()
-    await readDisk()
-    expect(counted).toHaveBeenCalledTimes(1)
-    write('key', 'key-of-new')
-    await readDisk()
-    expect(counted).toHaveBeenCalledTimes(2)
   })
 })

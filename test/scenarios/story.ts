@@ -251,7 +251,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     const isFormerGood = world.isFull() && (expiryMs(written) ?? Infinity) > world.serviceNowMs() - GRAIN_MS
     const isAllowed = ['', token?.accessToken ?? ''].includes(written) || isFormerGood
     check(isAllowed, 'another token is left in its file')
-    const kept = world.file('run/kept.json')
+    const kept = world.file('run/state.json')
     check(kept === '' || kept.includes(token?.accessToken ?? ''), 'another token is kept')
     if (world.isFull()) return
     fullDisk = null
@@ -263,7 +263,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     if (!(alertMs > -TICK_MS))
       check(isAlertWritten === (status.alert !== null), 'alert.json is not what status says')
     if (token !== null)
-      check(world.file('run/kept.json').includes(token.accessToken), 'the token is not kept')
+      check(world.file('run/state.json').includes(token.accessToken), 'the token is not kept')
   }
 
   function checkToken(token: TokenResult): void {

@@ -269,7 +269,6 @@ export function createWorld(given: Given, observer?: Observer) {
       stderr: log,
       inherited: { ipc: [], http: [], metrics: [], unknown: [] },
       load,
-      bootMark: null,
       clock,
       random: observer?.random ?? (() => 0.5),
       stop: stopping.signal,

@@ -1,17 +1,12 @@
 // A fleet of daemons on one fake clock: the real schedule code, many times, against a service that fails and
 // recovers.
 import type { Instant } from '../../src/lib/clock.ts'
-import type { FetchOutcome } from '../../src/token/outcome.ts'
-import {
-  dueAtMs,
-  initialState,
-  nextMomentMs,
-  plannedAttempt,
-  type Policy,
-  type TokenState,
-} from '../../src/token/state.ts'
-import { afterAttemptBegan, afterRequest, afterTick, nextState } from '../../src/token/transitions.ts'
-import type { Cause } from '../../src/token/outcome.ts'
+import type { Cause, FetchOutcome } from '../../src/token/outcome.ts'
+import { next } from '../../src/token/schedule.ts'
+import { nextExpiryMs } from '../../src/token/selectors.ts'
+import type { Policy, TokenState } from '../../src/token/state.ts'
+import { afterAnswer, afterBegin, afterRequest, afterTick } from '../../src/token/transitions.ts'
+import { firstState } from '../support/facts.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { createHeap } from './heap.ts'
 
@@ -41,10 +36,7 @@ export function runFleet(options: FleetOptions): Arrival[] {
   const { policy, random, service, tokenLifeMs } = options
   const arrivals: Arrival[] = []
   const states: TokenState[] = Array.from({ length: options.daemons }, () =>
-    initialState(
-      { baseUrl: 'https://service', credentialsId: 'first' },
-      { bootMs: 0, wallMs: 1_800_000_000_000 },
-    ),
+    firstState({ bootMs: 0, wallMs: 1_800_000_000_000 }, { policy }),
   )
   const queue = createHeap()
   for (const index of states.keys()) queue.push(0, index)
@@ -56,26 +48,23 @@ export function runFleet(options: FleetOptions): Arrival[] {
   }
 
   function live(state: TokenState, daemon: number, now: Instant): TokenState {
-    const looked = afterTick(state, { now, awakeMs: now.bootMs, policy, drawn: random() })
-    if (dueAtMs(looked) > now.bootMs) return looked
-    const { cause } = plannedAttempt(looked)
+    const step = { now, drawn: random() }
+    const ticked = afterTick(state, step, 0)
+    const plan = next(ticked, now)
+    if (plan.atMs > now.bootMs) return ticked
+    const begun = afterBegin(ticked, plan, now)
     const answer = service(now.bootMs)
-    arrivals.push({ atMs: now.bootMs, daemon, cause, isServed: answer === 'token' })
+    arrivals.push({ atMs: now.bootMs, daemon, cause: begun.inFlight!.cause, isServed: answer === 'token' })
     const outcome = answer === 'token' ? grant(now) : answer
-    return nextState(afterRequest(afterAttemptBegan(looked, cause, now), cause, now), outcome, {
-      now,
-      awakeMs: now.bootMs,
-      policy,
-      drawn: random(),
-    }).state
+    return afterAnswer(afterRequest(begun, step), outcome, { now, drawn: random() }).state
   }
 
-  for (let next = queue.pop(); next !== undefined && next.atMs <= options.untilMs; next = queue.pop()) {
-    const now: Instant = { bootMs: next.atMs, wallMs: 1_800_000_000_000 + next.atMs }
-    const state = live(states[next.index] as TokenState, next.index, now)
-    states[next.index] = state
-    const wakeAtMs = nextMomentMs(state, now)
-    if (Number.isFinite(wakeAtMs)) queue.push(Math.max(wakeAtMs, now.bootMs), next.index)
+  for (let turn = queue.pop(); turn !== undefined && turn.atMs <= options.untilMs; turn = queue.pop()) {
+    const now: Instant = { bootMs: turn.atMs, wallMs: 1_800_000_000_000 + turn.atMs }
+    const state = live(states[turn.index] as TokenState, turn.index, now)
+    states[turn.index] = state
+    const wakeAtMs = Math.min(next(state, now).atMs, nextExpiryMs(state, now))
+    if (Number.isFinite(wakeAtMs)) queue.push(Math.max(wakeAtMs, now.bootMs), turn.index)
   }
   return arrivals
 }

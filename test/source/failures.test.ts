@@ -5,7 +5,7 @@ import type { PairConfig, ServiceConfig } from '../../src/config/next/config.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { oneLine, type ServiceResponse } from '../../src/source/answer.ts'
 import { failureFromError } from '../../src/source/errors.ts'
-import { createClassify, failureTable, isNamedRefusal } from '../../src/source/failures.ts'
+import { createClassify, failureTable } from '../../src/source/failures.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { KEY, partsFor, SECRET } from '../support/source.ts'
 
@@ -127,19 +127,8 @@ describe('the table', () => {
       outcomeOf(answer(status, body), { service: { refusals } }) as { reason: string }
     expect(given(400, { error: { gone: true } })).toMatchObject({ kind: 'permanent', reason })
     expect(given(400, { error: { gone: false } }).reason).toBe('rejected')
-    expect(given(401, { any: { where: 'No Such CLIENT' } })).toMatchObject({ says: 'no such client' })
+    expect(given(401, { any: { where: 'No Such CLIENT' } })).toMatchObject({ kind: 'permanent', reason })
     expect(failureTable({ refusals, token: ['data', 'token'] })[0]?.answer).toMatch(/with a data\.token fit/)
-  })
-
-  it.each([
-    [true, {}],
-    [true, { says: null }],
-    [false, { status: 501 }],
-    [false, { reason: 'account-not-found' as const }],
-    [false, { says: 'account is not active' }],
-  ])('names an earlier refusal, or no more: %s for %j', (isNamed, change) => {
-    const given = { status: 500, reason: 'account-inactive' as const, says: 'YOUR account\tis not  active' }
-    expect(isNamedRefusal(standard.service, { ...given, ...change })).toBe(isNamed)
   })
 })
 

@@ -10,7 +10,7 @@ import { granting, type Answer } from './service.ts'
 import { tempDirectory } from './temp-directory.ts'
 
 /** To be called outside of tests: each of them gets a directory and a service. */
-export function useDaemons(where?: 'memory') {
+export function useDaemons(where: 'memory' | 'anywhere' = 'memory') {
   /** Every token that the service has given. */
   const given: string[] = []
   /** The answer of the service with its next token; that of a test sets another with `service.answer`. */
@@ -58,7 +58,7 @@ export async function commandWorld(
     breaks?: DaemonOptions['breaks']
   } = {},
 ) {
-  const directory = await tempDirectory()
+  const directory = await tempDirectory('memory')
   const service = await serviceOf(options.answer ?? granting(hourToken()))
   for (const [name, content] of Object.entries(options.files ?? {}))
     writeFileSync(join(directory, name), content, { mode: 0o600 })

@@ -11,11 +11,11 @@ import type { StatusSources } from '../../src/delivery/status.ts'
 import { createSystemClock, monotonicMs } from '../../src/lib/clock.ts'
 import { loadLibc, type Libc } from '../../src/lib/libc.ts'
 import { createKeeper, type Keeper } from '../../src/token/keeper.ts'
-import type { ReloadResult, TokenUse } from '../../src/protocol.ts'
+import { STANDARD_USE, type ReloadResult, type TokenUse } from '../../src/protocol.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { currentAlert } from '../../src/token/current-alert.ts'
-import { initialState } from '../../src/token/state.ts'
 import { connectRaw, type RawClient } from './ipc-client.ts'
+import { firstState, POLICY, serviceFacts } from './facts.ts'
 import { createRecords } from './records.ts'
 import { remedyOf } from './remedies.ts'
 import { tempDirectory } from './temp-directory.ts'
@@ -90,26 +90,30 @@ export async function startDelivery(
   const grant = (): FetchOutcome => ({ kind: 'ok', accessToken: tokenOf((issued += 1)) })
   let next = options.answer ?? grant
   const clock = createSystemClock()
-  const { use } = options
-  const service = { baseUrl: 'https://service.test', credentialsId: 'first', ...(use && { use }) }
-  const keeper = createKeeper(initialState(service, clock.now()), {
+  const { use = STANDARD_USE } = options
+  const service = { ...serviceFacts(), use }
+  const keeper = createKeeper(firstState(clock.now(), { service }), {
     settings: {
-      ...service,
-      fetchToken: async (signal, { beforeRequest }) => {
-        await beforeRequest()
-        asked += 1
-        const gaveUp = new Promise<FetchOutcome>((resolve) => {
-          signal.addEventListener('abort', () =>
-            resolve({ kind: 'transient', reason: 'network', detail: 'given up' }),
-          )
-        })
-        return Promise.race([next(), gaveUp])
+      service,
+      policy: POLICY,
+      running: null,
+      newest: {
+        id: 'first',
+        fetchToken: async (signal, { beforeRequest }) => {
+          await beforeRequest()
+          asked += 1
+          const gaveUp = new Promise<FetchOutcome>((resolve) => {
+            signal.addEventListener('abort', () =>
+              resolve({ kind: 'transient', reason: 'network', detail: 'given up' }),
+            )
+          })
+          return Promise.race([next(), gaveUp])
+        },
       },
-      policy: { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 300_000 },
     },
     clock,
     random: Math.random,
-    saveState: () => Promise.resolve(),
+    save: () => Promise.resolve(),
   })
   const { monotonicMs: aliveMs } = options
   const replies = createReplies({

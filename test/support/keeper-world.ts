@@ -1,9 +1,10 @@
 // A keeper on a fake clock, with a service that answers as the test says.
 import { onTestFinished } from 'vitest'
-import type { SaveState } from '../../src/token/attempts.ts'
-import { createKeeper, type KeeperEvent, type RefreshSettings } from '../../src/token/keeper.ts'
+import { createKeeper, type KeeperEvent, type Settings, type Source } from '../../src/token/keeper.ts'
 import type { Attempt, FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
-import { dueAtMs, initialState, type TokenState } from '../../src/token/state.ts'
+import { dueAtMs } from '../../src/token/schedule.ts'
+import type { Policy, TokenState } from '../../src/token/state.ts'
+import { firstState, POLICY, serviceFacts } from './facts.ts'
 import { failures } from './failures.ts'
 import { createFakeClock, type FakeClock } from './fake-clock.ts'
 import { grantAt } from './jwt.ts'
@@ -25,40 +26,47 @@ export function createKeeperWorld(
     state?: TokenState
     clock?: FakeClock
     lifeSeconds?: number
-    policy?: Partial<RefreshSettings['policy']>
-    remember?: SaveState
+    policy?: Partial<Policy>
+    save?: (state: TokenState) => Promise<void>
     /** The service's answer from the start; else each is another token. */
     first?: FetchOutcome | Answer
     /** Instead of the service, which is asked for each attempt. */
     fetchToken?: FetchToken
+    readAssertion?: Source['readAssertion']
   } = {},
 ) {
-  const { clock = createFakeClock(), lifeSeconds = 3_600 } = options
-  const baseUrl = 'https://service.test'
+  const { clock = createFakeClock(), lifeSeconds = 3_600, readAssertion } = options
   let issued = 0
-  let asked = 0
+  /** The pairs that were asked with. */
+  const asked: string[] = []
   /** Another token. */
   const token = (): FetchOutcome => grantAt(clock.now().wallMs, lifeSeconds * 1_000, (issued += 1))
   const answerOf = (to: FetchOutcome | Answer): Answer => (typeof to === 'function' ? to : () => to)
   let next = answerOf(options.first ?? token)
-  const askService = async (signal: AbortSignal, { beforeRequest }: Attempt): Promise<FetchOutcome> => {
-    await beforeRequest()
+  const answers = new Map<string, Answer>()
+  const askService = (pair: string) => async (signal: AbortSignal, attempt: Attempt) => {
+    await attempt.beforeRequest()
     if (signal.aborted) return failures.network
-    asked += 1
-    if (asked > MAX_REQUESTS) throw new Error('The service is asked without end')
-    return next(signal)
+    asked.push(pair)
+    if (asked.length > MAX_REQUESTS) throw new Error('The service is asked without end')
+    return (answers.get(pair) ?? next)(signal)
   }
-  const fetchToken = options.fetchToken ?? askService
-  const policy = { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 300_000, ...options.policy }
-  const keeper = createKeeper(
-    options.state ?? initialState({ baseUrl, credentialsId: 'first' }, clock.now()),
-    {
-      settings: { fetchToken, policy, baseUrl, credentialsId: 'first' },
-      clock,
-      random: createRandom(1),
-      saveState: options.remember ?? (() => Promise.resolve()),
-    },
-  )
+  const policy = { ...POLICY, ...options.policy }
+  const sourceOf = (id: string): Source => ({
+    id,
+    fetchToken: options.fetchToken ?? askService(id),
+    readAssertion,
+  })
+  const files = (change: Partial<Settings> = {}): Settings => {
+    const common = { service: serviceFacts(), policy, newest: sourceOf('first'), running: null }
+    return { ...common, ...change }
+  }
+  const keeper = createKeeper(options.state ?? firstState(clock.now(), { policy }), {
+    settings: files(),
+    clock,
+    random: createRandom(1),
+    save: options.save ?? (() => Promise.resolve()),
+  })
   const heard: Exclude<KeeperEvent, { type: 'tick' }>[] = []
   const ticks: number[] = []
   keeper.onEvent((event) => {
@@ -73,21 +81,24 @@ export function createKeeperWorld(
     /** All events so far but the ticks, and the instants of these on the boot clock. */
     heard,
     ticks,
-    dueInMs: () => dueAtMs(keeper.state()) - clock.now().bootMs,
+    dueInMs: () => dueAtMs(keeper.state(), clock.now()) - clock.now().bootMs,
     token,
-    /** Sets the service's answer from now on. */
-    answer: (to: FetchOutcome | Answer): void => {
-      next = answerOf(to)
+    /** Sets the service's answer from now on; `pair`: to that one alone. */
+    answer: (to: FetchOutcome | Answer, pair?: string): void => {
+      if (pair === undefined) next = answerOf(to)
+      else answers.set(pair, answerOf(to))
     },
     /** Number of requests. */
-    asked: () => asked,
-    /** Another configuration: other credentials, and another service where one is given. */
-    reload: (change: { credentialsId: string } & Partial<RefreshSettings>): void => {
-      next = token
-      keeper.reload({ fetchToken, policy, baseUrl, ...change })
+    asked: () => asked.length,
+    /** The pairs that were asked with. */
+    pairs: asked,
+    /** The files hold this pair from now on, and perhaps other settings. */
+    reload: (pair: string, change: Partial<Settings> = {}): void => {
+      const former = keeper.state().running
+      keeper.reload(
+        files({ newest: sourceOf(pair), running: former === pair ? null : sourceOf(former), ...change }),
+      )
     },
-    /** Settings with other credentials. */
-    settings: (credentialsId: string): RefreshSettings => ({ fetchToken, policy, baseUrl, credentialsId }),
     /** Runs the keeper until `stop`. */
     start: (): void => {
       running = keeper.run(stopping.signal)

@@ -1,5 +1,5 @@
 // The kind of a state, in one word.
-import { refusalOf, type TokenState } from '../../src/token/state.ts'
+import { refusalOf, type TokenState } from '../../src/token/selectors.ts'
 
 export function kindOf(state: TokenState): 'refused' | 'held' | 'waiting' {
   if (refusalOf(state) !== null) return 'refused'

@@ -1,9 +1,13 @@
 import { getEventListeners } from 'node:events'
 import { expect, test } from 'vitest'
+import { currentAlert } from '../../src/token/current-alert.ts'
+import { createLiveness } from '../../src/token/keeper.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
-import { type TokenState } from '../../src/token/state.ts'
-import { createLiveness } from '../../src/token/variable.ts'
+import { candidateOf, failureOf, noTokenSince, phaseOf, usableToken } from '../../src/token/selectors.ts'
+import { recordOf, type TokenState } from '../../src/token/state.ts'
+import { serviceFacts } from '../support/facts.ts'
 import { failures } from '../support/failures.ts'
+import { jwtOf } from '../support/jwt.ts'
 import { createKeeperWorld, runningKeeper, type KeeperWorld } from '../support/keeper-world.ts'
 
 const TICK_MS = 15_000
@@ -28,6 +32,8 @@ function byHand() {
 
 const never = new AbortController().signal
 const refused = failures.inactive
+const heldBy = ({ keeper }: KeeperWorld): string | undefined =>
+  usableToken(keeper.state(), keeper.now())?.accessToken
 
 /** Time for which the loop was silent at the longest, in ms. */
 const longestSilence = (ticks: number[]): number =>
@@ -45,12 +51,12 @@ test.each([
 })
 
 test('the loop counts as alive for 45 s after its last tick', async () => {
-  const { clock, keeper, settings, stop } = await runningKeeper({ first: byHand().answer })
+  const { clock, keeper, stop } = await runningKeeper({ first: byHand().answer })
   const isAlive = createLiveness(keeper, () => clock.now().bootMs)
   await clock.advance(HOUR)
   await stop()
   await clock.advance(45_000 - 1)
-  keeper.reload({ ...settings('first'), refusedBy: [403] })
+  keeper.remember({ loggedEnd: 'pair' })
   expect(isAlive()).toBe(true)
   await clock.advance(1)
   expect(isAlive()).toBe(false)
@@ -194,37 +200,252 @@ test('waitUntil ends at the event that meets it, after its time or at a stop', a
   expect(clock.sleepers()).toBe(sleepers)
 })
 
-test('a reload with the same credentials lets the request under way end', async () => {
-  const service = byHand()
-  const { reload, clock } = await runningKeeper({ first: service.answer })
-  reload({ credentialsId: 'first' })
-  await clock.settle()
-  expect(service.signals[0]?.aborted).toBe(false)
-})
+// ---- requests and what is saved of them
 
-test('a reload with other credentials keeps a request from going out that is still being saved', async () => {
-  const writing = Promise.withResolvers<void>()
-  const { reload, asked, clock, keeper } = await runningKeeper({ remember: () => writing.promise })
-  reload({ credentialsId: 'second' })
-  await clock.settle()
-  expect(asked()).toBe(0)
-  writing.resolve()
-  await clock.settle()
-  expect(asked()).toBe(1)
-  expect(keeper.state()).toMatchObject({ token: expect.anything(), objection: null, next: null })
-})
-
-test('the loop waits for a save, for 2 s at most where the disk hangs', async () => {
-  const writing = Promise.withResolvers<void>()
-  const written: TokenState[] = []
-  const remember = async (state: TokenState) => {
-    if (written.push(state) === 2) await writing.promise
+test('a request goes out once it is saved as failed, or after 2 s where the disk hangs', async () => {
+  const saved: TokenState[] = []
+  const disk = Promise.withResolvers<void>()
+  const save = async (state: TokenState): Promise<void> => {
+    saved.push(state)
+    if (saved.length === 1) await disk.promise
   }
-  const { keeper, asked, ticks, clock } = await runningKeeper({ first: failures.network, remember })
-  const before = ticks.length
+  const { asked, clock } = await runningKeeper({ save })
+  expect(saved.map((state) => recordOf(state, 'first').attempts)).toEqual([1])
   await clock.advance(1_999)
-  expect([asked(), ticks.length, keeper.state().failure]).toEqual([1, before, null])
+  expect(asked()).toBe(0)
   await clock.advance(1)
+  expect(asked()).toBe(1)
+  disk.resolve()
+})
+
+test('a failure and a refusal are saved before anybody sees them', async () => {
+  for (const first of [failures.network, refused]) {
+    const seen: (readonly [number, boolean])[] = []
+    const world = createKeeperWorld({
+      first,
+      save: async (state) => {
+        const { failure, refusal } = recordOf(state, 'first')
+        if ((failure ?? refusal) !== null) seen.push([world.heard.length, state.inFlight === null])
+        return Promise.resolve()
+      },
+    })
+    world.start()
+    await world.clock.advance(0)
+    expect(seen[0]).toEqual([0, true])
+    await world.stop()
+  }
+})
+
+test('an account that answers 500 gets one request in 30 minutes of timers, reports and needs', async () => {
+  const world = await runningKeeper({ first: refused })
+  const { keeper, clock, asked } = world
+  for (let minute = 0; minute < 30; minute += 1) {
+    keeper.need(600_000)
+    keeper.reject('0123456789abcdef')
+    await clock.advance(MINUTE)
+  }
+  expect(asked()).toBe(1)
+  expect(phaseOf(keeper.state(), clock.now())).toBe('refused')
+})
+
+test('a fault of the clock between two ticks costs one request, which a JWT past its end does not survive', async () => {
+  const world = await runningKeeper({ lifeSeconds: 3_600 })
+  const { clock, answer, keeper, asked } = world
+  // The machine stood still for 3 h, and the service is down when the wall clock is set.
+  const serverDateMs = clock.now().wallMs + 3 * HOUR
+  clock.jumpWall(3 * HOUR)
+  answer({ ...failures.network, reason: 'server-error', serverDateMs })
+  expect(heldBy(world)).toBeDefined()
+  await clock.advance(TICK_MS)
+  expect([asked(), heldBy(world)]).toEqual([2, undefined])
+  expect(phaseOf(keeper.state(), clock.now())).toBe('expired')
+})
+
+test('a token that the service gives again is asked for at half of what is left, 5 s later at least', async () => {
+  const now = Math.floor(1_800_000_000)
+  const token = { kind: 'ok', accessToken: jwtOf({ iat: now, exp: now + 100 }) } as const
+  const { clock, asked, dueInMs, answer } = await runningKeeper({ first: token })
+  const waits: number[] = []
+  for (let count = 1; count < 7; count += 1) {
+    waits.push(dueInMs())
+    await clock.advance(dueInMs())
+  }
+  expect(waits).toEqual([50_000, 25_000, 12_500, 6_250, 5_000, 1_250])
+  expect(asked()).toBe(7)
+  answer({ kind: 'ok', accessToken: 'other' })
+  await clock.advance(1_000)
+  expect(asked()).toBe(8)
+})
+
+test('a need that no new token could meet causes no request, however often it is told', async () => {
+  const { keeper, clock, asked } = await runningKeeper({ lifeSeconds: 900 })
+  for (let second = 0; second < 120; second += 2) {
+    keeper.need(895_000)
+    await clock.advance(2_000)
+  }
+  expect(asked()).toBe(1)
+  keeper.need(869_000)
+  await clock.advance(0)
   expect(asked()).toBe(2)
-  writing.resolve()
+})
+
+// ---- the candidate
+
+test('another pair is asked at once, comes into use by its token, and harms nobody until then', async () => {
+  const world = await runningKeeper()
+  const { keeper, reload, answer, pairs, clock, heard } = world
+  const before = heldBy(world)
+  answer(failures.notFound, 'second')
+  reload('second')
+  await clock.advance(10 * MINUTE)
+  expect(pairs).toEqual(['first', 'second'])
+  expect([heldBy(world), phaseOf(keeper.state(), clock.now())]).toEqual([before, 'ready'])
+  expect(currentAlert(keeper.state(), clock.now(), 0)).toBeNull()
+  expect(candidateOf(keeper.state(), clock.now())).toMatchObject({
+    reason: 'account-not-found',
+    isRefused: true,
+    nextAttemptAtMs: Infinity,
+  })
+  expect(heard.map(({ type }) => type)).toEqual(['changed', 'attempted', 'tried'])
+  answer(world.token, 'third')
+  reload('third')
+  await clock.advance(0)
+  expect([keeper.state().running, candidateOf(keeper.state(), clock.now())]).toEqual(['third', null])
+  reload('second')
+  await clock.advance(10 * MINUTE)
+  expect(pairs).toEqual(['first', 'second', 'third'])
+})
+
+test('an operator has the candidate asked, and where that gives no token the running pair', async () => {
+  const { keeper, reload, answer, pairs, clock } = await runningKeeper()
+  answer(failures.notFound, 'second')
+  reload('second')
+  await clock.advance(MINUTE)
+  const refreshed = await keeper.refresh(never)
+  expect(pairs).toEqual(['first', 'second', 'second', 'first'])
+  expect([refreshed?.outcome.kind, refreshed?.candidate]).toEqual(['ok', failures.notFound])
+})
+
+test('of 50 wrong pairs the last 8 are remembered, with the running one', async () => {
+  const { keeper, reload, answer, clock, asked } = await runningKeeper()
+  for (let count = 0; count < 50; count += 1) {
+    answer(refused, `wrong-${count}`)
+    reload(`wrong-${count}`)
+    await clock.advance(0)
+  }
+  expect(Object.keys(keeper.state().pairs)).toEqual([42, 43, 44, 45, 46, 47, 48, 49].map((n) => `wrong-${n}`))
+  const before = asked()
+  reload('wrong-45')
+  await clock.advance(HOUR / 4)
+  expect(asked()).toBe(before)
+})
+
+test('another service is asked at once, and an answer of the former one is given up', async () => {
+  const service = byHand()
+  const world = await runningKeeper({ first: service.answer })
+  const { reload, answer, clock, asked, keeper } = world
+  answer(world.token)
+  reload('first', { service: serviceFacts('other') })
+  await clock.advance(0)
+  expect([service.signals[0]?.aborted, asked()]).toEqual([true, 2])
+  expect(keeper.state().token?.baseUrl).toBe('https://other.test')
+  reload('first', { service: serviceFacts('other') })
+  await clock.advance(MINUTE)
+  expect(asked()).toBe(2)
+})
+
+// ---- the ready-made assertion, and another host's answers
+
+test('an assertion that is not good is waited for, and asked with as soon as it is', async () => {
+  let read: { content: string } | { problem: string } = { problem: 'is not there' }
+  const { keeper, clock, asked, answer } = await runningKeeper({
+    readAssertion: async () => Promise.resolve(read),
+  })
+  await clock.advance(10 * MINUTE)
+  expect(asked()).toBe(0)
+  expect(failureOf(keeper.state(), clock.now())).toMatchObject({
+    reason: 'assertion',
+    detail: 'is not there',
+  })
+  read = { content: 'one' }
+  answer(refused)
+  await clock.advance(TICK_MS)
+  expect(asked()).toBe(1)
+  // Changed content lifts a refusal, the first time at once, then at most once in 5 min.
+  for (const content of ['two', 'three']) {
+    read = { content }
+    await clock.advance(TICK_MS)
+  }
+  expect(asked()).toBe(2)
+  await clock.advance(5 * MINUTE)
+  expect(asked()).toBe(3)
+  await clock.advance(HOUR)
+  expect(asked()).toBe(3)
+})
+
+test('a postponed attempt comes again in its time, at once for a report or an operator, and is no failure', async () => {
+  let attempts = 0
+  let postpones = true
+  const fetchToken = async (): Promise<FetchOutcome> => {
+    attempts += 1
+    const detail = 'Another host asks'
+    return Promise.resolve(
+      postpones
+        ? { kind: 'postponed', retryAfterMs: MINUTE, detail }
+        : { kind: 'ok', accessToken: `token-${attempts}` },
+    )
+  }
+  const { keeper, clock } = await runningKeeper({ fetchToken })
+  await clock.advance(59_999)
+  expect([attempts, phaseOf(keeper.state(), clock.now())]).toEqual([1, 'starting'])
+  await clock.advance(1)
+  expect(attempts).toBe(2)
+  const refreshed = keeper.refresh(never)
+  await clock.advance(0)
+  expect([(await refreshed)?.outcome.kind, attempts]).toEqual(['postponed', 3])
+  postpones = false
+  await clock.advance(MINUTE)
+  postpones = true
+  keeper.reject(keeper.state().token!.fingerprint)
+  await clock.advance(0)
+  expect(attempts).toBe(5)
+  keeper.reject(keeper.state().token!.fingerprint)
+  await clock.advance(0)
+  expect(attempts).toBe(5)
+})
+
+test('an outcome of another host is used while nothing is asked', async () => {
+  const service = byHand()
+  const world = await runningKeeper({ first: service.answer })
+  const { keeper, clock, heard } = world
+  const grant = {
+    kind: 'ok',
+    accessToken: 'of-fleet',
+    lifeMs: HOUR,
+    expirySource: 'jwt',
+    ageMs: MINUTE,
+  } as const
+  expect(keeper.offer(grant)).toBe(false)
+  service.resolve(failures.network)
+  await clock.advance(0)
+  expect(keeper.offer(grant)).toBe(true)
+  expect([heldBy(world), heard.at(-1)]).toEqual([
+    'of-fleet',
+    { type: 'attempted', outcome: grant, cause: 'fleet', tookMs: null },
+  ])
+  expect(usableToken(keeper.state(), clock.now())?.expiresAtMs).toBe(clock.now().bootMs + 59 * MINUTE)
+})
+
+// ---- the time without a token
+
+test('only time awake counts as time without a token, and the alert says since when', async () => {
+  const { keeper, clock } = await runningKeeper({ first: { ...failures.network } })
+  const lost = noTokenSince(keeper.state(), clock.now())
+  await clock.advance(9 * MINUTE)
+  clock.suspend(8 * HOUR)
+  const alert = () => currentAlert(keeper.state(), clock.now(), 10 * MINUTE)
+  await clock.advance(59_000)
+  expect(alert()).toBeNull()
+  await clock.advance(TICK_MS)
+  expect(alert()).toMatchObject({ reason: 'no-token', failure: 'network', noTokenSince: lost })
 })

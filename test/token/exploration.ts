@@ -1,0 +1,573 @@
+// All histories of one host, breadth first, so that the first one that breaks a rule is a shortest one: attempts and
+// answers, files, acts, clients, clocks, kills and starts, over the real transitions, schedule and saved texts.
+import { lastingText, readLasting, readRuntime, runtimeText } from '../../src/storage/saved-state.ts'
+import { afterNeed, afterReport } from '../../src/token/clients.ts'
+import type { FetchOutcome } from '../../src/token/outcome.ts'
+import { next, type Plan } from '../../src/token/schedule.ts'
+import { refusalOf, usableToken } from '../../src/token/selectors.ts'
+import { initialState, type TokenState } from '../../src/token/state.ts'
+import * as transitions from '../../src/token/transitions.ts'
+import { jwtOf } from '../support/jwt.ts'
+
+/** What is explored: replaced in part to see that a mistake is found. */
+export const machine = {
+  ...transitions,
+  afterNeed,
+  afterReport,
+  next,
+  refusalOf,
+  usableToken,
+  lastingText,
+  readLasting,
+  readRuntime,
+  runtimeText,
+}
+export type Machine = typeof machine
+
+/** The answers and the acts that a history is made of. */
+export const WORLDS = {
+  pairs: [
+    'long refused failed 429',
+    'files operator crash crash+files reboot orderly orderly+files service service+files',
+  ],
+  life: ['short long assumed same failed rejected', 'operator report need-2 need-8 jump pause crash reboot'],
+  assertion: ['long refused failed', 'changed bad good operator report crash reboot orderly files'],
+  postponed: ['long refused failed postponed', 'operator report crash files orderly'],
+} as const satisfies Record<string, readonly [string, string]>
+export const ALL = [0, 1].map((index) =>
+  [...new Set(Object.values(WORLDS).flatMap((world) => world[index as 0 | 1].split(' ')))].join(' '),
+) as [string, string]
+
+/** 30 s: the grain of the schedule in this world. Waits are the shortest that chance draws. */
+const U = 30_000
+const EPOCH_MS = 1_800_000_000_000
+const POLICY = { initialDelayMs: 2 * U, maxDelayMs: 20 * U, maxAgeMs: 6 * U }
+const USE = { header: 'Authorization', prefix: 'Bearer ' }
+const LIVES: Readonly<Record<string, readonly [number, boolean]>> = {
+  short: [3 * U, false],
+  long: [12 * U, false],
+  assumed: [6 * U, true],
+}
+const FLOORS: Readonly<Record<string, number>> = { 429: 4 * U, rejected: 10 * U }
+/** Waits after so many failures in a row: without a token, with one. */
+const SOON_MS = [0, U, U, U, U, U]
+const LATE_MS = [0, U, 2 * U, 4 * U, 8 * U, 10 * U]
+const PACES_MS = [U, U, 2 * U, 4 * U]
+
+/** What an observer knows, who sees files, acts, requests, answers and what clients get. */
+interface Pair {
+  known: boolean
+  /** The assertion's content at its refusal. */
+  refused: number | null
+  /** An orderly start may have it asked. */
+  may: boolean
+  floorAt: number
+  asks: number
+  soonAt: number
+  lateAt: number
+}
+interface Seen {
+  text: string
+  pair: string
+  endAt: number
+  untilAt: number
+  /** Its `exp` by either clock. */
+  oursAt: number
+  theirsAt: number
+  refreshAt: number
+  calmAt: number
+  given: number
+  byClients: boolean
+  reported: boolean
+  jumped: boolean
+}
+interface Observer {
+  files: string
+  running: string
+  service: string
+  pairs: Record<string, Pair>
+  token: Seen | null
+  flight: { pair: string; service: string; operator: boolean; joined: boolean; rest: string[] } | null
+  wish: string[]
+  want: boolean
+  lastAt: number
+  pace: number
+  content: number
+  good: boolean
+  liftAt: number
+  postponedAt: Record<string, number>
+  /** By how much the wall clock and the service's clock have gone ahead; `unseen` of the latter by no answer yet. */
+  wall: number
+  theirs: number
+  unseen: number
+  clocks: number
+}
+interface Node {
+  readonly s: TokenState
+  readonly m: Observer
+  readonly now: number
+}
+type Event = readonly [act: string, with_?: Plan | string | number]
+
+const UNKNOWN: Pair = { known: false, refused: null, may: false, floorAt: 0, asks: 0, soonAt: 0, lateAt: 0 }
+const OBSERVER: Observer = {
+  files: 'A',
+  running: 'A',
+  service: 'X',
+  pairs: { A: { ...UNKNOWN, known: true }, B: UNKNOWN },
+  token: null,
+  flight: null,
+  wish: [],
+  want: false,
+  lastAt: -9 * U,
+  pace: 0,
+  content: 0,
+  good: true,
+  liftAt: 0,
+  postponedAt: { A: 0, B: 0 },
+  wall: 0,
+  theirs: 0,
+  unseen: 0,
+  clocks: 1,
+}
+
+const serviceOf = (id: string) => ({ id, baseUrl: `https://${id}`, use: USE, refusedBy: [401] })
+const other = (list: string, one: string): string => list.split('').find((each) => each !== one)!
+const isGood = (t: Seen | null, now: number): t is Seen =>
+  t !== null && now < t.untilAt && !(t.oursAt <= now && t.theirsAt <= now)
+const triedAt = (asks: number, now: number) => ({
+  asks,
+  soonAt: now + SOON_MS[asks]!,
+  lateAt: now + LATE_MS[asks]!,
+})
+
+class Broken extends Error {}
+function must(claim: boolean, rule: string): void {
+  if (!claim) throw new Broken(rule)
+}
+
+let serial = 0
+
+/** One step of a history: the machine and the observer go on, and the rules are checked. */
+function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
+  const m: Observer = {
+    ...seen,
+    token: seen.token && { ...seen.token },
+    pairs: { A: { ...seen.pairs['A']! }, B: { ...seen.pairs['B']! } },
+    postponedAt: { ...seen.postponedAt },
+  }
+  let [s, now] = [before, began]
+  const instant = () => ({ bootMs: now, wallMs: EPOCH_MS + now + m.wall })
+  const step = () => ({ now: instant(), drawn: 0 })
+  const filesOf = (pair: string) => ({ service: serviceOf(m.service), policy: POLICY, pair })
+
+  /** The daemon reads its files, at a start or while it runs. */
+  function read(act: string, more: string | undefined): void {
+    const isStart = act === 'crash' || act === 'reboot' || act === 'orderly'
+    const pair = act === 'files' || more === 'files' ? other('AB', m.files) : m.files
+    const service = act === 'service' ? other('XY', m.service) : m.service
+    if (service !== m.service)
+      Object.assign(m, {
+        service,
+        running: pair,
+        token: null,
+        want: false,
+        pairs: { A: { ...UNKNOWN }, B: { ...UNKNOWN } },
+      })
+    if (service !== m.service || isStart) m.postponedAt = { A: 0, B: 0 }
+    if (act === 'service') m.postponedAt = { A: 0, B: 0 }
+    if (act === 'reboot') Object.assign(m, { token: null, want: false, unseen: m.theirs })
+    if (isStart)
+      for (const [id, p] of Object.entries(m.pairs))
+        Object.assign(p, { known: false, may: act === 'orderly' && id === pair && p.refused !== null })
+    m.files = pair
+    if (isStart) Object.assign(m, { running: pair, flight: null, wish: [] })
+    m.pairs[pair]!.known = true
+    if (!isStart) {
+      s = play.afterFiles(s, filesOf(pair), step())
+      return
+    }
+    const at = { now: instant(), isOrderly: act === 'orderly' }
+    const initial = initialState({ service: serviceOf(service), policy: POLICY, pair }, instant())
+    const former =
+      act === 'reboot'
+        ? play.readLasting(play.lastingText(s, at), initial, instant())
+        : play.readRuntime(play.runtimeText(s, at), initial)
+    must(former !== undefined, 'a text that was saved is read')
+    s = play.afterStart(former!.state, { ...filesOf(pair), isOrderly: former!.isOrderly }, step())
+    s = play.afterAssertion(s, m.good ? String(m.content) : null)
+  }
+
+  function client(act: string, more: string | undefined): void {
+    const t = m.token
+    const minMs = Number(more) * U
+    const counts = isGood(t, now) && m.pairs[m.running]!.refused === null
+    if (counts && act === 'report') {
+      if (!t.reported) m.pace = now >= t.calmAt ? 0 : Math.min(m.pace + (t.byClients ? 1 : 0), 3)
+      if (!(t.reported && m.want)) m.postponedAt[m.running] = 0
+      t.reported = m.want = true
+    }
+    if (counts && act === 'need' && minMs > t.endAt - now && minMs <= t.given - U) m.want = true
+    if (act === 'need') s = play.afterNeed(s, minMs, instant())
+    else s = play.afterReport(s, usableToken(s, instant())?.fingerprint ?? '', instant()).state
+  }
+
+  /** A request is about to go out: is it one that may? */
+  function checkRequest({ pair }: Plan): void {
+    const p = m.pairs[pair]!
+    const { operator } = m.flight!
+    const free = operator || p.may || (p.refused !== null && p.refused !== m.content && now >= m.liftAt)
+    const good = isGood(m.token, now)
+    const planned =
+      free || p.asks > 0 || !good || m.token!.pair !== pair || now >= m.token!.refreshAt || m.token!.jumped
+    must(p.known, 'a secret that is in no file since the start or the change of service is not sent')
+    must(p.refused === null || free, 'a refused pair is asked only after an act that the contract names')
+    must(
+      operator || now >= p.floorAt,
+      'Retry-After and the pace of `rejected` are passed by an operator alone',
+    )
+    must(
+      operator || now >= m.postponedAt[pair]!,
+      'a postponed attempt is woken by a report or an operator alone',
+    )
+    must(
+      free || p.asks === 0 || now >= (good ? Math.min(p.lateAt, usableUntil()) : p.soonAt),
+      'a request that was counted is not sent again, whatever stopped',
+    )
+    must(planned || m.want, 'each request has a cause')
+    must(planned || now >= m.lastAt + PACES_MS[m.pace]!, 'clients cause one request per 30, 60, 120 s')
+    if (m.token?.pair === pair) m.token.jumped = false
+    if (p.refused !== null && !operator && !p.may) m.liftAt = now + 10 * U
+    if (!planned) m.lastAt = now
+    Object.assign(p, triedAt(Math.min(p.asks + 1, 5), now), { may: false })
+  }
+  const usableUntil = (): number => (m.token === null ? -Infinity : m.token.untilAt)
+
+  function ask(plan: Plan): void {
+    must(m.flight === null, 'one request at a time')
+    const operator = m.wish.length > 0 && plan.pair === (m.wish[0] === 'files' ? m.files : m.running)
+    const rest = operator && m.files !== m.running && plan.pair === m.files ? ['running'] : []
+    m.flight = { pair: plan.pair, service: m.service, operator, joined: false, rest }
+    if (operator) m.wish = []
+    s = play.afterBegin(s, plan, instant())
+    if (!m.good) return answer('assertion')
+    checkRequest(plan)
+    s = play.afterRequest(s, step())
+  }
+
+  function outcomeOf(what: string): FetchOutcome {
+    const serverDateMs = EPOCH_MS + now + m.theirs
+    if (what === 'same') return { kind: 'ok', accessToken: m.token!.text, serverDateMs }
+    const [life, isAssumed] = LIVES[what] ?? []
+    if (life !== undefined) {
+      serial += 1
+      const accessToken = isAssumed ? `opaque${serial}` : jwtOf({ exp: (serverDateMs + life) / 1000 }, serial)
+      return { kind: 'ok', accessToken, serverDateMs }
+    }
+    if (what === 'refused')
+      return { kind: 'permanent', reason: 'account-inactive', detail: '', status: 500, serverDateMs }
+    if (what === 'postponed') return { kind: 'postponed', retryAfterMs: 3 * U }
+    if (what === 'assertion') return { kind: 'transient', reason: 'assertion', detail: '' }
+    const [reason, retryAfterMs] =
+      what === '429'
+        ? (['rate-limited', 4 * U] as const)
+        : ([what === 'failed' ? 'server-error' : 'rejected'] as const)
+    return { kind: 'transient', reason, detail: '', serverDateMs, ...(retryAfterMs && { retryAfterMs }) }
+  }
+
+  /** The attempt ends. */
+  function answer(what: string): void {
+    const f = m.flight!
+    const p = m.pairs[f.pair]!
+    const ours = f.service === m.service
+    const isAsked = what !== 'postponed' && what !== 'assertion'
+    const outcome = outcomeOf(what)
+    if (isAsked && ours) {
+      if (m.token) m.token.theirsAt -= m.unseen
+      m.unseen = 0
+    }
+    const t = m.token
+    const again = t && {
+      ...t,
+      endAt: Math.min(t.endAt, t.theirsAt),
+      untilAt: Math.min(t.untilAt, t.theirsAt),
+    }
+    const isToken =
+      LIVES[what] !== undefined || (what === 'same' && (again!.theirsAt === Infinity || again!.endAt > now))
+    const taken = isToken && ours && (f.pair === m.files || f.pair === m.running)
+    const useless = !ours || (isToken && !taken) || (what === 'postponed' && f.joined)
+    if (m.wish.length === 0) {
+      if (useless) m.wish = f.operator ? ['files', 'running'] : []
+      else if (!taken) m.wish = f.rest
+    }
+    s = play.afterAnswer(s, outcome, step()).state
+    m.flight = null
+    if (taken) take(f.pair, what, again)
+    if (taken || (ours && what === 'refused' && f.pair === m.running)) m.want = false
+    if (!ours || what === 'assertion') return
+    if (what === 'postponed') m.postponedAt[f.pair] = now + 3 * U
+    else m.postponedAt[f.pair] = 0
+    if (taken) Object.assign(p, UNKNOWN, { known: p.known })
+    else if (isToken) Object.assign(p, { refused: null, floorAt: 0 })
+    else if (what === 'refused') Object.assign(p, { refused: m.content, asks: 0 })
+    else if (isAsked)
+      Object.assign(p, triedAt(p.asks, now), {
+        refused: null,
+        floorAt: Math.max(p.floorAt, now + (FLOORS[what] ?? 0)),
+      })
+  }
+
+  function take(pair: string, what: string, again: Seen | null): void {
+    const [life = 0, assumed = false] = LIVES[what] ?? []
+    const refreshAt = s.token!.refreshAtMs
+    // A new answer shows both clocks as they are; ours may have been set wrong.
+    const oursAt = assumed ? Infinity : now + life + m.theirs - m.wall
+    const theirsAt = assumed ? Infinity : now + life
+    const isAnew = what !== 'same' || again!.theirsAt === Infinity
+    const endAt = what === 'same' ? (isAnew ? now + 6 * U : again!.endAt) : now + life
+    const t = isAnew
+      ? {
+          text: s.token!.accessToken,
+          endAt,
+          untilAt: assumed || what === 'same' ? endAt + 6 * U : endAt,
+          oursAt,
+          theirsAt,
+        }
+      : again!
+    if (what === 'same' && isAnew) Object.assign(t, { oursAt: Infinity, theirsAt: Infinity })
+    must(refreshAt > now && refreshAt <= t.endAt, 'a refresh is planned before the end of the token')
+    const againMs = Math.max(5_000, (t.endAt - now) / 2)
+    must(
+      isAnew || refreshAt <= now + againMs,
+      'a token that was given again is asked for at half of its life',
+    )
+    m.token = {
+      ...t,
+      pair,
+      refreshAt,
+      calmAt: now + (refreshAt - now) / 2,
+      given: t.endAt - now,
+      byClients: m.want,
+      reported: false,
+      jumped: false,
+    }
+    m.running = pair
+  }
+
+  return {
+    play([name, what]: Event): Node {
+      const [act = '', more] = name.split(/[+-]/)
+      if (['crash', 'reboot', 'orderly', 'files', 'service'].includes(act)) read(act, more)
+      else if (act === 'wait') now = what as number
+      else if (act === 'operator') {
+        const f = m.flight
+        const joins = f !== null && f.service === m.service && (f.pair === m.files || f.pair === m.running)
+        if (!joins) m.wish = ['files', 'running']
+        else {
+          const rest = f.pair === m.files && m.files !== m.running ? ['running'] : []
+          m.flight = { ...f, operator: true, joined: f.joined || !f.operator, rest }
+          m.wish = f.pair === m.files ? [] : ['files']
+        }
+        s = play.afterOperator(s)
+      } else if (act === 'report' || act === 'need') client(act, more)
+      else if (act === 'jump' || act === 'pause') {
+        m.wall += 4 * U
+        m.clocks -= 1
+        // A person sets the wall clock; or the machine stood still, and the service's clock went on, too.
+        if (act === 'pause') Object.assign(m, { theirs: m.theirs + 4 * U, unseen: m.unseen + 4 * U })
+        if (m.token) Object.assign(m.token, { oursAt: m.token.oursAt - 4 * U, jumped: true })
+      } else if (act === 'changed' || act === 'bad' || act === 'good') {
+        m.good = act !== 'bad'
+        if (act === 'changed') m.content = 1 - m.content
+        s = play.afterAssertion(s, m.good ? String(m.content) : null)
+      } else if (act === 'ask') ask(what as Plan)
+      else answer(what as string)
+      s = play.afterTick(s, { now: instant() }, 0)
+      check()
+      return { s, m, now }
+    },
+  }
+
+  /** The rules that hold at every moment. */
+  function check(): void {
+    const got = play.usableToken(s, instant())
+    const n = play.next(s, instant())
+    const [p, q] = [m.pairs[m.running]!, m.pairs[m.files]!]
+    const good = isGood(m.token, now)
+    must(got === null || good, 'no token is served past its known end, or of another service')
+    must(
+      !good || got?.accessToken === m.token!.text,
+      'a good token is taken away by its end, a boot or another service alone',
+    )
+    must(s.running === m.running, 'a pair comes into use by a token, a start or another service')
+    must(
+      (play.refusalOf(s) !== null) === (p.refused !== null),
+      'clients see the refusal of the running pair alone',
+    )
+    if (m.flight) return
+    const isIdle = good && m.token!.pair === m.files && !m.token!.jumped
+    const wished = m.wish[0] === 'files' ? m.files : m.running
+    must(m.wish.length === 0 || (n.atMs <= now && n.pair === wished), 'an operator is never held back')
+    const heldUntil = (pair: string): number => Math.max(now, m.pairs[pair]!.floorAt, m.postponedAt[pair]!)
+    const mostMs = good ? 10 * U : U
+    must(
+      p.refused !== null || (good && p.asks === 0) || n.atMs <= Math.max(now + mostMs, heldUntil(m.running)),
+      'the next attempt is at most 1 min away, 5 min with a token',
+    )
+    must(
+      !good ||
+        n.atMs <= Math.max(now, m.token!.endAt, heldUntil(m.running), heldUntil(m.files)) ||
+        p.refused !== null ||
+        p.asks > 0,
+      'an attempt is due before the end of the token',
+    )
+    must(
+      q.refused !== null || !m.good || q.asks > 0 || isIdle || n.atMs <= heldUntil(m.files),
+      'a new pair, and a jump of the clock, ask at once',
+    )
+  }
+}
+
+/** Facts that change nothing of what can follow. */
+const OMITTED = new Set(
+  (
+    'accessToken text fingerprint generation received newestSince failure refusal tokenless notes requests lastRequestAt ' +
+    'lastSuccessAt service policy reportedFingerprint isUnchanged since drawn cause baseUrl expMs clocks wall theirs'
+  ).split(' '),
+)
+/** Instants that are long past are equal. */
+const OLDEST_MS: Readonly<Record<string, number>> = {
+  failedAtMs: -11 * U,
+  requestedMs: -4 * U,
+  lastAt: -4 * U,
+  expiresAtMs: -7 * U,
+}
+
+/** The same situation at another time, or with the names of pairs or services exchanged, has the same key. */
+function keyOf({ s, m, now }: Node): string {
+  const order = [s.newest, other('AB', s.newest)]
+  const write = (value: unknown, name: string): string => {
+    if (OMITTED.has(name)) return ''
+    if (typeof value === 'number') {
+      if (name === 'attempts') return String(Math.min(value, 5))
+      if (!/(?:At|Ms)$/.test(name) || name === 'lifeMs' || name === 'givenMs') return String(value / 1000)
+      return String(Math.max(value - now, OLDEST_MS[name] ?? 0) / 1000)
+    }
+    if (typeof value === 'string') {
+      if (value === order[0]) return 'a'
+      if (value === order[1]) return 'b'
+      return value === m.service ? 'x' : value === 'X' || value === 'Y' ? 'y' : value
+    }
+    if (typeof value === 'boolean') return value ? '+' : '-'
+    if (value === null || value === undefined) return '_'
+    const facts = value as Record<string, unknown>
+    const names = name === 'pairs' || name === 'postponedAt' ? order : Object.keys(facts)
+    return `(${names.map((one) => write(facts[one], one)).join(',')}`
+  }
+  const clocks = [
+    m.wall - m.theirs,
+    s.clocks.serviceMs === null ? null : s.clocks.serviceMs - EPOCH_MS - m.theirs,
+  ]
+  return write(s, '') + write(m, '') + clocks.join()
+}
+
+/** The first instant after now that the observer knows. */
+function instantAfter(now: number, value: object): number {
+  let first = Infinity
+  for (const [name, each] of Object.entries(value)) {
+    if (typeof each === 'object' && each !== null) first = Math.min(first, instantAfter(now, each as object))
+    else if ((name.endsWith('At') || name === 'A' || name === 'B') && typeof each === 'number' && each > now)
+      first = Math.min(first, each)
+  }
+  return first
+}
+
+interface History {
+  readonly event: Event
+  readonly up: History | null
+}
+function told(history: History | null): string[] {
+  if (history === null) return []
+  const [act, what] = history.event
+  const words =
+    typeof what === 'object'
+      ? `${act} ${what.pair} (${what.by})`
+      : act === 'wait'
+        ? `wait to ${Number(what) / 1000} s`
+        : `${act} ${what ?? ''}`
+  return [...told(history.up), words.trim()]
+}
+
+export interface Explored {
+  /** Of the histories that were all played. */
+  readonly depth: number
+  readonly states: number
+  /** The rule that was broken first, and the history that did; null: none was. */
+  readonly broken: { readonly rule: string; readonly history: string } | null
+}
+
+/** Plays all histories up to this depth, or for so many states. */
+export function explore(
+  [answers, acts]: readonly [string, string],
+  {
+    depth: most = Infinity,
+    states = Infinity,
+    play = machine,
+  }: { depth?: number; states?: number; play?: Machine },
+): Explored {
+  const seen = new Set<string>()
+  const first = { bootMs: 0, wallMs: EPOCH_MS }
+  const facts = { service: serviceOf('X'), policy: POLICY, pair: 'A' }
+  const s = transitions.afterAssertion(initialState(facts, first), '0')
+  let level: Reached[] = [{ s, m: OBSERVER, now: 0, h: null }]
+
+  /** Goes on by each event that can come. Returns the new situations, or the rule that was broken. */
+  function follow(node: Reached): Reached[] | Explored['broken'] {
+    const deeper: Reached[] = []
+    for (const event of eventsAt(node, { answers, acts, play })) {
+      const h = { event, up: node.h }
+      try {
+        const after = createStep(play, node).play(event)
+        const size = seen.size
+        if (seen.add(keyOf(after)).size > size) deeper.push({ ...after, h })
+      } catch (error) {
+        return { rule: (error as Error).message, history: told(h).join(' · ') }
+      }
+    }
+    return deeper
+  }
+
+  for (let depth = 0; depth < most && level.length > 0; depth += 1) {
+    const deeper: Reached[] = []
+    for (const node of level) {
+      if (seen.size > states) return { depth, states: seen.size, broken: null }
+      const reached = follow(node)
+      if (!Array.isArray(reached)) return { depth: depth + 1, states: seen.size, broken: reached }
+      deeper.push(...reached)
+    }
+    level = deeper
+  }
+  return { depth: most, states: seen.size, broken: null }
+}
+type Reached = Node & { readonly h: History | null }
+
+function eventsAt(
+  { s, m, now }: Node,
+  { answers, acts, play }: { answers: string; acts: string; play: Machine },
+): Event[] {
+  const instant = { bootMs: now, wallMs: EPOCH_MS + now + m.wall }
+  const n = play.next(s, instant)
+  const events: Event[] = acts
+    .split(' ')
+    .filter((act) => m.clocks > 0 || (act !== 'jump' && act !== 'pause'))
+    .map((act) => [act])
+  if (n.atMs <= now) events.push(['ask', n])
+  else {
+    const at = Math.min(instantAfter(now, m), n.atMs)
+    if (at < Infinity) events.push(['wait', at])
+  }
+  if (m.flight)
+    for (const answer of answers.split(' '))
+      if (answer !== 'same' || (m.token && m.flight.service === m.service)) events.push(['answer', answer])
+  return events
+}
