@@ -1,15 +1,10 @@
-import { execFile } from 'node:child_process'
-import { promisify } from 'node:util'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import { failures } from '../support/failures.ts'
 import { kindOf } from '../support/kind-of.ts'
-import { lacks } from '../support/lacks.ts'
 import { exchange } from '../support/raw-http.ts'
 import { startDelivery, startWithToken } from '../support/delivery-world.ts'
 import { httpAsk } from '../support/outside.ts'
 import { eventually } from '../support/until.ts'
-
-const run = promisify(execFile)
 
 const isBad = { status: 400, json: { status: 400, code: 'bad-request' } }
 const ready = { accessToken: 'token-1', tokenType: 'Bearer', generation: 1, state: 'ready' }
@@ -82,25 +77,6 @@ it('a report and a refresh have their outcome, and no token in it', async () => 
 })
 
 describe('other clients', () => {
-  it.skipIf(lacks('python3'))("Python's http.client", async () => {
-    const { httpPath } = await startWithToken()
-    const program = `
-import http.client, json, socket
-class Unix(http.client.HTTPConnection):
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect('${httpPath}')
-daemon = Unix('localhost')
-daemon.request('GET', '/v1/token')
-print(json.load(daemon.getresponse())['accessToken'])
-# It reads no answer before it has sent all.
-daemon.request('POST', '/v1/token/reject', body=b'x' * 200000)
-print(daemon.getresponse().status)
-`
-    const { stdout } = await run('python3', ['-c', program])
-    expect(stdout).toBe('token-1\n400\n')
-  })
-
   it('one that half-closes gets its answers', async () => {
     const { httpPath } = await startWithToken()
     const text = 'GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/token HTTP/1.1\r\nHost: x\r\n\r\n'

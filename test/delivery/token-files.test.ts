@@ -6,14 +6,12 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import type { TokenFileConfig } from '../../src/config/next/config.ts'
 import { remedyOf } from '../support/remedies.ts'
 import { createTokenFiles } from '../../src/delivery/token-files.ts'
-import { describeCurrent } from '../../src/delivery/status.ts'
 import type { TokenUse } from '../../src/protocol.ts'
 import type { KeeperEvent } from '../../src/token/keeper.ts'
 import type { TokenState } from '../../src/token/state.ts'
 import type { Token } from '../../src/token/token.ts'
 import { firstState, serviceFacts, tokenAt } from '../support/facts.ts'
 import { createFakeClock, type FakeClock } from '../support/fake-clock.ts'
-import { runningKeeper } from '../support/keeper-world.ts'
 import { watchFileCalls } from '../support/file-calls.ts'
 import { createRecords } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -223,29 +221,6 @@ describe('token files', () => {
     })
     expect(events()).toEqual(['file-error', 'file-mended'])
     expect(JSON.stringify(records)).not.toContain('abc.def')
-  })
-
-  it('in JSON show the instants of `status` from the next tick on', async () => {
-    const clock = createFakeClock({ wallMs: Date.now() + MINUTE })
-    const { keeper } = await runningKeeper({ clock })
-    const path = join(await tempDirectory('memory'), 'token')
-    const scene = { ...createScene(), keeper: { ...createHolder(clock), ...keeper } }
-    await start([fileAt(path, 'json')], { scene })
-    const atTick = async (setByMs: number): Promise<string | undefined> => {
-      clock.jumpWall(setByMs)
-      await clock.advance(15_000)
-      const { expiresAt, obtainedAt } = describeCurrent(keeper.state(), keeper.now()) ?? {}
-      await eventually(() =>
-        expect(JSON.parse(contentOf(path) ?? '{}')).toMatchObject({ expiresAt, obtainedAt }),
-      )
-      return expiresAt
-    }
-    const before = await atTick(0)
-    expect(await atTick(1_900)).toBe(before)
-    const after = await atTick(50_000)
-    expect(Date.parse(after ?? '') - Date.parse(before ?? '')).toBe(51_900)
-    // Less than 2 s from what is shown now: a correction of the clock changes no text.
-    expect(await atTick(-700)).toBe(after)
   })
 
   it.skipIf(!isRoot)('get back their group, configured or not, which is counted', async () => {
