@@ -1,7 +1,6 @@
 // Every command as data, from which help, completions and manual come. Only the one that is run is loaded.
 import type { CommandSpec } from '../terminal/command.ts'
 import { clientCommands, exitsOfClient, ofDaemon } from './client-specs.ts'
-import { kinds } from '../setup/setup-kinds.ts'
 import { scenarioNames } from '../sandbox/scenarios.ts'
 
 const ofConfig = {
@@ -28,11 +27,11 @@ export const commands: readonly CommandSpec[] = [
       'sudo kyc-tokend setup --force --from - <kyc.json',
     ],
     async load() {
-      const [{ setupWith }, { checkStaged }] = await Promise.all([
+      const [{ setupWith }, { checkLive }] = await Promise.all([
         import('../setup/setup.ts'),
         import('../check/check.ts'),
       ])
-      return { run: setupWith(checkStaged) }
+      return { run: setupWith(checkLive) }
     },
     summary: 'Write configuration and secrets, check them with the service, and start the daemon',
     exits: {
@@ -40,7 +39,7 @@ export const commands: readonly CommandSpec[] = [
       69: 'systemd does not answer, the unit does not start',
       75: 'there is no token, or another setup runs',
       77: exitsOfClient[77],
-      78: 'existing files differ or are faulty',
+      78: 'there is a configuration, or the new one is faulty',
     },
     options: {
       'base-url': { value: 'URL', summary: 'Address of the service', default: 'asked for' },
@@ -48,35 +47,26 @@ export const commands: readonly CommandSpec[] = [
       'api-secret-file': { value: 'FILE', summary: 'File with the API secret', default: 'asked for' },
       from: {
         value: 'FILE',
-        summary: 'A configuration (JSON) with key and secret, instead of the other options; - for stdin',
+        summary: 'A configuration (JSON) with key and secret, instead of these options; - for stdin',
       },
       kind: {
         value: 'KIND',
         summary: 'How the service wants the login',
-        default: 'json',
-        choices: Object.keys(kinds),
+        default: 'kyc',
+        choices: ['kyc', 'oauth2'],
       },
       'token-url': {
         value: 'URL',
-        summary: 'Where the service gives tokens: a path after the address, or a URL',
+        summary: 'Where an OAuth2 service gives tokens: a path after the address, or a URL',
         default: 'asked for',
       },
-      'certificate-file': { value: 'FILE', summary: 'The client certificate (PEM)', default: 'asked for' },
-      'private-key-file': { value: 'FILE', summary: 'The private key (PEM)', default: 'asked for' },
-      'assertion-file': {
-        value: 'FILE',
-        summary: 'An assertion that another program renews, instead of a private key (since 2.1.0)',
-      },
-      'key-id': { value: 'ID', summary: 'The key id (kid) that the vendor gave to the private key' },
       'expires-at': {
         value: 'DATE',
         summary: 'When key and secret end, such as 2027-03-01',
         default: 'asked for',
       },
-      proxy: { summary: 'Have the daemon use the proxy that HTTPS_PROXY names here' },
-      'ca-file': { value: 'FILE', summary: "The certificate of the service's private authority (PEM)" },
-      force: { summary: 'Replace existing files that differ; other settings of the configuration stay' },
-      unverified: { summary: 'Keep and use a key and secret that the service has not confirmed' },
+      force: { summary: 'Replace an existing configuration; its other settings stay' },
+      unverified: { summary: 'Put the files in place though the service gave no token' },
       account: { value: 'NAME', summary: 'Set up this account', default: 'the default account' },
     },
     details: [
@@ -84,8 +74,9 @@ export const commands: readonly CommandSpec[] = [
         'installed, setup then enables and starts the unit, and waits up to 15 s for a token. A person ' +
         'writes ./kyc-tokend.config.json and starts nothing.',
       'With --base-url, --api-key-file and --api-secret-file, or with --from, it needs no terminal. ' +
-        'It copies the files that are named. A second run changes nothing, and says so: Nothing was ' +
-        'changed. Existing files are replaced once the service has given a token, or with --unverified.',
+        'It copies the files that are named. With --force the same answers change nothing, and it says so: ' +
+        'Nothing was changed. Files are replaced once the service has given a token, or with --unverified; a ' +
+        'setup that is killed leaves the former pair or the new one in use.',
     ],
   },
   {

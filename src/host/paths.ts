@@ -28,6 +28,8 @@ export const OWN_FILES = {
     key: 'key',
   },
 } as const
+/** The operator's command for alerts of all accounts. */
+export const ALERT_COMMAND = join(SYSTEM_CONFIG_DIRECTORY, 'alert-command')
 /** The user as whom the units run the daemon. */
 export const SERVICE_USER = 'kyc-tokend'
 /** Its members may use the sockets and read the token file. */

@@ -1,6 +1,6 @@
 // Where the configurations are that the units read, and which of them there are.
 import { globSync, lstatSync } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { accountConfigPath, accountOfConfig } from './account.ts'
 import { errorCode } from '../lib/error.ts'
 import { SYSTEM_CONFIG_DIRECTORY } from './paths.ts'
@@ -8,6 +8,13 @@ import { SYSTEM_CONFIG_DIRECTORY } from './paths.ts'
 /** The directory of the configuration that the unit of an account reads. */
 export function configDirectory(account: string | undefined): string {
   return account === undefined ? SYSTEM_CONFIG_DIRECTORY : join(SYSTEM_CONFIG_DIRECTORY, 'accounts')
+}
+
+/** The configuration for commands that do not find it by themselves; undefined: they do. */
+export function configWord(file: string | undefined): string | undefined {
+  const isFound =
+    file === undefined || accountOfConfig(file) !== undefined || dirname(file) === SYSTEM_CONFIG_DIRECTORY
+  return isFound ? undefined : file
 }
 
 /** Whether the unit of an account has a configuration; true if this user may not read it. */

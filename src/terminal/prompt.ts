@@ -30,11 +30,11 @@ export function createPrompt({ stdin, stderr, signal }: Pick<Invocation, 'stdin'
   lines.once('SIGINT', () => process.kill(process.pid, 'SIGINT'))
 
   return {
-    /** Asks again until the answer has no problem. Throws the signal's reason when it is aborted. */
+    /** Asks until the answer has no problem. Throws the signal's reason when it is aborted. */
     async ask(
       question: string,
-      options: { isHidden: boolean; problem: (answer: string) => Promise<string | undefined> },
-    ): Promise<void> {
+      options: { isHidden: boolean; problem: (answer: string) => string | undefined },
+    ): Promise<string> {
       isHiding = options.isHidden
       for (;;) {
         if (isHiding) stderr.write(`${question}: `)
@@ -46,9 +46,10 @@ export function createPrompt({ stdin, stderr, signal }: Pick<Invocation, 'stdin'
             throw new UsageError('Nothing was entered, and nothing was written.', { cause })
           })
         if (isHiding) stderr.write('\n')
-        const found = await options.problem(typed.trim())
-        if (found === undefined) return
-        stderr.write(`  ${found}\n`)
+        const answer = typed.trim()
+        const problem = options.problem(answer)
+        if (problem === undefined) return answer
+        stderr.write(`  ${problem}\n`)
       }
     },
     [Symbol.dispose]: () => lines.close(),

@@ -9,16 +9,14 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { spawnSync } from 'node:child_process'
-import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from 'node:http'
-import { createServer as createTlsServer, type ServerOptions } from 'node:https'
+import { createServer, type ServerResponse } from 'node:http'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
-import type { TLSSocket } from 'node:tls'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { createSystemClock } from '../../src/lib/clock.ts'
-import { applySetup } from '../../src/setup/setup-files.ts'
+import { planSetup, setupFiles, stageSetup, discardStaged } from '../../src/setup/setup-files.ts'
+import { loadConfig } from '../../src/config/load.ts'
 import { createSandbox, sandboxCredentials, type Sandbox } from '../../src/sandbox/sandbox.ts'
-import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { lacks } from '../support/lacks.ts'
@@ -96,15 +94,26 @@ describe('kyc-tokend setup without a terminal', () => {
     expect(configNow()).toEqual({ baseUrl: sandbox.url, credentials: IN_FILES })
   })
 
-  it('changes nothing when it is run again, also beside settings of the operator', async () => {
+  it('replaces a configuration only with --force, keeps its other settings, and says when nothing changes', async () => {
     await setup()
     const config = join(directory, FILES[0]!)
     writeFileSync(config, JSON.stringify({ ...configNow(), refresh: { maxAge: '20m' } }))
     const before = versions()
-    const { status, stdout } = await setup()
-    expect(stdout).toMatch(/^Nothing was changed$/m)
-    expect(status).toBe(0)
+    const refused = await setup()
+    expect(refused).toMatchObject({
+      status: 78,
+      stderr: `There is ${config} already: add --force to replace it.\n`,
+    })
+    const same = await setup('--force')
+    expect(same).toMatchObject({
+      status: 0,
+      stdout: expect.stringMatching(/^Nothing was changed$/m) as string,
+    })
     expect(versions()).toEqual(before)
+    writeFileSync(join(directory, 'api-key'), 'another-key\n')
+    expect(await setup('--force')).toMatchObject({ status: 0 })
+    expect(configNow()).toMatchObject({ refresh: { maxAge: '20m' }, credentials: IN_FILES })
+    expect(contentOf('api-key')).toBe(`${sandboxCredentials.apiKey}\n`)
   })
 
   describe('with all of it in one document', () => {
@@ -129,37 +138,29 @@ describe('kyc-tokend setup without a terminal', () => {
         alerts: { contact: 'on call' },
         service: { parameters: { realm: 'partners' } },
       })
-      const before = versions()
-      given('all.json', JSON.stringify(document()))
-      expect((await setupWith(['--from', 'all.json'])).stdout).toMatch(/^Nothing was changed$/m)
-      const changed = { ...document(), alerts: { contact: 'the other' } }
-      const refused = await setupFrom(changed)
-      expect(refused.stderr).toContain('add --force to replace it')
-      expect(refused.status).toBe(78)
-      expect(versions()).toEqual(before)
-      const forced = await setupFrom(changed, ['--force'])
-      expect(forced.stdout.match(/^Wrote .*/gm)).toEqual([`Wrote ${join(directory, FILES[0]!)}`])
-      expect(configNow()['alerts']).toEqual({ contact: 'the other' })
+      given('all.json', JSON.stringify({ ...document(), alerts: undefined }))
+      expect((await setupWith(['--from', 'all.json', '--force'])).status).toBe(0)
+      // It is the whole of the configuration.
+      expect(configNow()).not.toHaveProperty('alerts')
+    })
+
+    it('leaves sources of secrets as they are', async () => {
+      const credentials = { apiKey: 'sandbox-key', apiSecret: { file: 'own' } }
+      writeFileSync(join(directory, 'own'), sandboxCredentials.apiSecret, { mode: 0o600 })
+      if (uid !== undefined) chownSync(join(directory, 'own'), uid, uid)
+      expect(await setupFrom({ ...document(), credentials })).toMatchObject({ status: 0 })
+      expect(configNow()['credentials']).toEqual({ apiKey: { file: 'api-key' }, apiSecret: { file: 'own' } })
     })
 
     it.each([
-      ['what is not JSON', () => '{"baseUrl": hush-hush}', /standard input: line 1, column 13: /],
-      ['nothing', () => '', /standard input/],
-      ['a mistyped setting', () => ({ ...document(), alert: 'hush-hush' }), /standard input: alert: .*"al/],
-      [
-        'a secret that is elsewhere',
-        () => ({ ...document(), credentials: { apiKey: 'hush-hush', apiSecret: { file: 'hush-hush' } } }),
-        /credentials\.apiSecret: must be the text itself/,
-      ],
-      [
-        'the endpoint in the address',
-        () => ({ ...document(), baseUrl: 'https://a.example/token/external/jwt' }),
-        /baseUrl: The address .*remove "\/token/,
-      ],
+      ['what is not JSON', () => '{"baseUrl": hush-hush}', /line 1, column 13: /],
+      ['nothing', () => '', /is empty/],
+      ['a mistyped setting', () => ({ ...document(), alert: 'hush-hush' }), /alert: .*"al/],
+      ['the endpoint in the address', () => ({ ...document(), baseUrl: 'http://hush.example' }), /baseUrl: /],
     ])('refuses %s with 78, quotes none of it and writes nothing', async (_, content, sentence) => {
-      const { status, stderr } = await setupFrom(content(), ['--force'])
-      expect(stderr).toMatch(sentence)
-      expect(stderr).not.toContain('hush-hush')
+      const { status, stdout, stderr } = await setupFrom(content(), ['--force'])
+      expect(stdout).toMatch(sentence)
+      expect(stdout + stderr).not.toContain('hush-hush')
       expect(status).toBe(78)
       expect(FILES.filter((name) => existsSync(join(directory, name)))).toEqual([])
     })
@@ -168,25 +169,6 @@ describe('kyc-tokend setup without a terminal', () => {
   it('refuses a document of more than 1 MiB', async () => {
     const stderr = 'The file of --from holds more than 1 MiB: name another.\n'
     expect(await setupWith(['--from', '-'], ' '.repeat(1_048_577))).toMatchObject({ status: 64, stderr })
-  })
-
-  it('replaces other content only with --force, and keeps the other settings', async () => {
-    await setup()
-    const config = join(directory, FILES[0]!)
-    writeFileSync(config, JSON.stringify({ ...configNow(), baseUrl: 'https://old.example.com', http: false }))
-    writeFileSync(join(directory, 'api-key'), 'another-key\n')
-    // It holds no secret.
-    chmodSync(config, 0o644)
-    const refused = await setup()
-    expect(refused.status).toBe(78)
-    expect(refused.stderr).toContain(
-      `There is ${directory}/api-key and ${config} already, with other content: add`,
-    )
-    expect(contentOf('api-key')).toBe('another-key\n')
-    const forced = await setup('--force')
-    expect(forced.status).toBe(0)
-    expect(configNow()).toMatchObject({ baseUrl: sandbox.url, http: false })
-    expect(contentOf('api-key')).toBe(`${sandboxCredentials.apiKey}\n`)
   })
 
   it.each([
@@ -280,137 +262,30 @@ describe('kyc-tokend setup without a terminal', () => {
     expect(readdirSync(directory)).toEqual(names)
   })
 
-  describe('for another kind of service', () => {
-    /** A token endpoint; gives the forms that it gets. With options it speaks TLS. */
-    async function tokenEndpoint(tls?: ServerOptions): Promise<{ url: string; seen: unknown[] }> {
-      const seen: unknown[] = []
-      const answer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
-        const form = Object.fromEntries(new URLSearchParams(await text(request)))
-        const { url, headers, socket } = request
-        const peer = tls && (socket as TLSSocket).getPeerCertificate().subject?.CN
-        seen.push({ url, login: headers.authorization, ...form, peer })
+  it('for an OAuth2 service it asks for what is missing, and says when the pair ends', async () => {
+    const seen: unknown[] = []
+    const server = createServer((request, response) => {
+      void text(request).then((form) => {
+        seen.push({ url: request.url, login: request.headers.authorization, form })
         response.end(JSON.stringify({ access_token: 'token-1', token_type: 'Bearer', expires_in: 3600 }))
-      }
-      const onRequest: RequestListener = (request, response) => void answer(request, response)
-      const server = tls === undefined ? createServer(onRequest) : createTlsServer(tls, onRequest)
-      const port = await listening(server)
-      return { url: `${tls === undefined ? 'http://127.0.0.1' : 'https://localhost'}:${port}`, seen }
-    }
-    const key = { file: 'api-key' }
-
-    it('OAuth2: asks for what is missing, and says when the pair ends', async () => {
-      const { url, seen } = await tokenEndpoint()
-      const words = ['--base-url', url, '--kind', 'oauth2', '--expires-at', '2099-03-01']
-      expect((await setup(...words)).stderr).toContain('no terminal to ask at: give --token-url, or --from.')
-      expect((await setup(...words, '--token-url', 'oauth')).stderr).toMatch(
-        /^--token-url: The address must be/,
-      )
-      const { status, stdout } = await setup(...words, '--token-url', '/oauth/token')
-      expect(stdout).toMatch(/gave a token that lives 1 h/)
-      expect(status).toBe(0)
-      expect(configNow()).toEqual({
-        baseUrl: url,
-        service: { preset: 'oauth2', tokenUrl: '/oauth/token' },
-        credentials: { apiKey: key, apiSecret: { file: 'api-secret' }, expiresAt: '2099-03-01' },
       })
-      const login = `Basic ${btoa('sandbox-key:sandbox-secret')}`
-      expect(seen).toEqual([{ url: '/oauth/token', login, grant_type: 'client_credentials' }])
-      const again = await setup('--base-url', url, '--kind', 'oauth2', '--token-url', '/oauth/token')
-      expect(again.stdout).toMatch(/^Nothing was changed$/m)
     })
-
-    it('a client certificate: names the option for a private authority, and copies both files', async () => {
-      const authority = createAuthority()
-      const server = createCertificate(authority, { names: ['localhost'] })
-      const client = createCertificate(authority, { names: ['us'] })
-      const tls = { ...server, ca: authority.cert, requestCert: true, rejectUnauthorized: true }
-      const { url, seen } = await tokenEndpoint(tls)
-      given('ca.txt', authority.cert)
-      given('cert.txt', client.cert)
-      given('cert-key.txt', client.key)
-      const kind = `--kind certificate --base-url ${url} --token-url /token`
-      const files = '--api-key-file key.txt --certificate-file cert.txt --private-key-file cert-key.txt'
-      const words = `${kind} ${files}`.split(' ')
-      const untrusted = await setupWith(words)
-      expect(untrusted.stdout).toMatch(/Nothing was changed, because TLS failed.* add --ca-file FILE/)
-      expect(untrusted.status).toBe(75)
-      const { status, stdout } = await setupWith([...words, '--ca-file', 'ca.txt'])
-      expect(stdout).toMatch(/gave a token/)
-      expect(status).toBe(0)
-      expect(seen).toMatchObject([{ url: '/token', client_id: 'sandbox-key', peer: 'us' }])
-      const clientCertificate = { certFile: 'client.pem', key: { file: 'client.key' } }
-      expect(configNow()).toMatchObject({
-        credentials: { apiKey: key, apiSecret: null },
-        request: { caFile: 'ca.pem', clientCertificate },
-      })
-      expect(statSync(join(directory, 'client.key')).mode & 0o777).toBe(0o600)
-      const again = await setupWith([...words, '--ca-file', 'ca.txt'])
-      expect(again.stdout).toMatch(/^Nothing was changed$/m)
+    const url = `http://127.0.0.1:${await listening(server)}`
+    const words = ['--base-url', url, '--kind', 'oauth2', '--expires-at', '2099-03-01']
+    expect((await setup(...words)).stderr).toContain('no terminal to ask at: give --token-url, or --from.')
+    expect((await setup(...words, '--token-url', 'oauth')).stderr).toMatch(
+      /^--token-url: The address must be/,
+    )
+    const { status, stdout } = await setup(...words, '--token-url', '/oauth/token')
+    expect(stdout).toMatch(/gave a token that lives 1 h/)
+    expect(status).toBe(0)
+    expect(configNow()).toEqual({
+      baseUrl: url,
+      service: { preset: 'oauth2', tokenUrl: '/oauth/token' },
+      credentials: { ...IN_FILES, expiresAt: '2099-03-01' },
     })
-
-    it('a signed assertion: by the algorithm of its key', async () => {
-      const { url, seen } = await tokenEndpoint()
-      given('signer.txt', createAuthority().key)
-      const kind = `--kind assertion --base-url ${url} --token-url /token --key-id k1`
-      const { status } = await setupWith(
-        `${kind} --api-key-file key.txt --private-key-file signer.txt`.split(' '),
-      )
-      expect(status).toBe(0)
-      const assertion = { key: { file: 'assertion.pem' }, algorithm: 'ES256', keyId: 'k1' }
-      expect(configNow()['service']).toMatchObject({ send: 'assertion', assertion })
-      expect(seen).toEqual([
-        expect.objectContaining({ client_assertion: expect.stringMatching(/^ey.*\..*\./) }),
-      ])
-    })
-
-    it('an assertion that another program renews: by the path of its file, with a client id or without', async () => {
-      const { url, seen } = await tokenEndpoint()
-      const sent = jwtOf({ exp: Math.floor(Date.now() / 1_000) + 300 })
-      given('svid', sent)
-      chmodSync(join(directory, 'svid'), 0o600)
-      if (uid !== undefined) chownSync(join(directory, 'svid'), uid, uid)
-      const words = `--kind assertion --base-url ${url} --token-url /token --assertion-file svid`.split(' ')
-      expect(await setupWith(words)).toMatchObject({ status: 0 })
-      const assertion = { file: join(directory, 'svid') }
-      const { credentials, service } = configNow()
-      expect(credentials).toMatchObject({ apiKey: null, apiSecret: null })
-      expect(service).toMatchObject({ send: 'assertion', assertion })
-      expect(existsSync(join(directory, 'api-key'))).toBe(false)
-      expect(await setupWith([...words, '--api-key-file', 'key.txt', '--force'])).toMatchObject({ status: 0 })
-      expect(configNow()).toMatchObject({ credentials: { apiKey: key }, service: { assertion } })
-      expect(seen).toEqual([
-        expect.not.objectContaining({ client_id: expect.anything() }),
-        expect.objectContaining({ client_id: sandboxCredentials.apiKey, client_assertion: sent }),
-      ])
-      for (const more of [
-        ['--private-key-file', 'key.txt'],
-        ['--kind', 'oauth2'],
-      ])
-        expect((await setupWith([...words, ...more])).stderr).toMatch(
-          /--assertion-file is for --kind assertion, without --private-key-file|--private-key-file: The file/,
-        )
-    })
-  })
-
-  it('takes the proxy of the caller only if told, with its password as a secret', async () => {
-    const proxies: (string | undefined)[] = []
-    const proxy = createServer()
-    proxy.on('connect', (request, socket) => {
-      proxies.push(request.headers['proxy-authorization'])
-      socket.end('HTTP/1.1 502 Bad Gateway\r\n\r\n')
-    })
-    const port = await listening(proxy)
-    const words = ['setup', '--base-url', 'https://api.example.com', '--unverified', '--proxy', ...PAIR]
-    // As curl has it, without a scheme. A "%" that begins no escape stands for itself.
-    const HTTPS_PROXY = `me:hush-hush%@127.0.0.1:${port}`
-    const { stdout } = await runCli(words, place({ HTTPS_PROXY }))
-    expect(stdout).toContain(`The daemon will use the proxy http://127.0.0.1:${port}, which`)
-    expect(stdout).not.toContain('hush-hush')
-    expect(configNow()['request']).toEqual({
-      proxy: { url: `http://127.0.0.1:${port}`, user: 'me', password: { file: 'proxy-password' } },
-    })
-    expect(contentOf('proxy-password')).toBe('hush-hush%\n')
-    expect(proxies).toContain(`Basic ${btoa('me:hush-hush%')}`)
+    const login = `Basic ${btoa('sandbox-key:sandbox-secret')}`
+    expect(seen).toEqual([{ url: '/oauth/token', login, form: 'grant_type=client_credentials' }])
   })
 
   it('has no raw control character of its directory in its output', async () => {
@@ -449,23 +324,14 @@ describe('kyc-tokend setup without a terminal', () => {
     chmodSync(join(directory, FILES[0]!), 0o666)
     const { status, stderr } = await setup('--force')
     expect(stderr).toMatch(
-      /config\.json can be written by others: `chmod go-w .*`\. Nothing was written\.\n$/,
+      /config\.json can be written by others: `chmod go-w .*`\. Nothing was changed\.\n$/,
     )
     expect(status).toBe(78)
   })
 
   it.runIf(canMount).each<[string, RegExp, (disk: SmallDisk) => unknown]>([
-    [
-      'is full',
-      /no space is left in \S+: free some: `df -h \S+`\. Nothing was changed\.\n$/,
-      (disk) => disk.fill(),
-    ],
-    ['is read-only', /^The directory is read-only: .* Nothing was changed/, (disk) => disk.readOnly(true)],
-    [
-      'has a directory where a file is to be written',
-      /api-secret\.new\. Nothing was changed\.\n$/,
-      () => mkdirSync(join(directory, 'api-secret.new')),
-    ],
+    ['is full', /no space is left in \S+: free some: `df -h \S+`\.\n$/, (disk) => disk.fill()],
+    ['is read-only', /read-only/i, (disk) => disk.readOnly(true)],
   ])('leaves all as it was on a disk that %s, and says what to do', async (_, sentence, act) => {
     const above = directory
     directory = join(above, 'small')
@@ -483,18 +349,51 @@ describe('kyc-tokend setup without a terminal', () => {
     expect(seen()).toEqual(before)
   })
 
-  it('puts back what it has replaced where another file cannot be replaced', async () => {
-    const [first, second, absent] = ['first', 'second', 'absent'].map((name) => join(directory, name))
-    for (const path of [first!, second!]) writeFileSync(path, 'former')
-    for (const path of [absent!, first!]) writeFileSync(`${path}.new`, 'next')
-    // That of the second is gone.
-    const staged = new Map([absent!, first!, second!].map((path) => [path, `${path}.new`]))
-    await expect(applySetup(staged)).rejects.toMatchObject({
-      status: 78,
-      message: expect.stringMatching(/ENOENT.*\. Nothing was changed\.$/) as string,
+  it('leaves the former pair or the new one, whole, whenever it is killed, and so does the next one', async () => {
+    const settings = { baseUrl: sandbox.url, credentials: {} }
+    const answersOf = (pair: string) => ({
+      settings,
+      secrets: { apiKey: `${pair}-key-1`, apiSecret: `${pair}-secret-1` },
+      document: '{}',
     })
-    expect([first!, second!].map((path) => readFileSync(path, 'utf8'))).toEqual(['former', 'former'])
-    expect(existsSync(absent!)).toBe(false)
+    // Root's files would be those of /etc.
+    const files = {
+      ...(await setupFiles(undefined, directory)),
+      config: join(directory, 'kyc-tokend.config.json'),
+      secrets: { apiKey: join(directory, 'api-key'), apiSecret: join(directory, 'api-secret') },
+      attributes: { mode: 0o600 },
+    }
+    /** Each of a setup that ends after so many steps. */
+    async function put(pair: string, steps = Infinity): Promise<void> {
+      const staged = await stageSetup(files, planSetup(files, answersOf(pair)))
+      for (const step of staged.steps.slice(0, steps)) await step()
+      if (steps === Infinity) await discardStaged(files)
+    }
+    const inUse = async (): Promise<(string | undefined)[]> => {
+      const { credentials } = await loadConfig({ configPath: files.config, env: {} })
+      return [credentials.apiKey?.reveal(), credentials.apiSecret?.reveal()]
+    }
+    const whole = (pair: string): string[] => [`${pair}-key-1`, `${pair}-secret-1`]
+    for (let steps = 0; steps <= 4; steps += 1) {
+      await put('former')
+      await put('next', steps)
+      expect(await inUse()).toEqual(whole(steps === 0 ? 'former' : 'next'))
+      // The next setup is killed, too; it removes no secret that is in use.
+      await discardStaged(files)
+      expect(await inUse()).toEqual(whole(steps === 0 ? 'former' : 'next'))
+      await put('third', steps)
+      expect(await inUse()).toEqual(whole(steps === 0 ? 'former' : 'third'))
+    }
+    await put('last')
+    expect(await inUse()).toEqual(whole('last'))
+    expect(readdirSync(directory).filter((name) => name.startsWith('.setup-'))).toEqual([])
+  })
+
+  it('is not kept out by a lock of anybody else on its directory', async () => {
+    const holder = startProgram(['flock', directory, 'sleep', '60'], {})
+    onTestFinished(() => void holder.child.kill('SIGKILL'))
+    await expectUntil('the lock', () => spawnSync('flock', ['-n', directory, 'true']).status === 1)
+    expect(await setup()).toMatchObject({ status: 0 })
   })
 
   it('writes nothing beside a configuration of another form, which would be read instead', async () => {
@@ -509,8 +408,7 @@ describe('kyc-tokend setup without a terminal', () => {
     ['an address in the clear', ['--base-url', 'http://api.example.com'], /must begin with https/],
     ['a file that is not there', ['--api-key-file', 'none'], /--api-key-file cannot be read .*ENOENT/],
     ['an empty secret', ['--api-secret-file', '/dev/null'], /--api-secret-file: The secret is empty/],
-    ['no certificate', ['--ca-file', 'key.txt'], /--ca-file: The file holds no certificate that can be read/],
-    ['another kind', ['--kind', 'other'], /give that with --from FILE: other-services\.md/],
+    ['another kind', ['--kind', 'other'], /--kind/],
     ['single options beside --from', ['--from', '-'], /--from and --base-url are both given/],
     ['a date that is none', ['--expires-at', '2027-02-30'], /--expires-at: Write a date such as/],
   ])('refuses %s with 64 and writes nothing', async (_, words, sentence) => {
@@ -520,19 +418,6 @@ describe('kyc-tokend setup without a terminal', () => {
     expect(FILES.filter((name) => existsSync(join(directory, name)))).toEqual([])
   })
 
-  it('lets the files stay where they are good and something else is faulty', async () => {
-    const runtime = join(directory, 'kyc-tokend')
-    mkdirSync(runtime, { mode: 0o700 })
-    if (uid !== undefined) chownSync(runtime, uid, uid)
-    writeFileSync(join(runtime, 'ipc.sock'), 'no socket')
-    for (const sentence of ['The files stay', 'Nothing was changed']) {
-      const { status, stdout } = await setup()
-      expect(stdout).toMatch(new RegExp(`^FAULT +paths [^]*\n${sentence}: correct the faults above\n$`, 'm'))
-      expect(status).toBe(78)
-    }
-    expect(contentOf('api-key')).toBe(`${sandboxCredentials.apiKey}\n`)
-  })
-
   it.runIf(uid !== undefined)('sets up an account for root alone', async () => {
     const stderr = 'Only root sets up an account: run it with sudo.\n'
     expect(await setup('--account', 'eu')).toMatchObject({ status: 77, stderr })
@@ -540,13 +425,13 @@ describe('kyc-tokend setup without a terminal', () => {
 })
 
 describe.skipIf(lacks('script'))('kyc-tokend setup at a terminal', () => {
-  const start = () => startAtTerminal(['setup'], place())
+  const start = (...words: string[]) => startAtTerminal(['setup', ...words], place())
 
-  it('names a file that is there already before it asks, whatever is in it', async () => {
-    given('api-key', `${sandboxCredentials.apiKey}\n`)
+  it('names a configuration that is there already before it asks, whatever is in it', async () => {
+    given('kyc-tokend.config.json', '')
     const { stdout, status } = await start().ended
     expect(status, stdout).toBe(78)
-    expect(stdout).toContain(`There is ${directory}/api-key already: add --force to replace it.`)
+    expect(stdout).toContain(`There is ${directory}/kyc-tokend.config.json already: add --force`)
   })
 
   /** Gives each answer once the screen ends with its question. */
@@ -563,9 +448,8 @@ describe.skipIf(lacks('script'))('kyc-tokend setup at a terminal', () => {
   }
 
   it('asks for what OAuth 2.0 needs, and writes nothing where the input ends', async () => {
-    const running = start()
+    const running = start('--kind', 'oauth2')
     await answerAll(running, [
-      [/Kind \[json\]: $/, 'oauth2\r'],
       [/Address of the service[^\n]*: $/, `${sandbox.url}\r`],
       [/Where it gives tokens [^\n]*: $/, '/oauth/token\r'],
       [/API key or client id \(not shown\): $/, 'id\r'],
@@ -581,8 +465,6 @@ describe.skipIf(lacks('script'))('kyc-tokend setup at a terminal', () => {
     const running = start()
     const { stdout: screen, ended } = running
     await answerAll(running, [
-      [/OAuth2 client credentials[^]*Kind \[json\]: $/, 'neither\r'],
-      [/Write one of json,[^]*: $/, '\r'],
       [/Address of the service[^\n]*: $/, 'api.example.com\r'],
       [/must be a whole URL[^\n]*\n[^\n]*: $/, `${sandbox.url}\r`],
       [/API key or client id \(not shown\): $/, `${sandboxCredentials.apiKey}\r`],
