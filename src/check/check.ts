@@ -12,7 +12,7 @@ import { configDirectory, configWord } from '../host/system-config.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { exitStatus } from '../lib/error.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
-import { credentialsEnd, endRemedies, stageReached } from '../report/credentials-end.ts'
+import { credentialsEnd, endRemedies, isEndNear } from '../report/credentials-end.ts'
 import { configurationOf } from '../terminal/ask.ts'
 import type { RunCommand } from '../terminal/command.ts'
 import { endInWords } from '../terminal/format-status.ts'
@@ -110,12 +110,12 @@ async function checkFurther(config: Config, report: Report): Promise<void> {
   const nowMs = Date.now()
   const end = credentialsEnd(config, nowMs)
   if (end !== null) {
-    const isNear = stageReached(end, config, nowMs) !== null
+    const isNear = isEndNear(end, config, nowMs)
     const sentence = isNear ? `${endInWords(end)}. ${endRemedies[end.what]}` : endInWords(end)
     report.say('credentials', { level: isNear ? 'warning' : 'ok', sentence })
   }
   if (config.share === null) return
-  const { checkStore } = await import('../share/check-store.ts')
+  const { checkStore } = await import('../share/check.ts')
   report.say(
     'share',
     ...(await checkStore(config.share, { clock: createSystemClock(), random: Math.random })),

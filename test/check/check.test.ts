@@ -182,7 +182,9 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check by root, as the daemon
     expect(withServiceUser(path)).toMatch(/^ok +configuration +\S+c\.json is valid$/m)
     chownSync(path, 0, 0)
     const output = withServiceUser(path)
-    expect(output).toMatch(/^FAULT +configuration +\S+c\.json: the configuration file may not be read by the user kyc-tokend/m)
+    expect(output).toMatch(
+      /^FAULT +configuration +\S+c\.json: the configuration file may not be read by the user kyc-tokend/m,
+    )
     // The group of the configuration, never that of the clients.
     expect(output).toMatch(/chgrp kyc-tokend \S+c\.json/)
   })

@@ -1,7 +1,6 @@
 import { mkdirSync, symlinkSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { expect, test } from 'vitest'
-import { socketUnitFindings, type SocketUnit } from '../../src/check/check-sockets.ts'
 import { openSocket, rendered, unitPlace } from '../../src/host/place-commands.ts'
 import { startProgram } from '../support/run-cli.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -37,27 +36,10 @@ test('a printed command is one that works here: by its name where a shell finds 
   }
 })
 
-test('a socket to which everybody may connect has the remedy in `check` that it has in log and status', () => {
-  const path = '/run/kyc-tokend/http.sock'
-  const used = { path, mode: 0o666, gid: null, isOpen: true }
-  const socket: Partial<SocketUnit> = {
-    name: 'http',
-    unit: 'u',
-    path,
-    state: 'active',
-    group: null,
-    mode: 0o666,
-  }
-  const unit = { name: 'kyc-tokend', account: undefined, isActive: true, sockets: [socket as SocketUnit] }
-  const config = { sockets: [used] } as unknown as Parameters<typeof socketUnitFindings>[0]['config']
-  // test/host/path-watch.test.ts has those.
-  const sentence = rendered(openSocket(path, unitPlace(undefined)))
-  expect(socketUnitFindings({ unit, config, handedOver: null, isSetup: false })).toEqual([
-    { level: 'warning', sentence },
-  ])
+test('the drop-in that closes an open socket is read after the one that `systemctl edit` writes', () => {
+  const sentence = rendered(openSocket('/run/kyc-tokend/http.sock', unitPlace(undefined)))
   const [, name = ''] =
     /tee \/etc\/systemd\/system\/kyc-tokend-http\.socket\.d\/(\S+) &&/.exec(sentence) ?? []
-  // systemd reads drop-ins in this order, and `systemctl edit` writes the one that may have opened it.
   expect([name, 'override.conf'].toSorted()).toEqual(['override.conf', name])
 })
 
