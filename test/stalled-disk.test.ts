@@ -107,25 +107,6 @@ describe.skipIf(lacks('cc'))('a disk that does not answer', () => {
 })
 
 describe.skipIf(lacks('cc'))('a start while the disk of the state directory does not answer', () => {
-  test('serves, says that nothing keeps a second daemon out, and saves its state later', async () => {
-    const { slow, disk, start } = await stalling(stateOn)
-    disk.stall()
-    const daemon = start()
-    await daemon.listening()
-    await tokenOf(daemon)
-    expect(await healthOf(daemon)).toBe(200)
-    expect(await daemon.logged('state-unlocked')).toMatchObject({
-      level: 'warning',
-      path: join(slow, 'state'),
-      error: expect.stringContaining('has not answered for 5 s') as string,
-    })
-    disk.goOn()
-    await expectUntil('the saved state', () => existsSync(join(slow, 'state', 'state.json')), {
-      withinMs: 30_000,
-    })
-    expect(await daemon.end()).toBe(0)
-  }, 90_000)
-
   test('ends in time while it waits for the disk', async () => {
     const { disk, start } = await stalling(stateOn)
     disk.stall()

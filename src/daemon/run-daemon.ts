@@ -1,24 +1,23 @@
 // The daemon's life: load the configuration, see that no other daemon runs, build this one, run it, close it.
 import type { Writable } from 'node:stream'
 import type { LoadOptions } from '../config/load.ts'
-import { createDaemon, type Daemon, type Load } from './daemon.ts'
-import { acquireInstanceLock } from './instance-lock.ts'
 import { assertUnixSockets, refuse } from '../delivery/listen.ts'
-import { raceAbort } from '../lib/tasks.ts'
+import { FileError } from '../files/file-error.ts'
+import { asUserError, fileRemedy } from '../host/file-remedy.ts'
+import { readEntries } from '../host/ids.ts'
+import { takeInheritedSockets, type InheritedSockets } from '../host/inherited-sockets.ts'
+import { programName } from '../host/paths.ts'
+import { placeOf, rendered } from '../host/place-commands.ts'
 import { createSystemClock } from '../lib/clock.ts'
-import type { DaemonSignals } from './daemon-signals.ts'
-import { prepareDirectories } from './directories.ts'
 import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import { logFault } from '../lib/internal-fault.ts'
 import { BrokenInvariant, reportInvariants } from '../lib/invariant.ts'
 import { loadLibc } from '../lib/libc.ts'
-import { readEntries } from '../host/ids.ts'
-import { FileError } from '../files/file-error.ts'
-import { asUserError, fileRemedy } from '../host/file-remedy.ts'
-import { programName } from '../host/paths.ts'
-import { placeOf, rendered } from '../host/place-commands.ts'
-import { takeInheritedSockets, type InheritedSockets } from '../host/inherited-sockets.ts'
+import { raceAbort } from '../lib/tasks.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
+import { createDaemon, type Daemon, type Load } from './daemon.ts'
+import type { DaemonSignals } from './daemon-signals.ts'
+import { takeDirectories } from './directories.ts'
 
 interface DaemonOptions {
   /** `--config`. */
@@ -30,20 +29,26 @@ interface DaemonOptions {
 }
 
 /**
- * Runs the daemon until `signals.stop` is aborted. Throws UserError: 78 for the configuration, 69 if another
- * daemon runs for the same sockets or directories.
+ * Runs the daemon until `signals.stop` is aborted. Throws UserError: 78 for the configuration and the directories, 69
+ * if another daemon runs with the same ones.
  */
 export async function runDaemon(options: DaemonOptions): Promise<void> {
   const { env, signals } = options
   // No core dump holds a secret, and no other process of our user reads our memory.
   loadLibc().forbidDumps()
   const inherited = takeInheritedSockets(env, process.pid)
-  const daemon = await start(options, inherited).catch(async (error: unknown) => {
-    if (error === signals.stop.reason) return null
-    await endWaitingClients(error, options, inherited)
+  const building = build(options, inherited)
+  // A disk that does not answer must not keep the process from its end.
+  await raceAbort(building, signals.stop).catch(async (error: unknown) => {
+    // A connection that waits at a socket of systemd would have this daemon started again and again.
+    const isFaulty = error instanceof UserError && error.status === exitStatus.configuration
+    const { ipc, http, metrics } = inherited
+    const fds = [...ipc, ...http, ...metrics]
+    if (isFaulty && fds.length > 0) await refuse(fds, signals.stop)
     throw error
   })
-  if (daemon === null) return
+  if (signals.stop.aborted) return
+  const daemon = await building
   const onFault = (error: unknown): void => {
     if (!(error instanceof UserError)) logFault(daemon.log, error)
   }
@@ -61,44 +66,28 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   }
 }
 
-/** Loads the configuration, takes the lock, builds the daemon. Throws UserError, or the reason of a stop. */
-async function start(
+/** Throws UserError. */
+async function build(
   { configPath, env, stderr, signals }: DaemonOptions,
   inherited: InheritedSockets,
 ): Promise<Daemon> {
-  const { stop } = signals
-  /** A disk that does not answer must not keep the process from its end. */
-  async function unlessStopped<T>(work: Promise<T>): Promise<T> {
-    await raceAbort(work, stop)
-    stop.throwIfAborted()
-    return work
-  }
   // Errors name users and groups: from here on no disk is read for them.
-  await unlessStopped(Promise.all([readEntries('user'), readEntries('group')]))
+  await Promise.all([readEntries('user'), readEntries('group')])
   assertUnixSockets(inherited)
   const { loadConfig } = await import('../config/load.ts')
-  const config = await unlessStopped(loadConfig({ configPath, env }))
-  await unlessStopped(prepareDirectories(config))
-  const { unlocked } = await unlessStopped(acquireInstanceLock(config))
-  const clock = createSystemClock()
-  const daemon = await createDaemon(config, {
+  const config = await loadConfig({ configPath, env })
+  await takeDirectories(config)
+  return createDaemon(config, {
     env,
     stderr,
     inherited,
     load: createLoad({ configPath, env }),
-    clock,
+    clock: createSystemClock(),
     random: Math.random,
-    stop,
+    stop: signals.stop,
     createFetchToken,
     sendDatagram: (path, text) => loadLibc().sendDatagram(path, text),
   })
-  if (unlocked !== null)
-    daemon.log('warning', 'Nothing keeps a second daemon out of the state directory', {
-      event: 'state-unlocked',
-      path: config.stateDirectory,
-      error: unlocked,
-    })
-  return daemon
 }
 
 /** Returns the function that reads the configuration again. It throws only UserError: no file ends us. */
@@ -117,18 +106,4 @@ export function createLoad(options: LoadOptions): Load {
       throw new UserError(message, exitStatus.configuration, { cause: error })
     }
   }
-}
-
-/**
- * Closes the connections that wait at sockets of systemd before a daemon with a faulty configuration ends: a
- * connection that waits would have systemd start it again and again.
- */
-async function endWaitingClients(
-  error: unknown,
-  { signals }: DaemonOptions,
-  inherited: InheritedSockets,
-): Promise<void> {
-  const fds = [...inherited.ipc, ...inherited.http, ...inherited.metrics]
-  if (fds.length === 0 || !(error instanceof UserError) || error.status !== exitStatus.configuration) return
-  await refuse(fds, signals.stop)
 }

@@ -18,12 +18,10 @@ export const SYSTEM_CONFIG_DIRECTORY = '/etc/kyc-tokend'
 /** Files that the daemon writes into its directories, beside sockets and token files. */
 export const OWN_FILES = {
   runtimeDirectory: {
-    lock: 'instance.lock',
     state: 'state.json',
     alert: 'alert.json',
   },
   stateDirectory: {
-    lock: 'instance.lock',
     state: 'state.json',
     key: 'key',
   },

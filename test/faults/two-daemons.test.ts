@@ -5,7 +5,6 @@ import { expect, test } from 'vitest'
 import { useDaemons } from '../support/daemon-world.ts'
 import { askOnce } from '../support/ipc-client.ts'
 import { tokenOf } from '../support/outside.ts'
-import { canMount, smallDisk } from '../support/small-disk.ts'
 import { expectUntil } from '../support/until.ts'
 
 const world = useDaemons()
@@ -67,20 +66,3 @@ test('one directory may be both the runtime and the state directory', async () =
   expect(second.stderr()).toContain('runtimeDirectory')
   expect(await daemon.end()).toBe(0)
 })
-
-test.skipIf(!canMount)(
-  'a start with a state directory that is read-only serves, and says that nothing keeps a second daemon out',
-  async () => {
-    await smallDisk(join(world.directory, 'state')).readOnly(true)
-    const daemon = await world.started()
-    expect((await tokenOf(daemon)).state).toBe('ready')
-    expect(await daemon.logged('state-unlocked')).toMatchObject({
-      level: 'warning',
-      path: join(world.directory, 'state'),
-      error: expect.stringMatching(
-        /cannot be locked: .* is read-only for everybody.*`stateDirectory`/,
-      ) as string,
-    })
-    expect(await daemon.end()).toBe(0)
-  },
-)
