@@ -84,14 +84,12 @@ export async function openStore(
 
   return {
     async read({ record, lease }) {
-      const batch = (): Promise<unknown> =>
-        client
-          .multi()
-          .time()
-          .getrange(record, 0, LONGEST_TEXT - 1)
-          .getrange(lease, 0, LONGEST_TEXT - 1)
-          .exec()
-      return textsOf(await send(batch))
+      const batch = [
+        ['time'],
+        ['getrange', record, 0, LONGEST_TEXT - 1],
+        ['getrange', lease, 0, LONGEST_TEXT - 1],
+      ]
+      return textsOf(await send((): Promise<unknown> => client.multi(batch).exec()))
     },
     async swap(key, former, text, keepMs) {
       return (await send(() => client.eval(SWAP, 1, key, former, text, Math.max(1, Math.ceil(keepMs))))) === 1
@@ -104,9 +102,7 @@ export async function openStore(
 
 /** The servers as people read them. */
 export function formatServers(servers: StoreSettings['servers']): string {
-  return servers
-    .map((server) => ('path' in server ? server.path : `${server.host}:${server.port}`))
-    .join(', ')
+  return servers.map((one) => ('path' in one ? one.path : `${one.host}:${one.port}`)).join(', ')
 }
 
 /** For `ACL SETUSER`: the commands and the keys of this prefix, and nothing else. */
@@ -124,7 +120,13 @@ async function createClient(settings: StoreSettings, retryMs: () => number): Pro
   const connectTimeout = Math.max(timeoutMs, SOCKET_TIMEOUT_MS)
   // Each address of a name but the last has a third of it. The library cannot say it for one connection.
   setDefaultAutoSelectFamilyAttemptTimeout(Math.floor(connectTimeout / 3))
-  const tls = settings.tls && (await tlsOptions(settings.tls))
+  const { ca = null, serverName = null, cert = null, key = null } = settings.tls ?? {}
+  const tls = settings.tls && {
+    // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED in some environment hands the password to nobody.
+    rejectUnauthorized: true,
+    secureContext: await createSecureContext({ ca }, cert && key ? { cert, key: key.reveal() } : null),
+    ...(serverName !== null && { servername: serverName }),
+  }
   const options: RedisOptions = {
     family: 0,
     ...(tls && { tls }),
@@ -163,15 +165,6 @@ async function createClient(settings: StoreSettings, retryMs: () => number): Pro
   })
 }
 
-async function tlsOptions({ ca, serverName, cert, key }: NonNullable<StoreSettings['tls']>) {
-  return {
-    // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED in some environment hands the password to nobody.
-    rejectUnauthorized: true,
-    secureContext: await createSecureContext({ ca }, cert && key ? { cert, key: key.reveal() } : null),
-    ...(serverName !== null && { servername: serverName }),
-  }
-}
-
 /** The server may be another program, or controlled by an attacker. Throws a StoreError. */
 function textsOf(reply: unknown): Awaited<ReturnType<Store['read']>> {
   const [time, record, lease] = (Array.isArray(reply) ? reply : []).map((one: unknown) =>
@@ -185,16 +178,14 @@ function textsOf(reply: unknown): Awaited<ReturnType<Store['read']>> {
   return { nowMs: Number(seconds) * 1_000 + Number(micros) / 1_000, record: text(record), lease: text(lease) }
 }
 
+/** A name with several addresses, a cluster and a transaction have the reason in an error inside. */
 function storeErrorOf(error: unknown): StoreError {
-  const message = innermostMessage(error).slice(0, MAX_MESSAGE_LENGTH)
+  const { errors, lastNodeError, previousErrors } = error as Record<string, unknown> & {
+    errors?: unknown[]
+    previousErrors?: unknown[]
+  }
+  const inner = errors?.[0] ?? lastNodeError ?? previousErrors?.[0] ?? error
+  const message = (inner instanceof Error ? inner.message : String(inner)).slice(0, MAX_MESSAGE_LENGTH)
   const isDenied = /\b(NOAUTH|WRONGPASS|NOPERM)\b|user executing the script can't/.test(message)
   return new StoreError(isDenied ? 'denied' : 'lost', message)
-}
-
-/** A name with several addresses, a cluster and a transaction have the reason in an error inside. */
-function innermostMessage(error: unknown): string {
-  if (!(error instanceof Error)) return String(error)
-  if (error instanceof AggregateError && error.message === '') return innermostMessage(error.errors[0])
-  const { lastNodeError, previousErrors } = error as { lastNodeError?: Error; previousErrors?: Error[] }
-  return (lastNodeError ?? previousErrors?.[0] ?? error).message
 }
