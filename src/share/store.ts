@@ -120,13 +120,7 @@ async function createClient(settings: StoreSettings, retryMs: () => number): Pro
   const connectTimeout = Math.max(timeoutMs, SOCKET_TIMEOUT_MS)
   // Each address of a name but the last has a third of it. The library cannot say it for one connection.
   setDefaultAutoSelectFamilyAttemptTimeout(Math.floor(connectTimeout / 3))
-  const { ca = null, serverName = null, cert = null, key = null } = settings.tls ?? {}
-  const tls = settings.tls && {
-    // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED in some environment hands the password to nobody.
-    rejectUnauthorized: true,
-    secureContext: await createSecureContext({ ca }, cert && key ? { cert, key: key.reveal() } : null),
-    ...(serverName !== null && { servername: serverName }),
-  }
+  const tls = await tlsOptions(settings.tls)
   const options: RedisOptions = {
     family: 0,
     ...(tls && { tls }),
@@ -163,6 +157,17 @@ async function createClient(settings: StoreSettings, retryMs: () => number): Pro
     sentinelCommandTimeout: timeoutMs,
     sentinelRetryStrategy: retryMs,
   })
+}
+
+async function tlsOptions(settings: StoreSettings['tls']): Promise<RedisOptions['tls'] | null> {
+  if (settings === null) return null
+  const { ca, serverName, cert, key } = settings
+  return {
+    // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED in some environment hands the password to nobody.
+    rejectUnauthorized: true,
+    secureContext: await createSecureContext({ ca }, cert && key ? { cert, key: key.reveal() } : null),
+    ...(serverName !== null && { servername: serverName }),
+  }
 }
 
 /** The server may be another program, or controlled by an attacker. Throws a StoreError. */
