@@ -79,7 +79,7 @@ describe.skipIf(withoutRedis)('the two commands', () => {
       expect((await store.read(keys)).lease).toBe('')
       expect(await store.swap(keys.lease, '', 'mine', 60_000)).toBe(true)
     }
-    server.cli('eval', `redis.call('set', '${keys.lease}', string.rep('a', 50000000))`, '0')
+    server.cli('eval', `redis.call('set', '${keys.lease}', string.rep('a', 5000000))`, '0')
     const { lease } = await store.read(keys)
     expect(lease).toHaveLength(65_536)
     expect(await store.swap(keys.lease, lease, 'mine', 60_000)).toBe(true)
