@@ -89,8 +89,10 @@ export function createServers(
       peers: name === 'metrics' ? null : peers,
       log,
       awakeMs,
-      onExcess: (uid, setting) =>
-        noteExcess(uid, { setting: `${name}.${setting}`, limit: limits()[setting] }),
+      onExcess: (uid, setting) => {
+        const limit = limits()
+        if (limit !== OFF) noteExcess(uid, { setting: `${name}.${setting}`, limit: limit[setting] })
+      },
     })
   }
 

@@ -83,6 +83,14 @@ test.each(['ipc', 'http'])(
   },
 )
 
+test('with `http` off, connections to its socket are closed at once, also those of operators', async () => {
+  const { daemon, given } = await inheriting('ipc:http', { http: false })
+  for (let count = 0; count < 3; count += 1) await (await connectRaw(given(1))).closed()
+  expect(await askOnce(given(0), 'token.get', { waitSeconds: 10 })).toMatchObject({ type: 'token.result' })
+  expect(await daemon.end()).toBe(0)
+  expect(daemon.records('clients-limited')).toEqual([])
+})
+
 test('where HTTP alone was handed over, no other socket is opened', async () => {
   const { daemon, given } = await inheriting('http')
   expect(await httpAsk({ httpPath: given(0) }, '/healthz')).toMatchObject({ status: 200 })
@@ -107,7 +115,8 @@ test(
   '5 restarts beside clients of both sockets that never pause cost no request that had arrived',
   { timeout: 180_000 },
   async () => {
-    const directory = await tempDirectory()
+    // A kept token is served from a directory in memory alone.
+    const directory = await tempDirectory('memory')
     const service = await serviceOf()
     const script = new URL('../support/restart-often.py', import.meta.url).pathname
     const program = ['python3', script, '5', directory, ...PROGRAM]
