@@ -77,7 +77,11 @@ export async function startWhole(settings: object = {}): Promise<Example> {
   const directory = await tempDirectory('memory')
   const redis = await startRedis()
   onTestFinished(() => redis.stop())
-  const { cert, key } = createCertificate(createAuthority(), { names: ['client.example'] })
+  const { cert, key } = createCertificate(createAuthority(), {
+    names: ['client.example'],
+    // Of one that lives for less than 90 days the end is no metric.
+    notAfterMs: Date.now() + 100 * 86_400_000,
+  })
   writeFileSync(join(directory, 'client.pem'), cert)
   writeFileSync(join(directory, 'client.key'), key, { mode: 0o600 })
   return startExample(
