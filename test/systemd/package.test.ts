@@ -101,7 +101,7 @@ test('the units of the default account say nothing of accounts, which their temp
   expect(plain.length).toBeGreaterThan(5)
   for (const [name, text] of plain)
     expect(text, name).not.toMatch(/%i|@NAME|accounts\/|Of accounts alone|, account /)
-  const template = files.find(([name]) => name === 'kyc-tokend@.socket')?.[1]
+  const template = files.find(([name]) => name === 'kyc-tokend@.service')?.[1]
   expect(template).toMatch(/^# Of accounts alone: /m)
 })
 
