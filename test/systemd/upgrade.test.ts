@@ -21,7 +21,7 @@ describeInstallation('an installation of 2.1.0', options, (installation) => {
     return installation.requests()
   }
 
-  /** Two accounts that serve. */
+  /** Two accounts that serve; the secret of one is a credential of systemd. */
   async function inUse(): Promise<void> {
     await sh(install('2.1.0'))
     await sh('id member || useradd member; usermod -aG kyc-token member')
@@ -31,7 +31,13 @@ describeInstallation('an installation of 2.1.0', options, (installation) => {
     )
     const credentials = { apiKey: 'sandbox-key', apiSecret: { file: '/etc/kyc-tokend/secret' } }
     await configure({ ...config, credentials })
-    await configure(config, EU)
+    await sh('echo sandbox-secret >/root/eu-secret')
+    const line = '[Service]\nLoadCredential=api-secret:/root/eu-secret'
+    await installation.dropIn('credentials', line, 'kyc-tokend@eu.service')
+    await configure(
+      { ...config, credentials: { ...credentials, apiSecret: { credential: 'api-secret' } } },
+      EU,
+    )
     await sh(`systemctl enable --quiet --now ${UNITS} kyc-tokend@eu`)
     await Promise.all([token(), token('eu')])
     expect((await modesOf('/run/kyc-tokend'))[0]).toBe('3771 root:kyc-token')
