@@ -63,22 +63,6 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
     expect(Date.now() - startedAtMs).toBeLessThan(15_000)
   })
 
-  it('check finds the daemon where the file names other sockets than the units do', async () => {
-    await configure({ ...config, ipc: { path: 'other.sock' }, http: { path: 'another.sock' } })
-    const warned =
-      /^warning +sockets +\S+: ipc\.path: the daemon listens at \/run\/kyc-tokend\/ipc\.sock of kyc-tokend\.socket instead of \S+other\.sock: take this setting out\nwarning +sockets +\S+: http\.path: .*another\.sock/m
-    const { stdout } = await attempt('kyc-tokend check')
-    expect(stdout).toMatch(warned)
-    expect(stdout).toContain(
-      'the daemon runs with a former configuration: `sudo systemctl reload kyc-tokend`\n',
-    )
-    await sh('systemctl reload kyc-tokend')
-    expect(await sh('kyc-tokend check')).toMatch(warned)
-    await configure(config)
-    await sh('systemctl reload kyc-tokend')
-    expect(await sh('kyc-tokend check')).not.toMatch(/former configuration|take this setting out/)
-  })
-
   it('token names the command that works if units are masked', async () => {
     const all = 'kyc-tokend.service kyc-tokend.socket kyc-tokend-http.socket'
     for (const masked of ['kyc-tokend.socket', all]) {
