@@ -5,11 +5,10 @@ import { errorCode } from '../lib/error.ts'
 /**
  * `system`: the system refused a call. `stalled`: the disk did not answer in time. `busy`: the work did not
  * begin in time, because other disks do not answer. `odd-target`: what has the path is no regular file.
- * `held-target`: it is another user's in a sticky directory. `unsafe-directory`: others can exchange what is
+ * `unsafe-directory`: others can exchange what is
  * made in the directory. `attributes`: the file system does not keep owner, group or mode.
  */
-type FileErrorKind =
-  'system' | 'stalled' | 'busy' | 'odd-target' | 'held-target' | 'unsafe-directory' | 'attributes'
+type FileErrorKind = 'system' | 'stalled' | 'busy' | 'odd-target' | 'unsafe-directory' | 'attributes'
 
 interface FileFacts {
   readonly path: string
@@ -22,7 +21,7 @@ interface FileFacts {
   readonly syscall?: string | undefined
   /** Of a stalled disk: for how long it has not done its work. */
   readonly seconds?: number | undefined
-  /** Of an unsafe directory: who beside this user can exchange what is in it. Of a held target: its owner. */
+  /** Of an unsafe directory: who beside this user can exchange what is in it. */
   readonly writers?: Writers | undefined
 }
 

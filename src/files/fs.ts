@@ -10,8 +10,6 @@ export const MODE_BITS = 0o7777
 export const SETGID = 0o2000
 
 export const fs = {
-  chmod: promisify(node.chmod),
-  chown: promisify(node.chown),
   close: promisify(node.close),
   fchmod: promisify(node.fchmod),
   fchown: promisify(node.fchown),
@@ -20,14 +18,11 @@ export const fs = {
   lstat: promisify(node.lstat),
   mkdir: promisify(node.mkdir),
   open: promisify(node.open),
-  readdir: promisify(node.readdir),
   readFile: promisify(node.readFile),
   readlink: promisify(node.readlink),
   rename: promisify(node.rename),
   realpath: promisify(node.realpath),
   stat: promisify(node.stat),
-  statfs: promisify(node.statfs),
   unlink: promisify(node.unlink),
-  write: promisify(node.write),
   writeFile: promisify(node.writeFile),
 }

@@ -368,10 +368,6 @@ const fileFaults: Readonly<
     'it is a link or no regular file, which is never replaced; clear the path',
     `${sudo}rm -f ${file}`,
   ],
-  'held-target': ({ file }) => [
-    "it is another user's, in a sticky directory: remove it",
-    `sudo rm -f ${file}`,
-  ],
   attributes: () => ['its file system does not keep owner, group and mode: choose another directory'],
   'unsafe-directory'({ directory, folder, writers, isOwn, commands }) {
     if (isOwn)

@@ -54,8 +54,6 @@ export const MAX_SOCKET_PATH_BYTES = 107
 const SUN_PATH_BYTES = MAX_SOCKET_PATH_BYTES + 1
 /** The most supplementary groups of a process (NGROUPS_MAX). */
 const MAX_GROUPS = 65_536
-/** Of an extended attribute (XATTR_SIZE_MAX is more): an access list of 500 entries fits. */
-const MAX_ATTRIBUTE_BYTES = 4_096
 /** Signals that Node ignores from its start; a program that is executed would, too (signal(7)). */
 const IGNORED_BY_NODE = ['SIGPIPE', 'SIGXFSZ'] as const
 
@@ -189,7 +187,6 @@ function createProcessCalls(strict: Declare, lenient: Declare<NativeCall>) {
   const setrlimit = strict('setrlimit', 'int', ['int', 'void *'])
   const prctl = strict('prctl', 'int', ['int', 'ulong', 'ulong', 'ulong', 'ulong'])
   const execvpe = strict('execvpe', 'int', ['const char *', 'const char **', 'const char **'])
-  const getxattr = lenient('getxattr', 'long', ['const char *', 'const char *', 'void *', 'size_t'])
   const flock = strict('flock', 'int', ['int', 'int'])
   const exit = lenient('_exit', 'void', ['int'])
   const fcntl = lenient('fcntl', 'int', ['int', 'int', 'int'])
@@ -234,19 +231,6 @@ function createProcessCalls(strict: Declare, lenient: Declare<NativeCall>) {
         if (errorCode(error) !== 'EAGAIN') throw error
         return false
       }
-    },
-    /**
-     * An extended attribute of what is at the path, through links (getxattr(2)); null if it cannot be had. A
-     * thread waits for the disk, as for calls of Node.
-     */
-    async attributeOf(path: string, name: string): Promise<Buffer | null> {
-      const value = Buffer.alloc(MAX_ATTRIBUTE_BYTES)
-      const length = await new Promise<number>((resolve, reject) => {
-        getxattr.async(path, name, value, value.length, (error, returned) =>
-          error === null ? resolve(returned) : reject(error),
-        )
-      })
-      return length < 0 ? null : value.subarray(0, length)
     },
     /** Ends this process (_exit(2)): no exit listener runs, no thread is waited for, nothing is flushed. */
     exitNow(status: number): never {
