@@ -110,7 +110,7 @@ async function checkFurther(config: Config, report: Report): Promise<void> {
   const nowMs = Date.now()
   const end = credentialsEnd(config, nowMs)
   if (end !== null) {
-    const isNear = isEndNear(end, config, nowMs)
+    const isNear = isEndNear(config, nowMs)
     const sentence = isNear ? `${endInWords(end)}. ${endRemedies[end.what]}` : endInWords(end)
     report.say('credentials', { level: isNear ? 'warning' : 'ok', sentence })
   }

@@ -15,11 +15,6 @@ export function parseDuration(text: string): number | undefined {
   return Number.isFinite(ms) ? ms : undefined
 }
 
-/** The duration as a setting has it, in whole minutes: "8m". */
-export function formatSetting(ms: number): string {
-  return `${Math.round(ms / UNIT_MS.m)}m`
-}
-
 /** Formats a duration for people, in its two largest units: "2 h 5 min", "41 s", "0.3 s". */
 export function formatDuration(ms: number): string {
   if (ms < 1_000) return `${(Math.max(0, ms) / 1_000).toFixed(1)} s`

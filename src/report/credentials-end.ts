@@ -37,13 +37,17 @@ export function credentialsEnd({ endsAtMs }: Ends, wallMs: number): End | null {
   }
 }
 
-function isRenewed({ what }: End, { endsAtMs: { certificate, certificateFrom } }: Ends): boolean {
-  return what === 'certificate' && Number(certificate) - Number(certificateFrom) < SHORT_LIFE_MS
+/** The first end of which people have to be told, however far it is; null: none. */
+function announcedEnd({ endsAtMs }: Ends, wallMs: number): End | null {
+  const { certificate, certificateFrom } = endsAtMs
+  const isRenewed = Number(certificate) - Number(certificateFrom) < SHORT_LIFE_MS
+  return credentialsEnd({ endsAtMs: { ...endsAtMs, certificate: isRenewed ? null : certificate } }, wallMs)
 }
 
-/** Reports whether people have to be told of this end. */
-export function isEndNear(end: End, ends: Ends, wallMs: number): boolean {
-  return !isRenewed(end, ends) && Date.parse(end.expiresAt) - wallMs <= NEAR_MS
+/** Reports whether people are told of an end now. */
+export function isEndNear(ends: Ends, wallMs: number): boolean {
+  const end = announcedEnd(ends, wallMs)
+  return end !== null && Date.parse(end.expiresAt) - wallMs <= NEAR_MS
 }
 
 /** Logs the end, once a day, across restarts. Nobody is woken by it, and nothing is refused for it. */
@@ -60,13 +64,11 @@ export function createCredentialsEnd(options: {
   return {
     current,
     /** For the metric, which an alert rule follows; null also for a certificate that a program renews. */
-    sample(): End | null {
-      const end = current()
-      return end !== null && isRenewed(end, config()) ? null : end
-    },
+    sample: (): End | null => announcedEnd(config(), keeper.now().wallMs),
     tick(): void {
-      const end = current()
-      if (end === null || !isEndNear(end, config(), keeper.now().wallMs)) return
+      const { wallMs } = keeper.now()
+      const end = announcedEnd(config(), wallMs)
+      if (end === null || !isEndNear(config(), wallMs)) return
       const text = `${end.what} ${end.expiresAt} ${end.daysLeft}`
       if (text === notesOf(keeper.state()).loggedEnd) return
       keeper.remember({ loggedEnd: text })

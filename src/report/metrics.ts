@@ -192,11 +192,7 @@ function processMetrics(files: MetricsSample['files'], daemon: DaemonSample): Me
     ['file_writes_total', 'Token files written.', files.writes],
     ['file_repairs_total', 'Token files restored after another program changed them.', files.repairs],
     ['file_errors_total', 'Token files that could not be written.', files.errors],
-    [
-      'log_records_lost_total',
-      'Log records lost because the log was not read or its disk was full.',
-      daemon.logRecordsLost,
-    ],
+    ['log_records_lost_total', 'Log records lost because the log was not read.', daemon.logRecordsLost],
     ['build_info', 'The version that runs.', [{ labels: { version: daemon.version }, value: 1 }]],
     ['start_time_seconds', 'Time at which the daemon started.', daemon.startedAtMs / 1000],
     ['resident_memory_bytes', 'Resident memory of the daemon.', daemon.residentBytes],
