@@ -7,15 +7,11 @@ import { errorCode, errorMessage, exitStatus, withSystemFallback, UserError } fr
 import { countListenFds, FIRST_LISTEN_FD } from './socket-activation.ts'
 
 /** A function of libc by its name, the C type of its result, and those of its arguments. */
-type Declare<F = Call> = (name: string, result: string, types: readonly string[]) => F
+type Declare = (name: string, result: string, types: readonly string[]) => Call
 type Call = (...args: unknown[]) => number
-/** `async` runs it in a thread of libuv; its last argument is the callback. */
-interface NativeCall extends Call {
-  async(...args: [...unknown[], (error: Error | null, returned: number) => void]): void
-}
 /** The part of koffi's native module that is used. */
 interface Koffi {
-  load(path: null): { func: Declare<NativeCall> }
+  load(path: null): { func: Declare }
   errno(): number
 }
 /** The process at the other end of a connection. */
@@ -80,7 +76,7 @@ function load(): Libc {
 
 function createLibc(koffi: Koffi) {
   const libc = koffi.load(null)
-  const lenient: Declare<NativeCall> = (name, result, types) => libc.func(name, result, types)
+  const lenient: Declare = (name, result, types) => libc.func(name, result, types)
   /** Throws if the call fails. */
   const strict: Declare = (name, result, types) => {
     const call = lenient(name, result, types)
@@ -183,7 +179,7 @@ function createConnectionCalls(strict: Declare, lenient: Declare) {
   }
 }
 
-function createProcessCalls(strict: Declare, lenient: Declare<NativeCall>) {
+function createProcessCalls(strict: Declare, lenient: Declare) {
   const setrlimit = strict('setrlimit', 'int', ['int', 'void *'])
   const prctl = strict('prctl', 'int', ['int', 'ulong', 'ulong', 'ulong', 'ulong'])
   const execvpe = strict('execvpe', 'int', ['const char *', 'const char **', 'const char **'])
