@@ -1,7 +1,9 @@
 import { mkdirSync, symlinkSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { expect, test } from 'vitest'
-import { openSocket, rendered, unitPlace } from '../../src/host/place-commands.ts'
+import { FileError } from '../../src/files/file-error.ts'
+import { createRemedies, type Remedy } from '../../src/host/remedy.ts'
+import { permanentReasons, transientReasons } from '../../src/protocol.ts'
 import { startProgram } from '../support/run-cli.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
@@ -36,14 +38,88 @@ test('a printed command is one that works here: by its name where a shell finds 
   }
 })
 
-test('the drop-in that closes an open socket is read after the one that `systemctl edit` writes', () => {
-  const sentence = rendered(openSocket('/run/kyc-tokend/http.sock', unitPlace(undefined)))
-  const [, name = ''] =
-    /tee \/etc\/systemd\/system\/kyc-tokend-http\.socket\.d\/(\S+) &&/.exec(sentence) ?? []
-  expect([name, 'override.conf'].toSorted()).toEqual(['override.conf', name])
+test('a remedy is one sentence with at most three commands, of this account, by sudo in the unit', () => {
+  const eu = createRemedies({ account: 'eu', isUnit: true })
+  expect(eu.remedyOf('account-not-found')).toMatch(
+    /: `sudo kyc-tokend check --account eu && sudo systemctl reload kyc-tokend@eu && sudo kyc-tokend refresh --account eu`$/,
+  )
+  const own = { account: undefined, isUnit: false, pid: 7, socket: '/a b/ipc.sock', config: '/c.json' }
+  const person = createRemedies({ ...own, program: 'npx kyc-tokend' })
+  expect(person.remedyOf('rejected')).toMatch(
+    /: `npx kyc-tokend check --config \/c\.json && kill -HUP 7 && npx kyc-tokend refresh --socket '\/a b\/ipc\.sock'`$/,
+  )
+  // One that needs a daemon is left out where none is known.
+  expect(createRemedies({ account: undefined, isUnit: false }).partsOf('changed-on-disk').commands).toEqual(
+    [],
+  )
+  for (const reason of [...permanentReasons, ...transientReasons, 'no-token', 'test'] as const) {
+    const { text, commands } = eu.partsOf(reason)
+    expect(commands.length).toBeLessThanOrEqual(3)
+    expect(text).not.toMatch(/\.$/)
+  }
 })
 
-test('the remedy of an open socket leaves an account its group', () => {
-  const path = '/run/kyc-tokend/accounts/eu/ipc.sock'
-  expect(rendered(openSocket(path, unitPlace('eu')))).not.toContain('SocketGroup')
+const place = { account: undefined, isUnit: true }
+const fileFault = (facts: object): Remedy => {
+  const error = new FileError({ path: '/srv/out/token', kind: 'system', ...facts })
+  return createRemedies(place).partsOf({ kind: 'file', error })
+}
+const inFiles = { path: '/run/kyc-tokend/files/token' }
+const rebind = [
+  expect.stringMatching(/^sudo systemctl stop kyc-tokend\.socket /),
+  'sudo systemctl start kyc-tokend',
+]
+
+test.each<[object, RegExp, unknown[]]>([
+  [{ code: 'ENOENT' }, /\/srv\/out is not there$/, ['sudo install -d -m 0750 -o kyc-tokend /srv/out']],
+  [{ code: 'ENOENT', ...inFiles }, /is not there$/, rebind],
+  // Root makes nothing below a directory of the daemon's user.
+  [
+    { code: 'ENOENT', path: '/run/kyc-tokend/files/sub/token' },
+    /is not there$/,
+    ['sudo runuser -u kyc-tokend -- mkdir -p -m 0750 /run/kyc-tokend/files/sub'],
+  ],
+  [{ code: 'EACCES' }, /may not write in \/srv\/out$/, ['sudo chown -h kyc-tokend /srv/out']],
+  [{ code: 'EPERM', ...inFiles }, /the user kyc-tokend may not write/, rebind],
+  // No remedy changes the owner of what serves the whole system.
+  [{ code: 'EACCES', path: '/usr/share/token' }, /make a directory of its own and set that$/, []],
+  [
+    { code: 'EROFS' },
+    /\/srv\/out is read-only for this unit$/,
+    [
+      "printf '[Service]\\nReadWritePaths=-/srv/out\\n' | sudo install -D -m 0644 /dev/stdin " +
+        '/etc/systemd/system/kyc-tokend.service.d/zz-write-srv-out.conf',
+      'sudo systemctl daemon-reload',
+      'sudo systemctl restart kyc-tokend',
+    ],
+  ],
+  [{ code: 'ENOSPC' }, /^Cannot write \/srv\/out\/token: no space is left/, ['df -h /srv/out']],
+  [
+    { code: 'EPERM', syscall: 'fchown' },
+    /set Group= by a drop-in.*kyc-tokend-changed@/,
+    ['sudo systemctl edit kyc-tokend'],
+  ],
+  [
+    { kind: 'odd-target', code: 'EISDIR' },
+    /it is a directory, which is never replaced/,
+    ['sudo mv -T --backup=numbered /srv/out/token /srv/out/token.old'],
+  ],
+  [{ kind: 'odd-target', code: 'ELOOP' }, /it is a link/, ['sudo rm -f /srv/out/token']],
+  [{ kind: 'unsafe-directory', writers: 'all' }, /every user could exchange/, ['sudo chmod o-w /srv/out']],
+  [{ code: 'EIO', syscall: 'fsync' }, /fsync \(EIO\)/, ['namei -lo /srv/out/token']],
+])('a file that cannot be written, %j', (facts, text, commands) => {
+  expect(fileFault(facts)).toEqual({ text: expect.stringMatching(text) as string, commands })
+})
+
+test('an open socket is closed after the drop-in of `systemctl edit`, and an account keeps its group', () => {
+  const { commands } = createRemedies(place).partsOf({
+    kind: 'open-socket',
+    path: '/run/kyc-tokend/http.sock',
+  })
+  const name = /kyc-tokend-http\.socket\.d\/(\S+)/.exec(commands[0] ?? '')?.[1] ?? ''
+  // systemd reads drop-ins in this order.
+  expect(['override.conf', name].toSorted()).toEqual(['override.conf', name])
+  const eu = createRemedies({ account: 'eu', isUnit: true })
+  const open = eu.partsOf({ kind: 'open-socket', path: '/run/kyc-tokend/accounts/eu/ipc.sock' })
+  expect(open.commands.join(' ')).not.toContain('SocketGroup')
 })

@@ -265,11 +265,10 @@ describe('kyc-tokend setup without a terminal', () => {
   it('for an OAuth2 service it asks for what is missing, and says when the pair ends', async () => {
     const seen: unknown[] = []
     const server = createServer((request, response) => {
-      void (async () => {
-        const form = await text(request)
+      void text(request).then((form) => {
         seen.push({ url: request.url, login: request.headers.authorization, form })
         response.end(JSON.stringify({ access_token: 'token-1', token_type: 'Bearer', expires_in: 3600 }))
-      })()
+      })
     })
     const url = `http://127.0.0.1:${await listening(server)}`
     const words = ['--base-url', url, '--kind', 'oauth2', '--expires-at', '2099-03-01']
@@ -296,7 +295,7 @@ describe('kyc-tokend setup without a terminal', () => {
     const words = ['--api-key-file', '../key.txt', '--api-secret-file', '../secret.txt', '--unverified']
     const options = { ...place(), cwd: odd }
     const { stdout } = await runCli(['setup', '--base-url', sandbox.url, ...words], options)
-    expect(stdout).toContain(String.raw`/\u001b[31m/.setup-`)
+    expect(stdout).toContain(String.raw`/\u001b[31m/`)
     expect(stdout).not.toContain('\u001b')
   })
 
@@ -351,19 +350,18 @@ describe('kyc-tokend setup without a terminal', () => {
   })
 
   it('leaves the former pair or the new one, whole, whenever it is killed, and so does the next one', async () => {
-    // Of the user who runs the tests: root writes in no directory of others.
-    const own = await tempDirectory()
     const settings = { baseUrl: sandbox.url, credentials: {} }
     const answersOf = (pair: string) => ({
       settings,
       secrets: { apiKey: `${pair}-key-1`, apiSecret: `${pair}-secret-1` },
       document: '{}',
     })
-    // Root's files would be those of /etc.
+    // This process is no stranger, and root's files would be those of /etc.
+    chownSync(directory, process.getuid!(), process.getgid!())
     const files = {
-      ...(await setupFiles(undefined, own)),
-      config: join(own, 'kyc-tokend.config.json'),
-      secrets: { apiKey: join(own, 'api-key'), apiSecret: join(own, 'api-secret') },
+      ...(await setupFiles(undefined, directory)),
+      config: join(directory, 'kyc-tokend.config.json'),
+      secrets: { apiKey: join(directory, 'api-key'), apiSecret: join(directory, 'api-secret') },
       attributes: { mode: 0o600 },
     }
     /** Each of a setup that ends after so many steps. */
@@ -389,7 +387,7 @@ describe('kyc-tokend setup without a terminal', () => {
     }
     await put('last')
     expect(await inUse()).toEqual(whole('last'))
-    expect(readdirSync(own).filter((name) => name.startsWith('.setup-'))).toEqual([])
+    expect(readdirSync(directory).filter((name) => name.startsWith('.setup-'))).toEqual([])
   })
 
   it('is not kept out by a lock of anybody else on its directory', async () => {
