@@ -51,7 +51,7 @@ export async function setupFiles(account: string | undefined, workingDirectory: 
 
 /** Throws UserError (78) for a configuration that is there already. */
 export function refuseExisting({ config, others }: SetupFiles, { force }: { force: boolean }): void {
-  const [other] = others.filter((path) => existsSync(path))
+  const other = others.find((path) => existsSync(path))
   if (other !== undefined)
     throw new UserError(`There is ${other} already: remove it, or edit it instead.`, exitStatus.configuration)
   if (!existsSync(config)) return

@@ -136,7 +136,7 @@ async function bringUp({
   // It takes the place of a start that is under way, perhaps of a faulty configuration.
   if (isRestarted) await systemctl(remedies, 'restart', '--no-block', `${unit}.service`)
   stdout.write(
-    `${isRestarted ? 'Started' : 'Reloaded'} ${unit}; waiting up to ${TOKEN_WAIT_S} s for its token\n`,
+    `${isRestarted ? 'Started' : 'Reloaded'} ${unit}\nWaiting up to ${TOKEN_WAIT_S} s for its token\n`,
   )
   const token = await ask(daemon, async (client) => client.get({ waitSeconds: TOKEN_WAIT_S }))
   const life = formatDuration(Date.parse(token.expiresAt) - Date.now())

@@ -9,7 +9,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { spawnSync } from 'node:child_process'
-import { createServer, type ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
@@ -264,12 +264,11 @@ describe('kyc-tokend setup without a terminal', () => {
 
   it('for an OAuth2 service it asks for what is missing, and says when the pair ends', async () => {
     const seen: unknown[] = []
-    const server = createServer((request, response) => {
-      void text(request).then((form) => {
-        seen.push({ url: request.url, login: request.headers.authorization, form })
-        response.end(JSON.stringify({ access_token: 'token-1', token_type: 'Bearer', expires_in: 3600 }))
-      })
-    })
+    const answer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+      seen.push({ url: request.url, login: request.headers.authorization, form: await text(request) })
+      response.end(JSON.stringify({ access_token: 'token-1', token_type: 'Bearer', expires_in: 3600 }))
+    }
+    const server = createServer((request, response) => void answer(request, response))
     const url = `http://127.0.0.1:${await listening(server)}`
     const words = ['--base-url', url, '--kind', 'oauth2', '--expires-at', '2099-03-01']
     expect((await setup(...words)).stderr).toContain('no terminal to ask at: give --token-url, or --from.')
