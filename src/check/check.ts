@@ -88,8 +88,9 @@ async function check(options: CheckOptions, report: Report): Promise<number> {
       live = answer.status
     }
   }
+  if (report.faults() > 0) return exitStatus.configuration
   signal.throwIfAborted()
-  return report.faults() > 0 ? exitStatus.configuration : live
+  return live
 }
 
 function configFindings({
