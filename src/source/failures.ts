@@ -106,7 +106,7 @@ function isRefusal({ status, content }: Reading, { says, in: path, ...refusal }:
   return read.bare(isSaid ? String(value) : content.text).includes(read.bare(says))
 }
 
-export interface ClassifyOptions {
+interface ClassifyOptions {
   /** Our wall clock, for a `Retry-After` date where the answer has no `Date`. */
   readonly wallMs: number
   /** Left out of the detail: the service may echo them. */

@@ -28,7 +28,10 @@ export function proxyOf(
   }
   const url = isExcepted(service, env['no_proxy'] || env['NO_PROXY'] || '') ? null : proxyUrlOf(env)
   if (url === null) return null
-  const { user, password } = loginOf(url)
+  // A "%" that begins no escape stands for itself.
+  const [user, password] = [url.username, url.password].map((text) =>
+    decodeURIComponent(text.replaceAll(/%(?![\da-f]{2})/gi, '%25')),
+  )
   return {
     url: new URL(`${url.protocol}//${url.host}`),
     login: basic(user === '' ? null : `${user}:${password}`),
@@ -37,7 +40,7 @@ export function proxyOf(
 }
 
 /** The URL in HTTPS_PROXY; null: it is not set. Throws UserError (78) if it is none of an HTTP proxy. */
-export function proxyUrlOf(env: NodeJS.ProcessEnv): URL | null {
+function proxyUrlOf(env: NodeJS.ProcessEnv): URL | null {
   const value = (env['https_proxy'] || env['HTTPS_PROXY'])?.trim()
   if (!value) return null
   // As curl has it: no scheme means HTTP.
@@ -47,12 +50,6 @@ export function proxyUrlOf(env: NodeJS.ProcessEnv): URL | null {
     'HTTPS_PROXY names no HTTP proxy: write it as http://proxy.example.com:3128, ' +
     'or leave it out and set request.proxy'
   throw new UserError(message, exitStatus.configuration)
-}
-
-/** User and password of a URL; empty: it has none. A "%" that begins no escape stands for itself. */
-export function loginOf({ username, password }: URL): { user: string; password: string } {
-  const decoded = (text: string): string => decodeURIComponent(text.replaceAll(/%(?![\da-f]{2})/gi, '%25'))
-  return { user: decoded(username), password: decoded(password) }
 }
 
 function basic(login: string | null): string | null {
