@@ -144,14 +144,9 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
       return `${ink('green', '✓')} ${path} (${format}), ${written}${restored}`
     })
   },
-  alerts({ alert }, { ink, ago, absolute, systemd: { alertCommand, alertProblem } }) {
+  alerts({ alert }, { ink, absolute, systemd: { alertProblem } }) {
     const raised = alert === null ? [] : [`${ink('red', alert.reason)} since ${absolute(alert.since)}`]
-    if (alertProblem !== null) return [...raised, ink('yellow', alertProblem)]
-    if (alertCommand === null) return raised
-    const { failure, endedAt } = alertCommand
-    const outcome = failure === null ? 'succeeded' : ink('red', 'failed')
-    const when = endedAt === null ? '' : ` ${ago(endedAt)}`
-    return [...raised, `the alert command ${outcome}${when}${failure === null ? '' : `, ${failure}`}`]
+    return alertProblem === null ? raised : [...raised, ink('yellow', alertProblem)]
   },
   settings({ daemon }, { ink }) {
     const { state, problem, pair } = daemon.configuration

@@ -56,7 +56,7 @@ const format = (
   fields: Partial<StatusResult> = {},
   options: Partial<Parameters<typeof formatStatus>[1]> = {},
 ): string => formatStatus(statusWith(fields), { nowMs, hasColour: false, columns: Infinity, ...options })
-const underSystemd = { isUnit: true, alertCommand: null, alertProblem: null }
+const underSystemd = { isUnit: true, alertProblem: null }
 
 const good = statusWith()
 const share = {
@@ -270,8 +270,7 @@ test('the whole picture of a daemon in trouble: what to do first, then a row for
     },
     readers: Array.from({ length: 6 }, () => reader),
   }
-  const alertCommand = { failure: 'exit status 7: see `journalctl`', endedAt: '2030-01-01T00:10:00.000Z' }
-  expect(inColours(fields, { ...underSystemd, alertCommand }))
+  expect(inColours(fields, underSystemd))
     .toBe(`<yellow ●> <bold degraded>: the token is good, but refreshing it fails
 <yellow →> ${remedyOf('server-error')}.
 <yellow →> Call 555-1234.
@@ -288,7 +287,6 @@ test('the whole picture of a daemon in trouble: what to do first, then a row for
   _          _<red ✗> /worse: its disk is full
   _          _<green ✓> /good (raw), written 15 min ago (00:00:00Z), restored once
   _alerts    _<red no-token> since 2029-12-31T23:00:00Z
-  _          _the alert command <red failed> 5 min ago (00:10:00Z), exit status 7: see \`journalctl\`
   _settings  _<red faulty on disk>: http.mode: is no mode
   _service   _https://api.example.com, 12 requests, last 15 min ago (00:00:00Z)
   _          _its API refuses a token with HTTP 401 or 403

@@ -118,7 +118,7 @@ describeInstallation('two accounts on a host', {}, (installation) => {
       'three runs',
       async () => Number(await sh('cat /run/private/kyc-tokend-alert@us/count | wc -l')) > 2,
     )
-    expect((await attempt('kyc-tokend status --account us')).stdout).toContain('the alert command failed')
+    expect(await sh(`systemctl status ${unit} || true`)).toContain('The alert command failed')
     expect((await installation.journal(unit)).split('called: raised')).toHaveLength(2)
     await command('')
     await expectUntil('success', async () => (await show('ActiveState', unit)) === 'inactive')
