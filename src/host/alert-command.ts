@@ -22,7 +22,9 @@ export const notUnderSystemd: SystemdState = { isUnit: false, alertProblem: null
 export async function systemdStateOf(daemon: { pid: number; configFile: string }): Promise<SystemdState> {
   const { account, isUnit } = await placeOfDaemon(daemon)
   if (!isUnit) return notUnderSystemd
-  const alertProblem = isAbsent(ALERT_COMMAND) ? null : await problemOf(`${unitNames(account).alertUnit}.path`)
+  const alertProblem = isAbsent(ALERT_COMMAND)
+    ? null
+    : await problemOf(`${unitNames(account).alertUnit}.path`)
   return { isUnit, alertProblem }
 }
 
