@@ -57,7 +57,6 @@ const tokenShape = v.pipe(
   // The fingerprint vouches for the token: not one character of it was lost.
   v.check(({ accessToken, fingerprint }) => accessToken === '' || fingerprint === fingerprintOf(accessToken)),
 )
-const note = v.union([v.string(), v.number(), v.null()])
 const shape = v.object({
   version: v.literal(VERSION),
   /** The daemon was stopped, and did not crash. */
@@ -76,7 +75,7 @@ const shape = v.object({
   assertion: v.object({ content: v.string(), isGood: v.boolean(), liftAtMs: ms }),
   clients: v.object({ areWaiting: v.boolean(), requestedMs: v.nullable(ms), pace: count }),
   tokenless: v.object({ since: instant, forMs: ms }),
-  notes: v.object({ alert: v.nullable(v.record(v.string(), note)), loggedEnd: text }),
+  notes: v.object({ loggedEnd: text }),
   lastRequestAt: v.nullable(instant),
   lastSuccessAt: v.nullable(instant),
 })
@@ -112,7 +111,7 @@ export function runtimeText(
     assertion,
     clients,
     tokenless,
-    notes: { ...notes, alert: notes.alert && { ...notes.alert } },
+    notes,
     lastRequestAt,
     lastSuccessAt,
   }

@@ -166,10 +166,6 @@ export function serviceOf(state: TokenState): ServiceView {
 export function isReplacedByReport(state: TokenState, fingerprint: string): boolean {
   return state.reportedFingerprint === fingerprint
 }
-/** Reports whether clients reported the present token, and the service has not given it again since. */
-export function isReported({ token }: TokenState): boolean {
-  return token?.isReported === true
-}
 /** Facts that `report/` asked to have kept, with `remember` of the keeper. */
 export function notesOf({ notes }: Pick<TokenState, 'notes'>): TokenState['notes'] {
   return notes

@@ -158,8 +158,6 @@ export interface Tokenless {
 
 /** Facts that `report/` wants to find again after a restart. Plain data, without secrets. */
 export interface Notes {
-  /** The alert that stands, with its last reminder; null: none does. */
-  readonly alert: Readonly<Record<string, string | number | null>> | null
   /** The end of the credentials that was logged last; null: none was. */
   readonly loggedEnd: string | null
 }
@@ -192,7 +190,7 @@ export function initialState(
     clients: { areWaiting: false, requestedMs: null, pace: 0 },
     clocks: { wallMs: now.wallMs - now.bootMs, serviceMs: null },
     tokenless: { since: now, forMs: 0 },
-    notes: { alert: null, loggedEnd: null },
+    notes: { loggedEnd: null },
     requests: 0,
     lastRequestAt: null,
     lastSuccessAt: null,

@@ -22,7 +22,7 @@ function watched(ends: Ends) {
       config: () => config,
       keeper: {
         now: () => ({ bootMs: 0, wallMs }),
-        state: () => ({ notes: { alert: null, loggedEnd } }),
+        state: () => ({ notes: { loggedEnd } }),
         remember: (notes) => void (loggedEnd = notes.loggedEnd ?? null),
       },
       log,
