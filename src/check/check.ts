@@ -2,7 +2,7 @@
 import { dirname } from 'node:path'
 import type { Writable } from 'node:stream'
 import type { Config } from '../config/config.ts'
-import { formatIssue } from '../config/issues.ts'
+import { formatIssue } from '../config/faults.ts'
 import { inspectConfig, loadParsers } from '../config/load.ts'
 import { serviceEnvironment, unitNames } from '../host/account.ts'
 import { groupsOf, localUser } from '../host/ids.ts'
@@ -102,16 +102,17 @@ function configFindings({
   const as = (level: Finding['level']) => (issue: (typeof faults)[number]) => {
     return { level, sentence: file === undefined ? formatIssue(issue) : `${file}: ${formatIssue(issue)}` }
   }
-  const valid = config === undefined ? [] : [{ level: 'ok', sentence: `${config.file} is valid` } as const]
+  const valid =
+    config === undefined ? [] : [{ level: 'ok', sentence: `${config.read.file} is valid` } as const]
   return [...faults.map(as('fault')), ...warnings.map(as('warning')), ...valid]
 }
 
 /** The end of the pair, and the store of `share`. */
 async function checkFurther(config: Config, report: Report): Promise<void> {
   const nowMs = Date.now()
-  const end = credentialsEnd(config, nowMs)
+  const end = credentialsEnd(config.pair, nowMs)
   if (end !== null) {
-    const isNear = isEndNear(config, nowMs)
+    const isNear = isEndNear(config.pair, nowMs)
     const sentence = isNear ? `${endInWords(end)}. ${endRemedies[end.what]}` : endInWords(end)
     report.say('credentials', { level: isNear ? 'warning' : 'ok', sentence })
   }

@@ -4,7 +4,7 @@ import { dirname } from 'node:path'
 import type { Config } from '../config/config.ts'
 import { socketUnits, unitNames } from '../host/account.ts'
 import { idOf } from '../host/ids.ts'
-import { ALERT_COMMAND } from '../host/paths.ts'
+import { ALERT_COMMAND, ownSockets } from '../host/paths.ts'
 import { createRemedies, type Place } from '../host/remedy.ts'
 import { isAbsent } from '../host/system-config.ts'
 import { unitProperties } from '../host/systemd.ts'
@@ -43,7 +43,11 @@ export async function createHost(
     if (settings === null) return []
     const ofUnit = service && wanted.find((each) => each.name === name)?.path
     const { uids, gids } = settings.allow
-    return { name, path: ofUnit ?? settings.path, isOpen: uids.length + gids.length === 0 }
+    return {
+      name,
+      path: ofUnit ?? ownSockets(config!.runtimeDirectory)[name],
+      isOpen: uids.length + gids.length === 0,
+    }
   })
   // A question would start a daemon that does not run.
   const mayAsk = service === null || service.properties['ActiveState'] === 'active'
@@ -55,7 +59,7 @@ export async function createHost(
       { sleep },
     )
   const information = async () => (await import('systeminformation')).default
-  const known = status?.daemon.configFile === config?.file ? status : null
+  const known = status?.daemon.configFile === config?.read.file ? status : null
   return {
     remedies: createRemedies({ ...place, pid: known?.daemon.pid }),
     service,

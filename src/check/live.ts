@@ -1,6 +1,6 @@
 // One request to the service, as the daemon makes it, and what a person does about the answer.
-import { revealAll, type Config } from '../config/config.ts'
-import { partsOf } from '../config/next/adapt.ts'
+import type { Config } from '../config/config.ts'
+import { revealAll } from '../config/pair.ts'
 import type { RemedyOf } from '../host/remedy.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { asSentence } from '../lib/display-text.ts'
@@ -21,7 +21,7 @@ export async function askOnce(
 ): Promise<Finding & { readonly status: number }> {
   const clock = createSystemClock()
   const outcome = await createFetchToken({
-    ...partsOf(config),
+    ...config,
     env,
     clock,
     secrets: () => revealAll(config),
@@ -29,7 +29,7 @@ export async function askOnce(
   if (outcome.kind !== 'ok') {
     const { reason, detail, status } = outcome
     const http = status === undefined ? 'was not reached' : `answered with HTTP ${status}`
-    const hint = status === 401 && config.service.send === 'basic' ? PLAIN_BASIC : ''
+    const hint = status === 401 && config.pair.send === 'basic' ? PLAIN_BASIC : ''
     return {
       level: 'failure',
       sentence: `${http} (${reason}): ${asSentence(detail)}${hint} ${remedyOf(reason)}`,

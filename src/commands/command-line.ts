@@ -1,6 +1,6 @@
 // Finds the command and the options in argv, and writes the help. What could be a token is not repeated.
 import { parseArgs } from 'node:util'
-import { nearestName } from '../config/nearest.ts'
+import { nearestName } from '../lib/nearest.ts'
 import { wrap } from '../lib/display-text.ts'
 import { UsageError } from '../lib/error.ts'
 import type { CommandSpec, OptionSpec } from '../terminal/command.ts'

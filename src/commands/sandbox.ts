@@ -1,11 +1,13 @@
 // `kyc-tokend sandbox`: runs the stand-in of the service in the foreground, a line for each request.
-import { loadPlan } from '../config/load.ts'
+import type { ServiceConfig } from '../config/config.ts'
+import { loadService } from '../config/load.ts'
+import { standardService } from '../config/resolve.ts'
 import { programName } from '../host/paths.ts'
-import type { Plan } from '../config/resolve.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { parseDuration } from '../lib/duration.ts'
 import { exitStatus, UsageError } from '../lib/error.ts'
+import { described } from '../sandbox/described.ts'
 import { createSandbox, sandboxCredentials } from '../sandbox/sandbox.ts'
 import { scenarioNames, summaryOf, type ScenarioName } from '../sandbox/scenarios.ts'
 import type { RunCommand } from '../terminal/command.ts'
@@ -14,26 +16,27 @@ const MAX_TOKEN_LIFETIME_MS = 366 * 86_400_000
 
 export const run: RunCommand = async ({ options, env, stdout, signal }) => {
   const tokenLifetimeMs = lifetimeOf(options['token-lifetime'] ?? '60s')
-  const plan = await loadPlan({ configPath: options['config'], env })
+  const configPath = options['config']
+  const plan = typeof configPath === 'string' ? await loadService({ configPath, env }) : standardService()
   const initial = (options['scenario'] ?? 'ok') as ScenarioName
   const sandbox = await createSandbox({
     port: portOf(options['port'] ?? '0'),
     scenario: initial,
     tokenLifetimeMs,
-    service: plan.service,
+    service: described(plan),
     clock: createSystemClock(),
     onRequest({ atMs, method, path, status, scenario }) {
       const line = `${new Date(atMs).toISOString()}  ${method} ${path}  ${status ?? 'cut'}  (${scenario})`
       stdout.write(`${escapeUnsafe(line)}\n`)
     },
   })
-  stdout.write(introduction(sandbox.url, initial, plan))
+  stdout.write(introduction(sandbox.url, initial, plan.service))
   await sandbox.run(signal)
   return exitStatus.ok
 }
 
-function introduction(url: string, scenario: ScenarioName, plan: Pick<Plan, 'baseUrl' | 'service'>): string {
-  const { baseUrl, service } = plan
+function introduction(url: string, scenario: ScenarioName, service: ServiceConfig): string {
+  const { baseUrl } = service
   const { apiKey, apiSecret } = sandboxCredentials
   const { pathname, search } = new URL(service.tokenUrl)
   const isElsewhere = !service.tokenUrl.startsWith(`${baseUrl}/`)

@@ -2,8 +2,8 @@
 import { hostname } from 'node:os'
 import { join } from 'node:path'
 import type { Writable } from 'node:stream'
-import { revealAll, type Config } from '../config/config.ts'
-import { partsOf } from '../config/next/adapt.ts'
+import type { Config } from '../config/config.ts'
+import { revealAll } from '../config/pair.ts'
 import { createReload } from '../running/reload.ts'
 import { createRunning, type RunningOptions } from '../running/running.ts'
 import { createReplies } from '../delivery/replies.ts'
@@ -24,7 +24,7 @@ import { logStart } from '../report/configuration-log.ts'
 import { createCredentialsEnd } from '../report/credentials-end.ts'
 import { createLog } from '../report/log.ts'
 import { createMetrics } from '../report/metrics.ts'
-import { isFoundByClients, OWN_FILES, programName } from '../host/paths.ts'
+import { isFoundByClients, ownSockets, OWN_FILES, programName } from '../host/paths.ts'
 import { createSystemdNotifier, type SendDatagram } from '../report/systemd.ts'
 import { createTokenLog } from '../report/token-log.ts'
 import { createStateStore } from '../storage/state-store.ts'
@@ -33,10 +33,10 @@ import { createStateStore } from '../storage/state-store.ts'
 const MAX_EXAMINE_MS = 500
 
 export type Daemon = Awaited<ReturnType<typeof createDaemon>>
-/** Reads the configuration for a daemon that has this runtime directory. Throws only UserError. */
-export type Load = (running?: { runtimeDirectory: string }) => Promise<Config>
+/** Reads the configuration, as a daemon with this one has it until a restart. Throws only UserError. */
+export type Load = (running?: Config) => Promise<Config>
 /** The environment of the daemon, which exists before any component: time, chance, the service, the host. */
-interface Environment extends Omit<RunningOptions, 'log' | 'store' | 'hasOwnSockets'> {
+interface Environment extends Omit<RunningOptions, 'log' | 'store'> {
   readonly stderr: Writable
   readonly inherited: InheritedSockets
   readonly load: Load
@@ -62,12 +62,11 @@ export async function createDaemon(initial: Config, environment: Environment) {
   const log = limitFaults(withFileSentences(logging.log, remedyOf), monotonicMs)
 
   const store = await createStateStore({ ...initial, clock, log })
-  const hasOwnSockets = !isSocketActivated(inherited)
-  const running = await createRunning(initial, { ...environment, log, store, hasOwnSockets })
+  const running = await createRunning(initial, { ...environment, log, store })
   const { keeper, sharing, config } = running
   secrets = running.secrets
 
-  const files = createTokenFiles({ config: partsOf(initial).tokenFiles, keeper, log, remedyOf })
+  const files = createTokenFiles({ config: initial.tokenFiles, keeper, log, remedyOf })
   const alerts = createAlerts({
     keeper,
     log,
@@ -77,7 +76,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
     account: place.account,
     remedyOf,
   })
-  const ending = createCredentialsEnd({ config, keeper, log })
+  const ending = createCredentialsEnd({ config: () => config().pair, keeper, log })
   const replies = createReplies({
     remedyOf,
     keeper,
@@ -90,7 +89,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
         version: program.version,
         pid: process.pid,
         startedAt: new Date(startedAtMs).toISOString(),
-        configFile: initial.file,
+        configFile: initial.read.file,
         host: hostname(),
         configuration: running.configuration(),
         credentials: ending.current(),
@@ -120,9 +119,8 @@ export async function createDaemon(initial: Config, environment: Environment) {
       share: sharing.sample(),
     }),
   })
-  const { ipc, http } = initial
   const servers = createServers(initial, {
-    paths: { ipc: ipc.path, http: http?.path ?? '' },
+    paths: ownSockets(initial.runtimeDirectory),
     inherited,
     replies,
     metrics,
@@ -143,7 +141,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
         useSockets()
         logging.reconfigure(next.log)
         alerts.reconfigure(next.alerts)
-        await files.reconfigure(partsOf(next).tokenFiles)
+        await files.reconfigure(next.tokenFiles)
       }
     },
   })
@@ -191,8 +189,9 @@ export async function createDaemon(initial: Config, environment: Environment) {
 }
 
 /** For the commands in log and status. A socket of systemd is where clients look for it. */
-function placeOfThis({ file, ipc }: Config, { env, inherited }: Environment): Place {
-  const isFound = isSocketActivated(inherited) || isFoundByClients(ipc.path, { env, uid: process.geteuid!() })
-  const socket = isFound ? undefined : ipc.path
-  return { ...placeAt({ configFile: file, socket }, placeOf(env, process.pid)), program: programName() }
+function placeOfThis({ read, runtimeDirectory }: Config, { env, inherited }: Environment): Place {
+  const { ipc } = ownSockets(runtimeDirectory)
+  const isFound = isSocketActivated(inherited) || isFoundByClients(ipc, { env, uid: process.geteuid!() })
+  const socket = isFound ? undefined : ipc
+  return { ...placeAt({ configFile: read.file, socket }, placeOf(env, process.pid)), program: programName() }
 }

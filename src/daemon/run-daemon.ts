@@ -95,7 +95,7 @@ export function createLoad(options: LoadOptions): Load {
   return async (running) => {
     const { loadConfig } = await import('../config/load.ts')
     try {
-      return await loadConfig({ ...options, ...running })
+      return await loadConfig({ ...options, running })
     } catch (error) {
       if (error instanceof UserError) throw error
       if (error instanceof FileError)

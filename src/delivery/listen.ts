@@ -3,7 +3,7 @@
 import { once } from 'node:events'
 import { chmodSync, chownSync, lstatSync, rmSync, type Stats } from 'node:fs'
 import { connect, createServer, type Server } from 'node:net'
-import type { SocketConfig } from '../config/next/config.ts'
+import type { SocketConfig } from '../config/config.ts'
 import { asFileError, FileError } from '../files/file-error.ts'
 import type { InheritedSockets } from '../host/inherited-sockets.ts'
 import type { RemedyOf } from '../host/remedy.ts'

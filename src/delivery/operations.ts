@@ -15,7 +15,7 @@ import {
   type StatusResult,
   type TokenRequest,
 } from '../protocol.ts'
-import type { SocketConfig } from '../config/next/config.ts'
+import type { SocketConfig } from '../config/config.ts'
 import { monotonicMs } from '../lib/clock.ts'
 import { waitsOf, type Connection } from './guard.ts'
 import { answerOf, isToken, type MaybePromise, type Replies, type Reply } from './replies.ts'

@@ -1,5 +1,5 @@
 // Who connects, as the kernel tells it, and whether that user may use a socket.
-import type { SocketConfig } from '../config/next/config.ts'
+import type { SocketConfig } from '../config/config.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { loadLibc, type Libc, type PeerIds } from '../lib/libc.ts'
 

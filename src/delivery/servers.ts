@@ -1,5 +1,5 @@
 // The servers of the daemon: `ipc.sock`, `http.sock`, and the metrics over TCP, with what they share.
-import type { SocketConfig } from '../config/next/config.ts'
+import type { SocketConfig } from '../config/config.ts'
 import { nameOf } from '../host/ids.ts'
 import { isSocketActivated, type InheritedSockets } from '../host/inherited-sockets.ts'
 import type { RemedyOf } from '../host/remedy.ts'

@@ -1,5 +1,5 @@
 // The token files: every entry of `tokenFiles` holds the token while it may be used, and is absent otherwise.
-import type { TokenFileConfig } from '../config/next/config.ts'
+import type { TokenFileConfig } from '../config/config.ts'
 import { createManagedFile, type Content, type ManagedFile } from '../files/managed-file.ts'
 import type { RemedyOf } from '../host/remedy.ts'
 import { formatInstant } from '../lib/clock.ts'

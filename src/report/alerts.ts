@@ -1,6 +1,6 @@
 // Alerts: each is raised, repeated as a reminder, and resolved, in the log and in alert.json, which the
 // operator's command reads.
-import type { AlertsConfig } from '../config/next/config.ts'
+import type { AlertsConfig } from '../config/config.ts'
 import { createOwnFile } from '../files/own-file.ts'
 import type { RemedyOf } from '../host/remedy.ts'
 import { isRecord, parseJson } from '../lib/input.ts'

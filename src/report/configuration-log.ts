@@ -2,26 +2,29 @@
 import type { Config } from '../config/config.ts'
 import type { Log } from '../lib/log.ts'
 import { descriptorsOf, type InheritedSockets } from '../host/inherited-sockets.ts'
+import { ownSockets } from '../host/paths.ts'
+
+type ReadConfig = Config['read']
+type LoggedConfig = Pick<Config, 'service' | 'http' | 'runtimeDirectory' | 'read'>
 
 export function logStart(
-  config: Config,
+  { service, http, runtimeDirectory, read }: LoggedConfig,
   { version, inherited, log }: { version: string; inherited: InheritedSockets; log: Log },
 ): void {
-  const { file: configFile, baseUrl, ipc, http } = config
-  const where = (name: 'ipc' | 'http', path: string): string => {
+  const where = (name: 'ipc' | 'http'): string => {
     const fds = descriptorsOf(inherited, name)
-    if (fds === null) return path
+    if (fds === null) return ownSockets(runtimeDirectory)[name]
     return fds.length === 0 ? 'off' : "systemd's socket"
   }
   log('info', 'kyc-tokend has started', {
     event: 'started',
     version,
-    configFile,
-    baseUrl,
-    ipc: where('ipc', ipc.path),
-    http: http === null ? 'off' : where('http', http.path),
+    configFile: read.file,
+    baseUrl: service.baseUrl,
+    ipc: where('ipc'),
+    http: http === null ? 'off' : where('http'),
   })
-  logWarnings(config, log)
+  logWarnings(read, log)
   const isHttpUnused = http === null && inherited.http.length > 0
   for (const name of [...inherited.unknown, ...(isHttpUnused ? ['http'] : [])]) {
     log('warning', 'A socket that was handed over is not used', {
@@ -35,25 +38,24 @@ export function logStart(
   }
 }
 
-/** `needingRestart`: settings that have changed and are not taken over. */
-export function logReload(config: Config, needingRestart: readonly string[], log: Log): void {
-  logWarnings(config, log)
-  for (const setting of needingRestart) {
+export function logReload(read: ReadConfig, log: Log): void {
+  logWarnings(read, log)
+  for (const setting of read.needsRestart) {
     log('warning', 'A setting was changed that takes effect at a restart', {
       event: 'restart-needed',
       setting,
     })
   }
-  if (config.systemdCredentials.length > 0) {
+  if (read.systemdCredentials.length > 0) {
     log('notice', 'A systemd credential is what it was when the daemon started: to change it, restart', {
       event: 'credentials-of-start',
-      credentials: config.systemdCredentials,
+      credentials: read.systemdCredentials,
     })
   }
-  log('notice', 'The configuration was read again', { event: 'reloaded', configFile: config.file })
+  log('notice', 'The configuration was read again', { event: 'reloaded', configFile: read.file })
 }
 
-function logWarnings({ warnings }: Config, log: Log): void {
+function logWarnings({ warnings }: ReadConfig, log: Log): void {
   for (const warning of warnings)
     log('warning', 'The configuration has a problem', { event: 'config-warning', warning })
 }

@@ -1,5 +1,5 @@
 // The end of key and secret, or of the client certificate: logged once a day from 30 days before it.
-import type { Config } from '../config/config.ts'
+import type { PairConfig } from '../config/config.ts'
 import { DAY_MS } from '../lib/duration.ts'
 import type { Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
@@ -9,7 +9,7 @@ import { notesOf, type TokenState } from '../token/selectors.ts'
 /** As a status has it. `credentials`: `credentials.expiresAt`. `certificate`: the client certificate. */
 type End = NonNullable<StatusResult['daemon']['credentials']>
 
-type Ends = Pick<Config, 'endsAtMs'>
+type Ends = Pick<PairConfig, 'ends'>
 
 const NEAR_MS = 30 * DAY_MS
 /** A certificate with a shorter life is renewed by a program: nobody has to be told. */
@@ -25,9 +25,9 @@ export const endRemedies: Readonly<Record<End['what'], string>> = {
 }
 
 /** The first end; null: none is known. */
-export function credentialsEnd({ endsAtMs }: Ends, wallMs: number): End | null {
-  const { pair, certificate } = endsAtMs
-  const atMs = Math.min(pair ?? Infinity, certificate ?? Infinity)
+export function credentialsEnd({ ends }: Ends, wallMs: number): End | null {
+  const pair = ends.credentialsMs
+  const atMs = Math.min(pair ?? Infinity, ends.certificate?.endMs ?? Infinity)
   if (atMs === Infinity) return null
   return {
     what: atMs === pair ? 'credentials' : 'certificate',
@@ -38,10 +38,10 @@ export function credentialsEnd({ endsAtMs }: Ends, wallMs: number): End | null {
 }
 
 /** The first end of which people have to be told, however far it is; null: none. */
-function announcedEnd({ endsAtMs }: Ends, wallMs: number): End | null {
-  const { certificate, certificateFrom } = endsAtMs
-  const isRenewed = Number(certificate) - Number(certificateFrom) < SHORT_LIFE_MS
-  return credentialsEnd({ endsAtMs: { ...endsAtMs, certificate: isRenewed ? null : certificate } }, wallMs)
+function announcedEnd({ ends }: Ends, wallMs: number): End | null {
+  const { certificate } = ends
+  const isRenewed = certificate !== null && certificate.endMs - certificate.fromMs < SHORT_LIFE_MS
+  return credentialsEnd({ ends: { ...ends, certificate: isRenewed ? null : certificate } }, wallMs)
 }
 
 /** Reports whether people are told of an end now. */

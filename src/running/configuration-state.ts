@@ -1,5 +1,5 @@
 // How the files differ from what is in force, as `status` shows it. Pure.
-import type { OnDisk } from '../config/on-disk.ts'
+import type { OnDisk } from './on-disk.ts'
 import type { CandidateView } from '../token/selectors.ts'
 
 export interface ConfigurationState {

@@ -20,7 +20,7 @@ const STOPPING: ReloadResult = {
 
 interface ReloadOptions {
   readonly running: Running
-  readonly load: (running: { runtimeDirectory: string }) => Promise<Config>
+  readonly load: (running: Config) => Promise<Config>
   /**
    * Prepares the components for these settings. Throws UserError. Returns the function that has them used from
    * then on; it resolves once the files are as they are to be.
@@ -53,15 +53,15 @@ export function createReload({ running, load, prepare, notifier, clock, log, sto
     // What is written from here on is another change.
     await running.readDisk()
     const loaded = await load(running.config())
-    const { settings, needsRestart } = running.validate(loaded)
+    running.validate(loaded)
     if (stop.aborted) return null
-    const use = await prepare(settings)
+    const use = await prepare(loaded)
     if (stop.aborted) return null
     const isOtherPair = running.reload(loaded)
     const pair = pairAfter(isOtherPair)
     await use()
-    logReload(loaded, needsRestart, log)
-    return { needsRestart, pair }
+    logReload(loaded.read, log)
+    return { needsRestart: [...loaded.read.needsRestart], pair }
   }
 
   /** Brings it into force, or gives the reason why not. */

@@ -1,13 +1,13 @@
 // Reads the files, gives the keeper the newest pair in them, and applies a reload in one step. The keeper alone
 // knows which pair is in use and what became of the other one.
-import { revealAll, type Config } from '../config/config.ts'
-import { createDiskReader, type OnDisk } from '../config/on-disk.ts'
+import type { Config } from '../config/config.ts'
+import { revealAll } from '../config/pair.ts'
 import { withTimeout } from '../lib/clock.ts'
 import { createProblemLog } from '../lib/log.ts'
 import { createKeeper, type Keeper, type Refreshed } from '../token/keeper.ts'
 import { candidateOf, refusalOf } from '../token/selectors.ts'
 import { configurationState, type ConfigurationState } from './configuration-state.ts'
-import { hasSameSettings, needingRestart, withoutRestart, withPairOf } from './former-config.ts'
+import { createDiskReader, type OnDisk } from './on-disk.ts'
 import { createSources, type SourceOptions } from './source.ts'
 
 /**
@@ -21,12 +21,10 @@ const FIRST_AFTER_MS = 5_000
 const MAX_READ_MS = 5_000
 
 export interface RunningOptions extends SourceOptions {
-  /** Reads the configuration for a daemon that has this runtime directory. Throws only UserError. */
-  readonly load: (running: { runtimeDirectory: string }) => Promise<Config>
+  /** Reads the configuration, as a daemon with this one has it until a restart. Throws only UserError. */
+  readonly load: (running: Config) => Promise<Config>
   /** Reads the disk, and gives another object once a file has changed; by `load`, unless it is given. */
   readonly readDisk?: () => Promise<OnDisk>
-  /** The daemon binds its sockets itself. */
-  readonly hasOwnSockets: boolean
   /** That of the daemon: nothing is read or used any more. */
   readonly stop: AbortSignal
 }
@@ -35,7 +33,7 @@ export type Running = Awaited<ReturnType<typeof createRunning>>
 
 /** Throws UserError for an environment that names an unfit proxy. */
 export async function createRunning(initial: Config, options: RunningOptions) {
-  const { clock, random, log, store, load, hasOwnSockets, stop } = options
+  const { clock, random, log, store, load, stop } = options
   const startedAtMs = clock.now().bootMs
   /** As the start or the last reload read it. */
   let inForce = initial
@@ -101,11 +99,7 @@ export async function createRunning(initial: Config, options: RunningOptions) {
   }
 
   /** The files that hold the pair. */
-  function filesOf(id: string): string[] {
-    const { secretFiles, file } = pairs.get(id) ?? inForce
-    const held = Object.values(secretFiles)
-    return held.length === 0 ? [file] : held
-  }
+  const filesOf = (id: string): readonly string[] => (pairs.get(id) ?? inForce).pair.files
 
   /** The token and every secret that was or may be sent. */
   function secrets(): string[] {
@@ -140,9 +134,8 @@ export async function createRunning(initial: Config, options: RunningOptions) {
   /** The files hold another pair than the newest, and the settings are those in force: it may be used. */
   function otherPair(found: OnDisk): Config | null {
     if (found.kind !== 'loaded' || sources.idOf(found.config) === newest.id) return null
-    return hasSameSettings(settled(found.config), inForce) ? found.config : null
+    return hasSameSettings(found.config, inForce) ? found.config : null
   }
-  const settled = (loaded: Config): Config => withoutRestart(loaded, inForce, hasOwnSockets)
 
   /** Uses changed files: at once, or where they have been the same for long enough. */
   async function follow({ isAtOnce }: { isAtOnce: boolean }): Promise<void> {
@@ -158,7 +151,7 @@ export async function createRunning(initial: Config, options: RunningOptions) {
   }
   let following: Promise<void> | null = null
 
-  const hasSecretFiles = (): boolean => Object.keys(inForce.secretFiles).length > 0
+  const hasSecretFiles = (): boolean => inForce.pair.files.some((file) => file !== inForce.read.file)
 
   function configuration(): ConfigurationState {
     const candidate = candidateOf(keeper.state(), clock.now())
@@ -171,7 +164,7 @@ export async function createRunning(initial: Config, options: RunningOptions) {
       files: filesOf(newest.id),
       candidate,
       other: isOther ? { isSettling: otherPair(onDisk!.found) !== null } : null,
-      needsRestart: loaded === null ? [] : needingRestart(loaded, inForce, hasOwnSockets),
+      needsRestart: loaded?.read.needsRestart ?? [],
       isCurrent: loaded === null || hasSameSettings(loaded, inForce),
     })
   }
@@ -188,16 +181,12 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     configuration,
     /** Reports whether the next start would be refused, or would fail for a secret file. */
     isFaulty: (): boolean => hasSecretFiles() && configuration().state === 'faulty',
-    /** What of this configuration can be used now, and what needs a restart. Throws UserError if it is unfit. */
-    validate(loaded: Config): { settings: Config; needsRestart: string[] } {
-      sources.of(loaded)
-      return { settings: settled(loaded), needsRestart: needingRestart(loaded, inForce, hasOwnSockets) }
-    },
+    /** Throws UserError if this configuration cannot be used. */
+    validate: (loaded: Config): void => void sources.of(loaded),
     /** This configuration is in force from now on. Returns whether its pair is another one than before. */
     reload(loaded: Config): boolean {
       const before = sources.filesOf(inForce, newest)
-      const settings = settled(loaded)
-      use(settings, settings)
+      use(loaded, loaded)
       const after = sources.filesOf(inForce, newest)
       return before.pair !== after.pair || before.service.id !== after.service.id
     },
@@ -215,4 +204,14 @@ export async function createRunning(initial: Config, options: RunningOptions) {
       })
     },
   }
+}
+
+/** These settings with the pair of another configuration. */
+function withPairOf(settings: Config, { pair }: Config): Config {
+  return { ...settings, pair }
+}
+
+/** Reports whether both documents are the same: the content of secret files is none of them. */
+function hasSameSettings(one: Config, other: Config): boolean {
+  return one.read.document.reveal() === other.read.document.reveal()
 }

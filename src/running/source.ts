@@ -1,8 +1,7 @@
 // The source of tokens that a configuration makes: the service alone, or, with `share`, the fleet between it
 // and the keeper. Without `share` none of the fleet's code is loaded.
 import type { Config } from '../config/config.ts'
-import { partsOf } from '../config/next/adapt.ts'
-import { accountText, isSameService, pairText } from '../config/next/pair.ts'
+import { accountText, isSameService, pairText } from '../config/pair.ts'
 import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { untilAborted } from '../lib/tasks.ts'
@@ -79,10 +78,9 @@ export function createSources({
   return {
     /** The source of this configuration. Throws UserError. */
     of(config: Config): Source {
-      const parts = partsOf(config)
-      const { service, pair, share: sharing, request, policy } = parts
+      const { service, pair, share: sharing, request, policy } = config
       const id = store.fingerprintOf(pairText(pair))
-      const fromService = createFetchToken({ ...parts, env, clock, secrets })
+      const fromService = createFetchToken({ ...config, env, clock, secrets })
       const account = sharing && {
         share: sharing,
         pairId: id,
@@ -98,12 +96,11 @@ export function createSources({
       return { id, account, fetchToken: account === null ? fromService : shared, readAssertion }
     },
     /** Fingerprint of the pair of this configuration. */
-    idOf: (config: Config): string => store.fingerprintOf(pairText(partsOf(config).pair)),
-    isSameService: (one: Config, other: Config): boolean =>
-      isSameService(partsOf(one).service, partsOf(other).service),
+    idOf: (config: Config): string => store.fingerprintOf(pairText(config.pair)),
+    isSameService: (one: Config, other: Config): boolean => isSameService(one.service, other.service),
     /** What this configuration tells the keeper. */
     filesOf(config: Config, { id }: Source): Files {
-      const { service, policy } = partsOf(config)
+      const { service, policy } = config
       const { baseUrl, tokenUrl, use, refusedBy } = service
       const serviceId = store.fingerprintOf(JSON.stringify([baseUrl, tokenUrl]))
       return { service: { id: serviceId, baseUrl, use, refusedBy }, policy, pair: id }

@@ -1,6 +1,6 @@
 // A described service from its other side: reads a request for a token, and places what an answer has.
 import type { IncomingHttpHeaders } from 'node:http'
-import type { PairConfig, ServiceConfig } from '../config/next/config.ts'
+import type { PairConfig, ServiceConfig } from '../config/config.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
 
 /** What of a configuration the stand-in plays: no secret. */
@@ -8,8 +8,11 @@ export interface Described
   extends
     Pick<ServiceConfig, 'tokenUrl' | 'lifetime' | 'refusals'>,
     Pick<PairConfig, 'send' | 'names' | 'token'> {
-  /** `file`: that of a ready-made one. */
-  readonly assertion: { readonly as: keyof typeof ASSERTION_FIELDS; readonly file?: string | null } | null
+  readonly assertion: Pick<NonNullable<PairConfig['assertion']>, 'kind' | 'as'> | null
+}
+
+export function described({ service, pair }: { service: ServiceConfig; pair: PairConfig }): Described {
+  return { ...service, ...pair }
 }
 
 export type Fields = Readonly<Record<string, unknown>>
@@ -53,7 +56,7 @@ export function pairIn(
     const { iss, exp } = fieldsOf(Buffer.from(claims, 'base64url').toString())
     if (typeof exp !== 'number' || exp * 1_000 < Date.now())
       return `The field ${name} must be a JWT that has not expired`
-    return { apiKey: assertion!.file ? fields['client_id'] : iss }
+    return { apiKey: assertion!.kind === 'ready' ? fields['client_id'] : iss }
   }
   const place =
     send === 'headers' ? (name: string) => headers[name.toLowerCase()] : (name: string) => fields[name]

@@ -3,12 +3,12 @@
 import { createHmac, randomBytes } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { standardService } from '../config/service.ts'
+import { standardService } from '../config/resolve.ts'
 import type { Clock } from '../lib/clock.ts'
 import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import { readLimited } from '../lib/input.ts'
 import { untilAborted } from '../lib/tasks.ts'
-import { pairIn, placedAt, type Described, type Fields } from './described.ts'
+import { described, pairIn, placedAt, type Described, type Fields } from './described.ts'
 import {
   scenarioNames,
   scenarios,
@@ -48,7 +48,13 @@ const MAX_REQUEST_BYTES = 16 * 1024
 
 /** Resolves when it listens. Throws a UserError if the port is taken or may not be used. */
 export async function createSandbox(options: SandboxOptions) {
-  const { clock, port, service = standardService(), onRequest, tokenLifetimeMs: lifetimeMs } = options
+  const {
+    clock,
+    port,
+    service = described(standardService()),
+    onRequest,
+    tokenLifetimeMs: lifetimeMs,
+  } = options
   const stopped = new AbortController()
   const key = randomBytes(32)
   let { scenario } = options

@@ -1,5 +1,5 @@
 // The scenarios of the stand-in as data: what it answers to the right credentials, by turns.
-import type { ServiceConfig } from '../config/next/config.ts'
+import type { ServiceConfig } from '../config/config.ts'
 import type { PermanentReason } from '../protocol.ts'
 
 /** `jwt` has its expiry, `opaque` expires without saying so, `expired` is a JWT that has expired. */

@@ -1,6 +1,6 @@
 // The answers on which `setup` builds: a configuration and its secrets, from options, a document or a person.
-import { baseUrlProblem, tokenUrlProblem } from '../config/base-url.ts'
-import { secretRefusal, withoutNewline } from '../config/secret-text.ts'
+import { baseUrlProblem, tokenUrlProblem } from '../config/urls.ts'
+import { secretRefusal, withoutNewline } from '../config/secrets.ts'
 import { parseInstant } from '../lib/duration.ts'
 import { UsageError } from '../lib/error.ts'
 import { isRecord, parseJson } from '../lib/input.ts'

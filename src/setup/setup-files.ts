@@ -6,7 +6,7 @@ import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { replaceFile, type FileAttributes, type WholeFile } from '../files/replace-file.ts'
 import { accountConfigPath } from '../host/account.ts'
-import { permissionFaults } from '../config/read-file.ts'
+import { permissionFaults } from '../config/read.ts'
 import { idOf, localUser } from '../host/ids.ts'
 import { SERVICE_USER } from '../host/paths.ts'
 import { configDirectory } from '../host/system-config.ts'
@@ -59,7 +59,8 @@ export function refuseExisting({ config, others }: SetupFiles, { force }: { forc
     throw new UserError(`There is ${config} already: add --force to replace it.`, exitStatus.configuration)
   // Its settings stay: they must not be those of another user.
   const uid = process.geteuid!() || (localUser(SERVICE_USER)?.uid ?? 0)
-  const [fault] = permissionFaults(config, statSync(config), { uid, holdsSecret: false })
+  const { mode, uid: owner } = statSync(config)
+  const [fault] = permissionFaults(config, { mode, uid: owner === uid ? 0 : owner }, { holdsSecret: false })
   if (fault !== undefined)
     throw new UserError(`${config} ${fault}. Nothing was changed.`, exitStatus.configuration)
 }

@@ -2,7 +2,7 @@
 // asks, asks for all under a lease, or, while the store is of no use, asks alone.
 import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
-import type { ShareConfig } from '../config/next/config.ts'
+import type { ShareConfig } from '../config/config.ts'
 import type { Attempt, FetchOutcome, FetchToken, Postponed } from '../token/outcome.ts'
 import { knownLife } from '../token/token.ts'
 import { createAnswers } from './answers.ts'

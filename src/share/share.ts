@@ -1,7 +1,7 @@
 // The face of the room: the keeper's attempts are made in the fleet, and the keeper is offered what other hosts
 // were answered. One connection, and a host for the account in use and for each that is a candidate.
 import { hostname } from 'node:os'
-import type { ShareConfig } from '../config/next/config.ts'
+import type { ShareConfig } from '../config/config.ts'
 import { createWakeableSleep, withTimeout, type Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { isSame } from '../lib/secret.ts'

@@ -4,7 +4,7 @@ import { setDefaultAutoSelectFamilyAttemptTimeout } from 'node:net'
 // A bundle has the default export of a CommonJS library and none of its names.
 import library, { type Cluster, type Redis, type RedisOptions } from 'iovalkey'
 import { createSecureContext } from '../config/certificates.ts'
-import type { ShareConfig } from '../config/next/config.ts'
+import type { ShareConfig } from '../config/config.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
 
 /** The settings that say how the store is reached. */

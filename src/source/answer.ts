@@ -1,5 +1,5 @@
 // An answer of the service as it came, and what can be read in it: its fields, dates and words, and the token.
-import type { PairConfig, ServiceConfig } from '../config/next/config.ts'
+import type { PairConfig, ServiceConfig } from '../config/config.ts'
 import { removeUnsafe } from '../lib/display-text.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
 import { createRedaction, formsOf, holdsSecret } from '../lib/redaction.ts'

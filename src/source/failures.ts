@@ -1,6 +1,6 @@
 // The failure table as data, and the outcome of an answer by that table. Pure; any bytes have an outcome.
 import { STATUS_CODES } from 'node:http'
-import type { PairConfig, ServiceConfig, ServiceRefusal } from '../config/next/config.ts'
+import type { PairConfig, ServiceConfig, ServiceRefusal } from '../config/config.ts'
 import { formatDuration } from '../lib/duration.ts'
 import type { Reason, TransientReason } from '../protocol.ts'
 import type { Grant, ServiceOutcome } from '../token/outcome.ts'

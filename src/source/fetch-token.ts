@@ -1,8 +1,8 @@
 // One attempt at the service: asks for a token once, and says what came of it.
 import type { SecureContext } from 'node:tls'
 import { createSecureContext } from '../config/certificates.ts'
-import type { PairConfig, RequestConfig, ServiceConfig } from '../config/next/config.ts'
-import { revealAll } from '../config/next/pair.ts'
+import type { PairConfig, RequestConfig, ServiceConfig } from '../config/config.ts'
+import { revealAll } from '../config/pair.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
 import type { Attempt, ServiceOutcome, TransientFailure } from '../token/outcome.ts'
 import { dateOf, type ServiceResponse } from './answer.ts'

@@ -1,6 +1,6 @@
 // The proxy between this host and the service: that of `request.proxy`, else of HTTPS_PROXY and NO_PROXY.
 import { isIP } from 'node:net'
-import type { RequestConfig } from '../config/next/config.ts'
+import type { RequestConfig } from '../config/config.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 
 export interface Proxy {

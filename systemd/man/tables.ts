@@ -4,7 +4,7 @@ import type { CommandSpec, OptionSpec } from '../../src/terminal/command.ts'
 import { exitsOf } from '../../src/commands/command-line.ts'
 import { wrap } from '../../src/lib/display-text.ts'
 import { commands } from '../../src/commands/specs.ts'
-import { standardService } from '../../src/config/service.ts'
+import { standardService } from '../../src/config/resolve.ts'
 import { scenarioNames, summaryOf } from '../../src/sandbox/scenarios.ts'
 import { createRemedies } from '../../src/host/remedy.ts'
 import { failureTable } from '../../src/source/failures.ts'
@@ -25,6 +25,10 @@ interface Table {
 /** Reasons of `status` for which the service was not asked. */
 const UNASKED = ['not-asked', 'share-lost'] as const satisfies readonly PostponedReason[]
 
+/** The service of the interface description. */
+const { service, pair } = standardService()
+const described = { ...service, ...pair }
+
 /** By the name in its marker, `<!-- table: NAME -->`. */
 export function tables(): Readonly<Record<string, Table>> {
   return {
@@ -41,7 +45,7 @@ export function tables(): Readonly<Record<string, Table>> {
     failures: {
       page: 'kyc-tokend.8.md',
       head: ['the service answers', 'reason', 'then'],
-      rows: failureTable(standardService()).map(({ answer, reason, follows }) => [
+      rows: failureTable(described).map(({ answer, reason, follows }) => [
         answer,
         reason === 'ok' ? '' : code(reason),
         follows,
@@ -50,7 +54,7 @@ export function tables(): Readonly<Record<string, Table>> {
     remedies: {
       page: 'kyc-tokend-troubleshooting.7.md',
       head: ['reason', 'what to do'],
-      rows: [...new Set(failureTable(standardService()).map(({ reason }) => reason)), ...UNASKED]
+      rows: [...new Set(failureTable(described).map(({ reason }) => reason)), ...UNASKED]
         .filter((reason) => reason !== 'ok')
         .map((reason) => [
           code(reason),
@@ -75,7 +79,7 @@ export function tables(): Readonly<Record<string, Table>> {
     scenarios: {
       page: 'kyc-tokend.1.md',
       head: ['scenario', 'answers'],
-      rows: scenarioNames.map((name) => [code(name), summaryOf(name, standardService())]),
+      rows: scenarioNames.map((name) => [code(name), summaryOf(name, described)]),
     },
   }
 }

@@ -12,11 +12,11 @@ test('says what is in force, and what needs a restart', async () => {
     stdout: 'The configuration was read again and is in force.\n',
     stderr: '',
   })
-  daemon.configure({ ipc: { path: 'elsewhere.sock' } })
+  daemon.configure({ http: false })
   const { status, stdout } = await cli(['reload'])
   expect(status).toBe(0)
   expect(stdout).toMatch(
-    /^.*in force\.\nNot in force: ipc\.path, which can be changed by a restart alone: `kill -TERM \d+`\.\n$/,
+    /^.*in force\.\nNot in force: http, which can be changed by a restart alone: `kill -TERM \d+`\.\n$/,
   )
 })
 
@@ -35,7 +35,7 @@ test('a pair that is refused is 77, one without an answer 75, and neither is in 
   const { cli, daemon, service } = await commandWorld()
   const { stdout: token } = await cli(['token'])
   service.answer(accountInactive)
-  daemon.configure({ ...other, ipc: { path: 'elsewhere.sock' } })
+  daemon.configure({ ...other, http: false })
   const refused = await cli(['reload'])
   expect(refused).toMatchObject({
     status: 77,

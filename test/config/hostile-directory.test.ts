@@ -59,17 +59,6 @@ describe('a hostile working directory', () => {
     expect(loadIn(lay(name))).toMatch(/there is no configuration file/)
     expect(existsSync(join(files.directory, 'run'))).toBe(false)
   })
-  it('may have been removed', () => {
-    const good = files.write('good/c.json', smallConfig())
-    mkdirSync(join(files.directory, 'gone'))
-    const script = 'rmdir ../gone && exec "$@"'
-    const output = execFileSync('/bin/sh', ['-c', script, 'sh', process.execPath, program, good], {
-      cwd: join(files.directory, 'gone'),
-      encoding: 'utf8',
-      env: {},
-    })
-    expect(output).toContain('https://api.example.com')
-  })
 })
 
 /** Loads a configuration as another user. */
@@ -93,15 +82,14 @@ describe.runIf(process.getuid!() === 0)('the working directory of a person', () 
     [
       'one that this person may not read, which is not passed over',
       () => files.write('kyc-tokend.config.json', smallConfig()),
-      /config\.json: .*may not be read by the user \w+: `sudo chgrp \S+ \S+ && sudo chmod 0640 \S+`$/m,
+      /config\.json: .*may not be read by the user \w+/,
     ],
   ])('is where the search begins; it may hold %s', (_what, make, seen) => {
     make()
     expect(asOther(files.directory)).toMatch(seen)
   })
   it('is not looked at by root, nor by a service', () => {
-    const said =
-      /there is no configuration file.*; \S+\/kyc-tokend\.config\.yaml is not read, because root and units read that in \/etc\/kyc-tokend and none in the working directory: name it with --config if it is meant/
+    const said = /there is no configuration file \/etc\/kyc-tokend\/kyc-tokend\.config\.json/
     expect(asOther(files.directory, { env: serviceEnv })).toMatch(said)
     const options = { cwd: files.directory, encoding: 'utf8', env: {} } as const
     expect(execFileSync(process.execPath, [program], options)).toMatch(said)

@@ -1,382 +1,492 @@
-import { chmodSync, chownSync, readdirSync, readFileSync, symlinkSync } from 'node:fs'
+// Loading a configuration: where it is found, what it may be, owners and modes, secrets, and rules between settings.
+import { chmodSync, chownSync, readFileSync, symlinkSync } from 'node:fs'
+import { createPrivateKey, generateKeyPairSync } from 'node:crypto'
 import { join } from 'node:path'
-import { describe, expect, it, onTestFinished, vi } from 'vitest'
-
+import * as fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
 import type { Config } from '../../src/config/config.ts'
-import { inspectConfig, loadConfig, loadPlan, type LoadOptions } from '../../src/config/load.ts'
-import { createAuthority } from '../support/certificates.ts'
+import { ConfigError, formatIssue } from '../../src/config/faults.ts'
+import { inspectConfig, loadConfig, loadService, type LoadOptions } from '../../src/config/load.ts'
+import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { refusalOf, serviceEnv as env, smallConfig, useConfigFiles } from '../support/config-files.ts'
 
-const isRoot = process.getuid!() === 0
 const files = useConfigFiles()
-
+const isRoot = process.getuid!() === 0
 const load = (configPath: string, more: Partial<LoadOptions> = {}): Promise<Config> =>
   loadConfig({ configPath, env, ...more })
-/** All that is said of a configuration that is refused. */
 const refusal = async (configPath: string, more: Partial<LoadOptions> = {}): Promise<string> =>
   (await refusalOf(load(configPath, more))).message
+const write = (settings: object = {}, mode = 0o600): string =>
+  files.write('kyc-tokend.config.json', { ...smallConfig(), ...settings }, mode)
 function link(target: string, name: string): string {
   const path = join(files.directory, name)
   symlinkSync(target, path)
   return path
 }
-const write = (settings: object = {}, mode = 0o600): string =>
-  files.write('kyc-tokend.config.json', { ...smallConfig(), ...settings }, mode)
 
-describe('a configuration that is good', () => {
-  it('may be at its limits, and have a socket for all whose users are listed', async () => {
-    const allow = { users: ['root'], groups: ['root'] }
-    const settings = {
-      retry: { initialDelay: '2m', maxDelay: '1m' },
-      ipc: { path: `/${'x'.repeat(106)}`, maxConnections: 1_066, mode: '0666', allow },
-    }
-    expect((await load(write(settings))).warnings).toEqual([])
-  })
-
-  it('has the documented defaults', async () => {
+describe('a good configuration', () => {
+  it('has the documented defaults, and prints no secret', async () => {
     const config = await load(write())
+    const socket = { mode: 0o600, gid: null, maxConnections: 512, maxConnectionsPerUser: 128 }
     expect(config).toMatchObject({
-      request: { timeoutMs: 15_000, connectTimeoutMs: 5_000, ca: null },
-      tokenFiles: [{ path: '/run/kyc-tokend/token', format: 'raw', mode: 0o600, uid: null, gid: null }],
-      ipc: { path: '/run/kyc-tokend/ipc.sock', mode: 0o600 },
-      http: { path: '/run/kyc-tokend/http.sock', maxRequestsPerSecond: null },
-      alerts: { remindAfterMs: [3_600_000, 21_600_000, 86_400_000], noTokenAfterMs: 600_000 },
-      runtimeDirectory: '/run/kyc-tokend',
-      stateDirectory: '/var/lib/kyc-tokend',
-      warnings: [],
+      request: { timeoutMs: 15_000, connectTimeoutMs: 5_000, ca: null, isBuiltInTrusted: true, proxy: null },
+      policy: { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 300_000 },
+      tokenFiles: [
+        { path: `${env.RUNTIME_DIRECTORY}/token`, format: 'raw', mode: 0o600, uid: null, gid: null },
+      ],
+      ipc: socket,
+      http: { ...socket, maxRequestsPerSecond: null },
+      alerts: { remindAfterMs: [3_600_000, 21_600_000, 86_400_000], noTokenAfterMs: 600_000, contact: null },
+      share: null,
+      runtimeDirectory: env.RUNTIME_DIRECTORY,
+      stateDirectory: env.STATE_DIRECTORY,
+      read: { warnings: [], needsRestart: [] },
     })
-    expect(config.credentials.apiKey!.reveal()).toBe('key-0815')
-    expect(config.credentials.apiSecret!.reveal()).toBe('secret-1')
+    expect(config.pair.apiSecret!.reveal()).toBe('secret-1')
     expect(JSON.stringify(config)).not.toContain('secret-1')
   })
 
-  it('resolves outputs against the runtime directory and inputs against its own', async () => {
-    files.write('secret', 'from-file\n')
-    const config = await load(
-      write({
-        credentials: { apiKey: 'k', apiSecret: { file: 'secret' } },
-        runtimeDirectory: 'run',
-        stateDirectory: '/srv/state',
-        tokenFiles: [{ path: 'a/token' }, { path: '/srv/token', mode: '640', owner: 'root', group: '7' }],
-        ipc: { path: 'x.sock', allow: { users: ['root', 5, '6'], groups: ['root'] } },
-        http: false,
-      }),
-    )
-    expect(config.credentials.apiSecret!.reveal()).toBe('from-file')
-    expect(config.inputs).toEqual([join(files.directory, 'secret')])
-    expect(config.runtimeDirectory).toBe(join(files.directory, 'run'))
-    const raw = { format: 'raw', template: null }
-    expect(config.tokenFiles).toEqual([
-      { ...raw, path: join(files.directory, 'run/a/token'), mode: 0o600, uid: null, gid: null },
-      { ...raw, path: '/srv/token', mode: 0o640, uid: 0, gid: 7 },
-    ])
-    expect(config.ipc.path).toBe(join(files.directory, 'run/x.sock'))
-    expect(config.ipc.allow).toEqual({ uids: [0, 5, 6], gids: [0] })
-    expect(config.http).toBeNull()
-  })
-
-  it('has a normalised base URL, and is closed again', async () => {
-    const path = write({ baseUrl: 'https://API.example.com:443/v1//' })
-    const before = readdirSync('/proc/self/fd').length
-    for (let count = 0; count < 50; count += 1)
-      expect((await load(path)).baseUrl).toBe('https://api.example.com/v1')
-    expect(readdirSync('/proc/self/fd').length).toBeLessThan(before + 25)
-  })
-
-  it.each(['', '/home/x'])('may be YAML with a byte order mark, and leaves HOME %s', async (home) => {
-    vi.stubEnv('HOME', home)
-    onTestFinished(() => void vi.unstubAllEnvs())
-    const yaml =
-      '\uFEFFbaseUrl: https://a.example\ncredentials:\n  apiKey: k\n  apiSecret: s # yes\nlog: { level: debug }\n'
-    const config = await load(files.write('kyc-tokend.config.yaml', yaml))
-    expect(config.log.level).toBe('debug')
-    expect((await load(files.write('c.yml', yaml))).credentials.apiSecret!.reveal()).toBe('s')
-    expect(process.env['HOME']).toBe(home)
-  })
-
-  it('warns of what is allowed and unwise', async () => {
-    const { warnings } = await load(
-      write({ tokenFiles: [{ path: 't', mode: '0664' }], ipc: { mode: '0666' } }),
-    )
-    expect(warnings).toEqual([
-      expect.stringMatching(/^tokenFiles\[0\]\.mode: lets every user of this host read the token/),
-      expect.stringMatching(/^tokenFiles\[0\]\.mode: lets the group write the file, which is restored/),
-      expect.stringMatching(/^ipc\.mode: lets every user of this host take the token/),
-    ])
+  it('resolves outputs against the runtime directory, and inputs against its own', async () => {
+    files.write('secret', 'from-file-1\n')
+    const settings = {
+      credentials: { apiKey: 'key-0815', apiSecret: { file: 'secret' }, expiresAt: '2027-03-01' },
+      runtimeDirectory: 'run',
+      stateDirectory: '/srv/state',
+      tokenFiles: [{ path: 'token' }, { path: '/srv/token', mode: '640', owner: 'root', group: '7' }],
+      ipc: { allow: { users: ['root', 5, '6'], groups: ['root'] }, maxConnections: 64 },
+      http: false,
+      retry: { initialDelay: '2m', maxDelay: '1m' },
+      alerts: { remindAfter: ['6h', '1h', '6h'], noTokenAfter: null },
+    }
+    const config = await loadConfig({ configPath: write(settings), env: {} })
+    const runtimeDirectory = join(files.directory, 'run')
+    expect(config).toMatchObject({
+      runtimeDirectory,
+      stateDirectory: '/srv/state',
+      tokenFiles: [
+        { path: join(runtimeDirectory, 'token') },
+        { path: '/srv/token', mode: 0o640, uid: 0, gid: 7 },
+      ],
+      ipc: { allow: { uids: [0, 5, 6], gids: [0] }, maxConnectionsPerUser: 64 },
+      http: null,
+      policy: { initialDelayMs: 60_000 },
+      alerts: { remindAfterMs: [3_600_000, 21_600_000], noTokenAfterMs: null },
+      pair: { ends: { credentialsMs: Date.parse('2027-03-02') }, files: [join(files.directory, 'secret')] },
+    })
   })
 
   it('is the example, once the credentials are there', async () => {
     const example = readFileSync(new URL('../../kyc-tokend.config.example.json', import.meta.url), 'utf8')
     const path = files.write('kyc-tokend.config.json', example)
-    expect(await refusal(path)).toMatch(/credentials\.apiKey: the file .*api-key is not there/)
-    files.write('api-key', 'k\n')
-    files.write('api-secret', 's\n')
-    expect((await load(path)).credentials.apiKey!.reveal()).toBe('k')
-    // Editors complete and check by the schema that it names, which the build writes.
-    const { $schema } = JSON.parse(example) as { $schema: string }
+    expect(await refusal(path)).toMatch(/credentials\.apiKey: the file .*api-key is not there: make it/)
+    files.write('api-key', 'key-0815\n')
+    files.write('api-secret', 'secret-1\n')
+    expect((await load(path)).pair.apiKey!.reveal()).toBe('key-0815')
     const { exports } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
       exports: Record<string, unknown>
     }
-    expect($schema).toBe(exports['./schema.json'])
+    expect((JSON.parse(example) as { $schema: string }).$schema).toBe(exports['./schema.json'])
+  })
+
+  it('may be YAML, with a byte order mark and anchors', async () => {
+    const yaml =
+      '\uFEFFbaseUrl: https://a.example\ncredentials: { apiKey: &k key-0815, apiSecret: *k } # yes\n'
+    expect((await load(files.write('c.yml', yaml))).pair.apiSecret!.reveal()).toBe('key-0815')
+  })
+
+  it('keeps what only a restart changes as the running daemon has it, and names it', async () => {
+    const running = await loadConfig({ configPath: write(), env: {} })
+    const moved = { runtimeDirectory: '/srv/run', stateDirectory: '/srv/state', http: false }
+    const next = await loadConfig({ configPath: write(moved), env: {}, running })
+    expect(next.read.needsRestart).toEqual(['runtimeDirectory', 'stateDirectory', 'http'])
+    expect(next).toMatchObject({ runtimeDirectory: running.runtimeDirectory, http: { mode: 0o600 } })
+    expect(next.tokenFiles).toEqual(running.tokenFiles)
+    expect((await loadConfig({ configPath: write(), env: {}, running })).read.needsRestart).toEqual([])
+  })
+
+  it('says which service it is without its secrets', async () => {
+    const credentials = { apiKey: { env: 'NOT_SET' }, apiSecret: { file: 'none' } }
+    const service = { preset: 'oauth2', tokenUrl: '/token?x=1', send: 'form', names: { apiKey: 'id' } }
+    const configPath = write({ baseUrl: 'https://API.example.com:443/kyc//', credentials, service })
+    expect(await loadService({ configPath, env })).toMatchObject({
+      service: {
+        baseUrl: 'https://api.example.com/kyc',
+        tokenUrl: 'https://api.example.com/kyc/token?x=1',
+        lifetime: ['expires_in'],
+      },
+      pair: { send: 'form', names: { apiKey: 'id', apiSecret: 'client_secret' }, token: ['access_token'] },
+    })
   })
 })
 
 describe('where a configuration is found', () => {
-  it('is what --config names, before $KYC_TOKEND_CONFIG', async () => {
+  it('is --config, before $KYC_TOKEND_CONFIG; where none is there, a sentence says what was searched', async () => {
     const one = files.write('one.json', { ...smallConfig(), log: { level: 'debug' } })
     const other = files.write('other.json', { ...smallConfig(), log: { level: 'error' } })
     const withVariable = { ...env, KYC_TOKEND_CONFIG: other }
     expect((await loadConfig({ configPath: one, env: withVariable })).log.level).toBe('debug')
     expect((await loadConfig({ env: withVariable })).log.level).toBe('error')
-  })
-  it('says what was looked for where there is none', async () => {
     expect(await refusal(join(files.directory, 'no.json'))).toMatch(
-      /there is no configuration file .*no\.json: correct --config/,
+      /no configuration file .*no\.json: .* correct --config/,
     )
     expect(await refusal('/etc/kyc-tokend/accounts/nowhere.json')).toMatch(
-      /nowhere\.json: `sudo kyc-tokend setup --account nowhere` makes it/,
+      /setup --account nowhere` makes it/,
     )
-    const KYC_TOKEND_CONFIG = join(files.write('file', ''), 'c.json')
-    expect((await refusalOf(loadConfig({ env: { ...env, KYC_TOKEND_CONFIG } }))).message).toMatch(
-      /there is no configuration file .*file\/c\.json: correct \$KYC_TOKEND_CONFIG/,
-    )
+    const missing = loadConfig({ env: { ...env, KYC_TOKEND_CONFIG: join(one, 'c.json') } })
+    expect((await refusalOf(missing)).message).toMatch(/one\.json\/c\.json: .*correct \$KYC_TOKEND_CONFIG/)
   })
 })
 
 describe('a file that cannot be a configuration', () => {
-  it.each([
+  it.each<[string, () => string, RegExp]>([
     ['a directory', () => files.directory, /is a directory: name the file in it/],
-    ['an executable', () => files.write('c.json.js', 'process.exit(3)'), /must be named \*\.json, \*\.ya/],
-    ['an empty file', () => files.write('c.json', ' \n'), /is empty: begin with kyc-tokend\.config\.example/],
-    ['a file over 1 MiB', () => files.write('c.json', ' '.repeat(1024 * 1024 + 1)), /is larger than 1 MiB/],
-    ['an odd path', () => files.write('a\u001b[2J/c.json', {}), /has a control character in its path: ren/],
-    ['Latin-1', () => files.write('c.json', Buffer.from('"\u00e9"', 'latin1')), /is not valid UTF-8: save/],
     ['a device', () => '/dev/null', /is not a regular file/],
+    [
+      'code',
+      () => files.write('c.json.js', 'process.exit(3)'),
+      /must be named \*\.json, \*\.yaml or \*\.yml/,
+    ],
+    ['an empty file', () => files.write('c.json', ' \n'), /is empty: begin with kyc-tokend\.config\.example/],
+    ['more than 1 MiB', () => files.write('c.json', ' '.repeat(1024 * 1024 + 1)), /is larger than 1 MiB/],
+    ['an odd path', () => files.write('a\u001b[2J/c.json', {}), /has a control character in its path/],
+    ['Latin-1', () => files.write('c.json', Buffer.from('"\u00e9"', 'latin1')), /is not valid UTF-8/],
     ['a link in a circle', () => link('c.json', 'c.json'), /cannot be read \(ELOOP.*: repair it/],
-    ['a name that is too long', () => `/${'x'.repeat(256)}.json`, /cannot be read \(ENAMETOOLONG.*repair it/],
+    ['an unknown alias', () => files.write('c.yaml', 'a: *HUSH\n'), /is not YAML at line 1, column 1: /],
     [
-      'YAML with an alias',
-      () => files.write('c.yaml', 'apiSecret: *HUSH\n'),
-      /is not YAML at line 1, column/,
+      'YAML twice',
+      () => files.write('c.yaml', 'a: 1\n---\nb: 2'),
+      /is not YAML at line 2, column 1: multiple docs/,
     ],
     [
-      'YAML with a claim that holds itself',
-      () =>
-        files.write(
-          'c.yaml',
-          `${JSON.stringify(smallConfig()).slice(0, -1)}, service: { assertion: { claims: &c { x: *c } } } }`,
-        ),
-      /is nested too deep, or has an alias that leads into itself/,
+      'a key twice',
+      () => files.write('c.yaml', 'a: 1\na: 2'),
+      /is not YAML at line 2, column 1: duplicate key/,
     ],
-    ['YAML twice', () => files.write('c.yaml', 'a: 1\n---\nb: 2'), /is not YAML: expected a single document/],
-    ['YAML that runs code', () => files.write('c.yaml', 'a: !!js/function "HUSH"\n'), /is not YAML/],
-    ['JSON with a word', () => files.write('c.json', '{\n "a": HUSH\n}'), /is not JSON at line 2, column 7/],
+    [
+      'a tag of code',
+      () => files.write('c.yaml', 'a: !!js/function "HUSH"\n'),
+      /is not YAML at line 1, column 4/,
+    ],
+    [
+      'an alias in itself',
+      () => files.write('c.yaml', 'a: &c { x: *c }'),
+      /has an alias that leads into itself/,
+    ],
   ])('%s: a sentence says so, and quotes nothing of it', async (_, make, sentence) => {
     const message = await refusal(make())
     expect(message).toMatch(sentence)
     expect(message).not.toContain('HUSH')
   })
 
-  it('follows no $import', async () => {
-    const other = files.write('other.json', smallConfig())
-    expect(await refusal(files.write('c.json', { $import: other }))).toMatch(/\$import: is an unknown key/)
+  it.each([
+    ['{"a": HUSH}', 1, 7],
+    ['{\n  "a": 1,\n}', 3, 1],
+    ['{\n  // HUSH\n}', 2, 3],
+    ['{"a": 1 "b": 2}', 1, 7],
+    ['{"a": "b\nc"}', 1, 7],
+    ["{'HUSH': 1}", 1, 2],
+    ['{"a": 1', 1, 8],
+    ['{"a": 1} }', 1, 10],
+    ['{"a": [1, 02]}', 1, 11],
+    ['a: 1', 1, 1],
+  ])('%j is no JSON at line %i, column %i', async (text, line, column) => {
+    const message = await refusal(files.write('c.json', text))
+    expect(message).toContain(`is not JSON at line ${line}, column ${column}: `)
+    expect(message).not.toContain('HUSH')
+  })
+
+  it('throws nothing but its faults, whatever the bytes', async () => {
+    const anyContent = fc.oneof(fc.uint8Array(), fc.string(), fc.json())
+    await fc.assert(
+      fc.asyncProperty(anyContent, fc.constantFrom('c.json', 'c.yaml'), async (content, name) => {
+        const path = files.write(name, typeof content === 'string' ? content : Buffer.from(content))
+        expect(await load(path).catch((error: unknown) => error)).toBeInstanceOf(ConfigError)
+      }),
+      { numRuns: 200 },
+    )
   })
 })
 
 describe('owner and mode', () => {
+  const credentials = { apiKey: 'key-0815', apiSecret: { file: 's' } }
   it.each([
-    ['configuration', 0o620, /can be written by its group: `chmod go-w/],
-    ['configuration', 0o602, /can be written by others: `chmod go-w/],
-    ['configuration', 0o644, /holds a secret and can be read by everybody: `chmod o-rwx/],
-    ['secret', 0o620, /credentials\.apiSecret: .* can be written by its group/],
-    ['secret', 0o644, /credentials\.apiSecret: .* holds a secret and can be read by everybody: `chmod o-rwx/],
-  ])('refuse a %s that others can write, or read a secret in, with mode %o', async (what, mode, sentence) => {
+    ['configuration', 0o620, /config\.json can be written by others than its owner: `chmod go-w \S+\.json`/],
+    ['configuration', 0o602, /config\.json can be written by others than its owner/],
+    ['configuration', 0o644, /config\.json holds a secret and can be read by everybody: `chmod o-rwx/],
+    ['secret', 0o620, /credentials\.apiSecret: the file \S+ can be written by others than its owner/],
+    [
+      'secret',
+      0o644,
+      /credentials\.apiSecret: the file \S+ holds a secret and can be read by everybody: `chmod/,
+    ],
+  ])('refuse a %s with mode %o', async (what, mode, sentence) => {
     const modes = { configuration: 0o640, secret: 0o640, [what]: mode }
-    files.write('s', 'x', modes.secret)
-    const credentials = { apiKey: 'k', apiSecret: { file: 's' } }
-    expect(await refusal(write({ credentials }, modes.configuration))).toMatch(sentence)
-    files.write('s', 'x', 0o640)
-    expect((await load(write({ credentials }, 0o640))).credentials.apiSecret!.reveal()).toBe('x')
+    files.write('s', 'secret-1', modes.secret)
+    expect(
+      (await refusal(write({ credentials }, modes.configuration))).replace(
+        'configuration file ',
+        'config.json ',
+      ),
+    ).toMatch(sentence)
+    files.write('s', 'secret-1', 0o640)
+    expect((await load(write({ credentials }, 0o640))).pair.apiSecret!.reveal()).toBe('secret-1')
   })
-  it('let others read a configuration without a secret', async () => {
-    files.write('s', 'x')
-    const credentials = { apiKey: { file: 's' }, apiSecret: { file: 's' } }
-    expect((await load(write({ credentials }, 0o644))).credentials.apiKey!.reveal()).toBe('x')
-  })
-  it('are those of the file at the end of a link', async () => {
+  it('let others read a configuration without a secret, and are those of the end of a link', async () => {
+    files.write('s', 'secret-1')
+    const source = { file: 's' }
+    await load(
+      write(
+        { credentials: { apiKey: source, apiSecret: source }, service: { names: { apiKey: 'k' } } },
+        0o644,
+      ),
+    )
     write({}, 0o644)
-    const path = link('kyc-tokend.config.json', 'link.json')
-    expect(await refusal(path)).toMatch(/read by everybody/)
-    write({}, 0o600)
-    expect((await load(path)).file).toBe(path)
-  })
-  it('have a remedy that can be pasted, whatever the path', async () => {
-    expect(await refusal(files.write("it's here.json", smallConfig(), 0o644))).toContain(
-      `chmod o-rwx '${files.directory}/it'\\''s here.json'`,
+    expect(await refusal(link('kyc-tokend.config.json', "it's a link.json"))).toMatch(
+      /'\S+it'\\''s a link\.json'`$/,
     )
   })
-  it.runIf(isRoot)('refuse a configuration that another owns', async () => {
+  it.runIf(isRoot)('refuse a configuration of another user', async () => {
     const path = write()
     chownSync(path, 12_345, 12_345)
-    expect(await refusal(path)).toMatch(
-      /belongs to the user 12345, and must belong to root: `sudo chown root/,
-    )
+    expect(await refusal(path)).toMatch(/must belong to root or the daemon's user: `sudo chown root/)
   })
-})
-
-describe('secret sources', () => {
-  const withSecret = (apiSecret: unknown): string => write({ credentials: { apiKey: 'k', apiSecret } })
-  const secretOf = async (path: string, more: Partial<LoadOptions> = {}): Promise<string> =>
-    (await load(path, more)).credentials.apiSecret!.reveal()
-
-  it('take one newline from the end of a file, and no more', async () => {
-    const path = withSecret({ file: 's' })
-    files.write('s', 'with space \r\n')
-    expect(await secretOf(path)).toBe('with space ')
-    files.write('s', 'x\n\n')
-    expect(await refusal(path)).toMatch(/another control character/)
-  })
-  it.each([
-    ['an empty file', '', /is empty/],
-    ['a secret on two lines', 'HU\nSH', /line break or another control character/],
-    ['a byte order mark', '\uFEFFHUSH-HUSH\n', /holds an invisible character/],
-    ['a zero-width space', 'HUSH\u200BHUSH', /holds an invisible character/],
-    ['bytes that are no UTF-8', Buffer.from([0xff, 0xfe]), /is not valid UTF-8/],
-  ])('refuse %s', async (_, content, sentence) => {
-    files.write('s', content)
-    const message = await refusal(withSecret({ file: 's' }))
-    expect(message).toMatch(sentence)
-    expect(message).toContain('credentials.apiSecret')
-    expect(message).not.toContain('HUSH')
-  })
-  it('take a systemd credential of any mode, and name it', async () => {
-    files.write('creds/api-secret', 'from-systemd\n', 0o444)
-    const config = await load(withSecret({ credential: 'api-secret' }), {
-      env: { ...env, CREDENTIALS_DIRECTORY: join(files.directory, 'creds') },
-    })
-    expect(config.credentials.apiSecret!.reveal()).toBe('from-systemd')
-    expect(config.systemdCredentials).toEqual(['api-secret'])
-  })
-  it.each([
-    [{}, 'api-secret', /no \$CREDENTIALS_DIRECTORY: add LoadCredential=api-secret:/],
-    [{ KYC_TOKEND_ACCOUNT: 'eu' }, 'api-secret', / edit kyc-tokend@eu && .* restart kyc-tokend@eu`/],
-    [{ CREDENTIALS_DIRECTORY: 'creds' }, 'api-secret', /is not there: add LoadCredential/],
-    [{ CREDENTIALS_DIRECTORY: 'creds' }, 'folder', /: the systemd credential \/\S+\/folder is a directory/],
-  ])('say how a credential gets there: %j, %s', async (given, credential, sentence) => {
-    files.write('creds/folder/x', '')
-    const { CREDENTIALS_DIRECTORY: name, ...more } = given as Record<string, string>
-    const directory = name === undefined ? {} : { CREDENTIALS_DIRECTORY: join(files.directory, name) }
-    const path = withSecret({ credential })
-    const seen = { ...env, ...more, ...directory }
-    expect(await refusal(path, { env: seen })).toMatch(sentence)
-    const inspected = await inspectConfig({ configPath: path, env: seen, isElsewhere: true })
-    expect(inspected).toMatchObject({ faults: [], unseen: ['credentials.apiSecret'] })
-    // They are "k", which is short, and what only the daemon sees.
-    expect(inspected.config?.warnings.at(-1)).toMatch(
-      /^credentials\.apiSecret: cannot be checked from here, because only the daemon sees it/,
-    )
-  })
-  it('are taken with a warning where they are shorter than 8 characters', async () => {
-    files.write('s', 'HUSHHUS\n')
-    for (const [apiSecret, words] of [
-      [{ file: 's' }, [/^credentials\.apiSecret: the file .*\/s has fewer than 8 characters/]],
-      ['HUSHHUS', [/^credentials\.apiSecret: the secret has fewer than 8 characters/]],
-      ['HUSHHUSH', []],
-    ] as const) {
-      const { warnings } = await load(write({ credentials: { apiKey: 'key-0815', apiSecret } }))
-      expect(warnings).toEqual(words.map((word) => expect.stringMatching(word) as string))
-      expect(warnings.join()).not.toContain('HUSH')
-    }
-  })
-  it('take the environment', async () => {
-    const path = withSecret({ env: 'KYC_SECRET' })
-    expect(await secretOf(path, { env: { ...env, KYC_SECRET: 'e' } })).toBe('e')
-    expect(await refusal(path, { env: { ...env, KYC_SECRET: '' } })).toMatch(/KYC_SECRET is empty/)
-    expect(await refusal(path)).toMatch(/KYC_SECRET is not set/)
-  })
-})
-
-it('has a plan that needs no secret, and is that of the defaults without a file', async () => {
-  const credentials = { apiKey: { env: 'NOT_SET' }, apiSecret: { file: 'none' } }
-  const planOf = (settings: object) => loadPlan({ configPath: write({ credentials, ...settings }), env })
-  const retry = { initialDelayMs: 1_000, maxDelayMs: 300_000 }
-  expect(await loadPlan({ configPath: undefined, env })).toMatchObject({ retry, isShared: false })
-  expect(await planOf({ retry: { maxDelay: '1h' } })).toMatchObject({ retry: { maxDelayMs: 3_600_000 } })
-  expect(await planOf({ share: { servers: ['h:1'] } })).toMatchObject({ isShared: true })
-  expect((await refusalOf(planOf({ retry: { maxDelay: 5 } }))).message).toContain('retry.maxDelay')
-  const missing = await refusalOf(loadPlan({ configPath: join(files.directory, 'none.json'), env }))
-  expect(missing.message).toContain('there is no configuration file')
-})
-
-describe('a secret that Kubernetes projects', () => {
-  it('may be a link, read by a group; where all may read it the remedy is in the pod', async () => {
+  it('are told for Kubernetes, which projects a secret as a link, in words of the pod', async () => {
     files.write('vol/..2026_11/s', 'from-a-pod', 0o440)
     link('..2026_11', 'vol/..data')
     link('..data/s', 'vol/s')
     const path = write({ credentials: { apiKey: 'key-0815', apiSecret: { file: 'vol/s' } } })
-    expect((await load(path)).credentials.apiSecret!.reveal()).toBe('from-a-pod')
+    expect((await load(path)).pair.apiSecret!.reveal()).toBe('from-a-pod')
     chmodSync(join(files.directory, 'vol/..2026_11/s'), 0o644)
-    expect(await refusal(path)).toMatch(/read by everybody: set defaultMode: 0440 at its volume and fsGroup/)
+    expect(await refusal(path)).toMatch(
+      /mode 644: set defaultMode: 0400 at its volume, and fsGroup at the pod/,
+    )
   })
 })
 
-describe('faults that only the host shows', () => {
+describe('a secret source', () => {
+  const withSecret = (apiSecret: unknown): string => write({ credentials: { apiKey: 'key-0815', apiSecret } })
+
+  it.each<[string, string | Buffer | null, RegExp]>([
+    ['that is missing', null, /the file \S+\/s is not there: make it, with mode 0600 or 0640/],
+    ['that is empty', '\n', /is empty: put the secret there/],
+    ['on two lines', 'HU\nSH', /line break or another control character/],
+    ['with two newlines', 'HUSH-HUSH\n\n', /line break or another control character/],
+    ['with a byte order mark', '\uFEFFHUSH-HUSH\n', /holds an invisible character/],
+    ['that is no UTF-8', Buffer.from([0xff, 0xfe]), /is not valid UTF-8/],
+  ])('%s is refused as a file, without its value', async (_, content, sentence) => {
+    if (content !== null) files.write('s', content)
+    const message = await refusal(withSecret({ file: 's' }))
+    expect(message).toMatch(sentence)
+    expect(message).toContain('credentials.apiSecret')
+    expect(message).not.toMatch(/HUSH/)
+  })
+  it('loses one newline of a file and of a credential, and none of a variable', async () => {
+    files.write('s', 'with space \r\n')
+    files.write('creds/s', 'from-systemd\n', 0o444)
+    const seen = { ...env, CREDENTIALS_DIRECTORY: join(files.directory, 'creds'), S: 'from-env' }
+    const secretOf = async (source: object) =>
+      (await load(withSecret(source), { env: seen })).pair.apiSecret!.reveal()
+    expect(await secretOf({ file: 's' })).toBe('with space ')
+    expect(await secretOf({ credential: 's' })).toBe('from-systemd')
+    expect(await secretOf({ env: 'S' })).toBe('from-env')
+    expect((await load(withSecret({ credential: 's' }), { env: seen })).read.systemdCredentials).toEqual([
+      's',
+    ])
+    expect(await refusal(withSecret({ env: 'S' }), { env: { ...env, S: '' } })).toMatch(/apiSecret: is empty/)
+  })
   it.each([
+    [{ env: 'NOT_SET' }, {}, /variable NOT_SET is not set: set it where kyc-tokend is started/],
+    [{ credential: 's' }, {}, /credential s needs \$CREDENTIALS_DIRECTORY: add LoadCredential=s:\/PATH/],
     [
-      { tokenFiles: [{ path: 't' }, { path: './x/../t' }] },
-      /tokenFiles\[1\]\.path: is \/run\/kyc-tokend\/t, and that is tokenFiles\[0\]\.path too/,
+      { credential: 's' },
+      { CREDENTIALS_DIRECTORY: '/nowhere' },
+      /credential s is not there: add LoadCredential/,
     ],
-    [{ tokenFiles: [{ path: 'ipc.sock' }] }, /ipc\.path: .*tokenFiles\[0\]\.path too/],
-    [{ http: { path: 'ipc.sock' } }, /http\.path: .*ipc\.path too/],
-    [{ tokenFiles: [{ path: 'alert.json' }] }, /a file of the daemon itself/],
-    [{ stateDirectory: '/var/s', tokenFiles: [{ path: '/var/s/key' }] }, /a file of the daemon itself/],
-    [{ stateDirectory: '/var/s', tokenFiles: [{ path: '/var/s' }] }, /that is the state directory/],
-    [{ tokenFiles: [{ path: '.' }] }, /that is the runtime directory/],
-    [{ ipc: { path: `/${'x'.repeat(107)}` } }, /ipc\.path: is 108 bytes long .* at most 107/],
-    [{ ipc: { allow: { users: ['no-such-user'] } } }, /ipc\.allow\.users\[0\]: there is no user no-such/],
-    [{ tokenFiles: [{ path: 't', group: 'no-such-group' }] }, /\.group: there is no group .*groupadd/],
-  ])('are found in %j', async (settings, sentence) => {
-    expect(await refusal(write(settings))).toMatch(sentence)
+    [
+      { credential: 's' },
+      { KYC_TOKEND_ACCOUNT: 'eu' },
+      /systemctl edit kyc-tokend@eu && sudo systemctl restart/,
+    ],
+  ])(
+    '%j that only the daemon sees is a fault there, and a warning elsewhere',
+    async (source, more, sentence) => {
+      const configPath = withSecret(source)
+      const seen = { ...env, ...more }
+      expect(await refusal(configPath, { env: seen })).toMatch(sentence)
+      const { faults, unseen, config } = await inspectConfig({ configPath, env: seen, isElsewhere: true })
+      expect({ faults, unseen }).toEqual({ faults: [], unseen: ['credentials.apiSecret'] })
+      expect(config!.read.warnings).toEqual([
+        expect.stringMatching(/^credentials\.apiSecret: cannot be checked from/),
+      ])
+    },
+  )
+  it.each([
+    ['"my-secret-123"', /is in quotes, which are part of it/],
+    [' my-secret-123', /begins or ends with a blank/],
+    ['secret', /has fewer than 8 characters/],
+  ])('%j is a warning', async (secret, sentence) => {
+    const { read, pair } = await load(withSecret(secret))
+    expect(read.warnings).toEqual([expect.stringMatching(sentence)])
+    expect(pair.apiSecret!.reveal()).toBe(secret)
   })
-  it('are token files over the configuration or a secret', async () => {
-    files.write('s', 'x')
-    const credentials = { apiKey: 'k', apiSecret: { file: 's' } }
-    const over = (path: string): string =>
-      write({ credentials, runtimeDirectory: '.', tokenFiles: [{ path }] })
-    expect(await refusal(over('kyc-tokend.config.json'))).toMatch(/that is the configuration itself/)
-    expect(await refusal(over('s'))).toMatch(/that is a file that the configuration is read from/)
-  })
-  it('are a caFile without a certificate; one with is read', async () => {
-    const path = write({ request: { caFile: 'ca.pem' } })
-    files.write('ca.pem', 'no certificate')
-    expect(await refusal(path)).toMatch(/request\.caFile: .*holds no certificate/)
-    files.write('ca.pem', '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n')
-    expect(await refusal(path)).toMatch(/holds no certificate/)
-    const { cert } = createAuthority()
-    files.write('ca.pem', cert, 0o644)
-    expect((await load(path)).request.ca).toBe(cert)
-  })
-  it('are reported together, once those of the shape are gone', async () => {
-    const at = (faults: readonly { at: string }[]) => faults.map((fault) => fault.at).toSorted()
-    const misshapen = write({
-      credentials: { apiKey: { env: 'NOT_SET' }, apiSecret: 5 },
-      refresh: { maxAge: 5, maxAeg: 'HUSH' },
-      tokenFiles: ['x', { path: 't', group: 'no-such-group', mode: 640 }],
-      ipc: 'x',
+})
+
+describe('a certificate', () => {
+  it('fits its key, which has no passphrase; one that has ended is a warning', async () => {
+    const authority = createAuthority()
+    const own = createCertificate(authority, { names: ['web-1'] })
+    const ended = createCertificate(authority, { names: ['web-1'], notBeforeMs: 0, notAfterMs: 86_400_000 })
+    const cipher = { type: 'pkcs8', format: 'pem', cipher: 'aes-256-cbc', passphrase: 'HUSH' } as const
+    files.write('locked', createPrivateKey(own.key).export(cipher).toString())
+    for (const [name, { cert, key }] of Object.entries({ own, ended, authority })) {
+      files.write(`${name}.pem`, `of the authority\n${cert}`)
+      files.write(`${name}.key`, key)
+    }
+    const path = (certFile: string, key: string): string =>
+      write({ request: { clientCertificate: { certFile, key: { file: key } } } })
+    const { pair, read } = await load(path('own.pem', 'own.key'))
+    expect(pair.clientCertificate!.key.reveal()).toBe(own.key.trim())
+    expect(pair.files).toEqual(['own.pem', 'own.key'].map((name) => join(files.directory, name)))
+    expect(read.warnings).toEqual([])
+    const old = await load(path('ended.pem', 'ended.key'))
+    expect(old.read.warnings).toEqual([
+      expect.stringMatching(/clientCertificate\.certFile: ended on 1970-01-02/),
+    ])
+    expect(old.pair.ends.certificate).toEqual({ fromMs: 0, endMs: 86_400_000 })
+    expect(await refusal(path('own.pem', 'ended.key'))).toMatch(
+      /certFile: is not the certificate of that key/,
+    )
+    expect(await refusal(path('own.pem', 'locked'))).toMatch(/key: wants a passphrase/)
+    expect(await refusal(path('own.pem', 'own.pem'))).toMatch(/key: holds no private key that can be read/)
+    expect(await refusal(path('own.key', 'own.key'))).toMatch(
+      /certFile: holds no certificate that can be read/,
+    )
+    expect(await refusal(write({ request: { caFile: 'own.key' } }))).toMatch(/caFile: holds no certificate/)
+    expect((await load(write({ request: { caFile: 'own.pem', trust: 'file' } }))).request).toMatchObject({
+      ca: expect.stringContaining(own.cert) as string,
+      isBuiltInTrusted: false,
     })
-    const { faults, lines, message } = await refusalOf(load(misshapen))
-    expect(message.startsWith(`${misshapen} has 6 faults:\n  `)).toBe(true)
-    expect(lines.join('\n')).toBe(message)
-    expect(message).not.toContain('HUSH')
-    const ofFiles = ['tokenFiles[0]', 'tokenFiles[1].mode']
-    const wrong = ['credentials.apiSecret', 'ipc', 'refresh.maxAeg', 'refresh.maxAge', ...ofFiles]
-    expect(at(faults)).toEqual(wrong)
-    const path = write({
+  })
+})
+
+describe('a rule between settings', () => {
+  const source = { file: 'none' }
+  const servers = ['redis.example.com:6379']
+  const share = (settings: object): object => ({ share: { servers, key: '0123456789abcdef', ...settings } })
+  const service = (settings: object): object => ({ service: settings })
+  const tokenFile = (settings: object): object => ({ tokenFiles: [{ path: 't', ...settings }] })
+  const broken: object[] = [
+    { request: { trust: 'file' } },
+    { request: { proxy: { url: 'http://p:1', password: 'hushhush' } } },
+    { request: { proxy: { url: 'http://p:1', user: 'a:b' } } },
+    { runtimeDirectory: '/srv' },
+    { stateDirectory: '/srv' },
+    tokenFile({ format: 'template' }),
+    tokenFile({ template: '{token}' }),
+    tokenFile({ group: 'no-such-group' }),
+    tokenFile({ path: 'alert.json' }),
+    tokenFile({ path: 'ipc.sock' }),
+    { tokenFiles: [{ path: 't' }, { path: './x/../t' }] },
+    tokenFile({ path: '/run/kyc-tokend/x' }),
+    { credentials: { apiKey: 'key-0815', apiSecret: null } },
+    { credentials: { apiKey: null, apiSecret: 'secret-1' } },
+    service({ headers: { Host: 'hushhush' } }),
+    service({ headers: { authorization: 'hushhush' } }),
+    service({ headers: { 'X A': 'hushhush' } }),
+    service({ headers: { 'X-A': 'hush\r\nhush' } }),
+    service({ use: { header: 'Content-Length' } }),
+    service({ names: { apiKey: 'a', apiSecret: 'a' } }),
+    service({ parameters: { apiSecret: 'hushhush' } }),
+    service({ send: 'assertion' }),
+    service({ send: 'assertion', assertion: {} }),
+    share({ key: 'hush' }),
+    share({ tls: false, password: 'hushhush' }),
+    share({ asks: false }),
+    share({ servers: ['a:1', 'b:1'] }),
+    share({ servers: ['/a.sock', 'b:1'], cluster: true }),
+    share({ cluster: true, sentinel: { name: 'm' } }),
+    share({ cluster: true, database: 1 }),
+    share({ tls: { key: source } }),
+    {
+      ...share({ key: null }),
+      credentials: { apiKey: 'key-0815', apiSecret: null },
+      service: { names: { apiSecret: null } },
+    },
+  ]
+  const told: string[] = []
+  it.each(broken)('%j is told, without any value', async (settings) => {
+    const { faults } = await refusalOf(load(write(settings)))
+    expect(faults).toHaveLength(1)
+    told.push(formatIssue(faults[0]!).replaceAll(files.directory, ''))
+    expect(told.at(-1)).not.toMatch(/hush/)
+  })
+  it('reads aloud', async () => {
+    await expect(`${told.join('\n')}\n`).toMatchFileSnapshot('rules.txt')
+  })
+
+  it('is told with all others, once the shape is good', async () => {
+    const settings = {
       credentials: { apiKey: { env: 'NOT_SET' }, apiSecret: 'secret-1' },
       tokenFiles: [{ path: 't', group: 'no-such-group' }],
       request: { trust: 'file' },
+    }
+    const { faults, lines, message } = await refusalOf(load(write(settings)))
+    expect(faults.map(({ at }) => at)).toEqual([
+      'request.caFile',
+      'credentials.apiKey',
+      'tokenFiles[0].group',
+    ])
+    expect(message).toMatch(/ has 3 faults:\n {2}request\.caFile: /)
+    expect(lines).toHaveLength(4)
+    const shape = await refusalOf(load(write({ ...settings, log: 5 })))
+    expect(shape.faults.map(({ at }) => at)).toEqual(['log'])
+  })
+
+  it('takes a signing key that fits its algorithm alone', async () => {
+    const { privateKey } = generateKeyPairSync('ed25519')
+    files.write('key', privateKey.export({ type: 'pkcs8', format: 'pem' }).toString())
+    const settings = (algorithm: string): object => ({
+      service: { send: 'assertion', assertion: { key: { file: 'key' }, algorithm, claims: { aud: null } } },
     })
-    const across = (await refusalOf(load(path))).faults
-    expect(at(across)).toEqual(['credentials.apiKey', 'request.caFile', 'tokenFiles[0].group'])
+    const { pair } = await load(write(settings('EdDSA')))
+    expect(pair.assertion).toMatchObject({
+      kind: 'signed',
+      algorithm: 'EdDSA',
+      as: 'client',
+      lifetimeMs: 60_000,
+    })
+    expect(await refusal(write(settings('RS256')))).toMatch(
+      /assertion\.key: .*\(ed25519\) that is not for RS256/,
+    )
+  })
+
+  it('lets a ready-made assertion be without key and secret, and its file be missing', async () => {
+    const settings = {
+      credentials: { apiKey: null, apiSecret: null },
+      service: { send: 'assertion', assertion: { file: 'jwt', as: 'exchange' } },
+    }
+    const file = join(files.directory, 'jwt')
+    expect((await load(write(settings))).pair.assertion).toEqual({
+      kind: 'ready',
+      file,
+      as: 'exchange',
+      type: null,
+    })
+  })
+
+  it('lets a short secret be in a seal with a warning; Unix socket, IPv6 and sentinels are servers', async () => {
+    const { share: shared, read } = await load(write({ share: { servers: ['./redis.sock'] } }))
+    expect(read.warnings).toEqual([
+      expect.stringMatching(/^credentials\.apiSecret: is short, .* set share\.key/),
+    ])
+    expect(shared).toMatchObject({ servers: [{ path: join(files.directory, 'redis.sock') }], tls: null })
+    const sentinel = { name: 'mymaster', password: 'of-the-sentinel' }
+    const other = (await load(write(share({ servers: ['[::1]:65535', 'b:1'], sentinel })))).share!
+    expect(other.servers).toEqual([
+      { host: '::1', port: 65_535 },
+      { host: 'b', port: 1 },
+    ])
+    expect(other.sentinel!.password!.reveal()).toBe('of-the-sentinel')
+    expect(other.tls).toEqual({ ca: null, serverName: null, cert: null, key: null })
   })
 })

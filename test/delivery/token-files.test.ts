@@ -3,7 +3,7 @@ import { mkdirSync, readdirSync, readFileSync, statSync, symlinkSync } from 'nod
 import { chown, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import type { TokenFileConfig } from '../../src/config/next/config.ts'
+import type { TokenFileConfig } from '../../src/config/config.ts'
 import { remedyOf } from '../support/remedies.ts'
 import { createTokenFiles } from '../../src/delivery/token-files.ts'
 import type { TokenUse } from '../../src/protocol.ts'

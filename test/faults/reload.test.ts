@@ -108,29 +108,6 @@ test('other directories take effect at a restart and not before, and that is sai
   await expectUntil('the token file', () => textOf(join(elsewhere, 'token')) !== undefined)
 })
 
-test('other sockets likewise: those that are there answer until then', async () => {
-  const daemon = await started()
-  const { accessToken } = await tokenOf(daemon)
-  const client = new TokenClient({ socketPath: daemon.ipcPath })
-  onTestFinished(() => client.close())
-  const moved = {
-    ipcPath: join(world.directory, 'run', 'moved.sock'),
-    httpPath: join(world.directory, 'run', 'moved-http.sock'),
-  }
-  const config = { ipc: { path: 'moved.sock' }, http: { path: 'moved-http.sock' } }
-  const other = { tokenFiles: [{ path: 'token' }, { path: 'other' }] }
-  await needsRestart(daemon, { ...config, ...other }, ['ipc.path', 'http.path'])
-  expect([moved.ipcPath, moved.httpPath].map((path) => existsSync(path))).toEqual([false, false])
-  expect((await client.get()).accessToken).toBe(accessToken)
-  expect((await tokenOf(daemon)).accessToken).toBe(accessToken)
-  await expectUntil('the new file', () => textOf(join(world.directory, 'run', 'other')) === accessToken)
-  await daemon.end()
-  await world.started(config)
-  expect(await askOnce(moved.ipcPath, 'token.get', {})).toMatchObject({ data: { accessToken } })
-  expect((await tokenOf(moved)).accessToken).toBe(accessToken)
-  expect([daemon.ipcPath, daemon.httpPath].map((path) => existsSync(path))).toEqual([false, false])
-})
-
 test('HTTP is switched off, and on again, by a restart', async () => {
   const daemon = await started()
   await needsRestart(daemon, { http: false }, ['http'])

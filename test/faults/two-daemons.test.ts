@@ -61,7 +61,7 @@ test.each(['state', 'state/'.padEnd(120, 'x')])(
 test('one directory may be both the runtime and the state directory', async () => {
   const stateDirectory = join(world.directory, 'run')
   const daemon = await world.started({ stateDirectory })
-  const second = world.start({ stateDirectory, ipc: { path: 'o' }, http: false })
+  const second = world.start({ stateDirectory, http: false })
   expect(await second.ended()).toBe(69)
   expect(second.stderr()).toContain('runtimeDirectory')
   expect(await daemon.end()).toBe(0)

@@ -25,9 +25,7 @@ export async function startExample(
   const service = await serviceOf(({ path }) =>
     path === '/token/external/jwt' ? granting(token) : { body: `${path} is answered\n` },
   )
-  // As systemd sets it, so that the daemon writes all the files of a service.
-  const environment = { RUNTIME_DIRECTORY: join(directory, 'run') }
-  const daemon = startDaemon({ directory, baseUrl: service.url, config, env: environment })
+  const daemon = startDaemon({ directory, baseUrl: service.url, config })
   await daemon.listening()
   const paths = ['token', ...(config.tokenFiles ?? []).map(({ path }) => path)]
   await expectUntil('the token files', () => paths.every((path) => existsSync(join(directory, 'run', path))))

@@ -8,6 +8,7 @@ import { loadConfig } from '../../src/config/load.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
 import { useConfigFiles } from '../support/config-files.ts'
+import { described } from '../../src/sandbox/described.ts'
 import { createSandbox, sandboxCredentials } from '../../src/sandbox/sandbox.ts'
 import { askOnce } from '../support/fetcher.ts'
 import { jwtOf } from '../support/jwt.ts'
@@ -26,7 +27,8 @@ async function ask(config: Config): Promise<ServiceOutcome> {
 }
 
 /** Starts the stand-in of `kyc-tokend sandbox`, as this configuration describes it. */
-async function startStandIn({ service }: Config): Promise<string> {
+async function startStandIn(config: Config): Promise<string> {
+  const service = described(config)
   const options = { port: 0, scenario: 'ok', tokenLifetimeMs: 60_000 } as const
   const sandbox = await createSandbox({ ...options, clock: createSystemClock(), service })
   const stop = new AbortController()
@@ -72,7 +74,7 @@ test.each(tableRows('vendors').map(([file]) => bare(file)))(
     const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 })
     files.write('assertion.pem', privateKey.export({ type: 'pkcs8', format: 'pem' }))
     const config = await configOf(document)
-    expect(config.warnings).toEqual([])
+    expect(config.read.warnings).toEqual([])
     const tokenUrl = new URL(config.service.tokenUrl).pathname
     const here = {
       ...document,
@@ -95,7 +97,7 @@ test.each(['assertion-spiffe', 'assertion-kubernetes', 'assertion-google'])(
       return configOf(JSON.parse(text.replace(/"\/(?:run|var)\/[^"]+"/, JSON.stringify(path))))
     }
     const config = await at(service.url)
-    expect(config.warnings.filter((warning) => !warning.startsWith('credentials'))).toEqual([])
+    expect(config.read.warnings.filter((warning) => !warning.startsWith('credentials'))).toEqual([])
     expect(await ask(config)).toMatchObject({ kind: 'ok', accessToken: 'GIVEN' })
     expect(service.requests[0]?.body).toContain(assertion)
     expect(await ask(await at(await startStandIn(await at('http://127.0.0.1:1'))))).toMatchObject({

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { loadConfig } from '../../src/config/load.ts'
-import { validateDocument } from '../../src/config/schema.ts'
+import { validateDocument } from '../../src/config/document.ts'
 import { settingRows } from '../../systemd/man/setting-rows.ts'
 import { wholeConfig } from '../../systemd/man/whole-config.ts'
 import { useConfigFiles } from '../support/config-files.ts'
@@ -25,7 +25,7 @@ test('it is a configuration, with the defaults', async () => {
     configPath,
     env: { RUNTIME_DIRECTORY: '/run/x', STATE_DIRECTORY: '/var/lib/x' },
   })
-  expect(config).toMatchObject({ baseUrl: 'https://api.example.com' })
+  expect(config).toMatchObject({ service: { baseUrl: 'https://api.example.com' } })
   expect(validateDocument(parse(text)).faults).toEqual([])
 })
 

@@ -1,7 +1,7 @@
 import { access, chmod, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { beforeEach, expect, onTestFinished, test } from 'vitest'
-import type { AlertsConfig } from '../../src/config/next/config.ts'
+import type { AlertsConfig } from '../../src/config/config.ts'
 import { createAlerts } from '../../src/report/alerts.ts'
 import { createRemedies } from '../../src/host/remedy.ts'
 import { remedyOf } from '../support/remedies.ts'

@@ -10,7 +10,9 @@ interface Ends {
   certificate: number | null
   certificateFrom?: number
 }
-const endsOf = ({ certificateFrom = 0, ...ends }: Ends) => ({ endsAtMs: { certificateFrom, ...ends } })
+const endsOf = ({ certificateFrom: fromMs = 0, certificate: endMs, pair }: Ends) => ({
+  ends: { credentialsMs: pair, certificate: endMs === null ? null : { fromMs, endMs } },
+})
 
 function watched(ends: Ends) {
   const { log, of } = createRecords()

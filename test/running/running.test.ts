@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 
 import type { Config } from '../../src/config/config.ts'
 import { loadConfig } from '../../src/config/load.ts'
-import type { OnDisk } from '../../src/config/on-disk.ts'
+import type { OnDisk } from '../../src/running/on-disk.ts'
 import { createReload } from '../../src/running/reload.ts'
 import { createRunning, type Running } from '../../src/running/running.ts'
 import { untilAborted } from '../../src/lib/tasks.ts'
@@ -33,7 +33,7 @@ const never = new AbortController().signal
 const files = useConfigFiles()
 let clock: FakeClock
 let recorder: Records
-let load: () => Promise<Config>
+let load: (running?: Config) => Promise<Config>
 /** Pairs that were asked with, but the one in use. */
 let tried: string[]
 let asked: string[]
@@ -48,8 +48,7 @@ let isLoading = false
 /** Instead of the disk, if it is there. */
 let disk: (() => Promise<OnDisk>) | undefined
 
-const pairOf = ({ credentials: { apiKey, apiSecret } }: Pick<Config, 'credentials'>): string =>
-  `${apiKey!.reveal()} ${apiSecret!.reveal()}`
+const pairOf = ({ apiKey, apiSecret }: Config['pair']): string => `${apiKey!.reveal()} ${apiSecret!.reveal()}`
 const configure = (settings: object = {}): string =>
   files.write('c.json', {
     ...smallConfig(),
@@ -65,9 +64,9 @@ const state = () => running.configuration()
 /** What is in use with the configuration on disk, of a daemon that asks nothing. */
 async function createUnasked(): Promise<Running> {
   stop = new AbortController()
-  const reading = (): Promise<Config> => {
+  const reading = (inForce?: Config): Promise<Config> => {
     isLoading = true
-    return load().finally(() => (isLoading = false))
+    return load(inForce).finally(() => (isLoading = false))
   }
   let tokens = 0
   return createRunning(await reading(), {
@@ -76,7 +75,6 @@ async function createUnasked(): Promise<Running> {
     random: () => 0.5,
     log: recorder.log,
     stop: stop.signal,
-    hasOwnSockets: true,
     load: reading,
     ...(disk && { readDisk: disk }),
     store: {
@@ -87,9 +85,9 @@ async function createUnasked(): Promise<Running> {
     createFetchToken(options) {
       return async (signal, { beforeRequest }) => {
         await beforeRequest()
-        const pair = pairOf({ credentials: options.pair })
+        const pair = pairOf(options.pair)
         asked.push(pair)
-        if (pair !== pairOf(running.config())) tried.push(pair)
+        if (pair !== pairOf(running.config().pair)) tried.push(pair)
         const outcome = await answer(pair, signal)
         return outcome ?? { kind: 'ok', accessToken: `token-${(tokens += 1)}` }
       }
@@ -120,8 +118,7 @@ beforeEach(async () => {
   tried = []
   asked = []
   answer = () => undefined
-  load = () =>
-    loadConfig({ configPath: join(files.directory, 'c.json'), env: { RUNTIME_DIRECTORY: '/run/x' } })
+  load = (inForce) => loadConfig({ configPath: join(files.directory, 'c.json'), env: {}, running: inForce })
   write('key', 'key-of-old')
   write('secret', 'secret-of-old')
   configure()
@@ -147,13 +144,12 @@ describe('secret files that change', () => {
       },
     ])
     expect(state()).toEqual({ state: 'current', problem: null })
-    expect(pairOf(running.config())).toBe('key-of-old secret-of-new')
+    expect(pairOf(running.config().pair)).toBe('key-of-old secret-of-new')
     expect(running.secrets()).toEqual(expect.arrayContaining(['secret-of-old', 'secret-of-new', 'token-2']))
   })
 
   it('are those of the service, and a client certificate with its key, too', async () => {
     const authority = createAuthority()
-    const at = 'request.clientCertificate.certFile'
     const renew = (): void => {
       const { cert, key } = createCertificate(authority, { names: ['us'] })
       files.write('vol/client.pem', cert)
@@ -166,15 +162,15 @@ describe('secret files that change', () => {
       request: { clientCertificate: { certFile: 'vol/client.pem', key: { file: 'vol/client.key' } } },
     })
     await begin()
-    const { further: before = {} } = running.config().credentials
+    const before = running.config().pair.clientCertificate!.cert
     files.write('vol/third', 'third-of-new')
     await settled()
-    expect(running.config().credentials.further?.['service.parameters.realm']?.reveal()).toBe('third-of-new')
+    expect(running.secrets()).toContain('third-of-new')
     renew()
     await settled()
-    expect(running.config().credentials.further?.[at]?.reveal()).not.toBe(before[at]?.reveal())
+    expect(running.config().pair.clientCertificate!.cert).not.toBe(before)
     expect(recorder.events()).toEqual(['credentials-taken-over', 'credentials-taken-over'])
-    expect(running.config().endsAtMs.certificate).toBeGreaterThan(Date.now())
+    expect(running.config().pair.ends.certificate!.endMs).toBeGreaterThan(Date.now())
   })
 
   it('are left alone until both have been the same for 30 s', async () => {
@@ -254,7 +250,7 @@ describe('secret files that change', () => {
   })
 
   it.each([
-    ['empty', /vol\/secret is empty/, () => write('secret', '')],
+    ['empty', /apiSecret: is empty/, () => write('secret', '')],
     ['readable by all', /chmod o-rwx/, () => files.write('vol/secret', 'secret-of-new', 0o644)],
     ['written with the same content', null, () => write('secret', 'secret-of-old')],
   ])('count as not changed while one is %s, and a fault is logged once', async (_, error, change) => {
@@ -342,7 +338,7 @@ describe('a reload', () => {
     answer = () => undefined
     void running.refresh(never)
     await clock.advance(100)
-    expect(pairOf(running.config())).toBe('key-of-old secret-of-new')
+    expect(pairOf(running.config().pair)).toBe('key-of-old secret-of-new')
     const same = reload()
     await clock.advance(100)
     expect(same.value).toMatchObject({ outcome: 'ok', pair: null })
@@ -399,7 +395,7 @@ describe('a reload', () => {
           await gate.promise
           return used
         },
-        async () => (moment === 'is read' ? gate.promise.then(load) : load()),
+        async () => (moment === 'is read' ? gate.promise.then(async () => load()) : load()),
       )
       await clock.advance(100)
       stop.abort()
@@ -464,7 +460,6 @@ describe('the configuration on disk', () => {
 
   it.each([
     ['another pair', {}, 'is tried in a moment'],
-    ['another pair, not a restart that would use it', { http: false }, 'is tried in a moment'],
     [
       'another pair beside other settings',
       { http: false, refresh: { maxAge: '20m' } },

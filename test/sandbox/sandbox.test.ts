@@ -2,7 +2,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
-import type { PairConfig, ServiceConfig } from '../../src/config/next/config.ts'
+import type { PairConfig, ServiceConfig } from '../../src/config/config.ts'
 import { createSystemClock, type Clock } from '../../src/lib/clock.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import type { Described } from '../../src/sandbox/described.ts'

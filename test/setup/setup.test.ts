@@ -370,8 +370,8 @@ describe('kyc-tokend setup without a terminal', () => {
       if (steps === Infinity) await discardStaged(files)
     }
     const inUse = async (): Promise<(string | undefined)[]> => {
-      const { credentials } = await loadConfig({ configPath: files.config, env: {} })
-      return [credentials.apiKey?.reveal(), credentials.apiSecret?.reveal()]
+      const { pair } = await loadConfig({ configPath: files.config, env: {} })
+      return [pair.apiKey?.reveal(), pair.apiSecret?.reveal()]
     }
     const whole = (pair: string): string[] => [`${pair}-key-1`, `${pair}-secret-1`]
     for (let steps = 0; steps <= 4; steps += 1) {

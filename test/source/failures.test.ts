@@ -1,7 +1,7 @@
 // The failure table, row by row; the token, the words and the waits of an answer. Whatever comes has an outcome.
 import * as fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import type { PairConfig, ServiceConfig } from '../../src/config/next/config.ts'
+import type { PairConfig, ServiceConfig } from '../../src/config/config.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { oneLine, type ServiceResponse } from '../../src/source/answer.ts'
 import { failureFromError } from '../../src/source/errors.ts'

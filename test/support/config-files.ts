@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path'
 import { afterEach, beforeEach } from 'vitest'
 
 import type { Config } from '../../src/config/config.ts'
-import { ConfigError } from '../../src/config/issues.ts'
+import { ConfigError } from '../../src/config/faults.ts'
 import { loadConfig } from '../../src/config/load.ts'
 
 /** To be called outside of tests: the directory is made before each of them and removed after it. */
@@ -43,7 +43,10 @@ export function useConfigFiles() {
 }
 
 /** The directories of a service. */
-export const serviceEnv = { RUNTIME_DIRECTORY: '/run/kyc-tokend', STATE_DIRECTORY: '/var/lib/kyc-tokend' }
+export const serviceEnv = {
+  RUNTIME_DIRECTORY: '/run/kyc-tokend/files',
+  STATE_DIRECTORY: '/var/lib/kyc-tokend',
+}
 
 /** The faults with which a configuration is refused (78). Rejects where it is not. */
 export async function refusalOf(loading: Promise<unknown>): Promise<ConfigError> {

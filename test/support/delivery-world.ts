@@ -1,7 +1,7 @@
 // The servers of the daemon on real sockets, with a keeper and a service that answers as the test says.
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
-import type { SocketConfig } from '../../src/config/next/config.ts'
+import type { SocketConfig } from '../../src/config/config.ts'
 import type { Requests } from '../../src/delivery/operations.ts'
 import { createPeers } from '../../src/delivery/peers.ts'
 import { createReplies } from '../../src/delivery/replies.ts'

@@ -1,6 +1,5 @@
 // The request for a token as a configuration describes it, made without a daemon.
 import type { Config } from '../../src/config/config.ts'
-import { partsOf } from '../../src/config/next/adapt.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { createFetchToken, type FetchTokenOptions } from '../../src/source/fetch-token.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
@@ -8,7 +7,7 @@ import type { ServiceOutcome } from '../../src/token/outcome.ts'
 /** The function that asks the service of this configuration. */
 export function fetcherOf(config: Config, options: Partial<FetchTokenOptions> = {}) {
   return createFetchToken({
-    ...partsOf(config),
+    ...config,
     env: {},
     clock: createSystemClock(),
     secrets: () => [],

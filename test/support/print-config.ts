@@ -3,8 +3,8 @@ import { loadConfig } from '../../src/config/load.ts'
 
 const [configPath] = process.argv.slice(2)
 try {
-  const { file, baseUrl, warnings } = await loadConfig({ configPath, env: process.env })
-  process.stdout.write([`${file} ${baseUrl}`, ...warnings, ''].join('\n'))
+  const { service, read } = await loadConfig({ configPath, env: process.env })
+  process.stdout.write([`${read.file} ${service.baseUrl}`, ...read.warnings, ''].join('\n'))
 } catch (error) {
   process.stdout.write(`${(error as Error).message}\n`)
 }

@@ -1,15 +1,12 @@
 // Faults and warnings of a configuration: each with its key path and its remedy, all of them at once.
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
-import type { Hidden } from '../host/finding.ts'
 
 export interface ConfigIssue {
   /** Key path such as `tokenFiles[0].mode`; empty if it is about the file as a whole. */
   readonly at: string
   /** The fault and its remedy. Never the value of a setting. */
   readonly sentence: string
-  /** The file that is not there, or may not be read. */
-  readonly hidden?: Hidden | undefined
 }
 
 /** Collects the faults and warnings of a configuration. */
@@ -20,29 +17,27 @@ export function createDiagnostics() {
     faults: faults as readonly ConfigIssue[],
     warnings: warnings as readonly ConfigIssue[],
     /** Returns null, the value of a faulty setting. */
-    fault(at: string, sentence: string, hidden?: Hidden): null {
-      faults.push({ at, sentence, hidden })
+    fault(at: string, sentence: string): null {
+      faults.push({ at, sentence })
       return null
     },
     warn: (at: string, sentence: string): void => void warnings.push({ at, sentence }),
   }
 }
-export type Collected = ReturnType<typeof createDiagnostics>
-export type Diagnostics = Pick<Collected, 'fault' | 'warn'>
+export type Diagnostics = Pick<ReturnType<typeof createDiagnostics>, 'fault' | 'warn'>
 
 /** A configuration that cannot be used (status 78). The message holds all faults, each on a line. */
 export class ConfigError extends UserError {
   readonly faults: readonly ConfigIssue[]
-  /** Absolute; undefined if none was found. */
-  readonly file: string | undefined
+  /** `file`: absolute; undefined if none was found. */
   constructor(faults: readonly ConfigIssue[], file: string | undefined) {
-    super(inWords(faults, file).join('\n'), exitStatus.configuration)
+    const start = faults.length === 1 ? `${file}: ` : `${file} has ${faults.length} faults:\n  `
+    super((file ? start : '') + faults.map(formatIssue).join('\n  '), exitStatus.configuration)
     this.faults = faults
-    this.file = file
   }
 
   override get lines(): readonly string[] {
-    return inWords(this.faults, this.file)
+    return this.message.split('\n')
   }
 }
 
@@ -50,20 +45,11 @@ export function formatIssue({ at, sentence }: ConfigIssue): string {
   return at === '' ? sentence : `${at}: ${sentence}`
 }
 
-function inWords(faults: readonly ConfigIssue[], file: string | undefined): string[] {
-  const sentences = faults.map(formatIssue)
-  if (file === undefined) return sentences
-  if (sentences.length === 1) return [`${file}: ${sentences.join('')}`]
-  return [`${file} has ${faults.length} faults:`, ...sentences.map((sentence) => `  ${sentence}`)]
-}
-
 /** A key path as people write it: `tokenFiles[0].mode`. A key with other characters is made printable. */
 export function keyPath(segments: readonly PropertyKey[]): string {
   const named = (key: string): string => (/^[\w$-]{1,64}$/.test(key) ? key : printable(key))
-  return segments
-    .map((segment) => (typeof segment === 'number' ? `[${segment}]` : `.${named(String(segment))}`))
-    .join('')
-    .replace(/^\./, '')
+  const words = segments.map((key) => (typeof key === 'number' ? `[${key}]` : `.${named(String(key))}`))
+  return words.join('').replace(/^\./, '')
 }
 
 /** A text of others for one line of a terminal: as JSON, without control characters, and cut. */

@@ -1,9 +1,6 @@
 // The pair: which of two is the same, what identifies the account of a fleet, and all secrets in the clear.
-import { NAME_OF_SECRET, Secret } from '../../lib/secret.ts'
+import { Secret } from '../lib/secret.ts'
 import type { Config, PairConfig, ServiceConfig } from './config.ts'
-
-/** A shorter value of a header or a field is a word, and no secret. */
-const MIN_LITERAL_LENGTH = 8
 
 /**
  * The pair as one text: another text is another pair. It holds the secrets in the clear and is to be hashed
@@ -21,8 +18,7 @@ export function accountText(pair: PairConfig): string {
 
 /** The secrets of the account in the clear, from which a fleet derives its key; empty: there are none. */
 export function accountSecrets({ apiSecret, parameters, headers, assertion }: PairConfig): string[] {
-  const key = assertion?.kind === 'signed' ? [assertion.key] : []
-  return secretsIn([apiSecret, parameters, headers, key])
+  return secretsIn([apiSecret, parameters, headers, assertion?.kind === 'signed' ? assertion.key : null])
 }
 
 /** A token of another service is not served. */
@@ -30,27 +26,18 @@ export function isSameService(one: ServiceConfig, other: ServiceConfig): boolean
   return one.baseUrl === other.baseUrl && one.tokenUrl === other.tokenUrl
 }
 
-/** Every secret in the clear, in the forms in which it may be sent: no log may show one. */
-export function revealAll({
-  pair,
-  share,
-  request: { proxy },
-}: Pick<Config, 'pair' | 'share' | 'request'>): string[] {
-  const { apiKey, apiSecret, headers, parameters } = pair
-  const written = Object.entries(parameters).filter(([name]) => NAME_OF_SECRET.test(name))
-  const literals = [...Object.values(headers), ...written.map(([, value]) => value)]
-  const login = (user: string, password: Secret): string[] => basicForms(user, password.reveal())
-  return [
-    ...secretsIn([pair, share, proxy]),
-    ...(apiKey === null ? [] : basicForms(apiKey.reveal(), apiSecret?.reveal() ?? '')),
-    ...(proxy && proxy.password ? login(proxy.user ?? '', proxy.password) : []),
-    ...literals.filter((value) => typeof value === 'string').filter(isLongEnough),
-  ].filter((text) => !text.includes('\n'))
+/** Every secret in the clear, and logins as HTTP Basic has them: no log may show one. */
+export function revealAll({ pair, share, request }: Pick<Config, 'pair' | 'share' | 'request'>): string[] {
+  const { proxy } = request
+  const logins = [
+    [pair.apiKey?.reveal(), pair.apiSecret?.reveal()],
+    ...(proxy ? [[proxy.user, proxy.password?.reveal()]] : []),
+  ].map(([user, password]) => (user && password ? basicForms(user, password) : []))
+  // A certificate's key, which has several lines, is never sent.
+  return [...secretsIn([pair, share, proxy]), ...logins.flat()].filter((text) => !text.includes('\n'))
 }
 
-const isLongEnough = (text: string): boolean => text.length >= MIN_LITERAL_LENGTH
-
-/** User and password as HTTP Basic has them; form-encoded, too (RFC 6749, section 2.3.1). */
+/** As they are, and form-encoded first (RFC 6749, section 2.3.1). */
 function basicForms(user: string, password: string): string[] {
   const encoded = [user, password].map((text) => new URLSearchParams({ '': text }).toString().slice(1))
   return [`${user}:${password}`, encoded.join(':')].map((text) => Buffer.from(text).toString('base64'))
@@ -65,7 +52,6 @@ function secretsIn(value: unknown): string[] {
 /** The value with its secrets in the clear and its keys in order. */
 function revealed(value: unknown): unknown {
   if (value instanceof Secret) return value.reveal()
-  if (Array.isArray(value)) return value.map(revealed)
   if (typeof value !== 'object' || value === null) return value
   const entries = Object.entries(value).toSorted(([one], [other]) => (one < other ? -1 : 1))
   return entries.map(([name, inner]) => [name, revealed(inner)])

@@ -1,0 +1,84 @@
+// Reads the files of a configuration: small regular ones, each judged by the descriptor that it is read from.
+import { constants, type Stats } from 'node:fs'
+import { access, open, readlink, stat } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import { createRemedies } from '../host/remedy.ts'
+import { errorCode, errorMessage, fallbackOnSystemError } from '../lib/error.ts'
+
+/** Far more than any configuration, secret or bundle of certificates holds. */
+const MAX_FILE_BYTES = 1024 * 1024
+
+/** `problem` follows the name of the file, and ends with the remedy. Null: nothing is there. */
+export type Reading =
+  | { readonly bytes: Buffer; readonly stats: Stats; readonly isProjected: boolean }
+  | { readonly problem: string }
+  | null
+
+const { remedyOf } = createRemedies({ account: undefined, isUnit: false })
+
+/**
+ * Reads the file, or the one at the end of a link. Its kind is checked before it is opened, because to open a
+ * device can do harm, and to open a FIFO waits for its writer.
+ */
+export async function readInput(path: string): Promise<Reading> {
+  try {
+    const found = await stat(path)
+    if (found.isDirectory()) return { problem: 'is a directory: name the file in it' }
+    if (!found.isFile())
+      return { problem: 'is not a regular file (a pipe, a socket or a device): name a file' }
+    if (found.size > MAX_FILE_BYTES)
+      return { problem: 'is larger than 1 MiB, and so not what it should be: name the right file' }
+    await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
+    // Kubernetes projects a secret as a link into `..data`, where chmod is of no use.
+    const target = await readlink(path).catch(fallbackOnSystemError(''))
+    const isProjected = target.startsWith('..data/')
+    return { stats: await file.stat(), bytes: await file.readFile(), isProjected }
+  } catch (error) {
+    const code = errorCode(error)
+    if (code === undefined) throw error
+    if (code === 'ENOENT' || code === 'ENOTDIR') return null
+    if (code !== 'EACCES')
+      return { problem: `cannot be read (${errorMessage(error)}): repair it, or name another file` }
+    const directory = dirname(path)
+    const isOpen = await access(directory, constants.X_OK).then(() => true, fallbackOnSystemError(false))
+    const fault = {
+      kind: 'input',
+      path,
+      problem: 'unreadable',
+      closed: isOpen ? undefined : directory,
+    } as const
+    return { problem: remedyOf(fault) }
+  }
+}
+
+/**
+ * Faults of owner and mode: root or the daemon's user must own the file, only its owner may write it, and others
+ * may not read one that holds a secret. Each sentence follows the file's name and ends with the remedy.
+ */
+export function permissionFaults(
+  path: string,
+  { uid, mode }: Pick<Stats, 'uid' | 'mode'>,
+  { holdsSecret, isProjected = false }: { holdsSecret: boolean; isProjected?: boolean },
+): string[] {
+  const broken = {
+    owner: uid !== 0 && uid !== process.geteuid!(),
+    writable: (mode & 0o022) !== 0,
+    readable: holdsSecret && (mode & 0o004) !== 0,
+  }
+  const problems = (['owner', 'writable', 'readable'] as const).filter((problem) => broken[problem])
+  return isProjected && problems.length > 0
+    ? [`has mode ${(mode & 0o777).toString(8)}: set defaultMode: 0400 at its volume, and fsGroup at the pod`]
+    : problems.map((problem) => remedyOf({ kind: 'input', path, problem }))
+}
+
+/**
+ * A text that changes when one of the files is written or replaced, or when a link to it is replaced. They are
+ * asked for one after the other, so that a disk that does not answer holds one thread.
+ */
+export async function versionOf(files: readonly string[]): Promise<string> {
+  const versions = await Array.fromAsync(files, async (path) => {
+    const { dev, ino, size, mtimeNs, ctimeNs } = await stat(path, { bigint: true })
+    return [dev, ino, size, mtimeNs, ctimeNs].join(':')
+  }).catch(errorMessage)
+  return String(versions)
+}
