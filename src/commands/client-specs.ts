@@ -25,7 +25,6 @@ export const exitsOfClient = {
   69: 'no daemon is running',
   75: 'there is no usable token now',
   77: 'the service refuses the account, or access is denied',
-  78: "the daemon's configuration is faulty",
 }
 
 /** By name. */

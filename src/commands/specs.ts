@@ -108,7 +108,6 @@ export const commands: readonly CommandSpec[] = [
       69: exitsOfClient[69],
       75: 'a real alert is raised',
       77: 'access is denied',
-      78: "no alert reaches the alert command, or the daemon's configuration is faulty",
     },
     options: ofDaemon,
     details: [
