@@ -1,6 +1,6 @@
-// An operator's commands where systemd runs the daemon: setup of an account, check, status.
+// Commands of an operator where systemd runs the daemon: setup, also of an account, and token.
 import { expect, it } from 'vitest'
-import { CONFIG, config, describeInstallation } from '../support/installation.ts'
+import { config, describeInstallation } from '../support/installation.ts'
 import { expectUntil } from '../support/until.ts'
 
 describeInstallation('The commands of an operator under systemd', {}, (installation) => {
@@ -58,7 +58,7 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
     const startedAtMs = Date.now()
     const { status, stdout } = await attempt(`kyc-tokend setup --force ${words}`)
     await sh('systemctl stop poller')
-    expect(stdout).toMatch(/^Waiting up to 15 s for a token of kyc-tokend\nStarted [^]*holds a token/m)
+    expect(stdout).toMatch(/^Started kyc-tokend; waiting up to 15 s [^]*holds a token/m)
     expect(status).toBe(0)
     expect(Date.now() - startedAtMs).toBeLessThan(15_000)
   })
@@ -75,18 +75,6 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
     await sh('systemctl unmask kyc-tokend-http.socket; systemctl restart kyc-tokend')
   })
 
-  it('check and the journal name the remedy of an alert command that cannot be run', async () => {
-    await sh('install -m 644 /dev/null /etc/kyc-tokend/alert-command')
-    await sh('systemctl start kyc-tokend-alert.path')
-    await sh('kyc-tokend alert-test')
-    const remedy = 'cannot be run by its unit: `sudo chmod 755 /etc/kyc-tokend/alert-command`'
-    expect((await attempt('kyc-tokend check')).stdout).toContain(remedy)
-    await installation.expectJournal('kyc-tokend-alert', 'sudo chmod 755 /etc/kyc-tokend/alert-command')
-    await sh(
-      'rm /etc/kyc-tokend/alert-command; systemctl stop kyc-tokend-alert.path kyc-tokend-alert.service',
-    )
-  })
-
   it('setup says so when systemd does not answer, and writes nothing', async () => {
     const leader = Number(installation.machine.path('/').split('/')[2])
     process.kill(leader, 'SIGSTOP')
@@ -100,47 +88,5 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
       process.kill(leader, 'SIGCONT')
     }
     expect((await attempt('ls /etc/kyc-tokend/accounts/us.json')).status).toBe(2)
-  })
-
-  it('check: home directories, a private /tmp and directories of the system have remedies of their own', async () => {
-    await sh('install -d -o kyc-tokend /home/app /srv/own')
-    const paths = ['/home/app/token', '/tmp/token', '/srv/token', '/srv/own/below/token']
-    await configure({ ...config, tokenFiles: paths.map((path) => ({ path })) })
-    const { stdout } = await attempt('kyc-tokend check')
-    expect(stdout).toMatch(/kyc-tokend\.service does not see \/home\/app /)
-    expect(stdout).toMatch(
-      /kyc-tokend\.service has a directory of its own at \/tmp \(PrivateTmp= or the like\)/,
-    )
-    expect(stdout).toMatch(/the directory \/srv cannot be written, because /)
-    expect(stdout).not.toMatch(/ch(own|mod) \S* ?\/(srv|tmp|home)\b/)
-    // Root makes nothing where the daemon's user could have put a link.
-    expect(stdout).toMatch(/: `sudo runuser -u kyc-tokend -- mkdir -p -m 0750 \/srv\/own\/below`$/m)
-    await configure(config)
-  })
-
-  it('check starts nothing', async () => {
-    await sh('systemctl stop kyc-tokend.service')
-    expect(await sh('kyc-tokend check')).toContain(
-      'a member of kyc-token can connect to /run/kyc-tokend/ipc.sock\n',
-    )
-    expect(await show('ActiveState')).toBe('inactive')
-    await sh('systemctl start kyc-tokend')
-  })
-
-  it('status names the command for this host, and why the unit does not run', async () => {
-    await configure({ ...config, refresh: { maxAge: '20m' } })
-    await expectUntil(
-      'the change',
-      async () => (await sh('kyc-tokend status')).includes('`sudo systemctl reload kyc-tokend`'),
-      { withinMs: 45_000 },
-    )
-    await sh(`echo '{' >${CONFIG}`)
-    await attempt('systemctl restart kyc-tokend')
-    await sh('systemctl stop kyc-tokend.socket kyc-tokend-http.socket kyc-tokend.service')
-    const { status, stderr } = await attempt('kyc-tokend status')
-    expect(stderr).toMatch(
-      /kyc-tokend\.service is failed \(exit status 78\): .* is not JSON .*: `sudo kyc-tokend check && sudo systemctl restart kyc-tokend`/,
-    )
-    expect(status).toBe(69)
   })
 })
