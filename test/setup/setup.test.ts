@@ -323,7 +323,7 @@ describe('kyc-tokend setup without a terminal', () => {
     chmodSync(join(directory, FILES[0]!), 0o666)
     const { status, stderr } = await setup('--force')
     expect(stderr).toMatch(
-      /config\.json can be written by others: `chmod go-w .*`\. Nothing was changed\.\n$/,
+      /config\.json can be written by others than its owner: `chmod go-w .*`\. Nothing was changed\.\n$/,
     )
     expect(status).toBe(78)
   })
