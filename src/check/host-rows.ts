@@ -3,7 +3,7 @@ import type { Stats } from 'node:fs'
 import { dirname } from 'node:path'
 import { CLIENTS_GROUP, SERVICE_USER } from '../host/paths.ts'
 import { dropIn, isNamedFault, type Remedies } from '../host/remedy.ts'
-import type { UnitProperties } from '../host/systemd.ts'
+import { wordsIn, type UnitProperties } from '../host/systemd.ts'
 import { shellWord } from '../lib/display-text.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { Finding } from './findings.ts'
@@ -84,12 +84,8 @@ const rebind = (_: unknown, { remedies }: Host): readonly string[] => remedies.c
 const inMib = (bytes: number): string =>
   bytes < 10 * MIB ? `${Math.floor(bytes / 1024)} KiB` : `${Math.floor(bytes / MIB)} MiB`
 
-/** systemd's own words about a unit: how it is, and which process ended with which status. */
 async function wordsOf({ name }: Unit, { run }: Host): Promise<string> {
-  const lines = (await run('systemctl', 'status', '--lines=0', '--full', name)).split('\n')
-  return lines
-    .flatMap((line) => (/^ *(?:Active|Process|Status): /.test(line) ? [line.trim()] : []))
-    .join('; ')
+  return wordsIn(await run('systemctl', 'status', '--lines=0', '--full', name))
 }
 
 /** In the order in which a person acts. Rows of units are left out where the service is not installed. */

@@ -1,7 +1,7 @@
 // status: the state of the daemon and the remedy of its last failure, for people and for programs.
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { exitStatus } from '../lib/error.ts'
-import { systemdStateOf } from '../host/alert-command.ts'
+import { placeOfDaemon } from '../host/systemd.ts'
 import { ask, namedSocket } from '../terminal/ask.ts'
 import type { RunCommand } from '../terminal/command.ts'
 import { formatStatus, screenOf } from '../terminal/format-status.ts'
@@ -11,9 +11,8 @@ export const run: RunCommand = async (invocation) => {
   const status = await ask(invocation, (client) => client.status())
   if (options['json'] === true) stdout.write(`${escapeUnsafe(JSON.stringify(status))}\n`)
   else {
-    const systemd = await systemdStateOf(status.daemon)
-    const socket = namedSocket(invocation)
-    stdout.write(formatStatus(status, { nowMs: Date.now(), systemd, socket, ...screenOf(stdout, env) }))
+    const place = await placeOfDaemon(status.daemon, namedSocket(invocation))
+    stdout.write(formatStatus(status, { nowMs: Date.now(), place, ...screenOf(stdout, env) }))
   }
   if (status.state === 'refused') return exitStatus.noPermission
   return status.token === null ? exitStatus.tryAgain : exitStatus.ok

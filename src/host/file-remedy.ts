@@ -1,8 +1,6 @@
 // Why a file cannot be read or written, in words, with the remedy for this host.
-import { accessSync, constants, existsSync, statSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
-import { serviceEnvironment } from './account.ts'
-import { errorCode, exitStatus, UserError, withSystemFallback } from '../lib/error.ts'
+import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import { FileError, isLate } from '../files/file-error.ts'
 import { fs } from '../files/fs.ts'
 import { SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from './paths.ts'
@@ -10,13 +8,7 @@ import { nameOf } from './ids.ts'
 import { shellWord } from '../lib/display-text.ts'
 import type { Log } from '../lib/log.ts'
 import { createRemedies, fileRemedy as fileParts, type RemedyOf } from './remedy.ts'
-import { remakeSockets, remedy, rendered, sudoAt, type Place, type Remedy } from './place-commands.ts'
-
-/** As one line for people: which file, if it is about one and not about a directory, why, and the commands. */
-export function fileSentence(error: FileError, place: Place): string {
-  const why = rendered(fileRemedy(error, place))
-  return error.path === error.directory ? why : `Cannot write ${error.path}: ${why}`
-}
+import { remedy, type Place, type Remedy } from './place-commands.ts'
 
 /** The error as one that a command ends with: 75 if the disk is late, 78 for all others. */
 export function asUserError(error: FileError, sentence: string): UserError {
@@ -73,47 +65,4 @@ async function firstClosed(directory: string): Promise<string | undefined> {
     (reason: unknown) => reason,
   )
   return errorCode(error) === 'EACCES' ? directory : undefined
-}
-
-export function absentRemedy(directory: string, place: Place): Remedy {
-  const word = shellWord(directory)
-  // Root makes nothing below a directory of the daemon's user, who could put a link there.
-  const make = isBelowOwn(directory, place)
-    ? `sudo runuser -u ${userOf(place)} -- mkdir -p -m 0750 ${word}`
-    : `${mayWrite(nearestThere(directory)) ? sudoAt(place) : 'sudo '}install -d -m 0750 -o ${userOf(place)} ${word}`
-  const commands = isOfUnit(directory, place) ? remakeSockets(place.account) : [make]
-  return remedy(`the directory ${directory} is not there`, ...commands)
-}
-
-function mayWrite(directory: string): boolean {
-  return withSystemFallback(false, () => {
-    accessSync(directory, constants.W_OK)
-    return true
-  })
-}
-
-function isBelowOwn(directory: string, place: Place): boolean {
-  if (!place.isUnit) return false
-  const uid = withSystemFallback(0, () => statSync(nearestThere(directory)).uid)
-  return nameOf('user', uid) === SERVICE_USER
-}
-
-function isOfUnit(directory: string, { account, isUnit }: Place): boolean {
-  const { RUNTIME_DIRECTORY, STATE_DIRECTORY } = serviceEnvironment(account)
-  return isUnit && [RUNTIME_DIRECTORY, STATE_DIRECTORY].includes(directory)
-}
-
-/** The user as whom the daemon of a unit, or this process, writes. */
-function userOf({ isUnit }: Place): string {
-  return isUnit ? SERVICE_USER : nameOf('user', process.geteuid!())
-}
-
-/** The directory, or the nearest above it that exists and may be seen. */
-export function nearestThere(directory: string): string {
-  return existsSync(directory) ? directory : nearestThere(dirname(directory))
-}
-
-/** Makes a directory of the daemon's own in one that serves the whole system. */
-export function ownDirectory(directory: string, place: Place): string {
-  return `sudo install -d -m 2750 -o ${userOf(place)} ${shellWord(join(directory, 'kyc-tokend'))}`
 }

@@ -5,6 +5,7 @@ import { accountOfConfig, unitNames } from './account.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { placeAt, type Place } from './place-commands.ts'
 import { configDirectory } from './system-config.ts'
+import { programName } from './paths.ts'
 import { runProgram } from '../lib/run-program.ts'
 
 const SYSTEMD_RUNS = '/run/systemd/system'
@@ -35,6 +36,20 @@ export async function unitProperties(
   return isOk && ['loaded', 'masked'].includes(properties['LoadState'] ?? '') ? properties : null
 }
 
+/** systemd's own words about a unit: how it is, and which process ended how; empty: it is not installed. */
+export async function unitWords(unit: string): Promise<string> {
+  if ((await unitProperties(unit, [])) === null) return ''
+  return wordsIn((await runProgram('systemctl', ['status', '--lines=0', '--full', unit], ASK_MS)).stdout)
+}
+
+/** Those in the output of `systemctl status`. */
+export function wordsIn(output: string): string {
+  const lines = output.split('\n')
+  return lines
+    .flatMap((line) => (/^ *(?:Active|Process|Status): /.test(line) ? [line.trim()] : []))
+    .join('; ')
+}
+
 export function firstLine(text: string): string {
   return text.trim().split('\n')[0] ?? ''
 }
@@ -57,7 +72,8 @@ export async function placeOfDaemon(
   const { pid, configFile } = daemon
   const { unit } = unitNames(accountOfConfig(configFile))
   const service = await unitProperties(`${unit}.service`, ['MainPID'])
-  return placeAt({ configFile, socket }, { isUnit: service?.['MainPID'] === String(pid), pid })
+  const isUnit = service?.['MainPID'] === String(pid)
+  return { ...placeAt({ configFile, socket }, { isUnit, pid }), program: programName() }
 }
 
 /** The same about the daemon of a configuration, which may not run. */

@@ -18,11 +18,13 @@ import {
   checkedAccount,
   isAccountName,
   systemSocket,
+  unitNames,
 } from '../host/account.ts'
 import { monotonicMs } from '../lib/clock.ts'
 import { parseDuration } from '../lib/duration.ts'
 import { exitStatus, type ExitStatus, UsageError, UserError } from '../lib/error.ts'
-import { rendered } from '../host/place-commands.ts'
+import { createRemedies } from '../host/remedy.ts'
+import { unitWords } from '../host/systemd.ts'
 import {
   MAX_MIN_VALID_SECONDS,
   MAX_WAIT_SECONDS,
@@ -106,19 +108,18 @@ function namedIn({ options, env }: WithOptions): ReturnType<typeof namedDaemon> 
   return namedDaemon(env, { socketPath: socket, account })
 }
 
-/** As asUserError; an error without a daemon names the reason why its unit does not run, and the remedy. */
+/** As asUserError; an error without a daemon has the state of its unit in systemd's own words. */
 export async function withReason(error: unknown, { options, env }: WithOptions): Promise<unknown> {
   if (!(error instanceof TokenClientError) || statusOf(error) !== exitStatus.unavailable)
     return asUserError(error)
   const { socketPath, account: name = '' } = namedIn({ options, env })
   const account = socketPath ? accountOfSocket(socketPath) : isAccountName(name) ? name : undefined
   if (socketPath && socketPath !== systemSocket(account)) return asUserError(error)
-  const { whyNotRunning } = await import('../host/why-not-running.ts')
-  const reason = await whyNotRunning(account)
-  if (reason === undefined) return asUserError(error)
-  const why = rendered(reason)
-  const { problem, remedy } = error
-  const sentence = remedy === undefined ? `${why}. ${problem}` : `${problem}: ${why}.`
+  const { unit } = unitNames(account)
+  const words = await unitWords(`${unit}.service`)
+  if (words === '') return asUserError(error)
+  const [check = ''] = createRemedies({ account, isUnit: true }).commands.check
+  const sentence = `${error.problem}. ${unit}.service: ${words}. More: \`${check}\`.`
   return new UserError(sentence, exitStatus.unavailable, { cause: error })
 }
 

@@ -4,16 +4,8 @@ import type { Writable } from 'node:stream'
 import { styleText } from 'node:util'
 import { allowsColour, asSentence, escapeUnsafeIn, wrap } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
-import {
-  behindOtherPair,
-  placeAt,
-  remedyIfKnown,
-  renderedAt,
-  takeOverStep,
-  type Place,
-} from '../host/place-commands.ts'
+import { createRemedies, isNamedFault, type NamedFault, type Place } from '../host/remedy.ts'
 import type { Phase, StatusResult } from '../protocol.ts'
-import { notUnderSystemd, type SystemdState } from '../host/alert-command.ts'
 import { isTerminal } from './prompt.ts'
 
 type Colour = 'red' | 'yellow' | 'green' | 'dim' | 'bold'
@@ -25,7 +17,6 @@ interface View {
   readonly ago: (instant: string) => string
   /** Of an instant of today, the time alone. */
   readonly absolute: (instant: string) => string
-  readonly systemd: SystemdState
 }
 const BAR_WIDTH = 20
 const LABEL_WIDTH = 10
@@ -59,17 +50,17 @@ export function screenOf(stdout: Writable & { columns?: number }, env: NodeJS.Pr
 /** Lines of text, wrapped to fit `columns`. */
 export function formatStatus(
   result: StatusResult,
-  options: Screen & { nowMs: number; systemd?: SystemdState; socket?: string | undefined },
+  options: Screen & { nowMs: number; place: Place },
 ): string {
   const status = escapeUnsafeIn(result)
-  const { nowMs, hasColour, columns, systemd = notUnderSystemd } = options
+  const { nowMs, hasColour, columns, place } = options
   const ink: View['ink'] = (colour, text) =>
     hasColour ? styleText(colour, text, { validateStream: false }) : text
   const today = new Date(nowMs).toISOString().slice(0, 10)
   const absolute = (instant: string): string => `${instant.slice(instant.startsWith(today) ? 11 : 0, 19)}Z`
   const ago = (instant: string): string =>
     `${formatDuration(nowMs - Date.parse(instant))} ago (${absolute(instant)})`
-  const view = { nowMs, ink, ago, absolute, systemd: escapeUnsafeIn(systemd) }
+  const view = { nowMs, ink, ago, absolute }
   const lines = Object.entries(rows).flatMap(([label, textsOf]) =>
     textsOf(status, view)
       .flatMap((text) => wrap(text, columns - INDENT))
@@ -78,9 +69,7 @@ export function formatStatus(
   const { colour, meaning } = Object.hasOwn(phases, status.state) ? phases[status.state] : UNKNOWN_PHASE
   const head = `${ink(colour, '●')} ${ink('bold', status.state)}: ${meaning}`
   // The fault and the command against it come first: they are read by a person who was just woken up.
-  const hasOtherPair = status.daemon.configuration.pair !== undefined
-  const wanted = nextSteps(status, { ...options, systemd })
-  const steps = (hasOtherPair ? wanted.map(behindOtherPair) : wanted).flatMap((step) =>
+  const steps = nextSteps(status, place).flatMap((step) =>
     wrap(step, columns - 2).map((line, index) => `${index === 0 ? ink(colour, '→') : ' '} ${line}`),
   )
   return `${[head, ...steps, '', ...lines].join('\n')}\n`
@@ -144,9 +133,8 @@ const rows: Readonly<Record<string, (status: StatusResult, view: View) => string
       return `${ink('green', '✓')} ${path} (${format}), ${written}${restored}`
     })
   },
-  alerts({ alert }, { ink, absolute, systemd: { alertProblem } }) {
-    const raised = alert === null ? [] : [`${ink('red', alert.reason)} since ${absolute(alert.since)}`]
-    return alertProblem === null ? raised : [...raised, ink('yellow', alertProblem)]
+  alerts({ alert }, { ink, absolute }) {
+    return alert === null ? [] : [`${ink('red', alert.reason)} since ${absolute(alert.since)}`]
   },
   settings({ daemon }, { ink }) {
     const { state, problem, pair } = daemon.configuration
@@ -213,19 +201,19 @@ export function counted(count: number, noun: string): string {
  * The next steps, the most important first, as sentences with the commands of this host; none if all is
  * well.
  */
-function nextSteps(
-  status: StatusResult,
-  { systemd: { isUnit }, socket }: { systemd: SystemdState; socket?: string | undefined },
-): string[] {
+function nextSteps(status: StatusResult, place: Place): string[] {
   const { alert, failure, files, daemon } = status
-  const { configFile, pid } = daemon
-  const place = placeAt({ configFile, socket }, { isUnit, pid })
-  const steps = pairSteps(daemon.configuration)
+  const { remedyOf } = createRemedies(place)
+  const { pair, problem } = daemon.configuration
+  // It comes first: another step may name a restart, which uses the pair in the files.
+  const steps = pair === undefined ? [] : [problem ?? '']
   // An alert may be older than the present failure, whose remedy counts; a refusal stays one.
   if (alert !== null && (failure === null || status.state === 'refused')) steps.push(alert.remedy)
-  else if (failure !== null) steps.push(remedyIfKnown(failure.reason, place))
+  // Another version may have a reason that this one does not know.
+  else if (failure !== null && isNamedFault(failure.reason)) steps.push(remedyOf(failure.reason))
   if (alert?.contact) steps.push(`Call ${alert.contact}`)
-  steps.push(...configurationSteps(status, place))
+  const change = changeOf(status)
+  if (change !== null) steps.push(remedyOf(change))
   const faulty = files.filter(({ ok }) => !ok).length
   if (faulty > 0)
     steps.push(`Correct ${faulty === 1 ? 'the token file' : `the ${faulty} token files`} marked ✗`)
@@ -234,23 +222,15 @@ function nextSteps(
   return steps.filter((step) => step !== '').map(asSentence)
 }
 
-/** They come first: a restart, which another step may name, would use a pair that is not in use. */
-function pairSteps({ pair, problem }: StatusResult['daemon']['configuration']): string[] {
-  return pair === undefined ? [] : [problem ?? '']
-}
-
-function configurationSteps(status: StatusResult, place: Place): string[] {
-  const step = takeOverStep(status)
-  if (step === null) return []
-  if (status.daemon.configuration.state === 'faulty') {
-    const text = 'Correct the configuration, each fault of which is named by `check`, then have it read again'
-    return [renderedAt({ text, steps: ['check', 'reload'] }, place)]
-  }
-  const text = 'Have the changed configuration taken over'
-  if (step === 'reload') return [renderedAt({ text, steps: [step] }, place)]
-  // A reload has no effect on some settings.
-  const means = place.isUnit ? 'by a restart' : 'by ending the daemon and starting it again'
-  return [renderedAt({ text: `${text} ${means}`, steps: [step] }, place)]
+/**
+ * How the configuration on disk is not the running one; null: it is, or its pair is being asked with. Never a
+ * restart while another pair was not tried: that would use it.
+ */
+function changeOf({ daemon: { configuration }, candidate }: StatusResult): NamedFault | null {
+  const { state, problem, pair } = configuration
+  if (state === 'current' || (pair !== undefined && candidate)) return null
+  if (state === 'faulty') return 'faulty-on-disk'
+  return problem !== null && pair === undefined ? 'restart-needed' : 'changed-on-disk'
 }
 
 export function endInWords(end: NonNullable<StatusResult['daemon']['credentials']>): string {

@@ -60,6 +60,17 @@ describe.skipIf(isWithoutHost)('check on a host with systemd', () => {
     )
   })
 
+  it('a command without a daemon shows the words of systemd, and how to see more', async () => {
+    const words = '   Active: failed (Result: oom-kill)\n'
+    const { stderr, status } = await onHost(['token'], { unit: { ActiveState: 'failed' }, words })
+    expect(stderr).toMatch(
+      /^No kyc-tokend .*kyc-tokend\.service: Active: failed \(Result: oom-kill\)\. More: `sudo kyc-tokend check`\.$/m,
+    )
+    expect(status).toBe(69)
+    const absent = await onHost(['token'], { unit: { LoadState: 'not-found' } })
+    expect(absent.stderr).toMatch(/^No kyc-tokend .*start it with `sudo systemctl start kyc-tokend`/)
+  })
+
   it('tells a user who may not read the configuration to use sudo', async () => {
     const { status, stdout } = await onHost(['check'], { unit: {}, hasUser: true, uid: 65_533 })
     expect(stdout).toMatch(/^FAULT +configuration .* may not be read by the user 65533: use sudo/m)

@@ -1,7 +1,7 @@
 import { stripVTControlCharacters } from 'node:util'
 import { expect, test } from 'vitest'
 import { formatStatus } from '../../src/terminal/format-status.ts'
-import type { SystemdState } from '../../src/host/alert-command.ts'
+import type { Place } from '../../src/host/remedy.ts'
 import { remedyOf } from '../support/remedies.ts'
 import type { Phase, StatusResult } from '../../src/protocol.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
@@ -55,8 +55,10 @@ const failure = {
 const format = (
   fields: Partial<StatusResult> = {},
   options: Partial<Parameters<typeof formatStatus>[1]> = {},
-): string => formatStatus(statusWith(fields), { nowMs, hasColour: false, columns: Infinity, ...options })
-const underSystemd = { isUnit: true, alertProblem: null }
+): string =>
+  formatStatus(statusWith(fields), { nowMs, place: own, hasColour: false, columns: Infinity, ...options })
+const own: Place = { account: undefined, isUnit: false, pid: 4711 }
+const unit: Place = { account: undefined, isUnit: true }
 
 const good = statusWith()
 const share = {
@@ -104,7 +106,7 @@ test.each<[string, Partial<StatusResult>, RegExp[]]>([
     [/, not asked yet$/m, /: 4 attempts$/m, /next +nothing is planned$/m, /files +none are configured$/m],
   ],
   [
-    'another pair in the files that was not tried, a reload, and no restart but behind it, which would use that pair',
+    'another pair in the files that was not tried, a reload, and any restart behind it',
     {
       daemon: {
         ...good.daemon,
@@ -113,7 +115,7 @@ test.each<[string, Partial<StatusResult>, RegExp[]]>([
       },
     },
     [
-      /^● .*\n→ x holds another pair\.\n→ Have the changed configuration taken over: `kill -HUP 4711`\.\n→ Correct these files first, because a restart would use the other pair in them; then: \/p is gone: .*\n\n(?![^]*settings)/,
+      /^● .*\n→ x holds another pair\.\n→ Have the changed configuration taken over: `kill -HUP 4711`\.\n→ \/p is gone: .*\n\n(?![^]*settings)/,
     ],
   ],
   [
@@ -216,29 +218,27 @@ test('the shared store: connected and denied; without one, and without faults, n
 test('commands are those of this host and account: systemd’s under systemd, a signal elsewhere', () => {
   const configuration = { state: 'changed', problem: null } as const
   const changed = { daemon: { ...good.daemon, configuration } }
-  expect(format(changed, { systemd: underSystemd })).toMatch(
-    /^● ready.*\n→ .*: `sudo systemctl reload kyc-tokend`\.\n/,
-  )
+  expect(format(changed, { place: unit })).toMatch(/^● ready.*\n→ .*: `sudo systemctl reload kyc-tokend`\.\n/)
   expect(format(changed)).toContain('`kill -HUP 4711`')
   expect(format(changed)).toMatch(/settings +changed on disk: the daemon runs with the former ones/)
   const ofRestart = { state: 'changed', problem: 'http can be changed by a restart alone' } as const
   const text = format({ daemon: { ...good.daemon, configuration: ofRestart } })
-  expect(text).toMatch(/^→ .* by ending the daemon and starting it again: `kill -TERM 4711`\.$/m)
+  expect(text).toMatch(/^→ .* by a restart: `kill -TERM 4711`\.$/m)
   expect(text).toMatch(/settings +changed on disk: http can be changed by a restart alone$/m)
   const refused = { ...failure, reason: 'account-not-found', status: 404, attempts: 1 }
   const daemon = { ...good.daemon, configFile: '/etc/kyc-tokend/accounts/eu.json' }
   const fields = { state: 'refused', token: null, failure: refused, nextAttemptAt: null, daemon } as const
-  const lines = format(fields, { systemd: underSystemd }).split('\n')
+  const lines = format(fields, { place: { account: 'eu', isUnit: true } }).split('\n')
   expect(lines[1]).toMatch(
     /^→ .*: `sudo kyc-tokend check --account eu && sudo systemctl reload kyc-tokend@eu && sudo kyc-tokend refresh --account eu`\.$/,
   )
 })
 
-const inColours = (fields: Partial<StatusResult>, systemd: SystemdState): string => {
+const inColours = (fields: Partial<StatusResult>): string => {
   const names: Record<string, string> = { 31: 'red', 33: 'yellow', 32: 'green', 1: 'bold' }
   const tagged = (_: string, code: string, text: string): string =>
     code === '2' ? `_${text}_` : `<${names[code]} ${text}>`
-  return format(fields, { hasColour: true, systemd }).replaceAll(
+  return format(fields, { hasColour: true, place: unit }).replaceAll(
     /\u001b\[(\d+)m(.*?)\u001b\[(?:22|39)m/g,
     tagged,
   )
@@ -270,11 +270,10 @@ test('the whole picture of a daemon in trouble: what to do first, then a row for
     },
     readers: Array.from({ length: 6 }, () => reader),
   }
-  expect(inColours(fields, underSystemd))
-    .toBe(`<yellow ●> <bold degraded>: the token is good, but refreshing it fails
+  expect(inColours(fields)).toBe(`<yellow ●> <bold degraded>: the token is good, but refreshing it fails
 <yellow →> ${remedyOf('server-error')}.
 <yellow →> Call 555-1234.
-<yellow →> Correct the configuration, each fault of which is named by \`check\`, then have it read again: \`sudo kyc-tokend check && sudo systemctl reload kyc-tokend\`.
+<yellow →> Correct the configuration, each fault of which \`check\` names, then have it read again: \`sudo kyc-tokend check && sudo systemctl reload kyc-tokend\`.
 <yellow →> Correct the 2 token files marked ✗.
 <yellow →> The state for a restart cannot be saved: state.json: no space is left: free some.
 
@@ -306,15 +305,14 @@ test('each state has its colour and its meaning', () => {
     ['expired', 'red', 'the token has expired and there is no other'],
     ['refused', 'red', 'the service refuses the account'],
   ] as const) {
-    const text = inColours({ state }, { ...underSystemd, alertProblem: 'No alert arrives' })
+    const text = inColours({ state })
     expect(text).toMatch(`<${colour} ●> <bold ${state}>: ${meaning}\n`)
     expect(text).toMatch(/<green █{15}>_░{5}_ 45 min left/)
-    expect(text).toContain('  _alerts    _<yellow No alert arrives>\n')
   }
 })
 
 test('long sentences are wrapped', () => {
-  const text = format({ state: 'degraded', failure }, { hasColour: true, columns: 56, systemd: underSystemd })
+  const text = format({ state: 'degraded', failure }, { hasColour: true, columns: 56, place: unit })
   const plain = text
     .trimEnd()
     .split('\n')
