@@ -2,7 +2,6 @@
 import { readFileSync } from 'node:fs'
 import { fallbackOnSystemError, withSystemFallback } from '../lib/error.ts'
 import { fs } from '../files/fs.ts'
-import { inDirectory } from '../files/in-directory.ts'
 import { runProgram } from '../lib/run-program.ts'
 
 export type IdKind = 'user' | 'group'
@@ -16,7 +15,6 @@ const known: Partial<Record<IdKind, readonly string[][]>> = {}
 
 /**
  * The id of a name, a number or a number written as a string; undefined if there is no such user or group.
- * Throws FileError if the disk is late.
  */
 export async function idOf(kind: IdKind, name: string | number): Promise<number | undefined> {
   if (typeof name === 'number') return name
@@ -61,11 +59,9 @@ function entriesIn(text: string): string[][] {
   return text.split('\n').map((line) => line.split(':'))
 }
 
-/** The local entries; none if the file does not exist or cannot be read. Throws FileError if the disk is late. */
+/** The local entries; none if the file does not exist or cannot be read. */
 export async function readEntries(kind: IdKind): Promise<readonly string[][]> {
-  const text = await inDirectory('/etc', async () => fs.readFile(fileOf(kind), 'utf8')).catch(
-    fallbackOnSystemError(''),
-  )
+  const text = await fs.readFile(fileOf(kind), 'utf8').catch(fallbackOnSystemError(''))
   known[kind] = entriesIn(text)
   return known[kind]
 }
