@@ -12,7 +12,6 @@ export const PROCESS_TESTS = [
   'test/build/**/*.test.ts',
   'test/client/load.test.ts',
   'test/commands/demo.test.ts',
-  'test/check/host.test.ts',
   'test/delivery/{inherited,members}.test.ts',
   'test/faults/!(internal|refusal|service).test.ts',
   'test/manual/{consumers,examples,pages,proxy,services}.test.ts',
@@ -37,9 +36,6 @@ const FIRST = [
   'setup/setup',
   'check/check',
   // Of the system tests.
-  'systemd/faults',
-  'systemd/faults-2',
-  'systemd/versions',
   'systemd/races',
   'systemd/release',
 ]
