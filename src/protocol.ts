@@ -102,17 +102,17 @@ export type ExpirySource = (typeof expirySources)[number]
 export interface TokenDescription {
   /** Null if the API wants the token in another way than after `Bearer `. */
   tokenType: 'Bearer' | null
-  /** The header in which the API wants the token; absent in answers of older daemons: Authorization. */
-  header?: string
-  /** What stands before the token in that header; absent in answers of older daemons: `Bearer `. */
-  prefix?: string
+  /** The header in which the API wants the token. */
+  header: string
+  /** The text before the token in that header. */
+  prefix: string
   obtainedAt: string
   /** When it expires; for a token that does not say so, the end of the life assumed for it. */
   expiresAt: string
   expirySource: ExpirySource
   baseUrl: string
-  /** Statuses by which the API says that the token is refused; absent in answers of older daemons: 401. */
-  refusedBy?: readonly number[]
+  /** Statuses by which the API says that the token is refused. */
+  refusedBy: readonly number[]
   refreshAt: string
   /** Counts tokens. */
   generation: number
@@ -147,8 +147,8 @@ export interface RefreshResult extends Partial<TokenDescription> {
   /** Why it failed, or `stopping` if the daemon ends before the attempt does. */
   reason?: string
   detail?: string
-  /** Another pair in the files was asked first, and gave no token; absent in answers of older daemons. */
-  candidate?: { reason: string; detail: string } | null
+  /** Another pair in the files was asked first, and gave no token; null: it gave one, or there is none. */
+  candidate: { reason: string; detail: string } | null
 }
 
 /** `data` of `reload.result`, beside `id`: the configuration was read again. */
@@ -192,9 +192,9 @@ export interface StatusResult {
   nextAttemptAt: string | null
   /**
    * Another pair in the files, which comes into use by giving a token, and the last answer to it; null: there
-   * is none. Absent in answers of older daemons.
+   * is none.
    */
-  candidate?: {
+  candidate: {
     since: string
     /** Null: it was not asked with yet. */
     reason: string | null
@@ -245,13 +245,13 @@ export interface StatusResult {
     }
     /**
      * When key and secret (`pair`) or the client certificate end, whichever comes first; null: not known.
-     * Absent in answers of older daemons. `daysLeft` 0: it has ended.
+     * `daysLeft` 0: it has ended.
      */
-    credentials?: { what: 'credentials' | 'certificate'; expiresAt: string; daysLeft: number } | null
+    credentials: { what: 'credentials' | 'certificate'; expiresAt: string; daysLeft: number } | null
     /** Why the state for a restart cannot be saved, with the remedy; null: it can. */
     stateProblem: string | null
-    /** Sockets that are opened too wide, each a sentence with its remedy. Absent in answers of older daemons. */
-    pathProblems?: string[]
+    /** Sockets that are opened too wide, each a sentence with its remedy. */
+    pathProblems: string[]
   }
   /** The shared store; null: this host does not share its token. */
   share: {

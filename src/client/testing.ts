@@ -104,6 +104,7 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
       token: fault === undefined ? description : null,
       failure: null,
       nextAttemptAt: null,
+      candidate: null,
       alert: null,
       files: [],
       clients: { ipc: { connections: 1, subscribers: 0 }, http: null },
@@ -116,7 +117,9 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
         configFile: '',
         host: 'localhost',
         configuration: { state: 'current', problem: null },
+        credentials: null,
         stateProblem: null,
+        pathProblems: [],
       },
     }
   }

@@ -32,8 +32,6 @@ type FieldsOf<T> = { readonly [K in keyof T]-?: FieldOf<T, K> }
 const INSTANT = 'instant'
 const REASON = 'reason'
 /** Of fields that only daemons of this version and newer send. */
-const BEFORE_2_0 = 'before 2.0.0'
-const BEFORE_2_1 = 'before 2.1.0'
 const TO_OTHERS = 'to others than root and the daemon’s user'
 
 /** A row of a table. */
@@ -48,8 +46,8 @@ function field<More extends Pick<FieldText, 'null' | 'absent' | 'fields'> = {}>(
 const token: FieldsOf<TokenResult> = {
   accessToken: field('text', 'the token'),
   tokenType: field('`Bearer`', 'how the token is sent', { null: 'the API wants another prefix' }),
-  header: field('text', 'the header in which the API wants the token', { absent: BEFORE_2_0 }),
-  prefix: field('text', 'the text before the token in it', { absent: BEFORE_2_0 }),
+  header: field('text', 'the header in which the API wants the token'),
+  prefix: field('text', 'the text before the token in it'),
   obtainedAt: field(INSTANT, 'when the daemon received it'),
   expiresAt: field(INSTANT, 'when it expires, or when its assumed life ends'),
   expirySource: field(
@@ -58,9 +56,7 @@ const token: FieldsOf<TokenResult> = {
   ),
   refreshAt: field(INSTANT, 'when the next refresh is planned'),
   baseUrl: field('text', 'its service: send it nowhere else'),
-  refusedBy: field('list of integers', 'the statuses by which the API refuses the token', {
-    absent: BEFORE_2_0,
-  }),
+  refusedBy: field('list of integers', 'the statuses by which the API refuses the token'),
   generation: field('integer', 'grows by one with each token'),
   fingerprint: field('16 hex digits', 'the beginning of the token’s SHA-256'),
   state: field(
@@ -92,7 +88,6 @@ const refresh: FieldsOf<RefreshResult> = {
   detail: field('text', 'the same in words', { absent: 'the outcome is `ok`' }),
   candidate: field('object', 'another pair in the files, asked first', {
     null: 'there was none, or it gave a token',
-    absent: BEFORE_2_1,
     fields: {
       reason: field(REASON, 'why it gave none'),
       detail: field('text', 'the same in words'),
@@ -144,7 +139,6 @@ const status: FieldsOf<StatusResult> = {
   nextAttemptAt: field(INSTANT, 'when the service is asked next', { null: 'not before an operator acts' }),
   candidate: field('object', 'another pair in the files', {
     null: 'the files hold the pair that is in use',
-    absent: BEFORE_2_1,
     fields: {
       since: field(INSTANT, 'when it was found'),
       reason: field(REASON, 'why it gave no token', { null: 'it was not asked with yet' }),
@@ -210,7 +204,6 @@ const status: FieldsOf<StatusResult> = {
       }),
       credentials: field('object', 'the end of the pair or the client certificate', {
         null: 'it is not known',
-        absent: BEFORE_2_0,
         fields: {
           what: field('`credentials`, `certificate`', 'which of them'),
           expiresAt: field(INSTANT, 'when it ends'),
@@ -220,13 +213,7 @@ const status: FieldsOf<StatusResult> = {
       stateProblem: field('text', 'why the state cannot be saved, with the remedy', {
         null: 'it can',
       }),
-      pathProblems: field(
-        'list of texts',
-        'sockets that are opened too wide, and other paths that are not as they should be, with the remedies',
-        {
-          absent: 'there are none',
-        },
-      ),
+      pathProblems: field('list of texts', 'sockets that are opened too wide, with their remedies'),
     },
   }),
   share: field('object', 'the shared store', {

@@ -19,6 +19,7 @@ function statusWith(fields: Partial<StatusResult> = {}): StatusResult {
     token: token as unknown as StatusResult['token'],
     failure: null,
     nextAttemptAt: '2030-01-01T00:40:00.000Z',
+    candidate: null,
     alert: null,
     share: null,
     files: [file('/run/kyc-tokend/token')],
@@ -36,7 +37,9 @@ function statusWith(fields: Partial<StatusResult> = {}): StatusResult {
       configFile: '/etc/kyc-tokend/kyc-tokend.config.json',
       host: 'db-1',
       configuration: { state: 'current', problem: null },
+      credentials: null,
       stateProblem: null,
+      pathProblems: [],
     },
     ...fields,
   }

@@ -63,7 +63,9 @@ export function statusSourcesOf(
       configFile: '',
       host: 'test',
       configuration: { state: 'current', problem: null },
+      credentials: null,
       stateProblem: null,
+      pathProblems: [],
     }),
   }
 }
