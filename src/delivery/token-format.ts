@@ -11,8 +11,7 @@ type Fields = Pick<
 /** `raw` is the token alone; the others are a line. */
 export const textOf: Readonly<Record<TextFormat, (token: Fields) => string>> = {
   raw: ({ accessToken }) => accessToken,
-  header: ({ accessToken, header = 'Authorization', prefix = 'Bearer ' }) =>
-    `${header}: ${prefix}${accessToken}\n`,
+  header: ({ accessToken, header, prefix }) => `${header}: ${prefix}${accessToken}\n`,
   env: ({ accessToken }) => `${variableLine(accessToken)}\n`,
   json: ({ accessToken, expiresAt, obtainedAt, generation }) =>
     `${JSON.stringify({ accessToken, expiresAt, obtainedAt, generation })}\n`,
