@@ -43,7 +43,7 @@ describeInstallation('the unit of the daemon', { versions: ['9.0.0', '9.0.1'] },
       const over = new Promise((resolve) => clients.once('close', resolve))
       const failures = async (): Promise<number[]> => {
         const lines = await sh(
-          `journalctl --sync; journalctl -u kyc-tokend.service -o short-unix | grep 'Main process exited.*${cause}' || true`,
+          `journalctl --sync; journalctl -u kyc-tokend.service -o short-unix | grep 'process exited.*${cause}' || true`,
         )
         return lines.split('\n').flatMap((text) => (text === '' ? [] : [Number.parseFloat(text)]))
       }
