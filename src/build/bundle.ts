@@ -36,8 +36,6 @@ export async function bundleProgram(directory: string): Promise<void> {
     // Native code cannot be bundled. systeminformation would be a third of the file, which V8 reads at each
     // start, and is needed by `check` and for the name of the host.
     external: ['koffi', '@koromix/*', 'systeminformation'],
-    // Its other build requires its parts by names that esbuild does not see.
-    alias: { 'jsonc-parser': 'jsonc-parser/lib/esm/main.js' },
     // Modules of Node are required at `import()`, too, which takes a fraction of the time.
     supported: { 'dynamic-import': false },
     // Libraries bring what they load for their own debugging, unless they are in production.
