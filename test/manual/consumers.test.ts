@@ -1,4 +1,4 @@
-// The examples of the clients' page in every language that this machine has, run as they stand there.
+// The examples of clients in every language that this machine has, run as they stand there.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
@@ -14,14 +14,14 @@ import { installClient, startExample } from './example.ts'
 import { block } from './manual.ts'
 
 const sh = ['sh', '-euc']
-/** The name of a block, the program that it needs, and how it is run. */
+/** The name, the program that it needs, and how the file or the block of this name is run. */
 const WAYS = [
-  { name: 'php', needs: 'php', with: ['php'], as: 'example.php' },
-  { name: 'ruby', needs: 'ruby', with: ['ruby', '-W'], as: 'example.rb' },
-  { name: 'java', needs: 'javac', with: ['java'], as: 'Example.java' },
-  { name: 'python', needs: 'python3', with: ['python3'], as: 'example.py' },
-  { name: 'go', needs: 'go', with: ['go', 'run'], as: 'example.go' },
-  { name: 'node-ipc', needs: 'sh', with: [process.execPath], as: 'ipc.mjs' },
+  { name: 'php', needs: 'php', with: ['php'], file: 'example.php' },
+  { name: 'ruby', needs: 'ruby', with: ['ruby', '-W'], file: 'example.rb' },
+  { name: 'java', needs: 'javac', with: ['java'], file: 'Example.java' },
+  { name: 'python', needs: 'python3', with: ['python3'], file: 'example.py' },
+  { name: 'go', needs: 'go', with: ['go', 'run'], file: 'example.go' },
+  { name: 'node-ipc', needs: 'sh', with: [process.execPath], file: 'node-ipc.mjs' },
   { name: 'curl', needs: 'curl', with: ['sh', '-eu'], as: 'curl.sh' },
 ].filter(({ needs }) => !lacks(needs))
 

@@ -1,6 +1,6 @@
 // Runs an example of the manual against a daemon of the test: its directory, its service, its `kyc-tokend`.
 import { spawn, type ChildProcess } from 'node:child_process'
-import { existsSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
@@ -51,17 +51,21 @@ export async function startExample(
     env,
     /** Makes a program on that path. */
     program,
-    /** Runs the marked block with this interpreter, and returns its output. Rejects if it fails. */
+    /** Runs the marked block, or this file of the examples, with this interpreter, and returns its output. Rejects if it fails. */
     run: (
       name: string,
-      how: { with: readonly string[]; as?: string; edit?: (code: string) => string },
+      how: { with: readonly string[]; as?: string; file?: string; edit?: (code: string) => string },
     ): Promise<string> => {
       const {
         with: [command = '', ...args],
-        as,
+        as = how.file,
         edit = (text) => text,
       } = how
-      const code = edit(block(name).code)
+      const written =
+        how.file === undefined
+          ? block(name).code
+          : readFileSync(join(PROJECT, 'systemd/examples', how.file), 'utf8')
+      const code = edit(written)
         .replaceAll('/run/kyc-tokend', join(directory, 'run'))
         .replaceAll('https://api.example.com', service.url)
       if (as !== undefined) writeFileSync(join(directory, as), code)

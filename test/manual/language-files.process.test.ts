@@ -230,7 +230,7 @@ test.for([
   ['kyc-token-python', 'python3', 'kyc_token.py', 'example.py'],
   ['kyc-token-php', 'php', 'KycToken.php', 'example.php'],
 ] as const)(
-  'the example %s of languages.md runs beside its file',
+  'the example %s of programs.md runs beside its file',
   async ([name, program, file, as], { skip }) => {
     skip(lacks(program))
     const example = await startExample()

@@ -75,10 +75,10 @@ test('every version is that of package.json', () => {
 })
 
 test('in the package a link to another page stays, and one to what is not shipped becomes its text', () => {
-  const page = '[a](systemd/man/node.md#x), [b](src/README.md), [c](https://x.y)\n'
-  expect(withShippedLinks('README.md', page)).toBe('[a](manual/node.md#x), b, [c](https://x.y)\n')
+  const page = '[a](systemd/man/programs.md#x), [b](src/README.md), [c](https://x.y)\n'
+  expect(withShippedLinks('README.md', page)).toBe('[a](manual/programs.md#x), b, [c](https://x.y)\n')
   const other = '[a](../../SECURITY.md), [b](fleet.md), [c](#x)'
-  expect(withShippedLinks('systemd/man/node.md', other)).toBe(other.replace('../../', '../'))
+  expect(withShippedLinks('systemd/man/programs.md', other)).toBe(other.replace('../../', '../'))
 })
 
 function sectionsOf(path: string): string[] {

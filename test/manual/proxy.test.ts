@@ -1,4 +1,4 @@
-// The proxy of api-proxy.md: a real nginx with the example's configuration, a real daemon, and a service that revokes tokens.
+// The proxy of programs.md: a real nginx with the example's configuration, a real daemon, and a service that revokes tokens.
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
