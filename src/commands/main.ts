@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { CommandSpec, Invocation } from '../terminal/command.ts'
 import { helpOf, parseCommandLine } from './command-line.ts'
 import { FileError } from '../files/file-error.ts'
-import { capitalized, escapeUnsafe } from '../lib/display-text.ts'
+import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import type { DaemonSignals } from '../daemon/daemon-signals.ts'
 import { decideProgramName } from '../host/paths.ts'
@@ -134,9 +134,8 @@ async function crash(error: unknown): Promise<void> {
 
 /** Loaded for an error alone: the small program has no other use for it. */
 async function inWords(error: FileError): Promise<UserError> {
-  const { asUserError, fileRemedy } = await import('../host/file-remedy.ts')
-  const { placeOf, rendered } = await import('../host/place-commands.ts')
-  return asUserError(error, `${capitalized(rendered(fileRemedy(error, placeOf(process.env))))}.`)
+  const { asUserError } = await import('../host/place.ts')
+  return asUserError(error, process.env)
 }
 
 /** Ends the daemon although a name look-up or a disk has not answered: Node would wait for both. */

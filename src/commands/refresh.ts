@@ -1,5 +1,5 @@
 // refresh: has the service asked now, and says how it went.
-import { remedyIfKnown } from '../host/place-commands.ts'
+import { createRemedies, isNamedFault } from '../host/remedy.ts'
 import { placeOfDaemon } from '../host/systemd.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { asSentence, escapeUnsafe } from '../lib/display-text.ts'
@@ -30,9 +30,9 @@ export const run: RunCommand = async (invocation) => {
     invocation.stdout.write(lines.map((line) => `${escapeUnsafe(asSentence(line))}\n`).join(''))
     return exitStatus.ok
   }
+  const remedies = createRemedies(await placeOfDaemon(daemon, namedSocket(invocation)))
   // A daemon that stops has the remedy in its sentence.
-  const isStopping = reason === 'stopping'
-  const remedy = isStopping ? '' : remedyIfKnown(reason, await placeOfDaemon(daemon, namedSocket(invocation)))
+  const remedy = isNamedFault(reason) ? remedies.remedyOf(reason) : ''
   const served = fingerprint === undefined ? '' : `Token ${fingerprint} is still served`
   const sentences = [`No new token (${reason}): ${detail}`, ...ofCandidate, remedy, served].filter(Boolean)
   const isRefused = permanentReasons.some((permanent) => permanent === reason)

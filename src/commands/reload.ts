@@ -1,5 +1,5 @@
 // reload: has the daemon read its configuration and its secrets again, and says what is in force.
-import { commandsAt, remedy, rendered } from '../host/place-commands.ts'
+import { createRemedies, rendered } from '../host/remedy.ts'
 import { placeOfDaemon } from '../host/systemd.ts'
 import { asSentence, escapeUnsafe } from '../lib/display-text.ts'
 import { exitStatus } from '../lib/error.ts'
@@ -31,8 +31,8 @@ export const run: RunCommand = async (invocation) => {
     const text = `Not in force: ${needsRestart.join(' and ')}, which can be changed by a restart alone`
     // A restart would use a pair that gives no token.
     const isSafe = outcome === 'ok'
-    const commands = isSafe ? commandsAt('restart', await placeOfDaemon(daemon, namedSocket(invocation))) : []
-    stdout.write(`${asSentence(escapeUnsafe(rendered(remedy(text, ...commands))))}\n`)
+    const { restart } = createRemedies(await placeOfDaemon(daemon, namedSocket(invocation))).commands
+    stdout.write(`${asSentence(escapeUnsafe(rendered({ text, commands: isSafe ? restart : [] })))}\n`)
   }
   if (outcome === 'ok') return exitStatus.ok
   return pair === 'refused' ? exitStatus.noPermission : exitStatus.tryAgain

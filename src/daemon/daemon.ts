@@ -11,8 +11,7 @@ import { createServers } from '../delivery/servers.ts'
 import { createTokenFiles } from '../delivery/token-files.ts'
 import { raceAbort, runTasks, after } from '../lib/tasks.ts'
 import type { FileError } from '../files/file-error.ts'
-import { withFileSentences } from '../host/file-remedy.ts'
-import { placeAt, placeOf } from '../host/place-commands.ts'
+import { placeAt, placeOf, withFileSentences } from '../host/place.ts'
 import { createRemedies, type Place } from '../host/remedy.ts'
 import { monotonicMs, withTimeout } from '../lib/clock.ts'
 import { limitFaults } from '../lib/internal-fault.ts'
@@ -24,7 +23,7 @@ import { logStart } from '../report/configuration-log.ts'
 import { createCredentialsEnd } from '../report/credentials-end.ts'
 import { createLog } from '../report/log.ts'
 import { createMetrics } from '../report/metrics.ts'
-import { isFoundByClients, ownSockets, OWN_FILES, programName } from '../host/paths.ts'
+import { isFoundByClients, ownSockets, OWN_FILES } from '../host/paths.ts'
 import { createSystemdNotifier, type SendDatagram } from '../report/systemd.ts'
 import { createTokenLog } from '../report/token-log.ts'
 import { createStateStore } from '../storage/state-store.ts'
@@ -193,5 +192,5 @@ function placeOfThis({ read, runtimeDirectory }: Config, { env, inherited }: Env
   const { ipc } = ownSockets(runtimeDirectory)
   const isFound = isSocketActivated(inherited) || isFoundByClients(ipc, { env, uid: process.geteuid!() })
   const socket = isFound ? undefined : ipc
-  return { ...placeAt({ configFile: read.file, socket }, placeOf(env, process.pid)), program: programName() }
+  return placeAt({ configFile: read.file, socket }, placeOf(env, process.pid))
 }

@@ -3,8 +3,7 @@
 import { constants, type Stats } from 'node:fs'
 import { asFileError, FileError } from '../files/file-error.ts'
 import { fs } from '../files/fs.ts'
-import { asUserError, fileRemedy } from '../host/file-remedy.ts'
-import { placeOf, rendered } from '../host/place-commands.ts'
+import { asUserError } from '../host/place.ts'
 import { exitStatus, fallbackOnSystemError, UserError } from '../lib/error.ts'
 import { loadLibc } from '../lib/libc.ts'
 
@@ -47,8 +46,7 @@ async function take(
   } catch (thrown) {
     const error = asFileError(path, thrown, path)
     if (!(error instanceof FileError)) throw error
-    const why = rendered(fileRemedy(error, placeOf(process.env)))
-    throw asUserError(error, `The directory ${path} cannot be used: ${why}.`)
+    throw asUserError(error, process.env, `The directory ${path} cannot be used: `)
   }
 }
 

@@ -3,11 +3,10 @@ import type { Writable } from 'node:stream'
 import type { LoadOptions } from '../config/load.ts'
 import { assertUnixSockets, refuse } from '../delivery/listen.ts'
 import { FileError } from '../files/file-error.ts'
-import { asUserError, fileRemedy } from '../host/file-remedy.ts'
 import { readEntries } from '../host/ids.ts'
 import { takeInheritedSockets, type InheritedSockets } from '../host/inherited-sockets.ts'
 import { programName } from '../host/paths.ts'
-import { placeOf, rendered } from '../host/place-commands.ts'
+import { asUserError } from '../host/place.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import { logFault } from '../lib/internal-fault.ts'
@@ -98,8 +97,7 @@ export function createLoad(options: LoadOptions): Load {
       return await loadConfig({ ...options, running })
     } catch (error) {
       if (error instanceof UserError) throw error
-      if (error instanceof FileError)
-        throw asUserError(error, rendered(fileRemedy(error, placeOf(options.env))))
+      if (error instanceof FileError) throw asUserError(error, options.env)
       // Its message is left out, because it could quote the file.
       const why = errorCode(error) ?? 'an internal fault'
       const message = `The configuration cannot be read (${why}): try \`${programName()} check\`, or restart`

@@ -1,11 +1,9 @@
 // Asks systemd, by its own commands, about units: it knows their drop-ins and defaults.
 import { existsSync } from 'node:fs'
-import { dirname } from 'node:path'
 import { accountOfConfig, unitNames } from './account.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
-import { placeAt, type Place } from './place-commands.ts'
-import { configDirectory } from './system-config.ts'
-import { programName } from './paths.ts'
+import { placeAt } from './place.ts'
+import type { Place } from './remedy.ts'
 import { runProgram } from '../lib/run-program.ts'
 
 const SYSTEMD_RUNS = '/run/systemd/system'
@@ -73,19 +71,5 @@ export async function placeOfDaemon(
   const { unit } = unitNames(accountOfConfig(configFile))
   const service = await unitProperties(`${unit}.service`, ['MainPID'])
   const isUnit = service?.['MainPID'] === String(pid)
-  return { ...placeAt({ configFile, socket }, { isUnit, pid }), program: programName() }
-}
-
-/** The same about the daemon of a configuration, which may not run. */
-export async function placeOfConfig(configFile: string): Promise<Place> {
-  const account = accountOfConfig(configFile)
-  const isOfUnit =
-    dirname(configFile) === configDirectory(account) &&
-    (await unitProperties(`${unitNames(account).unit}.service`, [])) !== null
-  return placeAt({ configFile, socket: undefined }, { isUnit: isOfUnit })
-}
-
-/** How a unit ended: its exit status, or the result as systemd names it. */
-export function resultOf({ Result: result = '', ExecMainStatus: status = '0' }: UnitProperties): string {
-  return result === 'exit-code' ? `exit status ${status}` : result
+  return placeAt({ configFile, socket }, { isUnit, pid })
 }
