@@ -6,7 +6,7 @@ import { exitStatus, UserError } from '../lib/error.ts'
 import type { Log } from '../lib/log.ts'
 import { accountOfConfig, accountOfEnvironment, serviceEnvironment, systemSocket } from './account.ts'
 import { programName, SYSTEM_CONFIG_DIRECTORY } from './paths.ts'
-import { createRemedies, type Place, type RemedyOf } from './remedy.ts'
+import { createRemedies, fileRemedy, rendered, type Place, type RemedyOf } from './remedy.ts'
 
 /**
  * Of the daemon that runs in this environment: that of the unit has the unit's runtime directory, from systemd.
@@ -40,7 +40,8 @@ export function placeAt(
  * beginning of its sentence.
  */
 export function asUserError(error: FileError, env: NodeJS.ProcessEnv, subject = ''): UserError {
-  const sentence = createRemedies(placeOf(env)).remedyOf({ kind: 'file', error })
+  const place = placeOf(env)
+  const sentence = rendered(fileRemedy(error, place, createRemedies(place).commands))
   const status = isLate(error) ? exitStatus.tryAgain : exitStatus.configuration
   return new UserError(`${capitalized(subject + sentence)}.`, status, { cause: error })
 }
