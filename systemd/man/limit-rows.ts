@@ -10,8 +10,8 @@ import {
 
 const kib = (bytes: number): string => `${bytes / 1024} KiB`
 const seconds = (ms: number): string => `${ms / 1_000} s`
-const busy = '`busy`, and the connection is closed'
-const bad = '`bad-request`, and the connection is closed'
+const busy = '`busy`, closed'
+const bad = '`bad-request`, closed'
 
 /** The things that are limited, the limit, and the consequence beyond it. */
 export function limitRows(): string[][] {
@@ -22,33 +22,21 @@ export function limitRows(): string[][] {
     ['`waitSeconds`', `0 to ${MAX_WAIT_SECONDS}`, '`bad-request`'],
     ['the head of an HTTP request', `${kib(most.MAX_HEAD_BYTES)}, ${most.MAX_HEAD_FIELDS} fields`, bad],
     ['the body of an HTTP request', `${kib(most.MAX_BODY_BYTES)}, with \`Content-Length\``, bad],
-    ['unanswered requests of a connection of `http.sock`', String(most.MAX_UNANSWERED), 'it is closed'],
-    [
-      'requests of a connection of `ipc.sock` that wait',
-      String(most.MAX_WAITING),
-      'nothing more is read from it until one is answered',
-    ],
-    ['subscriptions of a connection', String(most.MAX_SUBSCRIPTIONS), busy],
-    ['requests of a connection in a second', '`maxRequestsPerSecond`', busy],
-    [
-      'unsent answers of a connection',
-      kib(most.WRITE_BYTES),
-      'nothing more is read from it until the client reads',
-    ],
-    ['the time in which a client reads nothing', seconds(most.STALLED_MS), 'the connection is closed'],
-    [
-      'the time without a whole request, a wait or a subscription',
-      seconds(CONNECTION_IDLE_MS),
-      'the connection is closed',
-    ],
+    ['unanswered requests on `http.sock`', String(most.MAX_UNANSWERED), 'closed'],
+    ['requests on `ipc.sock` that wait', String(most.MAX_WAITING), 'it waits until one is answered'],
+    ['subscriptions', String(most.MAX_SUBSCRIPTIONS), busy],
+    ['requests in a second', '`maxRequestsPerSecond`', busy],
+    ['unsent answers', kib(most.WRITE_BYTES), 'it waits until the client reads'],
+    ['time in which a client reads nothing', seconds(most.STALLED_MS), 'closed'],
+    ['time without a request, a wait or a subscription', seconds(CONNECTION_IDLE_MS), 'closed'],
     [
       'connections in all, and of one user',
       '`maxConnections`, `maxConnectionsPerUser`',
-      'a new one is closed; root and the daemon’s user have `maxConnections` of their own',
+      'a new one is closed; operators have `maxConnections` of their own',
     ],
-    ['connections of users whom `allow` excludes', String(most.MAX_DENIED), 'a new one is closed'],
+    ['connections of users whom `allow` excludes', String(most.MAX_DENIED), 'closed'],
     ['connections that are not accepted yet', String(most.BACKLOG), 'the kernel refuses'],
-    ['`/metrics`', `one rendering in ${seconds(most.METRICS_EVERY_MS)}`, 'the former text is given again'],
-    ['connections of the metrics socket', String(most.METRICS_CONNECTIONS), 'a new one is closed'],
+    ['`/metrics`', `one rendering in ${seconds(most.METRICS_EVERY_MS)}`, 'the former text'],
+    ['connections of the metrics socket', String(most.METRICS_CONNECTIONS), 'closed'],
   ]
 }

@@ -45,33 +45,27 @@ function field<More extends Pick<FieldText, 'null' | 'absent' | 'fields'> = {}>(
 
 const token: FieldsOf<TokenResult> = {
   accessToken: field('text', 'the token'),
-  tokenType: field('`Bearer`', 'how the token is sent', { null: 'the API wants another prefix' }),
-  header: field('text', 'the header in which the API wants the token'),
-  prefix: field('text', 'the text before the token in it'),
+  tokenType: field('`Bearer`', 'how it is sent', { null: 'the API wants another prefix' }),
+  header: field('text', 'the header for it'),
+  prefix: field('text', 'the text before it'),
   obtainedAt: field(INSTANT, 'when the daemon received it'),
-  expiresAt: field(INSTANT, 'when it expires, or when its assumed life ends'),
-  expirySource: field(
-    '`jwt`, `response`, `assumed`',
-    'who says so: the token, the answer with it, or neither (`refresh.maxAge`)',
-  ),
+  expiresAt: field(INSTANT, 'when its life ends'),
+  expirySource: field('`jwt`, `response`, `assumed`', 'who says so; `assumed`: nobody'),
   refreshAt: field(INSTANT, 'when the next refresh is planned'),
-  baseUrl: field('text', 'its service: send it nowhere else'),
-  refusedBy: field('list of integers', 'the statuses by which the API refuses the token'),
+  baseUrl: field('text', 'its service; send it nowhere else'),
+  refusedBy: field('list of integers', 'by which the API refuses it'),
   generation: field('integer', 'grows by one with each token'),
   fingerprint: field('16 hex digits', 'the beginning of the token’s SHA-256'),
-  state: field(
-    '`starting`, `ready`, `degraded`, `expired`, `refused`',
-    'the state of the daemon: kyc-tokend(8)',
-  ),
-  stale: field('boolean', 'it is past its assumed life, and there is no better one'),
+  state: field('`starting`, `ready`, `degraded`, `expired`, `refused`', 'the state of the daemon'),
+  stale: field('boolean', 'it is past its assumed life'),
 }
 const { accessToken: _, ...description } = token
 
 const reject: FieldsOf<RejectResult> = {
-  verdict: field('verdict', 'what the daemon does about the report: below'),
+  verdict: field('verdict', 'what the daemon does'),
   fingerprint: field('16 hex digits', 'the current token', { absent: 'there is none' }),
-  retryAfterSeconds: field('integer', 'the time until the service is asked for it', {
-    absent: 'the verdict is neither `held` nor `unchanged`',
+  retryAfterSeconds: field('integer', 'until the service is asked', {
+    absent: 'another verdict',
   }),
 }
 
@@ -85,26 +79,23 @@ const refresh: FieldsOf<RefreshResult> = {
   reason: field(REASON, 'why not; `stopping`: the daemon ended first', {
     absent: 'the outcome is `ok`',
   }),
-  detail: field('text', 'the same in words', { absent: 'the outcome is `ok`' }),
-  candidate: field('object', 'another pair in the files, asked first', {
+  detail: field('text', 'in words', { absent: 'the outcome is `ok`' }),
+  candidate: field('object', 'the candidate', {
     null: 'there was none, or it gave a token',
     fields: {
       reason: field(REASON, 'why it gave none'),
-      detail: field('text', 'the same in words'),
+      detail: field('text', 'in words'),
     },
   }),
   ...optional(description, 'there is no token'),
 }
 
 const reload: FieldsOf<ReloadResult> = {
-  outcome: field(
-    '`ok`, `faulty`, `failed`',
-    '`faulty`: nothing was taken over. `failed`: the settings are in use, and another pair in the files is not',
-  ),
-  problems: field('list of texts', 'the faults, or why the pair is not in use, each with its remedy'),
-  needsRestart: field('list of texts', 'changed settings that need a restart'),
-  pair: field('`in-use`, `refused`, `tried`', 'another pair in the files; `tried`: no answer yet', {
-    null: 'the files hold the pair that is in use',
+  outcome: field('`ok`, `faulty`, `failed`', '`faulty`: nothing is in force; `failed`: all but the pair'),
+  problems: field('list of texts', 'with their remedies'),
+  needsRestart: field('list of texts', 'settings'),
+  pair: field('`in-use`, `refused`, `tried`', 'the candidate; `tried`: no token yet', {
+    null: 'no other pair',
   }),
 }
 
@@ -125,24 +116,24 @@ const status: FieldsOf<StatusResult> = {
     null: 'there is no usable token',
     fields: description,
   }),
-  failure: field('object', 'the last failure since the last success', {
-    null: 'the last attempt gave a token, or there was none yet',
+  failure: field('object', 'the last one since the last success', {
+    null: 'there is none',
     fields: {
-      reason: field(REASON, 'what kind of failure: kyc-tokend(8)'),
-      detail: field('text', 'the same in words, with the service’s own'),
+      reason: field(REASON, 'its kind'),
+      detail: field('text', 'in words'),
       status: field('integer', 'the HTTP status of the answer', { absent: 'there was no answer' }),
       since: field(INSTANT, 'when the failures began'),
-      attempts: field('integer', 'failed attempts since then; a wait for another host or the store is none'),
-      askedBy: field('text', 'the host of the fleet that asked the service', { absent: 'this host asked' }),
+      attempts: field('integer', 'failed attempts since then'),
+      askedBy: field('text', 'the host that asked', { absent: 'this host asked' }),
     },
   }),
   nextAttemptAt: field(INSTANT, 'when the service is asked next', { null: 'not before an operator acts' }),
-  candidate: field('object', 'another pair in the files', {
-    null: 'the files hold the pair that is in use',
+  candidate: field('object', 'a newer pair in the files', {
+    null: 'no other pair',
     fields: {
       since: field(INSTANT, 'when it was found'),
-      reason: field(REASON, 'why it gave no token', { null: 'it was not asked with yet' }),
-      detail: field('text', 'the same in words', { null: 'it was not asked with yet' }),
+      reason: field(REASON, 'why it gave no token', { null: 'not asked yet' }),
+      detail: field('text', 'in words', { null: 'not asked yet' }),
       status: field('integer', 'the HTTP status of the answer', { absent: 'there was no answer' }),
       attempts: field('integer', 'attempts with it'),
       nextAttemptAt: field(INSTANT, 'when it is tried next', { null: 'not before an operator acts' }),
@@ -155,7 +146,7 @@ const status: FieldsOf<StatusResult> = {
       since: field(INSTANT, 'since when'),
       remedy: field('text', 'what to do, with the commands'),
       contact: field('text', '`alerts.contact`', { null: 'it is not set' }),
-      askedBy: field('text', 'the host of the fleet that asked the service', { absent: 'this host asked' }),
+      askedBy: field('text', 'the host that asked', { absent: 'this host asked' }),
     },
   }),
   files: field('list of objects', 'the token files', {
@@ -190,24 +181,21 @@ const status: FieldsOf<StatusResult> = {
       startedAt: field(INSTANT, 'when it started'),
       configFile: field('path', 'the configuration that it read'),
       host: field('text', 'the host’s name'),
-      configuration: field('object', 'the configuration on disk, compared with the one in use', {
+      configuration: field('object', 'the files against the running one', {
         fields: {
-          state: field(
-            '`current`, `changed`, `faulty`',
-            '`changed`: a reload would change something. `faulty`: a restart would fail',
-          ),
-          problem: field('text', 'the faults with their remedies', { null: 'there is none' }),
-          pair: field('`refused`, `tried`', 'the problem is another pair in the files', {
+          state: field('`current`, `changed`, `faulty`', '`faulty`: a restart would fail'),
+          problem: field('text', 'with its remedy', { null: 'there is none' }),
+          pair: field('`refused`, `tried`', 'the problem is the pair', {
             absent: 'it is not',
           }),
         },
       }),
-      credentials: field('object', 'the end of the pair or the client certificate', {
+      credentials: field('object', 'the end of the pair', {
         null: 'it is not known',
         fields: {
           what: field('`credentials`, `certificate`', 'which of them'),
           expiresAt: field(INSTANT, 'when it ends'),
-          daysLeft: field('integer', 'whole days left; 0: today, or it has ended'),
+          daysLeft: field('integer', 'whole days left'),
         },
       }),
       stateProblem: field('text', 'why the state cannot be saved, with the remedy', {
@@ -219,10 +207,7 @@ const status: FieldsOf<StatusResult> = {
   share: field('object', 'the shared store', {
     null: 'this host does not share its token',
     fields: {
-      state: field(
-        '`connected`, `alone`, `denied`',
-        '`alone`: the store cannot be used. `denied`: it refuses access',
-      ),
+      state: field('`connected`, `alone`, `denied`', '`alone`: it cannot be used'),
       server: field('text', 'the server'),
       since: field(INSTANT, 'since when it is in this state'),
       askedBy: field('text', 'the host that asked last', { null: 'it is not known' }),
@@ -235,18 +220,18 @@ const status: FieldsOf<StatusResult> = {
       uid: field('integer', 'the user'),
       name: field('text', 'its name on this host'),
       connections: field('integer', 'its connections now'),
-      count: field('integer', 'how many tokens it took since the start'),
+      count: field('integer', 'tokens that it took'),
       lastAt: field(INSTANT, 'when it took the last one'),
-      clients: field('list of texts', 'names that its clients give themselves, at most 8'),
+      clients: field('list of texts', 'names that its clients give themselves'),
     },
   }),
 }
 
 const fault: FieldsOf<Fault> = {
-  code: field('code', 'what is wrong: below'),
+  code: field('code', 'what is wrong'),
   message: field('text', 'one sentence for people, with the remedy'),
-  reason: field(REASON, 'why the last attempt failed, or why there was none', {
-    absent: 'no attempt has failed, or the fault is another',
+  reason: field(REASON, 'why the last attempt failed', {
+    absent: 'there is none',
   }),
 }
 
