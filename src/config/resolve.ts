@@ -7,12 +7,16 @@ import { OWN_FILES, ownSockets, runtimeDirectoryOf, stateDirectoryOf } from '../
 import { MAX_SOCKET_PATH_BYTES } from '../lib/libc.ts'
 import { Secret } from '../lib/secret.ts'
 import { certificateLife } from './certificates.ts'
-import type { PairConfig, ServiceConfig, SocketConfig, TokenFileConfig, Value } from './config.ts'
+import type { Frozen, PairConfig, Value } from './pair-config.ts'
 import { keyPath, type Diagnostics } from './faults.ts'
 import { rulesOf } from './rules.ts'
 import { service as serviceSchema, type ServiceSettings, type Settings } from './schema.ts'
 import type { Inputs } from './secrets.ts'
 
+/** Another `baseUrl` or `tokenUrl` is another service. All else here takes effect at once. */
+export type ServiceConfig = Frozen<ReturnType<typeof resolveService>>
+export type TokenFileConfig = Frozen<Awaited<ReturnType<typeof resolveTokenFiles>>[number]>
+export type SocketConfig = Frozen<Awaited<ReturnType<typeof resolveSocket>>>
 type Directories = ReturnType<typeof directoriesOf>
 /** A daemon that runs, as far as only a restart changes it. */
 export type Running = Readonly<Directories> & { readonly http: SocketConfig | null }
