@@ -71,8 +71,8 @@ export const clientCommands = {
       ...ofDaemon,
     },
     details: [
-      'Each line has the fields of `token --format json`. While there is no token, it has `code` and ' +
-        '`message` instead, which say why. The command survives restarts of the daemon.',
+      'Each line has the fields of `token --format json`, or `code` and `message` while there is no token. The command ' +
+        'survives restarts of the daemon.',
     ],
   },
   status: {
@@ -85,10 +85,7 @@ export const clientCommands = {
       json: { summary: 'Print one JSON object, for programs' },
       ...ofDaemon,
     },
-    details: [
-      'It first says what to do, with the exact commands for this host. If no daemon runs, it says ' +
-        'why the unit does not run.',
-    ],
+    details: ['It first says what to do. If no daemon runs, it says why the unit does not run.'],
   },
   reload: {
     name: 'reload',
@@ -104,8 +101,8 @@ export const clientCommands = {
     },
     options: ofDaemon,
     details: [
-      "For root and the daemon's own user. Settings are in force at once. Another pair of key and " +
-        'secret comes into use by giving a token: the command waits up to 60 s for that.',
+      "For root and the daemon's own user. Settings are in force at once, another pair once it gives a token: the " +
+        'command waits up to 60 s for that.',
     ],
   },
   reject: {
@@ -121,9 +118,8 @@ export const clientCommands = {
     exits: exitsOfClient,
     options: ofDaemon,
     details: [
-      'Without an argument it reports the current token; with a fingerprint, the token that has it; ' +
-        'with -, the token on stdin, as `kyc-tokend token` prints it. It refuses a token as an ' +
-        'argument, because other users can read arguments.',
+      'It reports the current token, or the token of a fingerprint, or with - the token on stdin. It refuses a token as ' +
+        'an argument, because other users can read arguments.',
     ],
   },
   exec: {
@@ -145,8 +141,7 @@ export const clientCommands = {
       ...ofDaemon,
     },
     details: [
-      'CMD gets the token in KYC_ACCESS_TOKEN, or in the variable of --env. It replaces this ' +
-        'process, so it gets the signals and gives the exit status. Of the open descriptors it gets ' +
+      'CMD replaces this process, so it gets the signals and gives the exit status. Of the open descriptors it gets ' +
         'the standard streams, and the sockets that systemd handed to this process.',
     ],
   },

@@ -47,7 +47,7 @@ export const commands: readonly CommandSpec[] = [
       'api-secret-file': { value: 'FILE', summary: 'File with the API secret', default: 'asked for' },
       from: {
         value: 'FILE',
-        summary: 'A configuration (JSON) with key and secret, instead of these options; - for stdin',
+        summary: 'A configuration (JSON) with key and secret; - for stdin',
       },
       kind: {
         value: 'KIND',
@@ -57,7 +57,7 @@ export const commands: readonly CommandSpec[] = [
       },
       'token-url': {
         value: 'URL',
-        summary: 'Where an OAuth2 service gives tokens: a path after the address, or a URL',
+        summary: 'Where an OAuth2 service gives tokens: a path, or a URL',
         default: 'asked for',
       },
       'expires-at': {
@@ -70,13 +70,10 @@ export const commands: readonly CommandSpec[] = [
       account: { value: 'NAME', summary: 'Set up this account', default: 'the default account' },
     },
     details: [
-      'Root writes to /etc/kyc-tokend, readable by the group kyc-tokend. If the package is ' +
-        'installed, setup then enables and starts the unit, and waits up to 15 s for a token. A person ' +
-        'writes ./kyc-tokend.config.json and starts nothing.',
-      'With --base-url, --api-key-file and --api-secret-file, or with --from, it needs no terminal. ' +
-        'It copies the files that are named. With --force the same answers change nothing, and it says so: ' +
-        'Nothing was changed. Files are replaced once the service has given a token, or with --unverified; a ' +
-        'setup that is killed leaves the former pair or the new one in use.',
+      'Root writes to /etc/kyc-tokend. If the package is installed, setup then starts the unit, and waits up to 15 s ' +
+        'for a token. A person writes ./kyc-tokend.config.json and starts nothing.',
+      'With --base-url, --api-key-file and --api-secret-file, or with --from, it needs no terminal. With --force the ' +
+        'same answers change nothing. Files are replaced once the service has given a token, or with --unverified.',
     ],
   },
   {
@@ -91,10 +88,7 @@ export const commands: readonly CommandSpec[] = [
       78: 'the configuration is faulty',
     },
     options: ofConfig,
-    details: [
-      'Logs go to stderr. SIGTERM and SIGINT stop it, SIGHUP makes it read the configuration again, ' +
-        'SIGUSR2 makes it ask the service now.',
-    ],
+    details: ['Logs go to stderr. SIGTERM and SIGINT stop it, SIGHUP is a reload, SIGUSR2 a refresh.'],
   },
   clientCommands.token,
   clientCommands.watch,
@@ -135,8 +129,7 @@ export const commands: readonly CommandSpec[] = [
       'kyc-tokend check --config-only --config kyc-tokend.config.json',
     ],
     load: () => import('../check/check.ts'),
-    summary:
-      'Find the faults of configuration, permissions, directories, sockets and host, each with its remedy',
+    summary: 'Find the faults of configuration and host, each with its remedy',
     exits: {
       0: 'there is no fault',
       69: 'systemd does not answer',
@@ -150,12 +143,9 @@ export const commands: readonly CommandSpec[] = [
       live: { summary: 'Also ask the service for a token, once' },
     },
     details: [
-      'If a file has faults of its shape (an unknown key, a value of another type), it reports all of those ' +
-        'and nothing else. Correct them and run it again: it then reports all others.',
-      'With sudo, where the unit is installed, it runs within a copy of that unit, which ' +
-        'systemd starts once and which is gone after it: it sees what the daemon sees, with all ' +
-        'drop-ins. It also asks the daemon for its status at each socket, as a member of its group, and ' +
-        'reads the token files. It changes nothing and starts no daemon.',
+      'If a file has faults of its shape (an unknown key, a value of another type), it reports those alone. With sudo ' +
+        'it runs within a copy of the installed unit, and asks the daemon for its status at each socket, as a member ' +
+        'of its group. It changes nothing.',
     ],
   },
   clientCommands.exec,
