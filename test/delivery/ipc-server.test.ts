@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process'
-import { userInfo } from 'node:os'
 import { promisify } from 'node:util'
 import { describe, expect, it, vi } from 'vitest'
+import { nameOf } from '../../src/host/ids.ts'
 import { failures } from '../support/failures.ts'
 import {
   asStranger,
@@ -178,13 +178,13 @@ describe('the rest', () => {
     for (const client of ['billing', 'billing', undefined])
       await askOnce(world.ipcPath, 'token.get', { client })
     const taken = world.records.filter(({ fields }) => fields.event === 'token-taken')
-    const uid = process.getuid?.()
+    const uid = process.getuid!()
     expect(taken.map(({ fields }) => fields)).toMatchObject([
       { uid, transport: 'ipc', clients: ['billing'], count: 1 },
     ])
     expect(JSON.stringify(world.records)).not.toContain('token-1')
     const status = await askOnce(world.ipcPath, 'status.get', {})
-    const user = { uid, name: userInfo().username, connections: 1, count: 3, clients: ['billing'] }
+    const user = { uid, name: nameOf('user', uid), connections: 1, count: 3, clients: ['billing'] }
     expect(status?.data['readers']).toMatchObject([user])
   })
 
