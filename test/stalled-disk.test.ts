@@ -1,9 +1,9 @@
 // A disk that does not answer: the whole daemon goes on without it.
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
-import { PROGRAM, startDaemon, textOf, type Daemon, type DaemonOptions } from './support/daemon.ts'
-import { freshToken, httpAsk, serviceOf, tokenOf } from './support/outside.ts'
+import { startDaemon, type Daemon, type DaemonOptions } from './support/daemon.ts'
+import { freshToken, httpAsk, serviceOf } from './support/outside.ts'
 import { lacks } from './support/lacks.ts'
 import { granting } from './support/service.ts'
 import { createStalledDisk } from './support/stalled-disk.ts'
@@ -108,26 +108,3 @@ describe.skipIf(lacks('cc'))('a start while the disk of the state directory does
     expect(daemon.stderr()).toBe('')
   }, 60_000)
 })
-
-test.skipIf(lacks('cc'))(
-  'a log on a disk that hangs holds up no client, refresh or end, and is written once it answers',
-  async () => {
-    const { slow, disk, start } = await stalling(() => ({}))
-    const file = join(slow, 'log')
-    const daemon = start({ program: ['sh', '-c', `exec "$@" 2>${file}`, 'sh', ...PROGRAM] })
-    const isLogged = (event: string) => () => textOf(file)?.includes(`"${event}"`)
-    await expectUntil('the start', isLogged('started'))
-    const { accessToken } = await tokenOf(daemon)
-    disk.stall()
-    daemon.process.kill('SIGHUP')
-    daemon.process.kill('SIGUSR2')
-    await expectUntil('a refresh', async () => (await tokenOf(daemon)).accessToken !== accessToken)
-    expect(disk.isMet()).toBe(true)
-    expect(await healthOf(daemon)).toBe(200)
-    disk.goOn()
-    await expectUntil('the records', isLogged('reloaded'))
-    disk.stall()
-    await expectEnd(daemon, 5_000)
-  },
-  60_000,
-)
