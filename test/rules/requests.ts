@@ -55,6 +55,8 @@ export function createRequests(broke: Broke, { grainMs = 0 } = {}) {
   let askedMs = -Infinity
   /** The process began with a good token, and nothing stood against it. */
   let hasKeptToken = false
+  /** The wall clock was set: one refresh may be due for it. */
+  let isClockSet = false
   /** When each was last wished. */
   const wished: Partial<Record<Cause, number>> = {}
 
@@ -81,6 +83,9 @@ export function createRequests(broke: Broke, { grainMs = 0 } = {}) {
     account.askedMs[cause] = atMs
     if (cause !== 'refresh' || given === null) return
     const ageMs = atMs - given.atMs
+    const isForClock = isClockSet
+    isClockSet = false
+    if (isForClock) return
     check(ageMs >= given.lifeMs * LEAST_SHARE - grainMs, 'reason', `refresh at ${ageMs} ms`)
   }
 
@@ -113,6 +118,9 @@ export function createRequests(broke: Broke, { grainMs = 0 } = {}) {
     /** Somebody wants a request for this cause: each wish is good for one. */
     wish(cause: Wish, atMs: number): void {
       wished[cause] = atMs
+    },
+    clockWasSet(): void {
+      isClockSet = true
     },
     /** A process starts. `hasGoodToken`: it is kept, good, and of the pair in the files; no alert stands. */
     started(atMs: number, { hasGoodToken }: { hasGoodToken: boolean }): void {

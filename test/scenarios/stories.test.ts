@@ -62,7 +62,7 @@ const steps: fc.Arbitrary<Step> = fc.oneof(
   { weight: 2, arbitrary: fc.constantFrom('one', 'two').map(rotate) },
   { weight: 2, arbitrary: changes.map(reload) },
   { weight: 3, arbitrary: fc.oneof(fc.constant(0), fc.nat(60)).map(crash) },
-  { weight: 4, arbitrary: fc.constantFrom<Harm[]>('run', 'state', 'log', 'socket').map(harm) },
+  { weight: 4, arbitrary: fc.constantFrom<Harm[]>('run', 'state', 'log').map(harm) },
   { weight: 1, arbitrary: fc.constant<Step>({ do: 'freeDisk' }) },
   { weight: 1, arbitrary: fc.constant(restart) },
   { weight: 1, arbitrary: fc.constant(reboot) },

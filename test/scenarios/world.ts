@@ -1,7 +1,6 @@
 // The world of a scenario: the whole daemon; only the service, systemd, time and chance are not real.
 import {
   cpSync,
-  existsSync,
   lstatSync,
   mkdirSync,
   mkdtempSync,
@@ -85,8 +84,8 @@ const MAX_REQUESTS = 1_000
 
 export type World = ReturnType<typeof createWorld>
 
-/** A full disk (of the runtime or the state directory), a log without a reader, a removed socket. */
-export type Harm = 'run' | 'state' | 'log' | 'socket'
+/** A full disk (of the runtime or the state directory), a log without a reader. */
+export type Harm = 'run' | 'state' | 'log'
 
 /** Watches a world from outside. */
 export interface Observer {
@@ -446,15 +445,13 @@ export function createWorld(given: Given, observer?: Observer) {
     file: (path: string): string => textOf(join(directory, path)) ?? '',
     harm: (what: Harm): void => {
       if (what === 'run' || what === 'state') full = what
-      else if (what === 'log') alive().log.leave()
-      else rmSync(socketPath, { force: true })
+      else alive().log.leave()
     },
     /** The full disk has space again. */
     freeDisk: (): void => {
       full = null
     },
     isFull: (): boolean => full !== null,
-    hasSocket: (): boolean => existsSync(socketPath),
     /** All that was logged, by process. Records are written when the daemon ends, at the latest. */
     logged: (): string[] => logs.map((log) => log.lines().join('\n')),
     end: async (): Promise<void> => {
