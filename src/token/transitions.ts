@@ -32,7 +32,7 @@ export function afterBegin(state: TokenState, { pair, by }: Plan, now: Instant):
   const inFlight: InFlight = {
     pair,
     serviceId: state.service.id,
-    cause: causeOf(state, { pair, by }, now),
+    cause: causeOf(state, { pair, by }),
     since: now,
     isSent: false,
     isOperators,
@@ -41,11 +41,11 @@ export function afterBegin(state: TokenState, { pair, by }: Plan, now: Instant):
   return { ...state, inFlight, wish: isOperators ? [] : state.wish }
 }
 
-function causeOf(state: TokenState, { pair, by }: Omit<Plan, 'atMs'>, now: Instant): Cause {
+function causeOf(state: TokenState, { pair, by }: Omit<Plan, 'atMs'>): Cause {
   if (by !== 'plan') return by === 'operator' ? 'operator' : 'client'
   if (recordOf(state, pair).attempts > 0) return 'retry'
   if (pair !== state.running) return 'reload'
-  return state.token?.pair === pair && usableUntilMs(state, now) > now.bootMs ? 'refresh' : 'start'
+  return state.token?.pair === pair && state.startMayAsk !== pair ? 'refresh' : 'start'
 }
 
 /** An operator wants the running pair asked where the candidate gives no token. */
