@@ -256,6 +256,7 @@ describe('a reload', () => {
     await eventually(() => {
       expect(readdirSync(directory)).toEqual(['absent', 'kept', 'link', 'token'])
       expect(events()).toEqual(['file-error'])
+      expect(files.status()[1]?.writtenAt).not.toBeNull()
     })
     const writtenAt = files.status()[1]?.writtenAt
     await files.reconfigure([fileOf('kept'), fileOf('added')])

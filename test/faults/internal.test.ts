@@ -15,8 +15,10 @@ const BREAKING = `process.getBuiltinModule('os').hostname =
   () => ({ toJSON() { throw new Error('no name') } })`
 const WITHOUT_NAME = `data:text/javascript,${encodeURIComponent(BREAKING)}`
 /** Writes the limit of core files to stderr whenever the configuration is opened. */
-const SHOWING = `const fs = process.getBuiltinModule('fs'); const { open } = fs;
-  fs.open = (path, ...rest) => {
+const SHOWING = `const fs = process.getBuiltinModule('fs')
+  const files = fs.promises
+  const { open } = files
+  files.open = (path, ...rest) => {
     if (String(path).endsWith('.json')) {
       fs.writeSync(2, fs.readFileSync('/proc/self/limits', 'utf8'))
     }

@@ -28,7 +28,7 @@ describeInstallation('installed as the manual says', {}, (installation) => {
     await sh(`cat >${CONFIG}`, { input: JSON.stringify(config) })
   }
 
-  it('is set up by one command, which changes nothing when it is run again', async () => {
+  it('is set up by one command, and again with --force, which changes nothing', async () => {
     await installation.startStandIn()
     await sh('echo sandbox-key >key.txt; echo sandbox-secret >secret.txt')
     const command = block('setup')
@@ -43,7 +43,7 @@ describeInstallation('installed as the manual says', {}, (installation) => {
     )
     const files = `stat -c '%i %Y %n' /etc/kyc-tokend/*; systemctl show -p MainPID kyc-tokend`
     const before = await sh(files)
-    expect(await sh(command)).toContain('Nothing was changed')
+    expect(await sh(`${command.trimEnd()} --force`)).toContain('Nothing was changed')
     expect(await sh(files)).toBe(before)
     await follow('checked')
   })
@@ -52,11 +52,14 @@ describeInstallation('installed as the manual says', {}, (installation) => {
     const document = {
       baseUrl: 'http://127.0.0.1:8099',
       credentials: { apiKey: 'sandbox-key', apiSecret: 'sandbox-secret' },
+      tokenFiles: [{ path: 'token', format: 'raw', mode: '0640' }],
     }
     await sh('cat >kyc.json', { input: JSON.stringify(document) })
     // The first asks a person.
-    for (const line of block('examples-setup').code.split('\n').slice(1))
-      expect(await sh(line.replace('sudo ', ''))).toContain('Nothing was changed')
+    for (const line of block('examples-setup').code.split('\n').slice(1)) {
+      const command = line.replace('sudo ', '').replace(/setup (?!--force)/, 'setup --force ')
+      expect(await sh(command)).toMatch(/Nothing was changed|holds a token/)
+    }
     for (const line of block('examples-check').code.split('\n').slice(0, 2))
       expect(await sh(line.replace('sudo ', ''))).toContain('No fault')
   })
