@@ -31,14 +31,12 @@ describeInstallation('the log in the journal', {}, (installation) => {
     await sh('kyc-tokend refresh; systemctl reload kyc-tokend')
     await expectJournal('kyc-tokend', 'event=reloaded')
     const uid = (await sh('id -u member')).trim()
-    expect(await follow('audit-taken')).toMatch(
-      new RegExp(` uid=${uid} transport=ipc clients=.* count=1$`, 'm'),
-    )
-    expect(await follow('audit-reported')).toMatch(new RegExp(` uid=${uid} transport=ipc `))
-    expect(await follow('audit-obtained')).toMatch(/ fingerprint=[\da-f]{16} .*expiresAt=\d{4}-/)
-    expect(await follow('audit-alerts')).toMatch(
-      /event=alert .*reason=account-inactive[^]*event=alert-resolved/,
-    )
+    const taken = await follow('audit-taken')
+    expect(taken).toMatch(new RegExp(` uid=${uid} transport=ipc clients=.* count=1$`, 'm'))
+    expect(taken).toMatch(new RegExp(`event=token-rejected .*uid=${uid} transport=ipc `))
+    const given = await follow('audit-obtained')
+    expect(given).toMatch(/ fingerprint=[\da-f]{16} .*expiresAt=\d{4}-/)
+    expect(given).toMatch(/event=alert .*reason=account-inactive[^]*event=alert-resolved/)
     expect(await follow('audit-changes')).toMatch(/event=started [^]*event=reloaded/)
   })
 
