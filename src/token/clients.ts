@@ -36,12 +36,13 @@ export function afterReport(
   const isUsable = usableUntilMs(before, now) > now.bootMs
   if (token !== null && isUsable && token.fingerprint !== fingerprint)
     return { state: before, decision: { verdict: 'replaced' } }
+  const isAsking = before.inFlight?.pair === before.running
+  // An operator asks about a refused account: the answer may be another token.
   if (recordOf(before, before.running).refusedWith !== null)
-    return { state: before, decision: { verdict: 'refused' } }
+    return { state: before, decision: { verdict: isAsking ? 'refreshing' : 'refused' } }
   if (token === null || !isUsable) return { state: before, decision: { verdict: 'refreshing' } }
   const state = withReport(before, token, now)
   const retryAfterMs = dueAtMs(state, now) - now.bootMs
-  const isAsking = state.inFlight?.pair === state.running
   if (isAsking || retryAfterMs <= 0) return { state, decision: { verdict: 'refreshing' } }
   return { state, decision: { verdict: token.isUnchanged ? 'unchanged' : 'held', retryAfterMs } }
 }
