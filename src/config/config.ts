@@ -25,8 +25,5 @@ interface LoadedFacts {
 export type ServiceRefusal = ServiceConfig['refusals'][number]
 /** Limits, trust and proxy of a request. */
 export type RequestConfig = Config['request']
-/** `refresh` and `retry`. */
-export type PolicyConfig = Config['policy']
 export type AlertsConfig = Config['alerts']
-export type LogConfig = Config['log']
 export type ShareConfig = NonNullable<Config['share']>

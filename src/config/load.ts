@@ -27,8 +27,6 @@ export interface LoadOptions {
   readonly running?: Running | undefined
 }
 
-export type Inspection = Awaited<ReturnType<typeof inspectConfig>>
-
 /** The configuration, with its files, owners, modes and secrets as they are now. Throws ConfigError (78). */
 export async function loadConfig(options: LoadOptions): Promise<Config> {
   const { config, faults, file } = await inspectConfig(options)

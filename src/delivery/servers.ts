@@ -26,7 +26,6 @@ export interface Sockets {
   readonly http: SocketConfig | null
 }
 type Name = 'ipc' | 'http' | 'metrics'
-export type Servers = ReturnType<typeof createServers>
 
 const METRICS: SocketConfig = {
   mode: 0,

@@ -3,12 +3,10 @@ import { dirname } from 'node:path'
 import { errorCode } from '../lib/error.ts'
 
 /**
- * `system`: the system refused a call. `stalled`: the disk did not answer in time. `busy`: the work did not
- * begin in time, because other disks do not answer. `odd-target`: what has the path is no regular file.
- * `unsafe-directory`: others can exchange what is
- * made in the directory. `attributes`: the file system does not keep owner, group or mode.
+ * `system`: the system refused a call. `stalled`: the disk did not answer in time. `odd-target`: something else than
+ * a regular file has the path. `unsafe-directory`: others can exchange what is made in the directory. `attributes`: the file system does not keep owner, group or mode.
  */
-type FileErrorKind = 'system' | 'stalled' | 'busy' | 'odd-target' | 'unsafe-directory' | 'attributes'
+type FileErrorKind = 'system' | 'stalled' | 'odd-target' | 'unsafe-directory' | 'attributes'
 
 interface FileFacts {
   readonly path: string
@@ -53,7 +51,7 @@ export class FileError extends Error {
 
 /** Reports whether a disk has not done its work in time: it may do it later. */
 export function isLate(error: unknown): error is FileError {
-  return error instanceof FileError && (error.kind === 'stalled' || error.kind === 'busy')
+  return error instanceof FileError && error.kind === 'stalled'
 }
 
 /** An error of the system, or of a disk that is late, as a FileError of this path; any other as it is. */

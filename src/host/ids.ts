@@ -44,11 +44,6 @@ export function localUser(name: string): { uid: number; gid: number } | undefine
   return fields === undefined ? undefined : { uid: Number(fields[2]), gid: Number(fields[3]) }
 }
 
-/** Reports whether /etc/group has the group. */
-export function isLocalGroup(name: string): boolean {
-  return entriesOf('group').some((entry) => entry[0] === name)
-}
-
 function idIn(entries: readonly string[][], name: string): number | undefined {
   const id = entries.find((fields) => fields[0] === name)?.[2]
   return id !== undefined && /^\d+$/.test(id) ? Number(id) : undefined

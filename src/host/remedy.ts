@@ -359,7 +359,6 @@ const fileFaults: Readonly<
   stalled: ({ directory, forSeconds }) => [
     `not written${forSeconds}: check the disk of ${directory} or its server`,
   ],
-  busy: ({ directory }) => [`${directory} waits for other disks, which do not answer: check those`],
   EISDIR: ({ file, sudo }) => [
     'it is a directory, which is never replaced; clear the path',
     `${sudo}mv -T --backup=numbered ${file} ${file}.old`,

@@ -2,8 +2,6 @@
 import { inspect } from 'node:util'
 
 export const REDACTED = '[secret]'
-/** Names under which people send secrets. */
-export const NAME_OF_SECRET = /key|secret|token|password/i
 
 export class Secret {
   readonly #value: string

@@ -13,8 +13,6 @@ export function announce(stderr: Writable, sentence: string): void {
   if (isTerminal(stderr)) stderr.write(`${sentence} …\n`)
 }
 
-export type Prompt = ReturnType<typeof createPrompt>
-
 /** Questions go to stderr, a terminal like stdin. */
 export function createPrompt({ stdin, stderr, signal }: Pick<Invocation, 'stdin' | 'stderr' | 'signal'>) {
   let isHiding = false

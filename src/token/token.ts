@@ -189,15 +189,6 @@ export function knownLife(
   return ownMs === undefined ? undefined : { lifeMs: ownMs, expirySource: 'jwt' }
 }
 
-/** The `exp` of a JWT, in ms since the epoch; null: it has none. Undefined: the text is no JWT. */
-export function jwtEndMs(text: string): number | null | undefined {
-  const [head = '', payload = '', ...more] = text.split('.')
-  const isWhole = more.length === 1 && [head, payload, more[0]!].every((part) => /^[\w-]+$/.test(part))
-  const isObject = (part: string): boolean => isRecord(parseJson(Buffer.from(part, 'base64url').toString()))
-  if (!isWhole || ![head, payload].every(isObject)) return undefined
-  return numericDateMs(claimsOf(text).exp) ?? null
-}
-
 function claimsOf(accessToken: string): { exp?: unknown; iat?: unknown } {
   const [, payload = '', signature, ...more] = accessToken.split('.')
   if (signature === undefined || more.length > 0) return {}
