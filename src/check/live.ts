@@ -6,7 +6,8 @@ import { createSystemClock } from '../lib/clock.ts'
 import { asSentence } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus } from '../lib/error.ts'
-import { createFetchToken } from '../source/fetch-token.ts'
+import { assertionReader, createFetchToken } from '../source/fetch-token.ts'
+import type { ServiceOutcome } from '../token/outcome.ts'
 import { knownLife } from '../token/token.ts'
 import type { Finding } from './findings.ts'
 
@@ -20,12 +21,12 @@ export async function askOnce(
   { env, remedyOf, signal }: { env: NodeJS.ProcessEnv; remedyOf: RemedyOf; signal: AbortSignal },
 ): Promise<Finding & { readonly status: number }> {
   const clock = createSystemClock()
-  const outcome = await createFetchToken({
-    ...config,
-    env,
-    clock,
-    secrets: () => revealAll(config),
-  })(signal)
+  const fetchToken = createFetchToken({ ...config, env, clock, secrets: () => revealAll(config) })
+  const read = await assertionReader(config.pair)?.(clock.now().wallMs)
+  const outcome: ServiceOutcome =
+    read !== undefined && 'problem' in read
+      ? { kind: 'transient', reason: 'assertion', detail: read.problem }
+      : await fetchToken(signal, { assertion: read?.text })
   if (outcome.kind !== 'ok') {
     const { reason, detail, status } = outcome
     const http = status === undefined ? 'was not reached' : `answered with HTTP ${status}`

@@ -6,13 +6,12 @@ import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { Account, Share, ShareOptions } from '../share/share.ts'
-import type { FetchTokenOptions } from '../source/fetch-token.ts'
+import { assertionReader, type FetchTokenOptions } from '../source/fetch-token.ts'
 import type { StateStore } from '../storage/state-store.ts'
 import type { Keeper, Source as PairSource } from '../token/keeper.ts'
 import type { FetchToken } from '../token/outcome.ts'
 import { refusalOf, usableToken, usableUntilMs } from '../token/selectors.ts'
 import type { Files } from '../token/transitions.ts'
-import { fingerprintOf } from '../token/token.ts'
 
 export interface SourceOptions {
   readonly env: NodeJS.ProcessEnv
@@ -65,16 +64,6 @@ export function createSources({
     return { pairId, accessToken, expirySource, receivedMs: received.bootMs, ...ends }
   }
 
-  /** Reads the ready-made assertion. */
-  function assertionOf(file: string): NonNullable<PairSource['readAssertion']> {
-    return async (wallMs) => {
-      const { readAssertion } = await import('../source/assertion.ts')
-      const read = await readAssertion(file, wallMs)
-      if ('text' in read) return { content: fingerprintOf(read.text) }
-      return { problem: `The file ${file} (service.assertion.file) ${read.problem}` }
-    }
-  }
-
   return {
     /** The source of this configuration. Throws UserError. */
     of(config: Config): Source {
@@ -91,9 +80,8 @@ export function createSources({
         maxAgeMs: policy.maxAgeMs,
       }
       const shared: FetchToken = async (...attempt) => (await loadShare()).attempt(account!, ...attempt)
-      const { assertion } = pair
-      const readAssertion = assertion?.kind === 'ready' ? assertionOf(assertion.file) : undefined
-      return { id, account, fetchToken: account === null ? fromService : shared, readAssertion }
+      const fetchToken = account === null ? fromService : shared
+      return { id, account, fetchToken, readAssertion: assertionReader(pair) }
     },
     /** Fingerprint of the pair of this configuration. */
     idOf: (config: Config): string => store.fingerprintOf(pairText(config.pair)),

@@ -140,7 +140,7 @@ export function createHost(options: HostOptions) {
     let sentMs = NaN
     const onSent = (): void => void (sentMs = bootMs())
     const beforeRequest = (): Promise<void> => act.beforeRequest().then(onSent)
-    const outcome = await account.fetchToken(signal, { cause, beforeRequest, onSent })
+    const outcome = await account.fetchToken(signal, { ...act, cause, beforeRequest, onSent })
     if (Number.isNaN(sentMs)) return { outcome, sentMs, isForAll: false }
     telemetry.counted(how)
     planMs = null

@@ -7,6 +7,7 @@ import type { SignedAssertion } from '../config/config.ts'
 import type { Secret } from '../lib/secret.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { errorCode } from '../lib/error.ts'
+import type { ReadyAssertion } from '../token/outcome.ts'
 
 /**
  * A JWT that is valid from `wallMs` on: the service's clock as far as it is known, else ours. `tokenUrl`: its
@@ -39,14 +40,18 @@ function withoutNull(fields: Readonly<Record<string, unknown>>): Record<string, 
 
 const MAX_BYTES = 16 * 1024
 
-/** A ready-made assertion that may be sent, or why none can be: words after the name of its file. */
-export type ReadyAssertion = { readonly text: string } | { readonly problem: string }
-
 /**
  * Reads the assertion that another program writes to this file: one line, at most 16 KiB. `wallMs`: the time
  * by which its `exp` is judged. Its signature is the service's concern. Never rejects.
  */
 export async function readAssertion(path: string, wallMs: number): Promise<ReadyAssertion> {
+  const read = await readLine(path, wallMs)
+  if ('text' in read) return read
+  return { problem: `The file ${path} (service.assertion.file) ${read.problem}` }
+}
+
+/** `problem`: words after the name of the file. */
+async function readLine(path: string, wallMs: number): Promise<ReadyAssertion> {
   let text: string
   try {
     // To open a FIFO would wait for its writer.

@@ -1,7 +1,7 @@
 // The keeper: the one loop that asks the service, one request at a time, and sets the one variable.
 import { withTimeout, type Clock, type Instant } from '../lib/clock.ts'
 import { afterNeed, afterReport, type RejectDecision } from './clients.ts'
-import type { FetchOutcome, FetchToken } from './outcome.ts'
+import type { FetchOutcome, FetchToken, ReadyAssertion } from './outcome.ts'
 import { next } from './schedule.ts'
 import { nextExpiryMs } from './selectors.ts'
 import { recordOf, type Notes, type Policy, type Service, type TokenState } from './state.ts'
@@ -15,6 +15,7 @@ import {
   afterOperator,
   afterRequest,
 } from './transitions.ts'
+import { fingerprintOf } from './token.ts'
 import { createVariable, type Variable } from './variable.ts'
 
 export { createLiveness, type Attempted, type KeeperEvent } from './variable.ts'
@@ -24,12 +25,8 @@ export interface Source {
   /** Keyed fingerprint of the pair. */
   readonly id: string
   readonly fetchToken: FetchToken
-  /**
-   * Where the assertion is read from a file: the fingerprint of that in the file, judged at this time of the wall
-   * clock; or the words why none can be sent. Never rejects.
-   */
-  readonly readAssertion?:
-    ((wallMs: number) => Promise<{ content: string } | { problem: string }>) | undefined
+  /** Where the assertion is ready-made: reads it, and judges its end by this wall clock. Never rejects. */
+  readonly readAssertion?: ((wallMs: number) => Promise<ReadyAssertion>) | undefined
 }
 /** What the files hold. */
 export interface Settings {
@@ -103,15 +100,20 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     }
   }
 
-  /** Reads the ready-made assertion, if there is one. Returns the words why none can be sent; null: it is good. */
-  async function readAssertion({ readAssertion: readFile }: Source): Promise<string | null> {
-    if (readFile === undefined) return null
+  /** The service's clock as far as it is known, else ours: that may be wrong, and may be set meanwhile. */
+  function serviceWallMs(): number {
     const { bootMs, wallMs } = clock.now()
     const { serviceMs } = get().clocks
-    const reading = readFile(serviceMs === null ? wallMs : bootMs + serviceMs)
-    const read = (await withTimeout(READ_MS, reading, clock)) ?? { problem: 'cannot be read: its disk hangs' }
-    change(afterAssertion(get(), 'content' in read ? read.content : null))
-    return 'content' in read ? null : read.problem
+    return serviceMs === null ? wallMs : bootMs + serviceMs
+  }
+
+  /** Reads the ready-made assertion. Null: the service takes none. */
+  async function readAssertion({ readAssertion: readFile }: Source): Promise<ReadyAssertion | null> {
+    if (readFile === undefined) return null
+    const reading = withTimeout(READ_MS, readFile(serviceWallMs()), clock)
+    const read = (await reading) ?? { problem: 'The disk of the assertion does not answer' }
+    change(afterAssertion(get(), 'text' in read ? fingerprintOf(read.text) : null))
+    return read
   }
 
   /** While a pair waits for another assertion, its file is read at each wake of the loop. */
@@ -126,6 +128,7 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
   /** Asks once. Before its request goes out, the state is saved, with the attempt as failed. Null: it was given up. */
   async function ask(
     source: Source,
+    assertion: string | undefined,
     stop: AbortSignal,
   ): Promise<{ outcome: FetchOutcome; tookMs: number | null } | null> {
     const { cause } = get().inFlight!
@@ -140,7 +143,8 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     }
     const ticking = keepTicking(answered.signal)
     try {
-      const outcome = await source.fetchToken(signal, { cause, beforeRequest })
+      const how = { cause, beforeRequest, serviceWallMs: serviceWallMs(), assertion }
+      const outcome = await source.fetchToken(signal, how)
       if (signal.aborted) return null
       return { outcome, tookMs: requestedAtMs === null ? null : clock.now().bootMs - requestedAtMs }
     } finally {
@@ -153,13 +157,16 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
   async function attempt(stop: AbortSignal): Promise<FetchOutcome | null> {
     const { pair } = next(get(), clock.now())
     const source = sourceOf(pair)
-    const problem = await readAssertion(source)
+    const read = await readAssertion(source)
     const plan = next(get(), clock.now())
     if (stop.aborted || plan.pair !== pair || plan.atMs > clock.now().bootMs) return null
     set(afterBegin(get(), plan, clock.now()))
     try {
-      const notGood = { kind: 'transient', reason: 'assertion', detail: problem ?? '' } as const
-      const answer = problem === null ? await ask(source, stop) : { outcome: notGood, tookMs: null }
+      if (read !== null && 'problem' in read) {
+        const outcome = { kind: 'transient', reason: 'assertion', detail: read.problem } as const
+        return await conclude({ outcome, tookMs: null })
+      }
+      const answer = await ask(source, read?.text, stop)
       return answer && (await conclude(answer))
     } finally {
       set(afterAbort(get()))

@@ -65,9 +65,16 @@ export interface Attempt {
   readonly cause: Cause
   /** Await it before a request goes out: it is counted, and saved as failed in case the process ends. */
   readonly beforeRequest: () => Promise<void>
+  /** The service's clock, in ms since the epoch, by which an assertion is signed; absent: it is ours. */
+  readonly serviceWallMs?: number
+  /** The ready-made assertion, read for this attempt. */
+  readonly assertion?: string | undefined
   /** Call it when the request was written: connecting takes time, and so does a stopped process. */
   readonly onSent?: () => void
 }
+
+/** A ready-made assertion that may be sent, or why none can be, as a line for people. */
+export type ReadyAssertion = { readonly text: string } | { readonly problem: string }
 
 /** One attempt to get a token. Never throws for anything that the service or the network does. */
 export type FetchToken = (signal: AbortSignal, attempt: Attempt) => Promise<FetchOutcome>

@@ -1,6 +1,4 @@
 // The stand-in by its answers, and by what the daemon's source makes of them.
-import { writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { PairConfig, ServiceConfig } from '../../src/config/config.ts'
 import { createSystemClock, type Clock } from '../../src/lib/clock.ts'
@@ -11,7 +9,6 @@ import { scenarioNames, type ScenarioName } from '../../src/sandbox/scenarios.ts
 import { knownLife } from '../../src/token/token.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { fetchFrom, partsFor } from '../support/source.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
 
 async function start(options: { scenario?: ScenarioName; clock?: Clock; service?: Described } = {}) {
   const defaults = { port: 0, scenario: 'ok', tokenLifetimeMs: 90_000, clock: createSystemClock() } as const
@@ -93,25 +90,11 @@ describe('the stand-in of a described service', () => {
   ])('takes its request, and has every scenario: %s', async (_name, pair, service) => {
     const parts = partsFor('https://api.example.com', { pair, service })
     const { sandbox } = await start({ service: { ...parts.service, ...parts.pair } })
-    const file = join(await tempDirectory(), 'assertion')
-    writeFileSync(file, jwtOf({ exp: 4e9 }))
-    const isReady = pair.assertion !== undefined
-    const ask = (apiKey: string = sandboxCredentials.apiKey) =>
-      fetchFrom(sandbox.url, {
-        service,
-        pair: {
-          apiKey: new Secret(apiKey),
-          apiSecret: new Secret(sandboxCredentials.apiSecret),
-          ...pair,
-          ...(isReady && {
-            assertion: {
-              ...assertion,
-              file,
-            },
-          }),
-        },
-        request: { timeoutMs: 1_000, connectTimeoutMs: 1_000 },
-      })
+    const ask = (apiKey: string = sandboxCredentials.apiKey) => {
+      const secrets = { apiKey: new Secret(apiKey), apiSecret: new Secret(sandboxCredentials.apiSecret) }
+      const request = { timeoutMs: 1_000, connectTimeoutMs: 1_000 }
+      return fetchFrom(sandbox.url, { service, pair: { ...secrets, ...pair }, request }, jwtOf({ exp: 4e9 }))
+    }
     const reasonOf = async (scenario: ScenarioName): Promise<string> => {
       sandbox.setScenario(scenario)
       const outcome = await ask()

@@ -1,10 +1,8 @@
 // A real server of OAuth 2 (oidc-provider) behind TLS that wants a client certificate, through a proxy with login.
 import { generateKeyPairSync, randomUUID } from 'node:crypto'
-import { writeFileSync } from 'node:fs'
 import https from 'node:https'
 import type { RequestListener } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { join } from 'node:path'
 import { exportJWK, SignJWT } from 'jose'
 import { expect, it, onTestFinished, vi } from 'vitest'
 import type { PairConfig, SignedAssertion } from '../../src/config/config.ts'
@@ -12,7 +10,6 @@ import { Secret } from '../../src/lib/secret.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { nameHas } from '../support/silent-listener.ts'
 import { fetchFrom, startProxy, tunnel } from '../support/source.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
 
 const LIFE_S = 20
 const LOGIN = { user: 'ada', password: new Secret('hush:hush') }
@@ -69,10 +66,9 @@ it('gives a token for a signed and a ready-made assertion and for HTTP Basic, th
   const proxy = await startProxy((_target, socket) => tunnel(`127.0.0.1:${port}`, socket))
   onTestFinished(nameHas('127.0.0.1'))
   const tokenUrl = `${issuer}:${port}/token`
-  const file = join(await tempDirectory(), 'assertion')
   const ready = new SignJWT({ jti: randomUUID() }).setProtectedHeader({ alg: 'ES256' })
   const claimed = ready.setIssuer('kyc-program').setSubject('kyc-program').setAudience(issuer)
-  writeFileSync(file, await claimed.setIssuedAt().setExpirationTime('1m').sign(privateKey))
+  const assertion = await claimed.setIssuedAt().setExpirationTime('1m').sign(privateKey)
   const key = new Secret(String(privateKey.export({ type: 'pkcs8', format: 'pem' })))
   const signed: SignedAssertion = {
     kind: 'signed',
@@ -91,12 +87,7 @@ it('gives a token for a signed and a ready-made assertion and for HTTP Basic, th
       send: 'assertion',
       apiKey: new Secret('kyc-program'),
       apiSecret: null,
-      assertion: {
-        kind: 'ready',
-        file,
-        as: 'client',
-        type: null,
-      },
+      assertion: { kind: 'ready', file: '/unread', as: 'client', type: null },
     },
     basic: { send: 'basic', apiKey: new Secret('of basic'), apiSecret: new Secret('S3cret:&=%') },
   }
@@ -105,17 +96,21 @@ it('gives a token for a signed and a ready-made assertion and for HTTP Basic, th
     env = {},
     own = { url: `http://${proxy.address}`, ...LOGIN } as object | null,
   ) =>
-    fetchFrom(issuer, {
-      service: { tokenUrl, lifetime: ['expires_in'] },
-      pair: {
-        token: ['access_token'],
-        parameters: { grant_type: 'client_credentials' },
-        clientCertificate: { cert: certificate.cert, key: new Secret(certificate.key) },
-        ...pair,
+    fetchFrom(
+      issuer,
+      {
+        service: { tokenUrl, lifetime: ['expires_in'] },
+        pair: {
+          token: ['access_token'],
+          parameters: { grant_type: 'client_credentials' },
+          clientCertificate: { cert: certificate.cert, key: new Secret(certificate.key) },
+          ...pair,
+        },
+        request: { ca: authority.cert, proxy: own as null },
+        env,
       },
-      request: { ca: authority.cert, proxy: own as null },
-      env,
-    })
+      assertion,
+    )
   for (const [name, pair] of Object.entries(pairs))
     expect(await ask(pair), name).toMatchObject({ kind: 'ok', answerLifeMs: LIFE_S * 1_000 })
   const login = Buffer.from('ada:hush:hush').toString('base64')

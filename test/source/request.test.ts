@@ -13,6 +13,7 @@ import { createSystemClock } from '../../src/lib/clock.ts'
 import { formEncoded } from '../../src/lib/redaction.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
+import { assertionReader } from '../../src/source/fetch-token.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { serviceOf } from '../support/outside.ts'
 import type { Answer } from '../support/service.ts'
@@ -215,40 +216,22 @@ describe('a signed assertion', () => {
       expect(JSON.stringify(outcome)).not.toContain(text)
   })
 
-  it('that is refused while our clock is wrong is a failure, and the next one has the time of the service', async () => {
-    const system = createSystemClock()
-    let behindMs = 600_000
-    const clock = { ...system, now: () => ({ ...system.now(), wallMs: Date.now() - behindMs }) }
+  it('has the time of the service where that is known, and its refusal by another clock is a failure', async () => {
     const strict: Answer = ({ body }) => {
-      const { iat } = JSON.parse(Buffer.from(sentIn(body).split('.')[1]!, 'base64url').toString()) as {
-        iat: number
-      }
+      const [, claims = ''] = sentIn(body).split('.')
+      const { iat } = JSON.parse(Buffer.from(claims, 'base64url').toString()) as { iat: number }
       const isNow = Math.abs(iat * 1_000 - Date.now()) < 10_000
       return isNow ? { json: { accessToken: 't' } } : { status: 404, json: { detail: 'Account not found' } }
     }
     const service = await serviceOf(strict)
+    const system = createSystemClock()
+    const clock = { ...system, now: () => ({ ...system.now(), wallMs: Date.now() - 600_000 }) }
     const fetchToken = fetcherFor(service.url, { pair: how(), clock })
-    const ask = () => fetchToken(new AbortController().signal)
-    const off =
-      /^Account not found; the iat of the assertion was (?:10 min|9 min 5\d s) behind the service's clock$/
-    expect(await ask()).toMatchObject({
-      kind: 'transient',
-      reason: 'assertion',
-      detail: expect.stringMatching(off),
-    })
-    expect(service.requests).toHaveLength(1)
-    expect(await ask()).toMatchObject({ kind: 'ok' })
-    // An answer without a Date, and our clock that is set meanwhile, change nothing.
-    service.answer((_asked, { response }) => {
-      response.sendDate = false
-      return { status: 503 }
-    })
-    expect(await ask()).toMatchObject({ reason: 'server-error' })
-    behindMs = -600_000
-    service.answer(strict)
-    expect(await ask()).toMatchObject({ kind: 'ok' })
+    const { signal } = new AbortController()
+    expect(await fetchToken(signal)).toMatchObject({ kind: 'transient', reason: 'assertion' })
+    expect(await fetchToken(signal, { serviceWallMs: Date.now() })).toMatchObject({ kind: 'ok' })
     service.answer({ status: 404, json: { detail: 'Account not found' } })
-    expect(await ask()).toMatchObject({ kind: 'permanent', reason: 'account-not-found' })
+    expect(await fetchToken(signal, { serviceWallMs: Date.now() })).toMatchObject({ kind: 'permanent' })
   })
 })
 
@@ -261,17 +244,12 @@ describe('a ready-made assertion', () => {
     const end = Math.floor(Date.now() / 1_000) + (seconds ?? 0)
     return (seconds === null ? jwt : jwt.setExpirationTime(end)).sign(privateKey)
   }
-  async function world(answer: Answer = { json: { accessToken: 't' } }) {
-    const service = await serviceOf(answer)
-    const file = join(await tempDirectory(), 'svid')
-    const pairWith = (given: object = {}, apiKey: string | null = null): Partial<PairConfig> => ({
-      apiKey: apiKey === null ? null : new Secret(apiKey),
-      apiSecret: null,
-      send: 'assertion',
-      assertion: { kind: 'ready', file, as: 'client', type: null, ...given },
-    })
-    return { service, file, pairWith }
-  }
+  const pairWith = (given: object = {}, apiKey: string | null = null): Partial<PairConfig> => ({
+    apiKey: apiKey === null ? null : new Secret(apiKey),
+    apiSecret: null,
+    send: 'assertion',
+    assertion: { kind: 'ready', file: '/unread', as: 'client', type: null, ...given },
+  })
   const type = 'urn:ietf:params:oauth:client-assertion-type:'
   const tokenType = 'urn:ietf:params:oauth:token-type:'
   const grant = { grant_type: 'urn:ietf:params:oauth:grant-type:jwt-bearer' }
@@ -283,28 +261,33 @@ describe('a ready-made assertion', () => {
     [{ as: 'grant' }, 'assertion', grant],
     [{ as: 'exchange' }, 'subject_token', { ...exchange, subject_token_type: `${tokenType}jwt` }],
     [{ as: 'exchange', type: 'x' }, 'subject_token', { ...exchange, subject_token_type: 'x' }],
-  ])(
-    'is sent as %j, with a client_id only where there is a key, and is read at each request',
-    async (as, field, more) => {
-      const { service, file, pairWith } = await world()
-      for (const apiKey of [null, 'client-7']) {
-        const fetchToken = fetcherFor(service.url, { pair: pairWith(as, apiKey) })
-        for (const n of [1, 2]) {
-          const sent = await assertionFor(n === 1 ? null : 300, { n })
-          writeFileSync(file, `${sent}\n`)
-          expect(await fetchToken(new AbortController().signal)).toMatchObject({
-            kind: 'ok',
-            accessToken: 't',
-          })
-          expect(Object.fromEntries(new URLSearchParams(service.requests.at(-1)?.body))).toEqual({
-            ...more,
-            [field]: sent,
-            ...(apiKey !== null && { client_id: apiKey }),
-          })
-        }
-      }
-    },
-  )
+  ])('is sent as %j, with a client_id only where there is a key', async (as, field, more) => {
+    const service = await serviceOf({ json: { accessToken: 't' } })
+    const sent = await assertionFor(300)
+    for (const apiKey of [null, 'client-7']) {
+      expect(await fetchFrom(service.url, { pair: pairWith(as, apiKey) }, sent)).toMatchObject({ kind: 'ok' })
+      expect(Object.fromEntries(new URLSearchParams(service.requests.at(-1)?.body))).toEqual({
+        ...more,
+        [field]: sent,
+        ...(apiKey !== null && { client_id: apiKey }),
+      })
+    }
+  })
+
+  async function readFrom(file: string, wallMs = Date.now()) {
+    return assertionReader({ assertion: pairWith({ file }).assertion! })!(wallMs)
+  }
+
+  it('is read from its file, with or without an end, and its end is judged by the time that is given', async () => {
+    const file = join(await tempDirectory(), 'svid')
+    for (const seconds of [null, 60]) {
+      const text = await assertionFor(seconds)
+      writeFileSync(file, `${text}\n`)
+      expect(await readFrom(file)).toEqual({ text })
+    }
+    const problem = expect.stringMatching(/ that ended (?:59|58) min/) as string
+    expect(await readFrom(file, Date.now() + 3_600_000)).toEqual({ problem })
+  })
 
   it.each<[string, (path: string) => Promise<void> | void, RegExp]>([
     ['missing', (path) => rmSync(path), / is not there$/],
@@ -327,41 +310,20 @@ describe('a ready-made assertion', () => {
     ],
     ['past its end', async (path) => writeFileSync(path, await assertionFor(-70)), /.* that ended 1 min 1/],
     ['too large', (path) => writeFileSync(path, 'x'.repeat(16_385)), / is larger than 16 KiB, and so no/],
-  ])('that is %s is not sent, and no request is counted', async (_what, spoil, sentence) => {
-    const { service, file, pairWith } = await world()
+  ])('that is %s is not sent, and no word of it is shown', async (_what, spoil, sentence) => {
+    const file = join(await tempDirectory(), 'svid')
     writeFileSync(file, await assertionFor(60))
     await spoil(file)
-    let counted = 0
-    const beforeRequest = async (): Promise<void> => void (counted += 1)
-    const fetchToken = fetcherFor(service.url, { pair: pairWith() })
-    const outcome = await fetchToken(new AbortController().signal, { beforeRequest })
-    const detail = expect.stringMatching(
-      `^The file ${file} \\(service\\.assertion\\.file\\)${sentence.source}`,
-    )
-    expect(outcome).toEqual({ kind: 'transient', reason: 'assertion', detail })
-    expect(JSON.stringify(outcome)).not.toMatch(/hush|eyJ/)
-    expect([service.requests.length, counted]).toEqual([0, 0])
-  })
-
-  it('has its end judged by the clock of the service, once that is known', async () => {
-    const date = new Date(Date.now() + 3_600_000).toUTCString()
-    const { service, file, pairWith } = await world({ status: 503, headers: { date } })
-    writeFileSync(file, await assertionFor(60))
-    const fetchToken = fetcherFor(service.url, { pair: pairWith() })
-    const ask = () => fetchToken(new AbortController().signal)
-    expect(await ask()).toMatchObject({ reason: 'server-error' })
-    const detail = expect.stringMatching(/ that ended (?:59|58) min/)
-    expect(await ask()).toMatchObject({ reason: 'assertion', detail })
+    const words = `^The file ${file} \\(service\\.assertion\\.file\\)${sentence.source}`
+    const read = await readFrom(file)
+    expect(read).toEqual({ problem: expect.stringMatching(words) as string })
+    expect(JSON.stringify(read)).not.toMatch(/hush|eyJ/)
   })
 
   it('is shown nowhere, whatever the service echoes', async () => {
     const sent = jwtOf({ exp: 4e9 })
-    const { service, file, pairWith } = await world({
-      status: 400,
-      json: { detail: `${sent} ${basicOf(sent)}` },
-    })
-    writeFileSync(file, sent)
-    const outcome = await fetchFrom(service.url, { pair: pairWith() })
+    const service = await serviceOf({ status: 400, json: { detail: `${sent} ${basicOf(sent)}` } })
+    const outcome = await fetchFrom(service.url, { pair: pairWith() }, sent)
     expect(outcome).toMatchObject({ reason: 'rejected' })
     expect(JSON.stringify(outcome)).not.toMatch(`${sent.slice(20)}|${basicOf(sent).slice(0, 40)}`)
   })

@@ -65,9 +65,9 @@ export function fetcherFor(baseUrl: string, change: Change = {}) {
   return createFetchToken({ ...given, ...partsFor(baseUrl, change) })
 }
 
-/** Asks once. */
-export function fetchFrom(baseUrl: string, change: Change = {}): Promise<ServiceOutcome> {
-  return fetcherFor(baseUrl, change)(new AbortController().signal)
+/** Asks once, with this ready-made assertion where there is one. */
+export function fetchFrom(baseUrl: string, change: Change = {}, assertion?: string): Promise<ServiceOutcome> {
+  return fetcherFor(baseUrl, change)(new AbortController().signal, { assertion })
 }
 
 /** A bare TCP server on loopback; the listener has the whole connection. */

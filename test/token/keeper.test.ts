@@ -1,5 +1,5 @@
 import { getEventListeners } from 'node:events'
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import { currentAlert } from '../../src/token/current-alert.ts'
 import { createLiveness } from '../../src/token/keeper.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
@@ -357,7 +357,7 @@ test('another service is asked at once, and an answer of the former one is given
 // ---- the ready-made assertion, and another host's answers
 
 test('an assertion that is not good is waited for, and asked with as soon as it is', async () => {
-  let read: { content: string } | { problem: string } = { problem: 'is not there' }
+  let read: { text: string } | { problem: string } = { problem: 'is not there' }
   const { keeper, clock, asked, answer } = await runningKeeper({
     readAssertion: async () => Promise.resolve(read),
   })
@@ -367,13 +367,13 @@ test('an assertion that is not good is waited for, and asked with as soon as it 
     reason: 'assertion',
     detail: 'is not there',
   })
-  read = { content: 'one' }
+  read = { text: 'one' }
   answer(refused)
   await clock.advance(TICK_MS)
   expect(asked()).toBe(1)
   // Changed content lifts a refusal, the first time at once, then at most once in 5 min.
-  for (const content of ['two', 'three']) {
-    read = { content }
+  for (const text of ['two', 'three']) {
+    read = { text }
     await clock.advance(TICK_MS)
   }
   expect(asked()).toBe(2)
@@ -381,6 +381,22 @@ test('an assertion that is not good is waited for, and asked with as soon as it 
   expect(asked()).toBe(3)
   await clock.advance(HOUR)
   expect(asked()).toBe(3)
+})
+
+test('an attempt has the clock of the service, as the last answer had it', async () => {
+  const seen: [wallMs: number | undefined, bootMs: number][] = []
+  const world = createKeeperWorld({
+    async fetchToken(_signal, { serviceWallMs }) {
+      seen.push([serviceWallMs, world.clock.now().bootMs])
+      return Promise.resolve({ ...failures.network, serverDateMs: 1_000_000 })
+    },
+  })
+  const { wallMs } = world.clock.now()
+  world.start()
+  onTestFinished(world.stop)
+  await world.clock.advance(MINUTE)
+  const [[first] = [], [second, againMs] = []] = [seen[0], seen[1]]
+  expect([first, second]).toEqual([wallMs, 1_000_000 + againMs! - seen[0]![1]])
 })
 
 test('a postponed attempt comes again in its time, at once for a report or an operator, and is no failure', async () => {
