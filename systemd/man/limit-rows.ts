@@ -34,9 +34,5 @@ export function limitRows(): string[][] {
       '`maxConnections`, `maxConnectionsPerUser`',
       'a new one is closed; operators have `maxConnections` of their own',
     ],
-    ['connections of users whom `allow` excludes', String(most.MAX_DENIED), 'closed'],
-    ['connections that are not accepted yet', String(most.BACKLOG), 'the kernel refuses'],
-    ['`/metrics`', `one rendering in ${seconds(most.METRICS_EVERY_MS)}`, 'the former text'],
-    ['connections of the metrics socket', String(most.METRICS_CONNECTIONS), 'closed'],
   ]
 }

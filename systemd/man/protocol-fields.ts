@@ -44,26 +44,26 @@ function field<More extends Pick<FieldText, 'null' | 'absent' | 'fields'> = {}>(
 }
 
 const token: FieldsOf<TokenResult> = {
-  accessToken: field('text', 'the token'),
-  tokenType: field('`Bearer`', 'how it is sent', { null: 'the API wants another prefix' }),
-  header: field('text', 'the header for it'),
-  prefix: field('text', 'the text before it'),
-  obtainedAt: field(INSTANT, 'when the daemon received it'),
-  expiresAt: field(INSTANT, 'when its life ends'),
-  expirySource: field('`jwt`, `response`, `assumed`', 'who says so; `assumed`: nobody'),
-  refreshAt: field(INSTANT, 'when the next refresh is planned'),
-  baseUrl: field('text', 'its service; send it nowhere else'),
-  refusedBy: field('list of integers', 'by which the API refuses it'),
-  generation: field('integer', 'grows by one with each token'),
-  fingerprint: field('16 hex digits', 'the beginning of the token’s SHA-256'),
-  state: field('`starting`, `ready`, `degraded`, `expired`, `refused`', 'the state of the daemon'),
+  accessToken: field('text', ''),
+  tokenType: field('`Bearer`', '', { null: 'the API wants another prefix' }),
+  header: field('text', 'in which the API wants it'),
+  prefix: field('text', 'before it'),
+  obtainedAt: field(INSTANT, ''),
+  expiresAt: field(INSTANT, ''),
+  expirySource: field('`jwt`, `response`, `assumed`', 'the token says it, its answer, nobody'),
+  refreshAt: field(INSTANT, ''),
+  baseUrl: field('text', 'send it nowhere else'),
+  refusedBy: field('list of integers', 'statuses by which the API refuses it'),
+  generation: field('integer', 'counts tokens'),
+  fingerprint: field('16 hex digits', 'of its SHA-256'),
+  state: field('`starting`, `ready`, `degraded`, `expired`, `refused`', ''),
   stale: field('boolean', 'it is past its assumed life'),
 }
 const { accessToken: _, ...description } = token
 
 const reject: FieldsOf<RejectResult> = {
-  verdict: field('verdict', 'what the daemon does'),
-  fingerprint: field('16 hex digits', 'the current token', { absent: 'there is none' }),
+  verdict: field('verdict', ''),
+  fingerprint: field('16 hex digits', 'of the current token', { absent: 'there is none' }),
   retryAfterSeconds: field('integer', 'until the service is asked', {
     absent: 'another verdict',
   }),
@@ -75,161 +75,161 @@ const optional = <T extends Readonly<Record<string, FieldText>>>(fields: T, abse
   }
 
 const refresh: FieldsOf<RefreshResult> = {
-  outcome: field('`ok`, `failed`', 'whether the service gave a token'),
-  reason: field(REASON, 'why not; `stopping`: the daemon ended first', {
+  outcome: field('`ok`, `failed`', ''),
+  reason: field(REASON, '`stopping`: the daemon ended first', {
     absent: 'the outcome is `ok`',
   }),
-  detail: field('text', 'in words', { absent: 'the outcome is `ok`' }),
-  candidate: field('object', 'the candidate', {
+  detail: field('text', '', { absent: 'the outcome is `ok`' }),
+  candidate: field('object', '', {
     null: 'there was none, or it gave a token',
     fields: {
-      reason: field(REASON, 'why it gave none'),
-      detail: field('text', 'in words'),
+      reason: field(REASON, ''),
+      detail: field('text', ''),
     },
   }),
   ...optional(description, 'there is no token'),
 }
 
 const reload: FieldsOf<ReloadResult> = {
-  outcome: field('`ok`, `faulty`, `failed`', '`faulty`: nothing is in force; `failed`: all but the pair'),
+  outcome: field('`ok`, `faulty`, `failed`', 'in force is all, nothing, all but the pair'),
   problems: field('list of texts', 'with their remedies'),
-  needsRestart: field('list of texts', 'settings'),
-  pair: field('`in-use`, `refused`, `tried`', 'the candidate; `tried`: no token yet', {
+  needsRestart: field('list of texts', ''),
+  pair: field('`in-use`, `refused`, `tried`', '', {
     null: 'no other pair',
   }),
 }
 
 const alertTest: FieldsOf<AlertTestResult> = {
-  outcome: field('`raised`, `refused`', '`refused`: an alert is raised already'),
-  resolvesAt: field(INSTANT, 'when the test alert ends', { absent: 'the outcome is `refused`' }),
-  detail: field('text', 'which alert is raised', { absent: 'the outcome is `raised`' }),
+  outcome: field('`raised`, `refused`', ''),
+  resolvesAt: field(INSTANT, '', { absent: 'the outcome is `refused`' }),
+  detail: field('text', 'which alert stands', { absent: 'the outcome is `raised`' }),
 }
 
 const socketCounts: FieldsOf<StatusResult['clients']['ipc']> = {
-  connections: field('integer', 'connections now'),
-  subscribers: field('integer', 'connections with a subscription'),
+  connections: field('integer', ''),
+  subscribers: field('integer', ''),
 }
 
 const status: FieldsOf<StatusResult> = {
   state: token.state,
-  token: field('object', 'the fields of `token.result` but `accessToken`', {
-    null: 'there is no usable token',
+  token: field('object', 'as `token.result`, without `accessToken`', {
+    null: 'none is usable',
     fields: description,
   }),
   failure: field('object', 'the last one since the last success', {
-    null: 'there is none',
+    null: 'none',
     fields: {
-      reason: field(REASON, 'its kind'),
-      detail: field('text', 'in words'),
-      status: field('integer', 'the HTTP status of the answer', { absent: 'there was no answer' }),
-      since: field(INSTANT, 'when the failures began'),
-      attempts: field('integer', 'failed attempts since then'),
-      askedBy: field('text', 'the host that asked', { absent: 'this host asked' }),
+      reason: field(REASON, ''),
+      detail: field('text', ''),
+      status: field('integer', 'of HTTP', { absent: 'no answer' }),
+      since: field(INSTANT, ''),
+      attempts: field('integer', ''),
+      askedBy: field('text', 'the host that asked', { absent: 'this one' }),
     },
   }),
-  nextAttemptAt: field(INSTANT, 'when the service is asked next', { null: 'not before an operator acts' }),
+  nextAttemptAt: field(INSTANT, '', { null: 'not before an operator acts' }),
   candidate: field('object', 'a newer pair in the files', {
-    null: 'no other pair',
+    null: 'none',
     fields: {
-      since: field(INSTANT, 'when it was found'),
-      reason: field(REASON, 'why it gave no token', { null: 'not asked yet' }),
-      detail: field('text', 'in words', { null: 'not asked yet' }),
-      status: field('integer', 'the HTTP status of the answer', { absent: 'there was no answer' }),
-      attempts: field('integer', 'attempts with it'),
-      nextAttemptAt: field(INSTANT, 'when it is tried next', { null: 'not before an operator acts' }),
+      since: field(INSTANT, ''),
+      reason: field(REASON, '', { null: 'not asked yet' }),
+      detail: field('text', '', { null: 'not asked yet' }),
+      status: field('integer', 'of HTTP', { absent: 'no answer' }),
+      attempts: field('integer', ''),
+      nextAttemptAt: field(INSTANT, '', { null: 'not before an operator acts' }),
     },
   }),
-  alert: field('object', 'the alert that is raised, not a rehearsal', {
+  alert: field('object', 'not a rehearsal', {
     null: 'none is raised',
     fields: {
-      reason: field('`account-inactive`, `account-not-found`, `rejected`, `no-token`', 'why it was raised'),
-      since: field(INSTANT, 'since when'),
-      remedy: field('text', 'what to do, with the commands'),
-      contact: field('text', '`alerts.contact`', { null: 'it is not set' }),
-      askedBy: field('text', 'the host that asked', { absent: 'this host asked' }),
+      reason: field('`account-inactive`, `account-not-found`, `rejected`, `no-token`', ''),
+      since: field(INSTANT, ''),
+      remedy: field('text', ''),
+      contact: field('text', '', { null: 'not set' }),
+      askedBy: field('text', 'the host that asked', { absent: 'this one' }),
     },
   }),
   files: field('list of objects', 'the token files', {
     fields: {
-      path: field('path', 'absolute'),
-      format: field('text', 'the `format` of the setting'),
+      path: field('path', ''),
+      format: field('text', ''),
       ok: field('boolean', 'false: the last write failed'),
-      error: field('text', 'why it failed, with the remedy', { null: '`ok` is true' }),
-      present: field('boolean', 'the file is there: a token is usable'),
-      writtenAt: field(INSTANT, 'when it was last written', { null: 'not since the start' }),
-      repairs: field('integer', 'how often it was restored'),
+      error: field('text', 'with the remedy', { null: '`ok` is true' }),
+      present: field('boolean', ''),
+      writtenAt: field(INSTANT, '', { null: 'not since the start' }),
+      repairs: field('integer', ''),
     },
   }),
-  clients: field('object', 'the clients of both sockets', {
+  clients: field('object', '', {
     fields: {
-      ipc: field('object', 'of `ipc.sock`', { fields: socketCounts }),
-      http: field('object', 'of `http.sock`', { null: '`http` is false', fields: socketCounts }),
+      ipc: field('object', '', { fields: socketCounts }),
+      http: field('object', '', { null: '`http` is false', fields: socketCounts }),
     },
   }),
-  service: field('object', 'the service', {
+  service: field('object', '', {
     fields: {
-      baseUrl: field('text', 'its address'),
-      lastRequestAt: field(INSTANT, 'when it was last asked', { null: 'never' }),
-      lastSuccessAt: field(INSTANT, 'when it last gave a token', { null: 'never' }),
-      requests: field('integer', 'requests since the start'),
+      baseUrl: field('text', ''),
+      lastRequestAt: field(INSTANT, '', { null: 'never' }),
+      lastSuccessAt: field(INSTANT, '', { null: 'never' }),
+      requests: field('integer', 'since the start'),
     },
   }),
-  daemon: field('object', 'the daemon itself', {
+  daemon: field('object', '', {
     fields: {
-      version: field('text', 'its version'),
-      pid: field('integer', 'its process'),
-      startedAt: field(INSTANT, 'when it started'),
-      configFile: field('path', 'the configuration that it read'),
-      host: field('text', 'the host’s name'),
+      version: field('text', ''),
+      pid: field('integer', ''),
+      startedAt: field(INSTANT, ''),
+      configFile: field('path', ''),
+      host: field('text', ''),
       configuration: field('object', 'the files against the running one', {
         fields: {
-          state: field('`current`, `changed`, `faulty`', '`faulty`: a restart would fail'),
-          problem: field('text', 'with its remedy', { null: 'there is none' }),
+          state: field('`current`, `changed`, `faulty`', 'with the last one a restart would fail'),
+          problem: field('text', 'with its remedy', { null: 'none' }),
           pair: field('`refused`, `tried`', 'the problem is the pair', {
             absent: 'it is not',
           }),
         },
       }),
       credentials: field('object', 'the end of the pair', {
-        null: 'it is not known',
+        null: 'not known',
         fields: {
-          what: field('`credentials`, `certificate`', 'which of them'),
-          expiresAt: field(INSTANT, 'when it ends'),
-          daysLeft: field('integer', 'whole days left'),
+          what: field('`credentials`, `certificate`', ''),
+          expiresAt: field(INSTANT, ''),
+          daysLeft: field('integer', ''),
         },
       }),
-      stateProblem: field('text', 'why the state cannot be saved, with the remedy', {
+      stateProblem: field('text', 'why the state cannot be saved', {
         null: 'it can',
       }),
-      pathProblems: field('list of texts', 'sockets that are opened too wide, with their remedies'),
+      pathProblems: field('list of texts', 'sockets that are opened too wide'),
     },
   }),
   share: field('object', 'the shared store', {
     null: 'this host does not share its token',
     fields: {
-      state: field('`connected`, `alone`, `denied`', '`alone`: it cannot be used'),
-      server: field('text', 'the server'),
-      since: field(INSTANT, 'since when it is in this state'),
-      askedBy: field('text', 'the host that asked last', { null: 'it is not known' }),
-      lastError: field('text', 'the last error of the store', { null: 'there was none' }),
+      state: field('`connected`, `alone`, `denied`', ''),
+      server: field('text', ''),
+      since: field(INSTANT, ''),
+      askedBy: field('text', 'the host that asked last', { null: 'not known' }),
+      lastError: field('text', '', { null: 'none' }),
     },
   }),
   readers: field('list of objects', 'the users that took tokens', {
     absent: TO_OTHERS,
     fields: {
-      uid: field('integer', 'the user'),
-      name: field('text', 'its name on this host'),
-      connections: field('integer', 'its connections now'),
+      uid: field('integer', ''),
+      name: field('text', ''),
+      connections: field('integer', ''),
       count: field('integer', 'tokens that it took'),
-      lastAt: field(INSTANT, 'when it took the last one'),
-      clients: field('list of texts', 'names that its clients give themselves'),
+      lastAt: field(INSTANT, ''),
+      clients: field('list of texts', 'their own names'),
     },
   }),
 }
 
 const fault: FieldsOf<Fault> = {
-  code: field('code', 'what is wrong'),
-  message: field('text', 'one sentence for people, with the remedy'),
+  code: field('code', ''),
+  message: field('text', 'for people, with the remedy'),
   reason: field(REASON, 'why the last attempt failed', {
     absent: 'there is none',
   }),
@@ -254,20 +254,49 @@ export const tableFields = {
   ),
 }
 
-/** A row of the table for each field: its path, type, meaning, and when it is null or absent. */
-export function fieldRows(fields: Readonly<Record<string, FieldText>>, prefix = ''): string[][] {
-  return Object.entries(fields).flatMap(([name, { type, meaning, null: isNull, absent, fields: inner }]) => {
+/** Each field by its path, with its type, and its meaning with when it is null or absent. */
+export function fieldFacts(
+  fields: Readonly<Record<string, FieldText>>,
+  prefix = '',
+): { path: string; type: string; meaning: string }[] {
+  return Object.entries(fields).flatMap(([name, { fields: inner, ...text }]) => {
     const path = `${prefix}${name}`
-    const whens = [
-      ...(isNull === undefined ? [] : [`null: ${isNull}`]),
-      ...(absent === undefined ? [] : [`absent: ${absent}`]),
-    ]
-    const row = [`\`${path}\``, type, [meaning, ...whens].join('; ')]
+    const { type } = text
+    const fact = { path, type, meaning: wordsOf(text) }
     // The fields of a token are in the table of token.result.
-    const own =
-      inner === undefined || path === 'token'
-        ? []
-        : fieldRows(inner, `${path}${type.startsWith('list') ? '[]' : ''}.`)
-    return [row, ...own]
+    const isElsewhere = inner === undefined || path === 'token'
+    const below = `${path}${type.startsWith('list') ? '[]' : ''}.`
+    return [fact, ...(isElsewhere ? [] : fieldFacts(inner, below))]
   })
+}
+
+/** The fields of an answer as text, a level deeper in each object; fields without a text share a line. */
+export function outlineOf(fields: Readonly<Record<string, FieldText>>, indent = ''): string[] {
+  const lines: string[] = []
+  let plain: string[] = []
+  const endLine = (): void => {
+    if (plain.length > 0) lines.push(`${indent}${plain.join(', ')}`)
+    plain = []
+  }
+  for (const [name, { type, fields: inner, ...text }] of Object.entries(fields)) {
+    const words = wordsOf({ type, ...text })
+    const label = type.startsWith('list of objects') ? `${name}[]` : name
+    // The fields of a token are those of token.result.
+    const below = inner === undefined || name === 'token' ? [] : outlineOf(inner, `${indent}  `)
+    if (words === '' && below.length === 0) plain.push(label)
+    else {
+      endLine()
+      lines.push(`${indent}${label}${words}`, ...below)
+    }
+  }
+  endLine()
+  return lines
+}
+
+/** When a field is null or absent, then its values, if they are few, and its meaning. */
+function wordsOf({ type, meaning, null: isNull, absent }: Omit<FieldText, 'fields'>): string {
+  const values = type.startsWith('`') ? type : ''
+  const whens = [isNull && `null: ${isNull}`, absent && `absent: ${absent}`].filter(Boolean).join('; ')
+  const words = [values, meaning].filter(Boolean).join('; ')
+  return `${whens && ` (${whens})`}${words && `: ${words}`}`.replaceAll('`', '')
 }

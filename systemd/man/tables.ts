@@ -10,7 +10,7 @@ import { createRemedies } from '../../src/host/remedy.ts'
 import { failureTable } from '../../src/source/failures.ts'
 import type { PostponedReason } from '../../src/protocol.ts'
 import { limitRows } from './limit-rows.ts'
-import { fieldRows, tableFields } from './protocol-fields.ts'
+import { outlineOf, tableFields } from './protocol-fields.ts'
 import { settingRows } from './setting-rows.ts'
 import { stateDiagram } from './states.ts'
 import { wholeConfig } from './whole-config.ts'
@@ -66,22 +66,18 @@ export function tables(): Readonly<Record<string, Table>> {
       head: ['what', 'limit', 'beyond it'],
       rows: limitRows(),
     },
-    ...Object.fromEntries(
-      Object.entries(tableFields).map(([answer, fields]) => [
-        answer.replace('.', '-'),
-        {
-          page: 'kyc-tokend-protocol.7.md',
-          head: ['field', 'type', 'meaning'],
-          rows: fieldRows(fields),
-        },
-      ]),
-    ),
     scenarios: {
       page: 'kyc-tokend.1.md',
       head: ['scenario', 'answers'],
       rows: scenarioNames.map((name) => [code(name), summaryOf(name, described)]),
     },
   }
+}
+
+/** The fields of each answer as text, by the name in the marker `<!-- fields: NAME -->`. */
+export function outlines(): Readonly<Record<string, string>> {
+  const named = Object.entries(tableFields).map(([name, fields]) => [name, outlineOf(fields).join('\n')])
+  return Object.fromEntries(named) as Record<string, string>
 }
 
 /**
@@ -171,6 +167,10 @@ function writeTables(): void {
   for (const [name, { page, ...table }] of Object.entries(tables())) {
     const former = new RegExp(`(?<=^<!-- table: ${name} -->\n\n)(?:\\|.*\n)*`, 'm')
     rewrite(page, (text) => text.replace(former, () => markdownTable(table)))
+  }
+  for (const [name, outline] of Object.entries(outlines())) {
+    const former = new RegExp(`(?<=^<!-- fields: ${name} -->\n\n\`\`\`text\n)[^\`]*(?=\`\`\`)`, 'm')
+    rewrite('kyc-tokend-protocol.7.md', (text) => text.replace(former, () => `${outline}\n`))
   }
   const former = /(?<=<!-- commands -->\n)[\s\S]*(?=<!-- \/commands -->)/
   rewrite('kyc-tokend.1.md', (text) => text.replace(former, () => `\n${commandChapter()}\n`))

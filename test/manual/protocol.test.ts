@@ -2,7 +2,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { answerFields, fieldRows } from '../../systemd/man/protocol-fields.ts'
+import { answerFields, fieldFacts } from '../../systemd/man/protocol-fields.ts'
 import { connectRaw } from '../support/ipc-client.ts'
 import { isWithoutRedis } from '../support/redis.ts'
 import { startWhole } from './example.ts'
@@ -32,19 +32,15 @@ function valuesOf(value: unknown, path = ''): [path: string, value: unknown][] {
 
 /** Holds an answer against its table: every field is there, of its type, and each that is not may be absent. */
 function expectFields(type: keyof typeof answerFields, answer: Record<string, unknown>): void {
-  const rows = new Map(
-    fieldRows(answerFields[type]).map(([path = '', shape = '', meaning = '']) => {
-      return [path.replaceAll('`', ''), { shape, meaning }]
-    }),
-  )
+  const rows = new Map(fieldFacts(answerFields[type]).map((fact) => [fact.path, fact]))
   const values = valuesOf(answer).filter(([path]) => path !== 'id')
   for (const [path, value] of values) {
     const row = rows.get(path)
     expect(row, `${type}: the table has no ${path}`).toBeDefined()
     if (value === null) expect(row?.meaning, `${type}: ${path} is null`).toContain('null:')
     else
-      expect((SHAPES[row!.shape] ?? isText)(value), `${type}: ${path} is ${JSON.stringify(value)}`).toBe(true)
-    const choices = [...row!.shape.matchAll(/`([^`]+)`/g)].map(([, choice]) => choice)
+      expect((SHAPES[row!.type] ?? isText)(value), `${type}: ${path} is ${JSON.stringify(value)}`).toBe(true)
+    const choices = [...row!.type.matchAll(/`([^`]+)`/g)].map(([, choice]) => choice)
     if (choices.length > 1 && value !== null) expect(choices, path).toContain(value)
   }
   const there = new Set(values.map(([path]) => path))

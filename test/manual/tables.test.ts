@@ -15,7 +15,7 @@ import {
 import { startExample, startWhole } from './example.ts'
 import { bare, manualText, pages, tableRows } from './manual.ts'
 import { stateDiagram } from '../../systemd/man/states.ts'
-import { commandChapter, tables } from '../../systemd/man/tables.ts'
+import { commandChapter, outlines, tables } from '../../systemd/man/tables.ts'
 import { httpAsk } from '../support/outside.ts'
 import { isWithoutRedis } from '../support/redis.ts'
 import { runCli, statusesOf } from '../support/run-cli.ts'
@@ -35,6 +35,11 @@ describe('made from the code', () => {
   test.each(Object.entries(tables()))('the table of %s is what the code says', (name, { rows }) => {
     expect(tableRows(name)).toEqual(rows)
   })
+})
+
+test.each(Object.entries(outlines()))('the fields of %s are what the code says', (name, outline) => {
+  const found = new RegExp(`<!-- fields: ${name} -->\n\n\`\`\`text\n([^\`]*)\`\`\``).exec(manualText())
+  expect(found?.[1]?.trimEnd()).toBe(outline)
 })
 
 test('the picture of the states is what the code does', () => {
