@@ -16,7 +16,7 @@ const EXAMPLES = [
     /^200\n12 characters, good until .*Z\ntoken [0-9a-f]{16} is ready\n$/,
   ],
   ['authorize', block('authorize').code, /^200\n$/],
-  ['testing', block('testing').code, /pass 2\b/],
+  ['testing', block('testing').code, /pass 1\b/],
   ['package-readme', readme?.[1] ?? '', /^$/],
 ] as const
 /** What programs find as `kyc-tokend`: its client is a fake, and the API answers each request. */

@@ -1,7 +1,7 @@
 // The examples of clients in every language that this machine has, run as they stand there.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { request } from 'node:http'
 import { createConnection, createServer, type Socket } from 'node:net'
 import { join } from 'node:path'
@@ -13,7 +13,6 @@ import { expectUntil } from '../support/until.ts'
 import { installClient, startExample } from './example.ts'
 import { block } from './manual.ts'
 
-const sh = ['sh', '-euc']
 /** The name, the program that it needs, and how the file or the block of this name is run. */
 const WAYS = [
   { name: 'php', needs: 'php', with: ['php'], file: 'example.php' },
@@ -68,21 +67,6 @@ test('in every language a call is asked once more if its connection is closed, a
   const stuck = (await outcomes(impatient)).filter(([name]) => name !== 'curl')
   for (const [name, outcome] of [...away, ...stuck]) expect(outcome, name).toMatch(/ended with \d+: \S/)
   expect(example.authorizations('/some/path')).toHaveLength(length)
-})
-
-test.skipIf(lacks('curl'))('the time in a file of JSON says whether its token has expired', async () => {
-  const example = await startExample({
-    tokenFiles: [
-      { path: 'token', format: 'raw' },
-      { path: 'token.json', format: 'json' },
-    ],
-  })
-  expect(await example.run('expired-file', { with: sh })).toBe('')
-  await example.daemon.end('SIGKILL')
-  const file = join(example.daemon.directory, 'run/token.json')
-  const past = readFileSync(file, 'utf8').replace(/"expiresAt":"\d{4}/, '"expiresAt":"2020')
-  writeFileSync(file, past)
-  expect(await example.run('expired-file', { with: sh })).toBe('the token has expired\n')
 })
 
 test.skipIf(lacks('caddy'))(

@@ -1,6 +1,6 @@
 // Runs examples of the manual, as written, against a real daemon.
 import { spawnSync } from 'node:child_process'
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { validateDocument } from '../../src/config/document.ts'
@@ -99,13 +99,4 @@ test('the simulation prints a table', () => {
   const { status, stdout } = spawnSync('sh', ['-euc', smaller], { cwd: PROJECT, encoding: 'utf8' })
   expect(status).toBe(0)
   expect(stdout).toMatch(/as built +without jitter\n/)
-})
-
-test('the alias of a checkout leads to the program', () => {
-  const script = `shopt -s expand_aliases\n${block('alias').code}\nalias`
-  const { stdout } = spawnSync('bash', ['-c', script], { cwd: PROJECT, encoding: 'utf8' })
-  const [, node = '', program = ''] = /'(\S+) (\S+)'/.exec(stdout) ?? []
-  expect(existsSync(node)).toBe(true)
-  const { bin } = JSON.parse(readFileSync(join(PROJECT, 'package.json'), 'utf8')) as { bin: object }
-  expect([program]).toEqual(Object.values(bin).map((file: string) => join(PROJECT, file)))
 })

@@ -175,34 +175,6 @@ describeInstallation('installed as the manual says', {}, (installation) => {
     await sh('systemctl restart kyc-api-proxy')
     expect(await answers()).toBe(true)
     expect(await sh(`${log.replace('sudo ', '')} --no-pager`)).toMatch(/GET \/some\/path (\d{3}) "\1"/)
-    const steps = block('api-proxy-program').code.replaceAll('sudo ', '').split('\n')
-    await sh(steps.slice(0, -2).join('\n'))
-    const askOwn = `${steps.at(-2)} -sS -o /dev/null -w '%{http_code}'`
-    await expectUntil(
-      'an answer at its own socket',
-      async () => (await run(['sh', '-c', askOwn], { as: 'billing' })).stdout === own,
-    )
-    // Its own group alone opens it: not that of the other socket, and it needs no more than its own.
-    await sh('useradd rival; usermod -aG kyc-api rival; gpasswd -d billing kyc-api')
-    const status = async (as: string): Promise<string> => (await run(['sh', '-c', askOwn], { as })).stdout
-    const open = async (): Promise<string[]> => Promise.all(['billing', 'rival', 'other'].map(status))
-    expect(await open()).toEqual([own, '000', '000'])
-    expect((await run(['sh', '-c', asked], { as: 'billing' })).stdout).toBe('000')
-    expect(await sh("stat -c '%a %U:%G' /run/kyc-api-billing")).toBe('750 kyc-api-proxy:kyc-api-billing\n')
-    // So after a restart, and after a kill, which leaves its socket behind.
-    await sh('systemctl restart kyc-api-proxy')
-    expect(await open()).toEqual([own, '000', '000'])
-    await sh('systemctl kill --signal=KILL kyc-api-proxy')
-    await expectUntil('nginx again', async () => (await status('billing')) === own)
-    expect(await open()).toEqual([own, '000', '000'])
-    expect(await sh(`${steps.at(-1)} --no-pager`)).toMatch(/kyc_api_billing.*GET \/some\/path /)
-    // Its own list: a call that is not in it is refused, and not at the other socket.
-    await sh(
-      "sed -i 's,/some/path,/other/path,' /etc/kyc-api-proxy.d/billing.conf; systemctl reload kyc-api-proxy",
-    )
-    await expectUntil('its own list', async () => (await status('billing')) === '403')
-    expect(await sh(asked)).toBe(own)
-    expect(await sh(`${steps.at(-1)} --no-pager`)).toMatch(/kyc_api_billing.*GET \/some\/path 403/)
     await sh('systemctl disable --now kyc-api-proxy')
   })
 

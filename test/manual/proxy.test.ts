@@ -259,7 +259,6 @@ function exampleFor(options: { directory: string; service: Service; httpPath: st
   const { directory, service, httpPath } = options
   const example = readFileSync(join(PROJECT, 'systemd/examples/nginx-api.conf'), 'utf8')
     .replaceAll('/run/kyc-api-proxy', join(directory, 'proxy'))
-    .replaceAll('/etc/kyc-api-proxy.d', join(directory, 'programs'))
     .replaceAll('/run/kyc-tokend/http.sock', httpPath)
     .replaceAll('api.example.com:443', `127.0.0.1:${service.port}`)
     .replaceAll('api.example.com', 'localhost')

@@ -85,7 +85,7 @@ test.each(tableRows('vendors').map(([file]) => bare(file)))(
   },
 )
 
-test.each(['assertion-spiffe', 'assertion-kubernetes', 'assertion-google'])(
+test.each(['assertion-spiffe', 'assertion-kubernetes'])(
   '%s sends the assertion that is in the file, also to the stand-in',
   async (name) => {
     const service = await serviceOf({ json: { access_token: 'GIVEN' } })

@@ -176,7 +176,11 @@ describeInstallation('two accounts on a host', {}, (installation) => {
   })
 
   it('are watched for programs that read once', async () => {
-    await installation.follow('read-once-account')
+    const watch = 'kyc-tokend-changed@billing.service'
+    const file = '/run/kyc-tokend/accounts/eu/files/token'
+    await installation.dropIn('file', `[Path]\nPathChanged=\nPathChanged=${file}`, `${watch}.path`)
+    await installation.dropIn('file', `[Service]\nEnvironment=KYC_TOKEN_FILE=${file}`, `${watch}.service`)
+    await sh(`systemctl enable --now ${watch}.path`)
     await sh(`printf '[Service]\\nExecStart=sleep infinity\\n' >/run/systemd/system/billing.service`)
     await sh('systemctl daemon-reload; systemctl start billing')
     const before = await show('MainPID', 'billing')

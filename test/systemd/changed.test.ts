@@ -32,7 +32,7 @@ describeInstallation('a program that reads the token once', {}, (installation) =
     await sh('cat >/usr/local/bin/billing; chmod 755 /usr/local/bin/billing', {
       input: '#!/bin/sh\necho "start $(cat "$2")" >>/run/notes/all; exec sleep infinity\n',
     })
-    await sh('cat >/etc/systemd/system/billing.service', { input: block('read-once-unit').code })
+    await sh('cat >/etc/systemd/system/billing.service', { input: block('wait-unit').code })
     await installation.dropIn('notes', '[Service]\nReadWritePaths=/run/notes', 'billing.service')
     await sh('install -d -m 1777 /run/notes')
     await installation.follow('read-once')

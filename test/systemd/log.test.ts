@@ -34,10 +34,12 @@ describeInstallation('the log in the journal', {}, (installation) => {
     const taken = await follow('audit-taken')
     expect(taken).toMatch(new RegExp(` uid=${uid} transport=ipc clients=.* count=1$`, 'm'))
     expect(taken).toMatch(new RegExp(`event=token-rejected .*uid=${uid} transport=ipc `))
-    const given = await follow('audit-obtained')
+    const asked = async (events: string): Promise<string> =>
+      sh(`journalctl -u kyc-tokend --since -7d -g 'event=${events}'`)
+    const given = await asked('(token-obtained|alert)')
     expect(given).toMatch(/ fingerprint=[\da-f]{16} .*expiresAt=\d{4}-/)
     expect(given).toMatch(/event=alert .*reason=account-inactive[^]*event=alert-resolved/)
-    expect(await follow('audit-changes')).toMatch(/event=started [^]*event=reloaded/)
+    expect(await asked('(started|reload|credentials)')).toMatch(/event=started [^]*event=reloaded/)
   })
 
   it('gets what was logged while the journal was restarted', async () => {
