@@ -10,7 +10,6 @@ import { asUserError } from '../host/place.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import { logFault } from '../lib/internal-fault.ts'
-import { BrokenInvariant, reportInvariants } from '../lib/invariant.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { raceAbort } from '../lib/tasks.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
@@ -53,7 +52,6 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   }
   // `main` ends the process for it, once the log has it.
   process.on('uncaughtExceptionMonitor', onFault)
-  reportInvariants((rule, facts) => logFault(daemon.log, new BrokenInvariant(rule, facts)))
   try {
     await daemon.run(signals)
   } catch (error) {

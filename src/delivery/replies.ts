@@ -3,7 +3,6 @@
 import type { RemedyOf } from '../host/remedy.ts'
 import { monotonicMs as systemMonotonicMs, type Instant } from '../lib/clock.ts'
 import { asSentence } from '../lib/display-text.ts'
-import { invariant } from '../lib/invariant.ts'
 import {
   FRAME_END,
   SHORT_LIFE_WAIT_MS,
@@ -227,7 +226,6 @@ function cachedReply(
 ): { readonly state: TokenState; readonly reply: TokenReply; readonly untilMs: number } {
   const token = usableToken(state, now)
   if (token === null) return { state, reply: { fault: faultOf(state, now, remedyOf) }, untilMs: Infinity }
-  invariant(now.bootMs < usableUntilMs(state, now), 'no-token-past-its-end', { generation: token.generation })
   const { accessToken: text, fingerprint, expiresAtMs } = token
   const answer = answerOf({ accessToken: text, ...describeToken(token, state, now) })
   const { header, prefix } = serviceOf(state).use

@@ -1,7 +1,6 @@
 // A fault of the program itself: its stack, without secrets, for whoever has to find it.
 import { inspect } from 'node:util'
-import { HOUR_MS } from './duration.ts'
-import type { Log, LogFields } from './log.ts'
+import { createHourlyCount, type Log, type LogFields } from './log.ts'
 import { createRedaction } from './redaction.ts'
 
 const SENTENCE = 'A fault of the program itself: please report it with its stack'
@@ -38,20 +37,11 @@ export function logFault(log: Log, error: unknown, fields: Readonly<Record<strin
  */
 export function limitFaults(log: Log, nowMs: () => number): Log {
   /** By the first frames, which are places in the program: so there are few. */
-  const known = new Map<string, { loggedAtMs: number; count: number }>()
-
-  function isDue(place: string): { count: number } | null {
-    const last = known.get(place) ?? { loggedAtMs: -Infinity, count: 0 }
-    const count = last.count + 1
-    const isOver = nowMs() - last.loggedAtMs >= HOUR_MS
-    known.set(place, isOver ? { loggedAtMs: nowMs(), count: 0 } : { ...last, count })
-    return isOver ? { count } : null
-  }
-
+  const countAt = createHourlyCount(nowMs)
   return (level, sentence, fields) => {
     if (fields.event !== 'internal-fault') return log(level, sentence, fields)
-    const due = isDue(placeOf(fields))
-    if (due !== null) log(level, sentence, { ...fields, ...due })
+    const count = countAt(placeOf(fields))
+    if (count > 0) log(level, sentence, { ...fields, count })
   }
 }
 

@@ -1,4 +1,5 @@
 // The interface of the log: a record is a constant sentence, an event and fields; a problem is told once.
+import { HOUR_MS } from './duration.ts'
 
 /** Syslog's levels, most urgent first (RFC 5424). */
 export const logLevels = ['emerg', 'alert', 'crit', 'error', 'warning', 'notice', 'info', 'debug'] as const
@@ -26,5 +27,21 @@ export function createProblemLog<P extends string | Error = string>(write: (prob
       write(problem)
     },
     current: (): P | null => current,
+  }
+}
+
+/**
+ * For what clients can cause over and over: a record at the first time, then at most once an hour. The function
+ * counts `more` of one kind, and returns the count since the last record of this kind if another one is due,
+ * else 0.
+ */
+export function createHourlyCount(nowMs: () => number): (kind: string | number, more?: number) => number {
+  const kinds = new Map<string | number, { count: number; recordedAtMs: number }>()
+  return (kind, more = 1) => {
+    const { count, recordedAtMs } = kinds.get(kind) ?? { count: 0, recordedAtMs: -Infinity }
+    const total = count + more
+    const isDue = total > 0 && nowMs() - recordedAtMs >= HOUR_MS
+    kinds.set(kind, isDue ? { count: 0, recordedAtMs: nowMs() } : { count: total, recordedAtMs })
+    return isDue ? total : 0
   }
 }

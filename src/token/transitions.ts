@@ -1,7 +1,6 @@
 // Transitions of the state, pure: from the facts and an event (an attempt, time, a client, an operator, other
 // files) to the facts that follow. One way for every pair, whoever's it is.
 import { onWallClockOf, type Instant } from '../lib/clock.ts'
-import { invariant } from '../lib/invariant.ts'
 import type { Cause, FetchOutcome, Grant, PermanentFailure, Postponed, TransientFailure } from './outcome.ts'
 import { floorAfter, LIFT_MS, usableUntilMs, type Plan } from './schedule.ts'
 import {
@@ -27,7 +26,6 @@ const JUMP_MS = 60_000
 
 /** The attempt of this plan begins. It is up to the source whether it makes a request. */
 export function afterBegin(state: TokenState, { pair, by }: Plan, now: Instant): TokenState {
-  invariant(state.inFlight === null, 'one-request-at-a-time', { by })
   const isOperators = by === 'operator'
   const inFlight: InFlight = {
     pair,
