@@ -73,14 +73,9 @@ describe.skipIf(lacks('nginx', 'python3'))('through the proxy', () => {
 
     const forbidden = `DELETE /some/path
       GET /other
-      GET /some/path/more
       GET /some/path/../other
-      GET /some/path%2f..%2fother
-      GET //some/path
-      GET /applicants/..
       GET /applicants/%2e%2e%2fother
       GET /kyc-tokend/authorization
-      POST /kyc-tokend/reject
       GET /v1/token`
     const before = service.requests.length
     for (const line of forbidden.split('\n')) {

@@ -1,8 +1,6 @@
 import { expect, it } from 'vitest'
 import { block } from '../manual/manual.ts'
 import { config, describeInstallation } from '../support/installation.ts'
-import { lacks } from '../support/lacks.ts'
-import { expectUntil } from '../support/until.ts'
 
 // Several accounts on one host: one daemon each, from template units.
 
@@ -104,31 +102,6 @@ describeInstallation('two accounts on a host', {}, (installation) => {
     await expectJournal('kyc-tokend-alert@us', 'called: us resolved {')
   })
 
-  it('run a command that failed again, and status says how it ended', async () => {
-    const unit = 'kyc-tokend-alert@us.service'
-    await sh('sed -i s/^pace=30/pace=1/ /usr/lib/kyc-tokend/alert')
-    const command = (end: string): Promise<string> =>
-      sh('cat >/etc/kyc-tokend/alert-command', {
-        input: `#!/bin/sh\necho >>count\necho "called: $1 $(cat)"\n${end}\n`,
-      })
-    await command('exit 3')
-    await installation.scenario('account-inactive', 8098)
-    await attempt('kyc-tokend refresh --account us')
-    await expectUntil(
-      'three runs',
-      async () => Number(await sh('cat /run/private/kyc-tokend-alert@us/count | wc -l')) > 2,
-    )
-    expect(await sh(`systemctl status ${unit} || true`)).toContain('The alert command failed')
-    expect((await installation.journal(unit)).split('called: raised')).toHaveLength(2)
-    await command('')
-    await expectUntil('success', async () => (await show('ActiveState', unit)) === 'inactive')
-    expect([await show('Result', unit), await show('ExecMainStatus', unit)]).toEqual(['success', '0'])
-    await installation.scenario('ok', 8098)
-    await sh('kyc-tokend refresh --account us')
-    await expectJournal(unit, 'called: resolved {')
-    await sh('sed -i s/^pace=1/pace=30/ /usr/lib/kyc-tokend/alert')
-  })
-
   it('are in the journal under their names, and each is reloaded by itself', async () => {
     expect(await sh('journalctl --sync; journalctl -t kyc-tokend@eu -o cat')).toContain('event=started')
     await installation.configure(
@@ -145,18 +118,6 @@ describeInstallation('two accounts on a host', {}, (installation) => {
     await installation.follow('metrics-account')
     expect(await sh('curl --silent http://127.0.0.1:9478/metrics')).toContain('kyc_tokend_token_usable 1')
     expect(await token('eu')).toMatch(/^ey/)
-  })
-
-  it.skipIf(lacks('prometheus'))('are scraped by Prometheus, each with its label', async () => {
-    const scrapes = block('prometheus-account').code.replace('interval: 15s', 'interval: 1s')
-    await sh('cat >/root/prometheus.yml', { input: scrapes })
-    await sh(
-      'systemd-run --unit scraper prometheus --config.file=/root/prometheus.yml --storage.tsdb.path=/root/prometheus',
-    )
-    const query = 'query=kyc_tokend_token_usable{account="eu",instance="127.0.0.1:9478"} == 1'
-    const ask = `curl --silent --get --data-urlencode '${query}' http://127.0.0.1:9090/api/v1/query`
-    await expectUntil('a scrape', async () => (await attempt(ask)).stdout.includes('"job":"kyc-tokend"'))
-    await sh('systemctl stop scraper')
   })
 
   it('leave the default account alone, which is not installed with them', async () => {

@@ -118,38 +118,6 @@ describe('the script that runs the operator’s command', () => {
     expect(await readFile(path.join(work, 'pauses'), 'utf8')).toBe('0.05\n'.repeat(3))
   })
 
-  it('says a failure again after a success, and ends a command that hangs', async () => {
-    const script = path.join(work, 'alert')
-    const short = (await readFile(script, 'utf8')).replaceAll('--kill-after=5 120', '--kill-after=0.1 2')
-    await writeFile(script, short)
-    const ends = `echo '${RESOLVED}' >run/alert.json`
-    const stubborn = 'trap "" TERM; exec sleep 1000'
-    await command(`case $(wc -l <calls) in 1 | 4) exec sleep 10 ;; 2) ${stubborn} ;; 3) ${ends} ;; esac`)
-    await daemonWrites('alert', { reason: 'rejected' })
-    const failure = '<3>The alert command failed (exit status 124) and is run again every 0.05 s\n'
-    expect(run()).toEqual({ status: 0, stdout: failure + failure, stderr: '' })
-    expect(await calls()).toEqual([
-      ...Array<string>(3).fill('raised {"reason":"rejected"}'),
-      ...Array<string>(2).fill(`resolved ${RESOLVED}`),
-    ])
-  })
-
-  it('says it again an hour later, and gives systemd the failure as its status', async () => {
-    // Each look at the clock is ten minutes after the one before, and the status goes to a file.
-    const date = `[ "$1" = -u ] && echo 2026-01-01T00:00:00Z || { echo x >>${work}/ticks; echo $(($(wc -l <${work}/ticks) * 600 + 1000000)); }`
-    await program('date', date)
-    await program('systemd-notify', `echo "$1" >>${work}/status`)
-    await daemonWrites('alert', { reason: 'rejected' })
-    await command('[ "$(wc -l <calls)" -ge 8 ] || exit 3')
-    const { stdout } = run({ ...programsFirst(), NOTIFY_SOCKET: '/none' })
-    expect(stdout.match(/<3>The alert command failed/g)).toHaveLength(3)
-    const status = (await readFile(path.join(work, 'status'), 'utf8')).trimEnd().split('\n')
-    expect(new Set(status.slice(0, 7))).toEqual(
-      new Set(['--status=exit status 3 at 2026-01-01T00:00:00Z, run again every 0.05 s']),
-    )
-    expect(status.slice(7)).toEqual(['--status='])
-  })
-
   it('loses no change that comes while it runs', async () => {
     await command(`[ -e done ] || { touch done; echo '${RESOLVED}' >run/alert.json; }`)
     await daemonWrites('alert', { reason: 'first' })

@@ -116,29 +116,6 @@ describeInstallation('a program that reads the token once', {}, (installation) =
     expect(await show('ActiveState', 'billing.service')).toBe('inactive')
   })
 
-  it('gets the token that came while it was starting, once it can be reloaded', async () => {
-    await installation.dropIn('reload', undefined, 'billing.service')
-    await installation.dropIn(
-      'start',
-      `[Service]
-      Type=notify
-      NotifyAccess=all
-      ExecStart=
-      ExecStart=/bin/sh -c 'echo "start $(cat "$CREDENTIALS_DIRECTORY/kyc-token")" >>/run/notes/all; while [ -e /run/notes/hold ]; do sleep 0.05; done; systemd-notify --ready; exec sleep infinity'`,
-      'billing.service',
-    )
-    await sh('rm -f /run/notes/all; touch /run/notes/hold; systemctl start --no-block billing')
-    await expectUntil('the start', async () => (await notes()).length === 1)
-    const before = await lastRun()
-    await refresh()
-    await expectRun(before)
-    expect(await notes()).toHaveLength(1)
-    await sh('rm /run/notes/hold')
-    await expectUntil('its start', async () => (await show('ActiveState', 'billing.service')) === 'active')
-    await runNow()
-    expect((await notes()).slice(1)).toEqual([`start ${await fullToken('member')}`])
-  })
-
   it('gets a token that it has not read, however late the units are enabled', async () => {
     await sh('systemctl disable --now kyc-tokend-changed@billing.service.path')
     expect(await show('ActiveState', TIMER)).toBe('inactive')

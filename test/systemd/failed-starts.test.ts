@@ -115,21 +115,6 @@ describeInstallation('the unit of the daemon', { versions: ['9.0.0', '9.0.1'] },
     expect((await attempt('curl --silent http://127.0.0.1:9477/metrics')).status).toBe(7)
   })
 
-  it('logs whose reports of refused tokens make it ask, with a priority, also as JSON', async () => {
-    const uid = (await sh('id -u member')).trim()
-    const reject = (): Promise<string> => sh('kyc-tokend reject', { as: 'member' })
-    await reject()
-    await installation.expectJournal('kyc-tokend -p warning', 'event=token-rejected')
-    expect(await installation.follow('token-rejected')).toContain(`uid=${uid} `)
-    await configure({ ...config, log: { format: 'json' } })
-    await sh('systemctl restart kyc-tokend')
-    await fullToken('member')
-    await reject()
-    await installation.expectJournal('kyc-tokend -p warning', new RegExp(`"token-rejected".*"uid":${uid},`))
-    await configure(config)
-    await sh('systemctl restart kyc-tokend')
-  })
-
   it('restarts at an upgrade, which keeps the decisions of the administrator and warns of lines without -', async () => {
     await sh('systemctl disable --now kyc-tokend-alert.path')
     await sh('mkdir /srv/there')

@@ -240,36 +240,6 @@ describeInstallation('kyc-tokend as a service', options, (installation) => {
     })
   })
 
-  it('mails an alert as the example shows', async () => {
-    const mailServer = `require('node:net').createServer((socket) => {
-        const say = (words) => socket.write(words + '\\r\\n')
-        let isMail = false
-        say('220 here')
-        require('node:readline').createInterface({ input: socket }).on('line', (line) => {
-          console.log(line)
-          if (line === 'DATA') say('354 go on')
-          else if (line === 'QUIT') socket.end('221 bye\\r\\n')
-          else if (!isMail || line === '.') say('250 ok')
-          isMail = line === 'DATA' || (isMail && line !== '.')
-        })
-      }).listen(25, '127.0.0.1')`
-    await sh(`systemd-run --unit=mail-server /usr/lib/kyc-tokend/node -e "${mailServer}"`)
-    await expectUntil('the mail server', async () =>
-      / 0100007F:0019 00000000:0000 0A /.test(await sh('cat /proc/net/tcp')),
-    )
-    await sh('install -m 755 /usr/share/doc/kyc-tokend/examples/alert-command /etc/kyc-tokend/alert-command')
-    await scenario('account-inactive')
-    expect((await run(['kyc-tokend', 'refresh'])).status).toBe(77)
-    const mail = await expectJournal('mail-server', 'QUIT')
-    expect(mail).toContain('RCPT TO:<root@localhost>')
-    expect(mail).toContain('Subject: kyc-tokend: alert raised on ')
-    expect(mail).toMatch(/^\{.*"reason":"account-inactive"/m)
-    await scenario('ok')
-    await sh('kyc-tokend refresh')
-    await expectJournal('mail-server', 'Subject: kyc-tokend: alert resolved on ')
-    await sh('systemctl stop mail-server')
-  })
-
   it('comes back where it is removed and installed again', { timeout: 120_000 }, async () => {
     await sh('dpkg --remove kyc-tokend')
     expect((await run(['sh', '-c', `systemctl is-active ${UNITS}`])).stdout).not.toMatch(/^active/m)
