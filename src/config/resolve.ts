@@ -103,8 +103,6 @@ function resolveService(given: string, { tokenUrl, lifetime, refusals, refusedBy
     baseUrl,
     /** The whole URL of the token endpoint. */
     tokenUrl: new URL(isPath ? baseUrl + tokenUrl : tokenUrl).href,
-    /** The setting that names its host, for remedies. */
-    hostSetting: isPath ? ('baseUrl' as const) : ('service.tokenUrl' as const),
     /** Names of the answer's fields, one within the other; null: the answer has no life. */
     lifetime,
     /** In the order in which they are looked for. `in`: names as above; null: anywhere. */

@@ -197,7 +197,8 @@ const named: Readonly<Record<NamedFault, readonly [text: string, ...commands: (k
   ],
   tls: [
     "Check this host's clock and that `baseUrl` (or `service.tokenUrl`) has the service's own name; where a proxy " +
-      'or the service has a private authority, give its certificate as `request.caFile`',
+      'or the service has a private authority, give its certificate as `request.caFile`; where the service wants a ' +
+      'client certificate, check `request.clientCertificate`',
   ],
   assertion: [
     'See to the program that writes the file of `service.assertion.file`: it has not renewed it; kyc-tokend asks ' +

@@ -1,11 +1,11 @@
-// An answer of the service as it came, and what can be read in it: its fields, dates and words, and the token.
+// An answer of the service: its fields, dates and words, and the token in it.
 import type { PairConfig, ServiceConfig } from '../config/config.ts'
 import { removeUnsafe } from '../lib/display-text.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
 import { createRedaction, formsOf, holdsSecret } from '../lib/redaction.ts'
 import { REDACTED, Secret } from '../lib/secret.ts'
-import { MAX_RETRY_AFTER_MS } from '../token/schedule.ts'
 import type { Grant } from '../token/outcome.ts'
+import { MAX_RETRY_AFTER_MS } from '../token/schedule.ts'
 import { MAX_TOKEN_LENGTH, TOKEN } from '../token/token.ts'
 
 /** Longest body that is read, in bytes. */
@@ -16,31 +16,11 @@ export interface ServiceResponse {
   readonly status: number
   /** By lower-case name. */
   readonly headers: Readonly<Record<string, string | readonly string[] | undefined>>
-  readonly body: Uint8Array
-  /** The body was longer than MAX_BODY_BYTES, and the rest of it was not read. */
-  readonly isCut?: boolean
+  /** Null: it was longer than MAX_BODY_BYTES, and the rest of it was not read. */
+  readonly body: Uint8Array | null
 }
 
 export type Fields = Readonly<Record<string, unknown>>
-
-export interface Content {
-  /** Its fields, if it is a JSON object. */
-  readonly fields?: Fields
-  readonly text: string
-  /** Describes it for people. */
-  readonly inWords: string
-}
-
-export function contentOf({ headers, body, isCut }: ServiceResponse): Content {
-  const coding = headers['content-encoding'] || 'identity'
-  if (isCut === true || body.length > MAX_BODY_BYTES) return { text: '', inWords: 'longer than 64 KiB' }
-  if (coding !== 'identity') return { text: '', inWords: 'compressed' }
-  const text = new TextDecoder().decode(body)
-  const value = parseJson(text)
-  if (isRecord(value)) return { fields: value, text, inWords: 'a JSON object' }
-  if (value !== undefined) return { text, inWords: 'JSON, but no object' }
-  return { text, inWords: text.trim() === '' ? 'empty' : 'not JSON' }
-}
 
 export function valueAt(fields: Fields, path: readonly string[]): unknown {
   return path.reduce<unknown>(
@@ -49,21 +29,26 @@ export function valueAt(fields: Fields, path: readonly string[]): unknown {
   )
 }
 
-/** The token of a 200 or 201, or why there is none, as the words after "but". No value is quoted. */
+/** The fields of a JSON object; undefined: the text is none. */
+export function fieldsOf(text: string): Fields | undefined {
+  const value = parseJson(text)
+  return isRecord(value) ? value : undefined
+}
+
+/** The token of a 200 or 201 with these fields, or why there is none, as words after "but". No value is quoted. */
 export function grantOf(
   answer: ServiceResponse,
-  { fields, inWords }: Content,
+  fields: Fields | undefined,
   { service: { lifetime, use }, pair }: { service: ServiceConfig; pair: PairConfig },
 ): Grant | string {
-  if (fields === undefined) return `its body is ${inWords}`
+  if (fields === undefined) return 'its body is no JSON object of at most 64 KiB'
   const value = valueAt(fields, pair.token)
   const path = pair.token.join('.')
-  if (value === undefined) return `it has no ${path}`
   const text = typeof value === 'string' ? value : ''
   const isPrefixed = text.slice(0, use.prefix.length).toLowerCase() === use.prefix.toLowerCase()
   const accessToken = isPrefixed ? text.slice(use.prefix.length) : text
   if (!TOKEN.test(accessToken) || accessToken.length > MAX_TOKEN_LENGTH)
-    return `its ${path} is no text of 1 to 16,384 visible ASCII characters other than " ' \\ , ;`
+    return `it has no ${path} of 1 to 16,384 visible ASCII characters other than " ' \\ , ;`
   if (isSecret(accessToken, pair)) return `its ${path} holds the secret, and is not used`
   const seconds = lifetime === null ? undefined : numberOf(valueAt(fields, lifetime))
   if (seconds !== undefined && seconds <= 0) return `its ${lifetime!.join('.')} leaves the token no life`
@@ -119,14 +104,13 @@ const TOKEN_LIKE = [/\bbearer\s+\S+/gi, /\beyJ[\w-]{4,}(?:\.[\w-]*)*/g]
  * The words of the service on one line of at most MAX_DETAIL_LENGTH visible characters, without secrets and
  * tokens. Empty where their letters and digits contain those of a secret.
  */
-export function oneLine(text: string, secrets: Iterable<string>): string {
-  const all = [...secrets]
+export function oneLine(text: string, secrets: readonly string[]): string {
   const line = removeUnsafe(text.replace(/\s+/g, ' ')).trim()
-  const redacted = createRedaction(all, { isShortReplaced: true })(line)
+  const redacted = createRedaction(secrets, { isShortReplaced: true })(line)
   const clean = TOKEN_LIKE.reduce((left, shape) => left.replace(shape, REDACTED), redacted)
   const said = lettersOf(clean.replaceAll(REDACTED, ''))
-  const isEchoed = all.flatMap(formsOf).map(lettersOf).some((form) => form !== '' && said.includes(form)) // prettier-ignore
-  if (isEchoed) return ''
+  const forms = secrets.flatMap(formsOf).map(lettersOf)
+  if (forms.some((form) => form !== '' && said.includes(form))) return ''
   if (clean.length <= MAX_DETAIL_LENGTH) return clean
   // Cut last, so that no part of a secret stays. Half a surrogate pair is no character.
   return `${clean.slice(0, MAX_DETAIL_LENGTH - 1).replace(/[\uD800-\uDBFF]$/, '')}…`
@@ -134,9 +118,4 @@ export function oneLine(text: string, secrets: Iterable<string>): string {
 
 function lettersOf(text: string): string {
   return text.toLowerCase().replaceAll(/[^\p{L}\p{N}]/gu, '')
-}
-
-/** The text for a comparison in which case and white space do not count. */
-export function bare(text: string): string {
-  return text.toLowerCase().replace(/\s/g, '')
 }

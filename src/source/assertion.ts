@@ -1,10 +1,10 @@
 // The assertion by which the service knows the account (RFC 7523): signed here, or read from its file.
-import { createPrivateKey, randomUUID } from 'node:crypto'
+import { randomUUID, type KeyObject } from 'node:crypto'
 import { constants } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { decodeJwt, SignJWT } from 'jose'
-import type { SignedAssertion } from '../config/config.ts'
-import type { Secret } from '../lib/secret.ts'
+import { privateKeyOf } from '../config/certificates.ts'
+import type { PairConfig, SignedAssertion } from '../config/config.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { errorCode } from '../lib/error.ts'
 import type { ReadyAssertion } from '../token/outcome.ts'
@@ -14,23 +14,20 @@ import type { ReadyAssertion } from '../token/outcome.ts'
  * audience, unless another one is set.
  */
 export async function signedAssertion(
-  { key, algorithm, keyId, audience, lifetimeMs, claims, header }: SignedAssertion,
-  { issuer, tokenUrl, wallMs }: { issuer: Secret; tokenUrl: string; wallMs: number },
+  { apiKey, assertion }: PairConfig,
+  { tokenUrl, wallMs }: { tokenUrl: string; wallMs: number },
 ): Promise<string> {
-  const iss = issuer.reveal()
+  const { key, algorithm, keyId, audience, lifetimeMs, claims, header } = assertion as SignedAssertion
+  const iss = apiKey!.reveal()
   const iat = Math.floor(wallMs / 1_000)
-  const exp = iat + Math.ceil(lifetimeMs / 1_000)
-  const standard = { iss, sub: iss, aud: audience ?? tokenUrl, jti: randomUUID() }
-  const text = key.reveal()
-  return new SignJWT(withoutNull({ ...standard, iat, exp, ...claims }))
+  const times = { iat, exp: iat + Math.ceil(lifetimeMs / 1_000) }
+  const standard = { iss, sub: iss, aud: audience ?? tokenUrl, jti: randomUUID(), ...times }
+  return new SignJWT(withoutNull({ ...standard, ...claims }))
     .setProtectedHeader({
-      ...withoutNull({ typ: 'JWT', ...header }),
+      ...withoutNull({ typ: 'JWT', kid: keyId, ...header }),
       alg: algorithm,
-      ...(keyId !== null && { kid: keyId }),
     })
-    .sign(
-      createPrivateKey(text.trimStart().startsWith('{') ? { key: JSON.parse(text), format: 'jwk' } : text),
-    )
+    .sign(privateKeyOf(key.reveal()) as KeyObject)
 }
 
 /** Null leaves one out: some services refuse claims that they do not know. */
@@ -45,29 +42,20 @@ const MAX_BYTES = 16 * 1024
  * by which its `exp` is judged. Its signature is the service's concern. Never rejects.
  */
 export async function readAssertion(path: string, wallMs: number): Promise<ReadyAssertion> {
-  const read = await readLine(path, wallMs)
-  if ('text' in read) return read
-  return { problem: `The file ${path} (service.assertion.file) ${read.problem}` }
-}
-
-/** `problem`: words after the name of the file. */
-async function readLine(path: string, wallMs: number): Promise<ReadyAssertion> {
+  const problem = (words: string) => ({ problem: `The file ${path} (service.assertion.file) ${words}` })
   let text: string
   try {
     // To open a FIFO would wait for its writer.
     await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
     const { bytesRead, buffer } = await file.read(Buffer.alloc(MAX_BYTES + 1), 0, MAX_BYTES + 1, 0)
-    if (bytesRead > MAX_BYTES) return { problem: 'is larger than 16 KiB, and so no assertion' }
-    text = buffer.toString('utf8', 0, bytesRead).replace(/\r?\n$/, '')
+    text = bytesRead > MAX_BYTES ? '' : buffer.toString('utf8', 0, bytesRead).replace(/\r?\n$/, '')
   } catch (error) {
-    const code = errorCode(error) ?? 'no code'
-    return { problem: code === 'ENOENT' ? 'is not there' : `cannot be read (${code})` }
+    return problem(`cannot be read (${errorCode(error) ?? 'no code'})`)
   }
   const endMs = endOf(text)
-  if (endMs === undefined) return { problem: 'holds no JWT on one line' }
-  return endMs <= wallMs
-    ? { problem: `holds an assertion that ended ${formatDuration(wallMs - endMs)} ago` }
-    : { text }
+  if (endMs === undefined) return problem('holds no JWT on one line of at most 16 KiB')
+  if (endMs > wallMs) return { text }
+  return problem(`holds an assertion that ended ${formatDuration(wallMs - endMs)} ago`)
 }
 
 /** The `exp` of a JWT in ms since the epoch; infinite: it has none. Undefined: the text is no JWT. */

@@ -1,7 +1,6 @@
 // The failure table as data, and the outcome of an answer by that table. Pure; any bytes have an outcome.
 import { STATUS_CODES } from 'node:http'
 import type { PairConfig, ServiceConfig, ServiceRefusal } from '../config/config.ts'
-import { formatDuration } from '../lib/duration.ts'
 import type { Reason, TransientReason } from '../protocol.ts'
 import type { Grant, ServiceOutcome } from '../token/outcome.ts'
 import * as read from './answer.ts'
@@ -15,33 +14,33 @@ interface Row {
   readonly covers?: (reading: Reading) => boolean
   /** The setting that makes it a row; unset: it is always there. */
   readonly refusal?: ServiceRefusal
-  /** `Retry-After` counts. */
-  readonly mayWait?: boolean
 }
 
 /** An answer, read. */
 interface Reading {
   readonly status: number
-  readonly content: read.Content
+  readonly text: string
+  /** Undefined: its text is no JSON object. */
+  readonly fields: read.Fields | undefined
   /** Of a 200 or 201: the token, or why there is none. */
   readonly grant: Grant | string | undefined
-  /** How far the `iat` of our assertion is behind the answer's `Date`; null: none was signed, or none is known. */
-  readonly behindMs: number | null
+  /** The `iat` of our assertion and the answer's `Date` are so far apart that it may be refused for that alone. */
+  readonly isClockOff: boolean
 }
 
-/** Beyond this difference a service may refuse an assertion for its time alone. */
 const TOLERATED_CLOCK_MS = 30_000
+/** Their `Retry-After` counts. */
+const BUSY: ReadonlySet<string> = new Set(['rate-limited', 'server-error'])
 
 const isIn = (first: number, last: number) => ({ status }: Reading) => status >= first && status <= last // prettier-ignore
 
 const retriedRows: readonly (Row & { reason: TransientReason })[] = [
-  { reason: 'rate-limited', answer: '429', follows: 'retried', covers: isIn(429, 429), mayWait: true },
+  { reason: 'rate-limited', answer: '429', follows: 'retried', covers: isIn(429, 429) },
   {
     reason: 'server-error',
     answer: 'any other 5xx, 408, 425',
     follows: 'retried',
     covers: (reading) => isIn(500, 599)(reading) || reading.status === 408 || reading.status === 425,
-    mayWait: true,
   },
   {
     reason: 'rejected',
@@ -71,6 +70,7 @@ export function failureTable({
   token,
 }: Pick<ServiceConfig, 'refusals'> & Pick<PairConfig, 'token'>): readonly Row[] {
   const name = token.join('.')
+  const isRefused = (reading: Reading): boolean => refusals.some((refusal) => isRefusal(reading, refusal))
   return [
     {
       reason: 'ok',
@@ -82,9 +82,7 @@ export function failureTable({
       reason: 'assertion',
       answer: "a permanent row, where the `iat` of our assertion is over 30 s from the answer's `Date`",
       follows: "retried by the service's clock",
-      covers: (reading) =>
-        Math.abs(reading.behindMs ?? 0) > TOLERATED_CLOCK_MS &&
-        refusals.some((refusal) => isRefusal(reading, refusal)),
+      covers: (reading) => reading.isClockOff && isRefused(reading),
     },
     ...refusals.map((refusal) => ({
       reason: refusal.reason,
@@ -98,71 +96,63 @@ export function failureTable({
 }
 
 /** `status`, and the words at the path of the refusal, or in the whole answer where there are none. */
-function isRefusal({ status, content }: Reading, { says, in: path, ...refusal }: ServiceRefusal): boolean {
+function isRefusal(
+  { status, fields, text }: Reading,
+  { says, in: path, ...refusal }: ServiceRefusal,
+): boolean {
   if (status !== refusal.status) return false
-  const value = path && read.valueAt(content.fields ?? {}, path)
+  const value = path && read.valueAt(fields ?? {}, path)
   // A number, true or false are words, too: a code may say it all.
   const isSaid = ['string', 'number', 'boolean'].includes(typeof value)
-  return read.bare(isSaid ? String(value) : content.text).includes(read.bare(says))
+  return bare(isSaid ? String(value) : text).includes(bare(says))
 }
 
-interface ClassifyOptions {
+/** Case and white space do not count. */
+function bare(text: string): string {
+  return text.toLowerCase().replace(/\s/g, '')
+}
+
+interface AnswerContext {
+  readonly service: ServiceConfig
+  readonly pair: PairConfig
   /** Our wall clock, for a `Retry-After` date where the answer has no `Date`. */
   readonly wallMs: number
   /** Left out of the detail: the service may echo them. */
-  readonly secrets: Iterable<string>
+  readonly secrets: readonly string[]
   /** The `iat` of the assertion that was signed for the request, in ms. */
   readonly iatMs?: number | undefined
 }
 
-/** Returns the function that gives the outcome of an answer and its row. */
-export function createClassify({ service, pair }: { service: ServiceConfig; pair: PairConfig }) {
-  const table = failureTable({ ...service, ...pair })
-  return (answer: read.ServiceResponse, options: ClassifyOptions): { outcome: ServiceOutcome; row: Row } => {
-    const { secrets, wallMs, iatMs } = options
-    const { status } = answer
-    const content = read.contentOf(answer)
-    const isToken = status === 200 || status === 201
-    const grant = isToken ? read.grantOf(answer, content, { service, pair }) : undefined
-    const serverDateMs = read.dateOf(answer)
-    const behindMs = iatMs === undefined || serverDateMs === undefined ? null : serverDateMs - iatMs
-    const reading = { status, content, grant, behindMs }
-    const row = table.find(({ covers }) => covers?.(reading))!
-    if (row.reason === 'ok') return { outcome: grant as Grant, row }
-    const detail = detailOf(reading, { row, service, secrets })
-    const failed = { detail, status, serverDateMs }
-    if (row.refusal !== undefined) {
-      const { reason } = row.refusal
-      return { outcome: { kind: 'permanent', reason, ...failed }, row }
-    }
-    const waitMs = row.mayWait === true ? read.retryAfterOf(answer, wallMs) : undefined
-    const wait = waitMs !== undefined && { retryAfterMs: waitMs }
-    return { outcome: { kind: 'transient', reason: row.reason as TransientReason, ...failed, ...wait }, row }
-  }
-}
-
-interface Told {
-  readonly row: Row
-  readonly service: ServiceConfig
-  readonly secrets: Iterable<string>
+/** The outcome of an answer, by the first row that covers it. */
+export function outcomeOf(answer: read.ServiceResponse, context: AnswerContext): ServiceOutcome {
+  const { service, pair, wallMs, iatMs } = context
+  const { status, body } = answer
+  const text = new TextDecoder().decode(body ?? new Uint8Array())
+  const fields = read.fieldsOf(text)
+  const grant = status === 200 || status === 201 ? read.grantOf(answer, fields, context) : undefined
+  const serverDateMs = read.dateOf(answer)
+  const isClockOff = Math.abs((serverDateMs ?? NaN) - (iatMs ?? NaN)) > TOLERATED_CLOCK_MS
+  const reading = { status, text, fields, grant, isClockOff }
+  const row = failureTable({ ...service, ...pair }).find(({ covers }) => covers?.(reading))!
+  if (row.reason === 'ok') return grant as Grant
+  const failed = { detail: detailOf(reading, row, context), status, serverDateMs }
+  if (row.refusal !== undefined) return { kind: 'permanent', reason: row.refusal.reason, ...failed }
+  const reason = row.reason as TransientReason
+  const retryAfterMs = BUSY.has(reason) ? read.retryAfterOf(answer, wallMs) : undefined
+  return { kind: 'transient', reason, ...failed, ...(retryAfterMs !== undefined && { retryAfterMs }) }
 }
 
 /** The words of the service, or ours. A 2xx is never quoted. */
-function detailOf({ status, content, grant, behindMs }: Reading, { row, service, secrets }: Told): string {
+function detailOf(
+  { status, fields = {}, grant }: Reading,
+  { reason, refusal }: Row,
+  { service, secrets }: AnswerContext,
+): string {
   const answered = `The service answered ${status} ${STATUS_CODES[status] ?? ''}`.trim()
   if (typeof grant === 'string') return `${answered}, but ${grant}`.slice(0, read.MAX_DETAIL_LENGTH)
-  const { refusal, reason } = row
   const usual = [['detail'], ['error_description'], ...service.refusals.map((known) => known.in)]
-  const said = status < 300 ? [] : usual.map((path) => path && read.valueAt(content.fields ?? {}, path))
+  const said = status < 300 ? [] : usual.map((path) => path && read.valueAt(fields, path))
   const quoted = read.oneLine(said.filter((text) => typeof text === 'string').find(Boolean) ?? '', secrets)
-  const words = quoted || refusal?.says || answered + remarkOn(status, service)
-  if (reason !== 'assertion') return words
-  const off = formatDuration(Math.abs(behindMs ?? 0))
-  return `${words}; the iat of the assertion was ${off} ${behindMs! > 0 ? 'behind' : 'ahead of'} the service's clock`
-}
-
-function remarkOn(status: number, { hostSetting }: ServiceConfig): string {
-  if (status === 404) return `, and not the service's own: check ${hostSetting}`
-  if (status < 300 || status >= 400) return ''
-  return ` and points elsewhere; it was not followed, because the secret would go there too: check ${hostSetting}`
+  const words = quoted || refusal?.says || answered
+  return reason === 'assertion' ? `The iat of the assertion is not the service's time: ${words}` : words
 }

@@ -154,7 +154,7 @@ describe('kyc-tokend check --live', () => {
       /try "send": "basic-plain" in `service`\./,
     )
     const { output, status } = await checkConfig({ baseUrl: 'http://127.0.0.1:1' }, { live: true })
-    expect(output).toMatch(/service +was not reached \(network\): 127\.0\.0\.1:1 refused the connection/)
+    expect(output).toMatch(/service +was not reached \(network\): The connection to 127\.0\.0\.1:1 failed/)
     expect(status).toBe(75)
   })
   it('sends no request if the configuration is faulty', async () => {

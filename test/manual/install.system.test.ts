@@ -138,10 +138,10 @@ describeInstallation('installed as the manual says', {}, (installation) => {
     }
     await withExample('proxy.conf')
     expect(await triedFor('https://service.example.com')).toContain(
-      'proxy.example.com:3128 (the proxy of HTTPS_PROXY) refused the connection',
+      'The connection to proxy.example.com:3128 (the proxy of HTTPS_PROXY) failed',
     )
     expect(await triedFor('https://localhost:8443')).toContain(
-      '(network): localhost:8443 refused the connection',
+      '(network): The connection to localhost:8443 failed',
     )
     // As the example says, every user reads it.
     expect(await sh('systemctl show -p Environment kyc-tokend', { as: 'stranger' })).toContain(

@@ -23,7 +23,7 @@ import type {
 import { createLoad } from '../../src/daemon/run-daemon.ts'
 import type { ServiceResponse } from '../../src/source/answer.ts'
 import type { FetchTokenOptions } from '../../src/source/fetch-token.ts'
-import { createClassify } from '../../src/source/failures.ts'
+import { outcomeOf } from '../../src/source/failures.ts'
 import type { Cause, FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
 import { fingerprintOf } from '../../src/token/token.ts'
 import { textOf } from '../support/daemon.ts'
@@ -158,10 +158,8 @@ export function createWorld(given: Given, observer?: Observer) {
       if (signal.aborted) return GIVEN_UP
       if (answer.silent !== undefined)
         return { kind: 'transient', reason: answer.silent, detail: 'No answer' }
-      return createClassify({ service, pair })(httpAnswer(), {
-        wallMs: clock.now().wallMs,
-        secrets: secrets(),
-      }).outcome
+      const { wallMs } = clock.now()
+      return outcomeOf(httpAnswer(), { service, pair, wallMs, secrets: secrets() })
     }
     return async (signal, attempt) => {
       await attempt.beforeRequest()

@@ -15,7 +15,7 @@ const DAY_MS = 86_400_000
 const authority = createAuthority()
 const localhost = createCertificate(authority, { names: ['localhost'] })
 const trusting = { request: { ca: authority.cert } }
-const failed = (reason: string, words: string | RegExp) => ({
+const failed = (reason: string, words: string | RegExp = /^/) => ({
   kind: 'transient',
   reason,
   detail: expect.stringMatching(words),
@@ -37,25 +37,29 @@ describe('the answer', () => {
   const token = '{"accessToken":"abc"}'
   const ok = 'HTTP/1.1 200 OK\r\nContent-Length: 21\r\n'
   const given = { accessToken: 'abc' }
-  const tooLong = failed('malformed-answer', /head of more than 16 KiB, or is longer than 64 KiB$/)
+  const noAnswer = failed('malformed-answer', /is no HTTP, or too long/)
   it.each<[string, string, object]>([
     ['may come after informational ones', `HTTP/1.1 102 P\r\n\r\n`.repeat(20) + `${ok}\r\n${token}`, given],
     ['may have a head of nearly 16 KiB', `${ok}x: ${'x'.repeat(16_000)}\r\n\r\n${token}`, given],
-    ['has no longer head', `${ok}x: ${'x'.repeat(17_000)}\r\n\r\n${token}`, tooLong],
-    ['has no longer heads together', `HTTP/1.1 103 E\r\nx: ${'x'.repeat(15_000)}\r\n\r\n`.repeat(2), tooLong],
-    ['has no endless informational ones', 'HTTP/1.1 103 E\r\n\r\n'.repeat(2_000), tooLong],
-    ['begins within 16 KiB', '\r\n'.repeat(40_000), tooLong],
-    ['is as long as it says', `${ok}\r\n${token}xyz`, failed('malformed-answer', /not valid HTTP/)],
-    ['is HTTP', '220 mail.example ESMTP\r\n', failed('malformed-answer', /not valid HTTP/)],
+    ['has no longer head', `${ok}x: ${'x'.repeat(17_000)}\r\n\r\n${token}`, noAnswer],
+    [
+      'has no longer heads together',
+      `HTTP/1.1 103 E\r\nx: ${'x'.repeat(15_000)}\r\n\r\n`.repeat(2),
+      noAnswer,
+    ],
+    ['has no endless informational ones', 'HTTP/1.1 103 E\r\n\r\n'.repeat(2_000), noAnswer],
+    ['begins within 16 KiB', '\r\n'.repeat(40_000), noAnswer],
+    ['is as long as it says', `${ok}\r\n${token}xyz`, noAnswer],
+    ['is HTTP', '220 mail.example ESMTP\r\n', noAnswer],
   ])('%s', async (_title, bytes, outcome) => {
     const port = await listen((socket) => socket.once('data', () => socket.end(bytes)))
     expect(await fetchFrom(`http://127.0.0.1:${port}`)).toMatchObject(outcome)
   })
 
   it.each([
-    ['a body without end', 'ffff\r\n', 'x'.repeat(0xffff) + '\r\n', /body is longer than 64 KiB$/],
-    ['small chunks with long extensions', `1;x=${'x'.repeat(10_000)}\r\n`, ' \r\n', /longer than 64 KiB$/],
-  ])('with %s is not read to its end', async (_what, head, chunk, words) => {
+    ['a body without end', 'ffff\r\n', 'x'.repeat(0xffff) + '\r\n'],
+    ['small chunks with long extensions', `1;x=${'x'.repeat(10_000)}\r\n`, ' \r\n'],
+  ])('with %s is not read to its end', async (_what, head, chunk) => {
     let isClosed = false
     const port = await listen((socket) => {
       socket
@@ -63,7 +67,7 @@ describe('the answer', () => {
         .write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n')
       writeWithoutEnd(socket, head + chunk)
     })
-    expect(await fetchFrom(`http://127.0.0.1:${port}`)).toMatchObject(failed('malformed-answer', words))
+    expect(await fetchFrom(`http://127.0.0.1:${port}`)).toMatchObject(failed('malformed-answer'))
     await expect.poll(() => isClosed).toBe(true)
   })
 
@@ -71,7 +75,7 @@ describe('the answer', () => {
     const other = await serviceOf(granting('stolen'))
     for (const status of [301, 302, 303, 307, 308]) {
       const service = await serviceOf({ status, headers: { location: `${other.url}/token/external/jwt` } })
-      expect(await fetchFrom(service.url)).toMatchObject(failed('malformed-answer', /was not followed/))
+      expect(await fetchFrom(service.url)).toMatchObject(failed('malformed-answer'))
     }
     expect(other.connections.opened).toBe(0)
   })
@@ -155,7 +159,7 @@ describe('time', () => {
     })
     const limits = { timeoutMs: 200, connectTimeoutMs: 50 }
     const outcome = await fetchFrom(`http://127.0.0.1:${port}`, { request: limits })
-    const words = `^No whole answer from 127.0.0.1:${port} within 0.2 s \\(request.timeout\\)$`
+    const words = `^No answer from 127.0.0.1:${port} within 0.2 s \\(request.timeout\\)$`
     expect(outcome).toMatchObject(failed('timeout', words))
     await expect.poll(() => open).toBe(0)
   })
@@ -174,14 +178,13 @@ describe('time', () => {
 })
 
 describe('the network', () => {
-  it('may not know the name, which is that of the setting that has the host', async () => {
-    for (const hostSetting of ['baseUrl', 'service.tokenUrl'] as const)
-      expect(await fetchFrom('https://kyc-tokend-test.invalid', { service: { hostSetting } })).toMatchObject(
-        failed('network', `name of kyc-tokend-test.invalid was not found: check ${hostSetting} and`),
-      )
-    expect(await fetchFrom(`http://127.0.0.1:${await freePort()}`)).toMatchObject(
-      failed('network', /refused/),
+  it('may not know the name, or refuse the connection', async () => {
+    expect(await fetchFrom('https://kyc-tokend-test.invalid')).toMatchObject(
+      failed('network', /^The name of kyc-tokend-test\.invalid was not found/),
     )
+    const refusing = `127.0.0.1:${await freePort()}`
+    const words = `^The connection to ${refusing} failed \\(ECONNREFUSED\\)$`
+    expect(await fetchFrom(`http://${refusing}`)).toMatchObject(failed('network', words))
   })
 
   it('may need a while to a name of two addresses, one of them dead', async () => {
@@ -213,7 +216,7 @@ describe('the network', () => {
       response.write('{"accessToken":', () => socket.resetAndDestroy())
     })
     for (const { url } of [before, middle])
-      expect(await fetchFrom(url)).toMatchObject(failed('network', /closed the connection before/))
+      expect(await fetchFrom(url)).toMatchObject(failed('network', /ECONNRESET/))
   })
 })
 
@@ -224,7 +227,7 @@ describe('TLS', () => {
     expect(await fetchFrom(service.url, { request: { ca } })).toMatchObject({ kind: 'ok' })
     for (const request of [{}, { ca: createAuthority('Another').cert }])
       expect(await fetchFrom(service.url, { request })).toMatchObject(
-        failed('tls', /not known here .*caFile$/),
+        failed('tls', /^The certificate of localhost:\d+ does not hold/),
       )
   })
 
@@ -235,27 +238,22 @@ describe('TLS', () => {
       notBeforeMs: Date.now() + from * DAY_MS,
       notAfterMs: Date.now() + until * DAY_MS,
     })
-  it.each<[string, { cert: string; key: string }, RegExp]>([
-    ['another name', createCertificate(authority, { names: ['other.example'] }), /another name/],
-    ['an expired certificate', dated(-2, -1), /not valid now .*clock is wrong$/],
-    ['a certificate that is not valid yet', dated(1, 2), /not valid now .*clock is wrong$/],
-    ['a certificate signed by itself', createAuthority('localhost'), /not known here .*request\.caFile/],
-  ])('with %s gets no request', async (_what, tls, words) => {
+  it.each<[string, { cert: string; key: string }]>([
+    ['another name', createCertificate(authority, { names: ['other.example'] })],
+    ['an expired certificate', dated(-2, -1)],
+    ['a certificate that is not valid yet', dated(1, 2)],
+    ['a certificate signed by itself', createAuthority('localhost')],
+  ])('with %s gets no request', async (_what, tls) => {
     const service = await serviceOf(granting('t'), tls)
-    expect(await fetchFrom(service.url, trusting)).toMatchObject(failed('tls', words))
+    expect(await fetchFrom(service.url, trusting)).toMatchObject(failed('tls', /does not hold \(/))
     expect(service.requests).toHaveLength(0)
     await closed(service)
   })
 
   it.each<[string, (socket: Socket) => void, string, RegExp]>([
-    [
-      'is closed',
-      (socket) => socket.once('data', () => socket.destroy()),
-      'network',
-      /closed the connection/,
-    ],
-    ['is answered in HTTP', (socket) => socket.end('HTTP/1.1 400 Bad\r\n\r\n'), 'tls', /speaks no TLS/],
-    ['is not answered', () => undefined, 'timeout', /^No connection to \S+ within 0.2 s \(request\.connectT/],
+    ['is closed', (socket) => socket.once('data', () => socket.destroy()), 'network', /ECONNRESET/],
+    ['is answered in HTTP', (socket) => socket.end('HTTP/1.1 400 Bad\r\n\r\n'), 'tls', /^TLS with/],
+    ['is not answered', () => undefined, 'timeout', /within 0.2 s \(request\.connectTimeout\)$/],
   ])('whose handshake %s is reported so, and its connection ends', async (_what, listener, reason, words) => {
     let isClosed = false
     const port = await listen((socket) => listener(socket.resume().on('close', () => (isClosed = true))))
@@ -317,16 +315,16 @@ describe('a proxy', () => {
     expect(proxy.seen).toEqual(isPassed ? [] : [`${host}:${port}`])
   })
 
-  it('that is no HTTP proxy is a fault, whose sentence shows no password', () => {
-    for (const HTTPS_PROXY of [
-      'socks5://user:pass@proxy:1',
-      'nohttp://proxy',
-      'http:///',
-      'http://user:pass@',
-    ])
-      expect(() => fetcherFor('https://api.example.com', { env: { HTTPS_PROXY } })).toThrow(
-        /^(?!.*pass)HTTPS_PROXY names no HTTP proxy: .*http:\/\/proxy\.example\.com/,
-      )
+  it.each([
+    'socks5://user:pass@proxy:1',
+    'nohttp://proxy',
+    'http:///',
+    'http://user:pass@',
+    'http://%ff@proxy',
+  ])('that is no HTTP proxy is never passed by, and no password is shown: %s', async (HTTPS_PROXY) => {
+    const service = await serviceOf(granting('t'), localhost)
+    expect(await through(HTTPS_PROXY, service.url)).toMatchObject(failed('network', /^(?!.*pass)/))
+    expect(service.connections.opened).toBe(0)
   })
 
   it('or none: the checks of TLS are not switched off by NODE_TLS_REJECT_UNAUTHORIZED', async () => {
@@ -336,45 +334,35 @@ describe('a proxy', () => {
     process.env['NODE_TLS_REJECT_UNAUTHORIZED'] = '0'
     onTestFinished(() => void delete process.env['NODE_TLS_REJECT_UNAUTHORIZED'])
     for (const address of ['', `http://${proxy.address}`, `https://ada:hush@${secured.address}`])
-      expect(await through(address, service.url, { ca: null })).toMatchObject(failed('tls', /not known here/))
+      expect(await through(address, service.url, { ca: null })).toMatchObject(failed('tls'))
     expect([proxy.seen.length, secured.seen.length, service.requests.length]).toEqual([1, 0, 0])
   })
 
-  it.each([
-    [407, /^The proxy of HTTPS_PROXY wants a login, or another one \(407\): check its user and password$/],
-    [403, /^The proxy of HTTPS_PROXY opened no way to localhost:1 \(it answered 403\): have it allowed/],
-    [502, /^The proxy of HTTPS_PROXY opened no way to localhost:1 \(it answered 502\)/],
-  ])('that answers %i is not taken for the service', async (status, words) => {
+  it.each([407, 403, 502])('that answers %i is not taken for the service', async (status) => {
     const proxy = await startProxy((_target, socket) => socket.end(`HTTP/1.1 ${status} No\r\n\r\n`))
     const outcome = await through(`http://user:hush@${proxy.address}`)
+    const words = `^The connection to ${proxy.address} \\(the proxy of HTTPS_PROXY\\) failed \\(CONNECT answered ${status}\\)$`
     expect(outcome).toEqual(failed('network', words))
-    expect(JSON.stringify(outcome)).not.toContain('hush')
     await expect.poll(() => proxy.sockets.size).toBe(0)
   })
 
-  it.each<[string, string, string, ((socket: Socket) => unknown) | null]>([
-    ['refuses', 'http', ' refused the connection', null],
-    ['resets', 'http', ' closed the connection', (socket) => socket.resetAndDestroy()],
-    ['resets', 'https', ' closed the connection', (socket) => socket.resetAndDestroy()],
-    [
-      'speaks no TLS',
-      'https',
-      ' speaks no TLS .*: check HTTPS_PROXY',
-      (socket) => socket.end('HTTP/1.1 4\r\n'),
-    ],
-  ])('that %s (%s) is named, without its password', async (_, scheme, words, listener) => {
+  it.each<[string, string, ((socket: Socket) => unknown) | null]>([
+    ['refuses', 'http', null],
+    ['resets', 'http', (socket) => socket.resetAndDestroy()],
+    ['resets', 'https', (socket) => socket.resetAndDestroy()],
+    ['speaks no TLS', 'https', (socket) => socket.end('HTTP/1.1 4\r\n')],
+  ])('that %s (%s) is named, without its password', async (_, scheme, listener) => {
     const proxy = `127.0.0.1:${listener === null ? 1 : await listen(listener)}`
-    expect(await through(`${scheme}://user:pass@${proxy}`)).toHaveProperty(
-      'detail',
-      expect.stringMatching(`^${proxy} \\(the proxy of HTTPS_PROXY\\)${words}`),
-    )
+    const words = `^(?:The connection to|TLS with) ${proxy} \\(the proxy of HTTPS_PROXY\\) failed`
+    const detail = expect.stringMatching(words) as string
+    expect(await through(`${scheme}://user:pass@${proxy}`)).toMatchObject({ detail })
   })
 
   it('that has opened a way is not blamed for the service behind it', async () => {
     const port = await listen((socket) => socket.once('data', () => socket.resetAndDestroy()))
     const { address } = await startProxy()
     expect(await through(`http://${address}`, `https://localhost:${port}`)).toMatchObject(
-      failed('network', `^localhost:${port} closed the connection`),
+      failed('network', `^The connection to localhost:${port} failed`),
     )
   })
 
@@ -387,9 +375,8 @@ describe('a proxy', () => {
       socket.write(head)
       writeWithoutEnd(socket, drop)
     })
-    const words =
-      /^The proxy of HTTPS_PROXY (?:answered with no HTTP, or with a head of more than|opened no way)/
-    expect(await through(`http://${proxy.address}`)).toMatchObject(failed('network', words))
+    const outcome = await through(`http://${proxy.address}`)
+    expect(outcome).toMatchObject({ kind: 'transient', detail: expect.stringContaining('the proxy of') })
     await expect.poll(() => proxy.sockets.size).toBe(0)
   })
 
@@ -402,7 +389,7 @@ describe('a proxy', () => {
     const silent = await startProxy(() => undefined)
     for (const { address, sockets } of [proxy, silent]) {
       const outcome = await through(`http://${address}`, undefined, { connectTimeoutMs: 300 })
-      const words = `^No connection to localhost:1 through ${address} \\(.*request\\.connectTimeout\\)$`
+      const words = `^No answer from ${address} \\(the proxy .* \\(request\\.connectTimeout\\)$`
       expect(outcome).toMatchObject(failed('timeout', words))
       await expect.poll(() => sockets.size).toBe(0)
     }

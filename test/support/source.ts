@@ -25,7 +25,6 @@ export function partsFor(baseUrl: string, { service, pair, request }: Change = {
     service: {
       baseUrl,
       tokenUrl: `${baseUrl}/token/external/jwt`,
-      hostSetting: 'baseUrl',
       lifetime: null,
       refusals: [
         { status: 500, says: 'Your account is not active', in: ['detail'], reason: 'account-inactive' },
