@@ -12,7 +12,7 @@ import { configDirectory, configWord } from '../host/system-config.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { exitStatus } from '../lib/error.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
-import { credentialsEnd, endRemedies, isEndNear } from '../report/credentials-end.ts'
+import { announcedEnd, credentialsEnd, endRemedies } from '../report/configuration-log.ts'
 import { configurationOf } from '../terminal/ask.ts'
 import type { RunCommand } from '../terminal/command.ts'
 import { endInWords } from '../terminal/format-status.ts'
@@ -112,7 +112,7 @@ async function checkFurther(config: Config, report: Report): Promise<void> {
   const nowMs = Date.now()
   const end = credentialsEnd(config.pair, nowMs)
   if (end !== null) {
-    const isNear = isEndNear(config.pair, nowMs)
+    const isNear = announcedEnd(config.pair, nowMs)?.isNear === true
     const sentence = isNear ? `${endInWords(end)}. ${endRemedies[end.what]}` : endInWords(end)
     report.say('credentials', { level: isNear ? 'warning' : 'ok', sentence })
   }

@@ -19,8 +19,7 @@ import type { DaemonSignals } from './daemon-signals.ts'
 import { isSocketActivated, type InheritedSockets } from '../host/inherited-sockets.ts'
 import program from '../../package.json' with { type: 'json' }
 import { alertRemedy, createAlerts } from '../report/alerts.ts'
-import { logStart } from '../report/configuration-log.ts'
-import { createCredentialsEnd } from '../report/credentials-end.ts'
+import { announcedEnd, credentialsEnd, logCredentialsEnd, logStart } from '../report/configuration-log.ts'
 import { createLog } from '../report/log.ts'
 import { createMetrics } from '../report/metrics.ts'
 import { isFoundByClients, ownSockets, OWN_FILES } from '../host/paths.ts'
@@ -75,7 +74,6 @@ export async function createDaemon(initial: Config, environment: Environment) {
     account: place.account,
     remedyOf,
   })
-  const ending = createCredentialsEnd({ config: () => config().pair, keeper, log })
   const replies = createReplies({
     remedyOf,
     keeper,
@@ -91,7 +89,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
         configFile: initial.read.file,
         host: hostname(),
         configuration: running.configuration(),
-        credentials: ending.current(),
+        credentials: credentialsEnd(config().pair, clock.now().wallMs),
         stateProblem: fileProblem(store.problem()),
         pathProblems: servers.problems(),
       }),
@@ -114,7 +112,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
       logRecordsLost: logging.lost(),
       alert: alerts.current(),
       isFaultyOnDisk: running.isFaulty(),
-      credentialsEnd: ending.sample(),
+      credentialsEnd: announcedEnd(config().pair, clock.now().wallMs),
       share: sharing.sample(),
     }),
   })
@@ -147,7 +145,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
 
   /** The upkeep of every component, every 15 s. */
   async function tick(): Promise<void> {
-    ending.tick()
+    logCredentialsEnd(config().pair, { keeper, log })
     servers.tick()
     await store.tick()
   }

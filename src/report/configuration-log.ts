@@ -1,14 +1,14 @@
-// What the log says of the configuration, when the daemon starts and at a reload.
-import type { Config } from '../config/config.ts'
-import type { Log } from '../lib/log.ts'
+// The log of the configuration: at the start, at a reload, and before the end of its credentials.
+import type { Config, PairConfig } from '../config/config.ts'
 import { descriptorsOf, type InheritedSockets } from '../host/inherited-sockets.ts'
 import { ownSockets } from '../host/paths.ts'
-
-type ReadConfig = Config['read']
-type LoggedConfig = Pick<Config, 'service' | 'http' | 'runtimeDirectory' | 'read'>
+import { DAY_MS } from '../lib/duration.ts'
+import type { Log } from '../lib/log.ts'
+import type { StatusResult } from '../protocol.ts'
+import type { Keeper } from '../token/keeper.ts'
 
 export function logStart(
-  { service, http, runtimeDirectory, read }: LoggedConfig,
+  { service, http, runtimeDirectory, read }: Config,
   { version, inherited, log }: { version: string; inherited: InheritedSockets; log: Log },
 ): void {
   const where = (name: 'ipc' | 'http'): string => {
@@ -25,37 +25,82 @@ export function logStart(
     http: http === null ? 'off' : where('http'),
   })
   logWarnings(read, log)
-  const isHttpUnused = http === null && inherited.http.length > 0
-  for (const name of [...inherited.unknown, ...(isHttpUnused ? ['http'] : [])]) {
-    log('warning', 'A socket that was handed over is not used', {
-      event: 'socket-unused',
-      name,
-      remedy:
-        name === 'http'
-          ? 'Disable kyc-tokend-http.socket, or take `"http": false` out of the configuration'
-          : 'Give it FileDescriptorName=ipc, =http or =metrics in its unit, or disable that',
-    })
-  }
+  const unused = [...inherited.unknown, ...(http === null && inherited.http.length > 0 ? ['http'] : [])]
+  const remedy =
+    'Disable its socket unit, or give that FileDescriptorName=ipc, =http or =metrics; for http take ' +
+    '`"http": false` out of the configuration'
+  for (const name of unused)
+    log('warning', 'A socket that was handed over is not used', { event: 'socket-unused', name, remedy })
 }
 
-export function logReload(read: ReadConfig, log: Log): void {
+export function logReload(read: Config['read'], log: Log): void {
+  const { file: configFile, needsRestart, systemdCredentials: credentials } = read
   logWarnings(read, log)
-  for (const setting of read.needsRestart) {
-    log('warning', 'A setting was changed that takes effect at a restart', {
+  if (needsRestart.length > 0)
+    log('warning', 'Settings were changed that take effect at a restart', {
       event: 'restart-needed',
-      setting,
+      settings: needsRestart,
     })
-  }
-  if (read.systemdCredentials.length > 0) {
-    log('notice', 'A systemd credential is what it was when the daemon started: to change it, restart', {
-      event: 'credentials-of-start',
-      credentials: read.systemdCredentials,
-    })
-  }
-  log('notice', 'The configuration was read again', { event: 'reloaded', configFile: read.file })
+  // systemd loads its credentials at a start alone.
+  const ofStart = credentials.length === 0 ? {} : { credentialsOfStart: credentials }
+  log('notice', 'The configuration was read again', { event: 'reloaded', configFile, ...ofStart })
 }
 
-function logWarnings({ warnings }: ReadConfig, log: Log): void {
+function logWarnings({ warnings }: Config['read'], log: Log): void {
   for (const warning of warnings)
     log('warning', 'The configuration has a problem', { event: 'config-warning', warning })
+}
+
+/** As a status has it. `credentials`: `credentials.expiresAt`. `certificate`: the client certificate. */
+type End = NonNullable<StatusResult['daemon']['credentials']>
+type Ends = Pick<PairConfig, 'ends'>
+
+const NEAR_DAYS = 30
+/** A certificate with a shorter life is renewed by a program. */
+const SHORT_LIFE_MS = 90 * DAY_MS
+
+export const endRemedies: Readonly<Record<End['what'], string>> = {
+  credentials:
+    'Make another pair where the service issues them, write it where the configuration reads the secrets ' +
+    'from, and set `credentials.expiresAt` to its end',
+  certificate:
+    'Have the client certificate renewed, and write it and its key over the files of ' +
+    '`request.clientCertificate`: they are tried within 30 s',
+}
+
+/** The first end; null: none is known. */
+export function credentialsEnd({ ends }: Ends, wallMs: number): End | null {
+  const pair = ends.credentialsMs
+  const atMs = Math.min(pair ?? Infinity, ends.certificate?.endMs ?? Infinity)
+  if (atMs === Infinity) return null
+  return {
+    what: atMs === pair ? 'credentials' : 'certificate',
+    expiresAt: new Date(atMs).toISOString(),
+    // Begun days count; 0: it has come.
+    daysLeft: Math.max(0, Math.ceil((atMs - wallMs) / DAY_MS)),
+  }
+}
+
+/** The first end that a person has to prevent, however far it is; null: none. */
+export function announcedEnd({ ends }: Ends, wallMs: number): (End & { readonly isNear: boolean }) | null {
+  const { certificate } = ends
+  const isRenewed = certificate !== null && certificate.endMs - certificate.fromMs < SHORT_LIFE_MS
+  const end = credentialsEnd({ ends: { ...ends, certificate: isRenewed ? null : certificate } }, wallMs)
+  return end && { ...end, isNear: end.daysLeft <= NEAR_DAYS }
+}
+
+/** Logs that end once it is near, once a day, across restarts: the keeper remembers the last record. */
+export function logCredentialsEnd(
+  pair: Ends,
+  { keeper, log }: { keeper: Pick<Keeper, 'now' | 'state' | 'remember'>; log: Log },
+): void {
+  const end = announcedEnd(pair, keeper.now().wallMs)
+  if (end === null || !end.isNear) return
+  const { what, expiresAt, daysLeft } = end
+  const text = `${what} ${expiresAt} ${daysLeft}`
+  if (text === keeper.state().notes.loggedEnd) return
+  keeper.remember({ loggedEnd: text })
+  const remedy = endRemedies[what]
+  const fields = { event: 'credentials-expire', what, expiresAt, daysLeft, remedy }
+  log('warning', 'The credentials for the service come to their end', fields)
 }

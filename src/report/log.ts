@@ -1,10 +1,9 @@
 // The log: one record per event, as one line on one stream. What the stream does not take is lost, and counted.
 import { fstatSync } from 'node:fs'
 import { Writable } from 'node:stream'
-import { styleText } from 'node:util'
 import winston from 'winston'
 import { withTimeout, type Clock } from '../lib/clock.ts'
-import { allowsColour, escapeUnsafe } from '../lib/display-text.ts'
+import { escapeUnsafe } from '../lib/display-text.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import { hideInStacks } from '../lib/internal-fault.ts'
 import { logLevels, type Log, type LogFields, type LogLevel } from '../lib/log.ts'
@@ -13,10 +12,6 @@ import { createRedaction } from '../lib/redaction.ts'
 /** The most bytes that wait for a reader; further lines are lost. */
 const UNSENT_LIMIT_BYTES = 1024 * 1024
 const CLOSE_LIMIT_MS = 1_000
-/** journald cuts lines at 48 KiB (`LineMax=`), and the rest of such a line would have no level. */
-const MAX_LINE_BYTES = 48 * 1024 - 1
-/** A longer text is cut. */
-const MAX_TEXT_LENGTH = 4096
 /** The symbol under which winston's formats put what is written. */
 const LINE = Symbol.for('message')
 
@@ -30,8 +25,8 @@ interface LogRecord {
   /** The constant sentence. */
   readonly message: string
   readonly fields: LogFields
-  /** Since the Unix epoch, in ms. */
-  readonly wallMs: number
+  /** ISO 8601. */
+  readonly time: string
 }
 
 /**
@@ -49,22 +44,21 @@ export function createLog(
   const { stream, env, clock, secrets } = options
   hideInStacks('log', secrets)
   let settings: LogSettings = options
-  const isTerminal = Reflect.get(stream, 'isTTY') === true
   const isJournal = isJournalOf(stream, env)
-  const style = { isColoured: isTerminal && allowsColour(env), isJournal }
-  const automatic = isJournal || isTerminal ? 'text' : 'json'
+  const automatic = isJournal || Reflect.get(stream, 'isTTY') === true ? 'text' : 'json'
   let lost = 0
   let reported = 0
   // EPIPE: the reader has gone; the daemon goes on without it.
   stream.on('error', () => undefined)
 
-  function lineOf(record: LogRecord): string {
-    const write = (settings.format === 'auto' ? automatic : settings.format) === 'json' ? jsonLine : textLine
-    const shown = { ...record, fields: shownFields(record.fields, secrets()) }
-    const line = write(shown, style)
-    const bytes = Buffer.byteLength(line)
-    if (bytes <= MAX_LINE_BYTES) return line
-    return write({ ...shown, fields: { event: record.fields.event, omittedBytes: bytes } }, style)
+  function lineOf({ level, message, fields, time }: LogRecord): string {
+    const shown = redacted(fields, secrets())
+    const format = settings.format === 'auto' ? automatic : settings.format
+    const text = `${message} ${toLogfmt(shown)}`
+    // The journal takes the priority from the beginning of a line (sd-daemon(3)), and has the time itself.
+    const priority = isJournal ? `<${logLevels.indexOf(level)}>` : ''
+    if (format === 'json') return priority + escapeUnsafe(JSON.stringify({ time, level, message, ...shown }))
+    return `${isJournal ? priority : `${time} ${level} `}${escapeUnsafe(text)}`
   }
 
   /** Takes each line at once, so that winston never buffers. */
@@ -92,7 +86,8 @@ export function createLog(
     transports: [new winston.transports.Stream({ stream: bounded, eol: '\n' })],
   })
   const log: Log = (level, message, fields) => {
-    if (logger.isLevelEnabled(level)) logger.log({ level, message, fields, wallMs: clock.now().wallMs })
+    if (!logger.isLevelEnabled(level)) return
+    logger.log({ level, message, fields, time: new Date(clock.now().wallMs).toISOString() })
   }
 
   return {
@@ -124,57 +119,19 @@ function isJournalOf(stream: Writable, env: NodeJS.ProcessEnv): boolean {
  * The fields as JSON has them, without secrets. Others rely on `event`, a constant of this program: only values
  * of the other fields are redacted.
  */
-function shownFields({ event, ...others }: LogFields, secrets: Iterable<string>): LogFields {
+function redacted({ event, ...others }: LogFields, secrets: Iterable<string>): LogFields {
   const redact = createRedaction(secrets)
-  const values = JSON.parse(
-    JSON.stringify(others, (_, value: unknown) => {
-      const text = value instanceof Error ? value.message : value
-      return typeof text === 'string' ? cut(redact(text)) : text
-    }),
-  ) as object
-  return { event, ...values }
-}
-
-/** Of a redacted text: half of a secret would not be recognized. */
-function cut(text: string): string {
-  return text.length <= MAX_TEXT_LENGTH ? text : `${text.slice(0, MAX_TEXT_LENGTH)}…`
-}
-
-interface Style {
-  readonly isColoured: boolean
-  /** The journal takes the priority from the beginning of a line (sd-daemon(3)), and has the time itself. */
-  readonly isJournal: boolean
-}
-
-function jsonLine({ level, message, fields, wallMs }: LogRecord, { isJournal }: Style): string {
-  const json = JSON.stringify({ time: new Date(wallMs).toISOString(), level, message, ...fields })
-  return `${isJournal ? priority(level) : ''}${escapeUnsafe(json)}`
-}
-
-function textLine({ level, message, fields, wallMs }: LogRecord, { isColoured, isJournal }: Style): string {
-  const text = escapeUnsafe(`${message} ${toLogfmt(fields)}`)
-  if (isJournal) return `${priority(level)}${text}`
-  const padded = level.padEnd(7)
-  const shown = isColoured ? styleText(COLOURS[level] ?? 'red', padded, { validateStream: false }) : padded
-  const aheadMs = -60_000 * new Date(wallMs).getTimezoneOffset()
-  const localTime = new Date(wallMs + aheadMs).toISOString().slice(0, 19).replace('T', ' ')
-  return `${localTime} ${shown} ${text}`
-}
-
-const priority = (level: LogLevel): string => `<${logLevels.indexOf(level)}>`
-
-/** More urgent levels are red. */
-const COLOURS: Partial<Record<LogLevel, 'yellow' | 'green' | 'blue' | 'gray'>> = {
-  warning: 'yellow',
-  notice: 'green',
-  info: 'blue',
-  debug: 'gray',
+  const json = JSON.stringify(others, (_, value: unknown) => {
+    const text = value instanceof Error ? value.message : value
+    return typeof text === 'string' ? redact(text) : text
+  })
+  return { event, ...(JSON.parse(json) as object) }
 }
 
 /** `name=value` for fields that have a value, quoted if it has other than plain characters. */
-function toLogfmt(fields: Readonly<Record<string, unknown>>): string {
+function toLogfmt(fields: LogFields): string {
   return Object.entries(fields)
-    .filter(([, value]) => value !== undefined && value !== null)
+    .filter(([, value]) => value !== null)
     .map(([name, value]) => {
       const text = typeof value === 'string' ? value : JSON.stringify(value)
       return `${name}=${/^[\w.:/@+,~*[\]-]+$/.test(text) ? text : JSON.stringify(text)}`

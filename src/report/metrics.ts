@@ -1,5 +1,4 @@
-// Metrics for Prometheus: one table of names, help and values, written in the text format 0.0.4.
-import type { Instant } from '../lib/clock.ts'
+// Metrics for Prometheus: one table of names and help, one of values, written in the text format 0.0.4.
 import type { FileCounts } from '../files/managed-file.ts'
 import {
   permanentReasons,
@@ -8,10 +7,41 @@ import {
   type Reason,
   type StatusResult,
 } from '../protocol.ts'
-import type { FetchOutcome } from '../token/outcome.ts'
 import type { CurrentAlert } from '../token/current-alert.ts'
-import { nextAttemptAtMs, phaseOf, serviceOf, usableToken, type TokenState } from '../token/selectors.ts'
 import type { KeeperView } from '../token/keeper.ts'
+import type { FetchOutcome } from '../token/outcome.ts'
+import { nextAttemptAtMs, phaseOf, serviceOf, usableToken } from '../token/selectors.ts'
+
+/** Names without `kyc_tokend_`. Counters end in `_total`. */
+const HELP = {
+  state: '1 for the state of the daemon, 0 for the others.',
+  alert: '1 while an alert with this reason is raised, else 0.',
+  token_usable: '1 while a usable token is held, else 0.',
+  token_lifetime_seconds: 'Life of the token that was obtained last, known or assumed.',
+  token_expiry_timestamp_seconds: 'Time at which the token expires, or its assumed life ends.',
+  last_success_timestamp_seconds: 'Time at which the service last gave a token, also before a restart.',
+  next_attempt_timestamp_seconds: 'Time of the next attempt; absent while none is planned.',
+  credentials_refused_on_disk: '1 while a restart would use a refused pair, or fail for the files, else 0.',
+  credentials_expiry_timestamp_seconds: 'Time at which the pair or client certificate ends, if it is known.',
+  requests_total: 'Requests to the service.',
+  fetches_total: 'Finished attempts to get a token, by outcome and reason.',
+  fetch_duration_seconds: 'Duration of finished attempts to get a token.',
+  connections: 'Connections of clients.',
+  subscribers: 'Clients with a subscription.',
+  reads_total: 'Tokens handed out.',
+  rejects_total: 'Reports of refused tokens by clients, by verdict.',
+  dropped_clients_total: 'Connections of clients that the daemon closed, by reason.',
+  file_writes_total: 'Token files written.',
+  file_repairs_total: 'Token files restored after another program changed them.',
+  file_errors_total: 'Token files that could not be written.',
+  log_records_lost_total: 'Log records lost because the log was not read.',
+  build_info: 'The version that runs.',
+  start_time_seconds: 'Time at which the daemon started.',
+  resident_memory_bytes: 'Resident memory of the daemon.',
+  share_connected: '1 while the shared store can be used, else 0.',
+  share_outcomes_total: 'Outcomes by the way on which they came.',
+} as const
+type Name = keyof typeof HELP
 
 /** Values of the other components; counts are since the start. */
 export interface MetricsSample {
@@ -49,11 +79,11 @@ interface ServerSample {
 interface Value {
   /** Follows the name: `_bucket`, say. */
   readonly suffix?: string
-  readonly labels?: Readonly<Record<string, string>>
+  readonly labels: Readonly<Record<string, string>>
   readonly value: number
 }
-/** `values` null: the metric is absent. A gauge of 0 would be a wrong value, for an instant the year 1970. */
-type Metric = readonly [name: string, help: string, values: number | readonly Value[] | null]
+/** Null: the metric is absent. A gauge of 0 would be a wrong value, for an instant the year 1970. */
+type Values = number | readonly Value[] | null
 
 const PHASES: readonly Phase[] = ['starting', 'ready', 'degraded', 'expired', 'refused']
 const ALERT_REASONS: readonly CurrentAlert['reason'][] = [...permanentReasons, 'rejected', 'no-token']
@@ -82,153 +112,93 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
     durationSum += seconds
   })
 
-  function attemptMetrics(requests: number): Metric[] {
+  function values(): Record<Name, Values> {
+    const [state, now] = [keeper.state(), keeper.now()]
+    const { servers, files, share, ...daemon } = sample()
+    const { token } = state
+    const { requests, lastSuccessAt } = serviceOf(state)
+    const dueMs = nextAttemptAtMs(state, now)
+    const isDue = Number.isFinite(dueMs) && dueMs > now.bootMs
+    const wallSeconds = (bootMs: number): number => (now.wallMs + bootMs - now.bootMs) / 1000
     const ended = Array.from(OUTCOMES, ([reason, outcome]) => ({
       labels: { outcome, reason },
       value: fetches.get(reason) ?? 0,
     }))
-    const took = histogramValues(durations, durationSum)
-    return [
-      ['requests_total', 'Requests to the service.', requests],
-      ['fetches_total', 'Finished attempts to get a token, by outcome and reason.', ended],
-      ['fetch_duration_seconds', 'Duration of finished attempts to get a token.', took],
-    ]
-  }
-
-  /** Names without `kyc_tokend_`. Counters end in `_total`, and what has observations is a histogram. */
-  function metrics(): Metric[] {
-    const { servers, files, share, ...daemon } = sample()
-    const state = keeper.state()
-    return [
-      ...tokenMetrics(state, keeper.now(), daemon),
-      ...attemptMetrics(serviceOf(state).requests),
-      ...clientMetrics(servers),
-      ...processMetrics(files, daemon),
-      ...(share === null ? [] : shareMetrics(share)),
-    ]
+    return {
+      state: oneOf('state', PHASES, phaseOf(state, now)),
+      alert: oneOf('reason', ALERT_REASONS, daemon.alert?.reason),
+      token_usable: Number(usableToken(state, now) !== null),
+      token_lifetime_seconds: token && token.lifeMs / 1000,
+      token_expiry_timestamp_seconds: token && wallSeconds(token.expiresAtMs),
+      last_success_timestamp_seconds: lastSuccessAt && wallSeconds(lastSuccessAt.bootMs),
+      next_attempt_timestamp_seconds: isDue ? wallSeconds(dueMs) : null,
+      credentials_refused_on_disk: Number(daemon.isFaultyOnDisk),
+      credentials_expiry_timestamp_seconds: daemon.credentialsEnd
+        ? Date.parse(daemon.credentialsEnd.expiresAt) / 1000
+        : null,
+      requests_total: requests,
+      fetches_total: ended,
+      fetch_duration_seconds: histogramOf(durations, durationSum),
+      connections: bySocket(servers, ({ connections }) => connections),
+      subscribers: bySocket(servers, ({ subscribers }) => subscribers),
+      reads_total: bySocket(servers, ({ reads }) => reads),
+      rejects_total: bySocket(servers, ({ rejects }) => countsBy('verdict', rejects)),
+      dropped_clients_total: bySocket(servers, ({ dropped }) => countsBy('reason', dropped)),
+      file_writes_total: files.writes,
+      file_repairs_total: files.repairs,
+      file_errors_total: files.errors,
+      log_records_lost_total: daemon.logRecordsLost,
+      build_info: [{ labels: { version: daemon.version }, value: 1 }],
+      start_time_seconds: daemon.startedAtMs / 1000,
+      resident_memory_bytes: daemon.residentBytes,
+      share_connected: share && Number(share.state === 'connected'),
+      share_outcomes_total: share && countsBy('how', share.outcomes),
+    }
   }
 
   return () => ({
     contentType: 'text/plain; version=0.0.4; charset=utf-8',
-    body: metrics().map(metricText).join(''),
+    body: Object.entries(values())
+      .map(([name, each]) => metricText(name as Name, each))
+      .join(''),
   })
-}
-
-type DaemonSample = Omit<MetricsSample, 'servers' | 'files' | 'share'>
-
-function tokenMetrics(state: TokenState, now: Instant, daemon: DaemonSample): Metric[] {
-  const { token } = state
-  const { lastSuccessAt } = serviceOf(state)
-  const phase = phaseOf(state, now)
-  const dueMs = nextAttemptAtMs(state, now)
-  const wallSeconds = (bootMs: number): number => (now.wallMs + bootMs - now.bootMs) / 1000
-  return [
-    ['state', '1 for the state of the daemon, 0 for the others.', oneOf('state', PHASES, phase)],
-    [
-      'alert',
-      '1 while an alert with this reason is raised, else 0.',
-      oneOf('reason', ALERT_REASONS, daemon.alert?.reason),
-    ],
-    ['token_usable', '1 while a usable token is held, else 0.', Number(usableToken(state, now) !== null)],
-    [
-      'token_lifetime_seconds',
-      'Life of the token that was obtained last, known or assumed.',
-      token && token.lifeMs / 1000,
-    ],
-    [
-      'token_expiry_timestamp_seconds',
-      'Time at which the token expires, or its assumed life ends.',
-      token && wallSeconds(token.expiresAtMs),
-    ],
-    [
-      'last_success_timestamp_seconds',
-      'Time at which the service last gave a token, also before a restart.',
-      lastSuccessAt && wallSeconds(lastSuccessAt.bootMs),
-    ],
-    [
-      'next_attempt_timestamp_seconds',
-      'Time of the next attempt; absent while none is planned.',
-      Number.isFinite(dueMs) && dueMs > now.bootMs ? wallSeconds(dueMs) : null,
-    ],
-    [
-      'credentials_refused_on_disk',
-      '1 while a restart would use a refused key or secret, or fail for the files, else 0.',
-      Number(daemon.isFaultyOnDisk),
-    ],
-    [
-      'credentials_expiry_timestamp_seconds',
-      'Time at which key and secret, or the client certificate, end; absent if it is not known.',
-      daemon.credentialsEnd ? Date.parse(daemon.credentialsEnd.expiresAt) / 1000 : null,
-    ],
-  ]
-}
-
-function clientMetrics(servers: MetricsSample['servers']): Metric[] {
-  const bySocket = (read: (server: ServerSample) => readonly Value[]): Value[] =>
-    Object.entries(servers).flatMap(([socket, server]: [string, ServerSample | null]) =>
-      server === null
-        ? []
-        : read(server).map(({ labels, value }) => ({ labels: { socket, ...labels }, value })),
-    )
-  return [
-    ['connections', 'Connections of clients.', bySocket(({ connections: value }) => [{ value }])],
-    ['subscribers', 'Clients with a subscription.', bySocket(({ subscribers: value }) => [{ value }])],
-    ['reads_total', 'Tokens handed out.', bySocket(({ reads: value }) => [{ value }])],
-    [
-      'rejects_total',
-      'Reports of refused tokens by clients, by verdict.',
-      bySocket(({ rejects }) => countsBy('verdict', rejects)),
-    ],
-    [
-      'dropped_clients_total',
-      'Connections of clients that the daemon closed, by reason.',
-      bySocket(({ dropped }) => countsBy('reason', dropped)),
-    ],
-  ]
-}
-
-function processMetrics(files: MetricsSample['files'], daemon: DaemonSample): Metric[] {
-  return [
-    ['file_writes_total', 'Token files written.', files.writes],
-    ['file_repairs_total', 'Token files restored after another program changed them.', files.repairs],
-    ['file_errors_total', 'Token files that could not be written.', files.errors],
-    ['log_records_lost_total', 'Log records lost because the log was not read.', daemon.logRecordsLost],
-    ['build_info', 'The version that runs.', [{ labels: { version: daemon.version }, value: 1 }]],
-    ['start_time_seconds', 'Time at which the daemon started.', daemon.startedAtMs / 1000],
-    ['resident_memory_bytes', 'Resident memory of the daemon.', daemon.residentBytes],
-  ]
-}
-
-function shareMetrics({ state, outcomes }: ShareSample): Metric[] {
-  return [
-    ['share_connected', '1 while the shared store can be used, else 0.', Number(state === 'connected')],
-    ['share_outcomes_total', 'Outcomes by the way on which they came.', countsBy('how', outcomes)],
-  ]
 }
 
 /** The text of one metric with help and type; empty without a value. Labels need no escapes. */
-function metricText([ending, help, measured]: Metric): string {
+function metricText(ending: Name, measured: Values): string {
   const name = `kyc_tokend_${ending}`
-  const values: readonly Value[] = typeof measured === 'number' ? [{ value: measured }] : (measured ?? [])
-  if (values.length === 0) return ''
-  const isHistogram = values[0]?.suffix !== undefined
-  const type = isHistogram ? 'histogram' : name.endsWith('_total') ? 'counter' : 'gauge'
-  const lines = values.map(({ suffix = '', labels = {}, value }) => {
+  const all = listOf(measured)
+  if (all.length === 0) return ''
+  const type =
+    ending === 'fetch_duration_seconds' ? 'histogram' : ending.endsWith('_total') ? 'counter' : 'gauge'
+  const lines = all.map(({ suffix = '', labels, value }) => {
     const pairs = Object.entries(labels).map(([label, text]) => `${label}="${text}"`)
     return `${name}${suffix}${pairs.length === 0 ? '' : `{${pairs.join(',')}}`} ${value}\n`
   })
-  return `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${lines.join('')}`
+  return `# HELP ${name} ${HELP[ending]}\n# TYPE ${name} ${type}\n${lines.join('')}`
+}
+
+function listOf(measured: Values): readonly Value[] {
+  return typeof measured === 'number' ? [{ labels: {}, value: measured }] : (measured ?? [])
 }
 
 /** In Prometheus each bucket includes the counts of the smaller ones. */
-function histogramValues(counts: readonly number[], sum: number): Value[] {
+function histogramOf(counts: readonly number[], sum: number): Value[] {
   let total = 0
   const buckets = DURATION_BOUNDS.map((bound, index) => {
-    total += counts[index] ?? 0
-    const le = Number.isFinite(bound) ? String(bound) : '+Inf'
-    return { suffix: '_bucket', labels: { le }, value: total }
+    total += counts[index]!
+    return { suffix: '_bucket', labels: { le: String(bound).replace('Infinity', '+Inf') }, value: total }
   })
-  return [...buckets, { suffix: '_sum', value: sum }, { suffix: '_count', value: total }]
+  const none = { labels: {} }
+  return [...buckets, { suffix: '_sum', ...none, value: sum }, { suffix: '_count', ...none, value: total }]
+}
+
+function bySocket(servers: MetricsSample['servers'], read: (server: ServerSample) => Values): Value[] {
+  return (['ipc', 'http'] as const).flatMap((socket) => {
+    const server = servers[socket]
+    const all = listOf(server && read(server))
+    return all.map(({ labels, value }) => ({ labels: { socket, ...labels }, value }))
+  })
 }
 
 function oneOf(label: string, names: readonly string[], current: string | undefined): Value[] {

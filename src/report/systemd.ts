@@ -5,8 +5,8 @@ import { createProblemLog, type Log } from '../lib/log.ts'
 import {
   failureOf,
   isSettled,
+  nextAttemptAtMs,
   phaseOf,
-  refusalOf,
   usableToken,
   usableUntilMs,
   type TokenState,
@@ -131,30 +131,20 @@ function takeSettings(env: NodeJS.ProcessEnv, pid: number) {
   return { socket: socket === '' ? undefined : socket, watchdogMs: isWatched ? Number(everyUs) / 1000 : null }
 }
 
-/** The status for `systemctl status`: one line without line breaks. */
+/** The status for `systemctl status`, in one line: what is served, and what comes next. */
 function statusLine(state: TokenState, now: Instant): string {
-  const token = usableToken(state, now)
-  const held = token && `token ${token.fingerprint} is good until ${utcTime(usableUntilMs(state, now), now)}`
-  return `${phaseOf(state, now)}: ${held ?? 'no usable token'}; ${planWords(state, now)}`
-}
-
-function planWords(state: TokenState, now: Instant): string {
-  const refusal = refusalOf(state)
-  if (refusal !== null)
-    return `${refusal.reason}, not asked again until an operator acts (see kyc-tokend status)`
-  const { token } = state
+  const until = utcTime(usableUntilMs(state, now), now)
   const failure = failureOf(state, now)
-  if (failure !== null) {
-    const { attempts, reason, since, retryAtMs } = failure
-    if (attempts === 0) return `not asking since ${utcTime(since.bootMs, now)} (${reason})`
-    const failed = attempts === 1 ? 'failed once' : `failed ${attempts} times`
-    return `${failed} since ${utcTime(since.bootMs, now)} (${reason}), next attempt ${utcTime(retryAtMs, now)}`
-  }
-  if (token === null) return 'asking for one'
-  return `next refresh ${utcTime(token.refreshAtMs, now)}`
+  const next = utcTime(nextAttemptAtMs(state, now), now)
+  return [
+    phaseOf(state, now),
+    usableToken(state, now) === null ? 'no usable token' : `token good until ${until}`,
+    ...(failure === null ? [] : [failure.reason]),
+    `next attempt ${next}`,
+  ].join(', ')
 }
 
 /** To the second, in UTC: `systemctl status` shows it much later. */
 function utcTime(bootMs: number, now: Instant): string {
-  return (formatInstantOrNull(bootMs, now) ?? 'never').replace('T', ' ').replace(/\.\d+Z$/, ' UTC')
+  return (formatInstantOrNull(bootMs, now) ?? 'by an operator').replace(/\.\d+Z$/, 'Z')
 }

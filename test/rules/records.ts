@@ -39,9 +39,8 @@ function attemptsOf({ atMs, event, fields }: Logged): Logged[] {
   const attempt = (outcome: string, because: unknown): Logged[] => [
     { atMs, event: 'attempt', fields: { outcome, cause: because, tookMs: because === 'fleet' ? null : 0 } },
   ]
-  if (event === 'token-obtained' || event === 'token-unchanged') return attempt('ok', cause)
+  if (event === 'token-obtained') return attempt('ok', cause)
   if (event === 'fetch-failed') return attempt('transient', cause)
-  if (event === 'refused') return attempt('permanent', cause)
   const isFirst = event === 'alert' && reminder === undefined && resumed === undefined
   return isFirst && String(reason).startsWith('account-') ? attempt('permanent', 'operator') : []
 }
@@ -122,7 +121,7 @@ function createLoggedRequests(broke: Broke): (record: Logged) => void {
       isRefused = false
       ;[failures, notBeforeMs] = [null, null]
       // A wait longer than the cap without a token is drawn again.
-    } else if (event === 'token-expired' || event === 'token-stale') notBeforeMs = null
+    } else if (event === 'token-expired') notBeforeMs = null
   }
 }
 

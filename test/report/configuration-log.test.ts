@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
-import { createCredentialsEnd, credentialsEnd } from '../../src/report/credentials-end.ts'
+import { announcedEnd, credentialsEnd, logCredentialsEnd } from '../../src/report/configuration-log.ts'
+import type { Keeper } from '../../src/token/keeper.ts'
 import { createRecords } from '../support/records.ts'
 
 const DAY_MS = 86_400_000
@@ -19,38 +20,28 @@ function watched(ends: Ends) {
   let config = endsOf(ends)
   let wallMs = 0
   let loggedEnd: string | null = null
-  const create = () =>
-    createCredentialsEnd({
-      config: () => config,
-      keeper: {
-        now: () => ({ bootMs: 0, wallMs }),
-        state: () => ({ notes: { loggedEnd } }),
-        remember: (notes) => void (loggedEnd = notes.loggedEnd ?? null),
-      },
-      log,
-    })
-  let end = create()
+  const keeper = {
+    now: () => ({ bootMs: 0, wallMs }),
+    state: () => ({ notes: { loggedEnd } }),
+    remember: (notes: { loggedEnd?: string | null }) => void (loggedEnd = notes.loggedEnd ?? null),
+  } as unknown as Keeper
   const told = () => of('credentials-expire')
   return {
     told,
     daysLeft: () => told().map((record) => record['daysLeft']),
-    sample: () => end.sample(),
+    sample: () => announcedEnd(config, wallMs),
     renew: (next: Ends) => void (config = endsOf(next)),
-    restart: () => void (end = create()),
     at: (daysBefore: number): void => {
       wallMs = END - daysBefore * DAY_MS
-      end.tick()
-      end.tick()
+      logCredentialsEnd(config, { keeper, log })
+      logCredentialsEnd(config, { keeper, log })
     },
   }
 }
 
-test('the end is logged once a day from 30 days before it; a restart logs nothing again', () => {
-  const { at, told, daysLeft, restart } = watched({ pair: END, certificate: null })
-  for (const days of [100, 31, 30.5, 30, 29.2, 29, 8, 7, 1, 0.5, 0, -1, -100]) {
-    at(days)
-    restart()
-  }
+test('the end is logged once a day from 30 days before it', () => {
+  const { at, told, daysLeft } = watched({ pair: END, certificate: null })
+  for (const days of [100, 31, 30.5, 30, 29.2, 29, 8, 7, 1, 0.5, 0, -1, -100]) at(days)
   expect(daysLeft()).toEqual([30, 29, 8, 7, 1, 0])
   const expiresAt = '2027-03-01T00:00:00.000Z'
   expect(told()[0]).toMatchObject({ level: 'warning', what: 'credentials', expiresAt })
