@@ -186,8 +186,6 @@ export interface StatusResult {
     status?: number
     since: string
     attempts: number
-    /** The host of the fleet that asked, if that was another one. */
-    askedBy?: string
   } | null
   nextAttemptAt: string | null
   /**
@@ -205,7 +203,7 @@ export interface StatusResult {
     nextAttemptAt: string | null
   } | null
   /** `contact`: the person to call (`alerts.contact`). */
-  alert: { reason: string; since: string; remedy: string; contact: string | null; askedBy?: string } | null
+  alert: { reason: string; since: string; remedy: string; contact: string | null } | null
   files: {
     path: string
     format: string

@@ -78,27 +78,27 @@ export async function createDaemon(initial: Config, environment: Environment) {
     remedyOf,
     keeper,
     refresh: running.refresh,
-    sources: {
-      examineConfiguration: () => withTimeout(MAX_EXAMINE_MS, running.readDisk(), clock),
-      files: () => files.status(),
-      clients: () => servers.clients(),
-      daemon: () => ({
-        version: program.version,
-        pid: process.pid,
-        startedAt: new Date(startedAtMs).toISOString(),
-        configFile: initial.read.file,
-        host: hostname(),
-        configuration: running.configuration(),
-        credentials: credentialsEnd(config().pair, clock.now().wallMs),
-        stateProblem: fileProblem(store.problem()),
-        pathProblems: servers.problems(),
-      }),
-      alert() {
-        const alert = alerts.current()
-        const { contact } = config().alerts
-        return alert && { ...alert, remedy: alertRemedy(alert, remedyOf), contact }
-      },
-      share: () => sharing.status(),
+    async sources() {
+      await withTimeout(MAX_EXAMINE_MS, running.readDisk(), clock)
+      const alert = alerts.current()
+      const { contact } = config().alerts
+      return {
+        files: files.status(),
+        clients: servers.clients(),
+        daemon: {
+          version: program.version,
+          pid: process.pid,
+          startedAt: new Date(startedAtMs).toISOString(),
+          configFile: initial.read.file,
+          host: hostname(),
+          configuration: running.configuration(),
+          credentials: credentialsEnd(config().pair, clock.now().wallMs),
+          stateProblem: fileProblem(store.problem()),
+          pathProblems: servers.problems(),
+        },
+        alert: alert && { ...alert, remedy: alertRemedy(alert, remedyOf), contact },
+        share: sharing.status(),
+      }
     },
   })
   const metrics = createMetrics({
@@ -123,7 +123,6 @@ export async function createDaemon(initial: Config, environment: Environment) {
     metrics,
     requests: { testAlert: () => alerts.test().value, reload: () => reload() },
     log,
-    clock,
     remedyOf,
   })
   const systemd = createSystemdNotifier({ ...environment, pid: process.pid, keeper, log })

@@ -17,6 +17,9 @@ import { createDaemon, type Daemon, type Load } from './daemon.ts'
 import type { DaemonSignals } from './daemon-signals.ts'
 import { takeDirectories } from './directories.ts'
 
+/** Long enough for clients that wait; short, because an operator who started the daemon waits for the error. */
+const REFUSING_MS = 2_000
+
 interface DaemonOptions {
   /** `--config`. */
   readonly configPath: string | undefined
@@ -42,7 +45,8 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
     const isFaulty = error instanceof UserError && error.status === exitStatus.configuration
     const { ipc, http, metrics } = inherited
     const fds = [...ipc, ...http, ...metrics]
-    if (isFaulty && fds.length > 0) await refuse(fds, signals.stop)
+    const refusing = AbortSignal.any([signals.stop, AbortSignal.timeout(REFUSING_MS)])
+    if (isFaulty && fds.length > 0) await refuse(fds, refusing)
     throw error
   })
   if (signals.stop.aborted) return

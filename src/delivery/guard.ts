@@ -9,22 +9,22 @@ import { monotonicMs } from '../lib/clock.ts'
 import { errorCode } from '../lib/error.ts'
 import { logFault } from '../lib/internal-fault.ts'
 import { loadLibc } from '../lib/libc.ts'
-import type { Log } from '../lib/log.ts'
+import { createHourlyCount, type Log } from '../lib/log.ts'
 import { CONNECTION_IDLE_MS } from '../protocol.ts'
 import * as most from './limits.ts'
-import { UNKNOWN_PEER, type Peers } from './peers.ts'
 import type { Reader } from './token-audit.ts'
 import { descriptorOf, takeOver } from './undocumented.ts'
 
-/** Connections are counted apart by these: operators have as many places as all others together. */
-type Place = 'operator' | 'member' | 'denied'
+/** The user of a connection. Operators are root and the daemon's own user; `allow` excludes the denied. */
+export interface Peer {
+  readonly uid: number
+  /** Each has places of its own. */
+  readonly place: 'operator' | 'member' | 'denied'
+}
+export type ReadPeer = (fd: number, allow: SocketConfig['allow']) => Peer
 
 export interface Connection extends Reader {
   socket: Socket
-  readonly place: Place
-  readonly openedAtMs: number
-  /** `allow` excludes its peer. */
-  readonly isDenied: boolean
   /** The reason for which the daemon ends it; null: the client does. */
   drop: most.DropReason | null
   /** Whole requests so far, and of this second. */
@@ -54,31 +54,44 @@ export type Guard = ReturnType<typeof createGuard>
 const GRAIN_MS = 500
 /** At a stop, a connection that has sent nothing yet has this time for it. */
 const FIRST_REQUEST_MS = 250
+/** The id that the kernel shows for every user or group that this user namespace does not have (user_namespaces(7)). */
+const OVERFLOW_ID = 65_534
+
+/** Returns the function that asks the kernel who connected (unix(7), SO_PEERCRED). */
+export function createReadPeer({ libc = loadLibc(), ownUid = process.geteuid!() } = {}): ReadPeer {
+  return (fd, { uids, gids }) => {
+    const { uid, gid } = libc.peerOf(fd)
+    const isKnown = uid !== OVERFLOW_ID
+    if (isKnown && (uid === 0 || uid === ownUid)) return { uid, place: 'operator' }
+    const groups = gids.length === 0 ? [] : [gid, ...libc.peerGroups(fd)]
+    const isAllowed =
+      uids.length + gids.length === 0 ||
+      (isKnown && uids.includes(uid)) ||
+      groups.some((group) => group !== OVERFLOW_ID && gids.includes(group))
+    return { uid, place: isAllowed ? 'member' : 'denied' }
+  }
+}
 
 export function createGuard<State extends object>(
   protocol: Protocol<State>,
   options: {
+    /** The name of the limits in the configuration. */
+    readonly name: 'ipc' | 'http'
     readonly limits: () => SocketConfig
-    /** Null: over TCP, without users. */
-    readonly peers: Peers | null
+    readonly readPeer: ReadPeer
     readonly log: Log
     /** A clock that stops during suspend, in ms. */
     readonly awakeMs: () => number
-    /** A connection was closed, because its user, or all together, have too many. */
-    readonly onExcess: (uid: number, setting: 'maxConnections' | 'maxConnectionsPerUser') => void
   },
 ) {
-  const { limits, peers, log, awakeMs, onExcess } = options
+  const { name, limits, readPeer, log, awakeMs } = options
   const libc = loadLibc()
   const servers: Server[] = []
   const all = new Set<Connection & State>()
-  const taken: Record<Place, number> = { operator: 0, member: 0, denied: 0 }
-  /** Connections by user. */
-  const users = new Map<number, number>()
-  const dropped = Object.fromEntries(most.dropReasons.map((reason) => [reason, 0])) as Record<
-    most.DropReason,
-    number
-  >
+  /** Connections by place, and by user. */
+  const taken = new Map<Peer['place'] | Peer['uid'], number>()
+  const excessOf = createHourlyCount(awakeMs)
+  const dropped = { ...most.nothingDropped }
 
   function onAccepted(this: Server, first: Socket): void {
     const accepted = takeOver(first)
@@ -96,22 +109,10 @@ export function createGuard<State extends object>(
     }
   }
 
-  function excessOf(place: Place, uid: number): 'maxConnections' | 'maxConnectionsPerUser' | null {
-    const { maxConnections, maxConnectionsPerUser } = limits()
-    if (taken[place] >= (place === 'denied' ? most.MAX_DENIED : maxConnections)) return 'maxConnections'
-    const isFull = place === 'member' && (users.get(uid) ?? 0) >= maxConnectionsPerUser
-    return isFull ? 'maxConnectionsPerUser' : null
-  }
-
   function open({ from, fd, close }: NonNullable<ReturnType<typeof takeOver>>): void {
     try {
-      const peer = peers?.of(fd) ?? UNKNOWN_PEER
-      const isDenied = peers?.isAllowed(fd, peer, limits().allow) === false
-      const place: Place = peer.isOperator ? 'operator' : isDenied ? 'denied' : 'member'
-      const excess = excessOf(place, peer.uid)
-      if (excess === null) return begin({ from, fd }, { peer, place, isDenied })
-      dropped['too-many-connections'] += 1
-      onExcess(peer.uid, excess)
+      const peer = readPeer(fd, limits().allow)
+      if (hasPlace(peer)) return begin({ from, fd }, peer)
     } catch (error) {
       // Otherwise there is no descriptor left, or the peer has gone.
       if (errorCode(error) === undefined) logFault(log, error)
@@ -119,20 +120,28 @@ export function createGuard<State extends object>(
     close()
   }
 
-  function begin(
-    { from, fd }: { from: SocketConstructorOpts; fd: number },
-    by: Pick<Connection, 'peer' | 'place' | 'isDenied'>,
-  ): void {
+  const takenBy = (key: Peer['place'] | Peer['uid']): number => taken.get(key) ?? 0
+
+  function hasPlace({ uid, place }: Peer): boolean {
+    const { maxConnections, maxConnectionsPerUser } = limits()
+    const isFull = takenBy(place) >= (place === 'denied' ? most.MAX_DENIED : maxConnections)
+    if (!isFull && (place !== 'member' || takenBy(uid) < maxConnectionsPerUser)) return true
+    dropped['too-many-connections'] += 1
+    const count = excessOf(uid)
+    if (count === 0) return false
+    const sentence = 'Connections of a user were closed, because there are too many: it may keep fewer open'
+    const setting = `${name}.${isFull ? 'maxConnections' : 'maxConnectionsPerUser'}`
+    log('warning', sentence, { event: 'clients-limited', uid, setting, count })
+    return false
+  }
+
+  function begin({ from, fd }: { from: SocketConstructorOpts; fd: number }, peer: Peer): void {
     libc.limitSendBuffer(fd, most.SEND_BUFFER_BYTES)
-    const openedAtMs = awakeMs()
-    const when = { openedAtMs, progressAtMs: openedAtMs }
-    const connection = { ...NEW, ...by, ...when, ...protocol.createState() }
+    const connection = { ...NEW, peer, progressAtMs: awakeMs(), ...protocol.createState() }
     const socket = new Socket({ ...from, ...HALF_OPEN, ...protocol.optionsOf(connection) })
-    const { peer, place } = by
     connection.socket = socket
-    taken[place] += 1
-    users.set(peer.uid, (users.get(peer.uid) ?? 0) + 1)
     all.add(connection)
+    occupy(peer, 1)
     socket.on('error', ignore)
     socket.once('end', () => {
       // Both directions are closed: nobody waits for the answers.
@@ -142,22 +151,34 @@ export function createGuard<State extends object>(
     safely(connection, log, protocol.begin)
   }
 
+  function occupy({ uid, place }: Peer, by: 1 | -1): void {
+    for (const key of [uid, place]) taken.set(key, takenBy(key) + by)
+  }
+
   function forget(connection: Connection & State): void {
-    const { peer, place, drop } = connection
     all.delete(connection)
-    taken[place] -= 1
-    const left = (users.get(peer.uid) ?? 1) - 1
-    if (left === 0) users.delete(peer.uid)
-    else users.set(peer.uid, left)
-    if (drop !== null) dropped[drop] += 1
+    occupy(connection.peer, -1)
+    if (connection.drop !== null) dropped[connection.drop] += 1
     connection.subscriptions = NONE
     endWaits(connection)
+  }
+
+  /** Returns why the daemon ends the connection now; null: it may stay. */
+  function endOf(connection: Connection & State, nowMs: number): most.DropReason | null {
+    const { socket, peer, waiting, subscriptions } = connection
+    if (peer.place === 'member' && readPeer(descriptorOf(socket), limits().allow).place === 'denied')
+      return 'denied'
+    const progress = connection.requests + socket.bytesWritten - socket.writableLength
+    if (progress !== connection.progress) Object.assign(connection, { progress, progressAtMs: nowMs })
+    const forMs = nowMs - connection.progressAtMs + GRAIN_MS
+    if (socket.writableLength > 0) return forMs < most.STALLED_MS ? null : 'stalled'
+    return waiting + subscriptions.length > 0 || forMs < CONNECTION_IDLE_MS ? null : 'idle'
   }
 
   return {
     /** A server that listens nowhere yet. */
     addServer: (): Server => {
-      const server = createServer({ allowHalfOpen: true }, onAccepted)
+      const server = createServer({ allowHalfOpen: true }, onAccepted).on('error', ignore)
       servers.push(server)
       return server
     },
@@ -165,32 +186,17 @@ export function createGuard<State extends object>(
       for (const connection of all)
         if (connection.subscriptions.length > 0) safely(connection, log, protocol.push)
     },
-    /** `limits` have changed. Connections of users whom they exclude now are closed. */
-    recheck(): void {
-      for (const connection of all) {
-        const { socket, peer, isDenied } = connection
-        const fd = descriptorOf(socket)
-        if (fd < 0 || isDenied || peers?.isAllowed(fd, peer, limits().allow) !== false) continue
-        connection.drop = 'denied'
-        socket.destroy()
-      }
-    },
     /**
-     * Ends connections whose peer reads nothing, and those that have been silent for long without a wait or a
-     * subscription. To be called every 15 s.
+     * Ends connections whose peer reads nothing, those that have been silent for long without a wait or a
+     * subscription, and those of users whom a reload excludes. To be called every 15 s, and after a reload.
      */
     sweep(): void {
       const nowMs = awakeMs()
       for (const connection of all) {
-        const { socket, waiting, subscriptions } = connection
-        const progress = connection.requests + socket.bytesWritten - socket.writableLength
-        if (progress !== connection.progress) Object.assign(connection, { progress, progressAtMs: nowMs })
-        const isStalled = socket.writableLength > 0
-        const isServed = waiting + subscriptions.length > 0
-        const lastsMs = isStalled ? most.STALLED_MS : isServed ? Infinity : CONNECTION_IDLE_MS
-        if (nowMs - connection.progressAtMs < lastsMs - GRAIN_MS) continue
-        connection.drop ??= isStalled ? 'stalled' : 'idle'
-        socket.destroy()
+        const reason = connection.socket.destroyed ? null : endOf(connection, nowMs)
+        if (reason === null) continue
+        connection.drop ??= reason
+        connection.socket.destroy()
       }
     },
     /** Accepts what has connected, and answers what has been received; the kernel refuses what comes later. */
@@ -199,18 +205,18 @@ export function createGuard<State extends object>(
         acceptOthers(server, most.BACKLOG)
         server.close()
       }
-      const untilMs = monotonicMs() + most.STOP_MS
-      for (let nowMs = monotonicMs(); all.size > 0 && nowMs < untilMs; nowMs = monotonicMs()) {
+      const begunMs = monotonicMs()
+      for (let forMs = 0; all.size > 0 && forMs < most.STOP_MS; forMs = monotonicMs() - begunMs) {
         for (const connection of all) {
           endWaits(connection)
-          if (connection.requests > 0 || awakeMs() - connection.openedAtMs > FIRST_REQUEST_MS)
+          if (connection.requests > 0 || forMs > FIRST_REQUEST_MS)
             libc.endInput(descriptorOf(connection.socket))
         }
         await sleep(5)
       }
       for (const { socket } of all) socket.destroy()
     },
-    connectionsOf: (uid: number): number => users.get(uid) ?? 0,
+    connectionsOf: (uid: number): number => takenBy(uid),
     counts: () => ({
       connections: all.size,
       subscribers: [...all].filter(({ subscriptions }) => subscriptions.length > 0).length,
@@ -240,7 +246,7 @@ export function waitsOf(connection: Connection): AbortSignal {
   return connection.waits.signal
 }
 
-export function endWaits(connection: Connection): void {
+function endWaits(connection: Connection): void {
   connection.waits?.abort()
   connection.waits = null
 }
@@ -254,7 +260,6 @@ const NEW = {
   socket: new Socket(),
   drop: null,
   tally: null,
-  client: undefined,
   requests: 0,
   rate: null,
   waiting: 0,

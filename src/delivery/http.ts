@@ -6,13 +6,13 @@ import type { Log } from '../lib/log.ts'
 import type { Fault } from '../protocol.ts'
 import { fail, type Connection, type Protocol } from './guard.ts'
 import { MAX_BODY_BYTES, MAX_HEAD_BYTES, MAX_HEAD_FIELDS, MAX_UNANSWERED, WRITE_BYTES } from './limits.ts'
-import { problem, problemOf, type Page } from './pages.ts'
-import type { Route } from './routes.ts'
+import { problem, problemOf, type Page, type Route } from './routes.ts'
 import { allowHalfOpen, checkHeads } from './undocumented.ts'
 
 interface HttpState {
-  /** Requests that are not answered to their end. */
+  /** Requests that are not answered to their end, and what counts one less. */
   unanswered: number
+  onAnswered: () => void
 }
 type Client = Connection & HttpState
 
@@ -26,7 +26,7 @@ export function createHttp({
   admit: (client: Connection) => { readonly fault: Fault } | null
   log: Log
 }): Protocol<HttpState> {
-  /** By the socket, and by the answer, whose `req.socket` is gone once the connection is. */
+  /** By the socket. */
   const clients = new WeakMap<object, Client>()
   // It listens nowhere, and its timers are off: the guard sees who is idle, slow or does not read.
   const server = createServer(
@@ -50,12 +50,14 @@ export function createHttp({
   function begin(client: Client): void {
     const { socket } = client
     clients.set(socket, client)
+    client.onAnswered = () => {
+      client.unanswered -= 1
+    }
     server.emit('connection', socket)
     checkHeads(socket, (request) => {
       client.requests += 1
-      const { 'transfer-encoding': encoding } = request.headers
-      if (encoding !== undefined || request.rawHeaders.length > 2 * MAX_HEAD_FIELDS) {
-        endWith(client, encoding === undefined ? TOO_MANY_FIELDS : NO_LENGTH)
+      if (!isWithinLimits(request)) {
+        closeBroken(client)
         return false
       }
       client.unanswered += 1
@@ -69,11 +71,13 @@ export function createHttp({
   function onRequest(request: IncomingMessage, response: ServerResponse): void {
     const client = clients.get(request.socket)
     if (client === undefined) return
-    clients.set(response, client)
-    response.on('close', onAnswered)
+    response.on('close', client.onAnswered)
     try {
       const refusal = admit(client)
-      if (refusal !== null) return give(response, { ...problem(refusal), isLast: true })
+      if (refusal !== null) {
+        response.setHeader('Connection', 'close')
+        return give(response, problem(refusal))
+      }
       const page = route(request, client)
       if (!(page instanceof Promise)) return give(response, page)
       page.then(
@@ -85,50 +89,51 @@ export function createHttp({
     }
   }
 
-  function onAnswered(this: ServerResponse): void {
-    const client = clients.get(this)
-    if (client !== undefined) client.unanswered -= 1
-  }
-
-  function give(response: ServerResponse, page: Page | null): void {
+  function give(response: ServerResponse, { status, headers, body }: Page): void {
     // The client has gone.
-    if (page === null || response.destroyed) return
-    const { req } = response
-    const isBodyLeft = !req.complete && req.headers['content-length'] !== undefined
-    if (page.isLast === true || isBodyLeft) response.setHeader('Connection', 'close')
-    response.writeHead(page.status, page.headers as string[])
-    response.end(page.body)
+    if (response.destroyed) return
+    response.writeHead(status, headers as string[])
+    response.end(body)
   }
 
-  /** The input is no HTTP from here on. Of requests before it the client loses the answers. */
   function onClientError(_error: Error, stream: Duplex): void {
     const client = clients.get(stream)
     if (client === undefined) stream.destroy()
-    else endWith(client, BAD_HEAD)
+    else closeBroken(client)
   }
 
-  function endWith(client: Client, { status, headers, body }: Page): void {
+  /** The input is no HTTP from here on. Of requests before it the client loses the answers. */
+  function closeBroken(client: Client): void {
     const { socket } = client
     client.drop = 'broken-framing'
     if (client.unanswered > 0 || !socket.writable) return void socket.destroy()
-    const fields = headers.map((text, index) => (index % 2 === 0 ? `${text}: ` : `${text}\r\n`)).join('')
-    socket.write(`HTTP/1.1 ${status} Bad Request\r\n${fields}Connection: close\r\n\r\n${String(body)}`)
+    socket.write(BROKEN)
     socket.destroySoon()
   }
 
   return {
-    createState: () => ({ unanswered: 0 }),
+    createState: () => ({ unanswered: 0, onAnswered: () => undefined }),
     optionsOf: () => ({ highWaterMark: WRITE_BYTES }),
     begin,
     push: () => undefined,
   }
 }
 
-const badRequest = (message: string): Page => problemOf('bad-request', message)
-const BAD_HEAD = badRequest(
-  `This is not a valid HTTP/1.1 request, or its header section is longer than ${MAX_HEAD_BYTES / 1024} KiB`,
+/** A longer head than Node's own limit does not get here. */
+function isWithinLimits({ headers, rawHeaders }: IncomingMessage): boolean {
+  const { 'transfer-encoding': encoding, 'content-length': length = '0' } = headers
+  return (
+    encoding === undefined && Number(length) <= MAX_BODY_BYTES && rawHeaders.length <= 2 * MAX_HEAD_FIELDS
+  )
+}
+
+const kib = (bytes: number): string => `${bytes / 1024} KiB`
+const BROKEN_PAGE = problemOf(
+  'bad-request',
+  `A request is HTTP/1.1, with a head of at most ${kib(MAX_HEAD_BYTES)} and ${MAX_HEAD_FIELDS} fields, and a body ` +
+    `of at most ${kib(MAX_BODY_BYTES)} with \`Content-Length\``,
 )
-const TOO_MANY_FIELDS = badRequest(`The head of a request has at most ${MAX_HEAD_FIELDS} fields`)
-const NO_LENGTH = badRequest(
-  `A body comes with \`Content-Length\`, and has at most ${MAX_BODY_BYTES / 1024} KiB`,
-)
+const BROKEN_HEAD = BROKEN_PAGE.headers
+  .map((text, index) => text + (index % 2 === 0 ? ': ' : '\r\n'))
+  .join('')
+const BROKEN = `HTTP/1.1 400 Bad Request\r\n${BROKEN_HEAD}Connection: close\r\n\r\n${String(BROKEN_PAGE.body)}`

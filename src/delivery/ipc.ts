@@ -1,33 +1,27 @@
 // `ipc.sock`: the operations over node-ipc's frames, which its own guarded parser reads. The server of node-ipc
 // is not used: its limits see one connection at a time, and it asks for the host's network interfaces, which
 // the unit's sandbox forbids.
+// @ts-expect-error: node-ipc 14 has no types.
 import { GuardedParser } from 'node-ipc/parsers'
 import { isRecord } from '../lib/input.ts'
 import type { Log } from '../lib/log.ts'
 import { answerTypes, FRAME_END, MAX_FRAME_BYTES, MAX_ID_LENGTH, type RequestType } from '../protocol.ts'
-import { endWaits, fail, safely, type Connection, type Protocol } from './guard.ts'
+import { fail, safely, type Connection, type Protocol } from './guard.ts'
 import * as most from './limits.ts'
-import { faultOf, hasBegun, isRequestType, type Operations } from './operations.ts'
+import { faultOf, isRequestType, type Operations } from './operations.ts'
 import type { Reply } from './replies.ts'
 
 interface IpcState {
-  /** Received and not answered yet; null: nothing. `isMore`: it begins with a whole frame. */
+  /** Received and not answered yet; null: nothing. */
   kept: Buffer | null
-  isMore: boolean
-  /** Answers that are sent together, and those that came when the client did not read. */
+  /** Answers that are sent together. */
   out: string
-  late: readonly LateAnswer[]
+  /** Answers that requests have waited for, and that are not sent yet. */
+  readonly late: { readonly type: RequestType; readonly id: string; readonly reply: Reply }[]
   /** The last of its subscriptions, that have not been sent the newest token. */
   behind: number
-  /** The client has ended its side. */
-  hasEnded: boolean
-  /** The connection ends with it, once earlier requests are answered; nothing else is answered. */
-  lastWords: string | null
-}
-interface LateAnswer {
-  readonly type: RequestType
-  readonly id: string
-  readonly reply: Reply
+  /** The rest of what it has sent is answered in the next turn. */
+  isPlanned: boolean
 }
 type Client = Connection & IpcState
 
@@ -38,22 +32,18 @@ const parser = new GuardedParser({
   maxEventNameLength: 64,
   messageTimeout: 0,
   allowReservedEvents: true,
-})
+}) as { decode(frame: string): { readonly type: string; readonly data?: unknown } }
 const END = FRAME_END.charCodeAt(0)
 
 export function createIpc({ operations, log }: { operations: Operations; log: Log }): Protocol<IpcState> {
-  const plan = createPlan((client) => safely(client, log, goOn))
   /** All connections are read into it. */
   const input = Buffer.allocUnsafeSlow(most.READ_BYTES)
 
   function receive(client: Client, length: number): boolean {
     try {
       const { kept } = client
-      if (kept === null) answerFrames(client, input, length)
-      else {
-        const bytes = Buffer.concat([kept, input.subarray(0, length)])
-        answerFrames(client, bytes, bytes.length)
-      }
+      const bytes = kept === null ? input : Buffer.concat([kept, input.subarray(0, length)])
+      answerFrames(client, bytes, kept === null ? length : bytes.length)
       return settle(client)
     } catch (error) {
       fail(client, log, error)
@@ -64,23 +54,15 @@ export function createIpc({ operations, log }: { operations: Operations; log: Lo
   /** Answers a few frames, and keeps the rest. */
   function answerFrames(client: Client, bytes: Buffer, length: number): void {
     let from = 0
-    client.isMore = false
-    for (let count = 0; from < length && client.lastWords === null; count += 1) {
+    for (let count = 0; count < most.FRAMES_IN_A_TURN && !isHeldUp(client); count += 1) {
       const end = bytes.indexOf(END, from)
       if (end === -1 || end >= length) break
-      client.isMore = count === most.FRAMES_IN_A_TURN || isHeldUp(client)
-      if (client.isMore) break
       answer(client, end - from > MAX_FRAME_BYTES ? '' : bytes.toString('utf8', from, end))
-      if (client.out.length >= most.WRITE_BYTES) flush(client)
       from = end + 1
     }
-    keep(client, bytes, from === length || client.lastWords !== null ? null : bytes.subarray(from, length))
-  }
-
-  /** A short rest would keep the memory of all that was read with it. */
-  function keep(client: Client, bytes: Buffer, rest: Buffer | null): void {
-    client.kept = rest !== null && (bytes === input || !client.isMore) ? Buffer.from(rest) : rest
-    if (rest !== null && !client.isMore && rest.length > MAX_FRAME_BYTES) closeBroken(client)
+    const rest = bytes.subarray(from, length)
+    client.kept = rest.length === 0 ? null : bytes === input ? Buffer.from(rest) : rest
+    if (rest.length > MAX_FRAME_BYTES && !hasFrame(client)) closeBroken(client)
   }
 
   function answer(client: Client, frame: string): void {
@@ -105,8 +87,9 @@ export function createIpc({ operations, log }: { operations: Operations; log: Lo
     const reply = operations.perform(type, data, client)
     if (reply instanceof Promise) return void answerLater(client, type, id, reply)
     send(client, answerTypes[type], id, reply)
-    if (isSubscription && hasBegun(reply) && !client.hasEnded)
-      // The last ones may lack the newest token.
+    const isValid = !('fault' in reply) || reply.fault.code !== 'bad-request'
+    // The last ones may lack the newest token.
+    if (isSubscription && isValid && !client.socket.readableEnded)
       client.subscriptions = [id, ...client.subscriptions]
   }
 
@@ -118,55 +101,61 @@ export function createIpc({ operations, log }: { operations: Operations; log: Lo
   ): Promise<void> {
     client.waiting += 1
     try {
-      const reply = await promise
-      client.late = [...client.late, { type, id, reply }]
+      client.late.push({ type, id, reply: await promise })
       plan(client)
     } catch (error) {
       fail(client, log, error)
     }
   }
 
-  function sendLate(client: Client): void {
-    while (!client.socket.writableNeedDrain) {
-      const [next, ...others] = client.late
-      if (next === undefined) return
-      client.late = others
-      client.waiting -= 1
-      send(client, answerTypes[next.type], next.id, next.reply)
-      if (client.out.length >= most.WRITE_BYTES) flush(client)
-    }
+  /** Each client gets a little in each turn of the event loop. */
+  function plan(client: Client): void {
+    if (!client.isPlanned) setImmediate(goOnSafely, client)
+    client.isPlanned = true
   }
+
+  const goOnSafely = (client: Client): void => safely(client, log, goOn)
 
   /** Goes on in a later turn, or once the client reads. */
   function goOn(client: Client): void {
-    if (client.socket.destroyed) return
-    sendLate(client)
-    if (client.behind > 0) pushRest(client)
+    const { socket, late } = client
+    client.isPlanned = false
+    if (!socket.writable) return
+    while (late.length > 0 && !socket.writableNeedDrain) {
+      const { type, id, reply } = late.shift()!
+      client.waiting -= 1
+      send(client, answerTypes[type], id, reply)
+    }
+    sendChanged(client)
     if (client.kept !== null) answerFrames(client, client.kept, client.kept.length)
-    if (settle(client)) client.socket.resume()
-    else client.socket.pause()
+    if (settle(client)) socket.resume()
+    else socket.pause()
   }
 
-  /** Sends what was answered, and ends a connection that is over. Returns whether more may be read. */
+  /** Sends what was answered. Returns whether more may be read. */
   function settle(client: Client): boolean {
-    const { lastWords } = client
-    const isOver = client.waiting === 0 && (lastWords !== null || (client.hasEnded && !client.isMore))
-    if (isOver && lastWords !== null) client.out += lastWords
     flush(client)
-    if (isOver) client.socket.destroySoon()
-    else if (client.isMore && !isHeldUp(client)) plan(client)
-    return !client.isMore && !isHeldUp(client)
+    const isMore = hasFrame(client)
+    if (isMore && !isHeldUp(client)) plan(client)
+    if (!isMore && client.waiting === 0 && client.socket.readableEnded) client.socket.destroySoon()
+    return !isMore && !isHeldUp(client)
   }
 
   function send(client: Client, type: string, id: string | null, reply: Reply): void {
     client.out += textOf(type, id, reply)
+    if (client.out.length >= most.WRITE_BYTES) flush(client)
   }
 
-  /** The connection ends with this answer, once earlier requests are answered with what there is. */
+  function flush(client: Client): void {
+    if (client.out !== '' && client.socket.writable) client.socket.write(client.out)
+    client.out = ''
+  }
+
+  /** The connection ends with this answer. */
   function close(client: Client, id: string | null, reply: Reply): void {
-    client.lastWords = textOf('', id, reply)
-    client.kept = null
-    endWaits(client)
+    send(client, '', id, reply)
+    flush(client)
+    client.socket.destroySoon()
   }
 
   /** No other frame can be found after what is none. */
@@ -175,17 +164,12 @@ export function createIpc({ operations, log }: { operations: Operations; log: Lo
     close(client, null, BAD_FRAME)
   }
 
-  function flush(client: Client): void {
-    if (client.out !== '' && !client.socket.destroyed) client.socket.write(client.out)
-    client.out = ''
-  }
-
-  /** A client that does not read gets the newest when it does. */
-  function pushRest(client: Client): void {
+  /** Sends the newest token to the subscriptions that lack it, as far as the client reads. */
+  function sendChanged(client: Client): void {
     const { subscriptions, socket } = client
-    if (socket.writableNeedDrain) return
+    if (client.behind === 0 || socket.writableNeedDrain) return
     const reply = operations.changed(client)
-    while (client.behind > 0 && client.out.length < most.WRITE_BYTES) {
+    while (client.behind > 0 && !socket.writableNeedDrain) {
       send(client, 'token.changed', subscriptions[subscriptions.length - client.behind] ?? '', reply)
       client.behind -= 1
     }
@@ -193,46 +177,22 @@ export function createIpc({ operations, log }: { operations: Operations; log: Lo
   }
 
   return {
-    createState: () => ({ ...NEW }),
+    createState: () => ({ kept: null, out: '', late: [], behind: 0, isPlanned: false }),
     optionsOf: (client) => ({
       writableHighWaterMark: most.WRITE_BYTES,
       onread: { buffer: input, callback: (length) => receive(client, length) },
     }),
     begin(client) {
-      client.socket.on('drain', () => safely(client, log, goOn))
+      client.socket.on('drain', () => goOnSafely(client))
       client.socket.once('end', () => {
-        Object.assign(client, { hasEnded: true, subscriptions: [], behind: 0 })
-        safely(client, log, goOn)
+        Object.assign(client, { subscriptions: [], behind: 0 })
+        goOnSafely(client)
       })
     },
     push(client) {
       client.behind = client.subscriptions.length
-      pushRest(client)
+      sendChanged(client)
     },
-  }
-}
-
-/** Returns the function that plans work on a client: a little in each turn of the event loop. */
-function createPlan(work: (client: Client) => void): (client: Client) => void {
-  const due = new Set<Client>()
-  let isPlanned = false
-  function run(): void {
-    isPlanned = false
-    let count = 0
-    for (const client of due) {
-      if ((count += 1) > most.CONNECTIONS_IN_A_TURN) break
-      due.delete(client)
-      work(client)
-    }
-    if (due.size > 0) next()
-  }
-  function next(): void {
-    if (!isPlanned) setImmediate(run)
-    isPlanned = true
-  }
-  return (client) => {
-    due.add(client)
-    next()
   }
 }
 
@@ -242,8 +202,13 @@ function textOf(type: string, id: string | null, reply: Reply): string {
     : `{"type":"${type}","data":{"id":${JSON.stringify(id)}${reply.frameRest}`
 }
 
-function isHeldUp({ lastWords, waiting, socket }: Client): boolean {
-  return lastWords !== null || waiting >= most.MAX_WAITING || socket.writableNeedDrain
+/** Reports whether the next request has to wait: until the client reads or another one is answered, or for ever. */
+function isHeldUp({ waiting, socket }: Client): boolean {
+  return waiting >= most.MAX_WAITING || socket.writableNeedDrain || !socket.writable
+}
+
+function hasFrame({ kept, socket }: Client): boolean {
+  return kept !== null && socket.writable && kept.includes(END)
 }
 
 function isId(id: unknown): id is string {
@@ -251,7 +216,7 @@ function isId(id: unknown): id is string {
 }
 
 /** Null: it is no message. */
-function messageOf(frame: string): { readonly type: string; readonly data?: unknown } | null {
+function messageOf(frame: string): ReturnType<typeof parser.decode> | null {
   try {
     return parser.decode(frame)
   } catch {
@@ -259,15 +224,6 @@ function messageOf(frame: string): { readonly type: string; readonly data?: unkn
   }
 }
 
-const NEW: IpcState = {
-  kept: null,
-  isMore: false,
-  out: '',
-  late: [],
-  behind: 0,
-  hasEnded: false,
-  lastWords: null,
-}
 const BAD_ID = faultOf(
   'bad-request',
   'A request is {"type": …, "data": {"id": …}}, and `data.id` is a string of 1 to 64 characters',

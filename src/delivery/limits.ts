@@ -9,7 +9,6 @@ export const WRITE_BYTES = 16 * 1024
 export const SEND_BUFFER_BYTES = 16 * 1024
 /** Work in one turn of the event loop: the rest comes in later turns, and others are served meanwhile. */
 export const FRAMES_IN_A_TURN = 4
-export const CONNECTIONS_IN_A_TURN = 16
 export const ACCEPTED_IN_A_TURN = 32
 /** Connections that are not accepted yet. */
 export const BACKLOG = 4_096
@@ -26,24 +25,20 @@ export const MAX_BODY_BYTES = 32 * 1024
 
 /** Connections of peers that `allow` excludes, while their first request is awaited. */
 export const MAX_DENIED = 64
-/** Connections to the metrics over TCP, whose peers have no user. */
-export const METRICS_CONNECTIONS = 256
-/** The shortest time between two renderings of the metrics, however often they are requested. */
-export const METRICS_EVERY_MS = 1_000
 /** A connection whose peer does not read ends after this time, at the next tick. */
 export const STALLED_MS = 30_000
 /** All that was received when a stop begins is answered within this time. */
 export const STOP_MS = 3_500
 
-/** Reasons for which the daemon ends a connection. */
-export const dropReasons = [
-  'too-many-connections',
-  'too-many-requests',
-  'too-many-subscriptions',
-  'denied',
-  'stalled',
-  'idle',
-  'broken-framing',
-  'fault-of-ours',
-] as const
-export type DropReason = (typeof dropReasons)[number]
+/** Connections that the daemon ended, by reason. */
+export const nothingDropped = {
+  'too-many-connections': 0,
+  'too-many-requests': 0,
+  'too-many-subscriptions': 0,
+  denied: 0,
+  stalled: 0,
+  idle: 0,
+  'broken-framing': 0,
+  'fault-of-ours': 0,
+}
+export type DropReason = keyof typeof nothingDropped

@@ -7,125 +7,93 @@ import type { SocketConfig } from '../config/config.ts'
 import { asFileError, FileError } from '../files/file-error.ts'
 import type { InheritedSockets } from '../host/inherited-sockets.ts'
 import type { RemedyOf } from '../host/remedy.ts'
-import { sleep } from '../lib/clock.ts'
-import { errorCode, errorMessage, exitStatus, UserError, withSystemFallback } from '../lib/error.ts'
+import { errorCode, exitStatus, UserError, withSystemFallback } from '../lib/error.ts'
 import { loadLibc } from '../lib/libc.ts'
 import type { Log } from '../lib/log.ts'
+import { untilAborted } from '../lib/tasks.ts'
 import { BACKLOG } from './limits.ts'
 
 type Access = Pick<SocketConfig, 'mode' | 'gid' | 'allow'>
-export interface Listener {
-  /** Gives a socket of the daemon's own this mode and group from now on. Throws UserError (78). */
-  setAccess(next: Access): void
-  /** Sets back a socket of the daemon's own that is opened wider than its setting. To be called every 15 s. */
-  tick(): void
-  /** Paths of sockets that are opened too wide: of systemd's, those to which everybody may connect. */
-  tooWide(): string[]
-}
+export type Listener = Awaited<ReturnType<typeof listen>>
 
-const OTHERS_CONNECT = 0o002
+/** Permission bits of a socket, and the one by which everybody may connect. */
 const PERMISSIONS = 0o777
-/** Long enough for clients that wait; short, because an operator who started the daemon waits for the error. */
-const REFUSING_MS = 2_000
+const OTHERS_CONNECT = 0o002
 
-/** Uses sockets that systemd handed over. Throws UserError (78). */
-export async function adopt(
-  fds: readonly number[],
-  { access: first, addServer }: { access: Access; addServer: () => Server },
-): Promise<Listener> {
-  let access = first
-  const isOpenToAll = (path: string): boolean => {
-    const { uids, gids } = access.allow
-    return uids.length + gids.length === 0 && ((statOf(path)?.mode ?? 0) & OTHERS_CONNECT) !== 0
-  }
-  for (const fd of fds) {
+/**
+ * Uses sockets that systemd handed over, or opens one of the daemon's own. Throws UserError: 69 where a process
+ * answers at the path, else 78.
+ */
+export async function listen(options: {
+  /** Those of systemd; null: the daemon opens its own at the path. */
+  readonly fds: readonly number[] | null
+  readonly path: string
+  /** The settings in force. */
+  readonly access: () => Access
+  readonly addServer: () => Server
+  readonly remedyOf: RemedyOf
+  readonly log: Log
+}) {
+  const { fds, path: ownPath, access, addServer, remedyOf, log } = options
+  const paths = fds?.map((fd) => loadLibc().socketPath(fd)) ?? [ownPath]
+
+  async function open(): Promise<void> {
+    if (fds === null) return openAt(ownPath, addServer())
     // With `listen({ fd, backlog })` the socket would get Node's own backlog.
-    const server = addServer().listen({ fd }, BACKLOG)
-    await once(server, 'listening').catch((cause: unknown) => {
-      const why = `cannot be used (${errorMessage(cause)}): check the .socket unit`
-      const message = `The socket handed over as descriptor ${fd} ${why}`
-      throw new UserError(message, exitStatus.configuration, { cause })
-    })
-    server.on('error', () => undefined)
+    for (const fd of fds) await once(addServer().listen({ fd }, BACKLOG), 'listening')
   }
-  const paths = fds.map((fd) => loadLibc().socketPath(fd)).filter((path) => path !== '')
-  return {
-    setAccess(next) {
-      access = next
-    },
-    tick: () => undefined,
-    tooWide: () => paths.filter(isOpenToAll),
-  }
-}
 
-/** Opens a socket of the daemon's own. Throws UserError: 69 where a process answers at the path, else 78. */
-export async function openOwn(
-  path: string,
-  {
-    access: first,
-    addServer,
-    remedyOf,
-    log,
-  }: { access: Access; addServer: () => Server; remedyOf: RemedyOf; log: Log },
-): Promise<Listener> {
-  let access = first
-  const asUserError = (thrown: unknown): unknown => {
-    const error = asFileError(path, thrown)
-    if (!(error instanceof FileError)) return error
+  /** The group first: the mode must not open the socket to another one. A socket that somebody removed stays away. */
+  function apply({ mode, gid }: Access): void {
+    if (fds !== null || modeOf(ownPath) === 0) return
+    chownSync(ownPath, -1, gid ?? process.getegid!())
+    chmodSync(ownPath, mode)
+  }
+
+  function throwAsUserError(thrown: unknown): never {
+    const error = asFileError(ownPath, thrown)
+    if (!(error instanceof FileError)) throw error
     const message = remedyOf({ kind: 'file', error, use: 'socket' })
-    return new UserError(message, exitStatus.configuration, { cause: error })
-  }
-  const made = await listenAt(path, addServer()).catch((error: unknown) => {
-    throw asUserError(error)
-  })
-
-  /** The socket as it is; null: somebody has removed or replaced it. */
-  const own = (): Stats | null => {
-    const stats = statOf(path)
-    return stats?.ino === made.ino && stats.dev === made.dev ? stats : null
+    throw new UserError(message, exitStatus.configuration, { cause: error })
   }
 
-  /** The group first: the mode must not open the socket to another one. */
-  function apply(next: Access): void {
-    const stats = own()
-    if (stats === null) return
-    const gid = next.gid ?? made.gid
-    if (stats.gid !== gid) chownSync(path, stats.uid, gid)
-    chmodSync(path, next.mode)
+  /** Paths of sockets that are opened too wide: of systemd's, those to which everybody may connect. */
+  function tooWide(): string[] {
+    const { mode, allow } = access()
+    const isLimited = allow.uids.length + allow.gids.length > 0
+    const excess = fds === null ? PERMISSIONS & ~mode : isLimited ? 0 : OTHERS_CONNECT
+    return paths.filter((path) => (modeOf(path) & excess) !== 0)
   }
 
-  const listener: Listener = {
-    setAccess(next) {
-      try {
-        apply(next)
-      } catch (error) {
-        throw asUserError(error)
-      }
-      access = next
-    },
-    tick() {
-      if (listener.tooWide().length === 0) return
+  /** Gives a socket of the daemon's own this mode and group. Throws UserError (78). */
+  function setAccess(next: Access): void {
+    try {
+      apply(next)
+    } catch (error) {
+      throwAsUserError(error)
+    }
+  }
+
+  await open().catch(throwAsUserError)
+  setAccess(access())
+  return {
+    setAccess,
+    tooWide,
+    /** Sets back a socket of the daemon's own that is opened wider than its setting. To be called every 15 s. */
+    tick(): void {
+      if (fds !== null || tooWide().length === 0) return
       // One that cannot be set back is shown by `tooWide`.
-      withSystemFallback(undefined, () => apply(access))
-      if (listener.tooWide().length > 0) return
+      withSystemFallback(undefined, () => apply(access()))
+      if (tooWide().length > 0) return
       const sentence = 'Set a socket back that somebody had opened wider than its setting'
-      log('warning', sentence, { event: 'socket-restored', path })
-    },
-    tooWide() {
-      const stats = own()
-      if (stats === null) return []
-      const isWide = (stats.mode & PERMISSIONS & ~access.mode) !== 0
-      return isWide || stats.gid !== (access.gid ?? made.gid) ? [path] : []
+      log('warning', sentence, { event: 'socket-restored', path: ownPath })
     },
   }
-  listener.setAccess(first)
-  return listener
 }
 
 /** Listens at the path, where only this user may connect at first. */
-async function listenAt(path: string, server: Server): Promise<Stats> {
-  await assertReplaceable(path)
-  rmSync(path, { force: true })
+async function openAt(path: string, server: Server): Promise<void> {
+  await makeWay(path)
   const umask = process.umask(0o177)
   try {
     server.listen({ path, backlog: BACKLOG })
@@ -133,33 +101,42 @@ async function listenAt(path: string, server: Server): Promise<Stats> {
     process.umask(umask)
   }
   await once(server, 'listening')
-  server.on('error', () => undefined)
-  return lstatSync(path)
 }
 
-/** Throws UserError: 69 if a process answers at the path, 78 if something that is no socket is there. */
-async function assertReplaceable(path: string): Promise<void> {
+/** Removes a dead socket. Throws UserError: 69 if a process answers at the path, 78 if something else is there. */
+async function makeWay(path: string): Promise<void> {
   const stats = statOf(path)
-  if (stats !== null && !stats.isSocket())
+  if (stats === null) return
+  if (!stats.isSocket())
     throw new UserError(`${path} is in the way and is no socket: remove it`, exitStatus.configuration)
-  if (stats === null || !(await isAnswering(path))) return
-  const message = `A process answers at ${path}, presumably another kyc-tokend: stop it`
-  throw new UserError(message, exitStatus.unavailable)
+  if (await isAnswering(path)) {
+    const message = `A process answers at ${path}, presumably another kyc-tokend: stop it`
+    throw new UserError(message, exitStatus.unavailable)
+  }
+  rmSync(path, { force: true })
 }
 
 /** A socket that is neither certain to be dead nor gone counts as living. */
-function isAnswering(path: string): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = connect(path, () => {
-      socket.destroy()
-      resolve(true)
-    })
-    socket.once('error', (error) => resolve(!['ECONNREFUSED', 'ENOENT'].includes(errorCode(error) ?? '')))
-  })
+async function isAnswering(path: string): Promise<boolean> {
+  const socket = connect(path)
+  try {
+    await once(socket, 'connect')
+    return true
+  } catch (error) {
+    return !['ECONNREFUSED', 'ENOENT'].includes(errorCode(error) ?? '')
+  } finally {
+    socket.destroy()
+  }
 }
 
 function statOf(path: string): Stats | null {
   return withSystemFallback(null, () => lstatSync(path))
+}
+
+/** The permission bits of a socket; 0: there is none. */
+function modeOf(path: string): number {
+  const stats = statOf(path)
+  return stats?.isSocket() === true ? stats.mode & PERMISSIONS : 0
 }
 
 /**
@@ -170,23 +147,19 @@ export function assertUnixSockets(inherited: Pick<InheritedSockets, 'ipc' | 'htt
   for (const name of ['ipc', 'http'] as const) {
     if (inherited[name].every((fd) => loadLibc().socketPath(fd) !== '')) continue
     const message =
-      `The socket that systemd hands over as \`${name}\` is no Unix socket with a path, so that everybody ` +
-      `who can connect to it would get the token: write \`ListenStream=\` in its unit with a path that ends ` +
-      `with ${name}.sock, then restart that unit`
+      `The socket that systemd hands over as \`${name}\` is no Unix socket with a path: write \`ListenStream=\` ` +
+      `in its unit with a path that ends with ${name}.sock, then restart that unit`
     throw new UserError(message, exitStatus.configuration)
   }
 }
 
-/**
- * Closes each connection to these sockets of systemd at once, for 2 s or until the signal is aborted: a client
- * that waits would have systemd start the daemon again and again.
- */
+/** Closes each connection to these sockets of systemd at once, until the signal is aborted. */
 export async function refuse(fds: readonly number[], signal: AbortSignal): Promise<void> {
   const servers = fds.map((fd) =>
     createServer((socket) => socket.destroy())
       .on('error', () => undefined)
       .listen({ fd }, BACKLOG),
   )
-  await sleep(REFUSING_MS, signal)
+  await untilAborted(signal)
   for (const server of servers) server.close()
 }

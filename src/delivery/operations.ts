@@ -9,7 +9,6 @@ import {
   type Fault,
   type FaultCode,
   type RejectRequest,
-  type RejectVerdict,
   type ReloadResult,
   type RequestType,
   type StatusResult,
@@ -49,13 +48,7 @@ export function createOperations({
   limits: () => Pick<SocketConfig, 'maxRequestsPerSecond'>
 }) {
   /** Since the start: reports of refused tokens by verdict, and tokens handed out. */
-  const rejects: Record<RejectVerdict, number> = {
-    replaced: 0,
-    refreshing: 0,
-    held: 0,
-    unchanged: 0,
-    refused: 0,
-  }
+  const rejects = { replaced: 0, refreshing: 0, held: 0, unchanged: 0, refused: 0 }
   let reads = 0
   const denied = faultOf(
     'denied',
@@ -72,15 +65,15 @@ export function createOperations({
       replies.need(fields)
       return handOut(client, fields.client, replies.current())
     },
-    'token.reject'(fields, { peer }) {
+    'token.reject'(fields, client) {
       const isFull = fields.accessToken !== undefined
       if (isFull === (fields.fingerprint !== undefined)) return faultOf('bad-request', ONE_OF_BOTH)
       const result = replies.reject(fields)
       rejects[result.verdict] += 1
-      audit.noteReject(peer, transport, fields.client)
+      audit.noteReject(client, transport, fields.client, replies.now().wallMs)
       return answerOf(result)
     },
-    'status.get': (_fields, { peer }) => (peer.isOperator ? statusOfAll() : status()),
+    'status.get': (_fields, client) => (isOperator(client) ? statusOfAll() : status()),
     'refresh.request': forOperators((client) => replies.refresh(waitsOf(client))),
     'reload.request': forOperators(() => requests.reload()),
     'alert.test': forOperators(() => requests.testAlert()),
@@ -112,9 +105,12 @@ export function createOperations({
     },
     /** Counts a request. Returns the fault with which its connection ends; null: it is performed. */
     admit: (client: Connection): { readonly fault: Fault } | null => {
-      if (client.isDenied) client.drop = 'denied'
+      if (client.peer.place === 'denied') {
+        client.drop = 'denied'
+        return denied
+      }
       const { maxRequestsPerSecond: most } = limits()
-      if (client.isDenied || most === null) return client.isDenied ? denied : null
+      if (most === null) return null
       const second = Math.floor(monotonicMs() / 1_000)
       client.rate = { second, count: client.rate?.second === second ? client.rate.count + 1 : 1 }
       if (client.rate.count <= most) return null
@@ -131,11 +127,6 @@ export function createOperations({
 function shared<T>(call: () => Promise<T>): () => Promise<T> {
   let underWay: Promise<T> | null = null
   return () => (underWay ??= call().finally(() => (underWay = null)))
-}
-
-/** Reports whether the request was valid and permitted: then a subscription has begun, with or without a token. */
-export function hasBegun(reply: Reply): boolean {
-  return !('fault' in reply) || (reply.fault.code !== 'bad-request' && reply.fault.code !== 'denied')
 }
 
 export function isRequestType(type: string): type is RequestType {
@@ -177,7 +168,11 @@ function text(pattern: RegExp, shape: string): Field {
 
 /** The operation, for root and the daemon's own user only. */
 function forOperators(perform: (client: Connection) => MaybePromise<object>): Operation {
-  return async (_fields, client) => (client.peer.isOperator ? answerOf(await perform(client)) : FOR_OPERATORS)
+  return async (_fields, client) => (isOperator(client) ? answerOf(await perform(client)) : FOR_OPERATORS)
+}
+
+function isOperator({ peer }: Connection): boolean {
+  return peer.place === 'operator'
 }
 const FOR_OPERATORS = faultOf(
   'denied',

@@ -1,24 +1,31 @@
 // Replies to clients, the same for both sockets: read from the keeper's state when they are requested. The
 // ordinary one is text that is ready to be sent.
 import type { RemedyOf } from '../host/remedy.ts'
-import { monotonicMs as systemMonotonicMs, type Instant } from '../lib/clock.ts'
+import { formatInstant, formatInstantOrNull, monotonicMs as awakeMs, type Instant } from '../lib/clock.ts'
 import { asSentence } from '../lib/display-text.ts'
 import {
   FRAME_END,
   SHORT_LIFE_WAIT_MS,
+  STANDARD_USE,
   type Fault,
   type RefreshResult,
   type RejectRequest,
   type RejectResult,
   type StatusResult,
+  type TokenDescription,
   type TokenRequest,
+  type TokenUse,
 } from '../protocol.ts'
+import type { CurrentAlert } from '../token/current-alert.ts'
 import { createLiveness, type Keeper } from '../token/keeper.ts'
 import {
+  candidateOf,
   failureOf,
   hasHadToken,
   isAnswerAhead,
   isStale,
+  nextAttemptAtMs,
+  phaseOf,
   refusalOf,
   serviceOf,
   usableToken,
@@ -26,10 +33,8 @@ import {
   type TokenState,
 } from '../token/selectors.ts'
 import { canMeet } from '../token/clients.ts'
-import { fingerprintOf } from '../token/token.ts'
+import { fingerprintOf, type Token } from '../token/token.ts'
 import { waitsOf, type Connection } from './guard.ts'
-import { pageOf, type Page } from './pages.ts'
-import { describeCurrent, describeToken, statusOf, type StatusSources } from './status.ts'
 
 /** The value at once if it is known, else a promise. */
 export type MaybePromise<T> = T | Promise<T>
@@ -40,32 +45,33 @@ export interface Answer {
   /** What follows the id in a frame of `ipc.sock`. */
   readonly frameRest: string
 }
-/** The token in each form in which it is given: made when it, its phase or the wall clock changes. */
-interface TokenAnswer extends Answer {
-  readonly text: string
-  readonly page: Page
-  readonly textPage: Page
-  readonly authorization: Page
-  readonly fingerprint: string
-  /** On the boot clock. */
-  readonly expiresAtMs: number
+/** The current token: made when it, its phase or the wall clock changes. */
+export interface TokenAnswer extends Answer {
+  readonly token: Token
+  /** How the API wants it. */
+  readonly use: TokenUse
 }
 /** What was requested, or a fault that says why there is none. */
 export type Reply = Answer | TokenAnswer | { readonly fault: Fault }
 type TokenReply = TokenAnswer | { readonly fault: Fault }
+/** The parts of the status that other components know. */
+export interface StatusSources extends Pick<StatusResult, 'files' | 'clients' | 'daemon' | 'share'> {
+  /** `contact`: the person to call. */
+  readonly alert: (CurrentAlert & { readonly remedy: string; readonly contact: string | null }) | null
+}
 export type Replies = ReturnType<typeof createReplies>
 
 export function createReplies(options: {
   keeper: Keeper
   /** An operator's request. */
   refresh: Keeper['refresh']
-  sources: StatusSources
+  sources: () => Promise<StatusSources>
   /** What a person does about a failure. */
   remedyOf: RemedyOf
   /** A clock that stops during suspend, in ms: a suspended loop cannot tick. */
   monotonicMs?: () => number
 }) {
-  const { keeper, sources, remedyOf, monotonicMs = systemMonotonicMs } = options
+  const { keeper, sources, remedyOf, monotonicMs = awakeMs } = options
   let read: Instant | null = null
   const endTurn = (): void => {
     read = null
@@ -89,7 +95,7 @@ export function createReplies(options: {
   function token(request: TokenRequest, client: Connection): MaybePromise<TokenReply> {
     const reply = current()
     const begunMs = now().bootMs
-    if (!('fault' in reply) && isGoodEnough(reply, begunMs, request)) return reply
+    if (!('fault' in reply) && isGoodEnough(reply.token, begunMs, request)) return reply
     need(request)
     const leftMs = (): number => endOfWaitMs(request, begunMs) - keeper.now().bootMs
     if (leftMs() <= 0) return current()
@@ -154,8 +160,8 @@ export function createReplies(options: {
       return { outcome: 'failed', ...troubleOf(outcome), ...described, candidate }
     },
     async status(): Promise<StatusResult> {
-      await sources.examineConfiguration()
-      return statusOf(keeper.state(), keeper.now(), sources)
+      const parts = await sources()
+      return statusOf(keeper.state(), keeper.now(), parts)
     },
     /** Reports whether the scheduler has ticked lately. */
     isAlive: createLiveness(keeper, monotonicMs),
@@ -175,11 +181,11 @@ export function answerOf(result: object): Answer {
 }
 
 export function isToken(reply: Reply): reply is TokenAnswer {
-  return 'text' in reply
+  return 'token' in reply
 }
 
 function isGoodEnough(
-  { fingerprint, expiresAtMs }: Pick<TokenAnswer, 'fingerprint' | 'expiresAtMs'>,
+  { fingerprint, expiresAtMs }: Token,
   nowMs: number,
   { minValidSeconds = 0, notFingerprint }: TokenRequest,
 ): boolean {
@@ -226,18 +232,73 @@ function cachedReply(
 ): { readonly state: TokenState; readonly reply: TokenReply; readonly untilMs: number } {
   const token = usableToken(state, now)
   if (token === null) return { state, reply: { fault: faultOf(state, now, remedyOf) }, untilMs: Infinity }
-  const { accessToken: text, fingerprint, expiresAtMs } = token
-  const answer = answerOf({ accessToken: text, ...describeToken(token, state, now) })
-  const { header, prefix } = serviceOf(state).use
-  const headers = ['Cache-Control', 'no-store', header, prefix + text, 'Token-Fingerprint', fingerprint]
-  const reply = {
-    ...answer,
-    text,
-    page: pageOf('application/json', answer.json),
-    textPage: pageOf('text/plain; charset=utf-8', text),
-    authorization: { status: 204, headers, body: '' },
-    fingerprint,
-    expiresAtMs,
-  }
+  const answer = answerOf({ accessToken: token.accessToken, ...describeToken(token, state, now) })
+  const reply = { ...answer, token, use: serviceOf(state).use }
   return { state, reply, untilMs: isStale(token, now) ? usableUntilMs(state, now) : token.expiresAtMs }
+}
+
+function describeToken(token: Token, state: TokenState, now: Instant): TokenDescription {
+  const { received, baseUrl, expirySource, generation, fingerprint } = token
+  const { use, refusedBy } = serviceOf(state)
+  return {
+    tokenType: use.prefix === STANDARD_USE.prefix ? 'Bearer' : null,
+    ...use,
+    obtainedAt: formatInstant(received.bootMs, received),
+    expiresAt: formatInstant(token.expiresAtMs, received),
+    expirySource,
+    baseUrl,
+    refusedBy,
+    refreshAt: formatInstant(token.refreshAtMs, received),
+    generation,
+    fingerprint,
+    state: phaseOf(state, now),
+    stale: isStale(token, now),
+  }
+}
+
+function describeCurrent(state: TokenState, now: Instant): TokenDescription | null {
+  const token = usableToken(state, now)
+  return token && describeToken(token, state, now)
+}
+
+export function statusOf(state: TokenState, now: Instant, { alert, ...parts }: StatusSources): StatusResult {
+  const format = ({ bootMs }: Instant): string => formatInstant(bootMs, now)
+  const { baseUrl, lastRequestAt, lastSuccessAt, requests } = serviceOf(state)
+  const failure = failureOf(state, now)
+  const candidate = candidateOf(state, now)
+  return {
+    state: phaseOf(state, now),
+    token: describeCurrent(state, now),
+    failure: failure && { ...answerFields(failure), since: format(failure.since) },
+    nextAttemptAt: formatInstantOrNull(nextAttemptAtMs(state, now), now),
+    candidate: candidate && {
+      ...answerFields(candidate),
+      since: format(candidate.since),
+      nextAttemptAt: formatInstantOrNull(candidate.nextAttemptAtMs, now),
+    },
+    alert: alert && {
+      reason: alert.reason,
+      since: format(alert.since),
+      remedy: alert.remedy,
+      contact: alert.contact,
+    },
+    service: {
+      baseUrl,
+      lastRequestAt: lastRequestAt && format(lastRequestAt),
+      lastSuccessAt: lastSuccessAt && format(lastSuccessAt),
+      requests,
+    },
+    ...parts,
+  }
+}
+
+/** The last answer of the service to a pair. */
+function answerFields<Text extends string | null>(view: {
+  readonly reason: Text
+  readonly detail: Text
+  readonly status: number | null
+  readonly attempts: number
+}) {
+  const { reason, detail, status, attempts } = view
+  return { reason, detail, ...(status !== null && { status }), attempts }
 }

@@ -1,22 +1,61 @@
-// The paths of `http.sock`, and what each of them does.
-import type { IncomingMessage } from 'node:http'
-import { monotonicMs } from '../lib/clock.ts'
+// The paths of `http.sock` and what each of them does. Answers are JSON, and problem details (RFC 9457).
+import { STATUS_CODES, type IncomingMessage } from 'node:http'
+import { text } from 'node:stream/consumers'
 import { isRecord, parseJson } from '../lib/input.ts'
-import type { RequestType } from '../protocol.ts'
+import type { Fault, FaultCode, RequestType } from '../protocol.ts'
 import type { Connection } from './guard.ts'
-import { MAX_BODY_BYTES, METRICS_EVERY_MS } from './limits.ts'
 import type { Operations } from './operations.ts'
-import { pageOf, problem, problemOf, type Page } from './pages.ts'
-import { isToken, type MaybePromise, type Replies, type Reply } from './replies.ts'
+import { isToken, type MaybePromise, type Replies, type Reply, type TokenAnswer } from './replies.ts'
 
-/** Null: the client has gone amid its request. */
-type Handler = (request: IncomingMessage, client: Connection, query: string) => MaybePromise<Page | null>
-export type Route = (request: IncomingMessage, client: Connection) => MaybePromise<Page | null>
+/** A whole answer. */
+export interface Page {
+  readonly status: number
+  /** Names and values, one after the other. */
+  readonly headers: readonly string[]
+  readonly body: string | Buffer
+}
+export type Route = (request: IncomingMessage, client: Connection) => MaybePromise<Page>
+type Handler = (request: IncomingMessage, client: Connection, query: string) => MaybePromise<Page>
 /** By path and method; GET serves HEAD as well. */
 type Routes = Readonly<Record<string, Readonly<Partial<Record<'GET' | 'POST', Handler>>>>>
 
 /** The metrics as text, in the format that they name. */
 export type Metrics = () => { readonly contentType: string; readonly body: string }
+
+/** The codes of the protocol, and those that only HTTP has. */
+type ProblemCode = FaultCode | 'not-found' | 'method-not-allowed' | 'stalled'
+/** The status of each fault. */
+export const statuses: Readonly<Record<ProblemCode, number>> = {
+  'no-token-yet': 503,
+  expired: 503,
+  'account-inactive': 503,
+  'account-not-found': 503,
+  stalled: 503,
+  denied: 403,
+  'bad-request': 400,
+  'not-found': 404,
+  'method-not-allowed': 405,
+  busy: 429,
+}
+
+/** The page of a text, which no cache may keep. */
+function pageOf(contentType: string, body: string | Buffer, status = 200): Page {
+  const length = String(Buffer.byteLength(body))
+  const headers = ['Content-Type', contentType, 'Cache-Control', 'no-store', 'Content-Length', length]
+  return { status, headers, body }
+}
+
+/** Problem details of a fault. */
+export function problem({ fault }: { fault: Omit<Fault, 'code'> & { readonly code: ProblemCode } }): Page {
+  const { code, message: detail, reason } = fault
+  const status = statuses[code]
+  const fields = { type: 'about:blank', title: STATUS_CODES[status], status, detail, code, reason }
+  return pageOf('application/problem+json', JSON.stringify(fields), status)
+}
+
+export function problemOf(code: ProblemCode, message: string): Page {
+  return problem({ fault: { code, message } })
+}
 
 /** Returns the function that answers a request. */
 export function createRoute(routes: Routes): Route {
@@ -36,13 +75,19 @@ export function createRoute(routes: Routes): Route {
 }
 
 export function createTokenRoutes(operations: Operations): Routes {
+  /** The pages of the last token that was given: made again when it changes. */
+  let pages: ReturnType<typeof tokenPages> | null = null
+
   /** Answers `token.get` in one of the forms in which a token is given. */
   const giving =
-    (form: (reply: Extract<Reply, { text: string }>, request: IncomingMessage) => Page): Handler =>
+    (formOf: (request: IncomingMessage) => 'json' | 'text' | 'header'): Handler =>
     (request, client, query) => {
-      const fields = query === '' ? NO_FIELDS : fieldsOf(query)
-      const give = (reply: Reply): Page => (isToken(reply) ? form(reply, request) : pageOfReply(reply))
-      const reply = operations.perform('token.get', fields, client)
+      const give = (reply: Reply): Page => {
+        if (!isToken(reply)) return pageOfReply(reply)
+        if (pages?.reply !== reply) pages = tokenPages(reply)
+        return pages[formOf(request)]
+      }
+      const reply = operations.perform('token.get', query === '' ? NO_FIELDS : fieldsOf(query), client)
       return reply instanceof Promise ? reply.then(give) : give(reply)
     }
 
@@ -51,23 +96,17 @@ export function createTokenRoutes(operations: Operations): Routes {
     async (_request, client) =>
       pageOfReply(await operations.perform(type, NO_FIELDS, client))
 
-  const getToken = giving((reply, { headers }) => (prefersText(headers) ? reply.textPage : reply.page))
-  /** For proxies that ask before each request which header to add (nginx `auth_request`, `forward_auth`). */
-  const getAuthorization = giving(({ authorization }) => authorization)
-
-  async function postReject(request: IncomingMessage, client: Connection): Promise<Page | null> {
-    if (Number(request.headers['content-length'] ?? 0) > MAX_BODY_BYTES)
-      return { ...problemOf('bad-request', BODY_TOO_LONG), isLast: true }
-    const body = await bodyOf(request)
-    if (body === null) return null
-    const fields = parseJson(body)
+  async function postReject(request: IncomingMessage, client: Connection): Promise<Page> {
+    // The client may go amid it: then nobody gets the answer.
+    const fields = parseJson(await text(request).catch(() => ''))
     if (!isRecord(fields)) return problemOf('bad-request', BODY_SHAPE)
     return pageOfReply(await operations.perform('token.reject', fields, client))
   }
 
   return {
-    '/v1/token': { GET: getToken },
-    '/v1/authorization': { GET: getAuthorization },
+    '/v1/token': { GET: giving(({ headers }) => (prefersText(headers) ? 'text' : 'json')) },
+    // For proxies that ask before each request which header to add (nginx `auth_request`, `forward_auth`).
+    '/v1/authorization': { GET: giving(() => 'header') },
     '/v1/token/reject': { POST: postReject },
     '/v1/status': { GET: performing('status.get') },
     '/v1/refresh': { POST: performing('refresh.request') },
@@ -77,16 +116,16 @@ export function createTokenRoutes(operations: Operations): Routes {
 export function createHealthRoutes({ replies, metrics }: { replies: Replies; metrics: Metrics }): Routes {
   const healthy = pageOf('application/json', JSON.stringify({ status: 'ok' }))
   const stalled = problemOf('stalled', STALLED)
-  let rendered: Page | null = null
-  let renderedAtMs = -Infinity
+  let rendered = { page: healthy, at: {} }
 
+  /** Rendered once in a turn of the event loop, however many request them. */
   function getMetrics(): Page {
-    const nowMs = monotonicMs()
-    if (rendered !== null && nowMs - renderedAtMs < METRICS_EVERY_MS) return rendered
-    const { contentType, body } = metrics()
-    renderedAtMs = nowMs
-    rendered = pageOf(contentType, Buffer.from(body))
-    return rendered
+    const at = replies.now()
+    if (rendered.at !== at) {
+      const { contentType, body } = metrics()
+      rendered = { page: pageOf(contentType, Buffer.from(body)), at }
+    }
+    return rendered.page
   }
 
   function getReadiness(): Page {
@@ -101,18 +140,20 @@ export function createHealthRoutes({ replies, metrics }: { replies: Replies; met
   }
 }
 
-/** The body of a request whose length is known to be small; null: the client has gone amid it. */
-function bodyOf(request: IncomingMessage): Promise<string | null> {
-  return new Promise((resolve) => {
-    const parts: Buffer[] = []
-    request.on('data', (part: Buffer) => parts.push(part))
-    request.on('end', () => resolve(Buffer.concat(parts).toString('utf8')))
-    request.on('close', () => resolve(null))
-  })
-}
-
 function pageOfReply(reply: Reply): Page {
   return 'fault' in reply ? problem(reply) : pageOf('application/json', reply.json)
+}
+
+/** The token in each form. */
+function tokenPages(reply: TokenAnswer) {
+  const { token, use } = reply
+  const authorization = [use.header, use.prefix + token.accessToken, 'Token-Fingerprint', token.fingerprint]
+  return {
+    reply,
+    json: pageOfReply(reply),
+    text: pageOf('text/plain; charset=utf-8', token.accessToken),
+    header: { status: 204, headers: ['Cache-Control', 'no-store', ...authorization], body: '' },
+  }
 }
 
 /** Reports whether the client names plain text, and not JSON beside it. */
@@ -139,4 +180,3 @@ const NO_FIELDS: Record<string, unknown> = {}
 const NO_ORIGIN = 'Requests of web pages (with an `Origin` header) are refused: the token is not for browsers'
 const STALLED = 'The scheduler has not ticked for 45 s: restart kyc-tokend'
 const BODY_SHAPE = 'The body is a JSON object with `accessToken` or `fingerprint`'
-const BODY_TOO_LONG = `The body is at most ${MAX_BODY_BYTES / 1024} KiB: report a \`fingerprint\` instead`

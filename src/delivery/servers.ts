@@ -1,20 +1,18 @@
 // The servers of the daemon: `ipc.sock`, `http.sock`, and the metrics over TCP, with what they share.
 import type { SocketConfig } from '../config/config.ts'
 import { nameOf } from '../host/ids.ts'
-import { isSocketActivated, type InheritedSockets } from '../host/inherited-sockets.ts'
+import { descriptorsOf, type InheritedSockets } from '../host/inherited-sockets.ts'
 import type { RemedyOf } from '../host/remedy.ts'
-import { monotonicMs, type Clock } from '../lib/clock.ts'
-import { HOUR_MS } from '../lib/duration.ts'
+import { monotonicMs } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { StatusResult } from '../protocol.ts'
-import { createGuard, type Guard, type Protocol } from './guard.ts'
+import { createGuard, createReadPeer, type Protocol, type ReadPeer } from './guard.ts'
 import { createHttp } from './http.ts'
 import { createIpc } from './ipc.ts'
-import { METRICS_CONNECTIONS } from './limits.ts'
-import { adopt, openOwn, type Listener } from './listen.ts'
+import { listen, refuse, type Listener } from './listen.ts'
+import { BACKLOG } from './limits.ts'
 import { createOperations, type Requests } from './operations.ts'
-import { createPeers, type Peers } from './peers.ts'
 import type { Replies } from './replies.ts'
 import { createHealthRoutes, createRoute, createTokenRoutes, type Metrics } from './routes.ts'
 import { createTokenAudit, type Transport } from './token-audit.ts'
@@ -25,74 +23,59 @@ export interface Sockets {
   readonly ipc: SocketConfig
   readonly http: SocketConfig | null
 }
-type Name = 'ipc' | 'http' | 'metrics'
 
-const METRICS: SocketConfig = {
-  mode: 0,
-  gid: null,
-  allow: { uids: [], gids: [] },
-  maxConnections: METRICS_CONNECTIONS,
-  maxConnectionsPerUser: METRICS_CONNECTIONS,
-  maxRequestsPerSecond: null,
-}
-
-/** `http` is off: each connection to a socket of systemd is closed at once. */
-const OFF: SocketConfig = { ...METRICS, maxConnections: 0 }
-
-/** Throws UserError (78) if this process, or this Node, cannot guard a socket. */
+/** Throws UserError (78) if this Node cannot guard a socket. */
 export function createServers(
   initial: Sockets,
   options: {
     /** Paths of the sockets that the daemon opens itself, where systemd hands none over. */
-    readonly paths: Readonly<Record<'ipc' | 'http', string>>
+    readonly paths: Readonly<Record<Transport, string>>
     readonly inherited: InheritedSockets
     readonly replies: Replies
     readonly requests: Requests
     readonly metrics: Metrics
     readonly log: Log
-    readonly clock: Pick<Clock, 'now'>
     readonly remedyOf: RemedyOf
     /** A clock that stops during suspend, in ms. */
     readonly monotonicMs?: () => number
-    readonly peers?: Peers
+    readonly readPeer?: ReadPeer
   },
 ) {
-  const { paths, inherited, replies, requests, metrics, log, clock, remedyOf } = options
-  const { peers = createPeers(), monotonicMs: awakeMs = monotonicMs } = options
+  const { paths, inherited, replies, requests, metrics, log, remedyOf } = options
+  const { readPeer = createReadPeer(), monotonicMs: awakeMs = monotonicMs } = options
   assertMeans()
   let settings = initial
-  const isActivated = isSocketActivated(inherited)
-  const hasHttp = initial.http !== null && (!isActivated || inherited.http.length > 0)
-  const limitsOf = (name: Name) => (): SocketConfig => (name === 'metrics' ? METRICS : settings[name]) ?? OFF
-  const audit = createTokenAudit({ log, clock })
-  const noteExcess = createExcessLog({ log, clock })
+  const hasHttp = initial.http !== null && descriptorsOf(inherited, 'http')?.length !== 0
+  const limits = {
+    ipc: () => settings.ipc,
+    // Off, it listens nowhere.
+    http: () => settings.http ?? settings.ipc,
+  }
+  const audit = createTokenAudit({ log })
   const operations = { ipc: operationsOf('ipc'), http: operationsOf('http') }
   const health = createHealthRoutes({ replies, metrics })
   const route = createRoute({ ...createTokenRoutes(operations.http), ...health })
-  const guards: Readonly<Record<Name, Guard>> = {
+  const guards = {
     ipc: guarded('ipc', createIpc({ operations: operations.ipc, log })),
     http: guarded('http', createHttp({ route, admit: operations.http.admit, log })),
-    metrics: guarded('metrics', createHttp({ route: createRoute(health), admit: () => null, log })),
   }
-  const listeners: Partial<Record<Name, Listener>> = {}
+  /** Over TCP the kernel knows no user: all of them count as one. */
+  const metricsGuard = createGuard(createHttp({ route: createRoute(health), admit: () => null, log }), {
+    name: 'ipc',
+    limits: limits.ipc,
+    readPeer: () => ({ uid: -1, place: 'member' }),
+    log,
+    awakeMs,
+  })
+  const allGuards = [...Object.values(guards), metricsGuard]
+  const listeners: Partial<Record<Transport, Listener>> = {}
 
   function operationsOf(transport: Transport) {
-    const limits = limitsOf(transport)
-    return createOperations({ transport, replies, audit, requests, readers, limits })
+    return createOperations({ transport, replies, audit, requests, readers, limits: limits[transport] })
   }
 
-  function guarded<State extends object>(name: Name, protocol: Protocol<State>): Guard {
-    const limits = limitsOf(name)
-    return createGuard(protocol, {
-      limits,
-      peers: name === 'metrics' ? null : peers,
-      log,
-      awakeMs,
-      onExcess: (uid, setting) => {
-        const limit = limits()
-        if (limit !== OFF) noteExcess(uid, { setting: `${name}.${setting}`, limit: limit[setting] })
-      },
-    })
+  function guarded<State extends object>(name: Transport, protocol: Protocol<State>) {
+    return createGuard(protocol, { name, limits: limits[name], readPeer, log, awakeMs })
   }
 
   function readers(): NonNullable<StatusResult['readers']> {
@@ -102,13 +85,16 @@ export function createServers(
     }))
   }
 
-  async function listen(name: Name): Promise<void> {
+  async function open(name: Transport): Promise<void> {
+    const fds = descriptorsOf(inherited, name)
     const { addServer } = guards[name]
-    const common = { access: limitsOf(name)(), addServer, remedyOf, log }
-    listeners[name] =
-      isActivated || name === 'metrics'
-        ? await adopt(inherited[name], common)
-        : await openOwn(paths[name], common)
+    listeners[name] = await listen({ fds, path: paths[name], access: limits[name], addServer, remedyOf, log })
+  }
+
+  /** Gives both sockets these modes and groups. Throws UserError. */
+  function setAccess({ ipc, http }: Sockets): void {
+    listeners.ipc?.setAccess(ipc)
+    if (http !== null) listeners.http?.setAccess(http)
   }
 
   function countsOf(name: Transport) {
@@ -116,23 +102,22 @@ export function createServers(
   }
 
   return {
-    /**
-     * Serves until the signal is aborted. Calls `onListening` once every socket listens. Throws UserError (69,
-     * 78).
-     */
+    /** Serves until the signal is aborted. Calls `onListening` once every socket listens. Throws UserError (69, 78). */
     async run(signal: AbortSignal, { onListening }: { onListening: () => void }): Promise<void> {
       if (signal.aborted) return
       // Before anybody can connect: no subscription misses a token.
       const endListening = replies.onChange(() => guards.ipc.push())
+      // `http` is off: a connection to its socket would wait for ever.
+      void refuse(initial.http === null ? inherited.http : [], signal)
       try {
-        await listen('ipc')
-        if (hasHttp || inherited.http.length > 0) await listen('http')
-        if (inherited.metrics.length > 0) await listen('metrics')
+        await open('ipc')
+        if (hasHttp) await open('http')
+        for (const fd of inherited.metrics) metricsGuard.addServer().listen({ fd }, BACKLOG)
         if (!signal.aborted) onListening()
         await untilAborted(signal)
       } finally {
         endListening()
-        await Promise.all(Object.values(guards).map((guard) => guard.stop()))
+        await Promise.all(allGuards.map((guard) => guard.stop()))
       }
     },
     /**
@@ -140,52 +125,36 @@ export function createServers(
      * them used. Throws UserError; then nothing changes.
      */
     prepare(next: Sockets): () => void {
-      listeners.ipc?.setAccess(next.ipc)
       try {
-        if (next.http !== null) listeners.http?.setAccess(next.http)
+        setAccess(next)
       } catch (error) {
-        listeners.ipc?.setAccess(settings.ipc)
+        setAccess(settings)
         throw error
       }
       return () => {
         settings = { ipc: next.ipc, http: next.http ?? settings.http }
-        for (const guard of Object.values(guards)) guard.recheck()
+        for (const guard of allGuards) guard.sweep()
       }
     },
     /** To be called every 15 s. */
     tick(): void {
       for (const listener of Object.values(listeners)) listener.tick()
-      for (const guard of Object.values(guards)) guard.sweep()
+      for (const guard of allGuards) guard.sweep()
       audit.tick()
     },
     /** Sockets that are opened too wide, each a sentence with its remedy. */
     problems: (): string[] =>
-      [listeners.ipc, listeners.http]
-        .flatMap((listener) => listener?.tooWide() ?? [])
+      Object.values(listeners)
+        .flatMap((listener) => listener.tooWide())
         .map((path) => remedyOf({ kind: 'open-socket', path })),
     clients(): StatusResult['clients'] {
-      const describe = ({ counts }: Guard) => {
-        const { connections, subscribers } = counts()
+      const describe = (name: Transport) => {
+        const { connections, subscribers } = guards[name].counts()
         return { connections, subscribers }
       }
-      return { ipc: describe(guards.ipc), http: hasHttp ? describe(guards.http) : null }
+      return { ipc: describe('ipc'), http: hasHttp ? describe('http') : null }
     },
     /** `http` is null if it is off. */
     counts: () => ({ ipc: countsOf('ipc'), http: hasHttp ? countsOf('http') : null }),
-  }
-}
-
-/** One record an hour for each user that had too many connections. */
-function createExcessLog({ log, clock }: { log: Log; clock: Pick<Clock, 'now'> }) {
-  const users = new Map<number, { atMs: number; count: number }>()
-  return (uid: number, excess: { readonly setting: string; readonly limit: number }): void => {
-    const nowMs = clock.now().bootMs
-    const last = users.get(uid) ?? { atMs: -Infinity, count: 0 }
-    const count = last.count + 1
-    const isDue = nowMs - last.atMs >= HOUR_MS
-    users.set(uid, isDue ? { atMs: nowMs, count: 0 } : { ...last, count })
-    if (!isDue) return
-    const sentence = 'Connections of a user were closed, because there are too many: it may keep fewer open'
-    log('warning', sentence, { event: 'clients-limited', uid: uid < 0 ? null : uid, ...excess, count })
   }
 }

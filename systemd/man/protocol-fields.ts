@@ -124,7 +124,6 @@ const status: FieldsOf<StatusResult> = {
       status: field('integer', 'of HTTP', { absent: 'no answer' }),
       since: field(INSTANT, ''),
       attempts: field('integer', ''),
-      askedBy: field('text', 'the host that asked', { absent: 'this one' }),
     },
   }),
   nextAttemptAt: field(INSTANT, '', { null: 'not before an operator acts' }),
@@ -146,7 +145,6 @@ const status: FieldsOf<StatusResult> = {
       since: field(INSTANT, ''),
       remedy: field('text', ''),
       contact: field('text', '', { null: 'not set' }),
-      askedBy: field('text', 'the host that asked', { absent: 'this one' }),
     },
   }),
   files: field('list of objects', 'the token files', {

@@ -1,4 +1,4 @@
-import { describe, expect, it, onTestFinished, vi } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { failures } from '../support/failures.ts'
 import { kindOf } from '../support/kind-of.ts'
 import { exchange } from '../support/raw-http.ts'
@@ -148,20 +148,5 @@ describe('health and metrics', () => {
     expect((await httpAsk(world, '/healthz')).status).toBe(200)
     monotonicMs = 46_000
     expect(await httpAsk(world, '/healthz')).toMatchObject({ status: 503, json: { code: 'stalled' } })
-  })
-
-  it('metrics are rendered once a second, however often they are requested', async () => {
-    let rendered = 0
-    const metrics = () => ({ contentType: 'text/plain', body: `rendered ${(rendered += 1)}\n` })
-    let nowMs = 1_000
-    const uptime = vi.spyOn(process, 'uptime').mockImplementation(() => nowMs / 1_000)
-    onTestFinished(() => uptime.mockRestore())
-    const { httpPath } = await startDelivery({ metrics })
-    const bodyAt = async (ms: number) => {
-      nowMs = ms
-      return (await httpAsk({ httpPath }, '/metrics')).body
-    }
-    const bodies = [await bodyAt(1_000), await bodyAt(1_999), await bodyAt(2_000)]
-    expect(bodies).toEqual(['rendered 1\n', 'rendered 1\n', 'rendered 2\n'])
   })
 })

@@ -11,7 +11,7 @@ import {
   startWithToken,
 } from '../support/delivery-world.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
-import { eventually, expectUntil } from '../support/until.ts'
+import { eventually } from '../support/until.ts'
 
 const run = promisify(execFile)
 
@@ -188,27 +188,13 @@ describe('the rest', () => {
     expect(status?.data['readers']).toMatchObject([user])
   })
 
-  it.each([
-    ['`busy`', { maxRequestsPerSecond: 3 }, '{"type":"status.get","data":{"id":"late"}}\f', 'late'],
-    ['no frame', {}, 'nonsense\f', null],
-  ])('answers all that came before in the same chunk, then %s, and nothing else', async (...row) => {
-    const [, limits, last, id] = row
+  it('a request above `maxRequestsPerSecond` gets `busy`, and the connection ends', async () => {
     const { world, client } = await startWithClient()
-    world.reconfigure(limits)
-    const frame = (type: string, data: object) => `${JSON.stringify({ type, data })}\f`
-    const notFingerprint = world.keeper.state().token?.fingerprint
-    const earlier = [
-      frame('token.get', { id: 'wait', notFingerprint, waitSeconds: 60 }),
-      frame('status.get', { id: 'status' }),
-      frame('token.get', { id: 'token' }),
-    ]
-    client.write(`${earlier.join('')}${last}${earlier.join('')}`)
+    world.reconfigure({ maxRequestsPerSecond: 2 })
+    for (const id of ['1', '2', '3', '4']) client.ask('token.get', { id })
     await client.closed()
-    expect(client.frames).toHaveLength(4)
-    const answered = client.frames.slice(0, -1).map(({ data }) => data['id'])
-    expect(new Set(answered)).toEqual(new Set(['wait', 'status', 'token']))
-    expect(client.frames.at(-1)).toMatchObject({ type: 'fault', data: { id } })
-    await expectUntil('no connection', () => world.ipc.counts().connections === 0)
+    expect(client.frames.map(({ data }) => data['code'])).toEqual([undefined, undefined, 'busy'])
+    expect(world.ipc.counts().dropped['too-many-requests']).toBe(1)
   })
 })
 

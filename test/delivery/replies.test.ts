@@ -3,9 +3,6 @@ import { createReplies, type Answer as Given, type Reply } from '../../src/deliv
 import { remedyOf } from '../support/remedies.ts'
 import type { TokenResult } from '../../src/protocol.ts'
 import type { Connection } from '../../src/delivery/guard.ts'
-import { statusOf } from '../../src/delivery/status.ts'
-import { NO_RECORD } from '../../src/token/state.ts'
-import { firstState } from '../support/facts.ts'
 import { statusSourcesOf } from '../support/delivery-world.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type Answer } from '../support/keeper-world.ts'
@@ -21,7 +18,7 @@ async function start(options: Parameters<typeof createKeeperWorld>[0] = {}) {
     keeper: world.keeper,
     refresh: world.keeper.refresh,
     monotonicMs: () => monotonicMs,
-    sources: statusSourcesOf(world.keeper),
+    sources: async () => statusSourcesOf(world.keeper),
     remedyOf,
   })
   onTestFinished(world.stop)
@@ -187,21 +184,6 @@ describe('the status', () => {
       state: 'refused',
       nextAttemptAt: null,
       failure: { reason: 'account-not-found', status: 404 },
-    })
-  })
-
-  it.each([['web-7'], [null]])('a refusal that the host %s was given names it', (askedBy) => {
-    const now = { bootMs: 5_000, wallMs: 1_700_000_000_000 }
-    const facts = { reason: 'account-inactive', detail: 'Forbidden', status: 403 } as const
-    const refusal = { ...facts, since: now, askedBy }
-    const pairs = { first: { ...NO_RECORD, refusedWith: '', refusal } }
-    const state = firstState(now, { pairs })
-    const { failure } = statusOf(state, now, statusSourcesOf({ state: () => state, now: () => now }))
-    expect(failure).toEqual({
-      ...facts,
-      since: '2023-11-14T22:13:20.000Z',
-      attempts: 1,
-      ...(askedBy !== null && { askedBy }),
     })
   })
 })

@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { statuses as codes } from '../../src/delivery/pages.ts'
+import { statuses as codes } from '../../src/delivery/routes.ts'
 import { commands } from '../../src/commands/specs.ts'
 import { exitStatus } from '../../src/lib/error.ts'
 import {

@@ -3,11 +3,10 @@ import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import type { SocketConfig } from '../../src/config/config.ts'
 import type { Requests } from '../../src/delivery/operations.ts'
-import { createPeers } from '../../src/delivery/peers.ts'
-import { createReplies } from '../../src/delivery/replies.ts'
+import { createReadPeer } from '../../src/delivery/guard.ts'
+import { createReplies, type StatusSources } from '../../src/delivery/replies.ts'
 import type { Metrics } from '../../src/delivery/routes.ts'
 import { createServers } from '../../src/delivery/servers.ts'
-import type { StatusSources } from '../../src/delivery/status.ts'
 import { createSystemClock, monotonicMs } from '../../src/lib/clock.ts'
 import { loadLibc, type Libc } from '../../src/lib/libc.ts'
 import { createKeeper, type Keeper } from '../../src/token/keeper.ts'
@@ -45,18 +44,15 @@ export function lateAnswer(): { answer: () => Promise<FetchOutcome>; grant: () =
 
 export function statusSourcesOf(
   keeper: Pick<Keeper, 'state' | 'now'>,
-  clients: StatusSources['clients'] = () => ({ ipc: { connections: 0, subscribers: 0 }, http: null }),
+  clients: StatusSources['clients'] = { ipc: { connections: 0, subscribers: 0 }, http: null },
 ): StatusSources {
+  const alert = currentAlert(keeper.state(), keeper.now(), null)
   return {
-    examineConfiguration: async () => undefined,
-    share: () => null,
-    files: () => [],
-    alert: () => {
-      const alert = currentAlert(keeper.state(), keeper.now(), null)
-      return alert && { ...alert, remedy: remedyOf(alert.reason), contact: null }
-    },
+    share: null,
+    files: [],
+    alert: alert && { ...alert, remedy: remedyOf(alert.reason), contact: null },
     clients,
-    daemon: () => ({
+    daemon: {
       version: '1.0.0',
       pid: process.pid,
       startedAt: '',
@@ -66,7 +62,7 @@ export function statusSourcesOf(
       credentials: null,
       stateProblem: null,
       pathProblems: [],
-    }),
+    },
   }
 }
 
@@ -123,7 +119,7 @@ export async function startDelivery(
     refresh: keeper.refresh,
     ...(aliveMs && { monotonicMs: aliveMs }),
     remedyOf,
-    sources: statusSourcesOf(keeper, () => servers.clients()),
+    sources: async () => statusSourcesOf(keeper, servers.clients()),
   })
   let passedMs = 0
   const paths = { ipc: join(directory, 'ipc.sock'), http: join(directory, 'http.sock') }
@@ -140,10 +136,9 @@ export async function startDelivery(
       },
       metrics: options.metrics ?? (() => ({ contentType: 'text/plain; version=0.0.4', body: 'up 1\n' })),
       log,
-      clock,
       remedyOf,
       monotonicMs: () => monotonicMs() + passedMs,
-      peers: createPeers({ libc: options.libc?.() ?? loadLibc() }),
+      readPeer: createReadPeer({ libc: options.libc?.() ?? loadLibc() }),
     },
   )
 
