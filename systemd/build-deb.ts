@@ -162,7 +162,7 @@ function addDocuments(): void {
 }
 
 function addCompletions(): void {
-  const words = [path.join(bundle, 'cli.cjs'), 'completions', 'bash']
+  const words = [path.join(bundle, 'cli.cjs'), 'completions']
   const text = execFileSync(process.execPath, words, { encoding: 'utf8' })
   tree.add('usr/share/bash-completion/completions/kyc-tokend', { text })
 }

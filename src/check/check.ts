@@ -4,52 +4,77 @@ import type { Writable } from 'node:stream'
 import type { Config } from '../config/config.ts'
 import { formatIssue } from '../config/faults.ts'
 import { inspectConfig, loadParsers } from '../config/load.ts'
+import { revealAll } from '../config/pair.ts'
 import { serviceEnvironment, unitNames } from '../host/account.ts'
 import { groupsOf, localUser } from '../host/ids.ts'
 import { programName, SERVICE_USER } from '../host/paths.ts'
-import { createRemedies, type Remediable } from '../host/remedy.ts'
+import { createRemedies, rendered, type RemedyOf } from '../host/remedy.ts'
 import { configDirectory, configWord } from '../host/system-config.ts'
 import { createSystemClock } from '../lib/clock.ts'
+import { asSentence, escapeUnsafe } from '../lib/display-text.ts'
+import { formatDuration } from '../lib/duration.ts'
 import { exitStatus } from '../lib/error.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
 import { announcedEnd, credentialsEnd, endRemedies } from '../report/configuration-log.ts'
+import { assertionReader, createFetchToken } from '../source/fetch-token.ts'
 import { configurationOf } from '../terminal/ask.ts'
 import type { RunCommand } from '../terminal/command.ts'
-import { endInWords } from '../terminal/format-status.ts'
-import { announce } from '../terminal/prompt.ts'
-import { asUser } from './as-user.ts'
-import { createReport, type Finding, type Report } from './findings.ts'
-import { createHost, unitOf } from './host.ts'
-import { hostRows, type Unit } from './host-rows.ts'
-import { askOnce } from './live.ts'
+import { counted, endInWords } from '../terminal/format-status.ts'
+import type { ServiceOutcome } from '../token/outcome.ts'
+import { knownLife } from '../token/token.ts'
+import { asUser, factsOf, unitOf, type Unit } from './host.ts'
+import { hostRows, type Finding } from './host-rows.ts'
+
+const MARKS = { ok: 'ok     ', warning: 'warning', fault: 'FAULT  ', failure: 'FAILED ' } as const
+
+type Say = (subject: string, finding: Finding) => void
 
 interface CheckOptions extends ReturnType<typeof configurationOf> {
+  /** The host, too. */
   readonly isWhole: boolean
   readonly isLive: boolean
-  readonly stderr: Writable
   readonly signal: AbortSignal
 }
 
-export const run: RunCommand = async ({ options, env, stdout, stderr, signal }) => {
-  const report = createReport(stdout)
+export const run: RunCommand = async ({ options, env, stdout, signal }) => {
+  const found: Finding[] = []
   const [isWhole, isLive] = [options['config-only'] !== true, options['live'] === true]
-  const status = await check(
-    { ...configurationOf({ options, env }), isWhole, isLive, stderr, signal },
-    report,
-  )
-  report.end()
-  return status
+  await check({ ...configurationOf({ options, env }), isWhole, isLive, signal }, (subject, finding) => {
+    found.push(finding)
+    show(stdout, subject, finding)
+  })
+  const count = (level: Finding['level']): number => found.filter((each) => each.level === level).length
+  const good = count('failure') > 0 ? 'The service gave no token' : 'No fault'
+  const faults = count('fault') > 0 ? counted(count('fault'), 'fault') : good
+  stdout.write(`\n${faults}, ${counted(count('warning'), 'warning')}.\n`)
+  return statusOf(found)
 }
 
 /** For `setup`: a configuration that is to be in use, and the service's answer to it. Shows what is wrong. */
-export async function checkLive(
-  options: Omit<CheckOptions, 'isWhole' | 'isLive'> & { readonly stdout: Writable },
-): Promise<number> {
-  return check({ ...options, isWhole: false, isLive: true }, createReport(options.stdout, { isTerse: true }))
+export async function checkLive({
+  stdout,
+  ...options
+}: Omit<CheckOptions, 'isWhole' | 'isLive'> & { readonly stdout: Writable }): Promise<number> {
+  const found: Finding[] = []
+  await check({ ...options, isWhole: false, isLive: true }, (subject, finding) => {
+    found.push(finding)
+    if (finding.level !== 'ok' || subject === 'service') show(stdout, subject, finding)
+  })
+  return statusOf(found)
 }
 
-async function check(options: CheckOptions, report: Report): Promise<number> {
-  const { account, configPath, isWhole, isLive, stderr, signal } = options
+function show(stdout: Writable, subject: string, { level, sentence, commands = [] }: Finding): void {
+  const text = escapeUnsafe(rendered({ text: sentence, commands }))
+  stdout.write(`${MARKS[level]}  ${subject.padEnd(13)}  ${text}\n`)
+}
+
+function statusOf(found: readonly Finding[]): number {
+  if (found.some(({ level }) => level === 'fault')) return exitStatus.configuration
+  return found.find(({ status }) => status !== undefined)?.status ?? exitStatus.ok
+}
+
+async function check(options: CheckOptions, say: Say): Promise<void> {
+  const { account, configPath, isWhole, isLive, signal } = options
   // Programs run as the caller, who may be root: the PATH must not be one that another user set.
   process.env['PATH'] = SYSTEM_PATH
   // The daemon's user may not be able to read the program's files.
@@ -57,71 +82,86 @@ async function check(options: CheckOptions, report: Report): Promise<number> {
   const service = await serviceOf(options)
   const found = localUser(SERVICE_USER)
   const daemon = found && { uid: found.uid, groups: [found.gid, ...groupsOf(SERVICE_USER)] as const }
-  const env = {
-    ...options.env,
-    ...(service !== null && { ...serviceEnvironment(account), ...environmentIn(service) }),
-  }
+  const ofUnit = service === null ? {} : { ...serviceEnvironment(account), ...environmentIn(service) }
+  const env = { ...options.env, ...ofUnit }
   const isElsewhere = process.geteuid!() === 0
   const inspected = await asUser(daemon, async () => inspectConfig({ configPath, env, isElsewhere }))
+  for (const finding of ofConfiguration(inspected)) say('configuration', finding)
   const { config, file, unseen } = inspected
   const place = { account, isUnit: service !== null, program: programName(), config: configWord(file) }
-  const remedies = createRemedies(place)
-  report.say('configuration', ...configFindings(inspected))
   if (isWhole) {
-    const host = await createHost(config ?? null, { service, place })
-    for (const examine of hostRows)
-      for (const finding of await examine(host)) report.say(finding.subject, finding)
-    if (config !== undefined) await checkFurther(config, report)
+    const facts = await factsOf(config ?? null, { service, place })
+    for (const [subject, findings] of Object.entries(hostRows))
+      for (const finding of findings(facts)) say(subject, finding)
+    if (config !== undefined) await checkFurther(config, say)
   }
-  let live: number = exitStatus.ok
-  if (isLive && config !== undefined) {
-    if (unseen.length > 0) {
-      const sentence = `cannot be asked, because only the daemon sees ${unseen.join(' and ')}`
-      report.say('service', { level: 'warning', sentence, commands: remedies.commands.refresh })
-      live = exitStatus.tryAgain
-    } else {
-      announce(stderr, 'Asking the service')
-      // `setup` shows it, whose files stand beside those in use: no command is about them.
-      const remedyOf = isWhole ? remedies.remedyOf : (fault: Remediable) => remedies.partsOf(fault).text
-      const answer = await asUser(daemon, async () => askOnce(config, { env, remedyOf, signal }))
-      report.say('service', answer)
-      live = answer.status
-    }
+  if (!isLive || config === undefined) return
+  const { remedyOf, partsOf, commands } = createRemedies(place)
+  if (unseen.length > 0) {
+    const sentence = `cannot be asked, because only the daemon sees ${unseen.join(' and ')}`
+    const { tryAgain } = exitStatus
+    return say('service', { level: 'warning', sentence, commands: commands.refresh, status: tryAgain })
   }
-  if (report.faults() > 0) return exitStatus.configuration
+  // `setup` shows it, whose files stand beside those in use: no command is about them.
+  const remedy: RemedyOf = isWhole ? remedyOf : (fault) => partsOf(fault).text
+  const answer = await asUser(daemon, async () => askOnce(config, { env, remedyOf: remedy, signal }))
   signal.throwIfAborted()
-  return live
+  say('service', answer)
 }
 
-function configFindings({
+function* ofConfiguration({
   file,
   config,
   faults,
   warnings,
-}: Awaited<ReturnType<typeof inspectConfig>>): Finding[] {
-  const as = (level: Finding['level']) => (issue: (typeof faults)[number]) => {
-    return { level, sentence: file === undefined ? formatIssue(issue) : `${file}: ${formatIssue(issue)}` }
-  }
-  const valid =
-    config === undefined ? [] : [{ level: 'ok', sentence: `${config.read.file} is valid` } as const]
-  return [...faults.map(as('fault')), ...warnings.map(as('warning')), ...valid]
+}: Awaited<ReturnType<typeof inspectConfig>>): Iterable<Finding> {
+  const start = file === undefined ? '' : `${file}: `
+  for (const issue of faults) yield { level: 'fault', sentence: start + formatIssue(issue) }
+  for (const issue of warnings) yield { level: 'warning', sentence: start + formatIssue(issue) }
+  if (config !== undefined) yield { level: 'ok', sentence: `${config.read.file} is valid` }
 }
 
 /** The end of the pair, and the store of `share`. */
-async function checkFurther(config: Config, report: Report): Promise<void> {
+async function checkFurther(config: Config, say: Say): Promise<void> {
   const nowMs = Date.now()
   const end = credentialsEnd(config.pair, nowMs)
-  if (end !== null) {
-    const isNear = announcedEnd(config.pair, nowMs)?.isNear === true
-    const sentence = isNear ? `${endInWords(end)}. ${endRemedies[end.what]}` : endInWords(end)
-    report.say('credentials', { level: isNear ? 'warning' : 'ok', sentence })
-  }
+  if (end !== null && announcedEnd(config.pair, nowMs)?.isNear === true)
+    say('credentials', { level: 'warning', sentence: `${endInWords(end)}. ${endRemedies[end.what]}` })
+  else if (end !== null) say('credentials', { level: 'ok', sentence: endInWords(end) })
   if (config.share === null) return
   const { checkStore } = await import('../share/check.ts')
-  report.say(
-    'share',
-    ...(await checkStore(config.share, { clock: createSystemClock(), random: Math.random })),
-  )
+  const around = { clock: createSystemClock(), random: Math.random }
+  for (const finding of await checkStore(config.share, around)) say('share', finding)
+}
+
+/** Asks the service for a token once, and drops it. The status is 77 where the pair is refused, 75 without a token. */
+async function askOnce(
+  config: Config,
+  { env, remedyOf, signal }: { env: NodeJS.ProcessEnv; remedyOf: RemedyOf; signal: AbortSignal },
+): Promise<Finding> {
+  const clock = createSystemClock()
+  const fetchToken = createFetchToken({ ...config, env, clock, secrets: () => revealAll(config) })
+  const read = await assertionReader(config.pair)?.(clock.now().wallMs)
+  const outcome: ServiceOutcome =
+    read !== undefined && 'problem' in read
+      ? { kind: 'transient', reason: 'assertion', detail: read.problem }
+      : await fetchToken(signal, { assertion: read?.text })
+  if (outcome.kind !== 'ok') {
+    const { reason, detail, status } = outcome
+    const http = status === undefined ? 'was not reached' : `answered with HTTP ${status}`
+    return {
+      level: 'failure',
+      sentence: `${http} (${reason}): ${asSentence(detail)} ${remedyOf(reason)}`,
+      status: outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain,
+    }
+  }
+  const lifeMs = knownLife(outcome, clock.now().wallMs)?.lifeMs
+  if (lifeMs !== undefined && lifeMs <= 0) {
+    const sentence = `gave a token that has expired already (HTTP 200). ${remedyOf('malformed-answer')}`
+    return { level: 'failure', sentence, status: exitStatus.tryAgain }
+  }
+  const lives = lifeMs === undefined ? 'does not say how long it lives' : `lives ${formatDuration(lifeMs)}`
+  return { level: 'ok', sentence: `gave a token that ${lives} (HTTP 200)` }
 }
 
 /** The unit that runs with this configuration; null: it is not installed, or the configuration is a person's. */

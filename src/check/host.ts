@@ -1,90 +1,238 @@
-// The host as the rows of `check` ask it.
+// The facts about the host of which `check` makes its findings.
 import { statSync } from 'node:fs'
+import { createConnection } from 'node:net'
 import { dirname } from 'node:path'
 import type { Config } from '../config/config.ts'
 import { socketUnits, unitNames } from '../host/account.ts'
-import { idOf } from '../host/ids.ts'
-import { ALERT_COMMAND, ownSockets } from '../host/paths.ts'
+import { idOf, nameOf } from '../host/ids.ts'
+import { ALERT_COMMAND, CLIENTS_GROUP, ownSockets, SERVICE_USER } from '../host/paths.ts'
 import { createRemedies, type Place } from '../host/remedy.ts'
 import { isAbsent } from '../host/system-config.ts'
-import { unitProperties } from '../host/systemd.ts'
+import { unitProperties, unitWords, type UnitProperties } from '../host/systemd.ts'
 import { sleep, withTimeout } from '../lib/clock.ts'
-import { withSystemFallback } from '../lib/error.ts'
+import { errorCode, UserError, withSystemFallback } from '../lib/error.ts'
 import { runProgram } from '../lib/run-program.ts'
-import { statusIfAny } from '../terminal/ask.ts'
-import { asUser, memberOf, whyUnanswered } from './as-user.ts'
-import type { Host, Unit } from './host-rows.ts'
+import type { StatusResult } from '../protocol.ts'
+import { ask } from '../terminal/ask.ts'
 
 /** The longest wait for programs, also those of systeminformation: on a broken host they may hang. */
 const ASK_MS = 10_000
+/** The longest wait for an answer: a daemon that serves answers within milliseconds. */
+const ANSWER_MS = 5_000
+/** Below the id that stands for unknown users. */
+const LAST_FREE_ID = 65_533
 const PROPERTIES =
   'ActiveState Result UnitFileState NeedDaemonReload User Group Environment SocketGroup'.split(' ')
-
-/** Null: it is not installed. Throws UserError (69) if systemd does not tell root. */
-export async function unitOf(name: string, path?: string): Promise<Unit | null> {
-  const properties = await unitProperties(name, PROPERTIES, { isNeeded: process.geteuid!() === 0 })
-  return properties && { name, properties, path }
+/** What a client asks at each socket. */
+const QUESTIONS = {
+  ipc: '{"type":"status.get","data":{"id":"check"}}\f',
+  http: 'GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n',
 }
 
-/** `config`: null if it is faulty. */
-export async function createHost(
+export interface Unit {
+  /** With its suffix. */
+  readonly name: string
+  readonly properties: UnitProperties
+  /** Of a socket unit. */
+  readonly path?: string | undefined
+}
+
+/** The first group is the user's own. */
+interface Identity {
+  readonly uid: number
+  readonly groups: readonly [number, ...number[]]
+}
+
+/** Does the work as this user; as the present one where that is not root, or nobody is named. No two at a time. */
+export async function asUser<T>(who: Identity | undefined, work: () => Promise<T>): Promise<T> {
+  if (who === undefined || process.geteuid!() !== 0) return work()
+  const before = { groups: process.getgroups!(), gid: process.getegid!() }
+  process.setgroups!([...who.groups])
+  process.setegid!(who.groups[0])
+  process.seteuid!(who.uid)
+  try {
+    return await work()
+  } finally {
+    process.seteuid!(0)
+    process.setegid!(before.gid)
+    process.setgroups!(before.groups)
+  }
+}
+
+/** Null: it is not installed. Throws UserError (69) if systemd does not tell root. */
+export async function unitOf(name: string, path?: string | null): Promise<Unit | null> {
+  const properties = await unitProperties(name, PROPERTIES, { isNeeded: process.geteuid!() === 0 })
+  return properties && { name, properties, path: path ?? undefined }
+}
+
+export const isMasked = ({ properties }: Unit): boolean => properties['LoadState'] === 'masked'
+export const isActive = ({ properties }: Unit): boolean => properties['ActiveState'] === 'active'
+
+/** As rows read them; tests write them down. */
+export type HostFacts = Awaited<ReturnType<typeof factsOf>>
+
+/** `config`: null if it is faulty. `service`: null if it is not installed: then facts about units are empty. */
+export async function factsOf(
   config: Config | null,
   { service, place }: { service: Unit | null; place: Place },
-): Promise<Host> {
-  const { account } = place
-  const wanted = socketUnits(account).filter(
-    ({ name }) => name === 'ipc' || (name === 'http' && config?.http !== null),
-  )
-  const asked = wanted.map(async ({ unit, path }) => unitOf(unit, path ?? undefined))
+) {
+  const units = service === null ? [] : [service, ...(await otherUnits(config, place))]
+  const others = units.slice(1)
+  /** Its members use the sockets. */
+  const group = service?.properties['Group'] || CLIENTS_GROUP
+  const { sockets, status } = await socketFacts(config, { service, others, group })
+  const clock = await output('timedatectl', 'show', '--property=NTPSynchronized', '--value')
+  return {
+    remedies: createRemedies({ ...place, pid: status?.daemon.pid }),
+    service,
+    /** The other units of the account that are wanted. */
+    others,
+    units,
+    words: await wordsAbout(service),
+    complaints: await complaintsAbout(units.filter((unit) => !isMasked(unit))),
+    missing: await missingNames(units),
+    mounts: units.length === 0 ? [] : await mountsOver(sockets.map(({ path }) => path)),
+    isRunClosed: units.length > 0 && (modeOf('/run') & 0o001) === 0,
+    group,
+    sockets,
+    /** Of a daemon that runs with this configuration; null: none is known to run. */
+    status,
+    nowMs: Date.now(),
+    isClockSynchronised: clock.trim() !== 'no',
+    ...(await resources(config)),
+  }
+}
+
+async function otherUnits(config: Config | null, { account }: Place): Promise<Unit[]> {
+  const asked = socketUnits(account)
+    .filter(({ name }) => name === 'ipc' || (name === 'http' && config?.http !== null))
+    .map(async ({ unit, path }) => unitOf(unit, path))
   if (!isAbsent(ALERT_COMMAND)) asked.push(unitOf(`${unitNames(account).alertUnit}.path`))
-  const others = service === null ? [] : (await Promise.all(asked)).filter((unit) => unit !== null)
-  const sockets = (['ipc', 'http'] as const).flatMap((name) => {
-    const settings = config?.[name] ?? null
-    if (settings === null) return []
-    const ofUnit = service && wanted.find((each) => each.name === name)?.path
-    const { uids, gids } = settings.allow
+  return (await Promise.all(asked)).filter((unit) => unit !== null)
+}
+
+/** The sockets of the units, else the daemon's own, and the daemon that answers there. */
+async function socketFacts(
+  config: Config | null,
+  { service, others, group }: { service: Unit | null; others: readonly Unit[]; group: string },
+) {
+  if (config === null) return { sockets: [], status: null }
+  const own = ownSockets(config.runtimeDirectory)
+  const pathOf = (name: 'ipc' | 'http'): string =>
+    others.find(({ path }) => path?.endsWith(`/${name}.sock`))?.path ?? own[name]
+  // A question would start a daemon that does not run.
+  const answer = service === null || isActive(service) ? await statusAt(pathOf('ipc')) : null
+  const status = answer?.daemon.configFile === config.read.file ? answer : null
+  const mayAsk = service === null ? status !== null : isActive(service)
+  const names = (['ipc', 'http'] as const).filter((name) => config[name] !== null)
+  // One after the other: the process acts as a member meanwhile.
+  const sockets = await Array.fromAsync(names, async (name) => {
+    const path = pathOf(name)
+    const { uids, gids } = config[name]!.allow
     return {
-      name,
-      path: ofUnit ?? ownSockets(config!.runtimeDirectory)[name],
-      isOpen: uids.length + gids.length === 0,
+      path,
+      /** `allow` names nobody, so that the mode decides. */
+      isOpenedWide: uids.length + gids.length === 0 && (modeOf(path) & 0o006) !== 0,
+      /** Why a member of the group gets no answer, as a code; null: it gets one; undefined: it was not asked. */
+      unanswered: mayAsk ? await askAsMember(name, path, group) : undefined,
     }
   })
-  // A question would start a daemon that does not run.
-  const mayAsk = service === null || service.properties['ActiveState'] === 'active'
-  const status = mayAsk && sockets[0] !== undefined ? await statusIfAny(sockets[0].path) : null
+  return { sockets, status }
+}
+
+/** systemd's own words about a service that does not run; null: it does, or cannot. */
+async function wordsAbout(service: Unit | null): Promise<string | null> {
+  return service === null || isMasked(service) || isActive(service) ? null : unitWords(service.name)
+}
+
+/** Mounts below /run that hide these paths. */
+async function mountsOver(paths: readonly string[]): Promise<string[]> {
+  const mounts = (await output('findmnt', '-rno', 'TARGET')).split('\n')
+  return mounts.filter(
+    (mount) => mount.startsWith('/run/') && paths.some((path) => path.startsWith(`${mount}/`)),
+  )
+}
+
+/** Null: no daemon answers. */
+async function statusAt(socket: string): Promise<StatusResult | null> {
+  try {
+    return await ask({ options: { socket }, env: {} }, async (client) => client.status())
+  } catch (error) {
+    if (error instanceof UserError) return null
+    throw error
+  }
+}
+
+/** A question as a user that is nobody else's, with this one group. */
+async function askAsMember(name: 'ipc' | 'http', path: string, group: string): Promise<string | null> {
+  const gid = await idOf('group', group)
+  let uid = LAST_FREE_ID
+  while (nameOf('user', uid) !== String(uid)) uid -= 1
+  return asUser(gid === undefined ? undefined : { uid, groups: [gid] }, async () => {
+    return new Promise((resolve) => {
+      const socket = createConnection(path)
+      const end = (code: string | null): void => {
+        resolve(code)
+        socket.destroy()
+      }
+      socket.setTimeout(ANSWER_MS, () => end('timeout'))
+      // Any answer will do: `allow` may name others.
+      socket.once('data', () => end(null))
+      socket.once('error', (error) => end(errorCode(error) ?? error.message))
+      socket.once('close', () => end('closed'))
+      socket.write(QUESTIONS[name])
+    })
+  })
+}
+
+/** What systemd says of files of these units, such as a drop-in that it does not understand. */
+async function complaintsAbout(units: readonly Unit[]): Promise<string[]> {
+  if (units.length === 0) return []
+  const words = await output('systemd-analyze', 'verify', '--man=no', ...units.map(({ name }) => name))
+  return words.split('\n').filter((line) => line.includes('kyc-tokend'))
+}
+
+/** Users and groups of the units that are not there. */
+async function missingNames(units: readonly Unit[]): Promise<string[]> {
+  const users = units.map(({ properties }) => properties['User'])
+  const groups = units.flatMap(({ properties }) => [properties['Group'], properties['SocketGroup']])
+  const own = units.length === 0 ? [] : [SERVICE_USER, CLIENTS_GROUP]
+  const missing = new Set<string>()
+  for (const [database, names] of Object.entries({ passwd: users, group: [...own, ...groups] }))
+    for (const name of new Set(names))
+      if (name && !(await output('getent', database, name)).startsWith(`${name}:`)) missing.add(name)
+  return [...missing]
+}
+
+/** The memory, and the file systems to which the daemon writes, in bytes. */
+async function resources(config: Config | null) {
+  const { default: system } = await import('systeminformation')
   const inTime = async <T>(question: Promise<T>): Promise<T | undefined> =>
     withTimeout(
       ASK_MS,
       question.catch(() => undefined),
       { sleep },
     )
-  const information = async () => (await import('systeminformation')).default
-  const known = status?.daemon.configFile === config?.read.file ? status : null
-  return {
-    remedies: createRemedies({ ...place, pid: known?.daemon.pid }),
-    service,
-    others,
-    sockets,
-    status: known,
-    directories:
-      config === null
-        ? []
-        : [
-            config.runtimeDirectory,
-            config.stateDirectory,
-            ...config.tokenFiles.map(({ path }) => dirname(path)),
-          ],
-    nowMs: Date.now(),
-    async run(program, ...words) {
-      const { stdout, stderr } = await runProgram(program, words, ASK_MS)
-      return stdout || stderr
-    },
-    stat: (path) => withSystemFallback(null, () => statSync(path)),
-    async askAsMember({ name, path }, group) {
-      const gid = await idOf('group', group)
-      return asUser(gid === undefined ? undefined : memberOf(gid), async () => whyUnanswered(name, path))
-    },
-    space: async () => inTime((await information()).fsSize()),
-    memory: async () => (await inTime((await information()).mem()))?.available,
-  }
+  const fileSystems = (await inTime(system.fsSize())) ?? []
+  const files = config?.tokenFiles.map(({ path }) => dirname(path)) ?? []
+  const directories = config === null ? [] : [config.runtimeDirectory, config.stateDirectory, ...files]
+  const nearest = directories.map((directory) =>
+    fileSystems
+      .filter(({ mount }) => `${directory}/`.startsWith(mount === '/' ? '/' : `${mount}/`))
+      .toSorted((one, other) => other.mount.length - one.mount.length)
+      .slice(0, 1),
+  )
+  const disks = [...new Set(nearest.flat())].map(({ mount, available }) => ({ mount, available }))
+  return { disks, memory: (await inTime(system.mem()))?.available ?? Infinity }
+}
+
+/** The output of a program of the system; empty if it cannot be run. */
+async function output(program: string, ...words: readonly string[]): Promise<string> {
+  const { stdout, stderr } = await runProgram(program, words, ASK_MS)
+  return stdout || stderr
+}
+
+/** One that nobody misses if the file cannot be seen. */
+function modeOf(path: string): number {
+  return withSystemFallback(0o001, () => statSync(path).mode)
 }

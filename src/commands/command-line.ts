@@ -1,9 +1,9 @@
-// Finds the command and the options in argv, and writes the help. What could be a token is not repeated.
+// Finds the command and the options in argv, and writes help and completions. What could be a token is not repeated.
 import { parseArgs } from 'node:util'
 import { nearestName } from '../lib/nearest.ts'
 import { wrap } from '../lib/display-text.ts'
 import { UsageError } from '../lib/error.ts'
-import type { CommandSpec, OptionSpec } from '../terminal/command.ts'
+import type { CommandSpec, OptionSpec, RunCommand } from '../terminal/command.ts'
 
 type ParsedCommand =
   | { readonly wants: 'version' }
@@ -98,75 +98,76 @@ function checkedValue({ rawName, value, inlineValue }: OptionToken, option: Opti
 }
 
 const WIDTH = 90
-const INDENT = '  '
+
+/** What every command ends with; `exec` with the status of its command. */
+const EXIT_STATUS =
+  'Exit status: 0 success; 64 the command line is wrong; 69 no daemon is there, or Node is too old; 70 an internal ' +
+  'fault; 75 no usable token now, try again; 77 the account is refused, or access denied; 78 the configuration is faulty.'
 
 /** The help of one command, or of the program. */
 export function helpOf(spec: CommandSpec | undefined, commands: readonly CommandSpec[]): string {
-  const lines = spec === undefined ? programHelp(commands) : commandHelp(spec)
-  return `${lines.join('\n')}\n`
-}
-
-function programHelp(commands: readonly CommandSpec[]): string[] {
-  return [
-    'kyc-tokend fetches the access token of an identity-verification service, keeps it fresh and serves',
-    'it to the processes of this host.',
-    '',
-    'Usage: kyc-tokend COMMAND [OPTION …]',
-    '',
-    ...table(commands.map(({ name, summary }) => [name, summary])),
-    '',
-    'kyc-tokend COMMAND --help describes a command; kyc-tokend --version prints its version and those of',
-    'Node and OpenSSL.',
-  ]
-}
-
-/** Every exit status of a command with its meaning, in the order of their numbers. */
-export function exitsOf({ exits }: CommandSpec): NonNullable<CommandSpec['exits']> {
-  const unavailable = [...(exits?.[69] === undefined ? [] : [exits[69]]), 'Node is too old']
-  return {
-    0: 'success',
-    64: 'the command line is wrong',
-    70: 'an internal error',
-    ...exits,
-    69: unavailable.join(', or '),
-  }
-}
-
-/** The exit statuses of a command, as one sentence. */
-function exitSentence(spec: CommandSpec): string {
-  const { other, ...known } = exitsOf(spec)
-  const parts = Object.entries(known).map(([status, when]) => `${status} ${when}`)
-  return `Exit status: ${[...parts, ...(other === undefined ? [] : [`any other: ${other}`])].join('; ')}.`
-}
-
-function commandHelp(spec: CommandSpec): string[] {
-  const { name, positionals, options, summary, details: paragraphs = [], examples } = spec
-  const rows = Object.entries(options).map(([option, details]): [string, string] => {
-    const choices = details.choices === undefined ? '' : ` (${details.choices.join(', ')})`
-    const standard = details.default === undefined ? '' : ` [${details.default}]`
-    const value = details.value === undefined ? '' : ` ${details.value}`
-    return [`--${option}${value}`, `${details.summary}${choices}${standard}`]
+  if (spec === undefined)
+    return helpText([
+      'kyc-tokend fetches the access token of an identity-verification service, keeps it fresh and serves it.',
+      'Usage: kyc-tokend COMMAND [OPTION …]',
+      rows(commands.map(({ name, summary }) => [name, summary])),
+      '`kyc-tokend COMMAND --help` describes a command; `kyc-tokend --version` names versions.',
+      EXIT_STATUS,
+    ])
+  const { name, positionals, options, summary, details = '' } = spec
+  const optionRows = Object.entries(options).map(([option, { value, ...more }]): [string, string] => {
+    const choices = more.choices === undefined ? '' : ` (${more.choices.join(', ')})`
+    const standard = more.default === undefined ? '' : ` [${more.default}]`
+    return [`--${option} ${value ?? ''}`, `${more.summary}${choices}${standard}`]
   })
-  // Such as `kyc-tokend reject [OPTION …] [FINGERPRINT|-]`.
-  const usage = ['Usage: kyc-tokend', name, rows.length > 0 && '[OPTION …]', positionals]
-  return [
-    usage.filter(Boolean).join(' '),
-    '',
+  const words = [
+    name,
+    ...(optionRows.length > 0 ? ['[OPTION …]'] : []),
+    ...(positionals ? [positionals] : []),
+  ]
+  return helpText([
+    `Usage: kyc-tokend ${words.join(' ')}`,
     `${summary}.`,
-    ...[...paragraphs, exitSentence(spec)].flatMap((paragraph) => ['', ...wrap(paragraph, WIDTH)]),
-    '',
-    ...table([...rows, ['--help', 'This help']]),
-    '',
-    examples.length === 1 ? 'Example:' : 'Examples:',
-    '',
-    ...examples.map((line) => INDENT + line),
-  ]
+    ...(details === '' ? [] : [details]),
+    rows([...optionRows, ['--help', 'This help, and the exit statuses: kyc-tokend --help']]),
+  ])
 }
 
-function table(rows: readonly (readonly [string, string])[]): string[] {
-  const column = Math.max(...rows.map(([name]) => name.length)) + 2
-  return rows.flatMap(([name, text]) => {
-    const lines = wrap(text, WIDTH - INDENT.length - column)
-    return lines.map((line, index) => INDENT + (index === 0 ? name : '').padEnd(column) + line)
+/** Paragraphs, of which each list of rows is one. */
+function helpText(paragraphs: readonly (string | readonly string[])[]): string {
+  const lines = paragraphs.map((each) => (typeof each === 'string' ? wrap(each, WIDTH) : each).join('\n'))
+  return `${lines.join('\n\n')}\n`
+}
+
+function rows(pairs: readonly (readonly [string, string])[]): string[] {
+  const column = Math.max(...pairs.map(([name]) => name.length)) + 4
+  return pairs.flatMap(([name, text]) =>
+    wrap(text, WIDTH - column).map((line, index) => (index === 0 ? `  ${name}` : '').padEnd(column) + line),
+  )
+}
+
+/** The command that prints a script for bash: it offers commands, then the options of a command, else files. */
+export function completionsOf(commands: readonly CommandSpec[]): RunCommand {
+  const cases = commands.map(({ name, options }) => {
+    const words = [...Object.keys(options), 'help'].map((option) => `--${option}`)
+    return `    ${name}) words='${words.join(' ')}' ;;`
   })
+  const names = [...commands.map(({ name }) => name), '--help', '--version']
+  const script = `# kyc-tokend: completions for bash
+_kyc_tokend() {
+  local words='${names.join(' ')}'
+  if ((COMP_CWORD > 1)); then
+    case \${COMP_WORDS[1]} in
+${cases.join('\n')}
+    *) words= ;;
+    esac
+  fi
+  COMPREPLY=($(compgen -W "$words" -- "\${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o default -F _kyc_tokend kyc-tokend
+`
+  return async ({ stdout }) => {
+    stdout.write(script)
+    return 0
+  }
 }

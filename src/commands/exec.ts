@@ -13,7 +13,7 @@ const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]*$/
 /** Before the names of Node's settings, which /usr/bin/kyc-tokend takes away from this program. */
 const OF_CALLER = 'KYC_TOKEND_CALLER_'
 
-export const run: RunCommand = async (invocation) => {
+export const exec: RunCommand = async (invocation) => {
   const { positionals, options, env, stderr } = invocation
   const [command, ...args] = positionals
   if (command === undefined || command === '')

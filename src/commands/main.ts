@@ -49,7 +49,7 @@ async function main(
   const parsed = parseCommandLine(words, commands)
   if (parsed.wants === 'command') {
     decideProgramName(process.env)
-    const { run } = await parsed.spec.load()
+    const run = await parsed.spec.load()
     return run(invocationOf(parsed, daemonSignals))
   }
   if (parsed.wants === 'help') output().write(helpOf(parsed.spec, commands))

@@ -24,7 +24,7 @@ const verdicts: Readonly<Record<RejectVerdict, (result: RejectResult) => string>
   refused: () => `The service refuses the account: \`${programName()} status\` says what to do.`,
 }
 
-export const run: RunCommand = async (invocation) => {
+export const reject: RunCommand = async (invocation) => {
   const named = await namedToken(invocation)
   const result = await ask(invocation, async (client) =>
     client.reject(named ?? { fingerprint: (await client.get({ waitSeconds: 1 })).fingerprint }),

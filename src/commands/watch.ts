@@ -10,7 +10,7 @@ import type { RunCommand } from '../terminal/command.ts'
 /** Interval of the check for a reader of the output: a pipe sends no event. */
 const POLL_MS = 1_000
 
-export const run: RunCommand = async (invocation) => {
+export const watch: RunCommand = async (invocation) => {
   const { stdout, stderr } = invocation
   const hidesToken = invocation.options['no-token'] === true
   using client = openClient(invocation)

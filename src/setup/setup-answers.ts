@@ -1,23 +1,19 @@
 // The answers on which `setup` builds: a configuration and its secrets, from options, a document or a person.
+import { createReadStream } from 'node:fs'
 import { baseUrlProblem, tokenUrlProblem } from '../config/urls.ts'
 import { secretRefusal, withoutNewline } from '../config/secrets.ts'
 import { parseInstant } from '../lib/duration.ts'
-import { UsageError } from '../lib/error.ts'
-import { isRecord, parseJson } from '../lib/input.ts'
+import { errorMessage, UsageError } from '../lib/error.ts'
+import { isRecord, parseJson, readLimited } from '../lib/input.ts'
 import { bothGiven } from '../terminal/ask.ts'
 import type { Invocation } from '../terminal/command.ts'
-import { readNamed } from '../terminal/named-file.ts'
 import { createPrompt, isTerminal } from '../terminal/prompt.ts'
 
-/** Texts that get files of their own; undefined: the pair has none, or names a source itself. */
-export interface Secrets {
-  readonly apiKey?: string | undefined
-  readonly apiSecret?: string | undefined
-}
 export interface Answers {
   /** Settings of the configuration, without those secrets. Null: the document is no JSON object. */
   readonly settings: Readonly<Record<string, unknown>> | null
-  readonly secrets: Secrets
+  /** Texts that get files of their own; undefined: the pair has none, or names a source itself. */
+  readonly secrets: { readonly apiKey?: string | undefined; readonly apiSecret?: string | undefined }
   /** The document as it came; undefined: the answers are options, beside which former settings stay. */
   readonly document?: string
 }
@@ -27,42 +23,40 @@ interface Field {
   readonly question: string
   /** The option names a file with the answer; at a terminal it is typed unseen. */
   readonly isSecret?: true
-  readonly isOptional?: true
-  /** As a sentence without its full stop; never quotes a secret. */
-  readonly problem: (text: string) => string | undefined
+  /** Why it cannot be right, without a subject; never quotes a secret. */
+  readonly problemOf: (text: string) => string | undefined
 }
 type Name = 'baseUrl' | 'tokenUrl' | 'apiKey' | 'apiSecret' | 'expiresAt'
 
-/** In the order of the questions. `tokenUrl`: of OAuth2 alone. */
+/** In the order of the questions. `tokenUrl`: of OAuth2 alone. `expiresAt` may be left out. */
 const fields: Readonly<Record<Name, Field>> = {
   baseUrl: {
     option: 'base-url',
     question: 'Address of the service (https://…)',
-    problem: (text) => prefixed('The address', baseUrlProblem(text)),
+    problemOf: baseUrlProblem,
   },
   tokenUrl: {
     option: 'token-url',
     question: 'Where it gives tokens (a path after the address such as /oauth/token, or https://…)',
-    problem: (text) => prefixed('The address', tokenUrlProblem(text)),
+    problemOf: tokenUrlProblem,
   },
   apiKey: {
     option: 'api-key-file',
     question: 'API key or client id (not shown)',
     isSecret: true,
-    problem: (text) => prefixed('The secret', secretRefusal(text)),
+    problemOf: secretRefusal,
   },
   apiSecret: {
     option: 'api-secret-file',
     question: 'API secret or client secret (not shown)',
     isSecret: true,
-    problem: (text) => prefixed('The secret', secretRefusal(text)),
+    problemOf: secretRefusal,
   },
   expiresAt: {
     option: 'expires-at',
     question: 'When key and secret end, such as 2027-03-01 [not known]',
-    isOptional: true,
-    problem: (text) =>
-      text === '' || parseInstant(text) !== undefined ? undefined : 'Write a date such as 2027-03-01',
+    problemOf: (text) =>
+      text === '' || parseInstant(text) !== undefined ? undefined : 'must be a date such as 2027-03-01',
   },
 }
 const MAX_FILE_BYTES = 1_048_576
@@ -71,61 +65,57 @@ const MAX_FILE_BYTES = 1_048_576
 export async function readAnswers(invocation: Invocation, refuse: () => void): Promise<Answers> {
   const { options } = invocation
   if (options['from'] === undefined) return optionAnswers(invocation, refuse)
-  const both = [...Object.values(fields).map(({ option }) => option), 'kind'].find(
-    (name) => options[name] !== undefined,
-  )
+  const names = [...Object.values(fields).map(({ option }) => option), 'kind']
+  const both = names.find((name) => options[name] !== undefined)
   if (both !== undefined) throw bothGiven(`--from and --${both}`)
   const document = await textOf('--from', String(options['from']), invocation)
-  const parsed = parseJson(document)
-  if (!isRecord(parsed)) return { settings: null, secrets: {}, document }
-  const { apiKey, apiSecret } = isRecord(parsed['credentials']) ? parsed['credentials'] : {}
-  return { settings: parsed, secrets: { apiKey: textIn(apiKey), apiSecret: textIn(apiSecret) }, document }
+  const settings = parseJson(document)
+  if (!isRecord(settings)) return { settings: null, secrets: {}, document }
+  const { apiKey, apiSecret } = isRecord(settings['credentials']) ? settings['credentials'] : {}
+  const textIn = (value: unknown): string | undefined => (typeof value === 'string' ? value : undefined)
+  return { settings, secrets: { apiKey: textIn(apiKey), apiSecret: textIn(apiSecret) }, document }
 }
-
-const textIn = (value: unknown): string | undefined => (typeof value === 'string' ? value : undefined)
 
 /** The answers from the options; what they lack is asked at the terminal. */
 async function optionAnswers(invocation: Invocation, refuse: () => void): Promise<Answers> {
   const { options, stdin } = invocation
   const isOAuth2 = options['kind'] === 'oauth2'
   const texts: Partial<Record<Name, string>> = {}
-  const missing: Name[] = []
-  for (const [name, { option, isSecret, problem }] of Object.entries(fields) as [Name, Field][]) {
+  const missing: [Name, Field][] = []
+  for (const [name, field] of Object.entries(fields) as [Name, Field][]) {
+    const { option, isSecret, problemOf } = field
     const word = options[option]
     if (word === undefined) {
-      if (name !== 'tokenUrl' || isOAuth2) missing.push(name)
+      if (name !== 'tokenUrl' || isOAuth2) missing.push([name, field])
       continue
     }
     texts[name] = isSecret ? await textOf(`--${option}`, String(word), invocation) : String(word)
-    const fault = problem(texts[name])
-    if (fault !== undefined) throw new UsageError(`--${option}: ${fault}.`)
+    const problem = problemOf(texts[name])
+    if (problem !== undefined) throw new UsageError(`The answer of --${option} ${problem}.`)
   }
-  const needed = missing.filter((name) => fields[name].isOptional !== true)
+  const needed = missing.filter(([name]) => name !== 'expiresAt').map(([, { option }]) => `--${option}`)
   if (needed.length > 0) {
-    const words = new Intl.ListFormat('en-GB').format(needed.map((name) => `--${fields[name].option}`))
-    if (!isTerminal(stdin)) throw new UsageError(`There is no terminal to ask at: give ${words}, or --from.`)
+    if (!isTerminal(stdin))
+      throw new UsageError(`There is no terminal to ask at: give ${needed.join(', ')}, or --from.`)
     refuse()
     using prompt = createPrompt(invocation)
-    for (const name of missing) {
-      const { question, isSecret, problem } = fields[name]
-      texts[name] = await prompt.ask(question, { isHidden: isSecret === true, problem })
-    }
+    for (const [name, { question, isSecret, problemOf }] of missing)
+      texts[name] = await prompt.ask(question, { isHidden: isSecret === true, problemOf })
   }
   const { baseUrl, tokenUrl, expiresAt, ...secrets } = texts
-  const preset = isOAuth2 && { preset: 'oauth2' }
-  const service = (isOAuth2 || tokenUrl !== undefined) && {
-    service: { ...preset, ...(tokenUrl && { tokenUrl }) },
-  }
-  return { settings: { baseUrl, ...service, credentials: expiresAt ? { expiresAt } : {} }, secrets }
+  const service = { ...(isOAuth2 && { preset: 'oauth2' }), ...(tokenUrl && { tokenUrl }) }
+  const hasService = Object.keys(service).length > 0
+  const credentials = expiresAt ? { expiresAt } : {}
+  return { settings: { baseUrl, ...(hasService && { service }), credentials }, secrets }
 }
 
-/** The content of a file without its newline. Throws UsageError (64). */
-async function textOf(by: string, path: string, invocation: Invocation): Promise<string> {
-  const bytes = await readNamed({ by, path, maxBytes: MAX_FILE_BYTES }, invocation)
+/** The content of a file, or of standard input (`-`), without its newline. Throws UsageError (64). */
+async function textOf(by: string, path: string, { stdin }: Invocation): Promise<string> {
+  const stream = (path === '-' ? stdin : createReadStream(path)) as AsyncIterable<Buffer>
+  const bytes = await readLimited(stream, { maxBytes: MAX_FILE_BYTES }).catch((cause: unknown) => {
+    const message = `The file of ${by} cannot be read (${errorMessage(cause)}): name one that can.`
+    throw new UsageError(message, { cause })
+  })
   if (bytes === undefined) throw new UsageError(`The file of ${by} holds more than 1 MiB: name another.`)
   return withoutNewline(bytes.toString())
-}
-
-function prefixed(subject: string, problem: string | undefined): string | undefined {
-  return problem && `${subject} ${problem}`
 }

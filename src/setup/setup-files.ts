@@ -4,7 +4,7 @@ import { constants, existsSync, readdirSync, readFileSync, statSync } from 'node
 import { open, mkdir, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
-import { replaceFile, type FileAttributes, type WholeFile } from '../files/replace-file.ts'
+import { replaceFile, type FileAttributes } from '../files/replace-file.ts'
 import { accountConfigPath } from '../host/account.ts'
 import { permissionFaults } from '../config/read.ts'
 import { idOf, localUser } from '../host/ids.ts'
@@ -18,12 +18,13 @@ import type { Answers } from './setup-answers.ts'
 
 const NAMES = { apiKey: 'api-key', apiSecret: 'api-secret' } as const
 type SecretName = keyof typeof NAMES
+type SecretPaths = Readonly<Record<SecretName, string>>
 /** Names of staged files, which a killed setup leaves: no configuration and no secret of anybody else. */
 const STAGED = /^\.setup-[0-9a-f]{8}\./
 
 export interface SetupFiles {
   readonly config: string
-  readonly secrets: Readonly<Record<SecretName, string>>
+  readonly secrets: SecretPaths
   /** Configurations that would be read beside this one. */
   readonly others: readonly string[]
   readonly attributes: FileAttributes
@@ -87,66 +88,44 @@ export async function lockSetup({ config }: SetupFiles): Promise<() => Promise<v
   throw new UserError(message, exitStatus.tryAgain)
 }
 
-/** What is to be in use: `settings` beside the files with the secrets. Null: the document is no JSON object. */
-interface Plan {
-  readonly isChange: boolean
-  readonly texts: Readonly<Partial<Record<SecretName, string>>>
-  /** The text of the configuration, whose secrets are in these files. */
-  configText(paths: Readonly<Record<SecretName, string>>): string
-}
-
-export function planSetup({ config, secrets, isOfUnit }: SetupFiles, answers: Answers): Plan {
-  const { settings, document } = answers
-  const texts = Object.fromEntries(
-    Object.entries(answers.secrets).filter((entry): entry is [string, string] => entry[1] !== undefined),
-  ) as Plan['texts']
+/** What is to be in use, if it is another than what is: a configuration beside the files with its secrets. */
+export function planSetup(files: SetupFiles, { settings, secrets, document }: Answers) {
+  const { config, attributes, isOfUnit } = files
+  const names = (['apiKey', 'apiSecret'] as const).filter((name) => secrets[name] !== undefined)
   const former = parseJson(textIfAny(config) ?? '')
   const standard = isOfUnit ? { tokenFiles: [{ path: 'token', mode: '0640' }] } : {}
   const kept = document === undefined && isRecord(former) ? former : standard
-  const wanted = (paths: Readonly<Record<SecretName, string>>): unknown => {
-    const files = Object.entries(texts).map(([name]) => [name, { file: basename(paths[name as SecretName]) }])
-    return {
-      ...kept,
-      ...settings,
-      credentials: { ...(settings?.['credentials'] as object), ...Object.fromEntries(files) },
-    }
+  /** With the secrets in these files. */
+  const settingsWith = (paths: SecretPaths): object => {
+    const sources = names.map((name) => [name, { file: basename(paths[name]) }])
+    const credentials = { ...(settings?.['credentials'] as object), ...Object.fromEntries(sources) }
+    return { ...kept, ...settings, credentials }
   }
-  const isSame = Object.entries(texts).every(
-    ([name, text]) => textIfAny(secrets[name as SecretName]) === `${text}\n`,
-  )
-  return {
-    isChange: !isSame || settings === null || !isDeepStrictEqual(former, wanted(secrets)),
-    texts,
-    configText: (paths) =>
-      settings === null ? (document ?? '') : `${JSON.stringify(wanted(paths), null, 2)}\n`,
+  const writeConfig = async (path: string, paths: SecretPaths): Promise<void> => {
+    const json = (): string => `${JSON.stringify(settingsWith(paths), null, 2)}\n`
+    await replaceFile(path, { text: settings === null ? (document ?? '') : json(), attributes })
   }
-}
-
-/** Files beside those in use, for a check. */
-export interface Staged {
-  readonly config: string
-  /** They take the places of the others one after the other, each whole. */
-  readonly steps: readonly (() => Promise<unknown>)[]
-}
-
-/** Writes the new files beside those in use. Throws FileError. */
-export async function stageSetup(files: SetupFiles, plan: Plan): Promise<Staged> {
-  const { config, secrets, attributes } = files
-  const beside = (name: string): string => join(dirname(config), `.setup-${id}.${name}`)
-  const id = randomHex(4)
-  const staged = { apiKey: beside(NAMES.apiKey), apiSecret: beside(NAMES.apiSecret) }
-  const names = Object.keys(plan.texts) as SecretName[]
-  const secretOf = (name: SecretName): WholeFile => ({ text: `${plan.texts[name]}\n`, attributes })
-  for (const name of names) await replaceFile(staged[name], secretOf(name))
-  await replaceFile(beside('json'), { text: plan.configText(staged), attributes })
+  const writeSecret = async (name: SecretName, path: string): Promise<void> =>
+    replaceFile(path, { text: `${secrets[name]}\n`, attributes })
+  const hasSecrets = names.every((name) => textIfAny(files.secrets[name]) === `${secrets[name]}\n`)
   return {
-    config: beside('json'),
-    steps: [
-      // From here on the new pair is in use, by the staged names of its secrets.
-      async () => rename(beside('json'), config),
-      ...names.map((name) => async () => replaceFile(secrets[name], secretOf(name))),
-      async () => replaceFile(config, { text: plan.configText(secrets), attributes }),
-    ],
+    isChange: settings === null || !hasSecrets || !isDeepStrictEqual(former, settingsWith(files.secrets)),
+    written: [config, ...names.map((name) => files.secrets[name])],
+    /** Writes files beside those in use, for a check. The steps put them in place, each whole. Throws FileError. */
+    async stage() {
+      const id = randomHex(4)
+      const beside = (name: string): string => join(dirname(config), `.setup-${id}.${name}`)
+      const staged = { apiKey: beside(NAMES.apiKey), apiSecret: beside(NAMES.apiSecret) }
+      for (const name of names) await writeSecret(name, staged[name])
+      await writeConfig(beside('json'), staged)
+      const steps = [
+        // From here on the new pair is in use, by the staged names of its secrets.
+        async () => rename(beside('json'), config),
+        ...names.map((name) => async () => writeSecret(name, files.secrets[name])),
+        async () => writeConfig(config, files.secrets),
+      ]
+      return { config: beside('json'), steps }
+    },
   }
 }
 

@@ -1,14 +1,14 @@
 // `kyc-tokend setup`: writes new files beside those in use, checks them live, puts them in place, and has the daemon
 // use them. Nothing is replaced before it was checked, so nothing is restored.
+import { asFileError } from '../files/file-error.ts'
 import { accountWords, checkedAccount, systemSocket, unitNames } from '../host/account.ts'
-import { FileError } from '../files/file-error.ts'
 import { programName } from '../host/paths.ts'
-import { createRemedies, type Remedies } from '../host/remedy.ts'
+import { createRemedies } from '../host/remedy.ts'
 import { requireLinux } from '../host/supported-node.ts'
 import { firstLine, unitProperties } from '../host/systemd.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
-import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
+import { exitStatus, UserError } from '../lib/error.ts'
 import { runProgram } from '../lib/run-program.ts'
 import { ask } from '../terminal/ask.ts'
 import type { Invocation, RunCommand } from '../terminal/command.ts'
@@ -19,7 +19,6 @@ import {
   planSetup,
   refuseExisting,
   setupFiles,
-  stageSetup,
   type SetupFiles,
 } from './setup-files.ts'
 
@@ -29,7 +28,7 @@ const SYSTEMCTL_MS = 30_000
 
 /** Checks a configuration, and asks the service once. Gives the exit status, and prints what is wrong. */
 type CheckLive = (
-  options: Pick<Invocation, 'env' | 'stdout' | 'stderr' | 'signal'> & {
+  options: Pick<Invocation, 'env' | 'stdout' | 'signal'> & {
     readonly configPath: string
     readonly account: string | undefined
   },
@@ -47,55 +46,46 @@ export const setupWith =
     const files = await setupFiles(account, process.cwd())
     const force = options['force'] === true
     const answers = await readAnswers(invocation, () => refuseExisting(files, { force }))
-    const remedies = createRemedies({ account, isUnit: files.isOfUnit, program: programName() })
     try {
       const unlock = await lockSetup(files)
       try {
         refuseExisting(files, { force })
-        return await setUp(answers, { invocation, account, files, remedies, checkLive })
+        return await setUp(answers, { invocation, account, files, checkLive })
       } finally {
         await discardStaged(files)
         await unlock()
       }
     } catch (error) {
-      throw inWords(error, remedies)
+      throw asFileError(files.config, error)
     }
   }
 
-interface Surroundings {
-  readonly invocation: Invocation
-  readonly account: string | undefined
-  readonly files: SetupFiles
-  readonly remedies: Remedies
-  readonly checkLive: CheckLive
-}
-
 async function setUp(
   answers: Answers,
-  { invocation, account, files, remedies, checkLive }: Surroundings,
+  {
+    invocation: { options, env, stdout, signal },
+    account,
+    files,
+    checkLive,
+  }: { invocation: Invocation; account: string | undefined; files: SetupFiles; checkLive: CheckLive },
 ): Promise<number> {
-  const { options, env, stdout, stderr, signal } = invocation
   const plan = planSetup(files, answers)
   let status: number = exitStatus.ok
   if (plan.isChange) {
-    const { config, steps } = await stageSetup(files, plan)
-    status = await checkLive({ configPath: config, account, env, stdout, stderr, signal })
+    const { config, steps } = await plan.stage()
+    status = await checkLive({ configPath: config, account, env, stdout, signal })
     if (status === exitStatus.configuration || (status !== exitStatus.ok && options['unverified'] !== true)) {
       stdout.write(`Nothing was changed, because ${whyNothing(status)}\n`)
       return status
     }
     for (const step of steps) await step()
-    const written = [files.config, ...Object.keys(plan.texts).map((name) => files.secrets[name as 'apiKey'])]
-    for (const path of written) stdout.write(`Wrote ${escapeUnsafe(path)}\n`)
+    for (const path of plan.written) stdout.write(`Wrote ${escapeUnsafe(path)}\n`)
   } else stdout.write('Nothing was changed\n')
-  const { unit } = unitNames(account)
-  const service = files.isOfUnit ? await unitProperties(`${unit}.service`, ['ActiveState']) : null
-  if (service === null) {
-    stdout.write(`Next: ${programName()} run${accountWords(account)}\n`)
-    return status
-  }
-  const isActive = service['ActiveState'] === 'active'
-  return bringUp({ invocation, account, remedies, isActive, status })
+  const unit = `${unitNames(account).unit}.service`
+  const service = files.isOfUnit ? await unitProperties(unit, ['ActiveState']) : null
+  if (service === null) stdout.write(`Next: ${programName()} run${accountWords(account)}\n`)
+  else await bringUp({ account, stdout, isActive: service['ActiveState'] === 'active' })
+  return status
 }
 
 function whyNothing(status: number): string {
@@ -109,18 +99,13 @@ function whyNothing(status: number): string {
 
 /** Has the unit use what was written, and waits for a token. Throws UserError: 69 if systemctl fails, 75, 77, 78. */
 async function bringUp({
-  invocation: { stdout },
   account,
-  remedies,
+  stdout,
   isActive,
-  status,
-}: Pick<Surroundings, 'invocation' | 'account' | 'remedies'> & {
-  isActive: boolean
-  status: number
-}): Promise<number> {
+}: Pick<Invocation, 'stdout'> & { account: string | undefined; isActive: boolean }): Promise<void> {
   const { unit } = unitNames(account)
   const daemon = { options: { socket: systemSocket(account) }, env: {} }
-  await systemctl(remedies, 'enable', `${unit}.service`)
+  await systemctl(account, 'enable', `${unit}.service`)
   let isRestarted = !isActive
   if (isActive) {
     const { outcome, pair, problems, needsRestart } = await ask(daemon, async (client) => client.reload())
@@ -134,29 +119,17 @@ async function bringUp({
     isRestarted = needsRestart.length > 0
   }
   // It takes the place of a start that is under way, perhaps of a faulty configuration.
-  if (isRestarted) await systemctl(remedies, 'restart', '--no-block', `${unit}.service`)
-  stdout.write(
-    `${isRestarted ? 'Started' : 'Reloaded'} ${unit}\nWaiting up to ${TOKEN_WAIT_S} s for its token\n`,
-  )
+  if (isRestarted) await systemctl(account, 'restart', '--no-block', `${unit}.service`)
+  stdout.write(`${isRestarted ? 'Started' : 'Reloaded'} ${unit}\n`)
   const token = await ask(daemon, async (client) => client.get({ waitSeconds: TOKEN_WAIT_S }))
   const life = formatDuration(Date.parse(token.expiresAt) - Date.now())
-  stdout.write(
-    `${unit} runs and holds a token, good for ${life}. Give it to programs: sudo usermod -aG kyc-token USER\n`,
-  )
-  return status
+  stdout.write(`${unit} runs and holds a token, good for ${life}\n`)
 }
 
-async function systemctl({ commands }: Remedies, ...words: readonly string[]): Promise<void> {
+async function systemctl(account: string | undefined, ...words: readonly string[]): Promise<void> {
   const { isOk, stderr } = await runProgram('systemctl', words, SYSTEMCTL_MS)
   if (isOk) return
+  const { log } = createRemedies({ account, isUnit: true }).commands
   const problem = `systemctl ${words.join(' ')} failed (${firstLine(stderr)})`
-  throw new UserError(`${problem}: see \`${commands.log.join('')}\`. The files stay.`, exitStatus.unavailable)
-}
-
-/** An error of a file as a sentence (78); any other as it is. */
-function inWords(error: unknown, { remedyOf }: Remedies): unknown {
-  if (error instanceof UserError || (!(error instanceof FileError) && errorCode(error) === undefined))
-    return error
-  const words = error instanceof FileError ? remedyOf({ kind: 'file', error }) : errorMessage(error)
-  return new UserError(`${words}.`, exitStatus.configuration, { cause: error })
+  throw new UserError(`${problem}: see \`${log.join('')}\`. The files stay.`, exitStatus.unavailable)
 }

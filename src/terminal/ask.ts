@@ -1,14 +1,8 @@
 // Shared by the commands: they find the daemon or the configuration that is meant, send a request, and turn
 // errors into a sentence and an exit status.
-import { setTimeout as sleep } from 'node:timers/promises'
 import { createSource } from '../client/create-source.ts'
 import { namedDaemon, socketFinder } from '../client/find-socket.ts'
-import {
-  TokenClientError,
-  type StatusResult,
-  type TokenClientErrorCode,
-  type ClientToken,
-} from '../client/index.ts'
+import { TokenClientError, type ClientToken, type TokenClientErrorCode } from '../client/index.ts'
 import { createLink } from '../client/link.ts'
 import {
   ACCOUNT_VARIABLE,
@@ -16,21 +10,20 @@ import {
   accountEnvironment,
   accountOfSocket,
   checkedAccount,
-  isAccountName,
   systemSocket,
   unitNames,
 } from '../host/account.ts'
-import { monotonicMs } from '../lib/clock.ts'
-import { parseDuration } from '../lib/duration.ts'
+import { createRemedies, type Remedies } from '../host/remedy.ts'
+import { placeOfDaemon, unitWords } from '../host/systemd.ts'
+import { formatDuration, parseDuration } from '../lib/duration.ts'
 import { exitStatus, type ExitStatus, UsageError, UserError } from '../lib/error.ts'
-import { createRemedies } from '../host/remedy.ts'
-import { unitWords } from '../host/systemd.ts'
 import {
   MAX_MIN_VALID_SECONDS,
   MAX_WAIT_SECONDS,
   type AlertTestResult,
   type RefreshResult,
   type ReloadResult,
+  type StatusResult,
 } from '../protocol.ts'
 import type { Invocation } from './command.ts'
 
@@ -48,10 +41,10 @@ const statuses: Readonly<Record<TokenClientErrorCode, ExitStatus>> = {
   closed: exitStatus.internal,
 }
 
-/** A code of another version says that there is no token, and not why. */
-function statusOf({ code }: TokenClientError): ExitStatus {
-  return Object.hasOwn(statuses, code) ? statuses[code] : exitStatus.tryAgain
-}
+/** One attempt at the service, and one that is under way before it, in ms. */
+const REFRESH_MS = 120_000
+/** The daemon answers within 60 s, and reads its files before. */
+const RELOAD_MS = 80_000
 
 /** An invocation whose options or environment name the daemon. */
 type WithOptions = Pick<Invocation, 'options' | 'env'>
@@ -59,15 +52,16 @@ type WithOptions = Pick<Invocation, 'options' | 'env'>
 /** A client for commands: with the operators' requests. */
 export type CommandClient = ReturnType<typeof openClient>
 
-/** One attempt at the service, and one that is under way before it, in ms. */
-const REFRESH_MS = 120_000
-/** The daemon answers within 60 s, and reads its files before. */
-const RELOAD_MS = 80_000
-
-/** A client for the socket or the account that the invocation names. Throws UsageError (64) for others. */
-export function openClient({ options }: Pick<Invocation, 'options'>) {
+/** The daemon that the options name, else the environment. */
+function namedIn({ options, env }: WithOptions): ReturnType<typeof namedDaemon> {
   const { socket, account } = options as { socket?: string; account?: string }
-  const identity = () => ({ env: process.env, uid: process.geteuid!() })
+  return namedDaemon(env, { socketPath: socket, account })
+}
+
+/** A client for the daemon that the invocation names. Throws UserError (64) for two names, or a wrong one. */
+export function openClient(invocation: WithOptions) {
+  const { socket, account } = invocation.options as { socket?: string; account?: string }
+  const identity = () => ({ env: invocation.env, uid: process.geteuid!() })
   try {
     const name = 'kyc-tokend'
     const link = createLink(socketFinder(identity, { socketPath: socket, account }), name)
@@ -98,64 +92,35 @@ export async function ask<T>(
   }
 }
 
-/** The socket that the invocation names; undefined: it names none. */
-export function namedSocket(invocation: WithOptions): string | undefined {
-  return namedIn(invocation).socketPath || undefined
-}
-
-function namedIn({ options, env }: WithOptions): ReturnType<typeof namedDaemon> {
-  const { socket, account } = options as { socket?: string; account?: string }
-  return namedDaemon(env, { socketPath: socket, account })
-}
-
-/** As asUserError; an error without a daemon has the state of its unit in systemd's own words. */
-export async function withReason(error: unknown, { options, env }: WithOptions): Promise<unknown> {
-  if (!(error instanceof TokenClientError) || statusOf(error) !== exitStatus.unavailable)
-    return asUserError(error)
-  const { socketPath, account: name = '' } = namedIn({ options, env })
-  const account = socketPath ? accountOfSocket(socketPath) : isAccountName(name) ? name : undefined
-  if (socketPath && socketPath !== systemSocket(account)) return asUserError(error)
-  const { unit } = unitNames(account)
-  const words = await unitWords(`${unit}.service`)
-  if (words === '') return asUserError(error)
-  const [check = ''] = createRemedies({ account, isUnit: true }).commands.check
-  const sentence = `${error.problem}. ${unit}.service: ${words}. More: \`${check}\`.`
-  return new UserError(sentence, exitStatus.unavailable, { cause: error })
-}
-
-/** The status; null if no daemon answers at this socket. */
-export async function statusIfAny(socket: string): Promise<StatusResult | null> {
-  using client = openClient({ options: { socket } })
-  return await client.status().catch((error: unknown) => {
-    if (error instanceof TokenClientError) return null
-    throw error
-  })
-}
-
 /** The token, with the life and the wait that the options `--min-valid` and `--wait` ask for. */
-export async function askToken(invocation: WithOptions, signal?: AbortSignal): Promise<ClientToken> {
+export async function askToken(invocation: WithOptions): Promise<ClientToken> {
   const minValidSeconds = secondsOf(invocation, 'min-valid', MAX_MIN_VALID_SECONDS)
   // Only a wait that was asked for is also for a daemon that has not been started yet.
   const waitSeconds = secondsOf(invocation, 'wait', MAX_WAIT_SECONDS)
-  return ask(invocation, (client) => client.get({ minValidSeconds, waitSeconds, signal }))
+  return ask(invocation, (client) => client.get({ minValidSeconds, waitSeconds }))
 }
 
-/** Resolves once the daemon has written the token to its files, at the latest after 5 s; never rejects. */
-export async function afterFiles(client: Pick<CommandClient, 'status'>, obtainedAt: string): Promise<void> {
-  const end = monotonicMs() + 5_000
-  while (monotonicMs() < end) {
-    try {
-      const { files } = await client.status()
-      const isWritten = files.every(
-        ({ ok, writtenAt }) => !ok || (writtenAt !== null && Date.parse(writtenAt) >= Date.parse(obtainedAt)),
-      )
-      if (isWritten) return
-    } catch {
-      // The daemon is away.
-      return
-    }
-    await sleep(50)
-  }
+/** The remedies with commands about the daemon that has answered the invocation. */
+export async function remediesFor(
+  daemon: StatusResult['daemon'],
+  invocation: WithOptions,
+): Promise<Remedies> {
+  return createRemedies(await placeOfDaemon(daemon, namedIn(invocation).socketPath || undefined))
+}
+
+/** As asUserError; an error without a daemon has the state of its unit in systemd's own words. */
+export async function withReason(error: unknown, invocation: WithOptions): Promise<unknown> {
+  const plain = asUserError(error)
+  if (!(error instanceof TokenClientError) || statusOf(error) !== exitStatus.unavailable) return plain
+  const { socketPath, account: name } = namedIn(invocation)
+  const account = socketPath ? accountOfSocket(socketPath) : name || undefined
+  if (socketPath && socketPath !== systemSocket(account)) return plain
+  const { unit } = unitNames(account)
+  const words = await unitWords(`${unit}.service`)
+  if (words === '') return plain
+  const [check = ''] = createRemedies({ account, isUnit: true }).commands.check
+  const sentence = `${error.problem}. ${unit}.service: ${words}. More: \`${check}\`.`
+  return new UserError(sentence, exitStatus.unavailable, { cause: error })
 }
 
 /** A TokenClientError as a UserError with its exit status; any other error as it is. */
@@ -163,16 +128,20 @@ function asUserError(error: unknown): unknown {
   return error instanceof TokenClientError ? new UserError(error.message, statusOf(error)) : error
 }
 
+/** A code of another version says that there is no token, and not why. */
+function statusOf({ code }: TokenClientError): ExitStatus {
+  return Object.hasOwn(statuses, code) ? statuses[code] : exitStatus.tryAgain
+}
+
 /** The duration of an option in seconds; undefined: it is not given. Throws UsageError (64). */
-export function secondsOf({ options }: WithOptions, option: string, max: number): number | undefined {
+function secondsOf({ options }: WithOptions, option: string, max: number): number | undefined {
   const text = options[option]
   if (typeof text !== 'string') return undefined
   const ms = parseDuration(text)
-  if (ms === undefined || ms > max * 1_000)
-    throw new UsageError(
-      `--${option} takes a duration such as 30s or 5m, up to ${max < 3_600 ? `${max}s` : `${max / 3_600}h`}.`,
-    )
-  return ms / 1_000
+  if (ms !== undefined && ms <= max * 1_000) return ms / 1_000
+  throw new UsageError(
+    `--${option} takes a duration such as 30s or 5m, up to ${formatDuration(max * 1_000)}.`,
+  )
 }
 
 /**
@@ -180,7 +149,7 @@ export function secondsOf({ options }: WithOptions, option: string, max: number)
  * without a path that which the search finds. `env` has the directories of the account. Throws UsageError
  * (64) if a configuration and an account are named in the same way.
  */
-export function configurationOf({ options, env }: Pick<Invocation, 'options' | 'env'>): {
+export function configurationOf({ options, env }: WithOptions): {
   readonly configPath: string | undefined
   readonly env: NodeJS.ProcessEnv
   readonly account: string | undefined

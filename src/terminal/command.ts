@@ -6,25 +6,21 @@ export interface OptionSpec {
   /** Placeholder of the value in the help, in capitals; undefined: it takes no value. */
   readonly value?: string
   /** The possible values, if they are few. */
-  readonly choices?: readonly string[] | undefined
+  readonly choices?: readonly string[]
   /** Shown in the help; the command itself applies it. */
-  readonly default?: string | undefined
+  readonly default?: string
   readonly summary: string
 }
 export interface CommandSpec {
   readonly name: string
-  readonly load: () => Promise<{ readonly run: RunCommand }>
+  readonly load: () => Promise<RunCommand>
   /** One line, without a full stop. */
   readonly summary: string
   /** Positional arguments as the usage line shows them, such as `[FINGERPRINT|-]`. */
   readonly positionals?: string
   readonly options: Readonly<Record<string, OptionSpec>>
-  /** When it ends with which exit status, beside what holds for every command. */
-  readonly exits?: Readonly<Record<number, string>> & { readonly other?: string }
-  /** More paragraphs for the help and the manual page. */
-  readonly details?: readonly string[]
-  /** Command lines, with which the help ends. */
-  readonly examples: readonly string[]
+  /** A further paragraph of the help and the manual, with the exit statuses that mean something of their own. */
+  readonly details?: string
 }
 
 /** The arguments of a command. Its options have been checked against its CommandSpec. */

@@ -1,16 +1,11 @@
-// Questions to a person at a terminal, whose answers may be hidden, and notices that work goes on.
+// Questions to a person at a terminal, whose answers may be hidden.
 import { createInterface } from 'node:readline/promises'
 import { Writable, type Readable } from 'node:stream'
 import { UsageError } from '../lib/error.ts'
 import type { Invocation } from './command.ts'
 
-export function isTerminal(stream: Readable | Writable): boolean {
+export function isTerminal(stream: Readable): boolean {
   return 'isTTY' in stream && stream.isTTY === true
-}
-
-/** Says at a terminal that work goes on. */
-export function announce(stderr: Writable, sentence: string): void {
-  if (isTerminal(stderr)) stderr.write(`${sentence} …\n`)
 }
 
 /** Questions go to stderr, a terminal like stdin. */
@@ -28,10 +23,10 @@ export function createPrompt({ stdin, stderr, signal }: Pick<Invocation, 'stdin'
   lines.once('SIGINT', () => process.kill(process.pid, 'SIGINT'))
 
   return {
-    /** Asks until the answer has no problem. Throws the signal's reason when it is aborted. */
+    /** Asks until the answer has no problem, which is words about it. Throws the signal's reason when it is aborted. */
     async ask(
       question: string,
-      options: { isHidden: boolean; problem: (answer: string) => string | undefined },
+      options: { isHidden: boolean; problemOf: (answer: string) => string | undefined },
     ): Promise<string> {
       isHiding = options.isHidden
       for (;;) {
@@ -45,9 +40,9 @@ export function createPrompt({ stdin, stderr, signal }: Pick<Invocation, 'stdin'
           })
         if (isHiding) stderr.write('\n')
         const answer = typed.trim()
-        const problem = options.problem(answer)
+        const problem = options.problemOf(answer)
         if (problem === undefined) return answer
-        stderr.write(`  ${problem}\n`)
+        stderr.write(`  It ${problem}\n`)
       }
     },
     [Symbol.dispose]: () => lines.close(),

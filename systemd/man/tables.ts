@@ -1,7 +1,6 @@
 // The parts of the manual that come from the code; `node systemd/man/tables.ts` writes them into its pages.
 import { readFileSync, writeFileSync } from 'node:fs'
 import type { CommandSpec, OptionSpec } from '../../src/terminal/command.ts'
-import { exitsOf } from '../../src/commands/command-line.ts'
 import { wrap } from '../../src/lib/display-text.ts'
 import { commands } from '../../src/commands/specs.ts'
 import { standardService } from '../../src/config/resolve.ts'
@@ -98,34 +97,18 @@ function timesOf(row: string): number {
   return commands.filter((spec) => optionRows(spec).includes(row)).length
 }
 
-/**
- * What other commands have, too, stands once: their options in a table of their own, their exit statuses in
- * the page.
- */
+/** Options that other commands have, too, stand once, in a table of their own. */
 function commandSection(spec: CommandSpec): string {
-  const { name, positionals, summary, details = [], examples } = spec
+  const { name, positionals, summary, details } = spec
   const rows = optionRows(spec)
   const own = rows.filter((row) => timesOf(row) < 3)
-  const exits = ownExits(spec)
-  const paragraphs = [
-    `${summary}.${own.length < rows.length ? ' It asks the daemon.' : ''}`,
-    ...details,
-    ...(exits.length === 0 ? [] : [`Exit status: ${exits.join('; ')}.`]),
-  ]
+  const asks = own.length < rows.length ? 'It asks the daemon.' : undefined
+  const paragraph = [`${summary}.`, asks, details].filter(Boolean).join(' ')
   return [
     `### kyc-tokend ${[name, ...(positionals === undefined ? [] : [code(positionals)])].join(' ')}\n`,
-    ...paragraphs.map((paragraph) => `${wrap(paragraph, 110).join('\n')}\n`),
+    `${wrap(paragraph, 110).join('\n')}\n`,
     ...(own.length === 0 ? [] : [optionTable(own)]),
-    `<!-- run: examples-${name} -->\n\n\`\`\`sh\n${examples.join('\n')}\n\`\`\`\n`,
   ].join('\n')
-}
-
-function ownExits(spec: CommandSpec): string[] {
-  const { other, ...known } = exitsOf(spec)
-  const isOwn = (meaning: string): boolean =>
-    commands.every((each) => each === spec || !Object.values(exitsOf(each)).includes(meaning))
-  const parts = Object.entries(known).flatMap(([status, when]) => (isOwn(when) ? [`${status} ${when}`] : []))
-  return [...parts, ...(other === undefined ? [] : [`any other: ${other}`])]
 }
 
 const optionTable = (rows: readonly string[]): string =>

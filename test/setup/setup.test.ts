@@ -14,7 +14,7 @@ import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { createSystemClock } from '../../src/lib/clock.ts'
-import { planSetup, setupFiles, stageSetup, discardStaged } from '../../src/setup/setup-files.ts'
+import { discardStaged, planSetup, setupFiles } from '../../src/setup/setup-files.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { createSandbox, sandboxCredentials, type Sandbox } from '../../src/sandbox/sandbox.ts'
 import { PROGRAM } from '../support/daemon.ts'
@@ -273,7 +273,7 @@ describe('kyc-tokend setup without a terminal', () => {
     const words = ['--base-url', url, '--kind', 'oauth2', '--expires-at', '2099-03-01']
     expect((await setup(...words)).stderr).toContain('no terminal to ask at: give --token-url, or --from.')
     expect((await setup(...words, '--token-url', 'oauth')).stderr).toMatch(
-      /^--token-url: The address must be/,
+      /^The answer of --token-url must be/,
     )
     const { status, stdout } = await setup(...words, '--token-url', '/oauth/token')
     expect(stdout).toMatch(/gave a token that lives 1 h/)
@@ -298,19 +298,6 @@ describe('kyc-tokend setup without a terminal', () => {
     expect(stdout).not.toContain('\u001b')
   })
 
-  it.each([
-    ['--api-key-file', '--base-url https://api.example.com --api-secret-file secret.txt'],
-    ['--from', ''],
-  ])('says that nobody writes to a named pipe of %s, and ends by a signal', async (option, others) => {
-    spawnSync('mkfifo', [join(directory, 'pipe')])
-    const words = ['setup', option, 'pipe', ...others.split(' ').filter(Boolean)]
-    const { child, stderr, ended } = startCli(words, place())
-    onTestFinished(() => void child.kill('SIGKILL'))
-    await expectUntil('what it waits for', () => stderr() === `Waiting for the file of ${option}: pipe\n`)
-    child.kill('SIGTERM')
-    expect(await ended).toMatchObject({ status: null, signal: 'SIGTERM' })
-  })
-
   it.skipIf(lacks('bash'))('reads what a shell substitutes for a file', async () => {
     const program = PROGRAM.map((word) => `'${word}'`).join(' ')
     const files = '--api-key-file <(cat key.txt) --api-secret-file <(cat secret.txt)'
@@ -329,7 +316,7 @@ describe('kyc-tokend setup without a terminal', () => {
   })
 
   it.runIf(canMount).each<[string, RegExp, (disk: SmallDisk) => unknown]>([
-    ['is full', /no space is left in \S+: free some: `df -h \S+`\.\n$/, (disk) => disk.fill()],
+    ['is full', /^No space is left in \S+: free some: `df -h \S+`\.\n$/, (disk) => disk.fill()],
     ['is read-only', /read-only/i, (disk) => disk.readOnly(true)],
   ])('leaves all as it was on a disk that %s, and says what to do', async (_, sentence, act) => {
     const above = directory
@@ -365,7 +352,7 @@ describe('kyc-tokend setup without a terminal', () => {
     }
     /** Each of a setup that ends after so many steps. */
     async function put(pair: string, steps = Infinity): Promise<void> {
-      const staged = await stageSetup(files, planSetup(files, answersOf(pair)))
+      const staged = await planSetup(files, answersOf(pair)).stage()
       for (const step of staged.steps.slice(0, steps)) await step()
       if (steps === Infinity) await discardStaged(files)
     }
@@ -407,10 +394,10 @@ describe('kyc-tokend setup without a terminal', () => {
   it.each<[string, string[], RegExp]>([
     ['an address in the clear', ['--base-url', 'http://api.example.com'], /must begin with https/],
     ['a file that is not there', ['--api-key-file', 'none'], /--api-key-file cannot be read .*ENOENT/],
-    ['an empty secret', ['--api-secret-file', '/dev/null'], /--api-secret-file: The secret is empty/],
+    ['an empty secret', ['--api-secret-file', '/dev/null'], /--api-secret-file is empty/],
     ['another kind', ['--kind', 'other'], /--kind/],
     ['single options beside --from', ['--from', '-'], /--from and --base-url are both given/],
-    ['a date that is none', ['--expires-at', '2027-02-30'], /--expires-at: Write a date such as/],
+    ['a date that is none', ['--expires-at', '2027-02-30'], /--expires-at must be a date such as/],
   ])('refuses %s with 64 and writes nothing', async (_, words, sentence) => {
     const { status, stderr } = await setup(...words)
     expect(stderr).toMatch(sentence)
@@ -470,7 +457,7 @@ describe.skipIf(lacks('script'))('kyc-tokend setup at a terminal', () => {
       [/API key or client id \(not shown\): $/, `${sandboxCredentials.apiKey}\r`],
       [/API secret or client secret \(not shown\): $/, `${sandboxCredentials.apiSecret}\r`],
       [/such as 2027-03-01 \[not known\]: $/, 'soon\r'],
-      [/Write a date[^\n]*\n[^\n]*: $/, '2099-03-01\r'],
+      [/must be a date[^\n]*\n[^\n]*: $/, '2099-03-01\r'],
     ])
     expect((await ended).status, screen()).toBe(0)
     expect(screen()).not.toContain(sandboxCredentials.apiKey)

@@ -1,9 +1,7 @@
 // Runs the command line as a user does: a process, its streams and its end.
 import { spawn } from 'node:child_process'
 import { onTestFinished } from 'vitest'
-import type { CommandSpec } from '../../src/terminal/command.ts'
-import { exitsOf } from '../../src/commands/command-line.ts'
-import { commands } from '../../src/commands/specs.ts'
+import { exitStatus } from '../../src/lib/error.ts'
 import { PROGRAM } from './daemon.ts'
 
 const LONGEST_MS = 25_000
@@ -25,22 +23,16 @@ interface Options {
 /** The command line as it runs, with its output so far. */
 export type Running = ReturnType<typeof startProgram>
 
-/** `ended` rejects if the command ends with a status that its help does not have. */
+/** `ended` rejects if the command ends with a status that the help does not have. */
 export function startCli(args: readonly string[], options: Options = {}): Running {
   const running = startProgram([...PROGRAM, ...args], options)
   return { ...running, ended: running.ended.then((end) => asDocumented(end, args)) }
 }
 
 function asDocumented(ended: Ended, [name = '']: readonly string[]): Ended {
-  const spec = commands.find((command) => command.name === name)
-  if (spec === undefined || name === 'exec' || ended.status === null) return ended
-  if (statusesOf(spec).includes(ended.status)) return ended
-  throw new Error(`${name} ended with ${ended.status}, which its help does not have: ${ended.stderr}`)
-}
-
-/** The exit statuses that the help of a command has. */
-export function statusesOf(spec: CommandSpec): number[] {
-  return Object.keys(exitsOf(spec)).map(Number).filter(Number.isInteger)
+  if (name === 'exec' || ended.status === null) return ended
+  if (Object.values<number>(exitStatus).includes(ended.status)) return ended
+  throw new Error(`${name} ended with ${ended.status}, which the help does not have: ${ended.stderr}`)
 }
 
 export function startProgram([command = '', ...words]: readonly string[], options: Options = {}) {
@@ -62,11 +54,10 @@ export function startProgram([command = '', ...words]: readonly string[], option
 }
 
 /** The command line at a terminal, whose screen is its stdout; it ends with the test. */
-export function startAtTerminal(args: readonly string[], options: Options & { size?: string } = {}): Running {
-  const { size, env, ...others } = options
-  const resize = size === undefined ? '' : `stty ${size}; `
+export function startAtTerminal(args: readonly string[], options: Options = {}): Running {
+  const { env, ...others } = options
   const quoted = [...PROGRAM, ...args].map((word) => `'${word}'`).join(' ')
-  const words = ['script', '-qefc', `${resize}exec ${quoted}`, '/dev/null']
+  const words = ['script', '-qefc', `exec ${quoted}`, '/dev/null']
   const running = startProgram(words, { env: { TERM: 'xterm', ...env }, ...others })
   onTestFinished(() => void running.child.kill('SIGKILL'))
   return running

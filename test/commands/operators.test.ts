@@ -1,0 +1,119 @@
+// refresh, reload and alert-test.
+import { expect, test } from 'vitest'
+import { daemonWith } from '../support/client-world.ts'
+import { commandWorld, hourToken } from '../support/daemon-world.ts'
+import { alertFile } from '../support/daemon.ts'
+import { runCli } from '../support/run-cli.ts'
+import { accountInactive, granting } from '../support/service.ts'
+import { expectUntil } from '../support/until.ts'
+
+const other = { credentials: { apiKey: 'another-key', apiSecret: 'another-secret' } }
+
+test('refresh asks the service now and says how it went: another token, the same one, or none (75)', async () => {
+  const token = hourToken(2)
+  const { cli, service } = await commandWorld()
+  await cli(['token'])
+  service.answer(granting(token))
+  const life = String.raw`[0-9a-f]{16}, good for (59 min( \d+ s)?|1 h)\.\n$`
+  for (const words of ['New token', 'The service gave the same token again:']) {
+    const { status, stdout } = await cli(['refresh'])
+    expect(status).toBe(0)
+    expect(stdout).toMatch(new RegExp(`^${words} ${life}`))
+  }
+  expect(service.requests.length).toBe(3)
+  service.answer({ status: 503 })
+  const { status, stdout, stderr } = await cli(['refresh'])
+  expect({ status, stdout }).toEqual({ status: 75, stdout: '' })
+  expect(stderr).toMatch(
+    /^No new token \(server-error\): .+\. .*goes on asking.*\. Token [0-9a-f]{16} is still served\.\n$/,
+  )
+})
+
+test('a daemon that stops says so itself: 75 with its own words', async () => {
+  const daemon = await daemonWith(({ type, answer }) => {
+    if (type === 'status.get')
+      return answer('status.result', { token: null, daemon: { pid: 1, configFile: '/nowhere/c.json' } })
+    return answer('refresh.result', { outcome: 'failed', reason: 'stopping', detail: 'Ask again later' })
+  })
+  const ended = await runCli(['refresh', '--socket', daemon.path])
+  const stderr = 'No new token (stopping): Ask again later.\n'
+  expect(ended).toMatchObject({ status: 75, stdout: '', stderr })
+})
+
+test('reload says what is in force, and what needs a restart', async () => {
+  const { cli, daemon } = await commandWorld()
+  await cli(['token'])
+  expect(await cli(['reload'])).toMatchObject({
+    status: 0,
+    stdout: 'The configuration was read again and is in force.\n',
+    stderr: '',
+  })
+  daemon.configure({ http: false })
+  const { status, stdout } = await cli(['reload'])
+  expect(status).toBe(0)
+  expect(stdout).toMatch(
+    /^.*in force\.\nNot in force: http, which can be changed by a restart alone: `kill -TERM \d+`\.\n$/,
+  )
+})
+
+test('reload has another pair in use once the service gives a token for it', async () => {
+  const { cli, daemon, service } = await commandWorld()
+  await cli(['token'])
+  service.answer(granting(hourToken(2)))
+  daemon.configure(other)
+  const { status, stdout } = await cli(['reload'])
+  expect(status).toBe(0)
+  expect(stdout).toMatch(/in force\.\nThe other pair has given a token and is in use\.\n$/)
+})
+
+test('a pair that is refused is 77, one without an answer 75, and neither is in use', async () => {
+  const { cli, daemon, service } = await commandWorld()
+  const { stdout: token } = await cli(['token'])
+  service.answer(accountInactive)
+  daemon.configure({ ...other, http: false })
+  const refused = await cli(['reload'])
+  expect(refused).toMatchObject({
+    status: 77,
+    stderr: expect.stringMatching(/^Correct these files first, .*account-inactive: .*\n$/) as string,
+  })
+  expect(refused.stdout).toMatch(/The service refuses the other pair: the former one stays in use\.\n/)
+  expect(refused.stdout).not.toContain('kill')
+  service.answer({ status: 503 })
+  daemon.configure({ credentials: { apiKey: 'key', apiSecret: 'a-third-secret-of-the-test' } })
+  const tried = await cli(['reload'])
+  expect(tried).toMatchObject({ status: 75 })
+  expect(tried.stdout).toMatch(/The other pair has given no token yet/)
+  expect((await cli(['token'])).stdout).toBe(token)
+  expect((await cli(['status'])).stdout).toContain('another pair')
+})
+
+test('a faulty configuration is 78 with its faults, and changes nothing', async () => {
+  const { cli, daemon } = await commandWorld()
+  daemon.configure({ refresh: { maxAge: 5 } })
+  const { status, stdout, stderr } = await cli(['reload'])
+  expect({ status, stdout }).toEqual({ status: 78, stdout: '' })
+  expect(stderr).toMatch(
+    /refresh\.maxAge: .*\nThe configuration was not taken over: the running one stays\.\n$/,
+  )
+})
+
+test('alert-test raises an alert that is marked as a test, and says until when', async () => {
+  const { cli, daemon, service } = await commandWorld({ answer: granting(hourToken()) })
+  await service.arrived(1)
+  await cli(['token'])
+  const { status, stdout } = await cli(['alert-test'])
+  expect(stdout).toMatch(/^A test alert is raised, and is over at \S+Z\./)
+  expect(status).toBe(0)
+  expect(await expectUntil('alert.json', () => alertFile(daemon))).toMatchObject({ test: true })
+})
+
+test('of a refused account, refresh is 77, and alert-test 75 while that alert is raised', async () => {
+  const { cli, daemon } = await commandWorld({ answer: accountInactive })
+  await daemon.logged('alert')
+  const refused = await cli(['refresh'])
+  expect(refused.status).toBe(77)
+  expect(refused.stderr).toMatch(/^No new token \(account-inactive\): .+\. .+\.\n$/)
+  const { status, stderr } = await cli(['alert-test'])
+  expect(stderr).toMatch(/^There is no test alert, because another alert is raised: .*\n$/)
+  expect(status).toBe(75)
+})
