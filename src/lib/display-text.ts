@@ -25,11 +25,6 @@ export function escapeUnsafeIn<T>(value: T): T {
   ) as T
 }
 
-/** Reports whether a terminal gets colours: unless NO_COLOR is set (no-color.org), or it has none. */
-export function allowsColour(env: NodeJS.ProcessEnv): boolean {
-  return (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb'
-}
-
 /** With a full stop, unless it ends like a sentence already. */
 export function asSentence(text: string): string {
   return /[.!?]$/.test(text) ? text : `${text}.`

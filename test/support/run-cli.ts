@@ -37,7 +37,7 @@ function asDocumented(ended: Ended, [name = '']: readonly string[]): Ended {
 
 export function startProgram([command = '', ...words]: readonly string[], options: Options = {}) {
   const { env, uid, ...others } = options
-  const none = { KYC_TOKEND_SOCKET: undefined, KYC_TOKEND_ACCOUNT: undefined, NO_COLOR: undefined }
+  const none = { KYC_TOKEND_SOCKET: undefined, KYC_TOKEND_ACCOUNT: undefined }
   const child = spawn(command, words, {
     env: { ...process.env, ...none, ...env },
     ...(uid !== undefined && { uid, gid: uid }),
