@@ -11,7 +11,7 @@ import { NO_RECORD, type PairRecord, type TokenState } from '../token/state.ts'
 import { fingerprintOf, MAX_TOKEN_LENGTH, TOKEN } from '../token/token.ts'
 
 /** Raised when the shape changes. A file of another version is ignored, which costs one request. */
-const VERSION = 4
+const VERSION = 5
 
 /** Far beyond any uptime and any date, and still exact in milliseconds. */
 const MAX_MS = 1e14
@@ -26,6 +26,12 @@ const trouble = {
   askedBy: text,
 }
 const tries = { attempts: count, failedAtMs: ms, drawn: v.pipe(v.number(), v.minValue(0), v.maxValue(1)) }
+const alertShape = v.object({
+  reason: v.string(),
+  since: instant,
+  reminders: count,
+  remindedAt: v.nullable(ms),
+})
 const recordShape = v.object({
   ...tries,
   floorMs: ms,
@@ -75,7 +81,7 @@ const shape = v.object({
   assertion: v.object({ content: v.string(), isGood: v.boolean(), liftAtMs: ms }),
   clients: v.object({ areWaiting: v.boolean(), requestedMs: v.nullable(ms), pace: count }),
   tokenless: v.object({ since: instant, forMs: ms }),
-  notes: v.object({ loggedEnd: text }),
+  notes: v.object({ loggedEnd: text, alert: v.nullable(alertShape) }),
   lastRequestAt: v.nullable(instant),
   lastSuccessAt: v.nullable(instant),
 })
@@ -197,6 +203,7 @@ function shifted(saved: Saved, { byMs, pastMs, fromMs }: OtherClock): Saved {
     assertion: { ...assertion, liftAtMs: wait(assertion.liftAtMs, LIFT_MS) },
     clients: { ...clients, requestedMs: clients.requestedMs === null ? null : past(clients.requestedMs) },
     tokenless: moved(saved.tokenless),
+    notes: { ...saved.notes, alert: moved(saved.notes.alert) },
     lastRequestAt: moment(saved.lastRequestAt),
     lastSuccessAt: moment(saved.lastSuccessAt),
   }

@@ -160,6 +160,16 @@ export interface Tokenless {
 export interface Notes {
   /** The end of the credentials that was logged last; null: none was. */
   readonly loggedEnd: string | null
+  /** The alert that is raised, as the operator was notified of it; null: none is. */
+  readonly alert: NotedAlert | null
+}
+export interface NotedAlert {
+  readonly reason: string
+  readonly since: Instant
+  /** How many reminders there were. */
+  readonly reminders: number
+  /** When the last one was, on the wall clock, in ms; null: there was none. */
+  readonly remindedAt: number | null
 }
 
 /** The circumstances of a step: the moment and chance. */
@@ -190,7 +200,7 @@ export function initialState(
     clients: { areWaiting: false, requestedMs: null, pace: 0 },
     clocks: { wallMs: now.wallMs - now.bootMs, serviceMs: null },
     tokenless: { since: now, forMs: 0 },
-    notes: { loggedEnd: null },
+    notes: { loggedEnd: null, alert: null },
     requests: 0,
     lastRequestAt: null,
     lastSuccessAt: null,

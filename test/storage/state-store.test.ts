@@ -179,6 +179,17 @@ describe('a start', () => {
     expect(after.lastSuccessAt?.bootMs).toBe(5_000)
   })
 
+  it('knows the alert that is raised, since when, and its last reminder', async () => {
+    const { start, store, state, clock, reboot } = await opened()
+    const alert = { reason: 'rejected', since: clock.now(), reminders: 1, remindedAt: clock.now().wallMs }
+    await store.save({ ...state, notes: { loggedEnd: 'end', alert } })
+    expect((await start()).state.notes).toEqual({ loggedEnd: 'end', alert })
+    const { wallMs } = clock.now()
+    reboot()
+    const since = { wallMs, bootMs: clock.now().bootMs - MINUTE }
+    expect((await start()).state.notes).toEqual({ loggedEnd: 'end', alert: { ...alert, since } })
+  })
+
   it('goes on with the time without a token, which began when that was lost', async () => {
     const { start, answered, ok, store, state, clock, reboot } = await opened()
     const held = answered(state, ok(MINUTE))
@@ -229,7 +240,7 @@ describe('the files', () => {
   const damages: [fault: string, damage: (file: string) => unknown][] = [
     [torn, (file) => writeFileSync(file, readFileSync(file).subarray(0, 50))],
     [torn, (file) => writeFileSync(file, '{"hello":"world"}')],
-    [torn, replaced('"version":4', '"version":3')],
+    [torn, replaced('"version":5', '"version":4')],
     [torn, replaced('"attempts":1', '"attempts":-1')],
     [torn, (file) => truncateSync(file, 0)],
     ['it cannot be read (EISDIR)', (file) => rmSync(file) ?? mkdirSync(file)],
