@@ -5,7 +5,8 @@ import type { Writable } from 'node:stream'
 import type { Config } from '../config/config.ts'
 import { revealAll } from '../config/pair.ts'
 import { createReload } from '../running/reload.ts'
-import { createRunning, type RunningOptions } from '../running/running.ts'
+import { createRunning } from '../running/running.ts'
+import type { RunningOptions } from '../running/sources.ts'
 import { createReplies } from '../delivery/replies.ts'
 import { createServers } from '../delivery/servers.ts'
 import { createTokenFiles } from '../delivery/token-files.ts'
@@ -61,7 +62,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
 
   const store = await createStateStore({ ...initial, clock, log })
   const running = await createRunning(initial, { ...environment, log, store })
-  const { keeper, sharing, config } = running
+  const { keeper, share, config } = running
   secrets = running.secrets
 
   const files = createTokenFiles({ config: initial.tokenFiles, keeper, log, remedyOf })
@@ -79,7 +80,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
     keeper,
     refresh: running.refresh,
     async sources() {
-      await withTimeout(MAX_EXAMINE_MS, running.readDisk(), clock)
+      await withTimeout(MAX_EXAMINE_MS, running.disk.read(), clock)
       const alert = alerts.current()
       const { contact } = config().alerts
       return {
@@ -97,7 +98,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
           pathProblems: servers.problems(),
         },
         alert: alert && { ...alert, remedy: alertRemedy(alert, remedyOf), contact },
-        share: sharing.status(),
+        share: share.status(),
       }
     },
   })
@@ -111,9 +112,9 @@ export async function createDaemon(initial: Config, environment: Environment) {
       files: files.counts(),
       logRecordsLost: logging.lost(),
       alert: alerts.current(),
-      isFaultyOnDisk: running.isFaulty(),
+      isFaultyOnDisk: running.configuration().state === 'faulty',
       credentialsEnd: announcedEnd(config().pair, clock.now().wallMs),
-      share: sharing.sample(),
+      share: share.sample(),
     }),
   })
   const servers = createServers(initial, {
@@ -170,7 +171,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
           after(listening.promise, files),
           after(listening.promise, { run: keepToken }),
           systemd,
-          after(listening.promise, sharing),
+          after(listening.promise, share),
           running,
           { run: (signal) => keeper.listenUntil(signal, ({ type }) => type === 'tick' && void tick()) },
         ],

@@ -1,217 +1,201 @@
-// Reads the files, gives the keeper the newest pair in them, and applies a reload in one step. The keeper alone
-// knows which pair is in use and what became of the other one.
-import type { Config } from '../config/config.ts'
+// Reads the files, and gives the keeper the newest pair in them. The keeper alone knows which pair is in use and what
+// became of the other one.
+import type { Config, PairConfig } from '../config/config.ts'
 import { revealAll } from '../config/pair.ts'
+import { versionOf } from '../config/read.ts'
 import { withTimeout } from '../lib/clock.ts'
+import { UserError } from '../lib/error.ts'
 import { createProblemLog } from '../lib/log.ts'
+import { raceAbort } from '../lib/tasks.ts'
+import type { StatusResult } from '../protocol.ts'
 import { createKeeper, type Keeper, type Refreshed } from '../token/keeper.ts'
 import { candidateOf, refusalOf } from '../token/selectors.ts'
-import { configurationState, type ConfigurationState } from './configuration-state.ts'
-import { createDiskReader, type OnDisk } from './on-disk.ts'
-import { createSources, type SourceOptions } from './source.ts'
+import { createSources, type RunningOptions, type Source } from './sources.ts'
 
 /**
  * Changed secret files must stay the same for so long before they are used, since a second one may be written next;
  * where the service has refused the running pair, nothing is lost by haste.
  */
 const SETTLE_MS = { usual: 30_000, refused: 2_000 }
-/** The disk is first read so long after the start, because clients that wait for the start come first. */
-const FIRST_AFTER_MS = 5_000
+const READ_EVERY_MS = 15_000
 /** The longest time for which an operator's request waits for a disk. */
 const MAX_READ_MS = 5_000
+/** The secrets of so many pairs are kept out of the log: a request with a former one may be under way. */
+const MAX_PAIRS = 3
 
-export interface RunningOptions extends SourceOptions {
-  /** Reads the configuration, as a daemon with this one has it until a restart. Throws only UserError. */
-  readonly load: (running: Config) => Promise<Config>
-  /** Reads the disk, and gives another object once a file has changed; by `load`, unless it is given. */
-  readonly readDisk?: () => Promise<OnDisk>
-  /** That of the daemon: nothing is read or used any more. */
-  readonly stop: AbortSignal
-}
+/** The configuration on disk, or why it cannot be used: a sentence with the remedy. */
+type OnDisk = { readonly sinceMs: number } & ({ readonly config: Config } | { readonly problem: string })
 
 export type Running = Awaited<ReturnType<typeof createRunning>>
 
-/** Throws UserError for an environment that names an unfit proxy. */
 export async function createRunning(initial: Config, options: RunningOptions) {
-  const { clock, random, log, store, load, stop } = options
-  const startedAtMs = clock.now().bootMs
-  /** As the start or the last reload read it. */
+  const { clock, random, log, store, stop } = options
+  /** The settings in force, with the newest pair. */
   let inForce = initial
   const sources = createSources({ ...options, keeper: () => keeper, secrets })
-  let newest = sources.of(initial)
-  /** The source of the running pair. */
-  let running = newest
-  /** Where the secrets of a pair were read: of the two, and of the former running one, which answers may name. */
-  const pairs = new Map([[newest.id, initial]])
-  /** What the files held when they were read last, and since when; null: they were not read since the start. */
-  let onDisk: { readonly found: OnDisk; readonly sinceMs: number } | null = null
-  const files = sources.filesOf(initial, newest)
-  const keeper: Keeper = createKeeper(await store.load(files, random()), {
-    settings: { ...files, newest, running: null },
+  /** By fingerprint. The last is the newest; the running one is this, or the one before. */
+  const pairs = new Map<string, { readonly pair: PairConfig; readonly source: Source }>()
+  const disk = createDisk(() => inForce, options)
+  const facts = sources.filesOf(initial)
+  const keeper: Keeper = createKeeper(await store.load(facts, random()), {
+    settings: { ...facts, newest: know(initial.pair), running: null },
     clock,
     random,
     save: async (state) => store.save(state),
   })
-  sources.use(newest)
-  const {
-    readDisk = createDiskReader(
-      async () => load(inForce),
-      () => inForce,
-    ),
-  } = options
+  sources.use(running().source)
+
   const fault = createProblemLog((error) => {
     const sentence = 'The configuration on disk is faulty: the running one stays, and a restart would fail'
     if (error !== null) log('error', sentence, { event: 'configuration-faulty', error })
   })
   /** Why the candidate gives no token: once for each reason. */
-  const untaken = createProblemLog((problem) => problem !== null && logUntaken())
+  const untaken = createProblemLog((error) => {
+    const sentence = 'The credentials were changed and give no token: the former ones stay in use'
+    const { files } = inForce.pair
+    if (error !== null) log('error', sentence, { event: 'credentials-not-taken-over', files, error })
+  })
   keeper.onEvent((event) => {
     if (event.type === 'tried' && event.outcome.kind !== 'postponed') {
-      const view = candidateOf(keeper.state(), clock.now())
-      untaken.set(view && `${view.id} ${view.reason}: ${view.detail}`)
+      const { reason, detail } = event.outcome
+      untaken.set(`${reason}: ${detail}`)
     }
-    if (event.type === 'attempted' && event.outcome.kind === 'ok') taken()
+    if (event.type !== 'attempted' || !sources.use(running().source)) return
+    const { files } = inForce.pair
+    log('notice', 'The credentials were changed and are in use', { event: 'credentials-taken-over', files })
   })
 
-  /** The candidate, if it was that, has given a token. */
-  function taken(): void {
-    if (keeper.state().running === running.id) return
-    running = newest
-    sources.use(running)
-    untaken.set(null)
-    log('notice', 'The credentials were changed and are in use', {
-      event: 'credentials-taken-over',
-      files: filesOf(newest.id),
-    })
+  const candidate = () => candidateOf(keeper.state(), clock.now())
+
+  function running() {
+    return pairs.get(keeper.state().running)!
   }
 
-  function logUntaken(): void {
-    const view = candidateOf(keeper.state(), clock.now())
-    if (view === null) return
-    log('error', 'The credentials were changed and give no token: the former ones stay in use', {
-      event: 'credentials-not-taken-over',
-      files: filesOf(view.id),
-      error: `${view.reason}: ${view.detail}`,
-      remedy: view.isRefused
-        ? 'Correct these files first: they are tried again when one changes, and a restart would use them'
-        : 'Nothing to do if it passes: the files are tried again and again',
-    })
+  /** This pair is the last, and its source has the settings in force. */
+  function know(pair: PairConfig): Source {
+    const source = sources.of({ ...inForce, pair })
+    pairs.delete(source.id)
+    pairs.set(source.id, { pair, source })
+    for (const id of [...pairs.keys()].slice(0, -MAX_PAIRS)) pairs.delete(id)
+    return source
   }
-
-  /** The files that hold the pair. */
-  const filesOf = (id: string): readonly string[] => (pairs.get(id) ?? inForce).pair.files
 
   /** The token and every secret that was or may be sent. */
   function secrets(): string[] {
-    return [...[inForce, ...pairs.values()].flatMap(revealAll), keeper.state().token?.accessToken ?? '']
+    const known = [...pairs.values()].flatMap(({ pair }) => revealAll({ ...inForce, pair }))
+    return [...known, keeper.state().token?.accessToken ?? '']
   }
 
-  /** One synchronous step: these settings and this pair count from now on. Throws UserError, and nothing changed. */
-  function use(settings: Config, ofPair: Config): void {
-    const { id } = running
-    const nextNewest = sources.of(withPairOf(settings, ofPair))
-    const isRunning = nextNewest.id === id
-    const nextRunning = isRunning ? nextNewest : sources.of(withPairOf(settings, pairs.get(id)!))
-    newest = nextNewest
-    inForce = settings
-    pairs.delete(newest.id)
-    pairs.set(newest.id, ofPair)
-    keeper.reload({ ...sources.filesOf(settings, newest), newest, running: isRunning ? null : nextRunning })
-    // Another service is asked with the newest pair alone.
-    running = keeper.state().running === newest.id ? newest : nextRunning
-    if (running.id !== id || isRunning) untaken.set(null)
-    for (const known of [...pairs.keys()].slice(0, -3)) if (known !== running.id) pairs.delete(known)
-    sources.use(running)
+  /** One synchronous step: these settings and this pair count from now on. */
+  function use(next: Config): void {
+    const former = running().pair
+    inForce = next
+    const source = know(former)
+    const newest = know(next.pair)
+    if (newest.id !== keeper.state().newest) untaken.set(null)
+    const isSame = newest.id === source.id
+    keeper.reload({ ...sources.filesOf(next), newest, running: isSame ? null : source })
+    sources.use(running().source)
   }
 
-  /** Reads the files. */
-  async function read(): Promise<OnDisk> {
-    const found = await readDisk()
-    if (found !== onDisk?.found) onDisk = { found, sinceMs: clock.now().bootMs }
-    return found
+  /** The configuration has another pair than the newest. */
+  const isOther = (config: Config): boolean => sources.idOf(config) !== keeper.state().newest
+
+  /** The documents are the same: the content of secret files is none of them. */
+  const hasSameSettings = ({ read }: Config): boolean =>
+    read.document.reveal() === inForce.read.document.reveal()
+
+  /** Uses another pair in the files that has been the same for so long. Returns whether there is one that has not. */
+  async function follow(settleMs: number): Promise<boolean> {
+    const found = await disk.read()
+    fault.set('problem' in found ? found.problem : null)
+    if (stop.aborted || 'problem' in found) return false
+    if (!isOther(found.config) || !hasSameSettings(found.config)) return false
+    if (clock.now().bootMs < found.sinceMs + settleMs) return true
+    use({ ...inForce, pair: found.config.pair })
+    return false
   }
 
-  /** The files hold another pair than the newest, and the settings are those in force: it may be used. */
-  function otherPair(found: OnDisk): Config | null {
-    if (found.kind !== 'loaded' || sources.idOf(found.config) === newest.id) return null
-    return hasSameSettings(found.config, inForce) ? found.config : null
+  async function watch(signal: AbortSignal): Promise<void> {
+    let waitMs = READ_EVERY_MS
+    while (!signal.aborted) {
+      await clock.sleep(waitMs, signal)
+      const isRefused = refusalOf(keeper.state()) !== null
+      const isSettling = await follow(isRefused ? SETTLE_MS.refused : SETTLE_MS.usual)
+      waitMs = isSettling ? SETTLE_MS.refused : READ_EVERY_MS
+    }
   }
 
-  /** Uses changed files: at once, or where they have been the same for long enough. */
-  async function follow({ isAtOnce }: { isAtOnce: boolean }): Promise<void> {
-    const found = await read()
-    fault.set(found.kind === 'loaded' ? null : found.problem)
-    const pair = otherPair(found)
-    if (stop.aborted || pair === null || onDisk === null) return
-    const settleMs = refusalOf(keeper.state()) === null ? SETTLE_MS.usual : SETTLE_MS.refused
-    if (isAtOnce || clock.now().bootMs - onDisk.sinceMs >= settleMs) return use(inForce, pair)
-    if (settleMs === SETTLE_MS.usual) return
-    await clock.sleep(settleMs, stop)
-    if ((await read()) === found && !stop.aborted) use(inForce, pair)
-  }
-  let following: Promise<void> | null = null
-
-  const hasSecretFiles = (): boolean => inForce.pair.files.some((file) => file !== inForce.read.file)
-
-  function configuration(): ConfigurationState {
-    const candidate = candidateOf(keeper.state(), clock.now())
-    const loaded = onDisk?.found.kind === 'loaded' ? onDisk.found.config : null
-    const isOther =
-      loaded !== null && sources.idOf(loaded) !== newest.id && sources.isSameService(loaded, inForce)
-    return configurationState({
-      onDisk: onDisk?.found ?? null,
-      hasSecretFiles: hasSecretFiles(),
-      files: filesOf(newest.id),
-      candidate,
-      other: isOther ? { isSettling: otherPair(onDisk!.found) !== null } : null,
-      needsRestart: loaded?.read.needsRestart ?? [],
-      isCurrent: loaded === null || hasSameSettings(loaded, inForce),
-    })
+  function configuration(): StatusResult['daemon']['configuration'] {
+    const found = disk.last()
+    if (found !== null && 'problem' in found) return { state: 'faulty', problem: found.problem }
+    const config = found?.config ?? inForce
+    const { reason = null, detail, isRefused = false } = candidate() ?? {}
+    const why = reason === null ? '' : ` (${reason}: ${detail})`
+    const holds = `${config.pair.files.join(' with ')} holds another pair, which`
+    if (isRefused) {
+      const problem = `${holds} the service refused${why}: correct it, because a restart would use it`
+      return { state: 'faulty', pair: 'refused', problem }
+    }
+    if (candidate() !== null || isOther(config))
+      return { state: 'changed', pair: 'tried', problem: `${holds} has given no token yet${why}` }
+    if (hasSameSettings(config)) return { state: 'current', problem: null }
+    const settings = config.read.needsRestart.join(' and ')
+    const problem = settings === '' ? null : `${settings} can be changed by a restart alone`
+    return { state: 'changed', problem }
   }
 
   return {
     keeper,
-    sharing: sources.sharing,
+    share: sources.share,
+    disk,
     /** The settings in force, with the running pair. */
-    config: (): Config => withPairOf(inForce, pairs.get(running.id) ?? inForce),
-    /** The token and every secret that was or may be sent: no log shows one. */
+    config: (): Config => ({ ...inForce, pair: running().pair }),
     secrets,
-    /** Reads the files again: `configuration` says then how they differ. */
-    readDisk: read,
+    use,
+    candidate,
     configuration,
-    /** Reports whether the next start would be refused, or would fail for a secret file. */
-    isFaulty: (): boolean => hasSecretFiles() && configuration().state === 'faulty',
-    /** Throws UserError if this configuration cannot be used. */
-    validate: (loaded: Config): void => void sources.of(loaded),
-    /** This configuration is in force from now on. Returns whether its pair is another one than before. */
-    reload(loaded: Config): boolean {
-      const before = sources.filesOf(inForce, newest)
-      use(loaded, loaded)
-      const after = sources.filesOf(inForce, newest)
-      return before.pair !== after.pair || before.service.id !== after.service.id
-    },
     /** An operator asks: first another pair in the files, then, where it gives no token, the running one. */
     refresh: async (signal: AbortSignal): Promise<Refreshed | undefined> => {
-      await withTimeout(MAX_READ_MS, follow({ isAtOnce: true }), clock)
+      await withTimeout(MAX_READ_MS, follow(0), clock)
       return keeper.refresh(signal)
     },
-    /** Notices changed files at each tick of the keeper, until the signal is aborted. */
-    async run(signal: AbortSignal): Promise<void> {
-      await keeper.listenUntil(signal, ({ type }) => {
-        const isEarly = clock.now().bootMs < startedAtMs + FIRST_AFTER_MS
-        if (type !== 'tick' || isEarly || !hasSecretFiles()) return
-        following ??= follow({ isAtOnce: false }).finally(() => (following = null))
-      })
-    },
+    /** Notices changed files until the signal is aborted. A disk that does not answer keeps no process from its end. */
+    run: async (signal: AbortSignal): Promise<void> => raceAbort(watch(signal), signal),
   }
 }
 
-/** These settings with the pair of another configuration. */
-function withPairOf(settings: Config, { pair }: Config): Config {
-  return { ...settings, pair }
-}
+/**
+ * The configuration on disk. It is loaded again only when a file of the running one has changed; a faulty one each
+ * time, because its fault may go by itself: a group is made, a directory is opened. `load` throws only UserError.
+ */
+function createDisk(running: () => Config, { load, clock }: Pick<RunningOptions, 'load' | 'clock'>) {
+  let version = ''
+  let last: OnDisk | null = null
+  let reading: Promise<OnDisk> | null = null
 
-/** Reports whether both documents are the same: the content of secret files is none of them. */
-function hasSameSettings(one: Config, other: Config): boolean {
-  return one.read.document.reveal() === other.read.document.reveal()
+  async function readNow(): Promise<OnDisk> {
+    const now = await versionOf(running().read.files)
+    if (last !== null && 'config' in last && version === now) return last
+    version = now
+    const sinceMs = clock.now().bootMs
+    try {
+      last = { sinceMs, config: await load(running()) }
+    } catch (error) {
+      if (!(error instanceof UserError)) throw error
+      last = { sinceMs, problem: error.message }
+    }
+    return last
+  }
+
+  /** Calls at the same time share one reading. The same object is returned until a file changes. */
+  async function read(): Promise<OnDisk> {
+    return (reading ??= readNow().finally(() => (reading = null)))
+  }
+
+  return {
+    read,
+    /** Null: the files were not read since the start. */
+    last: (): OnDisk | null => last,
+  }
 }

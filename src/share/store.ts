@@ -1,8 +1,7 @@
 // One connection to Redis or Valkey, to a Sentinel's master or to a cluster, with options that limit the time
 // that a hung server can take. The only importer of the client library.
 import { setDefaultAutoSelectFamilyAttemptTimeout } from 'node:net'
-// A bundle has the default export of a CommonJS library and none of its names.
-import library, { type Cluster, type Redis, type RedisOptions } from 'iovalkey'
+import type { Cluster, Redis, RedisOptions } from 'iovalkey'
 import { createSecureContext } from '../config/certificates.ts'
 import type { ShareConfig } from '../config/config.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
@@ -116,6 +115,8 @@ export function aclLine({ user, prefix, database, cluster }: StoreSettings): str
 const ignore = (): void => undefined
 
 async function createClient(settings: StoreSettings, retryMs: () => number): Promise<Redis | Cluster> {
+  // Only a daemon that shares loads it. A bundle has the default export of a CommonJS library and none of its names.
+  const { default: library } = await import('iovalkey')
   const { servers, sentinel, cluster, database, timeoutMs, user, password } = settings
   const connectTimeout = Math.max(timeoutMs, SOCKET_TIMEOUT_MS)
   // Each address of a name but the last has a third of it. The library cannot say it for one connection.

@@ -3,13 +3,11 @@ import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 
 import type { Config } from '../../src/config/config.ts'
 import { loadConfig } from '../../src/config/load.ts'
-import type { OnDisk } from '../../src/running/on-disk.ts'
 import { createReload } from '../../src/running/reload.ts'
 import { createRunning, type Running } from '../../src/running/running.ts'
 import { untilAborted } from '../../src/lib/tasks.ts'
 import type { ReloadResult } from '../../src/protocol.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
-import { candidateOf } from '../../src/token/selectors.ts'
 import { initialState } from '../../src/token/state.ts'
 import type { Files } from '../../src/token/transitions.ts'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
@@ -45,8 +43,6 @@ let answer: (
 let running: Running
 let stop: AbortController
 let isLoading = false
-/** Instead of the disk, if it is there. */
-let disk: (() => Promise<OnDisk>) | undefined
 
 const pairOf = ({ apiKey, apiSecret }: Config['pair']): string => `${apiKey!.reveal()} ${apiSecret!.reveal()}`
 const configure = (settings: object = {}): string =>
@@ -76,7 +72,6 @@ async function createUnasked(): Promise<Running> {
     log: recorder.log,
     stop: stop.signal,
     load: reading,
-    ...(disk && { readDisk: disk }),
     store: {
       load: (read: Files) => Promise.resolve(initialState(read, clock.now())),
       save: () => Promise.resolve(),
@@ -101,7 +96,7 @@ async function begin(ms = TICK_MS): Promise<void> {
   running = await createUnasked()
   const own = stop
   const { signal } = own
-  const parts = Promise.all([running.keeper.run(signal), running.sharing.run(signal), running.run(signal)])
+  const parts = Promise.all([running.keeper.run(signal), running.share.run(signal), running.run(signal)])
   onTestFinished(async () => {
     own.abort()
     await parts
@@ -114,7 +109,6 @@ beforeEach(async () => {
     isLoading || process.getActiveResourcesInfo().some((name) => FILE_REQUESTS.has(name))
   clock = createFakeClock({ isBusy })
   recorder = createRecords()
-  disk = undefined
   tried = []
   asked = []
   answer = () => undefined
@@ -198,26 +192,14 @@ describe('secret files that change', () => {
     write('secret', 'secret-of-new')
     await settled()
     write('secret', 'secret-of-old')
-    const reading = running.readDisk()
+    void running.refresh(AbortSignal.abort())
     stop.abort()
-    await reading
+    await running.disk.read()
     // What changes now would be saved after the state of an orderly stop.
-    expect(candidateOf(running.keeper.state(), clock.now())).not.toBeNull()
+    expect(running.candidate()).not.toBeNull()
   })
 
-  it('are not read in the first 5 s: clients that wait for the start come first', async () => {
-    const [readable, loads] = [load, vi.fn<() => void>()]
-    load = () => {
-      loads()
-      return readable()
-    }
-    await begin(4_000)
-    expect(loads).toHaveBeenCalledTimes(1)
-    await clock.advance(TICK_MS)
-    expect(loads).toHaveBeenCalledTimes(2)
-  })
-
-  it('are reported with their remedy where they are refused', async () => {
+  it('are reported where they are refused', async () => {
     answer = (pair) => (pair === OLD ? undefined : rejected)
     write('key', 'key-of-new')
     await settled()
@@ -229,8 +211,6 @@ describe('secret files that change', () => {
         event: 'credentials-not-taken-over',
         files: [join(files.directory, 'vol/key'), join(files.directory, 'vol/secret')],
         error: 'rejected: no',
-        remedy:
-          'Correct these files first: they are tried again when one changes, and a restart would use them',
       },
     ])
   })
@@ -244,7 +224,7 @@ describe('secret files that change', () => {
     await clock.advance(60_000)
     expect(state()).toMatchObject({
       state: 'changed',
-      problem: expect.stringMatching(/tried until there is an answer \(network: still down\)$/) as string,
+      problem: expect.stringMatching(/has given no token yet \(network: still down\)$/) as string,
     })
     expect(recorder.events()).toEqual(['credentials-not-taken-over', 'credentials-not-taken-over'])
   })
@@ -262,11 +242,11 @@ describe('secret files that change', () => {
         ? []
         : [expect.objectContaining({ level: 'error', error: expect.stringMatching(error) as string })]
     expect(recorder.of('configuration-faulty')).toEqual(records)
-    expect(running.isFaulty()).toBe(error !== null)
+    expect(state().state).toBe(error === null ? 'current' : 'faulty')
     write('secret', 'secret-of-new')
     await settled()
     expect(tried).toEqual(['key-of-old secret-of-new'])
-    expect(running.isFaulty()).toBe(false)
+    expect(state().state).toBe('current')
   })
 })
 
@@ -282,8 +262,12 @@ describe('an operator who asks', () => {
   })
 
   it('waits for 5 s for a disk that does not answer, and has the running pair asked', async () => {
-    disk = () => new Promise(() => undefined)
-    await begin()
+    await settled()
+    write('secret', 'secret-of-new')
+    load = () => {
+      setTimeout(() => (isLoading = false), 0)
+      return new Promise(() => undefined)
+    }
     asked = []
     void running.refresh(never)
     await clock.advance(4_900)
@@ -304,21 +288,19 @@ describe('an operator who asks', () => {
 
 describe('a reload', () => {
   type Prepare = (next: Config) => Promise<() => Promise<void>>
-  const createReloads = (prepare: Prepare, read = load) =>
+  const createReloads = (prepare: Prepare) =>
     createReload({
       running,
-      load: read,
       prepare,
       notifier: { reloading: () => undefined, reloaded: () => undefined },
-      clock,
       log: recorder.log,
       stop: stop.signal,
     })
 
   /** Returns its result once it is there. */
-  function reload(prepare: Prepare = async () => async () => undefined, read = load) {
+  function reload(prepare: Prepare = async () => async () => undefined) {
     const result: { value: ReloadResult | null } = { value: null }
-    const reloadNow = createReloads(prepare, read)
+    const reloadNow = createReloads(prepare)
     isLoading = true
     void reloadNow().then((value) => (result.value = value))
     setTimeout(() => (isLoading = false), 0)
@@ -359,7 +341,7 @@ describe('a reload', () => {
     configure({ baseUrl: 'https://other.example.com' })
     const other = reload()
     await clock.advance(100)
-    expect(other.value).toMatchObject({ outcome: 'ok', pair: 'in-use' })
+    expect(other.value).toMatchObject({ outcome: 'ok', pair: null })
   })
 
   it('answers after 60 s where the service does not', async () => {
@@ -386,23 +368,21 @@ describe('a reload', () => {
     'has no effect where a stop begins and it %s',
     async (moment) => {
       const gate = Promise.withResolvers<void>()
-      const [prepared, used] = [vi.fn<() => void>(), vi.fn<() => Promise<void>>()]
+      const used = vi.fn<() => Promise<void>>()
+      const readable = load
       configure({ baseUrl: 'https://other.example.com' })
       if (moment === 'comes after it') stop.abort()
-      const result = reload(
-        async () => {
-          prepared()
-          await gate.promise
-          return used
-        },
-        async () => (moment === 'is read' ? gate.promise.then(async () => load()) : load()),
-      )
+      if (moment === 'is read') load = async (inForce) => gate.promise.then(async () => readable(inForce))
+      const result = reload(async () => {
+        if (moment === 'is prepared') await gate.promise
+        return used
+      })
+      isLoading = false
       await clock.advance(100)
       stop.abort()
       gate.resolve()
       await clock.advance(100)
-      expect(result.value).toMatchObject({ outcome: 'failed', pair: null })
-      expect(prepared).toHaveBeenCalledTimes(moment === 'is prepared' ? 1 : 0)
+      expect(result.value).toMatchObject({ outcome: 'faulty', pair: null })
       expect(used).not.toHaveBeenCalled()
       expect(running.keeper.state().token?.accessToken).toBe('token-1')
     },
@@ -431,18 +411,6 @@ describe('a reload', () => {
 })
 
 describe('the configuration on disk', () => {
-  it('is read for whoever asks alone, and is no alarm, where the pair is written in it', async () => {
-    const credentials = { apiKey: 'key-of-old', apiSecret: 'secret-of-old' }
-    configure({ credentials })
-    await begin()
-    configure({ credentials, refresh: { maxAge: 5 } })
-    await settled()
-    expect(state().state).toBe('current')
-    await running.readDisk()
-    expect(state().state).toBe('faulty')
-    expect(running.isFaulty()).toBe(false)
-  })
-
   const share = { servers: ['h:1'], tls: true, key: '0123456789abcdef' }
   const ofRestart = 'stateDirectory and http can be changed by a restart alone'
   it.each<[string, object, object, string | null]>([
@@ -454,30 +422,24 @@ describe('the configuration on disk', () => {
     configure(before)
     running = await createUnasked()
     configure(after)
-    await running.readDisk()
+    await running.disk.read()
     expect(state()).toEqual({ state: 'changed', problem })
   })
 
   it.each([
-    ['another pair', {}, 'is tried in a moment'],
-    [
-      'another pair beside other settings',
-      { http: false, refresh: { maxAge: '20m' } },
-      'is tried at a reload',
-    ],
-  ])('names %s before it was tried', async (_what, after, when) => {
+    ['another pair', {}],
+    ['another pair beside other settings', { http: false, refresh: { maxAge: '20m' } }],
+  ])('names %s before it was tried', async (_what, after) => {
     running = await createUnasked()
     configure(after)
     write('secret', 'secret-of-new')
-    await running.readDisk()
+    await running.disk.read()
     expect(state()).toEqual({
       state: 'changed',
       pair: 'tried',
-      problem: expect.stringMatching(`key with \\S+secret holds another pair, which ${when}$`) as string,
+      problem: expect.stringMatching(
+        /key with \S+secret holds another pair, which has given no token yet$/,
+      ) as string,
     })
-    // A pair of another service is used with that.
-    configure({ ...after, baseUrl: 'https://other.example.com' })
-    await running.readDisk()
-    expect(state()).not.toHaveProperty('pair')
   })
 })

@@ -1,0 +1,102 @@
+// The source of tokens that a configuration makes: the service alone, or, with `share`, the fleet between it
+// and the keeper.
+import type { Config } from '../config/config.ts'
+import { accountText, pairText } from '../config/pair.ts'
+import type { Clock } from '../lib/clock.ts'
+import type { Log } from '../lib/log.ts'
+import { createShare, type Account, type ShareOptions } from '../share/share.ts'
+import { assertionReader, type FetchTokenOptions } from '../source/fetch-token.ts'
+import type { StateStore } from '../storage/state-store.ts'
+import type { Keeper, Source as PairSource } from '../token/keeper.ts'
+import type { FetchToken } from '../token/outcome.ts'
+import { refusalOf, usableToken, usableUntilMs } from '../token/selectors.ts'
+import type { Files } from '../token/transitions.ts'
+
+/** The environment of the room, which exists before it. */
+export interface RunningOptions {
+  readonly env: NodeJS.ProcessEnv
+  readonly clock: Clock
+  readonly random: () => number
+  readonly log: Log
+  readonly store: Pick<StateStore, 'fingerprintOf' | 'load' | 'save'>
+  readonly createFetchToken: (options: FetchTokenOptions) => FetchToken
+  /** The shared store; Redis, unless it is given. */
+  readonly open?: ShareOptions['open']
+  /** Reads the configuration, as a daemon with this one has it until a restart. Throws only UserError. */
+  readonly load: (running: Config) => Promise<Config>
+  /** That of the daemon: nothing is used any more. */
+  readonly stop: AbortSignal
+}
+
+/** A pair, and how it is asked. */
+export interface Source extends PairSource {
+  /** Null: this host does not share. */
+  readonly account: Account | null
+}
+
+/** `keeper`: the one that uses the sources. `secrets`: what no detail of an answer may hold. */
+export function createSources(
+  options: RunningOptions & { readonly keeper: () => Keeper; readonly secrets: () => string[] },
+) {
+  const { keeper, clock, store, createFetchToken } = options
+  let current: Source | null = null
+  const share = createShare({
+    ...options,
+    keeper: {
+      held,
+      isRefused: () => refusalOf(keeper().state()) !== null,
+      offer: (outcome) => keeper().offer(outcome),
+    },
+  })
+
+  function held(): ReturnType<ShareOptions['keeper']['held']> {
+    const [state, now] = [keeper().state(), clock.now()]
+    const token = usableToken(state, now)
+    if (token === null) return null
+    const { pair: pairId, accessToken, expirySource, received, expiresAtMs: endsMs } = token
+    const ends = { endsMs, usableUntilMs: usableUntilMs(state, now) }
+    return { pairId, accessToken, expirySource, receivedMs: received.bootMs, ...ends }
+  }
+
+  const idOf = ({ pair }: Config): string => store.fingerprintOf(pairText(pair))
+
+  return {
+    /** One token for all hosts of the account. */
+    share,
+    /** The keyed fingerprint of the pair of this configuration. */
+    idOf,
+    /** The source of this configuration. */
+    of(config: Config): Source {
+      const { service, pair, share: sharing, request, policy } = config
+      const id = idOf(config)
+      const fetchToken = createFetchToken({ ...options, ...config })
+      const readAssertion = assertionReader(pair)
+      if (sharing === null) return { id, account: null, fetchToken, readAssertion }
+      const account: Account = {
+        share: sharing,
+        pairId: id,
+        text: JSON.stringify([service.baseUrl, service.tokenUrl, accountText(pair)]),
+        hasOwnProof: pair.clientCertificate !== null || pair.assertion?.kind === 'ready',
+        fetchToken,
+        requestTimeoutMs: request.timeoutMs,
+        maxAgeMs: policy.maxAgeMs,
+      }
+      const inFleet: FetchToken = async (...attempt) => share.attempt(account, ...attempt)
+      return { id, account, fetchToken: inFleet, readAssertion }
+    },
+    /** What this configuration tells the keeper. */
+    filesOf(config: Config): Files {
+      const { service, policy } = config
+      const { baseUrl, tokenUrl, use, refusedBy } = service
+      const id = store.fingerprintOf(JSON.stringify([baseUrl, tokenUrl]))
+      return { service: { id, baseUrl, use, refusedBy }, policy, pair: idOf(config) }
+    },
+    /** This source is in use from now on. Returns whether it is another one. */
+    use(next: Source): boolean {
+      const isOther = next !== current
+      if (isOther) share.use(next.account)
+      current = next
+      return isOther
+    },
+  }
+}
