@@ -51,13 +51,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
   const fileProblem = (error: FileError | null) => error && remedyOf({ kind: 'file', error })
   /** Until there is a keeper, which knows more of them. */
   let secrets = (): string[] => revealAll(initial)
-  const logging = createLog({
-    ...initial.log,
-    stream,
-    env,
-    clock,
-    secrets: () => secrets(),
-  })
+  const logging = createLog({ ...initial.log, stream, env, clock, secrets: () => secrets() })
   const log = limitFaults(withFileSentences(logging.log, remedyOf), monotonicMs)
 
   const store = await createStateStore({ ...initial, clock, log })

@@ -1,21 +1,24 @@
-// The daemon's life: load the configuration, see that no other daemon runs, build this one, run it, close it.
+// The daemon's life: loads the configuration, takes its directories, so that no other daemon runs there, builds this
+// one, runs it and closes it.
+import { constants, type Stats } from 'node:fs'
 import type { Writable } from 'node:stream'
+import type { Config } from '../config/config.ts'
 import type { LoadOptions } from '../config/load.ts'
 import { assertUnixSockets, refuse } from '../delivery/listen.ts'
-import { FileError } from '../files/file-error.ts'
+import { asFileError, FileError } from '../files/file-error.ts'
+import { fs } from '../files/fs.ts'
 import { readEntries } from '../host/ids.ts'
 import { takeInheritedSockets, type InheritedSockets } from '../host/inherited-sockets.ts'
 import { programName } from '../host/paths.ts'
 import { asUserError } from '../host/place.ts'
 import { createSystemClock } from '../lib/clock.ts'
-import { errorCode, exitStatus, UserError } from '../lib/error.ts'
+import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../lib/error.ts'
 import { logFault } from '../lib/internal-fault.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { raceAbort } from '../lib/tasks.ts'
 import { createFetchToken } from '../source/fetch-token.ts'
 import { createDaemon, type Daemon, type Load } from './daemon.ts'
 import type { DaemonSignals } from './daemon-signals.ts'
-import { takeDirectories } from './directories.ts'
 
 /** Long enough for clients that wait; short, because an operator who started the daemon waits for the error. */
 const REFUSING_MS = 2_000
@@ -91,6 +94,57 @@ async function build(
   })
 }
 
+type Directories = Pick<Config, 'runtimeDirectory' | 'stateDirectory'>
+
+const DIRECTORY_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
+
+/**
+ * Makes the directories that do not exist, and locks both until the process ends: the kernel releases a lock with
+ * it, so that a crash leaves nothing that blocks a start. Call it before anything is requested, bound or written.
+ * Throws UserError: 69 if another daemon has one of them; 78 also for a runtime directory of another user than root
+ * and the daemon's, and for one in which others can write: they could put a socket of theirs there.
+ */
+export async function takeDirectories({ runtimeDirectory, stateDirectory }: Directories): Promise<void> {
+  // In root's runtime directory the modes of the files in it decide who has access.
+  const mode = process.geteuid!() === 0 ? 0o755 : 0o700
+  await take('runtimeDirectory', runtimeDirectory, mode)
+  if (stateDirectory !== runtimeDirectory) await take('stateDirectory', stateDirectory, 0o700)
+}
+
+async function take(setting: keyof Directories, path: string, mode: number): Promise<void> {
+  try {
+    const made = await fs.mkdir(path, { recursive: true, mode })
+    const fd = await fs.open(path, DIRECTORY_FLAGS)
+    // Whatever the umask.
+    if (made !== undefined) await fs.fchmod(fd, mode)
+    if (setting === 'runtimeDirectory') refuseForeign(path, await fs.fstat(fd))
+    if (isLockedBy(fd)) return
+    const message = `Another kyc-tokend runs with ${path}: stop it, or set another \`${setting}\``
+    throw new UserError(message, exitStatus.unavailable)
+  } catch (thrown) {
+    const error = asFileError(path, thrown, path)
+    if (!(error instanceof FileError)) throw error
+    throw asUserError(error, process.env, `The directory ${path} cannot be used: `)
+  }
+}
+
+/** False: another daemon has locked it. A file system without such locks, as some of networks are, keeps none out. */
+function isLockedBy(fd: number): boolean {
+  try {
+    return loadLibc().lock(fd)
+  } catch (error) {
+    return fallbackOnSystemError(true)(error)
+  }
+}
+
+function refuseForeign(path: string, { uid, gid, mode }: Stats): void {
+  const unsafe = (writers: FileError['writers']): FileError =>
+    new FileError({ path, directory: path, kind: 'unsafe-directory', writers })
+  if (uid !== 0 && uid !== process.geteuid!()) throw unsafe({ kind: 'user', id: uid })
+  if ((mode & 0o002) !== 0) throw unsafe('all')
+  if ((mode & 0o020) !== 0) throw unsafe({ kind: 'group', id: gid })
+}
+
 /** Returns the function that reads the configuration again. It throws only UserError: no file ends us. */
 export function createLoad(options: LoadOptions): Load {
   return async (running) => {
@@ -99,7 +153,6 @@ export function createLoad(options: LoadOptions): Load {
       return await loadConfig({ ...options, running })
     } catch (error) {
       if (error instanceof UserError) throw error
-      if (error instanceof FileError) throw asUserError(error, options.env)
       // Its message is left out, because it could quote the file.
       const why = errorCode(error) ?? 'an internal fault'
       const message = `The configuration cannot be read (${why}): try \`${programName()} check\`, or restart`

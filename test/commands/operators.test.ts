@@ -74,7 +74,9 @@ test('a pair that is refused is 77, one without an answer 75, and neither is in 
   const refused = await cli(['reload'])
   expect(refused).toMatchObject({
     status: 77,
-    stderr: expect.stringMatching(/^Correct these files first, .*account-inactive: .*\n$/) as string,
+    stderr: expect.stringMatching(
+      /the service refused .*account-inactive: .* restart would use it\n$/,
+    ) as string,
   })
   expect(refused.stdout).toMatch(/The service refuses the other pair: the former one stays in use\.\n/)
   expect(refused.stdout).not.toContain('kill')

@@ -2,7 +2,7 @@ import { chmodSync, chownSync, mkdirSync, statSync, symlinkSync, writeFileSync }
 import { join } from 'node:path'
 import { isMainThread } from 'node:worker_threads'
 import { expect, onTestFinished, test, vi } from 'vitest'
-import { takeDirectories } from '../../src/daemon/directories.ts'
+import { takeDirectories } from '../../src/daemon/run-daemon.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 const isRoot = process.geteuid?.() === 0
