@@ -16,6 +16,7 @@ import { formatDuration } from '../lib/duration.ts'
 import { exitStatus } from '../lib/error.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
 import { announcedEnd, credentialsEnd, endRemedies } from '../report/configuration-log.ts'
+import { checkStore } from '../share/telemetry.ts'
 import { assertionReader, createFetchToken } from '../source/fetch-token.ts'
 import { configurationOf } from '../terminal/ask.ts'
 import type { RunCommand } from '../terminal/command.ts'
@@ -129,9 +130,8 @@ async function checkFurther(config: Config, say: Say): Promise<void> {
     say('credentials', { level: 'warning', sentence: `${endInWords(end)}. ${endRemedies[end.what]}` })
   else if (end !== null) say('credentials', { level: 'ok', sentence: endInWords(end) })
   if (config.share === null) return
-  const { checkStore } = await import('../share/check.ts')
   const around = { clock: createSystemClock(), random: Math.random }
-  for (const finding of await checkStore(config.share, around)) say('share', finding)
+  say('share', await checkStore(config.share, around))
 }
 
 /** Asks the service for a token once, and drops it. The status is 77 where the pair is refused, 75 without a token. */

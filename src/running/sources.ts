@@ -9,7 +9,7 @@ import { assertionReader, type FetchTokenOptions } from '../source/fetch-token.t
 import type { StateStore } from '../storage/state-store.ts'
 import type { Keeper, Source as PairSource } from '../token/keeper.ts'
 import type { FetchToken } from '../token/outcome.ts'
-import { refusalOf, usableToken, usableUntilMs } from '../token/selectors.ts'
+import { usableToken, usableUntilMs } from '../token/selectors.ts'
 import type { Files } from '../token/transitions.ts'
 
 /** The environment of the room, which exists before it. */
@@ -42,11 +42,7 @@ export function createSources(
   let current: Source | null = null
   const share = createShare({
     ...options,
-    keeper: {
-      held,
-      isRefused: () => refusalOf(keeper().state()) !== null,
-      offer: (outcome) => keeper().offer(outcome),
-    },
+    keeper: { held, offer: (outcome) => keeper().offer(outcome) },
   })
 
   function held(): ReturnType<ShareOptions['keeper']['held']> {
@@ -54,8 +50,9 @@ export function createSources(
     const token = usableToken(state, now)
     if (token === null) return null
     const { pair: pairId, accessToken, expirySource, received, expiresAtMs: endsMs } = token
-    const ends = { endsMs, usableUntilMs: usableUntilMs(state, now) }
-    return { pairId, accessToken, expirySource, receivedMs: received.bootMs, ...ends }
+    const answer = { kind: 'ok', accessToken, expirySource } as const
+    const usableLeftMs = usableUntilMs(state, now) - now.bootMs
+    return { pairId, usableLeftMs, answer, sentMs: received.bootMs, endsMs }
   }
 
   const idOf = ({ pair }: Config): string => store.fingerprintOf(pairText(pair))

@@ -8,22 +8,12 @@ export type Answer =
   | { readonly kind: 'ok'; readonly accessToken: string; readonly expirySource: ExpirySource }
   | Pick<PermanentFailure, 'kind' | 'reason' | 'detail' | 'status'>
 
-interface Stamped {
-  /** When the request was written (a lease: when it was taken), in ms on the store's clock. */
-  readonly at: number
-  /** The name of the host that asked. */
-  readonly by: string
-}
-/** The contents of the two keys. */
+/** The contents of the two keys. `at` and `until` are of the store's clock, in ms; `by` is the host that wrote. */
 export interface Contents {
-  /** `lifeMs` counts from `at`. */
-  readonly record: Answer & Stamped & { readonly id: string; readonly lifeMs: number }
-  /** With a reason it is a wait for all hosts, else the right of one host to ask; until `until` on that clock. */
-  readonly lease: Stamped & {
-    readonly until: number
-    readonly reason?: TransientReason
-    readonly detail?: string
-  }
+  /** `at`: when the request was written; `lifeMs` counts from it. */
+  readonly record: { answer: Answer; id: string; by: string; at: number; lifeMs: number }
+  /** With a reason it is a wait for all hosts, else the right of one host to ask. */
+  readonly lease: { by: string; at: number; until: number; reason?: TransientReason; detail?: string }
 }
 export type Name = keyof Contents
 export type Seal = ReturnType<typeof createSeal>

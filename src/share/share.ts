@@ -2,37 +2,25 @@
 // were answered. One connection, and a host for the account in use and for each that is a candidate.
 import { hostname } from 'node:os'
 import type { ShareConfig } from '../config/config.ts'
-import { createWakeableSleep, withTimeout, type Clock } from '../lib/clock.ts'
+import { withTimeout, type Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { isSame } from '../lib/secret.ts'
-import type { ExpirySource, StatusResult } from '../protocol.ts'
+import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
-import { createHost, LOOK_EVERY_MS, type Account, type Host } from './host.ts'
+import { createHost, LOOK_EVERY_MS, type Account, type Got, type Host } from './host.ts'
 import { createSeal } from './seal.ts'
 import { openStore } from './store.ts'
 import { createTelemetry } from './telemetry.ts'
 
 export type { Account } from './host.ts'
 
-/** The token in use. Instants are of the boot clock. */
-interface Held {
-  /** The pair that it was asked for with, as `pairId` of an account. */
-  readonly pairId: string
-  readonly accessToken: string
-  readonly expirySource: ExpirySource
-  readonly receivedMs: number
-  readonly endsMs: number
-  readonly usableUntilMs: number
-}
-
 export interface ShareOptions {
   readonly clock: Clock
   readonly random: () => number
   readonly log: Log
   readonly keeper: {
-    /** Null: there is none that can be used. */
-    readonly held: () => Held | null
-    readonly isRefused: () => boolean
+    /** The usable token, the pair that it was asked for with, and how long it can be used; null: there is none. */
+    readonly held: () => (Omit<Got, 'by'> & { pairId: string; usableLeftMs: number }) | null
     /** False: an attempt is under way, and nothing has changed. */
     readonly offer: (outcome: FetchOutcome) => boolean
   }
@@ -43,65 +31,55 @@ export interface ShareOptions {
 export type Share = ReturnType<typeof createShare>
 
 /** The time after which an outcome that the keeper could not take is offered again. */
-const OFFER_AGAIN_MS = 100
+const OFFER_AGAIN_MS = 500
 
 export function createShare({ keeper, open = openStore, ...around }: ShareOptions) {
   const { clock } = around
   const name = hostname()
-  const { sleep, wake } = createWakeableSleep(clock)
-  let isWoken = false
   let connection: ReturnType<typeof connect> | null = null
   let current: Account | null = null
   /** The attempt that is under way. */
   let underWay: Promise<FetchOutcome> | null = null
-
-  function wakeUp(): void {
-    isWoken = true
-    wake()
-  }
+  /** Ends the sleep until the next look. */
+  let waking = new AbortController()
 
   function connect(settings: ShareConfig) {
     const store = open(settings, around)
-    void store.then(({ onReady }) => onReady(wakeUp))
-    const telemetry = createTelemetry({ ...around, settings })
-    return { settings, store, telemetry, hosts: new Map<string, Host>() }
+    void store.then(({ onReady }) => onReady(() => waking.abort()))
+    return {
+      settings,
+      store,
+      telemetry: createTelemetry({ ...around, settings }),
+      hosts: new Map<string, Host>(),
+    }
   }
 
-  function hostOf({ text, share }: Account): Host {
+  function hostOf({ text, share, pairId }: Account): Host {
     const { hosts, ...connected } = connection!
     const seal = createSeal(JSON.stringify([text, share.key?.reveal() ?? null]))
     const key = seal.keyOf('', 'record')
-    const usableLeftMs = (): number => Math.max(0, (keeper.held()?.usableUntilMs ?? 0) - clock.now().bootMs)
-    const host = hosts.get(key) ?? createHost({ ...around, ...connected, seal, name, usableLeftMs })
+    const known = hosts.get(key)
+    if (known !== undefined) return known
+    const held = keeper.held()
+    // After a start the fleet may not know of the keeper's token.
+    const first = held?.pairId === pairId ? { ...held, by: name } : null
+    const usableLeftMs = (): number => keeper.held()?.usableLeftMs ?? 0
+    const host = createHost({ ...around, ...connected, seal, name, first, usableLeftMs })
     hosts.set(key, host)
     return host
   }
 
-  /** After a start or a reload the keeper may have a token of which the fleet does not know. */
-  function resume({ pairId }: Account, { answers }: Host): void {
-    const held = keeper.held()
-    const latest = answers.latest()
-    if (held?.pairId !== pairId || answers.isNew()) return
-    const { accessToken, expirySource, receivedMs: sentMs, endsMs } = held
-    const isSameToken = latest?.answer.kind === 'ok' && latest.answer.accessToken === accessToken
-    if (isSameToken || (latest !== null && latest.sentMs >= sentMs)) return
-    const answer = { kind: 'ok', accessToken, expirySource } as const
-    answers.learn({ answer, by: name, sentMs, endsMs, isResumed: true }, latest, false)
-    answers.delivered()
-  }
-
-  /** Looks at the store, and offers the keeper what it lacks until it takes it; an attempt takes it by itself. */
-  async function look(account: Account, signal: AbortSignal): Promise<void> {
+  /** Looks at the store, and offers the keeper what it lacks. Returns how long to sleep then, in ms. */
+  async function look(): Promise<number> {
+    if (current === null || underWay !== null) return LOOK_EVERY_MS
+    const account = current
     const host = hostOf(account)
-    const { answers } = host
-    resume(account, host)
-    await host.look().catch(connection!.telemetry.failed)
-    const isWanted = (): boolean => answers.isNew() && current === account && underWay === null
-    while (isWanted() && !signal.aborted) {
-      if (answers.latest()!.answer.kind === 'permanent' && keeper.isRefused()) answers.delivered()
-      else if (keeper.offer(answers.outcome())) host.adopt()
-      else await clock.sleep(OFFER_AGAIN_MS, signal)
-    }
+    await host.readStore().catch(connection!.telemetry.failed)
+    if (!host.answers.isNew() || current !== account) return LOOK_EVERY_MS
+    // An attempt that is under way takes it by itself.
+    if (underWay !== null || !keeper.offer(host.answers.outcome())) return OFFER_AGAIN_MS
+    host.adopt()
+    return LOOK_EVERY_MS
   }
 
   return {
@@ -113,26 +91,25 @@ export function createShare({ keeper, open = openStore, ...around }: ShareOption
       }
       if (account !== null) connection ??= connect(account.share)
       current = account
-      wakeUp()
+      waking.abort()
     },
     /** One attempt with this account, which is in use or a candidate. */
     async attempt(account: Account, ...attempt: Parameters<FetchToken>): Promise<FetchOutcome> {
       const host = hostOf(account)
-      if (current === account) resume(account, host)
       underWay = host.attempt(account, ...attempt)
       try {
         return await underWay
       } finally {
         underWay = null
-        if (host.answers.isNew()) wakeUp()
+        if (host.answers.isNew()) waking.abort()
       }
     },
     /** Looks every 15 s and at each connection until the signal is aborted. Rejects for internal errors alone. */
     async run(signal: AbortSignal): Promise<void> {
       while (!signal.aborted) {
-        isWoken = false
-        if (current !== null && underWay === null) await look(current, signal)
-        if (!isWoken) await sleep(LOOK_EVERY_MS, signal)
+        waking = new AbortController()
+        const pauseMs = await look()
+        await clock.sleep(pauseMs, AbortSignal.any([signal, waking.signal]))
       }
       // An attempt that ends gives its lease back.
       await withTimeout(connection?.settings.timeoutMs ?? 0, Promise.allSettled([underWay]), clock)

@@ -1,6 +1,5 @@
 // One connection to Redis or Valkey, to a Sentinel's master or to a cluster, with options that limit the time
 // that a hung server can take. The only importer of the client library.
-import { setDefaultAutoSelectFamilyAttemptTimeout } from 'node:net'
 import type { Cluster, Redis, RedisOptions } from 'iovalkey'
 import { createSecureContext } from '../config/certificates.ts'
 import type { ShareConfig } from '../config/config.ts'
@@ -48,9 +47,6 @@ if present ~= ARGV[1] then return 0 end
 if ARGV[2] == '' then redis.call('DEL', KEYS[1]) else redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) end
 return 1`
 
-/** A server that owes an answer and has sent nothing for this time hangs; its socket is closed. */
-const SOCKET_TIMEOUT_MS = 2_500
-const KEEP_ALIVE_MS = 5_000
 /** A connection is made again within this time. */
 const RETRY_MS = 5_000
 const MAX_MESSAGE_LENGTH = 300
@@ -83,12 +79,8 @@ export async function openStore(
 
   return {
     async read({ record, lease }) {
-      const batch = [
-        ['time'],
-        ['getrange', record, 0, LONGEST_TEXT - 1],
-        ['getrange', lease, 0, LONGEST_TEXT - 1],
-      ]
-      return textsOf(await send((): Promise<unknown> => client.multi(batch).exec()))
+      const texts = [record, lease].map((key) => ['getrange', key, 0, LONGEST_TEXT - 1])
+      return repliesOf(await send((): Promise<unknown> => client.multi([['time'], ...texts]).exec()))
     },
     async swap(key, former, text, keepMs) {
       return (await send(() => client.eval(SWAP, 1, key, former, text, Math.max(1, Math.ceil(keepMs))))) === 1
@@ -118,27 +110,21 @@ async function createClient(settings: StoreSettings, retryMs: () => number): Pro
   // Only a daemon that shares loads it. A bundle has the default export of a CommonJS library and none of its names.
   const { default: library } = await import('iovalkey')
   const { servers, sentinel, cluster, database, timeoutMs, user, password } = settings
-  const connectTimeout = Math.max(timeoutMs, SOCKET_TIMEOUT_MS)
-  // Each address of a name but the last has a third of it. The library cannot say it for one connection.
-  setDefaultAutoSelectFamilyAttemptTimeout(Math.floor(connectTimeout / 3))
   const tls = await tlsOptions(settings.tls)
   const options: RedisOptions = {
-    family: 0,
     ...(tls && { tls }),
     ...(user !== null && { username: user }),
     ...(password !== null && { password: password.reveal() }),
-    connectionName: 'kyc-tokend',
-    connectTimeout,
-    commandTimeout: timeoutMs,
-    socketTimeout: SOCKET_TIMEOUT_MS,
-    keepAlive: KEEP_ALIVE_MS,
     lazyConnect: true,
+    commandTimeout: timeoutMs,
+    // A server that owes an answer and has sent nothing for this time hangs.
+    socketTimeout: 2_500,
+    keepAlive: 5_000,
     // A command that waits for a connection would take a lease that nobody wants any more.
     enableOfflineQueue: false,
     maxRetriesPerRequest: 0,
     autoResendUnfulfilledCommands: false,
-    // Connects again, and does not repeat the command: another server is the master by now, or this one still
-    // loads its data.
+    // Connects again: another server is the master by now, or this one still loads its data.
     reconnectOnError: ({ message }) => (/^(READONLY|LOADING)/.test(message) ? 1 : false),
   }
   const nodes = servers.flatMap((server) => ('path' in server ? [] : [{ ...server }]))
@@ -171,27 +157,25 @@ async function tlsOptions(settings: StoreSettings['tls']): Promise<RedisOptions[
   }
 }
 
-/** The server may be another program, or controlled by an attacker. Throws a StoreError. */
-function textsOf(reply: unknown): Awaited<ReturnType<Store['read']>> {
-  const [time, record, lease] = (Array.isArray(reply) ? reply : []).map((one: unknown) =>
-    Array.isArray(one) && one[0] === null ? (one[1] as unknown) : null,
-  )
+/** The server may be another program. Throws a StoreError. */
+function repliesOf(replies: unknown): Awaited<ReturnType<Store['read']>> {
+  const [time, record, lease] = (Array.isArray(replies) ? (replies as unknown[]) : []).map((reply) => {
+    const [error, value] = Array.isArray(reply) ? (reply as unknown[]) : ['odd']
+    return error === null ? value : null
+  })
   const [seconds, micros] = Array.isArray(time) ? (time as unknown[]) : []
-  if (![seconds, micros].every((digits) => typeof digits === 'string' && /^\d{1,11}$/.test(digits)))
-    throw new StoreError('lost', 'The server answers what no Redis does')
+  const nowMs = Number(seconds) * 1_000 + Number(micros) / 1_000
+  if (!Number.isFinite(nowMs)) throw new StoreError('lost', 'The server answers what no Redis does')
   const text = (value: unknown): string =>
     typeof value === 'string' && !FOREIGN_BYTES.test(value) ? value : ''
-  return { nowMs: Number(seconds) * 1_000 + Number(micros) / 1_000, record: text(record), lease: text(lease) }
+  return { nowMs, record: text(record), lease: text(lease) }
 }
 
 /** A name with several addresses, a cluster and a transaction have the reason in an error inside. */
 function storeErrorOf(error: unknown): StoreError {
-  const { errors, lastNodeError, previousErrors } = error as Record<string, unknown> & {
-    errors?: unknown[]
-    previousErrors?: unknown[]
-  }
-  const inner = errors?.[0] ?? lastNodeError ?? previousErrors?.[0] ?? error
-  const message = (inner instanceof Error ? inner.message : String(inner)).slice(0, MAX_MESSAGE_LENGTH)
+  const { errors, lastNodeError, previousErrors } = error as Record<string, unknown>
+  const inner = [errors, lastNodeError, previousErrors, error].flat().find((one) => one instanceof Error)
+  const message = (inner?.message ?? String(error)).slice(0, MAX_MESSAGE_LENGTH)
   const isDenied = /\b(NOAUTH|WRONGPASS|NOPERM)\b|user executing the script can't/.test(message)
   return new StoreError(isDenied ? 'denied' : 'lost', message)
 }

@@ -377,7 +377,6 @@ describe('a host that is restarted', () => {
     world.join()
     await world.pass(1)
     expect([asked(), world.tokens()]).toEqual([2, ['token-2']])
-    expect(world.eventsOf('share-adopted')).toHaveLength(3)
   })
 
   test('and a reload that changes nothing ask nothing, and keep the plan', async () => {

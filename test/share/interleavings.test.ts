@@ -66,7 +66,7 @@ async function play(
         step(index).then(() => failing(() => connected.swap(...command))),
     })
     const sleep = (): Promise<void> => step(index, true)
-    const around = { seal, store, settings, random: () => 0.5, log, name: 'host', telemetry }
+    const around = { seal, store, settings, random: () => 0.5, log, name: 'host', first: null, telemetry }
     return createHost({ ...around, clock: { ...clock, sleep }, usableLeftMs: () => 0 })
   })
   /** The command of the step at which the fault happens. */
@@ -158,7 +158,7 @@ async function play(
   const alive = [0, 1].filter((index) => !dead.has(index))
   const look = async (): Promise<void> => {
     for (let turns = 0; turns < 3; turns += 1)
-      for (const index of alive) await hosts[index]!.look().catch(telemetry.failed)
+      for (const index of alive) await hosts[index]!.readStore().catch(telemetry.failed)
   }
   await schedule(look())
   const tokens = new Set(alive.map((index) => JSON.stringify(hosts[index]!.answers.latest()?.answer ?? null)))

@@ -4,9 +4,7 @@ import { createSeal, type Contents } from '../../src/share/seal.ts'
 
 const seal = createSeal('account and secret')
 const record: Contents['record'] = {
-  kind: 'ok',
-  accessToken: 'the-token',
-  expirySource: 'jwt',
+  answer: { kind: 'ok', accessToken: 'the-token', expirySource: 'jwt' },
   at: 1_800_000_000_000,
   id: '0123456789abcdef',
   by: 'web-1',
@@ -14,7 +12,8 @@ const record: Contents['record'] = {
 }
 
 test('a text opens with the secret, for its key; a token of 16 KiB goes through', () => {
-  const long = { ...record, accessToken: 'x'.repeat(16_384) }
+  const answer = { kind: 'ok', accessToken: 'x'.repeat(16_384), expirySource: 'jwt' } as const
+  const long = { ...record, answer }
   const text = seal.seal('record', long)
   expect(seal.open('record', text)).toEqual(long)
   expect(seal.open('lease', text)).toBeNull()

@@ -9,7 +9,6 @@ import { createRandom } from '../support/random.ts'
 
 export type World = ReturnType<typeof createWorld>
 export type Member = World['hosts'][number]
-type Held = NonNullable<ReturnType<ShareOptions['keeper']['held']>> & { readonly refreshMs: number }
 
 const FIRST_DELAY_MS = 1_000
 const LAST_DELAY_MS = 60_000
@@ -71,10 +70,12 @@ export function createWorld(options: WorldOptions = {}) {
       due: { cause: 'start', atMs: former?.held?.refreshMs ?? nowMs() },
     }
     if (facts.isRefused) facts.due = { cause: 'retry', atMs: Infinity }
-    const held = (): Held | null => (facts.held && facts.held.usableUntilMs > nowMs() ? facts.held : null)
-    const keeper = {
-      held,
-      isRefused: () => facts.isRefused,
+    const usable = (): Held | null => (facts.held && facts.held.endsMs > nowMs() ? facts.held : null)
+    const keeper: ShareOptions['keeper'] = {
+      held() {
+        const held = usable()
+        return held && { ...held, pairId: 'pair', usableLeftMs: held.endsMs - nowMs() }
+      },
       offer(outcome: FetchOutcome) {
         if (facts.isAsking) return false
         take(facts, outcome, 'fleet')
@@ -129,7 +130,7 @@ export function createWorld(options: WorldOptions = {}) {
       facts,
       room,
       end: (): void => own.abort(),
-      token: (): string | null => held()?.accessToken ?? null,
+      token: (): string | null => usable()?.answer.accessToken ?? null,
       reload: (): void => room.use(account()),
       attempt(cause: Cause): Promise<FetchOutcome> {
         facts.due = { cause, atMs: nowMs() }
@@ -156,8 +157,8 @@ export function createWorld(options: WorldOptions = {}) {
       const receivedMs = nowMs() - ageMs
       const endsMs = receivedMs + givenMs
       const refreshMs = receivedMs + givenMs * (0.6 + 0.066 * random())
-      const times = { receivedMs, endsMs, usableUntilMs: endsMs, refreshMs }
-      facts.held = { pairId: 'pair', accessToken, expirySource: 'response', ...times }
+      const answer = { kind: 'ok', accessToken, expirySource: 'response' } as const
+      facts.held = { answer, sentMs: receivedMs, endsMs, refreshMs }
       Object.assign(facts, { isRefused: false, failures: 0, due: { cause: 'refresh', atMs: refreshMs } })
     }
   }
@@ -212,6 +213,13 @@ export function createWorld(options: WorldOptions = {}) {
   })
 }
 
+/** The token of the keeper. */
+interface Held {
+  readonly answer: { readonly kind: 'ok'; readonly accessToken: string; readonly expirySource: 'response' }
+  readonly sentMs: number
+  readonly endsMs: number
+  readonly refreshMs: number
+}
 interface Facts {
   held: Held | null
   isRefused: boolean
