@@ -8,7 +8,7 @@ import { build, type BuildOptions } from 'esbuild'
 /** Both entry points are in one file, so that both have the same class of errors. */
 const ENTRY = `export * from './client/index.ts'\nexport * from './client/testing.ts'`
 /** The files that the types of the entry points are in. */
-const TYPES = ['client/index', 'client/testing', 'client/token-source', 'client/errors', 'protocol']
+const TYPES = ['client/index', 'client/testing', 'client/token-source', 'protocol']
 
 /** Writes client.js and client.cjs to this directory. */
 export async function bundleClient(directory: string, options: BuildOptions): Promise<void> {

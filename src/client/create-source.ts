@@ -1,4 +1,6 @@
 // The methods of a client, over any link to a daemon.
+import { createHash } from 'node:crypto'
+import { monotonicMs } from '../lib/clock.ts'
 import {
   FINGERPRINT_LENGTH,
   MAX_MIN_VALID_SECONDS,
@@ -6,213 +8,157 @@ import {
   type RejectResult,
   type StatusResult,
 } from '../protocol.ts'
-import { createFetch } from './authorized-fetch.ts'
-import { badRequest, closedError, timeoutError, TokenClientError } from './errors.ts'
-import { ANSWER_MS, type Link, type View } from './link.ts'
-import { createRefusals, placeOf, type Admission } from './refusals.ts'
-import type { AuthorizeOptions, ClientOptions, ClientToken, GetOptions, TokenSource } from './token-source.ts'
+import { ANSWER_MS, timeoutError, type Link, type View } from './link.ts'
+import { createAuthorize, createFetch } from './refused-calls.ts'
+import {
+  badRequest,
+  type ClientOptions,
+  type ClientToken,
+  type GetOptions,
+  type TokenClientError,
+  type TokenSource,
+} from './token-source.ts'
 
 const DEFAULT_WAIT_SECONDS = 10
-/** Between two requests for a token of one caller, in ms. */
-const PAUSE_MS = 250
-/** An instant that was counted on another clock may differ by this much, in ms, and be the same. */
-const SAME_INSTANT_MS = 1_000
-const FINGERPRINT = new RegExp(`^[0-9a-f]{${FINGERPRINT_LENGTH}}$`)
-
-/** The token that a caller wants, and for how long it waits. */
-interface Wish {
-  readonly minValidMs: number
-  readonly notFingerprint: string | undefined
-  readonly waitMs: number
-  /** The wait is also for a daemon that was never there. */
-  readonly waitsForStart: boolean
-  readonly signal: AbortSignal | undefined
-}
+/** Of a timer that keeps a process alive: the longest interval that there is. */
+const FOR_EVER_MS = 2 ** 31 - 1
 
 /** Throws TypeError if one of `origins` is no URL. */
 export function createSource({ name, origins }: ClientOptions, link: Link): TokenSource {
-  const { monotonicMs } = link
-  /** Requests for a token that are under way. */
-  const asked = new Map<string, Promise<ClientToken>>()
-  let isClosed = false
-  const refusals = createRefusals({
-    monotonicMs,
-    get,
-    reject: (fingerprint) => link.ask<RejectResult>('token.reject', { fingerprint, client: name }),
-  })
+  /** Requests for a longer life that are under way, by that life. */
+  const asked = new Map<number, Promise<ClientToken>>()
+  const subscriptions = new Set<() => void>()
+  const { authorize, report, wasReported } = createAuthorize(get, (fingerprint) =>
+    link.ask<RejectResult>('token.reject', { fingerprint, client: name }),
+  )
 
-  /** The token in memory, if it is as good as the wish. Its life is counted on two clocks: one may be set. */
-  function remembered(view: View, { minValidMs, notFingerprint }: Wish): ClientToken | undefined {
+  /** The token in memory, if it is as good as that. Its life is counted on two clocks: one may be set. */
+  function remembered(
+    view: View,
+    { minValidSeconds = 0, notFingerprint }: GetOptions,
+  ): ClientToken | undefined {
     const { token, expiresAtMs = 0, isLive } = view
     if (token === undefined || token.fingerprint === notFingerprint) return undefined
     const leftMs = Math.min(Date.parse(token.expiresAt) - Date.now(), expiresAtMs - monotonicMs())
-    if (leftMs <= 0 || leftMs < minValidMs) return undefined
+    if (leftMs <= 0 || leftMs < minValidSeconds * 1_000) return undefined
     if (isLive) return copyOf(token)
-    return refusals.has(token.fingerprint) ? undefined : { ...copyOf(token), cached: true }
+    return wasReported(token) ? undefined : { ...copyOf(token), cached: true }
   }
 
-  /** Asks the daemon, which waits. Callers who wish for the same share a request. */
-  function ask({ minValidMs, notFingerprint, waitMs }: Wish, leftMs: number): Promise<ClientToken> {
-    const key = JSON.stringify([minValidMs, notFingerprint, waitMs])
-    const underWay = asked.get(key)
-    if (underWay !== undefined) return underWay
-    // The daemon counts in tenths of a second; its answer has time enough.
-    const waitSeconds = Math.ceil(leftMs / 100) / 10
-    const data = { minValidSeconds: minValidMs / 1_000, notFingerprint, waitSeconds, client: name }
-    const answer = link.ask<ClientToken>('token.get', data, leftMs + ANSWER_MS)
-    asked.set(key, answer)
-    const end = (): boolean => asked.delete(key)
-    answer.then(end, end)
-    return answer
+  /** Asks the daemon for a token that lives so long. Callers with the same need share a request. */
+  async function askLonger(minValidSeconds: number, leftMs: number): Promise<ClientToken> {
+    const waitMs = Math.max(0, leftMs)
+    const data = { minValidSeconds, waitSeconds: waitMs / 1_000, client: name }
+    const answer = asked.get(minValidSeconds) ?? link.ask<ClientToken>('token.get', data, waitMs + ANSWER_MS)
+    asked.set(minValidSeconds, answer)
+    return copyOf(await answer.finally(() => asked.delete(minValidSeconds)))
   }
 
-  async function get(options: GetOptions | null = {}): Promise<ClientToken> {
-    const wish = wishOf(options ?? {})
-    wish.signal?.throwIfAborted()
-    if (isClosed) throw closedError()
-    link.want()
-    const first = remembered(link.view(), wish)
-    if (first !== undefined) return first
-    const release = link.hold()
-    try {
-      return await awaitToken(wish)
-    } finally {
-      release()
-    }
-  }
-
-  async function awaitToken(wish: Wish): Promise<ClientToken> {
+  async function get(options: GetOptions = {}): Promise<ClientToken> {
+    const { minValidSeconds = 0, notFingerprint, waitSeconds, signal } = options
+    checkSeconds('minValidSeconds', minValidSeconds, MAX_MIN_VALID_SECONDS)
+    checkSeconds('waitSeconds', waitSeconds ?? 0, MAX_WAIT_SECONDS)
+    signal?.throwIfAborted()
+    link.follow()
     const beganMs = monotonicMs()
     for (;;) {
       const view = link.view()
-      const token = remembered(view, wish)
-      if (token !== undefined) return token
+      const good = remembered(view, options)
+      if (good !== undefined) return good
+      const { token, fault, isLive } = view
+      const waitMs = waitMsFor(view, waitSeconds)
       const passedMs = monotonicMs() - beganMs
-      if (view.isLive) {
-        const answer = await askWhileThere(wish, passedMs)
-        if (answer !== undefined) return answer
-      } else await awaitDaemon(view, wish, passedMs)
+      if (isLive && token !== undefined && token.fingerprint !== notFingerprint)
+        return unlessAborted(askLonger(minValidSeconds, waitMs - passedMs), signal)
+      if (passedMs >= waitMs) {
+        if (isLive && token !== undefined) return copyOf(token)
+        throw fault ?? timeoutError(waitMs)
+      }
+      await change(waitMs - passedMs, signal)
     }
   }
 
-  /** The answer of a daemon that is there; undefined after a pause: ask again. */
-  async function askWhileThere(wish: Wish, passedMs: number): Promise<ClientToken | undefined> {
-    const { notFingerprint, waitMs, signal } = wish
-    const leftMs = link.waits ? Math.max(0, waitMs - passedMs) : 0
-    const isLast = leftMs < PAUSE_MS
-    const answer = await unlessAborted(ask(wish, leftMs), signal).catch((error: unknown) => {
-      if (isLast || signal?.aborted === true || !isPassing(error)) throw error
-    })
-    if (answer !== undefined && (isLast || answer.fingerprint !== notFingerprint)) return copyOf(answer)
-    await change(PAUSE_MS, signal)
-    return undefined
-  }
-
-  /** Waits for a change while the daemon is away, or has not answered yet. Throws once the time is over. */
-  async function awaitDaemon({ fault }: View, wish: Wish, passedMs: number): Promise<void> {
-    const isAwaited = wish.waitsForStart || link.wasConnected()
-    if (fault !== undefined && !(isAwaited && isPassing(fault))) throw fault
-    // A daemon that is there has time for its first answer.
-    const waitMs = fault === undefined ? Math.max(wish.waitMs, ANSWER_MS) : wish.waitMs
-    if (passedMs >= waitMs) throw fault ?? timeoutError(waitMs)
-    await change(waitMs - passedMs, wish.signal)
+  /** How long a caller waits, from the beginning, while the view is as it is. In ms. */
+  function waitMsFor({ fault, isLive }: View, waitSeconds: number | undefined): number {
+    const waitMs = (waitSeconds ?? DEFAULT_WAIT_SECONDS) * 1_000
+    // A daemon that has said nothing yet has time for its first answer.
+    if (fault === undefined && !isLive) return Math.max(waitMs, ANSWER_MS)
+    return isPassing(fault) && link.isWorthWait(waitSeconds !== undefined) ? waitMs : 0
   }
 
   /** Resolves at the next change of the view, or after this time. Rejects with the signal's reason. */
-  function change(ms: number, signal: AbortSignal | undefined): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const end = (): void => {
+  async function change(ms: number, signal: AbortSignal | null | undefined): Promise<void> {
+    let end = (): void => undefined
+    const changed = new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, ms)
+      const leave = link.onChange(resolve)
+      end = () => {
         clearTimeout(timer)
         leave()
-        signal?.removeEventListener('abort', end)
-        if (signal?.aborted === true) reject(signal.reason as Error)
-        else resolve()
       }
-      const timer = setTimeout(end, ms)
-      const leave = link.onChange(end)
-      signal?.addEventListener('abort', end)
     })
+    await unlessAborted(changed, signal).finally(end)
   }
 
   /** Calls the listener with the newest token, and never twice for the same. */
   function subscribe(listener: (token: ClientToken) => void): () => void {
-    let last: ClientToken | undefined
-    let hasEnded = false
+    if (typeof listener !== 'function') throw badRequest('The listener must be a function.')
+    link.follow()
+    let last: string | undefined
     function notify(): void {
       const { token } = link.view()
-      if (token === undefined || (last !== undefined && isSame(last, token))) return
-      last = token
+      if (token === undefined) return
+      const { fingerprint, expiresAt, state, stale } = token
+      const seen = [fingerprint, expiresAt, state, stale].join()
+      if (seen === last) return
+      last = seen
       // Its exceptions are the program's, and do no harm here.
       queueMicrotask(() => {
-        if (!hasEnded) listener(copyOf(token))
+        if (subscriptions.has(end)) listener(copyOf(token))
       })
     }
-    const release = link.hold()
     const leave = link.onChange(notify)
-    link.want()
-    notify()
-    return () => {
-      if (hasEnded) return
-      hasEnded = true
+    const alive = setInterval(() => undefined, FOR_EVER_MS)
+    const end = (): void => {
+      subscriptions.delete(end)
       leave()
-      release()
+      clearInterval(alive)
     }
-  }
-
-  /** An authorization for a call to this place; without a place, its refusals are remembered nowhere. */
-  async function admit({ url, method = 'GET', ...request }: AuthorizeOptions): Promise<Admission> {
-    const place = url === undefined ? undefined : placeOf(url, method)
-    const signal = request.signal ?? undefined
-    const admissionOf = (token: ClientToken, { isRepetition }: { isRepetition: boolean }): Admission => ({
-      headers: { [token.header]: `${token.prefix}${token.accessToken}` },
-      token,
-      async refused({ isFinal = false } = {}) {
-        const next = await refusals.nextToken(token, { place, isRepetition, isFinal, signal })
-        return next === undefined ? undefined : admissionOf(next, { isRepetition: true })
-      },
-    })
-    return admissionOf(await get(request), { isRepetition: false })
+    subscriptions.add(end)
+    notify()
+    return end
   }
 
   return {
-    get: async (options) => get(options),
-    authorize: async (options) => admit(options ?? {}),
+    get,
+    authorize,
     fetch: createFetch(
       origins?.map((origin) => new URL(origin).origin),
-      admit,
+      authorize,
     ),
-    subscribe(listener) {
-      if (typeof listener !== 'function') throw badRequest('The listener must be a function.')
-      if (isClosed) throw closedError()
-      return subscribe(listener)
+    subscribe,
+    async reject(token, { signal } = {}) {
+      const fingerprint: unknown = typeof token === 'string' ? fingerprintOf(token) : token?.fingerprint
+      if (typeof fingerprint !== 'string')
+        throw badRequest('Report a token, or an object with its `fingerprint`.')
+      return unlessAborted(report(fingerprint), signal)
     },
-    async reject(token, options) {
-      const named: unknown = typeof token === 'string' ? token : token?.fingerprint
-      if (typeof named !== 'string') throw badRequest('Report a token, or an object with its `fingerprint`.')
-      const fingerprint = typeof token === 'string' ? await fingerprintOf(token) : named
-      return unlessAborted(refusals.report(fingerprint), options?.signal)
-    },
-    status: async (options) => unlessAborted(link.ask<StatusResult>('status.get', {}), options?.signal),
+    status: async ({ signal } = {}) => unlessAborted(link.ask<StatusResult>('status.get', {}), signal),
     close() {
-      isClosed = true
+      for (const end of subscriptions) end()
       link.close()
     },
   }
 }
 
-/** Reports whether the fault may be over within a wait: the daemon restarts, or gets a token. */
-function isPassing(fault: unknown): boolean {
-  const codes = ['no-token-yet', 'expired', 'daemon-unreachable', 'busy', 'timeout']
-  return fault instanceof TokenClientError && codes.includes(fault.code)
+/** The name of a token: the first hex digits of its SHA-256. */
+export function fingerprintOf(accessToken: string): string {
+  return createHash('sha256').update(accessToken).digest('hex').slice(0, FINGERPRINT_LENGTH)
 }
 
-function isSame(before: ClientToken, now: ClientToken): boolean {
-  return (
-    before.fingerprint === now.fingerprint &&
-    before.state === now.state &&
-    before.stale === now.stale &&
-    Math.abs(Date.parse(before.expiresAt) - Date.parse(now.expiresAt)) < SAME_INSTANT_MS
-  )
+/** Reports whether the fault may be over within a wait: the daemon restarts, or gets a token. */
+function isPassing(fault: TokenClientError | undefined): boolean {
+  return fault === undefined || ['no-token-yet', 'expired', 'daemon-unreachable', 'busy'].includes(fault.code)
 }
 
 /** For one caller, who may change it. */
@@ -231,27 +177,8 @@ function unlessAborted<T>(work: Promise<T>, signal?: AbortSignal | null): Promis
   })
 }
 
-/** Throws `bad-request` for what the daemon would not accept. */
-function wishOf({ minValidSeconds = 0, notFingerprint, waitSeconds, signal }: GetOptions): Wish {
-  checkSeconds('minValidSeconds', minValidSeconds, MAX_MIN_VALID_SECONDS)
-  checkSeconds('waitSeconds', waitSeconds ?? 0, MAX_WAIT_SECONDS)
-  if (notFingerprint !== undefined && !FINGERPRINT.test(notFingerprint))
-    throw badRequest('notFingerprint must be the fingerprint of a token.')
-  return {
-    minValidMs: minValidSeconds * 1_000,
-    notFingerprint,
-    waitMs: (waitSeconds ?? DEFAULT_WAIT_SECONDS) * 1_000,
-    waitsForStart: waitSeconds !== undefined,
-    signal: signal ?? undefined,
-  }
-}
-
+/** Throws `bad-request`. */
 function checkSeconds(name: string, value: unknown, max: number): void {
   const isInRange = typeof value === 'number' && value >= 0 && value <= max
   if (!isInRange) throw badRequest(`${name} must be a number of seconds from 0 to ${max}.`)
-}
-
-async function fingerprintOf(token: string): Promise<string> {
-  const { createHash } = await import('node:crypto')
-  return createHash('sha256').update(token).digest('hex').slice(0, FINGERPRINT_LENGTH)
 }

@@ -1,11 +1,11 @@
 // The socket of a client: the one that was named, an account's, or the first of the usual places that is there.
 import { lstatSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { ACCOUNT_VARIABLE, accountNames, ACCOUNTS_DIRECTORY, checkedAccount } from '../host/account.ts'
+import { ACCOUNT_VARIABLE, accountNames, ACCOUNTS_DIRECTORY, isAccountName } from '../host/account.ts'
 import { socketCandidates, SYSTEM_RUNTIME_DIRECTORY, type ProcessIdentity } from '../host/paths.ts'
 import { clientRemedyOf } from '../host/remedy.ts'
-import { errorCode, errorMessage, withSystemFallback } from '../lib/error.ts'
-import { badRequest, TokenClientError } from './errors.ts'
+import { withSystemFallback } from '../lib/error.ts'
+import { badRequest, TokenClientError } from './token-source.ts'
 
 /** Names the socket for client commands and the client library. */
 const SOCKET_VARIABLE = 'KYC_TOKEND_SOCKET'
@@ -24,38 +24,32 @@ export function namedDaemon(env: NodeJS.ProcessEnv, options: NamedDaemon): Named
 }
 
 /**
- * Returns the function that finds the socket: as the options name it, else as the environment does, else the
- * first that is there, even if it may not be opened. That throws TokenClientError: `daemon-unreachable` if there
- * is no socket or no such account, `denied` for a person's directory that another user could have made. This
- * throws `bad-request` if socket and account are named together, or the account's name is none.
+ * Returns the function that finds the socket, which throws TokenClientError: `daemon-unreachable` if there is no
+ * socket or no such account, `denied` for a person's directory that another user could have made. This throws
+ * `bad-request` if socket and account are named together, or the account's name is none.
  */
 export function socketFinder(
   identity: () => ProcessIdentity,
   options: NamedDaemon,
   accountsDirectory = ACCOUNTS_DIRECTORY,
 ): () => string {
-  const named = namedDaemon(identity().env, options)
-  const { socketPath, account } = named
-  if (socketPath && account) {
-    const isInOptions = named === options
-    const names = isInOptions ? 'The socket and the account' : `$${SOCKET_VARIABLE} and $${ACCOUNT_VARIABLE}`
-    throw badRequest(`${names} are both given: leave one of them out.`)
-  }
+  const { socketPath, account } = namedDaemon(identity().env, options)
+  if (socketPath && account)
+    throw badRequest(
+      `The socket ($${SOCKET_VARIABLE}) and the account ($${ACCOUNT_VARIABLE}) are both given: leave one of them out.`,
+    )
   if (socketPath) return () => socketPath
   if (!account) return () => usualSocket(identity())
-  try {
-    checkedAccount(account)
-  } catch (error) {
-    throw badRequest(errorMessage(error))
-  }
+  if (!isAccountName(account))
+    throw badRequest('The name of an account is 1 to 32 lower-case letters, digits and hyphens: correct it.')
   return () => accountSocket(account, accountsDirectory)
 }
 
 function accountSocket(account: string, directory: string): string {
   if (isThere(join(directory, account))) return join(directory, account, 'ipc.sock')
   const names = accountNames(directory)
-  const there = names.length === 0 ? ' none' : `: ${names.map((name) => `\`${name}\``).join(', ')}`
-  throw new TokenClientError(`There is no account \`${account}\` here; there are${there}`, {
+  const others = names.length === 0 ? ' none' : `: ${names.map((name) => `\`${name}\``).join(', ')}`
+  throw new TokenClientError(`There is no account \`${account}\` here; there are${others}`, {
     code: 'daemon-unreachable',
     remedy: clientRemedyOf({ kind: 'no-account', account, hasOthers: names.length > 0 }),
   })
@@ -70,11 +64,10 @@ function usualSocket(identity: ProcessIdentity): string {
       remedy: `${clientRemedyOf({ kind: 'no-daemon', socket: undefined })}, or ${NAME_SOCKET}`,
     })
   if (isTrusted(dirname(path), identity.uid)) return path
-  throw new TokenClientError(
-    `The socket ${path} is not trusted, because another user could have made its directory, and could answer ` +
-      'instead of the daemon',
-    { code: 'denied', remedy: `remove ${dirname(path)} and start your daemon again, or ${NAME_SOCKET}` },
-  )
+  throw new TokenClientError(`Another user could have made the directory of ${path}, and answer at it`, {
+    code: 'denied',
+    remedy: `remove ${dirname(path)} and start your daemon again, or ${NAME_SOCKET}`,
+  })
 }
 
 /** Only root makes directories in /run. In a temp directory everybody may have made the person's own. */
@@ -84,10 +77,7 @@ function isTrusted(directory: string, uid: number): boolean {
   return stats?.isDirectory() === true && [0, uid].includes(stats.uid) && (stats.mode & 0o022) === 0
 }
 
+/** Reports whether there is a file, or one may be that this user cannot see. */
 function isThere(path: string): boolean {
-  try {
-    return statSync(path, { throwIfNoEntry: false }) !== undefined
-  } catch (error) {
-    return errorCode(error) !== 'ENOTDIR'
-  }
+  return withSystemFallback(true, () => statSync(path, { throwIfNoEntry: false }) !== undefined)
 }

@@ -4,24 +4,9 @@ import { socketFinder } from './find-socket.ts'
 import { createLink } from './link.ts'
 import type { ClientOptions, TokenSource } from './token-source.ts'
 
-export { TokenClientError, type TokenClientErrorCode } from './errors.ts'
-export type {
-  Authorization,
-  AuthorizeOptions,
-  ClientOptions,
-  ClientToken,
-  GetOptions,
-  TokenSource,
-} from './token-source.ts'
-export type {
-  FaultCode,
-  Phase,
-  RejectResult,
-  RejectVerdict,
-  StatusResult,
-  TokenDescription,
-  TokenResult,
-} from '../protocol.ts'
+export { TokenClientError } from './token-source.ts'
+export type * from './token-source.ts'
+export type { FaultCode, Phase, RejectResult, RejectVerdict, StatusResult, TokenResult } from '../protocol.ts'
 
 export interface TokenClientOptions extends ClientOptions {
   /** The daemon's socket; by default `$KYC_TOKEND_SOCKET`, else the system's or the person's own. */

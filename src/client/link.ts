@@ -1,16 +1,14 @@
 // The connection to the daemon: one socket with one subscription, whose newest answer is in one variable.
 import { createConnection, type Socket } from 'node:net'
+import { clientRemedyOf } from '../host/remedy.ts'
 import { monotonicMs } from '../lib/clock.ts'
+import { errorCode, errorMessage } from '../lib/error.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
-import { FRAME_END, type RequestType } from '../protocol.ts'
-import { closedError, disconnectError, faultError, isWithoutToken, timeoutError } from './errors.ts'
-import type { TokenClientError } from './errors.ts'
-import type { ClientToken } from './token-source.ts'
+import { FRAME_END, type FaultCode, type RequestType } from '../protocol.ts'
+import { TokenClientError, type ClientToken } from './token-source.ts'
 
 /** The longest wait for an answer to a request that does not wait for a token, in ms. */
 export const ANSWER_MS = 5_000
-/** Longest frame of the daemon, in characters: enough for a token of 16 KiB, or a status with many files. */
-const MAX_FRAME_LENGTH = 1024 * 1024
 /** Pause before a new connection, in ms: doubled after each failure up to the largest, the upper half drawn. */
 const PAUSE_MS = { first: 50, largest: 1_000 }
 /** The id of the subscription. Those of calls are numbers. */
@@ -29,26 +27,7 @@ export interface View {
 }
 
 /** A daemon, as the methods of a client need it. */
-export interface Link {
-  view(): View
-  /** Reports whether a connection was ever open: then the daemon restarts, and is worth a wait. */
-  wasConnected(): boolean
-  /** False: nothing will come by itself, so that nobody waits. */
-  readonly waits: boolean
-  readonly monotonicMs: () => number
-  /** Subscribes, now and on each new connection. */
-  want(): void
-  /** Keeps the process alive until the returned function is called, once. */
-  hold(): () => void
-  /** Calls the listener at each change of the view; returns a function that ends this. */
-  onChange(listener: () => void): () => void
-  /**
-   * Sends a request, and once more on the next connection if the present one ends before its answer. Rejects
-   * with TokenClientError. `answerMs`: the longest wait for the answer; 5 s by default.
-   */
-  ask<T>(type: RequestType, data: object, answerMs?: number): Promise<T>
-  close(): void
-}
+export type Link = ReturnType<typeof createLink>
 
 interface Call {
   readonly type: RequestType
@@ -60,20 +39,17 @@ interface Call {
 
 /**
  * Connects at the first use, to the path that `findPath` gives then (it may throw), and again whenever the
- * connection ends while the token or an answer is wanted.
+ * connection ends while the token or an answer is wanted. The connection keeps no process alive.
  */
-export function createLink(findPath: () => string, name: string | undefined): Link {
+export function createLink(findPath: () => string, name: string | undefined) {
+  /** By id; the subscription is one that is never settled. */
   const calls = new Map<string, Call>()
   const listeners = new Set<() => void>()
   let view: View = { isLive: false }
   let socket: Socket | undefined
   let pause: NodeJS.Timeout | undefined
-  /** The fault by which the daemon ends the present connection. */
-  let lastFault: TokenClientError | undefined
   let wasConnected = false
   let isClosed = false
-  let isWanted = false
-  let holders = 0
   let failures = 0
   let lastId = 0
 
@@ -84,39 +60,51 @@ export function createLink(findPath: () => string, name: string | undefined): Li
     for (const listener of listeners) listener()
   }
 
-  /** A process with a connection ends all the same, unless somebody waits. */
-  function keepAlive(): void {
-    for (const handle of [socket, pause])
-      if (holders + calls.size > 0) handle?.ref()
-      else handle?.unref()
+  function start(id: string, call: Call): void {
+    calls.set(id, call)
+    if (isConnected()) send(id, call)
+    else connect()
   }
-
-  function send(id: string, type: RequestType, data: object): void {
+  function send(id: string, call: Call): void {
+    const { type, data } = call
+    call.sent += 1
     socket?.write(`${JSON.stringify({ type, data: { id, ...data } })}${FRAME_END}`)
   }
-  function sendCall(id: string, call: Call): void {
-    call.sent += 1
-    send(id, call.type, call.data)
-  }
-  const subscribe = (): void => send(SUBSCRIPTION, 'token.subscribe', { client: name })
 
   /** Makes a connection, unless one is there, or the pause before it is not over. */
   function connect(): void {
-    if (isClosed || socket !== undefined || pause !== undefined) return
+    if (socket !== undefined || pause !== undefined) return
     let path: string | undefined
     try {
       path = findPath()
-      socket = openSocket(path, { onOpen, onFrame: receive, onEnd: (fault) => lose(lastFault ?? fault) })
+      socket = openSocket(path)
     } catch (error) {
-      pause = setTimeout(() => lose(disconnectError({ path, error: error as Error })), 0)
+      lose(disconnectError(path, error as Error))
     }
-    keepAlive()
+  }
+
+  /** Throws for a path that can be none. */
+  function openSocket(path: string): Socket {
+    const opened = createConnection({ path }).setEncoding('utf8').unref()
+    let rest = ''
+    opened.on('connect', onOpen)
+    opened.on('data', (text: string) => {
+      const frames = (rest + text).split(FRAME_END)
+      rest = frames.pop() ?? ''
+      try {
+        for (const frame of frames) receive(frame)
+      } catch (error) {
+        opened.destroy(error as Error)
+      }
+    })
+    opened.on('error', () => undefined)
+    opened.on('close', () => lose(disconnectError(path, opened.errored)))
+    return opened
   }
 
   function onOpen(): void {
     wasConnected = true
-    if (isWanted) subscribe()
-    for (const [id, call] of calls) sendCall(id, call)
+    for (const [id, call] of calls) send(id, call)
   }
 
   /** Takes one frame. Throws a sentence without a part of the text, which may hold anything. */
@@ -125,15 +113,13 @@ export function createLink(findPath: () => string, name: string | undefined): Li
     if (!isRecord(frame) || !isRecord(frame['data'])) throw new Error('its answer is no frame of kyc-tokend')
     const { type } = frame
     const { id, ...data } = frame['data']
-    const call = typeof id === 'string' ? calls.get(id) : undefined
+    const call = calls.get(String(id))
     if (type === 'fault') {
       const fault = faultError(data)
-      // Others than these end the connection, without an answer to the other calls.
-      if (call === undefined || fault.code === 'busy') lastFault = fault
       call?.settle(undefined, fault)
-      if (id !== SUBSCRIPTION) return
-      if (isWithoutToken(fault)) set({ fault, isLive: true })
-      else set({ ...view, fault, isLive: false })
+      if (id === SUBSCRIPTION && isWithoutToken(fault)) set({ fault, isLive: true })
+      // It is about the whole connection, which the daemon ends.
+      else if (id === SUBSCRIPTION || call === undefined || fault.code === 'busy') throw fault
       return
     }
     if (type === 'token.result' || type === 'token.changed') {
@@ -147,13 +133,12 @@ export function createLink(findPath: () => string, name: string | undefined): Li
 
   /** The connection has ended, or could not be made. */
   function lose(fault: TokenClientError): void {
-    socket = pause = lastFault = undefined
+    socket = undefined
     if (isClosed) return
     failures += 1
-    for (const call of calls.values())
-      if (call.sent > 1 || !wasConnected || fault.code === 'denied') call.settle(undefined, fault)
+    for (const call of calls.values()) if (call.sent > 1 || !wasConnected) call.settle(undefined, fault)
     set({ ...view, fault, isLive: false })
-    if (!isWanted && calls.size === 0) return
+    if (calls.size === 0) return
     const longestMs = Math.min(PAUSE_MS.largest, PAUSE_MS.first * 2 ** failures)
     pause = setTimeout(
       () => {
@@ -161,106 +146,96 @@ export function createLink(findPath: () => string, name: string | undefined): Li
         connect()
       },
       longestMs * (0.5 + Math.random() / 2),
-    )
-    keepAlive()
+    ).unref()
   }
 
   return {
     view: () => view,
-    wasConnected: () => wasConnected,
-    waits: true,
-    monotonicMs,
-    want() {
-      if (!isWanted && isConnected()) subscribe()
-      isWanted = true
-      connect()
-    },
-    hold() {
-      holders += 1
-      keepAlive()
-      return () => {
-        holders -= 1
-        keepAlive()
-      }
-    },
-    onChange(listener) {
+    /** Calls the listener at each change of the view; returns a function that ends this. */
+    onChange(listener: () => void): () => void {
       listeners.add(listener)
       return () => listeners.delete(listener)
     },
+    /** Has the view follow the daemon from now on. Throws TokenClientError (`closed`). */
+    follow(): void {
+      if (isClosed) throw closedError()
+      if (calls.has(SUBSCRIPTION)) return
+      const data = { client: name }
+      start(SUBSCRIPTION, { type: 'token.subscribe', data, sent: 0, settle: () => undefined })
+    },
+    /** Reports whether the view may change by itself. `isExplicit`: also if there never was a connection. */
+    isWorthWait: (isExplicit: boolean): boolean => isExplicit || wasConnected,
+    /**
+     * Sends a request, and once more on the next connection if the present one ends before its answer. Rejects
+     * with TokenClientError. `answerMs`: the longest wait for the answer.
+     */
     async ask<T>(type: RequestType, data: object, answerMs = ANSWER_MS): Promise<T> {
       if (isClosed) throw closedError()
-      if (pause !== undefined && !wasConnected && view.fault !== undefined) throw view.fault
       return new Promise<T>((resolve, reject) => {
         const id = String((lastId += 1))
-        const late = (): void =>
-          call.settle(undefined, (isConnected() ? undefined : view.fault) ?? timeoutError(answerMs))
-        const timer = setTimeout(late, answerMs)
-        const call: Call = {
-          type,
-          data,
-          sent: 0,
-          settle(answer, error) {
-            clearTimeout(timer)
-            calls.delete(id)
-            keepAlive()
-            if (error === undefined) resolve(answer as T)
-            else reject(error)
-          },
+        const settle = (answer: unknown, error?: TokenClientError): void => {
+          clearTimeout(timer)
+          calls.delete(id)
+          if (error === undefined) resolve(answer as T)
+          else reject(error)
         }
-        calls.set(id, call)
-        if (isConnected()) sendCall(id, call)
-        else connect()
-        keepAlive()
+        const timer = setTimeout(() => {
+          const fault = isConnected() ? undefined : view.fault
+          settle(undefined, fault ?? timeoutError(answerMs))
+        }, answerMs)
+        start(id, { type, data, sent: 0, settle })
       })
     },
-    close() {
-      if (isClosed) return
+    close(): void {
       isClosed = true
       clearTimeout(pause)
       socket?.destroy()
       const fault = closedError()
       for (const call of calls.values()) call.settle(undefined, fault)
+      calls.clear()
       set({ fault, isLive: false })
-      listeners.clear()
     },
   }
 }
 
-/** One connection, from its beginning to its end. Throws for a path that can be none. */
-function openSocket(
-  path: string,
-  on: {
-    onOpen(): void
-    /** Ends the connection by throwing. */
-    onFrame(text: string): void
-    /** Called once, whether the connection was ever open or not. */
-    onEnd(fault: TokenClientError): void
-  },
-): Socket {
-  const socket = createConnection({ path })
-  let error: Error | undefined
-  let isOpen = false
-  let isAnswered = false
-  let rest = ''
-  socket.setEncoding('utf8')
-  socket.on('connect', () => {
-    isOpen = true
-    on.onOpen()
-  })
-  socket.on('data', (text: string) => {
-    isAnswered = true
-    const texts = (rest + text).split(FRAME_END)
-    rest = texts.pop() ?? ''
-    try {
-      for (const frame of texts) on.onFrame(frame)
-      if (rest.length > MAX_FRAME_LENGTH) throw new Error(`a frame is longer than ${MAX_FRAME_LENGTH}`)
-    } catch (thrown) {
-      socket.destroy(thrown as Error)
-    }
-  })
-  socket.on('error', (cause) => {
-    error = cause
-  })
-  socket.on('close', () => on.onEnd(disconnectError({ path, error, isOpen, isAnswered })))
-  return socket
+/** Reports whether the daemon says by this fault that it has no token. */
+export function isWithoutToken({ code }: TokenClientError): boolean {
+  return ['no-token-yet', 'expired', 'account-inactive', 'account-not-found'].includes(code)
 }
+
+/** The daemon's `fault`. */
+export function faultError({ code, message, reason }: Readonly<Record<string, unknown>>): TokenClientError {
+  return new TokenClientError(String(message), {
+    code: String(code) as FaultCode,
+    reason: typeof reason === 'string' ? reason : undefined,
+  })
+}
+
+/**
+ * Why there is no connection to the daemon at the path. `cause`: of the system, of a broken frame, or of the
+ * search for the path; null: the other side closed the connection.
+ */
+function disconnectError(path: string | undefined, cause: Error | null): TokenClientError {
+  if (cause instanceof TokenClientError) return cause
+  const systemCode = errorCode(cause)
+  if (cause === null) {
+    const problem = `kyc-tokend ended the connection at ${path}`
+    return new TokenClientError(problem, { code: 'daemon-unreachable', remedy: clientRemedyOf('unanswered') })
+  }
+  if (systemCode === 'EACCES' || systemCode === 'EPERM') {
+    const problem = `The socket ${path} may not be opened by this user`
+    return new TokenClientError(problem, { code: 'denied', remedy: clientRemedyOf('denied'), cause })
+  }
+  const problem = `No kyc-tokend answers at ${path} (${systemCode ?? errorMessage(cause)})`
+  const remedy = clientRemedyOf({ kind: 'no-daemon', socket: path })
+  return new TokenClientError(problem, { code: 'daemon-unreachable', remedy, cause })
+}
+
+export const closedError = (): TokenClientError =>
+  new TokenClientError('This TokenClient was closed: create another one.', { code: 'closed' })
+
+export const timeoutError = (answerMs: number): TokenClientError =>
+  new TokenClientError(`kyc-tokend gave no answer within ${answerMs / 1_000} s`, {
+    code: 'timeout',
+    remedy: clientRemedyOf('late'),
+  })

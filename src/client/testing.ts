@@ -1,17 +1,8 @@
 // A client without a daemon, for the tests of programs that use one.
-import { createHash } from 'node:crypto'
-import {
-  FINGERPRINT_LENGTH,
-  type FaultCode,
-  type Phase,
-  type RejectResult,
-  type RequestType,
-  type StatusResult,
-} from '../protocol.ts'
-import { createSource } from './create-source.ts'
-import { faultError, isWithoutToken, type TokenClientError } from './errors.ts'
-import type { Link } from './link.ts'
-import type { ClientOptions, ClientToken, TokenSource } from './token-source.ts'
+import type { FaultCode, RejectResult, RequestType, StatusResult } from '../protocol.ts'
+import { createSource, fingerprintOf } from './create-source.ts'
+import { closedError, faultError, type Link, type View } from './link.ts'
+import type { ClientOptions, ClientToken, TokenClientError, TokenSource } from './token-source.ts'
 
 export type { TokenSource } from './token-source.ts'
 
@@ -32,35 +23,19 @@ export interface FakeTokenClient extends TokenSource {
   readonly fail: (code: FaultCode) => void
 }
 
-const STATES: Readonly<Record<string, Phase>> = {
-  'no-token-yet': 'starting',
-  'account-inactive': 'refused',
-  'account-not-found': 'refused',
-}
-
 /**
  * A fake client, also under the fake timers of Jest and vitest. It answers at once, and a report of its token
  * brings another one. A token whose life is over is an error, until `rotate`. Its `fetch` sends real requests,
  * unless `globalThis.fetch` is replaced.
- *
- * @example
- * ```js
- * import { createFakeTokenClient } from 'kyc-tokend/testing'
- *
- * const tokens = createFakeTokenClient({ accessToken: 'first' })
- * const app = createApp({ tokens })
- * tokens.rotate('second')
- * tokens.fail('account-inactive')
- * ```
  */
 export function createFakeTokenClient(options: FakeTokenClientOptions = {}): FakeTokenClient {
   const { accessToken = 'fake-token-1', lifeSeconds = 3_600, baseUrl = 'https://api.example.com' } = options
   const listeners = new Set<() => void>()
-  let token = tokenWith(accessToken, 1)
+  let token = tokenOf(accessToken, 1)
   let failure: TokenClientError | undefined
   let isClosed = false
 
-  function tokenWith(text: string, generation: number): ClientToken {
+  function tokenOf(text: string, generation: number): ClientToken {
     const isoIn = (seconds: number): string => new Date(Date.now() + seconds * 1_000).toISOString()
     return {
       accessToken: text,
@@ -74,7 +49,7 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
       refusedBy: [401],
       refreshAt: isoIn((lifeSeconds * 2) / 3),
       generation,
-      fingerprint: createHash('sha256').update(text).digest('hex').slice(0, FINGERPRINT_LENGTH),
+      fingerprint: fingerprintOf(text),
       state: 'ready',
       stale: false,
     }
@@ -82,46 +57,24 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
 
   const faultOf = (code: FaultCode): TokenClientError =>
     faultError({ code, message: `The fake says ${code}.` })
-  function currentFault(): TokenClientError | undefined {
+  function fault(): TokenClientError | undefined {
+    if (isClosed) return closedError()
     return failure ?? (Date.parse(token.expiresAt) <= Date.now() ? faultOf('expired') : undefined)
   }
-  function set(next: { token?: ClientToken; failure: TokenClientError | undefined }): void {
-    token = next.token ?? token
-    failure = next.failure
+  function view(): View {
+    const current = fault()
+    return current === undefined
+      ? { token, expiresAtMs: Infinity, isLive: true }
+      : { fault: current, isLive: true }
+  }
+  function set(next: ClientToken, fails?: TokenClientError): void {
+    token = next
+    failure = fails
     for (const listener of listeners) listener()
   }
   function rotate(text = `fake-token-${token.generation + 1}`): ClientToken {
-    set({ token: tokenWith(text, token.generation + 1), failure: undefined })
+    set(tokenOf(text, token.generation + 1))
     return token
-  }
-
-  function status(): StatusResult {
-    const fault = currentFault()
-    const { accessToken: _, ...description } = token
-    const since = token.obtainedAt
-    return {
-      state: fault === undefined ? 'ready' : (STATES[fault.code] ?? 'expired'),
-      token: fault === undefined ? description : null,
-      failure: null,
-      nextAttemptAt: null,
-      candidate: null,
-      alert: null,
-      files: [],
-      clients: { ipc: { connections: 1, subscribers: 0 }, http: null },
-      share: null,
-      service: { baseUrl, lastRequestAt: since, lastSuccessAt: since, requests: token.generation },
-      daemon: {
-        version: 'fake',
-        pid: process.pid,
-        startedAt: since,
-        configFile: '',
-        host: 'localhost',
-        configuration: { state: 'current', problem: null },
-        credentials: null,
-        stateProblem: null,
-        pathProblems: [],
-      },
-    }
   }
   function report({ fingerprint }: { readonly fingerprint?: unknown }): RejectResult {
     if (fingerprint !== token.fingerprint) return { verdict: 'replaced' }
@@ -129,39 +82,55 @@ export function createFakeTokenClient(options: FakeTokenClientOptions = {}): Fak
     return { verdict: 'refreshing' }
   }
   function answerTo(type: RequestType, data: object): object {
-    const fault = currentFault()
-    // A missing token is an answer to requests for one alone.
-    if (fault !== undefined && (type === 'token.get' || !isWithoutToken(fault))) throw fault
-    if (type === 'status.get') return status()
-    if (type === 'token.reject') return report(data)
-    return token
+    const current = fault()
+    if (current !== undefined) throw current
+    if (type === 'status.get') return statusOf(token)
+    return type === 'token.reject' ? report(data) : token
   }
 
   const link: Link = {
-    view() {
-      const fault = isClosed ? undefined : currentFault()
-      return fault === undefined
-        ? { token, expiresAtMs: Date.parse(token.expiresAt), isLive: true }
-        : { fault, isLive: isWithoutToken(fault) }
-    },
-    wasConnected: () => true,
-    waits: false,
-    monotonicMs: () => Date.now(),
-    want: () => undefined,
-    hold: () => () => undefined,
+    view,
     onChange(listener) {
       listeners.add(listener)
       return () => listeners.delete(listener)
     },
+    follow() {
+      if (isClosed) throw closedError()
+    },
+    // Nothing comes by itself, so nobody waits.
+    isWorthWait: () => false,
     ask: async <T>(type: RequestType, data: object) => answerTo(type, data) as T,
     close() {
       isClosed = true
-      listeners.clear()
     },
   }
+  return { ...createSource(options, link), rotate, fail: (code) => set(token, faultOf(code)) }
+}
+
+function statusOf(current: ClientToken): StatusResult {
+  const { accessToken: _, ...token } = current
+  const { baseUrl, generation, obtainedAt } = token
   return {
-    ...createSource(options, link),
-    rotate,
-    fail: (code) => set({ failure: faultOf(code) }),
+    state: 'ready',
+    token,
+    failure: null,
+    nextAttemptAt: null,
+    candidate: null,
+    alert: null,
+    files: [],
+    clients: { ipc: { connections: 1, subscribers: 0 }, http: null },
+    share: null,
+    service: { baseUrl, lastRequestAt: obtainedAt, lastSuccessAt: obtainedAt, requests: generation },
+    daemon: {
+      version: 'fake',
+      pid: process.pid,
+      startedAt: obtainedAt,
+      configFile: '',
+      host: 'localhost',
+      configuration: { state: 'current', problem: null },
+      credentials: null,
+      stateProblem: null,
+      pathProblems: [],
+    },
   }
 }

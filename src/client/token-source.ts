@@ -1,11 +1,9 @@
-// A client of kyc-tokend as an interface that tests can fake.
-import type { RejectResult, StatusResult, TokenResult } from '../protocol.ts'
+// A client of kyc-tokend as an interface that tests can fake, and its one class of errors.
+import { escapeUnsafe } from '../lib/display-text.ts'
+import type { FaultCode, RejectResult, StatusResult, TokenResult } from '../protocol.ts'
 
 /** A token with its times, and how the API wants it. */
 export interface ClientToken extends TokenResult {
-  header: string
-  prefix: string
-  refusedBy: readonly number[]
   /** From the client's memory, because the daemon is away. */
   cached?: true
 }
@@ -25,15 +23,10 @@ export interface GetOptions extends SignalOption {
 }
 
 /** `signal` also ends the waiting of `refused`. */
-export interface AuthorizeOptions extends SignalOption {
-  /** As that of `get`. */
-  minValidSeconds?: number | undefined
-  /**
-   * Where the call goes, and its method (GET): if two tokens are refused there, its refusals concern the
-   * callers of this method, origin and path alone for 5 min. Without it that is not remembered, and each call
-   * that the API refuses for a reason of its own costs another token.
-   */
+export interface AuthorizeOptions extends Pick<GetOptions, 'minValidSeconds' | 'signal'> {
+  /** Where the call goes. Without it, each call that the API refuses for a reason of its own is reported. */
   url?: string | URL | undefined
+  /** By default `GET`. */
   method?: string | undefined
 }
 
@@ -44,9 +37,8 @@ export interface Authorization {
   /** Its `refusedBy` has the statuses by which the API says that it refuses the token. */
   readonly token: ClientToken
   /**
-   * Call it if the API refuses the token. Reports the token, once however many calls it hits, and gives the
-   * authorization for one repetition; undefined if no other token comes within 10 s, none can come, or this was
-   * the repetition: then the refusal is the answer to the call.
+   * Reports the token, once however many calls it hits, and gives the authorization for one repetition;
+   * undefined if no other token comes within 10 s: then the refusal is the answer to the call.
    */
   readonly refused: () => Promise<Authorization | undefined>
 }
@@ -60,56 +52,31 @@ export interface ClientOptions {
 
 /**
  * Implemented by `TokenClient`, and for tests by `createFakeTokenClient` of `kyc-tokend/testing`. All methods
- * are bound, and reject with TokenClientError: `denied`, `busy`, `bad-request` (the daemon did not accept the
- * request), `daemon-unreachable`, `timeout`, `closed`; if there is no token `no-token-yet`, `expired`,
- * `account-inactive`, `account-not-found`.
+ * are bound, and reject with TokenClientError: `denied`, `busy`, `bad-request`, `daemon-unreachable`, `timeout`,
+ * `closed`; if there is no token `no-token-yet`, `expired`, `account-inactive`, `account-not-found`.
  */
 export interface TokenSource {
   /**
    * The token. Waits for a first one, or for one that lives long enough, up to `waitSeconds`, also across a
    * restart of the daemon; then gives the freshest there is. While the daemon is away it gives the last token
    * again (`cached: true`), unless that was reported, is too old for `minValidSeconds` or has ended.
-   *
-   * @example
-   * ```js
-   * const { accessToken, expiresAt } = await tokens.get({ waitSeconds: 20 })
-   * ```
    */
   readonly get: (options?: GetOptions) => Promise<ClientToken>
 
-  /**
-   * A token for one call of a program with another HTTP client than `fetch`. Waits and rejects as `get`.
-   *
-   * @example
-   * ```js
-   * const authorization = await tokens.authorize({ url, method })
-   * const { status, data } = await send({ headers: authorization.headers })
-   * if (authorization.token.refusedBy.includes(status)) {
-   *   const next = await authorization.refused()
-   *   if (next !== undefined) await send({ headers: next.headers })
-   * }
-   * ```
-   */
+  /** A token for one call of a program with another HTTP client than `fetch`. Waits and rejects as `get`. */
   readonly authorize: (options?: AuthorizeOptions) => Promise<Authorization>
 
   /**
-   * As the platform's `fetch`, with the token in the header that the API wants, for the origin of the service's
-   * `baseUrl` (or those of the option `origins`) and no other. It follows redirects as the platform does; where
-   * the header is not `Authorization`, a redirect is an error. If the answer refuses the token, that is reported
-   * once for all calls. This call alone waits, up to 10 s, for another token and is sent once more with it:
-   * after a 401 if the body can be sent again (a stream cannot), after another status if it is a GET, HEAD or
-   * OPTIONS. If no other token comes, the refusal is the answer. If the other token is refused as well, the
-   * refusals of this method, origin and path are their own calls' answers for 5 min.
-   *
-   * @throws {TokenClientError} also `bad-request` for another origin
+   * As the platform's `fetch`, with the token in the header that the API wants. If the answer refuses the token,
+   * this call alone waits, up to 10 s, for another one and is sent once more: after a 401 if the body can be
+   * sent again, after another status if it is a GET, HEAD or OPTIONS. If no other token comes, the refusal is the
+   * answer. Also rejects with `bad-request`, for another origin than the permitted ones.
    */
   readonly fetch: (input: string | URL | Request, init?: RequestInit) => Promise<Response>
 
   /**
-   * Calls the listener with the token, now and at each change of it or of its state, also across restarts of
-   * the daemon; never twice for the same, and never after its end. Returns a function that ends it; until then
-   * the process stays alive. An exception of a listener is an uncaught exception of the program, and the
-   * subscription goes on.
+   * Calls the listener with the token, now and at each change of it or of its state, until the returned function
+   * is called; the process stays alive so long. An exception of a listener is an uncaught one of the program.
    */
   readonly subscribe: (listener: (token: ClientToken) => void) => () => void
 
@@ -119,9 +86,41 @@ export interface TokenSource {
   /** The daemon's state: its token's times, failures, files and clients. It never has the token. */
   readonly status: (options?: SignalOption) => Promise<StatusResult>
 
-  /**
-   * Ends everything: calls that wait are rejected with `closed`, and listeners are called no more. Requests of
-   * `fetch` that are under way go on; a refusal is then their answer.
-   */
+  /** Ends every wait with `closed`, and every subscription. Requests of `fetch` that are under way go on. */
   readonly close: () => void
+}
+
+/** The daemon's codes (a newer daemon may have others) and those of the client itself. */
+export type TokenClientErrorCode = FaultCode | 'daemon-unreachable' | 'timeout' | 'closed'
+
+/**
+ * Every error of TokenClient. The message is one sentence or two with the remedy, and holds no secret and no
+ * control character. Recognise it by its `code`: a program may have loaded two copies of this class.
+ */
+export class TokenClientError extends Error {
+  override readonly name = 'TokenClientError'
+  readonly code: TokenClientErrorCode
+  /** Why the last attempt at the service failed, if that is why there is no token. */
+  readonly reason: string | undefined
+  /** The message without the remedy. */
+  readonly problem: string
+  constructor(
+    problem: string,
+    options: ErrorOptions & {
+      code: TokenClientErrorCode
+      reason?: string | undefined
+      remedy?: string | undefined
+    },
+  ) {
+    const { code, reason, remedy } = options
+    super(escapeUnsafe(remedy === undefined ? problem : `${problem}: ${remedy}.`), options)
+    this.code = code
+    this.reason = reason === undefined ? undefined : escapeUnsafe(reason)
+    this.problem = escapeUnsafe(problem)
+  }
+}
+
+/** A mistake of the caller. */
+export function badRequest(message: string): TokenClientError {
+  return new TokenClientError(message, { code: 'bad-request' })
 }

@@ -33,10 +33,10 @@ describe('the name of a socket', () => {
     expect(() => find({}, { account: 'eu' }, join(accounts, 'us'))).toThrow(unknown(' none: '))
   })
   test.each([
-    ['The socket and the account', {}, { socketPath: '/a.sock', account: 'us' }],
-    ['$KYC_TOKEND_SOCKET and $KYC_TOKEND_ACCOUNT', both, {}],
-  ])('cannot be given twice: %s', (names, env, options) => {
-    const message = `${names} are both given: leave one of them out.`
+    [{}, { socketPath: '/a.sock', account: 'us' }],
+    [both, {}],
+  ])('is not given twice, by the environment %j and the options %j', (env, options) => {
+    const message = expect.stringMatching(/are both given: leave one of them out/) as string
     expect(() => find(env, options)).toThrow(failing('bad-request', message))
   })
   test('is no malformed account', () => {
@@ -68,19 +68,19 @@ test.skipIf(isSystemSocketThere)(
     expect(() => find(env)).toThrow(
       failing(
         'denied',
-        `The socket ${directory}/ipc.sock is not trusted, because another user could have made its directory, and ` +
-          `could answer instead of the daemon: remove ${directory} and start your daemon again, or name the daemon's ${named}`,
+        `Another user could have made the directory of ${directory}/ipc.sock, and answer at it: ` +
+          `remove ${directory} and start your daemon again, or name the daemon's ${named}`,
       ),
     )
     chmodSync(directory, 0o755)
     if (me === 0) {
       chownSync(directory, owner + 1, -1)
-      expect(() => find(env)).toThrow(/is not trusted/)
+      expect(() => find(env)).toThrow(/^Another user/)
     }
     rmSync(directory, { recursive: true })
     mkdirSync(join(runtime, 'elsewhere'), { mode: 0o700 })
     writeFileSync(join(runtime, 'elsewhere', 'ipc.sock'), '')
     symlinkSync(join(runtime, 'elsewhere'), directory)
-    expect(() => find(env)).toThrow(/is not trusted/)
+    expect(() => find(env)).toThrow(/^Another user/)
   },
 )

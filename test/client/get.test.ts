@@ -13,7 +13,7 @@ import {
   turns,
   useFakeTime,
 } from '../support/client-world.ts'
-import { tokenFields, type Asking, type ScriptedDaemon } from '../support/scripted-daemon.ts'
+import { tokenFields, type ScriptedDaemon } from '../support/scripted-daemon.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { holds } from '../support/until.ts'
 
@@ -56,7 +56,15 @@ test('a token in memory that is not good enough is asked for, once for all calle
   const tokens = await Promise.all([client.get(wish), client.get(wish), client.get(wish)])
   expect(tokens.map(({ accessToken }) => accessToken)).toEqual(['token-2', 'token-2', 'token-2'])
   expect(daemon.asked.slice(1)).toEqual([
-    { type: 'token.get', data: { id: expect.any(String) as string, ...wish, client: 'billing' } },
+    {
+      type: 'token.get',
+      data: {
+        id: expect.any(String) as string,
+        minValidSeconds: 60,
+        waitSeconds: expect.closeTo(2, 1) as number,
+        client: 'billing',
+      },
+    },
   ])
 })
 
@@ -67,24 +75,15 @@ test('the freshest token is the answer, also where it lives shorter than it shou
   expect([got.accessToken, got.expiresAt]).toEqual(['token-1', short['expiresAt']])
 })
 
-test('a wait for another token is the daemon’s, and ends with the same one after its time', async () => {
-  const waiting: Asking[] = []
-  const daemon = await daemonWith((asking) => {
-    if (asking.type === 'token.subscribe') asking.answer('token.result', token1)
-    else waiting.push(asking)
-  })
+test('a wait for another token ends with the next one, or after its time with the same one', async () => {
+  const daemon = await daemonWith(generous)
   const client = clientOf(daemon)
   const { fingerprint } = await client.get()
-  const other = client.get({ notFingerprint: fingerprint })
-  await holds(() => waiting.length === 1)
-  expect(waiting[0]).toMatchObject({ data: { notFingerprint: fingerprint, waitSeconds: 10 } })
-  waiting[0]?.answer('token.result', tokenFields('token-2'))
-  expect((await other).accessToken).toBe('token-2')
-  const same = await clientOf(await daemonWith(generous)).get({
-    notFingerprint: fingerprint,
-    waitSeconds: 0.1,
-  })
+  const same = await client.get({ notFingerprint: fingerprint, waitSeconds: 0.1 })
   expect(same.fingerprint).toBe(fingerprint)
+  const other = client.get({ notFingerprint: fingerprint })
+  daemon.publish('token.changed', tokenFields('token-2'))
+  expect((await other).accessToken).toBe('token-2')
 })
 
 test('a fault that says that there is no token is an error with its code, sentence and reason', async () => {
@@ -93,13 +92,12 @@ test('a fault that says that there is no token is an error with its code, senten
   await expect(failed).rejects.toMatchObject({ name: 'TokenClientError', ...withoutToken })
 })
 
-test('a get waits for a first token, also where the daemon answers early because it stops', async () => {
-  const daemon = await daemonWith(({ type, answer }) => {
-    if (type === 'token.subscribe' || daemon.asked.length < 3) answer('fault', withoutToken)
-    else answer('token.result', token1)
-  })
-  expect((await clientOf(daemon).get()).accessToken).toBe('token-1')
-  expect(typesOf(daemon)).toEqual(['token.subscribe', 'token.get', 'token.get'])
+test('a get waits for a first token', async () => {
+  const daemon = await daemonWith(({ answer }) => answer('fault', withoutToken))
+  const got = clientOf(daemon).get()
+  await holds(() => daemon.asked.length === 1)
+  daemon.publish('token.changed', token1)
+  expect((await got).accessToken).toBe('token-1')
 })
 
 test('nobody waits for a refused account', async () => {
@@ -113,7 +111,6 @@ test.each([
   [{ minValidSeconds: 86_401 }, /from 0 to 86400/],
   [{ waitSeconds: 61 }, /waitSeconds must be a number of seconds from 0 to 60/],
   [{ waitSeconds: Number.NaN }, /waitSeconds/],
-  [{ notFingerprint: 'token-1' }, /notFingerprint must be the fingerprint of a token/],
 ])('%j is a mistake of the caller', async (options, message) => {
   const failed = clientOf({ path: '/none' }).get(options)
   await expect(failed).rejects.toMatchObject({ code: 'bad-request', message: expect.stringMatching(message) })
@@ -247,15 +244,12 @@ test('a close ends every wait', async () => {
   expect(() => client.subscribe(() => undefined)).toThrow(/was closed/)
 })
 
-test.each([
-  ['a frame without an end', 'x'.repeat(3 * 1024 * 1024)],
-  ['no frame', 'HTTP/1.1 400 Bad Request\r\n\f'],
-])('%s loses the connection and not the memory', async (_, text) => {
+test('text that is no frame loses the connection and not the memory', async () => {
   let isFirst = true
   const daemon = await daemonWith((asking) => {
     if (!isFirst) return generous(asking)
     isFirst = false
-    asking.write(text)
+    asking.write('HTTP/1.1 400 Bad Request\r\n\f')
   })
   expect((await clientOf(daemon).get()).accessToken).toBe('token-1')
   expect(daemon.connections.made).toBe(2)

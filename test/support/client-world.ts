@@ -94,11 +94,13 @@ export const strict = (request: IncomingMessage, response: ServerResponse): void
 /** A daemon for this service that has `token-2` once `token-1` was reported. */
 export async function renewingDaemon(baseUrl: string, fields: object = {}): Promise<ScriptedDaemon> {
   let token = tokenFields('token-1', { baseUrl, ...fields })
-  return daemonWith(({ type, answer }) => {
+  const daemon = await daemonWith(({ type, answer }) => {
     if (type !== 'token.reject') return answer('token.result', token)
     token = tokenFields('token-2', { baseUrl, ...fields })
     answer('reject.result', { verdict: 'refreshing' })
+    daemon.publish('token.changed', token)
   })
+  return daemon
 }
 
 /** Runs a command as a user without rights. */
