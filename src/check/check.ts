@@ -19,7 +19,7 @@ import { announcedEnd, credentialsEnd, endRemedies } from '../report/configurati
 import { checkStore } from '../share/telemetry.ts'
 import { assertionReader, createFetchToken } from '../source/fetch-token.ts'
 import { configurationOf } from '../terminal/ask.ts'
-import type { RunCommand } from '../terminal/command.ts'
+import type { Invocation, RunCommand } from '../terminal/command.ts'
 import { counted, endInWords } from '../terminal/format-status.ts'
 import type { ServiceOutcome } from '../token/outcome.ts'
 import { knownLife } from '../token/token.ts'
@@ -30,20 +30,15 @@ const MARKS = { ok: 'ok     ', warning: 'warning', fault: 'FAULT  ', failure: 'F
 
 type Say = (subject: string, finding: Finding) => void
 
-interface CheckOptions extends ReturnType<typeof configurationOf> {
+interface CheckOptions extends ReturnType<typeof configurationOf>, Pick<Invocation, 'stdout' | 'signal'> {
   /** The host, too. */
   readonly isWhole: boolean
   readonly isLive: boolean
-  readonly signal: AbortSignal
 }
 
 export const run: RunCommand = async ({ options, env, stdout, signal }) => {
-  const found: Finding[] = []
-  const [isWhole, isLive] = [options['config-only'] !== true, options['live'] === true]
-  await check({ ...configurationOf({ options, env }), isWhole, isLive, signal }, (subject, finding) => {
-    found.push(finding)
-    show(stdout, subject, finding)
-  })
+  const scope = { isWhole: options['config-only'] !== true, isLive: options['live'] === true }
+  const found = await check({ ...configurationOf({ options, env }), ...scope, stdout, signal })
   const count = (level: Finding['level']): number => found.filter((each) => each.level === level).length
   const good = count('failure') > 0 ? 'The service gave no token' : 'No fault'
   const faults = count('fault') > 0 ? counted(count('fault'), 'fault') : good
@@ -51,17 +46,9 @@ export const run: RunCommand = async ({ options, env, stdout, signal }) => {
   return statusOf(found)
 }
 
-/** For `setup`: a configuration that is to be in use, and the service's answer to it. Shows what is wrong. */
-export async function checkLive({
-  stdout,
-  ...options
-}: Omit<CheckOptions, 'isWhole' | 'isLive'> & { readonly stdout: Writable }): Promise<number> {
-  const found: Finding[] = []
-  await check({ ...options, isWhole: false, isLive: true }, (subject, finding) => {
-    found.push(finding)
-    if (finding.level !== 'ok' || subject === 'service') show(stdout, subject, finding)
-  })
-  return statusOf(found)
+/** For `setup`: a configuration that is to be in use, and the service's answer to it. Gives the exit status. */
+export async function checkLive(options: Omit<CheckOptions, 'isWhole' | 'isLive'>): Promise<number> {
+  return statusOf(await check({ ...options, isWhole: false, isLive: true }))
 }
 
 function show(stdout: Writable, subject: string, { level, sentence, commands = [] }: Finding): void {
@@ -74,15 +61,20 @@ function statusOf(found: readonly Finding[]): number {
   return found.find(({ status }) => status !== undefined)?.status ?? exitStatus.ok
 }
 
-async function check(options: CheckOptions, say: Say): Promise<void> {
-  const { account, configPath, isWhole, isLive, signal } = options
+async function check(options: CheckOptions): Promise<Finding[]> {
+  const { account, configPath, stdout, isWhole, isLive } = options
+  const found: Finding[] = []
+  const say: Say = (subject, finding) => {
+    found.push(finding)
+    show(stdout, subject, finding)
+  }
   // Programs run as the caller, who may be root: the PATH must not be one that another user set.
   process.env['PATH'] = SYSTEM_PATH
   // The daemon's user may not be able to read the program's files.
   await loadParsers()
   const service = await serviceOf(options)
-  const found = localUser(SERVICE_USER)
-  const daemon = found && { uid: found.uid, groups: [found.gid, ...groupsOf(SERVICE_USER)] as const }
+  const user = localUser(SERVICE_USER)
+  const daemon = user && { uid: user.uid, groups: [user.gid, ...groupsOf(SERVICE_USER)] as const }
   const ofUnit = service === null ? {} : { ...serviceEnvironment(account), ...environmentIn(service) }
   const env = { ...options.env, ...ofUnit }
   const isElsewhere = process.geteuid!() === 0
@@ -96,26 +88,23 @@ async function check(options: CheckOptions, say: Say): Promise<void> {
       for (const finding of findings(facts)) say(subject, finding)
     if (config !== undefined) await checkFurther(config, say)
   }
-  if (!isLive || config === undefined) return
+  if (!isLive || config === undefined) return found
   const { remedyOf, partsOf, commands } = createRemedies(place)
   if (unseen.length > 0) {
     const sentence = `cannot be asked, because only the daemon sees ${unseen.join(' and ')}`
-    const { tryAgain } = exitStatus
-    return say('service', { level: 'warning', sentence, commands: commands.refresh, status: tryAgain })
+    say('service', { level: 'warning', sentence, commands: commands.refresh, status: exitStatus.tryAgain })
+  } else {
+    // Those of `setup` stand beside those in use: no command is about them.
+    const remedy: RemedyOf = isWhole ? remedyOf : (fault) => partsOf(fault).text
+    const ask = async (): Promise<Finding> => askOnce(config, { ...options, env, remedyOf: remedy })
+    say('service', await asUser(daemon, ask))
   }
-  // `setup` shows it, whose files stand beside those in use: no command is about them.
-  const remedy: RemedyOf = isWhole ? remedyOf : (fault) => partsOf(fault).text
-  const answer = await asUser(daemon, async () => askOnce(config, { env, remedyOf: remedy, signal }))
-  signal.throwIfAborted()
-  say('service', answer)
+  return found
 }
 
-function* ofConfiguration({
-  file,
-  config,
-  faults,
-  warnings,
-}: Awaited<ReturnType<typeof inspectConfig>>): Iterable<Finding> {
+type Inspected = Awaited<ReturnType<typeof inspectConfig>>
+
+function* ofConfiguration({ file, config, faults, warnings }: Inspected): Iterable<Finding> {
   const start = file === undefined ? '' : `${file}: `
   for (const issue of faults) yield { level: 'fault', sentence: start + formatIssue(issue) }
   for (const issue of warnings) yield { level: 'warning', sentence: start + formatIssue(issue) }
@@ -146,6 +135,7 @@ async function askOnce(
     read !== undefined && 'problem' in read
       ? { kind: 'transient', reason: 'assertion', detail: read.problem }
       : await fetchToken(signal, { assertion: read?.text })
+  signal.throwIfAborted()
   if (outcome.kind !== 'ok') {
     const { reason, detail, status } = outcome
     const http = status === undefined ? 'was not reached' : `answered with HTTP ${status}`

@@ -4,7 +4,7 @@ import { createConnection } from 'node:net'
 import { dirname } from 'node:path'
 import type { Config } from '../config/config.ts'
 import { socketUnits, unitNames } from '../host/account.ts'
-import { idOf, nameOf } from '../host/ids.ts'
+import { idOf } from '../host/ids.ts'
 import { ALERT_COMMAND, CLIENTS_GROUP, ownSockets, SERVICE_USER } from '../host/paths.ts'
 import { createRemedies, type Place } from '../host/remedy.ts'
 import { isAbsent } from '../host/system-config.ts'
@@ -19,8 +19,8 @@ import { ask } from '../terminal/ask.ts'
 const ASK_MS = 10_000
 /** The longest wait for an answer: a daemon that serves answers within milliseconds. */
 const ANSWER_MS = 5_000
-/** Below the id that stands for unknown users. */
-const LAST_FREE_ID = 65_533
+/** A user that is nobody's: below the id that stands for unknown users. */
+const MEMBER_UID = 65_533
 const PROPERTIES =
   'ActiveState Result UnitFileState NeedDaemonReload User Group Environment SocketGroup'.split(' ')
 /** What a client asks at each socket. */
@@ -88,7 +88,8 @@ export async function factsOf(
     /** The other units of the account that are wanted. */
     others,
     units,
-    words: await wordsAbout(service),
+    /** systemd's own words about the service; null: it runs, or cannot. */
+    words: service === null || isMasked(service) || isActive(service) ? null : await unitWords(service.name),
     complaints: await complaintsAbout(units.filter((unit) => !isMasked(unit))),
     missing: await missingNames(units),
     mounts: units.length === 0 ? [] : await mountsOver(sockets.map(({ path }) => path)),
@@ -140,11 +141,6 @@ async function socketFacts(
   return { sockets, status }
 }
 
-/** systemd's own words about a service that does not run; null: it does, or cannot. */
-async function wordsAbout(service: Unit | null): Promise<string | null> {
-  return service === null || isMasked(service) || isActive(service) ? null : unitWords(service.name)
-}
-
 /** Mounts below /run that hide these paths. */
 async function mountsOver(paths: readonly string[]): Promise<string[]> {
   const mounts = (await output('findmnt', '-rno', 'TARGET')).split('\n')
@@ -163,13 +159,11 @@ async function statusAt(socket: string): Promise<StatusResult | null> {
   }
 }
 
-/** A question as a user that is nobody else's, with this one group. */
+/** A question as a user with this one group. */
 async function askAsMember(name: 'ipc' | 'http', path: string, group: string): Promise<string | null> {
   const gid = await idOf('group', group)
-  let uid = LAST_FREE_ID
-  while (nameOf('user', uid) !== String(uid)) uid -= 1
-  return asUser(gid === undefined ? undefined : { uid, groups: [gid] }, async () => {
-    return new Promise((resolve) => {
+  const question = async (): Promise<string | null> =>
+    new Promise((resolve) => {
       const socket = createConnection(path)
       const end = (code: string | null): void => {
         resolve(code)
@@ -182,7 +176,7 @@ async function askAsMember(name: 'ipc' | 'http', path: string, group: string): P
       socket.once('close', () => end('closed'))
       socket.write(QUESTIONS[name])
     })
-  })
+  return asUser(gid === undefined ? undefined : { uid: MEMBER_UID, groups: [gid] }, question)
 }
 
 /** What systemd says of files of these units, such as a drop-in that it does not understand. */
@@ -194,36 +188,29 @@ async function complaintsAbout(units: readonly Unit[]): Promise<string[]> {
 
 /** Users and groups of the units that are not there. */
 async function missingNames(units: readonly Unit[]): Promise<string[]> {
-  const users = units.map(({ properties }) => properties['User'])
-  const groups = units.flatMap(({ properties }) => [properties['Group'], properties['SocketGroup']])
-  const own = units.length === 0 ? [] : [SERVICE_USER, CLIENTS_GROUP]
+  const wanted = units.flatMap(({ properties: { User, Group, SocketGroup } }) => [
+    `passwd ${User ?? SERVICE_USER}`,
+    ...[SERVICE_USER, CLIENTS_GROUP, Group, SocketGroup].flatMap((name) => (name ? `group ${name}` : [])),
+  ])
   const missing = new Set<string>()
-  for (const [database, names] of Object.entries({ passwd: users, group: [...own, ...groups] }))
-    for (const name of new Set(names))
-      if (name && !(await output('getent', database, name)).startsWith(`${name}:`)) missing.add(name)
+  for (const [database = '', name = ''] of [...new Set(wanted)].map((each) => each.split(' ')))
+    if (!(await output('getent', database, name)).startsWith(`${name}:`)) missing.add(name)
   return [...missing]
 }
 
 /** The memory, and the file systems to which the daemon writes, in bytes. */
 async function resources(config: Config | null) {
   const { default: system } = await import('systeminformation')
-  const inTime = async <T>(question: Promise<T>): Promise<T | undefined> =>
-    withTimeout(
-      ASK_MS,
-      question.catch(() => undefined),
-      { sleep },
-    )
-  const fileSystems = (await inTime(system.fsSize())) ?? []
+  const asked = Promise.all([system.fsSize(), system.mem()]).catch(() => undefined)
+  const [fileSystems, memory] = (await withTimeout(ASK_MS, asked, { sleep })) ?? [[], undefined]
   const files = config?.tokenFiles.map(({ path }) => dirname(path)) ?? []
   const directories = config === null ? [] : [config.runtimeDirectory, config.stateDirectory, ...files]
-  const nearest = directories.map((directory) =>
-    fileSystems
-      .filter(({ mount }) => `${directory}/`.startsWith(mount === '/' ? '/' : `${mount}/`))
-      .toSorted((one, other) => other.mount.length - one.mount.length)
-      .slice(0, 1),
-  )
-  const disks = [...new Set(nearest.flat())].map(({ mount, available }) => ({ mount, available }))
-  return { disks, memory: (await inTime(system.mem()))?.available ?? Infinity }
+  const nearest = directories.flatMap((directory) => {
+    const above = fileSystems.filter(({ mount }) => `${directory}/`.startsWith(mount.replace(/\/?$/, '/')))
+    return above.toSorted((one, other) => other.mount.length - one.mount.length).slice(0, 1)
+  })
+  const disks = [...new Set(nearest)].map(({ mount, available }) => ({ mount, available }))
+  return { disks, memory: memory?.available ?? Infinity }
 }
 
 /** The output of a program of the system; empty if it cannot be run. */

@@ -1,6 +1,5 @@
 // Finds the command and the options in argv, and writes help and completions. What could be a token is not repeated.
 import { parseArgs } from 'node:util'
-import { nearestName } from '../lib/nearest.ts'
 import { wrap } from '../lib/display-text.ts'
 import { UsageError } from '../lib/error.ts'
 import type { CommandSpec, OptionSpec, RunCommand } from '../terminal/command.ts'
@@ -15,27 +14,16 @@ type ParsedCommand =
       readonly positionals: string[]
     }
 
-/** A word that a message may repeat: it looks like a command or an option. Others could be a secret. */
-const WORD = /^-{0,2}[a-z][a-z-]{0,23}$/
-
 /** Throws UsageError. */
 export function parseCommandLine(argv: readonly string[], commands: readonly CommandSpec[]): ParsedCommand {
   const [first, ...rest] = argv
   if (first === undefined) throw new UsageError('Say what to do: `kyc-tokend --help` lists the commands.')
   if (first === '--version') return { wants: 'version' }
-  if (['--help', '-h', 'help'].includes(first)) {
-    const topic = rest.find((word) => !word.startsWith('-'))
-    return { wants: 'help', spec: topic === undefined ? undefined : specOf(topic, commands) }
-  }
-  return parseCommand(specOf(first, commands), rest)
-}
-
-function specOf(name: string, commands: readonly CommandSpec[]): CommandSpec {
-  const spec = commands.find((command) => command.name === name)
-  if (spec !== undefined) return spec
-  const kind = name.startsWith('-') ? 'option' : 'command'
-  const names = [...commands.map((command) => command.name), '--help', '--version']
-  throw unknownWord(`There is no ${kind}`, name, { names, help: 'kyc-tokend --help' })
+  if (['--help', '-h'].includes(first)) return { wants: 'help', spec: undefined }
+  const spec = commands.find((command) => command.name === first)
+  if (spec !== undefined) return parseCommand(spec, rest)
+  const kind = first.startsWith('-') ? 'option' : 'command'
+  throw new UsageError(`There is no ${kind} ${shown(first)}: \`kyc-tokend --help\` lists them.`)
 }
 
 function parseCommand(spec: CommandSpec, args: string[]): ParsedCommand {
@@ -58,10 +46,8 @@ function parseCommand(spec: CommandSpec, args: string[]): ParsedCommand {
     if (token.kind !== 'option') continue
     if (token.name === 'help') return { wants: 'help', spec }
     const option = Object.hasOwn(spec.options, token.name) ? spec.options[token.name] : undefined
-    if (option === undefined) {
-      const names = Object.keys(spec.options).map((name) => `--${name}`)
-      throw unknownWord(`${spec.name} has no option`, token.rawName, { names, help })
-    }
+    if (option === undefined)
+      throw new UsageError(`${spec.name} has no option ${shown(token.rawName)}: \`${help}\` lists them.`)
     options[token.name] = checkedValue(token, option)
   }
   if (positionals.length > 0 && spec.positionals === undefined)
@@ -69,16 +55,9 @@ function parseCommand(spec: CommandSpec, args: string[]): ParsedCommand {
   return { wants: 'command', spec, options, positionals }
 }
 
-/** Names the word that was probably meant, or the command that lists the words. */
-function unknownWord(
-  problem: string,
-  word: string,
-  { names, help }: { names: readonly string[]; help: string },
-): UsageError {
-  const nearest = nearestName(word, names)
-  const shown = WORD.test(word) ? word : 'of this name'
-  const remedy = nearest === undefined ? `\`${help}\` lists them.` : `did you mean ${nearest}?`
-  return new UsageError(`${problem} ${shown}: ${remedy}`)
+/** A word that looks like a command or an option: others could be a secret, and are not repeated. */
+function shown(word: string): string {
+  return /^-{0,2}[a-z][a-z-]{0,23}$/.test(word) ? word : 'of this name'
 }
 
 type OptionToken = { rawName: string; value?: string | undefined; inlineValue?: boolean | undefined }
@@ -114,23 +93,15 @@ export function helpOf(spec: CommandSpec | undefined, commands: readonly Command
       '`kyc-tokend COMMAND --help` describes a command; `kyc-tokend --version` names versions.',
       EXIT_STATUS,
     ])
-  const { name, positionals, options, summary, details = '' } = spec
-  const optionRows = Object.entries(options).map(([option, { value, ...more }]): [string, string] => {
+  const { name, positionals, options, summary, details } = spec
+  const optionRows = Object.entries(options).map(([option, { value = '', ...more }]) => {
     const choices = more.choices === undefined ? '' : ` (${more.choices.join(', ')})`
     const standard = more.default === undefined ? '' : ` [${more.default}]`
-    return [`--${option} ${value ?? ''}`, `${more.summary}${choices}${standard}`]
+    return [`--${option} ${value}`, `${more.summary}${choices}${standard}`] as const
   })
-  const words = [
-    name,
-    ...(optionRows.length > 0 ? ['[OPTION …]'] : []),
-    ...(positionals ? [positionals] : []),
-  ]
-  return helpText([
-    `Usage: kyc-tokend ${words.join(' ')}`,
-    `${summary}.`,
-    ...(details === '' ? [] : [details]),
-    rows([...optionRows, ['--help', 'This help, and the exit statuses: kyc-tokend --help']]),
-  ])
+  const usage = ['Usage: kyc-tokend', name, '[OPTION …]', positionals].filter(Boolean).join(' ')
+  const help = ['--help', 'This help; `kyc-tokend --help` has the exit statuses'] as const
+  return helpText([usage, `${summary}.`, ...(details ? [details] : []), rows([...optionRows, help])])
 }
 
 /** Paragraphs, of which each list of rows is one. */

@@ -29,18 +29,16 @@ Run a stand-in for the service on loopback, to try things and to rehearse outage
                              expired-token) [ok]
   --token-lifetime DURATION  Life of its tokens [60s]
   --config PATH              Stand in for the service of this configuration
-  --help                     This help, and the exit statuses: kyc-tokend --help
+  --help                     This help; \`kyc-tokend --help\` has the exit statuses
 `)
 })
 
-test.each([
-  ['help', 'token'],
-  ['--help', 'token'],
-  ['token', '-h'],
-  ['token', '--wait', '3s', '--help'],
-])('%s %s … gives the help of token too', async (...args) => {
+test('--help works everywhere', async () => {
+  for (const { name } of commands)
+    expect((await runCli([name, '--help'])).stdout).toMatch(new RegExp(`^Usage: kyc-tokend ${name}\\b`))
   const expected = await runCli(['token', '--help'])
-  expect(await runCli(args)).toEqual(expected)
+  for (const words of [['-h'], ['--wait', '3s', '--help']])
+    expect(await runCli(['token', ...words])).toEqual(expected)
 })
 
 test('--version names the versions of package.json, of Node and of OpenSSL', async () => {
@@ -71,10 +69,9 @@ test.skipIf(lacks('bash'))('bash completes commands, options of a command, and e
 })
 
 test.each([
-  ['tokn', 'There is no command tokn: did you mean token?'],
-  ['--versoin', 'There is no option --versoin: did you mean --version?'],
+  ['tokn', 'There is no command tokn: `kyc-tokend --help` lists them.'],
+  ['--versoin', 'There is no option --versoin: `kyc-tokend --help` lists them.'],
   ['no.word', 'There is no command of this name: `kyc-tokend --help` lists them.'],
-  ['token --fromat raw', 'token has no option --fromat: did you mean --format?'],
   ['token --constructor', 'token has no option --constructor: `kyc-tokend token --help` lists them.'],
   ['token --format xml', '--format takes one of raw, header, env, json.'],
   ['token --format', '--format needs a value: --format FORMAT.'],
@@ -103,7 +100,6 @@ test.each([
   [['token', `--${SECRET}`]],
   [['reject', SECRET]],
   [['reject', '--', `-${SECRET}`]],
-  [['help', SECRET]],
 ])('what may be a token is not echoed: %j', async (args) => {
   const { status, stdout, stderr } = await runCli(args)
   expect(status).toBe(64)
