@@ -1,6 +1,6 @@
 // token and status: the token alone, and the state of the daemon with the remedy of its last failure.
 import type { ClientToken } from '../client/index.ts'
-import { textOf } from '../delivery/token-format.ts'
+import { textOf } from '../delivery/token-files.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { exitStatus } from '../lib/error.ts'
 import { ask, askToken, remediesFor } from '../terminal/ask.ts'

@@ -13,7 +13,7 @@ import { createHourlyCount, type Log } from '../lib/log.ts'
 import { CONNECTION_IDLE_MS } from '../protocol.ts'
 import * as most from './limits.ts'
 import type { Reader } from './token-audit.ts'
-import { descriptorOf, takeOver } from './undocumented.ts'
+import { descriptorOf } from './undocumented.ts'
 
 /** The user of a connection. Operators are root and the daemon's own user; `allow` excludes the denied. */
 export interface Peer {
@@ -24,6 +24,7 @@ export interface Peer {
 export type ReadPeer = (fd: number, allow: SocketConfig['allow']) => Peer
 
 export interface Connection extends Reader {
+  readonly peer: Peer
   socket: Socket
   /** The reason for which the daemon ends it; null: the client does. */
   drop: most.DropReason | null
@@ -50,8 +51,6 @@ export interface Protocol<State> {
 }
 export type Guard = ReturnType<typeof createGuard>
 
-/** Timers may fire this much early. */
-const GRAIN_MS = 500
 /** At a stop, a connection that has sent nothing yet has this time for it. */
 const FIRST_REQUEST_MS = 250
 /** The id that the kernel shows for every user or group that this user namespace does not have (user_namespaces(7)). */
@@ -94,8 +93,10 @@ export function createGuard<State extends object>(
   const dropped = { ...most.nothingDropped }
 
   function onAccepted(this: Server, first: Socket): void {
-    const accepted = takeOver(first)
-    if (accepted !== null) open(accepted)
+    // It goes on as a socket with options that a server of Node cannot set.
+    const fd = libc.duplicate(descriptorOf(first))
+    first.destroy()
+    if (fd >= 0) open(fd)
     acceptOthers(this, most.ACCEPTED_IN_A_TURN - 1)
   }
 
@@ -105,19 +106,19 @@ export function createGuard<State extends object>(
     for (let left = count; left > 0; left -= 1) {
       const fd = libc.accept(listening)
       if (fd < 0) return
-      open({ from: { fd }, fd, close: () => closeSync(fd) })
+      open(fd)
     }
   }
 
-  function open({ from, fd, close }: NonNullable<ReturnType<typeof takeOver>>): void {
+  function open(fd: number): void {
     try {
       const peer = readPeer(fd, limits().allow)
-      if (hasPlace(peer)) return begin({ from, fd }, peer)
+      if (hasPlace(peer)) return begin(fd, peer)
     } catch (error) {
       // Otherwise there is no descriptor left, or the peer has gone.
       if (errorCode(error) === undefined) logFault(log, error)
     }
-    close()
+    closeSync(fd)
   }
 
   const takenBy = (key: Peer['place'] | Peer['uid']): number => taken.get(key) ?? 0
@@ -135,10 +136,11 @@ export function createGuard<State extends object>(
     return false
   }
 
-  function begin({ from, fd }: { from: SocketConstructorOpts; fd: number }, peer: Peer): void {
+  function begin(fd: number, peer: Peer): void {
     libc.limitSendBuffer(fd, most.SEND_BUFFER_BYTES)
-    const connection = { ...NEW, peer, progressAtMs: awakeMs(), ...protocol.createState() }
-    const socket = new Socket({ ...from, ...HALF_OPEN, ...protocol.optionsOf(connection) })
+    const facts = { ...NEW, peer, progressAtMs: awakeMs() }
+    const connection = { ...facts, ...protocol.createState() } as Connection & State
+    const socket = new Socket({ fd, ...HALF_OPEN, ...protocol.optionsOf(connection) })
     connection.socket = socket
     all.add(connection)
     occupy(peer, 1)
@@ -170,7 +172,7 @@ export function createGuard<State extends object>(
       return 'denied'
     const progress = connection.requests + socket.bytesWritten - socket.writableLength
     if (progress !== connection.progress) Object.assign(connection, { progress, progressAtMs: nowMs })
-    const forMs = nowMs - connection.progressAtMs + GRAIN_MS
+    const forMs = nowMs - connection.progressAtMs
     if (socket.writableLength > 0) return forMs < most.STALLED_MS ? null : 'stalled'
     return waiting + subscriptions.length > 0 || forMs < CONNECTION_IDLE_MS ? null : 'idle'
   }
@@ -178,7 +180,7 @@ export function createGuard<State extends object>(
   return {
     /** A server that listens nowhere yet. */
     addServer: (): Server => {
-      const server = createServer({ allowHalfOpen: true }, onAccepted).on('error', ignore)
+      const server = createServer({ pauseOnConnect: true }, onAccepted).on('error', ignore)
       servers.push(server)
       return server
     },
@@ -220,8 +222,9 @@ export function createGuard<State extends object>(
     counts: () => ({
       connections: all.size,
       subscribers: [...all].filter(({ subscriptions }) => subscriptions.length > 0).length,
-      dropped: { ...dropped },
     }),
+    /** Connections that the daemon ended, since the start. */
+    dropped: () => ({ ...dropped }),
   }
 }
 
@@ -256,10 +259,8 @@ const ignore = (): void => undefined
 const HALF_OPEN = { allowHalfOpen: true }
 const NONE: readonly string[] = []
 const NEW = {
-  /** Until its own is made. */
-  socket: new Socket(),
   drop: null,
-  tally: null,
+  user: null,
   requests: 0,
   rate: null,
   waiting: 0,

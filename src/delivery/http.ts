@@ -16,16 +16,13 @@ interface HttpState {
 }
 type Client = Connection & HttpState
 
-export function createHttp({
-  route,
-  admit,
-  log,
-}: {
+export function createHttp(options: {
   route: Route
   /** Counts a request. Returns the fault with which its connection ends; null: it is answered. */
   admit: (client: Connection) => { readonly fault: Fault } | null
   log: Log
 }): Protocol<HttpState> {
+  const { route, admit, log } = options
   /** By the socket. */
   const clients = new WeakMap<object, Client>()
   // It listens nowhere, and its timers are off: the guard sees who is idle, slow or does not read.

@@ -82,7 +82,7 @@ export function createIpc({ operations, log }: { operations: Operations; log: Lo
     const isSubscription = type === 'token.subscribe' && !client.subscriptions.includes(id)
     if (isSubscription && client.subscriptions.length >= most.MAX_SUBSCRIPTIONS) {
       client.drop = 'too-many-subscriptions'
-      return close(client, id, TOO_MANY_SUBSCRIPTIONS)
+      return close(client, id, TOO_MANY)
     }
     const reply = operations.perform(type, data, client)
     if (reply instanceof Promise) return void answerLater(client, type, id, reply)
@@ -226,14 +226,11 @@ function messageOf(frame: string): ReturnType<typeof parser.decode> | null {
 
 const BAD_ID = faultOf(
   'bad-request',
-  'A request is {"type": …, "data": {"id": …}}, and `data.id` is a string of 1 to 64 characters',
+  `\`data.id\` of a request is a string of 1 to ${MAX_ID_LENGTH} characters`,
 )
 const BAD_TYPE = faultOf('bad-request', `\`type\` is one of ${Object.keys(answerTypes).join(', ')}`)
-const BAD_FRAME = faultOf(
-  'bad-request',
-  `A frame is one JSON object of at most ${MAX_FRAME_BYTES} bytes and a form feed`,
-)
-const TOO_MANY_SUBSCRIPTIONS = faultOf(
+const BAD_FRAME = faultOf('bad-request', `A frame is a JSON object of at most ${MAX_FRAME_BYTES} bytes`)
+const TOO_MANY = faultOf(
   'busy',
-  `One connection has at most ${most.MAX_SUBSCRIPTIONS} subscriptions: open another`,
+  `A connection has at most ${most.MAX_SUBSCRIPTIONS} subscriptions: open another`,
 )

@@ -45,7 +45,7 @@ export async function listen(options: {
 
   /** The group first: the mode must not open the socket to another one. A socket that somebody removed stays away. */
   function apply({ mode, gid }: Access): void {
-    if (fds !== null || modeOf(ownPath) === 0) return
+    if (fds !== null || modeOf(ownPath) === null) return
     chownSync(ownPath, -1, gid ?? process.getegid!())
     chmodSync(ownPath, mode)
   }
@@ -62,7 +62,7 @@ export async function listen(options: {
     const { mode, allow } = access()
     const isLimited = allow.uids.length + allow.gids.length > 0
     const excess = fds === null ? PERMISSIONS & ~mode : isLimited ? 0 : OTHERS_CONNECT
-    return paths.filter((path) => (modeOf(path) & excess) !== 0)
+    return paths.filter((path) => ((modeOf(path) ?? 0) & excess) !== 0)
   }
 
   /** Gives a socket of the daemon's own this mode and group. Throws UserError (78). */
@@ -133,10 +133,10 @@ function statOf(path: string): Stats | null {
   return withSystemFallback(null, () => lstatSync(path))
 }
 
-/** The permission bits of a socket; 0: there is none. */
-function modeOf(path: string): number {
+/** The permission bits of a socket; null: there is none. */
+function modeOf(path: string): number | null {
   const stats = statOf(path)
-  return stats?.isSocket() === true ? stats.mode & PERMISSIONS : 0
+  return stats?.isSocket() === true ? stats.mode & PERMISSIONS : null
 }
 
 /**

@@ -31,14 +31,7 @@ type Fields = TokenRequest & RejectRequest
 type Operation = (fields: Fields, client: Connection) => MaybePromise<Reply>
 export type Operations = ReturnType<typeof createOperations>
 
-export function createOperations({
-  transport,
-  replies,
-  audit,
-  requests,
-  readers,
-  limits,
-}: {
+export function createOperations(options: {
   transport: Transport
   replies: Replies
   audit: TokenAudit
@@ -47,6 +40,7 @@ export function createOperations({
   readers: () => NonNullable<StatusResult['readers']>
   limits: () => Pick<SocketConfig, 'maxRequestsPerSecond'>
 }) {
+  const { transport, replies, audit, requests, readers, limits } = options
   /** Since the start: reports of refused tokens by verdict, and tokens handed out. */
   const rejects = { replaced: 0, refreshing: 0, held: 0, unchanged: 0, refused: 0 }
   let reads = 0
@@ -70,7 +64,7 @@ export function createOperations({
       if (isFull === (fields.fingerprint !== undefined)) return faultOf('bad-request', ONE_OF_BOTH)
       const result = replies.reject(fields)
       rejects[result.verdict] += 1
-      audit.noteReject(client, transport, fields.client, replies.now().wallMs)
+      audit.noteReject(client, transport, fields.client)
       return answerOf(result)
     },
     'status.get': (_fields, client) => (isOperator(client) ? statusOfAll() : status()),
@@ -91,14 +85,10 @@ export function createOperations({
   }
 
   return {
-    perform(
-      type: RequestType,
-      fields: Readonly<Record<string, unknown>>,
-      client: Connection,
-    ): MaybePromise<Reply> {
+    perform(type: RequestType, fields: Record<string, unknown>, client: Connection): MaybePromise<Reply> {
       for (const name in fields) {
         const field = FIELDS.get(name)
-        if (field !== undefined && !field.isValid(fields[name]))
+        if (field?.isValid(fields[name]) === false)
           return faultOf('bad-request', `\`${name}\` is ${field.shape}`)
       }
       return operations[type](fields, client)
@@ -137,16 +127,12 @@ export function faultOf(code: FaultCode, message: string): { readonly fault: Fau
   return { fault: { code, message } }
 }
 
-interface Field {
-  readonly isValid: (value: unknown) => boolean
-  readonly shape: string
-}
 const fingerprint = text(
   new RegExp(`^[0-9a-f]{${FINGERPRINT_LENGTH}}$`),
   `the first ${FINGERPRINT_LENGTH} hex digits of the token's SHA-256, in lower case`,
 )
 /** The values of each field, whatever the request. Other fields are ignored: a newer client may send them. */
-const FIELDS: ReadonlyMap<string, Field> = new Map([
+const FIELDS = new Map([
   ['minValidSeconds', seconds(MAX_MIN_VALID_SECONDS)],
   ['waitSeconds', seconds(MAX_WAIT_SECONDS)],
   ['notFingerprint', fingerprint],
@@ -157,13 +143,13 @@ const FIELDS: ReadonlyMap<string, Field> = new Map([
 const ONE_OF_BOTH = 'Give either `accessToken` or `fingerprint`, the token to which the service answered 401'
 const TOO_FAST = faultOf('busy', 'More requests per second than `maxRequestsPerSecond` allows: send fewer')
 
-function seconds(max: number): Field {
+function seconds(max: number) {
   const isValid = (value: unknown): boolean => typeof value === 'number' && value >= 0 && value <= max
   return { isValid, shape: `a number of seconds from 0 to ${max}` }
 }
 
-function text(pattern: RegExp, shape: string): Field {
-  return { isValid: (value) => typeof value === 'string' && pattern.test(value), shape }
+function text(pattern: RegExp, shape: string) {
+  return { isValid: (value: unknown) => typeof value === 'string' && pattern.test(value), shape }
 }
 
 /** The operation, for root and the daemon's own user only. */

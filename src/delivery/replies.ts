@@ -22,7 +22,6 @@ import {
   candidateOf,
   failureOf,
   hasHadToken,
-  isAnswerAhead,
   isStale,
   nextAttemptAtMs,
   phaseOf,
@@ -112,11 +111,9 @@ export function createReplies(options: {
     const usable = usableToken(state, moment)
     const deadlineMs = begunMs + (request.waitSeconds ?? 0) * 1_000
     if (usable !== null && isGoodEnough(usable, moment.bootMs, request)) return -Infinity
-    const isHopeless = !isAnswerAhead(state, deadlineMs, moment)
-    // After other failures than a refusal an operator may trigger an attempt before the next one is due.
-    if (usable === null) return isHopeless && refusalOf(state) !== null ? -Infinity : deadlineMs
-    if (usable.fingerprint === request.notFingerprint) return deadlineMs
-    if (isHopeless || !canMeet(usable, (request.minValidSeconds ?? 0) * 1_000)) return -Infinity
+    if (refusalOf(state) !== null) return -Infinity
+    if (usable === null || usable.fingerprint === request.notFingerprint) return deadlineMs
+    if (!canMeet(usable, (request.minValidSeconds ?? 0) * 1_000)) return -Infinity
     // A good token with less life than asked for is not held back for long: another is under way.
     return Math.min(deadlineMs, begunMs + SHORT_LIFE_WAIT_MS)
   }

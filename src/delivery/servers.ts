@@ -79,10 +79,10 @@ export function createServers(
   }
 
   function readers(): NonNullable<StatusResult['readers']> {
-    return audit.readers((uid) => ({
-      name: nameOf('user', uid),
-      connections: guards.ipc.connectionsOf(uid) + guards.http.connectionsOf(uid),
-    }))
+    return audit.readers().map((reader) => {
+      const connections = guards.ipc.connectionsOf(reader.uid) + guards.http.connectionsOf(reader.uid)
+      return { ...reader, name: nameOf('user', reader.uid), connections }
+    })
   }
 
   async function open(name: Transport): Promise<void> {
@@ -98,7 +98,7 @@ export function createServers(
   }
 
   function countsOf(name: Transport) {
-    return { ...guards[name].counts(), ...operations[name].counts() }
+    return { ...guards[name].counts(), dropped: guards[name].dropped(), ...operations[name].counts() }
   }
 
   return {
@@ -147,14 +147,8 @@ export function createServers(
       Object.values(listeners)
         .flatMap((listener) => listener.tooWide())
         .map((path) => remedyOf({ kind: 'open-socket', path })),
-    clients(): StatusResult['clients'] {
-      const describe = (name: Transport) => {
-        const { connections, subscribers } = guards[name].counts()
-        return { connections, subscribers }
-      }
-      return { ipc: describe('ipc'), http: hasHttp ? describe('http') : null }
-    },
     /** `http` is null if it is off. */
+    clients: () => ({ ipc: guards.ipc.counts(), http: hasHttp ? guards.http.counts() : null }),
     counts: () => ({ ipc: countsOf('ipc'), http: hasHttp ? countsOf('http') : null }),
   }
 }

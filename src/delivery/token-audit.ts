@@ -2,24 +2,23 @@
 import { monotonicMs } from '../lib/clock.ts'
 import { createHourlyCount, type Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
-import type { Peer } from './guard.ts'
 
 export type Transport = 'ipc' | 'http'
 /** A client as the audit sees it; kept with its connection. */
 export interface Reader {
-  readonly peer: Peer
-  /** Of its user, once it has taken a token. */
-  tally: Tally | null
+  readonly peer: { readonly uid: number }
+  /** Its user, once it has taken a token. */
+  user: User | null
 }
 /** What one user did, at both sockets. */
-interface Tally {
+interface User {
   readonly uid: number
   /** The socket that it used first. */
   readonly transport: Transport
-  /** Names that clients give themselves. */
+  /** Names that its clients give themselves. */
   readonly clients: Set<string>
-  /** Since the start, and since the last tick. */
-  total: number
+  /** Tokens taken since the start, and those not counted in a record yet. */
+  taken: number
   recent: number
   /** On the wall clock. */
   lastAtMs: number
@@ -31,61 +30,58 @@ const MAX_NAMES = 8
 
 /** `nowMs`: a clock that does not jump. */
 export function createTokenAudit({ log, nowMs = monotonicMs }: { log: Log; nowMs?: () => number }) {
-  const takers = new Map<number, Tally>()
-  const reporters = new Map<number, Tally>()
-  const dueCount = createHourlyCount(nowMs)
+  const users = new Map<number, User>()
+  const dueTaken = createHourlyCount(nowMs)
+  const dueReports = createHourlyCount(nowMs)
 
-  function tallyOf(users: Map<number, Tally>, { uid }: Peer, transport: Transport): Tally {
-    const none = { clients: new Set<string>(), total: 0, recent: 0, lastAtMs: 0 }
-    const tally = users.get(uid) ?? { uid, transport, ...none }
-    users.set(uid, tally)
-    return tally
+  function userOf({ peer: { uid } }: Reader, transport: Transport): User {
+    const none = { clients: new Set<string>(), taken: 0, recent: 0, lastAtMs: 0 }
+    const user = users.get(uid) ?? { uid, transport, ...none }
+    users.set(uid, user)
+    return user
   }
 
-  function note(tally: Tally, client: string | undefined, wallMs: number): void {
-    tally.total += 1
-    tally.recent += 1
-    tally.lastAtMs = wallMs
-    if (client !== undefined && tally.clients.size < MAX_NAMES) tally.clients.add(client)
+  function addName({ clients }: User, name: string | undefined): void {
+    if (name !== undefined && clients.size < MAX_NAMES) clients.add(name)
   }
 
-  /** The fields of its record, if that is due: at the first time, then at most once an hour. */
-  function record(event: 'token-taken' | 'token-rejected', tally: Tally): void {
-    const { uid, transport, clients } = tally
-    const count = dueCount(`${event} ${uid}`, tally.recent)
-    tally.recent = 0
-    if (count === 0) return
-    const fields = { event, uid, transport, clients: [...clients], count }
-    if (event === 'token-taken') log('info', 'A user took the token', fields)
-    else log('warning', 'A user reported that the service refused the token', fields)
+  /** At the first time, then at most once an hour. */
+  function recordTaken(user: User): void {
+    const { uid, transport, clients, recent } = user
+    const count = dueTaken(uid, recent)
+    user.recent = 0
+    const fields = { event: 'token-taken', uid, transport, clients: [...clients], count }
+    if (count > 0) log('info', 'A user took the token', fields)
   }
 
   return {
-    noteRead(reader: Reader, transport: Transport, client: string | undefined, wallMs: number): void {
-      const isFirst = reader.tally === null
-      reader.tally ??= tallyOf(takers, reader.peer, transport)
-      note(reader.tally, client, wallMs)
-      if (isFirst) record('token-taken', reader.tally)
+    noteRead(reader: Reader, transport: Transport, name: string | undefined, wallMs: number): void {
+      const isFirst = reader.user === null
+      const user = (reader.user ??= userOf(reader, transport))
+      user.taken += 1
+      user.recent += 1
+      user.lastAtMs = wallMs
+      addName(user, name)
+      if (isFirst) recordTaken(user)
     },
-    noteReject({ peer }: Reader, transport: Transport, client: string | undefined, wallMs: number): void {
-      const tally = tallyOf(reporters, peer, transport)
-      note(tally, client, wallMs)
-      record('token-rejected', tally)
+    noteReject(reader: Reader, transport: Transport, name: string | undefined): void {
+      const user = userOf(reader, transport)
+      addName(user, name)
+      const { uid, clients } = user
+      const count = dueReports(uid)
+      const fields = { event: 'token-rejected', uid, transport, clients: [...clients], count }
+      if (count > 0) log('warning', 'A user reported that the service refused the token', fields)
     },
     /** Records what was counted in the last hour. To be called every 15 s. */
     tick(): void {
-      for (const tally of takers.values()) record('token-taken', tally)
+      for (const user of users.values()) recordTaken(user)
     },
-    /** The users that took tokens. `of`: what else is known of a user. */
-    readers: (
-      of: (uid: number) => { name: string; connections: number },
-    ): NonNullable<StatusResult['readers']> =>
-      [...takers.values()].map(({ uid, total, lastAtMs, clients }) => ({
-        uid,
-        ...of(uid),
-        count: total,
-        lastAt: new Date(lastAtMs).toISOString(),
-        clients: [...clients],
-      })),
+    /** The users that took tokens. */
+    readers: (): Omit<NonNullable<StatusResult['readers']>[number], 'name' | 'connections'>[] =>
+      [...users.values()]
+        .filter(({ taken }) => taken > 0)
+        .map(({ uid, taken: count, lastAtMs, clients }) => {
+          return { uid, count, lastAt: new Date(lastAtMs).toISOString(), clients: [...clients] }
+        }),
   }
 }

@@ -5,11 +5,11 @@ import type { RemedyOf } from '../host/remedy.ts'
 import { formatInstant } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { raceAbort } from '../lib/tasks.ts'
-import type { StatusResult, TokenUse } from '../protocol.ts'
+import type { StatusResult, TokenResult, TokenUse } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
-import { isReplacedByReport, serviceOf, usableToken, usableUntilMs } from '../token/selectors.ts'
+import { serviceOf, usableToken, usableUntilMs } from '../token/selectors.ts'
 import type { Token } from '../token/token.ts'
-import { textOf } from './token-format.ts'
+import { variableLine } from '../token/template.ts'
 
 interface Entry {
   /** Null: it is no longer configured, and is to be removed. */
@@ -18,7 +18,7 @@ interface Entry {
 }
 
 /** At most so many files are worked on at once: a disk that hangs leaves threads to all else (of 16). */
-const MAX_RUNNING = 8
+const LANES = 8
 /** The longest time for which a stop waits for a disk. */
 const STOP_WAIT_MS = 1_000
 
@@ -31,7 +31,8 @@ export function createTokenFiles(options: {
   const { keeper, log, remedyOf } = options
   /** Of all token files, also former ones. */
   const counts = { writes: 0, repairs: 0, errors: 0 }
-  const inTurn = createTurns(MAX_RUNNING)
+  const lanes = Array.from({ length: LANES }, () => Promise.resolve())
+  let added = 0
   /** By path. */
   const entries = new Map<string, Entry>()
   configure(options.config)
@@ -39,16 +40,18 @@ export function createTokenFiles(options: {
   function configure(configs: readonly TokenFileConfig[]): void {
     for (const entry of entries.values()) entry.config = null
     for (const config of configs) {
-      const entry = entries.get(config.path)
-      if (entry !== undefined) {
-        entry.config = config
-        continue
-      }
-      const desired = (): Content | null => desiredOf(added.config)
-      const file = createManagedFile(config.path, { desired, log, counts, inTurn })
-      const added: Entry = { config, file }
-      entries.set(config.path, added)
+      const entry = entries.get(config.path) ?? createEntry(config)
+      entry.config = config
+      entries.set(config.path, entry)
     }
+  }
+
+  function createEntry(config: TokenFileConfig): Entry {
+    const lane = (added += 1) % LANES
+    const inTurn = (work: () => Promise<void>) => (lanes[lane] = lanes[lane]!.then(work, work))
+    const desired = (): Content | null => desiredOf(entry.config)
+    const entry: Entry = { config, file: createManagedFile(config.path, { desired, log, counts, inTurn }) }
+    return entry
   }
 
   function desiredOf(config: TokenFileConfig | null): Content | null {
@@ -61,10 +64,8 @@ export function createTokenFiles(options: {
 
   /** Reports whether the token may stay in a file that cannot be written. */
   function mayStay(token: Token): boolean {
-    const state = keeper.state()
-    const isOfService = token.baseUrl === serviceOf(state).baseUrl
-    const isGood = isOfService && !isReplacedByReport(state, token.fingerprint)
-    return isGood && keeper.now().bootMs < usableUntilMs(state, keeper.now(), token)
+    const [state, now] = [keeper.state(), keeper.now()]
+    return token.baseUrl === serviceOf(state).baseUrl && now.bootMs < usableUntilMs(state, now, token)
   }
 
   async function reconcile(): Promise<void> {
@@ -112,25 +113,23 @@ export function createTokenFiles(options: {
   }
 }
 
-/** Does so many works at once; the others wait for their turn, in the order in which they came. */
-function createTurns(count: number) {
-  let free = count
-  const waiting: (() => void)[] = []
-  return async (work: () => Promise<void>): Promise<void> => {
-    if (free > 0) free -= 1
-    else await new Promise<void>((resolve) => waiting.push(resolve))
-    await work().finally(() => {
-      const begin = waiting.shift()
-      if (begin === undefined) free += 1
-      else begin()
-    })
-  }
-}
-
 function contentOf({ format, template }: TokenFileConfig, token: Token, use: TokenUse): string {
   const { accessToken, generation, expiresAtMs, received } = token
   if (format === 'template') return (template ?? '').replaceAll('{token}', accessToken)
   const expiresAt = formatInstant(expiresAtMs, received)
   const obtainedAt = formatInstant(received.bootMs, received)
   return textOf[format]({ accessToken, ...use, expiresAt, obtainedAt, generation })
+}
+
+type Fields = Pick<
+  TokenResult,
+  'accessToken' | 'header' | 'prefix' | 'expiresAt' | 'obtainedAt' | 'generation'
+>
+/** The token as text, also for `kyc-tokend token`. `raw` is the token alone; the others are a line. */
+export const textOf = {
+  raw: ({ accessToken }: Fields) => accessToken,
+  header: ({ accessToken, header, prefix }: Fields) => `${header}: ${prefix}${accessToken}\n`,
+  env: ({ accessToken }: Fields) => `${variableLine(accessToken)}\n`,
+  json: ({ accessToken, expiresAt, obtainedAt, generation }: Fields) =>
+    `${JSON.stringify({ accessToken, expiresAt, obtainedAt, generation })}\n`,
 }

@@ -1,43 +1,20 @@
-// The means of Node that are not documented, all of them: the descriptor of a socket, the accepted socket as
-// one with other options, answers after a half-close, and the hook before the parser of HTTP.
+// The means of Node that are not documented, all of them: the descriptor of a socket, answers after a
+// half-close, and the hook before the parser of HTTP.
 import { createServer, type IncomingMessage, type Server as HttpServer } from 'node:http'
-import { Socket, type Server, type SocketConstructorOpts } from 'node:net'
+import { Socket, type Server } from 'node:net'
 import { PassThrough } from 'node:stream'
 import { exitStatus, UserError } from '../lib/error.ts'
 
-interface Handle {
-  readonly fd: number
-  close(): void
-}
 interface Parser {
   /** Called for each head. `2`: what follows is no HTTP, and is not parsed. */
   onIncoming: (request: IncomingMessage, keepAlive: boolean) => number
 }
-type Inner<T> = T & { _handle?: Handle | null; parser?: Parser | null }
+type Inner<T> = T & { readonly _handle?: { readonly fd: number } | null; readonly parser?: Parser | null }
 
 /** The descriptor of a connection or a listening socket; -1: it is closed. */
 export function descriptorOf(socket: Socket | Server): number {
   const { _handle: handle } = socket as Inner<typeof socket>
   return handle?.fd ?? -1
-}
-
-/**
- * Takes the connection out of the socket that Node made of it, to be opened by `new net.Socket(…)` with options
- * that a server of Node cannot set. Null: it has gone.
- */
-export function takeOver(
-  accepted: Socket,
-): { from: SocketConstructorOpts; fd: number; close: () => void } | null {
-  const inner = accepted as Inner<Socket>
-  const { _handle: handle } = inner
-  Object.assign(inner, { _handle: null })
-  accepted.destroy()
-  if (!handle) return null
-  return {
-    from: { handle } as unknown as SocketConstructorOpts,
-    fd: handle.fd,
-    close: () => handle.close(),
-  }
 }
 
 /** A client that has ended its side, or whose side the daemon has ended, still gets its answers. */

@@ -34,6 +34,7 @@ const ABI = {
   PR_SET_DUMPABLE: 4,
   RLIMIT_CORE: 4,
   F_SETFD: 2,
+  F_DUPFD_CLOEXEC: 1030,
   FD_CLOEXEC: 1,
   POLLERR: 8,
   POLLHUP: 16,
@@ -123,6 +124,7 @@ function createConnectionCalls(strict: Declare, lenient: Declare) {
   const poll = strict('poll', 'int', ['void *', 'ulong', 'int'])
   const shutdown = lenient('shutdown', 'int', ['int', 'int'])
   const accept4 = lenient('accept4', 'int', ['int', 'void *', 'void *', 'int'])
+  const fcntl = lenient('fcntl', 'int', ['int', 'int', 'int'])
   // Reused, because each connection needs them. Memory that no group was written to takes no space.
   const credentials = new Int32Array(3)
   const groups = new Uint32Array(MAX_GROUPS)
@@ -169,6 +171,8 @@ function createConnectionCalls(strict: Declare, lenient: Declare) {
     endInput: (fd: number): number => shutdown(fd, ABI.SHUT_RD),
     /** Accepts a connection that waits (accept4(2)); -1: none does, or there is no descriptor left. */
     accept: (fd: number): number => accept4(fd, null, null, ABI.SOCK_NONBLOCK | ABI.SOCK_CLOEXEC),
+    /** Another descriptor of the same connection (fcntl(2), F_DUPFD_CLOEXEC); -1: there is none left. */
+    duplicate: (fd: number): number => fcntl(fd, ABI.F_DUPFD_CLOEXEC, 0),
     /** The kernel keeps about twice as many bytes as these for a peer that does not read (SO_SNDBUF). */
     limitSendBuffer(fd: number, bytes: number): void {
       size[0] = bytes
