@@ -41,14 +41,15 @@ export interface Connection extends Reader {
   progressAtMs: number
 }
 
-/** What is spoken at a socket. `State` is what it knows of a connection. */
-export interface Protocol<State> {
-  readonly createState: () => State
-  readonly optionsOf: (connection: Connection & State) => SocketConstructorOpts & DuplexOptions
-  readonly begin: (connection: Connection & State) => void
+/** What is spoken on one connection. */
+export interface Session {
+  /** Of its socket. */
+  readonly options: SocketConstructorOpts & DuplexOptions
+  readonly begin: () => void
   /** Sends the newest token, or why there is none, for each subscription, as far as the peer reads. */
-  readonly push: (connection: Connection & State) => void
+  readonly push: () => void
 }
+export type Protocol = (connection: Connection) => Session
 export type Guard = ReturnType<typeof createGuard>
 
 /** At a stop, a connection that has sent nothing yet has this time for it. */
@@ -71,8 +72,8 @@ export function createReadPeer({ libc = loadLibc(), ownUid = process.geteuid!() 
   }
 }
 
-export function createGuard<State extends object>(
-  protocol: Protocol<State>,
+export function createGuard(
+  protocol: Protocol,
   options: {
     /** The name of the limits in the configuration. */
     readonly name: 'ipc' | 'http'
@@ -86,7 +87,7 @@ export function createGuard<State extends object>(
   const { name, limits, readPeer, log, awakeMs } = options
   const libc = loadLibc()
   const servers: Server[] = []
-  const all = new Set<Connection & State>()
+  const all = new Map<Connection, Session>()
   /** Connections by place, and by user. */
   const taken = new Map<Peer['place'] | Peer['uid'], number>()
   const excessOf = createHourlyCount(awakeMs)
@@ -138,11 +139,11 @@ export function createGuard<State extends object>(
 
   function begin(fd: number, peer: Peer): void {
     libc.limitSendBuffer(fd, most.SEND_BUFFER_BYTES)
-    const facts = { ...NEW, peer, progressAtMs: awakeMs() }
-    const connection = { ...facts, ...protocol.createState() } as Connection & State
-    const socket = new Socket({ fd, ...HALF_OPEN, ...protocol.optionsOf(connection) })
+    const connection = { ...NEW, peer, progressAtMs: awakeMs() } as Connection
+    const session = protocol(connection)
+    const socket = new Socket({ fd, ...HALF_OPEN, ...session.options })
     connection.socket = socket
-    all.add(connection)
+    all.set(connection, session)
     occupy(peer, 1)
     socket.on('error', ignore)
     socket.once('end', () => {
@@ -150,14 +151,14 @@ export function createGuard<State extends object>(
       if (libc.isHungUp(descriptorOf(socket))) socket.destroy()
     })
     socket.once('close', () => forget(connection))
-    safely(connection, log, protocol.begin)
+    safely(connection, log, session.begin)
   }
 
   function occupy({ uid, place }: Peer, by: 1 | -1): void {
     for (const key of [uid, place]) taken.set(key, takenBy(key) + by)
   }
 
-  function forget(connection: Connection & State): void {
+  function forget(connection: Connection): void {
     all.delete(connection)
     occupy(connection.peer, -1)
     if (connection.drop !== null) dropped[connection.drop] += 1
@@ -166,7 +167,7 @@ export function createGuard<State extends object>(
   }
 
   /** Returns why the daemon ends the connection now; null: it may stay. */
-  function endOf(connection: Connection & State, nowMs: number): most.DropReason | null {
+  function endOf(connection: Connection, nowMs: number): most.DropReason | null {
     const { socket, peer, waiting, subscriptions } = connection
     if (peer.place === 'member' && readPeer(descriptorOf(socket), limits().allow).place === 'denied')
       return 'denied'
@@ -185,8 +186,8 @@ export function createGuard<State extends object>(
       return server
     },
     push(): void {
-      for (const connection of all)
-        if (connection.subscriptions.length > 0) safely(connection, log, protocol.push)
+      for (const [connection, { push }] of all)
+        if (connection.subscriptions.length > 0) safely(connection, log, push)
     },
     /**
      * Ends connections whose peer reads nothing, those that have been silent for long without a wait or a
@@ -194,7 +195,7 @@ export function createGuard<State extends object>(
      */
     sweep(): void {
       const nowMs = awakeMs()
-      for (const connection of all) {
+      for (const connection of all.keys()) {
         const reason = connection.socket.destroyed ? null : endOf(connection, nowMs)
         if (reason === null) continue
         connection.drop ??= reason
@@ -209,19 +210,19 @@ export function createGuard<State extends object>(
       }
       const begunMs = monotonicMs()
       for (let forMs = 0; all.size > 0 && forMs < most.STOP_MS; forMs = monotonicMs() - begunMs) {
-        for (const connection of all) {
+        for (const connection of all.keys()) {
           endWaits(connection)
           if (connection.requests > 0 || forMs > FIRST_REQUEST_MS)
             libc.endInput(descriptorOf(connection.socket))
         }
         await sleep(5)
       }
-      for (const { socket } of all) socket.destroy()
+      for (const { socket } of all.keys()) socket.destroy()
     },
     connectionsOf: (uid: number): number => takenBy(uid),
     counts: () => ({
       connections: all.size,
-      subscribers: [...all].filter(({ subscriptions }) => subscriptions.length > 0).length,
+      subscribers: [...all.keys()].filter(({ subscriptions }) => subscriptions.length > 0).length,
     }),
     /** Connections that the daemon ended, since the start. */
     dropped: () => ({ ...dropped }),
@@ -229,9 +230,9 @@ export function createGuard<State extends object>(
 }
 
 /** An internal fault while one client is served costs its connection, not the process. */
-export function safely<C extends Connection>(connection: C, log: Log, step: (connection: C) => void): void {
+export function safely(connection: Connection, log: Log, step: () => void): void {
   try {
-    step(connection)
+    step()
   } catch (error) {
     fail(connection, log, error)
   }

@@ -74,7 +74,7 @@ export function createServers(
     return createOperations({ transport, replies, audit, requests, readers, limits: limits[transport] })
   }
 
-  function guarded<State extends object>(name: Transport, protocol: Protocol<State>) {
+  function guarded(name: Transport, protocol: Protocol) {
     return createGuard(protocol, { name, limits: limits[name], readPeer, log, awakeMs })
   }
 
