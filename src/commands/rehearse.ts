@@ -12,7 +12,6 @@ import { createSystemClock } from '../lib/clock.ts'
 import { escapeUnsafe, shellWord } from '../lib/display-text.ts'
 import { parseDuration } from '../lib/duration.ts'
 import { errorMessage, exitStatus, UsageError, UserError } from '../lib/error.ts'
-import { described } from '../sandbox/described.ts'
 import { createSandbox, sandboxCredentials } from '../sandbox/sandbox.ts'
 import { scenarioNames, summaryOf, type ScenarioName } from '../sandbox/scenarios.ts'
 import type { RunCommand } from '../terminal/command.ts'
@@ -31,12 +30,9 @@ export const sandbox: RunCommand = async ({ options, env, stdout, signal }) => {
     port: portOf(options['port'] ?? '0'),
     scenario: initial,
     tokenLifetimeMs,
-    service: described(plan),
+    plan,
     clock: createSystemClock(),
-    onRequest({ atMs, method, path, status, scenario }) {
-      const line = `${new Date(atMs).toISOString()}  ${method} ${path}  ${status ?? 'cut'}  (${scenario})`
-      stdout.write(`${escapeUnsafe(line)}\n`)
-    },
+    onRequest: (line) => void stdout.write(`${escapeUnsafe(line)}\n`),
   })
   stdout.write(introduction(standIn.url, initial, plan.service))
   await standIn.run(signal)

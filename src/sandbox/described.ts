@@ -1,19 +1,7 @@
 // A described service from its other side: reads a request for a token, and places what an answer has.
 import type { IncomingHttpHeaders } from 'node:http'
-import type { PairConfig, ServiceConfig } from '../config/config.ts'
+import type { PairConfig } from '../config/config.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
-
-/** What of a configuration the stand-in plays: no secret. */
-export interface Described
-  extends
-    Pick<ServiceConfig, 'tokenUrl' | 'lifetime' | 'refusals'>,
-    Pick<PairConfig, 'send' | 'names' | 'token'> {
-  readonly assertion: Pick<NonNullable<PairConfig['assertion']>, 'kind' | 'as'> | null
-}
-
-export function described({ service, pair }: { service: ServiceConfig; pair: PairConfig }): Described {
-  return { ...service, ...pair }
-}
 
 export type Fields = Readonly<Record<string, unknown>>
 
@@ -43,7 +31,7 @@ const ASSERTION_FIELDS = {
  * an assertion is not checked: the stand-in has no key.
  */
 export function pairIn(
-  { send, names, assertion }: Described,
+  { send, names, assertion }: PairConfig,
   { headers, body }: { headers: IncomingHttpHeaders; body: string },
 ): AskedPair | string {
   const isJson = send === 'json' || send === 'headers'

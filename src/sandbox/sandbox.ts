@@ -3,12 +3,13 @@
 import { createHmac, randomBytes } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import type { Config } from '../config/config.ts'
 import { standardService } from '../config/resolve.ts'
 import type { Clock } from '../lib/clock.ts'
 import { errorCode, exitStatus, UserError } from '../lib/error.ts'
 import { readLimited } from '../lib/input.ts'
 import { untilAborted } from '../lib/tasks.ts'
-import { described, pairIn, placedAt, type Described, type Fields } from './described.ts'
+import { pairIn, placedAt, type Fields } from './described.ts'
 import {
   scenarioNames,
   scenarios,
@@ -18,26 +19,16 @@ import {
   type TokenKind,
 } from './scenarios.ts'
 
-/** A request and what became of it. Holds neither secret nor token. */
-interface SandboxRequest {
-  readonly atMs: number
-  readonly method: string
-  /** Without the query. */
-  readonly path: string
-  /** Of the answer; null if the connection was cut. */
-  readonly status: number | null
-  readonly scenario: ScenarioName
-}
 interface SandboxOptions {
   /** The port on 127.0.0.1; 0: a free one. */
   readonly port: number
   readonly scenario: ScenarioName
   readonly tokenLifetimeMs: number
   readonly clock: Clock
-  /** The service that it plays; by default that of the interface description. */
-  readonly service?: Described
-  /** Called when an answer is sent. */
-  readonly onRequest?: (request: SandboxRequest) => void
+  /** The configuration whose service it plays; by default that of the interface description. */
+  readonly plan?: Pick<Config, 'service' | 'pair'>
+  /** Gets a line for each request, when it is answered: without secrets and tokens. */
+  readonly onRequest?: (line: string) => void
 }
 export type Sandbox = Awaited<ReturnType<typeof createSandbox>>
 
@@ -48,13 +39,8 @@ const MAX_REQUEST_BYTES = 16 * 1024
 
 /** Resolves when it listens. Throws a UserError if the port is taken or may not be used. */
 export async function createSandbox(options: SandboxOptions) {
-  const {
-    clock,
-    port,
-    service = described(standardService()),
-    onRequest,
-    tokenLifetimeMs: lifetimeMs,
-  } = options
+  const { clock, port, plan = standardService(), onRequest, tokenLifetimeMs: lifetimeMs } = options
+  const { service, pair: described } = plan
   const stopped = new AbortController()
   const key = randomBytes(32)
   let { scenario } = options
@@ -71,12 +57,10 @@ export async function createSandbox(options: SandboxOptions) {
     return { status, body: { type: 'about:blank', title: 'KnownRuntimeError', status, detail, ...location } }
   }
   function granted(kind: TokenKind): Answer {
-    const token = placedAt({}, service.token, issued(kind, { key, lifetimeMs, nowMs: clock.now().wallMs }))
+    const token = placedAt({}, described.token, issued(kind, { key, lifetimeMs, nowMs: clock.now().wallMs }))
     const seconds = Math.ceil(lifetimeMs / 1_000)
-    return {
-      status: 200,
-      body: service.lifetime === null ? token : placedAt(token, service.lifetime, seconds),
-    }
+    const body = service.lifetime === null ? token : placedAt(token, service.lifetime, seconds)
+    return { status: 200, body }
   }
   function answerOf(step: Step, path: string): Answer | null {
     if (step === 'cut') return null
@@ -93,7 +77,7 @@ export async function createSandbox(options: SandboxOptions) {
     return { status, body: placedAt(body as Fields, named.in ?? ['detail'], named.says) }
   }
   async function issue({ headers }: IncomingMessage, path: string, body: string): Promise<Answer | null> {
-    const pair = pairIn(service, { headers, body })
+    const pair = pairIn(described, { headers, body })
     if (typeof pair === 'string') return problem(path, 400, pair)
     const isRight = (['apiKey', 'apiSecret'] as const).every(
       (which) => pair[which] === undefined || pair[which] === sandboxCredentials[which],
@@ -133,7 +117,8 @@ export async function createSandbox(options: SandboxOptions) {
       response.writeHead(status, { 'content-type': type, 'cache-control': 'no-store', ...headers })
       response.end(isText ? body : JSON.stringify(body))
     }
-    onRequest?.({ atMs: clock.now().wallMs, method, path, status: given?.status ?? null, scenario: during })
+    const time = new Date(clock.now().wallMs).toISOString()
+    onRequest?.(`${time}  ${method} ${path}  ${given?.status ?? 'cut'}  (${during})`)
   }
   const server = createServer((request, response) => void take(request, response))
   await new Promise<void>((resolve, reject) => {
@@ -178,25 +163,13 @@ function issued(
   if (kind === 'opaque') return jti
   // Whole seconds, as most services have them: `exp` is `iat` and the life.
   const iat = Math.floor((kind === 'expired' ? nowMs - lifetimeMs - EXPIRED_MS : nowMs) / 1_000)
-  const claims = {
-    iss: 'kyc-tokend sandbox',
-    sub: 'sandbox',
-    iat,
-    exp: iat + Math.ceil(lifetimeMs / 1_000),
-    jti,
-  }
+  const exp = iat + Math.ceil(lifetimeMs / 1_000)
+  const claims = { iss: 'kyc-tokend sandbox', sub: 'sandbox', iat, exp, jti }
   const content = `${encoded({ alg: 'HS256', typ: 'JWT' })}.${encoded(claims)}`
   return `${content}.${createHmac('sha256', key).update(content).digest('base64url')}`
 }
 
-function portError(cause: Error, port: number): Error {
-  const code = errorCode(cause)
-  const place = `Port ${port} of 127.0.0.1`
-  if (code === 'EADDRINUSE') {
-    const sentence = `${place} is in use: choose another with --port, or leave it out for a free one.`
-    return new UserError(sentence, exitStatus.unavailable, { cause })
-  }
-  if (code !== 'EACCES') return cause
-  const sentence = `${place} may not be used by this user: choose one above 1023 with --port.`
-  return new UserError(sentence, exitStatus.noPermission, { cause })
+function portError(cause: Error, port: number): UserError {
+  const sentence = `Port ${port} of 127.0.0.1 cannot be used (${errorCode(cause)}): choose another one with --port.`
+  return new UserError(sentence, exitStatus.unavailable, { cause })
 }

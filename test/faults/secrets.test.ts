@@ -82,7 +82,7 @@ test.each([
     const seen = await seenOf(daemon)
     if (state === 'refused') expect(seen['run/alert.json']).toContain('account-')
     // There is something to find.
-    expect(seen['log']).toMatch(/fetch-failed|refused/)
+    expect(seen['log']).toMatch(/fetch-failed|"alert"/)
     expectNone(secrets, seen)
     await daemon.end()
     expectNone(secrets, { log: daemon.stderr() })

@@ -8,7 +8,6 @@ import { loadConfig } from '../../src/config/load.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
 import { useConfigFiles } from '../support/config-files.ts'
-import { described } from '../../src/sandbox/described.ts'
 import { createSandbox, sandboxCredentials } from '../../src/sandbox/sandbox.ts'
 import { askOnce } from '../support/fetcher.ts'
 import { jwtOf } from '../support/jwt.ts'
@@ -28,9 +27,8 @@ async function ask(config: Config): Promise<ServiceOutcome> {
 
 /** Starts the stand-in of `kyc-tokend sandbox`, as this configuration describes it. */
 async function startStandIn(config: Config): Promise<string> {
-  const service = described(config)
   const options = { port: 0, scenario: 'ok', tokenLifetimeMs: 60_000 } as const
-  const sandbox = await createSandbox({ ...options, clock: createSystemClock(), service })
+  const sandbox = await createSandbox({ ...options, clock: createSystemClock(), plan: config })
   const stop = new AbortController()
   const serving = sandbox.run(stop.signal)
   onTestFinished(async () => {

@@ -3,14 +3,15 @@ import { describe, expect, it, onTestFinished, vi } from 'vitest'
 import type { PairConfig, ServiceConfig } from '../../src/config/config.ts'
 import { createSystemClock, type Clock } from '../../src/lib/clock.ts'
 import { Secret } from '../../src/lib/secret.ts'
-import type { Described } from '../../src/sandbox/described.ts'
 import { createSandbox, sandboxCredentials } from '../../src/sandbox/sandbox.ts'
 import { scenarioNames, type ScenarioName } from '../../src/sandbox/scenarios.ts'
 import { knownLife } from '../../src/token/token.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { fetchFrom, partsFor } from '../support/source.ts'
 
-async function start(options: { scenario?: ScenarioName; clock?: Clock; service?: Described } = {}) {
+type Plan = { service: ServiceConfig; pair: PairConfig }
+
+async function start(options: { scenario?: ScenarioName; clock?: Clock; plan?: Plan } = {}) {
   const defaults = { port: 0, scenario: 'ok', tokenLifetimeMs: 90_000, clock: createSystemClock() } as const
   const sandbox = await createSandbox({ ...defaults, ...options })
   const stop = new AbortController()
@@ -89,7 +90,7 @@ describe('the stand-in of a described service', () => {
     ['an assertion', { ...OAUTH2, send: 'assertion', assertion }, {}],
   ])('takes its request, and has every scenario: %s', async (_name, pair, service) => {
     const parts = partsFor('https://api.example.com', { pair, service })
-    const { sandbox } = await start({ service: { ...parts.service, ...parts.pair } })
+    const { sandbox } = await start({ plan: parts })
     const ask = (apiKey: string = sandboxCredentials.apiKey) => {
       const secrets = { apiKey: new Secret(apiKey), apiSecret: new Secret(sandboxCredentials.apiSecret) }
       const request = { timeoutMs: 1_000, connectTimeoutMs: 1_000 }
