@@ -19,11 +19,6 @@ state() {
 	[ -z "${NOTIFY_SOCKET:-}" ] || systemd-notify --status="$1"
 }
 
-# Another host of the fleet asked the service, and runs its own command for this alert.
-is_of_another_host() {
-	grep -Eq '"askedBy": ?"' next
-}
-
 is_resolved() {
 	grep -Eq '"state": ?"resolved"' next
 }
@@ -57,14 +52,12 @@ failed() {
 
 # Has the command run, and remembers the alert for which it succeeded.
 notify() {
-	if ! is_of_another_host; then
-		run "$1" || {
-			failed "$?"
-			return 1
-		}
-		logged_at=0
-		state ''
-	fi
+	run "$1" || {
+		failed "$?"
+		return 1
+	}
+	logged_at=0
+	state ''
 	mv next last
 	if [ "$1" = resolved ]; then rm -f open; fi
 }

@@ -5,7 +5,6 @@ import type { AlertsConfig } from '../../src/config/config.ts'
 import { createAlerts } from '../../src/report/alerts.ts'
 import { createRemedies } from '../../src/host/remedy.ts'
 import { remedyOf } from '../support/remedies.ts'
-import { alarmOf } from '../../src/token/selectors.ts'
 import { serviceFacts } from '../support/facts.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld } from '../support/keeper-world.ts'
@@ -26,8 +25,6 @@ async function alerting(
   options: Parameters<typeof createKeeperWorld>[0] & {
     settings?: Partial<AlertsConfig>
     account?: string
-    /** A former run has left its alert.json. */
-    isRaised?: boolean
   } = {},
 ) {
   const world = createKeeperWorld(options)
@@ -55,10 +52,6 @@ async function alerting(
     await world.stop()
   }
   onTestFinished(end)
-  // Looking for what a former run left is real I/O.
-  await readFile(path).catch(() => undefined)
-  const { isRaised = alarmOf(options.state ?? world.keeper.state()) !== null } = options
-  await expect.poll(() => isThere()).toBe(isRaised)
   /** The keeper begins to run, and what it does at once is done. */
   const begin = async (): Promise<void> => {
     world.start()
@@ -103,7 +96,8 @@ test('a refusal raises one alert: in the log and, for everybody to read, in aler
     since: '2027-01-15T08:00:00.000Z',
   }
   expect(of('alert')).toEqual([{ sentence, ...alert }])
-  const raised = { state: 'raised', message: sentence, ...alert }
+  const { level: _, ...fields } = alert
+  const raised = { state: 'raised', message: sentence, ...fields }
   expect(await content()).toEqual(raised)
   const { ino, mode } = await stat(path)
   expect(mode & 0o777).toBe(0o644)
@@ -121,14 +115,12 @@ test('a refusal raises one alert: in the log and, for everybody to read, in aler
   reload('second', { service: serviceFacts('other') })
   await clock.advance(0)
   const { reason, host } = alert
-  expect(await resolvedContent()).toMatchObject({ reason, by: 'reload' })
+  expect(await resolvedContent()).toMatchObject({ reason })
   await clock.advance(45_000)
   expect(await isThere()).toBe(true)
   await clock.advance(30_000)
   await expect.poll(isThere).toBe(false)
-  expect(of('alert-resolved')).toMatchObject([
-    { level: 'notice', reason, lastedSeconds: 600, by: 'reload', host },
-  ])
+  expect(of('alert-resolved')).toMatchObject([{ level: 'notice', reason, host, since: alert.since }])
 })
 
 test('the alert of an account has its name, and commands for it', async () => {
@@ -138,15 +130,11 @@ test('the alert of an account has its name, and commands for it', async () => {
   ])
 })
 
-test('a file that is left where no alert is there is removed at start, and its alert reported to be over', async () => {
-  const former = { reason: 'account-inactive', since: '2027-01-01T00:00:00.000Z' }
-  await writeFile(path, JSON.stringify({ state: 'raised', ...former }))
-  const { of, end } = await alerting({ isRaised: true })
-  await expect.poll(() => of('alert-resolved')).toMatchObject([{ ...former, by: 'restart' }])
-  expect(await resolvedContent()).toMatchObject(former)
-  await end()
-  await writeFile(path, 'not JSON')
-  expect((await alerting()).events()).toEqual(['state-file-ignored'])
+test('a file that is left where no alert is there is removed', async () => {
+  await writeFile(path, JSON.stringify({ state: 'raised', reason: 'account-inactive' }))
+  const { events } = await alerting()
+  await expect.poll(isThere).toBe(false)
+  expect(events()).toEqual([])
 })
 
 test('a directory that cannot be written is reported once, and the file is there when it can', async () => {
@@ -191,31 +179,15 @@ test('no usable token for too long raises an alert with the failure behind it, a
     .toBe(1)
   expect(await resolvedContent()).toEqual({
     state: 'resolved',
-    level: 'notice',
     message: 'The alert is over',
     event: 'alert-resolved',
     reason: 'no-token',
-    by: 'token',
     host: 'web-1',
     contact,
     since: '2027-01-15T08:10:00.000Z',
-    lastedSeconds: expect.any(Number) as number,
     resolvedAt: expect.stringMatching(/^2027-01-15T08:1/) as string,
   })
   expect(of('alert')).toHaveLength(1)
-})
-
-test('an alert that a reload ends is over by that, also while a token is held', async () => {
-  const world = await alerting({ first: { kind: 'ok', accessToken: 'good' } })
-  for (const id of ['second', 'third']) {
-    await world.ask(failures.inactive)
-    await content()
-    world.answer(world.token)
-    world.reload('first', { service: serviceFacts(id) })
-    await world.clock.advance(0)
-    await resolvedContent()
-  }
-  expect(world.of('alert-resolved').map(({ by }) => by)).toEqual(['reload', 'reload'])
 })
 
 test('a refusal that a reload ends is over by that, and a token that has been missing for long is told once that attempt has failed', async () => {
@@ -234,21 +206,13 @@ test('a refusal that a reload ends is over by that, and a token that has been mi
   expect(world.of('alert').at(-1)).toMatchObject({ reason: 'no-token', failure: 'network' })
 })
 
-test('a refusal outranks it: the missing token is a reminder', async () => {
+test('a refusal outranks it', async () => {
   const { clock, of } = await alerting({ settings: { noTokenAfterMs: 600_000 }, first: failures.inactive })
   await clock.advance(HOUR / 2)
-  expect(of('alert').map(({ reason, reminder }) => [reason, reminder])).toEqual([
-    ['account-inactive', undefined],
-    ['account-inactive', 1],
-  ])
-  await expect.poll(content).toMatchObject({
-    reason: 'account-inactive',
-    noTokenSince: '2027-01-15T08:00:00.000Z',
-    remindedAt: expect.stringMatching(/^2027-01-15T08:10:/) as string,
-  })
+  expect(of('alert').map(({ reason }) => reason)).toEqual(['account-inactive'])
 })
 
-test('a reminder is in the file, and a restart neither repeats nor loses one', async () => {
+test('a reminder is in the file, and a restart neither repeats nor loses an alert or a reminder', async () => {
   const first = await alerting({ first: failures.inactive })
   await content()
   await first.clock.advance(2 * HOUR)
@@ -259,12 +223,12 @@ test('a reminder is in the file, and a restart neither repeats nor loses one', a
   await second.begin()
   await second.clock.advance(15_000)
   await second.end()
-  expect(second.of('alert').map(({ reminder }) => reminder)).toEqual([undefined])
+  expect(second.events()).toEqual([])
   expect((await stat(path)).ino).toBe(ino)
   await first.clock.advance(8 * HOUR)
   const third = await alerting({ state: first.keeper.state(), clock: first.clock })
   await third.begin()
-  await expect.poll(() => third.of('alert').map(({ reminder }) => reminder)).toEqual([undefined, 2])
+  await expect.poll(() => third.of('alert').map(({ reminder }) => reminder)).toEqual([2])
 })
 
 test('a rehearsal goes the whole way and resolves itself; a real alert ends it, and refuses another', async () => {
@@ -276,7 +240,7 @@ test('a rehearsal goes the whole way and resolves itself; a real alert ends it, 
   expect(alerts.current()).toBeNull()
   expect(await content()).toMatchObject({ reason: 'test', test: true })
   await clock.advance(15_000)
-  expect(await resolvedContent()).toMatchObject({ reason: 'test', test: true, by: 'test' })
+  expect(await resolvedContent()).toMatchObject({ reason: 'test', test: true })
   alerts.test()
   await ask(failures.inactive)
   const detail = expect.stringContaining('account-inactive') as string
@@ -286,10 +250,10 @@ test('a rehearsal goes the whole way and resolves itself; a real alert ends it, 
   await expect.poll(async () => (await content())['reason']).toBe('account-inactive')
 })
 
-test('a refusal that another host of the fleet was given is an error here: its host notifies people, at the end too', async () => {
+test('a refusal that another host of the fleet was given is an error here, without a file: its host notifies people', async () => {
   const world = await alerting({ first: { ...failures.inactive, askedBy: 'web-17' } })
-  expect(await content()).toMatchObject({ reason: 'account-inactive', askedBy: 'web-17' })
-  expect(world.of('alert').map(({ level }) => level)).toEqual(['error'])
+  expect(world.of('alert')).toMatchObject([{ level: 'error', reason: 'account-inactive', askedBy: 'web-17' }])
   await world.ask(world.token())
-  expect(await resolvedContent()).toMatchObject({ reason: 'account-inactive', askedBy: 'web-17' })
+  expect(world.of('alert-resolved')).toHaveLength(1)
+  expect(await isThere()).toBe(false)
 })

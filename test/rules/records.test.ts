@@ -46,10 +46,18 @@ test.each([
   ['a number that comes again', 'number', [obtained(0, 2), obtained(1, 2)]],
   ['a token that has ended', 'expired', [obtained(0, 1, -MINUTE)]],
   ['an end that is too soon', 'good-token', [record(0, 'token-expired', { expiredAt: isoAt(MINUTE) })]],
-  ['a refusal without an alert', 'alert-missing', [attempt(0, 'permanent', 'start'), record(MINUTE, 'x')]],
+  [
+    'a refusal without an alert',
+    'alert-missing',
+    [attempt(0, 'ok', 'start'), attempt(1, 'permanent', 'refresh'), record(MINUTE, 'x')],
+  ],
   ['an alert that comes again', 'alert-once', [...refused, alert(1, 'account-inactive')]],
   ['an alert that is outranked', 'alert-rank', [...refused, alert(1, 'no-token')]],
-  ['an end of nothing', 'alert-end', [record(0, 'alert-resolved', { reason: 'no-token', by: 'token' })]],
+  [
+    'an end of nothing',
+    'alert-end',
+    [attempt(0, 'ok', 'start'), record(1, 'alert-resolved', { reason: 'no-token' })],
+  ],
   ['one trial, two records', 'trial-once', [notInUse(0), notInUse(10)]],
 ] as const)('%s breaks %s', (_name, rule, records) => {
   const [sentence = ''] = brokenByRecords(records)

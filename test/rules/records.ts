@@ -35,13 +35,13 @@ export function brokenByRecords(records: readonly Logged[], allowed: readonly Ru
 
 /** The attempt that this record is about, if it is about one. */
 function attemptsOf({ atMs, event, fields }: Logged): Logged[] {
-  const { cause, reason, reminder, resumed } = fields
+  const { cause, reason, reminder } = fields
   const attempt = (outcome: string, because: unknown): Logged[] => [
     { atMs, event: 'attempt', fields: { outcome, cause: because, tookMs: because === 'fleet' ? null : 0 } },
   ]
   if (event === 'token-obtained') return attempt('ok', cause)
   if (event === 'fetch-failed') return attempt('transient', cause)
-  const isFirst = event === 'alert' && reminder === undefined && resumed === undefined
+  const isFirst = event === 'alert' && reminder === undefined
   return isFirst && String(reason).startsWith('account-') ? attempt('permanent', 'operator') : []
 }
 
@@ -127,14 +127,15 @@ function createLoggedRequests(broke: Broke): (record: Logged) => void {
 
 function createLoggedAlerts(broke: Broke): (record: Logged) => void {
   const check = checkWith(broke)
-  let raised: string | null = null
+  /** Undefined: a former process may have raised one. */
+  let raised: string | null | undefined
   let isRefused = false
   /** A refusal whose alert has not come yet. */
   let owedMs = Infinity
 
-  function alert({ reason, reminder, resumed }: Logged['fields']): void {
+  function alert({ reason, reminder }: Logged['fields']): void {
     const name = String(reason)
-    if (reminder === undefined && resumed === undefined) check(raised !== name, 'alert-once', name)
+    if (reminder === undefined) check(raised !== name, 'alert-once', name)
     check(name !== 'no-token' || !isRefused, 'alert-rank')
     raised = name
     if (name.startsWith('account-')) owedMs = Infinity
@@ -145,11 +146,12 @@ function createLoggedAlerts(broke: Broke): (record: Logged) => void {
     if (atMs >= owedMs + GRAIN_MS) owedMs = Infinity
     if (event === 'alert') alert(fields)
     else if (event === 'alert-resolved') {
-      check(raised !== null || fields['by'] === 'restart', 'alert-end', String(fields['reason']))
+      check(raised !== null, 'alert-end', String(fields['reason']))
       raised = null
     } else if (event === 'attempt' && fields['outcome'] !== 'postponed') {
       isRefused = fields['outcome'] === 'permanent'
-      if (isRefused && !String(raised).startsWith('account-')) owedMs = atMs
+      if (fields['outcome'] === 'ok') raised ??= null
+      if (isRefused && raised !== undefined && !String(raised).startsWith('account-')) owedMs = atMs
       else if (!isRefused) owedMs = Infinity
     } else if (event === 'reloaded' || event === 'credentials-taken-over')
       [isRefused, owedMs] = [false, Infinity]

@@ -463,13 +463,11 @@ export function createWorld(given: Given, observer?: Observer) {
 interface LogLine {
   readonly event: string
   readonly reminder?: number
-  readonly resumed?: boolean
 }
 
-function alertWords({ event, reminder, resumed }: LogLine): string[] {
+function alertWords({ event, reminder }: LogLine): string[] {
   if (event === 'alert-resolved') return ['resolved']
   if (event !== 'alert') return []
-  if (resumed === true) return ['repeated']
   return [reminder === undefined ? 'alert' : 'reminder']
 }
 

@@ -144,17 +144,6 @@ describe('the script that runs the operator’s command', () => {
     expect(run()).toMatchObject({ status: 0 })
   })
 
-  it('runs nothing for an alert of another host, unless the words are only in a text of the service', async () => {
-    await daemonWrites('alert', { reason: 'rejected', askedBy: 'web-7' })
-    run()
-    await daemonResolves({ askedBy: 'web-7' })
-    run()
-    expect(await calls()).toEqual([])
-    await daemonWrites('alert', { reason: 'rejected', askedBy: null, detail: '"askedBy":"web-7"' })
-    run()
-    expect(await calls()).toHaveLength(1)
-  })
-
   it('logs an alert where there is no command', async () => {
     await rm(path.join(work, 'command'))
     await daemonWrites('alert', { reason: 'rejected' })
