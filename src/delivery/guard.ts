@@ -50,7 +50,6 @@ export interface Session {
   readonly push: () => void
 }
 export type Protocol = (connection: Connection) => Session
-export type Guard = ReturnType<typeof createGuard>
 
 /** At a stop, a connection that has sent nothing yet has this time for it. */
 const FIRST_REQUEST_MS = 250
@@ -139,7 +138,8 @@ export function createGuard(
 
   function begin(fd: number, peer: Peer): void {
     libc.limitSendBuffer(fd, most.SEND_BUFFER_BYTES)
-    const connection = { ...NEW, peer, progressAtMs: awakeMs() } as Connection
+    const facts: Omit<Connection, 'socket'> = { ...NEW, peer, subscriptions: [], progressAtMs: awakeMs() }
+    const connection = facts as Connection
     const session = protocol(connection)
     const socket = new Socket({ fd, ...HALF_OPEN, ...session.options })
     connection.socket = socket
@@ -162,7 +162,7 @@ export function createGuard(
     all.delete(connection)
     occupy(connection.peer, -1)
     if (connection.drop !== null) dropped[connection.drop] += 1
-    connection.subscriptions = NONE
+    connection.subscriptions = []
     endWaits(connection)
   }
 
@@ -258,14 +258,4 @@ function endWaits(connection: Connection): void {
 const ignore = (): void => undefined
 /** A client that has ended its side still gets the answers for which it waits. */
 const HALF_OPEN = { allowHalfOpen: true }
-const NONE: readonly string[] = []
-const NEW = {
-  drop: null,
-  user: null,
-  requests: 0,
-  rate: null,
-  waiting: 0,
-  waits: null,
-  subscriptions: NONE,
-  progress: -1,
-}
+const NEW = { user: null, drop: null, requests: 0, rate: null, waiting: 0, waits: null, progress: -1 }

@@ -20,10 +20,7 @@ export type Listener = Awaited<ReturnType<typeof listen>>
 const PERMISSIONS = 0o777
 const OTHERS_CONNECT = 0o002
 
-/**
- * Uses sockets that systemd handed over, or opens one of the daemon's own. Throws UserError: 69 where a process
- * answers at the path, else 78.
- */
+/** Uses sockets that systemd handed over, or opens one of the daemon's own. Throws UserError (78). */
 export async function listen(options: {
   /** Those of systemd; null: the daemon opens its own at the path. */
   readonly fds: readonly number[] | null
@@ -103,15 +100,13 @@ async function openAt(path: string, server: Server): Promise<void> {
   await once(server, 'listening')
 }
 
-/** Removes a dead socket. Throws UserError: 69 if a process answers at the path, 78 if something else is there. */
+/** Removes a dead socket. Throws UserError (78) if something else is there. */
 async function makeWay(path: string): Promise<void> {
   const stats = statOf(path)
   if (stats === null) return
-  if (!stats.isSocket())
-    throw new UserError(`${path} is in the way and is no socket: remove it`, exitStatus.configuration)
-  if (await isAnswering(path)) {
-    const message = `A process answers at ${path}, presumably another kyc-tokend: stop it`
-    throw new UserError(message, exitStatus.unavailable)
+  if (!stats.isSocket() || (await isAnswering(path))) {
+    const message = `${path} is in the way: remove it, or stop the process that answers there`
+    throw new UserError(message, exitStatus.configuration)
   }
   rmSync(path, { force: true })
 }
@@ -147,8 +142,8 @@ export function assertUnixSockets(inherited: Pick<InheritedSockets, 'ipc' | 'htt
   for (const name of ['ipc', 'http'] as const) {
     if (inherited[name].every((fd) => loadLibc().socketPath(fd) !== '')) continue
     const message =
-      `The socket that systemd hands over as \`${name}\` is no Unix socket with a path: write \`ListenStream=\` ` +
-      `in its unit with a path that ends with ${name}.sock, then restart that unit`
+      `The socket \`${name}\` of systemd is no Unix socket: write \`ListenStream=\` in its unit with a path that ` +
+      `ends with ${name}.sock, and restart that unit`
     throw new UserError(message, exitStatus.configuration)
   }
 }

@@ -148,13 +148,11 @@ export function createReplies(options: {
     },
     /** Asks the service now; answers when the attempt is over or the signal is aborted. */
     async refresh(signal: AbortSignal): Promise<RefreshResult> {
-      const refreshed = await options.refresh(signal)
-      const described = describeCurrent(keeper.state(), keeper.now())
-      const asked = refreshed?.candidate ?? null
+      const { outcome, candidate: asked } = (await options.refresh(signal)) ?? STOPPING
       const candidate = asked === null || asked.kind === 'ok' ? null : troubleOf(asked)
-      const { outcome = STOPPING } = refreshed ?? {}
-      if (outcome.kind === 'ok') return { outcome: 'ok', ...described, candidate }
-      return { outcome: 'failed', ...troubleOf(outcome), ...described, candidate }
+      const described = { ...describeCurrent(keeper.state(), keeper.now()), candidate }
+      if (outcome.kind === 'ok') return { outcome: 'ok', ...described }
+      return { outcome: 'failed', ...troubleOf(outcome), ...described }
     },
     async status(): Promise<StatusResult> {
       const parts = await sources()
@@ -191,17 +189,15 @@ function isGoodEnough(
   return minValidSeconds === 0 || expiresAtMs - nowMs >= minValidSeconds * 1_000
 }
 
+const RESTART = 'kyc-tokend is stopping: ask again when it has been started'
 const STOPPING = {
-  kind: 'stopping',
-  reason: 'stopping',
-  detail: 'kyc-tokend is stopping: ask again when it has been started',
+  outcome: { kind: 'stopping', reason: 'stopping', detail: RESTART },
+  candidate: null,
 } as const
 
-function troubleOf({
-  reason = 'not-asked',
-  detail = 'This host does not ask the service now',
-}: Partial<Record<'reason' | 'detail', string>>): { reason: string; detail: string } {
-  return { reason, detail }
+/** An attempt is postponed for a moment without a reason. */
+function troubleOf({ reason, detail }: { reason?: string; detail?: string }) {
+  return { reason: reason ?? 'not-asked', detail: detail ?? 'This host does not ask the service now' }
 }
 
 function faultOf(state: TokenState, now: Instant, remedyOf: RemedyOf): Fault {
@@ -222,11 +218,7 @@ function faultOf(state: TokenState, now: Instant, remedyOf: RemedyOf): Fault {
  * The reply for this state; valid until the state changes, or until `untilMs` on the boot clock, when time
  * alone changes it.
  */
-function cachedReply(
-  state: TokenState,
-  now: Instant,
-  remedyOf: RemedyOf,
-): { readonly state: TokenState; readonly reply: TokenReply; readonly untilMs: number } {
+function cachedReply(state: TokenState, now: Instant, remedyOf: RemedyOf) {
   const token = usableToken(state, now)
   if (token === null) return { state, reply: { fault: faultOf(state, now, remedyOf) }, untilMs: Infinity }
   const answer = answerOf({ accessToken: token.accessToken, ...describeToken(token, state, now) })

@@ -161,13 +161,12 @@ function prefersText({ accept = '' }: IncomingMessage['headers']): boolean {
   return /\btext\/plain\b/i.test(accept) && !/\bjson\b/i.test(accept)
 }
 
-/** The fields of the query. Anything but a number stays a text, which the operation refuses. */
+/** The fields of the query. A number that is none is NaN, which the operation refuses. */
 function fieldsOf(query: string): Record<string, unknown> {
-  const fields = [...new URLSearchParams(query)].map(([name, value]) => [
-    name,
-    name.endsWith('Seconds') && /^\d+(\.\d+)?$/.test(value) ? Number(value) : value,
-  ])
-  return Object.fromEntries(fields) as Record<string, unknown>
+  const fields = [...new URLSearchParams(query)]
+  return Object.fromEntries(
+    fields.map(([name, value]) => [name, name.endsWith('Seconds') ? Number(value) : value]),
+  )
 }
 
 function notAllowed(methods: object): Page {

@@ -11,12 +11,6 @@ import { serviceOf, usableToken, usableUntilMs } from '../token/selectors.ts'
 import type { Token } from '../token/token.ts'
 import { variableLine } from '../token/template.ts'
 
-interface Entry {
-  /** Null: it is no longer configured, and is to be removed. */
-  config: TokenFileConfig | null
-  readonly file: ManagedFile
-}
-
 /** At most so many files are worked on at once: a disk that hangs leaves threads to all else (of 16). */
 const LANES = 8
 /** The longest time for which a stop waits for a disk. */
@@ -34,30 +28,25 @@ export function createTokenFiles(options: {
   const lanes = Array.from({ length: LANES }, () => Promise.resolve())
   let added = 0
   /** By path. */
-  const entries = new Map<string, Entry>()
-  configure(options.config)
+  let configs = byPath(options.config)
+  /** By path, also those that are no longer configured and not removed yet. */
+  const files = new Map<string, ManagedFile>()
 
-  function configure(configs: readonly TokenFileConfig[]): void {
-    for (const entry of entries.values()) entry.config = null
-    for (const config of configs) {
-      const entry = entries.get(config.path) ?? createEntry(config)
-      entry.config = config
-      entries.set(config.path, entry)
-    }
-  }
-
-  function createEntry(config: TokenFileConfig): Entry {
+  function fileAt(path: string): ManagedFile {
+    const before = files.get(path)
+    if (before !== undefined) return before
     const lane = (added += 1) % LANES
     const inTurn = (work: () => Promise<void>) => (lanes[lane] = lanes[lane]!.then(work, work))
-    const desired = (): Content | null => desiredOf(entry.config)
-    const entry: Entry = { config, file: createManagedFile(config.path, { desired, log, counts, inTurn }) }
-    return entry
+    const desired = (): Content | null => desiredOf(configs.get(path))
+    const file = createManagedFile(path, { desired, log, counts, inTurn })
+    files.set(path, file)
+    return file
   }
 
-  function desiredOf(config: TokenFileConfig | null): Content | null {
+  function desiredOf(config: TokenFileConfig | undefined): Content | null {
     const state = keeper.state()
     const token = usableToken(state, keeper.now())
-    if (config === null || token === null) return null
+    if (config === undefined || token === null) return null
     const text = contentOf(config, token, serviceOf(state).use)
     return { text, attributes: config, mayStay: () => mayStay(token) }
   }
@@ -69,12 +58,12 @@ export function createTokenFiles(options: {
   }
 
   async function reconcile(): Promise<void> {
+    const paths = new Set([...configs.keys(), ...files.keys()])
     await Promise.all(
-      [...entries].map(async ([path, { config, file }]) => {
+      [...paths].map(async (path) => {
+        const file = fileAt(path)
         await file.reconcile()
-        // A reload may have configured it again meanwhile.
-        const isOver = config === null && entries.get(path)?.config === null
-        if (isOver && file.error() === null && !file.isPresent()) entries.delete(path)
+        if (!configs.has(path) && file.error() === null && !file.isPresent()) files.delete(path)
       }),
     )
   }
@@ -91,12 +80,12 @@ export function createTokenFiles(options: {
     },
     /** Uses other entries from now on. Files of entries that are gone are removed. */
     async reconfigure(config: readonly TokenFileConfig[]): Promise<void> {
-      configure(config)
+      configs = byPath(config)
       await reconcile()
     },
     status: (): StatusResult['files'] =>
-      [...entries.values()].flatMap(({ config, file }) => {
-        if (config === null) return []
+      [...configs.values()].map((config) => {
+        const file = fileAt(config.path)
         const error = file.error()
         return {
           path: config.path,
@@ -112,6 +101,9 @@ export function createTokenFiles(options: {
     counts: () => ({ ...counts }),
   }
 }
+
+const byPath = (configs: readonly TokenFileConfig[]): ReadonlyMap<string, TokenFileConfig> =>
+  new Map(configs.map((config) => [config.path, config]))
 
 function contentOf({ format, template }: TokenFileConfig, token: Token, use: TokenUse): string {
   const { accessToken, generation, expiresAtMs, received } = token

@@ -60,12 +60,12 @@ describe('a socket', () => {
     expect(lstatSync(path).ino).toBe(ino)
   })
 
-  it('at whose path a process answers is left to that (69)', async () => {
+  it('at whose path a process answers is left to that', async () => {
     const directory = await tempDirectory()
     const server = createServer().listen(join(directory, 'http.sock'))
     onTestFinished(() => void server.close())
     await once(server, 'listening')
-    await expect(startDelivery({ directory })).rejects.toMatchObject({ status: 69 })
+    await expect(startDelivery({ directory })).rejects.toMatchObject({ status: 78 })
   })
 
   it('takes the mode of a reload, and its connections live on', async () => {
