@@ -129,10 +129,9 @@ export function createGuard(
     if (!isFull && (place !== 'member' || takenBy(uid) < maxConnectionsPerUser)) return true
     dropped['too-many-connections'] += 1
     const count = excessOf(uid)
-    if (count === 0) return false
     const sentence = 'Connections of a user were closed, because there are too many: it may keep fewer open'
     const setting = `${name}.${isFull ? 'maxConnections' : 'maxConnectionsPerUser'}`
-    log('warning', sentence, { event: 'clients-limited', uid, setting, count })
+    if (count > 0) log('warning', sentence, { event: 'clients-limited', uid, setting, count })
     return false
   }
 
@@ -141,7 +140,8 @@ export function createGuard(
     const facts: Omit<Connection, 'socket'> = { ...NEW, peer, subscriptions: [], progressAtMs: awakeMs() }
     const connection = facts as Connection
     const session = protocol(connection)
-    const socket = new Socket({ fd, ...HALF_OPEN, ...session.options })
+    // A client that has ended its side still gets the answers for which it waits.
+    const socket = new Socket({ fd, allowHalfOpen: true, ...session.options })
     connection.socket = socket
     all.set(connection, session)
     occupy(peer, 1)
@@ -246,8 +246,7 @@ export function fail(connection: Connection, log: Log, error: unknown): void {
 
 /** Aborted when the client goes or the daemon stops: its waits are answered then with what there is. */
 export function waitsOf(connection: Connection): AbortSignal {
-  connection.waits ??= new AbortController()
-  return connection.waits.signal
+  return (connection.waits ??= new AbortController()).signal
 }
 
 function endWaits(connection: Connection): void {
@@ -256,6 +255,4 @@ function endWaits(connection: Connection): void {
 }
 
 const ignore = (): void => undefined
-/** A client that has ended its side still gets the answers for which it waits. */
-const HALF_OPEN = { allowHalfOpen: true }
 const NEW = { user: null, drop: null, requests: 0, rate: null, waiting: 0, waits: null, progress: -1 }

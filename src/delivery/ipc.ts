@@ -209,13 +209,10 @@ function messageOf(frame: string): ReturnType<typeof parser.decode> | null {
   }
 }
 
-const BAD_ID = faultOf(
-  'bad-request',
-  `\`data.id\` of a request is a string of 1 to ${MAX_ID_LENGTH} characters`,
-)
+const BAD_ID = faultOf('bad-request', `\`data.id\` is a string of 1 to ${MAX_ID_LENGTH} characters`)
 const BAD_TYPE = faultOf('bad-request', `\`type\` is one of ${Object.keys(answerTypes).join(', ')}`)
 const BAD_FRAME = faultOf('bad-request', `A frame is a JSON object of at most ${MAX_FRAME_BYTES} bytes`)
 const TOO_MANY = faultOf(
   'busy',
-  `A connection has at most ${most.MAX_SUBSCRIPTIONS} subscriptions: open another`,
+  `At most ${most.MAX_SUBSCRIPTIONS} subscriptions on one connection: open another`,
 )

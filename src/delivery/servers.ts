@@ -59,14 +59,9 @@ export function createServers(
     ipc: guarded('ipc', createIpc({ operations: operations.ipc, log })),
     http: guarded('http', createHttp({ route, admit: operations.http.admit, log })),
   }
-  /** Over TCP the kernel knows no user: all of them count as one. */
-  const metricsGuard = createGuard(createHttp({ route: createRoute(health), admit: () => null, log }), {
-    name: 'ipc',
-    limits: limits.ipc,
-    readPeer: () => ({ uid: -1, place: 'member' }),
-    log,
-    awakeMs,
-  })
+  const metricsHttp = createHttp({ route: createRoute(health), admit: () => null, log })
+  // Over TCP the kernel knows no user: all of them count as one.
+  const metricsGuard = guarded('ipc', metricsHttp, () => ({ uid: -1, place: 'member' }))
   const allGuards = [...Object.values(guards), metricsGuard]
   const listeners: Partial<Record<Transport, Listener>> = {}
 
@@ -74,8 +69,8 @@ export function createServers(
     return createOperations({ transport, replies, audit, requests, readers, limits: limits[transport] })
   }
 
-  function guarded(name: Transport, protocol: Protocol) {
-    return createGuard(protocol, { name, limits: limits[name], readPeer, log, awakeMs })
+  function guarded(name: Transport, protocol: Protocol, read = readPeer) {
+    return createGuard(protocol, { name, limits: limits[name], readPeer: read, log, awakeMs })
   }
 
   function readers(): NonNullable<StatusResult['readers']> {

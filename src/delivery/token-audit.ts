@@ -41,10 +41,6 @@ export function createTokenAudit({ log, nowMs = monotonicMs }: { log: Log; nowMs
     return user
   }
 
-  function addName({ clients }: User, name: string | undefined): void {
-    if (name !== undefined && clients.size < MAX_NAMES) clients.add(name)
-  }
-
   /** At the first time, then at most once an hour. */
   function recordTaken(user: User): void {
     const { uid, transport, clients, recent } = user
@@ -61,13 +57,12 @@ export function createTokenAudit({ log, nowMs = monotonicMs }: { log: Log; nowMs
       user.taken += 1
       user.recent += 1
       user.lastAtMs = wallMs
-      addName(user, name)
+      if (name !== undefined && user.clients.size < MAX_NAMES) user.clients.add(name)
       if (isFirst) recordTaken(user)
     },
     noteReject(reader: Reader, transport: Transport, name: string | undefined): void {
-      const user = userOf(reader, transport)
-      addName(user, name)
-      const { uid, clients } = user
+      const { uid, clients } = userOf(reader, transport)
+      if (name !== undefined && clients.size < MAX_NAMES) clients.add(name)
       const count = dueReports(uid)
       const fields = { event: 'token-rejected', uid, transport, clients: [...clients], count }
       if (count > 0) log('warning', 'A user reported that the service refused the token', fields)

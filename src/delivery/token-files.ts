@@ -47,14 +47,11 @@ export function createTokenFiles(options: {
     const state = keeper.state()
     const token = usableToken(state, keeper.now())
     if (config === undefined || token === null) return null
-    const text = contentOf(config, token, serviceOf(state).use)
-    return { text, attributes: config, mayStay: () => mayStay(token) }
-  }
-
-  /** Reports whether the token may stay in a file that cannot be written. */
-  function mayStay(token: Token): boolean {
-    const [state, now] = [keeper.state(), keeper.now()]
-    return token.baseUrl === serviceOf(state).baseUrl && now.bootMs < usableUntilMs(state, now, token)
+    // In a file that cannot be written it may stay as long as it is good.
+    const mayStay = (): boolean =>
+      token.baseUrl === serviceOf(keeper.state()).baseUrl &&
+      keeper.now().bootMs < usableUntilMs(keeper.state(), keeper.now(), token)
+    return { text: contentOf(config, token, serviceOf(state).use), attributes: config, mayStay }
   }
 
   async function reconcile(): Promise<void> {
