@@ -1,10 +1,9 @@
 // `kyc-tokend check`: the configuration as the daemon reads it, the table about the host, one request to the service.
 import { dirname } from 'node:path'
 import type { Writable } from 'node:stream'
-import type { Config } from '../config/config.ts'
+import { revealAll, type Config } from '../config/config.ts'
 import { formatIssue } from '../config/faults.ts'
 import { inspectConfig, loadParsers } from '../config/load.ts'
-import { revealAll } from '../config/pair.ts'
 import { serviceEnvironment, unitNames } from '../host/account.ts'
 import { groupsOf, localUser } from '../host/ids.ts'
 import { programName, SERVICE_USER } from '../host/paths.ts'

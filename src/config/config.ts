@@ -1,10 +1,7 @@
-// The configuration as the rest of the program sees it: made of parts, one for each room, read-only.
-import type { Secret } from '../lib/secret.ts'
-import type { Frozen } from './pair-config.ts'
-import type { resolveConfig, ServiceConfig } from './resolve.ts'
-
-export type { PairConfig, ReadyAssertion, SignedAssertion, Value } from './pair-config.ts'
-export type { ServiceConfig, SocketConfig, TokenFileConfig } from './resolve.ts'
+// The configuration as the rest of the program sees it: made of parts, one for each room, read-only. And the pair:
+// which of two is the same, and all secrets in the clear.
+import { Secret } from '../lib/secret.ts'
+import type { describedService, Frozen, resolveConfig } from './resolve.ts'
 
 /**
  * A part has the names and meanings of its settings in kyc-tokend.config(5), with these differences: durations
@@ -12,18 +9,75 @@ export type { ServiceConfig, SocketConfig, TokenFileConfig } from './resolve.ts'
  * and secrets, also those of parameters and headers, are wrapped. `resolveConfig` has the rest. A configuration is
  * never changed: a reload makes another one. Each room gets its part, and no room gets the whole.
  */
-export type Config = Frozen<Resolved>
-type Resolved = Awaited<ReturnType<typeof resolveConfig>> & { read: LoadedFacts }
-
-interface LoadedFacts {
-  /** The document in JSON, to compare: another text, if somebody changed a setting. May hold secrets. */
-  document: Secret
-  /** Things that are allowed and unwise, one sentence each, for the log and for `check`. */
-  warnings: string[]
-}
-
+export type Config = Frozen<Awaited<ReturnType<typeof resolveConfig>>>
+/** Another `baseUrl` or `tokenUrl` is another service. All else here takes effect at once. */
+export type ServiceConfig = Config['service']
 export type ServiceRefusal = ServiceConfig['refusals'][number]
+/**
+ * The pair: all that makes the request. Two pairs are the same if `pairText` is the same. `ends` and `files`
+ * come along with it and identify nothing.
+ */
+export type PairConfig = Config['pair']
+export type SignedAssertion = Extract<PairConfig['assertion'], { kind: 'signed' }>
+/** A service and the shape of its request, without secrets and files: what the stand-in plays. */
+export type Described = Frozen<ReturnType<typeof describedService>>
+/** The value of a parameter or a header. */
+export type Value = PairConfig['headers'][string]
 /** Limits, trust and proxy of a request. */
 export type RequestConfig = Config['request']
 export type AlertsConfig = Config['alerts']
 export type ShareConfig = NonNullable<Config['share']>
+export type SocketConfig = Config['ipc']
+export type TokenFileConfig = Config['tokenFiles'][number]
+
+/**
+ * The pair as one text: another text is another pair. It holds the secrets in the clear and is to be hashed
+ * with a key. A ready-made assertion counts without its file.
+ */
+export function pairText({ ends: _ends, files: _files, assertion, ...pair }: PairConfig): string {
+  const counting = assertion?.kind === 'ready' ? { ...assertion, file: null } : assertion
+  return JSON.stringify(revealed({ ...pair, assertion: counting }))
+}
+
+/** The pair without the client certificate, of which each host of a fleet may have its own, likewise. */
+export function accountText(pair: PairConfig): string {
+  return pairText({ ...pair, clientCertificate: null })
+}
+
+/** A token of another service is not served. */
+export function isSameService(one: ServiceConfig, other: ServiceConfig): boolean {
+  return one.baseUrl === other.baseUrl && one.tokenUrl === other.tokenUrl
+}
+
+/** Every secret in the clear, and logins as HTTP Basic has them: no log may show one. */
+export function revealAll({ pair, share, request }: Pick<Config, 'pair' | 'share' | 'request'>): string[] {
+  const { proxy } = request
+  const logins = [
+    [pair.apiKey?.reveal(), pair.apiSecret?.reveal()],
+    ...(proxy ? [[proxy.user, proxy.password?.reveal()]] : []),
+  ].map(([user, password]) => (user && password ? basicForms(user, password) : []))
+  // A certificate's key, which has several lines, is never sent.
+  return [...secretsIn([pair, share, proxy]), ...logins.flat()].filter(
+    (text) => text !== '' && !text.includes('\n'),
+  )
+}
+
+/** As they are, and form-encoded first (RFC 6749, section 2.3.1). */
+function basicForms(user: string, password: string): string[] {
+  const encoded = [user, password].map((text) => new URLSearchParams({ '': text }).toString().slice(1))
+  return [`${user}:${password}`, encoded.join(':')].map((text) => Buffer.from(text).toString('base64'))
+}
+
+/** All secrets within a value, in the clear. */
+function secretsIn(value: unknown): string[] {
+  if (value instanceof Secret) return [value.reveal()]
+  return typeof value === 'object' && value !== null ? Object.values(value).flatMap(secretsIn) : []
+}
+
+/** The value with its secrets in the clear and its keys in order. */
+function revealed(value: unknown): unknown {
+  if (value instanceof Secret) return value.reveal()
+  if (typeof value !== 'object' || value === null) return value
+  const entries = Object.entries(value).toSorted(([one], [other]) => (one < other ? -1 : 1))
+  return entries.map(([name, inner]) => [name, revealed(inner)])
+}

@@ -24,7 +24,7 @@ export function createDiagnostics() {
     warn: (at: string, sentence: string): void => void warnings.push({ at, sentence }),
   }
 }
-export type Diagnostics = Pick<ReturnType<typeof createDiagnostics>, 'fault' | 'warn'>
+export type Diagnostics = ReturnType<typeof createDiagnostics>
 
 /** A configuration that cannot be used (status 78). The message holds all faults, each on a line. */
 export class ConfigError extends UserError {

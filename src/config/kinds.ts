@@ -1,33 +1,21 @@
-// The kinds of values that settings have, and the one place that makes a sentence of a fault of shape: from the
-// facts of the issue, with the remedy, and never a value.
+// The kinds of values that settings have, and the one place that makes a sentence of a fault of shape: with the
+// remedy, and never with a value. Some kinds name what has to be looked up, such as a secret.
 import * as v from 'valibot'
+import { idOf, type IdKind } from '../host/ids.ts'
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { DURATION, parseDuration, parseInstant } from '../lib/duration.ts'
 import { isRecord } from '../lib/input.ts'
 import { nearestName } from '../lib/nearest.ts'
+import type { Inputs } from './secrets.ts'
 
 type Schema = v.GenericSchema
 
-/**
- * The schema, whose issues have a sentence: unless an inner kind has one. `shape` follows "must be", `limits`
- * follows "must" for a value of the right shape. `entries`: those of a section.
- */
-function kind<T extends Schema>(
-  schema: T,
-  shape: string,
-  { limits, entries = {} }: { limits?: string; entries?: v.ObjectEntries } = {},
-): T {
-  function message({ type, input, requirement, ...issue }: v.BaseIssue<unknown>): string {
-    const missing = entries[String(issue.path?.at(-1)?.key)]
-    if (missing !== undefined) return `is missing: it ${v.safeParse(missing, undefined).issues![0].message}`
-    if (requirement === hasNoControl) return 'must not hold a control character: type it again, without one'
-    if (requirement === hasNoTilde)
-      return 'must not begin with "~", which only a shell expands: write the whole path, or "./~…"'
-    if (type === 'max_length')
-      return `must not have more than ${String(requirement)} ${Array.isArray(input) ? 'entries' : 'characters'}: shorten it`
-    return type === 'check' && limits !== undefined ? `must ${limits}` : `must be ${shape}`
-  }
-  return v.config(schema, { message })
+/** Gets what a setting names. `at` is the key path of the setting, for a fault. */
+export type Lookup<T> = (inputs: Inputs, at: string) => T | Promise<T>
+
+/** The schema, all of whose faults have this sentence, unless an inner kind has one. */
+function kind<T extends Schema>(schema: T, shape: string): T {
+  return v.config(schema, { message: `must be ${shape}` })
 }
 
 /** The kind in a word, with its range: `$comment` of the JSON Schema, and the type in the manual. */
@@ -57,55 +45,7 @@ export function formed(form: RegExp, shape: string, name = 'text') {
   return kind(v.pipe(v.string(), v.regex(form), called(name)), shape)
 }
 
-/** A text of this form that stands for a number, which has limits. */
-function converted(
-  form: RegExp,
-  convert: (text: string) => number,
-  isWithin: (value: number) => boolean,
-  { name, shape, limits }: { name: string; shape: string; limits: string },
-) {
-  const schema = v.pipe(v.string(), v.regex(form), v.transform(convert), v.check(isWithin), called(name))
-  return kind(schema, shape, { limits })
-}
-
-/** Milliseconds, written with their unit. */
-export function duration(from: string, to: string) {
-  const [least, most] = [parseDuration(from)!, parseDuration(to)!]
-  const isWithin = (ms: number): boolean => ms >= least && ms <= most
-  const shape = 'a duration with its unit, in quotes: write "500ms", "30s", "15m", "1h" or "1d"'
-  const facts = { name: `duration, ${from} to ${to}`, shape, limits: `be from "${from}" to "${to}"` }
-  return converted(DURATION, (text) => parseDuration(text) ?? Infinity, isWithin, facts)
-}
-
-/** A setting that is a duration in this range. */
-export function span(description: string, [from, to]: [string, string], standard: string) {
-  return setting(duration(from, to), `${description}; ${from} to ${to}.`, standard)
-}
-
-/** Permission bits: all of `needed`, none of `forbidden`. `limits` says which. */
-export function mode(needed: number, forbidden: number, limits: string) {
-  const isWithin = (bits: number): boolean => (bits & (needed | forbidden)) === needed
-  const shape = 'permission bits as a string of octal digits: write "0600" or "0640", in quotes'
-  const bitsOf = (digits: string): number => Number.parseInt(digits, 8)
-  const facts = { name: 'mode', shape, limits: `let ${limits}` }
-  return setting(converted(/^0?[0-7]{3}$/, bitsOf, isWithin, facts), 'Permission bits.', '0600')
-}
-
-const hasNoControl = (text: string): boolean => !CONTROL_CHARACTER.test(text)
-const hasNoTilde = (text: string): boolean => !text.startsWith('~')
-
-/** One line of text, not empty. */
-export function line(maxLength: number, shape = 'a text that is not empty: write it in quotes') {
-  return kind(v.pipe(v.string(), v.minLength(1), v.maxLength(maxLength), v.check(hasNoControl)), shape)
-}
-
-/** A path of at most PATH_MAX bytes. */
-export function path() {
-  const shape = 'a path that is not empty: write it in quotes'
-  return kind(v.pipe(line(4096, shape), v.check(hasNoTilde), called('path')), shape)
-}
-
-/** `parse` gives undefined for a fault. */
+/** A text that stands for another value. `parse` gives undefined for a fault. */
 export function parsed<T>(parse: (text: string) => T | undefined, shape: string, name: string) {
   const transform = v.rawTransform<string, T>(({ dataset, addIssue, NEVER }) => {
     const value = parse(dataset.value)
@@ -115,6 +55,53 @@ export function parsed<T>(parse: (text: string) => T | undefined, shape: string,
   return kind(v.pipe(v.string(), transform, called(name)), shape)
 }
 
+/** Milliseconds, written with their unit. */
+export function duration(from: string, to: string) {
+  const [least, most] = [parseDuration(from)!, parseDuration(to)!]
+  const shape = 'a duration with its unit, in quotes: write "500ms", "30s", "15m", "1h" or "1d"'
+  const text = formed(DURATION, shape, `duration, ${from} to ${to}`)
+  const ms = v.transform((given: string) => parseDuration(given) ?? Infinity)
+  const isWithin = v.check((given: number) => given >= least && given <= most)
+  return kind(v.pipe(text, ms, isWithin), `from "${from}" to "${to}"`)
+}
+
+/** A setting that is a duration in this range. */
+export function span(description: string, [from, to]: [string, string], standard: string) {
+  return setting(duration(from, to), `${description}; ${from} to ${to}.`, standard)
+}
+
+/** Permission bits: all of `needed`, none of `forbidden`. `shape` says which. */
+export function mode(needed: number, forbidden: number, shape: string) {
+  const octal = 'permission bits as a string of octal digits: write "0600" or "0640", in quotes'
+  const digits = formed(/^0?[0-7]{3}$/, octal, 'mode')
+  const bits = v.transform((given: string) => Number.parseInt(given, 8))
+  const isAllowed = v.check((given: number) => (given & (needed | forbidden)) === needed)
+  return setting(kind(v.pipe(digits, bits, isAllowed), shape), 'Permission bits.', '0600')
+}
+
+/** One line of text, not empty. */
+export function line(maxLength: number, shape = 'a text that is not empty: write it in quotes') {
+  const isPlain = (text: string): boolean => !CONTROL_CHARACTER.test(text)
+  const schema = v.pipe(
+    v.string(),
+    v.minLength(1),
+    v.maxLength(maxLength, `must not have more than ${maxLength} characters: shorten it`),
+    v.check(isPlain, 'must not hold a control character: type it again, without one'),
+  )
+  return kind(schema, shape)
+}
+
+/** A path of at most PATH_MAX bytes. */
+export function path() {
+  const isWhole = (text: string): boolean => !text.startsWith('~')
+  const tilde = 'must not begin with "~", which only a shell expands: write the whole path, or "./~…"'
+  return v.pipe(
+    line(4096, 'a path that is not empty: write it in quotes'),
+    v.check(isWhole, tilde),
+    called('path'),
+  )
+}
+
 /** Ms since the epoch. */
 export function instant() {
   const shape = 'a date, or a date with time and zone: write it as "2027-03-01" or "2027-03-01T12:00:00Z"'
@@ -122,23 +109,65 @@ export function instant() {
 }
 
 /** A URL. `problemOf` gives the whole sentence: there are several ways to be no such URL. */
-export function url(problemOf: (text: string) => string | undefined, shape: string) {
+function url(problemOf: (text: string) => string | undefined) {
   const check = v.rawCheck<string>(({ dataset, addIssue }) => {
     const message = dataset.typed ? problemOf(dataset.value) : undefined
     if (message !== undefined) addIssue({ message })
   })
-  return kind(v.pipe(line(2048, shape), check, called('URL')), shape)
+  return v.pipe(v.string(problemOf('')!), check, called('URL'))
 }
 
-export function count(to: number, from = 1) {
+export const baseUrl = () => url(baseUrlProblem)
+export const tokenUrl = () => url(tokenUrlProblem)
+export const proxyUrl = () => url(proxyUrlProblem)
+
+/** Why this cannot be the base URL, with the remedy. Never quotes it: it may hold a password. */
+export function baseUrlProblem(text: string): string | undefined {
+  const shape = 'the whole URL of the service, without "?" and "#": write it as "https://api.example.com"'
+  return problemOfUrl(text, /^https?:\/\/[^\s\\?#]+$/i, shape)
+}
+
+/** Likewise, for the token endpoint: a path (and query) after the base URL, or a whole URL. */
+export function tokenUrlProblem(text: string): string | undefined {
+  const shape = 'a path or a whole URL without "#": write "/token" or "https://auth.example.com/token"'
+  if (/^\/(?!\/)[^\s\\#]*$/u.test(text)) return undefined
+  return problemOfUrl(text, /^https?:\/\/[^\s\\#]+$/i, shape)
+}
+
+/** Likewise, for a proxy, whose login has settings of its own. */
+function proxyUrlProblem(text: string): string | undefined {
+  const shape = 'the URL of a proxy: write it as "http://proxy.example.com:3128"'
+  return problemOfUrl(text, /^https?:\/\/[^\s\\/?#]+\/?$/i, shape, { isProxy: true })
+}
+
+function problemOfUrl(text: string, form: RegExp, shape: string, { isProxy = false } = {}) {
+  if (text.length > 2048 || !form.test(text) || !URL.canParse(text)) return `must be ${shape}`
+  const { protocol, hostname, username, password } = new URL(text)
+  const place = isProxy ? 'request.proxy.user and request.proxy.password' : 'credentials'
+  if (username !== '' || password !== '') return `must not hold a user name or password: put them into ${place}`
+  if (isProxy || protocol === 'https:' || isLoopbackHost(hostname)) return undefined
+  return 'must begin with https://, else the secret crosses the network in the clear (http:// is for a loopback host)'
+}
+
+/** The hosts that are this host itself: there, and only there, plain HTTP keeps a secret. */
+const LOOPBACK = /^(?:(?:.+\.)?localhost|127(?:\.\d{1,3}){3}|::1|\[::1\])$/i
+
+/** Reports whether the host of a URL (IPv6 with or without brackets) is `localhost`, below it, or loopback. */
+export function isLoopbackHost(hostname: string): boolean {
+  return LOOPBACK.test(hostname)
+}
+
+/** `hint`: what takes the place of a value that is gone since 2.x. */
+export function count(to: number, from = 1, hint = '') {
   const schema = v.pipe(v.number(), v.integer(), v.minValue(from), v.maxValue(to))
-  return kind(schema, `a whole number from ${from} to ${to}`)
+  return kind(schema, `a whole number from ${from} to ${to}${hint}`)
 }
 
 export const flag = () => kind(v.boolean(), 'true or false, without quotes')
 
-export function oneOf<const T extends readonly string[]>(choices: T) {
-  return kind(v.picklist(choices), `one of ${choices.map((each) => `"${each}"`).join(', ')}`)
+/** `hint`: as above. */
+export function oneOf<const T extends readonly string[]>(choices: T, hint = '') {
+  return kind(v.picklist(choices), `one of ${choices.map((each) => `"${each}"`).join(', ')}${hint}`)
 }
 
 /** One of these; the first is the default. */
@@ -146,43 +175,15 @@ export function choice<const T extends readonly [string, ...string[]]>(choices: 
   return setting(oneOf(choices), description, choices[0])
 }
 
-/** A user or group by name or number: the largest id but one, because the largest means "none" to the kernel. */
-export function account(of: 'user' | 'group') {
-  const byName = v.pipe(v.string(), v.regex(/^(?!-)[^\s:,/\u0000-\u001f\u007f-\u009f]+$/))
-  const schema = v.pipe(v.union([byName, count(2 ** 32 - 2, 0)]), called('name or number'))
-  return kind(schema, `the name or the number of a ${of}`)
+export function list<T extends Schema>(element: T, least = 0) {
+  const schema = v.pipe(v.array(element), v.minLength(least), v.maxLength(64))
+  return kind(schema, `a list of ${least} to 64: write it as [ … ]`)
 }
 
-/** The forms of a secret source that name a place. */
-function places() {
-  const credential = v.pipe(v.string(), v.regex(/^(?!\.{1,2}$)[A-Za-z0-9._@:-]{1,255}$/))
-  const env = v.pipe(v.string(), v.regex(/^[A-Za-z_][A-Za-z0-9_]*$/))
-  return [
-    v.strictObject({ file: required(path(), 'A file that holds the secret.') }),
-    v.strictObject({ credential: required(credential, 'A systemd credential (`LoadCredential=`).') }),
-    v.strictObject({ env: required(env, 'An environment variable.') }),
-  ] as const
-}
-
-export function secretSource() {
-  const forms = v.union([v.pipe(v.string(), v.minLength(1)), ...places()])
-  const shape =
-    'a secret source: write a string that is not empty, or exactly one of ' +
-    '{ "file": PATH }, { "credential": NAME } and { "env": NAME }'
-  return kind(v.pipe(forms, called('secret source')), shape)
-}
-
-/** Texts, numbers, true or false, and secret sources, by name. */
-export function values() {
-  const value = v.union([v.string(), v.pipe(v.number(), v.finite()), v.boolean(), ...places()])
-  const shape = 'a text, a number, true, false, or a secret source such as { "file": PATH }'
-  return record(kind(value, shape), '{ "name": "text" }')
-}
-
-/** Values by name. `example`: how it is written. */
-export function record<T extends Schema>(value: T, example: string) {
+/** Values by name. */
+export function record<T extends Schema>(value: T) {
   const schema = forObjects(() => v.record(v.string(), value))
-  return kind(schema, `an object: write it as ${example}`)
+  return kind(schema, 'an object: write it as { "name": … }')
 }
 
 /** An object with these settings alone. Every unknown key is a fault of its own, unlike those of `strictObject`. */
@@ -192,7 +193,12 @@ export function section<T extends v.ObjectEntries>(example: string, entries: T) 
     const misfits = unknown.map((key) => [key, v.never(unknownKey(key, Object.keys(entries)))])
     return v.object({ ...(Object.fromEntries(misfits) as object), ...entries })
   })
-  return kind(schema, `an object: write it as ${example}`, { entries })
+  function message({ path: at }: v.BaseIssue<unknown>): string {
+    const missing = entries[String(at?.at(-1)?.key)]
+    if (missing === undefined) return `must be an object: write it as ${example}`
+    return `is missing: it ${v.safeParse(missing, undefined).issues![0].message}`
+  }
+  return v.config(schema, { message })
 }
 
 function unknownKey(key: string, names: readonly string[]): string {
@@ -224,6 +230,65 @@ export function group<T extends v.ObjectEntries>(description: string, entries: T
   return v.optional(schema, {} as v.InferInput<typeof schema>)
 }
 
-export function list<T extends Schema>(element: T, shape = 'a list: write it as [ … ]', least = 0) {
-  return kind(v.pipe(v.array(element), v.minLength(least), v.maxLength(64)), shape)
+/** A value that names something, and `read`, which gets that when the configuration is loaded. */
+function naming<G, T>(
+  schema: v.GenericSchema<G>,
+  read: (named: G, inputs: Inputs, at: string) => T | Promise<T>,
+) {
+  const lookup = (named: G): Lookup<T> => {
+    return (inputs, at) => read(named, inputs, at)
+  }
+  return v.pipe(schema, v.transform(lookup))
+}
+
+/** The path of an input, relative to the configuration file; it becomes absolute. */
+export const inputPath = () => naming(path(), (named, { pathOf }) => pathOf(named))
+
+/** The path of certificates in PEM; it becomes their text. */
+export const certificates = () => naming(path(), (named, inputs, at) => inputs.certificates(at, named))
+
+export const secretSource = () => naming(source(), (named, inputs, at) => inputs.secret(at, named))
+
+/** The source of a private key in PEM or as a JWK. */
+export const privateKey = () => naming(source(), (named, inputs, at) => inputs.privateKey(at, named))
+
+/** A secret, or the place that holds it. */
+function source() {
+  const forms = v.union([v.pipe(v.string(), v.minLength(1)), ...places()])
+  const shape =
+    'a secret source: write a string that is not empty, or exactly one of ' +
+    '{ "file": PATH }, { "credential": NAME } and { "env": NAME }'
+  return v.pipe(kind(forms, shape), called('secret source'))
+}
+
+function places() {
+  const credential = v.pipe(v.string(), v.regex(/^(?!\.{1,2}$)[A-Za-z0-9._@:-]{1,255}$/))
+  const env = v.pipe(v.string(), v.regex(/^[A-Za-z_][A-Za-z0-9_]*$/))
+  return [
+    v.strictObject({ file: required(path(), 'A file that holds the secret.') }),
+    v.strictObject({ credential: required(credential, 'A systemd credential (`LoadCredential=`).') }),
+    v.strictObject({ env: required(env, 'An environment variable.') }),
+  ] as const
+}
+
+/** Texts, numbers, true or false, and secret sources, by name. */
+export function values() {
+  const value = v.union([v.string(), v.pipe(v.number(), v.finite()), v.boolean(), ...places()])
+  const shape = 'a text, a number, true, false, or a secret source such as { "file": PATH }'
+  const named = naming(kind(value, shape), async (given, inputs, at) =>
+    typeof given === 'object' ? inputs.secret(at, given) : given,
+  )
+  return record(named)
+}
+
+/** A user or group by name or number; it becomes its id. The largest number means "none" to the kernel. */
+export function account(of: IdKind) {
+  const byName = v.pipe(v.string(), v.regex(/^(?!-)[^\s:,/\u0000-\u001f\u007f-\u009f]+$/))
+  const either = kind(v.union([byName, count(2 ** 32 - 2, 0)]), `the name or the number of a ${of}`)
+  return naming(v.pipe(either, called('name or number')), async (named, { fault }, at) => {
+    const id = await idOf(of, named)
+    const make = `make it (${of}add --system ${named})`
+    if (id === undefined) fault(at, `there is no ${of} ${named} on this host: ${make}`)
+    return id ?? -1
+  })
 }

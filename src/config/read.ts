@@ -10,7 +10,7 @@ const MAX_FILE_BYTES = 1024 * 1024
 
 /** `problem` follows the name of the file, and ends with the remedy. Null: nothing is there. */
 export type Reading =
-  | { readonly bytes: Buffer; readonly stats: Stats; readonly isProjected: boolean }
+  | (Pick<Stats, 'uid' | 'mode'> & { readonly bytes: Buffer; readonly isProjected: boolean })
   | { readonly problem: string }
   | null
 
@@ -23,16 +23,13 @@ const { remedyOf } = createRemedies({ account: undefined, isUnit: false })
 export async function readInput(path: string): Promise<Reading> {
   try {
     const found = await stat(path)
-    if (found.isDirectory()) return { problem: 'is a directory: name the file in it' }
-    if (!found.isFile())
-      return { problem: 'is not a regular file (a pipe, a socket or a device): name a file' }
-    if (found.size > MAX_FILE_BYTES)
-      return { problem: 'is larger than 1 MiB, and so not what it should be: name the right file' }
+    if (!found.isFile()) return { problem: 'is not a regular file: name a file' }
+    if (found.size > MAX_FILE_BYTES) return { problem: 'is larger than 1 MiB: name the right file' }
     await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
     // Kubernetes projects a secret as a link into `..data`, where chmod is of no use.
     const target = await readlink(path).catch(fallbackOnSystemError(''))
-    const isProjected = target.startsWith('..data/')
-    return { stats: await file.stat(), bytes: await file.readFile(), isProjected }
+    const { uid, mode } = await file.stat()
+    return { uid, mode, isProjected: target.startsWith('..data/'), bytes: await file.readFile() }
   } catch (error) {
     const code = errorCode(error)
     if (code === undefined) throw error
@@ -41,13 +38,8 @@ export async function readInput(path: string): Promise<Reading> {
       return { problem: `cannot be read (${errorMessage(error)}): repair it, or name another file` }
     const directory = dirname(path)
     const isOpen = await access(directory, constants.X_OK).then(() => true, fallbackOnSystemError(false))
-    const fault = {
-      kind: 'input',
-      path,
-      problem: 'unreadable',
-      closed: isOpen ? undefined : directory,
-    } as const
-    return { problem: remedyOf(fault) }
+    const closed = isOpen ? undefined : directory
+    return { problem: remedyOf({ kind: 'input', path, problem: 'unreadable', closed }) }
   }
 }
 
@@ -57,8 +49,8 @@ export async function readInput(path: string): Promise<Reading> {
  */
 export function permissionFaults(
   path: string,
-  { uid, mode }: Pick<Stats, 'uid' | 'mode'>,
-  { holdsSecret, isProjected = false }: { holdsSecret: boolean; isProjected?: boolean },
+  { uid, mode, isProjected = false }: Pick<Stats, 'uid' | 'mode'> & { isProjected?: boolean },
+  { holdsSecret }: { holdsSecret: boolean },
 ): string[] {
   const broken = {
     owner: uid !== 0 && uid !== process.geteuid!(),

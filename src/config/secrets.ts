@@ -1,38 +1,39 @@
-// Reads the secrets and certificates that a configuration names, at each load, one after the other.
+// Reads the secrets, keys and certificates that a configuration names, one after the other at each load.
 import type { KeyObject } from 'node:crypto'
-import { join, resolve } from 'node:path'
-import { accountOfEnvironment } from '../host/account.ts'
-import { createRemedies, rendered } from '../host/remedy.ts'
-import { CONTROL_CHARACTER } from '../lib/display-text.ts'
+import { dirname, join, resolve } from 'node:path'
+import type { SecureContext } from 'node:tls'
+import { errorCode, withSystemFallback } from '../lib/error.ts'
+import { isRecord, parseJson } from '../lib/input.ts'
 import { Secret } from '../lib/secret.ts'
-import { certificatesProblem, datesProblem, pairProblem, privateKeyOf } from './certificates.ts'
 import type { Diagnostics } from './faults.ts'
 import { permissionFaults, readInput } from './read.ts'
-import type { SecretSource } from './schema.ts'
 
-export interface InputsOptions {
+export type SecretSource =
+  string | { readonly file: string } | { readonly credential: string } | { readonly env: string }
+
+interface InputsOptions extends Diagnostics {
   readonly env: NodeJS.ProcessEnv
-  /** The directory of the configuration file, to which inputs are relative. */
-  readonly directory: string
+  /** The configuration file, absolute; inputs are relative to its directory. */
+  readonly file: string
   /** systemd runs the daemon and not this process: a secret that only the daemon sees is a warning then. */
   readonly isElsewhere?: boolean | undefined
-  readonly diagnostics: Diagnostics
 }
 
 export type Inputs = ReturnType<typeof createInputs>
 
-/** `at` is the key path of a setting. A function that gives null has reported why, unless nothing was asked for. */
-export function createInputs({ env, directory, isElsewhere = false, diagnostics }: InputsOptions) {
-  const { fault, warn } = diagnostics
+/** `at` is the key path of a setting. A function that cannot give what is named reports why, and gives ''. */
+export function createInputs(options: InputsOptions) {
+  const { env, isElsewhere = false, fault, warn } = options
   /** Every file that was read or should have been, absolute, by key path. */
   const files: Record<string, string> = {}
-  /** The settings whose secret only the daemon sees. */
+  /** The settings whose secret only the daemon sees, those that hold it themselves, and systemd's credentials. */
   const unseen: string[] = []
-  const credentialNames: string[] = []
+  const literals: string[] = []
+  const credentials: string[] = []
 
-  const pathOf = (path: string): string => resolve(directory, path)
+  const pathOf = (path: string): string => resolve(dirname(options.file), path)
 
-  async function file(at: string, path: string, { holdsSecret = false } = {}): Promise<string | null> {
+  async function file(at: string, path: string, holdsSecret: boolean): Promise<string | null> {
     const named = pathOf(path)
     files[at] = named
     const reading = await readInput(named)
@@ -41,23 +42,20 @@ export function createInputs({ env, directory, isElsewhere = false, diagnostics 
       return fault(at, `the file ${named} is not there: ${remedy}`)
     }
     if ('problem' in reading) return fault(at, `the file ${named} ${reading.problem}`)
-    const { bytes, stats, isProjected } = reading
-    for (const sentence of permissionFaults(named, stats, { holdsSecret, isProjected }))
+    for (const sentence of permissionFaults(named, reading, { holdsSecret }))
       fault(at, `the file ${named} ${sentence}`)
-    return bytes.toString()
+    return reading.bytes.toString()
   }
 
   /** systemd sets owner and mode, and may hide it from everybody but the daemon. */
   async function credential(at: string, name: string): Promise<string | null> {
-    credentialNames.push(name)
+    credentials.push(name)
     const place = env['CREDENTIALS_DIRECTORY']
     const reading = place ? await readInput(join(place, name)) : null
     if (reading !== null && 'bytes' in reading) return reading.bytes.toString()
-    const { edit, restart } = createRemedies({ account: accountOfEnvironment(env), isUnit: true }).commands
-    const text =
-      `the systemd credential ${name} ${place ? 'is not there' : 'needs $CREDENTIALS_DIRECTORY'}: ` +
-      `add LoadCredential=${name}:/PATH to the unit, or use { "file": PATH }`
-    return notThere(at, rendered({ text, commands: [...edit, ...restart] }))
+    const remedy = `add LoadCredential=${name}:/PATH to the unit and restart it, or use { "file": PATH }`
+    const what = place ? 'is not there' : 'needs $CREDENTIALS_DIRECTORY'
+    return notThere(at, `the systemd credential ${name} ${what}: ${remedy}`)
   }
 
   function notThere(at: string, sentence: string): null {
@@ -67,100 +65,105 @@ export function createInputs({ env, directory, isElsewhere = false, diagnostics 
     return null
   }
 
+  /** Null: reported. */
   async function read(at: string, source: SecretSource): Promise<string | null> {
-    if (typeof source === 'string') return source
-    if ('env' in source) {
-      const text = env[source.env]
-      const remedy =
-        'set it where kyc-tokend is started (in the unit by EnvironmentFile=), or use { "file": PATH }'
-      return text ?? notThere(at, `the environment variable ${source.env} is not set: ${remedy}`)
+    if (typeof source === 'string') {
+      literals.push(at)
+      return source
     }
-    const text = await ('file' in source
-      ? file(at, source.file, { holdsSecret: true })
-      : credential(at, source.credential))
-    return text === null ? null : withoutNewline(text)
-  }
-
-  /** The PEM text; null, too, if no file is named. */
-  async function certificates(at: string, path: string | null): Promise<string | null> {
-    const pem = path === null ? null : await file(at, path)
-    const problem = pem === null ? undefined : certificatesProblem(pem)
-    return problem === undefined ? pem : fault(at, problem)
-  }
-
-  /** A private key in PEM or as a JWK, without a passphrase. `problemOf`: why it does not fit. */
-  async function privateKey(
-    at: string,
-    source: SecretSource,
-    problemOf: (key: KeyObject) => string | undefined = () => undefined,
-  ): Promise<Secret | null> {
-    const text = await read(at, source)
-    if (text === null) return null
-    const key = privateKeyOf(text)
-    const problem = typeof key === 'string' ? key : problemOf(key)
-    return problem === undefined ? new Secret(text) : fault(at, problem)
+    if ('env' in source) {
+      const remedy = 'set it where kyc-tokend starts (EnvironmentFile= of the unit), or use { "file": PATH }'
+      return env[source.env] ?? notThere(at, `the environment variable ${source.env} is not set: ${remedy}`)
+    }
+    const reading = 'file' in source ? file(at, source.file, true) : credential(at, source.credential)
+    const text = await reading
+    return text && withoutNewline(text)
   }
 
   return {
-    ...diagnostics,
+    ...options,
     files,
     unseen,
-    credentialNames,
+    literals,
+    credentials,
     /** The absolute path of an input. */
     pathOf,
-    certificates,
-    privateKey,
-    /** Null, too, if there is no source. */
-    async secret(at: string, source: SecretSource | null): Promise<Secret | null> {
-      const text = source === null ? null : await read(at, source)
-      if (text === null) return null
-      const [refusal, mistake] = [secretRefusal(text), sentenceFor(text, MISTAKES)]
-      if (refusal !== undefined) return fault(at, refusal)
-      if (mistake !== undefined) warn(at, mistake)
-      return new Secret(text)
+    async secret(at: string, source: SecretSource): Promise<Secret> {
+      const text = await read(at, source)
+      const refusal = text === null ? undefined : secretRefusal(text)
+      if (refusal !== undefined) fault(at, refusal)
+      else if (text !== null && /^(["'`]).*\1$|^\s|\s$/.test(text))
+        warn(at, 'is in quotes, or has a blank at an end, which is part of it: remove that')
+      return new Secret(text ?? '')
     },
-    /** A certificate in PEM and its private key, which are settings below `at`. */
-    async certificateWithKey(
-      at: string,
-      { certFile, key: source }: { certFile: string; key: SecretSource },
-    ): Promise<{ cert: string; key: Secret } | null> {
-      const cert = await certificates(`${at}.certFile`, certFile)
-      const key = await privateKey(`${at}.key`, source)
-      if (cert === null || key === null) return null
-      const [problem, ofDates] = [pairProblem(cert, key.reveal()), datesProblem(cert, Date.now())]
-      if (problem !== undefined) return fault(`${at}.certFile`, problem)
-      if (ofDates !== undefined) warn(`${at}.certFile`, ofDates)
-      return { cert, key }
+    /** A private key in PEM or as a JWK, without a passphrase. */
+    async privateKey(at: string, source: SecretSource): Promise<Secret> {
+      const text = await read(at, source)
+      const key = text === null ? null : privateKeyOf(text)
+      if (typeof key === 'string') fault(at, key)
+      return new Secret(typeof key === 'object' ? (text ?? '') : '')
+    },
+    /** Certificates in PEM. */
+    async certificates(at: string, path: string): Promise<string> {
+      const pem = await file(at, path, false)
+      if (pem === null || holdsCertificates(pem)) return pem ?? ''
+      fault(at, 'holds no certificate that can be read: name a PEM file with "-----BEGIN CERTIFICATE-----"')
+      return ''
     },
   }
 }
 
-/** Each sentence follows the key path of the setting. */
-type Sentences = readonly (readonly [RegExp, string])[]
-
-const REFUSALS: Sentences = [
-  [/^\s*$/, 'is empty: put the secret there'],
-  [CONTROL_CHARACTER, 'holds a line break or another control character: write the secret alone, on one line'],
-  [/[\p{Cf}\p{Zl}\p{Zp}]/u, 'holds an invisible character, such as a byte order mark: copy the secret again'],
-  [/\uFFFD/, 'is not valid UTF-8: write the secret as plain text'],
-]
-/** Only warnings: such a secret may be right. */
-const MISTAKES: Sentences = [
-  [/^(["'`]).*\1$/, 'is in quotes, which are part of it: write the secret without them'],
-  [/^\s|\s$/, 'begins or ends with a blank, which is part of it: remove that'],
-  [/^.{1,7}$/, 'has fewer than 8 characters: check that it is whole'],
-]
-
 /** Why a secret cannot be used, as the words that follow its name. */
-export function secretRefusal(value: string): string | undefined {
-  return sentenceFor(value, REFUSALS)
-}
-
-function sentenceFor(value: string, sentences: Sentences): string | undefined {
-  return sentences.find(([pattern]) => pattern.test(value))?.[1]
+export function secretRefusal(text: string): string | undefined {
+  if (text.trim() === '') return 'is empty: put the secret there'
+  // U+FFFD stands for what is not UTF-8.
+  return /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\uFFFD]/u.test(text)
+    ? 'holds a line break or another invisible character: write the secret alone, on one line, in UTF-8'
+    : undefined
 }
 
 /** One newline at the end is how editors and `echo` end a file. */
 export function withoutNewline(text: string): string {
   return text.replace(/\r?\n$/, '')
+}
+
+/** Loaded at the first call: most commands need none of it. */
+const crypto = () => process.getBuiltinModule('node:crypto')
+
+/** The private key in a text; else why there is none, as words after the name of its source. */
+export function privateKeyOf(text: string): KeyObject | string {
+  const jwk = text.trimStart().startsWith('{') ? parseJson(text) : undefined
+  try {
+    return crypto().createPrivateKey(isRecord(jwk) ? { key: jwk, format: 'jwk' } : text)
+  } catch (error) {
+    if (errorCode(error) === undefined) throw error
+    return 'holds no private key that can be read: write it in PEM or as a JWK, without a passphrase'
+  }
+}
+
+/** Other text around them is ignored. */
+function holdsCertificates(text: string): boolean {
+  const found = text.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? []
+  const parse = () => found.map((pem) => new (crypto().X509Certificate)(pem)).length > 0
+  return withSystemFallback(false, parse)
+}
+
+/** From when until when the first of these certificates is valid, in ms since the epoch. */
+export function certificateLife(certificates: string): { fromMs: number; endMs: number } {
+  const { validFrom, validTo } = new (crypto().X509Certificate)(certificates)
+  return { fromMs: Date.parse(validFrom), endMs: Date.parse(validTo) }
+}
+
+/**
+ * The context of TLS connections, made once and not for each of them, because each takes memory. `ca`: further
+ * authorities. `own`: the certificate that is presented. Throws if it does not belong to its key.
+ */
+export async function createSecureContext(
+  { ca, isBuiltInTrusted = true }: { readonly ca: string | null; readonly isBuiltInTrusted?: boolean },
+  own: { cert: string; key: string } | null = null,
+): Promise<SecureContext> {
+  const tls = await import('node:tls')
+  const builtIn = isBuiltInTrusted ? tls.getCACertificates('default') : []
+  const trusted = ca === null && isBuiltInTrusted ? {} : { ca: [...builtIn, ...(ca === null ? [] : [ca])] }
+  return tls.createSecureContext({ ...trusted, ...own })
 }

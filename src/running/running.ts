@@ -1,7 +1,6 @@
 // Reads the files, and gives the keeper the newest pair in them. The keeper alone knows which pair is in use and what
 // became of the other one.
-import type { Config, PairConfig } from '../config/config.ts'
-import { revealAll } from '../config/pair.ts'
+import { revealAll, type Config, type PairConfig } from '../config/config.ts'
 import { versionOf } from '../config/read.ts'
 import { withTimeout } from '../lib/clock.ts'
 import { UserError } from '../lib/error.ts'

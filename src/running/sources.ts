@@ -1,7 +1,6 @@
 // The source of tokens that a configuration makes: the service alone, or, with `share`, the fleet between it
 // and the keeper.
-import type { Config } from '../config/config.ts'
-import { accountText, pairText } from '../config/pair.ts'
+import { accountText, pairText, type Config } from '../config/config.ts'
 import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { createShare, type Account, type ShareOptions } from '../share/share.ts'

@@ -1,6 +1,6 @@
 // A described service from its other side: reads a request for a token, and places what an answer has.
 import type { IncomingHttpHeaders } from 'node:http'
-import type { PairConfig } from '../config/config.ts'
+import type { Described } from '../config/config.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
 
 export type Fields = Readonly<Record<string, unknown>>
@@ -31,7 +31,7 @@ const ASSERTION_FIELDS = {
  * an assertion is not checked: the stand-in has no key.
  */
 export function pairIn(
-  { send, names, assertion }: PairConfig,
+  { send, names, assertion }: Described['pair'],
   { headers, body }: { headers: IncomingHttpHeaders; body: string },
 ): AskedPair | string {
   const isJson = send === 'json' || send === 'headers'

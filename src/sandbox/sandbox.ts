@@ -3,7 +3,7 @@
 import { createHmac, randomBytes } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import type { Config } from '../config/config.ts'
+import type { Described } from '../config/config.ts'
 import { standardService } from '../config/resolve.ts'
 import type { Clock } from '../lib/clock.ts'
 import { errorCode, exitStatus, UserError } from '../lib/error.ts'
@@ -26,7 +26,7 @@ interface SandboxOptions {
   readonly tokenLifetimeMs: number
   readonly clock: Clock
   /** The configuration whose service it plays; by default that of the interface description. */
-  readonly plan?: Pick<Config, 'service' | 'pair'>
+  readonly plan?: Described
   /** Gets a line for each request, when it is answered: without secrets and tokens. */
   readonly onRequest?: (line: string) => void
 }

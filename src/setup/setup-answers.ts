@@ -1,6 +1,6 @@
 // The answers on which `setup` builds: a configuration and its secrets, from options, a document or a person.
 import { createReadStream } from 'node:fs'
-import { baseUrlProblem, tokenUrlProblem } from '../config/urls.ts'
+import { baseUrlProblem, tokenUrlProblem } from '../config/kinds.ts'
 import { secretRefusal, withoutNewline } from '../config/secrets.ts'
 import { parseInstant } from '../lib/duration.ts'
 import { errorMessage, UsageError } from '../lib/error.ts'

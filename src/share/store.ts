@@ -1,7 +1,7 @@
 // One connection to Redis or Valkey, to a Sentinel's master or to a cluster, with options that limit the time
 // that a hung server can take. The only importer of the client library.
 import type { Cluster, Redis, RedisOptions } from 'iovalkey'
-import { createSecureContext } from '../config/certificates.ts'
+import { createSecureContext } from '../config/secrets.ts'
 import type { ShareConfig } from '../config/config.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
 

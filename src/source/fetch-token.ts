@@ -1,8 +1,7 @@
 // One attempt at the service: asks for a token once, and returns the outcome.
 import type { SecureContext } from 'node:tls'
-import { createSecureContext } from '../config/certificates.ts'
-import type { PairConfig, RequestConfig, ServiceConfig } from '../config/config.ts'
-import { revealAll } from '../config/pair.ts'
+import { createSecureContext } from '../config/secrets.ts'
+import { revealAll, type PairConfig, type RequestConfig, type ServiceConfig } from '../config/config.ts'
 import type { Clock } from '../lib/clock.ts'
 import type { Attempt, ReadyAssertion, ServiceOutcome } from '../token/outcome.ts'
 import { outcomeOf } from './failures.ts'

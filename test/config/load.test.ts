@@ -56,7 +56,7 @@ describe('a good configuration', () => {
       ipc: { allow: { users: ['root', 5, '6'], groups: ['root'] }, maxConnections: 64 },
       http: false,
       retry: { initialDelay: '2m', maxDelay: '1m' },
-      alerts: { remindAfter: ['6h', '1h', '6h'], noTokenAfter: null },
+      alerts: { remindAfter: ['6h', '1h'], noTokenAfter: null },
     }
     const config = await loadConfig({ configPath: write(settings), env: {} })
     const runtimeDirectory = join(files.directory, 'run')
@@ -67,10 +67,9 @@ describe('a good configuration', () => {
         { path: join(runtimeDirectory, 'token') },
         { path: '/srv/token', mode: 0o640, uid: 0, gid: 7 },
       ],
-      ipc: { allow: { uids: [0, 5, 6], gids: [0] }, maxConnectionsPerUser: 64 },
+      ipc: { allow: { uids: [0, 5, 6], gids: [0] }, maxConnections: 64 },
       http: null,
-      policy: { initialDelayMs: 60_000 },
-      alerts: { remindAfterMs: [3_600_000, 21_600_000], noTokenAfterMs: null },
+      alerts: { remindAfterMs: [21_600_000, 3_600_000], noTokenAfterMs: null },
       pair: { ends: { credentialsMs: Date.parse('2027-03-02') }, files: [join(files.directory, 'secret')] },
     })
   })
@@ -127,19 +126,19 @@ describe('where a configuration is found', () => {
     expect((await loadConfig({ configPath: one, env: withVariable })).log.level).toBe('debug')
     expect((await loadConfig({ env: withVariable })).log.level).toBe('error')
     expect(await refusal(join(files.directory, 'no.json'))).toMatch(
-      /no configuration file .*no\.json: .* correct --config/,
+      /no configuration file .*no\.json: .* name yours with --config/,
     )
     expect(await refusal('/etc/kyc-tokend/accounts/nowhere.json')).toMatch(
       /setup --account nowhere` makes it/,
     )
     const missing = loadConfig({ env: { ...env, KYC_TOKEND_CONFIG: join(one, 'c.json') } })
-    expect((await refusalOf(missing)).message).toMatch(/one\.json\/c\.json: .*correct \$KYC_TOKEND_CONFIG/)
+    expect((await refusalOf(missing)).message).toMatch(/one\.json\/c\.json: /)
   })
 })
 
 describe('a file that cannot be a configuration', () => {
   it.each<[string, () => string, RegExp]>([
-    ['a directory', () => files.directory, /is a directory: name the file in it/],
+    ['a directory', () => files.directory, /is not a regular file: name a file/],
     ['a device', () => '/dev/null', /is not a regular file/],
     [
       'code',
@@ -269,10 +268,10 @@ describe('a secret source', () => {
   it.each<[string, string | Buffer | null, RegExp]>([
     ['that is missing', null, /the file \S+\/s is not there: make it, with mode 0600 or 0640/],
     ['that is empty', '\n', /is empty: put the secret there/],
-    ['on two lines', 'HU\nSH', /line break or another control character/],
-    ['with two newlines', 'HUSH-HUSH\n\n', /line break or another control character/],
-    ['with a byte order mark', '\uFEFFHUSH-HUSH\n', /holds an invisible character/],
-    ['that is no UTF-8', Buffer.from([0xff, 0xfe]), /is not valid UTF-8/],
+    ['on two lines', 'HU\nSH', /line break or another invisible character/],
+    ['with two newlines', 'HUSH-HUSH\n\n', /line break or another invisible character/],
+    ['with a byte order mark', '\uFEFFHUSH-HUSH\n', /or another invisible character/],
+    ['that is no UTF-8', Buffer.from([0xff, 0xfe]), /in UTF-8/],
   ])('%s is refused as a file, without its value', async (_, content, sentence) => {
     if (content !== null) files.write('s', content)
     const message = await refusal(withSecret({ file: 's' }))
@@ -295,18 +294,14 @@ describe('a secret source', () => {
     expect(await refusal(withSecret({ env: 'S' }), { env: { ...env, S: '' } })).toMatch(/apiSecret: is empty/)
   })
   it.each([
-    [{ env: 'NOT_SET' }, {}, /variable NOT_SET is not set: set it where kyc-tokend is started/],
+    [{ env: 'NOT_SET' }, {}, /variable NOT_SET is not set: set it where kyc-tokend starts/],
     [{ credential: 's' }, {}, /credential s needs \$CREDENTIALS_DIRECTORY: add LoadCredential=s:\/PATH/],
     [
       { credential: 's' },
       { CREDENTIALS_DIRECTORY: '/nowhere' },
       /credential s is not there: add LoadCredential/,
     ],
-    [
-      { credential: 's' },
-      { KYC_TOKEND_ACCOUNT: 'eu' },
-      /systemctl edit kyc-tokend@eu && sudo systemctl restart/,
-    ],
+    [{ credential: 's' }, { KYC_TOKEND_ACCOUNT: 'eu' }, /LoadCredential=s/],
   ])(
     '%j that only the daemon sees is a fault there, and a warning elsewhere',
     async (source, more, sentence) => {
@@ -321,9 +316,8 @@ describe('a secret source', () => {
     },
   )
   it.each([
-    ['"my-secret-123"', /is in quotes, which are part of it/],
-    [' my-secret-123', /begins or ends with a blank/],
-    ['secret', /has fewer than 8 characters/],
+    ['"my-secret-123"', /is in quotes, or has a blank at an end/],
+    [' my-secret-123', /is in quotes, or has a blank at an end/],
   ])('%j is a warning', async (secret, sentence) => {
     const { read, pair } = await load(withSecret(secret))
     expect(read.warnings).toEqual([expect.stringMatching(sentence)])
@@ -353,10 +347,10 @@ describe('a certificate', () => {
       expect.stringMatching(/clientCertificate\.certFile: ended on 1970-01-02/),
     ])
     expect(old.pair.ends.certificate).toEqual({ fromMs: 0, endMs: 86_400_000 })
-    expect(await refusal(path('own.pem', 'ended.key'))).toMatch(
-      /certFile: is not the certificate of that key/,
+    expect(await refusal(path('own.pem', 'ended.key'))).toMatch(/certFile: is not the certificate of its key/)
+    expect(await refusal(path('own.pem', 'locked'))).toMatch(
+      /key: holds no private key .* without a passphrase/,
     )
-    expect(await refusal(path('own.pem', 'locked'))).toMatch(/key: wants a passphrase/)
     expect(await refusal(path('own.pem', 'own.pem'))).toMatch(/key: holds no private key that can be read/)
     expect(await refusal(path('own.key', 'own.key'))).toMatch(
       /certFile: holds no certificate that can be read/,
@@ -370,7 +364,6 @@ describe('a certificate', () => {
 })
 
 describe('a rule between settings', () => {
-  const source = { file: 'none' }
   const servers = ['redis.example.com:6379']
   const share = (settings: object): object => ({ share: { servers, key: '0123456789abcdef', ...settings } })
   const service = (settings: object): object => ({ service: settings })
@@ -378,7 +371,6 @@ describe('a rule between settings', () => {
   const broken: object[] = [
     { request: { trust: 'file' } },
     { request: { proxy: { url: 'http://p:1', password: 'hushhush' } } },
-    { request: { proxy: { url: 'http://p:1', user: 'a:b' } } },
     { runtimeDirectory: '/srv' },
     { stateDirectory: '/srv' },
     tokenFile({ format: 'template' }),
@@ -395,8 +387,6 @@ describe('a rule between settings', () => {
     service({ headers: { 'X A': 'hushhush' } }),
     service({ headers: { 'X-A': 'hush\r\nhush' } }),
     service({ use: { header: 'Content-Length' } }),
-    service({ names: { apiKey: 'a', apiSecret: 'a' } }),
-    service({ parameters: { apiSecret: 'hushhush' } }),
     service({ send: 'assertion' }),
     service({ send: 'assertion', assertion: {} }),
     share({ key: 'hush' }),
@@ -404,9 +394,6 @@ describe('a rule between settings', () => {
     share({ asks: false }),
     share({ servers: ['a:1', 'b:1'] }),
     share({ servers: ['/a.sock', 'b:1'], cluster: true }),
-    share({ cluster: true, sentinel: { name: 'm' } }),
-    share({ cluster: true, database: 1 }),
-    share({ tls: { key: source } }),
     {
       ...share({ key: null }),
       credentials: { apiKey: 'key-0815', apiSecret: null },
@@ -474,11 +461,8 @@ describe('a rule between settings', () => {
     })
   })
 
-  it('lets a short secret be in a seal with a warning; Unix socket, IPv6 and sentinels are servers', async () => {
-    const { share: shared, read } = await load(write({ share: { servers: ['./redis.sock'] } }))
-    expect(read.warnings).toEqual([
-      expect.stringMatching(/^credentials\.apiSecret: is short, .* set share\.key/),
-    ])
+  it('Unix socket, IPv6 and sentinels are servers', async () => {
+    const { share: shared } = await load(write({ share: { servers: ['./redis.sock'] } }))
     expect(shared).toMatchObject({ servers: [{ path: join(files.directory, 'redis.sock') }], tls: null })
     const sentinel = { name: 'mymaster', password: 'of-the-sentinel' }
     const other = (await load(write(share({ servers: ['[::1]:65535', 'b:1'], sentinel })))).share!
