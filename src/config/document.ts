@@ -2,8 +2,8 @@
 import * as v from 'valibot'
 import { isRecord } from '../lib/input.ts'
 import { keyPath, type ConfigIssue } from './faults.ts'
-import { isLoopbackHost } from './kinds.ts'
-import { configSchema, service, type Settings } from './schema.ts'
+import { isHeaderName, isLoopbackHost } from './kinds.ts'
+import { configSchema, service as serviceSchema, type Settings } from './schema.ts'
 
 /** Keys that are gone since 2.x. */
 const GONE: Readonly<Record<string, string>> = {
@@ -27,7 +27,9 @@ export function validateDocument(document: unknown): {
     const at = keyPath(path.map(({ key }) => key as PropertyKey))
     return { at, sentence: Object.hasOwn(GONE, at) ? `is gone: ${GONE[at]}` : message }
   })
-  const settings = success ? { ...output, service: output.service ?? v.parse(service(), {}) } : undefined
+  const settings = success
+    ? { ...output, service: output.service ?? v.parse(serviceSchema(), {}) }
+    : undefined
   return { faults, settings }
 }
 
@@ -63,72 +65,40 @@ function withPreset(document: unknown): unknown {
   return { ...(document as object), service: merged }
 }
 
+type Rule = readonly [isBroken: boolean, at: string, sentence: string]
+
 /** The faults between settings: without these rules a setting would be ignored, or each request fail. */
 export function faultsBetween(settings: Settings): ConfigIssue[] {
   const { request, tokenFiles } = settings
   const { user = null, password = null } = request.proxy || {}
+  const noFile = request.trust === 'file' && request.caFile === null
   const rows: Rule[] = [
-    [
-      request.trust === 'file' && request.caFile === null,
-      'request.caFile',
-      'is missing beside "trust": "file": name a PEM file of authorities',
-    ],
+    [noFile, 'request.caFile', 'is missing beside "trust": "file": name a PEM file of authorities'],
     [user === null && password !== null, 'request.proxy.user', 'is missing beside the password: set both'],
     ...tokenFiles.map(({ format, template }, index): Rule => {
       const isBroken = (format === 'template') !== (template !== null)
       return [isBroken, `tokenFiles[${index}].template`, 'and "format": "template" need each other: set both']
     }),
-    ...headerRules(settings.service),
     ...pairRules(settings),
     ...shareRules(settings),
   ]
   return rows.filter(([isBroken]) => isBroken).map(([, at, sentence]) => ({ at, sentence }))
 }
 
-type Rule = readonly [isBroken: boolean, at: string, sentence: string]
-
-/** RFC 9110, section 5.1. */
-const HEADER_NAME = /^[\w!#$%&'*+.^`|~-]+$/
-/** Headers that HTTP decides, or that the daemon sets. */
-const OWN_HEADER =
-  /^(?:host|connection|(?:content|proxy)-.*|(?:transfer|accept)-encoding|expect|te|trailer|upgrade)$/i
-
-function headerRules({ send, names, headers, use }: Settings['service']): Rule[] {
-  const ofPair = send === 'headers' ? [names.apiKey, names.apiSecret].filter((name) => name !== null) : []
-  const written = Object.keys(headers).map((name) => [keyPath(['service', 'headers', name]), name] as const)
-  const all = [
-    ['service.use.header', use.header] as const,
-    ...ofPair.map((name) => ['service.names', name] as const),
-    ...written,
-  ]
-  const isFree = (name: string): boolean => HEADER_NAME.test(name) && !OWN_HEADER.test(name)
-  return [
-    ...written.map(([at, name]): Rule => [
-      /^authorization$/i.test(name),
-      at,
-      'is for service.send: remove it',
-    ]),
-    ...all.map(([at, name]): Rule => {
-      const sentence =
-        'is no name of a header, or one that HTTP itself decides: name another, such as "X-Client"'
-      return [!isFree(name), at, sentence]
-    }),
-  ]
-}
-
-/** All that makes the request is there. */
-function pairRules({ credentials, service: { send, names, assertion } }: Settings): Rule[] {
+function pairRules({ credentials, service: { send, names, headers, assertion } }: Settings): Rule[] {
   const { key = null, file = null, as } = assertion ?? {}
   const isSigned = send === 'assertion'
   const hasNames = ['json', 'form', 'headers'].includes(send)
-  const isSecretSent = hasNames ? names.apiSecret !== null : !isSigned
   const noKey = credentials.apiKey === null && !(isSigned && file !== null)
-  const noSecret = credentials.apiSecret === null && isSecretSent
-  const isHalf = isSigned !== (assertion !== null)
+  const noSecret = credentials.apiSecret === null && (hasNames ? names.apiSecret !== null : !isSigned)
+  const isNoHeader = Object.values(names).some((name) => name !== null && !isHeaderName(name))
+  const isLogin = Object.keys(headers).some((name) => /^authorization$/i.test(name))
   return [
     [noKey, 'credentials.apiKey', 'is null, which only a ready-made assertion allows: give it'],
     [noSecret, 'credentials.apiSecret', 'is null, and is sent: give it'],
-    [isHalf, 'service.assertion', 'and "send": "assertion" need each other: set both'],
+    [send === 'headers' && isNoHeader, 'service.names', 'must be names of headers that HTTP leaves free'],
+    [isLogin, 'service.headers.Authorization', 'is for service.send: remove it'],
+    [isSigned !== (assertion !== null), 'service.assertion', 'and "send": "assertion" need each other'],
     [assertion !== null && (key === null) === (file === null), 'service.assertion', 'needs a key, or a file'],
     [file === null && as === 'exchange', 'service.assertion.as', 'is "exchange", which needs a file: set it'],
   ]
@@ -137,34 +107,31 @@ function pairRules({ credentials, service: { send, names, assertion } }: Setting
 /** How a key for the seal is made. */
 export const MAKE_KEY = 'make one with `openssl rand -hex 32`, the same on all hosts'
 
-function shareRules({ share, credentials, service }: Settings): Rule[] {
+function shareRules({ share, credentials, ...settings }: Settings): Rule[] {
   if (share === null) return []
-  const { servers, sentinel, cluster, asks, whenAlone, tls, key, password } = share
-  const hasSocket = servers.some((server) => 'path' in server)
-  const isSeveral = sentinel !== null || cluster
-  const isAmbiguous = hasSocket ? servers.length > 1 || isSeveral : servers.length > 1 && !isSeveral
-  const isAway = servers.some((server) => 'host' in server && !isLoopbackHost(server.host))
-  const isExposed = tls === false && isAway && (password ?? sentinel?.password ?? null) !== null
-  const own = typeof tls === 'object' ? [tls.certFile, tls.key] : []
-  const isHalf = own.filter((part) => part === null).length === 1
-  const hasSecret = (credentials.apiSecret ?? service.assertion?.key ?? null) !== null
+  const { servers, sentinel, cluster, asks, whenAlone, tls, key } = share
+  const most = sentinel !== null || cluster ? 64 : 1
+  const isMixed = servers.some((server) => 'path' in server) && (most > 1 || servers.length > 1)
+  const parts = typeof tls === 'object' ? [tls.certFile, tls.key].filter((part) => part !== null) : []
+  const hasSecret = (credentials.apiSecret ?? settings.service.assertion?.key ?? null) !== null
   return [
-    [isAmbiguous, 'share.servers', 'are several, and no sentinels or nodes: name one'],
+    [servers.length > most || isMixed, 'share.servers', 'are several, and no sentinels or nodes: name one'],
     [
       !asks && whenAlone === 'fetch',
       'share.asks',
       'is false beside "whenAlone": "fetch": set that to "wait"',
     ],
     [
-      isExposed,
+      isExposed(share),
       'share.tls',
-      'is false, and the password would cross the network in the clear: set it, or no password',
+      'is false, and the password would cross the network in the clear: set it',
     ],
-    [isHalf, 'share.tls', 'needs certFile and key together: set both, or none'],
-    [
-      key === null && !hasSecret,
-      'share.key',
-      `is missing, and the account has no secret for the seal: ${MAKE_KEY}`,
-    ],
+    [parts.length === 1, 'share.tls', 'needs certFile and key together: set both, or none'],
+    [key === null && !hasSecret, 'share.key', `is missing, and the account has no secret: ${MAKE_KEY}`],
   ]
+}
+
+function isExposed({ servers, tls, password, sentinel }: NonNullable<Settings['share']>): boolean {
+  const isAway = servers.some((server) => 'host' in server && !isLoopbackHost(server.host))
+  return tls === false && isAway && (password ?? sentinel?.password ?? null) !== null
 }

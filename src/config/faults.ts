@@ -17,7 +17,7 @@ export function createDiagnostics() {
     faults: faults as readonly ConfigIssue[],
     warnings: warnings as readonly ConfigIssue[],
     /** Returns null, the value of a faulty setting. */
-    fault(at: string, sentence: string): null {
+    fault: (at: string, sentence: string): null => {
       faults.push({ at, sentence })
       return null
     },

@@ -123,7 +123,7 @@ export const proxyUrl = () => url(proxyUrlProblem)
 
 /** Why this cannot be the base URL, with the remedy. Never quotes it: it may hold a password. */
 export function baseUrlProblem(text: string): string | undefined {
-  const shape = 'the whole URL of the service, without "?" and "#": write it as "https://api.example.com"'
+  const shape = 'a whole URL without "?" and "#": write it as "https://api.example.com"'
   return problemOfUrl(text, /^https?:\/\/[^\s\\?#]+$/i, shape)
 }
 
@@ -144,7 +144,8 @@ function problemOfUrl(text: string, form: RegExp, shape: string, { isProxy = fal
   if (text.length > 2048 || !form.test(text) || !URL.canParse(text)) return `must be ${shape}`
   const { protocol, hostname, username, password } = new URL(text)
   const place = isProxy ? 'request.proxy.user and request.proxy.password' : 'credentials'
-  if (username !== '' || password !== '') return `must not hold a user name or password: put them into ${place}`
+  if (username !== '' || password !== '')
+    return `must not hold a user name or password: put them into ${place}`
   if (isProxy || protocol === 'https:' || isLoopbackHost(hostname)) return undefined
   return 'must begin with https://, else the secret crosses the network in the clear (http:// is for a loopback host)'
 }
@@ -155,6 +156,20 @@ const LOOPBACK = /^(?:(?:.+\.)?localhost|127(?:\.\d{1,3}){3}|::1|\[::1\])$/i
 /** Reports whether the host of a URL (IPv6 with or without brackets) is `localhost`, below it, or loopback. */
 export function isLoopbackHost(hostname: string): boolean {
   return LOOPBACK.test(hostname)
+}
+
+/** Headers that HTTP decides, or that the daemon sets. */
+const OWN_HEADER =
+  /^(?:host|connection|(?:content|proxy)-.*|(?:transfer|accept)-encoding|expect|te|trailer|upgrade)$/i
+
+/** Reports whether a header may have this name (RFC 9110, section 5.1). */
+export function isHeaderName(text: string): boolean {
+  return /^[\w!#$%&'*+.^`|~-]{1,255}$/.test(text) && !OWN_HEADER.test(text)
+}
+
+export function headerName() {
+  const shape = 'the name of a header, and not of one that HTTP itself decides: write it as "X-Client"'
+  return kind(v.pipe(v.string(), v.check(isHeaderName)), shape)
 }
 
 /** `hint`: what takes the place of a value that is gone since 2.x. */
@@ -180,9 +195,9 @@ export function list<T extends Schema>(element: T, least = 0) {
   return kind(schema, `a list of ${least} to 64: write it as [ … ]`)
 }
 
-/** Values by name. */
-export function record<T extends Schema>(value: T) {
-  const schema = forObjects(() => v.record(v.string(), value))
+/** Values by name; `name`: the kind of the names. */
+export function record<T extends Schema>(value: T, name: v.GenericSchema<string, string> = v.string()) {
+  const schema = forObjects(() => v.record(name, value))
   return kind(schema, 'an object: write it as { "name": … }')
 }
 
@@ -272,13 +287,13 @@ function places() {
 }
 
 /** Texts, numbers, true or false, and secret sources, by name. */
-export function values() {
+export function values(name?: v.GenericSchema<string, string>) {
   const value = v.union([v.string(), v.pipe(v.number(), v.finite()), v.boolean(), ...places()])
   const shape = 'a text, a number, true, false, or a secret source such as { "file": PATH }'
   const named = naming(kind(value, shape), async (given, inputs, at) =>
     typeof given === 'object' ? inputs.secret(at, given) : given,
   )
-  return record(named)
+  return record(named, name)
 }
 
 /** A user or group by name or number; it becomes its id. The largest number means "none" to the kernel. */

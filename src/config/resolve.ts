@@ -14,7 +14,7 @@ import { certificateLife, createSecureContext, privateKeyOf, type Inputs } from 
 
 /** Settings with what they name in the place of each `Lookup`. */
 type Resolved<T> =
-  T extends Lookup<infer Found> ? Found : T extends object ? { [Key in keyof T]: Resolved<T[Key]> } : T
+  T extends Lookup<infer Named> ? Named : T extends object ? { [Key in keyof T]: Resolved<T[Key]> } : T
 
 /** Looks up one after the other, so that a disk that does not answer holds one thread. */
 async function resolved<T>(value: T, inputs: Inputs, at: readonly PropertyKey[] = []): Promise<Resolved<T>> {

@@ -9,7 +9,7 @@ const { choice, group, inputPath, orNull, required, secretSource, section, setti
 /** The schema, built for each document: only a load needs it, and it takes 0.2 MB. */
 export const configSchema = () =>
   section('{ … }', {
-    $schema: v.optional(v.string()),
+    $schema: v.optional(is.line(4096)),
     baseUrl: required(is.baseUrl(), 'The service: https, or http for a loopback host only.'),
     credentials: section('{ "apiKey": …, "apiSecret": … }', {
       apiKey: required(v.nullable(secretSource()), '`null` only with `service.assertion.file`.'),
@@ -140,7 +140,7 @@ export const service = () =>
       apiSecret: setting(v.nullable(is.line(255)), 'Likewise, of the secret.', 'apiSecret'),
     }),
     parameters: setting(is.values(), 'Further fields; a value may be a secret source.', {}),
-    headers: setting(is.values(), 'Further headers, likewise.', {}),
+    headers: setting(is.values(is.headerName()), 'Further headers, likewise.', {}),
     token: setting(answerPath(), 'Path of the token in the answer: names joined by dots.', 'accessToken'),
     lifetime: orNull(answerPath(), 'Path of its life in seconds.'),
     refusals: setting(is.list(refusal()), 'Answers that refuse the account until a person acts.', [
@@ -149,7 +149,7 @@ export const service = () =>
     ]),
     refusedBy: setting(is.list(is.count(599, 400)), 'Statuses by which the API refuses a token.', [401]),
     use: group('How the API wants the token.', {
-      header: setting(is.line(255), 'Header of the token.', 'Authorization'),
+      header: setting(is.headerName(), 'Header of the token.', 'Authorization'),
       prefix: setting(
         is.formed(/^(?:[!-~][ -~]{0,63})?$/, PREFIX_SHAPE),
         'Text before it; may be empty.',
