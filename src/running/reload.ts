@@ -50,10 +50,8 @@ export function createReload({ running, prepare, notifier, log, stop }: ReloadOp
       return { needsRestart: config.read.needsRestart, former }
     } catch (error) {
       if (!(error instanceof UserError)) throw error
-      log('error', 'The configuration was not taken over: the running one stays', {
-        event: 'reload-failed',
-        error: error.message,
-      })
+      const fields = { event: 'reload-failed', error: error.message }
+      log('error', 'The configuration was not taken over: the running one stays', fields)
       return error
     } finally {
       notifier.reloaded()

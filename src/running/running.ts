@@ -1,6 +1,6 @@
 // Reads the files, and gives the keeper the newest pair in them. The keeper alone knows which pair is in use and what
 // became of the other one.
-import { revealAll, type Config, type PairConfig } from '../config/config.ts'
+import { revealAll, type Config } from '../config/config.ts'
 import { versionOf } from '../config/read.ts'
 import { withTimeout } from '../lib/clock.ts'
 import { UserError } from '../lib/error.ts'
@@ -9,7 +9,7 @@ import { raceAbort } from '../lib/tasks.ts'
 import type { StatusResult } from '../protocol.ts'
 import { createKeeper, type Keeper, type Refreshed } from '../token/keeper.ts'
 import { candidateOf, refusalOf } from '../token/selectors.ts'
-import { createSources, type RunningOptions, type Source } from './sources.ts'
+import { createSources, type RunningOptions } from './sources.ts'
 
 /**
  * Changed secret files must stay the same for so long before they are used, since a second one may be written next;
@@ -19,8 +19,8 @@ const SETTLE_MS = { usual: 30_000, refused: 2_000 }
 const READ_EVERY_MS = 15_000
 /** The longest time for which an operator's request waits for a disk. */
 const MAX_READ_MS = 5_000
-/** The secrets of so many pairs are kept out of the log: a request with a former one may be under way. */
-const MAX_PAIRS = 3
+/** The longest list of secrets that no log shows. */
+const MAX_SECRETS = 100
 
 /** The configuration on disk, or why it cannot be used: a sentence with the remedy. */
 type OnDisk = { readonly sinceMs: number } & ({ readonly config: Config } | { readonly problem: string })
@@ -32,17 +32,15 @@ export async function createRunning(initial: Config, options: RunningOptions) {
   /** The settings in force, with the newest pair. */
   let inForce = initial
   const sources = createSources({ ...options, keeper: () => keeper, secrets })
-  /** By fingerprint. The last is the newest; the running one is this, or the one before. */
-  const pairs = new Map<string, { readonly pair: PairConfig; readonly source: Source }>()
+  let newest = sources.of(initial)
+  let running = newest
+  /** Also former ones: a request with them may be under way. */
+  let knownSecrets = revealAll(initial)
   const disk = createDisk(() => inForce, options)
-  const facts = sources.filesOf(initial)
-  const keeper: Keeper = createKeeper(await store.load(facts, random()), {
-    settings: { ...facts, newest: know(initial.pair), running: null },
-    clock,
-    random,
-    save: async (state) => store.save(state),
-  })
-  sources.use(running().source)
+  const settings = { ...sources.filesOf(initial), newest, running: null }
+  const state = await store.load(settings, random())
+  const keeper: Keeper = createKeeper(state, { settings, clock, random, save: store.save })
+  sources.share.use(running.account)
 
   const fault = createProblemLog((error) => {
     const sentence = 'The configuration on disk is faulty: the running one stays, and a restart would fail'
@@ -55,50 +53,37 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     if (error !== null) log('error', sentence, { event: 'credentials-not-taken-over', files, error })
   })
   keeper.onEvent((event) => {
-    if (event.type === 'tried' && event.outcome.kind !== 'postponed') {
-      const { reason, detail } = event.outcome
-      untaken.set(`${reason}: ${detail}`)
-    }
-    if (event.type !== 'attempted' || !sources.use(running().source)) return
+    if (event.type === 'tried' && event.outcome.kind !== 'postponed')
+      untaken.set(`${event.outcome.reason}: ${event.outcome.detail}`)
+    if (event.type !== 'attempted' || keeper.state().running === running.id) return
+    running = newest
+    sources.share.use(running.account)
     const { files } = inForce.pair
     log('notice', 'The credentials were changed and are in use', { event: 'credentials-taken-over', files })
   })
 
   const candidate = () => candidateOf(keeper.state(), clock.now())
 
-  function running() {
-    return pairs.get(keeper.state().running)!
-  }
-
-  /** This pair is the last, and its source has the settings in force. */
-  function know(pair: PairConfig): Source {
-    const source = sources.of({ ...inForce, pair })
-    pairs.delete(source.id)
-    pairs.set(source.id, { pair, source })
-    for (const id of [...pairs.keys()].slice(0, -MAX_PAIRS)) pairs.delete(id)
-    return source
-  }
-
   /** The token and every secret that was or may be sent. */
   function secrets(): string[] {
-    const known = [...pairs.values()].flatMap(({ pair }) => revealAll({ ...inForce, pair }))
-    return [...known, keeper.state().token?.accessToken ?? '']
+    return [...knownSecrets, keeper.state().token?.accessToken ?? '']
   }
 
   /** One synchronous step: these settings and this pair count from now on. */
   function use(next: Config): void {
-    const former = running().pair
+    if (isOther(next)) untaken.set(null)
+    const former = sources.of({ ...next, pair: running.pair })
+    newest = sources.of(next)
     inForce = next
-    const source = know(former)
-    const newest = know(next.pair)
-    if (newest.id !== keeper.state().newest) untaken.set(null)
-    const isSame = newest.id === source.id
-    keeper.reload({ ...sources.filesOf(next), newest, running: isSame ? null : source })
-    sources.use(running().source)
+    const all = [...revealAll(next), ...revealAll({ ...next, pair: running.pair }), ...knownSecrets]
+    knownSecrets = [...new Set(all)].slice(0, MAX_SECRETS)
+    keeper.reload({ ...sources.filesOf(next), newest, running: newest.id === former.id ? null : former })
+    running = keeper.state().running === newest.id ? newest : former
+    sources.share.use(running.account)
   }
 
   /** The configuration has another pair than the newest. */
-  const isOther = (config: Config): boolean => sources.idOf(config) !== keeper.state().newest
+  const isOther = (config: Config): boolean => sources.idOf(config) !== newest.id
 
   /** The documents are the same: the content of secret files is none of them. */
   const hasSameSettings = ({ read }: Config): boolean =>
@@ -119,9 +104,8 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     let waitMs = READ_EVERY_MS
     while (!signal.aborted) {
       await clock.sleep(waitMs, signal)
-      const isRefused = refusalOf(keeper.state()) !== null
-      const isSettling = await follow(isRefused ? SETTLE_MS.refused : SETTLE_MS.usual)
-      waitMs = isSettling ? SETTLE_MS.refused : READ_EVERY_MS
+      const settleMs = refusalOf(keeper.state()) === null ? SETTLE_MS.usual : SETTLE_MS.refused
+      waitMs = (await follow(settleMs)) ? SETTLE_MS.refused : READ_EVERY_MS
     }
   }
 
@@ -139,8 +123,8 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     if (candidate() !== null || isOther(config))
       return { state: 'changed', pair: 'tried', problem: `${holds} has given no token yet${why}` }
     if (hasSameSettings(config)) return { state: 'current', problem: null }
-    const settings = config.read.needsRestart.join(' and ')
-    const problem = settings === '' ? null : `${settings} can be changed by a restart alone`
+    const names = config.read.needsRestart.join(' and ')
+    const problem = names === '' ? null : `${names} can be changed by a restart alone`
     return { state: 'changed', problem }
   }
 
@@ -149,7 +133,7 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     share: sources.share,
     disk,
     /** The settings in force, with the running pair. */
-    config: (): Config => ({ ...inForce, pair: running().pair }),
+    config: (): Config => ({ ...inForce, pair: running.pair }),
     secrets,
     use,
     candidate,
@@ -173,7 +157,7 @@ function createDisk(running: () => Config, { load, clock }: Pick<RunningOptions,
   let last: OnDisk | null = null
   let reading: Promise<OnDisk> | null = null
 
-  async function readNow(): Promise<OnDisk> {
+  async function read(): Promise<OnDisk> {
     const now = await versionOf(running().read.files)
     if (last !== null && 'config' in last && version === now) return last
     version = now
@@ -187,13 +171,9 @@ function createDisk(running: () => Config, { load, clock }: Pick<RunningOptions,
     return last
   }
 
-  /** Calls at the same time share one reading. The same object is returned until a file changes. */
-  async function read(): Promise<OnDisk> {
-    return (reading ??= readNow().finally(() => (reading = null)))
-  }
-
   return {
-    read,
+    /** Calls at the same time share one reading. The same object is returned until a file changes. */
+    read: async (): Promise<OnDisk> => (reading ??= read().finally(() => (reading = null))),
     /** Null: the files were not read since the start. */
     last: (): OnDisk | null => last,
   }

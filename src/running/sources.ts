@@ -1,6 +1,5 @@
-// The source of tokens that a configuration makes: the service alone, or, with `share`, the fleet between it
-// and the keeper.
-import { accountText, pairText, type Config } from '../config/config.ts'
+// The source of tokens that a configuration makes: the service, with `share` by the fleet.
+import { accountText, pairText, type Config, type PairConfig } from '../config/config.ts'
 import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { createShare, type Account, type ShareOptions } from '../share/share.ts'
@@ -29,6 +28,7 @@ export interface RunningOptions {
 
 /** A pair, and how it is asked. */
 export interface Source extends PairSource {
+  readonly pair: PairConfig
   /** Null: this host does not share. */
   readonly account: Account | null
 }
@@ -38,11 +38,7 @@ export function createSources(
   options: RunningOptions & { readonly keeper: () => Keeper; readonly secrets: () => string[] },
 ) {
   const { keeper, clock, store, createFetchToken } = options
-  let current: Source | null = null
-  const share = createShare({
-    ...options,
-    keeper: { held, offer: (outcome) => keeper().offer(outcome) },
-  })
+  const share = createShare({ ...options, keeper: { held, offer: (outcome) => keeper().offer(outcome) } })
 
   function held(): ReturnType<ShareOptions['keeper']['held']> {
     const [state, now] = [keeper().state(), clock.now()]
@@ -66,8 +62,8 @@ export function createSources(
       const { service, pair, share: sharing, request, policy } = config
       const id = idOf(config)
       const fetchToken = createFetchToken({ ...options, ...config })
-      const readAssertion = assertionReader(pair)
-      if (sharing === null) return { id, account: null, fetchToken, readAssertion }
+      const alone = { id, pair, account: null, fetchToken, readAssertion: assertionReader(pair) }
+      if (sharing === null) return alone
       const account: Account = {
         share: sharing,
         pairId: id,
@@ -77,8 +73,7 @@ export function createSources(
         requestTimeoutMs: request.timeoutMs,
         maxAgeMs: policy.maxAgeMs,
       }
-      const inFleet: FetchToken = async (...attempt) => share.attempt(account, ...attempt)
-      return { id, account, fetchToken: inFleet, readAssertion }
+      return { ...alone, account, fetchToken: async (...attempt) => share.attempt(account, ...attempt) }
     },
     /** What this configuration tells the keeper. */
     filesOf(config: Config): Files {
@@ -86,13 +81,6 @@ export function createSources(
       const { baseUrl, tokenUrl, use, refusedBy } = service
       const id = store.fingerprintOf(JSON.stringify([baseUrl, tokenUrl]))
       return { service: { id, baseUrl, use, refusedBy }, policy, pair: idOf(config) }
-    },
-    /** This source is in use from now on. Returns whether it is another one. */
-    use(next: Source): boolean {
-      const isOther = next !== current
-      if (isOther) share.use(next.account)
-      current = next
-      return isOther
     },
   }
 }
