@@ -132,6 +132,7 @@ _kyc_tokend() {
 ${cases.join('\n')}
     *) words= ;;
     esac
+    [[ \${COMP_WORDS[COMP_CWORD]} == -* ]] || words=
   fi
   COMPREPLY=($(compgen -W "$words" -- "\${COMP_WORDS[COMP_CWORD]}"))
 }

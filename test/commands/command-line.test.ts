@@ -65,7 +65,7 @@ test.skipIf(lacks('bash'))('bash completes commands, options of a command, and e
   expect(offersOf('')).toBe([...commands.map(({ name }) => name), '--help', '--version'].join(' '))
   expect(offersOf('st')).toBe('status')
   expect(offersOf('status', '--')).toBe('--json --socket --account --help')
-  expect(offersOf('check', '--config', '')).not.toContain('/')
+  expect(offersOf('check', '--config', '')).toBe('')
 })
 
 test.each([
@@ -81,12 +81,7 @@ test.each([
   ['status --json=yes', '--json takes no value.'],
   ['status more', 'status does not take arguments beside its options: see `kyc-tokend status --help`.'],
   ['token --min-valid 25h', '--min-valid takes a duration such as 30s or 5m, up to 1 d.'],
-  [
-    'exec --env A=B x',
-    '--env takes the name of a variable: letters, digits and _, and no digit at its beginning.',
-  ],
   ['exec', 'exec needs a command: kyc-tokend exec -- CMD …'],
-  ['reject aaaa bbbb', 'reject takes one fingerprint, or - for a token on stdin.'],
 ])('`%s` is a usage error of one sentence', async (words, sentence) => {
   const ended = await runCli(words.split(' '))
   expect(ended).toEqual({ status: 64, signal: null, stdout: '', stderr: `${sentence}\n` })

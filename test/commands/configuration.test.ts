@@ -17,11 +17,11 @@ test('--account chooses configuration, runtime directory and state directory', (
 })
 
 test.each([
-  [{}, { KYC_TOKEND_ACCOUNT: 'us' }, { account: 'us' }],
-  [{ account: 'eu' }, { KYC_TOKEND_ACCOUNT: 'us' }, { account: 'eu' }],
-  [{ config: 'c.json' }, { KYC_TOKEND_ACCOUNT: 'us' }, { configPath: 'c.json', account: undefined }],
-])('the options %j beat the environment %j', (options, env, expected) => {
-  expect(configurationOf({ options, env })).toMatchObject(expected)
+  [{ account: 'eu' }, { account: 'eu' }],
+  [{ config: 'c.json' }, { configPath: 'c.json', account: undefined }],
+  [{}, { account: 'us' }],
+])('the options %j beat the environment', (options, expected) => {
+  expect(configurationOf({ options, env: { KYC_TOKEND_ACCOUNT: 'us' } })).toMatchObject(expected)
 })
 
 const both = { KYC_TOKEND_CONFIG: 'c.json', KYC_TOKEND_ACCOUNT: 'eu' }

@@ -1,16 +1,14 @@
 import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
-import { chownSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { chownSync, existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { text as textOf } from 'node:stream/consumers'
 import { onTestFinished, expect, test } from 'vitest'
-import type { StatusResult } from '../../src/protocol.ts'
 import { block } from '../manual/manual.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { listening } from '../support/listening.ts'
 import { runCli, startCli } from '../support/run-cli.ts'
-import { canMount, smallDisk } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { lacks } from '../support/lacks.ts'
 import { expectUntil } from '../support/until.ts'
@@ -23,12 +21,6 @@ function startDemo() {
     return (await ended).status
   }
   return { text: () => stdout() + stderr(), interrupt }
-}
-
-/** By the command that the demo makes. */
-function statusIn(directory: string): StatusResult {
-  const { stdout } = spawnSync(`${directory}/kyc-tokend`, ['status', '--json'], { encoding: 'utf8' })
-  return JSON.parse(stdout) as StatusResult
 }
 
 test.skipIf(lacks('curl', 'socat'))(
@@ -65,17 +57,6 @@ test.skipIf(lacks('curl', 'socat'))(
   },
 )
 
-test('killed it leaves nothing running', async () => {
-  const { child, stdout, stderr } = startCli(['demo'])
-  await expectUntil('a first token', () => /event=token-obtained/.test(stderr()))
-  const directory = / both in (\S+)\.$/m.exec(stdout())?.[1] ?? ''
-  onTestFinished(() => rmSync(directory, { recursive: true, force: true }))
-  expect(statusIn(directory).daemon.pid).toBe(child.pid)
-  child.kill('SIGKILL')
-  const others = (): string => spawnSync('pgrep', ['-f', directory], { encoding: 'utf8' }).stdout
-  await expectUntil('the end of all', () => others() === '')
-})
-
 test("the commands of the manual lead to a token of a daemon of one's own", async () => {
   const directory = await tempDirectory()
   const uid = process.getuid!() === 0 ? 65_533 : process.getuid!()
@@ -109,13 +90,4 @@ test('without a directory for temporary files it ends with 69, and says which va
   const { status, stderr } = await runCli(['demo'], { env: { TMPDIR: '/nonexistent' } })
   expect(stderr).toMatch(/^The demo cannot write its directory \(ENOENT.*\): set TMPDIR to .*\.\n$/)
   expect(status).toBe(69)
-})
-
-test.skipIf(!canMount)('so it does with a full one, in which it leaves nothing', async () => {
-  const directory = join(await tempDirectory(), 'disk')
-  smallDisk(directory).fill()
-  const { status, stderr } = await runCli(['demo'], { env: { TMPDIR: directory } })
-  expect(stderr).toMatch(/\(ENOSPC: .*\): set TMPDIR to .*\.\n$/)
-  expect(status).toBe(69)
-  expect(readdirSync(directory)).toEqual(['filler'])
 })

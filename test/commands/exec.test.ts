@@ -28,24 +28,21 @@ test('the command replaces the process, with the token in its environment alone'
   expect(await ended).toMatchObject({ status: 7, stdout: `ready\ngot HUP ${token}\ngot USR1\n` })
 })
 
-test.each(['40', '2000000000'])(
-  'only the standard streams stay open, whatever LISTEN_FDS=%s says of another process',
-  async (LISTEN_FDS) => {
-    const { daemon } = await commandWorld({ answer: granting(hourToken()) })
-    const [node, program] = PROGRAM
-    const command = ['exec', '--socket', daemon.ipcPath, '--wait', '10s', '--', 'ls', '/proc/self/fd']
-    // Node itself closes only the first 16 of those that it was started with.
-    const stdio = Array.from({ length: 45 }, (_, fd) => (fd === 1 ? ('pipe' as const) : ('ignore' as const)))
-    const env = { ...process.env, LISTEN_FDS, LISTEN_PID: '1' }
-    const child = spawn(node, [program, ...command], { stdio, env })
-    onTestFinished(() => void child.kill('SIGKILL'))
-    let stdout = ''
-    child.stdout?.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
-    await once(child, 'close')
-    // The last is the directory that ls reads.
-    expect(stdout).toBe('0\n1\n2\n3\n')
-  },
-)
+test('only the standard streams stay open, whatever LISTEN_FDS says of another process', async () => {
+  const { daemon } = await commandWorld({ answer: granting(hourToken()) })
+  const [node, program] = PROGRAM
+  const command = ['exec', '--socket', daemon.ipcPath, '--wait', '10s', '--', 'ls', '/proc/self/fd']
+  // Node itself closes only the first 16 of those that it was started with.
+  const stdio = Array.from({ length: 45 }, (_, fd) => (fd === 1 ? ('pipe' as const) : ('ignore' as const)))
+  const env = { ...process.env, LISTEN_FDS: '2000000000', LISTEN_PID: '1' }
+  const child = spawn(node, [program, ...command], { stdio, env })
+  onTestFinished(() => void child.kill('SIGKILL'))
+  let stdout = ''
+  child.stdout?.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
+  await once(child, 'close')
+  // The last is the directory that ls reads.
+  expect(stdout).toBe('0\n1\n2\n3\n')
+})
 
 test('its status, its signals, its options and its stdin are those of a program of the shell', async () => {
   const world = await commandWorld()
@@ -70,31 +67,13 @@ test.each([
   expect(stderr).toMatch(/^kyc-tokend: \/nowhere\/a\\u000a<0>b\\u001b cannot be run \(.*\)\.\n$/)
 })
 
-test('a script without a first line is the shell’s, and the token is in the variable of --env', async () => {
+test('the token is in the variable of --env, and a command is looked for in PATH', async () => {
   const token = hourToken()
   const world = await commandWorld({ answer: granting(token) })
-  const script = join(world.directory, 'script')
-  const text = 'echo "$0" "$1" "$API_TOKEN, ${KYC_ACCESS_TOKEN-unset}"; ls /proc/self/fd\n'
-  await writeFile(script, text, { mode: 0o755 })
-  const { stdout } = await world.cli(['exec', '--env', 'API_TOKEN', '--', script, 'word'])
-  expect(stdout).toBe(`${script} word ${token}, unset\n0\n1\n2\n3\n`)
-})
-
-test('it looks for the command in PATH, and without one where the shell does', async () => {
-  const world = await commandWorld()
-  await writeFile(join(world.directory, 'mine'), '#!/bin/sh\necho "mine, $PATH"\n', { mode: 0o755 })
-  const { stdout } = await world.cli(['exec', '--', 'mine'], { env: { PATH: `/nowhere:${world.directory}` } })
-  expect(stdout).toBe(`mine, /nowhere:${world.directory}\n`)
-  expect(await world.cli(['exec', '--', 'true'], { env: { PATH: undefined } })).toMatchObject({ status: 0 })
-})
-
-test('it waits for the first token, no longer than --wait says', async () => {
-  const world = await commandWorld({ answer: { status: 503 } })
-  await world.daemon.logged('fetch-failed')
-  const waiting = world.cli(['exec', '--wait', '30s', '--', 'printenv', 'KYC_ACCESS_TOKEN'])
-  const impatient = await world.cli(['exec', '--wait', '0s', '--', 'echo', 'ran'])
-  expect(impatient).toMatchObject({ status: 75, stdout: '' })
-  const token = hourToken()
-  world.service.answer(granting(token))
-  expect((await waiting).stdout).toBe(`${token}\n`)
+  // A script without a first line is the shell's.
+  const text = 'echo "$1 $API_TOKEN, ${KYC_ACCESS_TOKEN-unset}"\n'
+  await writeFile(join(world.directory, 'mine'), text, { mode: 0o755 })
+  const env = { PATH: `/nowhere:${world.directory}` }
+  const { stdout } = await world.cli(['exec', '--env', 'API_TOKEN', '--', 'mine', 'word'], { env })
+  expect(stdout).toBe(`word ${token}, unset\n`)
 })

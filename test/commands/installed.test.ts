@@ -67,9 +67,3 @@ test.each([
     expect(stderr).toMatch(/^The output cannot be written \(.*\)\.\n$/)
   }
 })
-
-test('exec needs no output of its own', async () => {
-  const { daemon } = await commandWorld({ answer: granting(hourToken()) })
-  const ended = await inShell(`exec "$0" exec --socket ${daemon.ipcPath} -- true >&-`)
-  expect(ended).toMatchObject({ status: 0, stderr: '' })
-})

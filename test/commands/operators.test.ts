@@ -1,9 +1,7 @@
 // refresh, reload and alert-test.
 import { expect, test } from 'vitest'
-import { daemonWith } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { alertFile } from '../support/daemon.ts'
-import { runCli } from '../support/run-cli.ts'
 import { accountInactive, granting } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -27,17 +25,6 @@ test('refresh asks the service now and says how it went: another token, the same
   expect(stderr).toMatch(
     /^No new token \(server-error\): .+\. .*goes on asking.*\. Token [0-9a-f]{16} is still served\.\n$/,
   )
-})
-
-test('a daemon that stops says so itself: 75 with its own words', async () => {
-  const daemon = await daemonWith(({ type, answer }) => {
-    if (type === 'status.get')
-      return answer('status.result', { token: null, daemon: { pid: 1, configFile: '/nowhere/c.json' } })
-    return answer('refresh.result', { outcome: 'failed', reason: 'stopping', detail: 'Ask again later' })
-  })
-  const ended = await runCli(['refresh', '--socket', daemon.path])
-  const stderr = 'No new token (stopping): Ask again later.\n'
-  expect(ended).toMatchObject({ status: 75, stdout: '', stderr })
 })
 
 test('reload says what is in force, and what needs a restart', async () => {

@@ -54,6 +54,7 @@ test.each([
   ['busy', 75],
   ['account-inactive', 77],
   ['denied', 77],
+  ['bad-request', 64],
 ])('the fault %s ends it with %d', async (code, status) => {
   const daemon = await daemonWith(({ answer }) =>
     answer('fault', { code, message: 'The sentence of the daemon.' }),
@@ -78,16 +79,4 @@ test('with --wait it also waits for a daemon that has not been started yet', asy
   )
   onTestFinished(() => daemon.stop())
   expect(await ended).toMatchObject({ status: 0, stdout: 'token-1\n' })
-})
-
-const both = /both given: leave one of them out\.\n$/
-const unknown =
-  /^There is no account `no-such-account` here; there are.*kyc-tokend setup --account no-such-account`\.\n$/
-test.each([
-  [['token', '--socket', '/a.sock', '--account', 'us'], {}, 64, both],
-  [['status'], { KYC_TOKEND_ACCOUNT: 'no-such-account' }, 69, unknown],
-])('%j with %j means no daemon: %d', async (words, env, status, message) => {
-  const ended = await runCli(words, { env })
-  expect(ended).toMatchObject({ status, stdout: '' })
-  expect(ended.stderr).toMatch(message)
 })

@@ -1,13 +1,9 @@
 import { spawnSync } from 'node:child_process'
-import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
-import { generous } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { runCli, startCli } from '../support/run-cli.ts'
-import { startScriptedDaemon } from '../support/scripted-daemon.ts'
 import { granting, type Answer } from '../support/service.ts'
-import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
 const renewing: Answer = (_, { number }) => granting(hourToken(number))
@@ -61,16 +57,6 @@ test('ends without an error when its reader has seen enough, long before the nex
   )
   expect(stdout).toMatch(/^\{"accessToken".*\}\n0\n$/)
   expect(stderr).toBe('')
-})
-
-test('a path cannot steer the terminal when the daemon goes away', async () => {
-  const daemon = await startScriptedDaemon(join(await tempDirectory(), '\u001b[31m.sock'), generous)
-  const { lines, stderr } = watch(daemon.path)
-  await expectUntil('the token', () => lines().length > 0)
-  await daemon.stop()
-  await expectUntil('a word on the daemon', () => stderr().includes('No kyc-tokend answers'))
-  expect(stderr()).toContain(String.raw`\u001b[31m.sock`)
-  expect(stderr()).not.toContain('\u001b')
 })
 
 test.each([
