@@ -2,8 +2,8 @@
 import { dirname } from 'node:path'
 import type { Writable } from 'node:stream'
 import { revealAll, type Config } from '../config/config.ts'
-import { formatIssue } from '../config/faults.ts'
-import { inspectConfig, loadParsers } from '../config/load.ts'
+import { ConfigError, formatIssue } from '../config/faults.ts'
+import { loadConfig, loadParsers } from '../config/load.ts'
 import { serviceEnvironment, unitNames } from '../host/account.ts'
 import { groupsOf, localUser } from '../host/ids.ts'
 import { programName, SERVICE_USER } from '../host/paths.ts'
@@ -77,10 +77,12 @@ async function check(options: CheckOptions): Promise<Finding[]> {
   const ofUnit = service === null ? {} : { ...serviceEnvironment(account), ...environmentIn(service) }
   const env = { ...options.env, ...ofUnit }
   const isElsewhere = process.geteuid!() === 0
-  const inspected = await asUser(daemon, async () => inspectConfig({ configPath, env, isElsewhere }))
-  for (const finding of ofConfiguration(inspected)) say('configuration', finding)
-  const { config, file, unseen } = inspected
-  const place = { account, isUnit: service !== null, program: programName(), config: configWord(file) }
+  const load = async (): Promise<Config> => loadConfig({ configPath, env, isElsewhere })
+  const loaded = await asUser(daemon, load).catch(asValue)
+  for (const finding of ofConfiguration(loaded)) say('configuration', finding)
+  const config = loaded instanceof ConfigError ? undefined : loaded
+  const word = configWord(loaded instanceof ConfigError ? loaded.file : loaded.read.file)
+  const place = { account, isUnit: service !== null, program: programName(), config: word }
   if (isWhole) {
     const facts = await factsOf(config ?? null, { service, place })
     for (const [subject, findings] of Object.entries(hostRows))
@@ -89,8 +91,8 @@ async function check(options: CheckOptions): Promise<Finding[]> {
   }
   if (!isLive || config === undefined) return found
   const { remedyOf, partsOf, commands } = createRemedies(place)
-  if (unseen.length > 0) {
-    const sentence = `cannot be asked, because only the daemon sees ${unseen.join(' and ')}`
+  if (config.read.unseen.length > 0) {
+    const sentence = `cannot be asked, because only the daemon sees ${config.read.unseen.join(' and ')}`
     say('service', { level: 'warning', sentence, commands: commands.refresh, status: exitStatus.tryAgain })
   } else {
     // Those of `setup` stand beside those in use: no command is about them.
@@ -101,13 +103,19 @@ async function check(options: CheckOptions): Promise<Finding[]> {
   return found
 }
 
-type Inspected = Awaited<ReturnType<typeof inspectConfig>>
+function asValue(error: unknown): ConfigError {
+  if (error instanceof ConfigError) return error
+  throw error
+}
 
-function* ofConfiguration({ file, config, faults, warnings }: Inspected): Iterable<Finding> {
-  const start = file === undefined ? '' : `${file}: `
-  for (const issue of faults) yield { level: 'fault', sentence: start + formatIssue(issue) }
-  for (const issue of warnings) yield { level: 'warning', sentence: start + formatIssue(issue) }
-  if (config !== undefined) yield { level: 'ok', sentence: `${config.read.file} is valid` }
+function ofConfiguration(loaded: Config | ConfigError): Finding[] {
+  if (loaded instanceof ConfigError) {
+    const start = loaded.file === undefined ? '' : `${loaded.file}: `
+    return loaded.faults.map((issue) => ({ level: 'fault', sentence: start + formatIssue(issue) }))
+  }
+  const { file, warnings } = loaded.read
+  const unwise = warnings.map((warning): Finding => ({ level: 'warning', sentence: `${file}: ${warning}` }))
+  return [...unwise, { level: 'ok', sentence: `${file} is valid` }]
 }
 
 /** The end of the pair, and the store of `share`. */

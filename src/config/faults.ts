@@ -1,4 +1,4 @@
-// Faults and warnings of a configuration: each with its key path and its remedy, all of them at once.
+// The faults of a configuration: each with its key path and its remedy, all of them at once.
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 
@@ -9,33 +9,18 @@ export interface ConfigIssue {
   readonly sentence: string
 }
 
-/** Collects the faults and warnings of a configuration. */
-export function createDiagnostics() {
-  const faults: ConfigIssue[] = []
-  const warnings: ConfigIssue[] = []
-  return {
-    faults: faults as readonly ConfigIssue[],
-    warnings: warnings as readonly ConfigIssue[],
-    /** Returns null, the value of a faulty setting. */
-    fault: (at: string, sentence: string): null => {
-      faults.push({ at, sentence })
-      return null
-    },
-    warn: (at: string, sentence: string): void => void warnings.push({ at, sentence }),
-  }
-}
-export type Diagnostics = ReturnType<typeof createDiagnostics>
-
 /** A configuration that cannot be used (status 78). The message holds all faults, each on a line. */
 export class ConfigError extends UserError {
   readonly faults: readonly ConfigIssue[]
-  /** `file`: absolute; undefined if none was found. */
+  /** Absolute; undefined: none was found. */
+  readonly file: string | undefined
   constructor(faults: readonly ConfigIssue[], file: string | undefined) {
     // A path may hold a line break.
     const shown = escapeUnsafe(file ?? '')
     const start = faults.length === 1 ? `${shown}: ` : `${shown} has ${faults.length} faults:\n  `
     super((file ? start : '') + faults.map(formatIssue).join('\n  '), exitStatus.configuration)
     this.faults = faults
+    this.file = file
   }
 
   override get lines(): readonly string[] {

@@ -7,9 +7,9 @@ import { configDirectories, programName } from '../host/paths.ts'
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import { hideInStacks } from '../lib/internal-fault.ts'
-import { revealAll, type Config } from './config.ts'
+import { revealAll, type Config, type Described } from './config.ts'
 import { validateDocument } from './document.ts'
-import { ConfigError, createDiagnostics, printable, type Diagnostics } from './faults.ts'
+import { ConfigError, printable } from './faults.ts'
 import { permissionFaults, readInput } from './read.ts'
 import { describedService, resolveConfig, type Running } from './resolve.ts'
 import { createInputs } from './secrets.ts'
@@ -26,36 +26,19 @@ export interface LoadOptions {
 
 /** The configuration, with its files, owners, modes and secrets as they are now. Throws ConfigError (78). */
 export async function loadConfig(options: LoadOptions): Promise<Config> {
-  const { config, faults, file } = await inspectConfig(options)
-  if (config === undefined) throw new ConfigError(faults, file)
+  const { file, reading, settings, text } = await readSettings(options)
+  const inputs = createInputs({ ...options, file })
+  const config = await resolveConfig(settings, inputs, { ...options, text })
+  for (const sentence of permissionFaults(file, reading, { holdsSecret: inputs.literals.length > 0 }))
+    inputs.fault('', `the configuration file ${sentence}`)
+  if (inputs.faults.length > 0) throw new ConfigError(inputs.faults, file)
+  hideInStacks('configuration', () => revealAll(config))
   return config
 }
 
-/**
- * Reports everything about a configuration. If there are faults, `config` is undefined. `file` is undefined if
- * no file was found. `unseen`: settings whose secret only the daemon sees; `config` lacks them.
- */
-export async function inspectConfig(options: LoadOptions) {
-  const diagnostics = createDiagnostics()
-  const { faults, warnings } = diagnostics
-  const { file, good } = await readSettings(options, diagnostics)
-  if (file === undefined || good === undefined) return { file, faults, warnings, unseen: [] }
-  const { settings, text, reading } = good
-  const inputs = createInputs({ ...options, ...diagnostics, file })
-  const resolved = await resolveConfig(settings, inputs, { ...options, text })
-  for (const sentence of permissionFaults(file, reading, { holdsSecret: inputs.literals.length > 0 }))
-    diagnostics.fault('', `the configuration file ${sentence}`)
-  const config: Config | undefined = faults.length > 0 ? undefined : resolved
-  if (config !== undefined) hideInStacks('configuration', () => revealAll(config))
-  return { file, faults, warnings, config, unseen: inputs.unseen }
-}
-
 /** The service that a configuration describes, without its secrets. Throws ConfigError (78). */
-export async function loadService(options: LoadOptions): Promise<ReturnType<typeof describedService>> {
-  const diagnostics = createDiagnostics()
-  const { file, good } = await readSettings(options, diagnostics)
-  if (good === undefined) throw new ConfigError(diagnostics.faults, file)
-  return describedService(good.settings)
+export async function loadService(options: LoadOptions): Promise<Described> {
+  return describedService((await readSettings(options)).settings)
 }
 
 /** Loads the libraries, for a process that may not read the program's files later. */
@@ -68,35 +51,31 @@ export async function loadParsers(): Promise<void> {
 const FILE_NAMES = ['kyc-tokend.config.json', 'kyc-tokend.config.yaml', 'kyc-tokend.config.yml']
 
 /**
- * The settings in the file that `--config` or $KYC_TOKEND_CONFIG names, or in the first of the search. `file` is
- * undefined if none was found, `good` if there are faults. `text`: the document in JSON.
+ * The settings in the file that `--config` or $KYC_TOKEND_CONFIG names, or in the first of the search. `text`: the
+ * document in JSON. Throws ConfigError (78).
  */
-async function readSettings({ configPath, env }: LoadOptions, { fault }: Diagnostics) {
+async function readSettings({ configPath, env }: LoadOptions) {
   const named = configPath ?? (env['KYC_TOKEND_CONFIG'] || undefined)
   const directories = configDirectories({ env, uid: process.geteuid!() }, process.cwd())
-  const searched =
-    named === undefined
-      ? directories.flatMap((directory) => FILE_NAMES.map((name) => join(directory, name)))
-      : [resolve(named)]
+  const candidates = directories.flatMap((directory) => FILE_NAMES.map((name) => join(directory, name)))
+  const searched = named === undefined ? candidates : [resolve(named)]
   for (const file of searched) {
     const read = await readDocument(file)
     if (read === null) continue
-    if ('problem' in read) {
-      fault('', `the configuration file ${read.problem}`)
-      return { file }
-    }
+    if ('problem' in read)
+      throw new ConfigError([{ at: '', sentence: `the configuration file ${read.problem}` }], file)
     const { faults, settings } = validateDocument(read.document)
-    for (const { at, sentence } of faults) fault(at, at === '' ? `the configuration ${sentence}` : sentence)
-    return settings ? { file, good: { ...read, settings } } : { file }
+    if (settings === undefined) throw new ConfigError(faults, file)
+    return { file, settings, ...read }
   }
   const files = searched.map((path) => (CONTROL_CHARACTER.test(path) ? printable(path) : path)).join(', ')
   const account = accountOfConfig(searched[0]!)
   const setup = `${programName()} setup${account === undefined ? '' : ` --account ${account}`}`
-  fault(
-    '',
-    `there is no configuration file ${files}: \`${setup}\` makes it (for the unit: with sudo), or name yours with --config`,
+  const remedy = `\`${setup}\` makes it (for the unit: with sudo), or name yours with --config`
+  throw new ConfigError(
+    [{ at: '', sentence: `there is no configuration file ${files}: ${remedy}` }],
+    undefined,
   )
-  return {}
 }
 
 /** The document in a file and its JSON; null: there is no file. `problem`: words that follow the name of the file. */

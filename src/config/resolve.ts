@@ -7,7 +7,7 @@ import { isRecord } from '../lib/input.ts'
 import { MAX_SOCKET_PATH_BYTES } from '../lib/libc.ts'
 import { Secret } from '../lib/secret.ts'
 import { faultsBetween, MAKE_KEY } from './document.ts'
-import { formatIssue, keyPath } from './faults.ts'
+import { keyPath } from './faults.ts'
 import type { Lookup } from './kinds.ts'
 import { service as serviceSchema, type Settings } from './schema.ts'
 import { certificateLife, createSecureContext, privateKeyOf, type Inputs } from './secrets.ts'
@@ -16,22 +16,19 @@ import { certificateLife, createSecureContext, privateKeyOf, type Inputs } from 
 type Resolved<T> =
   T extends Lookup<infer Named> ? Named : T extends object ? { [Key in keyof T]: Resolved<T[Key]> } : T
 
-/** Looks up one after the other, so that a disk that does not answer holds one thread. */
-async function resolved<T>(value: T, inputs: Inputs, at: readonly PropertyKey[] = []): Promise<Resolved<T>> {
-  const within = async (): Promise<unknown> => {
-    if (typeof value === 'function') return (value as Lookup<unknown>)(inputs, keyPath(at))
-    if (Array.isArray(value))
-      return Array.fromAsync(value, async (each, index) => resolved<unknown>(each, inputs, [...at, index]))
-    if (!isRecord(value)) return value
-    const entries = await Array.fromAsync(Object.entries(value), async ([name, each]) => {
-      return [name, await resolved(each, inputs, [...at, name])] as const
-    })
-    return Object.fromEntries(entries)
-  }
-  return (await within()) as Resolved<T>
-}
-
 type Found = Resolved<Settings>
+
+/** Looks up one after the other, so that a disk that does not answer holds one thread. */
+async function resolved(value: unknown, inputs: Inputs, at: readonly PropertyKey[] = []): Promise<unknown> {
+  if (typeof value === 'function') return (value as Lookup<unknown>)(inputs, keyPath(at))
+  if (Array.isArray(value))
+    return Array.fromAsync(value, async (each, index) => resolved(each, inputs, [...at, index]))
+  if (!isRecord(value)) return value
+  const entries = await Array.fromAsync(Object.entries(value), async ([name, each]) => {
+    return [name, await resolved(each, inputs, [...at, name])] as const
+  })
+  return Object.fromEntries(entries)
+}
 
 /** The type as it is in a configuration: read-only to its depth. */
 export type Frozen<T> = unknown extends T
@@ -43,31 +40,27 @@ export type Frozen<T> = unknown extends T
 /** A daemon that runs, as far as only a restart changes it. */
 export type Running = Frozen<ReturnType<typeof directoriesOf> & { http: ReturnType<typeof socketOf> | null }>
 
-interface ResolveOptions {
-  /** The document in JSON. */
-  readonly text: string
-  /** The daemon that runs: settings that only a restart changes stay as they are there. */
-  readonly running?: Running | undefined
-}
-
-/** Faults and warnings go to `inputs`; if there are faults, the result is not to be used. */
-export async function resolveConfig(settings: Settings, inputs: Inputs, { text, running }: ResolveOptions) {
+/**
+ * `text`: the document in JSON. `running`: the daemon that runs; settings that only a restart changes stay as they
+ * are there. Faults and warnings go to `inputs`; if there are faults, the result is not to be used.
+ */
+export async function resolveConfig(
+  settings: Settings,
+  inputs: Inputs,
+  { text, running }: { readonly text: string; readonly running?: Running | undefined },
+) {
   for (const { at, sentence } of faultsBetween(settings)) inputs.fault(at, sentence)
-  const found = await resolved(settings, inputs)
+  const found = (await resolved(settings, inputs)) as Found
   const { refresh, retry, alerts, log, share } = found
   const wanted = { ...directoriesOf(found, inputs), http: found.http === false ? null : socketOf(found.http) }
   const { runtimeDirectory, stateDirectory, http } = running ?? wanted
   const { service, pair } = describedService(settings)
-  const config = {
+  return {
     service,
     pair: { ...pair, ...(await pairOf(found, inputs)) },
     request: await requestOf(found, inputs),
-    policy: {
-      maxAgeMs: refresh.maxAge,
-      initialDelayMs: retry.initialDelay,
-      maxDelayMs: retry.maxDelay,
-    },
-    tokenFiles: tokenFilesOf(found, runtimeDirectory, inputs),
+    policy: { maxAgeMs: refresh.maxAge, initialDelayMs: retry.initialDelay, maxDelayMs: retry.maxDelay },
+    tokenFiles: tokenFilesOf(found, { runtimeDirectory, stateDirectory }, inputs),
     ipc: socketOf(found.ipc),
     /** Null: it is off. */
     http: http && (wanted.http ?? http),
@@ -86,21 +79,21 @@ export async function resolveConfig(settings: Settings, inputs: Inputs, { text, 
     stateDirectory,
     read: {
       /** The configuration file. */
-      file: inputs.file,
+      file: inputs.configFile,
       /** The document in JSON, to compare: another text, if somebody changed a setting. May hold secrets. */
       document: new Secret(text),
       /** All files that were read: `versionOf` says whether one of them has changed. */
-      files: [...new Set([inputs.file, ...Object.values(inputs.files)])],
+      files: [...new Set([inputs.configFile, ...Object.values(inputs.files)])],
       /** Names of systemd credentials among the secret sources, which systemd loads at the start only. */
       systemdCredentials: inputs.credentials,
       /** Settings that differ from those of the running daemon, and are not in force before a restart. */
       needsRestart: running === undefined ? [] : needingRestart(wanted, running),
       /** Things that are allowed and unwise, one sentence each, for the log and for `check`. */
-      warnings: inputs.warnings.map(formatIssue),
+      warnings: inputs.warnings,
+      /** Settings whose secret only the daemon sees: this configuration lacks them. */
+      unseen: inputs.unseen,
     },
   }
-  checkPaths(config, inputs)
-  return config
 }
 
 function needingRestart(wanted: Running, running: Running): string[] {
@@ -169,7 +162,7 @@ async function pairOf({ credentials, request, service }: Found, inputs: Inputs) 
       certificate: clientCertificate && certificateLife(clientCertificate.cert),
     },
     /** Files that it was read from; the configuration file, where no other holds a part of it. */
-    files: files.length === 0 ? [inputs.file] : files,
+    files: files.length === 0 ? [inputs.configFile] : files,
   }
 }
 
@@ -247,12 +240,26 @@ async function requestOf({ request }: Found, inputs: Inputs) {
   }
 }
 
-function tokenFilesOf({ tokenFiles }: Found, runtimeDirectory: string, { warn }: Inputs) {
+/** No two settings write to one path, none to a file that is read or the daemon's own, nor where systemd writes. */
+function tokenFilesOf({ tokenFiles, service }: Found, of: ReturnType<typeof directoriesOf>, inputs: Inputs) {
+  const { configFile, files, fault, warn } = inputs
+  const own = (['runtimeDirectory', 'stateDirectory'] as const).flatMap((name) =>
+    ['', ...Object.values(OWN_FILES[name])].map((file) => join(of[name], file)),
+  )
+  const sockets = Object.values(ownSockets(of.runtimeDirectory))
+  const taken = new Set([...own, ...sockets, configFile, ...Object.values(files), service.assertion?.file])
   return tokenFiles.map(({ owner, group, ...file }, index) => {
+    const at = `tokenFiles[${index}]`
+    const path = resolve(of.runtimeDirectory, file.path)
+    if (path.startsWith('/run/kyc-tokend/') && !path.startsWith(`${of.runtimeDirectory}/`))
+      fault(`${at}.path`, 'is where systemd alone writes: give the name alone, such as "token"')
+    if (taken.has(path))
+      fault(`${at}.path`, `is ${path}, which is the daemon's own, is read, or is named twice: change it`)
+    taken.add(path)
     if ((file.mode & 0o004) !== 0)
-      warn(`tokenFiles[${index}].mode`, 'lets every user of this host read the token: set "0640" and a group')
+      warn(`${at}.mode`, 'lets every user of this host read the token: set "0640" and a group')
     /** `uid` and `gid`: null: as the file is created. */
-    return { ...file, path: resolve(runtimeDirectory, file.path), uid: owner, gid: group }
+    return { ...file, path, uid: owner, gid: group }
   })
 }
 
@@ -271,7 +278,8 @@ const MIN_KEY_BYTES = 16
 
 async function shareOf({ timeout, tls, ...share }: NonNullable<Found['share']>, inputs: Inputs) {
   const { key, servers } = share
-  if (key !== null && Buffer.byteLength(key.reveal()) < MIN_KEY_BYTES)
+  const bytes = Buffer.byteLength(key?.reveal() ?? '')
+  if (bytes > 0 && bytes < MIN_KEY_BYTES)
     inputs.fault('share.key', `is shorter than ${MIN_KEY_BYTES} bytes: ${MAKE_KEY}`)
   const none = { caFile: null, serverName: null, certFile: null, key: null }
   const given = typeof tls === 'object' ? tls : none
@@ -303,30 +311,4 @@ function directoriesOf(
   if (Buffer.byteLength(ownSockets(wanted).http) > MAX_SOCKET_PATH_BYTES)
     fault('runtimeDirectory', `makes a socket's path longer than ${MAX_SOCKET_PATH_BYTES} bytes: shorten it`)
   return { runtimeDirectory: wanted, stateDirectory: stateDirectory ?? stateDirectoryOf(identity) }
-}
-
-interface Paths extends ReturnType<typeof directoriesOf> {
-  readonly pair: Pick<Awaited<ReturnType<typeof pairOf>>, 'assertion'>
-  readonly tokenFiles: readonly { readonly path: string }[]
-  readonly read: { readonly files: readonly string[] }
-}
-
-/** No two settings may write to one path, none to a file that is read or the daemon's own, nor where systemd writes. */
-function checkPaths({ pair, tokenFiles, read, ...directories }: Paths, { fault }: Inputs): void {
-  const { runtimeDirectory, stateDirectory } = directories
-  const own = [
-    ...Object.values(OWN_FILES.runtimeDirectory).map((name) => join(runtimeDirectory, name)),
-    ...Object.values(OWN_FILES.stateDirectory).map((name) => join(stateDirectory, name)),
-    ...Object.values(ownSockets(runtimeDirectory)),
-  ]
-  const ready = pair.assertion?.kind === 'ready' ? [pair.assertion.file] : []
-  const taken = new Set([runtimeDirectory, stateDirectory, ...own, ...read.files, ...ready])
-  for (const [index, { path }] of tokenFiles.entries()) {
-    const at = `tokenFiles[${index}].path`
-    if (path.startsWith('/run/kyc-tokend/') && !path.startsWith(`${runtimeDirectory}/`))
-      fault(at, 'is where systemd alone writes: give the name alone, such as "token"')
-    if (taken.has(path))
-      fault(at, `is ${path}, which is the daemon's own, is read, or is named twice: change it`)
-    taken.add(path)
-  }
 }

@@ -5,13 +5,13 @@ import type { SecureContext } from 'node:tls'
 import { errorCode, withSystemFallback } from '../lib/error.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
 import { Secret } from '../lib/secret.ts'
-import type { Diagnostics } from './faults.ts'
+import { formatIssue, type ConfigIssue } from './faults.ts'
 import { permissionFaults, readInput } from './read.ts'
 
 export type SecretSource =
   string | { readonly file: string } | { readonly credential: string } | { readonly env: string }
 
-interface InputsOptions extends Diagnostics {
+interface InputsOptions {
   readonly env: NodeJS.ProcessEnv
   /** The configuration file, absolute; inputs are relative to its directory. */
   readonly file: string
@@ -21,21 +21,34 @@ interface InputsOptions extends Diagnostics {
 
 export type Inputs = ReturnType<typeof createInputs>
 
-/** `at` is the key path of a setting. A function that cannot give what is named reports why, and gives ''. */
-export function createInputs(options: InputsOptions) {
-  const { env, isElsewhere = false, fault, warn } = options
-  /** Every file that was read or should have been, absolute, by key path. */
-  const files: Record<string, string> = {}
-  /** The settings whose secret only the daemon sees, those that hold it themselves, and systemd's credentials. */
-  const unseen: string[] = []
-  const literals: string[] = []
-  const credentials: string[] = []
+/**
+ * What a configuration names, and what is wrong with it. `at` is the key path of a setting. A function that cannot
+ * give what is named reports why, and gives ''.
+ */
+export function createInputs({ env, file: configFile, isElsewhere = false }: InputsOptions) {
+  const found = {
+    faults: [] as ConfigIssue[],
+    warnings: [] as string[],
+    /** Every file that was read or should have been, absolute, by key path. */
+    files: {} as Record<string, string>,
+    /** The settings whose secret only the daemon sees. */
+    unseen: [] as string[],
+    /** The settings that hold the secret themselves. */
+    literals: [] as string[],
+    /** Names of systemd credentials. */
+    credentials: [] as string[],
+  }
 
-  const pathOf = (path: string): string => resolve(dirname(options.file), path)
+  const pathOf = (path: string): string => resolve(dirname(configFile), path)
+  const warn = (at: string, sentence: string): void => void found.warnings.push(formatIssue({ at, sentence }))
+  const fault = (at: string, sentence: string): null => {
+    found.faults.push({ at, sentence })
+    return null
+  }
 
   async function file(at: string, path: string, holdsSecret: boolean): Promise<string | null> {
     const named = pathOf(path)
-    files[at] = named
+    found.files[at] = named
     const reading = await readInput(named)
     if (reading === null) {
       const remedy = holdsSecret ? 'make it, with mode 0600 or 0640, or name another' : 'name a PEM file'
@@ -49,7 +62,7 @@ export function createInputs(options: InputsOptions) {
 
   /** systemd sets owner and mode, and may hide it from everybody but the daemon. */
   async function credential(at: string, name: string): Promise<string | null> {
-    credentials.push(name)
+    found.credentials.push(name)
     const place = env['CREDENTIALS_DIRECTORY']
     const reading = place ? await readInput(join(place, name)) : null
     if (reading !== null && 'bytes' in reading) return reading.bytes.toString()
@@ -60,7 +73,7 @@ export function createInputs(options: InputsOptions) {
 
   function notThere(at: string, sentence: string): null {
     if (!isElsewhere) return fault(at, sentence)
-    unseen.push(at)
+    found.unseen.push(at)
     warn(at, `cannot be checked from here, because only the daemon sees it: ${sentence}`)
     return null
   }
@@ -68,7 +81,7 @@ export function createInputs(options: InputsOptions) {
   /** Null: reported. */
   async function read(at: string, source: SecretSource): Promise<string | null> {
     if (typeof source === 'string') {
-      literals.push(at)
+      found.literals.push(at)
       return source
     }
     if ('env' in source) {
@@ -81,11 +94,12 @@ export function createInputs(options: InputsOptions) {
   }
 
   return {
-    ...options,
-    files,
-    unseen,
-    literals,
-    credentials,
+    ...found,
+    env,
+    configFile,
+    /** Returns null, the value of a faulty setting. */
+    fault,
+    warn,
     /** The absolute path of an input. */
     pathOf,
     async secret(at: string, source: SecretSource): Promise<Secret> {
