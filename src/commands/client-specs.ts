@@ -26,7 +26,7 @@ const ofToken = {
 export const clientCommands = {
   token: {
     name: 'token',
-    load: async () => (await import('./token.ts')).token,
+    load: async () => (await import('./programs.ts')).token,
     summary: 'Print the access token, and nothing else',
     options: {
       format: {
@@ -45,14 +45,16 @@ export const clientCommands = {
   },
   watch: {
     name: 'watch',
-    load: async () => (await import('./watch.ts')).watch,
+    load: async () => (await import('./programs.ts')).watch,
     summary: 'Print one line of JSON now and at each change of the token or its state',
-    options: { 'no-token': { summary: 'Leave out the token, for people and logs' }, ...ofDaemon },
-    details: 'While there is no token, a line has `code` and `message`. It survives restarts of the daemon.',
+    options: ofDaemon,
+    details:
+      'While there is no token, a line has `code` and `message`. It survives restarts of the daemon, and ends at the ' +
+      'first line that nobody reads.',
   },
   status: {
     name: 'status',
-    load: async () => (await import('./token.ts')).status,
+    load: async () => (await import('./programs.ts')).status,
     summary: 'Show state, life left, next refresh, failures and what to do about them',
     options: { json: { summary: 'Print one JSON object, for programs' }, ...ofDaemon },
     details: 'Exit status 0: a usable token is held and the account is not refused.',
@@ -69,7 +71,7 @@ export const clientCommands = {
   },
   reject: {
     name: 'reject',
-    load: async () => (await import('./reject.ts')).reject,
+    load: async () => (await import('./programs.ts')).reject,
     summary:
       'Report a token that the service refused: the current one, that of a fingerprint, or one on stdin (-)',
     positionals: '[FINGERPRINT|-]',
@@ -78,7 +80,7 @@ export const clientCommands = {
   },
   exec: {
     name: 'exec',
-    load: async () => (await import('./exec.ts')).exec,
+    load: async () => (await import('./programs.ts')).exec,
     summary: 'Run a command with the token in its environment, once there is one',
     positionals: '-- CMD [ARG …]',
     options: {

@@ -60,7 +60,7 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'run',
-    load: async () => (await import('./run.ts')).run,
+    load: async () => (await import('./foreground.ts')).run,
     summary: 'Run the daemon in the foreground',
     options: ofConfig,
     details: 'Logs go to stderr. SIGTERM and SIGINT stop it, SIGHUP is a reload, SIGUSR2 a refresh.',
@@ -103,7 +103,7 @@ export const commands: readonly CommandSpec[] = [
   clientCommands.exec,
   {
     name: 'sandbox',
-    load: async () => (await import('./rehearse.ts')).sandbox,
+    load: async () => (await import('./foreground.ts')).sandbox,
     summary: 'Run a stand-in for the service on loopback, to try things and to rehearse outages',
     options: {
       port: { value: 'N', summary: 'Port on 127.0.0.1', default: 'a free one' },
@@ -114,7 +114,7 @@ export const commands: readonly CommandSpec[] = [
   },
   {
     name: 'demo',
-    load: async () => (await import('./rehearse.ts')).demo,
+    load: async () => (await import('./foreground.ts')).demo,
     summary: 'Run sandbox and daemon in a temporary directory, and show what happens and what to try',
     options: {},
   },

@@ -36,7 +36,6 @@ const ABI = {
   F_SETFD: 2,
   F_DUPFD_CLOEXEC: 1030,
   FD_CLOEXEC: 1,
-  POLLERR: 8,
   POLLHUP: 16,
   LOCK_EX: 2,
   LOCK_NB: 4,
@@ -178,8 +177,6 @@ function createConnectionCalls(strict: Declare, lenient: Declare) {
       size[0] = bytes
       setsockopt(fd, ABI.SOL_SOCKET, ABI.SO_SNDBUF, size, size.byteLength)
     },
-    /** Reports whether this pipe still has a reader (poll(2), POLLERR). */
-    hasReader: (fd: number): boolean => (eventsOf(fd) & ABI.POLLERR) === 0,
   }
 }
 

@@ -91,7 +91,7 @@ test('alert-test raises an alert that is marked as a test, and says until when',
   await service.arrived(1)
   await cli(['token'])
   const { status, stdout } = await cli(['alert-test'])
-  expect(stdout).toMatch(/^A test alert is raised, and is over at \S+Z\./)
+  expect(stdout).toMatch(/^A test alert is raised, and is over at \S+Z: /)
   expect(status).toBe(0)
   expect(await expectUntil('alert.json', () => alertFile(daemon))).toMatchObject({ test: true })
 })

@@ -1,7 +1,7 @@
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { sandbox as run } from '../../src/commands/rehearse.ts'
+import { sandbox as run } from '../../src/commands/foreground.ts'
 import { sandboxCredentials } from '../../src/sandbox/sandbox.ts'
 import { scenarioNames } from '../../src/sandbox/scenarios.ts'
 import { invoke } from '../support/invoke.ts'

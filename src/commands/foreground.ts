@@ -1,10 +1,11 @@
-// sandbox and demo: the stand-in of the service in the foreground, alone or with a daemon.
+// run, sandbox and demo: the daemon and the stand-in of the service, in the foreground.
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { ServiceConfig } from '../config/config.ts'
 import { loadService } from '../config/load.ts'
 import { standardService } from '../config/resolve.ts'
+import { listenToSignals } from '../daemon/daemon-signals.ts'
 import { runDaemon } from '../daemon/run-daemon.ts'
 import { thisProgram } from '../host/paths.ts'
 import { requireLinux } from '../host/supported-node.ts'
@@ -14,11 +15,26 @@ import { parseDuration } from '../lib/duration.ts'
 import { errorMessage, exitStatus, UsageError, UserError } from '../lib/error.ts'
 import { createSandbox, sandboxCredentials } from '../sandbox/sandbox.ts'
 import { scenarioNames, summaryOf, type ScenarioName } from '../sandbox/scenarios.ts'
+import { configurationOf } from '../terminal/ask.ts'
 import type { RunCommand } from '../terminal/command.ts'
 
 const MAX_TOKEN_LIFETIME_MS = 366 * 86_400_000
 /** Short enough to see tokens come and go. */
 const DEMO_LIFETIME_MS = 30_000
+
+export const run: RunCommand = async ({
+  options,
+  env,
+  stderr,
+  daemonSignals: signals = listenToSignals(),
+}) => {
+  requireLinux()
+  const configuration = configurationOf({ options, env })
+  // In the process list `node` would not say which program runs.
+  process.title = 'kyc-tokend'
+  await runDaemon({ ...configuration, stderr, signals })
+  return exitStatus.ok
+}
 
 /** Prints a line for each request. */
 export const sandbox: RunCommand = async ({ options, env, stdout, signal }) => {
