@@ -1,6 +1,5 @@
 // `kyc-tokend check`: the configuration as the daemon reads it, the table about the host, one request to the service.
 import { dirname } from 'node:path'
-import type { Writable } from 'node:stream'
 import { revealAll, type Config } from '../config/config.ts'
 import { ConfigError, formatIssue } from '../config/faults.ts'
 import { loadConfig, loadParsers } from '../config/load.ts'
@@ -50,11 +49,6 @@ export async function checkLive(options: Omit<CheckOptions, 'isWhole' | 'isLive'
   return statusOf(await check({ ...options, isWhole: false, isLive: true }))
 }
 
-function show(stdout: Writable, subject: string, { level, sentence, commands = [] }: Finding): void {
-  const text = escapeUnsafe(rendered({ text: sentence, commands }))
-  stdout.write(`${MARKS[level]}  ${subject.padEnd(13)}  ${text}\n`)
-}
-
 function statusOf(found: readonly Finding[]): number {
   if (found.some(({ level }) => level === 'fault')) return exitStatus.configuration
   return found.find(({ status }) => status !== undefined)?.status ?? exitStatus.ok
@@ -64,8 +58,10 @@ async function check(options: CheckOptions): Promise<Finding[]> {
   const { account, configPath, stdout, isWhole, isLive } = options
   const found: Finding[] = []
   const say: Say = (subject, finding) => {
+    const { level, sentence, commands = [] } = finding
     found.push(finding)
-    show(stdout, subject, finding)
+    const text = escapeUnsafe(rendered({ text: sentence, commands }))
+    stdout.write(`${MARKS[level]}  ${subject.padEnd(13)}  ${text}\n`)
   }
   // Programs run as the caller, who may be root: the PATH must not be one that another user set.
   process.env['PATH'] = SYSTEM_PATH
@@ -122,9 +118,10 @@ function ofConfiguration(loaded: Config | ConfigError): Finding[] {
 async function checkFurther(config: Config, say: Say): Promise<void> {
   const nowMs = Date.now()
   const end = credentialsEnd(config.pair, nowMs)
-  if (end !== null && announcedEnd(config.pair, nowMs)?.isNear === true)
-    say('credentials', { level: 'warning', sentence: `${endInWords(end)}. ${endRemedies[end.what]}` })
-  else if (end !== null) say('credentials', { level: 'ok', sentence: endInWords(end) })
+  const isNear = announcedEnd(config.pair, nowMs)?.isNear === true
+  const remedy = end !== null && isNear ? `. ${endRemedies[end.what]}` : ''
+  if (end !== null)
+    say('credentials', { level: isNear ? 'warning' : 'ok', sentence: endInWords(end) + remedy })
   if (config.share === null) return
   const around = { clock: createSystemClock(), random: Math.random }
   say('share', await checkStore(config.share, around))
@@ -152,12 +149,12 @@ async function askOnce(
       status: outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain,
     }
   }
-  const lifeMs = knownLife(outcome, clock.now().wallMs)?.lifeMs
-  if (lifeMs !== undefined && lifeMs <= 0) {
+  const { lifeMs = Infinity } = knownLife(outcome, clock.now().wallMs) ?? {}
+  if (lifeMs <= 0) {
     const sentence = `gave a token that has expired already (HTTP 200). ${remedyOf('malformed-answer')}`
     return { level: 'failure', sentence, status: exitStatus.tryAgain }
   }
-  const lives = lifeMs === undefined ? 'does not say how long it lives' : `lives ${formatDuration(lifeMs)}`
+  const lives = lifeMs === Infinity ? 'does not say how long it lives' : `lives ${formatDuration(lifeMs)}`
   return { level: 'ok', sentence: `gave a token that ${lives} (HTTP 200)` }
 }
 

@@ -12,13 +12,10 @@ import { unitProperties, unitWords, type UnitProperties } from '../host/systemd.
 import { sleep, withTimeout } from '../lib/clock.ts'
 import { errorCode, UserError, withSystemFallback } from '../lib/error.ts'
 import { runProgram } from '../lib/run-program.ts'
-import type { StatusResult } from '../protocol.ts'
 import { ask } from '../terminal/ask.ts'
 
-/** The longest wait for programs, also those of systeminformation: on a broken host they may hang. */
+/** The longest wait for the daemon, and for programs, also those of systeminformation: they may hang. */
 const ASK_MS = 10_000
-/** The longest wait for an answer: a daemon that serves answers within milliseconds. */
-const ANSWER_MS = 5_000
 /** A user that is nobody's: below the id that stands for unknown users. */
 const MEMBER_UID = 65_533
 const PROPERTIES =
@@ -37,14 +34,14 @@ export interface Unit {
   readonly path?: string | undefined
 }
 
-/** The first group is the user's own. */
-interface Identity {
-  readonly uid: number
-  readonly groups: readonly [number, ...number[]]
-}
-
-/** Does the work as this user; as the present one where that is not root, or nobody is named. No two at a time. */
-export async function asUser<T>(who: Identity | undefined, work: () => Promise<T>): Promise<T> {
+/**
+ * Does the work as this user, whose own group is the first; as the present one where that is not root, or nobody is
+ * named. No two at a time.
+ */
+export async function asUser<T>(
+  who: { readonly uid: number; readonly groups: readonly [number, ...number[]] } | undefined,
+  work: () => Promise<T>,
+): Promise<T> {
   if (who === undefined || process.geteuid!() !== 0) return work()
   const before = { groups: process.getgroups!(), gid: process.getegid!() }
   process.setgroups!([...who.groups])
@@ -122,9 +119,11 @@ async function socketFacts(
   const pathOf = (name: 'ipc' | 'http'): string =>
     others.find(({ path }) => path?.endsWith(`/${name}.sock`))?.path ?? own[name]
   // A question would start a daemon that does not run.
-  const answer = service === null || isActive(service) ? await statusAt(pathOf('ipc')) : null
+  const isUp = service === null || isActive(service)
+  const there = { options: { socket: pathOf('ipc') }, env: {} }
+  const answer = isUp ? await ask(there, async (client) => client.status()).catch(nullForUserError) : null
   const status = answer?.daemon.configFile === config.read.file ? answer : null
-  const mayAsk = service === null ? status !== null : isActive(service)
+  const mayAsk = service === null ? status !== null : isUp
   const names = (['ipc', 'http'] as const).filter((name) => config[name] !== null)
   // One after the other: the process acts as a member meanwhile.
   const sockets = await Array.fromAsync(names, async (name) => {
@@ -141,22 +140,17 @@ async function socketFacts(
   return { sockets, status }
 }
 
+function nullForUserError(error: unknown): null {
+  if (error instanceof UserError) return null
+  throw error
+}
+
 /** Mounts below /run that hide these paths. */
 async function mountsOver(paths: readonly string[]): Promise<string[]> {
   const mounts = (await output('findmnt', '-rno', 'TARGET')).split('\n')
   return mounts.filter(
     (mount) => mount.startsWith('/run/') && paths.some((path) => path.startsWith(`${mount}/`)),
   )
-}
-
-/** Null: no daemon answers. */
-async function statusAt(socket: string): Promise<StatusResult | null> {
-  try {
-    return await ask({ options: { socket }, env: {} }, async (client) => client.status())
-  } catch (error) {
-    if (error instanceof UserError) return null
-    throw error
-  }
 }
 
 /** A question as a user with this one group. */
@@ -169,7 +163,7 @@ async function askAsMember(name: 'ipc' | 'http', path: string, group: string): P
         resolve(code)
         socket.destroy()
       }
-      socket.setTimeout(ANSWER_MS, () => end('timeout'))
+      socket.setTimeout(ASK_MS, () => end('timeout'))
       // Any answer will do: `allow` may name others.
       socket.once('data', () => end(null))
       socket.once('error', (error) => end(errorCode(error) ?? error.message))
