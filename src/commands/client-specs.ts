@@ -1,17 +1,20 @@
 // The commands of the small program, as data: those for programs that use the token.
 import type { CommandSpec } from '../terminal/command.ts'
 
+export const ofAccount = {
+  account: {
+    value: 'NAME',
+    summary: 'The account, if the host has several; not with --socket or --config',
+    default: '$KYC_TOKEND_ACCOUNT, if set',
+  },
+}
 export const ofDaemon = {
   socket: {
     value: 'PATH',
     summary: "The daemon's socket",
     default: "$KYC_TOKEND_SOCKET, else /run/kyc-tokend/ipc.sock if it exists, else your own daemon's",
   },
-  account: {
-    value: 'NAME',
-    summary: 'The account, if the host has several; not with --socket',
-    default: '$KYC_TOKEND_ACCOUNT, else the daemon of --socket',
-  },
+  ...ofAccount,
 }
 const ofToken = {
   'min-valid': { value: 'DURATION', summary: 'Least life left of the token (at most 24h)', default: '0s' },

@@ -1,7 +1,7 @@
 // Every command as data, from which help, completions and manual come. Only the one that is run is loaded.
 import type { CommandSpec } from '../terminal/command.ts'
 import { scenarioNames } from '../sandbox/scenarios.ts'
-import { clientCommands, ofDaemon } from './client-specs.ts'
+import { clientCommands, ofAccount, ofDaemon } from './client-specs.ts'
 import { completionsOf } from './command-line.ts'
 
 const ofConfig = {
@@ -11,29 +11,21 @@ const ofConfig = {
     default:
       '$KYC_TOKEND_CONFIG, else kyc-tokend.config.json, .yaml or .yml here (not for root) or in /etc/kyc-tokend',
   },
-  account: {
-    value: 'NAME',
-    summary: 'The account, configured in /etc/kyc-tokend/accounts/NAME.json; not with --config',
-    default: '$KYC_TOKEND_ACCOUNT, else the configuration of --config',
-  },
+  ...ofAccount,
 }
 
 const ofSetup = {
-  'base-url': { value: 'URL', summary: 'Address of the service', default: 'asked for' },
-  'api-key-file': { value: 'FILE', summary: 'File with the API key', default: 'asked for' },
-  'api-secret-file': { value: 'FILE', summary: 'File with the API secret', default: 'asked for' },
-  'expires-at': {
-    value: 'DATE',
-    summary: 'When key and secret end, such as 2027-03-01',
-    default: 'asked for',
-  },
+  'base-url': { value: 'URL', summary: 'Address of the service' },
+  'api-key-file': { value: 'FILE', summary: 'File with the API key' },
+  'api-secret-file': { value: 'FILE', summary: 'File with the API secret' },
+  'expires-at': { value: 'DATE', summary: 'When key and secret end, such as 2027-03-01' },
   kind: {
     value: 'KIND',
     summary: 'How the service wants the login',
     default: 'kyc',
     choices: ['kyc', 'oauth2'],
   },
-  'token-url': { value: 'URL', summary: 'Where an OAuth2 service gives tokens', default: 'asked for' },
+  'token-url': { value: 'URL', summary: 'Where an OAuth2 service gives tokens' },
   from: { value: 'FILE', summary: 'All in one: a configuration (JSON) with key and secret; - for stdin' },
   force: { summary: 'Replace an existing configuration; its other settings stay, unless --from is given' },
   unverified: { summary: 'Put the files in place though the service gave no token' },
@@ -53,7 +45,7 @@ export const commands: readonly CommandSpec[] = [
     summary: 'Write configuration and secrets, check them with the service, and start the daemon',
     options: ofSetup,
     details:
-      'Root writes to /etc/kyc-tokend, starts the unit of the package, and waits up to 15 s for a token. A person ' +
+      'It asks for what is not given. Root writes to /etc/kyc-tokend, starts the unit of the package, and waits up to 15 s for a token. A person ' +
       'writes ./kyc-tokend.config.json and starts nothing. The same answers again change nothing. Exit status: 77 the ' +
       'service refuses key and secret; 75 it gave no token, or another setup runs; 78 there is a configuration, or ' +
       'the new one is faulty.',

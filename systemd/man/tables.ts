@@ -84,12 +84,10 @@ export function outlines(): Readonly<Record<string, string>> {
  * /commands -->`.
  */
 export function commandChapter(): string {
-  const shared = [...new Set(commands.flatMap(optionRows))].filter((row) => timesOf(row) >= 3)
-  return [
-    ...commands.map(commandSection),
-    '### Options of every command that asks the daemon\n',
-    optionTable(shared),
-  ].join('\n')
+  const shared = [...new Set(commands.flatMap(optionRows))].filter((row) => timesOf(row) > 1)
+  return [...commands.map(commandSection), '### Options of several commands\n', optionTable(shared)].join(
+    '\n',
+  )
 }
 
 /** How many commands have this row. */
@@ -99,15 +97,15 @@ function timesOf(row: string): number {
 
 /** Options that other commands have, too, stand once, in a table of their own. */
 function commandSection(spec: CommandSpec): string {
-  const { name, positionals, summary, details } = spec
-  const rows = optionRows(spec)
-  const own = rows.filter((row) => timesOf(row) < 3)
-  const asks = own.length < rows.length ? 'It asks the daemon.' : undefined
-  const paragraph = [`${summary}.`, asks, details].filter(Boolean).join(' ')
+  const { name, positionals, summary, details, options } = spec
+  const own = optionRows(spec).filter((row) => timesOf(row) === 1)
+  const paragraph = [`${summary}.`, details].filter(Boolean).join(' ')
+  const shared = Object.keys(options).filter((_, index) => timesOf(optionRows(spec)[index]!) > 1)
   return [
     `### kyc-tokend ${[name, ...(positionals === undefined ? [] : [code(positionals)])].join(' ')}\n`,
     `${wrap(paragraph, 110).join('\n')}\n`,
     ...(own.length === 0 ? [] : [optionTable(own)]),
+    ...(shared.length === 0 ? [] : [`Also ${shared.map((option) => code(`--${option}`)).join(', ')}.\n`]),
   ].join('\n')
 }
 
