@@ -8,7 +8,7 @@ import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import type { DaemonSignals } from '../daemon/daemon-signals.ts'
 import { decideProgramName } from '../host/paths.ts'
-import { stackOf } from '../lib/internal-fault.ts'
+import { stackOf } from '../lib/log.ts'
 import { requireSupportedNode } from '../host/supported-node.ts'
 
 const STDERR = 2

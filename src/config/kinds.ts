@@ -4,8 +4,7 @@ import * as v from 'valibot'
 import { idOf, type IdKind } from '../host/ids.ts'
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { DURATION, parseDuration, parseInstant } from '../lib/duration.ts'
-import { isRecord } from '../lib/input.ts'
-import { nearestName } from '../lib/nearest.ts'
+import { isRecord, nearestName } from '../lib/input.ts'
 import type { Inputs } from './secrets.ts'
 
 type Schema = v.GenericSchema

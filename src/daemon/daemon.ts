@@ -14,7 +14,7 @@ import type { FileError } from '../files/file-error.ts'
 import { placeAt, placeOf, withFileSentences } from '../host/place.ts'
 import { createRemedies, type Place } from '../host/remedy.ts'
 import { monotonicMs, withTimeout } from '../lib/clock.ts'
-import { limitFaults } from '../lib/internal-fault.ts'
+import { limitFaults } from '../lib/log.ts'
 import type { DaemonSignals } from './daemon-signals.ts'
 import { isSocketActivated, type InheritedSockets } from '../host/inherited-sockets.ts'
 import program from '../../package.json' with { type: 'json' }

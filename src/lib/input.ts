@@ -1,4 +1,4 @@
-// Input of others: streams that may be too long, and JSON of any shape.
+// Input of others: streams that may be too long, JSON of any shape, and mistyped names.
 
 /**
  * The bytes of the stream; undefined if they are more than `maxBytes`: then the rest is left unread, which
@@ -10,16 +10,11 @@ export async function readLimited(
 ): Promise<Buffer<ArrayBuffer> | undefined> {
   // Not a list of the chunks: each could be one byte, and keep alive all that it was received with.
   let bytes = Buffer.alloc(0)
-  let length = 0
   for await (const chunk of stream) {
-    const end = length + chunk.length
-    if (end > maxBytes) return undefined
-    if (end > bytes.length)
-      bytes = Buffer.concat([bytes], Math.min(maxBytes, Math.max(end, 2 * bytes.length)))
-    bytes.set(chunk, length)
-    length = end
+    if (bytes.length + chunk.length > maxBytes) return undefined
+    bytes = Buffer.concat([bytes, chunk])
   }
-  return bytes.subarray(0, length)
+  return bytes
 }
 
 /** Reports whether the value is an object with fields, and no list. */
@@ -34,4 +29,28 @@ export function parseJson(text: string): unknown {
   } catch {
     return undefined
   }
+}
+
+/** The candidate with the fewest edits, case aside; undefined if none is near enough to be meant. */
+export function nearestName(typed: string, candidates: readonly string[]): string | undefined {
+  if (typed.length > 64) return undefined
+  const [nearest] = candidates
+    .map((name) => ({ name, edits: editDistance(typed.toLowerCase(), name.toLowerCase()) }))
+    .toSorted((one, other) => one.edits - other.edits)
+  if (nearest === undefined) return undefined
+  return nearest.edits <= Math.max(2, Math.floor(nearest.name.length / 3)) ? nearest.name : undefined
+}
+
+/** Levenshtein's distance. */
+function editDistance(from: string, to: string): number {
+  let row = Array.from({ length: to.length + 1 }, (_, index) => index)
+  for (let i = 1; i <= from.length; i++) {
+    const above = row
+    row = [i]
+    for (let j = 1; j <= to.length; j++) {
+      const substituted = above[j - 1]! + (from[i - 1] === to[j - 1] ? 0 : 1)
+      row.push(Math.min(substituted, above[j]! + 1, row[j - 1]! + 1))
+    }
+  }
+  return row[to.length]!
 }

@@ -1,10 +1,9 @@
 // The calls of libc that Node lacks: peers of connections, notifications, file locks, core dumps, and to become
 // another program.
-import { closeSync, readdirSync } from 'node:fs'
+import { closeSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { getSystemErrorName } from 'node:util'
-import { errorCode, errorMessage, exitStatus, withSystemFallback, UserError } from './error.ts'
-import { countListenFds, FIRST_LISTEN_FD } from './socket-activation.ts'
+import { errorCode, errorMessage, exitStatus, UserError } from './error.ts'
 
 /** A function of libc by its name, the C type of its result, and those of its arguments. */
 type Declare = (name: string, result: string, types: readonly string[]) => Call
@@ -13,12 +12,6 @@ type Call = (...args: unknown[]) => number
 interface Koffi {
   load(path: null): { func: Declare }
   errno(): number
-}
-/** The process at the other end of a connection. */
-export interface PeerIds {
-  readonly pid: number
-  readonly uid: number
-  readonly gid: number
 }
 /** A call that the kernel refuses throws an error with a `code` as Node names it (`EAGAIN`, `ENOENT` …). */
 export type Libc = ReturnType<typeof createLibc>
@@ -32,10 +25,8 @@ const ABI = {
   MSG_DONTWAIT: 0x40,
   MSG_NOSIGNAL: 0x4000,
   PR_SET_DUMPABLE: 4,
-  RLIMIT_CORE: 4,
   F_SETFD: 2,
   F_DUPFD_CLOEXEC: 1030,
-  FD_CLOEXEC: 1,
   POLLHUP: 16,
   LOCK_EX: 2,
   LOCK_NB: 4,
@@ -87,43 +78,19 @@ function createLibc(koffi: Koffi) {
       throw Object.assign(new Error(`${name}: ${code}`), { code })
     }
   }
-  return {
-    ...createSocketCalls(strict),
-    ...createConnectionCalls(strict, lenient),
-    ...createProcessCalls(strict, lenient),
-  }
-}
-
-function createSocketCalls(strict: Declare) {
-  const socket = strict('socket', 'int', ['int', 'int', 'int'])
-  const sendto = strict('sendto', 'long', ['int', 'void *', 'size_t', 'int', 'void *', 'uint32_t'])
-  return {
-    /**
-     * Sends one datagram to the Unix socket at this path; `@name` is an abstract one, as in `$NOTIFY_SOCKET`.
-     * Never waits: EAGAIN if the receiver does not read.
-     */
-    sendDatagram(path: string, content: string | Uint8Array): void {
-      const address = socketAddress(path)
-      const fd = socket(ABI.AF_UNIX, ABI.SOCK_DGRAM | ABI.SOCK_CLOEXEC, 0)
-      try {
-        const datagram = Buffer.from(content)
-        const flags = ABI.MSG_DONTWAIT | ABI.MSG_NOSIGNAL
-        sendto(fd, datagram, datagram.length, flags, address, address.length)
-      } finally {
-        closeSync(fd)
-      }
-    },
-  }
-}
-
-function createConnectionCalls(strict: Declare, lenient: Declare) {
+  const accept4 = lenient('accept4', 'int', ['int', 'void *', 'void *', 'int'])
+  const execvpe = strict('execvpe', 'int', ['const char *', 'const char **', 'const char **'])
+  const exit = lenient('_exit', 'void', ['int'])
+  const fcntl = lenient('fcntl', 'int', ['int', 'int', 'int'])
+  const flock = strict('flock', 'int', ['int', 'int'])
   const getsockname = strict('getsockname', 'int', ['int', 'void *', 'void *'])
   const getsockopt = strict('getsockopt', 'int', ['int', 'int', 'int', 'void *', 'void *'])
-  const setsockopt = strict('setsockopt', 'int', ['int', 'int', 'int', 'void *', 'uint32_t'])
   const poll = strict('poll', 'int', ['void *', 'ulong', 'int'])
+  const prctl = strict('prctl', 'int', ['int', 'ulong', 'ulong', 'ulong', 'ulong'])
+  const sendto = strict('sendto', 'long', ['int', 'void *', 'size_t', 'int', 'void *', 'uint32_t'])
+  const setsockopt = strict('setsockopt', 'int', ['int', 'int', 'int', 'void *', 'uint32_t'])
   const shutdown = lenient('shutdown', 'int', ['int', 'int'])
-  const accept4 = lenient('accept4', 'int', ['int', 'void *', 'void *', 'int'])
-  const fcntl = lenient('fcntl', 'int', ['int', 'int', 'int'])
+  const socket = strict('socket', 'int', ['int', 'int', 'int'])
   // Reused, because each connection needs them. Memory that no group was written to takes no space.
   const credentials = new Int32Array(3)
   const groups = new Uint32Array(MAX_GROUPS)
@@ -140,6 +107,21 @@ function createConnectionCalls(strict: Declare, lenient: Declare) {
   }
 
   return {
+    /**
+     * Sends one datagram to the Unix socket at this path; `@name` is an abstract one, as in `$NOTIFY_SOCKET`.
+     * Never waits: EAGAIN if the receiver does not read.
+     */
+    sendDatagram(path: string, content: string | Uint8Array): void {
+      const address = socketAddress(path)
+      const fd = socket(ABI.AF_UNIX, ABI.SOCK_DGRAM | ABI.SOCK_CLOEXEC, 0)
+      try {
+        const datagram = Buffer.from(content)
+        const flags = ABI.MSG_DONTWAIT | ABI.MSG_NOSIGNAL
+        sendto(fd, datagram, datagram.length, flags, address, address.length)
+      } finally {
+        closeSync(fd)
+      }
+    },
     /** The path at which this Unix socket was bound (getsockname(2)); empty if it has none or is another socket. */
     socketPath(fd: number): string {
       const address = Buffer.alloc(2 + SUN_PATH_BYTES)
@@ -149,14 +131,14 @@ function createConnectionCalls(strict: Declare, lenient: Declare) {
       return address.toString('utf8', 2, Math.max(2, length[0])).split('\0')[0] ?? ''
     },
     /**
-     * The process at the other end of a connected Unix socket, as the kernel noted it at connect (unix(7),
-     * SO_PEERCRED). The descriptor is gone once the socket is destroyed.
+     * The user and the group at the other end of a connected Unix socket, as the kernel noted them at connect
+     * (unix(7), SO_PEERCRED). The descriptor is gone once the socket is destroyed.
      */
-    peerOf(fd: number): PeerIds {
+    peerOf(fd: number): { uid: number; gid: number } {
       length[0] = credentials.byteLength
       getsockopt(fd, ABI.SOL_SOCKET, ABI.SO_PEERCRED, credentials, length)
-      const [pid = 0, uid = 0, gid = 0] = credentials
-      return { pid, uid: uid >>> 0, gid: gid >>> 0 }
+      const [, uid = 0, gid = 0] = credentials
+      return { uid: uid >>> 0, gid: gid >>> 0 }
     },
     /** The supplementary groups of that peer (SO_PEERGROUPS, Linux 4.13). */
     peerGroups(fd: number): number[] {
@@ -177,50 +159,24 @@ function createConnectionCalls(strict: Declare, lenient: Declare) {
       size[0] = bytes
       setsockopt(fd, ABI.SOL_SOCKET, ABI.SO_SNDBUF, size, size.byteLength)
     },
-  }
-}
-
-function createProcessCalls(strict: Declare, lenient: Declare) {
-  const setrlimit = strict('setrlimit', 'int', ['int', 'void *'])
-  const prctl = strict('prctl', 'int', ['int', 'ulong', 'ulong', 'ulong', 'ulong'])
-  const execvpe = strict('execvpe', 'int', ['const char *', 'const char **', 'const char **'])
-  const flock = strict('flock', 'int', ['int', 'int'])
-  const exit = lenient('_exit', 'void', ['int'])
-  const fcntl = lenient('fcntl', 'int', ['int', 'int', 'int'])
-
-  /** Descriptors below `end` are inherited by programs that are executed, all others are not. */
-  function inheritBelow(end: number): void {
-    // Without /proc only the standard streams are known; Node closes the others that it was started with.
-    const open = withSystemFallback([0, 1, 2], () => readdirSync('/proc/self/fd').map(Number))
-    for (const fd of open) fcntl(fd, ABI.F_SETFD, fd < end ? 0 : ABI.FD_CLOEXEC)
-  }
-
-  return {
     /** No core dump from here on, and no other process of this user reads the memory (PR_SET_DUMPABLE). */
-    forbidDumps(): void {
-      const noBytes = Buffer.alloc(16)
-      setrlimit(ABI.RLIMIT_CORE, noBytes)
-      prctl(ABI.PR_SET_DUMPABLE, 0, 0, 0, 0)
-    },
+    forbidDumps: (): number => prctl(ABI.PR_SET_DUMPABLE, 0, 0, 0, 0),
     /**
      * Becomes another program (execvp(3): found in PATH, a script without a first line that says what runs it
-     * is the shell's) with the same process id, standard streams, and sockets that systemd handed to this
-     * process (`LISTEN_FDS` and `LISTEN_PID` in `env`). All other descriptors are closed, and no code of this
-     * program runs any more, not even exit listeners. Throws if the kernel refuses, where `process.execve` of
-     * Node aborts; otherwise it does not return.
+     * is the shell's) with the same process id and standard streams. No code of this program runs any more, not
+     * even exit listeners. Throws if the kernel refuses, where `process.execve` of Node aborts; otherwise it
+     * does not return.
      */
     replaceProcess(argv: readonly [file: string, ...args: string[]], env: NodeJS.ProcessEnv): never {
       const settings = Object.entries(env).flatMap(([name, value]) =>
         value === undefined ? [] : [`${name}=${value}`],
       )
       for (const signal of IGNORED_BY_NODE) restoreDefault(signal)
-      inheritBelow(FIRST_LISTEN_FD + countListenFds(env, process.pid))
+      for (const stream of [0, 1, 2]) fcntl(stream, ABI.F_SETFD, 0)
       execvpe(argv[0], [...argv, null], [...settings, null])
       throw new Error('execvpe returned without an error')
     },
-    /**
-     * Locks the open file (flock(2)) until its descriptor is closed. False: another process has locked it.
-     */
+    /** Locks the open file (flock(2)) until its descriptor is closed. False: another process has locked it. */
     lock(fd: number): boolean {
       try {
         return flock(fd, ABI.LOCK_EX | ABI.LOCK_NB) === 0

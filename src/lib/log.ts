@@ -1,5 +1,8 @@
-// The interface of the log: a record is a constant sentence, an event and fields; a problem is told once.
+// The interface of the log: a record is a constant sentence, an event and fields. A problem is told once, and a
+// fault of the program itself with its stack, without secrets.
+import { inspect } from 'node:util'
 import { HOUR_MS } from './duration.ts'
+import { createRedaction } from './secret.ts'
 
 /** Syslog's levels, most urgent first (RFC 5424). */
 export const logLevels = ['emerg', 'alert', 'crit', 'error', 'warning', 'notice', 'info', 'debug'] as const
@@ -44,4 +47,53 @@ export function createHourlyCount(nowMs: () => number): (kind: string | number, 
     kinds.set(kind, isDue ? { count: 0, recordedAtMs: nowMs() } : { count: total, recordedAtMs })
     return isDue ? total : 0
   }
+}
+
+/** Of an error, so many causes are shown. */
+const MAX_CAUSES = 5
+
+/** The secrets that the process knows, by who knows them. */
+const sources = new Map<string, () => Iterable<string>>()
+
+/** From now on no stack shows these secrets. Those that the same one named before are replaced. */
+export function hideInStacks(owner: string, secrets: () => Iterable<string>): void {
+  sources.set(owner, secrets)
+}
+
+/** The stack of the error and of its causes, without secrets. */
+export function stackOf(error: unknown): string {
+  const stacks: string[] = []
+  let cause = error
+  while (cause !== undefined && stacks.length < MAX_CAUSES) {
+    stacks.push((cause instanceof Error && cause.stack) || inspect(cause))
+    cause = cause instanceof Error ? cause.cause : undefined
+  }
+  const secrets = [...sources.values()].flatMap((source) => [...source()])
+  return createRedaction(secrets)(stacks.join('\ncaused by '))
+}
+
+/** Logs the fault, if the log is one of `limitFaults`, once for each place and hour. */
+export function logFault(log: Log, error: unknown): void {
+  const sentence = 'A fault of the program itself: please report it with its stack'
+  log('crit', sentence, { event: 'internal-fault', stack: stackOf(error) })
+}
+
+/**
+ * The log, in which a fault of one place is one record an hour, because clients could cause it over and over.
+ * `count`: how often it came since the last record.
+ */
+export function limitFaults(log: Log, nowMs: () => number): Log {
+  /** By the first frames, which are places in the program: so there are few. */
+  const countAt = createHourlyCount(nowMs)
+  return (level, sentence, fields) => {
+    if (fields.event !== 'internal-fault') return log(level, sentence, fields)
+    const count = countAt(placeOf(fields))
+    if (count > 0) log(level, sentence, { ...fields, count })
+  }
+}
+
+/** The first frame, or what there is instead of one. */
+function placeOf({ stack }: LogFields): string {
+  const text = String(stack)
+  return /^ +at .*$/m.exec(text)?.[0] ?? text.split('\n', 1)[0] ?? ''
 }

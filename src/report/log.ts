@@ -5,9 +5,8 @@ import winston from 'winston'
 import { withTimeout, type Clock } from '../lib/clock.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { withSystemFallback } from '../lib/error.ts'
-import { hideInStacks } from '../lib/internal-fault.ts'
-import { logLevels, type Log, type LogFields, type LogLevel } from '../lib/log.ts'
-import { createRedaction } from '../lib/redaction.ts'
+import { hideInStacks, type Log, type LogFields, type LogLevel, logLevels } from '../lib/log.ts'
+import { createRedaction } from '../lib/secret.ts'
 
 /** The most bytes that wait for a reader; further lines are lost. */
 const UNSENT_LIMIT_BYTES = 1024 * 1024

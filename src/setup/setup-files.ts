@@ -1,5 +1,6 @@
 // The files of `setup`: new ones beside those in use, and the steps by which they take their places. After each step
 // the configuration names secrets that belong together, so a setup that is killed leaves the former pair or the new one.
+import { randomBytes } from 'node:crypto'
 import { constants, existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { open, mkdir, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
@@ -10,7 +11,6 @@ import { permissionFaults } from '../config/read.ts'
 import { idOf, localUser } from '../host/ids.ts'
 import { SERVICE_USER } from '../host/paths.ts'
 import { configDirectory } from '../host/system-config.ts'
-import { randomHex } from '../lib/crypto.ts'
 import { exitStatus, UserError, withSystemFallback } from '../lib/error.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
 import { loadLibc } from '../lib/libc.ts'
@@ -113,7 +113,7 @@ export function planSetup(files: SetupFiles, { settings, secrets, document }: An
     written: [config, ...names.map((name) => files.secrets[name])],
     /** Writes files beside those in use, for a check. The steps put them in place, each whole. Throws FileError. */
     async stage() {
-      const id = randomHex(4)
+      const id = randomBytes(4).toString('hex')
       const beside = (name: string): string => join(dirname(config), `.setup-${id}.${name}`)
       const staged = { apiKey: beside(NAMES.apiKey), apiSecret: beside(NAMES.apiSecret) }
       for (const name of names) await writeSecret(name, staged[name])

@@ -1,8 +1,8 @@
 // A host in its account's fleet: the order of answers, and its attempts. It adopts the answer of another host, waits
 // for a host that asks, asks for all under a lease, or, while the store is of no use, asks alone.
+import { randomBytes } from 'node:crypto'
 import type { ShareConfig } from '../config/config.ts'
 import type { Clock } from '../lib/clock.ts'
-import { randomHex } from '../lib/crypto.ts'
 import type { Log } from '../lib/log.ts'
 import type { Attempt, FetchOutcome, FetchToken, Postponed } from '../token/outcome.ts'
 import { knownLife } from '../token/token.ts'
@@ -64,7 +64,7 @@ type Placed = Got & Pick<Contents['record'], 'id' | 'at'>
 
 /** The last answer that this host knows. The order of all answers is that of (`at`, id). No I/O. */
 function createAnswers(bootMs: () => number, first: Got | null) {
-  let latest: Placed | null = first && { ...first, id: randomHex(8), at: -Infinity }
+  let latest: Placed | null = first && { ...first, id: randomBytes(8).toString('hex'), at: -Infinity }
   /** The answer that the keeper has. */
   let deliveredId = latest?.id
   /** Ids of answers that this host has left for later ones: it takes none of them again, whatever a clock says. */
@@ -101,7 +101,11 @@ function createAnswers(bootMs: () => number, first: Got | null) {
     learn(got: Got, before: Placed | null): void {
       // Meanwhile a look has brought the answer to a later request.
       if (latest !== null && latest !== before && latest.sentMs > got.sentMs) return
-      replace({ ...got, id: randomHex(8), at: Math.max(got.sentMs + low, (before?.at ?? -Infinity) + 1) })
+      replace({
+        ...got,
+        id: randomBytes(8).toString('hex'),
+        at: Math.max(got.sentMs + low, (before?.at ?? -Infinity) + 1),
+      })
       deliveredId = latest!.id
     },
     /** Brings the record (null: none is of use) and the latest answer to one. Reports whether to put the latter. */

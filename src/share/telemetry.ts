@@ -1,6 +1,6 @@
 // What people learn of the store: its state, counts for metrics, records, and the row of `check`.
+import { randomBytes } from 'node:crypto'
 import type { Clock } from '../lib/clock.ts'
-import { randomHex } from '../lib/crypto.ts'
 import type { Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
 import { aclLine, formatServers, openStore, StoreError, type StoreSettings } from './store.ts'
@@ -77,7 +77,7 @@ interface StoreFinding {
 
 /** Connects, and uses every right that a host needs. Leaves no key behind. Throws no error of the store. */
 export async function checkStore(...[settings, around]: Parameters<typeof openStore>): Promise<StoreFinding> {
-  const key = `${settings.prefix}:3:{check-${randomHex(16)}}:lease`
+  const key = `${settings.prefix}:3:{check-${randomBytes(16).toString('hex')}}:lease`
   const store = await openStore(settings, around)
   try {
     const info = await store.info()

@@ -1,7 +1,6 @@
 // The request for a token as the service is described: where the key, the secret or the assertion go.
 import type { PairConfig, ServiceConfig, Value } from '../config/config.ts'
-import { formEncoded } from '../lib/redaction.ts'
-import { Secret } from '../lib/secret.ts'
+import { formEncoded, Secret } from '../lib/secret.ts'
 import program from '../../package.json' with { type: 'json' }
 
 export interface ServiceRequest {

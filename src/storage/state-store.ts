@@ -1,11 +1,11 @@
 // Saves the state for the next start: so a restart does not ask the service more often than it must.
+import { createHmac, randomBytes } from 'node:crypto'
 import { statfs } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createOwnFile } from '../files/own-file.ts'
 import type { FileError } from '../files/file-error.ts'
 import { OWN_FILES } from '../host/paths.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
-import { hmacSha256, randomHex } from '../lib/crypto.ts'
 import type { Log } from '../lib/log.ts'
 import { initialState, type TokenState } from '../token/state.ts'
 import { afterStart, type Files } from '../token/transitions.ts'
@@ -51,7 +51,7 @@ export async function createStateStore({
   /** The key of the fingerprints, made once. Without it saved state cannot be attributed, and is ignored. */
   async function openKey(): Promise<string> {
     const found = await keyFile.read((text) => (KEY_TEXT.test(text) ? text.trim() : undefined))
-    const opened = found ?? randomHex(KEY_BYTES)
+    const opened = found ?? randomBytes(KEY_BYTES).toString('hex')
     await withinLimit(keyFile.write(opened, (text) => `${text}\n`))
     return opened
   }
@@ -69,7 +69,7 @@ export async function createStateStore({
 
   return {
     /** Fingerprint of a pair or of a service, keyed, so that it tells nothing about the text. */
-    fingerprintOf: (text: string): string => hmacSha256(key, text),
+    fingerprintOf: (text: string): string => createHmac('sha256', key).update(text).digest('hex'),
     /**
      * The state to begin with, where the configuration files hold this; `drawn` is from [0, 1). From then on the state files say that the
      * daemon runs: an end without `close` is a crash. Never fails: a file that cannot be used is logged and ignored.

@@ -1,6 +1,6 @@
 // A token and its life: how long it lives, counted from its reception, and when it is refreshed. Pure.
+import { hash } from 'node:crypto'
 import type { Instant } from '../lib/clock.ts'
-import { sha256 } from '../lib/crypto.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
 import { FINGERPRINT_LENGTH, type ExpirySource } from '../protocol.ts'
 import type { Grant } from './outcome.ts'
@@ -157,7 +157,7 @@ export function usableUntilOf(token: Token, { wallMs, serviceMs }: Clocks): numb
 }
 
 export function fingerprintOf(accessToken: string): string {
-  return sha256(accessToken).slice(0, FINGERPRINT_LENGTH)
+  return hash('sha256', accessToken).slice(0, FINGERPRINT_LENGTH)
 }
 
 /**

@@ -1,11 +1,8 @@
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { commandWorld, hourToken, type CommandWorld } from '../support/daemon-world.ts'
-import { PROGRAM } from '../support/daemon.ts'
 import { startCli } from '../support/run-cli.ts'
 import { granting } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
@@ -26,22 +23,6 @@ test('the command replaces the process, with the token in its environment alone'
   await expectUntil('the first signal', () => stdout().includes('got HUP'))
   child.kill('SIGUSR1')
   expect(await ended).toMatchObject({ status: 7, stdout: `ready\ngot HUP ${token}\ngot USR1\n` })
-})
-
-test('only the standard streams stay open, whatever LISTEN_FDS says of another process', async () => {
-  const { daemon } = await commandWorld({ answer: granting(hourToken()) })
-  const [node, program] = PROGRAM
-  const command = ['exec', '--socket', daemon.ipcPath, '--wait', '10s', '--', 'ls', '/proc/self/fd']
-  // Node itself closes only the first 16 of those that it was started with.
-  const stdio = Array.from({ length: 45 }, (_, fd) => (fd === 1 ? ('pipe' as const) : ('ignore' as const)))
-  const env = { ...process.env, LISTEN_FDS: '2000000000', LISTEN_PID: '1' }
-  const child = spawn(node, [program, ...command], { stdio, env })
-  onTestFinished(() => void child.kill('SIGKILL'))
-  let stdout = ''
-  child.stdout?.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
-  await once(child, 'close')
-  // The last is the directory that ls reads.
-  expect(stdout).toBe('0\n1\n2\n3\n')
 })
 
 test('its status, its signals, its options and its stdin are those of a program of the shell', async () => {

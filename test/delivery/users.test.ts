@@ -11,7 +11,7 @@ import { expectUntil } from '../support/until.ts'
 
 const peer = (uid: number, gid: number, groups: readonly number[]) => () => ({
   ...loadLibc(),
-  peerOf: () => ({ pid: 7, uid, gid }),
+  peerOf: () => ({ uid, gid }),
   peerGroups: () => [...groups],
 })
 /** The kernel shows it for users and groups that it does not know here. */

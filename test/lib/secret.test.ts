@@ -1,7 +1,6 @@
 import { inspect } from 'node:util'
 import { expect, test } from 'vitest'
-import { createRedaction, holdsSecret } from '../../src/lib/redaction.ts'
-import { isSame, Secret } from '../../src/lib/secret.ts'
+import { createRedaction, holdsSecret, isSame, Secret } from '../../src/lib/secret.ts'
 
 test('a secret is shown by reveal alone, and compared by its content', () => {
   const secret = new Secret('s3cret')

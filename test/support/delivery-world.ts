@@ -34,7 +34,7 @@ const TICK_MS = 15_000
 const RELOADED = { outcome: 'ok', problems: [], needsRestart: [], pair: null } satisfies ReloadResult
 
 /** Makes all clients those of one ordinary user. */
-export const asStranger = (): Libc => ({ ...loadLibc(), peerOf: () => ({ pid: 7, uid: 4_001, gid: 4_001 }) })
+export const asStranger = (): Libc => ({ ...loadLibc(), peerOf: () => ({ uid: 4_001, gid: 4_001 }) })
 
 /** An answer of the service that is given when the test says so, also before it is asked for. */
 export function lateAnswer(): { answer: () => Promise<FetchOutcome>; grant: () => void } {

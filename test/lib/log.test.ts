@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { hideInStacks, limitFaults, logFault, stackOf } from '../../src/lib/internal-fault.ts'
+import { hideInStacks, limitFaults, logFault, stackOf } from '../../src/lib/log.ts'
 import { createRecords } from '../support/records.ts'
 
 const HOUR_MS = 3_600_000
@@ -9,7 +9,7 @@ test('a stack has the causes, and no secret in any encoding', () => {
   hideInStacks('test', () => [secret])
   const cause = new Error(`refused ${Buffer.from(secret).toString('base64')}`)
   const text = stackOf(new TypeError(`not a pair: ${secret}`, { cause }))
-  expect(text).toMatch(/^TypeError: not a pair: \S+\n +at .*internal-fault\.test\.ts/)
+  expect(text).toMatch(/^TypeError: not a pair: \S+\n +at .*log\.test\.ts/)
   expect(text).toMatch(/^caused by Error: refused \S+\n +at /m)
   expect(text).not.toContain(secret)
   expect(text).not.toContain(Buffer.from(secret).toString('base64'))
@@ -21,7 +21,7 @@ test('a fault of one place is one record an hour, with the count since the last;
   const { log, records } = createRecords()
   let nowMs = 0
   const limited = limitFaults(log, () => nowMs)
-  const here = (): void => logFault(limited, new Error('here'), { transport: 'ipc' })
+  const here = (): void => logFault(limited, new Error('here'))
   const elsewhere = (): void => logFault(limited, new Error('elsewhere'))
   for (let i = 0; i < 3; i += 1) here()
   elsewhere()
@@ -37,5 +37,4 @@ test('a fault of one place is one record an hour, with the count since the last;
     ['info', 'other', undefined],
     ['crit', 'internal-fault', 4],
   ])
-  expect(records[0]?.fields).toMatchObject({ transport: 'ipc' })
 })
