@@ -1,4 +1,5 @@
-import { describe, expect, it } from 'vitest'
+// What each path of `http.sock` answers.
+import { expect, it } from 'vitest'
 import { failures } from '../support/failures.ts'
 import { kindOf } from '../support/kind-of.ts'
 import { exchange } from '../support/raw-http.ts'
@@ -6,49 +7,40 @@ import { startDelivery, startWithToken } from '../support/delivery-world.ts'
 import { httpAsk } from '../support/outside.ts'
 import { eventually } from '../support/until.ts'
 
+type Given = NonNullable<Parameters<typeof httpAsk>[2]>
 const isBad = { status: 400, json: { status: 400, code: 'bad-request' } }
+const isBadProblem = { ...isBad, headers: { 'content-type': 'application/problem+json' } }
 const ready = { accessToken: 'token-1', tokenType: 'Bearer', generation: 1, state: 'ready' }
 const isText = { body: 'token-1' }
 const isJson = { headers: { 'content-type': 'application/json', 'cache-control': 'no-store' }, json: ready }
+const accept = (text: string): Given => ({ headers: { accept: text } })
+const isDenied = { status: 403, json: { code: 'denied' } }
+const notAllowed = (allow: string) => ({
+  status: 405,
+  headers: { allow },
+  json: { code: 'method-not-allowed' },
+})
 
-it.each<[string, string, Parameters<typeof httpAsk>[2], object]>([
-  ['GET', '/v1/token', {}, { status: 200, ...isJson }],
-  ['GET', '/v1/token', { headers: { accept: 'text/plain' } }, isText],
-  ['GET', '/v1/token', { headers: { accept: 'Text/Plain; charset=utf-8, */*;q=0.1' } }, isText],
-  ['GET', '/v1/token', { headers: { accept: 'application/json, text/plain;q=0.5' } }, isJson],
-  ['GET', '/v1/token', { headers: { accept: '*/*' } }, isJson],
-  [
-    'GET',
-    '/v1/token',
-    { headers: { Origin: 'https://evil.example' } },
-    { status: 403, json: { code: 'denied' } },
-  ],
-  [
-    'GET',
-    '/v1/token?minValidSeconds=x',
-    {},
-    { ...isBad, headers: { 'content-type': 'application/problem+json' } },
-  ],
-  ['GET', '/v1/token?waitSeconds=61', {}, isBad],
-  ['GET', '/v1/token?waitSeconds=-1', {}, isBad],
-  ['GET', '/v1/status', {}, { status: 200, json: { state: 'ready', token: { generation: 1 } } }],
-  ['GET', '/healthz', {}, { status: 200 }],
-  ['GET', '/readyz', {}, { status: 200 }],
-  ['GET', '/metrics', {}, { status: 200, body: 'up 1\n' }],
-  ['GET', '/v1', {}, { status: 404, json: { code: 'not-found' } }],
-  ['GET', '//v1/token', {}, { status: 404 }],
-  [
-    'DELETE',
-    '/v1/token',
-    {},
-    { status: 405, headers: { allow: 'GET, HEAD' }, json: { code: 'method-not-allowed' } },
-  ],
-  ['OPTIONS', '/v1/token', {}, { status: 405 }],
-  ['GET', '/v1/refresh', {}, { status: 405, headers: { allow: 'POST' } }],
+it.each<[string, Given, object]>([
+  ['GET /v1/token', {}, { status: 200, ...isJson }],
+  ['GET /v1/token', accept('Text/Plain; charset=utf-8, */*;q=0.1'), isText],
+  ['GET /v1/token', accept('application/json, text/plain;q=0.5'), isJson],
+  ['GET /v1/token', { headers: { Origin: 'https://evil.example' } }, isDenied],
+  ['GET /v1/token?minValidSeconds=x', {}, isBadProblem],
+  ['GET /v1/token?waitSeconds=61', {}, isBad],
+  ['GET /v1/token?waitSeconds=-1', {}, isBad],
+  ['GET /v1/status', {}, { status: 200, json: { state: 'ready', token: { generation: 1 } } }],
+  ['GET /healthz', {}, { status: 200 }],
+  ['GET /readyz', {}, { status: 200 }],
+  ['GET /metrics', {}, { status: 200, body: 'up 1\n' }],
+  ['GET /v1', {}, { status: 404, json: { code: 'not-found' } }],
+  ['DELETE /v1/token', {}, notAllowed('GET, HEAD')],
+  ['GET /v1/refresh', {}, notAllowed('POST')],
   ...['', 'oops', '[]', '{}', '{"accessToken":1}', `{"accessToken":"${'x'.repeat(33_000)}"}`].map(
-    (body): [string, string, object, object] => ['POST', '/v1/token/reject', { body }, isBad],
+    (body): [string, object, object] => ['POST /v1/token/reject', { body }, isBad],
   ),
-])('%s %s %j', async (method, path, given, expected) => {
+])('%s %j', async (line, given, expected) => {
+  const [method = '', path = ''] = line.split(' ')
   const world = await startWithToken()
   expect(await httpAsk(world, path, { method, ...given })).toMatchObject(expected)
 })
@@ -76,77 +68,43 @@ it('a report and a refresh have their outcome, and no token in it', async () => 
   expect(http.counts().rejects).toMatchObject({ replaced: 1, refreshing: 1 })
 })
 
-describe('other clients', () => {
-  it('one that half-closes gets its answers', async () => {
-    const { httpPath } = await startWithToken()
-    const text = 'GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/token HTTP/1.1\r\nHost: x\r\n\r\n'
-    expect(await exchange(httpPath, text, { half: true })).toContain('token-1')
-  })
+it('HEAD has the status of GET and no body', async () => {
+  const world = await startWithToken()
+  for (const path of ['/v1/token', '/v1/authorization', '/v1/status', '/healthz', '/readyz', '/metrics']) {
+    const head = await httpAsk(world, path, { method: 'HEAD' })
+    expect(head).toMatchObject({ status: path === '/v1/authorization' ? 204 : 200, body: '' })
+    expect(head.headers['cache-control']).toBe('no-store')
+  }
 })
 
-describe('HEAD and bodies', () => {
-  it('HEAD has the status of GET and no body', async () => {
-    const world = await startWithToken()
-    const paths = ['token', 'authorization', 'status'].map((name) => `/v1/${name}`)
-    for (const path of [...paths, '/healthz', '/readyz', '/metrics']) {
-      const head = await httpAsk(world, path, { method: 'HEAD' })
-      expect(head).toMatchObject({ status: path === '/v1/authorization' ? 204 : 200, body: '' })
-      expect(head.headers['cache-control']).toBe('no-store')
-    }
-  })
-
-  it('a connection over its rate is closed after the answer that says so', async () => {
-    const world = await startWithToken()
-    world.reconfigure({ maxRequestsPerSecond: 1 })
-    const received = await exchange(world.httpPath, 'GET /v1/token HTTP/1.1\r\n\r\n'.repeat(2))
-    expect(received).toMatch(/HTTP\/1\.1 429 .*Connection: close.*"code":"busy"/s)
-    expect(world.http.counts().dropped['too-many-requests']).toBe(1)
-  })
+it('a connection over its rate is closed after the answer that says so', async () => {
+  const world = await startWithToken()
+  world.reconfigure({ maxRequestsPerSecond: 1 })
+  const received = await exchange(world.httpPath, 'GET /v1/token HTTP/1.1\r\n\r\n'.repeat(2))
+  expect(received).toMatch(/HTTP\/1\.1 429 .*Connection: close.*"code":"busy"/s)
+  expect(world.http.counts().dropped['too-many-requests']).toBe(1)
 })
 
-it('GET /v1/authorization gives the header that a proxy adds, or says why there is none', async () => {
-  const world = await startDelivery({ answer: () => failures.network })
-  expect(await httpAsk(world, '/v1/authorization')).toMatchObject({
-    status: 503,
-    json: { code: 'no-token-yet' },
-  })
+it('GET /v1/authorization gives the header that the API wants, or says why there is none', async () => {
+  const use = { header: 'X-Api-Token', prefix: 'Key ' }
+  const world = await startDelivery({ use, answer: () => failures.network })
+  const isMissing = { status: 503, json: { code: 'no-token-yet' } }
+  expect(await httpAsk(world, '/v1/authorization')).toMatchObject(isMissing)
   await world.rotate()
-  const before = world.http.counts().reads
   const answer = await httpAsk(world, '/v1/authorization?minValidSeconds=1')
-  expect(answer).toMatchObject({
-    status: 204,
-    body: '',
-    headers: {
-      authorization: 'Bearer token-1',
-      'token-fingerprint': world.keeper.state().token?.fingerprint,
-    },
-  })
-  expect(answer.headers['content-length']).toBeUndefined()
-  expect(world.http.counts().reads).toBe(before + 1)
-})
-
-it('gives the header that the API wants, where that is another', async () => {
-  const world = await startDelivery({ use: { header: 'X-Api-Token', prefix: '' } })
-  await world.rotate()
-  const answer = await httpAsk(world, '/v1/authorization')
-  expect(answer).toMatchObject({
-    status: 204,
-    headers: { 'x-api-token': expect.stringMatching(/^token-\d$/) },
-  })
+  const { fingerprint } = world.keeper.state().token!
+  const headers = { 'x-api-token': 'Key token-1', 'token-fingerprint': fingerprint }
+  expect(answer).toMatchObject({ status: 204, body: '', headers })
+  expect(answer.headers).not.toHaveProperty('content-length')
   expect(answer.headers).not.toHaveProperty('authorization')
-  expect((await httpAsk(world, '/v1/token')).json).toMatchObject({
-    tokenType: null,
-    header: 'X-Api-Token',
-    prefix: '',
-  })
+  expect((await httpAsk(world, '/v1/token')).json).toMatchObject({ tokenType: null, ...use })
+  expect(world.http.counts().reads).toBe(2)
 })
 
-describe('health and metrics', () => {
-  it('GET /healthz says that the scheduler has stopped', async () => {
-    let monotonicMs = 0
-    const world = await startDelivery({ monotonicMs: () => monotonicMs })
-    expect((await httpAsk(world, '/healthz')).status).toBe(200)
-    monotonicMs = 46_000
-    expect(await httpAsk(world, '/healthz')).toMatchObject({ status: 503, json: { code: 'stalled' } })
-  })
+it('GET /healthz says that the scheduler has stopped', async () => {
+  let monotonicMs = 0
+  const world = await startDelivery({ monotonicMs: () => monotonicMs })
+  expect((await httpAsk(world, '/healthz')).status).toBe(200)
+  monotonicMs = 46_000
+  expect(await httpAsk(world, '/healthz')).toMatchObject({ status: 503, json: { code: 'stalled' } })
 })

@@ -1,105 +1,102 @@
-import { describe, expect, it, onTestFinished } from 'vitest'
-import { createReplies, type Answer as Given, type Reply } from '../../src/delivery/replies.ts'
-import { remedyOf } from '../support/remedies.ts'
-import type { TokenResult } from '../../src/protocol.ts'
+// The token as it is requested: from memory, after a wait, or the reason why there is none.
+import { describe, expect, it } from 'vitest'
+import { createReplies, type Reply } from '../../src/delivery/replies.ts'
 import type { Connection } from '../../src/delivery/guard.ts'
+import type { TokenResult } from '../../src/protocol.ts'
 import { statusSourcesOf } from '../support/delivery-world.ts'
 import { failures } from '../support/failures.ts'
-import { createKeeperWorld, type Answer } from '../support/keeper-world.ts'
+import { runningKeeper, type Answer } from '../support/keeper-world.ts'
+import { remedyOf } from '../support/remedies.ts'
 
-const never = new AbortController()
+const never = new AbortController().signal
 /** A client, whose waits nothing ends. */
 const client = { waits: null } as unknown as Connection
 
-async function start(options: Parameters<typeof createKeeperWorld>[0] = {}) {
-  const world = createKeeperWorld(options)
-  let monotonicMs = 0
-  const replies = createReplies({
-    keeper: world.keeper,
-    refresh: world.keeper.refresh,
-    monotonicMs: () => monotonicMs,
-    sources: async () => statusSourcesOf(world.keeper),
-    remedyOf,
-  })
-  onTestFinished(world.stop)
-  world.start()
-  await world.clock.settle()
-  const cachedResult = (): TokenResult | null => {
-    const reply = replies.current()
-    return 'fault' in reply ? null : (JSON.parse(reply.json) as TokenResult)
+async function start(options: Parameters<typeof runningKeeper>[0] = {}) {
+  const world = await runningKeeper(options)
+  const { keeper, clock } = world
+  const sources = async () => statusSourcesOf(keeper)
+  const replies = createReplies({ keeper, refresh: keeper.refresh, sources, remedyOf })
+  return {
+    ...world,
+    replies,
+    current: () => resultOf(replies.current()),
+    /** The reply to a request, and the time that it took, in ms; NaN: it is not there yet. */
+    ask(request: Parameters<typeof replies.token>[0]) {
+      const begunMs = clock.now().bootMs
+      const reply = Promise.resolve(replies.token(request, client))
+      let endedMs = NaN
+      void reply.then(() => (endedMs = clock.now().bootMs))
+      return { reply, tookMs: () => endedMs - begunMs }
+    },
+    /** Reports whether the answer is there already, without waiting. */
+    isThere: (request: Parameters<typeof replies.token>[0]) =>
+      !(replies.token(request, client) instanceof Promise),
   }
-  return { ...world, replies, cachedResult, pass: (ms: number) => (monotonicMs += ms) }
 }
 
-/** Reports whether the answer is there already, without waiting. */
-function isThere(reply: Reply | Promise<Reply>): boolean {
-  return !(reply instanceof Promise)
+function resultOf(reply: Reply): Partial<TokenResult> {
+  return 'fault' in reply ? {} : (JSON.parse(reply.json) as TokenResult)
 }
 
-describe('the cached reply', () => {
-  it('is built once, and again when the token, its phase or the wall clock changes', async () => {
-    const { replies, clock, keeper, cachedResult } = await start()
-    const valueOf = (reply: Reply) => 'json' in reply && reply.json
-    const first = valueOf(replies.current())
-    expect(valueOf(replies.current())).toBe(first)
-    await clock.advance(60_000)
-    expect(valueOf(replies.current())).toBe(first)
-    const { expiresAt } = cachedResult() ?? { expiresAt: '' }
-    clock.jumpWall(50_000)
-    // The keeper's next tick.
-    await clock.advance(15_000)
-    expect(Date.parse(cachedResult()?.expiresAt ?? '') - Date.parse(expiresAt)).toBe(50_000)
-    void keeper.refresh(never.signal)
-    await clock.settle()
-    expect(cachedResult()?.generation).toBe(2)
-  })
+it('the reply is built once, and again when the token, its phase or the wall clock changes', async () => {
+  const { replies, clock, keeper, current } = await start()
+  const first = replies.current()
+  await clock.advance(60_000)
+  expect(replies.current()).toBe(first)
+  const { expiresAt = '' } = current()
+  clock.jumpWall(50_000)
+  // The keeper's next tick.
+  await clock.advance(15_000)
+  expect(Date.parse(current().expiresAt ?? '') - Date.parse(expiresAt)).toBe(50_000)
+  void keeper.refresh(never)
+  await clock.settle()
+  expect(current().generation).toBe(2)
 })
 
 it('a token gets stale and expires at its time, though no timer fires in a suspended host', async () => {
-  const { replies, clock, cachedResult } = await start({ first: { kind: 'ok', accessToken: 'opaque' } })
-  expect(cachedResult()).toMatchObject({ stale: false })
+  const { replies, clock, current, isThere } = await start({ first: { kind: 'ok', accessToken: 'opaque' } })
+  expect(current()).toMatchObject({ stale: false })
   clock.suspend(900_001)
   await clock.settle()
-  expect(cachedResult()).toMatchObject({ stale: true })
-  expect(isThere(replies.token({ waitSeconds: 10 }, client))).toBe(true)
+  expect(current()).toMatchObject({ stale: true })
+  expect(isThere({ waitSeconds: 10 })).toBe(true)
   clock.suspend(900_000)
   await clock.settle()
   expect(replies.current()).toMatchObject({ fault: { code: 'expired' } })
 })
 
 it('a refresh that the end of the daemon cuts off has a reason, as every failure', async () => {
-  const { replies, cachedResult } = await start()
-  const { fingerprint } = cachedResult() ?? {}
-  expect(await replies.refresh(AbortSignal.abort())).toMatchObject({
-    outcome: 'failed',
-    reason: 'stopping',
-    detail: expect.stringContaining('stopping'),
-    fingerprint,
-  })
+  const { replies, current } = await start()
+  const { fingerprint } = current()
+  const cutOff = { outcome: 'failed', reason: 'stopping', fingerprint, candidate: null }
+  expect(await replies.refresh(AbortSignal.abort())).toMatchObject(cutOff)
 })
 
 describe('waiting', () => {
   it('for another token goes on where no attempt is due: an operator may bring one', async () => {
-    const { replies, cachedResult, clock } = await start()
-    const notFingerprint = cachedResult()?.fingerprint ?? ''
-    const reply = replies.token({ notFingerprint, waitSeconds: 60 }, client)
-    expect(isThere(reply)).toBe(false)
-    void replies.refresh(never.signal)
+    const { replies, current, clock, ask } = await start()
+    const { reply, tookMs } = ask({ notFingerprint: current().fingerprint!, waitSeconds: 60 })
+    await clock.advance(30_000)
+    expect(tookMs()).toBeNaN()
+    void replies.refresh(never)
     await clock.settle()
-    expect(JSON.parse(((await reply) as Given).json)).toMatchObject({
-      generation: 2,
-    })
+    expect(resultOf(await reply)).toMatchObject({ generation: 2 })
   })
 
   it('for a first token goes on while attempts fail, and ends with the reason', async () => {
-    const { replies, clock } = await start({ first: failures.network })
-    const reply = replies.token({ waitSeconds: 30 }, client)
-    let isOver = false
-    void Promise.resolve(reply).then(() => (isOver = true))
-    await clock.advance(29_900)
-    expect(isOver).toBe(false)
-    await clock.advance(200)
+    const { clock, ask } = await start({ first: failures.network })
+    const { reply, tookMs } = ask({ waitSeconds: 30 })
+    await clock.advance(30_000)
+    expect(tookMs()).toBe(30_000)
     expect(await reply).toMatchObject({ fault: { code: 'no-token-yet', reason: 'network' } })
+  })
+
+  it('is of no use where the account is refused', async () => {
+    const { replies, isThere } = await start({ first: failures.notFound })
+    expect(isThere({ waitSeconds: 60 })).toBe(true)
+    const failure = { reason: 'account-not-found', status: 404 }
+    expect(await replies.status()).toMatchObject({ state: 'refused', nextAttemptAt: null, failure })
   })
 })
 
@@ -113,77 +110,49 @@ describe('a token with less life than `minValidSeconds`', () => {
     const world = await start({ lifeSeconds: 91, policy: { maxDelayMs: 5_000 } })
     world.answer(service)
     await world.clock.advance(32_000)
-    const begunMs = world.clock.now().bootMs
-    const reply = Promise.resolve(world.replies.token(soon, client))
-    let endedMs = NaN
-    void reply.then(() => (endedMs = world.clock.now().bootMs))
-    return { ...world, reply, tookMs: () => endedMs - begunMs }
+    return world
   }
-  const resultOf = async (reply: Promise<Reply>): Promise<TokenResult> =>
-    JSON.parse(((await reply) as Given).json) as TokenResult
 
   it('waits 1 s at most for another one, and is given with its true end', async () => {
-    const { clock, reply, tookMs, cachedResult } = await late(noAnswer)
-    await clock.advance(999)
-    expect(tookMs()).toBeNaN()
-    await clock.advance(1)
+    const { clock, ask, current } = await late(noAnswer)
+    const { reply, tookMs } = ask(soon)
+    await clock.advance(5_000)
     expect(tookMs()).toBe(1_000)
-    expect((await resultOf(reply)).expiresAt).toBe(cachedResult()?.expiresAt)
+    expect(resultOf(await reply).expiresAt).toBe(current().expiresAt)
   })
 
   it('is given at once to who does not wait, though another one is under way', async () => {
-    const { clock, replies } = await late(noAnswer)
-    await clock.settle()
-    expect(isThere(replies.token({ minValidSeconds: 60, waitSeconds: 0 }, client))).toBe(true)
-    expect(isThere(replies.token({ minValidSeconds: 60, waitSeconds: 0.5 }, client))).toBe(false)
+    const { clock, isThere } = await late(noAnswer)
+    expect(isThere({ minValidSeconds: 60, waitSeconds: 0 })).toBe(true)
+    expect(isThere({ minValidSeconds: 60, waitSeconds: 0.5 })).toBe(false)
     await clock.advance(1_000)
   })
 
   it('that expires meanwhile is waited for like a first one', async () => {
-    const { clock, replies } = await late(() => failures.network)
+    const { clock, ask } = await late(() => failures.network)
     await clock.advance(58_500)
-    const reply = Promise.resolve(replies.token(soon, client))
-    let isOver = false
-    void reply.then(() => (isOver = true))
-    await clock.advance(9_900)
-    expect(isOver).toBe(false)
-    await clock.advance(100)
+    const { reply, tookMs } = ask(soon)
+    await clock.advance(10_000)
+    expect(tookMs()).toBe(10_000)
     expect(await reply).toMatchObject({ fault: { code: 'expired' } })
   })
 
   it('is given at once where none of the service lives as long', async () => {
-    const { clock, replies } = await start({ lifeSeconds: 50 })
+    const { clock, isThere } = await start({ lifeSeconds: 50 })
     // Another one comes soon.
     await clock.advance(20_000)
-    expect(isThere(replies.token(soon, client))).toBe(true)
+    expect(isThere(soon)).toBe(true)
   })
 })
 
-describe('the status', () => {
-  it('of a host that is not to ask says why, to clients too', async () => {
-    const postponed = {
-      kind: 'postponed',
-      reason: 'share-lost',
-      detail: 'No store',
-      retryAfterMs: 15_000,
-    } as const
-    const { replies } = await start({ first: postponed })
-    expect(replies.token({}, client)).toMatchObject({
-      fault: {
-        code: 'no-token-yet',
-        reason: 'share-lost',
-        message: expect.stringMatching(/^There is no token yet: No store\. /),
-      },
-    })
-  })
-
-  it('has no next attempt while the account is refused, and no client waits for one', async () => {
-    const { replies } = await start({ first: failures.notFound })
-    expect(isThere(replies.token({ waitSeconds: 60 }, client))).toBe(true)
-    expect(await replies.status()).toMatchObject({
-      state: 'refused',
-      nextAttemptAt: null,
-      failure: { reason: 'account-not-found', status: 404 },
-    })
-  })
+it('a host that is not to ask says why, to clients too', async () => {
+  const postponed = {
+    kind: 'postponed',
+    reason: 'share-lost',
+    detail: 'No store',
+    retryAfterMs: 15_000,
+  } as const
+  const { replies } = await start({ first: postponed })
+  const message = expect.stringMatching(/^There is no token yet: No store\. /) as string
+  expect(replies.current()).toMatchObject({ fault: { code: 'no-token-yet', reason: 'share-lost', message } })
 })

@@ -48,24 +48,19 @@ describe('a socket', () => {
     expect([world.ipcPath, world.httpPath].filter(existsSync)).toEqual([])
   })
 
-  it.each(['file', 'directory', 'link'])('leaves a %s in its way alone', async (kind) => {
+  it.each<[string, (path: string) => unknown]>([
+    ['file', (path) => writeFileSync(path, 'precious')],
+    ['directory', mkdirSync],
+    ['link', (path) => symlinkSync('/nowhere', path)],
+    ['process that answers', async (path) => once(createServer().listen(path).unref(), 'listening')],
+  ])('leaves a %s in its way alone', async (_what, make) => {
     const directory = await tempDirectory()
     const path = join(directory, 'ipc.sock')
-    if (kind === 'file') writeFileSync(path, 'precious')
-    else if (kind === 'directory') mkdirSync(path)
-    else symlinkSync('/nowhere', path)
+    await make(path)
     const { ino } = lstatSync(path)
     const message = expect.stringContaining('is in the way') as string
     await expect(startDelivery({ directory })).rejects.toMatchObject({ status: 78, message })
     expect(lstatSync(path).ino).toBe(ino)
-  })
-
-  it('at whose path a process answers is left to that', async () => {
-    const directory = await tempDirectory()
-    const server = createServer().listen(join(directory, 'http.sock'))
-    onTestFinished(() => void server.close())
-    await once(server, 'listening')
-    await expect(startDelivery({ directory })).rejects.toMatchObject({ status: 78 })
   })
 
   it('takes the mode of a reload, and its connections live on', async () => {
@@ -101,23 +96,20 @@ describe('a socket that somebody opened wider than its setting', () => {
   })
 })
 
-describe.runIf(isRoot)('other users', () => {
-  it.each<[string, object, number, string, string]>([
-    ['whom the mode admits', { mode: 0o666 }, 65_001, '--clear-groups', 'token.result'],
-    ['of its group', { mode: 0o660, gid: 54_321 }, 65_001, '--groups=54321', 'token.result'],
-    ['not of its group', { mode: 0o660, gid: 54_321 }, 65_001, '--clear-groups', 'refused'],
-    ['named', { mode: 0o666, allow: { uids: [65_001], gids: [] } }, 65_001, '--clear-groups', 'token.result'],
-    ['not named', { mode: 0o666, allow: { uids: [65_001], gids: [] } }, 65_002, '--clear-groups', 'fault'],
-    [
-      'of a named group',
-      { mode: 0o666, allow: { uids: [], gids: [7_777] } },
-      65_002,
-      '--groups=7777',
-      'token.result',
-    ],
-  ])('%s', async (_who, socket, uid, groups, expected) => {
-    const world = await startWithToken({ socket })
-    chmodSync(world.directory, 0o755)
-    expect(await answerTo(uid, groups, world.ipcPath)).toBe(expected)
-  })
+it.runIf(isRoot).each<[string, object, number, string, string]>([
+  ['of its group', { mode: 0o660, gid: 54_321 }, 65_001, '--groups=54321', 'token.result'],
+  ['not of its group', { mode: 0o660, gid: 54_321 }, 65_001, '--clear-groups', 'refused'],
+  ['whom `allow` names', { allow: { uids: [65_001], gids: [] } }, 65_001, '--clear-groups', 'token.result'],
+  ['whom it does not name', { allow: { uids: [65_001], gids: [] } }, 65_002, '--clear-groups', 'fault'],
+  [
+    'of a group that it names',
+    { allow: { uids: [], gids: [7_777] } },
+    65_002,
+    '--groups=7777',
+    'token.result',
+  ],
+])('another user, %s', async (_who, socket, uid, groups, expected) => {
+  const world = await startWithToken({ socket: { mode: 0o666, ...socket } })
+  chmodSync(world.directory, 0o755)
+  expect(await answerTo(uid, groups, world.ipcPath)).toBe(expected)
 })
