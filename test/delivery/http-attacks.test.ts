@@ -2,9 +2,7 @@
 // one.
 import { describe, expect, it } from 'vitest'
 import { asStranger, startDelivery, startWithToken } from '../support/delivery-world.ts'
-import { connectRaw } from '../support/ipc-client.ts'
 import { exchange } from '../support/raw-http.ts'
-import { expectUntil } from '../support/until.ts'
 
 const HEAD = 'HTTP/1.1\r\nHost: x\r\n'
 /** The request after the odd one: its answer ends the exchange. */
@@ -89,15 +87,5 @@ describe('many at once', () => {
     expect(world.http.counts()).toMatchObject({ connections: 0, dropped: { 'too-many-requests': 1 } })
     const two = await exchange(world.httpPath, `${GET}\r\n${NEXT}`, { until: /not-found/ })
     expect(two).toMatch(/HTTP\/1\.1 200 .*HTTP\/1\.1 404/s)
-  })
-
-  it('a connection that is answered before its body has come holds nothing when it goes', async () => {
-    const world = await startWithToken()
-    for (let count = 0; count < 50; count += 1) {
-      const client = await connectRaw(world.httpPath, { reads: false })
-      client.write(`${POST}Expect: 100-continue\r\nContent-Length: 25\r\n\r\n{`)
-      client.socket.destroy()
-    }
-    await expectUntil('no connection', () => world.http.counts().connections === 0)
   })
 })

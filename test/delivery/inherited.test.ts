@@ -33,37 +33,20 @@ async function inheriting(names: string, config: object = {}): ReturnType<typeof
   return started
 }
 
-test('each of several of one name is served; those of other names are reported', async () => {
-  const { daemon, given } = await inheriting('ipc:other:ipc:http:other:http')
-  for (const index of [0, 2])
-    expect(await askOnce(given(index), 'token.get', { waitSeconds: 10 })).toMatchObject({
-      type: 'token.result',
-    })
-  for (const index of [3, 5])
-    expect(await httpAsk({ httpPath: given(index) }, '/readyz')).toMatchObject({ status: 200 })
-  expect(await daemon.end()).toBe(0)
-  expect(daemon.records('socket-unused')).toMatchObject([
-    {
-      level: 'warning',
-      name: 'other',
-      remedy: expect.stringContaining('FileDescriptorName=ipc') as string,
-    },
-    { level: 'warning', name: 'other' },
-  ])
-})
-
-test('a socket for metrics answers with metrics and health, and never with a token', async () => {
-  const { daemon, given } = await inheriting('ipc:metrics')
-  await expectUntil('a token', async () => (await httpAsk({ httpPath: given(1) }, '/readyz')).status === 200)
-  const { body, status } = await httpAsk({ httpPath: given(1) }, '/metrics')
+test('a socket for metrics answers with metrics and health, never with a token; no socket is opened', async () => {
+  const { daemon, given } = await inheriting('http:metrics')
+  const [http, metrics] = [{ httpPath: given(0) }, { httpPath: given(1) }]
+  await expectUntil('a token', async () => (await httpAsk(metrics, '/readyz')).status === 200)
+  const { accessToken } = (await httpAsk(http, '/v1/token')).json
+  const { body, status } = await httpAsk(metrics, '/metrics')
   expect(status).toBe(200)
   expect(body).toContain('kyc_tokend_state{state="ready"} 1')
-  expect((await httpAsk({ httpPath: given(1) }, '/healthz')).status).toBe(200)
-  for (const path of ['/v1/token', '/v1/authorization', '/v1/status'])
-    expect(await httpAsk({ httpPath: given(1) }, path)).toMatchObject({ status: 404 })
-  expect((await httpAsk({ httpPath: given(1) }, '/v1/refresh', { method: 'POST' })).status).toBe(404)
-  const { accessToken } = (await askOnce(given(0), 'token.get', {}))?.data ?? {}
   expect(body).not.toContain(String(accessToken))
+  expect((await httpAsk(metrics, '/healthz')).status).toBe(200)
+  for (const path of ['/v1/token', '/v1/authorization', '/v1/status'])
+    expect(await httpAsk(metrics, path)).toMatchObject({ status: 404 })
+  expect((await httpAsk(metrics, '/v1/refresh', { method: 'POST' })).status).toBe(404)
+  expect(existsSync(daemon.ipcPath)).toBe(false)
   expect(await daemon.end()).toBe(0)
 })
 
@@ -89,14 +72,6 @@ test('with `http` off, connections to its socket are closed at once, also those 
   expect(await askOnce(given(0), 'token.get', { waitSeconds: 10 })).toMatchObject({ type: 'token.result' })
   expect(await daemon.end()).toBe(0)
   expect(daemon.records('clients-limited')).toEqual([])
-})
-
-test('where HTTP alone was handed over, no other socket is opened', async () => {
-  const { daemon, given } = await inheriting('http')
-  expect(await httpAsk({ httpPath: given(0) }, '/healthz')).toMatchObject({ status: 200 })
-  expect(existsSync(daemon.ipcPath)).toBe(false)
-  expect(await daemon.end()).toBe(0)
-  expect(daemon.records('started')).toMatchObject([{ ipc: 'off', http: "systemd's socket" }])
 })
 
 test('with a faulty configuration the connections that wait are closed, and it ends after 2 s (78); the sockets stay', async () => {

@@ -129,16 +129,11 @@ it('a client that half-closes gets the answer it waits for, and no change to whi
   expect(client.frames).toHaveLength(2)
 })
 
-it('reports a token of 16,384 characters, reloads and refreshes for the own user', async () => {
+it('token.reject takes a token of 16,384 characters', async () => {
   const accessToken = 'x'.repeat(16_384)
   const world = await startWithToken({ tokenOf: () => accessToken })
-  const ask = async (type: string, data = {}) => (await askOnce(world.ipcPath, type, data))?.data
-  expect(await ask('token.reject', { accessToken })).toMatchObject({ verdict: 'refreshing' })
-  const reloaded = { outcome: 'ok', problems: [], needsRestart: [], pair: null }
-  expect(await ask('reload.request')).toMatchObject(reloaded)
-  expect(await ask('refresh.request')).toMatchObject({ outcome: 'ok', candidate: null })
-  world.answer(() => failures.rejected)
-  expect(await ask('refresh.request')).toMatchObject({ outcome: 'failed', reason: 'rejected' })
+  const report = await askOnce(world.ipcPath, 'token.reject', { accessToken })
+  expect(report).toMatchObject({ type: 'reject.result', data: { verdict: 'refreshing' } })
 })
 
 it('records who took the token, not what it is, and names them to the own user', async () => {

@@ -1,6 +1,6 @@
 // Every limit of the sockets with its number, and that nothing is left behind by clients that go.
 import { connect, type Socket } from 'node:net'
-import { describe, expect, it, vi } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { loadLibc } from '../../src/lib/libc.ts'
 import { fingerprintOf } from '../../src/token/token.ts'
 import {
@@ -18,12 +18,8 @@ import { expectUntil } from '../support/until.ts'
 const LARGE = 'x'.repeat(10_000)
 const ASK = '{"type":"token.get","data":{"id":"1"}}\f'
 const GET = 'GET /v1/token HTTP/1.1\r\nHost: x\r\n'
-const FIRST = fingerprintOf('token-1')
-/** They wait for another token. */
-const WAIT = {
-  ipc: ASK.replace('"id"', `"waitSeconds":60,"notFingerprint":"${FIRST}","id"`),
-  http: `${GET.replace('token', `token?waitSeconds=60&notFingerprint=${FIRST}`)}\r\n`,
-}
+/** It waits for another token. */
+const WAIT = ASK.replace('"id"', `"waitSeconds":60,"notFingerprint":"${fingerprintOf('token-1')}","id"`)
 const sockets = ['ipc', 'http'] as const
 
 const pathOf = (world: DeliveryWorld, transport: 'ipc' | 'http'): string =>
@@ -56,7 +52,7 @@ describe('timeouts', () => {
     )
     client?.ask('status.get', { id: '1' })
     subscriber?.ask('token.subscribe', { id: '1' })
-    waiter?.write(WAIT.ipc)
+    waiter?.write(WAIT)
     await Promise.all([client?.frame(0), subscriber?.frame(0)])
     await isServed(world)
     await expectUntil('the three alone', () => world.ipc.counts().connections === 3)
@@ -180,17 +176,6 @@ describe('connections', () => {
     const places = [await taken(4_003, 70), await taken(4_001, 2), await taken(4_002, 2), await taken(0, 4)]
     expect(places).toEqual([64, 2, 1, 3])
   })
-
-  it.each(sockets)('that go end their waits on %s.sock', async (transport) => {
-    const world = await startWithToken()
-    const waitUntil = vi.spyOn(world.keeper, 'waitUntil')
-    const client = await connectRaw(pathOf(world, transport), { reads: false })
-    client.write(WAIT[transport])
-    const [, { signal }] = await expectUntil('the wait', () => waitUntil.mock.calls[0])
-    expect(signal.aborted).toBe(false)
-    client.socket.destroy()
-    await expectUntil('its end', () => signal.aborted)
-  })
 })
 
 describe('the end of the daemon', () => {
@@ -212,16 +197,6 @@ describe('the end of the daemon', () => {
     },
   )
 
-  it.each(sockets)('answers who waits on %s.sock at once, with what there is', async (transport) => {
-    const world = await startWithToken()
-    const waiting = exchange(pathOf(world, transport), WAIT[transport])
-    await expectUntil('the wait', () => world[transport].counts().connections > 0)
-    const begunAt = performance.now()
-    await world.stop()
-    expect(performance.now() - begunAt).toBeLessThan(2_000)
-    expect(await waiting).toContain('token-1')
-  })
-
   it('is held up for 3.5 s at most by a client that reads nothing', async () => {
     const world = await startWithToken({ tokenOf: () => LARGE })
     const client = await connectRaw(world.ipcPath, { reads: false })
@@ -232,24 +207,6 @@ describe('the end of the daemon', () => {
     await expectUntil('its end', () => world.ipc.counts().connections === 0)
   })
 })
-
-it.each([
-  ['at once', 'http', 'GET /metrics HTTP/1.1\r\n\r\n', 'fault-of-ours'],
-  ['later', 'ipc', '{"type":"alert.test","data":{"id":"1"}}\f', 'fault-of-ours'],
-] as const)(
-  'an internal error %s on %s.sock costs one connection',
-  async (_when, transport, text, reason) => {
-    const broken = new Error('broken')
-    const metrics = (): never => {
-      throw broken
-    }
-    const world = await startWithToken({ metrics, testAlert: () => Promise.reject(broken) })
-    expect(await exchange(pathOf(world, transport), text)).toBe('')
-    expect(world[transport].counts().dropped[reason]).toBe(1)
-    await isServed(world)
-    expect(world.records).toMatchObject([{ level: 'crit', fields: { event: 'internal-fault' } }, {}])
-  },
-)
 
 it('frames are read wherever the stream is split', async () => {
   const world = await startWithToken()

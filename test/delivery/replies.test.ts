@@ -22,7 +22,7 @@ async function start(options: Parameters<typeof runningKeeper>[0] = {}) {
     replies,
     current: () => resultOf(replies.current()),
     /** The reply to a request, and the time that it took, in ms; NaN: it is not there yet. */
-    ask(request: Parameters<typeof replies.token>[0]) {
+    ask: (request: Parameters<typeof replies.token>[0]) => {
       const begunMs = clock.now().bootMs
       const reply = Promise.resolve(replies.token(request, client))
       let endedMs = NaN
@@ -91,13 +91,6 @@ describe('waiting', () => {
     expect(tookMs()).toBe(30_000)
     expect(await reply).toMatchObject({ fault: { code: 'no-token-yet', reason: 'network' } })
   })
-
-  it('is of no use where the account is refused', async () => {
-    const { replies, isThere } = await start({ first: failures.notFound })
-    expect(isThere({ waitSeconds: 60 })).toBe(true)
-    const failure = { reason: 'account-not-found', status: 404 }
-    expect(await replies.status()).toMatchObject({ state: 'refused', nextAttemptAt: null, failure })
-  })
 })
 
 describe('a token with less life than `minValidSeconds`', () => {
@@ -143,16 +136,4 @@ describe('a token with less life than `minValidSeconds`', () => {
     await clock.advance(20_000)
     expect(isThere(soon)).toBe(true)
   })
-})
-
-it('a host that is not to ask says why, to clients too', async () => {
-  const postponed = {
-    kind: 'postponed',
-    reason: 'share-lost',
-    detail: 'No store',
-    retryAfterMs: 15_000,
-  } as const
-  const { replies } = await start({ first: postponed })
-  const message = expect.stringMatching(/^There is no token yet: No store\. /) as string
-  expect(replies.current()).toMatchObject({ fault: { code: 'no-token-yet', reason: 'share-lost', message } })
 })

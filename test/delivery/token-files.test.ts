@@ -39,7 +39,7 @@ function createScene(use = STANDARD_USE) {
     keeper,
     ...createRecords(),
     tick: () => emit({ type: 'tick' }),
-    hold(accessToken: string, { lifeMs = 15 * MINUTE, ...facts }: Partial<Token> = {}) {
+    hold: (accessToken: string, { lifeMs = 15 * MINUTE, ...facts }: Partial<Token> = {}) => {
       const generation = state.generation + 1
       const token = tokenAt(clock.now(), { accessToken, generation, baseUrl, lifeMs, ...facts })
       state = firstState(clock.now(), { service, token, generation })
