@@ -1,5 +1,5 @@
-// The sockets that systemd handed over to this daemon, by the names that its socket units give them.
-import { FIRST_LISTEN_FD, takeListenNames } from '../lib/socket-activation.ts'
+// The sockets that systemd handed over to this daemon (sd_listen_fds(3)), by the names that its socket units give
+// them.
 import type { SocketName } from './account.ts'
 
 /** Descriptors by name, any number of each. */
@@ -8,9 +8,19 @@ export interface InheritedSockets extends Readonly<Record<SocketName, readonly n
   readonly unknown: readonly string[]
 }
 
-/** Takes them out of the environment, so that no child uses them. */
+/** SD_LISTEN_FDS_START. */
+const FIRST_LISTEN_FD = 3
+
+/** Takes them out of the environment, so that no child uses them. None if LISTEN_PID names another process. */
 export function takeInheritedSockets(env: NodeJS.ProcessEnv, pid: number): InheritedSockets {
-  const names = takeListenNames(env, pid)
+  const { LISTEN_PID, LISTEN_FDS = '', LISTEN_FDNAMES = '' } = env
+  const isOurs = LISTEN_PID === String(pid) && /^\d{1,4}$/.test(LISTEN_FDS)
+  const given = LISTEN_FDNAMES.split(':')
+  const names = Array.from(
+    { length: isOurs ? Number(LISTEN_FDS) : 0 },
+    (_, index) => given[index] || 'unknown',
+  )
+  for (const name of ['LISTEN_PID', 'LISTEN_FDS', 'LISTEN_FDNAMES']) Reflect.deleteProperty(env, name)
   const fdsOf = (wanted: SocketName): number[] =>
     names.flatMap((name, index) => (name === wanted ? [FIRST_LISTEN_FD + index] : []))
   const known = {

@@ -116,18 +116,3 @@ export function onWallClockOf(now: Instant, moment: Instant): Instant {
   const wallMs = now.wallMs + moment.bootMs - now.bootMs
   return Math.abs(moment.wallMs - wallMs) <= TOLERATED_MS ? moment : { ...moment, wallMs }
 }
-
-/** A sleep that ends early when it is woken: for loops with one sleep at a time. */
-export function createWakeableSleep(clock: Pick<Clock, 'sleep'>) {
-  let woken = new AbortController()
-  return {
-    /** Resolves after `ms`, when it is woken, or when the signal is aborted. */
-    sleep: async (ms: number, signal: AbortSignal): Promise<void> => {
-      woken = new AbortController()
-      // Rounded up: a timer that fires a fraction of a millisecond early would only cost another turn.
-      await clock.sleep(Math.ceil(ms), AbortSignal.any([signal, woken.signal]))
-    },
-    /** Ends the sleep that is under way, if there is one. */
-    wake: (): void => woken.abort(),
-  }
-}

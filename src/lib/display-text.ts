@@ -1,5 +1,4 @@
 // Text made fit to show, or to paste: no control character of others reaches a terminal or a log.
-import { stripVTControlCharacters } from 'node:util'
 
 export const CONTROL_CHARACTER = /\p{Cc}/u
 
@@ -39,19 +38,9 @@ export function shellWord(text: string): string {
   return /^[\w./:@%+=,-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`
 }
 
-/** The text in lines of at most `width` columns, unless a word is longer; colours do not count. */
+/** The text in lines of at most `width` columns, unless a word is longer. */
 export function wrap(text: string, width: number): string[] {
-  const lines: string[] = []
-  let line = ''
-  for (const word of text.split(' ')) {
-    if (line !== '' && stripVTControlCharacters(`${line} ${word}`).length > width) {
-      lines.push(line)
-      line = word
-    } else {
-      line = line === '' ? word : `${line} ${word}`
-    }
-  }
-  return [...lines, line]
+  return text.match(new RegExp(String.raw`\S.{0,${width - 1}}(?=\s|$)|\S+`, 'g')) ?? ['']
 }
 
 /** Permission bits as people write them: `0640`. */

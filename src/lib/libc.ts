@@ -97,15 +97,6 @@ function createLibc(koffi: Koffi) {
   const length = new Int32Array(1)
   const size = new Int32Array(1)
 
-  /** The events of a descriptor at this moment, of those that need not be asked for (poll(2)). */
-  function eventsOf(fd: number): number {
-    // `struct pollfd`
-    const asked = Buffer.alloc(8)
-    asked.writeInt32LE(fd)
-    poll(asked, 1, 0)
-    return asked.readInt16LE(6)
-  }
-
   return {
     /**
      * Sends one datagram to the Unix socket at this path; `@name` is an abstract one, as in `$NOTIFY_SOCKET`.
@@ -147,7 +138,13 @@ function createLibc(koffi: Koffi) {
       return [...groups.subarray(0, length[0] / groups.BYTES_PER_ELEMENT)]
     },
     /** Reports whether the other end is closed in both directions (poll(2), POLLHUP). */
-    isHungUp: (fd: number): boolean => (eventsOf(fd) & ABI.POLLHUP) !== 0,
+    isHungUp(fd: number): boolean {
+      // `struct pollfd`
+      const asked = Buffer.alloc(8)
+      asked.writeInt32LE(fd)
+      poll(asked, 1, 0)
+      return (asked.readInt16LE(6) & ABI.POLLHUP) !== 0
+    },
     /** The other end can send no more; what it has sent can still be read (shutdown(2), SHUT_RD). */
     endInput: (fd: number): number => shutdown(fd, ABI.SHUT_RD),
     /** Accepts a connection that waits (accept4(2)); -1: none does, or there is no descriptor left. */

@@ -13,13 +13,7 @@ interface Task {
 export async function runTasks(parts: readonly Task[], signal: AbortSignal): Promise<void> {
   const stop = new AbortController()
   const until = AbortSignal.any([signal, stop.signal])
-  const runs = parts.map(async (part) => {
-    try {
-      await part.run(until)
-    } finally {
-      stop.abort()
-    }
-  })
+  const runs = parts.map(async (part) => part.run(until).finally(() => stop.abort()))
   const all = Promise.all(runs)
   await Promise.allSettled([all, ...runs])
   await all

@@ -1,5 +1,5 @@
 // The program's one variable: read by everybody, changed by the keeper, with events and waits for its changes.
-import { createWakeableSleep, type Clock } from '../lib/clock.ts'
+import type { Clock } from '../lib/clock.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import type { Cause, FetchOutcome, Grant } from './outcome.ts'
 import { signatureOf } from './selectors.ts'
@@ -37,7 +37,8 @@ export function createVariable(
   let lastSignature = signatureOf(state, clock.now())
   let tickedAwakeMs = clock.awakeMs()
   const listeners = new Set<(event: KeeperEvent) => void>()
-  const { sleep, wake } = createWakeableSleep(clock)
+  /** Ends the sleep of the loop. */
+  let woken = new AbortController()
 
   function emit(event: KeeperEvent): void {
     for (const listener of listeners) listener(event)
@@ -91,11 +92,15 @@ export function createVariable(
   return {
     get: (): TokenState => state,
     set,
-    wake,
+    wake: (): void => woken.abort(),
     step: (): Step => ({ now: clock.now(), drawn: random() }),
     /** Sleeps until that moment on the boot clock, the next tick or a change. */
-    sleepUntil: async (atMs: number, signal: AbortSignal): Promise<void> =>
-      sleep(Math.min(TICK_MS, atMs - clock.now().bootMs), signal),
+    async sleepUntil(atMs: number, signal: AbortSignal): Promise<void> {
+      woken = new AbortController()
+      // Rounded up: a timer that fires a fraction of a millisecond early would only cost another turn.
+      const ms = Math.ceil(Math.min(TICK_MS, atMs - clock.now().bootMs))
+      await clock.sleep(ms, AbortSignal.any([signal, woken.signal]))
+    },
     tick(): void {
       const awakeMs = clock.awakeMs()
       set(afterTick(state, { now: clock.now() }, awakeMs - tickedAwakeMs))

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { escapeUnsafe, escapeUnsafeIn, removeUnsafe } from '../../src/lib/display-text.ts'
+import { escapeUnsafe, escapeUnsafeIn, removeUnsafe, wrap } from '../../src/lib/display-text.ts'
 
 test.each([
   ['a line end', '\n', '\\u000a'],
@@ -19,4 +19,8 @@ test.each([
 test('letters of any script stay, and so does what is no string', () => {
   const value = { text: 'Grüße, 東京 😀', number: 1, none: null, list: [true, 'é\n'] }
   expect(escapeUnsafeIn(value)).toEqual({ ...value, list: [true, 'é\\u000a'] })
+})
+
+test('a text is wrapped at spaces, and a longer word has a line of its own', () => {
+  expect(wrap('aa bb cc longer-word e ff', 5)).toEqual(['aa bb', 'cc', 'longer-word', 'e ff'])
 })
