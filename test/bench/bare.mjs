@@ -1,27 +1,11 @@
-// The least in Node that gives the same answers. node bare.mjs IPC HTTP TOKEN
+// The least in Node that gives the same answers. node bare.mjs IPC HTTP BODY
 //
 // `ipc.sock`: frames split, JSON parsed, the request's own id in each answer, one write for each chunk, and
 // for a new token one for each connection. `GET /v1/token`: node:http, and a body that is ready.
 import { createServer as createHttpServer } from 'node:http'
 import { createServer } from 'node:net'
 
-const [ipc, http, accessToken] = process.argv.slice(2)
-const body = JSON.stringify({
-  accessToken,
-  tokenType: 'Bearer',
-  header: 'Authorization',
-  prefix: 'Bearer ',
-  obtainedAt: '2026-01-01T00:00:00.000Z',
-  expiresAt: '2026-01-02T00:00:00.000Z',
-  expirySource: 'jwt',
-  baseUrl: 'http://127.0.0.1:12345',
-  refusedBy: [401],
-  refreshAt: '2026-01-01T16:00:00.000Z',
-  generation: 1,
-  fingerprint: '0123456789abcdef',
-  state: 'ready',
-  stale: false,
-})
+const [ipc, http, body] = process.argv.slice(2)
 const length = String(Buffer.byteLength(body))
 const head = ['Content-Type', 'application/json', 'Content-Length', length, 'Cache-Control', 'no-store']
 const rest = `${body.slice(1)}}\f`

@@ -72,9 +72,9 @@ function startDaemon(name: string, baseUrl: string, isUnit: boolean): Server {
   return { process: child, ipc: join(run, 'ipc.sock'), http: join(run, 'http.sock') }
 }
 
-function startBare(name: string, isUnit: boolean): Server {
+function startBare(name: string, isUnit: boolean, body: string): Server {
   const [ipc, http] = [join(directory, `${name}.ipc`), join(directory, `${name}.http`)]
-  return { process: start([here('bare.mjs'), ipc, http, freshToken()], { isUnit }), ipc, http }
+  return { process: start([here('bare.mjs'), ipc, http, body], { isUnit }), ipc, http }
 }
 
 /** One request of `ipc.sock` on a connection of its own. */
@@ -92,9 +92,13 @@ function ask(path: string, type: string): Promise<string> {
   })
 }
 
-async function answered(path: string): Promise<void> {
-  for (const until = performance.now() + 30_000; performance.now() < until; await sleep(1))
-    if ((await ask(path, 'token.get').catch(() => '')).includes('accessToken')) return
+/** The token as this server gives it, as JSON, once it does. */
+async function answered(path: string): Promise<string> {
+  for (const until = performance.now() + 30_000; performance.now() < until; await sleep(1)) {
+    const frame = await ask(path, 'token.get').catch(() => '')
+    if (frame.includes('accessToken'))
+      return JSON.stringify({ ...JSON.parse(frame.slice(0, -1)).data, id: undefined })
+  }
   throw new Error(`Nothing answers at ${path}`)
 }
 
@@ -215,13 +219,11 @@ if (compiled.status !== 0)
   throw new Error(`load.c cannot be compiled; the benchmarks need gcc: ${compiled.stderr}`)
 const service = await startService({ answer: () => granting(freshToken()) })
 try {
-  const servers: Record<Contestant, Server> = {
-    ours: startDaemon('ours', service.url, false),
-    bare: startBare('bare', false),
-    oursUnit: startDaemon('unit', service.url, true),
-    bareUnit: startBare('bare-unit', true),
-  }
-  for (const who of contestants) await answered(servers[who].ipc)
+  const [ours, oursUnit] = [startDaemon('ours', service.url, false), startDaemon('unit', service.url, true)]
+  const [body] = await Promise.all([answered(ours.ipc), answered(oursUnit.ipc)])
+  const [bare, bareUnit] = [startBare('bare', false, body), startBare('bare-unit', true, body)]
+  await Promise.all([answered(bare.ipc), answered(bareUnit.ipc)])
+  const servers = { ours, bare, oursUnit, bareUnit }
   const rows = await rowsOf(servers)
   process.stdout.write(tableOf(rows))
   const flags = { ours: 'without flags', oursUnit: 'with the flags of the unit' }

@@ -1,6 +1,5 @@
-// A fleet for long: 20 daemons, rotations, kills, stops, a Redis that is away, is emptied or fails over, and a
-// writer who does not know the secret. One minute in CI; KYC_TOKEND_FLEET_MINUTES=30 for longer.
-import { spawn } from 'node:child_process'
+// A fleet for long: 20 daemons, rotations, kills, stops, and a Redis that is away, is emptied or fails over. One
+// minute in CI; KYC_TOKEND_FLEET_MINUTES=30 for longer.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, onTestFinished, test } from 'vitest'
 import { tokenFile, type Daemon } from '../support/daemon.ts'
@@ -60,42 +59,31 @@ test.skipIf(isWithoutRedis('test/bench/fleet'))(
       await sleep(1_000)
       away.delete(stopped)
     }
-    /** Old texts, garbage and other types, some thousand times. */
-    async function write(): Promise<void> {
-      const [record = '', lease = ''] = redis.cli('keys', '*').split('\n').toSorted().toReversed()
-      const keys = [record, lease || record.replace('record', 'lease')]
-      const old = redis.cli('get', record)
-      const script =
-        "for i = 1, 20 do local k = KEYS[math.random(2)] local v = ({ARGV[1], 'x', string.rep('y', 70000), string.char(255, 0)})" +
-        "[math.random(4)] redis.call('DEL', k) if math.random(10) == 1 then redis.call('LPUSH', k, 'l') else redis.call('SET', k, v) end end"
-      const path = 'path' in redis.address ? redis.address.path : ''
-      const words = ['-s', path, '-r', '10000', '-i', '0.01', 'eval', script, '2', ...keys, old]
-      const writer = spawn('redis-cli', words, { stdio: 'ignore' })
+    const lasting = (begin: () => unknown, end: () => unknown) => async (): Promise<void> => {
+      await begin()
       await sleep(TROUBLE_MS)
-      writer.kill('SIGKILL')
+      await end()
     }
-    const calm = [kill, kill, stop, () => Promise.resolve(redis.cli('flushall'))]
+    const calm = [kill, stop, async () => void redis.cli('flushall')]
     const alone = [
-      write,
-      () =>
-        redis
-          .kill()
-          .then(() => sleep(TROUBLE_MS))
-          .then(() => redis.start()),
-      () =>
-        Promise.resolve(redis.cli('replicaof', '127.0.0.1', '1'))
-          .then(() => sleep(TROUBLE_MS))
-          .then(() => redis.cli('replicaof', 'no', 'one')),
-      () =>
-        Promise.resolve(redis.signal('SIGSTOP'))
-          .then(() => sleep(TROUBLE_MS))
-          .then(() => redis.signal('SIGCONT')),
+      lasting(
+        () => redis.kill(),
+        async () => redis.start(),
+      ),
+      lasting(
+        () => redis.cli('replicaof', '127.0.0.1', '1'),
+        () => redis.cli('replicaof', 'no', 'one'),
+      ),
+      lasting(
+        () => redis.signal('SIGSTOP'),
+        () => redis.signal('SIGCONT'),
+      ),
     ]
     const begunMs = Date.now()
     let [turn, aloneMs] = [0, 0]
     while (Date.now() - begunMs < MINUTES * 60_000) {
       const isAlone = turn % 2 === 1
-      const trouble = isAlone ? alone[(turn >> 1) % alone.length]! : calm[(turn >> 1) % calm.length]!
+      const trouble = (isAlone ? alone : calm)[(turn >> 1) % 3]!
       const troubleMs = Date.now()
       await trouble()
       if (isAlone) aloneMs += Date.now() - troubleMs + 5_000
