@@ -183,12 +183,13 @@ async function complaintsAbout(units: readonly Unit[]): Promise<string[]> {
 /** Users and groups of the units that are not there. */
 async function missingNames(units: readonly Unit[]): Promise<string[]> {
   const wanted = units.flatMap(({ properties: { User, Group, SocketGroup } }) => [
-    `passwd ${User ?? SERVICE_USER}`,
-    ...[SERVICE_USER, CLIENTS_GROUP, Group, SocketGroup].flatMap((name) => (name ? `group ${name}` : [])),
+    ['passwd', User],
+    ...[SERVICE_USER, CLIENTS_GROUP, Group, SocketGroup].map((name) => ['group', name]),
   ])
   const missing = new Set<string>()
-  for (const [database = '', name = ''] of [...new Set(wanted)].map((each) => each.split(' ')))
-    if (!(await output('getent', database, name)).startsWith(`${name}:`)) missing.add(name)
+  // systemd gives an empty name for none.
+  for (const [database = '', name] of wanted)
+    if (name && !(await output('getent', database, name)).startsWith(`${name}:`)) missing.add(name)
   return [...missing]
 }
 

@@ -52,12 +52,8 @@ describe('kyc-tokend check', () => {
       tokenFiles: [{ path: 't', mode: 640 }],
     })
     expect(status).toBe(78)
-    for (const line of [
-      /^FAULT +configuration +\S+c\.json: refresh\.maxAge: /m,
-      /^FAULT +configuration +\S+c\.json: reqest: is an unknown key: did you mean "request"\?$/m,
-      /^FAULT +configuration +\S+c\.json: tokenFiles\[0\]\.mode: /m,
-    ])
-      expect(output).toMatch(line)
+    expect(output).toMatch(/^FAULT +configuration +\S+c\.json: refresh\.maxAge: /m)
+    expect(output).toMatch(/^FAULT +configuration +\S+c\.json: tokenFiles\[0\]\.mode: /m)
     expect(output).toMatch(/\n4 faults.*\.\n$/)
     expect(output).not.toMatch(/secret-1|\u001b|^<0>/m)
   })
@@ -115,31 +111,17 @@ describe('kyc-tokend check --live', () => {
     onTestFinished(() => service.stop())
     return checkConfig({ baseUrl: service.url, ...more }, { live: true })
   }
+  const ended = jwtOf({ iat: 1_000, exp: 2_000 })
   it.each<[string, ScriptedAnswer, number, RegExp]>([
-    [
-      'a token',
-      granting('opaque-token'),
-      0,
-      /^ok +service +gave a token that does not say how long it lives \(HTTP 200\)$/m,
-    ],
-    [
-      'a token that says its life',
-      granting(hourToken()),
-      0,
-      / gave a token that lives (1 h|59 min.*) \(HTTP 200\)$/m,
-    ],
+    ['a token', granting('opaque-token'), 0, /^ok +service .* does not say how long it lives \(HTTP 200\)$/m],
+    ['a life', granting(hourToken()), 0, /^ok +service .* that lives (1 h|59 min.*) \(HTTP 200\)$/m],
     [
       'a token that has expired',
-      granting(jwtOf({ iat: 1_000, exp: 2_000 })),
+      granting(ended),
       75,
-      /^FAILED +service +gave a token that has expired already \(HTTP 200\)\. \S/m,
+      /^FAILED +service .* expired already \(HTTP 200\)\. \S/m,
     ],
-    [
-      'an inactive account',
-      accountInactive,
-      77,
-      /HTTP 500 \(account-inactive\).*not active.*kyc-tokend refresh/,
-    ],
+    ['an inactive account', accountInactive, 77, /HTTP 500 \(account-inactive\).*kyc-tokend refresh/],
     ['an unknown account', accountNotFound, 77, /HTTP 404 \(account-not-found\)/],
     ['an outage', { status: 503 }, 75, /HTTP 503 \(server-error\)/],
   ])('%s of the service is shown, with the exit status for it', async (_, answer, expected, sentence) => {
@@ -148,6 +130,7 @@ describe('kyc-tokend check --live', () => {
     expect(output).not.toContain('opaque-token')
     expect(status).toBe(expected)
   })
+
   it('says that a service was not reached', async () => {
     const { output, status } = await checkConfig({ baseUrl: 'http://127.0.0.1:1' }, { live: true })
     expect(output).toMatch(/service +was not reached \(network\): The connection to 127\.0\.0\.1:1 failed/)
