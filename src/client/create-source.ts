@@ -102,7 +102,6 @@ export function createSource({ name, origins }: ClientOptions, link: Link): Toke
 
   /** Calls the listener with the newest token, and never twice for the same. */
   function subscribe(listener: (token: ClientToken) => void): () => void {
-    if (typeof listener !== 'function') throw badRequest('The listener must be a function.')
     link.follow()
     let last: string | undefined
     function notify(): void {
@@ -138,9 +137,7 @@ export function createSource({ name, origins }: ClientOptions, link: Link): Toke
     ),
     subscribe,
     async reject(token, { signal } = {}) {
-      const fingerprint: unknown = typeof token === 'string' ? fingerprintOf(token) : token?.fingerprint
-      if (typeof fingerprint !== 'string')
-        throw badRequest('Report a token, or an object with its `fingerprint`.')
+      const fingerprint = typeof token === 'string' ? fingerprintOf(token) : token.fingerprint
       return unlessAborted(report(fingerprint), signal)
     },
     status: async ({ signal } = {}) => unlessAborted(link.ask<StatusResult>('status.get', {}), signal),

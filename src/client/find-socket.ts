@@ -49,25 +49,23 @@ function accountSocket(account: string, directory: string): string {
   if (isThere(join(directory, account))) return join(directory, account, 'ipc.sock')
   const names = accountNames(directory)
   const others = names.length === 0 ? ' none' : `: ${names.map((name) => `\`${name}\``).join(', ')}`
-  throw new TokenClientError(`There is no account \`${account}\` here; there are${others}`, {
-    code: 'daemon-unreachable',
-    remedy: clientRemedyOf({ kind: 'no-account', account, hasOthers: names.length > 0 }),
-  })
+  const remedy = clientRemedyOf({ kind: 'no-account', account, hasOthers: names.length > 0 })
+  const message = `There is no account \`${account}\` here; there are${others}: ${remedy}.`
+  throw new TokenClientError(message, 'daemon-unreachable')
 }
 
 function usualSocket(identity: ProcessIdentity): string {
   const candidates = socketCandidates(identity)
   const path = candidates.find(isThere)
-  if (path === undefined)
-    throw new TokenClientError(`No kyc-tokend is running here (no socket at ${candidates.join(' and ')})`, {
-      code: 'daemon-unreachable',
-      remedy: `${clientRemedyOf({ kind: 'no-daemon', socket: undefined })}, or ${NAME_SOCKET}`,
-    })
+  if (path === undefined) {
+    const problem = `No kyc-tokend is running here (no socket at ${candidates.join(' and ')})`
+    const remedy = clientRemedyOf({ kind: 'no-daemon', socket: undefined })
+    throw new TokenClientError(`${problem}: ${remedy}, or ${NAME_SOCKET}.`, 'daemon-unreachable')
+  }
   if (isTrusted(dirname(path), identity.uid)) return path
-  throw new TokenClientError(`Another user could have made the directory of ${path}, and answer at it`, {
-    code: 'denied',
-    remedy: `remove ${dirname(path)} and start your daemon again, or ${NAME_SOCKET}`,
-  })
+  const remedy = `remove ${dirname(path)} and start your daemon again, or ${NAME_SOCKET}`
+  const message = `Another user could have made the directory of ${path}, and answer at it: ${remedy}.`
+  throw new TokenClientError(message, 'denied')
 }
 
 /** Only root makes directories in /run. In a temp directory everybody may have made the person's own. */

@@ -205,8 +205,7 @@ export function isWithoutToken({ code }: TokenClientError): boolean {
 
 /** The daemon's `fault`. */
 export function faultError({ code, message, reason }: Readonly<Record<string, unknown>>): TokenClientError {
-  return new TokenClientError(String(message), {
-    code: String(code) as FaultCode,
+  return new TokenClientError(String(message), String(code) as FaultCode, {
     reason: typeof reason === 'string' ? reason : undefined,
   })
 }
@@ -217,25 +216,22 @@ export function faultError({ code, message, reason }: Readonly<Record<string, un
  */
 function disconnectError(path: string | undefined, cause: Error | null): TokenClientError {
   if (cause instanceof TokenClientError) return cause
-  const systemCode = errorCode(cause)
-  if (cause === null) {
-    const problem = `kyc-tokend ended the connection at ${path}`
-    return new TokenClientError(problem, { code: 'daemon-unreachable', remedy: clientRemedyOf('unanswered') })
+  const why = errorCode(cause) ?? errorMessage(cause)
+  if (why === 'EACCES' || why === 'EPERM') {
+    const message = `The socket ${path} may not be opened by this user: ${clientRemedyOf('denied')}.`
+    return new TokenClientError(message, 'denied', { cause })
   }
-  if (systemCode === 'EACCES' || systemCode === 'EPERM') {
-    const problem = `The socket ${path} may not be opened by this user`
-    return new TokenClientError(problem, { code: 'denied', remedy: clientRemedyOf('denied'), cause })
-  }
-  const problem = `No kyc-tokend answers at ${path} (${systemCode ?? errorMessage(cause)})`
-  const remedy = clientRemedyOf({ kind: 'no-daemon', socket: path })
-  return new TokenClientError(problem, { code: 'daemon-unreachable', remedy, cause })
+  const message =
+    cause === null
+      ? `kyc-tokend ended the connection at ${path}: ${clientRemedyOf('unanswered')}.`
+      : `No kyc-tokend answers at ${path} (${why}): ${clientRemedyOf({ kind: 'no-daemon', socket: path })}.`
+  return new TokenClientError(message, 'daemon-unreachable', { cause })
 }
 
 export const closedError = (): TokenClientError =>
-  new TokenClientError('This TokenClient was closed: create another one.', { code: 'closed' })
+  new TokenClientError('This TokenClient was closed: create another one.', 'closed')
 
-export const timeoutError = (answerMs: number): TokenClientError =>
-  new TokenClientError(`kyc-tokend gave no answer within ${answerMs / 1_000} s`, {
-    code: 'timeout',
-    remedy: clientRemedyOf('late'),
-  })
+export function timeoutError(answerMs: number): TokenClientError {
+  const message = `kyc-tokend gave no answer within ${answerMs / 1_000} s: ${clientRemedyOf('late')}.`
+  return new TokenClientError(message, 'timeout')
+}

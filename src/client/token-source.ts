@@ -102,25 +102,19 @@ export class TokenClientError extends Error {
   readonly code: TokenClientErrorCode
   /** Why the last attempt at the service failed, if that is why there is no token. */
   readonly reason: string | undefined
-  /** The message without the remedy. */
-  readonly problem: string
   constructor(
-    problem: string,
-    options: ErrorOptions & {
-      code: TokenClientErrorCode
-      reason?: string | undefined
-      remedy?: string | undefined
-    },
+    message: string,
+    code: TokenClientErrorCode,
+    options: ErrorOptions & { reason?: string | undefined } = {},
   ) {
-    const { code, reason, remedy } = options
-    super(escapeUnsafe(remedy === undefined ? problem : `${problem}: ${remedy}.`), options)
+    const { reason } = options
+    super(escapeUnsafe(message), options)
     this.code = code
     this.reason = reason === undefined ? undefined : escapeUnsafe(reason)
-    this.problem = escapeUnsafe(problem)
   }
 }
 
 /** A mistake of the caller. */
 export function badRequest(message: string): TokenClientError {
-  return new TokenClientError(message, { code: 'bad-request' })
+  return new TokenClientError(message, 'bad-request')
 }

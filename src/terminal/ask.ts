@@ -119,7 +119,7 @@ export async function withReason(error: unknown, invocation: WithOptions): Promi
   const words = await unitWords(`${unit}.service`)
   if (words === '') return plain
   const [check = ''] = createRemedies({ account, isUnit: true }).commands.check
-  const sentence = `${error.problem}. ${unit}.service: ${words}. More: \`${check}\`.`
+  const sentence = `${error.message} ${unit}.service: ${words}. More: \`${check}\`.`
   return new UserError(sentence, exitStatus.unavailable, { cause: error })
 }
 

@@ -1,9 +1,9 @@
 // What each path of `http.sock` answers.
 import { expect, it } from 'vitest'
 import { failures } from '../support/failures.ts'
-import { kindOf } from '../support/kind-of.ts'
 import { exchange } from '../support/raw-http.ts'
 import { startDelivery, startWithToken } from '../support/delivery-world.ts'
+import { refusalOf } from '../../src/token/selectors.ts'
 import { httpAsk } from '../support/outside.ts'
 import { eventually } from '../support/until.ts'
 
@@ -47,7 +47,7 @@ it.each<[string, Given, object]>([
 
 it('a refusal is a problem, and no fault of the daemon', async () => {
   const world = await startDelivery({ answer: () => failures.notFound })
-  await eventually(() => expect(kindOf(world.keeper.state())).toBe('refused'))
+  await eventually(() => expect(refusalOf(world.keeper.state())).not.toBeNull())
   const json = { code: 'account-not-found', reason: 'account-not-found' }
   for (const path of ['/v1/token', '/readyz'])
     expect(await httpAsk(world, path)).toMatchObject({ status: 503, json })
