@@ -137,12 +137,10 @@ function isLockedBy(fd: number): boolean {
   }
 }
 
-function refuseForeign(path: string, { uid, gid, mode }: Stats): void {
-  const unsafe = (writers: FileError['writers']): FileError =>
-    new FileError({ path, directory: path, kind: 'unsafe-directory', writers })
-  if (uid !== 0 && uid !== process.geteuid!()) throw unsafe({ kind: 'user', id: uid })
-  if ((mode & 0o002) !== 0) throw unsafe('all')
-  if ((mode & 0o020) !== 0) throw unsafe({ kind: 'group', id: gid })
+function refuseForeign(path: string, { uid, mode }: Stats): void {
+  const isOfOther = uid !== 0 && uid !== process.geteuid!()
+  if (isOfOther || (mode & 0o022) !== 0)
+    throw new FileError({ path, directory: path, kind: 'unsafe-directory' })
 }
 
 /** Returns the function that reads the configuration again. It throws only UserError: no file ends us. */

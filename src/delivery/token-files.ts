@@ -60,7 +60,7 @@ export function createTokenFiles(options: {
       [...paths].map(async (path) => {
         const file = fileAt(path)
         await file.reconcile()
-        if (!configs.has(path) && file.error() === null && !file.isPresent()) files.delete(path)
+        if (!configs.has(path) && file.error() === null && !file.status().isPresent) files.delete(path)
       }),
     )
   }
@@ -84,14 +84,15 @@ export function createTokenFiles(options: {
       [...configs.values()].map((config) => {
         const file = fileAt(config.path)
         const error = file.error()
+        const { isPresent: present, writtenAt, repairs } = file.status()
         return {
           path: config.path,
           format: config.format,
           ok: error === null,
           error: error && remedyOf({ kind: 'file', error }),
-          present: file.isPresent(),
-          writtenAt: file.writtenAt()?.toISOString() ?? null,
-          repairs: file.repairs(),
+          present,
+          writtenAt: writtenAt?.toISOString() ?? null,
+          repairs,
         }
       }),
     /** Sums over all token files, since the start. */

@@ -27,8 +27,8 @@ export function createManagedFile(
     /** The content that the file should have now; null: it should not be there. */
     desired: () => Content | null
     log: Log
-    /** The record of a failure. */
-    failure?: { readonly sentence: string; readonly event: string }
+    /** The event of a failure. */
+    event?: string
     /** The content of a former run may stay if it cannot be replaced. */
     mayFormerStay?: boolean
     /** Several files may count in the same. */
@@ -38,8 +38,7 @@ export function createManagedFile(
   },
 ) {
   const { desired, log, mayFormerStay = false, inTurn = async (each) => each() } = options
-  const { counts = { writes: 0, repairs: 0, errors: 0 } } = options
-  const { failure = { sentence: 'Cannot write a file', event: 'file-error' } } = options
+  const { counts = { writes: 0, repairs: 0, errors: 0 }, event = 'file-error' } = options
   /** What the file was last given, or had; undefined: nothing yet in this run. */
   let applied: Content | null | undefined
   let isPresent = false
@@ -51,57 +50,45 @@ export function createManagedFile(
   let next: Promise<void> | null = null
   const problem = createProblemLog<FileError>((error) => {
     if (error === null) log('notice', 'A file is as it should be again', { event: 'file-mended', path })
-    else log('error', failure.sentence, { event: failure.event, path, error })
+    else log('error', 'Cannot write a file', { event, path, error })
   })
 
   /** Compares the file with this content, and replaces or removes it. */
   async function apply(content: Content | null): Promise<void> {
-    const state = await readWholeFile(path, content)
-    isPresent = state !== null
-    const isSame = content === null ? state === null : state?.text === content.text
-    if (isSame && state?.hasAttributes !== false) {
-      if (state !== null) writtenAt ??= state.stats.mtime
-      // A crash may have left something of replacing it.
-      else if (applied === undefined) await removeFile(path)
+    const there = await readWholeFile(path, content)
+    isPresent = there !== null
+    const isSame = there?.text === content?.text && there?.hasAttributes !== false
+    // A crash may have left something of replacing it.
+    if (isSame && there === null && applied === undefined) await removeFile(path)
+    if (isSame) {
+      writtenAt ??= there?.stats.mtime ?? null
       applied = content
       return
     }
-    // The same under another mode may stay, whoever wrote it.
-    if (isSame && state !== null) applied ??= content && { ...content, attributes: state.stats }
-    const isRepair = isDeepStrictEqual(factsOf(applied), factsOf(content))
-    if (content === null) await remove()
-    else await replace(content)
-    if (!isRepair) return
+    const isRepair =
+      applied?.text === content?.text && isDeepStrictEqual(applied?.attributes, content?.attributes)
+    const isKnown = applied !== undefined
+    try {
+      await put(content)
+    } catch (error) {
+      const mayStay = isKnown ? applied?.mayStay() !== false : mayFormerStay
+      if (there === null || there.text === content?.text || mayStay || content === null) throw error
+      // On a full disk there is space then.
+      await put(null)
+      await put(content)
+    }
+    if (!isRepair || !isKnown) return
     counts.repairs += 1
     repairs += 1
     log('warning', 'Restored a file that was changed externally', { event: 'file-restored', path })
   }
 
-  async function remove(): Promise<void> {
-    await removeFile(path)
-    applied = null
-    isPresent = false
-    counts.writes += 1
-  }
-
-  async function replace(content: Content): Promise<void> {
-    try {
-      await replaceFile(path, content)
-    } catch (error) {
-      if (!isPresent || mayOldStay(content)) throw error
-      // On a full disk there is space then.
-      await remove()
-      await replaceFile(path, content)
-    }
+  async function put(content: Content | null): Promise<void> {
+    await (content === null ? removeFile(path) : replaceFile(path, content))
     applied = content
-    isPresent = true
-    writtenAt = new Date()
+    isPresent = content !== null
+    writtenAt = content === null ? writtenAt : new Date()
     counts.writes += 1
-  }
-
-  function mayOldStay({ text }: Content): boolean {
-    if (applied === undefined) return mayFormerStay
-    return applied === null || applied.text === text || applied.mayStay()
   }
 
   function fail(error: unknown): void {
@@ -145,15 +132,7 @@ export function createManagedFile(
     },
     /** Why it is not as it should be; null: it is. */
     error: (): FileError | null => stalled() ?? problem.current(),
-    /** Reports whether the file existed at the last check. */
-    isPresent: () => isPresent,
-    /** When the file got its content, on the wall clock. */
-    writtenAt: () => writtenAt,
-    /** Since the start. */
-    repairs: () => repairs,
+    /** Whether it existed at the last check, when it got its content, and how often it was restored since the start. */
+    status: () => ({ isPresent, writtenAt, repairs }),
   }
-}
-
-function factsOf(content: Content | null | undefined) {
-  return content && { text: content.text, ...content.attributes }
 }

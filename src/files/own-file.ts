@@ -6,7 +6,6 @@ import { readWholeFile } from './replace-file.ts'
 
 /** Well above the size of a token of 16 KiB and the longest detail. */
 const MAX_BYTES = 256 * 1024
-const STATE_FAILURE = { sentence: 'Cannot save the state for a restart', event: 'state-file-error' }
 
 /**
  * Such a file is 0600, unless `mode` says more. A disk that fails or hangs is logged once, and survived.
@@ -14,12 +13,12 @@ const STATE_FAILURE = { sentence: 'Cannot save the state for a restart', event: 
  */
 export function createOwnFile(
   path: string,
-  options: { log: Log; mode?: number; failure?: typeof STATE_FAILURE; mayStay?: boolean },
+  options: { log: Log; mode?: number; event?: string; mayStay?: boolean },
 ) {
-  const { log, mode = 0o600, failure = STATE_FAILURE, mayStay = true } = options
+  const { log, mode = 0o600, event = 'state-file-error', mayStay = true } = options
   /** What the file should hold. `json`: its value, of which the text is made once, with the time of that. */
   let content: (Content & { readonly json: string }) | null = null
-  const file = createManagedFile(path, { desired: () => content, log, failure, mayFormerStay: mayStay })
+  const file = createManagedFile(path, { desired: () => content, log, event, mayFormerStay: mayStay })
 
   function ignore(fault: string): null {
     const sentence = 'A state file cannot be used and is ignored'

@@ -1,6 +1,6 @@
 // The place of a daemon, for the commands of remedies: its account, its unit, its socket and its configuration.
 import { dirname } from 'node:path'
-import { FileError, isLate } from '../files/file-error.ts'
+import { FileError } from '../files/file-error.ts'
 import { capitalized } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import type { Log } from '../lib/log.ts'
@@ -35,15 +35,11 @@ export function placeAt(
   }
 }
 
-/**
- * The error with which a command or a start ends: 75 if the disk is late, 78 for all others. `subject`: the
- * beginning of its sentence.
- */
+/** The error with which a command or a start ends (78). `subject`: the beginning of its sentence. */
 export function asUserError(error: FileError, env: NodeJS.ProcessEnv, subject = ''): UserError {
   const place = placeOf(env)
   const sentence = rendered(fileRemedy(error, place, createRemedies(place).commands))
-  const status = isLate(error) ? exitStatus.tryAgain : exitStatus.configuration
-  return new UserError(`${capitalized(subject + sentence)}.`, status, { cause: error })
+  return new UserError(`${capitalized(subject + sentence)}.`, exitStatus.configuration, { cause: error })
 }
 
 /** The log, in whose records an error of a file is its sentence. */
