@@ -3,11 +3,10 @@ import { dirname } from 'node:path'
 import { revealAll, type Config } from '../config/config.ts'
 import { ConfigError, formatIssue } from '../config/faults.ts'
 import { loadConfig, loadParsers } from '../config/load.ts'
-import { serviceEnvironment, unitNames } from '../host/account.ts'
+import { installationOf } from '../host/account.ts'
 import { groupsOf, localUser } from '../host/ids.ts'
 import { programName, SERVICE_USER } from '../host/paths.ts'
-import { createRemedies, rendered, type RemedyOf } from '../host/remedy.ts'
-import { configDirectory, configWord } from '../host/system-config.ts'
+import { createRemedies, rendered, type RemedyOf, configWord } from '../host/remedy.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { asSentence, escapeUnsafe } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
@@ -70,7 +69,7 @@ async function check(options: CheckOptions): Promise<Finding[]> {
   const service = await serviceOf(options)
   const user = localUser(SERVICE_USER)
   const daemon = user && { uid: user.uid, groups: [user.gid, ...groupsOf(SERVICE_USER)] as const }
-  const ofUnit = service === null ? {} : { ...serviceEnvironment(account), ...environmentIn(service) }
+  const ofUnit = service === null ? {} : { ...installationOf(account).environment, ...environmentIn(service) }
   const env = { ...options.env, ...ofUnit }
   const isElsewhere = process.geteuid!() === 0
   const load = async (): Promise<Config> => loadConfig({ configPath, env, isElsewhere })
@@ -162,8 +161,10 @@ async function askOnce(
 async function serviceOf({ account, configPath, env }: CheckOptions): Promise<Unit | null> {
   const named = configPath ?? (env['KYC_TOKEND_CONFIG'] || undefined)
   const isOfUnit =
-    named === undefined ? process.geteuid!() === 0 : dirname(named) === configDirectory(account)
-  return isOfUnit ? unitOf(`${unitNames(account).unit}.service`) : null
+    named === undefined
+      ? process.geteuid!() === 0
+      : dirname(named) === dirname(installationOf(account).config)
+  return isOfUnit ? unitOf(`${installationOf(account).unit}.service`) : null
 }
 
 /** The variables of the unit, with those of its drop-ins, such as HTTPS_PROXY. */

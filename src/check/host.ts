@@ -1,14 +1,13 @@
 // The facts about the host of which `check` makes its findings.
-import { statSync } from 'node:fs'
+import { existsSync, statSync } from 'node:fs'
 import { createConnection } from 'node:net'
 import { dirname } from 'node:path'
 import type { Config } from '../config/config.ts'
-import { socketUnits, unitNames } from '../host/account.ts'
+import { installationOf } from '../host/account.ts'
 import { idOf } from '../host/ids.ts'
 import { ALERT_COMMAND, CLIENTS_GROUP, ownSockets, SERVICE_USER } from '../host/paths.ts'
 import { createRemedies, type Place } from '../host/remedy.ts'
-import { isAbsent } from '../host/system-config.ts'
-import { unitProperties, unitWords, type UnitProperties } from '../host/systemd.ts'
+import { unitProperties, unitWords, type UnitProperties } from '../host/system.ts'
 import { sleep, withTimeout } from '../lib/clock.ts'
 import { errorCode, UserError, withSystemFallback } from '../lib/error.ts'
 import { runProgram } from '../lib/run-program.ts'
@@ -102,10 +101,10 @@ export async function factsOf(
 }
 
 async function otherUnits(config: Config | null, { account }: Place): Promise<Unit[]> {
-  const asked = socketUnits(account)
-    .filter(({ name }) => name === 'ipc' || (name === 'http' && config?.http !== null))
+  const asked = installationOf(account)
+    .sockets.filter(({ name }) => name === 'ipc' || (name === 'http' && config?.http !== null))
     .map(async ({ unit, path }) => unitOf(unit, path))
-  if (!isAbsent(ALERT_COMMAND)) asked.push(unitOf(`${unitNames(account).alertUnit}.path`))
+  if (existsSync(ALERT_COMMAND)) asked.push(unitOf(`${installationOf(account).alertUnit}.path`))
   return (await Promise.all(asked)).filter((unit) => unit !== null)
 }
 

@@ -9,7 +9,7 @@ import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import type { DaemonSignals } from '../daemon/daemon-signals.ts'
 import { decideProgramName } from '../host/paths.ts'
 import { stackOf } from '../lib/log.ts'
-import { requireSupportedNode } from '../host/supported-node.ts'
+import { requireSupportedNode } from '../host/system.ts'
 
 const STDERR = 2
 /** The longest wait for stderr to take the error sentence, in ms. */
@@ -134,7 +134,7 @@ async function crash(error: unknown): Promise<void> {
 
 /** Loaded for an error alone: the small program has no other use for it. */
 async function inWords(error: FileError): Promise<UserError> {
-  const { asUserError } = await import('../host/place.ts')
+  const { asUserError } = await import('../host/remedy.ts')
   return asUserError(error, process.env)
 }
 

@@ -2,7 +2,7 @@
 import { isUtf8 } from 'node:buffer'
 import { homedir } from 'node:os'
 import { extname, join, resolve } from 'node:path'
-import { accountOfConfig } from '../host/account.ts'
+import { accountOf } from '../host/account.ts'
 import { configDirectories, programName } from '../host/paths.ts'
 import { CONTROL_CHARACTER } from '../lib/display-text.ts'
 import { withSystemFallback } from '../lib/error.ts'
@@ -69,7 +69,7 @@ async function readSettings({ configPath, env }: LoadOptions) {
     return { file, settings, ...read }
   }
   const files = searched.map((path) => (CONTROL_CHARACTER.test(path) ? printable(path) : path)).join(', ')
-  const account = accountOfConfig(searched[0]!)
+  const account = accountOf(searched[0]!)
   const setup = `${programName()} setup${account === undefined ? '' : ` --account ${account}`}`
   const remedy = `\`${setup}\` makes it (for the unit: with sudo), or name yours with --config`
   throw new ConfigError(

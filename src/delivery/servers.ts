@@ -1,7 +1,7 @@
 // The servers of the daemon: `ipc.sock`, `http.sock`, and the metrics over TCP, with what they share.
 import type { SocketConfig } from '../config/config.ts'
 import { nameOf } from '../host/ids.ts'
-import { descriptorsOf, type InheritedSockets } from '../host/inherited-sockets.ts'
+import { descriptorsOf, type InheritedSockets } from '../host/system.ts'
 import type { RemedyOf } from '../host/remedy.ts'
 import { monotonicMs } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'

@@ -22,7 +22,8 @@ export class FileError extends Error {
   declare readonly seconds?: number | undefined
 
   constructor(
-    facts: Pick<FileError, 'path' | 'kind'> & Partial<Pick<FileError, 'directory' | 'code' | 'syscall' | 'seconds'>>,
+    facts: Pick<FileError, 'path' | 'kind'> &
+      Partial<Pick<FileError, 'directory' | 'code' | 'syscall' | 'seconds'>>,
     options?: ErrorOptions,
   ) {
     const { path, kind, code, syscall } = facts

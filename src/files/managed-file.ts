@@ -57,31 +57,27 @@ export function createManagedFile(
   async function apply(content: Content | null): Promise<void> {
     const there = await readWholeFile(path, content)
     isPresent = there !== null
-    const isSame = there?.text === content?.text && there?.hasAttributes !== false
-    // A crash may have left something of replacing it.
-    if (isSame && there === null && applied === undefined) await removeFile(path)
-    if (isSame) {
+    if (there?.text === content?.text && there?.hasAttributes !== false) {
+      // A crash may have left something of replacing it.
+      if (there === null && applied === undefined) await removeFile(path)
       writtenAt ??= there?.stats.mtime ?? null
       applied = content
       return
     }
-    const isRepair =
-      applied?.text === content?.text && isDeepStrictEqual(applied?.attributes, content?.attributes)
-    const isKnown = applied !== undefined
-    try {
-      await put(content)
-    } catch (error) {
-      const mayStay = isKnown ? applied?.mayStay() !== false : mayFormerStay
-      if (there === null || there.text === content?.text || mayStay || content === null) throw error
+    const isRepair = applied !== undefined && isSame(applied, content)
+    await put(content).catch(async (error: unknown) => {
+      if (there === null || content === null || there.text === content.text || mayStay()) throw error
       // On a full disk there is space then.
       await put(null)
       await put(content)
-    }
-    if (!isRepair || !isKnown) return
+    })
+    if (!isRepair) return
     counts.repairs += 1
     repairs += 1
     log('warning', 'Restored a file that was changed externally', { event: 'file-restored', path })
   }
+
+  const mayStay = (): boolean => (applied === undefined ? mayFormerStay : applied?.mayStay() !== false)
 
   async function put(content: Content | null): Promise<void> {
     await (content === null ? removeFile(path) : replaceFile(path, content))
@@ -134,5 +130,54 @@ export function createManagedFile(
     error: (): FileError | null => stalled() ?? problem.current(),
     /** Whether it existed at the last check, when it got its content, and how often it was restored since the start. */
     status: () => ({ isPresent, writtenAt, repairs }),
+  }
+}
+
+function isSame(one: Content | null, other: Content | null): boolean {
+  return one?.text === other?.text && isDeepStrictEqual(one?.attributes, other?.attributes)
+}
+
+/** The longest own file: well above a token of 16 KiB and the longest detail. */
+const MAX_BYTES = 256 * 1024
+
+/** A file that this daemon alone reads and writes. `mayStay`: an old content may stay if it cannot be replaced. */
+export function createOwnFile(path: string, log: Log, { mayStay = true } = {}) {
+  let content: Content | null = null
+  const event = 'state-file-error'
+  const file = createManagedFile(path, { desired: () => content, log, event, mayFormerStay: mayStay })
+
+  function ignore(fault: string): null {
+    log('warning', 'A state file cannot be used and is ignored', { event: 'state-file-ignored', path, fault })
+    return null
+  }
+
+  return {
+    /** The parser's result; null if there is no file, or one that cannot be used, which is logged. */
+    async read<T>(parser: (text: string) => T | undefined): Promise<T | null> {
+      try {
+        const there = await readWholeFile(path, null, MAX_BYTES)
+        if (there === null) return null
+        const { text, stats } = there
+        if (stats.uid !== process.geteuid!()) return ignore(`it belongs to another user (${stats.uid})`)
+        if ((stats.mode & 0o077) !== 0) return ignore('others may read or write it')
+        return (
+          (text === null ? undefined : parser(text)) ?? ignore('it is torn, foreign or of another version')
+        )
+      } catch (error) {
+        if (!(error instanceof FileError)) throw error
+        return error.code === 'ENOENT' ? null : ignore(`it cannot be read (${error.code ?? error.kind})`)
+      }
+    },
+    /** Gives it this text, or removes it. Never fails; waits 5 s at most. */
+    async write(text: string | null): Promise<void> {
+      content = text === null ? null : { text, attributes: { mode: 0o600 }, mayStay: () => mayStay }
+      await file.reconcile()
+    },
+    /** Why it cannot be written; null if it can. */
+    error: file.error,
+    /** Repeats what last failed, or what was undone from outside. */
+    async tick(): Promise<void> {
+      if (content !== null || file.error() !== null) await file.reconcile()
+    },
   }
 }

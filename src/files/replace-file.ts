@@ -101,8 +101,7 @@ async function inDirectoryOf<T>(path: string, work: (directory: Directory) => Pr
       const me = process.geteuid!()
       // The owner of a directory exchanges all in it. Root gives files away, and so uses none of other owners.
       const isForeign = me === 0 && uid !== 0
-      if ((mode & 0o002) !== 0 || isForeign)
-        throw new FileError({ path, kind: 'unsafe-directory' })
+      if ((mode & 0o002) !== 0 || isForeign) throw new FileError({ path, kind: 'unsafe-directory' })
       const groupOfNew = (mode & SETGID) === 0 ? process.getegid!() : gid
       return await work({ fd, gid: groupOfNew, at: (name) => `/proc/self/fd/${fd}/${name}` })
     } finally {

@@ -17,14 +17,8 @@ export const SYSTEM_STATE_DIRECTORY = '/var/lib/kyc-tokend'
 export const SYSTEM_CONFIG_DIRECTORY = '/etc/kyc-tokend'
 /** Files that the daemon writes into its directories, beside sockets and token files. */
 export const OWN_FILES = {
-  runtimeDirectory: {
-    state: 'state.json',
-    alert: 'alert.json',
-  },
-  stateDirectory: {
-    state: 'state.json',
-    key: 'key',
-  },
+  runtimeDirectory: { state: 'state.json', alert: 'alert.json' },
+  stateDirectory: { state: 'state.json', key: 'key' },
 } as const
 /** The operator's command for alerts of all accounts. */
 export const ALERT_COMMAND = join(SYSTEM_CONFIG_DIRECTORY, 'alert-command')
@@ -32,32 +26,20 @@ export const ALERT_COMMAND = join(SYSTEM_CONFIG_DIRECTORY, 'alert-command')
 export const SERVICE_USER = 'kyc-tokend'
 /** Its members may use the sockets and read the token file. */
 export const CLIENTS_GROUP = 'kyc-token'
-/** Where the package has the program, which its /usr/bin/kyc-tokend starts. */
-const PACKAGE = '/usr/lib/kyc-tokend'
-/** Serves the whole system, or a person: no remedy may change its owner or mode. */
-export function isSystemDirectory(path: string): boolean {
-  const below = /^\/(?:bin|boot|dev|efi|etc|lib|proc|sbin|sys|usr)\//
-  const itself = /^\/(?:[^/]+|var\/[^/]+(?:\/[^/]+)?|run\/user|(?:home|media|mnt)\/[^/]+)?$/
-  return path !== SYSTEM_STATE_DIRECTORY && (below.test(path) || itself.test(path))
-}
 
-/**
- * The runtime directory of a daemon, absolute: systemd's, `/run/kyc-tokend` for root, the person's own
- * otherwise.
- */
+/** The runtime directory of a daemon: systemd's, `/run/kyc-tokend` for root, the person's own otherwise. */
 export function runtimeDirectoryOf({ env, uid }: ProcessIdentity): string {
   return firstOf(env['RUNTIME_DIRECTORY']) ?? ownRuntimeDirectory({ env, uid })
 }
 
-/**
- * The state directory of a daemon, absolute: systemd's, `/var/lib/kyc-tokend` for root, the person's own
- * otherwise.
- */
+/** The state directory of a daemon: systemd's, `/var/lib/kyc-tokend` for root, the person's own otherwise. */
 export function stateDirectoryOf({ env, uid }: ProcessIdentity): string {
   const ofSystemd = firstOf(env['STATE_DIRECTORY'])
   if (ofSystemd !== undefined) return ofSystemd
   if (uid === 0) return SYSTEM_STATE_DIRECTORY
-  return join(absolute(env['XDG_STATE_HOME']) ?? join(homeOf(env), '.local', 'state'), 'kyc-tokend')
+  // A user without an entry in passwd has no home.
+  const home = absolute(env['HOME']) ?? withSystemFallback('/', () => userInfo().homedir)
+  return join(absolute(env['XDG_STATE_HOME']) ?? join(home, '.local', 'state'), 'kyc-tokend')
 }
 
 /** The sockets that a daemon opens itself, where systemd hands none over. */
@@ -76,8 +58,7 @@ export function socketCandidates({ env, uid }: ProcessIdentity): string[] {
 
 /** Reports whether a client of this user finds the socket by itself: no other is there that comes before. */
 export function isFoundByClients(socket: string, identity: ProcessIdentity): boolean {
-  const first = socketCandidates(identity).find((path) => path === socket || existsSync(path))
-  return first === socket
+  return socketCandidates(identity).find((path) => path === socket || existsSync(path)) === socket
 }
 
 /**
@@ -96,21 +77,12 @@ function ownRuntimeDirectory({ env, uid }: ProcessIdentity): string {
   return join(absolute(env['TMPDIR']) ?? '/tmp', `kyc-tokend-${uid}`)
 }
 
-function homeOf(env: NodeJS.ProcessEnv): string {
-  // A user without an entry in passwd has no home. If `/` is not writable, the error says which setting to
-  // change.
-  return absolute(env['HOME']) ?? withSystemFallback('/', () => userInfo().homedir)
-}
-
 /** systemd gives several directories joined by colons; the first is the one named after the unit. */
 function firstOf(list: string | undefined): string | undefined {
   return absolute(list?.split(':')[0])
 }
 
-/**
- * The path, if it is absolute: relative ones in these variables are to be ignored (XDG Base Directory
- * Specification).
- */
+/** The path, if it is absolute: relative ones in these variables are to be ignored (XDG Base Directory). */
 function absolute(path: string | undefined): string | undefined {
   return path !== undefined && isAbsolute(path) ? path : undefined
 }
@@ -118,9 +90,7 @@ function absolute(path: string | undefined): string | undefined {
 let word = 'kyc-tokend'
 
 /** The word for this program in commands that are printed. */
-export function programName(): string {
-  return word
-}
+export const programName = (): string => word
 
 /**
  * Called once, where the program starts: if a shell finds it by no name, or another one by that, its name is
@@ -132,8 +102,8 @@ export function decideProgramName({ PATH = '' }: NodeJS.ProcessEnv): void {
   // npx alone finds what is in the latter.
   const directories = PATH.split(':').filter((path) => !path.endsWith('/node_modules/.bin'))
   const isFound = (): boolean => directories.some((path) => realFile(join(path, word)) === file)
-  if (dirname(file) === PACKAGE || isFound()) return
-  word = program.map(shellWord).join(' ')
+  // The package's /usr/bin/kyc-tokend starts the program that is here.
+  if (dirname(file) !== '/usr/lib/kyc-tokend' && !isFound()) word = program.map(shellWord).join(' ')
 }
 
 /** The program of this process, as words that work in each directory and with each PATH. */

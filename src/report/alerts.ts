@@ -63,7 +63,7 @@ export function createAlerts(options: {
     desired: () =>
       content && { text: `${JSON.stringify(content)}\n`, attributes: { mode: 0o644 }, mayStay: () => true },
     log,
-    failure: { sentence: 'An alert file cannot be brought up to date', event: 'alert-file-failed' },
+    event: 'alert-file-failed',
   })
 
   /** One that was raised as `no-token` stays while an attempt is due. */

@@ -1,6 +1,6 @@
 // The log of the configuration: at the start, at a reload, and before the end of its credentials.
 import type { Config, PairConfig } from '../config/config.ts'
-import { descriptorsOf, type InheritedSockets } from '../host/inherited-sockets.ts'
+import { descriptorsOf, type InheritedSockets } from '../host/system.ts'
 import { ownSockets } from '../host/paths.ts'
 import { DAY_MS } from '../lib/duration.ts'
 import type { Log } from '../lib/log.ts'

@@ -6,11 +6,10 @@ import { open, mkdir, rename, rm } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { replaceFile, type FileAttributes } from '../files/replace-file.ts'
-import { accountConfigPath } from '../host/account.ts'
+import { installationOf } from '../host/account.ts'
 import { permissionFaults } from '../config/read.ts'
 import { idOf, localUser } from '../host/ids.ts'
 import { SERVICE_USER } from '../host/paths.ts'
-import { configDirectory } from '../host/system-config.ts'
 import { exitStatus, UserError, withSystemFallback } from '../lib/error.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
 import { loadLibc } from '../lib/libc.ts'
@@ -38,11 +37,12 @@ export async function setupFiles(account: string | undefined, workingDirectory: 
   if (account !== undefined && !isRoot)
     throw new UserError('Only root sets up an account: run it with sudo.', exitStatus.noPermission)
   const gid = isRoot ? await idOf('group', SERVICE_USER) : undefined
-  const directory = isRoot ? configDirectory(account) : workingDirectory
+  const directory = isRoot ? dirname(installationOf(account).config) : workingDirectory
   const named = (name: string): string => join(directory, account === undefined ? name : `${account}.${name}`)
   const endings = account === undefined ? ['yaml', 'yml'] : []
   return {
-    config: account === undefined ? join(directory, 'kyc-tokend.config.json') : accountConfigPath(account),
+    config:
+      account === undefined ? join(directory, 'kyc-tokend.config.json') : installationOf(account).config,
     secrets: { apiKey: named(NAMES.apiKey), apiSecret: named(NAMES.apiSecret) },
     others: endings.map((ending) => join(directory, `kyc-tokend.config.${ending}`)),
     attributes: gid === undefined ? { mode: 0o600 } : { mode: 0o640, uid: 0, gid },

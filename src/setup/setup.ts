@@ -1,11 +1,10 @@
 // `kyc-tokend setup`: writes new files beside those in use, checks them live, puts them in place, and has the daemon
 // use them. Nothing is replaced before it was checked, so nothing is restored.
 import { asFileError } from '../files/file-error.ts'
-import { accountWords, checkedAccount, systemSocket, unitNames } from '../host/account.ts'
+import { installationOf, checkedAccount } from '../host/account.ts'
 import { programName } from '../host/paths.ts'
 import { createRemedies } from '../host/remedy.ts'
-import { requireLinux } from '../host/supported-node.ts'
-import { firstLine, unitProperties } from '../host/systemd.ts'
+import { requireLinux, firstLine, unitProperties } from '../host/system.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
@@ -81,9 +80,9 @@ async function setUp(
     for (const step of steps) await step()
     for (const path of plan.written) stdout.write(`Wrote ${escapeUnsafe(path)}\n`)
   } else stdout.write('Nothing was changed\n')
-  const unit = `${unitNames(account).unit}.service`
+  const unit = `${installationOf(account).unit}.service`
   const service = files.isOfUnit ? await unitProperties(unit, ['ActiveState']) : null
-  if (service === null) stdout.write(`Next: ${programName()} run${accountWords(account)}\n`)
+  if (service === null) stdout.write(`Next: ${programName()} run${installationOf(account).option}\n`)
   else await bringUp({ account, stdout, isActive: service['ActiveState'] === 'active' })
   return status
 }
@@ -103,8 +102,8 @@ async function bringUp({
   stdout,
   isActive,
 }: Pick<Invocation, 'stdout'> & { account: string | undefined; isActive: boolean }): Promise<void> {
-  const { unit } = unitNames(account)
-  const daemon = { options: { socket: systemSocket(account) }, env: {} }
+  const { unit } = installationOf(account)
+  const daemon = { options: { socket: installationOf(account).ipcSocket }, env: {} }
   await systemctl(account, 'enable', `${unit}.service`)
   let isRestarted = !isActive
   if (isActive) {

@@ -2,7 +2,7 @@
 import { createHmac, randomBytes } from 'node:crypto'
 import { statfs } from 'node:fs/promises'
 import { join } from 'node:path'
-import { createOwnFile } from '../files/own-file.ts'
+import { createOwnFile } from '../files/managed-file.ts'
 import type { FileError } from '../files/file-error.ts'
 import { OWN_FILES } from '../host/paths.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
@@ -36,12 +36,10 @@ export async function createStateStore({
   readonly log: Log
 }) {
   const { state, key: keyName } = OWN_FILES.stateDirectory
-  const runtimeFile = createOwnFile(join(runtimeDirectory, OWN_FILES.runtimeDirectory.state), {
-    log,
-    mayStay: false,
-  })
-  const stateFile = createOwnFile(join(stateDirectory, state), { log })
-  const keyFile = createOwnFile(join(stateDirectory, keyName), { log })
+  const runtimePath = join(runtimeDirectory, OWN_FILES.runtimeDirectory.state)
+  const runtimeFile = createOwnFile(runtimePath, log, { mayStay: false })
+  const stateFile = createOwnFile(join(stateDirectory, state), log)
+  const keyFile = createOwnFile(join(stateDirectory, keyName), log)
   const files = [keyFile, runtimeFile, stateFile]
 
   async function withinLimit<T>(work: Promise<T>): Promise<T | undefined> {
@@ -52,7 +50,7 @@ export async function createStateStore({
   async function openKey(): Promise<string> {
     const found = await keyFile.read((text) => (KEY_TEXT.test(text) ? text.trim() : undefined))
     const opened = found ?? randomBytes(KEY_BYTES).toString('hex')
-    await withinLimit(keyFile.write(opened, (text) => `${text}\n`))
+    await withinLimit(keyFile.write(`${opened}\n`))
     return opened
   }
 
@@ -63,8 +61,8 @@ export async function createStateStore({
   async function save(facts: TokenState, isOrderly = false): Promise<void> {
     const at = { now: clock.now(), isOrderly }
     // The newest facts first: where both files are there, the first one alone is read.
-    await runtimeFile.write(isVolatile ? runtimeText(facts, at) : null, (text) => `${text}\n`)
-    await stateFile.write(lastingText(facts, at), (text) => `${text}\n`)
+    await runtimeFile.write(isVolatile ? `${runtimeText(facts, at)}\n` : null)
+    await stateFile.write(`${lastingText(facts, at)}\n`)
   }
 
   return {

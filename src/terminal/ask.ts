@@ -6,15 +6,13 @@ import { TokenClientError, type ClientToken, type TokenClientErrorCode } from '.
 import { createLink } from '../client/link.ts'
 import {
   ACCOUNT_VARIABLE,
-  accountConfigPath,
+  installationOf,
   accountEnvironment,
-  accountOfSocket,
+  accountOf,
   checkedAccount,
-  systemSocket,
-  unitNames,
 } from '../host/account.ts'
 import { createRemedies, type Remedies } from '../host/remedy.ts'
-import { placeOfDaemon, unitWords } from '../host/systemd.ts'
+import { placeOfDaemon, unitWords } from '../host/system.ts'
 import { formatDuration, parseDuration } from '../lib/duration.ts'
 import { exitStatus, type ExitStatus, UsageError, UserError } from '../lib/error.ts'
 import {
@@ -113,9 +111,9 @@ export async function withReason(error: unknown, invocation: WithOptions): Promi
   const plain = asUserError(error)
   if (!(error instanceof TokenClientError) || statusOf(error) !== exitStatus.unavailable) return plain
   const { socketPath, account: name } = namedIn(invocation)
-  const account = socketPath ? accountOfSocket(socketPath) : name || undefined
-  if (socketPath && socketPath !== systemSocket(account)) return plain
-  const { unit } = unitNames(account)
+  const account = socketPath ? accountOf(socketPath) : name || undefined
+  if (socketPath && socketPath !== installationOf(account).ipcSocket) return plain
+  const { unit } = installationOf(account)
   const words = await unitWords(`${unit}.service`)
   if (words === '') return plain
   const [check = ''] = createRemedies({ account, isUnit: true }).commands.check
@@ -162,7 +160,7 @@ export function configurationOf({ options, env }: WithOptions): {
     throw bothGiven(`$KYC_TOKEND_CONFIG and $${ACCOUNT_VARIABLE}`)
   const name = checkedAccount(named)
   const identity = { env, uid: process.geteuid!() }
-  return { configPath: accountConfigPath(name), env: accountEnvironment(name, identity), account: name }
+  return { configPath: installationOf(name).config, env: accountEnvironment(name, identity), account: name }
 }
 
 /** Of options or variables that exclude one another. */

@@ -104,7 +104,7 @@ test.each<[Partial<HostFacts>, RegExp]>([
     { sockets: [{ ...ipc, unanswered: 'timeout' }] },
     /^fault .*\(timeout\): sudo systemctl restart kyc-tokend$/,
   ],
-  [{ sockets: [{ ...ipc, unanswered: 'closed' }] }, /^fault sockets no answer at .*maxConnectionsPerUser/],
+  [{ sockets: [{ ...ipc, unanswered: 'closed' }] }, /^fault sockets no answer at .*too many connections/],
   [{ isClockSynchronised: false }, /^warning host .* 2030-.*: sudo timedatectl set-ntp true$/],
   [{ nowMs: 0 }, /^warning host the clock says 1970-/],
   [

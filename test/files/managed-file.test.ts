@@ -97,12 +97,12 @@ test('content that is no longer desired once it is written is replaced at once',
 test('a file that was written as it should be by a former run is left alone, and is present', async () => {
   const { path, counts, file } = await createFile()
   writeFileSync(path, 'content', { mode: 0o600 })
-  expect(file.isPresent()).toBe(false)
+  expect(file.status().isPresent).toBe(false)
   const open = readdirSync('/proc/self/fd').length
   await file.reconcile()
   await file.reconcile()
   expect(readdirSync('/proc/self/fd')).toHaveLength(open)
-  expect([file.isPresent(), file.writtenAt() === null]).toEqual([true, false])
+  expect([file.status().isPresent, file.status().writtenAt === null]).toEqual([true, false])
   expect(counts).toEqual({ writes: 0, repairs: 0, errors: 0 })
 })
 
@@ -125,7 +125,7 @@ test.each([
   change(path)
   await file.reconcile()
   expect([text(), statSync(path).mode & 0o777]).toEqual(['content', 0o600])
-  expect([counts, file.repairs()]).toEqual([{ writes: 2, repairs: 1, errors: 0 }, 1])
+  expect([counts, file.status().repairs]).toEqual([{ writes: 2, repairs: 1, errors: 0 }, 1])
   expect(events()).toEqual(['file-restored'])
 })
 
@@ -146,7 +146,7 @@ test.each([true, false])(
     writeFileSync(path, 'former', { mode: 0o600 })
     failing('writeFile', 'ENOSPC')
     await file.reconcile()
-    expect([existsSync(path), file.isPresent()]).toEqual([mayFormerStay, mayFormerStay])
+    expect([existsSync(path), file.status().isPresent]).toEqual([mayFormerStay, mayFormerStay])
     expect(file.error()).toMatchObject({ code: 'ENOSPC' })
   },
 )
@@ -157,12 +157,12 @@ test('what a former run wrote stays where it holds the same and cannot be given 
   wanted.gid = 12_345
   const spy = failing('fchown', 'EPERM')
   await file.reconcile()
-  expect([text(), file.isPresent()]).toEqual(['content', true])
+  expect([text(), file.status().isPresent]).toEqual(['content', true])
   expect(file.error()).toMatchObject({ code: 'EPERM', syscall: 'fchown' })
   spy.mockRestore()
   wanted.gid = null
   await file.reconcile()
-  expect([text(), file.error(), file.repairs()]).toEqual(['content', null, 0])
+  expect([text(), file.error(), file.status().repairs]).toEqual(['content', null, 0])
 })
 
 test.each([
@@ -175,12 +175,12 @@ test.each([
   const spy = failing(name, code)
   wanted.text = 'new'
   await file.reconcile()
-  expect([text(), file.isPresent()]).toEqual(['content', true])
+  expect([text(), file.status().isPresent]).toEqual(['content', true])
   expect(file.error()).toMatchObject({ kind: 'system', code })
   if (name === 'fsync') return
   wanted.mayStay = false
   await file.reconcile()
-  expect([readdirSync(directory), file.isPresent()]).toEqual([[], false])
+  expect([readdirSync(directory), file.status().isPresent]).toEqual([[], false])
   spy.mockRestore()
   await file.reconcile()
   expect([text(), file.error()]).toEqual(['new', null])
@@ -199,7 +199,7 @@ test.each([
   wanted.text = 'new'
   await file.reconcile()
   await file.reconcile()
-  expect([file.isPresent(), events()]).toEqual([false, ['file-error']])
+  expect([file.status().isPresent, events()]).toEqual([false, ['file-error']])
   rmSync(directory, { recursive: true, force: true })
   mkdirSync(directory)
   await file.reconcile()

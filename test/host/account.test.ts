@@ -16,21 +16,25 @@ test('an account has a name, for which its configuration, socket and directory a
   for (const name of [...GOOD, ...BAD]) {
     const expected = GOOD.includes(name) ? name : undefined
     const socket = `/run/kyc-tokend/accounts/${name}/ipc.sock`
-    expect(account.accountOfConfig(`/etc/kyc-tokend/accounts/${name}.json`)).toBe(expected)
-    expect(account.accountOfSocket(socket)).toBe(expected)
+    expect(account.accountOf(`/etc/kyc-tokend/accounts/${name}.json`)).toBe(expected)
+    expect(account.accountOf(socket)).toBe(expected)
     if (expected === undefined) expect(() => account.checkedAccount(name)).toThrow(UsageError)
-    else expect([account.checkedAccount(name), account.systemSocket(name)]).toEqual([name, socket])
+    else
+      expect([account.checkedAccount(name), account.installationOf(name).ipcSocket]).toEqual([name, socket])
   }
   for (const path of ['/etc/kyc-tokend/eu.json', '/etc/kyc-tokend/accounts/eu.yaml', 'eu.json'])
-    expect(account.accountOfConfig(path)).toBeUndefined()
-  expect(account.accountOfSocket('/run/other/eu/ipc.sock')).toBeUndefined()
+    expect(account.accountOf(path)).toBeUndefined()
+  expect(account.accountOf('/run/other/eu/ipc.sock')).toBeUndefined()
 })
 
 test('an account is that of the variable, which its unit sets, and is in remedies', () => {
   const of = (KYC_TOKEND_ACCOUNT: string) => account.accountOfEnvironment({ KYC_TOKEND_ACCOUNT })
   expect([of('eu'), of('no name')]).toEqual(['eu', undefined])
   expect(account.accountOfEnvironment({})).toBeUndefined()
-  expect([account.accountWords(undefined), account.accountWords('eu')]).toEqual(['', ' --account eu'])
+  expect([account.installationOf(undefined).option, account.installationOf('eu').option]).toEqual([
+    '',
+    ' --account eu',
+  ])
 })
 
 test('directories of an account are below those of the default one, unless systemd has set them', () => {
@@ -44,10 +48,10 @@ test('directories of an account are below those of the default one, unless syste
   const set = { RUNTIME_DIRECTORY: '/r', STATE_DIRECTORY: '/s' }
   expect(account.accountEnvironment('eu', identity(set))).toEqual({ ...own, ...set })
   const CREDENTIALS_DIRECTORY = '/run/credentials/kyc-tokend@eu.service'
-  expect(account.serviceEnvironment('eu')).toEqual({
+  expect(account.installationOf('eu').environment).toEqual({
     RUNTIME_DIRECTORY: '/run/kyc-tokend/accounts/eu/files',
     STATE_DIRECTORY: directories.STATE_DIRECTORY,
     CREDENTIALS_DIRECTORY,
   })
-  expect(account.systemSocket(undefined)).toBe('/run/kyc-tokend/ipc.sock')
+  expect(account.installationOf(undefined).ipcSocket).toBe('/run/kyc-tokend/ipc.sock')
 })

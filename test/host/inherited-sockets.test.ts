@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { descriptorsOf, takeInheritedSockets } from '../../src/host/inherited-sockets.ts'
+import { descriptorsOf, takeInheritedSockets } from '../../src/host/system.ts'
 
 describe('inherited sockets', () => {
   const none = { ipc: [], http: [], metrics: [], unknown: [] }

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import manifest from '../../package.json' with { type: 'json' }
-import { requireSupportedNode } from '../../src/host/supported-node.ts'
+import { requireSupportedNode } from '../../src/host/system.ts'
 
 test('the program refuses a Node that is older than the one that engines names', () => {
   expect(manifest.engines.node).toBe('>=24.18.1')
