@@ -166,22 +166,6 @@ async function pairOf({ credentials, request, service }: Found, inputs: Inputs) 
   }
 }
 
-function assertionOf(given: NonNullable<Found['service']['assertion']>, { fault }: Inputs) {
-  const { file, type, key, lifetime, as, ...signed } = given
-  /** Signed by another program; `source/` reads the file at each request. Its content and path are not the pair's. */
-  if (file !== null) return { kind: 'ready' as const, file, as, type }
-  const problem = key && algorithmProblem(key, given.algorithm)
-  if (problem) fault('service.assertion.key', problem)
-  /** Signed by the daemon (RFC 7523). `key`: PEM or JWK, fit for the algorithm. */
-  return {
-    ...signed,
-    kind: 'signed' as const,
-    key: key ?? new Secret(''),
-    lifetimeMs: lifetime,
-    as: as === 'grant' ? as : ('client' as const),
-  }
-}
-
 /** Type, curve and length of a key. */
 const KEYS_OF = {
   RS256: /^rsa {2}[2-9]\d{3}/,
@@ -190,12 +174,25 @@ const KEYS_OF = {
   EdDSA: /^ed25519/,
 }
 
-function algorithmProblem(text: Secret, algorithm: keyof typeof KEYS_OF): string | undefined {
-  const key = privateKeyOf(text.reveal())
-  if (typeof key === 'string') return undefined
-  const { asymmetricKeyType: type, asymmetricKeyDetails: { namedCurve = '', modulusLength = 0 } = {} } = key
-  if (KEYS_OF[algorithm].test(`${type} ${namedCurve} ${modulusLength}`)) return undefined
-  return `holds a key (${type}) that is not for ${algorithm} (RSA: 2048 bits or more): set service.assertion.algorithm`
+function assertionOf(given: NonNullable<Found['service']['assertion']>, { fault }: Inputs) {
+  const { file, type, key, lifetime, as, ...signed } = given
+  /** Signed by another program; `source/` reads the file at each request. Its content and path are not the pair's. */
+  if (file !== null) return { kind: 'ready' as const, file, as, type }
+  const found = privateKeyOf(key?.reveal() ?? '')
+  const { namedCurve = '', modulusLength = 0 } = found?.asymmetricKeyDetails ?? {}
+  const facts = `${found?.asymmetricKeyType} ${namedCurve} ${modulusLength}`
+  if (found !== null && !KEYS_OF[given.algorithm].test(facts)) {
+    const sentence = `holds a key (${found.asymmetricKeyType}) that is not for ${given.algorithm} (RSA: 2048 bits or more)`
+    fault('service.assertion.key', `${sentence}: set service.assertion.algorithm`)
+  }
+  /** Signed by the daemon (RFC 7523). `key`: PEM or JWK, fit for the algorithm. */
+  return {
+    ...signed,
+    kind: 'signed' as const,
+    key: key ?? new Secret(''),
+    lifetimeMs: lifetime,
+    as: as === 'grant' ? as : ('client' as const),
+  }
 }
 
 /** A certificate to be presented, with its key; null: there is none, or not both can be read. */
@@ -207,17 +204,17 @@ async function ownCertificate(
   if (!cert || !key?.reveal()) return null
   // Else the first request would end the daemon. TLS takes fewer keys than can be read.
   const context = createSecureContext({ ca: null, isBuiltInTrusted: false }, { cert, key: key.reveal() })
-  if (!(await context.then(() => true, fallbackOnSystemError(false))))
+  const isTaken = await context.then(() => true, fallbackOnSystemError(false))
+  if (!isTaken)
     return fault(
       `${at}.certFile`,
-      'is not the certificate of its key, or TLS does not take them: name two in PEM that were made together',
+      'is not that of its key, or TLS takes neither: name two that were made together',
     )
   const { fromMs, endMs } = certificateLife(cert)
-  const day = (ms: number): string => new Date(ms).toISOString().slice(0, 10)
-  if (fromMs > Date.now())
-    warn(`${at}.certFile`, `is valid from ${day(fromMs)} on: wait, or set the clock of this host`)
-  if (endMs < Date.now())
-    warn(`${at}.certFile`, `ended on ${day(endMs)}: have it renewed, and name the new one`)
+  if (fromMs > Date.now() || endMs < Date.now()) {
+    const [from, end] = [fromMs, endMs].map((ms) => new Date(ms).toISOString().slice(0, 10))
+    warn(`${at}.certFile`, `is valid from ${from} to ${end}: have it renewed, or set the clock of this host`)
+  }
   return { cert, key }
 }
 

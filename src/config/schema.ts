@@ -14,7 +14,7 @@ export const configSchema = () =>
     credentials: section('{ "apiKey": …, "apiSecret": … }', {
       apiKey: required(v.nullable(secretSource()), '`null` only with `service.assertion.file`.'),
       apiSecret: required(v.nullable(secretSource()), '`null` only if it is not sent.'),
-      expiresAt: orNull(is.instant(), 'End of the pair; a date alone is the end of that day, UTC.'),
+      expiresAt: orNull(is.instant(), 'Its end; a date alone: the end of that day, UTC.'),
     }),
     request: request(),
     refresh: group('When the token is renewed.', {

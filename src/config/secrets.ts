@@ -2,7 +2,7 @@
 import type { KeyObject } from 'node:crypto'
 import { dirname, join, resolve } from 'node:path'
 import type { SecureContext } from 'node:tls'
-import { errorCode, withSystemFallback } from '../lib/error.ts'
+import { withSystemFallback } from '../lib/error.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
 import { Secret } from '../lib/secret.ts'
 import { formatIssue, type ConfigIssue } from './faults.ts'
@@ -113,9 +113,10 @@ export function createInputs({ env, file: configFile, isElsewhere = false }: Inp
     /** A private key in PEM or as a JWK, without a passphrase. */
     async privateKey(at: string, source: SecretSource): Promise<Secret> {
       const text = await read(at, source)
-      const key = text === null ? null : privateKeyOf(text)
-      if (typeof key === 'string') fault(at, key)
-      return new Secret(typeof key === 'object' ? (text ?? '') : '')
+      const isReadable = text !== null && privateKeyOf(text) !== null
+      if (text !== null && !isReadable)
+        fault(at, 'holds no private key that can be read: write it in PEM or as a JWK, without a passphrase')
+      return new Secret(isReadable ? text : '')
     },
     /** Certificates in PEM. */
     async certificates(at: string, path: string): Promise<string> {
@@ -144,15 +145,11 @@ export function withoutNewline(text: string): string {
 /** Loaded at the first call: most commands need none of it. */
 const crypto = () => process.getBuiltinModule('node:crypto')
 
-/** The private key in a text; else why there is none, as words after the name of its source. */
-export function privateKeyOf(text: string): KeyObject | string {
+/** The private key in a text; null: none that can be read without a passphrase. */
+export function privateKeyOf(text: string): KeyObject | null {
   const jwk = text.trimStart().startsWith('{') ? parseJson(text) : undefined
-  try {
-    return crypto().createPrivateKey(isRecord(jwk) ? { key: jwk, format: 'jwk' } : text)
-  } catch (error) {
-    if (errorCode(error) === undefined) throw error
-    return 'holds no private key that can be read: write it in PEM or as a JWK, without a passphrase'
-  }
+  const key = isRecord(jwk) ? ({ key: jwk, format: 'jwk' } as const) : text
+  return withSystemFallback(null, () => crypto().createPrivateKey(key))
 }
 
 /** Other text around them is ignored. */
