@@ -186,20 +186,6 @@ test('a token that has ended is given no more, whichever of the two clocks says 
   expect(await codeOf(client.get({ waitSeconds: 0 }))).toBe('daemon-unreachable')
 })
 
-test('after a fault without a token there is none in memory', async () => {
-  const daemon = await daemonWith((asking) => {
-    generous(asking)
-    if (asking.type === 'status.get') asking.answer('status.result', {})
-  })
-  const client = clientOf(daemon)
-  await client.get()
-  daemon.publish('fault', { code: 'expired', message: 'It has expired.' })
-  await client.status()
-  await stopped(daemon)
-  // The connection may not have ended yet.
-  expect(await codeOf(client.get({ waitSeconds: 0 }))).toMatch(/^(expired|daemon-unreachable)$/)
-})
-
 test('a daemon that does not answer is a timeout after the wait, at least 5 s', async () => {
   useFakeTime()
   const daemon = await daemonWith(() => undefined)

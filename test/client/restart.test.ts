@@ -30,25 +30,6 @@ test('a connection that the daemon has closed while it was idle costs a call not
   expect(daemon.connections.made).toBe(2)
 })
 
-test('a get whose time is over while the daemon is away is rejected', async () => {
-  const daemon = await daemonWith(() => undefined)
-  const code = codeOf(clientOf(daemon).get({ waitSeconds: 1 }))
-  await holds(() => daemon.asked.length === 1)
-  await daemon.stop()
-  expect(await code).toBe('daemon-unreachable')
-})
-
-test('a get of a client that was connected waits for the daemon to come back', async () => {
-  const daemon = await daemonWith((asking) => {
-    if (daemon.connections.made > 1) generous(asking)
-  })
-  const got = clientOf(daemon).get()
-  await holds(() => daemon.asked.length === 1)
-  await daemon.stop()
-  await daemon.start()
-  expect((await got).accessToken).toBe('token-1')
-})
-
 test('a get that waits and a subscription survive a restart of the real daemon', async () => {
   const { daemon, service, again } = await commandWorld({ answer: { status: 503 } })
   const client = clientOf({ path: daemon.ipcPath })
