@@ -1,6 +1,6 @@
 // Calls over the end of a connection, and with the real daemon.
 import { expect, test } from 'vitest'
-import { clientOf, codeOf, daemonWith, generous, subscribed } from '../support/client-world.ts'
+import { clientOf, codeOf, daemonWith, subscribed } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
 import { granting } from '../support/service.ts'
