@@ -1,6 +1,6 @@
 // Reads the files of a configuration: small regular ones, each judged by the descriptor that it is read from.
 import { constants, type Stats } from 'node:fs'
-import { access, open, readlink, stat } from 'node:fs/promises'
+import { open, readlink, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { createRemedies } from '../host/remedy.ts'
 import { errorCode, errorMessage, fallbackOnSystemError } from '../lib/error.ts'
@@ -37,8 +37,8 @@ export async function readInput(path: string): Promise<Reading> {
     if (code !== 'EACCES')
       return { problem: `cannot be read (${errorMessage(error)}): repair it, or name another file` }
     const directory = dirname(path)
-    const isOpen = await access(directory, constants.X_OK).then(() => true, fallbackOnSystemError(false))
-    const closed = isOpen ? undefined : directory
+    // Asked by the effective user, as whom `check` may read.
+    const closed = await stat(`${directory}/.`).then(() => undefined, fallbackOnSystemError(directory))
     return { problem: remedyOf({ kind: 'input', path, problem: 'unreadable', closed }) }
   }
 }

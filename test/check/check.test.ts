@@ -166,5 +166,7 @@ describe.runIf(process.getuid!() === 0)('kyc-tokend check by root, as the daemon
     )
     // The group of the configuration, never that of the clients.
     expect(output).toMatch(/chgrp kyc-tokend \S+c\.json/)
+    chmodSync(files.directory, 0o700)
+    expect(withServiceUser(path)).toContain(`who may not enter ${files.directory}`)
   })
 })
