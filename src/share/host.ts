@@ -1,9 +1,8 @@
 // A host in its account's fleet: the order of answers, and its attempts. It adopts the answer of another host, waits
 // for a host that asks, asks for all under a lease, or, while the store is of no use, asks alone.
-import { randomBytes } from 'node:crypto'
+import { randomUUID } from 'node:crypto'
 import type { ShareConfig } from '../config/config.ts'
 import type { Clock } from '../lib/clock.ts'
-import type { Log } from '../lib/log.ts'
 import type { Attempt, FetchOutcome, FetchToken, Postponed } from '../token/outcome.ts'
 import { knownLife } from '../token/token.ts'
 import type { Answer, Contents, Seal } from './seal.ts'
@@ -47,9 +46,6 @@ const AHEAD_MS = 5_000
 const CLIENT_INTERVAL_MS = 30_000
 /** A difference of the clocks that contradicts the former ones by more than this is a jump of the store's clock. */
 const JUMP_MS = 200
-/** The boot clock is in whole ms. */
-const GRAIN_MS = 1
-const MAX_LEFT = 100
 
 /** An answer that this host got or had; it has no place in the order while the store's clock is not known. */
 export interface Got {
@@ -64,7 +60,7 @@ type Placed = Got & Pick<Contents['record'], 'id' | 'at'>
 
 /** The last answer that this host knows. The order of all answers is that of (`at`, id). No I/O. */
 function createAnswers(bootMs: () => number, first: Got | null) {
-  let latest: Placed | null = first && { ...first, id: randomBytes(8).toString('hex'), at: -Infinity }
+  let latest: Placed | null = first && { ...first, id: randomUUID(), at: -Infinity }
   /** The answer that the keeper has. */
   let deliveredId = latest?.id
   /** Ids of answers that this host has left for later ones: it takes none of them again, whatever a clock says. */
@@ -74,7 +70,7 @@ function createAnswers(bootMs: () => number, first: Got | null) {
 
   function replace(next: Placed): void {
     if (latest !== null) left.add(latest.id)
-    for (const id of left) if (left.size > MAX_LEFT) left.delete(id)
+    for (const id of left) if (left.size > 100) left.delete(id)
     latest = next
   }
   function placedOf({ lifeMs, ...record }: Contents['record']): Placed {
@@ -88,11 +84,12 @@ function createAnswers(bootMs: () => number, first: Got | null) {
     delivered(): void {
       deliveredId = latest?.id
     },
-    /** This moment on the store's clock. */
-    storeMs: (): number => bootMs() + low,
+    /** This moment of the boot clock on the store's. */
+    storeMs: (ms = bootMs()): number => ms + low,
     /** The store's clock showed `nowMs` between these moments: each look narrows the difference. */
     readClock(nowMs: number, beforeMs: number, afterMs: number): void {
-      const bounds = [nowMs - afterMs - GRAIN_MS, nowMs - beforeMs + GRAIN_MS] as const
+      // The boot clock is in whole ms.
+      const bounds = [nowMs - afterMs - 1, nowMs - beforeMs + 1] as const
       low = Math.max(low, bounds[0])
       high = Math.min(high, bounds[1])
       if (low > high) [low, high] = bounds
@@ -101,11 +98,7 @@ function createAnswers(bootMs: () => number, first: Got | null) {
     learn(got: Got, before: Placed | null): void {
       // Meanwhile a look has brought the answer to a later request.
       if (latest !== null && latest !== before && latest.sentMs > got.sentMs) return
-      replace({
-        ...got,
-        id: randomBytes(8).toString('hex'),
-        at: Math.max(got.sentMs + low, (before?.at ?? -Infinity) + 1),
-      })
+      replace({ ...got, id: randomUUID(), at: Math.max(got.sentMs + low, (before?.at ?? -Infinity) + 1) })
       deliveredId = latest!.id
     },
     /** Brings the record (null: none is of use) and the latest answer to one. Reports whether to put the latter. */
@@ -176,7 +169,6 @@ export function createHost(options: {
   settings: ShareConfig
   clock: Clock
   random: () => number
-  log: Log
   /** The name of this host to the others. */
   name: string
   /** The token that the keeper has for this account. */
@@ -185,7 +177,7 @@ export function createHost(options: {
   usableLeftMs: () => number
   telemetry: Telemetry
 }) {
-  const { seal, store, clock, random, log, name, usableLeftMs, telemetry } = options
+  const { seal, store, clock, random, name, usableLeftMs, telemetry } = options
   const { prefix, timeoutMs, asks, whenAlone } = options.settings
   const bootMs = (): number => clock.now().bootMs
   const answers = createAnswers(bootMs, options.first)
@@ -207,9 +199,9 @@ export function createHost(options: {
 
   /** Reads both texts, and brings the record and the latest answer to one. Rejects with a StoreError. */
   async function readStore(tries = 3): Promise<Seen> {
-    const { read } = await store
+    const opened = await store
     const beforeMs = bootMs()
-    const { nowMs, record, lease } = await read(keys)
+    const { nowMs, record, lease } = await opened.read(keys)
     const afterMs = bootMs()
     // This process was stopped meanwhile: no timer has run.
     if (afterMs - beforeMs > timeoutMs) throw new StoreError('lost', 'The answer came late')
@@ -227,14 +219,11 @@ export function createHost(options: {
 
   /** The latest answer, which another host got, as the keeper takes it. */
   function adopt(): FetchOutcome {
-    planMs = null
-    const outcome = answers.outcome()
-    answers.delivered()
-    telemetry.counted('adopted')
     const { by, sentMs } = answers.latest()!
-    const fields = { event: 'share-adopted', by, ageMs: bootMs() - sentMs }
-    log('debug', 'Took over what another host was answered', fields)
-    return outcome
+    planMs = null
+    answers.delivered()
+    telemetry.adopted(by, bootMs() - sentMs)
+    return answers.outcome()
   }
 
   const isAnswered = ({ since }: Act): boolean => answers.isNew() && answers.latest()!.at >= since
@@ -245,7 +234,7 @@ export function createHost(options: {
     let sentMs = bootMs()
     const onSent = (): void => void (sentMs = bootMs())
     const outcome = await account.fetchToken(signal, { ...attempt, onSent })
-    telemetry.counted(how)
+    telemetry.asked(how)
     planMs = null
     const got = answerOf(outcome, account, clock.now().wallMs)
     if (got) answers.learn({ answer: got.answer, by: name, sentMs, endsMs: sentMs + got.lifeMs }, before)
@@ -267,7 +256,6 @@ export function createHost(options: {
     // This process was stopped for longer than its lease, or somebody else writes there.
     if (lease !== mine) return null
     const { outcome, sentMs, isForAll } = await ask(act, 'asked')
-    log('info', 'Asked the service for the fleet', { event: 'share-asked' })
     const wait = isForAll || act.signal.aborted ? null : waitAfter(outcome, sentMs, seen)
     ownWait = wait ? seal.seal('lease', wait) : ''
     // From here on no failure of the store leads to a second request. The record comes before the lease goes.
@@ -285,7 +273,7 @@ export function createHost(options: {
     const { reason, detail, retryAfterMs } = outcome.kind === 'transient' ? outcome : OF_OWN_PROOF
     const askedMs = reason in FOR_ALL ? (retryAfterMs ?? FOR_ALL[reason]!) : 0
     const until = Math.max(storeMs() + Math.max(askedMs, FAILURE_MS), kept?.until ?? 0)
-    return { by: name, at: sentMs - bootMs() + storeMs(), until, reason, detail }
+    return { by: name, at: storeMs(sentMs), until, reason, detail }
   }
 
   /** Null: a host that asks takes too long. Rejects with a StoreError. */

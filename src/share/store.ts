@@ -7,20 +7,10 @@ import { withTimeout, type Clock } from '../lib/clock.ts'
 
 /** The settings that say how the store is reached. */
 export type StoreSettings = Omit<ShareConfig, 'key' | 'asks' | 'whenAlone'>
-
 /** Each command rejects with a StoreError, after `share.timeout` at the latest. */
-export interface Store {
-  /** Both texts ('' is none), and the store's clock at that moment. */
-  readonly read: (keys: Keys) => Promise<Keys & { readonly nowMs: number }>
-  /** Puts `text` in the place of `former`, or removes it (''). False: another text is there by now. */
-  readonly swap: (key: string, former: string, text: string, keepMs: number) => Promise<boolean>
-  /** The server's description of itself (the command INFO). */
-  readonly info: () => Promise<string>
-  /** Calls the function each time that a connection is made. */
-  readonly onReady: (call: () => void) => void
-  readonly close: () => void
-}
-interface Keys {
+export type Store = Awaited<ReturnType<typeof openStore>>
+/** The texts of both keys; '' is none. */
+interface Texts {
   readonly record: string
   readonly lease: string
 }
@@ -55,7 +45,7 @@ const MAX_MESSAGE_LENGTH = 300
 export async function openStore(
   settings: StoreSettings,
   { clock, random }: { clock: Pick<Clock, 'sleep'>; random: () => number },
-): Promise<Store> {
+) {
   /** Why there is no connection. */
   let lastError = new StoreError('lost', 'no connection yet')
   const client = await createClient(settings, () => RETRY_MS * random())
@@ -63,8 +53,12 @@ export async function openStore(
     // The library gives commands of a lost connection up: the reason came before.
     if (!error.message.startsWith('Reached the max retries')) lastError = storeErrorOf(error)
   })
-  // The library reports errors by an event.
-  await withTimeout(settings.timeoutMs, client.connect().catch(ignore), clock)
+  // The library reports errors by that event.
+  await withTimeout(
+    settings.timeoutMs,
+    client.connect().catch(() => undefined),
+    clock,
+  )
 
   async function send<T>(command: () => Promise<T>): Promise<T> {
     if (client.status !== 'ready') throw lastError
@@ -78,16 +72,20 @@ export async function openStore(
   }
 
   return {
-    async read({ record, lease }) {
+    /** The texts of both keys, and the store's clock at that moment. */
+    async read({ record, lease }: Texts): Promise<Texts & { readonly nowMs: number }> {
       const texts = [record, lease].map((key) => ['getrange', key, 0, LONGEST_TEXT - 1])
       return repliesOf(await send((): Promise<unknown> => client.multi([['time'], ...texts]).exec()))
     },
-    async swap(key, former, text, keepMs) {
+    /** Puts `text` in the place of `former`, or removes it (''). False: another text is there by now. */
+    async swap(key: string, former: string, text: string, keepMs: number): Promise<boolean> {
       return (await send(() => client.eval(SWAP, 1, key, former, text, Math.max(1, Math.ceil(keepMs))))) === 1
     },
-    info: () => send(() => client.info()),
-    onReady: (call) => void client.on('ready', call),
-    close: () => client.disconnect(),
+    /** The server's description of itself (the command INFO). */
+    info: (): Promise<string> => send(() => client.info()),
+    /** Calls the function each time that a connection is made. */
+    onReady: (call: () => void): void => void client.on('ready', call),
+    close: (): void => client.disconnect(),
   }
 }
 
@@ -99,12 +97,9 @@ export function formatServers(servers: StoreSettings['servers']): string {
 /** For `ACL SETUSER`: the commands and the keys of this prefix, and nothing else. */
 export function aclLine({ user, prefix, database, cluster }: StoreSettings): string {
   const commands = '-@all +ping +auth +hello +info +client +multi +exec +time +getrange +eval +set +del'
-  const select = database === 0 ? '' : ' +select'
-  const slots = cluster ? ' +cluster|slots +cluster|info' : ''
-  return `ACL SETUSER ${user ?? 'default'} on >PASSWORD resetkeys ~${prefix}:3:* resetchannels ${commands}${select}${slots}`
+  const more = `${database === 0 ? '' : ' +select'}${cluster ? ' +cluster|slots +cluster|info' : ''}`
+  return `ACL SETUSER ${user ?? 'default'} on >PASSWORD resetkeys ~${prefix}:3:* resetchannels ${commands}${more}`
 }
-
-const ignore = (): void => undefined
 
 async function createClient(settings: StoreSettings, retryMs: () => number): Promise<Redis | Cluster> {
   // Only a daemon that shares loads it. A bundle has the default export of a CommonJS library and none of its names.
@@ -158,16 +153,15 @@ async function tlsOptions(settings: StoreSettings['tls']): Promise<RedisOptions[
 }
 
 /** The server may be another program. Throws a StoreError. */
-function repliesOf(replies: unknown): Awaited<ReturnType<Store['read']>> {
-  const [time, record, lease] = (Array.isArray(replies) ? (replies as unknown[]) : []).map((reply) => {
-    const [error, value] = Array.isArray(reply) ? (reply as unknown[]) : ['odd']
-    return error === null ? value : null
-  })
-  const [seconds, micros] = Array.isArray(time) ? (time as unknown[]) : []
+function repliesOf(replies: unknown): Texts & { readonly nowMs: number } {
+  const [time, record, lease] = (Array.isArray(replies) ? replies : []) as (readonly unknown[] | null)[]
+  const [seconds, micros] = Array.isArray(time?.[1]) ? (time[1] as unknown[]) : []
   const nowMs = Number(seconds) * 1_000 + Number(micros) / 1_000
   if (!Number.isFinite(nowMs)) throw new StoreError('lost', 'The server answers what no Redis does')
-  const text = (value: unknown): string =>
-    typeof value === 'string' && !FOREIGN_BYTES.test(value) ? value : ''
+  const text = (reply: typeof record): string => {
+    const [error, value] = Array.isArray(reply) ? (reply as unknown[]) : []
+    return error === null && typeof value === 'string' && !FOREIGN_BYTES.test(value) ? value : ''
+  }
   return { nowMs, record: text(record), lease: text(lease) }
 }
 

@@ -239,6 +239,6 @@ describe.skipIf(withoutRedis)('check', () => {
     const tls = { ca: null, serverName: null, cert: null, key: null }
     expect(await check({ tls })).toMatch(/^fault cannot be used at 127.*share\.tls: false if/)
     server.cli('replicaof', '127.0.0.1', '1')
-    expect(await check()).toMatch(/^fault .*READONLY|^fault is .* a slave, which takes no writes/)
+    expect(await check()).toMatch(/^fault .*READONLY|^fault is .* role slave, and takes no writes/)
   })
 })
