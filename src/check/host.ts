@@ -127,11 +127,11 @@ async function socketFacts(
   // One after the other: the process acts as a member meanwhile.
   const sockets = await Array.fromAsync(names, async (name) => {
     const path = pathOf(name)
-    const { uids, gids } = config[name]!.allow
+    const { users, groups } = config[name]!.allow
     return {
       path,
       /** `allow` names nobody, so that the mode decides. */
-      isOpenedWide: uids.length + gids.length === 0 && (modeOf(path) & 0o006) !== 0,
+      isOpenedWide: users.length + groups.length === 0 && (modeOf(path) & 0o006) !== 0,
       /** Why a member of the group gets no answer, as a code; null: it gets one; undefined: it was not asked. */
       unanswered: mayAsk ? await askAsMember(name, path, group) : undefined,
     }

@@ -44,11 +44,6 @@ export function accountText(pair: PairConfig): string {
   return pairText({ ...pair, clientCertificate: null })
 }
 
-/** A token of another service is not served. */
-export function isSameService(one: ServiceConfig, other: ServiceConfig): boolean {
-  return one.baseUrl === other.baseUrl && one.tokenUrl === other.tokenUrl
-}
-
 /** Every secret in the clear, and logins as HTTP Basic has them: no log may show one. */
 export function revealAll({ pair, share, request }: Pick<Config, 'pair' | 'share' | 'request'>): string[] {
   const { proxy } = request

@@ -38,7 +38,7 @@ export type Frozen<T> = unknown extends T
     : { readonly [Key in keyof T]: Frozen<T[Key]> }
 
 /** A daemon that runs, as far as only a restart changes it. */
-export type Running = Frozen<ReturnType<typeof directoriesOf> & { http: ReturnType<typeof socketOf> | null }>
+export type Running = Frozen<ReturnType<typeof directoriesOf> & { http: Found['ipc'] | null }>
 
 /**
  * `text`: the document in JSON. `running`: the daemon that runs; settings that only a restart changes stay as they
@@ -52,7 +52,7 @@ export async function resolveConfig(
   for (const { at, sentence } of faultsBetween(settings)) inputs.fault(at, sentence)
   const found = (await resolved(settings, inputs)) as Found
   const { refresh, retry, alerts, log, share } = found
-  const wanted = { ...directoriesOf(found, inputs), http: found.http === false ? null : socketOf(found.http) }
+  const wanted = { ...directoriesOf(found, inputs), http: found.http || null }
   const { runtimeDirectory, stateDirectory, http } = running ?? wanted
   const { service, pair } = describedService(settings)
   return {
@@ -61,7 +61,8 @@ export async function resolveConfig(
     request: await requestOf(found, inputs),
     policy: { maxAgeMs: refresh.maxAge, initialDelayMs: retry.initialDelay, maxDelayMs: retry.maxDelay },
     tokenFiles: tokenFilesOf(found, { runtimeDirectory, stateDirectory }, inputs),
-    ipc: socketOf(found.ipc),
+    /** `mode` and `group`: of a socket of the daemon's own. `allow`, both lists empty: the mode alone decides. */
+    ipc: found.ipc,
     /** Null: it is off. */
     http: http && (wanted.http ?? http),
     alerts: {
@@ -218,11 +219,9 @@ async function ownCertificate(
   return { cert, key }
 }
 
-const SYSTEM_AUTHORITIES = '/etc/ssl/certs/ca-certificates.crt'
-
 async function requestOf({ request }: Found, inputs: Inputs) {
   const { trust, caFile, proxy, timeout, connectTimeout } = request
-  const bundle = inputs.env['SSL_CERT_FILE'] || SYSTEM_AUTHORITIES
+  const bundle = inputs.env['SSL_CERT_FILE'] || '/etc/ssl/certs/ca-certificates.crt'
   const system = trust === 'system' ? await inputs.certificates('request.trust', bundle) : null
   const texts = [system, caFile].filter((text) => text !== null)
   return {
@@ -260,24 +259,11 @@ function tokenFilesOf({ tokenFiles, service }: Found, of: ReturnType<typeof dire
   })
 }
 
-function socketOf({ group, allow, ...socket }: Found['ipc']) {
-  return {
-    /** `mode` and `gid`: of a socket of the daemon's own. */
-    ...socket,
-    gid: group,
-    /** Who may use it beside operators; both empty: the mode alone decides. */
-    allow: { uids: allow.users, gids: allow.groups },
-  }
-}
-
-/** A reader of the store must not be able to try all secrets. */
-const MIN_KEY_BYTES = 16
-
 async function shareOf({ timeout, tls, ...share }: NonNullable<Found['share']>, inputs: Inputs) {
   const { key, servers } = share
   const bytes = Buffer.byteLength(key?.reveal() ?? '')
-  if (bytes > 0 && bytes < MIN_KEY_BYTES)
-    inputs.fault('share.key', `is shorter than ${MIN_KEY_BYTES} bytes: ${MAKE_KEY}`)
+  // A reader of the store must not be able to try all secrets.
+  if (bytes > 0 && bytes < 16) inputs.fault('share.key', `is shorter than 16 bytes: ${MAKE_KEY}`)
   const none = { caFile: null, serverName: null, certFile: null, key: null }
   const given = typeof tls === 'object' ? tls : none
   const own = await ownCertificate('share.tls', given, inputs)

@@ -57,7 +57,7 @@ const OVERFLOW_ID = 65_534
 
 /** Returns the function that asks the kernel who connected (unix(7), SO_PEERCRED). */
 export function createReadPeer({ libc = loadLibc(), ownUid = process.geteuid!() } = {}): ReadPeer {
-  return (fd, { uids, gids }) => {
+  return (fd, { users: uids, groups: gids }) => {
     const { uid, gid } = libc.peerOf(fd)
     const isKnown = uid !== OVERFLOW_ID
     if (isKnown && (uid === 0 || uid === ownUid)) return { uid, place: 'operator' }

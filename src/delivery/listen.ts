@@ -13,7 +13,7 @@ import type { Log } from '../lib/log.ts'
 import { untilAborted } from '../lib/tasks.ts'
 import { BACKLOG } from './limits.ts'
 
-type Access = Pick<SocketConfig, 'mode' | 'gid' | 'allow'>
+type Access = Pick<SocketConfig, 'mode' | 'group' | 'allow'>
 export type Listener = Awaited<ReturnType<typeof listen>>
 
 /** Permission bits of a socket, and the one by which everybody may connect. */
@@ -41,9 +41,9 @@ export async function listen(options: {
   }
 
   /** The group first: the mode must not open the socket to another one. A socket that somebody removed stays away. */
-  function apply({ mode, gid }: Access): void {
+  function apply({ mode, group }: Access): void {
     if (fds !== null || modeOf(ownPath) === null) return
-    chownSync(ownPath, -1, gid ?? process.getegid!())
+    chownSync(ownPath, -1, group ?? process.getegid!())
     chmodSync(ownPath, mode)
   }
 
@@ -57,7 +57,7 @@ export async function listen(options: {
   /** Paths of sockets that are opened too wide: of systemd's, those to which everybody may connect. */
   function tooWide(): string[] {
     const { mode, allow } = access()
-    const isLimited = allow.uids.length + allow.gids.length > 0
+    const isLimited = allow.users.length + allow.groups.length > 0
     const excess = fds === null ? PERMISSIONS & ~mode : isLimited ? 0 : OTHERS_CONNECT
     return paths.filter((path) => ((modeOf(path) ?? 0) & excess) !== 0)
   }

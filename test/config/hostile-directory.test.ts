@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process'
-import { chmodSync, chownSync, existsSync, mkdirSync } from 'node:fs'
+import { chmodSync, chownSync, existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, it } from 'vitest'
 
@@ -95,23 +95,3 @@ describe.runIf(process.getuid!() === 0)('the working directory of a person', () 
     expect(execFileSync(process.execPath, [program], options)).toMatch(said)
   })
 })
-
-describe.runIf(process.getuid!() === 0)('a configuration of another owner', () => {
-  beforeEach(() => chmodSync(files.directory, 0o755))
-  it('in a directory that may not be entered is said to be there', () => {
-    mkdirSync(join(files.directory, 'shut'), { mode: 0o700 })
-    const path = files.write('shut/c.json', smallConfig())
-    expect(asOther('/', { args: [path] })).toMatch(/may not be read by the user \w+/)
-  })
-})
-
-it.runIf(process.geteuid!() === 0)(
-  'a user without HOME and an entry in passwd has a configuration, too',
-  () => {
-    const path = files.write('c.json', smallConfig())
-    chmodSync(files.directory, 0o755)
-    chownSync(path, 4242, 4242)
-    for (const env of [{}, serviceEnv])
-      expect(asOther('/', { env, args: [path], id: 4242 })).toContain('https://api.example.com')
-  },
-)

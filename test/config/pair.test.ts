@@ -2,7 +2,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, it } from 'vitest'
-import { accountText, isSameService, pairText, revealAll } from '../../src/config/config.ts'
+import { accountText, pairText, revealAll } from '../../src/config/config.ts'
 import { versionOf } from '../../src/config/read.ts'
 import { useConfigFiles } from '../support/config-files.ts'
 
@@ -41,16 +41,6 @@ it('is another one by each setting that makes the request, and by nothing else',
   expect(new Set(texts).size).toBe(others.length)
   const elsewhere = { service: { ...signed, assertion: { ...signed.assertion, file: 'other' } } }
   expect(await textOf(elsewhere)).toBe(texts.at(-1))
-})
-
-it('is of another service by baseUrl and tokenUrl', async () => {
-  const serviceOf = async (settings: object) => (await files.load(settings)).service
-  const one = await serviceOf({})
-  const tokenUrl = 'https://api.example.com/token/external/jwt'
-  const same = await serviceOf({ service: { tokenUrl, send: 'form' } })
-  const other = await serviceOf({ service: { tokenUrl: '/other' } })
-  expect(isSameService(one, same)).toBe(true)
-  expect(isSameService(one, other)).toBe(false)
 })
 
 it('is shared without the client certificate; all its secrets are known, those of headers and logins, too', async () => {

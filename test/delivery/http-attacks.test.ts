@@ -51,7 +51,7 @@ describe('a request and the next one are two', () => {
 })
 
 it('an unknown expectation gets nobody past `allow`', async () => {
-  const socket = { allow: { uids: [4_002], gids: [] } }
+  const socket = { allow: { users: [4_002], groups: [] } }
   const { httpPath } = await startDelivery({ socket, libc: asStranger })
   const received = await exchange(httpPath, `GET /v1/token ${HEAD}Expect: the-unexpected\r\n\r\n`)
   expect(received).toMatch(/^HTTP\/1\.1 403 .*"code":"denied"/s)

@@ -162,7 +162,7 @@ describe('connections', () => {
   it('of operators, of the others and of those whom `allow` excludes leave each other their places', async () => {
     let uid = 0
     const libc = () => ({ ...loadLibc(), peerOf: () => ({ uid, gid: uid }) })
-    const socket = { maxConnections: 3, allow: { uids: [4_001, 4_002], gids: [] } }
+    const socket = { maxConnections: 3, allow: { users: [4_001, 4_002], groups: [] } }
     const world = await startWithToken({ libc, socket })
     const taken = async (user: number, count: number): Promise<number> => {
       uid = user

@@ -97,13 +97,13 @@ describe('a socket that somebody opened wider than its setting', () => {
 })
 
 it.runIf(isRoot).each<[string, object, number, string, string]>([
-  ['of its group', { mode: 0o660, gid: 54_321 }, 65_001, '--groups=54321', 'token.result'],
-  ['not of its group', { mode: 0o660, gid: 54_321 }, 65_001, '--clear-groups', 'refused'],
-  ['whom `allow` names', { allow: { uids: [65_001], gids: [] } }, 65_001, '--clear-groups', 'token.result'],
-  ['whom it does not name', { allow: { uids: [65_001], gids: [] } }, 65_002, '--clear-groups', 'fault'],
+  ['of its group', { mode: 0o660, group: 54_321 }, 65_001, '--groups=54321', 'token.result'],
+  ['not of its group', { mode: 0o660, group: 54_321 }, 65_001, '--clear-groups', 'refused'],
+  ['whom `allow` names', { allow: { users: [65_001], groups: [] } }, 65_001, '--clear-groups', 'token.result'],
+  ['whom it does not name', { allow: { users: [65_001], groups: [] } }, 65_002, '--clear-groups', 'fault'],
   [
     'of a group that it names',
-    { allow: { uids: [], gids: [7_777] } },
+    { allow: { users: [], groups: [7_777] } },
     65_002,
     '--groups=7777',
     'token.result',

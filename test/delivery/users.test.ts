@@ -25,7 +25,7 @@ it.each([
   ['denied otherwise', 4_002, 4_002, [7], 'fault'],
   ['denied where the kernel does not know it, allowed or not', UNKNOWN, UNKNOWN, [UNKNOWN], 'fault'],
 ])('a peer is %s', async (_how, uid, gid, groups, type) => {
-  const allow = { uids: [4_001, UNKNOWN], gids: [4_100, UNKNOWN] }
+  const allow = { users: [4_001, UNKNOWN], groups: [4_100, UNKNOWN] }
   const world = await startWithToken({ libc: peer(uid, gid, groups), socket: { allow } })
   const client = await connectRaw(world.ipcPath)
   client.ask('token.get', { id: '1' })
@@ -35,11 +35,11 @@ it.each([
 
 it('an unknown user is no operator, also where the daemon runs as one', () => {
   const readPeer = createReadPeer({ libc: peer(UNKNOWN, UNKNOWN, [])(), ownUid: UNKNOWN })
-  expect(readPeer(0, { uids: [], gids: [] })).toEqual({ uid: UNKNOWN, place: 'member' })
+  expect(readPeer(0, { users: [], groups: [] })).toEqual({ uid: UNKNOWN, place: 'member' })
 })
 
 it('a user that `allow` does not name is denied every operation and every path', async () => {
-  const allow = { uids: [4_002], gids: [] }
+  const allow = { users: [4_002], groups: [] }
   const world = await startWithToken({ libc: asStranger, socket: { allow } })
   const rejects = world.ipc.counts().rejects
   for (const type of [...Object.keys(answerTypes), 'nonsense'])
@@ -57,7 +57,7 @@ it('a user that `allow` does not name is denied every operation and every path',
 })
 
 it('connections of a user from whom a reload takes the right are closed, subscribed or waiting', async () => {
-  const world = await startWithToken({ libc: asStranger, socket: { allow: { uids: [4_001], gids: [] } } })
+  const world = await startWithToken({ libc: asStranger, socket: { allow: { users: [4_001], groups: [] } } })
   const notFingerprint = world.keeper.state().token!.fingerprint
   const waitUntil = vi.spyOn(world.keeper, 'waitUntil')
   const [subscriber, waiter] = [await connectRaw(world.ipcPath), await connectRaw(world.ipcPath)]
@@ -67,7 +67,7 @@ it('connections of a user from whom a reload takes the right are closed, subscri
   const waiting = exchange(world.httpPath, wait)
   expect((await subscriber.frame(0))?.type).toBe('token.result')
   await expectUntil('the waits', () => waitUntil.mock.calls.length === 2)
-  world.reconfigure({ allow: { uids: [4_002], gids: [] } })
+  world.reconfigure({ allow: { users: [4_002], groups: [] } })
   await Promise.all([subscriber.closed(), waiter.closed()])
   expect([subscriber.frames.length, waiter.frames.length, await waiting]).toEqual([1, 0, ''])
   expect(world.ipc.counts().reads).toBe(1)

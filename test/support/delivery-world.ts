@@ -24,8 +24,8 @@ export type DeliveryWorld = Awaited<ReturnType<typeof startDelivery>>
 
 const limits: SocketConfig = {
   mode: 0o600,
-  gid: null,
-  allow: { uids: [], gids: [] },
+  group: null,
+  allow: { users: [], groups: [] },
   maxConnections: 4096,
   maxConnectionsPerUser: 1024,
   maxRequestsPerSecond: null,
