@@ -99,7 +99,13 @@ describe('a socket that somebody opened wider than its setting', () => {
 it.runIf(isRoot).each<[string, object, number, string, string]>([
   ['of its group', { mode: 0o660, group: 54_321 }, 65_001, '--groups=54321', 'token.result'],
   ['not of its group', { mode: 0o660, group: 54_321 }, 65_001, '--clear-groups', 'refused'],
-  ['whom `allow` names', { allow: { users: [65_001], groups: [] } }, 65_001, '--clear-groups', 'token.result'],
+  [
+    'whom `allow` names',
+    { allow: { users: [65_001], groups: [] } },
+    65_001,
+    '--clear-groups',
+    'token.result',
+  ],
   ['whom it does not name', { allow: { users: [65_001], groups: [] } }, 65_002, '--clear-groups', 'fault'],
   [
     'of a group that it names',
