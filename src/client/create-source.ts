@@ -46,12 +46,16 @@ export function createSource({ name, origins }: ClientOptions, link: Link): Toke
   }
 
   /** Asks the daemon for a token that lives so long. Callers with the same need share a request. */
-  async function askLonger(minValidSeconds: number, leftMs: number): Promise<ClientToken> {
+  function askLonger(minValidSeconds: number, leftMs: number): Promise<ClientToken> {
+    const underWay = asked.get(minValidSeconds)
+    if (underWay !== undefined) return underWay
     const waitMs = Math.max(0, leftMs)
     const data = { minValidSeconds, waitSeconds: waitMs / 1_000, client: name }
-    const answer = asked.get(minValidSeconds) ?? link.ask<ClientToken>('token.get', data, waitMs + ANSWER_MS)
+    const answer = link
+      .ask<ClientToken>('token.get', data, waitMs + ANSWER_MS)
+      .finally(() => asked.delete(minValidSeconds))
     asked.set(minValidSeconds, answer)
-    return copyOf(await answer.finally(() => asked.delete(minValidSeconds)))
+    return answer
   }
 
   async function get(options: GetOptions = {}): Promise<ClientToken> {
@@ -69,7 +73,7 @@ export function createSource({ name, origins }: ClientOptions, link: Link): Toke
       const waitMs = waitMsFor(view, waitSeconds)
       const passedMs = monotonicMs() - beganMs
       if (isLive && token !== undefined && token.fingerprint !== notFingerprint)
-        return unlessAborted(askLonger(minValidSeconds, waitMs - passedMs), signal)
+        return copyOf(await unlessAborted(askLonger(minValidSeconds, waitMs - passedMs), signal))
       if (passedMs >= waitMs) {
         if (isLive && token !== undefined) return copyOf(token)
         throw fault ?? timeoutError(waitMs)

@@ -131,14 +131,14 @@ export function createLink(findPath: () => string, name: string | undefined) {
     call?.settle(data)
   }
 
-  /** The connection has ended, or could not be made. */
+  /** The connection has ended, or could not be made. That is no news if nobody wants anything. */
   function lose(fault: TokenClientError): void {
     socket = undefined
     if (isClosed) return
     failures += 1
     for (const call of calls.values()) if (call.sent > 1 || !wasConnected) call.settle(undefined, fault)
-    set({ ...view, fault, isLive: false })
     if (calls.size === 0) return
+    set({ ...view, fault, isLive: false })
     const longestMs = Math.min(PAUSE_MS.largest, PAUSE_MS.first * 2 ** failures)
     pause = setTimeout(
       () => {

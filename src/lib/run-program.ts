@@ -10,17 +10,15 @@ interface Finished {
   readonly stderr: string
 }
 
-/** Never rejects. `as`: the user and group, without further groups; by default those of this process. */
+/** Never rejects. */
 export async function runProgram(
   program: string,
   words: readonly string[],
   timeoutMs: number,
-  as: { uid?: number; gid?: number } = {},
 ): Promise<Finished> {
   const { execFile } = await import('node:child_process')
   return new Promise((resolve) => {
     const options = {
-      ...as,
       timeout: timeoutMs,
       killSignal: 'SIGKILL',
       env: { PATH: SYSTEM_PATH, LC_ALL: 'C', SYSTEMD_COLORS: '0', SYSTEMD_PAGER: '' },

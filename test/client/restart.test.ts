@@ -1,6 +1,6 @@
 // Calls over the end of a connection, and with the real daemon.
 import { expect, test } from 'vitest'
-import { clientOf, codeOf, daemonWith, subscribed } from '../support/client-world.ts'
+import { clientOf, codeOf, daemonWith, generous, subscribed } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
 import { granting } from '../support/service.ts'
@@ -21,13 +21,19 @@ test('a call without an answer is sent once more on the next connection, and the
 })
 
 test('a connection that the daemon has closed while it was idle costs a call nothing', async () => {
-  const daemon = await daemonWith(({ answer }) => answer('status.result', { state: 'ready' }))
+  const daemon = await daemonWith((asking) => {
+    generous(asking)
+    if (asking.type === 'status.get') asking.answer('status.result', { state: 'ready' })
+  })
   const client = clientOf(daemon)
   await client.status()
   daemon.cutAll()
   await holds(() => daemon.connections.open === 0)
   expect(await client.status()).toEqual({ state: 'ready' })
   expect(daemon.connections.made).toBe(2)
+  daemon.cutAll()
+  await holds(() => daemon.connections.open === 0)
+  expect((await client.get({ waitSeconds: 0 })).accessToken).toBe('token-1')
 })
 
 test('a get that waits and a subscription survive a restart of the real daemon', async () => {
