@@ -63,18 +63,7 @@ export function configWord(file: string | undefined): string | undefined {
 }
 
 /** A fault that needs no more facts than its name. */
-export type NamedFault =
-  | Reason
-  | PostponedReason
-  | AlertReason
-  /** The configuration on disk: faulty while a daemon runs; changed; changed where a reload does not suffice. */
-  | 'faulty-on-disk'
-  | 'changed-on-disk'
-  | 'restart-needed'
-  /** Of clients: no access to the socket; the connection ended without an answer; no answer in time. */
-  | 'denied'
-  | 'unanswered'
-  | 'late'
+export type NamedFault = keyof typeof named
 
 /** A fault as data. */
 export type Remediable =
@@ -105,7 +94,7 @@ export function createRemedies(place: Place) {
   const commands = commandsAt(place)
   const partsOf = (fault: Remediable): Remedy => {
     if (typeof fault !== 'string') return remedyFor(fault, place, commands)
-    const [text, ...names] = named[fault]
+    const [text, ...names]: NamedRow = named[fault]
     return { text, commands: names.flatMap((name) => commands[name]) }
   }
   return { partsOf, remedyOf: (fault: Remediable): string => rendered(partsOf(fault)), commands }
@@ -182,7 +171,7 @@ export function dropIn(unit: string, name: string, lines: readonly string[]): st
 }
 
 /** Actions for refusals are those of the interface description, section 7. */
-const named: Readonly<Record<NamedFault, readonly [text: string, ...commands: (keyof Commands)[]]>> = {
+const named = {
   'account-inactive': [
     "Contact the service's support and have the account activated, then ask again",
     'refresh',
@@ -215,13 +204,17 @@ const named: Readonly<Record<NamedFault, readonly [text: string, ...commands: (k
   'not-asked': ['This host does not ask (`share.asks`): ask on one that does', 'refresh'],
   'no-token': ['See what kyc-tokend waits for, and whether its configuration has a fault', 'status', 'check'],
   test: ['Nothing to do: it resolves itself after 10 s'],
+  // The configuration on disk: faulty while a daemon runs; changed; changed where a reload does not suffice.
   'faulty-on-disk': ['Correct what `check` names, then have the configuration read again', 'check', 'reload'],
   'changed-on-disk': ['Have the changed configuration taken over', 'reload'],
   'restart-needed': ['Have the changed configuration taken over by a restart', 'restart'],
+  // Of clients: no access to the socket; the connection ended without an answer; no answer in time.
   denied: [`have the user added to its group (sudo usermod -aG ${CLIENTS_GROUP} USER) and log in again`],
   unanswered: ['ask again; if it goes on, this user has too many connections (`sudo kyc-tokend status`)'],
   late: ["see its log (sudo journalctl -u 'kyc-tokend*')"],
-}
+} as const satisfies Readonly<Record<Reason | PostponedReason | AlertReason, NamedRow>> &
+  Readonly<Record<string, NamedRow>>
+type NamedRow = readonly [text: string, ...commands: (keyof Commands)[]]
 
 type FactualFault = Exclude<Remediable, string>
 
@@ -267,12 +260,7 @@ function inputRemedy(fault: Extract<FactualFault, { kind: 'input' }>, { isUnit }
   const target = closed ?? path
   const isOfSystem = `${target}/`.startsWith(`${SYSTEM_CONFIG_DIRECTORY}/`)
   const [sudo, file] = [isUnit || isOfSystem ? 'sudo ' : '', shellWord(target)]
-  if (problem === 'owner')
-    return { text: "must belong to root or the daemon's user", commands: [`sudo chown root ${file}`] }
-  if (problem === 'writable')
-    return { text: 'can be written by others than its owner', commands: [`${sudo}chmod go-w ${file}`] }
-  if (problem === 'readable')
-    return { text: 'holds a secret and can be read by everybody', commands: [`${sudo}chmod o-rwx ${file}`] }
+  if (problem !== 'unreadable') return filled(rows[problem], { sudo, file })
   const user = nameOf('user', process.geteuid!())
   const denied = `may not be read by the user ${user}${closed === undefined ? '' : `, who may not enter ${closed}`}`
   if (user !== SERVICE_USER) return { text: `${denied}: let it read it, or use sudo`, commands: [] }
@@ -286,76 +274,70 @@ function inputRemedy(fault: Extract<FactualFault, { kind: 'input' }>, { isUnit }
 function fileRemedy(error: FileError, { account, isUnit }: Place, commands: Commands): Remedy {
   const { path, directory, code = '', kind, syscall, seconds } = error
   const { unit, environment } = installationOf(account)
-  const { RUNTIME_DIRECTORY, STATE_DIRECTORY } = environment
   const errno = syscall === 'fchown' ? syscall : (sameErrno[code] ?? code)
-  const row = fileFaults[kind === 'system' || code === 'EISDIR' ? errno : kind] ?? fileFaults['system']!
-  const [text, ...list] = row({
+  const name = kind === 'system' || code === 'EISDIR' ? errno : kind
+  const user = isUnit ? SERVICE_USER : nameOf('user', process.geteuid!())
+  const remedy = filled(Object.hasOwn(rows, name) ? rows[name as keyof typeof rows] : rows.system, {
     directory,
-    seconds,
+    folder: shellWord(directory),
     file: shellWord(path),
+    seconds: String(seconds),
     why: `${syscall ?? kind} (${code})`,
-    unit,
-    user: isUnit ? SERVICE_USER : nameOf('user', process.geteuid!()),
-    sudo: isUnit ? 'sudo ' : '',
-    isUnit,
-    commands,
+    user,
+    as: isUnit ? `sudo runuser -u ${user} -- ` : '',
   })
-  // The unit's own directories are made by its start.
-  const isOwn = isUnit && [RUNTIME_DIRECTORY, STATE_DIRECTORY].includes(directory)
-  const isRemade = isOwn && ['ENOENT', 'EACCES', 'unsafe-directory'].some((name) => fileFaults[name] === row)
-  return { text, commands: isRemade ? commands.rebind : list }
+  if (!isUnit) return remedy
+  // The unit's own directories are made by its start, and it may write in them.
+  if ([environment.RUNTIME_DIRECTORY, environment.STATE_DIRECTORY].includes(directory))
+    return REMADE.has(name) ? { ...remedy, commands: commands.rebind } : remedy
+  if (name === 'fchown') return { ...remedy, commands: commands.edit }
+  // A drop-in takes other characters for words, quotes or specifiers.
+  if (name !== 'EROFS' || !/^[\w/.-]+$/.test(directory)) return remedy
+  const write = `write${directory.replaceAll(/[^\w]+/g, '-')}`
+  const open = dropIn(`${unit}.service`, write, ['[Service]', `ReadWritePaths=-${directory}`])
+  return { ...remedy, commands: [...open, ...commands.restart] }
 }
 
-interface FileFacts extends Readonly<
-  Record<'directory' | 'file' | 'why' | 'unit' | 'user' | 'sudo', string>
-> {
-  readonly seconds: number | undefined
-  readonly isUnit: boolean
-  readonly commands: Commands
+/** The row with its facts; a fact is not read for further names of facts. */
+function filled([text, ...commands]: readonly [string, ...string[]], facts: Record<string, string>): Remedy {
+  const fill = (words: string): string => words.replaceAll(/\{(\w+)\}/g, (_, name: string) => facts[name]!)
+  return { text: fill(text), commands: commands.map(fill) }
 }
 
 /**
- * By errno, or by the kind of the error. Root makes and changes nothing in a directory that another user can write: so
- * there is no command for a directory that is not the unit's own.
+ * Faults of files: by errno, by the kind of the error, or by the problem of an input. Root makes and changes nothing in
+ * a directory that another user can write: its user does it ({as}), or there is no command.
  */
-const fileFaults: Readonly<
-  Record<string, (facts: FileFacts) => readonly [text: string, ...commands: string[]]>
-> = {
-  stalled: ({ directory, seconds }) => [
-    `not written for ${seconds} s: check the disk of ${directory} or its server`,
-  ],
-  EISDIR: ({ file, sudo }) => [
+const rows = {
+  stalled: ['not written for {seconds} s: check the disk of {directory} or its server'],
+  EISDIR: [
     'a directory is there, which is never replaced; clear the path',
-    `${sudo}mv -T --backup=numbered ${file} ${file}.old`,
+    '{as}mv -T --backup=numbered {file} {file}.old',
   ],
-  'odd-target': ({ file, sudo }) => [
+  'odd-target': [
     'a link or no regular file is there, which is never replaced; clear the path',
-    `${sudo}rm -f ${file}`,
+    '{as}rm -f {file}',
   ],
-  attributes: () => ['its file system does not keep owner, group and mode: choose another directory'],
-  'unsafe-directory': ({ directory }) => [
-    `others could exchange what is made in ${directory}: choose a directory in which they cannot write`,
+  attributes: ['its file system does not keep owner, group and mode: choose another directory'],
+  'unsafe-directory': [
+    'others could exchange what is made in {directory}: choose a directory in which they cannot write',
   ],
-  fchown: ({ why, isUnit, commands }) => [
-    `kyc-tokend may not give it this owner or group, ${why}: leave them out; in the unit set Group= by a drop-in, ` +
+  fchown: [
+    'kyc-tokend may not give it this owner or group, {why}: leave them out; in the unit set Group= by a drop-in, ' +
       'or let a kyc-tokend-changed@ unit hand it on',
-    ...(isUnit ? commands.edit : []),
   ],
-  ENOENT: ({ directory, user }) => [`the directory ${directory} is not there: make it for the user ${user}`],
-  ENOTDIR: ({ directory }) => [
-    `${directory} is a link or no directory: choose the directory itself, or remove that`,
-  ],
-  EACCES: ({ directory, user }) => [
-    `the user ${user} may not write in ${directory}: choose a directory of its own`,
-  ],
-  EROFS({ directory, unit, isUnit, commands }) {
-    const name = `write${directory.replaceAll(/[^\w]+/g, '-')}`
-    const open = dropIn(`${unit}.service`, name, ['[Service]', `ReadWritePaths=-${directory}`])
-    return [`${directory} is read-only for kyc-tokend`, ...(isUnit ? [...open, ...commands.restart] : [])]
-  },
-  ENOSPC: ({ directory }) => [`no space is left in ${directory}: free some`, `df -h ${shellWord(directory)}`],
-  system: ({ why, file }) => [`${why}: see what is there`, `namei -lo ${file}`],
-}
+  ENOENT: ['the directory {directory} is not there: make it for the user {user}'],
+  ENOTDIR: ['{directory} is a link or no directory: choose the directory itself, or remove that'],
+  EACCES: ['the user {user} may not write in {directory}: choose a directory of its own'],
+  EROFS: ['{directory} is read-only for kyc-tokend', 'findmnt -T {folder}'],
+  ENOSPC: ['no space is left in {directory}: free some', 'df -h {folder}'],
+  system: ['{why}: see what is there', 'namei -lo {file}'],
+  owner: ["must belong to root or the daemon's user", 'sudo chown root {file}'],
+  writable: ['can be written by others than its owner', '{sudo}chmod go-w {file}'],
+  readable: ['holds a secret and can be read by everybody', '{sudo}chmod o-rwx {file}'],
+} as const satisfies Readonly<Record<string, readonly [text: string, ...commands: string[]]>>
+/** Faults of the unit's own directories that end when it makes them again. */
+const REMADE = new Set(['ENOENT', 'EACCES', 'unsafe-directory'])
 /** Errors that mean the same. */
 const sameErrno: Readonly<Record<string, string>> = {
   EPERM: 'EACCES',

@@ -64,6 +64,7 @@ const fileFault = (facts: object): Remedy => {
   const error = new FileError({ path: '/srv/out/token', kind: 'system', ...facts })
   return createRemedies(place).partsOf({ kind: 'file', error })
 }
+const AS_USER = 'sudo runuser -u kyc-tokend --'
 const inFiles = { path: '/run/kyc-tokend/files/token' }
 const rebind = [
   expect.stringMatching(/^sudo systemctl stop kyc-tokend\.socket /),
@@ -86,6 +87,13 @@ test.each<[object, RegExp, unknown[]]>([
       'sudo systemctl restart kyc-tokend',
     ],
   ],
+  // The unit may write in its own directories: it is their mount. A drop-in is for plain names alone.
+  [{ code: 'EROFS', ...inFiles }, /is read-only/, ['findmnt -T /run/kyc-tokend/files']],
+  [
+    { code: 'EROFS', path: "/srv/a'b/{user}" },
+    /\/a'b is read-only/,
+    [expect.stringMatching(/^findmnt -T '/)],
+  ],
   [{ code: 'ENOSPC' }, /^Cannot write \/srv\/out\/token: no space is left/, ['df -h /srv/out']],
   [
     { code: 'EPERM', syscall: 'fchown' },
@@ -95,12 +103,13 @@ test.each<[object, RegExp, unknown[]]>([
   [
     { kind: 'odd-target', code: 'EISDIR' },
     /a directory is there, which is never replaced/,
-    ['sudo mv -T --backup=numbered /srv/out/token /srv/out/token.old'],
+    [`${AS_USER} mv -T --backup=numbered /srv/out/token /srv/out/token.old`],
   ],
+  // Its user, not root: a directory on the way may be a link of that user.
   [
-    { kind: 'odd-target', code: 'ELOOP' },
+    { kind: 'odd-target', code: 'ELOOP', path: '/run/kyc-tokend/files/a b/token' },
     /a link or no regular file is there/,
-    ['sudo rm -f /srv/out/token'],
+    [`${AS_USER} rm -f '/run/kyc-tokend/files/a b/token'`],
   ],
   [{ kind: 'unsafe-directory' }, /others could exchange what is made in \/srv\/out: /, []],
   [{ kind: 'unsafe-directory', ...inFiles }, /others could exchange/, rebind],
