@@ -19,10 +19,7 @@ export const fs = {
   mkdir: promisify(node.mkdir),
   open: promisify(node.open),
   readFile: promisify(node.readFile),
-  readlink: promisify(node.readlink),
   rename: promisify(node.rename),
-  realpath: promisify(node.realpath),
-  stat: promisify(node.stat),
   unlink: promisify(node.unlink),
   writeFile: promisify(node.writeFile),
 }

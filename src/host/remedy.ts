@@ -271,9 +271,9 @@ function inputRemedy(fault: Extract<FactualFault, { kind: 'input' }>, { isUnit }
 }
 
 /** The text begins with what is wrong. */
-function fileRemedy(error: FileError, { account, isUnit }: Place, commands: Commands): Remedy {
+function fileRemedy(error: FileError, place: Place, commands: Commands): Remedy {
+  const { isUnit } = place
   const { path, directory, code = '', kind, syscall, seconds } = error
-  const { unit, environment } = installationOf(account)
   const errno = syscall === 'fchown' ? syscall : (sameErrno[code] ?? code)
   const name = kind === 'system' || code === 'EISDIR' ? errno : kind
   const user = isUnit ? SERVICE_USER : nameOf('user', process.geteuid!())
@@ -286,16 +286,28 @@ function fileRemedy(error: FileError, { account, isUnit }: Place, commands: Comm
     user,
     as: isUnit ? `sudo runuser -u ${user} -- ` : '',
   })
-  if (!isUnit) return remedy
+  return {
+    ...remedy,
+    commands: (isUnit && commandsOfUnit(name, directory, place, commands)) || remedy.commands,
+  }
+}
+
+/** The unit's own commands about a fault of a file in this directory; null: those of the row hold. */
+function commandsOfUnit(
+  name: string,
+  directory: string,
+  { account }: Place,
+  { rebind, edit, restart }: Commands,
+): readonly string[] | null {
+  const { unit, environment } = installationOf(account)
+  if (name === 'fchown') return edit
   // The unit's own directories are made by its start, and it may write in them.
   if ([environment.RUNTIME_DIRECTORY, environment.STATE_DIRECTORY].includes(directory))
-    return REMADE.has(name) ? { ...remedy, commands: commands.rebind } : remedy
-  if (name === 'fchown') return { ...remedy, commands: commands.edit }
+    return REMADE.has(name) ? rebind : null
   // A drop-in takes other characters for words, quotes or specifiers.
-  if (name !== 'EROFS' || !/^[\w/.-]+$/.test(directory)) return remedy
+  if (name !== 'EROFS' || !/^[\w/.-]+$/.test(directory)) return null
   const write = `write${directory.replaceAll(/[^\w]+/g, '-')}`
-  const open = dropIn(`${unit}.service`, write, ['[Service]', `ReadWritePaths=-${directory}`])
-  return { ...remedy, commands: [...open, ...commands.restart] }
+  return [...dropIn(`${unit}.service`, write, ['[Service]', `ReadWritePaths=-${directory}`]), ...restart]
 }
 
 /** The row with its facts; a fact is not read for further names of facts. */

@@ -95,11 +95,11 @@ test.each<[object, RegExp, unknown[]]>([
     [expect.stringMatching(/^findmnt -T '/)],
   ],
   [{ code: 'ENOSPC' }, /^Cannot write \/srv\/out\/token: no space is left/, ['df -h /srv/out']],
-  [
-    { code: 'EPERM', syscall: 'fchown' },
+  ...[{}, inFiles].map((where): [object, RegExp, unknown[]] => [
+    { code: 'EPERM', syscall: 'fchown', ...where },
     /set Group= by a drop-in.*kyc-tokend-changed@/,
     ['sudo systemctl edit kyc-tokend'],
-  ],
+  ]),
   [
     { kind: 'odd-target', code: 'EISDIR' },
     /a directory is there, which is never replaced/,
