@@ -154,4 +154,20 @@ describe.skipIf(lacks('promtool'))('the alert rules', () => {
     expect(promtool('check', 'config', '--syntax-only', file)).toContain('SUCCESS')
     expect(parse(code)).toMatchObject({ scrape_configs: [{ job_name: 'kyc-tokend' }] })
   })
+
+  test.each(['kyc-tokend.rules.yml', 'kyc-tokend.dashboard.json'])(
+    '%s asks for metrics that there are',
+    (name) => {
+      const text = readFileSync(new URL(`../../systemd/prometheus/${name}`, import.meta.url), 'utf8')
+      const asked = [...text.matchAll(/\b(kyc_tokend_\w+)/g)].map(([, metric = '']) =>
+        metric.replace(/_(?:bucket|sum|count)$/, ''),
+      )
+      const known = ['metrics', 'share-metrics'].flatMap((table) =>
+        tableRows(table).map(([metric]) => bare(metric).replace(/\{.*/, '')),
+      )
+      const recorded = [...text.matchAll(/record: (\w+)/g)].map(([, metric = '']) => metric)
+      expect(asked.length).toBeGreaterThan(10)
+      expect([...known, ...recorded]).toEqual(expect.arrayContaining(asked))
+    },
+  )
 })

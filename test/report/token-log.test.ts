@@ -97,12 +97,6 @@ test('the same token again is no news; at twice its assumed life it has expired'
   expect([of('token-obtained').length, of('token-expired').length]).toEqual([1, 1])
 })
 
-test('a refusal is left to the alert, however often it is repeated', async () => {
-  const { events, refresh } = await narrated({ first: failures.inactive })
-  await refresh()
-  expect(events()).toEqual([])
-})
-
 test('a token that a reload drops with its service has not expired', async () => {
   const { clock, reload, events } = await narrated()
   reload('second', { service: serviceFacts('other') })

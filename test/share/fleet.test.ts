@@ -147,15 +147,6 @@ describe('a refusal', () => {
     await world.pass(600)
     expect(asked()).toBe(0)
   })
-
-  test('of one host with a certificate of its own costs the others nothing', async () => {
-    await begin({ hosts: 20, hasOwnProof: true }, (host) => (host === 0 ? refused : 'token'))
-    await world.pass(30)
-    expect(world.hosts.slice(1).map((host) => host.token())).not.toContain(null)
-    expect(asked()).toBeLessThanOrEqual(2)
-    // The token of the others is good for it, too.
-    expect(world.tokens()).toHaveLength(1)
-  })
 })
 
 describe('operators', () => {
@@ -179,16 +170,6 @@ describe('operators', () => {
     for (const outcome of await Promise.all(later))
       expect(outcome).toMatchObject({ kind: 'ok', accessToken: 'token-3' })
     expect(asked()).toBe(3)
-  })
-
-  test('hear of a wait that came after the act', async () => {
-    await begin({}, () => reset)
-    world.service = () => busy
-    const outcomes = await world.all('operator')
-    expect(asked()).toBe(2)
-    expect(new Set(outcomes.map((outcome) => 'reason' in outcome && outcome.reason))).toEqual(
-      new Set(['rate-limited']),
-    )
   })
 })
 
@@ -226,16 +207,6 @@ describe('an asker', () => {
     expect(asked()).toBe(1)
   })
 
-  test('that is stopped in an orderly way gives its lease back', async () => {
-    await begin()
-    world.requestMs = 10_000
-    void world.hosts[0]!.attempt('refresh')
-    await world.pass(1)
-    world.hosts[0]!.kill()
-    await world.pass(0)
-    expect(world.server.text('lease')).toBe('')
-  })
-
   test('whose answer comes after a later one was adopted does not replace it', async () => {
     await begin({ hosts: 2 })
     world.requestMs = 8_000
@@ -271,26 +242,6 @@ describe('a store that is of no use', () => {
       expect(world.hosts[0]!.room().status()).toMatchObject({ state: 'connected' })
     },
   )
-
-  test('at the start costs one request of each host within 10 s, and agrees when it is back', async () => {
-    world = createWorld({ hosts: 10 })
-    world.server.mode = 'lost'
-    await world.pass(11)
-    expect(asked()).toBe(10)
-    expect(world.tokens()).not.toContain(null)
-    world.server.back()
-    await world.pass(16)
-    expect([asked(), world.tokens()]).toEqual([0, [expect.any(String)]])
-  })
-
-  test('is emptied: a host fills it again, and a host that comes asks nothing', async () => {
-    await begin()
-    world.server.flush()
-    await world.pass(16)
-    world.join()
-    await world.pass(1)
-    expect([asked(), world.tokens()]).toEqual([1, ['token-1']])
-  })
 
   test('is asked without by an operator at once, and after a report within 10 s', async () => {
     await begin()
@@ -377,12 +328,5 @@ describe('a host that is restarted', () => {
     world.join()
     await world.pass(1)
     expect([asked(), world.tokens()]).toEqual([2, ['token-2']])
-  })
-
-  test('and a reload that changes nothing ask nothing, and keep the plan', async () => {
-    await begin()
-    for (const host of world.hosts) host.reload()
-    await world.pass(100)
-    expect([asked(), world.tokens()]).toEqual([1, ['token-1']])
   })
 })
