@@ -16,10 +16,7 @@ const GONE: Readonly<Record<string, string>> = {
 }
 
 /** The settings, or the faults of the document's shape: one for each key path, without any value. */
-export function validateDocument(document: unknown): {
-  faults: ConfigIssue[]
-  settings: Settings | undefined
-} {
+export function validateDocument(document: unknown) {
   const { output, issues, success } = v.safeParse(configSchema(), withPreset(document), {
     abortPipeEarly: true,
   })
@@ -27,10 +24,8 @@ export function validateDocument(document: unknown): {
     const at = keyPath(path.map(({ key }) => key as PropertyKey))
     return { at, sentence: Object.hasOwn(GONE, at) ? `is gone: ${GONE[at]}` : message }
   })
-  const settings = success
-    ? { ...output, service: output.service ?? v.parse(serviceSchema(), {}) }
-    : undefined
-  return { faults, settings }
+  if (!success) return { faults }
+  return { faults, settings: { ...output, service: output.service ?? v.parse(serviceSchema(), {}) } }
 }
 
 /** The client credentials grant (RFC 6749, section 4.4). */
@@ -46,6 +41,7 @@ const OAUTH2 = {
     { status, says: 'unauthorized_client', in: 'error', reason: 'account-inactive' },
   ]),
 }
+
 /** Of use with another `send` (section 2.3.1). */
 const OAUTH2_NAMES = { apiKey: 'client_id', apiSecret: 'client_secret' }
 
@@ -56,13 +52,9 @@ function withPreset(document: unknown): unknown {
   const { names = {}, assertion } = given
   // An assertion that is the grant has a `grant_type` of its own.
   const isGrant = isRecord(assertion) && ['grant', 'exchange'].includes(String(assertion['as']))
-  const merged = {
-    ...OAUTH2,
-    ...(isGrant && { parameters: {} }),
-    ...given,
-    names: isRecord(names) ? { ...OAUTH2_NAMES, ...names } : names,
-  }
-  return { ...(document as object), service: merged }
+  const merged = { ...OAUTH2, ...(isGrant && { parameters: {} }), ...given }
+  const allNames = isRecord(names) ? { ...OAUTH2_NAMES, ...names } : names
+  return { ...(document as object), service: { ...merged, names: allNames } }
 }
 
 type Rule = readonly [isBroken: boolean, at: string, sentence: string]

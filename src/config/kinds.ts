@@ -108,17 +108,13 @@ export function instant() {
 }
 
 /** A URL. `problemOf` gives the whole sentence: there are several ways to be no such URL. */
-function url(problemOf: (text: string) => string | undefined) {
+export function url(problemOf: (text: string) => string | undefined) {
   const check = v.rawCheck<string>(({ dataset, addIssue }) => {
     const message = dataset.typed ? problemOf(dataset.value) : undefined
     if (message !== undefined) addIssue({ message })
   })
   return v.pipe(v.string(problemOf('')!), check, called('URL'))
 }
-
-export const baseUrl = () => url(baseUrlProblem)
-export const tokenUrl = () => url(tokenUrlProblem)
-export const proxyUrl = () => url(proxyUrlProblem)
 
 /** Why this cannot be the base URL, with the remedy. Never quotes it: it may hold a password. */
 export function baseUrlProblem(text: string): string | undefined {
@@ -134,7 +130,7 @@ export function tokenUrlProblem(text: string): string | undefined {
 }
 
 /** Likewise, for a proxy, whose login has settings of its own. */
-function proxyUrlProblem(text: string): string | undefined {
+export function proxyUrlProblem(text: string): string | undefined {
   const shape = 'the URL of a proxy: write it as "http://proxy.example.com:3128"'
   return problemOfUrl(text, /^https?:\/\/[^\s\\/?#]+\/?$/i, shape, { isProxy: true })
 }

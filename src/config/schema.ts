@@ -10,7 +10,7 @@ const { choice, group, inputPath, orNull, required, secretSource, section, setti
 export const configSchema = () =>
   section('{ … }', {
     $schema: v.optional(is.line(4096)),
-    baseUrl: required(is.baseUrl(), 'The service: https, or http for a loopback host only.'),
+    baseUrl: required(is.url(is.baseUrlProblem), 'The service: https, or http for a loopback host only.'),
     credentials: section('{ "apiKey": …, "apiSecret": … }', {
       apiKey: required(v.nullable(secretSource()), '`null` only with `service.assertion.file`.'),
       apiSecret: required(v.nullable(secretSource()), '`null` only if it is not sent.'),
@@ -75,7 +75,7 @@ const request = () =>
 
 const proxy = () =>
   section('{ "url": "http://proxy.example.com:3128" }', {
-    url: required(is.proxyUrl(), 'http or https.'),
+    url: required(is.url(is.proxyUrlProblem), 'http or https.'),
     user: orNull(is.line(255), 'Of its login.'),
     password: orNull(secretSource(), 'Likewise.'),
   })
@@ -133,7 +133,11 @@ const PREFIX_SHAPE = 'at most 64 visible ASCII characters, or "": write it as "B
 export const service = () =>
   section('{ … }', {
     preset: orNull(is.oneOf(['oauth2']), 'Other defaults: client credentials (RFC 6749).'),
-    tokenUrl: setting(is.tokenUrl(), 'A path after `baseUrl`, or a whole URL.', '/token/external/jwt'),
+    tokenUrl: setting(
+      is.url(is.tokenUrlProblem),
+      'A path after `baseUrl`, or a whole URL.',
+      '/token/external/jwt',
+    ),
     send: choice(['json', 'form', 'headers', 'basic', 'basic-plain', 'assertion'], 'How the pair is sent.'),
     names: group('Names of those fields or headers; with `json`, `form` and `headers`.', {
       apiKey: setting(v.nullable(is.line(255)), 'Field or header of the key; `null`: not sent.', 'apiKey'),
@@ -184,8 +188,8 @@ function parseServer(text: string): Server | undefined {
   return { host: host.replaceAll(/[[\]]/g, ''), port }
 }
 
+const PREFIX = '1 to 64 letters, digits, ".", "_", ":" or "-": write it as "kyc-tokend"'
 const SERVER_SHAPE = '"host:port" or the path of a Unix socket, without "redis://" and without a password'
-const PREFIX_FORM = /^[A-Za-z0-9._:-]{1,64}$/
 
 const share = () =>
   section('{ "servers": ["redis.example.com:6379"] }', {
@@ -210,11 +214,7 @@ const share = () =>
     user: orNull(is.line(255), 'ACL user.'),
     password: orNull(secretSource(), 'Likewise.'),
     database: setting(is.count(15, 0), 'Of a cluster 0.', 0),
-    prefix: setting(
-      is.formed(PREFIX_FORM, '1 to 64 letters, digits, ".", "_", ":" or "-": write it as "kyc-tokend"'),
-      'Beginning of every key.',
-      'kyc-tokend',
-    ),
+    prefix: setting(is.formed(/^[\w.:-]{1,64}$/, PREFIX), 'Beginning of every key.', 'kyc-tokend'),
     key: orNull(secretSource(), 'A secret of at least 16 bytes in the key of the seal.'),
     timeout: span('Longest time for a command', ['50ms', '10s'], '1s'),
     asks: setting(is.flag(), '`false`: this host never asks the service.', true),
