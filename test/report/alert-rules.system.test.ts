@@ -159,15 +159,15 @@ describe.skipIf(lacks('promtool'))('the alert rules', () => {
     '%s asks for metrics that there are',
     (name) => {
       const text = readFileSync(new URL(`../../systemd/prometheus/${name}`, import.meta.url), 'utf8')
-      const asked = [...text.matchAll(/\b(kyc_tokend_\w+)/g)].map(([, metric = '']) =>
+      // With a colon before it, it is a recording rule.
+      const asked = [...text.matchAll(/(?<![:\w])(kyc_tokend_\w+)/g)].map(([, metric = '']) =>
         metric.replace(/_(?:bucket|sum|count)$/, ''),
       )
       const known = ['metrics', 'share-metrics'].flatMap((table) =>
         tableRows(table).map(([metric]) => bare(metric).replace(/\{.*/, '')),
       )
-      const recorded = [...text.matchAll(/record: (\w+)/g)].map(([, metric = '']) => metric)
       expect(asked.length).toBeGreaterThan(10)
-      expect([...known, ...recorded]).toEqual(expect.arrayContaining(asked))
+      expect(known).toEqual(expect.arrayContaining(asked))
     },
   )
 })
