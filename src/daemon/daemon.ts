@@ -12,8 +12,7 @@ import { createTokenFiles } from '../delivery/token-files.ts'
 import { raceAbort, runTasks, after } from '../lib/tasks.ts'
 import type { FileError } from '../files/file-error.ts'
 import { placeAt, placeOf, withFileSentences, createRemedies, type Place } from '../host/remedy.ts'
-import { monotonicMs, withTimeout } from '../lib/clock.ts'
-import { limitFaults } from '../lib/log.ts'
+import { withTimeout } from '../lib/clock.ts'
 import type { DaemonSignals } from './daemon-signals.ts'
 import { isSocketActivated, type InheritedSockets } from '../host/system.ts'
 import program from '../../package.json' with { type: 'json' }
@@ -50,7 +49,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
   /** Until there is a keeper, which knows more of them. */
   let secrets = (): string[] => revealAll(initial)
   const logging = createLog({ ...initial.log, stream, env, clock, secrets: () => secrets() })
-  const log = limitFaults(withFileSentences(logging.log, remedyOf), monotonicMs)
+  const log = withFileSentences(logging.log, remedyOf)
 
   const store = await createStateStore({ ...initial, clock, log })
   const running = await createRunning(initial, { ...environment, log, store })

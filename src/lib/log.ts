@@ -72,28 +72,8 @@ export function stackOf(error: unknown): string {
   return createRedaction(secrets)(stacks.join('\ncaused by '))
 }
 
-/** Logs the fault, if the log is one of `limitFaults`, once for each place and hour. */
+/** Logs a fault of the program itself. */
 export function logFault(log: Log, error: unknown): void {
   const sentence = 'A fault of the program itself: please report it with its stack'
   log('crit', sentence, { event: 'internal-fault', stack: stackOf(error) })
-}
-
-/**
- * The log, in which a fault of one place is one record an hour, because clients could cause it over and over.
- * `count`: how often it came since the last record.
- */
-export function limitFaults(log: Log, nowMs: () => number): Log {
-  /** By the first frames, which are places in the program: so there are few. */
-  const countAt = createHourlyCount(nowMs)
-  return (level, sentence, fields) => {
-    if (fields.event !== 'internal-fault') return log(level, sentence, fields)
-    const count = countAt(placeOf(fields))
-    if (count > 0) log(level, sentence, { ...fields, count })
-  }
-}
-
-/** The first frame, or what there is instead of one. */
-function placeOf({ stack }: LogFields): string {
-  const text = String(stack)
-  return /^ +at .*$/m.exec(text)?.[0] ?? text.split('\n', 1)[0] ?? ''
 }
