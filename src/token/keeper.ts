@@ -1,24 +1,13 @@
 // The keeper: the one loop that asks the service, one request at a time, and sets the one variable.
-import { withTimeout, type Clock, type Instant } from '../lib/clock.ts'
-import { afterNeed, afterReport, type RejectDecision } from './clients.ts'
+import { withTimeout, type Instant } from '../lib/clock.ts'
+import type { RejectVerdict } from '../protocol.ts'
 import type { FetchOutcome, FetchToken, ReadyAssertion } from './outcome.ts'
 import { next } from './schedule.ts'
 import { nextExpiryMs } from './selectors.ts'
-import { recordOf, type Notes, type Policy, type Service, type TokenState } from './state.ts'
-import {
-  afterAbort,
-  afterAnswer,
-  afterAssertion,
-  afterBegin,
-  afterFiles,
-  afterOffer,
-  afterOperator,
-  afterRequest,
-} from './transitions.ts'
+import { recordOf, type Notes, type TokenState } from './state.ts'
+import * as transitions from './transitions.ts'
 import { fingerprintOf } from './token.ts'
-import { createVariable, type Variable } from './variable.ts'
-
-export { createLiveness, type Attempted, type KeeperEvent } from './variable.ts'
+import { createVariable, type VariableOptions } from './variable.ts'
 
 /** A pair, and how it is asked. */
 export interface Source {
@@ -29,25 +18,15 @@ export interface Source {
   readonly readAssertion?: ((wallMs: number) => Promise<ReadyAssertion>) | undefined
 }
 /** What the files hold. */
-export interface Settings {
-  readonly service: Service
-  readonly policy: Policy
+export interface Settings extends Pick<TokenState, 'service' | 'policy'> {
   readonly newest: Source
   /** The running pair with the settings of the files; null: it is the newest. */
   readonly running: Source | null
 }
 
-interface KeeperOptions {
-  readonly settings: Settings
-  readonly clock: Clock
-  readonly random: () => number
-  /** Saves the facts for after a restart. Never fails: a file that cannot be written is logged. */
-  readonly save: (state: TokenState) => Promise<void>
-}
-
 export type Keeper = ReturnType<typeof createKeeper>
 /** The part of it that the reports use. */
-export type KeeperView = Pick<Keeper, 'state' | 'now' | 'onEvent' | 'listenUntil'>
+export type KeeperView = Pick<Keeper, 'state' | 'now' | 'isAlive' | 'onEvent' | 'listenUntil'>
 
 /** The result of an operator's request; `candidate`: the answer to the pair that was asked first, if it gave no token. */
 export interface Refreshed {
@@ -55,8 +34,6 @@ export interface Refreshed {
   readonly candidate: FetchOutcome | null
 }
 
-/** The longest time that a request waits for its save: a disk that hangs must not cost the token. */
-const SAVE_MS = 2_000
 /** The longest time for which a loop waits for the file of an assertion. */
 const READ_MS = 2_000
 
@@ -64,40 +41,19 @@ const READ_MS = 2_000
 class AttemptFailed extends Error {}
 
 /** `initial`: the state of `afterStart`. */
-export function createKeeper(initial: TokenState, options: KeeperOptions) {
+export function createKeeper(
+  initial: TokenState,
+  options: VariableOptions & { readonly settings: Settings },
+) {
   const { clock } = options
   const variable = createVariable(initial, options)
-  const { get, set, wake, step, emit, onEvent, waitUntil } = variable
+  const { get, set, save, change, step, tick, emit, onEvent, waitUntil } = variable
   let { settings } = options
   let request = new AbortController()
-
-  const save = async (state = get()): Promise<void> => withTimeout(SAVE_MS, options.save(state), clock)
-
-  /** Changes the state, saves it and wakes the loop, if it is another one: most wishes of clients change nothing. */
-  function change(changed: TokenState): void {
-    if (changed === get()) return
-    set(changed)
-    void save()
-    wake()
-  }
 
   function sourceOf(pair: string): Source {
     const { newest, running } = settings
     return running?.id === pair ? running : newest
-  }
-
-  function tick(): void {
-    const before = get()
-    variable.tick()
-    if (get() !== before) void save()
-  }
-
-  /** Ticks while a request is under way, however long that takes: a token may expire meanwhile. */
-  async function keepTicking(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
-      await variable.sleepUntil(nextExpiryMs(get(), clock.now()), signal)
-      if (!signal.aborted) tick()
-    }
   }
 
   /** The service's clock as far as it is known, else ours: that may be wrong, and may be set meanwhile. */
@@ -107,98 +63,30 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     return serviceMs === null ? wallMs : bootMs + serviceMs
   }
 
-  /** Reads the ready-made assertion. Null: the service takes none. */
-  async function readAssertion({ readAssertion: readFile }: Source): Promise<ReadyAssertion | null> {
-    if (readFile === undefined) return null
-    const reading = withTimeout(READ_MS, readFile(serviceWallMs()), clock)
-    const read = (await reading) ?? { problem: 'The disk of the assertion does not answer' }
-    change(afterAssertion(get(), 'text' in read ? fingerprintOf(read.text) : null))
-    return read
+  /** Reads the ready-made assertion of this pair. Null: it has none. */
+  async function readAssertion(pair: string): Promise<ReadyAssertion | null> {
+    const reading = sourceOf(pair).readAssertion?.(serviceWallMs())
+    if (reading === undefined) return null
+    const read = await withTimeout(READ_MS, reading, clock)
+    if (read !== undefined && 'text' in read)
+      change(transitions.afterAssertion(get(), pair, fingerprintOf(read.text)))
+    return read ?? { problem: 'The disk of the assertion does not answer' }
   }
 
   /** While a pair waits for another assertion, its file is read at each wake of the loop. */
-  async function watchAssertion(): Promise<void> {
+  async function watchAssertions(): Promise<void> {
     const { newest, running } = get()
     for (const pair of new Set([newest, running])) {
-      const { refusedWith, unasked } = recordOf(get(), pair)
-      if (refusedWith !== null || unasked !== null) await readAssertion(sourceOf(pair))
+      const { refusedWith, resumeAtMs } = recordOf(get(), pair)
+      if (refusedWith !== null || resumeAtMs === Infinity) await readAssertion(pair)
     }
   }
 
-  /** Asks once. Before its request goes out, the state is saved, with the attempt as failed. Null: it was given up. */
-  async function ask(
-    source: Source,
-    assertion: string | undefined,
-    stop: AbortSignal,
-  ): Promise<{ outcome: FetchOutcome; tookMs: number | null } | null> {
-    const { cause } = get().inFlight!
-    request = new AbortController()
-    const signal = AbortSignal.any([stop, request.signal])
-    const answered = new AbortController()
-    let requestedAtMs: number | null = null
-    const beforeRequest = async (): Promise<void> => {
-      requestedAtMs = clock.now().bootMs
-      set(afterRequest(get(), step()))
-      await save()
-    }
-    const ticking = keepTicking(answered.signal)
-    try {
-      const how = { cause, beforeRequest, serviceWallMs: serviceWallMs(), assertion }
-      const outcome = await source.fetchToken(signal, how)
-      if (signal.aborted) return null
-      return { outcome, tookMs: requestedAtMs === null ? null : clock.now().bootMs - requestedAtMs }
-    } finally {
-      answered.abort()
-      await ticking
-    }
-  }
-
-  /** Makes the attempt that is due, whoever's pair it is. Null: none is, or its answer does not count. */
-  async function attempt(stop: AbortSignal): Promise<FetchOutcome | null> {
-    const { pair } = next(get(), clock.now())
-    const source = sourceOf(pair)
-    const read = await readAssertion(source)
-    const plan = next(get(), clock.now())
-    if (stop.aborted || plan.pair !== pair || plan.atMs > clock.now().bootMs) return null
-    set(afterBegin(get(), plan, clock.now()))
-    try {
-      if (read !== null && 'problem' in read) {
-        const outcome = { kind: 'transient', reason: 'assertion', detail: read.problem } as const
-        return await conclude({ outcome, tookMs: null })
-      }
-      const answer = await ask(source, read?.text, stop)
-      return answer && (await conclude(answer))
-    } finally {
-      set(afterAbort(get()))
-    }
-  }
-
-  async function conclude(answer: {
-    outcome: FetchOutcome
-    tookMs: number | null
-  }): Promise<FetchOutcome | null> {
-    const { pair, cause } = get().inFlight!
-    const answeredAt = step()
-    const answered = () => afterAnswer(get(), answer.outcome, answeredAt)
-    // An answer is saved before anybody sees it: it outlives a crash from then on. What happens meanwhile counts,
-    // too.
-    await save(answered().state)
-    const isCandidate = pair !== get().running
-    const { state, outcome } = answered()
-    set(state)
-    if (outcome === null) return null
-    if (!isCandidate || outcome.kind === 'ok')
-      emit({ type: 'attempted', outcome, cause, tookMs: answer.tookMs })
-    else emit({ type: 'tried', outcome })
-    void save()
-    return outcome
-  }
-
-  /** Ticks, and sleeps until an attempt is due. */
+  /** Ticks, and sleeps until an attempt is due; while one is under way, until the signal is aborted. */
   async function untilDue(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       tick()
-      await watchAssertion()
+      await watchAssertions()
       const now = clock.now()
       const { atMs } = next(get(), now)
       if (atMs <= now.bootMs) return
@@ -206,104 +94,142 @@ export function createKeeper(initial: TokenState, options: KeeperOptions) {
     }
   }
 
+  /** Makes the attempt that is due, whoever's pair it is. Null: none is, or its answer does not count. */
+  async function attempt(stop: AbortSignal): Promise<FetchOutcome | null> {
+    const { pair } = next(get(), clock.now())
+    const assertion = await readAssertion(pair)
+    const plan = next(get(), clock.now())
+    if (stop.aborted || plan.pair !== pair || plan.atMs > clock.now().bootMs) return null
+    const text = assertion !== null && 'text' in assertion ? assertion.text : undefined
+    set(transitions.afterBegin(get(), plan, text && fingerprintOf(text)))
+    try {
+      if (assertion === null || 'text' in assertion) return await ask(sourceOf(pair), text, stop)
+      return await conclude({ kind: 'transient', reason: 'assertion', detail: assertion.problem }, null)
+    } finally {
+      set(transitions.afterAbort(get()))
+    }
+  }
+
+  /** Asks once. Before its request goes out, the state is saved, with the attempt as failed. Null: it was given up. */
+  async function ask(
+    { fetchToken }: Source,
+    assertion: string | undefined,
+    stop: AbortSignal,
+  ): Promise<FetchOutcome | null> {
+    const { cause } = get().inFlight!
+    request = new AbortController()
+    const signal = AbortSignal.any([stop, request.signal])
+    const answered = new AbortController()
+    let requestedAtMs: number | null = null
+    const beforeRequest = async (): Promise<void> => {
+      requestedAtMs = clock.now().bootMs
+      set(transitions.afterRequest(get(), step()))
+      await save()
+    }
+    // A token may expire meanwhile.
+    const ticking = untilDue(answered.signal)
+    const how = { cause, beforeRequest, serviceWallMs: serviceWallMs(), assertion }
+    const outcome = await fetchToken(signal, how).finally(() => answered.abort())
+    await ticking
+    if (signal.aborted) return null
+    return conclude(outcome, requestedAtMs === null ? null : clock.now().bootMs - requestedAtMs)
+  }
+
+  async function conclude(answer: FetchOutcome, tookMs: number | null): Promise<FetchOutcome | null> {
+    const answeredAt = step()
+    const answered = () => transitions.afterAnswer(get(), answer, answeredAt)
+    // An answer is saved before anybody sees it: it outlives a crash from then on. What happens meanwhile counts,
+    // too.
+    await save(answered().state)
+    const { inFlight, running } = get()
+    const { pair, cause } = inFlight!
+    const { state, outcome } = answered()
+    set(state)
+    void save()
+    if (outcome === null) return null
+    const type = pair === running || outcome.kind === 'ok' ? 'attempted' : 'tried'
+    emit({ type, outcome, cause, tookMs })
+    return outcome
+  }
+
   return {
     state: get,
     now: (): Instant => clock.now(),
+    isAlive: variable.isAlive,
     onEvent,
     listenUntil: variable.listenUntil,
     waitUntil,
-    /** The loop, until the signal is aborted. */
-    run: async (signal: AbortSignal): Promise<void> => repeat({ attempt, untilDue }, signal),
+    /**
+     * The loop, until the signal is aborted. p-retry repeats an attempt until there is a token or a refusal. Its own
+     * timers are off: they ignore suspend, a reload and an operator, and have no jitter at the cap.
+     */
+    async run(signal: AbortSignal): Promise<void> {
+      const { default: pRetry, AbortError } = await import('p-retry')
+      const once = async (): Promise<void> => {
+        await untilDue(signal)
+        const outcome = await attempt(signal)
+        // A refusal is final: 500 "Your account is not active", 404 "Account not found".
+        if (outcome?.kind === 'permanent') throw new AbortError(new AttemptFailed())
+        // It failed, was postponed or was given up.
+        if (outcome?.kind !== 'ok') throw new AttemptFailed()
+      }
+      const shouldRetry = ({ error }: { error: Error }): boolean => error instanceof AttemptFailed
+      while (!signal.aborted)
+        await pRetry(once, { retries: Infinity, minTimeout: 0, signal, shouldRetry }).catch(
+          (error: unknown) => {
+            // A stop is no failure, and neither is a refusal, after which `untilDue` waits for an operator.
+            if (!(error instanceof AttemptFailed) && !signal.aborted) throw error
+          },
+        )
+    },
     /** A client needs a token with this life left, in ms: wakes the loop if a new one can have it. */
     need(minValidMs: number): void {
-      change(afterNeed(get(), minValidMs, clock.now()))
+      change(transitions.afterNeed(get(), minValidMs, clock.now()))
     },
     /** A client reports the token with this fingerprint as refused by the service. */
-    reject(fingerprint: string): RejectDecision {
-      const { state, decision } = afterReport(get(), fingerprint, clock.now())
+    reject(fingerprint: string): { verdict: RejectVerdict; retryAfterMs?: number } {
+      const { state, ...decision } = transitions.afterReport(get(), fingerprint, clock.now())
       change(state)
       return decision
     },
-    refresh: createRefresh(variable, change),
+    /**
+     * An operator asks: the candidate first, if there is one, and the running pair where that gives no token. Both
+     * attempts are made whatever the signal does. Undefined: it was aborted before the answer came.
+     */
+    async refresh(signal: AbortSignal): Promise<Refreshed | undefined> {
+      let outcome: FetchOutcome | null = null
+      let candidate: FetchOutcome | null = null
+      const isPending = (): boolean => get().wish.length > 0 || get().inFlight?.isOperators === true
+      const endListening = onEvent((event) => {
+        if (event.type === 'tried') candidate = event.outcome
+        else if (event.type === 'attempted' && event.cause !== 'fleet') outcome = event.outcome
+      })
+      change(transitions.afterOperator(get()))
+      await waitUntil(() => outcome !== null && !isPending(), { waitMs: Infinity, signal })
+      endListening()
+      return outcome === null ? undefined : { outcome, candidate }
+    },
     /** Uses what the files hold from now on. Of another service the request that is under way is given up. */
     reload(read: Settings): void {
       const before = get().service.id
       settings = read
       const { service, policy, newest } = read
-      change(afterFiles(get(), { service, policy, pair: newest.id }, step()))
+      change(transitions.afterFiles(get(), { service, policy, pair: newest.id }, step()))
       if (service.id !== before) request.abort()
     },
-    /** Uses an outcome of another host; false: an attempt is under way, and nothing has changed. */
+    /** Uses an outcome of another host; false: an attempt is under way or wished, and nothing has changed. */
     offer(offered: FetchOutcome): boolean {
-      if (get().inFlight !== null) return false
-      const { state, outcome } = afterOffer(get(), offered, step())
+      const { inFlight, wish, running: pair } = get()
+      if (inFlight !== null || wish.length > 0) return false
+      const asked = transitions.afterBegin(get(), { pair, by: 'plan' })
+      const { state, outcome } = transitions.afterAnswer(asked, offered, step())
       change(state)
       if (outcome !== null) emit({ type: 'attempted', outcome, cause: 'fleet', tookMs: null })
       return true
     },
-    /** Has these facts kept over a restart; see `notesOf`. */
+    /** Has these facts kept over a restart. */
     remember(notes: Partial<Notes>): void {
       change({ ...get(), notes: { ...get().notes, ...notes } })
     },
-  }
-}
-
-/**
- * p-retry repeats an attempt until there is a token or a refusal. Its own timers are off: they ignore suspend, a
- * reload and an operator, and have no jitter at the cap.
- */
-async function repeat(
-  {
-    attempt,
-    untilDue,
-  }: {
-    attempt: (signal: AbortSignal) => Promise<FetchOutcome | null>
-    untilDue: (signal: AbortSignal) => Promise<void>
-  },
-  signal: AbortSignal,
-): Promise<void> {
-  const { default: pRetry, AbortError } = await import('p-retry')
-  const once = async (): Promise<void> => {
-    const outcome = await attempt(signal)
-    // A refusal is final: 500 "Your account is not active", 404 "Account not found".
-    if (outcome?.kind === 'permanent') throw new AbortError(new AttemptFailed())
-    // It failed, was postponed or was given up.
-    if (outcome?.kind !== 'ok') throw new AttemptFailed()
-  }
-  const onFailedAttempt = async ({ error }: { error: Error }): Promise<void> => {
-    if (!(error instanceof AttemptFailed)) throw error
-    await untilDue(signal)
-  }
-  while (!signal.aborted) {
-    await untilDue(signal)
-    try {
-      await pRetry(once, { retries: Infinity, minTimeout: 0, signal, onFailedAttempt })
-    } catch (error) {
-      // A stop is no failure, and neither is a refusal, after which `untilDue` waits for an operator.
-      if (!(error instanceof AttemptFailed) && !signal.aborted) throw error
-    }
-  }
-}
-
-function createRefresh(
-  { get, onEvent, waitUntil }: Pick<Variable, 'get' | 'onEvent' | 'waitUntil'>,
-  change: (changed: TokenState) => void,
-) {
-  /**
-   * An operator asks: the candidate first, if there is one, and the running pair where that gives no token.
-   * Both attempts are made whatever the signal does. Undefined: it was aborted before the answer came.
-   */
-  return async (signal: AbortSignal): Promise<Refreshed | undefined> => {
-    let outcome: FetchOutcome | null = null
-    let candidate: FetchOutcome | null = null
-    const isPending = (): boolean => get().wish.length > 0 || get().inFlight?.isOperators === true
-    const endListening = onEvent((event) => {
-      if (event.type === 'tried') candidate = event.outcome
-      else if (event.type === 'attempted' && event.cause !== 'fleet') outcome = event.outcome
-    })
-    change(afterOperator(get()))
-    await waitUntil(() => outcome !== null && !isPending(), { waitMs: Infinity, signal })
-    endListening()
-    return outcome === null ? undefined : { outcome, candidate }
   }
 }

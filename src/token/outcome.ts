@@ -53,11 +53,6 @@ export interface Postponed {
 export type ServiceOutcome = Grant | TransientFailure | PermanentFailure
 export type FetchOutcome = ServiceOutcome | Postponed
 
-/** Reports whether the service said no to the pair itself: another pair would have had another outcome. */
-export function isAboutPair(outcome: FetchOutcome): boolean {
-  return outcome.kind === 'permanent' || (outcome.kind === 'transient' && outcome.reason === 'rejected')
-}
-
 /** The reason for a request. `reload`: another pair is in the files. `fleet`: another host made it. */
 export type Cause = 'start' | 'refresh' | 'retry' | 'client' | 'operator' | 'reload' | 'fleet'
 

@@ -1,13 +1,12 @@
-// What the facts of the state mean now: the one way in which other rooms read them. Pure.
+// What the facts of the state mean now: judgements for those who read it. Pure.
 import type { Instant } from '../lib/clock.ts'
-import type { PermanentReason, Phase, PostponedReason, Reason, TokenUse } from '../protocol.ts'
-import { dueAtMs, plannedAtMs, usableUntilMs } from './schedule.ts'
-import { recordOf, type PairRecord, type Refusal, type TokenState } from './state.ts'
+import type { PermanentReason, Phase } from '../protocol.ts'
+import { dueAtMs, usableUntilMs } from './schedule.ts'
+import { recordOf, type PairRecord, type TokenState, type Trouble } from './state.ts'
 import type { Token } from './token.ts'
-import { lostAt } from './transitions.ts'
 
-export { dueAtMs, usableUntilMs } from './schedule.ts'
-export type { Notes, TokenState } from './state.ts'
+/** By so much a new token may have less life than the last answer gave, in ms. */
+const LIFE_MARGIN_MS = 30_000
 
 /** The token to hand out now, if there is one. */
 export function usableToken(state: TokenState, now: Instant): Token | null {
@@ -17,172 +16,93 @@ export function usableToken(state: TokenState, now: Instant): Token | null {
 export function isStale(token: Token, now: Instant): boolean {
   return now.bootMs >= token.expiresAtMs
 }
-/** Since when there has been no usable token; null: there is one. Counted across restarts. */
-export function noTokenSince(state: TokenState, now: Instant): Instant | null {
-  return usableToken(state, now) === null ? lostAt(state, now) : null
+/** When the token goes stale or out of use next, on the boot clock; Infinity: it does not. */
+export function nextExpiryMs(state: TokenState, now: Instant): number {
+  const moments = [state.token?.expiresAtMs ?? 0, usableUntilMs(state, now)]
+  return Math.min(...moments.filter((moment) => moment > now.bootMs))
 }
-/** How long there has been no usable token while the daemon ran and the host was awake, in ms. */
-export function noTokenForMs(state: TokenState): number {
-  return state.tokenless.forMs
+/** Reports whether a new token can be expected to have this life left, in ms: the last answer had it. */
+export function canMeet({ expiresAtMs, givenAtMs }: Token, minValidMs: number): boolean {
+  return minValidMs <= expiresAtMs - givenAtMs - LIFE_MARGIN_MS
 }
-/** Reports whether the service has ever given a token, which a restart may have dropped since. */
-export function hasHadToken({ token, lastSuccessAt }: TokenState): boolean {
-  return token !== null || lastSuccessAt !== null
+/** When the last usable token was lost, or will be. */
+export function lostAt(state: TokenState, now: Instant): Instant {
+  const { token, tokenless } = state
+  if (token === null) return tokenless.since
+  const bootMs = usableUntilMs(state, now)
+  return { bootMs, wallMs: token.received.wallMs + bootMs - token.received.bootMs }
 }
 
-const runningOf = (state: TokenState): PairRecord => recordOf(state, state.running)
-
-/** The refusal of the running pair, which is final until somebody acts; null: it is not refused. */
-export function refusalOf(state: TokenState): (Refusal & { readonly reason: PermanentReason }) | null {
-  const { refusedWith, refusal } = runningOf(state)
-  if (refusedWith === null || refusal === null || refusal.reason === 'rejected') return null
-  return { ...refusal, reason: refusal.reason }
-}
-/** The last answer to the running pair of which an operator must know: refused or `rejected`. A token ends it. */
-export function alarmOf(state: TokenState): Refusal | null {
-  return runningOf(state).refusal
+/** Why the running pair is refused, which is final until somebody acts; null: it is not. */
+export function refusalOf(state: TokenState): PermanentReason | null {
+  const { refusedWith, alarm } = recordOf(state, state.running)
+  return refusedWith === null || alarm === null || alarm.reason === 'rejected' ? null : alarm.reason
 }
 
 export function phaseOf(state: TokenState, now: Instant): Phase {
   if (refusalOf(state) !== null) return 'refused'
   const token = usableToken(state, now)
-  if (token !== null) return runningOf(state).failure !== null || isStale(token, now) ? 'degraded' : 'ready'
-  return hasHadToken(state) ? 'expired' : 'starting'
+  if (token === null) return state.token === null && state.lastSuccessAt === null ? 'starting' : 'expired'
+  const { failure } = recordOf(state, state.running)
+  // What another host was answered is no failure of this one.
+  const isFailing = failure !== null && failure.askedBy === null && failure.reason !== 'not-asked'
+  return isFailing || isStale(token, now) ? 'degraded' : 'ready'
 }
 
-/** Why the running pair has no newer token: its last failure since its last success, as a status shows it. */
-export interface FailureView {
-  readonly reason: Reason | PostponedReason
-  /** One line for people. */
-  readonly detail: string
-  /** HTTP status of the answer; null: there was none. */
-  readonly status: number | null
-  readonly since: Instant
-  /** Failures in a row; a refusal is one, a postponed attempt none. */
-  readonly attempts: number
-  /** The host of the fleet that asked; null: this one. */
-  readonly askedBy: string | null
-  /** On the boot clock; Infinity: not until somebody acts. */
-  readonly retryAtMs: number
+/** What is known of another pair in the files, which comes into use by giving a token; null: they hold the running one. */
+export function candidateOf(state: TokenState): PairRecord | null {
+  return state.newest === state.running ? null : recordOf(state, state.newest)
 }
-
-/** Failures in a row. A request that is under way has not failed yet. */
-function attemptsOf(state: TokenState, pair: string): number {
-  const { inFlight } = state
-  const isCounted = inFlight?.pair === pair && inFlight.isSent
-  return recordOf(state, pair).attempts - (isCounted ? 1 : 0)
-}
-
-/** Null: the last attempt gave a token, or there was none yet. */
-export function failureOf(state: TokenState, now: Instant): FailureView | null {
-  const { failure, postponed } = runningOf(state)
-  const retryAtMs = dueAtMs(state, now)
-  const refusal = refusalOf(state)
-  if (refusal !== null) return { ...refusal, attempts: 1, retryAtMs }
-  if (failure !== null) return { ...failure, attempts: attemptsOf(state, state.running), retryAtMs }
-  if (postponed === null || postponed.reason === null) return null
-  return { ...postponed, reason: postponed.reason, status: null, attempts: 0, retryAtMs }
-}
-
-/** Another pair in the files, which comes into use by giving a token. */
-export interface CandidateView {
-  readonly id: string
-  /** When it became the candidate. */
-  readonly since: Instant
-  /** Its last answer; null: it was not asked with yet. */
-  readonly reason: Reason | null
-  readonly detail: string | null
-  readonly status: number | null
-  readonly attempts: number
-  /** When the service said no to it; null: it did not. */
-  readonly answeredAt: Instant | null
-  /** On the boot clock, not before now; while it is asked, the start of that. Infinity: not by itself. */
-  readonly nextAttemptAtMs: number
-  /** The service said no to the pair itself. */
-  readonly isRefused: boolean
-}
-
-/** Null: the files hold the running pair. */
-export function candidateOf(state: TokenState, now: Instant): CandidateView | null {
-  const { newest, running, newestSince: since } = state
-  if (newest === running) return null
-  const { failure, refusal, refusedWith } = recordOf(state, newest)
-  const last = refusedWith === null ? failure : refusal
-  return {
-    id: newest,
-    since,
-    reason: last?.reason ?? null,
-    detail: last?.detail ?? null,
-    status: last?.status ?? null,
-    attempts: refusedWith === null ? attemptsOf(state, newest) : 1,
-    answeredAt: refusal?.since ?? null,
-    nextAttemptAtMs: attemptAtMs(state, newest, now),
-    isRefused: refusedWith !== null || failure?.reason === 'rejected',
-  }
-}
-
-function attemptAtMs(state: TokenState, pair: string, now: Instant): number {
-  if (state.inFlight?.pair === pair) return state.inFlight.since.bootMs
-  return pair === state.running ? dueAtMs(state, now) : plannedAtMs(state, pair, now)
-}
-
-/**
- * The next attempt with the running pair, on the boot clock, not before now; while it is asked, the start of
- * that. Infinity: not until somebody acts.
- */
-export function nextAttemptAtMs(state: TokenState, now: Instant): number {
-  return attemptAtMs(state, state.running, now)
+/** Reports whether the service said no to the pair itself. */
+export function isRefused({ refusedWith, failure }: PairRecord): boolean {
+  return refusedWith !== null || failure?.reason === 'rejected'
 }
 
 /** Reports whether an attempt is under way, or one with the running pair is due by this moment of the boot clock. */
-export function isAnswerAhead(state: TokenState, byMs: number, now: Instant): boolean {
+export function isAnswerAhead(state: TokenState, now: Instant, byMs = now.bootMs): boolean {
   return state.inFlight !== null || dueAtMs(state, now) <= byMs
 }
 
-/** Reports whether there is a usable token, or no attempt under way or due. */
-export function isSettled(state: TokenState, now: Instant): boolean {
-  return usableToken(state, now) !== null || !isAnswerAhead(state, now.bootMs, now)
+/** The condition that an operator must know of now. */
+export interface CurrentAlert {
+  readonly reason: PermanentReason | 'rejected' | 'no-token'
+  readonly detail: string
+  readonly since: Instant
+  /** When the last usable token was lost, once there has been none for `alerts.noTokenAfter`, awake. */
+  readonly noTokenSince: Instant | null
+  /** The failure behind `no-token`, if an attempt has failed. */
+  readonly failure: Trouble['reason'] | null
+  /** The host of the fleet that asked the service, if that was another one: it notifies people. */
+  readonly askedBy: string | null
 }
 
-/** The service, how its tokens are used, and when it was asked. */
-export interface ServiceView {
-  readonly baseUrl: string
-  readonly use: TokenUse
-  /** Statuses by which the API says that a token is refused. */
-  readonly refusedBy: readonly number[]
-  /** Requests of this process. */
-  readonly requests: number
-  readonly lastRequestAt: Instant | null
-  /** Null: this service has given no token yet. */
-  readonly lastSuccessAt: Instant | null
-}
-
-export function serviceOf(state: TokenState): ServiceView {
-  const { service, requests, lastRequestAt, lastSuccessAt } = state
-  return { ...service, requests, lastRequestAt, lastSuccessAt }
-}
-
-/** Reports whether clients reported this token, and the service has given another one since. */
-export function isReplacedByReport(state: TokenState, fingerprint: string): boolean {
-  return state.reportedFingerprint === fingerprint
-}
-/** Facts that `report/` asked to have kept, with `remember` of the keeper. */
-export function notesOf({ notes }: Pick<TokenState, 'notes'>): TokenState['notes'] {
-  return notes
-}
-
-/** When the token goes stale or out of use next, on the boot clock; Infinity: it does not. */
-export function nextExpiryMs(state: TokenState, now: Instant): number {
-  const { token } = state
-  if (token === null) return Infinity
-  const moments = [token.expiresAtMs, usableUntilMs(state, now)]
-  return Math.min(...moments.filter((moment) => moment > now.bootMs))
-}
-
-/** The facts whose change is an event. */
-export function signatureOf(state: TokenState, now: Instant): string {
-  const { generation = 0, expiresAtMs = 0 } = state.token ?? {}
-  const { use, refusedBy } = state.service
-  const isUsable = usableToken(state, now) !== null
-  return JSON.stringify([phaseOf(state, now), generation, expiresAtMs, isUsable, refusedBy, use])
+/**
+ * A refusal, or `rejected`, of the running pair outranks `no-token`. That is not raised while an attempt is
+ * awaited: after a start or a suspend it may bring a token. `noTokenAfterMs`: null for never. `isRaised`: one that
+ * was raised stays meanwhile.
+ */
+export function currentAlert(
+  state: TokenState,
+  now: Instant,
+  noTokenAfterMs: number | null,
+  { isRaised = false } = {},
+): CurrentAlert | null {
+  const { alarm, failure } = recordOf(state, state.running)
+  // Only the time awake counts: so the limit may have been reached long after that of the clock.
+  const reachedAgoMs = state.tokenless.forMs - (noTokenAfterMs ?? Infinity)
+  const isLong = usableToken(state, now) === null && reachedAgoMs >= 0
+  const noTokenSince = isLong ? lostAt(state, now) : null
+  if (alarm !== null) {
+    const { reason, detail, since, askedBy } = alarm
+    return { reason, detail, since, askedBy, noTokenSince, failure: null }
+  }
+  if (!isLong || (isAnswerAhead(state, now) && !isRaised)) return null
+  return {
+    reason: 'no-token',
+    detail: failure?.detail ?? 'There has been no usable token, and no attempt has failed',
+    since: { bootMs: now.bootMs - reachedAgoMs, wallMs: now.wallMs - reachedAgoMs },
+    noTokenSince,
+    failure: failure?.reason ?? null,
+    askedBy: failure?.askedBy ?? null,
+  }
 }

@@ -1,14 +1,13 @@
-// The program's one variable: facts. Their meaning (ready, expired, due) follows from them and the time.
+// The program's one variable: facts. Their meaning (ready, expired, due) follows from them and the time. Plain data:
+// the next start reads it. A name in `AtMs` is an instant of the boot clock.
 import type { Instant } from '../lib/clock.ts'
-import type { PermanentReason, PostponedReason, TokenUse, TransientReason } from '../protocol.ts'
+import type { PermanentReason, PostponedReason, Reason, TokenUse } from '../protocol.ts'
 import type { Cause } from './outcome.ts'
-import type { Clocks, Token } from './token.ts'
+import type { Token } from './token.ts'
 
-export interface RetryPolicy {
+export interface Policy {
   readonly initialDelayMs: number
   readonly maxDelayMs: number
-}
-export interface Policy extends RetryPolicy {
   /** Life assumed for a token that does not say its own, in ms. */
   readonly maxAgeMs: number
 }
@@ -23,63 +22,57 @@ export interface Service {
   readonly refusedBy: readonly number[]
 }
 
-/** An answer, or the lack of one, for people. */
-interface Trouble<R> {
-  readonly reason: R
+/** Why there is no newer token: an answer, or the lack of one. For people. */
+export interface Trouble {
+  readonly reason: Reason | PostponedReason
   readonly detail: string
+  /** HTTP status of the answer; null: there was none. */
   readonly status: number | null
+  /** The first one in a row. */
   readonly since: Instant
   /** The host of the fleet that asked, and notifies people; null: this one. */
   readonly askedBy: string | null
 }
-/** `since`: the first failure in a row. */
-export type Failure = Trouble<TransientReason>
-/** The last answer of which an operator must know. A token ends it, and no failure does. */
-export type Refusal = Trouble<PermanentReason | 'rejected'>
-
-/** No request was made, and none is made by itself until then. For as long as the process lives. */
-export interface Postponement extends Omit<Trouble<PostponedReason | null>, 'status'> {
-  /** On the boot clock. */
-  readonly untilMs: number
-}
-
-/** How often a pair was asked in vain since its last token, and when last: its next wait follows from that. */
-interface Tries {
-  /** A request that is under way counts, until it is answered. */
-  readonly attempts: number
-  /** On the boot clock. */
-  readonly failedAtMs: number
-  /** From [0, 1): where in its range the wait is. Drawn once. */
-  readonly drawn: number
-}
 
 /** All that is known of a pair. Nothing: it gave a token when it was asked last, or was never asked. */
-export interface PairRecord extends Tries {
-  /** Before this instant of the boot clock only an operator asks: `Retry-After`, the pace of `rejected`. */
-  readonly floorMs: number
+export interface PairRecord {
+  /** Requests since its last token. One that is under way counts as failed, until it is answered. */
+  readonly attempts: number
+  /** The next attempt after these, without a usable token and with one. */
+  readonly soonAtMs: number
+  readonly lateAtMs: number
+  /** Before this instant only an operator asks: `Retry-After`, the pace of `rejected`. */
+  readonly floorAtMs: number
   /**
-   * The service refused it, with this content of the ready-made assertion ('': there is none): it is not asked
-   * again by itself. Null: it is not refused.
+   * No request was made, and none is made by itself before this instant; infinite: until its assertion is good. For
+   * as long as the process lives.
+   */
+  readonly resumeAtMs: number
+  /**
+   * The service refused it, with this content of the ready-made assertion ('': it has none): it is not asked again
+   * by itself unless `assertion` is another one, or it is BY_STOP. Null: it is not refused.
    */
   readonly refusedWith: string | null
-  /** The tries that made a request, if the last one did not because its assertion was not good; else null. */
-  readonly unasked: Tries | null
-  readonly postponed: Postponement | null
-  readonly failure: Failure | null
-  readonly refusal: Refusal | null
+  /** Of a refused pair: fingerprint of the assertion that was read last. */
+  readonly assertion: string
+  readonly failure: Trouble | null
+  /** The last answer of which an operator must know: a refusal, or `rejected`. A token ends it, and no other failure. */
+  readonly alarm: (Trouble & { readonly reason: PermanentReason | 'rejected' }) | null
 }
 
 export const NO_RECORD: PairRecord = {
   attempts: 0,
-  failedAtMs: 0,
-  drawn: 0,
-  floorMs: 0,
+  soonAtMs: 0,
+  lateAtMs: 0,
+  floorAtMs: 0,
+  resumeAtMs: 0,
   refusedWith: null,
-  unasked: null,
-  postponed: null,
+  assertion: '',
   failure: null,
-  refusal: null,
+  alarm: null,
 }
+/** `refusedWith` of a refused pair that is asked once, because the daemon started after an orderly stop. */
+export const BY_STOP = 'asked-after-a-stop'
 /** A pair that was refused is remembered among the last so many. */
 const MAX_RECORDS = 8
 
@@ -92,13 +85,10 @@ export interface InFlight {
   /** Its answer is thrown away if the service is another one then. */
   readonly serviceId: string
   readonly cause: Cause
-  readonly since: Instant
-  /** Its request went out. */
-  readonly isSent: boolean
   /** An operator waits for its answer. */
   readonly isOperators: boolean
-  /** The roles that the operator wants asked, too, if it gives no token. */
-  readonly rest: readonly Role[]
+  /** Fingerprint of the ready-made assertion that is sent; '': none is. */
+  readonly assertion: string
 }
 
 export interface TokenState {
@@ -116,47 +106,43 @@ export interface TokenState {
   readonly token: Token | null
   /** Number of the last token; 0: none yet. */
   readonly generation: number
-  /** Fingerprint of the last token that was replaced after clients had reported it; null: none was. */
-  readonly reportedFingerprint: string | null
   readonly inFlight: InFlight | null
   /** An operator asked: the roles that are still to be asked, in this order. */
   readonly wish: readonly Role[]
-  /** The refused pair that may be asked once, because the daemon started after an orderly stop; null: none. */
-  readonly startMayAsk: string | null
-  readonly assertion: {
-    /** Fingerprint of the ready-made assertion that was good last; '': there is none. */
-    readonly content: string
-    readonly isGood: boolean
-    /** Before this instant of the boot clock no changed content lifts a refusal. */
-    readonly liftAtMs: number
+  /** Before this instant no changed assertion lifts a refusal. */
+  readonly liftAtMs: number
+  readonly clients: Clients
+  /** How far two clocks are ahead of the boot clock, in ms; null: the service has not shown its own. */
+  readonly clocks: { readonly wallMs: number; readonly serviceMs: number | null }
+  /** The time without a usable token, counted only while the host was awake and the daemon ran. */
+  readonly tokenless: {
+    /** The first start, or the loss of the last token; without meaning while a token is held. */
+    readonly since: Instant
+    /** How long there has been none, in ms; 0: there is one. */
+    readonly forMs: number
   }
-  readonly clients: {
-    /** They want another token than the one that is held. */
-    readonly areWaiting: boolean
-    /** When they last caused a request, on the boot clock; null: never. */
-    readonly requestedMs: number | null
-    /** Tokens in a row that they caused and then reported, at most 3. */
-    readonly pace: number
-  }
-  readonly clocks: Clocks
-  readonly tokenless: Tokenless
   readonly notes: Notes
   /** Requests of this process. */
   readonly requests: number
   readonly lastRequestAt: Instant | null
-  /** Null: this service has given no token yet. */
+  /** When this service gave a token last, perhaps the same again; null: it has given none yet. */
   readonly lastSuccessAt: Instant | null
 }
 
-/** The time without a usable token, counted only while the host was awake and the daemon ran. */
-export interface Tokenless {
-  /** The first start, or the loss of the last token; without meaning while a token is held. */
-  readonly since: Instant
-  /** How long there has been none, in ms; 0: there is one. */
-  readonly forMs: number
+/** The wish of clients for another token than the one that is held, and its pace. */
+export interface Clients {
+  readonly areWaiting: boolean
+  /** When they last caused a request; null: never. */
+  readonly requestedAtMs: number | null
+  /** Tokens in a row that they caused and then reported, at most 3. */
+  readonly pace: number
+  /** They caused the request that gave the token last. */
+  readonly isCause: boolean
+  /** They reported the token since it was given last. */
+  readonly haveReported: boolean
 }
 
-/** Facts that `report/` wants to find again after a restart. Plain data, without secrets. */
+/** Facts that `report/` wants to find again after a restart, by `remember` of the keeper. Without secrets. */
 export interface Notes {
   /** The end of the credentials that was logged last; null: none was. */
   readonly loggedEnd: string | null
@@ -192,12 +178,10 @@ export function initialState(
     pairs: {},
     token: null,
     generation: 0,
-    reportedFingerprint: null,
     inFlight: null,
     wish: [],
-    startMayAsk: null,
-    assertion: { content: '', isGood: true, liftAtMs: 0 },
-    clients: { areWaiting: false, requestedMs: null, pace: 0 },
+    liftAtMs: 0,
+    clients: { areWaiting: false, requestedAtMs: null, pace: 0, isCause: false, haveReported: false },
     clocks: { wallMs: now.wallMs - now.bootMs, serviceMs: null },
     tokenless: { since: now, forMs: 0 },
     notes: { loggedEnd: null, alert: null },
@@ -207,21 +191,15 @@ export function initialState(
   }
 }
 
-export function recordOf(state: Pick<TokenState, 'pairs'>, pair: string): PairRecord {
-  return state.pairs[pair] ?? NO_RECORD
+export function recordOf({ pairs }: Pick<TokenState, 'pairs'>, pair: string): PairRecord {
+  return pairs[pair] ?? NO_RECORD
 }
 
 /** The state with this record. Above 8 the oldest goes that is of neither role. */
 export function withRecord(state: TokenState, pair: string, record: PairRecord): TokenState {
   const { [pair]: _former, ...others } = state.pairs
-  const isNothing = Object.entries(NO_RECORD).every(
-    ([name, fact]) => record[name as keyof PairRecord] === fact,
-  )
-  const records = Object.entries(isNothing ? others : { ...others, [pair]: record })
-  while (records.length > MAX_RECORDS)
-    records.splice(
-      records.findIndex(([id]) => id !== state.newest && id !== state.running),
-      1,
-    )
+  const records = Object.entries(record === NO_RECORD ? others : { ...others, [pair]: record })
+  const isSpare = ([id]: [string, unknown]): boolean => id !== state.newest && id !== state.running
+  while (records.length > MAX_RECORDS) records.splice(records.findIndex(isSpare), 1)
   return { ...state, pairs: Object.fromEntries(records) }
 }

@@ -1,16 +1,18 @@
 // Transitions of the state, pure: from the facts and an event (an attempt, time, a client, an operator, other
 // files) to the facts that follow. One way for every pair, whoever's it is.
 import { onWallClockOf, type Instant } from '../lib/clock.ts'
-import type { Cause, FetchOutcome, Grant, PermanentFailure, Postponed, TransientFailure } from './outcome.ts'
-import { floorAfter, LIFT_MS, usableUntilMs, type Plan } from './schedule.ts'
+import type { RejectVerdict } from '../protocol.ts'
+import type { Cause, FetchOutcome, Grant } from './outcome.ts'
+import { dueAtMs, floorAfter, MAX_PACE, retryAfter, type Plan } from './schedule.ts'
+import { canMeet, lostAt, refusalOf, usableToken } from './selectors.ts'
 import {
+  BY_STOP,
   NO_RECORD,
   recordOf,
   withRecord,
   type InFlight,
   type PairRecord,
   type Policy,
-  type Refusal,
   type Role,
   type Service,
   type Step,
@@ -21,71 +23,51 @@ import { lifeFrom, tokenOf, type Token } from './token.ts'
 const BOTH: readonly Role[] = ['newest', 'running']
 /** A wall clock that moves by more against the boot clock has jumped. */
 const JUMP_MS = 60_000
+/** A changed ready-made assertion lifts a refusal at most once in this time. */
+const LIFT_MS = 300_000
 
 // ---- an attempt
 
-/** The attempt of this plan begins. It is up to the source whether it makes a request. */
-export function afterBegin(state: TokenState, { pair, by }: Plan, now: Instant): TokenState {
+/** The attempt of this plan begins; `assertion`: fingerprint of the ready-made one that it sends. */
+export function afterBegin(state: TokenState, { pair, by }: Omit<Plan, 'atMs'>, assertion = ''): TokenState {
   const isOperators = by === 'operator'
-  const inFlight: InFlight = {
-    pair,
-    serviceId: state.service.id,
-    cause: causeOf(state, { pair, by }),
-    since: now,
-    isSent: false,
-    isOperators,
-    rest: isOperators ? restOf(state, pair) : [],
-  }
+  const cause = by === 'plan' ? causeOf(state, pair) : isOperators ? 'operator' : 'client'
+  const inFlight = { pair, serviceId: state.service.id, cause, isOperators, assertion }
   return { ...state, inFlight, wish: isOperators ? [] : state.wish }
 }
 
-function causeOf(state: TokenState, { pair, by }: Omit<Plan, 'atMs'>): Cause {
-  if (by !== 'plan') return by === 'operator' ? 'operator' : 'client'
-  if (recordOf(state, pair).attempts > 0) return 'retry'
+function causeOf(state: TokenState, pair: string): Cause {
+  const { attempts, refusedWith } = recordOf(state, pair)
+  if (refusedWith === BY_STOP) return 'start'
+  if (attempts > 0) return 'retry'
   if (pair !== state.running) return 'reload'
-  return state.token?.pair === pair && state.startMayAsk !== pair ? 'refresh' : 'start'
-}
-
-/** An operator wants the running pair asked where the candidate gives no token. */
-function restOf({ newest, running }: TokenState, pair: string): readonly Role[] {
-  return pair === newest && newest !== running ? ['running'] : []
+  return state.token?.pair === pair ? 'refresh' : 'start'
 }
 
 /** A request goes out. This is saved first: it counts as failed, and a refusal stands, until there is an answer. */
-export function afterRequest(state: TokenState, { now, drawn }: Step): TokenState {
-  const { inFlight, startMayAsk } = state
+export function afterRequest(state: TokenState, step: Step): TokenState {
+  const { inFlight, clients, policy, liftAtMs } = state
   if (inFlight === null) return state
-  const { pair, cause, isOperators, isSent } = inFlight
+  const { pair, cause, isOperators, assertion } = inFlight
   const record = recordOf(state, pair)
-  const isLifted = record.refusedWith !== null && !isOperators && startMayAsk !== pair
-  const counted = isSent ? record : tried(record, record.attempts + 1, { now, drawn })
-  const { assertion, clients } = state
-  return withRecord(
-    {
-      ...state,
-      inFlight: { ...inFlight, isSent: true },
-      startMayAsk: startMayAsk === pair ? null : startMayAsk,
-      assertion: isLifted ? { ...assertion, liftAtMs: now.bootMs + LIFT_MS } : assertion,
-      clients: cause === 'client' ? { ...clients, requestedMs: now.bootMs } : clients,
-      requests: state.requests + 1,
-      lastRequestAt: now,
-    },
-    pair,
-    counted,
-  )
-}
-
-type Draw = Pick<Step, 'now' | 'drawn'>
-
-function tried(record: PairRecord, attempts: number, { now, drawn }: Draw): PairRecord {
-  return { ...record, attempts, failedAtMs: now.bootMs, drawn, unasked: null }
+  const { refusedWith, attempts } = record
+  const isLifted = refusedWith !== null && refusedWith !== BY_STOP && !isOperators
+  const { now } = step
+  const asked = {
+    ...state,
+    liftAtMs: isLifted ? now.bootMs + LIFT_MS : liftAtMs,
+    clients: cause === 'client' ? { ...clients, requestedAtMs: now.bootMs } : clients,
+    requests: state.requests + 1,
+    lastRequestAt: now,
+  }
+  const refused = refusedWith === null ? {} : { refusedWith: assertion, assertion }
+  return withRecord(asked, pair, { ...record, ...retryAfter(attempts + 1, policy, step), ...refused })
 }
 
 /** The attempt ends without an answer: it was given up. */
 export function afterAbort(state: TokenState): TokenState {
   const { inFlight, wish } = state
-  if (inFlight === null) return state
-  return { ...state, inFlight: null, wish: inFlight.isOperators ? BOTH : wish }
+  return inFlight === null ? state : { ...state, inFlight: null, wish: inFlight.isOperators ? BOTH : wish }
 }
 
 /**
@@ -98,151 +80,79 @@ export function afterAnswer(
   outcome: FetchOutcome,
   step: Step,
 ): { state: TokenState; outcome: FetchOutcome | null } {
-  const { inFlight, service, wish } = state
-  if (inFlight === null || inFlight.serviceId !== service.id)
-    return { state: afterAbort(state), outcome: null }
+  const { inFlight, service, clocks, token: before, policy } = state
+  if (inFlight?.serviceId !== service.id) return { state: afterAbort(state), outcome: null }
+  const { bootMs } = step.now
+  const dateMs = outcome.kind === 'postponed' ? undefined : outcome.serverDateMs
+  const shown = dateMs === undefined ? state : { ...state, clocks: { ...clocks, serviceMs: dateMs - bootMs } }
+  if (outcome.kind !== 'ok') return { state: afterNoToken(shown, inFlight, outcome, step), outcome }
   const { pair } = inFlight
-  const shown = withServiceClock(state, outcome, step.now)
-  const ended = { ...shown, inFlight: null, wish: wish.length > 0 ? wish : inFlight.rest }
-  const record = recordOf(state, pair)
-  if (outcome.kind === 'postponed')
-    return { state: afterPostponed(ended, inFlight, { outcome, step }), outcome }
-  if (outcome.kind === 'permanent') return { state: afterRefusal(ended, pair, { outcome, step }), outcome }
-  if (outcome.kind === 'transient')
-    return { state: afterFailure(ended, inFlight, { outcome, step }), outcome }
-  const token = tokenOfGrant(state, outcome, step)
-  if (token.expiresAtMs <= step.now.bootMs) {
-    const isSame = token.generation === state.generation
-    const detail = isSame
-      ? 'The service gave the same token again, which has expired'
-      : 'The service gave a token that has already expired'
-    const failure = { kind: 'transient', reason: 'malformed-answer', detail, status: 200 } as const
-    return { state: afterFailure(ended, inFlight, { outcome: failure, step }), outcome: failure }
+  const token = tokenOf(outcome, { before, pair, maxAgeMs: policy.maxAgeMs }, step)
+  if (token.expiresAtMs <= bootMs) {
+    const detail = `The service gave ${token.isUnchanged ? 'the same token again, which' : 'a token that'} has expired`
+    return afterAnswer(shown, { kind: 'transient', reason: 'malformed-answer', detail, status: 200 }, step)
   }
-  if (pair === state.newest || pair === state.running)
-    return { state: afterToken({ ...ended, wish }, token, step), outcome }
-  // The files took the pair back meanwhile. Its attempt still counts.
-  const known = { ...record, refusedWith: null, floorMs: 0, failure: null, refusal: null }
-  return { state: withRecord({ ...afterAbort(state), clocks: shown.clocks }, pair, known), outcome: null }
+  // The files took the pair back meanwhile: its token is thrown away, and the attempt still counts.
+  if (pair !== state.newest && pair !== state.running) return { state: afterAbort(shown), outcome: null }
+  return { state: afterToken({ ...shown, inFlight: null }, token, step.now), outcome }
 }
 
-function withServiceClock(state: TokenState, outcome: FetchOutcome, { bootMs }: Instant): TokenState {
-  if (outcome.kind === 'postponed' || outcome.serverDateMs === undefined) return state
-  return { ...state, clocks: { ...state.clocks, serviceMs: outcome.serverDateMs - bootMs } }
-}
-
-function tokenOfGrant(state: TokenState, grant: Grant, { now, drawn }: Step): Token {
-  const { generation, service, running, policy, clients, inFlight } = state
-  return tokenOf(grant, state.token, {
-    generation,
-    baseUrl: service.baseUrl,
-    pair: inFlight?.pair ?? running,
-    maxAgeMs: policy.maxAgeMs,
-    isOfClients: clients.areWaiting,
-    now,
-    drawn,
-  })
-}
-
-function afterToken(state: TokenState, token: Token, { now }: Step): TokenState {
-  const { token: before, clients } = state
-  const isReplaced = before !== null && before.fingerprint !== token.fingerprint
-  const isReported = isReplaced && (before.isReported || before.isUnchanged)
+function afterToken(state: TokenState, token: Token, now: Instant): TokenState {
+  const { clients, generation, tokenless } = state
   const next = {
     ...state,
     running: token.pair,
     token,
-    generation: token.generation,
-    reportedFingerprint: isReported ? before.fingerprint : state.reportedFingerprint,
-    clients: { ...clients, areWaiting: false },
-    tokenless: { ...state.tokenless, forMs: 0 },
+    generation: generation + (token.isUnchanged ? 0 : 1),
+    clients: { ...clients, areWaiting: false, isCause: clients.areWaiting, haveReported: false },
+    tokenless: { ...tokenless, forMs: 0 },
     lastSuccessAt: now,
   }
   return withRecord(next, token.pair, NO_RECORD)
 }
 
-function afterRefusal(
+function afterNoToken(
   state: TokenState,
-  pair: string,
-  { outcome, step }: { outcome: PermanentFailure; step: Step },
-): TokenState {
-  const { assertion, clients, startMayAsk } = state
-  const record = recordOf(state, pair)
-  return withRecord(
-    {
-      ...state,
-      clients: pair === state.running ? { ...clients, areWaiting: false } : clients,
-      startMayAsk: startMayAsk === pair ? null : startMayAsk,
-    },
-    pair,
-    {
-      ...NO_RECORD,
-      floorMs: record.floorMs,
-      refusedWith: assertion.content,
-      refusal: refusalAfter(record, outcome, step.now),
-    },
-  )
-}
-
-/** One with the same reason as the one that stands keeps its start and its host. */
-function refusalAfter(
-  { refusal }: PairRecord,
-  outcome: Pick<PermanentFailure, 'detail' | 'askedBy'> & { reason: Refusal['reason']; status?: number },
-  now: Instant,
-): Refusal {
-  const { reason, detail, status = null, askedBy = null } = outcome
-  const { since, askedBy: host } = refusal?.reason === reason ? refusal : { since: now, askedBy }
-  return { reason, detail, status, since, askedBy: host }
-}
-
-function afterFailure(
-  state: TokenState,
-  { pair, isSent }: Pick<InFlight, 'pair' | 'isSent'>,
-  { outcome, step }: { outcome: TransientFailure; step: Step },
-): TokenState {
-  const { now, drawn } = step
-  const record = recordOf(state, pair)
-  const { reason, detail, status = null, askedBy = null } = outcome
-  const again = tried(record, isSent ? record.attempts : record.attempts + 1, step)
-  const { attempts, failedAtMs, drawn: drawnBefore } = record
-  const unasked = record.unasked ?? { attempts, failedAtMs, drawn: drawnBefore }
-  return withRecord(state, pair, {
-    ...again,
-    floorMs: Math.max(record.floorMs, floorAfter(outcome, now.bootMs, drawn)),
-    // A file that was read is no request: a refusal stands, and the tries before it stand again.
-    refusedWith: isSent ? null : record.refusedWith,
-    unasked: !isSent && reason === 'assertion' ? unasked : null,
-    postponed: isSent ? null : record.postponed,
-    failure: { reason, detail, status, askedBy, since: record.failure?.since ?? now },
-    refusal: reason === 'rejected' ? refusalAfter(record, { ...outcome, reason }, now) : record.refusal,
-  })
-}
-
-function afterPostponed(
-  state: TokenState,
-  { pair, cause, isOperators }: InFlight,
-  { outcome, step: { now } }: { outcome: Postponed; step: Step },
-): TokenState {
-  const { retryAfterMs, reason = null, detail = '', askedBy = null } = outcome
-  const record = recordOf(state, pair)
-  const since = record.postponed?.reason === reason ? record.postponed.since : now
-  const postponed = { reason, detail, askedBy, since, untilMs: now.bootMs + retryAfterMs }
-  // An operator who came while the attempt of a plan was under way wants one of their own.
-  const wish = isOperators && cause !== 'operator' ? BOTH : state.wish
-  return withRecord({ ...state, wish }, pair, { ...record, postponed })
-}
-
-/** Another host of the fleet got this outcome with the running pair, while this one asks nothing. */
-export function afterOffer(
-  state: TokenState,
-  outcome: FetchOutcome,
+  { pair, cause, isOperators, assertion }: InFlight,
+  outcome: Exclude<FetchOutcome, Grant>,
   step: Step,
-): ReturnType<typeof afterAnswer> {
-  const { running: pair, service, wish } = state
-  const facts = { pair, serviceId: service.id, cause: 'fleet', since: step.now } as const
-  const inFlight = { ...facts, isSent: true, isOperators: false, rest: [] }
-  const answered = afterAnswer({ ...state, inFlight }, outcome, step)
-  return { ...answered, state: { ...answered.state, wish } }
+): TokenState {
+  const { now } = step
+  const record = recordOf(state, pair)
+  const { reason, detail = '', askedBy = null } = outcome
+  const status = outcome.kind === 'postponed' ? null : (outcome.status ?? null)
+  const trouble = { detail, status, askedBy, since: record.failure?.since ?? now }
+  const failure = reason === undefined ? record.failure : { ...trouble, reason }
+  // An operator wants the running pair asked where the candidate gives no token.
+  const isNext = state.wish.length === 0 && isOperators && pair !== state.running
+  const ended: TokenState = { ...state, inFlight: null, wish: isNext ? ['running'] : state.wish }
+  const isUnasked = outcome.kind === 'transient' && reason === 'assertion' && status === null
+  if (outcome.kind === 'postponed' || isUnasked) {
+    const resumeAtMs = isUnasked ? Infinity : now.bootMs + (outcome.retryAfterMs ?? 0)
+    // An operator who came while the attempt of a plan was under way wants one of their own.
+    const wish = isOperators && cause !== 'operator' && !isUnasked ? BOTH : ended.wish
+    const last = record.refusedWith === null ? failure : record.failure
+    return withRecord({ ...ended, wish }, pair, { ...record, resumeAtMs, failure: last })
+  }
+  const answered = { ...record, resumeAtMs: 0, failure, assertion }
+  const alarmOf = (why: NonNullable<PairRecord['alarm']>['reason']): PairRecord['alarm'] => {
+    const { alarm } = record
+    // One with the same reason keeps its start and its host.
+    return { ...trouble, since: now, ...(alarm?.reason === why && alarm), detail, status, reason: why }
+  }
+  // Another host may have asked.
+  const attempts = Math.max(1, record.attempts)
+  if (outcome.kind === 'permanent')
+    return withRecord(ended, pair, {
+      ...answered,
+      attempts,
+      refusedWith: assertion,
+      alarm: alarmOf(outcome.reason),
+    })
+  const floorAtMs = Math.max(record.floorAtMs, floorAfter(outcome, step))
+  const alarm = outcome.reason === 'rejected' ? alarmOf(outcome.reason) : record.alarm
+  const retried = retryAfter(attempts, state.policy, step)
+  return withRecord(ended, pair, { ...answered, ...retried, floorAtMs, refusedWith: null, alarm })
 }
 
 // ---- time
@@ -251,8 +161,13 @@ export function afterOffer(
  * Time has passed: the clocks are compared, and the time without a token is counted. `awakeMs`: by CLOCK_MONOTONIC,
  * since the former tick.
  */
-export function afterTick(state: TokenState, { now }: Pick<Step, 'now'>, awakeMs: number): TokenState {
-  return countTokenless(withWallClock(state, now), now, awakeMs)
+export function afterTick(before: TokenState, now: Instant, awakeMs: number): TokenState {
+  const state = withWallClock(before, now)
+  const since = lostAt(state, now)
+  // The token may have been lost at any moment since the last tick.
+  const addedMs = Math.min(awakeMs, now.bootMs - since.bootMs)
+  if (addedMs <= 0) return state
+  return { ...state, tokenless: { since, forMs: state.tokenless.forMs + addedMs } }
 }
 
 /** A jump of the wall clock makes one refresh due: the machine may have stood still, and life with it. */
@@ -267,22 +182,6 @@ function withWallClock(state: TokenState, now: Instant): TokenState {
   return { ...next, token: { ...token, received: onWallClockOf(now, token.received), refreshAtMs } }
 }
 
-/** No more is added than the time since the loss: the token may have been lost at any moment since the last tick. */
-function countTokenless(state: TokenState, now: Instant, awakeMs: number): TokenState {
-  const { tokenless } = state
-  const since = lostAt(state, now)
-  const addedMs = Math.max(0, Math.min(awakeMs, now.bootMs - since.bootMs))
-  return addedMs === 0 ? state : { ...state, tokenless: { since, forMs: tokenless.forMs + addedMs } }
-}
-
-/** When the last usable token was lost, or will be. */
-export function lostAt(state: TokenState, now: Instant): Instant {
-  const { token, tokenless } = state
-  if (token === null) return tokenless.since
-  const bootMs = usableUntilMs(state, now)
-  return { bootMs, wallMs: token.received.wallMs + bootMs - token.received.bootMs }
-}
-
 // ---- operators, clients, the ready-made assertion
 
 /**
@@ -291,32 +190,59 @@ export function lostAt(state: TokenState, now: Instant): Instant {
  */
 export function afterOperator(state: TokenState): TokenState {
   const { inFlight, newest, running, service } = state
-  const isOfUse =
-    inFlight?.serviceId === service.id && (inFlight.pair === newest || inFlight.pair === running)
-  if (!isOfUse || inFlight === null) return { ...state, wish: BOTH }
-  const joined = { ...inFlight, isOperators: true, rest: restOf(state, inFlight.pair) }
-  return { ...state, inFlight: joined, wish: inFlight.pair === newest ? [] : ['newest'] }
+  const isNewest = inFlight?.pair === newest
+  if (inFlight?.serviceId !== service.id || (!isNewest && inFlight.pair !== running))
+    return { ...state, wish: BOTH }
+  return { ...state, inFlight: { ...inFlight, isOperators: true }, wish: isNewest ? [] : ['newest'] }
 }
 
-/**
- * The content of the ready-made assertion. `isGood`: it may be sent; then a pair that was not asked for the lack
- * of one goes on where it was.
- */
-export function afterAssertion(state: TokenState, content: string | null): TokenState {
-  const { assertion } = state
-  if (content === null)
-    return assertion.isGood ? { ...state, assertion: { ...assertion, isGood: false } } : state
-  const restored = Object.entries(state.pairs).map(([pair, record]) => {
-    const { unasked } = record
-    return [pair, unasked === null ? record : { ...record, ...unasked, unasked: null }] as const
-  })
-  const isSame = assertion.isGood && assertion.content === content
-  if (isSame && restored.every(([pair, record]) => record === state.pairs[pair])) return state
-  return {
-    ...state,
-    assertion: { ...assertion, content, isGood: true },
-    pairs: Object.fromEntries(restored),
-  }
+/** A client needs a token with this life left, in ms. */
+export function afterNeed(state: TokenState, minValidMs: number, now: Instant): TokenState {
+  const token = usableToken(state, now)
+  if (token === null || refusalOf(state) !== null || state.clients.areWaiting) return state
+  if (token.expiresAtMs - now.bootMs >= minValidMs || !canMeet(token, minValidMs)) return state
+  return { ...state, clients: { ...state.clients, areWaiting: true } }
+}
+
+/** A client reports the token with this fingerprint as refused by the service. */
+export function afterReport(
+  before: TokenState,
+  fingerprint: string,
+  now: Instant,
+): { state: TokenState; verdict: RejectVerdict; retryAfterMs?: number } {
+  const token = usableToken(before, now)
+  if (token !== null && token.fingerprint !== fingerprint) return { state: before, verdict: 'replaced' }
+  const isAsking = before.inFlight?.pair === before.running
+  // An operator asks about a refused account: the answer may be another token.
+  if (refusalOf(before) !== null) return { state: before, verdict: isAsking ? 'refreshing' : 'refused' }
+  if (token === null) return { state: before, verdict: 'refreshing' }
+  const state = withReport(before, token, now)
+  const retryAfterMs = dueAtMs(state, now) - now.bootMs
+  if (isAsking || retryAfterMs <= 0) return { state, verdict: 'refreshing' }
+  return { state, verdict: token.isUnchanged ? 'unchanged' : 'held', retryAfterMs }
+}
+
+/** The first report of what an answer gave sets the pace; each wakes an attempt that was postponed. */
+function withReport(state: TokenState, { givenAtMs, refreshAtMs }: Token, now: Instant): TokenState {
+  const { clients, running } = state
+  const { areWaiting, isCause, haveReported, pace } = clients
+  if (haveReported && areWaiting) return state
+  // A token that stayed unreported for half of the time to its refresh ends the row.
+  const isCalm = now.bootMs >= (givenAtMs + refreshAtMs) / 2
+  const inARow = isCalm ? 0 : Math.min(pace + (isCause ? 1 : 0), MAX_PACE)
+  const reported = { ...clients, haveReported: true, areWaiting: true, pace: haveReported ? pace : inARow }
+  const record = recordOf(state, running)
+  const next = { ...state, clients: reported }
+  return record.resumeAtMs === 0 ? next : withRecord(next, running, { ...record, resumeAtMs: 0 })
+}
+
+/** The ready-made assertion of this pair may be sent, with this content. */
+export function afterAssertion(state: TokenState, pair: string, assertion: string): TokenState {
+  const record = recordOf(state, pair)
+  const { resumeAtMs, refusedWith } = record
+  const isWaiting = resumeAtMs === Infinity
+  if (!isWaiting && (refusedWith === null || record.assertion === assertion)) return state
+  return withRecord(state, pair, { ...record, assertion, resumeAtMs: isWaiting ? 0 : resumeAtMs })
 }
 
 // ---- other files
@@ -331,32 +257,27 @@ export interface Files {
 
 /** The files were read: at a reload, or because secret files have changed. */
 export function afterFiles(state: TokenState, { service, policy, pair }: Files, step: Step): TokenState {
-  const newestSince = pair === state.newest ? state.newestSince : step.now
-  const read = { ...state, service, newest: pair, newestSince }
-  if (service.id === state.service.id) return withPolicy(read, policy, step)
+  const { now, drawn } = step
+  const newestSince = pair === state.newest ? state.newestSince : now
+  const read = { ...state, service, policy, newest: pair, newestSince }
+  if (service.id === state.service.id) return { ...read, token: withMaxAge(state, policy.maxAgeMs, drawn) }
   // The pair in the files alone goes to another service, and nothing of the former one holds there.
-  const lost = lostAt(state, step.now)
+  const lost = lostAt(state, now)
   return {
     ...read,
-    policy,
     running: pair,
     pairs: {},
     token: null,
-    startMayAsk: null,
-    clients: { ...state.clients, areWaiting: false },
     clocks: { ...state.clocks, serviceMs: null },
-    tokenless: { ...state.tokenless, since: lost.bootMs > step.now.bootMs ? step.now : lost },
+    tokenless: { ...state.tokenless, since: lost.bootMs > now.bootMs ? now : lost },
     lastSuccessAt: null,
   }
 }
 
 /** Another `refresh.maxAge` counts for the token that is held, too: from the last answer that gave it. */
-function withPolicy(state: TokenState, policy: Policy, { now, drawn }: Step): TokenState {
-  const { token } = state
-  const next = { ...state, policy }
-  if (token?.expirySource !== 'assumed' || policy.maxAgeMs === state.policy.maxAgeMs) return next
-  const plan = lifeFrom(token.expiresAtMs - token.lifeMs, policy.maxAgeMs, { nowMs: now.bootMs, drawn })
-  return { ...next, token: { ...token, ...plan } }
+function withMaxAge({ token, policy }: TokenState, maxAgeMs: number, drawn: number): Token | null {
+  if (token?.expirySource !== 'assumed' || maxAgeMs === policy.maxAgeMs) return token
+  return { ...token, ...lifeFrom(token.expiresAtMs - token.lifeMs, maxAgeMs, drawn) }
 }
 
 /** A daemon starts with what a former one saved. `isOrderly`: that one was stopped, and did not crash. */
@@ -365,26 +286,15 @@ export function afterStart(
   { isOrderly, ...files }: Files & { readonly isOrderly: boolean },
   step: Step,
 ): TokenState {
-  const cut = saved.inFlight?.isSent === true ? withCutShort(saved, saved.inFlight, step.now) : saved
-  const read = afterFiles(cut, files, step)
-  const isRefused = recordOf(read, files.pair).refusedWith !== null
-  const pairs = Object.entries(read.pairs).map(([pair, record]) => [pair, { ...record, postponed: null }])
-  return {
-    ...read,
-    running: files.pair,
-    pairs: Object.fromEntries(pairs) as TokenState['pairs'],
-    inFlight: null,
-    wish: [],
-    startMayAsk: isOrderly && isRefused ? files.pair : null,
-    requests: 0,
-  }
-}
-
-/** The former process ended while this request was under way. */
-function withCutShort(state: TokenState, { pair }: InFlight, now: Instant): TokenState {
-  const record = recordOf(state, pair)
-  if (record.refusedWith !== null || record.failure !== null) return state
+  const read = afterFiles(saved, files, step)
   const detail = 'The attempt did not end: kyc-tokend itself ended first'
-  const facts = { reason: 'network', detail, status: null, askedBy: null } as const
-  return withRecord(state, pair, { ...record, failure: { ...facts, since: now } })
+  const cut = { reason: 'network', detail, status: null, since: step.now, askedBy: null } as const
+  const started = ([pair, record]: [string, PairRecord]): [string, PairRecord] => {
+    const { attempts, failure, refusedWith } = record
+    const isAskedOnce = isOrderly && pair === files.pair && refusedWith !== null
+    const known = { failure: failure ?? (attempts > 0 ? cut : null), resumeAtMs: 0 }
+    return [pair, { ...record, ...known, refusedWith: isAskedOnce ? BY_STOP : refusedWith }]
+  }
+  const pairs = Object.fromEntries(Object.entries(read.pairs).map(started))
+  return { ...read, running: files.pair, pairs, inFlight: null, wish: [], requests: 0 }
 }

@@ -1,8 +1,8 @@
 // The program's one variable: read by everybody, changed by the keeper, with events and waits for its changes.
-import type { Clock } from '../lib/clock.ts'
+import { withTimeout, type Clock, type Instant } from '../lib/clock.ts'
 import { untilAborted } from '../lib/tasks.ts'
-import type { Cause, FetchOutcome, Grant } from './outcome.ts'
-import { signatureOf } from './selectors.ts'
+import type { Cause, FetchOutcome } from './outcome.ts'
+import { phaseOf, usableToken } from './selectors.ts'
 import type { Step, TokenState } from './state.ts'
 import { afterTick } from './transitions.ts'
 
@@ -13,32 +13,42 @@ export type KeeperEvent =
   /** The token or the phase is another than before. */
   | { readonly type: 'changed' }
   | Attempted
-  /** An attempt with the candidate is over, and gave no token. */
-  | { readonly type: 'tried'; readonly outcome: Exclude<FetchOutcome, Grant> }
-/** An attempt with the running pair is over, or the candidate has given a token and is the running pair. */
+/** An attempt is over. */
 export interface Attempted {
-  readonly type: 'attempted'
+  /**
+   * `attempted`: with the running pair, or the candidate has given a token and is the running pair. `tried`: with the
+   * candidate, and it gave none.
+   */
+  readonly type: 'attempted' | 'tried'
   readonly outcome: FetchOutcome
   readonly cause: Cause
   /** Duration of the request; null: this host made none. */
   readonly tookMs: number | null
 }
 
-export type Variable = ReturnType<typeof createVariable>
+export interface VariableOptions {
+  readonly clock: Clock
+  readonly random: () => number
+  /** Saves the facts for after a restart. Never fails: a file that cannot be written is logged. */
+  readonly save: (state: TokenState) => Promise<void>
+}
 
 /** The loop reads the clock at least this often: it covers suspend, clock jumps and the limit of timers. */
 const TICK_MS = 15_000
+/** The loop is alive for so long after its last tick. */
+const ALIVE_MS = 3 * TICK_MS
+/** The longest time that a request waits for its save: a disk that hangs must not cost the token. */
+const SAVE_MS = 2_000
 
-export function createVariable(
-  initial: TokenState,
-  { clock, random }: { readonly clock: Clock; readonly random: () => number },
-) {
+export function createVariable(initial: TokenState, { clock, random, save: write }: VariableOptions) {
   let state = initial
   let lastSignature = signatureOf(state, clock.now())
   let tickedAwakeMs = clock.awakeMs()
   const listeners = new Set<(event: KeeperEvent) => void>()
   /** Ends the sleep of the loop. */
   let woken = new AbortController()
+
+  const save = async (facts = state): Promise<void> => withTimeout(SAVE_MS, write(facts), clock)
 
   function emit(event: KeeperEvent): void {
     for (const listener of listeners) listener(event)
@@ -59,40 +69,18 @@ export function createVariable(
     return () => listeners.delete(listener)
   }
 
-  /** Calls the listener, which must not throw, at each event. Resolves when the signal is aborted. */
-  async function listenUntil(signal: AbortSignal, listener: (event: KeeperEvent) => void): Promise<void> {
-    const endListening = onEvent(listener)
-    await untilAborted(signal)
-    endListening()
-  }
-
-  /**
-   * Resolves when `isMet` returns true, after `waitMs`, or when the signal is aborted. `isMet` is called at
-   * each event: it must be cheap. Thousands may wait: an AbortController for each would take a third of the
-   * heap.
-   */
-  function waitUntil(
-    isMet: () => boolean,
-    { waitMs, signal }: { waitMs: number; signal: AbortSignal },
-  ): Promise<void> {
-    return new Promise((resolve) => {
-      if (isMet() || waitMs <= 0 || signal.aborted) return resolve()
-      const end = (): void => {
-        cancel()
-        endListening()
-        signal.removeEventListener('abort', end)
-        resolve()
-      }
-      const cancel = clock.schedule(waitMs, end)
-      const endListening = onEvent(() => isMet() && end())
-      signal.addEventListener('abort', end)
-    })
-  }
-
   return {
     get: (): TokenState => state,
     set,
-    wake: (): void => woken.abort(),
+    /** Saves these facts, for 2 s at most. */
+    save,
+    /** Changes the state, saves it and wakes the loop, if it is another one: most wishes of clients change nothing. */
+    change(changed: TokenState): void {
+      if (changed === state) return
+      set(changed)
+      void save()
+      woken.abort()
+    },
     step: (): Step => ({ now: clock.now(), drawn: random() }),
     /** Sleeps until that moment on the boot clock, the next tick or a change. */
     async sleepUntil(atMs: number, signal: AbortSignal): Promise<void> {
@@ -102,28 +90,52 @@ export function createVariable(
       await clock.sleep(ms, AbortSignal.any([signal, woken.signal]))
     },
     tick(): void {
+      const before = state
       const awakeMs = clock.awakeMs()
-      set(afterTick(state, { now: clock.now() }, awakeMs - tickedAwakeMs))
+      set(afterTick(state, clock.now(), awakeMs - tickedAwakeMs))
       tickedAwakeMs = awakeMs
       emit({ type: 'tick' })
+      if (state !== before) void save()
     },
+    /** Reports whether the loop ticks, which it does during a request, too. A suspended one need not. */
+    isAlive: (): boolean => clock.awakeMs() - tickedAwakeMs < ALIVE_MS,
     emit,
     onEvent,
-    listenUntil,
-    waitUntil,
+    /** Calls the listener, which must not throw, at each event. Resolves when the signal is aborted. */
+    async listenUntil(signal: AbortSignal, listener: (event: KeeperEvent) => void): Promise<void> {
+      const endListening = onEvent(listener)
+      await untilAborted(signal)
+      endListening()
+    },
+    /**
+     * Resolves when `isMet` returns true, after `waitMs`, or when the signal is aborted. `isMet` is called at
+     * each event: it must be cheap. Thousands may wait: an AbortController for each would take a third of the
+     * heap.
+     */
+    waitUntil(
+      isMet: () => boolean,
+      { waitMs, signal }: { waitMs: number; signal: AbortSignal },
+    ): Promise<void> {
+      return new Promise((resolve) => {
+        if (isMet() || waitMs <= 0 || signal.aborted) return resolve()
+        const end = (): void => {
+          cancel()
+          endListening()
+          signal.removeEventListener('abort', end)
+          resolve()
+        }
+        const cancel = clock.schedule(waitMs, end)
+        const endListening = onEvent(() => isMet() && end())
+        signal.addEventListener('abort', end)
+      })
+    },
   }
 }
 
-const ALIVE_MS = 3 * TICK_MS
-
-/**
- * Returns a function that reports whether the loop is alive: it ticks during a request, too. `monotonicMs`
- * stops during suspend, because a suspended loop cannot tick.
- */
-export function createLiveness(keeper: Pick<Variable, 'onEvent'>, monotonicMs: () => number): () => boolean {
-  let tickedAtMs = monotonicMs()
-  keeper.onEvent(({ type }) => {
-    if (type === 'tick') tickedAtMs = monotonicMs()
-  })
-  return () => monotonicMs() - tickedAtMs < ALIVE_MS
+/** The facts whose change is an event. */
+function signatureOf(state: TokenState, now: Instant): string {
+  const { generation, token, service } = state
+  const isUsable = usableToken(state, now) !== null
+  const { use, refusedBy } = service
+  return JSON.stringify([phaseOf(state, now), generation, token?.expiresAtMs, isUsable, refusedBy, use])
 }
