@@ -1,7 +1,7 @@
 // Replies to clients, the same for both sockets: read from the keeper's state when they are requested. The
 // ordinary one is text that is ready to be sent.
 import type { RemedyOf } from '../host/remedy.ts'
-import { formatInstant, formatInstantOrNull, monotonicMs as awakeMs, type Instant } from '../lib/clock.ts'
+import { formatInstant, formatInstantOrNull, type Instant } from '../lib/clock.ts'
 import { asSentence } from '../lib/display-text.ts'
 import {
   FRAME_END,
@@ -16,22 +16,18 @@ import {
   type TokenRequest,
   type TokenUse,
 } from '../protocol.ts'
-import type { CurrentAlert } from '../token/current-alert.ts'
-import { createLiveness, type Keeper } from '../token/keeper.ts'
+import type { Keeper } from '../token/keeper.ts'
+import { dueAtMs, usableUntilMs } from '../token/schedule.ts'
 import {
   candidateOf,
-  failureOf,
-  hasHadToken,
+  canMeet,
   isStale,
-  nextAttemptAtMs,
   phaseOf,
   refusalOf,
-  serviceOf,
   usableToken,
-  usableUntilMs,
-  type TokenState,
+  type CurrentAlert,
 } from '../token/selectors.ts'
-import { canMeet } from '../token/clients.ts'
+import { recordOf, type PairRecord, type TokenState } from '../token/state.ts'
 import { fingerprintOf, type Token } from '../token/token.ts'
 import { waitsOf, type Connection } from './guard.ts'
 
@@ -67,10 +63,8 @@ export function createReplies(options: {
   sources: () => Promise<StatusSources>
   /** What a person does about a failure. */
   remedyOf: RemedyOf
-  /** A clock that stops during suspend, in ms: a suspended loop cannot tick. */
-  monotonicMs?: () => number
 }) {
-  const { keeper, sources, remedyOf, monotonicMs = awakeMs } = options
+  const { keeper, sources, remedyOf } = options
   let read: Instant | null = null
   const endTurn = (): void => {
     read = null
@@ -159,7 +153,7 @@ export function createReplies(options: {
       return statusOf(keeper.state(), keeper.now(), parts)
     },
     /** Reports whether the scheduler has ticked lately. */
-    isAlive: createLiveness(keeper, monotonicMs),
+    isAlive: keeper.isAlive,
     /** Calls the listener when the token or the phase changes. Returns the function that ends it. */
     onChange: (listener: () => void): (() => void) =>
       keeper.onEvent(({ type }) => {
@@ -204,11 +198,11 @@ function faultOf(state: TokenState, now: Instant, remedyOf: RemedyOf): Fault {
   const refusal = refusalOf(state)
   const [code, words] =
     refusal !== null
-      ? ([refusal.reason, 'The service refuses the account'] as const)
-      : hasHadToken(state)
+      ? ([refusal, 'The service refuses the account'] as const)
+      : phaseOf(state, now) === 'expired'
         ? (['expired', 'The token has expired and there is no other'] as const)
         : (['no-token-yet', 'There is no token yet'] as const)
-  const failure = failureOf(state, now)
+  const { failure } = recordOf(state, state.running)
   if (failure === null) return { code, message: `${words}: the service is being asked. Wait, or ask again.` }
   const { reason, detail } = failure
   return { code, message: `${words}: ${asSentence(detail)} ${asSentence(remedyOf(reason))}`, reason }
@@ -222,13 +216,13 @@ function cachedReply(state: TokenState, now: Instant, remedyOf: RemedyOf) {
   const token = usableToken(state, now)
   if (token === null) return { state, reply: { fault: faultOf(state, now, remedyOf) }, untilMs: Infinity }
   const answer = answerOf({ accessToken: token.accessToken, ...describeToken(token, state, now) })
-  const reply = { ...answer, token, use: serviceOf(state).use }
+  const reply = { ...answer, token, use: state.service.use }
   return { state, reply, untilMs: isStale(token, now) ? usableUntilMs(state, now) : token.expiresAtMs }
 }
 
 function describeToken(token: Token, state: TokenState, now: Instant): TokenDescription {
-  const { received, baseUrl, expirySource, generation, fingerprint } = token
-  const { use, refusedBy } = serviceOf(state)
+  const { received, expirySource, fingerprint } = token
+  const { use, baseUrl, refusedBy } = state.service
   return {
     tokenType: use.prefix === STANDARD_USE.prefix ? 'Bearer' : null,
     ...use,
@@ -238,7 +232,7 @@ function describeToken(token: Token, state: TokenState, now: Instant): TokenDesc
     baseUrl,
     refusedBy,
     refreshAt: formatInstant(token.refreshAtMs, received),
-    generation,
+    generation: state.generation,
     fingerprint,
     state: phaseOf(state, now),
     stale: isStale(token, now),
@@ -252,18 +246,21 @@ function describeCurrent(state: TokenState, now: Instant): TokenDescription | nu
 
 export function statusOf(state: TokenState, now: Instant, { alert, ...parts }: StatusSources): StatusResult {
   const format = ({ bootMs }: Instant): string => formatInstant(bootMs, now)
-  const { baseUrl, lastRequestAt, lastSuccessAt, requests } = serviceOf(state)
-  const failure = failureOf(state, now)
-  const candidate = candidateOf(state, now)
+  const { service, lastRequestAt, lastSuccessAt, requests, newest, newestSince } = state
+  const running = recordOf(state, state.running)
+  const candidate = candidateOf(state)
   return {
     state: phaseOf(state, now),
     token: describeCurrent(state, now),
-    failure: failure && { ...answerFields(failure), since: format(failure.since) },
-    nextAttemptAt: formatInstantOrNull(nextAttemptAtMs(state, now), now),
+    failure: running.failure && {
+      ...failureOf(running.failure, running),
+      since: format(running.failure.since),
+    },
+    nextAttemptAt: formatInstantOrNull(dueAtMs(state, now), now),
     candidate: candidate && {
-      ...answerFields(candidate),
-      since: format(candidate.since),
-      nextAttemptAt: formatInstantOrNull(candidate.nextAttemptAtMs, now),
+      ...failureOf(candidate.failure ?? { reason: null, detail: null, status: null }, candidate),
+      since: format(newestSince),
+      nextAttemptAt: formatInstantOrNull(dueAtMs(state, now, newest), now),
     },
     alert: alert && {
       reason: alert.reason,
@@ -272,7 +269,7 @@ export function statusOf(state: TokenState, now: Instant, { alert, ...parts }: S
       contact: alert.contact,
     },
     service: {
-      baseUrl,
+      baseUrl: service.baseUrl,
       lastRequestAt: lastRequestAt && format(lastRequestAt),
       lastSuccessAt: lastSuccessAt && format(lastSuccessAt),
       requests,
@@ -281,13 +278,14 @@ export function statusOf(state: TokenState, now: Instant, { alert, ...parts }: S
   }
 }
 
-/** The last answer of the service to a pair. */
-function answerFields<Text extends string | null>(view: {
-  readonly reason: Text
-  readonly detail: Text
-  readonly status: number | null
-  readonly attempts: number
-}) {
-  const { reason, detail, status, attempts } = view
+/** The last failure of a pair. */
+function failureOf<Text extends string | null>(
+  {
+    reason,
+    detail,
+    status,
+  }: { readonly reason: Text; readonly detail: Text; readonly status: number | null },
+  { attempts }: PairRecord,
+) {
   return { reason, detail, ...(status !== null && { status }), attempts }
 }

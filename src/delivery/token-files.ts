@@ -5,11 +5,12 @@ import type { RemedyOf } from '../host/remedy.ts'
 import { formatInstant } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import { raceAbort } from '../lib/tasks.ts'
-import type { StatusResult, TokenResult, TokenUse } from '../protocol.ts'
+import type { StatusResult, TokenResult } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
-import { serviceOf, usableToken, usableUntilMs } from '../token/selectors.ts'
+import { usableUntilMs } from '../token/schedule.ts'
+import { usableToken } from '../token/selectors.ts'
+import type { TokenState } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
-import { variableLine } from '../token/template.ts'
 
 /** At most so many files are worked on at once: a disk that hangs leaves threads to all else (of 16). */
 const LANES = 8
@@ -49,9 +50,9 @@ export function createTokenFiles(options: {
     if (config === undefined || token === null) return null
     // In a file that cannot be written it may stay as long as it is good.
     const mayStay = (): boolean =>
-      token.baseUrl === serviceOf(keeper.state()).baseUrl &&
+      keeper.state().service.id === state.service.id &&
       keeper.now().bootMs < usableUntilMs(keeper.state(), keeper.now(), token)
-    return { text: contentOf(config, token, serviceOf(state).use), attributes: config, mayStay }
+    return { text: contentOf(config, state, token), attributes: config, mayStay }
   }
 
   async function reconcile(): Promise<void> {
@@ -103,8 +104,11 @@ export function createTokenFiles(options: {
 const byPath = (configs: readonly TokenFileConfig[]): ReadonlyMap<string, TokenFileConfig> =>
   new Map(configs.map((config) => [config.path, config]))
 
-function contentOf({ format, template }: TokenFileConfig, token: Token, use: TokenUse): string {
-  const { accessToken, generation, expiresAtMs, received } = token
+function contentOf(
+  { format, template }: TokenFileConfig,
+  { generation, service: { use } }: TokenState,
+  { accessToken, expiresAtMs, received }: Token,
+): string {
   if (format === 'template') return (template ?? '').replaceAll('{token}', accessToken)
   const expiresAt = formatInstant(expiresAtMs, received)
   const obtainedAt = formatInstant(received.bootMs, received)
@@ -115,11 +119,14 @@ type Fields = Pick<
   TokenResult,
   'accessToken' | 'header' | 'prefix' | 'expiresAt' | 'obtainedAt' | 'generation'
 >
+/** The characters of a token that need no quotes anywhere: in shells, files of variables, JSON, YAML, SQL. */
+const PLAIN = /^[\w.+/=-][\w.~+/=-]*$/
 /** The token as text, also for `kyc-tokend token`. `raw` is the token alone; the others are a line. */
 export const textOf = {
   raw: ({ accessToken }: Fields) => accessToken,
   header: ({ accessToken, header, prefix }: Fields) => `${header}: ${prefix}${accessToken}\n`,
-  env: ({ accessToken }: Fields) => `${variableLine(accessToken)}\n`,
+  // A token has no single quote.
+  env: ({ accessToken: token }: Fields) => `KYC_ACCESS_TOKEN=${PLAIN.test(token) ? token : `'${token}'`}\n`,
   json: ({ accessToken, expiresAt, obtainedAt, generation }: Fields) =>
     `${JSON.stringify({ accessToken, expiresAt, obtainedAt, generation })}\n`,
 }

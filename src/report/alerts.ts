@@ -6,9 +6,9 @@ import type { RemedyOf } from '../host/remedy.ts'
 import type { Instant } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import type { AlertTestResult } from '../protocol.ts'
-import { currentAlert, type CurrentAlert } from '../token/current-alert.ts'
 import type { Keeper } from '../token/keeper.ts'
-import type { Notes } from '../token/selectors.ts'
+import { currentAlert, type CurrentAlert } from '../token/selectors.ts'
+import type { Notes } from '../token/state.ts'
 
 type Note = NonNullable<Notes['alert']>
 

@@ -7,10 +7,10 @@ import {
   type Reason,
   type StatusResult,
 } from '../protocol.ts'
-import type { CurrentAlert } from '../token/current-alert.ts'
 import type { KeeperView } from '../token/keeper.ts'
 import type { FetchOutcome } from '../token/outcome.ts'
-import { nextAttemptAtMs, phaseOf, serviceOf, usableToken } from '../token/selectors.ts'
+import { dueAtMs } from '../token/schedule.ts'
+import { phaseOf, usableToken, type CurrentAlert } from '../token/selectors.ts'
 
 /** Names without `kyc_tokend_`. Counters end in `_total`. */
 const HELP = {
@@ -115,9 +115,8 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
   function values(): Record<Name, Values> {
     const [state, now] = [keeper.state(), keeper.now()]
     const { servers, files, share, ...daemon } = sample()
-    const { token } = state
-    const { requests, lastSuccessAt } = serviceOf(state)
-    const dueMs = nextAttemptAtMs(state, now)
+    const { token, requests, lastSuccessAt } = state
+    const dueMs = dueAtMs(state, now)
     const isDue = Number.isFinite(dueMs) && dueMs > now.bootMs
     const wallSeconds = (bootMs: number): number => (now.wallMs + bootMs - now.bootMs) / 1000
     const ended = Array.from(OUTCOMES, ([reason, outcome]) => ({

@@ -2,16 +2,10 @@
 import { formatInstantOrNull, type Clock, type Instant } from '../lib/clock.ts'
 import { errorMessage } from '../lib/error.ts'
 import { createProblemLog, type Log } from '../lib/log.ts'
-import {
-  failureOf,
-  isSettled,
-  nextAttemptAtMs,
-  phaseOf,
-  usableToken,
-  usableUntilMs,
-  type TokenState,
-} from '../token/selectors.ts'
-import { createLiveness, type KeeperView } from '../token/keeper.ts'
+import type { KeeperView } from '../token/keeper.ts'
+import { dueAtMs, usableUntilMs } from '../token/schedule.ts'
+import { isAnswerAhead, phaseOf, usableToken } from '../token/selectors.ts'
+import { recordOf, type TokenState } from '../token/state.ts'
 
 /** Sends a datagram to this Unix socket (sd_notify(3)). Throws if that fails. */
 export type SendDatagram = (path: string, content: string | Uint8Array) => void
@@ -45,7 +39,6 @@ export function createSystemdNotifier(options: {
   let isReadySent = false
   let isReloading = false
   let lastStatus = ''
-  const isAlive = createLiveness(keeper, () => Number(monotonicUs()) / 1000)
   const problems = createProblemLog((error) => {
     if (error !== null) log('warning', 'systemd cannot be notified', { event: 'notify-failed', error })
   })
@@ -68,7 +61,8 @@ export function createSystemdNotifier(options: {
     const state = keeper.state()
     const now = keeper.now()
     const status = statusLine(state, now)
-    const isReady = !isReadySent && !isReloading && isAnswering && (isLate || isSettled(state, now))
+    const isSettled = usableToken(state, now) !== null || !isAnswerAhead(state, now)
+    const isReady = !isReadySent && !isReloading && isAnswering && (isLate || isSettled)
     if (!isReady && status === lastStatus) return
     if (!send(...(isReady ? ['READY=1'] : []), `STATUS=${status}`)) return
     lastStatus = status
@@ -80,7 +74,7 @@ export function createSystemdNotifier(options: {
     if (watchdogMs === null) return
     const everyMs = Math.max(1, Math.floor(watchdogMs / SIGNS_PER_WATCHDOG_TIME))
     while (!signal.aborted) {
-      if (isAlive()) send('WATCHDOG=1')
+      if (keeper.isAlive()) send('WATCHDOG=1')
       await clock.sleep(everyMs, signal)
     }
   }
@@ -134,8 +128,8 @@ function takeSettings(env: NodeJS.ProcessEnv, pid: number) {
 /** The status for `systemctl status`, in one line: what is served, and what comes next. */
 function statusLine(state: TokenState, now: Instant): string {
   const until = utcTime(usableUntilMs(state, now), now)
-  const failure = failureOf(state, now)
-  const next = utcTime(nextAttemptAtMs(state, now), now)
+  const { failure } = recordOf(state, state.running)
+  const next = utcTime(dueAtMs(state, now), now)
   return [
     phaseOf(state, now),
     usableToken(state, now) === null ? 'no usable token' : `token good until ${until}`,

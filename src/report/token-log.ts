@@ -3,15 +3,12 @@
 import { formatInstant, formatInstantOrNull } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import type { RemedyOf } from '../host/remedy.ts'
-import type { Attempted, KeeperView } from '../token/keeper.ts'
-import {
-  failureOf,
-  nextAttemptAtMs,
-  usableToken,
-  usableUntilMs,
-  type FailureView,
-} from '../token/selectors.ts'
+import type { KeeperView } from '../token/keeper.ts'
+import { dueAtMs, usableUntilMs } from '../token/schedule.ts'
+import { usableToken } from '../token/selectors.ts'
+import { recordOf, type TokenState, type Trouble } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
+import type { Attempted } from '../token/variable.ts'
 
 export function createTokenLog({
   keeper,
@@ -27,8 +24,8 @@ export function createTokenLog({
   /** Fingerprint of the token that was logged last. */
   let logged = ''
   /** The last failure of the outage; null: there is none. */
-  let failure: FailureView | null = null
-  const reasons = new Set<FailureView['reason']>()
+  let failure: (Trouble & { readonly attempts: number }) | null = null
+  const reasons = new Set<Trouble['reason']>()
 
   function logAttempt({ outcome, cause, tookMs }: Attempted): void {
     log('debug', 'An attempt is over', { event: 'attempt', outcome: outcome.kind, cause, tookMs })
@@ -55,15 +52,21 @@ export function createTokenLog({
     // A service may give the same token again and again.
     if (token === null || token.fingerprint === logged) return
     logged = token.fingerprint
-    log('info', 'Token obtained', { event: 'token-obtained', cause, askedBy, ...lifeFields(token) })
+    log('info', 'Token obtained', {
+      event: 'token-obtained',
+      cause,
+      askedBy,
+      ...lifeFields(token, keeper.state()),
+    })
   }
 
   function logFailure(cause: string): void {
     const now = keeper.now()
     const state = keeper.state()
-    failure = failureOf(state, now)
-    if (failure === null || reasons.has(failure.reason)) return
-    const { reason, detail, status, attempts, retryAtMs } = failure
+    const { attempts, failure: last } = recordOf(state, state.running)
+    failure = last && { ...last, attempts }
+    if (last === null || reasons.has(last.reason)) return
+    const { reason, detail, status } = last
     reasons.add(reason)
     log('warning', 'Fetching a token failed', {
       event: 'fetch-failed',
@@ -72,7 +75,7 @@ export function createTokenLog({
       status,
       cause,
       attempts,
-      nextAttemptAt: formatInstant(retryAtMs, now),
+      nextAttemptAt: formatInstantOrNull(dueAtMs(state, now), now),
       tokenUsableUntil: formatInstantOrNull(usableUntilMs(state, now), now),
       remedy: remedyOf(reason),
     })
@@ -90,8 +93,8 @@ export function createTokenLog({
       event: 'token-expired',
       fingerprint: state.token.fingerprint,
       expiredAt: formatInstantOrNull(usableUntilMs(state, now), now),
-      reason: failureOf(state, now)?.reason ?? null,
-      nextAttemptAt: formatInstantOrNull(nextAttemptAtMs(state, now), now),
+      reason: recordOf(state, state.running).failure?.reason ?? null,
+      nextAttemptAt: formatInstantOrNull(dueAtMs(state, now), now),
     })
   }
 
@@ -101,7 +104,7 @@ export function createTokenLog({
       usable = usableToken(keeper.state(), keeper.now())
       if (usable !== null) {
         logged = usable.fingerprint
-        const fields = { event: 'token-kept', ...lifeFields(usable) }
+        const fields = { event: 'token-kept', ...lifeFields(usable, keeper.state()) }
         log('info', 'A token from before the restart is good and served', fields)
       }
       await keeper.listenUntil(signal, (event) => {
@@ -112,8 +115,8 @@ export function createTokenLog({
   }
 }
 
-function lifeFields(token: Token): Record<string, unknown> {
-  const { fingerprint, generation, expirySource, received } = token
+function lifeFields(token: Token, { generation }: TokenState): Record<string, unknown> {
+  const { fingerprint, expirySource, received } = token
   return {
     fingerprint,
     generation,

@@ -5,6 +5,7 @@ import { exitStatus, UserError } from '../lib/error.ts'
 import type { Log } from '../lib/log.ts'
 import type { ReloadResult } from '../protocol.ts'
 import { logReload } from '../report/configuration-log.ts'
+import { isRefused } from '../token/selectors.ts'
 import type { Running } from './running.ts'
 
 /** The longest time for which the answer waits for the first attempt with another pair. */
@@ -65,13 +66,13 @@ export function createReload({ running, prepare, notifier, log, stop }: ReloadOp
     if (result instanceof UserError)
       return { outcome: 'faulty', problems: result.message.split('\n'), needsRestart: [], pair: null }
     const needsRestart = [...result.needsRestart]
-    await keeper.waitUntil(() => candidate()?.reason !== null, { waitMs: MAX_TRIAL_MS, signal: stop })
+    await keeper.waitUntil(() => candidate()?.failure !== null, { waitMs: MAX_TRIAL_MS, signal: stop })
     if (candidate() === null) {
       const pair = keeper.state().running === result.former ? null : 'in-use'
       return { outcome: 'ok', problems: [], needsRestart, pair }
     }
     const { problem } = running.configuration()
-    const pair = candidate()?.isRefused === true ? 'refused' : 'tried'
+    const pair = isRefused(candidate()!) ? 'refused' : 'tried'
     return { outcome: 'failed', problems: problem === null ? [] : [problem], needsRestart, pair }
   }
 }

@@ -8,7 +8,7 @@ import { createProblemLog } from '../lib/log.ts'
 import { raceAbort } from '../lib/tasks.ts'
 import type { StatusResult } from '../protocol.ts'
 import { createKeeper, type Keeper, type Refreshed } from '../token/keeper.ts'
-import { candidateOf, refusalOf } from '../token/selectors.ts'
+import { candidateOf, isRefused, refusalOf } from '../token/selectors.ts'
 import { createSources, type RunningOptions } from './sources.ts'
 
 /**
@@ -53,7 +53,7 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     if (error !== null) log('error', sentence, { event: 'credentials-not-taken-over', files, error })
   })
   keeper.onEvent((event) => {
-    if (event.type === 'tried' && event.outcome.kind !== 'postponed')
+    if (event.type === 'tried' && 'reason' in event.outcome && event.outcome.kind !== 'postponed')
       untaken.set(`${event.outcome.reason}: ${event.outcome.detail}`)
     if (event.type !== 'attempted' || keeper.state().running === running.id) return
     running = newest
@@ -62,7 +62,7 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     log('notice', 'The credentials were changed and are in use', { event: 'credentials-taken-over', files })
   })
 
-  const candidate = () => candidateOf(keeper.state(), clock.now())
+  const candidate = () => candidateOf(keeper.state())
 
   /** The token and every secret that was or may be sent. */
   function secrets(): string[] {
@@ -113,10 +113,10 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     const found = disk.last()
     if (found !== null && 'problem' in found) return { state: 'faulty', problem: found.problem }
     const config = found?.config ?? inForce
-    const { reason = null, detail, isRefused = false } = candidate() ?? {}
-    const why = reason === null ? '' : ` (${reason}: ${detail})`
+    const { failure = null } = candidate() ?? {}
+    const why = failure === null ? '' : ` (${failure.reason}: ${failure.detail})`
     const holds = `${config.pair.files.join(' with ')} holds another pair, which`
-    if (isRefused) {
+    if (candidate() !== null && isRefused(candidate()!)) {
       const problem = `${holds} the service refused${why}: correct it, because a restart would use it`
       return { state: 'faulty', pair: 'refused', problem }
     }

@@ -7,7 +7,8 @@ import { assertionReader, type FetchTokenOptions } from '../source/fetch-token.t
 import type { StateStore } from '../storage/state-store.ts'
 import type { Keeper, Source as PairSource } from '../token/keeper.ts'
 import type { FetchToken } from '../token/outcome.ts'
-import { usableToken, usableUntilMs } from '../token/selectors.ts'
+import { usableUntilMs } from '../token/schedule.ts'
+import { usableToken } from '../token/selectors.ts'
 import type { Files } from '../token/transitions.ts'
 
 /** The environment of the room, which exists before it. */

@@ -58,16 +58,27 @@ export async function createStateStore({
   /** Where the directory is not in memory, a file there would be that of another boot. */
   const isVolatile = (await withinLimit(isInMemory(runtimeDirectory))) ?? false
 
+  const fingerprintOf = (text: string): string => createHmac('sha256', key).update(text).digest('hex')
+
+  /** The text with its fingerprint as a second line: so what this daemon has not written is never believed. */
+  const sealed = (text: string): string => `${text}\n${fingerprintOf(text)}\n`
+
+  /** Empty: it is torn or foreign. */
+  function unsealed(content: string): string {
+    const [text = ''] = content.split('\n')
+    return content === sealed(text) ? text : ''
+  }
+
   async function save(facts: TokenState, isOrderly = false): Promise<void> {
     const at = { now: clock.now(), isOrderly }
     // The newest facts first: where both files are there, the first one alone is read.
-    await runtimeFile.write(isVolatile ? `${runtimeText(facts, at)}\n` : null)
-    await stateFile.write(`${lastingText(facts, at)}\n`)
+    await runtimeFile.write(isVolatile ? sealed(runtimeText(facts, at)) : null)
+    await stateFile.write(sealed(lastingText(facts, at)))
   }
 
   return {
     /** Fingerprint of a pair or of a service, keyed, so that it tells nothing about the text. */
-    fingerprintOf: (text: string): string => createHmac('sha256', key).update(text).digest('hex'),
+    fingerprintOf,
     /**
      * The state to begin with, where the configuration files hold this; `drawn` is from [0, 1). From then on the state files say that the
      * daemon runs: an end without `close` is a crash. Never fails: a file that cannot be used is logged and ignored.
@@ -75,8 +86,8 @@ export async function createStateStore({
     async load(read: Files, drawn: number): Promise<TokenState> {
       const now = clock.now()
       const initial = initialState(read, now)
-      const kept = isVolatile ? await runtimeFile.read((text) => readRuntime(text, initial)) : null
-      const former = kept ?? (await stateFile.read((text) => readLasting(text, initial, now)))
+      const kept = isVolatile ? await runtimeFile.read((text) => readRuntime(unsealed(text))) : null
+      const former = kept ?? (await stateFile.read((text) => readLasting(unsealed(text), now)))
       const { isOrderly = false, state: saved = initial } = former ?? {}
       const begun = afterStart(saved, { ...read, isOrderly }, { now, drawn })
       await withinLimit(save(begun))

@@ -60,7 +60,7 @@ export function afterRequest(state: TokenState, step: Step): TokenState {
     requests: state.requests + 1,
     lastRequestAt: now,
   }
-  const refused = refusedWith === null ? {} : { refusedWith: assertion, assertion }
+  const refused = refusedWith === BY_STOP ? { refusedWith: assertion, assertion } : {}
   return withRecord(asked, pair, { ...record, ...retryAfter(attempts + 1, policy, step), ...refused })
 }
 

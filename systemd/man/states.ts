@@ -24,8 +24,8 @@ type Event = (situation: Situation, step: Step) => Situation
 const answered =
   (outcomeIn: (situation: Situation) => FetchOutcome): Event =>
   (situation, step) => {
-    const { state, now } = situation
-    const asking = afterBegin(state, { pair: state.newest, atMs: now.bootMs, by: 'plan' }, now)
+    const { state } = situation
+    const asking = afterBegin(state, { pair: state.newest, by: 'plan' })
     return { ...situation, state: afterAnswer(asking, outcomeIn(situation), step).state }
   }
 
@@ -41,7 +41,7 @@ const later: Event = ({ state, now }) => {
   const bootMs = nextExpiryMs(state, now)
   if (bootMs === Infinity) return { state, now }
   const then = { bootMs, wallMs: now.wallMs + bootMs - now.bootMs }
-  return { state: afterTick(state, { now: then }, 0), now: then }
+  return { state: afterTick(state, then, 0), now: then }
 }
 
 /** A reload with another pair, or of another service. */

@@ -6,7 +6,7 @@ import { expect, onTestFinished, test } from 'vitest'
 import type { TokenFileConfig } from '../../src/config/config.ts'
 import { createTokenFiles } from '../../src/delivery/token-files.ts'
 import { STANDARD_USE } from '../../src/protocol.ts'
-import type { KeeperEvent } from '../../src/token/keeper.ts'
+import type { KeeperEvent } from '../../src/token/variable.ts'
 import type { Token } from '../../src/token/token.ts'
 import { firstState, serviceFacts, tokenAt } from '../support/facts.ts'
 import { createFakeClock } from '../support/fake-clock.ts'
@@ -41,7 +41,7 @@ function createScene(use = STANDARD_USE) {
     tick: () => emit({ type: 'tick' }),
     hold: (accessToken: string, { lifeMs = 15 * MINUTE, ...facts }: Partial<Token> = {}) => {
       const generation = state.generation + 1
-      const token = tokenAt(clock.now(), { accessToken, generation, baseUrl, lifeMs, ...facts })
+      const token = tokenAt(clock.now(), { accessToken, lifeMs, ...facts })
       state = firstState(clock.now(), { service, token, generation })
       emit({ type: 'changed' })
       return token

@@ -1,6 +1,6 @@
 // The rules about requests, of one host or of a fleet as one client: what it knows of each account decides
 // when it may ask. All instants are on one clock, in ms.
-import { isAboutPair, type Cause, type ServiceOutcome } from '../../src/token/outcome.ts'
+import type { Cause, ServiceOutcome } from '../../src/token/outcome.ts'
 import { checkWith, type Broke } from './rules.ts'
 
 const CLIENT_PACE_MS = 30_000
@@ -203,6 +203,10 @@ export function createRequests(broke: Broke, { grainMs = 0 } = {}) {
     },
   }
 }
+
+/** The service said no to the pair itself: another pair would have had another outcome. */
+const isAboutPair = (outcome: ServiceOutcome): boolean =>
+  outcome.kind === 'permanent' || (outcome.kind === 'transient' && outcome.reason === 'rejected')
 
 /** A token that stays unreported for half its plan, which is at least half its life, ends the row. */
 function isPastHalf({ atMs, lifeMs }: Given, nowMs: number): boolean {

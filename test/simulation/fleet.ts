@@ -49,10 +49,10 @@ export function runFleet(options: FleetOptions): Arrival[] {
 
   function live(state: TokenState, daemon: number, now: Instant): TokenState {
     const step = { now, drawn: random() }
-    const ticked = afterTick(state, step, 0)
+    const ticked = afterTick(state, now, 0)
     const plan = next(ticked, now)
     if (plan.atMs > now.bootMs) return ticked
-    const begun = afterBegin(ticked, plan, now)
+    const begun = afterBegin(ticked, plan)
     const answer = service(now.bootMs)
     arrivals.push({ atMs: now.bootMs, daemon, cause: begun.inFlight!.cause, isServed: answer === 'token' })
     const outcome = answer === 'token' ? grant(now) : answer

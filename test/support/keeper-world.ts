@@ -1,9 +1,10 @@
 // A keeper on a fake clock, with a service that answers as the test says.
 import { onTestFinished } from 'vitest'
-import { createKeeper, type KeeperEvent, type Settings, type Source } from '../../src/token/keeper.ts'
+import { createKeeper, type Settings, type Source } from '../../src/token/keeper.ts'
 import type { Attempt, FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
 import { dueAtMs } from '../../src/token/schedule.ts'
 import type { Policy, TokenState } from '../../src/token/state.ts'
+import type { KeeperEvent } from '../../src/token/variable.ts'
 import { firstState, POLICY, serviceFacts } from './facts.ts'
 import { failures } from './failures.ts'
 import { createFakeClock, type FakeClock } from './fake-clock.ts'

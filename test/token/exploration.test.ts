@@ -27,7 +27,7 @@ const MISTAKES: readonly (readonly [string, keyof typeof WORLDS, Partial<Machine
     {
       next: (s, now) =>
         next(
-          withRecords(s, () => ({ floorMs: 0 })),
+          withRecords(s, () => ({ floorAtMs: 0 })),
           now,
         ),
     },
@@ -103,7 +103,7 @@ const MISTAKES: readonly (readonly [string, keyof typeof WORLDS, Partial<Machine
       afterAnswer: (s, outcome, step) => {
         const { state, ...rest } = afterAnswer(s, outcome, step)
         const { token } = state
-        const isSame = token !== null && token.generation === s.generation && token.expMs !== null
+        const isSame = token !== null && token.isUnchanged && token.expMs !== null
         return {
           ...rest,
           state: isSame ? { ...state, token: { ...token, refreshAtMs: token.expiresAtMs } } : state,
@@ -116,7 +116,7 @@ const MISTAKES: readonly (readonly [string, keyof typeof WORLDS, Partial<Machine
   [
     'a jump of the wall clock is passed over',
     'life',
-    { afterTick: (s, { now }, awakeMs) => ({ ...afterTick(s, { now }, awakeMs), token: s.token }) },
+    { afterTick: (s, now, awakeMs) => ({ ...afterTick(s, now, awakeMs), token: s.token }) },
     'a jump of the clock',
   ],
   [
@@ -131,8 +131,9 @@ const MISTAKES: readonly (readonly [string, keyof typeof WORLDS, Partial<Machine
     {
       readRuntime(...args) {
         const former = readRuntime(...args)
-        const clients = { areWaiting: former?.state.clients.areWaiting ?? false, requestedMs: null, pace: 0 }
-        return former && { ...former, state: { ...former.state, clients } }
+        if (former === undefined) return undefined
+        const clients = { ...former.state.clients, requestedAtMs: null, pace: 0 }
+        return { ...former, state: { ...former.state, clients } }
       },
     },
     'clients cause one request',
@@ -140,7 +141,7 @@ const MISTAKES: readonly (readonly [string, keyof typeof WORLDS, Partial<Machine
   [
     'a changed assertion lifts a refusal as often as it changes',
     'assertion',
-    { next: (s, now) => next({ ...s, assertion: { ...s.assertion, liftAtMs: 0 } }, now) },
+    { next: (s, now) => next({ ...s, liftAtMs: 0 }, now) },
     'a refused pair',
   ],
 ]

@@ -1,7 +1,6 @@
 // All histories of one host, breadth first, so that the first one that breaks a rule is a shortest one: attempts and
 // answers, files, acts, clients, clocks, kills and starts, over the real transitions, schedule and saved texts.
 import { lastingText, readLasting, readRuntime, runtimeText } from '../../src/storage/saved-state.ts'
-import { afterNeed, afterReport } from '../../src/token/clients.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { next, type Plan } from '../../src/token/schedule.ts'
 import { refusalOf, usableToken } from '../../src/token/selectors.ts'
@@ -12,8 +11,6 @@ import { jwtOf } from '../support/jwt.ts'
 /** What is explored: replaced in part to see that a mistake is found. */
 export const machine = {
   ...transitions,
-  afterNeed,
-  afterReport,
   next,
   refusalOf,
   usableToken,
@@ -75,6 +72,7 @@ interface Seen {
   oursAt: number
   theirsAt: number
   refreshAt: number
+  takenAt: number
   calmAt: number
   given: number
   byClients: boolean
@@ -87,7 +85,13 @@ interface Observer {
   service: string
   pairs: Record<string, Pair>
   token: Seen | null
-  flight: { pair: string; service: string; operator: boolean; joined: boolean; rest: string[] } | null
+  flight: {
+    pair: string
+    service: string
+    operator: boolean
+    joined: boolean
+    content: number
+  } | null
   wish: string[]
   want: boolean
   lastAt: number
@@ -95,6 +99,7 @@ interface Observer {
   content: number
   good: boolean
   liftAt: number
+  /** Infinity: until the assertion is good. */
   postponedAt: Record<string, number>
   /** By how much the wall clock and the service's clock have gone ahead; `unseen` of the latter by no answer yet. */
   wall: number
@@ -171,15 +176,17 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
         service,
         running: pair,
         token: null,
-        want: false,
         pairs: { A: { ...UNKNOWN }, B: { ...UNKNOWN } },
       })
     if (service !== m.service || isStart) m.postponedAt = { A: 0, B: 0 }
     if (act === 'service') m.postponedAt = { A: 0, B: 0 }
-    if (act === 'reboot') Object.assign(m, { token: null, want: false, unseen: m.theirs })
+    if (act === 'reboot') Object.assign(m, { token: null, unseen: m.theirs })
     if (isStart)
       for (const [id, p] of Object.entries(m.pairs))
-        Object.assign(p, { known: false, may: act === 'orderly' && id === pair && p.refused !== null })
+        Object.assign(p, {
+          known: false,
+          may: p.may || (act === 'orderly' && id === pair && p.refused !== null),
+        })
     m.files = pair
     if (isStart) Object.assign(m, { running: pair, flight: null, wish: [] })
     m.pairs[pair]!.known = true
@@ -188,14 +195,20 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
       return
     }
     const at = { now: instant(), isOrderly: act === 'orderly' }
-    const initial = initialState({ service: serviceOf(service), policy: POLICY, pair }, instant())
     const former =
       act === 'reboot'
-        ? play.readLasting(play.lastingText(s, at), initial, instant())
-        : play.readRuntime(play.runtimeText(s, at), initial)
+        ? play.readLasting(play.lastingText(s, at), instant())
+        : play.readRuntime(play.runtimeText(s, at))
     must(former !== undefined, 'a text that was saved is read')
     s = play.afterStart(former!.state, { ...filesOf(pair), isOrderly: former!.isOrderly }, step())
-    s = play.afterAssertion(s, m.good ? String(m.content) : null)
+    readAssertion()
+  }
+
+  /** The keeper reads the file for both pairs while one waits for it. */
+  function readAssertion(): void {
+    if (!m.good) return
+    for (const pair of new Set([s.newest, s.running])) s = play.afterAssertion(s, pair, String(m.content))
+    for (const [pair, at] of Object.entries(m.postponedAt)) if (at === Infinity) m.postponedAt[pair] = 0
   }
 
   function client(act: string, more: string | undefined): void {
@@ -246,10 +259,9 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
   function ask(plan: Plan): void {
     must(m.flight === null, 'one request at a time')
     const operator = m.wish.length > 0 && plan.pair === (m.wish[0] === 'files' ? m.files : m.running)
-    const rest = operator && m.files !== m.running && plan.pair === m.files ? ['running'] : []
-    m.flight = { pair: plan.pair, service: m.service, operator, joined: false, rest }
+    m.flight = { pair: plan.pair, service: m.service, operator, joined: false, content: m.content }
     if (operator) m.wish = []
-    s = play.afterBegin(s, plan, instant())
+    s = play.afterBegin(s, plan, String(m.content))
     if (!m.good) return answer('assertion')
     checkRequest(plan)
     s = play.afterRequest(s, step())
@@ -298,20 +310,21 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     const useless = !ours || (isToken && !taken) || (what === 'postponed' && f.joined)
     if (m.wish.length === 0) {
       if (useless) m.wish = f.operator ? ['files', 'running'] : []
-      else if (!taken) m.wish = f.rest
+      else if (!taken && f.operator && f.pair !== m.running) m.wish = ['running']
     }
     s = play.afterAnswer(s, outcome, step()).state
     m.flight = null
     if (taken) take(f.pair, what, again)
-    if (taken || (ours && what === 'refused' && f.pair === m.running)) m.want = false
-    if (!ours || what === 'assertion') return
-    if (what === 'postponed') m.postponedAt[f.pair] = now + 3 * U
-    else m.postponedAt[f.pair] = 0
+    if (taken) m.want = false
+    if (!ours) return
+    if (what === 'postponed' || what === 'assertion')
+      m.postponedAt[f.pair] = what === 'postponed' ? now + 3 * U : Infinity
+    else if (taken || !isToken) m.postponedAt[f.pair] = 0
     if (taken) Object.assign(p, UNKNOWN, { known: p.known })
-    else if (isToken) Object.assign(p, { refused: null, floorAt: 0 })
-    else if (what === 'refused') Object.assign(p, { refused: m.content, asks: 0 })
+    else if (isToken) return
+    else if (what === 'refused') Object.assign(p, { refused: f.content })
     else if (isAsked)
-      Object.assign(p, triedAt(p.asks, now), {
+      Object.assign(p, triedAt(Math.max(1, p.asks), now), {
         refused: null,
         floorAt: Math.max(p.floorAt, now + (FLOORS[what] ?? 0)),
       })
@@ -345,6 +358,7 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
       ...t,
       pair,
       refreshAt,
+      takenAt: now,
       calmAt: now + (refreshAt - now) / 2,
       given: t.endAt - now,
       byClients: m.want,
@@ -364,8 +378,7 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
         const joins = f !== null && f.service === m.service && (f.pair === m.files || f.pair === m.running)
         if (!joins) m.wish = ['files', 'running']
         else {
-          const rest = f.pair === m.files && m.files !== m.running ? ['running'] : []
-          m.flight = { ...f, operator: true, joined: f.joined || !f.operator, rest }
+          m.flight = { ...f, operator: true, joined: f.joined || !f.operator }
           m.wish = f.pair === m.files ? [] : ['files']
         }
         s = play.afterOperator(s)
@@ -375,14 +388,17 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
         m.clocks -= 1
         // A person sets the wall clock; or the machine stood still, and the service's clock went on, too.
         if (act === 'pause') Object.assign(m, { theirs: m.theirs + 4 * U, unseen: m.unseen + 4 * U })
-        if (m.token) Object.assign(m.token, { oursAt: m.token.oursAt - 4 * U, jumped: true })
+        // Its refresh is due now.
+        const t = m.token
+        if (t) t.calmAt = Math.min(t.calmAt, (t.takenAt + now) / 2)
+        if (t) Object.assign(t, { oursAt: t.oursAt - 4 * U, jumped: true })
       } else if (act === 'changed' || act === 'bad' || act === 'good') {
         m.good = act !== 'bad'
         if (act === 'changed') m.content = 1 - m.content
-        s = play.afterAssertion(s, m.good ? String(m.content) : null)
+        readAssertion()
       } else if (act === 'ask') ask(what as Plan)
       else answer(what as string)
-      s = play.afterTick(s, { now: instant() }, 0)
+      s = play.afterTick(s, instant(), 0)
       check()
       return { s, m, now }
     },
@@ -431,14 +447,13 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
 /** Facts that change nothing of what can follow. */
 const OMITTED = new Set(
   (
-    'accessToken text fingerprint generation received newestSince failure refusal tokenless notes requests lastRequestAt ' +
-    'lastSuccessAt service policy reportedFingerprint isUnchanged since drawn cause baseUrl expMs clocks wall theirs'
+    'accessToken text fingerprint generation received newestSince failure alarm tokenless notes requests lastRequestAt ' +
+    'lastSuccessAt service policy isUnchanged since drawn cause baseUrl expMs clocks wall theirs'
   ).split(' '),
 )
 /** Instants that are long past are equal. */
 const OLDEST_MS: Readonly<Record<string, number>> = {
-  failedAtMs: -11 * U,
-  requestedMs: -4 * U,
+  requestedAtMs: -4 * U,
   lastAt: -4 * U,
   expiresAtMs: -7 * U,
 }
@@ -450,7 +465,7 @@ function keyOf({ s, m, now }: Node): string {
     if (OMITTED.has(name)) return ''
     if (typeof value === 'number') {
       if (name === 'attempts') return String(Math.min(value, 5))
-      if (!/(?:At|Ms)$/.test(name) || name === 'lifeMs' || name === 'givenMs') return String(value / 1000)
+      if (!/(?:At|Ms)$/.test(name) || name === 'lifeMs') return String(value / 1000)
       return String(Math.max(value - now, OLDEST_MS[name] ?? 0) / 1000)
     }
     if (typeof value === 'string') {
@@ -518,7 +533,7 @@ export function explore(
   const seen = new Set<string>()
   const first = { bootMs: 0, wallMs: EPOCH_MS }
   const facts = { service: serviceOf('X'), policy: POLICY, pair: 'A' }
-  const s = transitions.afterAssertion(initialState(facts, first), '0')
+  const s = initialState(facts, first)
   let level: Reached[] = [{ s, m: OBSERVER, now: 0, h: null }]
 
   /** Goes on by each event that can come. Returns the new situations, or the rule that was broken. */
