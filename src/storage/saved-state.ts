@@ -36,7 +36,8 @@ export function runtimeText(state: TokenState, { now: at, isOrderly }: Saving): 
 /** The facts that outlive a boot: without the token, which is lost by the boot. */
 export function lastingText(state: TokenState, saving: Saving): string {
   const since = usableToken(state, saving.now) === null ? lostAt(state, saving.now) : saving.now
-  return runtimeText({ ...state, token: null, tokenless: { ...state.tokenless, since } }, saving)
+  const lost = { token: null, tokenless: { ...state.tokenless, since } }
+  return runtimeText({ ...state, ...lost, clients: { ...state.clients, areWaiting: false } }, saving)
 }
 
 /** The state that the text of the runtime directory's file holds. Undefined: none. */

@@ -159,29 +159,12 @@ export function createKeeper(
     onEvent,
     listenUntil: variable.listenUntil,
     waitUntil,
-    /**
-     * The loop, until the signal is aborted. p-retry repeats an attempt until there is a token or a refusal. Its own
-     * timers are off: they ignore suspend, a reload and an operator, and have no jitter at the cap.
-     */
-    async run(signal: AbortSignal): Promise<void> {
-      const { default: pRetry, AbortError } = await import('p-retry')
-      const once = async (): Promise<void> => {
+    /** The loop, until the signal is aborted. */
+    run: async (signal: AbortSignal): Promise<void> =>
+      repeat(async () => {
         await untilDue(signal)
-        const outcome = await attempt(signal)
-        // A refusal is final: 500 "Your account is not active", 404 "Account not found".
-        if (outcome?.kind === 'permanent') throw new AbortError(new AttemptFailed())
-        // It failed, was postponed or was given up.
-        if (outcome?.kind !== 'ok') throw new AttemptFailed()
-      }
-      const shouldRetry = ({ error }: { error: Error }): boolean => error instanceof AttemptFailed
-      while (!signal.aborted)
-        await pRetry(once, { retries: Infinity, minTimeout: 0, signal, shouldRetry }).catch(
-          (error: unknown) => {
-            // A stop is no failure, and neither is a refusal, after which `untilDue` waits for an operator.
-            if (!(error instanceof AttemptFailed) && !signal.aborted) throw error
-          },
-        )
-    },
+        return attempt(signal)
+      }, signal),
     /** A client needs a token with this life left, in ms: wakes the loop if a new one can have it. */
     need(minValidMs: number): void {
       change(transitions.afterNeed(get(), minValidMs, clock.now()))
@@ -192,23 +175,7 @@ export function createKeeper(
       change(state)
       return decision
     },
-    /**
-     * An operator asks: the candidate first, if there is one, and the running pair where that gives no token. Both
-     * attempts are made whatever the signal does. Undefined: it was aborted before the answer came.
-     */
-    async refresh(signal: AbortSignal): Promise<Refreshed | undefined> {
-      let outcome: FetchOutcome | null = null
-      let candidate: FetchOutcome | null = null
-      const isPending = (): boolean => get().wish.length > 0 || get().inFlight?.isOperators === true
-      const endListening = onEvent((event) => {
-        if (event.type === 'tried') candidate = event.outcome
-        else if (event.type === 'attempted' && event.cause !== 'fleet') outcome = event.outcome
-      })
-      change(transitions.afterOperator(get()))
-      await waitUntil(() => outcome !== null && !isPending(), { waitMs: Infinity, signal })
-      endListening()
-      return outcome === null ? undefined : { outcome, candidate }
-    },
+    refresh: createRefresh(variable),
     /** Uses what the files hold from now on. Of another service the request that is under way is given up. */
     reload(read: Settings): void {
       const before = get().service.id
@@ -231,5 +198,46 @@ export function createKeeper(
     remember(notes: Partial<Notes>): void {
       change({ ...get(), notes: { ...get().notes, ...notes } })
     },
+  }
+}
+
+/**
+ * p-retry repeats an attempt until there is a token or a refusal. Its own timers are off: they ignore suspend, a
+ * reload and an operator, and have no jitter at the cap.
+ */
+async function repeat(attempt: () => Promise<FetchOutcome | null>, signal: AbortSignal): Promise<void> {
+  const { default: pRetry, AbortError } = await import('p-retry')
+  const once = async (): Promise<void> => {
+    const outcome = await attempt()
+    // A refusal is final: 500 "Your account is not active", 404 "Account not found".
+    if (outcome?.kind === 'permanent') throw new AbortError(new AttemptFailed())
+    // It failed, was postponed or was given up.
+    if (outcome?.kind !== 'ok') throw new AttemptFailed()
+  }
+  const shouldRetry = ({ error }: { error: Error }): boolean => error instanceof AttemptFailed
+  while (!signal.aborted)
+    await pRetry(once, { retries: Infinity, minTimeout: 0, signal, shouldRetry }).catch((error: unknown) => {
+      // A stop is no failure, and neither is a refusal, after which an operator is waited for.
+      if (!(error instanceof AttemptFailed) && !signal.aborted) throw error
+    })
+}
+
+function createRefresh({ get, change, onEvent, waitUntil }: ReturnType<typeof createVariable>) {
+  /**
+   * An operator asks: the candidate first, if there is one, and the running pair where that gives no token. Both
+   * attempts are made whatever the signal does. Undefined: it was aborted before the answer came.
+   */
+  return async (signal: AbortSignal): Promise<Refreshed | undefined> => {
+    let outcome: FetchOutcome | null = null
+    let candidate: FetchOutcome | null = null
+    const isPending = (): boolean => get().wish.length > 0 || get().inFlight?.isOperators === true
+    const endListening = onEvent((event) => {
+      if (event.type === 'tried') candidate = event.outcome
+      else if (event.type === 'attempted' && event.cause !== 'fleet') outcome = event.outcome
+    })
+    change(transitions.afterOperator(get()))
+    await waitUntil(() => outcome !== null && !isPending(), { waitMs: Infinity, signal })
+    endListening()
+    return outcome === null ? undefined : { outcome, candidate }
   }
 }

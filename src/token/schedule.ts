@@ -31,8 +31,9 @@ export function next(state: TokenState, now: Instant): Plan {
   return plansOf(state, now).reduce((first, plan) => (plan.atMs < first.atMs ? plan : first))
 }
 
-/** When a pair is asked next, on the boot clock, not before now. Infinity: not until somebody acts. */
+/** When a pair is asked next, on the boot clock, not before now; now: it is asked. Infinity: not until somebody acts. */
 export function dueAtMs(state: TokenState, now: Instant, pair = state.running): number {
+  if (state.inFlight?.pair === pair) return now.bootMs
   return Math.min(...plansOf(state, now).map((plan) => (plan.pair === pair ? plan.atMs : Infinity)))
 }
 

@@ -102,7 +102,7 @@ export function currentAlert(
     detail: failure?.detail ?? 'There has been no usable token, and no attempt has failed',
     since: { bootMs: now.bootMs - reachedAgoMs, wallMs: now.wallMs - reachedAgoMs },
     noTokenSince,
-    failure: failure?.reason ?? null,
-    askedBy: failure?.askedBy ?? null,
+    failure: failure && failure.reason,
+    askedBy: failure && failure.askedBy,
   }
 }

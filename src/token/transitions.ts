@@ -17,6 +17,7 @@ import {
   type Service,
   type Step,
   type TokenState,
+  type Trouble,
 } from './state.ts'
 import { lifeFrom, tokenOf, type Token } from './token.ts'
 
@@ -89,7 +90,7 @@ export function afterAnswer(
   const { pair } = inFlight
   const token = tokenOf(outcome, { before, pair, maxAgeMs: policy.maxAgeMs }, step)
   if (token.expiresAtMs <= bootMs) {
-    const detail = `The service gave ${token.isUnchanged ? 'the same token again, which' : 'a token that'} has expired`
+    const detail = `The service gave ${token.isUnchanged ? 'the same token again, which has' : 'a token that has already'} expired`
     return afterAnswer(shown, { kind: 'transient', reason: 'malformed-answer', detail, status: 200 }, step)
   }
   // The files took the pair back meanwhile: its token is thrown away, and the attempt still counts.
@@ -111,48 +112,51 @@ function afterToken(state: TokenState, token: Token, now: Instant): TokenState {
   return withRecord(next, token.pair, NO_RECORD)
 }
 
-function afterNoToken(
-  state: TokenState,
-  { pair, cause, isOperators, assertion }: InFlight,
-  outcome: Exclude<FetchOutcome, Grant>,
-  step: Step,
-): TokenState {
-  const { now } = step
+type NoToken = Exclude<FetchOutcome, Grant>
+
+function afterNoToken(state: TokenState, inFlight: InFlight, outcome: NoToken, step: Step): TokenState {
+  const { pair, cause, isOperators, assertion } = inFlight
   const record = recordOf(state, pair)
-  const { reason, detail = '', askedBy = null } = outcome
-  const status = outcome.kind === 'postponed' ? null : (outcome.status ?? null)
-  const trouble = { detail, status, askedBy, since: record.failure?.since ?? now }
-  const failure = reason === undefined ? record.failure : { ...trouble, reason }
+  const failure = troubleOf(outcome, record.failure, step.now)
   // An operator wants the running pair asked where the candidate gives no token.
   const isNext = state.wish.length === 0 && isOperators && pair !== state.running
   const ended: TokenState = { ...state, inFlight: null, wish: isNext ? ['running'] : state.wish }
-  const isUnasked = outcome.kind === 'transient' && reason === 'assertion' && status === null
-  if (outcome.kind === 'postponed' || isUnasked) {
-    const resumeAtMs = isUnasked ? Infinity : now.bootMs + (outcome.retryAfterMs ?? 0)
+  if (outcome.kind === 'postponed') {
+    const resumeAtMs = step.now.bootMs + outcome.retryAfterMs
     // An operator who came while the attempt of a plan was under way wants one of their own.
-    const wish = isOperators && cause !== 'operator' && !isUnasked ? BOTH : ended.wish
+    const wish = isOperators && cause !== 'operator' ? BOTH : ended.wish
     const last = record.refusedWith === null ? failure : record.failure
     return withRecord({ ...ended, wish }, pair, { ...record, resumeAtMs, failure: last })
   }
-  const answered = { ...record, resumeAtMs: 0, failure, assertion }
-  const alarmOf = (why: NonNullable<PairRecord['alarm']>['reason']): PairRecord['alarm'] => {
-    const { alarm } = record
-    // One with the same reason keeps its start and its host.
-    return { ...trouble, since: now, ...(alarm?.reason === why && alarm), detail, status, reason: why }
-  }
-  // Another host may have asked.
-  const attempts = Math.max(1, record.attempts)
-  if (outcome.kind === 'permanent')
-    return withRecord(ended, pair, {
-      ...answered,
-      attempts,
-      refusedWith: assertion,
-      alarm: alarmOf(outcome.reason),
-    })
-  const floorAtMs = Math.max(record.floorAtMs, floorAfter(outcome, step))
-  const alarm = outcome.reason === 'rejected' ? alarmOf(outcome.reason) : record.alarm
-  const retried = retryAfter(attempts, state.policy, step)
-  return withRecord(ended, pair, { ...answered, ...retried, floorAtMs, refusedWith: null, alarm })
+  // No request was made for the lack of a good assertion: until there is one, the pair is not due.
+  if (outcome.reason === 'assertion' && outcome.status === undefined)
+    return withRecord(ended, pair, { ...record, resumeAtMs: Infinity, failure })
+  const isRefused = outcome.kind === 'permanent'
+  return withRecord(ended, pair, {
+    // Another host may have asked.
+    ...retryAfter(Math.max(1, record.attempts), state.policy, step),
+    floorAtMs: isRefused ? record.floorAtMs : Math.max(record.floorAtMs, floorAfter(outcome, step)),
+    resumeAtMs: 0,
+    refusedWith: isRefused ? assertion : null,
+    assertion,
+    failure,
+    alarm: isRefused || outcome.reason === 'rejected' ? alarmOf(outcome, record, step.now) : record.alarm,
+  })
+}
+
+/** Why there is no newer token, for people. `before`: that until now; they are of one row. */
+function troubleOf(outcome: NoToken, before: Trouble | null, now: Instant): Trouble | null {
+  const { reason, detail = '', askedBy = null } = outcome
+  if (reason === undefined) return before
+  const status = 'status' in outcome ? (outcome.status ?? null) : null
+  return { reason, detail, status, askedBy, since: before?.since ?? now }
+}
+
+/** One with the same reason as the alarm before keeps its start and its host. */
+function alarmOf(outcome: NoToken, { alarm }: PairRecord, now: Instant): PairRecord['alarm'] {
+  const same = alarm?.reason === outcome.reason ? alarm : null
+  const { askedBy } = same ?? { askedBy: outcome.askedBy ?? null }
+  return { ...troubleOf(outcome, same, now), askedBy } as PairRecord['alarm']
 }
 
 // ---- time
@@ -268,6 +272,7 @@ export function afterFiles(state: TokenState, { service, policy, pair }: Files, 
     running: pair,
     pairs: {},
     token: null,
+    clients: { ...state.clients, areWaiting: false },
     clocks: { ...state.clocks, serviceMs: null },
     tokenless: { ...state.tokenless, since: lost.bootMs > now.bootMs ? now : lost },
     lastSuccessAt: null,

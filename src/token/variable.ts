@@ -75,7 +75,7 @@ export function createVariable(initial: TokenState, { clock, random, save: write
     /** Saves these facts, for 2 s at most. */
     save,
     /** Changes the state, saves it and wakes the loop, if it is another one: most wishes of clients change nothing. */
-    change(changed: TokenState): void {
+    change: (changed: TokenState): void => {
       if (changed === state) return
       set(changed)
       void save()
@@ -89,7 +89,7 @@ export function createVariable(initial: TokenState, { clock, random, save: write
       const ms = Math.ceil(Math.min(TICK_MS, atMs - clock.now().bootMs))
       await clock.sleep(ms, AbortSignal.any([signal, woken.signal]))
     },
-    tick(): void {
+    tick: (): void => {
       const before = state
       const awakeMs = clock.awakeMs()
       set(afterTick(state, clock.now(), awakeMs - tickedAwakeMs))
@@ -102,7 +102,7 @@ export function createVariable(initial: TokenState, { clock, random, save: write
     emit,
     onEvent,
     /** Calls the listener, which must not throw, at each event. Resolves when the signal is aborted. */
-    async listenUntil(signal: AbortSignal, listener: (event: KeeperEvent) => void): Promise<void> {
+    listenUntil: async (signal: AbortSignal, listener: (event: KeeperEvent) => void): Promise<void> => {
       const endListening = onEvent(listener)
       await untilAborted(signal)
       endListening()
@@ -112,11 +112,11 @@ export function createVariable(initial: TokenState, { clock, random, save: write
      * each event: it must be cheap. Thousands may wait: an AbortController for each would take a third of the
      * heap.
      */
-    waitUntil(
+    waitUntil: (
       isMet: () => boolean,
       { waitMs, signal }: { waitMs: number; signal: AbortSignal },
-    ): Promise<void> {
-      return new Promise((resolve) => {
+    ): Promise<void> =>
+      new Promise((resolve) => {
         if (isMet() || waitMs <= 0 || signal.aborted) return resolve()
         const end = (): void => {
           cancel()
@@ -127,8 +127,7 @@ export function createVariable(initial: TokenState, { clock, random, save: write
         const cancel = clock.schedule(waitMs, end)
         const endListening = onEvent(() => isMet() && end())
         signal.addEventListener('abort', end)
-      })
-    },
+      }),
   }
 }
 

@@ -72,7 +72,7 @@ export async function startDelivery(
     libc?: () => Libc
     testAlert?: Requests['testAlert']
     metrics?: Metrics
-    monotonicMs?: () => number
+    isAlive?: () => boolean
     answer?: () => FetchOutcome | Promise<FetchOutcome>
     tokenOf?: (count: number) => string
     /** How the API wants the token; as the standard one does. */
@@ -113,11 +113,10 @@ export async function startDelivery(
     random: Math.random,
     save: () => Promise.resolve(),
   })
-  const { monotonicMs: aliveMs } = options
+  const { isAlive = keeper.isAlive } = options
   const replies = createReplies({
-    keeper,
+    keeper: { ...keeper, isAlive },
     refresh: keeper.refresh,
-    ...(aliveMs && { monotonicMs: aliveMs }),
     remedyOf,
     sources: async () => statusSourcesOf(keeper, servers.clients()),
   })

@@ -176,11 +176,12 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
         service,
         running: pair,
         token: null,
+        want: false,
         pairs: { A: { ...UNKNOWN }, B: { ...UNKNOWN } },
       })
     if (service !== m.service || isStart) m.postponedAt = { A: 0, B: 0 }
     if (act === 'service') m.postponedAt = { A: 0, B: 0 }
-    if (act === 'reboot') Object.assign(m, { token: null, unseen: m.theirs })
+    if (act === 'reboot') Object.assign(m, { token: null, want: false, unseen: m.theirs })
     if (isStart)
       for (const [id, p] of Object.entries(m.pairs))
         Object.assign(p, {
