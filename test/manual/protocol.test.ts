@@ -94,7 +94,7 @@ test.skipIf(isWithoutRedis('the fields of answers'))(
     expect(refused).toMatchObject({
       state: 'refused',
       alert: { reason: 'account-inactive' },
-      candidate: { attempts: 1 },
+      candidate: { attempts: 2 },
     })
     writeFileSync(join(daemon.directory, 'kyc-tokend.config.json'), '{')
     await ask('reload.request')
