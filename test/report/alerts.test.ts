@@ -206,12 +206,6 @@ test('a refusal that a reload ends is over by that, and a token that has been mi
   expect(world.of('alert').at(-1)).toMatchObject({ reason: 'no-token', failure: 'network' })
 })
 
-test('a refusal outranks it', async () => {
-  const { clock, of } = await alerting({ settings: { noTokenAfterMs: 600_000 }, first: failures.inactive })
-  await clock.advance(HOUR / 2)
-  expect(of('alert').map(({ reason }) => reason)).toEqual(['account-inactive'])
-})
-
 test('a reminder is in the file, and a restart neither repeats nor loses an alert or a reminder', async () => {
   const first = await alerting({ first: failures.inactive })
   await content()

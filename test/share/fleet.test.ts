@@ -131,15 +131,6 @@ describe('a refusal', () => {
     expect([asked(), reasons()]).toEqual([1, ['refused']])
   })
 
-  test('is lifted for all by one operator', async () => {
-    await begin({}, () => refused)
-    world.service = () => 'token'
-    await world.act(1, 'operator')
-    await world.pass(16)
-    expect([asked(), world.tokens()]).toEqual([2, ['token-2']])
-    expect(world.hosts.every((host) => !host.facts().isRefused)).toBe(true)
-  })
-
   test('of hosts with certificates of their own is learned by one request of each', async () => {
     await begin({ hosts: 6, hasOwnProof: true }, () => refused)
     await world.pass(60)

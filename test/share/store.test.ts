@@ -187,18 +187,6 @@ describe.skipIf(withoutRedis)('a server', () => {
     await expectUntil('the return', () => store.read(keys).catch(() => false as const), { withinMs: 30_000 })
     expect(connections).toBeGreaterThan(0)
   })
-
-  test.each([
-    ['a replica', ['replicaof', '127.0.0.1', '1'], 'READONLY'],
-    ['a server without memory', ['config', 'set', 'maxmemory', '1'], 'OOM'],
-    ['a server that wants replicas', ['config', 'set', 'min-replicas-to-write', '1'], 'NOREPLICAS'],
-  ])('that is %s is lost to a write, with its own words', async (_what, command, words) => {
-    const server = await start()
-    const store = await open(settingsOf(server))
-    server.cli(...command)
-    const error = await errorOf(store.swap(keys.lease, '', 'mine', 1_000))
-    expect(error).toMatchObject({ kind: 'lost', message: expect.stringContaining(words) })
-  })
 })
 
 test.each([
