@@ -48,7 +48,7 @@ async function main(
   if (words.length === 0) output().write(helpOf(undefined, commands))
   const parsed = parseCommandLine(words, commands)
   if (parsed.wants === 'command') {
-    decideProgramName(process.env)
+    decideProgramName()
     const run = await parsed.spec.load()
     return run(invocationOf(parsed, daemonSignals))
   }

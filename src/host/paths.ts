@@ -92,25 +92,15 @@ let word = 'kyc-tokend'
 /** The word for this program in commands that are printed. */
 export const programName = (): string => word
 
-/**
- * Called once, where the program starts: if a shell finds it by no name, or another one by that, its name is
- * its file after that of its Node.
- */
-export function decideProgramName({ PATH = '' }: NodeJS.ProcessEnv): void {
+/** Called once, where the program starts: outside of the package its name is its file after that of its Node. */
+export function decideProgramName(): void {
   const program = thisProgram()
-  const file = program.at(-1)!
-  // npx alone finds what is in the latter.
-  const directories = PATH.split(':').filter((path) => !path.endsWith('/node_modules/.bin'))
-  const isFound = (): boolean => directories.some((path) => realFile(join(path, word)) === file)
   // The package's /usr/bin/kyc-tokend starts the program that is here.
-  if (dirname(file) !== '/usr/lib/kyc-tokend' && !isFound()) word = program.map(shellWord).join(' ')
+  if (dirname(program.at(-1)!) !== '/usr/lib/kyc-tokend') word = program.map(shellWord).join(' ')
 }
 
 /** The program of this process, as words that work in each directory and with each PATH. */
 export function thisProgram(): string[] {
-  return [process.execPath, ...process.execArgv, realFile(process.argv[1] ?? '')]
-}
-
-function realFile(path: string): string {
-  return withSystemFallback(path, () => realpathSync(path))
+  const [, file = ''] = process.argv
+  return [process.execPath, ...process.execArgv, withSystemFallback(file, () => realpathSync(file))]
 }

@@ -44,7 +44,7 @@ test('without a daemon it ends with 69 at once and says how to start one', async
       env: { XDG_RUNTIME_DIR: directory },
     })
     expect({ status, stdout }).toEqual({ status: 69, stdout: '' })
-    expect(stderr).toMatch(/systemctl start kyc-tokend.*kyc-tokend run/)
+    expect(stderr).toMatch(/systemctl start kyc-tokend.*\/cli\.\w+ run/)
   }
 })
 

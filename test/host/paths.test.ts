@@ -7,47 +7,42 @@ import {
   stateDirectoryOf,
 } from '../../src/host/paths.ts'
 
+const ADA = { XDG_RUNTIME_DIR: '/run/user/1000', XDG_STATE_HOME: '/home/ada/.state', HOME: '/home/ada' }
+
 describe('where things are', () => {
-  it('is what systemd says, before everything else', () => {
-    const env = { RUNTIME_DIRECTORY: '/run/kyc-tokend:/run/other', STATE_DIRECTORY: '/var/lib/private/kyc' }
-    expect(runtimeDirectoryOf({ env, uid: 990 })).toBe('/run/kyc-tokend')
-    expect(stateDirectoryOf({ env, uid: 990 })).toBe('/var/lib/private/kyc')
-  })
-  it('is the system’s for root, whatever the person who said sudo has in the environment', () => {
-    const env = { XDG_RUNTIME_DIR: '/run/user/1000', XDG_STATE_HOME: '/home/ada/.state', HOME: '/home/ada' }
-    expect(runtimeDirectoryOf({ env, uid: 0 })).toBe('/run/kyc-tokend')
-    expect(stateDirectoryOf({ env, uid: 0 })).toBe('/var/lib/kyc-tokend')
-    expect(socketCandidates({ env, uid: 0 })).toEqual(['/run/kyc-tokend/ipc.sock'])
-  })
-  it('is that of XDG for a person', () => {
-    const env = { XDG_RUNTIME_DIR: '/run/user/1000', XDG_STATE_HOME: '/home/ada/.state', HOME: '/home/ada' }
-    expect(runtimeDirectoryOf({ env, uid: 1000 })).toBe('/run/user/1000/kyc-tokend')
-    expect(stateDirectoryOf({ env, uid: 1000 })).toBe('/home/ada/.state/kyc-tokend')
-    const candidates = ['/run/kyc-tokend/ipc.sock', '/run/user/1000/kyc-tokend/ipc.sock']
-    expect(socketCandidates({ env, uid: 1000 })).toEqual(candidates)
-  })
-  it('falls back to the temp directory and the home, and ignores relative paths', () => {
-    const env = { HOME: '/home/ada', XDG_RUNTIME_DIR: 'here', XDG_STATE_HOME: 'there', RUNTIME_DIRECTORY: '' }
-    expect(runtimeDirectoryOf({ env, uid: 1000 })).toBe('/tmp/kyc-tokend-1000')
-    expect(runtimeDirectoryOf({ env: { TMPDIR: '/var/tmp' }, uid: 1000 })).toBe('/var/tmp/kyc-tokend-1000')
-    expect(stateDirectoryOf({ env, uid: 1000 })).toBe('/home/ada/.local/state/kyc-tokend')
+  it.each<[string, NodeJS.ProcessEnv, number, string, string]>([
+    ['what systemd says', { RUNTIME_DIRECTORY: '/r:/s', STATE_DIRECTORY: '/v' }, 990, '/r', '/v'],
+    ["root's, whoever said sudo", ADA, 0, '/run/kyc-tokend', '/var/lib/kyc-tokend'],
+    ['XDG', ADA, 1000, '/run/user/1000/kyc-tokend', '/home/ada/.state/kyc-tokend'],
+    ['temp and home', { HOME: '/a' }, 1000, '/tmp/kyc-tokend-1000', '/a/.local/state/kyc-tokend'],
+    [
+      'never relative',
+      { HOME: '/a', XDG_RUNTIME_DIR: 'here', XDG_STATE_HOME: 'there', RUNTIME_DIRECTORY: '', TMPDIR: '/t' },
+      1000,
+      '/t/kyc-tokend-1000',
+      '/a/.local/state/kyc-tokend',
+    ],
+  ])('is %s', (_, env, uid, runtimeDirectory, stateDirectory) => {
+    expect(runtimeDirectoryOf({ env, uid })).toBe(runtimeDirectory)
+    expect(stateDirectoryOf({ env, uid })).toBe(stateDirectory)
   })
   it('is never in the working directory, whatever HOME says', () => {
-    expect(stateDirectoryOf({ env: { HOME: '' }, uid: 1000 })).toMatch(/^\/.*\.local\/state\/kyc-tokend$/)
     vi.stubEnv('HOME', 'here')
-    expect(stateDirectoryOf({ env: { HOME: 'here' }, uid: 1000 })).toMatch(/^\/.*\.local\/state\/kyc-tokend$/)
+    for (const HOME of ['', 'here'])
+      expect(stateDirectoryOf({ env: { HOME }, uid: 1000 })).toMatch(/^\/.*\.local\/state\/kyc-tokend$/)
     vi.unstubAllEnvs()
   })
   it('has the configuration where root put it, and for a person here first', () => {
     expect(configDirectories({ env: {}, uid: 0 }, '/here')).toEqual(['/etc/kyc-tokend'])
-    expect(configDirectories({ env: { RUNTIME_DIRECTORY: '/run/kyc-tokend' }, uid: 990 }, '/here')).toEqual([
-      '/etc/kyc-tokend',
-    ])
+    const inUnit = { env: { RUNTIME_DIRECTORY: '/run/kyc-tokend' }, uid: 990 }
+    expect(configDirectories(inUnit, '/here')).toEqual(['/etc/kyc-tokend'])
     expect(configDirectories({ env: {}, uid: 1000 }, '/here')).toEqual(['/here', '/etc/kyc-tokend'])
   })
-  it("does not take a client unit's runtime directory for the daemon's", () => {
-    expect(socketCandidates({ env: { RUNTIME_DIRECTORY: '/run/shop' }, uid: 0 })).toEqual([
-      '/run/kyc-tokend/ipc.sock',
-    ])
+  it("has its sockets at root's place, then the person's, and never in a client unit's own directory", () => {
+    const system = '/run/kyc-tokend/ipc.sock'
+    expect(socketCandidates({ env: ADA, uid: 0 })).toEqual([system])
+    expect(socketCandidates({ env: { RUNTIME_DIRECTORY: '/run/shop' }, uid: 0 })).toEqual([system])
+    const own = '/run/user/1000/kyc-tokend/ipc.sock'
+    expect(socketCandidates({ env: ADA, uid: 1000 })).toEqual([system, own])
   })
 })

@@ -80,7 +80,7 @@ describe('kyc-tokend setup without a terminal', () => {
     const { status, stdout, stderr } = await running.ended
     expect(stderr).toBe('')
     expect(stdout).toMatch(/gave a token that lives/)
-    expect(stdout).toMatch(/Next: kyc-tokend run\n$/)
+    expect(stdout).toMatch(/Next: \S+ .*\/cli\.\w+ run\n$/)
     expect(status).toBe(0)
     expect(FILES.map((name) => statSync(join(directory, name)).mode & 0o777)).toEqual([0o600, 0o600, 0o600])
     expect(contentOf('api-secret')).toBe(`${sandboxCredentials.apiSecret}\n`)
@@ -173,7 +173,7 @@ describe('kyc-tokend setup without a terminal', () => {
       expect(readdirSync(directory).filter((name) => !name.endsWith('.txt'))).toEqual([])
       const unverified = await setup('--unverified')
       expect(unverified.status).toBe(status)
-      expect(unverified.stdout).toMatch(/Next: kyc-tokend run\n$/)
+      expect(unverified.stdout).toMatch(/Next: \S+ .*\/cli\.\w+ run\n$/)
       expect(contentOf('api-secret')).toBe(contentOf('secret.txt'))
     },
   )
