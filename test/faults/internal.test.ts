@@ -32,7 +32,10 @@ test('an internal fault ends the daemon with 70, and the next start takes it for
   const [node, program] = PROGRAM
   const broken = world.start({}, { program: [node, '--import', WITHOUT_NAME, program], hasFault: true })
   expect(await broken.ended()).toBe(70)
-  const words = broken.stderr().split('\n')
+  const words = broken
+    .stderr()
+    .split('\n')
+    .filter((line) => !line.startsWith('{'))
   const sentence = 'kyc-tokend failed, and the fault is its own (no name): please report it.'
   // Two parts take the name, at the same time: the first one that failed.
   const [before, first = ''] = words.join('\n').split(`${sentence}\n`)
