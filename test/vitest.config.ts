@@ -13,7 +13,7 @@ export const PROCESS_TESTS = [
   'test/client/load.test.ts',
   'test/commands/demo.test.ts',
   'test/delivery/{inherited,members}.test.ts',
-  'test/faults/!(internal|refusal|service).test.ts',
+  'test/faults/!(internal).test.ts',
   'test/manual/{consumers,examples,pages,proxy,services}.test.ts',
   'test/simulation/**/*.test.ts',
   'test/stalled-disk.test.ts',

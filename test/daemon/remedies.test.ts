@@ -107,19 +107,3 @@ test.each(Object.entries(damages))('%s has one sentence in log, status and check
   // `check` names a directory that is not there by its setting.
   expect(stdout).toContain(why.startsWith('the directory') ? why.split(' is not there')[0] : why)
 })
-
-test('a good configuration that is not in use is named by status and check, with what has it read', async () => {
-  const daemon = await daemonFor({}, {})
-  const said = (stdout: string): string | undefined => /kill -\w+ \d+/.exec(stdout)?.[0]
-  expect(said((await cli(daemon, 'check')).stdout)).toBeUndefined()
-  for (const [config, signal] of [
-    [{ retry: { maxDelay: '7s' } }, 'HUP'],
-    [{ http: false }, 'TERM'],
-  ] as const) {
-    daemon.configure(config)
-    const command = `kill -${signal} ${(await statusOf(daemon)).daemon.pid}`
-    await expectUntil('status', async () => said((await cli(daemon, 'status')).stdout) === command)
-    const { stdout, status } = await cli(daemon, 'check')
-    expect([said(stdout), status]).toEqual([command, 0])
-  }
-})

@@ -7,7 +7,7 @@ import { TokenClient } from '../../src/client/index.ts'
 import { textOf, tokenFile, type Daemon } from '../support/daemon.ts'
 import { useDaemons } from '../support/daemon-world.ts'
 import { askOnce } from '../support/ipc-client.ts'
-import { statusOf, tokenOf } from '../support/outside.ts'
+import { tokenOf } from '../support/outside.ts'
 import { expectUntil } from '../support/until.ts'
 
 const world = useDaemons()
@@ -63,27 +63,20 @@ test('100 reloads while clients ask continuously cost not one answer', { timeout
   expect(tokenFile(daemon)).toBe(accessToken)
 })
 
-test('other token files are written, and the ones that are no longer configured are removed', async () => {
-  const daemon = await started({ tokenFiles: [{ path: 'token' }, { path: 'headers', format: 'header' }] })
+test('what is configured otherwise is in force: token files, and the level of the log', async () => {
+  const { tokenFiles, log } = { tokenFiles: [{ path: 'token' }], log: { level: 'info', format: 'json' } }
+  const daemon = await started({ tokenFiles, log })
+  expect(daemon.log().filter(({ level }) => level === 'debug')).toEqual([])
   const { accessToken } = await tokenOf(daemon)
   const run = join(world.directory, 'run')
-  await expectUntil('both files', () => existsSync(join(run, 'headers')))
-  await daemon.reload({
-    tokenFiles: [
-      { path: 'headers', format: 'header' },
-      { path: 'other.env', format: 'env', mode: '0640' },
-    ],
-  })
+  await daemon.reload({ tokenFiles: [{ path: 'other.env', format: 'env', mode: '0640' }] })
   await expectUntil(
     'the new file',
     () => textOf(join(run, 'other.env')) === `KYC_ACCESS_TOKEN=${accessToken}\n`,
   )
   await expectUntil('the old one to go', () => !existsSync(join(run, 'token')))
-  expect(textOf(join(run, 'headers'))).toBe(`Authorization: Bearer ${accessToken}\n`)
-  expect((await statusOf(daemon)).files.map(({ path, ok }) => [path, ok])).toEqual([
-    [join(run, 'headers'), true],
-    [join(run, 'other.env'), true],
-  ])
+  daemon.process.kill('SIGUSR2')
+  await daemon.logged('attempt')
 })
 
 /** Reloads twice with these settings: each time these need a restart, and all others are in force. */
@@ -120,14 +113,4 @@ test('HTTP is switched off, and on again, by a restart', async () => {
   expect(status).toMatchObject({ data: { clients: { http: null } } })
   await needsRestart(without, {}, ['http'])
   expect(existsSync(without.httpPath)).toBe(false)
-})
-
-test('the log has its new level from then on', async () => {
-  const daemon = await world.started({ log: { level: 'info', format: 'json' } })
-  await tokenOf(daemon)
-  await daemon.logged('token-taken')
-  expect(daemon.log().filter(({ level }) => level === 'debug')).toEqual([])
-  await daemon.reload()
-  daemon.process.kill('SIGUSR2')
-  await daemon.logged('attempt')
 })

@@ -67,26 +67,6 @@ describe('SIGTERM and SIGINT end it with 0 within 5 s', () => {
       })
     }
   })
-
-  test('with clients that never read, with subscribers, and with streams', async () => {
-    const daemon = await started()
-    await tokenOf(daemon)
-    const deaf = await connectRaw(daemon.ipcPath, { reads: false })
-    deaf.write(`${JSON.stringify({ type: 'token.get', data: { id: '1' } })}\f`.repeat(5_000))
-    const subscriber = await connectRaw(daemon.ipcPath)
-    subscriber.ask('token.subscribe', { id: '1' })
-    expect(await subscriber.frame(0)).toMatchObject({ type: 'token.result' })
-    await expectOrderlyEnd(daemon)
-    await subscriber.closed()
-  })
-
-  test('also where it is said twice, and other signals come with it', async () => {
-    const daemon = await started()
-    await tokenOf(daemon)
-    for (const signal of ['SIGHUP', 'SIGUSR2', 'SIGTERM', 'SIGINT', 'SIGHUP', 'SIGUSR2'] as const)
-      daemon.process.kill(signal)
-    await expectOrderlyEnd(daemon)
-  })
 })
 
 describe('while its first modules are loaded', () => {

@@ -1,3 +1,4 @@
+import { renameSync, symlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest'
 
@@ -139,32 +140,34 @@ describe('secret files that change', () => {
     ])
     expect(state()).toEqual({ state: 'current', problem: null })
     expect(pairOf(running.config().pair)).toBe('key-of-old secret-of-new')
-    expect(running.secrets()).toEqual(expect.arrayContaining(['secret-of-old', 'secret-of-new', 'token-2']))
+    write('secret', 'secret-of-third')
+    await settled()
+    const known = ['secret-of-old', 'secret-of-new', 'secret-of-third', 'token-3']
+    expect(running.secrets()).toEqual(expect.arrayContaining(known))
   })
 
-  it('are those of the service, and a client certificate with its key, too', async () => {
+  it('are those of the client certificate, too, also behind a link that is swapped', async () => {
     const authority = createAuthority()
-    const renew = (): void => {
+    const at = (name: string): string => join(files.directory, 'vol', name)
+    /** As Kubernetes projects a volume. */
+    const project = (generation: string): void => {
       const { cert, key } = createCertificate(authority, { names: ['us'] })
-      files.write('vol/client.pem', cert)
-      files.write('vol/client.key', key)
+      files.write(`vol/${generation}/client.pem`, cert)
+      files.write(`vol/${generation}/client.key`, key)
+      symlinkSync(generation, at('..next'))
+      renameSync(at('..next'), at('..data'))
     }
-    renew()
-    files.write('vol/third', 'third-of-old')
+    project('..1')
+    for (const name of ['client.pem', 'client.key']) symlinkSync(`..data/${name}`, at(name))
     configure({
-      service: { parameters: { realm: { file: 'vol/third' } } },
       request: { clientCertificate: { certFile: 'vol/client.pem', key: { file: 'vol/client.key' } } },
     })
     await begin()
     const before = running.config().pair.clientCertificate!.cert
-    files.write('vol/third', 'third-of-new')
-    await settled()
-    expect(running.secrets()).toContain('third-of-new')
-    renew()
+    project('..2')
     await settled()
     expect(running.config().pair.clientCertificate!.cert).not.toBe(before)
-    expect(recorder.events()).toEqual(['credentials-taken-over', 'credentials-taken-over'])
-    expect(running.config().pair.ends.certificate!.endMs).toBeGreaterThan(Date.now())
+    expect(recorder.events()).toEqual(['credentials-taken-over'])
   })
 
   it('are left alone until both have been the same for 30 s', async () => {
@@ -199,54 +202,42 @@ describe('secret files that change', () => {
     expect(running.candidate()).not.toBeNull()
   })
 
-  it('are reported where they are refused', async () => {
-    answer = (pair) => (pair === OLD ? undefined : rejected)
-    write('key', 'key-of-new')
+  it('are reported once for each reason where they give no token', async () => {
+    let outcome: FetchOutcome = failed('down')
+    answer = (pair) => (pair === OLD ? undefined : outcome)
+    write('secret', 'secret-of-new')
     await settled()
-    expect(running.secrets()).toContain('key-of-new')
-    expect(recorder.of('credentials-not-taken-over')).toEqual([
-      {
+    expect(state()).toMatchObject({
+      state: 'changed',
+      pair: 'tried',
+      problem: expect.stringMatching(/has given no token yet \(network: down\)$/) as string,
+    })
+    outcome = rejected
+    await clock.advance(5 * 60_000)
+    expect(running.secrets()).toContain('secret-of-new')
+    expect(recorder.of('credentials-not-taken-over')).toEqual(
+      ['network: down', 'rejected: no'].map((error) => ({
         level: 'error',
         sentence: 'The credentials were changed and give no token: the former ones stay in use',
         event: 'credentials-not-taken-over',
         files: [join(files.directory, 'vol/key'), join(files.directory, 'vol/secret')],
-        error: 'rejected: no',
-      },
-    ])
-  })
-
-  it('are reported once for each reason', async () => {
-    let detail = 'down'
-    answer = (pair) => (pair === OLD ? undefined : failed(detail))
-    write('secret', 'secret-of-new')
-    await settled()
-    detail = 'still down'
-    await clock.advance(60_000)
-    expect(state()).toMatchObject({
-      state: 'changed',
-      problem: expect.stringMatching(/has given no token yet \(network: still down\)$/) as string,
-    })
-    expect(recorder.events()).toEqual(['credentials-not-taken-over', 'credentials-not-taken-over'])
+        error,
+      })),
+    )
   })
 
   it.each([
     ['empty', /apiSecret: is empty/, () => write('secret', '')],
     ['readable by all', /chmod o-rwx/, () => files.write('vol/secret', 'secret-of-new', 0o644)],
-    ['written with the same content', null, () => write('secret', 'secret-of-old')],
-  ])('count as not changed while one is %s, and a fault is logged once', async (_, error, change) => {
+  ])('count as not changed while one is %s, and that is logged once', async (_, error, change) => {
     change()
     await settled()
-    expect(tried).toEqual([])
-    const records =
-      error === null
-        ? []
-        : [expect.objectContaining({ level: 'error', error: expect.stringMatching(error) as string })]
-    expect(recorder.of('configuration-faulty')).toEqual(records)
-    expect(state().state).toBe(error === null ? 'current' : 'faulty')
-    write('secret', 'secret-of-new')
+    const record = { level: 'error', error: expect.stringMatching(error) as string }
+    expect(recorder.of('configuration-faulty')).toEqual([expect.objectContaining(record)])
+    expect([tried, state().state]).toEqual([[], 'faulty'])
+    write('secret', 'secret-of-old')
     await settled()
-    expect(tried).toEqual(['key-of-old secret-of-new'])
-    expect(state().state).toBe('current')
+    expect([tried, state().state]).toEqual([[], 'current'])
   })
 })
 
@@ -274,15 +265,6 @@ describe('an operator who asks', () => {
     expect(asked).toEqual([])
     await clock.advance(200)
     expect(asked).toEqual([OLD])
-  })
-
-  it('who goes away at once has both pairs asked all the same', async () => {
-    answer = () => refused
-    write('secret', 'secret-of-new')
-    asked = []
-    void running.refresh(AbortSignal.abort())
-    await clock.advance(3_000)
-    expect(asked).toEqual(['key-of-old secret-of-new', OLD])
   })
 })
 
@@ -331,6 +313,8 @@ describe('a reload', () => {
     answer = async (pair) => (pair === OLD ? undefined : gate.promise)
     write('secret', 'secret-of-new')
     configure({ refresh: { maxAge: '7m' } })
+    await settled()
+    expect(tried).toEqual([])
     const result = reload()
     await clock.advance(100)
     expect(result.value).toBeNull()
@@ -354,39 +338,19 @@ describe('a reload', () => {
     expect(result.value).toMatchObject({ outcome: 'failed', pair: 'tried' })
   })
 
-  it('answers at once where the service has asked the other pair to wait for longer', async () => {
-    answer = (pair) => (pair === OLD ? undefined : { ...failed('later'), retryAfterMs: 10 * 60_000 })
-    write('secret', 'secret-of-new')
-    await settled()
-    const result = reload()
+  it('has no effect where a stop begins while it is prepared', async () => {
+    const gate = Promise.withResolvers<void>()
+    const used = vi.fn<() => Promise<void>>()
+    configure({ baseUrl: 'https://other.example.com' })
+    const result = reload(async () => gate.promise.then(() => used))
     await clock.advance(100)
-    expect(result.value).toMatchObject({ outcome: 'failed', pair: 'tried' })
-    expect(tried).toHaveLength(1)
+    stop.abort()
+    gate.resolve()
+    await clock.advance(100)
+    expect(result.value).toMatchObject({ outcome: 'faulty', pair: null })
+    expect(used).not.toHaveBeenCalled()
+    expect(running.keeper.state().token?.accessToken).toBe('token-1')
   })
-
-  it.each(['comes after it', 'is read', 'is prepared'])(
-    'has no effect where a stop begins and it %s',
-    async (moment) => {
-      const gate = Promise.withResolvers<void>()
-      const used = vi.fn<() => Promise<void>>()
-      const readable = load
-      configure({ baseUrl: 'https://other.example.com' })
-      if (moment === 'comes after it') stop.abort()
-      if (moment === 'is read') load = async (inForce) => gate.promise.then(async () => readable(inForce))
-      const result = reload(async () => {
-        if (moment === 'is prepared') await gate.promise
-        return used
-      })
-      isLoading = false
-      await clock.advance(100)
-      stop.abort()
-      gate.resolve()
-      await clock.advance(100)
-      expect(result.value).toMatchObject({ outcome: 'faulty', pair: null })
-      expect(used).not.toHaveBeenCalled()
-      expect(running.keeper.state().token?.accessToken).toBe('token-1')
-    },
-  )
 
   it('begins when the one before is in force', async () => {
     const gate = Promise.withResolvers<void>()
@@ -417,29 +381,16 @@ describe('the configuration on disk', () => {
     ['a setting', {}, { log: { level: 'debug' } }, null],
     ['settings that need a restart', {}, { stateDirectory: '/srv/x', http: false }, ofRestart],
     ['a secret in it', { share }, { share: { ...share, key: '0123456789abcdeX' } }, null],
-    ['a secret that is left out', { share }, { share: { ...share, key: null } }, null],
-  ])('is changed by %s', async (_what, before, after, problem) => {
+  ])('is changed by %s, and by another pair before all', async (_what, before, after, problem) => {
     configure(before)
     running = await createUnasked()
     configure(after)
     await running.disk.read()
     expect(state()).toEqual({ state: 'changed', problem })
-  })
-
-  it.each([
-    ['another pair', {}],
-    ['another pair beside other settings', { http: false, refresh: { maxAge: '20m' } }],
-  ])('names %s before it was tried', async (_what, after) => {
-    running = await createUnasked()
-    configure(after)
     write('secret', 'secret-of-new')
     await running.disk.read()
-    expect(state()).toEqual({
-      state: 'changed',
-      pair: 'tried',
-      problem: expect.stringMatching(
-        /key with \S+secret holds another pair, which has given no token yet$/,
-      ) as string,
-    })
+    const words = /key with \S+secret holds another pair, which has given no token yet$/
+    const other = { pair: 'tried', problem: expect.stringMatching(words) as string }
+    expect(state()).toEqual({ state: 'changed', ...other })
   })
 })
