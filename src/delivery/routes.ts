@@ -79,17 +79,17 @@ export function createTokenRoutes(operations: Operations): Routes {
   let pages: ReturnType<typeof tokenPages> | null = null
 
   /** Answers `token.get` in one of the forms in which a token is given. */
-  const giving =
-    (formOf: (request: IncomingMessage) => 'json' | 'text' | 'header'): Handler =>
-    (request, client, query) => {
-      const give = (reply: Reply): Page => {
-        if (!isToken(reply)) return pageOfReply(reply)
-        if (pages?.reply !== reply) pages = tokenPages(reply)
-        return pages[formOf(request)]
-      }
-      const reply = operations.perform('token.get', query === '' ? NO_FIELDS : fieldsOf(query), client)
-      return reply instanceof Promise ? reply.then(give) : give(reply)
+  function giving(formOf: (request: IncomingMessage) => 'json' | 'text' | 'header'): Handler {
+    function give(request: IncomingMessage, reply: Reply): Page {
+      if (!isToken(reply)) return pageOfReply(reply)
+      if (pages?.reply !== reply) pages = tokenPages(reply)
+      return pages[formOf(request)]
     }
+    return (request, client, query) => {
+      const reply = operations.perform('token.get', query === '' ? NO_FIELDS : fieldsOf(query), client)
+      return reply instanceof Promise ? reply.then((late) => give(request, late)) : give(request, reply)
+    }
+  }
 
   const performing =
     (type: RequestType): Handler =>
@@ -128,14 +128,11 @@ export function createHealthRoutes({ replies, metrics }: { replies: Replies; met
     return rendered.page
   }
 
-  function getReadiness(): Page {
-    const reply = replies.current()
-    return 'fault' in reply ? problem(reply) : healthy
-  }
+  const readiness = (reply: Reply): Page => ('fault' in reply ? problem(reply) : healthy)
 
   return {
     '/healthz': { GET: () => (replies.isAlive() ? healthy : stalled) },
-    '/readyz': { GET: getReadiness },
+    '/readyz': { GET: () => readiness(replies.current()) },
     '/metrics': { GET: getMetrics },
   }
 }

@@ -66,7 +66,8 @@ function startDaemon(name: string, baseUrl: string, isUnit: boolean): Server {
   for (const path of [run, state]) mkdirSync(path, { recursive: true, mode: 0o700 })
   const config = join(directory, name, 'kyc-tokend.config.json')
   const credentials = { apiKey: 'bench-api-key', apiSecret: 'bench-api-secret' }
-  writeFileSync(config, JSON.stringify({ baseUrl, credentials }), { mode: 0o600 })
+  const limits = { maxConnections: 1_024, maxConnectionsPerUser: 1_024 }
+  writeFileSync(config, JSON.stringify({ baseUrl, credentials, ipc: limits, http: limits }), { mode: 0o600 })
   const env = { RUNTIME_DIRECTORY: run, STATE_DIRECTORY: state }
   const child = start([CLI, 'run', '--config', config], { isUnit, env })
   return { process: child, ipc: join(run, 'ipc.sock'), http: join(run, 'http.sock') }
