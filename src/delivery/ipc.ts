@@ -35,9 +35,10 @@ function createSession(
   let kept: Buffer | null = null
   /** Answers that are sent together. */
   let out = ''
-  /** Answers for which requests have waited, and the newest token for each subscription, that are not sent yet. */
+  /** Answers for which requests have waited, and that are not sent yet. */
   const late: string[] = []
-  let changed: string[] = []
+  /** The last of the subscriptions, that have not been sent the newest token. */
+  let behind = 0
   /** The rest of what it has sent is answered in the next turn. */
   let isPlanned = false
 
@@ -89,8 +90,9 @@ function createSession(
     if (reply instanceof Promise) return void answerLater(type, id, reply)
     send(textOf(answerTypes[type], id, reply))
     const isValid = !('fault' in reply) || reply.fault.code !== 'bad-request'
+    // The last ones may lack the newest token.
     if (isSubscription && isValid && !client.socket.readableEnded)
-      client.subscriptions = [...client.subscriptions, id]
+      client.subscriptions = [id, ...client.subscriptions]
   }
 
   async function answerLater(type: RequestType, id: string, reply: Promise<Reply>): Promise<void> {
@@ -123,9 +125,13 @@ function createSession(
 
   /** Sends what is ready, as far as the client reads. */
   function sendRest(): void {
-    const { socket } = client
+    const { socket, subscriptions } = client
     for (; late.length > 0 && !socket.writableNeedDrain; client.waiting -= 1) send(late.shift()!)
-    while (changed.length > 0 && !socket.writableNeedDrain) send(changed.shift()!)
+    if (behind > 0 && !socket.writableNeedDrain) {
+      const reply = operations.changed(client)
+      for (; behind > 0 && out.length < most.WRITE_BYTES; behind -= 1)
+        out += textOf('token.changed', subscriptions[subscriptions.length - behind] ?? '', reply)
+    }
     flush()
   }
 
@@ -178,13 +184,12 @@ function createSession(
       client.socket.on('drain', goOnSafely)
       client.socket.once('end', () => {
         client.subscriptions = []
-        changed = []
+        behind = 0
         goOnSafely()
       })
     },
     push() {
-      const reply = operations.changed(client)
-      changed = client.subscriptions.map((id) => textOf('token.changed', id, reply))
+      behind = client.subscriptions.length
       sendRest()
     },
   }

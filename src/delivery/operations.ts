@@ -45,7 +45,7 @@ export function createOperations(options: {
   let reads = 0
   const denied = faultOf(
     'denied',
-    `This user may not use this socket: have an administrator add it to \`${transport}.allow\``,
+    `This user may not use the socket: have it added to \`${transport}.allow\``,
   )
 
   const operations: Readonly<Record<RequestType, Operation>> = {
@@ -156,7 +156,4 @@ function forOperators(perform: (client: Connection) => MaybePromise<object>): Op
 function isOperator({ peer }: Connection): boolean {
   return peer.place === 'operator'
 }
-const FOR_OPERATORS = faultOf(
-  'denied',
-  "Only root and the daemon's own user may request this: use sudo, or report a refused token",
-)
+const FOR_OPERATORS = faultOf('denied', "Only root and the daemon's own user may request this: use sudo")
