@@ -127,10 +127,11 @@ function createSession(
   function sendRest(): void {
     const { socket, subscriptions } = client
     for (; late.length > 0 && !socket.writableNeedDrain; client.waiting -= 1) send(late.shift()!)
-    if (behind > 0 && !socket.writableNeedDrain) {
+    while (behind > 0 && !socket.writableNeedDrain) {
       const reply = operations.changed(client)
       for (; behind > 0 && out.length < most.WRITE_BYTES; behind -= 1)
         out += textOf('token.changed', subscriptions[subscriptions.length - behind] ?? '', reply)
+      flush()
     }
     flush()
   }
