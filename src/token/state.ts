@@ -147,15 +147,14 @@ export interface Notes {
   /** The end of the credentials that was logged last; null: none was. */
   readonly loggedEnd: string | null
   /** The alert that is raised, as the operator was notified of it; null: none is. */
-  readonly alert: NotedAlert | null
-}
-export interface NotedAlert {
-  readonly reason: string
-  readonly since: Instant
-  /** How many reminders there were. */
-  readonly reminders: number
-  /** When the last one was, on the wall clock, in ms; null: there was none. */
-  readonly remindedAt: number | null
+  readonly alert: {
+    readonly reason: string
+    readonly since: Instant
+    /** How many reminders there were. */
+    readonly reminders: number
+    /** When the last one was, on the wall clock, in ms; null: there was none. */
+    readonly remindedAt: number | null
+  } | null
 }
 
 /** The circumstances of a step: the moment and chance. */

@@ -233,18 +233,6 @@ test('a failure and a refusal are saved before anybody sees them', async () => {
   }
 })
 
-test('an account that answers 500 gets one request in 30 minutes of timers, reports and needs', async () => {
-  const world = await runningKeeper({ first: refused })
-  const { keeper, clock, asked } = world
-  for (let minute = 0; minute < 30; minute += 1) {
-    keeper.need(600_000)
-    keeper.reject('0123456789abcdef')
-    await clock.advance(MINUTE)
-  }
-  expect(asked()).toBe(1)
-  expect(phaseOf(keeper.state(), clock.now())).toBe('refused')
-})
-
 test('a fault of the clock between two ticks costs one request, which a JWT past its end does not survive', async () => {
   const world = await runningKeeper({ lifeSeconds: 3_600 })
   const { clock, answer, keeper, asked } = world
@@ -272,18 +260,6 @@ test('a token that the service gives again is asked for at half of what is left,
   answer({ kind: 'ok', accessToken: 'other' })
   await clock.advance(1_000)
   expect(asked()).toBe(8)
-})
-
-test('a need that no new token could meet causes no request, however often it is told', async () => {
-  const { keeper, clock, asked } = await runningKeeper({ lifeSeconds: 900 })
-  for (let second = 0; second < 120; second += 2) {
-    keeper.need(895_000)
-    await clock.advance(2_000)
-  }
-  expect(asked()).toBe(1)
-  keeper.need(869_000)
-  await clock.advance(0)
-  expect(asked()).toBe(2)
 })
 
 // ---- the candidate
