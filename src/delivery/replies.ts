@@ -27,7 +27,7 @@ import {
   usableToken,
   type CurrentAlert,
 } from '../token/selectors.ts'
-import { recordOf, type PairRecord, type TokenState } from '../token/state.ts'
+import { recordOf, type TokenState } from '../token/state.ts'
 import { fingerprintOf, type Token } from '../token/token.ts'
 import { waitsOf, type Connection } from './guard.ts'
 
@@ -253,12 +253,12 @@ export function statusOf(state: TokenState, now: Instant, { alert, ...parts }: S
     state: phaseOf(state, now),
     token: describeCurrent(state, now),
     failure: running.failure && {
-      ...failureOf(running.failure, running),
+      ...failureOf(running.failure),
       since: format(running.failure.since),
     },
     nextAttemptAt: formatInstantOrNull(dueAtMs(state, now), now),
     candidate: candidate && {
-      ...failureOf(candidate.failure ?? { reason: null, detail: null, status: null }, candidate),
+      ...failureOf(candidate.failure ?? NOTHING),
       since: format(newestSince),
       nextAttemptAt: formatInstantOrNull(dueAtMs(state, now, newest), now),
     },
@@ -278,14 +278,15 @@ export function statusOf(state: TokenState, now: Instant, { alert, ...parts }: S
   }
 }
 
+const NOTHING = { reason: null, detail: null, status: null, attempts: 0 }
+
 /** The last failure of a pair. */
-function failureOf<Text extends string | null>(
-  {
-    reason,
-    detail,
-    status,
-  }: { readonly reason: Text; readonly detail: Text; readonly status: number | null },
-  { attempts }: PairRecord,
-) {
+function failureOf<Text extends string | null>(failure: {
+  readonly reason: Text
+  readonly detail: Text
+  readonly status: number | null
+  readonly attempts: number
+}) {
+  const { reason, detail, status, attempts } = failure
   return { reason, detail, ...(status !== null && { status }), attempts }
 }

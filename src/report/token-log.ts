@@ -24,7 +24,7 @@ export function createTokenLog({
   /** Fingerprint of the token that was logged last. */
   let logged = ''
   /** The last failure of the outage; null: there is none. */
-  let failure: (Trouble & { readonly attempts: number }) | null = null
+  let failure: Trouble | null = null
   const reasons = new Set<Trouble['reason']>()
 
   function logAttempt({ outcome, cause, tookMs }: Attempted): void {
@@ -63,10 +63,9 @@ export function createTokenLog({
   function logFailure(cause: string): void {
     const now = keeper.now()
     const state = keeper.state()
-    const { attempts, failure: last } = recordOf(state, state.running)
-    failure = last && { ...last, attempts }
-    if (last === null || reasons.has(last.reason)) return
-    const { reason, detail, status } = last
+    failure = recordOf(state, state.running).failure
+    if (failure === null || reasons.has(failure.reason)) return
+    const { reason, detail, status, attempts } = failure
     reasons.add(reason)
     log('warning', 'Fetching a token failed', {
       event: 'fetch-failed',

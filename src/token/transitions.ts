@@ -117,7 +117,9 @@ type NoToken = Exclude<FetchOutcome, Grant>
 function afterNoToken(state: TokenState, inFlight: InFlight, outcome: NoToken, step: Step): TokenState {
   const { pair, cause, isOperators, assertion } = inFlight
   const record = recordOf(state, pair)
-  const failure = troubleOf(outcome, record.failure, step.now)
+  // Another host may have asked.
+  const attempts = outcome.kind === 'permanent' ? Math.max(1, record.attempts) : record.attempts
+  const failure = troubleOf({ ...outcome, attempts }, record.failure, step.now)
   // An operator wants the running pair asked where the candidate gives no token.
   const isNext = state.wish.length === 0 && isOperators && pair !== state.running
   const ended: TokenState = { ...state, inFlight: null, wish: isNext ? ['running'] : state.wish }
@@ -133,27 +135,37 @@ function afterNoToken(state: TokenState, inFlight: InFlight, outcome: NoToken, s
     return withRecord(ended, pair, { ...record, resumeAtMs: Infinity, failure })
   const isRefused = outcome.kind === 'permanent'
   return withRecord(ended, pair, {
-    // Another host may have asked.
-    ...retryAfter(Math.max(1, record.attempts), state.policy, step),
+    ...retryAfter(Math.max(1, attempts), state.policy, step),
     floorAtMs: isRefused ? record.floorAtMs : Math.max(record.floorAtMs, floorAfter(outcome, step)),
     resumeAtMs: 0,
     refusedWith: isRefused ? assertion : null,
     assertion,
     failure,
-    alarm: isRefused || outcome.reason === 'rejected' ? alarmOf(outcome, record, step.now) : record.alarm,
+    alarm:
+      isRefused || outcome.reason === 'rejected'
+        ? alarmOf({ ...outcome, attempts }, record, step.now)
+        : record.alarm,
   })
 }
 
 /** Why there is no newer token, for people. `before`: that until now; they are of one row. */
-function troubleOf(outcome: NoToken, before: Trouble | null, now: Instant): Trouble | null {
-  const { reason, detail = '', askedBy = null } = outcome
+function troubleOf(
+  outcome: NoToken & { attempts: number },
+  before: Trouble | null,
+  now: Instant,
+): Trouble | null {
+  const { reason, detail = '', askedBy = null, attempts } = outcome
   if (reason === undefined) return before
   const status = 'status' in outcome ? (outcome.status ?? null) : null
-  return { reason, detail, status, askedBy, since: before?.since ?? now }
+  return { reason, detail, status, askedBy, since: before?.since ?? now, attempts }
 }
 
 /** One with the same reason as the alarm before keeps its start and its host. */
-function alarmOf(outcome: NoToken, { alarm }: PairRecord, now: Instant): PairRecord['alarm'] {
+function alarmOf(
+  outcome: NoToken & { attempts: number },
+  { alarm }: PairRecord,
+  now: Instant,
+): PairRecord['alarm'] {
   const same = alarm?.reason === outcome.reason ? alarm : null
   const { askedBy } = same ?? { askedBy: outcome.askedBy ?? null }
   return { ...troubleOf(outcome, same, now), askedBy } as PairRecord['alarm']
@@ -293,11 +305,13 @@ export function afterStart(
 ): TokenState {
   const read = afterFiles(saved, files, step)
   const detail = 'The attempt did not end: kyc-tokend itself ended first'
-  const cut = { reason: 'network', detail, status: null, since: step.now, askedBy: null } as const
+  const cut = { reason: 'network', detail, status: null, askedBy: null } as const
   const started = ([pair, record]: [string, PairRecord]): [string, PairRecord] => {
     const { attempts, failure, refusedWith } = record
     const isAskedOnce = isOrderly && pair === files.pair && refusedWith !== null
-    const known = { failure: failure ?? (attempts > 0 ? cut : null), resumeAtMs: 0 }
+    const isCut = refusedWith === null && attempts > (failure?.attempts ?? 0)
+    const since = failure?.since ?? step.now
+    const known = { failure: isCut ? { ...cut, since, attempts } : failure, resumeAtMs: 0 }
     return [pair, { ...record, ...known, refusedWith: isAskedOnce ? BY_STOP : refusedWith }]
   }
   const pairs = Object.fromEntries(Object.entries(read.pairs).map(started))

@@ -193,6 +193,7 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     m.pairs[pair]!.known = true
     if (!isStart) {
       s = play.afterFiles(s, filesOf(pair), step())
+      readAssertion()
       return
     }
     const at = { now: instant(), isOrderly: act === 'orderly' }
@@ -257,7 +258,11 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
   }
   const usableUntil = (): number => (m.token === null ? -Infinity : m.token.untilAt)
 
-  function ask(plan: Plan): void {
+  /** The keeper reads the assertion of the pair that is due, and asks where it still is. */
+  function ask(due: Plan): void {
+    if (m.good) s = play.afterAssertion(s, due.pair, String(m.content))
+    const plan = play.next(s, instant())
+    if (plan.pair !== due.pair || plan.atMs > now) return
     must(m.flight === null, 'one request at a time')
     const operator = m.wish.length > 0 && plan.pair === (m.wish[0] === 'files' ? m.files : m.running)
     m.flight = { pair: plan.pair, service: m.service, operator, joined: false, content: m.content }
