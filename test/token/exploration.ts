@@ -254,6 +254,8 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     if (m.token?.pair === pair) m.token.jumped = false
     if (p.refused !== null && !operator && !p.may) m.liftAt = now + 10 * U
     if (!planned) m.lastAt = now
+    // It is refused with this content, until there is an answer.
+    if (p.may) p.refused = m.flight!.content
     Object.assign(p, triedAt(Math.min(p.asks + 1, 5), now), { may: false })
   }
   const usableUntil = (): number => (m.token === null ? -Infinity : m.token.untilAt)
