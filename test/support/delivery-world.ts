@@ -113,9 +113,9 @@ export async function startDelivery(
     random: Math.random,
     save: () => Promise.resolve(),
   })
-  const { isAlive = keeper.isAlive } = options
+  Object.assign(keeper, { isAlive: options.isAlive ?? keeper.isAlive })
   const replies = createReplies({
-    keeper: { ...keeper, isAlive },
+    keeper,
     refresh: keeper.refresh,
     remedyOf,
     sources: async () => statusSourcesOf(keeper, servers.clients()),
