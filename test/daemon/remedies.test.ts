@@ -70,7 +70,7 @@ describe('the remedy of', () => {
       expect(remedy.startsWith(text)).toBe(true)
       expect(remedy).not.toContain('systemctl')
       for (const [command] of remedy.slice(text.length).matchAll(/\S+ (?:refresh|status|check)[^&`]*/g))
-        expect(command).toMatch(/check/.test(command) ? daemon.configFile : `--socket ${daemon.ipcPath}`)
+        expect(command).toMatch(/ check /.test(command) ? daemon.configFile : `--socket ${daemon.ipcPath}`)
       if (isAlert) {
         expect((await expectUntil('alert.json', () => alertFile(daemon)))['remedy']).toBe(remedy)
         expect((await statusOf(daemon)).alert?.remedy).toBe(remedy)
