@@ -143,8 +143,11 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
         act('operator')
         return world.signal()
       case 'reload':
-        // Another service drops the token, and the way back does not bring it back.
-        if (step.change.baseUrl !== undefined && step.change.baseUrl !== baseUrl) isKept = false
+        // Another service drops the token and forgets refusals and waits; the way back does not bring them back.
+        if (step.change.baseUrl !== undefined && step.change.baseUrl !== baseUrl) {
+          isKept = false
+          requestRules.accounts.clear()
+        }
         ;({ credentials = credentials, baseUrl = baseUrl } = step.change)
         requestRules.setMaxDelay(durationMs(step.change.maxDelay ?? '5m'))
         act('reload')
