@@ -117,6 +117,8 @@ describeInstallation('a program that reads the token once', {}, (installation) =
   })
 
   it('gets a token that it has not read, however late the units are enabled', async () => {
+    await installation.dropIn('reload', undefined, 'billing.service')
+    await sh('systemctl start billing')
     await sh('systemctl disable --now kyc-tokend-changed@billing.service.path')
     expect(await show('ActiveState', TIMER)).toBe('inactive')
     await expectRest()
@@ -130,7 +132,6 @@ describeInstallation('a program that reads the token once', {}, (installation) =
   })
 
   it('misses no change, whenever it comes', { timeout: 240_000 }, async () => {
-    await installation.dropIn('start', undefined, 'billing.service')
     await installation.dropIn(
       'reload',
       `[Service]\nExecReload=+/bin/sh -c 'cat /run/notes/token >/run/notes/now; mv /run/notes/now /run/notes/read'`,
