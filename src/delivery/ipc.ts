@@ -33,8 +33,7 @@ function createSession(
 ): Session {
   /** Received and not answered yet; null: nothing. */
   let kept: Buffer | null = null
-  /** Answers that are sent together. */
-  let out = ''
+  const { send, flush } = createOutput(client)
   /** Answers for which requests have waited, and that are not sent yet. */
   const late: string[] = []
   /** The last of the subscriptions, that have not been sent the newest token. */
@@ -127,11 +126,10 @@ function createSession(
   function sendRest(): void {
     const { socket, subscriptions } = client
     for (; late.length > 0 && !socket.writableNeedDrain; client.waiting -= 1) send(late.shift()!)
-    while (behind > 0 && !socket.writableNeedDrain) {
+    if (behind > 0 && !socket.writableNeedDrain) {
       const reply = operations.changed(client)
-      for (; behind > 0 && out.length < most.WRITE_BYTES; behind -= 1)
-        out += textOf('token.changed', subscriptions[subscriptions.length - behind] ?? '', reply)
-      flush()
+      for (; behind > 0 && !socket.writableNeedDrain; behind -= 1)
+        send(textOf('token.changed', subscriptions[subscriptions.length - behind] ?? '', reply))
     }
     flush()
   }
@@ -143,16 +141,6 @@ function createSession(
     if (isMore && !isHeldUp()) plan()
     if (!isMore && client.waiting === 0 && client.socket.readableEnded) client.socket.destroySoon()
     return !isMore && !isHeldUp()
-  }
-
-  function send(frame: string): void {
-    out += frame
-    if (out.length >= most.WRITE_BYTES) flush()
-  }
-
-  function flush(): void {
-    if (out !== '' && client.socket.writable) client.socket.write(out)
-    out = ''
   }
 
   /** The connection ends with this answer. */
@@ -194,6 +182,20 @@ function createSession(
       sendRest()
     },
   }
+}
+
+/** Answers of one turn are sent together. The client has its socket later. */
+function createOutput(client: Connection) {
+  let out = ''
+  function flush(): void {
+    if (out !== '' && client.socket.writable) client.socket.write(out)
+    out = ''
+  }
+  function send(frame: string): void {
+    out += frame
+    if (out.length >= most.WRITE_BYTES) flush()
+  }
+  return { send, flush }
 }
 
 function textOf(type: string, id: string | null, reply: Reply): string {
