@@ -199,7 +199,7 @@ export function createLink(findPath: () => string, name: string | undefined) {
 }
 
 /** Reports whether the daemon says by this fault that it has no token. */
-export function isWithoutToken({ code }: TokenClientError): boolean {
+function isWithoutToken({ code }: TokenClientError): boolean {
   return ['no-token-yet', 'expired', 'account-inactive', 'account-not-found'].includes(code)
 }
 

@@ -1,6 +1,6 @@
 // The configuration as the rest of the program sees it: made of parts, one for each room, read-only. And the pair:
 // which of two is the same, and all secrets in the clear.
-import { Secret } from '../lib/secret.ts'
+import { formEncoded, Secret } from '../lib/secret.ts'
 import type { describedService, Frozen, resolveConfig } from './resolve.ts'
 
 /**
@@ -59,7 +59,7 @@ export function revealAll({ pair, share, request }: Pick<Config, 'pair' | 'share
 
 /** As they are, and form-encoded first (RFC 6749, section 2.3.1). */
 function basicForms(user: string, password: string): string[] {
-  const encoded = [user, password].map((text) => new URLSearchParams({ '': text }).toString().slice(1))
+  const encoded = [user, password].map(formEncoded)
   return [`${user}:${password}`, encoded.join(':')].map((text) => Buffer.from(text).toString('base64'))
 }
 

@@ -55,7 +55,7 @@ export async function removeFile(path: string): Promise<void> {
 }
 
 /** A file as it is. */
-export interface FileState {
+interface FileState {
   /** Null: it is longer than was asked for, or may not be read. */
   readonly text: string | null
   readonly stats: Stats

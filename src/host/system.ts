@@ -61,7 +61,7 @@ export async function unitWords(unit: string): Promise<string> {
 }
 
 /** Those in the output of `systemctl status`. */
-export function wordsIn(output: string): string {
+function wordsIn(output: string): string {
   return Array.from(output.matchAll(/^ *((?:Active|Process|Status): .*?) *$/gm), ([, line]) => line).join(
     '; ',
   )

@@ -69,8 +69,8 @@ export function createShare({ keeper, open = openStore, ...around }: ShareOption
     return host
   }
 
-  /** Looks at the store, and offers the keeper what it lacks. Returns how long to sleep then, in ms. */
-  async function look(): Promise<number> {
+  /** Reads the store, and offers the keeper what it lacks. Returns how long to sleep then, in ms. */
+  async function offerNews(): Promise<number> {
     if (current === null || underWay !== null) return LOOK_EVERY_MS
     const account = current
     const host = hostOf(account)
@@ -108,7 +108,7 @@ export function createShare({ keeper, open = openStore, ...around }: ShareOption
     async run(signal: AbortSignal): Promise<void> {
       while (!signal.aborted) {
         waking = new AbortController()
-        const pauseMs = await look()
+        const pauseMs = await offerNews()
         await clock.sleep(pauseMs, AbortSignal.any([signal, waking.signal]))
       }
       // An attempt that ends gives its lease back.

@@ -80,8 +80,9 @@ export async function createStateStore({
     /** Fingerprint of a pair or of a service, keyed, so that it tells nothing about the text. */
     fingerprintOf,
     /**
-     * The state to begin with, where the configuration files hold this; `drawn` is from [0, 1). From then on the state files say that the
-     * daemon runs: an end without `close` is a crash. Never fails: a file that cannot be used is logged and ignored.
+     * The state to begin with, where the configuration files hold this; `drawn` is from [0, 1). From then on the
+     * state files say that the daemon runs: an end without `close` is a crash. Never fails: a file that cannot be
+     * used is logged and ignored.
      */
     async load(read: Files, drawn: number): Promise<TokenState> {
       const now = clock.now()
