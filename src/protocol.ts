@@ -11,6 +11,8 @@
 // Ignore unknown fields of an answer, and show an unknown `state`,
 // `reason`, `verdict` or `code` as it is: new ones may come. On `http.sock` the same shapes are JSON bodies.
 
+import { createHash } from 'node:crypto'
+
 /** Ends every frame. */
 export const FRAME_END = '\f'
 /** Longest frame that is accepted from a client, in bytes, without the form feed. */
@@ -27,6 +29,11 @@ export const SHORT_LIFE_WAIT_MS = 1_000
 export const CONNECTION_IDLE_MS = 75_000
 /** Hex digits of a token's SHA-256 that name it. */
 export const FINGERPRINT_LENGTH = 16
+/** The name of a token, where it may not be shown. */
+export function fingerprintOf(accessToken: string): string {
+  // `hash` of node:crypto is not in Node 18, on which clients run.
+  return createHash('sha256').update(accessToken).digest('hex').slice(0, FINGERPRINT_LENGTH)
+}
 
 /** Requests on `ipc.sock`, and the type of the answer to each if it is not `fault`. */
 export const answerTypes = {

@@ -1,8 +1,7 @@
 // The methods of a client, over any link to a daemon.
-import { createHash } from 'node:crypto'
 import { monotonicMs } from '../lib/clock.ts'
 import {
-  FINGERPRINT_LENGTH,
+  fingerprintOf,
   MAX_MIN_VALID_SECONDS,
   MAX_WAIT_SECONDS,
   type RejectResult,
@@ -150,11 +149,6 @@ export function createSource({ name, origins }: ClientOptions, link: Link): Toke
       link.close()
     },
   }
-}
-
-/** The name of a token: the first hex digits of its SHA-256. */
-export function fingerprintOf(accessToken: string): string {
-  return createHash('sha256').update(accessToken).digest('hex').slice(0, FINGERPRINT_LENGTH)
 }
 
 /** Reports whether the fault may be over within a wait: the daemon restarts, or gets a token. */

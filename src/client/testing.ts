@@ -1,6 +1,12 @@
 // A client without a daemon, for the tests of programs that use one.
-import type { FaultCode, RejectResult, RequestType, StatusResult } from '../protocol.ts'
-import { createSource, fingerprintOf } from './create-source.ts'
+import {
+  fingerprintOf,
+  type FaultCode,
+  type RejectResult,
+  type RequestType,
+  type StatusResult,
+} from '../protocol.ts'
+import { createSource } from './create-source.ts'
 import { closedError, faultError, type Link, type View } from './link.ts'
 import type { ClientOptions, ClientToken, TokenClientError, TokenSource } from './token-source.ts'
 

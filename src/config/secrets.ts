@@ -3,7 +3,7 @@ import type { KeyObject } from 'node:crypto'
 import { dirname, join, resolve } from 'node:path'
 import type { SecureContext } from 'node:tls'
 import { withSystemFallback } from '../lib/error.ts'
-import { isRecord, parseJson } from '../lib/input.ts'
+import { parseRecord } from '../lib/input.ts'
 import { Secret } from '../lib/secret.ts'
 import { formatIssue, type ConfigIssue } from './faults.ts'
 import { permissionFaults, readInput } from './read.ts'
@@ -147,8 +147,8 @@ const crypto = () => process.getBuiltinModule('node:crypto')
 
 /** The private key in a text; null: none that can be read without a passphrase. */
 export function privateKeyOf(text: string): KeyObject | null {
-  const jwk = text.trimStart().startsWith('{') ? parseJson(text) : undefined
-  const key = isRecord(jwk) ? ({ key: jwk, format: 'jwk' } as const) : text
+  const jwk = text.trimStart().startsWith('{') ? parseRecord(text) : undefined
+  const key = jwk ? ({ key: jwk, format: 'jwk' } as const) : text
   return withSystemFallback(null, () => crypto().createPrivateKey(key))
 }
 

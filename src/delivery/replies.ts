@@ -6,6 +6,7 @@ import { asSentence } from '../lib/display-text.ts'
 import {
   FRAME_END,
   SHORT_LIFE_WAIT_MS,
+  fingerprintOf,
   STANDARD_USE,
   type Fault,
   type RefreshResult,
@@ -28,7 +29,7 @@ import {
   type CurrentAlert,
 } from '../token/selectors.ts'
 import { recordOf, type TokenState } from '../token/state.ts'
-import { fingerprintOf, type Token } from '../token/token.ts'
+import type { Token } from '../token/token.ts'
 import { waitsOf, type Connection } from './guard.ts'
 
 /** The value at once if it is known, else a promise. */

@@ -1,7 +1,7 @@
 // The paths of `http.sock` and what each of them does. Answers are JSON, and problem details (RFC 9457).
 import { STATUS_CODES, type IncomingMessage } from 'node:http'
 import { text } from 'node:stream/consumers'
-import { isRecord, parseJson } from '../lib/input.ts'
+import { parseRecord } from '../lib/input.ts'
 import type { Fault, FaultCode, RequestType } from '../protocol.ts'
 import type { Connection } from './guard.ts'
 import type { Operations } from './operations.ts'
@@ -98,8 +98,8 @@ export function createTokenRoutes(operations: Operations): Routes {
 
   async function postReject(request: IncomingMessage, client: Connection): Promise<Page> {
     // The client may go amid it: then nobody gets the answer.
-    const fields = parseJson(await text(request).catch(() => ''))
-    if (!isRecord(fields)) return problemOf('bad-request', BODY_SHAPE)
+    const fields = parseRecord(await text(request).catch(() => ''))
+    if (fields === undefined) return problemOf('bad-request', BODY_SHAPE)
     return pageOfReply(await operations.perform('token.reject', fields, client))
   }
 

@@ -31,6 +31,12 @@ export function parseJson(text: string): unknown {
   }
 }
 
+/** The fields of a JSON object; undefined: the text is none. */
+export function parseRecord(text: string): Record<string, unknown> | undefined {
+  const value = parseJson(text)
+  return isRecord(value) ? value : undefined
+}
+
 /** The candidate with the fewest edits, case aside; undefined if none is near enough to be meant. */
 export function nearestName(typed: string, candidates: readonly string[]): string | undefined {
   if (typed.length > 64) return undefined

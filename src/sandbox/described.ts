@@ -1,7 +1,7 @@
 // A described service from its other side: reads a request for a token, and places what an answer has.
 import type { IncomingHttpHeaders } from 'node:http'
 import type { Described } from '../config/config.ts'
-import { isRecord, parseJson } from '../lib/input.ts'
+import { isRecord, parseRecord } from '../lib/input.ts'
 
 export type Fields = Readonly<Record<string, unknown>>
 
@@ -35,13 +35,13 @@ export function pairIn(
   { headers, body }: { headers: IncomingHttpHeaders; body: string },
 ): AskedPair | string {
   const isJson = send === 'json' || send === 'headers'
-  const fields = isJson ? fieldsOf(body) : Object.fromEntries(new URLSearchParams(body))
+  const fields = isJson ? (parseRecord(body) ?? {}) : Object.fromEntries(new URLSearchParams(body))
   if (send === 'basic' || send === 'basic-plain')
     return basicPair(headers.authorization ?? '', { isEncoded: send === 'basic' })
   if (send === 'assertion') {
     const name = ASSERTION_FIELDS[assertion!.as]
     const [, claims = ''] = String(fields[name]).split('.')
-    const { iss, exp } = fieldsOf(Buffer.from(claims, 'base64url').toString())
+    const { iss, exp } = parseRecord(Buffer.from(claims, 'base64url').toString()) ?? {}
     if (typeof exp !== 'number' || exp * 1_000 < Date.now())
       return `The field ${name} must be a JWT that has not expired`
     return { apiKey: assertion!.kind === 'ready' ? fields['client_id'] : iss }
@@ -60,9 +60,4 @@ function basicPair(authorization: string, { isEncoded }: { isEncoded: boolean })
   if (apiKey === undefined) return 'Key and secret must be sent as HTTP Basic'
   const decoded = (part = ''): unknown => (isEncoded ? new URLSearchParams(`=${part}`).get('') : part)
   return { apiKey: decoded(apiKey), apiSecret: decoded(apiSecret) }
-}
-
-function fieldsOf(body: string): Fields {
-  const fields = parseJson(body)
-  return isRecord(fields) ? fields : {}
 }

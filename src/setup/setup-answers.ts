@@ -4,7 +4,7 @@ import { baseUrlProblem, tokenUrlProblem } from '../config/kinds.ts'
 import { secretRefusal, withoutNewline } from '../config/secrets.ts'
 import { parseInstant } from '../lib/duration.ts'
 import { errorMessage, UsageError } from '../lib/error.ts'
-import { isRecord, parseJson, readLimited } from '../lib/input.ts'
+import { isRecord, parseRecord, readLimited } from '../lib/input.ts'
 import { bothGiven } from '../terminal/ask.ts'
 import type { Invocation } from '../terminal/command.ts'
 import { createPrompt, isTerminal } from '../terminal/prompt.ts'
@@ -69,8 +69,8 @@ export async function readAnswers(invocation: Invocation, refuse: () => void): P
   const both = names.find((name) => options[name] !== undefined)
   if (both !== undefined) throw bothGiven(`--from and --${both}`)
   const document = await textOf('--from', String(options['from']), invocation)
-  const settings = parseJson(document)
-  if (!isRecord(settings)) return { settings: null, secrets: {}, document }
+  const settings = parseRecord(document)
+  if (settings === undefined) return { settings: null, secrets: {}, document }
   const { apiKey, apiSecret } = isRecord(settings['credentials']) ? settings['credentials'] : {}
   const textIn = (value: unknown): string | undefined => (typeof value === 'string' ? value : undefined)
   return { settings, secrets: { apiKey: textIn(apiKey), apiSecret: textIn(apiSecret) }, document }

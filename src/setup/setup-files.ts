@@ -11,7 +11,7 @@ import { permissionFaults } from '../config/read.ts'
 import { idOf, localUser } from '../host/ids.ts'
 import { SERVICE_USER } from '../host/paths.ts'
 import { exitStatus, UserError, withSystemFallback } from '../lib/error.ts'
-import { isRecord, parseJson } from '../lib/input.ts'
+import { parseRecord } from '../lib/input.ts'
 import { loadLibc } from '../lib/libc.ts'
 import type { Answers } from './setup-answers.ts'
 
@@ -92,9 +92,9 @@ export async function lockSetup({ config }: SetupFiles): Promise<() => Promise<v
 export function planSetup(files: SetupFiles, { settings, secrets, document }: Answers) {
   const { config, attributes, isOfUnit } = files
   const names = (['apiKey', 'apiSecret'] as const).filter((name) => secrets[name] !== undefined)
-  const former = parseJson(textIfAny(config) ?? '')
+  const former = parseRecord(textIfAny(config) ?? '')
   const standard = isOfUnit ? { tokenFiles: [{ path: 'token', mode: '0640' }] } : {}
-  const kept = document === undefined && isRecord(former) ? former : standard
+  const kept = document === undefined && former !== undefined ? former : standard
   /** With the secrets in these files. */
   const settingsWith = (paths: SecretPaths): object => {
     const sources = names.map((name) => [name, { file: basename(paths[name]) }])

@@ -1,7 +1,7 @@
 // An answer of the service: its fields, dates and words, and the token in it.
 import type { PairConfig, ServiceConfig } from '../config/config.ts'
 import { removeUnsafe } from '../lib/display-text.ts'
-import { isRecord, parseJson } from '../lib/input.ts'
+import { isRecord } from '../lib/input.ts'
 import { createRedaction, formsOf, holdsSecret, REDACTED, Secret } from '../lib/secret.ts'
 import type { Grant } from '../token/outcome.ts'
 import { MAX_RETRY_AFTER_MS } from '../token/schedule.ts'
@@ -26,12 +26,6 @@ export function valueAt(fields: Fields, path: readonly string[]): unknown {
     (value, name) => (isRecord(value) && Object.hasOwn(value, name) ? value[name] : undefined),
     fields,
   )
-}
-
-/** The fields of a JSON object; undefined: the text is none. */
-export function fieldsOf(text: string): Fields | undefined {
-  const value = parseJson(text)
-  return isRecord(value) ? value : undefined
 }
 
 /** The token of a 200 or 201 with these fields, or why there is none, as words after "but". No value is quoted. */

@@ -1,6 +1,7 @@
 // The failure table as data, and the outcome of an answer by that table. Pure; any bytes have an outcome.
 import { STATUS_CODES } from 'node:http'
 import type { PairConfig, ServiceConfig, ServiceRefusal } from '../config/config.ts'
+import { parseRecord } from '../lib/input.ts'
 import type { Reason, TransientReason } from '../protocol.ts'
 import type { Grant, ServiceOutcome } from '../token/outcome.ts'
 import * as read from './answer.ts'
@@ -128,7 +129,7 @@ export function outcomeOf(answer: read.ServiceResponse, context: AnswerContext):
   const { service, pair, wallMs, iatMs } = context
   const { status, body } = answer
   const text = new TextDecoder().decode(body ?? new Uint8Array())
-  const fields = read.fieldsOf(text)
+  const fields = parseRecord(text)
   const grant = status === 200 || status === 201 ? read.grantOf(answer, fields, context) : undefined
   const serverDateMs = read.dateOf(answer)
   const isClockOff = Math.abs((serverDateMs ?? NaN) - (iatMs ?? NaN)) > TOLERATED_CLOCK_MS

@@ -2,7 +2,7 @@
 // them: that of the runtime directory, for the same boot, with the token; or, where that is not there, that of the state
 // directory, without the token, whose instants are moved to the present boot by the wall clock. Pure.
 import type { Instant } from '../lib/clock.ts'
-import { isRecord, parseJson } from '../lib/input.ts'
+import { parseRecord } from '../lib/input.ts'
 import { lostAt, usableToken } from '../token/selectors.ts'
 import type { TokenState } from '../token/state.ts'
 
@@ -42,8 +42,8 @@ export function lastingText(state: TokenState, saving: Saving): string {
 
 /** The state that the text of the runtime directory's file holds. Undefined: none. */
 export function readRuntime(text: string): Former | undefined {
-  const saved = parseJson(text)
-  return isRecord(saved) && saved['version'] === VERSION ? (saved as unknown as Saved) : undefined
+  const saved = parseRecord(text)
+  return saved?.['version'] === VERSION ? (saved as unknown as Saved) : undefined
 }
 
 /** The state that the text of the state directory's file holds, on the present clocks. Undefined: none. */

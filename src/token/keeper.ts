@@ -1,12 +1,11 @@
 // The keeper: the one loop that asks the service, one request at a time, and sets the one variable.
 import { withTimeout, type Instant } from '../lib/clock.ts'
-import type { RejectVerdict } from '../protocol.ts'
+import { fingerprintOf, type RejectVerdict } from '../protocol.ts'
 import type { FetchOutcome, FetchToken, ReadyAssertion } from './outcome.ts'
 import { next } from './schedule.ts'
 import { nextExpiryMs } from './selectors.ts'
 import { recordOf, type Notes, type TokenState } from './state.ts'
 import * as transitions from './transitions.ts'
-import { fingerprintOf } from './token.ts'
 import { createVariable, type VariableOptions } from './variable.ts'
 
 /** A pair, and how it is asked. */

@@ -1,8 +1,7 @@
 // A token and its life: how long it lives, counted from its reception, and when it is refreshed. Pure.
-import { hash } from 'node:crypto'
 import type { Instant } from '../lib/clock.ts'
-import { isRecord, parseJson } from '../lib/input.ts'
-import { FINGERPRINT_LENGTH, type ExpirySource } from '../protocol.ts'
+import { parseRecord } from '../lib/input.ts'
+import { fingerprintOf, type ExpirySource } from '../protocol.ts'
 import type { Grant } from './outcome.ts'
 
 /** Longest access token that is accepted, in characters. */
@@ -105,10 +104,6 @@ function sameAgain({ received, lifeMs, expiresAtMs: beforeMs }: Token, fresh: To
   return { ...same, lifeMs, expiresAtMs, refreshAtMs: nowMs + waitMs }
 }
 
-export function fingerprintOf(accessToken: string): string {
-  return hash('sha256', accessToken).slice(0, FINGERPRINT_LENGTH)
-}
-
 /**
  * The smallest known life of a grant, in ms. That of a JWT is the smaller of `exp - iat` and `exp` minus the answer's
  * `Date`, whichever are known, else `exp` minus our clock; so a wrong local clock does no harm. Zero or less: it
@@ -132,8 +127,8 @@ function datesOf(accessToken: string): { expMs: number | null; iatMs: number | n
   const [, payload = '', signature, ...more] = accessToken.split('.')
   const isJwt = signature !== undefined && more.length === 0
   // Anything else than an object has no claims: an opaque token that happens to have two dots.
-  const claims = isJwt ? parseJson(Buffer.from(payload, 'base64url').toString()) : null
-  const { exp, iat } = isRecord(claims) ? claims : {}
+  const claims = isJwt ? parseRecord(Buffer.from(payload, 'base64url').toString()) : undefined
+  const { exp, iat } = claims ?? {}
   const inMs = (seconds: unknown): number | null =>
     typeof seconds === 'number' && Math.abs(seconds) <= LAST_DATE_S ? seconds * 1_000 : null
   return { expMs: inMs(exp), iatMs: inMs(iat) }

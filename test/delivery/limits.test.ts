@@ -2,7 +2,7 @@
 import { connect, type Socket } from 'node:net'
 import { describe, expect, it } from 'vitest'
 import { loadLibc } from '../../src/lib/libc.ts'
-import { fingerprintOf } from '../../src/token/token.ts'
+import { fingerprintOf } from '../../src/protocol.ts'
 import {
   asStranger,
   lateAnswer,

@@ -2,7 +2,8 @@
 import type { Instant } from '../../src/lib/clock.ts'
 import { STANDARD_USE } from '../../src/protocol.ts'
 import { initialState, type TokenState } from '../../src/token/state.ts'
-import { fingerprintOf, type Token } from '../../src/token/token.ts'
+import { fingerprintOf } from '../../src/protocol.ts'
+import type { Token } from '../../src/token/token.ts'
 
 export const POLICY = { maxAgeMs: 900_000, initialDelayMs: 1_000, maxDelayMs: 300_000 }
 

@@ -1,6 +1,7 @@
 import * as fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { fingerprintOf, knownLife } from '../../src/token/token.ts'
+import { fingerprintOf } from '../../src/protocol.ts'
+import { knownLife } from '../../src/token/token.ts'
 import { jwtOf } from '../support/jwt.ts'
 
 const nowS = 1_800_000_000
