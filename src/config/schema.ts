@@ -14,7 +14,7 @@ export const configSchema = () =>
     credentials: section('{ "apiKey": …, "apiSecret": … }', {
       apiKey: required(v.nullable(secretSource()), '`null` only with `service.assertion.file`.'),
       apiSecret: required(v.nullable(secretSource()), '`null` only if it is not sent.'),
-      expiresAt: orNull(is.instant(), 'Its end; a date alone: the end of that day, UTC.'),
+      expiresAt: orNull(is.instant(), 'End of this pair; a date alone: the end of that day, UTC.'),
     }),
     request: request(),
     refresh: group('When the token is renewed.', {
@@ -28,19 +28,19 @@ export const configSchema = () =>
     ipc: setting(socket(), 'The node-ipc socket.', {}),
     http: setting(
       is.sectionOr(v.literal(false), socket(), 'an object, or false for no HTTP'),
-      'HTTP, with the keys of `ipc`; `false`: none.',
+      'The keys of `ipc`, for `http.sock`; `false`: no HTTP.',
       {},
     ),
     alerts: group('Alerts about things that a person must repair.', {
-      remindAfter: setting(is.list(is.duration('1s', '30d')), 'When one is repeated.', ['1h', '6h', '24h']),
-      noTokenAfter: setting(v.nullable(is.duration('1s', '30d')), 'Without a token; `null`: never.', '10m'),
+      remindAfter: setting(is.list(is.duration('1s', '30d')), 'When an alert is repeated.', ['1h', '6h', '24h']),
+      noTokenAfter: setting(v.nullable(is.duration('1s', '30d')), 'Time without a token until that alert; never, if `null`.', '10m'),
       contact: orNull(is.line(200), 'Whom to call; in every alert and remedy.'),
     }),
     service: orNull(service(), 'Another service than that of the interface description.'),
     share: orNull(share(), 'One token for all hosts of the account, through Redis.'),
     log: group('The log, on stderr.', {
-      level: setting(is.oneOf(logLevels), 'The least urgent records.', 'info'),
-      format: setting(is.oneOf(['auto', 'text', 'json'], JOURNAL), '`auto`: `text` or `json`.', 'auto'),
+      level: setting(is.oneOf(logLevels), 'Least urgent level that is logged.', 'info'),
+      format: setting(is.oneOf(['auto', 'text', 'json'], JOURNAL), '`auto`: `text` under systemd or on a terminal, else `json`.', 'auto'),
     }),
     runtimeDirectory: orNull(inputPath(), 'Of sockets and token files, without systemd.'),
     stateDirectory: orNull(inputPath(), 'Of what outlives a restart, likewise.'),
@@ -59,7 +59,7 @@ const request = () =>
     timeout: span('Longest time for a request', ['100ms', '10m'], '15s'),
     connectTimeout: span('Longest time for its connection, with TLS', ['100ms', '10m'], '5s'),
     caFile: orNull(is.certificates(), 'PEM file of further authorities.'),
-    trust: choice(['built-in', 'system', 'file'], 'Authorities: Node’s, the host’s, `caFile` alone.'),
+    trust: choice(['built-in', 'system', 'file'], 'Authorities: Node’s list, the host’s, or `caFile` alone.'),
     clientCertificate: orNull(
       section('{ "certFile": "client.pem", "key": { "file": "client.key" } }', {
         certFile: required(is.certificates(), 'PEM file, with those up to its authority.'),
@@ -69,14 +69,14 @@ const request = () =>
     ),
     proxy: orNull(
       is.sectionOr(v.literal(false), proxy(), 'an object, false for none, or null for that of HTTPS_PROXY'),
-      '`null`: that of `HTTPS_PROXY` and `NO_PROXY`; `false`: none.',
+      'That of `HTTPS_PROXY` and `NO_PROXY`, if `null`; none, if `false`.',
     ),
   })
 
 const proxy = () =>
   section('{ "url": "http://proxy.example.com:3128" }', {
     url: required(is.url(is.proxyUrlProblem), 'http or https.'),
-    user: orNull(is.line(255), 'Of its login.'),
+    user: orNull(is.line(255), 'Its login.'),
     password: orNull(secretSource(), 'Likewise.'),
   })
 
@@ -87,24 +87,24 @@ const TEMPLATE_SHAPE =
 const tokenFile = () =>
   section('{ "path": "token" }', {
     path: required(is.path(), 'Relative to the runtime directory.'),
-    format: choice(['raw', 'header', 'env', 'json', 'template'], 'See below.'),
+    format: choice(['raw', 'header', 'env', 'json', 'template'], 'See Token files.'),
     template: orNull(is.formed(/\{token\}/, TEMPLATE_SHAPE), 'The text of a `template`, with `{token}`.'),
     mode: is.mode(0o400, 0o002, 'a mode by which the daemon reads and no other writes: write "0640"'),
-    owner: orNull(is.account('user'), 'For a daemon that is root; `null`: the daemon’s user.'),
-    group: orNull(is.account('group'), '`null`: the daemon’s.'),
+    owner: orNull(is.account('user'), 'The daemon’s user, if `null`; another one only if the daemon is root.'),
+    group: orNull(is.account('group'), 'The daemon’s, if `null`.'),
   })
 
 const socket = () =>
   section('{ … }', {
     mode: is.mode(0o600, 0, 'a mode by which its owner reads and writes: write "0600" or "0660"'),
-    group: orNull(is.account('group'), '`null`: the daemon’s.'),
+    group: orNull(is.account('group'), 'The daemon’s, if `null`.'),
     allow: group('Who may use it, beside root and the daemon’s user.', {
       users: setting(is.list(is.account('user')), 'Users that may use it.', []),
-      groups: setting(is.list(is.account('group')), 'Likewise, groups; both empty: the mode decides.', []),
+      groups: setting(is.list(is.account('group')), 'Groups that may use it; if both are empty, the mode decides.', []),
     }),
     maxConnections: setting(is.count(65_536), 'Connections at one time.', 512),
     maxConnectionsPerUser: setting(is.count(65_536), 'Connections of one user at one time.', 128),
-    maxRequestsPerSecond: orNull(is.count(1_000_000), 'On a connection; `null`: any.'),
+    maxRequestsPerSecond: orNull(is.count(1_000_000), 'On one connection; any number, if `null`.'),
   })
 
 /** Names of an answer's fields, one within the other. */
@@ -123,7 +123,7 @@ const refusal = () =>
   section('{ "status": 404, "says": "Account not found", "reason": "account-not-found" }', {
     status: required(is.count(599, 300, UNDER_300), 'HTTP status of the answer.'),
     says: required(is.formed(/^(?=.{1,200}$).*\S/, WORDS_SHAPE), 'Words, case and white space aside.'),
-    in: orNull(answerPath(), 'Path of the text that has them; `null`: anywhere.'),
+    in: orNull(answerPath(), 'Path of the text that has them; anywhere, if `null`.'),
     reason: required(is.oneOf(permanentReasons), 'What the answer means.'),
   })
 
@@ -140,7 +140,7 @@ export const service = () =>
     ),
     send: choice(['json', 'form', 'headers', 'basic', 'basic-plain', 'assertion'], 'How the pair is sent.'),
     names: group('Names of those fields or headers; with `json`, `form` and `headers`.', {
-      apiKey: setting(v.nullable(is.line(255)), 'Field or header of the key; `null`: not sent.', 'apiKey'),
+      apiKey: setting(v.nullable(is.line(255)), 'Field or header of the key; not sent, if `null`.', 'apiKey'),
       apiSecret: setting(v.nullable(is.line(255)), 'Likewise, of the secret.', 'apiSecret'),
     }),
     parameters: setting(is.values(), 'Further fields; a value may be a secret source.', {}),
@@ -168,13 +168,13 @@ const assertion = () =>
     key: orNull(is.privateKey(), 'Private key that signs it, PEM or JWK.'),
     algorithm: choice(['RS256', 'PS256', 'ES256', 'EdDSA'], 'Of the signature.'),
     keyId: orNull(is.line(255), '`kid` of its header.'),
-    audience: orNull(is.line(2048), '`aud`; `null`: `tokenUrl`.'),
+    audience: orNull(is.line(2048), '`aud`; `tokenUrl`, if `null`.'),
     lifetime: span('Time between `iat` and `exp`', ['10s', '1h'], '1m'),
-    as: choice(['client', 'grant', 'exchange'], 'Proves the client, is the grant, is exchanged.'),
-    claims: setting(is.record(v.unknown()), 'Further claims; `null` leaves one out.', {}),
+    as: choice(['client', 'grant', 'exchange'], 'It proves the client, is the grant, or is exchanged.'),
+    claims: setting(is.record(v.unknown()), 'Claims, added or replaced; `null` leaves one out.', {}),
     header: setting(is.record(v.unknown()), 'Fields of its header, likewise.', {}),
     file: orNull(inputPath(), 'File of another program, read at each request.'),
-    type: orNull(is.line(255), 'Type of that one; `null`: that of RFC 7523 or RFC 8693.'),
+    type: orNull(is.line(255), 'Its type; that of RFC 7523 or RFC 8693, if `null`.'),
   })
 
 /** A server: an IPv6 address has no brackets here; `path` is that of a Unix socket. */
@@ -218,7 +218,7 @@ const share = () =>
     key: orNull(secretSource(), 'A secret of at least 16 bytes in the key of the seal.'),
     timeout: span('Longest time for a command', ['50ms', '10s'], '1s'),
     asks: setting(is.flag(), '`false`: this host never asks the service.', true),
-    whenAlone: choice(['fetch', 'wait'], 'While the store is away.'),
+    whenAlone: choice(['fetch', 'wait'], 'While the store is away: ask alone, or wait.'),
   })
 
 const storeTls = () =>

@@ -1,5 +1,9 @@
-// The table of settings in the manual, made from the JSON Schema of the configuration file.
+// The settings in the manual, made from the JSON Schema of the configuration file.
 import { configJsonSchema } from '../../src/config/json-schema.ts'
+import { wrap } from '../../src/lib/display-text.ts'
+
+/** A line of it fits a pager of 80 columns. */
+const WIDTH = 71
 
 export interface SettingRow {
   /** Key path; `tokenFiles[].mode` is that of each entry. */
@@ -29,6 +33,31 @@ interface SchemaNode {
 /** Every setting with its default and meaning, in the order of the file. `http` has the keys of `ipc`. */
 export function settingRows(): SettingRow[] {
   return rowsOf(configJsonSchema(), '')
+}
+
+/** Every setting as text, a level deeper in each section: its type, its default and its meaning. */
+export function settingsOutline(): string[] {
+  const rows = settingRows()
+  const opened = new Set<string>()
+  return rows.flatMap(({ key, type, default: standard = 'required', meaning }) => {
+    const indent = '  '.repeat(depthOf(key))
+    const text = `${key.split('.').at(-1)} (${type}; ${standard}): ${meaning}`.replaceAll('`', '')
+    const [first, ...more] = wrap(text, WIDTH - 4 - indent.length)
+    return [...sectionsToOpen(key, rows, opened), `${indent}${first}`, ...more.map((line) => `${indent}    ${line}`)]
+  })
+}
+
+export const depthOf = (key: string): number => key.split('.').length - 1
+
+/** The sections of a setting that have no row and are not opened yet, each indented, from the outermost. Opens them. */
+export function sectionsToOpen(key: string, rows: readonly SettingRow[], opened: Set<string>): string[] {
+  const names = key.split('.').slice(0, -1)
+  return names.flatMap((name, depth) => {
+    const section = names.slice(0, depth + 1).join('.')
+    if (opened.has(section) || rows.some((row) => row.key === section.replace('[]', ''))) return []
+    opened.add(section)
+    return [`${'  '.repeat(depth)}${name}`]
+  })
 }
 
 function rowsOf(node: SchemaNode, prefix: string): SettingRow[] {

@@ -10,7 +10,7 @@ import { failureTable } from '../../src/source/failures.ts'
 import type { PostponedReason } from '../../src/protocol.ts'
 import { limitRows } from './limit-rows.ts'
 import { outlineOf, tableFields } from './protocol-fields.ts'
-import { settingRows } from './setting-rows.ts'
+import { settingsOutline } from './setting-rows.ts'
 import { stateDiagram } from './states.ts'
 import { wholeConfig } from './whole-config.ts'
 
@@ -31,16 +31,6 @@ const described = { ...service, ...pair }
 /** By the name in its marker, `<!-- table: NAME -->`. */
 export function tables(): Readonly<Record<string, Table>> {
   return {
-    settings: {
-      page: 'kyc-tokend.config.5.md',
-      head: ['setting', 'type', 'default', 'meaning'],
-      rows: settingRows().map(({ key, type, default: standard, meaning }) => [
-        code(key),
-        type,
-        standard === undefined ? 'required' : code(standard),
-        meaning,
-      ]),
-    },
     failures: {
       page: 'kyc-tokend.8.md',
       head: ['the service answers', 'reason', 'then'],
@@ -73,10 +63,10 @@ export function tables(): Readonly<Record<string, Table>> {
   }
 }
 
-/** The fields of each answer as text, by the name in the marker `<!-- fields: NAME -->`. */
+/** The settings, and the fields of each answer, as text, by the name in the marker `<!-- fields: NAME -->`. */
 export function outlines(): Readonly<Record<string, string>> {
-  const named = Object.entries(tableFields).map(([name, fields]) => [name, outlineOf(fields).join('\n')])
-  return Object.fromEntries(named) as Record<string, string>
+  const answers = Object.entries(tableFields).map(([name, fields]) => [name, outlineOf(fields).join('\n')])
+  return Object.fromEntries([['settings', settingsOutline().join('\n')], ...answers]) as Record<string, string>
 }
 
 /**
@@ -151,7 +141,8 @@ function writeTables(): void {
   }
   for (const [name, outline] of Object.entries(outlines())) {
     const former = new RegExp(`(?<=^<!-- fields: ${name} -->\n\n\`\`\`text\n)[^\`]*(?=\`\`\`)`, 'm')
-    rewrite('kyc-tokend-protocol.7.md', (text) => text.replace(former, () => `${outline}\n`))
+    const page = name === 'settings' ? 'kyc-tokend.config.5.md' : 'kyc-tokend-protocol.7.md'
+    rewrite(page, (text) => text.replace(former, () => `${outline}\n`))
   }
   const former = /(?<=<!-- commands -->\n)[\s\S]*(?=<!-- \/commands -->)/
   rewrite('kyc-tokend.1.md', (text) => text.replace(former, () => `\n${commandChapter()}\n`))

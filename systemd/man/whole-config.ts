@@ -1,6 +1,6 @@
 // The example all-settings.yaml: every setting with its meaning, its type and its default, from the schema.
 import { wrap } from '../../src/lib/display-text.ts'
-import { settingRows, type SettingRow } from './setting-rows.ts'
+import { depthOf, sectionsToOpen, settingRows, type SettingRow } from './setting-rows.ts'
 
 /** Values of settings that have no default, and of those whose default is of no use as an example. */
 const EXAMPLES: Readonly<Record<string, string>> = {
@@ -23,7 +23,6 @@ const EXAMPLES: Readonly<Record<string, string>> = {
 const OFF = ['request.clientCertificate', 'request.proxy', 'service', 'share']
 const WIDTH = 100
 
-const depthOf = (key: string): number => key.split('.').length - 1
 const isBelow = (key: string, section: string): boolean => key.startsWith(`${section}.`)
 
 /** The file as text. A line of a section that is off begins with `#` and no blank: remove that to turn it on. */
@@ -42,19 +41,14 @@ function linesOf(row: SettingRow, rows: readonly SettingRow[], opened: Set<strin
   const { key, type, default: standard, meaning } = row
   const isOff = OFF.some((section) => key === section || isBelow(key, section))
   const mark = isOff ? '#' : ''
-  const parts = key.split('.')
-  const lines: string[] = []
-  for (let depth = 1; depth < parts.length; depth += 1) {
-    const parent = parts.slice(0, depth).join('.')
-    if (opened.has(parent) || rows.some((other) => other.key === parent.replace('[]', ''))) continue
-    opened.add(parent)
-    lines.push(`${'  '.repeat(depth - 1)}${mark}${parts[depth - 1]}:`)
-  }
+  const lines = sectionsToOpen(key, rows, opened).map((section) =>
+    section.replace(/\w+/, (name) => `${mark}${name}:`),
+  )
   const isEntry = key.includes('[]')
   const indent = '  '.repeat(depthOf(key) + (isEntry ? 1 : 0))
   const what = `${meaning} (${type}${standard === undefined ? '; required' : `; default ${standard}`})`
   lines.push(...wrap(what.replaceAll('`', ''), WIDTH - indent.length).map((line) => `${indent}# ${line}`))
-  const name = parts.at(-1)!.replace('[]', '')
+  const name = key.split('.').at(-1)!.replace('[]', '')
   const hasOwn = rows.some((other) => isBelow(other.key, key) || other.key.startsWith(`${key}[].`))
   const isFirst = isEntry && rows.find((other) => other.key.startsWith(`${key.split('[]')[0]}[].`)) === row
   const lead = isFirst ? `${indent.slice(2)}${mark}- ` : `${indent}${mark}`
