@@ -32,15 +32,27 @@ export const configSchema = () =>
       {},
     ),
     alerts: group('Alerts about things that a person must repair.', {
-      remindAfter: setting(is.list(is.duration('1s', '30d')), 'When an alert is repeated.', ['1h', '6h', '24h']),
-      noTokenAfter: setting(v.nullable(is.duration('1s', '30d')), 'Time without a token until that alert; never, if `null`.', '10m'),
+      remindAfter: setting(is.list(is.duration('1s', '30d')), 'When an alert is repeated.', [
+        '1h',
+        '6h',
+        '24h',
+      ]),
+      noTokenAfter: setting(
+        v.nullable(is.duration('1s', '30d')),
+        'Time without a token until that alert; never, if `null`.',
+        '10m',
+      ),
       contact: orNull(is.line(200), 'Whom to call; in every alert and remedy.'),
     }),
     service: orNull(service(), 'Another service than that of the interface description.'),
     share: orNull(share(), 'One token for all hosts of the account, through Redis.'),
     log: group('The log, on stderr.', {
       level: setting(is.oneOf(logLevels), 'Least urgent level that is logged.', 'info'),
-      format: setting(is.oneOf(['auto', 'text', 'json'], JOURNAL), '`auto`: `text` under systemd or on a terminal, else `json`.', 'auto'),
+      format: setting(
+        is.oneOf(['auto', 'text', 'json'], JOURNAL),
+        '`auto`: `text` under systemd or on a terminal, else `json`.',
+        'auto',
+      ),
     }),
     runtimeDirectory: orNull(inputPath(), 'Of sockets and token files, without systemd.'),
     stateDirectory: orNull(inputPath(), 'Of what outlives a restart, likewise.'),
@@ -90,7 +102,10 @@ const tokenFile = () =>
     format: choice(['raw', 'header', 'env', 'json', 'template'], 'See Token files.'),
     template: orNull(is.formed(/\{token\}/, TEMPLATE_SHAPE), 'The text of a `template`, with `{token}`.'),
     mode: is.mode(0o400, 0o002, 'a mode by which the daemon reads and no other writes: write "0640"'),
-    owner: orNull(is.account('user'), 'The daemon’s user, if `null`; another one only if the daemon is root.'),
+    owner: orNull(
+      is.account('user'),
+      'The daemon’s user, if `null`; another one only if the daemon is root.',
+    ),
     group: orNull(is.account('group'), 'The daemon’s, if `null`.'),
   })
 
@@ -100,7 +115,11 @@ const socket = () =>
     group: orNull(is.account('group'), 'The daemon’s, if `null`.'),
     allow: group('Who may use it, beside root and the daemon’s user.', {
       users: setting(is.list(is.account('user')), 'Users that may use it.', []),
-      groups: setting(is.list(is.account('group')), 'Groups that may use it; if both are empty, the mode decides.', []),
+      groups: setting(
+        is.list(is.account('group')),
+        'Groups that may use it; if both are empty, the mode decides.',
+        [],
+      ),
     }),
     maxConnections: setting(is.count(65_536), 'Connections at one time.', 512),
     maxConnectionsPerUser: setting(is.count(65_536), 'Connections of one user at one time.', 128),

@@ -43,7 +43,11 @@ export function settingsOutline(): string[] {
     const indent = '  '.repeat(depthOf(key))
     const text = `${key.split('.').at(-1)} (${type}; ${standard}): ${meaning}`.replaceAll('`', '')
     const [first, ...more] = wrap(text, WIDTH - 4 - indent.length)
-    return [...sectionsToOpen(key, rows, opened), `${indent}${first}`, ...more.map((line) => `${indent}    ${line}`)]
+    return [
+      ...sectionsToOpen(key, rows, opened),
+      `${indent}${first}`,
+      ...more.map((line) => `${indent}    ${line}`),
+    ]
   })
 }
 

@@ -66,7 +66,10 @@ export function tables(): Readonly<Record<string, Table>> {
 /** The settings, and the fields of each answer, as text, by the name in the marker `<!-- fields: NAME -->`. */
 export function outlines(): Readonly<Record<string, string>> {
   const answers = Object.entries(tableFields).map(([name, fields]) => [name, outlineOf(fields).join('\n')])
-  return Object.fromEntries([['settings', settingsOutline().join('\n')], ...answers]) as Record<string, string>
+  return Object.fromEntries([['settings', settingsOutline().join('\n')], ...answers]) as Record<
+    string,
+    string
+  >
 }
 
 /**
