@@ -20,7 +20,7 @@ const ofToken = {
   'min-valid': { value: 'DURATION', summary: 'Least life left of the token (at most 24h)', default: '0s' },
   wait: {
     value: 'DURATION',
-    summary: 'How long to wait for it (at most 60s); if given, also for a daemon that does not run yet',
+    summary: 'Time to wait for it (at most 60s); if given, also for a daemon that does not run yet',
     default: '10s',
   },
 }
@@ -42,18 +42,15 @@ export const clientCommands = {
       ...ofDaemon,
     },
     details:
-      'If no token with enough life comes within the wait, it is the freshest one. For curl, keep it out of the ' +
-      'arguments, which other users can read: ' +
-      'header=$(kyc-tokend token --format header) && echo "$header" | curl --max-time 30 -H @- https://…',
+      'If no token with enough life comes within the wait, it is the freshest one. Keep it out of arguments, which ' +
+      'other users can read: curl takes a header from its stdin by -H @-.',
   },
   watch: {
     name: 'watch',
     load: async () => (await import('./programs.ts')).watch,
     summary: 'Print one line of JSON now and at each change of the token or its state',
     options: ofDaemon,
-    details:
-      'While there is no token, a line has `code` and `message`. It survives restarts of the daemon, and ends at the ' +
-      'first line that nobody reads.',
+    details: 'While there is no token, a line has `code` and `message`. It survives restarts of the daemon.',
   },
   status: {
     name: 'status',
@@ -68,9 +65,9 @@ export const clientCommands = {
     summary: 'Have the daemon read its configuration and secrets again, and say what is in force',
     options: ofDaemon,
     details:
-      "For root and the daemon's own user. Exit status: 0 all is in force, save what needs a restart; 78 the " +
-      'configuration is faulty, and nothing was taken over; 77 the service refuses another pair in the files; 75 ' +
-      'that pair has given no token yet, within up to 60 s.',
+      "For root and the daemon's own user. It names what needs a restart. Exit status: 78 the configuration is " +
+      'faulty, and nothing was taken over; 77 the service refuses another pair in the files; 75 that pair has given ' +
+      'no token within 60 s.',
   },
   reject: {
     name: 'reject',
@@ -92,7 +89,7 @@ export const clientCommands = {
       ...ofDaemon,
     },
     details:
-      'CMD replaces this process, so it gets the signals and gives the exit status (126: it cannot be run; 127: it ' +
-      'is not there). It gets the standard streams alone, and the sockets that systemd handed to this process.',
+      'CMD replaces this process: it gets the signals, the standard streams and the sockets of systemd, and gives ' +
+      'the exit status (126: it cannot be run; 127: it is not there).',
   },
 } satisfies Readonly<Record<string, CommandSpec>>

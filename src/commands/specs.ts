@@ -27,9 +27,9 @@ const ofSetup = {
   },
   'token-url': { value: 'URL', summary: 'Where an OAuth2 service gives tokens' },
   from: { value: 'FILE', summary: 'All in one: a configuration (JSON) with key and secret; - for stdin' },
-  force: { summary: 'Replace an existing configuration; its other settings stay, unless --from is given' },
+  force: { summary: 'Replace an existing configuration; its other settings stay, without --from' },
   unverified: { summary: 'Put the files in place though the service gave no token' },
-  account: { value: 'NAME', summary: 'Set up this account', default: 'the default account' },
+  account: { value: 'NAME', summary: 'Set up this account' },
 }
 
 export const commands: readonly CommandSpec[] = [
@@ -45,10 +45,9 @@ export const commands: readonly CommandSpec[] = [
     summary: 'Write configuration and secrets, check them with the service, and start the daemon',
     options: ofSetup,
     details:
-      'It asks for what is not given. Root writes to /etc/kyc-tokend, starts the unit of the package, and waits up to 15 s for a token. A person ' +
-      'writes ./kyc-tokend.config.json and starts nothing. The same answers again change nothing. Exit status: 77 the ' +
-      'service refuses key and secret; 75 it gave no token, or another setup runs; 78 there is a configuration, or ' +
-      'the new one is faulty.',
+      'It asks for what is not given. Root writes to /etc/kyc-tokend, starts the unit, and waits up to 15 s for a ' +
+      'token. A person writes ./kyc-tokend.config.json and starts nothing. Exit status: 77 the service refuses key ' +
+      'and secret; 75 it gave no token, or another setup runs; 78 there is a configuration, or the new one is faulty.',
   },
   {
     name: 'run',
@@ -67,7 +66,7 @@ export const commands: readonly CommandSpec[] = [
     options: ofDaemon,
     details:
       "For root and the daemon's own user. The alert is marked as a test, and is over after 10 s. Exit status 75: " +
-      'a real alert is raised.',
+      'another alert is raised.',
   },
   {
     name: 'refresh',
@@ -96,7 +95,7 @@ export const commands: readonly CommandSpec[] = [
   {
     name: 'sandbox',
     load: async () => (await import('./foreground.ts')).sandbox,
-    summary: 'Run a stand-in for the service on loopback, to try things and to rehearse outages',
+    summary: 'Run a stand-in for the service on loopback',
     options: {
       port: { value: 'N', summary: 'Port on 127.0.0.1', default: 'a free one' },
       scenario: { value: 'NAME', summary: 'How it answers', default: 'ok', choices: scenarioNames },
@@ -107,7 +106,7 @@ export const commands: readonly CommandSpec[] = [
   {
     name: 'demo',
     load: async () => (await import('./foreground.ts')).demo,
-    summary: 'Run sandbox and daemon in a temporary directory, and show what happens and what to try',
+    summary: 'Run sandbox and daemon in a temporary directory, and show what to try',
     options: {},
   },
   {

@@ -21,7 +21,7 @@ test('the help names every command with its summary, and the exit statuses', asy
 test('the help of a command has usage, summary, and a list of its options', async () => {
   expect((await runCli(['sandbox', '--help'])).stdout).toBe(`Usage: kyc-tokend sandbox [OPTION …]
 
-Run a stand-in for the service on loopback, to try things and to rehearse outages.
+Run a stand-in for the service on loopback.
 
   --port N                   Port on 127.0.0.1 [a free one]
   --scenario NAME            How it answers (ok, account-inactive, account-not-found,
