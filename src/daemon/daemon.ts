@@ -16,7 +16,7 @@ import { withTimeout } from '../lib/clock.ts'
 import type { DaemonSignals } from './daemon-signals.ts'
 import { isSocketActivated, type InheritedSockets } from '../host/system.ts'
 import program from '../../package.json' with { type: 'json' }
-import { alertRemedy, createAlerts } from '../report/alerts.ts'
+import { createAlerts } from '../report/alerts.ts'
 import { announcedEnd, credentialsEnd, logCredentialsEnd, logStart } from '../report/configuration-log.ts'
 import { createLog } from '../report/log.ts'
 import { createMetrics } from '../report/metrics.ts'
@@ -72,8 +72,6 @@ export async function createDaemon(initial: Config, environment: Environment) {
     refresh: running.refresh,
     async sources() {
       await withTimeout(MAX_EXAMINE_MS, running.disk.read(), clock)
-      const alert = alerts.current()
-      const { contact } = config().alerts
       return {
         files: files.status(),
         clients: servers.clients(),
@@ -88,7 +86,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
           stateProblem: fileProblem(store.problem()),
           pathProblems: servers.problems(),
         },
-        alert: alert && { ...alert, remedy: alertRemedy(alert, remedyOf), contact },
+        alert: alerts.current(),
         share: share.status(),
       }
     },

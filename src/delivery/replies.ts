@@ -19,15 +19,7 @@ import {
 } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
 import { dueAtMs, usableUntilMs } from '../token/schedule.ts'
-import {
-  candidateOf,
-  canMeet,
-  isStale,
-  phaseOf,
-  refusalOf,
-  usableToken,
-  type CurrentAlert,
-} from '../token/selectors.ts'
+import { candidateOf, canMeet, isStale, phaseOf, refusalOf, usableToken } from '../token/selectors.ts'
 import { recordOf, type TokenState } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 import { waitsOf, type Connection } from './guard.ts'
@@ -52,8 +44,7 @@ export type Reply = Answer | TokenAnswer | { readonly fault: Fault }
 type TokenReply = TokenAnswer | { readonly fault: Fault }
 /** The parts of the status that other components know. */
 export interface StatusSources extends Pick<StatusResult, 'files' | 'clients' | 'daemon' | 'share'> {
-  /** `contact`: the person to call. */
-  readonly alert: (CurrentAlert & { readonly remedy: string; readonly contact: string | null }) | null
+  readonly alert: (Omit<NonNullable<StatusResult['alert']>, 'since'> & { readonly since: Instant }) | null
 }
 export type Replies = ReturnType<typeof createReplies>
 
@@ -263,12 +254,7 @@ export function statusOf(state: TokenState, now: Instant, { alert, ...parts }: S
       since: format(newestSince),
       nextAttemptAt: formatInstantOrNull(dueAtMs(state, now, newest), now),
     },
-    alert: alert && {
-      reason: alert.reason,
-      since: format(alert.since),
-      remedy: alert.remedy,
-      contact: alert.contact,
-    },
+    alert: alert && { ...alert, since: format(alert.since) },
     service: {
       baseUrl: service.baseUrl,
       lastRequestAt: lastRequestAt && format(lastRequestAt),

@@ -5,39 +5,44 @@ import { createManagedFile } from '../files/managed-file.ts'
 import type { RemedyOf } from '../host/remedy.ts'
 import type { Instant } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
-import type { AlertTestResult } from '../protocol.ts'
+import { permanentReasons, type AlertReason, type AlertTestResult } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
-import { currentAlert, type CurrentAlert } from '../token/selectors.ts'
-import type { Notes } from '../token/state.ts'
+import { lostAt, usableToken } from '../token/selectors.ts'
+import { recordOf, type Trouble } from '../token/state.ts'
 
-type Note = NonNullable<Notes['alert']>
+/** A condition that an operator must know of. */
+interface Alert {
+  readonly reason: AlertReason
+  readonly detail: string
+  readonly remedy: string
+  /** When the last usable token was lost, once there has been none for `alerts.noTokenAfter`, awake. */
+  readonly noTokenSince: Instant | null
+  /** The failure behind `no-token`. */
+  readonly failure?: Trouble['reason']
+  /** The host of the fleet that asked the service, if that was another one: it notifies people. */
+  readonly askedBy: string | null
+}
+/** The alert that is raised, as the operator was notified of it. The keeper has it kept over a restart. */
+interface Note extends Pick<Alert, 'reason' | 'detail' | 'askedBy'> {
+  readonly since: Instant
+  /** How many reminders there were. */
+  readonly reminders: number
+  /** When the last one was, on the wall clock, in ms; null: there was none. */
+  readonly remindedAt: number | null
+}
 
-const SENTENCES: Readonly<Record<CurrentAlert['reason'] | 'test', string>> = {
+const SENTENCES: Readonly<Record<AlertReason, string>> = {
   'account-inactive': 'The account is not active: the service gives it no token',
   'account-not-found': 'The service knows no account for these credentials',
   rejected: 'The service rejects the request for a token',
   'no-token': 'There has been no usable token for too long',
   test: 'This is a rehearsal of an alert',
 }
-/** A rehearsal is an alert like any other, so that it tries the whole way to the operator. */
-const REHEARSAL = {
-  reason: 'test',
-  detail: 'Raised by `kyc-tokend alert-test`',
-  noTokenSince: null,
-  failure: null,
-  askedBy: null,
-} as const
+/** Failures that raise an alert at once, and stay one until there is a token. */
+const ALARMING: ReadonlySet<string> = new Set([...permanentReasons, 'rejected'] satisfies AlertReason[])
 const REHEARSAL_MS = 10_000
 /** The time for which alert.json says that the alert is resolved. */
 const RESOLVED_MS = 60_000
-
-/** Without a token the failure behind it is what a person does something about. */
-export function alertRemedy(
-  { reason, failure }: Pick<CurrentAlert, 'failure'> & { reason: CurrentAlert['reason'] | 'test' },
-  remedyOf: RemedyOf,
-): string {
-  return remedyOf(failure ?? reason)
-}
 
 export function createAlerts(options: {
   keeper: Pick<Keeper, 'state' | 'now' | 'listenUntil' | 'remember'>
@@ -66,10 +71,26 @@ export function createAlerts(options: {
     event: 'alert-file-failed',
   })
 
-  /** One that was raised as `no-token` stays while an attempt is due. */
-  function current(): CurrentAlert | null {
-    const isRaised = keeper.state().notes.alert?.reason === 'no-token'
-    return currentAlert(keeper.state(), keeper.now(), settings.noTokenAfterMs, { isRaised })
+  const noted = (): Note | null => (keeper.state().notes['alert'] ?? null) as Note | null
+
+  /**
+   * A refusal, or `rejected`, of the running pair outranks `no-token`, which waits for the failure behind it: after
+   * a start the first attempt may bring a token.
+   */
+  function alertNow(): Alert | null {
+    const [state, now] = [keeper.state(), keeper.now()]
+    const { failure } = recordOf(state, state.running)
+    if (failure === null) return null
+    // The time awake counts.
+    const isLong = state.tokenless.forMs >= (settings.noTokenAfterMs ?? Infinity)
+    const noTokenSince = usableToken(state, now) === null && isLong ? lostAt(state, now) : null
+    const remains = noted()?.reason === 'no-token' ? null : noted()
+    const alarm = ALARMING.has(failure.reason) && failure.reason !== remains?.reason ? failure : remains
+    if (alarm === null && noTokenSince === null) return null
+    const { reason, detail, askedBy } = alarm ?? failure
+    const alert = { detail, askedBy, noTokenSince, remedy: remedyOf(reason) }
+    if (alarm === null) return { ...alert, reason: 'no-token', failure: failure.reason }
+    return { ...alert, reason: reason as AlertReason }
   }
 
   const origin = () => ({ host: host(), account, contact: settings.contact ?? undefined })
@@ -79,18 +100,17 @@ export function createAlerts(options: {
    * log at `error`, and have no file.
    */
   function raise(
-    alert: Omit<CurrentAlert, 'reason' | 'since'> & { reason: keyof typeof SENTENCES },
-    { since, reminders, remindedAt }: Omit<Note, 'reason'>,
+    { reason, detail, remedy, failure, noTokenSince, askedBy }: Alert,
+    { since, reminders, remindedAt }: Pick<Note, 'since' | 'reminders' | 'remindedAt'>,
     { isNews }: { isNews: boolean },
   ): void {
-    const { reason, detail, failure, noTokenSince, askedBy } = alert
     const message = SENTENCES[reason]
     const fields = {
       event: 'alert',
       reason,
       detail,
-      remedy: alertRemedy(alert, remedyOf),
-      failure: failure ?? undefined,
+      remedy,
+      failure,
       ...origin(),
       since: isoTime(since.wallMs),
       noTokenSince: noTokenSince === null ? undefined : isoTime(noTokenSince.wallMs),
@@ -120,15 +140,16 @@ export function createAlerts(options: {
   }
 
   /** The alert stands: raises it if it is new, or if it is time for a reminder. */
-  function keepRaised(alert: CurrentAlert): void {
-    const { bootMs, wallMs } = keeper.now()
-    const { alert: noted } = keeper.state().notes
-    const { reason } = alert
-    const former = noted?.reason === reason ? noted : null
-    const since = former?.since ?? alert.since
-    const reminders = settings.remindAfterMs.filter((afterMs) => bootMs - since.bootMs >= afterMs).length
+  function keepRaised(alert: Alert): void {
+    const now = keeper.now()
+    const { reason, detail, askedBy } = alert
+    const former = noted()?.reason === reason ? noted() : null
+    const since = former?.since ?? now
+    const agoMs = now.bootMs - since.bootMs
+    const reminders = settings.remindAfterMs.filter((afterMs) => agoMs >= afterMs).length
     const isNews = former === null || reminders > former.reminders
-    const note = isNews ? { reason, since, reminders, remindedAt: former && wallMs } : former
+    const remindedAt = former && now.wallMs
+    const note = isNews ? { reason, detail, askedBy, since, reminders, remindedAt } : former
     if (isNews) keeper.remember({ alert: note })
     // After a start the file may have to be made again.
     if (isNews || content?.['state'] !== 'raised') raise(alert, note, { isNews })
@@ -136,17 +157,17 @@ export function createAlerts(options: {
 
   function check(): void {
     const { bootMs } = keeper.now()
-    const alert = current()
+    const alert = alertNow()
     // A real one ends a rehearsal.
     if (rehearsedAt !== null && (alert !== null || bootMs >= rehearsedAt.bootMs + REHEARSAL_MS)) {
       resolve({ reason: 'test', since: rehearsedAt })
       rehearsedAt = null
     }
-    const { alert: noted } = keeper.state().notes
+    const former = noted()
     if (alert !== null) keepRaised(alert)
-    else if (noted !== null) {
+    else if (former !== null) {
       keeper.remember({ alert: null })
-      resolve(noted)
+      resolve(former)
     }
     if (bootMs >= goneAtMs) {
       content = null
@@ -166,14 +187,22 @@ export function createAlerts(options: {
       settings = next
     },
     /** The alert that is raised; null: none. A rehearsal does not count. */
-    current,
+    current() {
+      const alert = alertNow()
+      const since = noted()?.since ?? keeper.now()
+      return alert && { reason: alert.reason, remedy: alert.remedy, since, contact: settings.contact }
+    },
     /** Raises an alert with `test: true` and resolves it after 10 s. Refused while an alert is raised. */
     test(): { value: AlertTestResult } {
-      const standing = rehearsedAt === null ? current()?.reason : 'test'
+      const standing = rehearsedAt === null ? alertNow()?.reason : 'test'
       if (standing !== undefined)
         return { value: { outcome: 'refused', detail: `The alert ${standing} is raised` } }
       rehearsedAt = keeper.now()
-      raise(REHEARSAL, { since: rehearsedAt, reminders: 0, remindedAt: null }, { isNews: true })
+      // A rehearsal is an alert like any other, so that it tries the whole way to the operator.
+      const detail = 'Raised by `kyc-tokend alert-test`'
+      const rehearsal = { detail, remedy: remedyOf('test'), noTokenSince: null, askedBy: null }
+      const began = { since: rehearsedAt, reminders: 0, remindedAt: null }
+      raise({ reason: 'test', ...rehearsal }, began, { isNews: true })
       void file.reconcile()
       setTimeout(check, REHEARSAL_MS).unref()
       return { value: { outcome: 'raised', resolvesAt: isoTime(rehearsedAt.wallMs + REHEARSAL_MS) } }

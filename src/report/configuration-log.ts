@@ -98,7 +98,7 @@ export function logCredentialsEnd(
   if (end === null || !end.isNear) return
   const { what, expiresAt, daysLeft } = end
   const text = `${what} ${expiresAt} ${daysLeft}`
-  if (text === keeper.state().notes.loggedEnd) return
+  if (text === keeper.state().notes['loggedEnd']) return
   keeper.remember({ loggedEnd: text })
   const remedy = endRemedies[what]
   const fields = { event: 'credentials-expire', what, expiresAt, daysLeft, remedy }

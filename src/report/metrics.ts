@@ -3,6 +3,7 @@ import type { FileCounts } from '../files/managed-file.ts'
 import {
   permanentReasons,
   transientReasons,
+  type AlertReason,
   type Phase,
   type Reason,
   type StatusResult,
@@ -10,7 +11,7 @@ import {
 import type { KeeperView } from '../token/keeper.ts'
 import type { FetchOutcome } from '../token/outcome.ts'
 import { dueAtMs } from '../token/schedule.ts'
-import { phaseOf, usableToken, type CurrentAlert } from '../token/selectors.ts'
+import { phaseOf, usableToken } from '../token/selectors.ts'
 
 /** Names without `kyc_tokend_`. Counters end in `_total`. */
 const HELP = {
@@ -53,7 +54,7 @@ export interface MetricsSample {
   readonly servers: { readonly ipc: ServerSample | null; readonly http: ServerSample | null }
   readonly files: FileCounts
   readonly logRecordsLost: number
-  readonly alert: CurrentAlert | null
+  readonly alert: { readonly reason: string } | null
   /** The secret files hold a refused pair, or one of them or the configuration cannot be used. */
   readonly isFaultyOnDisk: boolean
   /** When the credentials end, ISO 8601; null: not known, or a program renews them. */
@@ -86,7 +87,7 @@ interface Value {
 type Values = number | readonly Value[] | null
 
 const PHASES: readonly Phase[] = ['starting', 'ready', 'degraded', 'expired', 'refused']
-const ALERT_REASONS: readonly CurrentAlert['reason'][] = [...permanentReasons, 'rejected', 'no-token']
+const ALERT_REASONS: readonly AlertReason[] = [...permanentReasons, 'rejected', 'no-token']
 /** The kind of outcome by reason. */
 const OUTCOMES = new Map<Reason | 'none', FetchOutcome['kind']>([
   ['none', 'ok'],

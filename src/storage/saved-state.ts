@@ -7,7 +7,7 @@ import { lostAt, usableToken } from '../token/selectors.ts'
 import type { TokenState } from '../token/state.ts'
 
 /** Raised when the state has other facts. A file of another version is ignored, which costs one request. */
-const VERSION = 6
+const VERSION = 7
 
 /** The state of a former process: `afterStart` begins with it. */
 export interface Former {

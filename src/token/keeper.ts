@@ -4,7 +4,7 @@ import { fingerprintOf, type RejectVerdict } from '../protocol.ts'
 import type { FetchOutcome, FetchToken, ReadyAssertion } from './outcome.ts'
 import { next } from './schedule.ts'
 import { nextExpiryMs } from './selectors.ts'
-import { recordOf, type Notes, type TokenState } from './state.ts'
+import { recordOf, type TokenState } from './state.ts'
 import * as transitions from './transitions.ts'
 import { createVariable, type VariableOptions } from './variable.ts'
 
@@ -194,7 +194,7 @@ export function createKeeper(
       return true
     },
     /** Has these facts kept over a restart. */
-    remember(notes: Partial<Notes>): void {
+    remember(notes: TokenState['notes']): void {
       change({ ...get(), notes: { ...get().notes, ...notes } })
     },
   }

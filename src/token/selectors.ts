@@ -35,8 +35,8 @@ export function lostAt(state: TokenState, now: Instant): Instant {
 
 /** Why the running pair is refused, which is final until somebody acts; null: it is not. */
 export function refusalOf(state: TokenState): PermanentReason | null {
-  const { refusedWith, alarm } = recordOf(state, state.running)
-  return refusedWith === null || alarm === null || alarm.reason === 'rejected' ? null : alarm.reason
+  const { refusedWith, failure } = recordOf(state, state.running)
+  return refusedWith === null ? null : (failure as Trouble & { reason: PermanentReason }).reason
 }
 
 export function phaseOf(state: TokenState, now: Instant): Phase {
@@ -58,51 +58,7 @@ export function isRefused({ refusedWith, failure }: PairRecord): boolean {
   return refusedWith !== null || failure?.reason === 'rejected'
 }
 
-/** Reports whether an attempt is under way, or one with the running pair is due by this moment of the boot clock. */
-export function isAnswerAhead(state: TokenState, now: Instant, byMs = now.bootMs): boolean {
-  return state.inFlight !== null || dueAtMs(state, now) <= byMs
-}
-
-/** The condition that an operator must know of now. */
-export interface CurrentAlert {
-  readonly reason: PermanentReason | 'rejected' | 'no-token'
-  readonly detail: string
-  readonly since: Instant
-  /** When the last usable token was lost, once there has been none for `alerts.noTokenAfter`, awake. */
-  readonly noTokenSince: Instant | null
-  /** The failure behind `no-token`, if an attempt has failed. */
-  readonly failure: Trouble['reason'] | null
-  /** The host of the fleet that asked the service, if that was another one: it notifies people. */
-  readonly askedBy: string | null
-}
-
-/**
- * A refusal, or `rejected`, of the running pair outranks `no-token`. That is not raised while an attempt is
- * awaited: after a start or a suspend it may bring a token. `noTokenAfterMs`: null for never. `isRaised`: one that
- * was raised stays meanwhile.
- */
-export function currentAlert(
-  state: TokenState,
-  now: Instant,
-  noTokenAfterMs: number | null,
-  { isRaised = false } = {},
-): CurrentAlert | null {
-  const { alarm, failure } = recordOf(state, state.running)
-  // Only the time awake counts: so the limit may have been reached long after that of the clock.
-  const reachedAgoMs = state.tokenless.forMs - (noTokenAfterMs ?? Infinity)
-  const isLong = usableToken(state, now) === null && reachedAgoMs >= 0
-  const noTokenSince = isLong ? lostAt(state, now) : null
-  if (alarm !== null) {
-    const { reason, detail, since, askedBy } = alarm
-    return { reason, detail, since, askedBy, noTokenSince, failure: null }
-  }
-  if (!isLong || (isAnswerAhead(state, now) && !isRaised)) return null
-  return {
-    reason: 'no-token',
-    detail: failure?.detail ?? 'There has been no usable token, and no attempt has failed',
-    since: { bootMs: now.bootMs - reachedAgoMs, wallMs: now.wallMs - reachedAgoMs },
-    noTokenSince,
-    failure: failure && failure.reason,
-    askedBy: failure && failure.askedBy,
-  }
+/** Reports whether an attempt is under way, or one with the running pair is due. */
+export function isAnswerAhead(state: TokenState, now: Instant): boolean {
+  return state.inFlight !== null || dueAtMs(state, now) <= now.bootMs
 }

@@ -1,7 +1,7 @@
 // The program's one variable: facts. Their meaning (ready, expired, due) follows from them and the time. Plain data:
 // the next start reads it. A name in `AtMs` is an instant of the boot clock.
 import type { Instant } from '../lib/clock.ts'
-import type { PermanentReason, PostponedReason, Reason, TokenUse } from '../protocol.ts'
+import type { PostponedReason, Reason, TokenUse } from '../protocol.ts'
 import type { Cause } from './outcome.ts'
 import type { Token } from './token.ts'
 
@@ -57,9 +57,8 @@ export interface PairRecord {
   readonly refusedWith: string | null
   /** Of a refused pair: fingerprint of the assertion that was read last. */
   readonly assertion: string
+  /** The last one since the last token. While the pair is refused: the refusal. */
   readonly failure: Trouble | null
-  /** The last answer of which an operator must know: a refusal, or `rejected`. A token ends it, and no other failure. */
-  readonly alarm: (Trouble & { readonly reason: PermanentReason | 'rejected' }) | null
 }
 
 export const NO_RECORD: PairRecord = {
@@ -71,7 +70,6 @@ export const NO_RECORD: PairRecord = {
   refusedWith: null,
   assertion: '',
   failure: null,
-  alarm: null,
 }
 /** `refusedWith` of a refused pair that is asked once, because the daemon started after an orderly stop. */
 export const BY_STOP = 'asked-after-a-stop'
@@ -123,7 +121,8 @@ export interface TokenState {
     /** How long there has been none, in ms; 0: there is one. */
     readonly forMs: number
   }
-  readonly notes: Notes
+  /** Facts that `report/` wants to find again after a restart, by `remember` of the keeper. Without secrets. */
+  readonly notes: Readonly<Record<string, unknown>>
   /** Requests of this process. */
   readonly requests: number
   readonly lastRequestAt: Instant | null
@@ -142,21 +141,6 @@ export interface Clients {
   readonly isCause: boolean
   /** They reported the token since it was given last. */
   readonly haveReported: boolean
-}
-
-/** Facts that `report/` wants to find again after a restart, by `remember` of the keeper. Without secrets. */
-export interface Notes {
-  /** The end of the credentials that was logged last; null: none was. */
-  readonly loggedEnd: string | null
-  /** The alert that is raised, as the operator was notified of it; null: none is. */
-  readonly alert: {
-    readonly reason: string
-    readonly since: Instant
-    /** How many reminders there were. */
-    readonly reminders: number
-    /** When the last one was, on the wall clock, in ms; null: there was none. */
-    readonly remindedAt: number | null
-  } | null
 }
 
 /** The circumstances of a step: the moment and chance. */
@@ -185,7 +169,7 @@ export function initialState(
     clients: { areWaiting: false, requestedAtMs: null, pace: 0, isCause: false, haveReported: false },
     clocks: { wallMs: now.wallMs - now.bootMs, serviceMs: null },
     tokenless: { since: now, forMs: 0 },
-    notes: { loggedEnd: null, alert: null },
+    notes: {},
     requests: 0,
     lastRequestAt: null,
     lastSuccessAt: null,

@@ -123,16 +123,17 @@ function afterNoToken(state: TokenState, inFlight: InFlight, outcome: NoToken, s
   // An operator wants the running pair asked where the candidate gives no token.
   const isNext = state.wish.length === 0 && isOperators && pair !== state.running
   const ended: TokenState = { ...state, inFlight: null, wish: isNext ? ['running'] : state.wish }
+  // Nothing was answered to a pair that is refused.
+  const last = record.refusedWith === null ? failure : record.failure
   if (outcome.kind === 'postponed') {
     const resumeAtMs = step.now.bootMs + outcome.retryAfterMs
     // An operator who came while the attempt of a plan was under way wants one of their own.
     const wish = isOperators && cause !== 'operator' ? BOTH : ended.wish
-    const last = record.refusedWith === null ? failure : record.failure
     return withRecord({ ...ended, wish }, pair, { ...record, resumeAtMs, failure: last })
   }
   // No request was made for the lack of a good assertion: until there is one, the pair is not due.
   if (outcome.reason === 'assertion' && outcome.status === undefined)
-    return withRecord(ended, pair, { ...record, resumeAtMs: Infinity, failure })
+    return withRecord(ended, pair, { ...record, resumeAtMs: Infinity, failure: last })
   const isRefused = outcome.kind === 'permanent'
   return withRecord(ended, pair, {
     ...retryAfter(Math.max(1, attempts), state.policy, step),
@@ -141,10 +142,6 @@ function afterNoToken(state: TokenState, inFlight: InFlight, outcome: NoToken, s
     refusedWith: isRefused ? assertion : null,
     assertion,
     failure,
-    alarm:
-      isRefused || outcome.reason === 'rejected'
-        ? alarmOf({ ...outcome, attempts }, record, step.now)
-        : record.alarm,
   })
 }
 
@@ -158,17 +155,6 @@ function troubleOf(
   if (reason === undefined) return before
   const status = 'status' in outcome ? (outcome.status ?? null) : null
   return { reason, detail, status, askedBy, since: before?.since ?? now, attempts }
-}
-
-/** One with the same reason as the alarm before keeps its start and its host. */
-function alarmOf(
-  outcome: NoToken & { attempts: number },
-  { alarm }: PairRecord,
-  now: Instant,
-): PairRecord['alarm'] {
-  const same = alarm?.reason === outcome.reason ? alarm : null
-  const { askedBy } = same ?? { askedBy: outcome.askedBy ?? null }
-  return { ...troubleOf(outcome, same, now), askedBy } as PairRecord['alarm']
 }
 
 // ---- time

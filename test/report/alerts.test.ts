@@ -168,7 +168,7 @@ test('no usable token for too long raises an alert with the failure behind it, a
     remedy: remedyOf('network'),
     contact,
     noTokenSince: '2027-01-15T08:00:00.000Z',
-    since: '2027-01-15T08:10:00.000Z',
+    since: expect.stringMatching(/^2027-01-15T08:10:/) as string,
   })
   answer({ kind: 'ok', accessToken: 'good' })
   await expect
@@ -184,7 +184,7 @@ test('no usable token for too long raises an alert with the failure behind it, a
     reason: 'no-token',
     host: 'web-1',
     contact,
-    since: '2027-01-15T08:10:00.000Z',
+    since: expect.stringMatching(/^2027-01-15T08:10:/) as string,
     resolvedAt: expect.stringMatching(/^2027-01-15T08:1/) as string,
   })
   expect(of('alert')).toHaveLength(1)

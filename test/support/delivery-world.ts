@@ -12,7 +12,7 @@ import { loadLibc, type Libc } from '../../src/lib/libc.ts'
 import { createKeeper, type Keeper } from '../../src/token/keeper.ts'
 import { STANDARD_USE, type ReloadResult, type TokenUse } from '../../src/protocol.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
-import { currentAlert } from '../../src/token/selectors.ts'
+import { refusalOf } from '../../src/token/selectors.ts'
 import { connectRaw, type RawClient } from './ipc-client.ts'
 import { firstState, POLICY, serviceFacts } from './facts.ts'
 import { createRecords } from './records.ts'
@@ -46,11 +46,11 @@ export function statusSourcesOf(
   keeper: Pick<Keeper, 'state' | 'now'>,
   clients: StatusSources['clients'] = { ipc: { connections: 0, subscribers: 0 }, http: null },
 ): StatusSources {
-  const alert = currentAlert(keeper.state(), keeper.now(), null)
+  const reason = refusalOf(keeper.state())
   return {
     share: null,
     files: [],
-    alert: alert && { ...alert, remedy: remedyOf(alert.reason), contact: null },
+    alert: reason && { reason, since: keeper.now(), remedy: remedyOf(reason), contact: null },
     clients,
     daemon: {
       version: '1.0.0',

@@ -1,7 +1,7 @@
 import { getEventListeners } from 'node:events'
 import { expect, onTestFinished, test } from 'vitest'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
-import { candidateOf, currentAlert, lostAt, phaseOf, usableToken } from '../../src/token/selectors.ts'
+import { candidateOf, lostAt, phaseOf, usableToken } from '../../src/token/selectors.ts'
 import { recordOf, type TokenState } from '../../src/token/state.ts'
 import { serviceFacts } from '../support/facts.ts'
 import { failures } from '../support/failures.ts'
@@ -273,7 +273,6 @@ test('another pair is asked at once, comes into use by its token, and harms nobo
   await clock.advance(10 * MINUTE)
   expect(pairs).toEqual(['first', 'second'])
   expect([heldBy(world), phaseOf(keeper.state(), clock.now())]).toEqual([before, 'ready'])
-  expect(currentAlert(keeper.state(), clock.now(), 0)).toBeNull()
   expect(candidateOf(keeper.state())).toMatchObject({
     failure: { reason: 'account-not-found' },
     refusedWith: '',
@@ -426,14 +425,14 @@ test('an outcome of another host is used while nothing is asked', async () => {
 
 // ---- the time without a token
 
-test('only time awake counts as time without a token, and the alert says since when', async () => {
+test('only time awake counts as time without a token, which is lost since the start', async () => {
   const { keeper, clock } = await runningKeeper({ first: { ...failures.network } })
   const lost = lostAt(keeper.state(), clock.now())
   await clock.advance(9 * MINUTE)
   clock.suspend(8 * HOUR)
-  const alert = () => currentAlert(keeper.state(), clock.now(), 10 * MINUTE)
   await clock.advance(59_000)
-  expect(alert()).toBeNull()
-  await clock.advance(TICK_MS)
-  expect(alert()).toMatchObject({ reason: 'no-token', failure: 'network', noTokenSince: lost })
+  const { forMs } = keeper.state().tokenless
+  expect(forMs).toBeGreaterThan(9 * MINUTE)
+  expect(forMs).toBeLessThan(10 * MINUTE)
+  expect(lostAt(keeper.state(), clock.now())).toEqual(lost)
 })
