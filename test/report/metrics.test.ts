@@ -43,7 +43,7 @@ function measured(changes: Partial<MetricsSample> = {}) {
 }
 
 test('before the first token: starting, what the other parts count, and no instants of 1970', () => {
-  const { metrics, values } = measured({ alert: { reason: 'no-token' } as MetricsSample['alert'] })
+  const { metrics, values } = measured({ alert: { reason: 'no-token' } })
   const { contentType, body } = metrics()
   expect(contentType).toBe('text/plain; version=0.0.4; charset=utf-8')
   if (!lacks('promtool'))
