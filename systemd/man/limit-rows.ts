@@ -32,7 +32,7 @@ export function limitRows(): string[][] {
     [
       'connections in all, and of one user',
       '`maxConnections`, `maxConnectionsPerUser`',
-      'a new one is closed; operators have `maxConnections` of their own',
+      'a new one is closed; operators have as many of their own',
     ],
   ]
 }

@@ -2,8 +2,10 @@
 import { configJsonSchema } from '../../src/config/json-schema.ts'
 import { wrap } from '../../src/lib/display-text.ts'
 
-/** A line of it fits a pager of 80 columns. */
+/** A line in a pager of 80 columns. */
 const WIDTH = 71
+/** A longer default is not shown: the example all-settings.yaml has it. */
+const MAX_DEFAULT_LENGTH = 60
 
 export interface SettingRow {
   /** Key path; `tokenFiles[].mode` is that of each entry. */
@@ -40,15 +42,17 @@ export function settingsOutline(): string[] {
   const rows = settingRows()
   const opened = new Set<string>()
   return rows.flatMap(({ key, type, default: standard = 'required', meaning }) => {
-    const indent = '  '.repeat(depthOf(key))
-    const text = `${key.split('.').at(-1)} (${type}; ${standard}): ${meaning}`.replaceAll('`', '')
-    const [first, ...more] = wrap(text, WIDTH - 4 - indent.length)
-    return [
-      ...sectionsToOpen(key, rows, opened),
-      `${indent}${first}`,
-      ...more.map((line) => `${indent}    ${line}`),
-    ]
+    const shown = standard.length > MAX_DEFAULT_LENGTH ? '…' : standard
+    const text = `${key.split('.').at(-1)} (${type}; ${shown}): ${meaning}`.replaceAll('`', '')
+    return [...sectionsToOpen(key, rows, opened), hanging(text, '  '.repeat(depthOf(key)))]
   })
+}
+
+/** The text in lines for a pager, of which the first is indented least. */
+export function hanging(text: string, indent = ''): string {
+  return wrap(text, WIDTH - 4 - indent.length)
+    .map((line, index) => `${indent}${index === 0 ? '' : '    '}${line}`)
+    .join('\n')
 }
 
 export const depthOf = (key: string): number => key.split('.').length - 1

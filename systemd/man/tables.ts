@@ -1,6 +1,6 @@
 // The parts of the manual that come from the code; `node systemd/man/tables.ts` writes them into its pages.
 import { readFileSync, writeFileSync } from 'node:fs'
-import type { CommandSpec, OptionSpec } from '../../src/terminal/command.ts'
+import type { CommandSpec } from '../../src/terminal/command.ts'
 import { wrap } from '../../src/lib/display-text.ts'
 import { commands } from '../../src/commands/specs.ts'
 import { standardService } from '../../src/config/resolve.ts'
@@ -10,7 +10,7 @@ import { failureTable } from '../../src/source/failures.ts'
 import type { PostponedReason } from '../../src/protocol.ts'
 import { limitRows } from './limit-rows.ts'
 import { outlineOf, tableFields } from './protocol-fields.ts'
-import { settingsOutline } from './setting-rows.ts'
+import { hanging, settingsOutline } from './setting-rows.ts'
 import { stateDiagram } from './states.ts'
 import { wholeConfig } from './whole-config.ts'
 
@@ -78,9 +78,7 @@ export function outlines(): Readonly<Record<string, string>> {
  */
 export function commandChapter(): string {
   const shared = [...new Set(commands.flatMap(optionRows))].filter((row) => timesOf(row) > 1)
-  return [...commands.map(commandSection), '### Options of several commands\n', optionTable(shared)].join(
-    '\n',
-  )
+  return [...commands.map(commandSection), '### Options of several commands\n', optionList(shared)].join('\n')
 }
 
 /** How many commands have this row. */
@@ -88,7 +86,7 @@ function timesOf(row: string): number {
   return commands.filter((spec) => optionRows(spec).includes(row)).length
 }
 
-/** Options that other commands have, too, stand once, in a table of their own. */
+/** Options that other commands have, too, stand once, in a list of their own. */
 function commandSection(spec: CommandSpec): string {
   const { name, positionals, summary, details, options } = spec
   const own = optionRows(spec).filter((row) => timesOf(row) === 1)
@@ -97,27 +95,23 @@ function commandSection(spec: CommandSpec): string {
   return [
     `### kyc-tokend ${[name, ...(positionals === undefined ? [] : [code(positionals)])].join(' ')}\n`,
     `${wrap(paragraph, 110).join('\n')}\n`,
-    ...(own.length === 0 ? [] : [optionTable(own)]),
+    ...(own.length === 0 ? [] : [optionList(own)]),
     ...(shared.length === 0 ? [] : [`Also ${shared.map((option) => code(`--${option}`)).join(', ')}.\n`]),
   ].join('\n')
 }
 
-const optionTable = (rows: readonly string[]): string =>
-  markdownTable({ head: ['option', 'meaning'], rows: [] }) + rows.join('')
+const optionList = (rows: readonly string[]): string => ['```text', ...rows, '```', ''].join('\n')
 
-/** A line of the table for each option. */
+/** The text of each option. */
 function optionRows({ options }: CommandSpec): string[] {
-  return Object.entries(options).map(([option, { value, ...more }]) =>
-    tableLine([code(value === undefined ? `--${option}` : `--${option} ${value}`), optionMeaning(more)]),
-  )
-}
-
-function optionMeaning({ summary, choices, default: standard }: Omit<OptionSpec, 'value'>): string {
-  return [
-    `${summary}.`,
-    ...(choices === undefined ? [] : [`One of ${choices.map(code).join(', ')}.`]),
-    ...(standard === undefined ? [] : [`Default: ${standard}.`]),
-  ].join(' ')
+  return Object.entries(options).map(([option, { value, summary, choices, default: standard }]) => {
+    const words = [
+      `--${option}${value === undefined ? '' : ` ${value}`}: ${summary}.`,
+      ...(choices === undefined ? [] : [`One of ${choices.join(', ')}.`]),
+      ...(standard === undefined ? [] : [`Default: ${standard}.`]),
+    ]
+    return hanging(words.join(' '))
+  })
 }
 
 function markdownTable({ head, rows }: Pick<Table, 'head' | 'rows'>): string {
