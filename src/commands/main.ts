@@ -115,12 +115,12 @@ function onOutputError(error: Error): void {
 async function fail(failure: unknown): Promise<void> {
   const thrown = failure instanceof FileError ? await inWords(failure) : failure
   const sentence = `kyc-tokend failed, and the fault is its own (${errorMessage(thrown)}): please report it.`
-  const { status, lines } =
+  const { status, message } =
     thrown instanceof UserError
       ? thrown
-      : { status: exitStatus.internal, lines: [sentence, ...stackOf(thrown).split('\n')] }
+      : { status: exitStatus.internal, message: `${sentence}\n${stackOf(thrown)}` }
   process.exitCode = status
-  const text = `${lines.map(escapeUnsafe).join('\n')}\n`
+  const text = `${message.split('\n').map(escapeUnsafe).join('\n')}\n`
   // Not by process.stderr, which would block if it is a file on a disk that hangs.
   const written = new Promise<void>((resolve) => write(STDERR, text, () => resolve()))
   await Promise.race([written, sleep(LINGER_MS, undefined, { ref: false })])

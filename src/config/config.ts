@@ -1,6 +1,6 @@
 // The configuration as the rest of the program sees it: made of parts, one for each room, read-only. And the pair:
 // which of two is the same, and all secrets in the clear.
-import { formEncoded, Secret } from '../lib/secret.ts'
+import { Secret } from '../lib/secret.ts'
 import type { describedService, Frozen, resolveConfig } from './resolve.ts'
 
 /**
@@ -44,29 +44,20 @@ export function accountText(pair: PairConfig): string {
   return pairText({ ...pair, clientCertificate: null })
 }
 
-/** Every secret in the clear, and logins as HTTP Basic has them: no log may show one. */
+/** Every secret in the clear: no log may show one. A certificate's key, which has several lines, is never sent. */
 export function revealAll({ pair, share, request }: Pick<Config, 'pair' | 'share' | 'request'>): string[] {
-  const { proxy } = request
-  const logins = [
-    [pair.apiKey?.reveal(), pair.apiSecret?.reveal()],
-    ...(proxy ? [[proxy.user, proxy.password?.reveal()]] : []),
-  ].map(([user, password]) => (user && password ? basicForms(user, password) : []))
-  // A certificate's key, which has several lines, is never sent.
-  return [...secretsIn([pair, share, proxy]), ...logins.flat()].filter(
-    (text) => text !== '' && !text.includes('\n'),
-  )
-}
-
-/** As they are, and form-encoded first (RFC 6749, section 2.3.1). */
-function basicForms(user: string, password: string): string[] {
-  const encoded = [user, password].map(formEncoded)
-  return [`${user}:${password}`, encoded.join(':')].map((text) => Buffer.from(text).toString('base64'))
+  return secretsIn([pair, share, request]).filter((text) => text !== '' && !text.includes('\n'))
 }
 
 /** All secrets within a value, in the clear. */
 function secretsIn(value: unknown): string[] {
   if (value instanceof Secret) return [value.reveal()]
   return typeof value === 'object' && value !== null ? Object.values(value).flatMap(secretsIn) : []
+}
+
+/** Reports whether two parts are the same, with their secrets. */
+export function isSamePart(one: unknown, other: unknown): boolean {
+  return JSON.stringify(revealed(one)) === JSON.stringify(revealed(other))
 }
 
 /** The value with its secrets in the clear and its keys in order. */

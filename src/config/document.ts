@@ -3,7 +3,7 @@ import * as v from 'valibot'
 import { isRecord } from '../lib/input.ts'
 import { keyPath, type ConfigIssue } from './faults.ts'
 import { isHeaderName, isLoopbackHost } from './kinds.ts'
-import { configSchema, service as serviceSchema, type Settings } from './schema.ts'
+import { configSchema, type Settings } from './schema.ts'
 
 /** Keys that are gone since 2.x. */
 const GONE: Readonly<Record<string, string>> = {
@@ -24,8 +24,7 @@ export function validateDocument(document: unknown) {
     const at = keyPath(path.map(({ key }) => key as PropertyKey))
     return { at, sentence: Object.hasOwn(GONE, at) ? `is gone: ${GONE[at]}` : message }
   })
-  if (!success) return { faults }
-  return { faults, settings: { ...output, service: output.service ?? v.parse(serviceSchema(), {}) } }
+  return success ? { faults, settings: output } : { faults }
 }
 
 /** The client credentials grant (RFC 6749, section 4.4). */

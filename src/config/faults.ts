@@ -22,10 +22,6 @@ export class ConfigError extends UserError {
     this.faults = faults
     this.file = file
   }
-
-  override get lines(): readonly string[] {
-    return this.message.split('\n')
-  }
 }
 
 export function formatIssue({ at, sentence }: ConfigIssue): string {

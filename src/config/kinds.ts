@@ -57,11 +57,10 @@ export function parsed<T>(parse: (text: string) => T | undefined, shape: string,
 /** Milliseconds, written with their unit. */
 export function duration(from: string, to: string) {
   const [least, most] = [parseDuration(from)!, parseDuration(to)!]
-  const shape = 'a duration with its unit, in quotes: write "500ms", "30s", "15m", "1h" or "1d"'
-  const text = formed(DURATION, shape, `duration, ${from} to ${to}`)
   const ms = v.transform((given: string) => parseDuration(given) ?? Infinity)
   const isWithin = v.check((given: number) => given >= least && given <= most)
-  return kind(v.pipe(text, ms, isWithin), `from "${from}" to "${to}"`)
+  const schema = v.pipe(v.string(), v.regex(DURATION), called(`duration, ${from} to ${to}`), ms, isWithin)
+  return kind(schema, `a duration from "${from}" to "${to}": write it in quotes, with ms, s, m, h or d`)
 }
 
 /** A setting that is a duration in this range. */
@@ -71,34 +70,25 @@ export function span(description: string, [from, to]: [string, string], standard
 
 /** Permission bits: all of `needed`, none of `forbidden`. `shape` says which. */
 export function mode(needed: number, forbidden: number, shape: string) {
-  const octal = 'permission bits as a string of octal digits: write "0600" or "0640", in quotes'
-  const digits = formed(/^0?[0-7]{3}$/, octal, 'mode')
-  const bits = v.transform((given: string) => Number.parseInt(given, 8))
+  const bits = v.transform((digits: string) => Number.parseInt(digits, 8))
   const isAllowed = v.check((given: number) => (given & (needed | forbidden)) === needed)
-  return setting(kind(v.pipe(digits, bits, isAllowed), shape), 'Permission bits.', '0600')
+  const schema = v.pipe(v.string(), v.regex(/^0?[0-7]{3}$/), called('mode'), bits, isAllowed)
+  return setting(kind(schema, shape), 'Permission bits.', '0600')
 }
 
 /** One line of text, not empty. */
-export function line(maxLength: number, shape = 'a text that is not empty: write it in quotes') {
-  const isPlain = (text: string): boolean => !CONTROL_CHARACTER.test(text)
-  const schema = v.pipe(
-    v.string(),
-    v.minLength(1),
-    v.maxLength(maxLength, `must not have more than ${maxLength} characters: shorten it`),
-    v.check(isPlain, 'must not hold a control character: type it again, without one'),
+export function line(maxLength: number, what = 'text') {
+  const isPlain = v.check((text: string) => !CONTROL_CHARACTER.test(text))
+  const schema = v.pipe(v.string(), v.minLength(1), v.maxLength(maxLength), isPlain)
+  return kind(
+    schema,
+    `a ${what} of 1 to ${maxLength} characters, without control characters: write it in quotes`,
   )
-  return kind(schema, shape)
 }
 
 /** A path of at most PATH_MAX bytes. */
 export function path() {
-  const isWhole = (text: string): boolean => !text.startsWith('~')
-  const tilde = 'must not begin with "~", which only a shell expands: write the whole path, or "./~…"'
-  return v.pipe(
-    line(4096, 'a path that is not empty: write it in quotes'),
-    v.check(isWhole, tilde),
-    called('path'),
-  )
+  return v.pipe(line(4096, 'path'), called('path'))
 }
 
 /** Ms since the epoch. */
@@ -107,42 +97,38 @@ export function instant() {
   return parsed(parseInstant, shape, 'date')
 }
 
-/** A URL. `problemOf` gives the whole sentence: there are several ways to be no such URL. */
+/** A URL. `problemOf` gives the whole sentence. */
 export function url(problemOf: (text: string) => string | undefined) {
-  const check = v.rawCheck<string>(({ dataset, addIssue }) => {
-    const message = dataset.typed ? problemOf(dataset.value) : undefined
-    if (message !== undefined) addIssue({ message })
-  })
-  return v.pipe(v.string(problemOf('')!), check, called('URL'))
+  const isUrl = v.check((text: string) => problemOf(text) === undefined)
+  return v.config(v.pipe(v.string(), isUrl, called('URL')), { message: problemOf('')! })
 }
 
 /** Why this cannot be the base URL, with the remedy. Never quotes it: it may hold a password. */
 export function baseUrlProblem(text: string): string | undefined {
-  const shape = 'a whole URL without "?" and "#": write it as "https://api.example.com"'
-  return problemOfUrl(text, /^https?:\/\/[^\s\\?#]+$/i, shape)
+  const shape = 'an https URL (http: of a loopback host) without "?", "#", user and password'
+  return problemOfUrl(text, /^https?:\/\/[^?#]+$/i, `${shape}: write it as "https://api.example.com"`)
 }
 
 /** Likewise, for the token endpoint: a path (and query) after the base URL, or a whole URL. */
 export function tokenUrlProblem(text: string): string | undefined {
-  const shape = 'a path or a whole URL without "#": write "/token" or "https://auth.example.com/token"'
-  if (/^\/(?!\/)[^\s\\#]*$/u.test(text)) return undefined
-  return problemOfUrl(text, /^https?:\/\/[^\s\\#]+$/i, shape)
+  const shape = 'a path, or an https URL (http: of a loopback host), without "#", user and password'
+  return problemOfUrl(text, /^(?:https?:\/\/|\/(?!\/))[^#]*$/i, `${shape}: write it as "/token"`)
 }
 
 /** Likewise, for a proxy, whose login has settings of its own. */
 export function proxyUrlProblem(text: string): string | undefined {
-  const shape = 'the URL of a proxy: write it as "http://proxy.example.com:3128"'
-  return problemOfUrl(text, /^https?:\/\/[^\s\\/?#]+\/?$/i, shape, { isProxy: true })
+  const shape =
+    'the URL of a proxy: write it as "http://proxy.example.com:3128", with user and password beside it'
+  return problemOfUrl(text, /^https?:\/\/[^/?#]+\/?$/i, shape, { isProxy: true })
 }
 
 function problemOfUrl(text: string, form: RegExp, shape: string, { isProxy = false } = {}) {
-  if (text.length > 2048 || !form.test(text) || !URL.canParse(text)) return `must be ${shape}`
-  const { protocol, hostname, username, password } = new URL(text)
-  const place = isProxy ? 'request.proxy.user and request.proxy.password' : 'credentials'
-  if (username !== '' || password !== '')
-    return `must not hold a user name or password: put them into ${place}`
-  if (isProxy || protocol === 'https:' || isLoopbackHost(hostname)) return undefined
-  return 'must begin with https://, else the secret crosses the network in the clear (http:// is for a loopback host)'
+  const isFormed = text.length <= 2048 && form.test(text) && !/[\s\\]/.test(text)
+  // A path has the host of the base URL.
+  const found = isFormed ? URL.parse(text, 'https://host') : null
+  const isSecure = isProxy || found?.protocol === 'https:' || isLoopbackHost(found?.hostname ?? '')
+  const isGood = found !== null && isSecure && found.username === '' && found.password === ''
+  return isGood ? undefined : `must be ${shape}`
 }
 
 /** The hosts that are this host itself: there, and only there, plain HTTP keeps a secret. */

@@ -4,7 +4,6 @@ import * as v from 'valibot'
 import { OWN_FILES, ownSockets, runtimeDirectoryOf, stateDirectoryOf } from '../host/paths.ts'
 import { fallbackOnSystemError } from '../lib/error.ts'
 import { isRecord } from '../lib/input.ts'
-import { MAX_SOCKET_PATH_BYTES } from '../lib/libc.ts'
 import { Secret } from '../lib/secret.ts'
 import { faultsBetween, MAKE_KEY } from './document.ts'
 import { keyPath } from './faults.ts'
@@ -211,7 +210,7 @@ async function ownCertificate(
       `${at}.certFile`,
       'is not that of its key, or TLS takes neither: name two that were made together',
     )
-  const { fromMs, endMs } = certificateLife(cert)
+  const { fromMs, endMs } = certificateLife(cert)!
   if (fromMs > Date.now() || endMs < Date.now()) {
     const [from, end] = [fromMs, endMs].map((ms) => new Date(ms).toISOString().slice(0, 10))
     warn(`${at}.certFile`, `is valid from ${from} to ${end}: have it renewed, or set the clock of this host`)
@@ -291,7 +290,5 @@ function directoriesOf(
       if (path !== null) fault(at, 'is for a daemon without systemd, which makes it: leave it out')
   const identity = { env, uid: process.geteuid!() }
   const wanted = runtimeDirectory ?? runtimeDirectoryOf(identity)
-  if (Buffer.byteLength(ownSockets(wanted).http) > MAX_SOCKET_PATH_BYTES)
-    fault('runtimeDirectory', `makes a socket's path longer than ${MAX_SOCKET_PATH_BYTES} bytes: shorten it`)
   return { runtimeDirectory: wanted, stateDirectory: stateDirectory ?? stateDirectoryOf(identity) }
 }

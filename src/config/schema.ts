@@ -44,7 +44,10 @@ export const configSchema = () =>
       ),
       contact: orNull(is.line(200), 'Whom to call; in every alert and remedy.'),
     }),
-    service: orNull(service(), 'Another service than that of the interface description.'),
+    service: v.pipe(
+      orNull(service(), 'Another service than that of the interface description.'),
+      v.transform((given) => given ?? v.parse(service(), {})),
+    ),
     share: orNull(share(), 'One token for all hosts of the account, through Redis.'),
     log: group('The log, on stderr.', {
       level: setting(is.oneOf(logLevels), 'Least urgent level that is logged.', 'info'),
@@ -58,9 +61,8 @@ export const configSchema = () =>
     stateDirectory: orNull(inputPath(), 'Of what outlives a restart, likewise.'),
   })
 
-type Parsed = v.InferOutput<ReturnType<typeof configSchema>>
 /** The settings with their defaults; durations in ms, modes as permission bits, `Lookup` for what they name. */
-export type Settings = Parsed & { readonly service: NonNullable<Parsed['service']> }
+export type Settings = v.InferOutput<ReturnType<typeof configSchema>>
 
 /** What takes the place of values of 2.x. */
 const JOURNAL = ' ("journal" is gone: write "json", and run `journalctl -o cat`)'
@@ -101,7 +103,11 @@ const tokenFile = () =>
     path: required(is.path(), 'Relative to the runtime directory.'),
     format: choice(['raw', 'header', 'env', 'json', 'template'], 'See Token files.'),
     template: orNull(is.formed(/\{token\}/, TEMPLATE_SHAPE), 'The text of a `template`, with `{token}`.'),
-    mode: is.mode(0o400, 0o002, 'a mode by which the daemon reads and no other writes: write "0640"'),
+    mode: is.mode(
+      0o400,
+      0o002,
+      'octal digits in quotes by which the daemon reads and no other writes: write "0640"',
+    ),
     owner: orNull(
       is.account('user'),
       'The daemon’s user, if `null`; another one only if the daemon is root.',
@@ -111,7 +117,7 @@ const tokenFile = () =>
 
 const socket = () =>
   section('{ … }', {
-    mode: is.mode(0o600, 0, 'a mode by which its owner reads and writes: write "0600" or "0660"'),
+    mode: is.mode(0o600, 0, 'octal digits in quotes by which its owner reads and writes: write "0660"'),
     group: orNull(is.account('group'), 'The daemon’s, if `null`.'),
     allow: group('Who may use it, beside root and the daemon’s user.', {
       users: setting(is.list(is.account('user')), 'Users that may use it.', []),

@@ -106,8 +106,6 @@ export function createInputs({ env, file: configFile, isElsewhere = false }: Inp
       const text = await read(at, source)
       const refusal = text === null ? undefined : secretRefusal(text)
       if (refusal !== undefined) fault(at, refusal)
-      else if (text !== null && /^(["'`]).*\1$|^\s|\s$/.test(text))
-        warn(at, 'is in quotes, or has a blank at an end, which is part of it: remove that')
       return new Secret(text ?? '')
     },
     /** A private key in PEM or as a JWK, without a passphrase. */
@@ -121,7 +119,7 @@ export function createInputs({ env, file: configFile, isElsewhere = false }: Inp
     /** Certificates in PEM. */
     async certificates(at: string, path: string): Promise<string> {
       const pem = await file(at, path, false)
-      if (pem === null || holdsCertificates(pem)) return pem ?? ''
+      if (pem === null || certificateLife(pem) !== null) return pem ?? ''
       fault(at, 'holds no certificate that can be read: name a PEM file with "-----BEGIN CERTIFICATE-----"')
       return ''
     },
@@ -152,17 +150,12 @@ export function privateKeyOf(text: string): KeyObject | null {
   return withSystemFallback(null, () => crypto().createPrivateKey(key))
 }
 
-/** Other text around them is ignored. */
-function holdsCertificates(text: string): boolean {
-  const found = text.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? []
-  const parse = () => found.map((pem) => new (crypto().X509Certificate)(pem)).length > 0
-  return withSystemFallback(false, parse)
-}
-
-/** From when until when the first of these certificates is valid, in ms since the epoch. */
-export function certificateLife(certificates: string): { fromMs: number; endMs: number } {
-  const { validFrom, validTo } = new (crypto().X509Certificate)(certificates)
-  return { fromMs: Date.parse(validFrom), endMs: Date.parse(validTo) }
+/** When the first certificate in a text is valid, in ms since the epoch; null: none is there that can be read. */
+export function certificateLife(pem: string): { fromMs: number; endMs: number } | null {
+  return withSystemFallback(null, () => {
+    const { validFrom, validTo } = new (crypto().X509Certificate)(pem)
+    return { fromMs: Date.parse(validFrom), endMs: Date.parse(validTo) }
+  })
 }
 
 /**

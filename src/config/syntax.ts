@@ -1,6 +1,5 @@
 // Reads YAML, and locates where a text stops being JSON or YAML, in words that quote nothing of it.
-import { isCollection, isNode, isScalar, LineCounter, parseDocument, visit, type Document } from 'yaml'
-import { parseJson } from '../lib/input.ts'
+import { LineCounter, parseDocument } from 'yaml'
 
 /** The document of a text in YAML. Throws if it is none. */
 export function parseYaml(text: string): unknown {
@@ -19,7 +18,7 @@ function parsed(text: string) {
 /** The first fault of a text that is no JSON, or no YAML: `line 1, column 2: …`, with the remedy. */
 export function locateFault(text: string, { isJson }: { isJson: boolean }): string {
   try {
-    const { document, lines, faults } = parsed(text)
+    const { lines, faults } = parsed(text)
     const at = (offset: number): string => {
       const { line, col } = lines.linePos(offset)
       return `line ${line}, column ${col}`
@@ -28,8 +27,8 @@ export function locateFault(text: string, { isJson }: { isJson: boolean }): stri
     // The codes of the library's errors are words.
     if (fault !== undefined)
       return `${at(fault.pos[0])}: ${fault.code.toLowerCase().replaceAll('_', ' ')}: correct it, or what is before it`
-    const offset = isJson ? offsetOfYaml(document, text) : undefined
-    if (offset !== undefined) return `${at(offset)}: ${ONLY_YAML}`
+    // YAML that is no JSON.
+    if (isJson) return `${at(JSON_TOKENS.exec(text)![0].length)}: ${ONLY_YAML}`
   } catch (error) {
     // The library gives up on what is nested without end.
     if (!(error instanceof RangeError)) throw error
@@ -41,18 +40,6 @@ const ONLY_YAML =
   'JSON has keys and texts in double quotes, no comma before a closing bracket, and no comments: ' +
   'correct it, or use a .yaml file'
 
-/** The offset of the first thing in a text of YAML that JSON does not have. */
-function offsetOfYaml(document: Document, text: string): number | undefined {
-  let first: number | undefined
-  visit(document, (key, node) => {
-    if (!isNode(node) || !node.range) return undefined
-    const [start, end] = node.range
-    const source = text.slice(start, end)
-    if (isCollection(node) && node.flow && !/,\s*.$/s.test(source)) return undefined
-    if (isScalar(node) && parseJson(source) !== undefined && (key !== 'key' || source.startsWith('"')))
-      return undefined
-    first = isCollection(node) && node.flow ? end - 1 : start
-    return visit.BREAK
-  })
-  return first
-}
+/** The tokens of JSON, in any order, from the beginning of a text; no comma before a closing bracket. */
+const JSON_TOKENS =
+  /^(?:\s|[{}[\]:]|,(?!\s*[}\]])|"(?:[^"\\\p{Cc}]|\\["\\/bfnrtu])*"|(?:-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null)(?![\w.+-]))*/u

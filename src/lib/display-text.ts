@@ -42,8 +42,3 @@ export function shellWord(text: string): string {
 export function wrap(text: string, width: number): string[] {
   return text.match(new RegExp(String.raw`\S.{0,${width - 1}}(?=\s|$)|\S+`, 'g')) ?? ['']
 }
-
-/** Permission bits as people write them: `0640`. */
-export function octal(mode: number): string {
-  return (mode & 0o7777).toString(8).padStart(4, '0')
-}

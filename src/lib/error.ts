@@ -23,11 +23,6 @@ export class UserError extends Error {
     super(message, options)
     this.status = status
   }
-
-  /** The message as it is printed. A line break inside a line is foreign: it comes with a path. */
-  get lines(): readonly string[] {
-    return [this.message]
-  }
 }
 
 /** A command or option that was given wrongly (status 64). */

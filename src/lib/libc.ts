@@ -36,9 +36,8 @@ const ABI = {
   SO_PEERCRED: 17,
   SO_PEERGROUPS: 59,
 } as const
-/** Longest path of a Unix socket: `sun_path` without the NUL byte that ends it (unix(7)). */
-export const MAX_SOCKET_PATH_BYTES = 107
-const SUN_PATH_BYTES = MAX_SOCKET_PATH_BYTES + 1
+/** Longest path of a Unix socket, with the NUL byte that ends it (unix(7), `sun_path`). */
+const SUN_PATH_BYTES = 108
 /** The most supplementary groups of a process (NGROUPS_MAX). */
 const MAX_GROUPS = 65_536
 /** Signals that Node ignores from its start; a program that is executed would, too (signal(7)). */
@@ -200,9 +199,7 @@ function restoreDefault(signal: NodeJS.Signals): void {
 /** `struct sockaddr_un`. An abstract name begins with a NUL byte and has no other end than its length. */
 function socketAddress(path: string): Buffer {
   const name = Buffer.from(path.startsWith('@') ? `\0${path.slice(1)}` : `${path}\0`)
-  if (name.length > SUN_PATH_BYTES) {
-    throw new Error(`The path of a Unix socket has at most ${MAX_SOCKET_PATH_BYTES} bytes: ${path}`)
-  }
+  if (name.length > SUN_PATH_BYTES) throw new Error(`The path of a Unix socket is too long: ${path}`)
   const family = Buffer.alloc(2)
   family.writeUInt16LE(ABI.AF_UNIX)
   return Buffer.concat([family, name])

@@ -49,9 +49,6 @@ export function createHourlyCount(nowMs: () => number): (kind: string | number, 
   }
 }
 
-/** Of an error, so many causes are shown. */
-const MAX_CAUSES = 5
-
 /** The secrets that the process knows, by who knows them. */
 const sources = new Map<string, () => Iterable<string>>()
 
@@ -62,14 +59,8 @@ export function hideInStacks(owner: string, secrets: () => Iterable<string>): vo
 
 /** The stack of the error and of its causes, without secrets. */
 export function stackOf(error: unknown): string {
-  const stacks: string[] = []
-  let cause = error
-  while (cause !== undefined && stacks.length < MAX_CAUSES) {
-    stacks.push((cause instanceof Error && cause.stack) || inspect(cause))
-    cause = cause instanceof Error ? cause.cause : undefined
-  }
   const secrets = [...sources.values()].flatMap((source) => [...source()])
-  return createRedaction(secrets)(stacks.join('\ncaused by '))
+  return createRedaction(secrets)(inspect(error))
 }
 
 /** Logs a fault of the program itself. */

@@ -24,15 +24,6 @@ export class Secret {
   }
 }
 
-/** Compares values; secrets, which all look the same, by their content. */
-export function isSame(one: unknown, other: unknown): boolean {
-  if (one === other) return true
-  if (one instanceof Secret && other instanceof Secret) return one.reveal() === other.reveal()
-  if (typeof one !== 'object' || typeof other !== 'object' || one === null || other === null) return false
-  const keys = new Set([...Object.keys(one), ...Object.keys(other)])
-  return [...keys].every((key) => isSame(Reflect.get(one, key), Reflect.get(other, key)))
-}
-
 /** A shorter secret is found in ordinary words by chance. */
 const MIN_SECRET_LENGTH = 8
 
@@ -72,8 +63,10 @@ export function formsOf(secret: string): string[] {
   const ascii = json.replace(/[^ -~]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)
   // By way of bytes: half of a surrogate pair cannot be encoded.
   const inUrl = [encodeURIComponent(Buffer.from(secret).toString()), formEncoded(secret)]
-  const base64 = (secret.length < MIN_SECRET_LENGTH ? [0] : [0, 1, 2]).map((before) =>
-    base64After(secret, before),
+  // Of a login, too, where it may be form-encoded first (RFC 6749, section 2.3.1).
+  const places = secret.length < MIN_SECRET_LENGTH ? [0] : [0, 1, 2]
+  const base64 = [secret, formEncoded(secret)].flatMap((text) =>
+    places.map((before) => base64After(text, before)),
   )
   return [
     secret,

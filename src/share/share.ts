@@ -1,10 +1,9 @@
 // The face of the room: the keeper's attempts are made in the fleet, and the keeper is offered what other hosts
 // were answered. One connection, and a host for the account in use and for each that is a candidate.
 import { hostname } from 'node:os'
-import type { ShareConfig } from '../config/config.ts'
+import { isSamePart, type ShareConfig } from '../config/config.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
-import { isSame } from '../lib/secret.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
 import { createHost, LOOK_EVERY_MS, type Account, type Got, type Host } from './host.ts'
@@ -85,7 +84,7 @@ export function createShare({ keeper, open = openStore, ...around }: ShareOption
   return {
     /** This account is in use from now on; null: this host shares no more. */
     use(account: Account | null): void {
-      if (connection !== null && !isSame(connection.settings, account?.share)) {
+      if (connection !== null && !isSamePart(connection.settings, account?.share)) {
         void connection.store.then(({ close }) => close())
         connection = null
       }

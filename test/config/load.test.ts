@@ -154,7 +154,7 @@ describe('a file that cannot be a configuration', () => {
 
   it.each([
     ['{"a": HUSH}', 1, 7],
-    ['{\n  "a": 1,\n}', 3, 1],
+    ['{\n  "a": 1,\n}', 2, 9],
     ['{\n  // HUSH\n}', 2, 3],
     ['{"a": 1 "b": 2}', 1, 7],
     ['{"a": "b\nc"}', 1, 7],
@@ -264,14 +264,6 @@ describe('a secret source', () => {
     expect(read.unseen).toEqual(['credentials.apiSecret'])
     expect(read.warnings).toEqual([expect.stringMatching(/^credentials\.apiSecret: cannot be checked from/)])
   })
-  it.each([
-    ['"my-secret-123"', /is in quotes, or has a blank at an end/],
-    [' my-secret-123', /is in quotes, or has a blank at an end/],
-  ])('%j is a warning', async (secret, sentence) => {
-    const { read, pair } = await load(withSecret(secret))
-    expect(read.warnings).toEqual([expect.stringMatching(sentence)])
-    expect(pair.apiSecret!.reveal()).toBe(secret)
-  })
 })
 
 describe('a certificate', () => {
@@ -360,11 +352,11 @@ describe('a rule between settings', () => {
       tokenFiles: [{ path: 't', group: 'no-such-group' }],
       request: { trust: 'file' },
     }
-    const { faults, lines, message } = await refusalOf(load(write(settings)))
+    const { faults, message } = await refusalOf(load(write(settings)))
     const all = ['request.caFile', 'credentials.apiKey', 'tokenFiles[0].group']
     expect(faults.map(({ at }) => at)).toEqual(all)
     expect(message).toMatch(/ has 3 faults:\n {2}request\.caFile: /)
-    expect(lines).toHaveLength(4)
+    expect(message.split('\n')).toHaveLength(4)
     const shape = await refusalOf(load(write({ ...settings, log: 5 })))
     expect(shape.faults.map(({ at }) => at)).toEqual(['log'])
   })

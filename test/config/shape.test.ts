@@ -66,7 +66,6 @@ const beyond: object[] = [
   { alerts: { contact: 'x'.repeat(201) } },
   { alerts: { contact: 'Ada\u001b[2J' } },
   { tokenFiles: [{ path: 't', mode: '0666' }] },
-  { tokenFiles: [{ path: '~/token' }] },
   { ipc: { group: 2 ** 32 - 1 } },
   { ipc: { allow: { users: ['-x'] } } },
   { credentials: { apiKey: 'k' } },

@@ -7,7 +7,7 @@ test('a stack has the causes, and no secret in any encoding', () => {
   const cause = new Error(`refused ${Buffer.from(secret).toString('base64')}`)
   const text = stackOf(new TypeError(`not a pair: ${secret}`, { cause }))
   expect(text).toMatch(/^TypeError: not a pair: \S+\n +at .*log\.test\.ts/)
-  expect(text).toMatch(/^caused by Error: refused \S+\n +at /m)
+  expect(text).toMatch(/^ +\[cause\]: Error: refused \S+\n +at /m)
   expect(text).not.toContain(secret)
   expect(text).not.toContain(Buffer.from(secret).toString('base64'))
   for (const thrown of ['a text', undefined, { toString: null }])

@@ -1,13 +1,11 @@
 import { inspect } from 'node:util'
 import { expect, test } from 'vitest'
-import { createRedaction, holdsSecret, isSame, Secret } from '../../src/lib/secret.ts'
+import { createRedaction, formEncoded, holdsSecret, Secret } from '../../src/lib/secret.ts'
 
-test('a secret is shown by reveal alone, and compared by its content', () => {
+test('a secret is shown by reveal alone', () => {
   const secret = new Secret('s3cret')
   expect([String(secret), JSON.stringify({ secret }), inspect({ secret })].join()).not.toContain('s3cret')
   expect(secret.reveal()).toBe('s3cret')
-  expect(isSame({ a: [secret] }, { a: [new Secret('s3cret')] })).toBe(true)
-  expect(isSame({ a: [secret] }, { a: [new Secret('other')] })).toBe(false)
 })
 
 test.each([
@@ -26,14 +24,17 @@ test.each([
 test.each(['s3cret-4711', 'S3cret/+of=the"account', 'pässword', '????>>>>~~~~'])(
   '%s is found in the base64 of any text that contains it, and replaced there',
   (secret) => {
-    for (const before of ['', ':', 'k:', 'key:', '{"key":"'])
-      for (const after of ['', '"', '"}', '"}.'])
-        for (const encoding of ['base64', 'base64url'] as const) {
-          const text = Buffer.from(`${before}${secret}${after}`).toString(encoding)
-          expect(holdsSecret(text, secret), text).toBe(true)
-          expect(holdsSecret(createRedaction([secret])(text), secret), text).toBe(false)
-          expect(holdsSecret(text, `${secret.slice(0, -1)}_`), text).toBe(false)
-        }
+    const logins = ['', 'k:', 'key:'].map((before) => `${before}${formEncoded(secret)}`)
+    const texts = ['', ':', 'k:', 'key:', '{"key":"'].flatMap((before) =>
+      ['', '"', '"}', '"}.'].map((after) => `${before}${secret}${after}`),
+    )
+    for (const shown of [...texts, ...logins])
+      for (const encoding of ['base64', 'base64url'] as const) {
+        const text = Buffer.from(shown).toString(encoding)
+        expect(holdsSecret(text, secret), text).toBe(true)
+        expect(holdsSecret(createRedaction([secret])(text), secret), text).toBe(false)
+        expect(holdsSecret(text, `${secret.slice(0, -1)}_`), text).toBe(false)
+      }
   },
 )
 

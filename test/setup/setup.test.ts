@@ -306,7 +306,7 @@ describe('kyc-tokend setup without a terminal', () => {
   })
 
   it.each<[string, string[], RegExp]>([
-    ['an address in the clear', ['--base-url', 'http://api.example.com'], /must begin with https/],
+    ['an address in the clear', ['--base-url', 'http://api.example.com'], /must be an https URL/],
     ['a file that is not there', ['--api-key-file', 'none'], /--api-key-file cannot be read .*ENOENT/],
     ['an empty secret', ['--api-secret-file', '/dev/null'], /--api-secret-file is empty/],
     ['another kind', ['--kind', 'other'], /--kind/],
@@ -333,7 +333,7 @@ describe.skipIf(lacks('script'))('kyc-tokend setup at a terminal', () => {
     // Each answer is given once the screen ends with its question.
     for (const [question, answer] of [
       [/Address of the service[^\n]*: $/, 'api.example.com'],
-      [/must be a whole URL[^\n]*\n[^\n]*: $/, sandbox.url],
+      [/must be an https URL[^\n]*\n[^\n]*: $/, sandbox.url],
       [/API key or client id \(not shown\): $/, sandboxCredentials.apiKey],
       [/API secret or client secret \(not shown\): $/, sandboxCredentials.apiSecret],
       [/such as 2027-03-01 \[not known\]: $/, 'soon'],
