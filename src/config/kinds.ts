@@ -283,7 +283,7 @@ export function account(of: IdKind) {
   const either = kind(v.union([byName, count(2 ** 32 - 2, 0)]), `the name or the number of a ${of}`)
   return naming(v.pipe(either, called('name or number')), async (named, { fault }, at) => {
     const id = await idOf(of, named)
-    const make = `make it (${of}add --system ${named})`
+    const make = `make it (${of}add --system ${named}), or give the number of one that a directory service knows`
     if (id === undefined) fault(at, `there is no ${of} ${named} on this host: ${make}`)
     return id ?? -1
   })

@@ -1,12 +1,13 @@
 // The daemon's life: loads the configuration, takes its directories, so that no other daemon runs there, builds this
 // one, runs it and closes it.
-import { constants, type Stats } from 'node:fs'
+import type { Stats } from 'node:fs'
+import { mkdir, open, type FileHandle } from 'node:fs/promises'
 import type { Writable } from 'node:stream'
 import type { Config } from '../config/config.ts'
 import type { LoadOptions } from '../config/load.ts'
 import { assertUnixSockets, refuse } from '../delivery/listen.ts'
 import { asFileError, FileError } from '../files/file-error.ts'
-import { fs } from '../files/fs.ts'
+import { DIRECTORY_FLAGS } from '../files/replace-file.ts'
 import { readEntries } from '../host/ids.ts'
 import { takeInheritedSockets, type InheritedSockets } from '../host/system.ts'
 import { programName } from '../host/paths.ts'
@@ -96,7 +97,8 @@ async function build(
 
 type Directories = Pick<Config, 'runtimeDirectory' | 'stateDirectory'>
 
-const DIRECTORY_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY | constants.O_NOFOLLOW
+/** Kept until the process ends: a handle that is collected is closed. */
+const locked: FileHandle[] = []
 
 /**
  * Makes the directories that do not exist, and locks both until the process ends: the kernel releases a lock with
@@ -113,12 +115,13 @@ export async function takeDirectories({ runtimeDirectory, stateDirectory }: Dire
 
 async function take(setting: keyof Directories, path: string, mode: number): Promise<void> {
   try {
-    const made = await fs.mkdir(path, { recursive: true, mode })
-    const fd = await fs.open(path, DIRECTORY_FLAGS)
+    const made = await mkdir(path, { recursive: true, mode })
+    const directory = await open(path, DIRECTORY_FLAGS)
+    locked.push(directory)
     // Whatever the umask.
-    if (made !== undefined) await fs.fchmod(fd, mode)
-    if (setting === 'runtimeDirectory') refuseForeign(path, await fs.fstat(fd))
-    if (isLockedBy(fd)) return
+    if (made !== undefined) await directory.chmod(mode)
+    if (setting === 'runtimeDirectory') refuseForeign(path, await directory.stat())
+    if (isLockedBy(directory.fd)) return
     const message = `Another kyc-tokend runs with ${path}: stop it, or set another \`${setting}\``
     throw new UserError(message, exitStatus.unavailable)
   } catch (thrown) {

@@ -14,7 +14,7 @@ export class FileError extends Error {
    * `attributes`: the file system does not keep owner, group or mode.
    */
   declare readonly kind: 'system' | 'stalled' | 'odd-target' | 'unsafe-directory' | 'attributes'
-  /** The system's, such as `ENOSPC`; of an odd target `EISDIR`, or `ELOOP` for a symbolic link. */
+  /** The system's, such as `ENOSPC`. */
   declare readonly code?: string | undefined
   /** The call that failed, such as `fsync`. */
   declare readonly syscall?: string | undefined
@@ -22,8 +22,7 @@ export class FileError extends Error {
   declare readonly seconds?: number | undefined
 
   constructor(
-    facts: Pick<FileError, 'path' | 'kind'> &
-      Partial<Pick<FileError, 'directory' | 'code' | 'syscall' | 'seconds'>>,
+    facts: Omit<Partial<FileError>, keyof Error> & Pick<FileError, 'path' | 'kind'>,
     options?: ErrorOptions,
   ) {
     const { path, kind, code, syscall } = facts

@@ -7,16 +7,11 @@ import { readWholeFile, removeFile, replaceFile, type WholeFile } from './replac
 
 export type ManagedFile = ReturnType<typeof createManagedFile>
 export interface Content extends WholeFile {
-  /** Reports whether it may stay if it cannot be replaced; else it is removed, which needs no space. */
+  /** Reports whether it may stay if it cannot be replaced; else it is removed. */
   readonly mayStay: () => boolean
 }
-export interface FileCounts {
-  /** Count of writes and removals. */
-  writes: number
-  /** Those that restored what something else had changed. */
-  repairs: number
-  errors: number
-}
+/** Counts of writes and removals, of those that restored what something else had changed, and of failures. */
+export type FileCounts = Record<'writes' | 'repairs' | 'errors', number>
 
 /** A disk that has not done its work for so long is reported, and no longer waited for. */
 const STALLED_AFTER_MS = 5_000
@@ -27,8 +22,6 @@ export function createManagedFile(
     /** The content that the file should have now; null: it should not be there. */
     desired: () => Content | null
     log: Log
-    /** The event of a failure. */
-    event?: string
     /** The content of a former run may stay if it cannot be replaced. */
     mayFormerStay?: boolean
     /** Several files may count in the same. */
@@ -38,19 +31,20 @@ export function createManagedFile(
   },
 ) {
   const { desired, log, mayFormerStay = false, inTurn = async (each) => each() } = options
-  const { counts = { writes: 0, repairs: 0, errors: 0 }, event = 'file-error' } = options
+  const { counts = { writes: 0, repairs: 0, errors: 0 } } = options
   /** What the file was last given, or had; undefined: nothing yet in this run. */
   let applied: Content | null | undefined
   let isPresent = false
   let writtenAt: Date | null = null
   let repairs = 0
-  /** The work that is under way, and since when, and the work that begins after it. */
+  /** The work that is under way, and since when. */
   let running: Promise<void> | null = null
   let runningSinceMs = 0
-  let next: Promise<void> | null = null
+  /** It was asked for again meanwhile. */
+  let isAskedAgain = false
   const problem = createProblemLog<FileError>((error) => {
     if (error === null) log('notice', 'A file is as it should be again', { event: 'file-mended', path })
-    else log('error', 'Cannot write a file', { event, path, error })
+    else log('error', 'Cannot write a file', { event: 'file-error', path, error })
   })
 
   /** Compares the file with this content, and replaces or removes it. */
@@ -66,18 +60,15 @@ export function createManagedFile(
     }
     const isRepair = applied !== undefined && isSame(applied, content)
     await put(content).catch(async (error: unknown) => {
-      if (there === null || content === null || there.text === content.text || mayStay()) throw error
-      // On a full disk there is space then.
-      await put(null)
-      await put(content)
+      const mayStay = applied === undefined ? mayFormerStay : applied?.mayStay() !== false
+      if (there !== null && content !== null && there.text !== content.text && !mayStay) await put(null)
+      throw error
     })
     if (!isRepair) return
     counts.repairs += 1
     repairs += 1
     log('warning', 'Restored a file that was changed externally', { event: 'file-restored', path })
   }
-
-  const mayStay = (): boolean => (applied === undefined ? mayFormerStay : applied?.mayStay() !== false)
 
   async function put(content: Content | null): Promise<void> {
     await (content === null ? removeFile(path) : replaceFile(path, content))
@@ -95,17 +86,16 @@ export function createManagedFile(
   }
 
   async function work(): Promise<void> {
-    next = null
-    await apply(desired())
-    problem.set(null)
-  }
-
-  async function begin(): Promise<void> {
-    runningSinceMs = monotonicMs()
-    running = inTurn(work)
-      .catch(fail)
-      .finally(() => (running = null))
-    return running
+    try {
+      do {
+        isAskedAgain = false
+        runningSinceMs = monotonicMs()
+        await apply(desired()).then(() => problem.set(null), fail)
+      } while (isAskedAgain)
+    } finally {
+      // With the last look at `isAskedAgain`: nothing comes between.
+      running = null
+    }
   }
 
   function stalled(): FileError | null {
@@ -120,9 +110,12 @@ export function createManagedFile(
      * done or has failed, or after 5 s; the next call tries it again. A file has one operation at a time.
      */
     async reconcile(): Promise<void> {
-      if (stalled() !== null) return
-      next ??= running?.then(begin) ?? null
-      await withTimeout(STALLED_AFTER_MS, next ?? begin(), { sleep })
+      isAskedAgain = true
+      if (running === null) {
+        runningSinceMs = monotonicMs()
+        running = inTurn(work)
+      } else if (stalled() !== null) return
+      await withTimeout(STALLED_AFTER_MS, running, { sleep })
       const late = stalled()
       if (late !== null) fail(late)
     },
@@ -143,8 +136,7 @@ const MAX_BYTES = 256 * 1024
 /** A file that this daemon alone reads and writes. `mayStay`: an old content may stay if it cannot be replaced. */
 export function createOwnFile(path: string, log: Log, { mayStay = true } = {}) {
   let content: Content | null = null
-  const event = 'state-file-error'
-  const file = createManagedFile(path, { desired: () => content, log, event, mayFormerStay: mayStay })
+  const file = createManagedFile(path, { desired: () => content, log, mayFormerStay: mayStay })
 
   function ignore(fault: string): null {
     log('warning', 'A state file cannot be used and is ignored', { event: 'state-file-ignored', path, fault })
@@ -158,11 +150,9 @@ export function createOwnFile(path: string, log: Log, { mayStay = true } = {}) {
         const there = await readWholeFile(path, null, MAX_BYTES)
         if (there === null) return null
         const { text, stats } = there
-        if (stats.uid !== process.geteuid!()) return ignore(`it belongs to another user (${stats.uid})`)
-        if ((stats.mode & 0o077) !== 0) return ignore('others may read or write it')
-        return (
-          (text === null ? undefined : parser(text)) ?? ignore('it is torn, foreign or of another version')
-        )
+        const isOwn = stats.uid === process.geteuid!() && (stats.mode & 0o077) === 0
+        if (!isOwn) return ignore('others may read or write it')
+        return (text === null ? null : parser(text)) ?? ignore('it is torn, foreign or of another version')
       } catch (error) {
         if (!(error instanceof FileError)) throw error
         return error.code === 'ENOENT' ? null : ignore(`it cannot be read (${error.code ?? error.kind})`)

@@ -68,7 +68,6 @@ export function createAlerts(options: {
     desired: () =>
       content && { text: `${JSON.stringify(content)}\n`, attributes: { mode: 0o644 }, mayStay: () => true },
     log,
-    event: 'alert-file-failed',
   })
 
   const noted = (): Note | null => (keeper.state().notes['alert'] ?? null) as Note | null

@@ -71,8 +71,7 @@ test.skipIf(!canMount).each(FAULTS)(
     await spoil(disk)
     await rotate(daemon)
     const token = await rotate(daemon)
-    const failed = (name: string): string[] =>
-      ['file-error', 'state-file-error'].flatMap((event) => errors(daemon, event, inRun(name)))
+    const failed = (name: string): string[] => errors(daemon, 'file-error', inRun(name))
     // A file that is removed leaves the space for another one: on a full disk some are written.
     const isLogged = (): boolean =>
       kind === 'full'
@@ -149,9 +148,9 @@ test.skipIf(!canMount).each(FAULTS)(
     const token = await rotate(daemon)
     await expectUntil('the token file', () => tokenFile(daemon) === token)
     const path = inState('state.json')
-    const logged = await expectUntil('the record', () => errors(daemon, 'state-file-error', path)[0])
+    const logged = await expectUntil('the record', () => errors(daemon, 'file-error', path)[0])
     expect(logged).toMatch(remedy)
-    expect(errors(daemon, 'state-file-error', path)).toHaveLength(1)
+    expect(errors(daemon, 'file-error', path)).toHaveLength(1)
     expect((await statusOf(daemon)).daemon.stateProblem).toMatch(remedy)
     await repair(disk)
     const { generation } = await tokenOf(daemon)

@@ -143,7 +143,7 @@ test('a directory that cannot be written is reported once, and the file is there
   await chmod(directory, 0o777)
   answer(failures.inactive)
   await begin()
-  const failed = () => of('alert-file-failed').filter((record) => record['path'] === path)
+  const failed = () => of('file-error').filter((record) => record['path'] === path)
   await expect.poll(() => failed().length).toBe(1)
   await clock.advance(60_000)
   expect(failed()).toMatchObject([{ level: 'error', error: { kind: 'unsafe-directory', directory } }])
