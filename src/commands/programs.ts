@@ -3,9 +3,8 @@ import type { ClientToken, TokenClientError } from '../client/index.ts'
 import { textOf } from '../delivery/token-files.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
-import { errorCode, errorMessage, exitStatus, UsageError } from '../lib/error.ts'
+import { errorMessage, exitStatus, UsageError } from '../lib/error.ts'
 import { readLimited } from '../lib/input.ts'
-import { loadLibc } from '../lib/libc.ts'
 import { FINGERPRINT_LENGTH, type RejectVerdict } from '../protocol.ts'
 import { ask, askToken, openClient, remediesFor, withReason } from '../terminal/ask.ts'
 import type { Invocation, RunCommand } from '../terminal/command.ts'
@@ -115,9 +114,10 @@ async function namedToken({
   throw new UsageError('There is no token on stdin: give the token alone, as `kyc-tokend token` prints it.')
 }
 
-/** Exit statuses of a shell for a command that cannot be run, and for one that is not there (POSIX). */
-const CANNOT_RUN = 126
-const NOT_FOUND = 127
+/** env(1): finds the command in PATH, and says in the usual way why it cannot be run (126, 127). */
+const ENV = '/usr/bin/env'
+/** Signals that Node ignores from its start; a program that is executed would, too (signal(7)). */
+const IGNORED_BY_NODE = ['SIGPIPE', 'SIGXFSZ'] as const
 /** A name that a shell can read (POSIX, 3.216). */
 const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]*$/
 /** Before the names of Node's settings, which /usr/bin/kyc-tokend takes away from this program. */
@@ -125,26 +125,20 @@ const OF_CALLER = 'KYC_TOKEND_CALLER_'
 
 /** Becomes another command that has the token in its environment. */
 export const exec: RunCommand = async (invocation) => {
-  const { positionals, options, env, stderr } = invocation
-  const [command, ...args] = positionals
-  if (command === undefined || command === '')
-    throw new UsageError('exec needs a command: kyc-tokend exec -- CMD …')
+  const { positionals, options, env } = invocation
+  if (!positionals[0]) throw new UsageError('exec needs a command: kyc-tokend exec -- CMD …')
   const variable = String(options['env'] ?? 'KYC_ACCESS_TOKEN')
   if (!VARIABLE.test(variable))
     throw new UsageError(
       '--env takes the name of a variable: letters, digits and _, and no digit at its beginning.',
     )
   const { accessToken } = await askToken(invocation)
-  try {
-    return loadLibc().replaceProcess([command, ...args], { ...callersOwn(env), [variable]: accessToken })
-  } catch (error) {
-    const code = errorCode(error)
-    if (code === undefined) throw error
-    stderr.write(`kyc-tokend: ${escapeUnsafe(`${command} cannot be run (${errorMessage(error)})`)}.\n`)
-    // Or the interpreter of a script does not exist.
-    return code === 'ENOENT' ? NOT_FOUND : CANNOT_RUN
-  }
+  for (const signal of IGNORED_BY_NODE) process.once(signal, ignore).off(signal, ignore)
+  return process.execve!(ENV, ['env', '--', ...positionals], { ...callersOwn(env), [variable]: accessToken })
 }
+
+/** libuv gives a signal its default action back when its last listener goes. */
+function ignore(): void {}
 
 /** The environment as the caller has made it. */
 function callersOwn(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {

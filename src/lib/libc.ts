@@ -1,5 +1,4 @@
-// The calls of libc that Node lacks: peers of connections, notifications, file locks, core dumps, and to become
-// another program.
+// The calls of libc that Node lacks: peers of connections, notifications, file locks, and core dumps.
 import { closeSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { getSystemErrorName } from 'node:util'
@@ -25,7 +24,6 @@ const ABI = {
   MSG_DONTWAIT: 0x40,
   MSG_NOSIGNAL: 0x4000,
   PR_SET_DUMPABLE: 4,
-  F_SETFD: 2,
   F_DUPFD_CLOEXEC: 1030,
   POLLHUP: 16,
   LOCK_EX: 2,
@@ -40,8 +38,6 @@ const ABI = {
 const SUN_PATH_BYTES = 108
 /** The most supplementary groups of a process (NGROUPS_MAX). */
 const MAX_GROUPS = 65_536
-/** Signals that Node ignores from its start; a program that is executed would, too (signal(7)). */
-const IGNORED_BY_NODE = ['SIGPIPE', 'SIGXFSZ'] as const
 
 /**
  * libc through koffi. The first time takes about 4 ms and 2.5 MB: load it where it is needed. Throws
@@ -78,7 +74,6 @@ function createLibc(koffi: Koffi) {
     }
   }
   const accept4 = lenient('accept4', 'int', ['int', 'void *', 'void *', 'int'])
-  const execvpe = strict('execvpe', 'int', ['const char *', 'const char **', 'const char **'])
   const exit = lenient('_exit', 'void', ['int'])
   const fcntl = lenient('fcntl', 'int', ['int', 'int', 'int'])
   const flock = strict('flock', 'int', ['int', 'int'])
@@ -157,21 +152,6 @@ function createLibc(koffi: Koffi) {
     },
     /** No core dump from here on, and no other process of this user reads the memory (PR_SET_DUMPABLE). */
     forbidDumps: (): number => prctl(ABI.PR_SET_DUMPABLE, 0, 0, 0, 0),
-    /**
-     * Becomes another program (execvp(3): found in PATH, a script without a first line that says what runs it
-     * is the shell's) with the same process id and standard streams. No code of this program runs any more, not
-     * even exit listeners. Throws if the kernel refuses, where `process.execve` of Node aborts; otherwise it
-     * does not return.
-     */
-    replaceProcess(argv: readonly [file: string, ...args: string[]], env: NodeJS.ProcessEnv): never {
-      const settings = Object.entries(env).flatMap(([name, value]) =>
-        value === undefined ? [] : [`${name}=${value}`],
-      )
-      for (const signal of IGNORED_BY_NODE) restoreDefault(signal)
-      for (const stream of [0, 1, 2]) fcntl(stream, ABI.F_SETFD, 0)
-      execvpe(argv[0], [...argv, null], [...settings, null])
-      throw new Error('execvpe returned without an error')
-    },
     /** Locks the open file (flock(2)) until its descriptor is closed. False: another process has locked it. */
     lock(fd: number): boolean {
       try {
@@ -187,13 +167,6 @@ function createLibc(koffi: Koffi) {
       throw new Error('_exit returned')
     },
   }
-}
-
-/** libuv gives a signal its default action back when its last listener goes. */
-function restoreDefault(signal: NodeJS.Signals): void {
-  const listener = (): void => undefined
-  process.on(signal, listener)
-  process.off(signal, listener)
 }
 
 /** `struct sockaddr_un`. An abstract name begins with a NUL byte and has no other end than its length. */
