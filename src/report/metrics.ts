@@ -40,7 +40,7 @@ const HELP = {
   start_time_seconds: 'Start of the daemon.',
   resident_memory_bytes: 'Resident memory of the daemon.',
   share_connected: '1 while the shared store can be used.',
-  share_outcomes_total: 'Outcomes by the way on which they came.',
+  share_outcomes_total: 'Outcomes: asked for the fleet, adopted from another host, asked alone.',
 } as const
 type Name = keyof typeof HELP
 

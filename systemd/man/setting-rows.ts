@@ -43,7 +43,8 @@ export function settingsOutline(): string[] {
   const opened = new Set<string>()
   return rows.flatMap(({ key, type, default: standard = 'required', meaning }) => {
     const shown = standard.length > MAX_DEFAULT_LENGTH ? '…' : standard
-    const text = `${key.split('.').at(-1)} (${type}; ${shown}): ${meaning}`.replaceAll('`', '')
+    const facts = standard === 'null' ? type : `${type}; ${shown}`
+    const text = `${key.split('.').at(-1)} (${facts}): ${meaning}`.replaceAll('`', '')
     return [...sectionsToOpen(key, rows, opened), hanging(text, '  '.repeat(depthOf(key)))]
   })
 }

@@ -55,6 +55,22 @@ export function tableRows(name: string): string[][] {
   return rows.trim().split('\n').slice(2).map(cellsOf)
 }
 
+/** The term and the meaning of each entry of the list under `<!-- list: NAME -->`. */
+export function listEntries(name: string): [term: string, meaning: string][] {
+  const lines = new RegExp(`^<!-- list: ${name} -->\\n+\`\`\`text\\n([^\`]+)\`\`\`$`, 'm').exec(
+    manualText(),
+  )?.[1]
+  if (lines === undefined) throw new Error(`No page has a list under <!-- list: ${name} -->`)
+  return lines
+    .replaceAll(/\n +/g, ' ')
+    .trim()
+    .split('\n')
+    .map((line) => {
+      const [term = '', meaning = ''] = line.split(/: (.*)/)
+      return [term, meaning]
+    })
+}
+
 /** A cell that is one piece of code, without its backticks. */
 export function bare(cell: string | undefined): string {
   return (cell ?? '').replaceAll('`', '')

@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished } from 'vitest'
-import { bare, tableRows } from '../manual/manual.ts'
+import { listEntries } from '../manual/manual.ts'
 import { brokenByRecords, recordsOfLines } from '../rules/records.ts'
 import type { Rule } from '../rules/rules.ts'
 import { expectUntil } from './until.ts'
@@ -46,7 +46,7 @@ export interface DaemonOptions {
 }
 
 /** Each event of the manual with its level: a daemon logs no other. */
-const EVENTS = new Set(tableRows('events').map(([event]) => bare(event)))
+const EVENTS = new Set(listEntries('events').map(([event]) => event))
 
 export const credentials = { apiKey: 'test-api-key-0815', apiSecret: 'test-api-secret-4711' }
 
@@ -84,7 +84,7 @@ export function startDaemon(options: DaemonOptions) {
     child.kill('SIGKILL')
     if (options.hasFault !== true) expect(records('internal-fault')).toEqual([])
     expect(brokenByRecords(recordsOfLines(text), options.breaks)).toEqual([])
-    expect(log().filter(({ event, level }) => !EVENTS.has(`${event} ${level}`))).toEqual([])
+    expect(log().filter(({ event, level }) => !EVENTS.has(`${event} (${level})`))).toEqual([])
   })
   let text = ''
   let parsed = 0
