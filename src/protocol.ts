@@ -102,17 +102,12 @@ export interface TokenUse {
 export const STANDARD_USE: TokenUse = { header: 'Authorization', prefix: 'Bearer ' }
 
 /** Who says when a token expires: the token, the answer with it, or neither (`refresh.maxAge`). */
-export const expirySources = ['jwt', 'response', 'assumed'] as const
-export type ExpirySource = (typeof expirySources)[number]
+export type ExpirySource = 'jwt' | 'response' | 'assumed'
 
 /** A token without the token: what may be shown. Instants are ISO 8601. */
-export interface TokenDescription {
+export interface TokenDescription extends TokenUse {
   /** Null if the API wants the token in another way than after `Bearer `. */
   tokenType: 'Bearer' | null
-  /** The header in which the API wants the token. */
-  header: string
-  /** The text before the token in that header. */
-  prefix: string
   obtainedAt: string
   /** When it expires; for a token that does not say so, the end of the life assumed for it. */
   expiresAt: string

@@ -1,5 +1,6 @@
 // The methods of a client, over any link to a daemon.
 import { monotonicMs } from '../lib/clock.ts'
+import { raceAbort } from '../lib/tasks.ts'
 import {
   fingerprintOf,
   MAX_MIN_VALID_SECONDS,
@@ -40,8 +41,8 @@ export function createSource({ name, origins }: ClientOptions, link: Link): Toke
     if (token === undefined || token.fingerprint === notFingerprint) return undefined
     const leftMs = Math.min(Date.parse(token.expiresAt) - Date.now(), expiresAtMs - monotonicMs())
     if (leftMs <= 0 || leftMs < minValidSeconds * 1_000) return undefined
-    if (isLive) return copyOf(token)
-    return wasReported(token) ? undefined : { ...copyOf(token), cached: true }
+    if (isLive) return token
+    return wasReported(token) ? undefined : { ...token, cached: true }
   }
 
   /** Asks the daemon for a token that lives so long. Callers with the same need share a request. */
@@ -72,9 +73,9 @@ export function createSource({ name, origins }: ClientOptions, link: Link): Toke
       const waitMs = waitMsFor(view, waitSeconds)
       const passedMs = monotonicMs() - beganMs
       if (isLive && token !== undefined && token.fingerprint !== notFingerprint)
-        return copyOf(await unlessAborted(askLonger(minValidSeconds, waitMs - passedMs), signal))
+        return unlessAborted(askLonger(minValidSeconds, waitMs - passedMs), signal)
       if (passedMs >= waitMs) {
-        if (isLive && token !== undefined) return copyOf(token)
+        if (isLive && token !== undefined) return token
         throw fault ?? timeoutError(waitMs)
       }
       await change(waitMs - passedMs, signal)
@@ -116,7 +117,7 @@ export function createSource({ name, origins }: ClientOptions, link: Link): Toke
       last = seen
       // Its exceptions are the program's, and do no harm here.
       queueMicrotask(() => {
-        if (subscriptions.has(end)) listener(copyOf(token))
+        if (subscriptions.has(end)) listener(token)
       })
     }
     const leave = link.onChange(notify)
@@ -156,20 +157,11 @@ function isPassing(fault: TokenClientError | undefined): boolean {
   return fault === undefined || ['no-token-yet', 'expired', 'daemon-unreachable', 'busy'].includes(fault.code)
 }
 
-/** For one caller, who may change it. */
-function copyOf(token: ClientToken): ClientToken {
-  return { ...token, refusedBy: [...token.refusedBy] }
-}
-
 /** As the work, or rejects with the signal's reason once it is aborted; the work then goes on. */
-function unlessAborted<T>(work: Promise<T>, signal?: AbortSignal | null): Promise<T> {
-  if (!signal) return work
-  return new Promise((resolve, reject) => {
-    const onAbort = (): void => reject(signal.reason as Error)
-    if (signal.aborted) onAbort()
-    signal.addEventListener('abort', onAbort, { once: true })
-    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', onAbort))
-  })
+async function unlessAborted<T>(work: Promise<T>, signal?: AbortSignal | null): Promise<T> {
+  if (signal) await raceAbort(work, signal)
+  signal?.throwIfAborted()
+  return work
 }
 
 /** Throws `bad-request`. */

@@ -5,17 +5,14 @@ import { ACCOUNT_VARIABLE, accountNames, ACCOUNTS_DIRECTORY, isAccountName } fro
 import { socketCandidates, SYSTEM_RUNTIME_DIRECTORY, type ProcessIdentity } from '../host/paths.ts'
 import { clientRemedyOf } from '../host/remedy.ts'
 import { withSystemFallback } from '../lib/error.ts'
-import { badRequest, TokenClientError } from './token-source.ts'
+import { badRequest, TokenClientError, type TokenClientOptions } from './token-source.ts'
 
 /** Names the socket for client commands and the client library. */
 const SOCKET_VARIABLE = 'KYC_TOKEND_SOCKET'
 const NAME_SOCKET = `name the daemon's socket with --socket or $${SOCKET_VARIABLE}`
 
 /** A daemon, by its socket or its account; neither: the one of the host or the person. */
-interface NamedDaemon {
-  readonly socketPath?: string | undefined
-  readonly account?: string | undefined
-}
+type NamedDaemon = Pick<TokenClientOptions, 'socketPath' | 'account'>
 
 /** The daemon that the options name, else the one that the environment names. */
 export function namedDaemon(env: NodeJS.ProcessEnv, options: NamedDaemon): NamedDaemon {

@@ -117,14 +117,15 @@ export function createLink(findPath: () => string, name: string | undefined) {
     if (type === 'fault') {
       const fault = faultError(data)
       call?.settle(undefined, fault)
-      if (id === SUBSCRIPTION && isWithoutToken(fault)) set({ fault, isLive: true })
+      const isAboutRequest = ['denied', 'bad-request', 'busy'].includes(fault.code)
+      if (id === SUBSCRIPTION && !isAboutRequest) set({ fault, isLive: true })
       // It is about the whole connection, which the daemon ends.
       else if (id === SUBSCRIPTION || call === undefined || fault.code === 'busy') throw fault
       return
     }
     if (type === 'token.result' || type === 'token.changed') {
       failures = 0
-      const token = data as unknown as ClientToken
+      const token = Object.freeze(data) as unknown as ClientToken
       const expiresAtMs = monotonicMs() + Date.parse(token.expiresAt) - Date.now()
       set({ token, expiresAtMs, isLive: true })
     }
@@ -196,11 +197,6 @@ export function createLink(findPath: () => string, name: string | undefined) {
       set({ fault, isLive: false })
     },
   }
-}
-
-/** Reports whether the daemon says by this fault that it has no token. */
-function isWithoutToken({ code }: TokenClientError): boolean {
-  return ['no-token-yet', 'expired', 'account-inactive', 'account-not-found'].includes(code)
 }
 
 /** The daemon's `fault`. */

@@ -8,18 +8,9 @@ import {
 } from '../protocol.ts'
 import { createSource } from './create-source.ts'
 import { closedError, faultError, type Link, type View } from './link.ts'
-import type { ClientOptions, ClientToken, TokenClientError, TokenSource } from './token-source.ts'
+import type { ClientOptions, ClientToken, TokenSource } from './token-source.ts'
 
 export type { TokenSource } from './token-source.ts'
-
-export interface FakeTokenClientOptions extends ClientOptions {
-  /** The first token; by default `fake-token-1`. */
-  accessToken?: string | undefined
-  /** The life of its tokens, in seconds; by default an hour. */
-  lifeSeconds?: number | undefined
-  /** The service of the tokens: `fetch` sends them to its origin. By default `https://api.example.com`. */
-  baseUrl?: string | undefined
-}
 
 /** As TokenClient, against a daemon that does what the test says. */
 export interface FakeTokenClient extends TokenSource {
@@ -30,87 +21,73 @@ export interface FakeTokenClient extends TokenSource {
 }
 
 /**
- * A fake client, also under the fake timers of Jest and vitest. It answers at once, and a report of its token
- * brings another one. A token whose life is over is an error, until `rotate`. Its `fetch` sends real requests,
- * unless `globalThis.fetch` is replaced.
+ * A fake client, also under the fake timers of Jest and vitest. It answers at once: `fake-token-1`, of the service
+ * `https://api.example.com` and with an hour of life, until the test says otherwise; a report of its token brings
+ * another one. Its `fetch` sends real requests, unless `globalThis.fetch` is replaced.
  */
-export function createFakeTokenClient(options: FakeTokenClientOptions = {}): FakeTokenClient {
-  const { accessToken = 'fake-token-1', lifeSeconds = 3_600, baseUrl = 'https://api.example.com' } = options
+export function createFakeTokenClient(options: ClientOptions = {}): FakeTokenClient {
   const listeners = new Set<() => void>()
-  let token = tokenOf(accessToken, 1)
-  let failure: TokenClientError | undefined
-  let isClosed = false
+  let view: View = { isLive: true }
+  let generation = 0
 
-  function tokenOf(text: string, generation: number): ClientToken {
-    const isoIn = (seconds: number): string => new Date(Date.now() + seconds * 1_000).toISOString()
-    return {
-      accessToken: text,
-      tokenType: 'Bearer',
-      header: 'Authorization',
-      prefix: 'Bearer ',
-      obtainedAt: isoIn(0),
-      expiresAt: isoIn(lifeSeconds),
-      expirySource: 'jwt',
-      baseUrl,
-      refusedBy: [401],
-      refreshAt: isoIn((lifeSeconds * 2) / 3),
-      generation,
-      fingerprint: fingerprintOf(text),
-      state: 'ready',
-      stale: false,
-    }
-  }
-
-  const faultOf = (code: FaultCode): TokenClientError =>
-    faultError({ code, message: `The fake says ${code}.` })
-  function fault(): TokenClientError | undefined {
-    if (isClosed) return closedError()
-    return failure ?? (Date.parse(token.expiresAt) <= Date.now() ? faultOf('expired') : undefined)
-  }
-  function view(): View {
-    const current = fault()
-    return current === undefined
-      ? { token, expiresAtMs: Infinity, isLive: true }
-      : { fault: current, isLive: true }
-  }
-  function set(next: ClientToken, fails?: TokenClientError): void {
-    token = next
-    failure = fails
+  function set(next: Omit<View, 'isLive'>): void {
+    view = { ...next, isLive: true }
     for (const listener of listeners) listener()
   }
-  function rotate(text = `fake-token-${token.generation + 1}`): ClientToken {
-    set(tokenOf(text, token.generation + 1))
+  function rotate(accessToken = `fake-token-${generation + 1}`): ClientToken {
+    generation += 1
+    const token = tokenOf(accessToken, generation)
+    set({ token, expiresAtMs: Infinity })
     return token
   }
-  function report({ fingerprint }: { readonly fingerprint?: unknown }): RejectResult {
-    if (fingerprint !== token.fingerprint) return { verdict: 'replaced' }
-    rotate()
-    return { verdict: 'refreshing' }
-  }
-  function answerTo(type: RequestType, data: object): object {
-    const current = fault()
-    if (current !== undefined) throw current
+  function answerTo(type: RequestType, { fingerprint }: { readonly fingerprint?: unknown }): object {
+    const { token } = view
+    if (token === undefined) throw view.fault
     if (type === 'status.get') return statusOf(token)
-    return type === 'token.reject' ? report(data) : token
+    if (type !== 'token.reject') return token
+    const isCurrent = fingerprint === token.fingerprint
+    if (isCurrent) rotate()
+    return { verdict: isCurrent ? 'refreshing' : 'replaced' } satisfies RejectResult
   }
 
   const link: Link = {
-    view,
+    view: () => view,
     onChange(listener) {
       listeners.add(listener)
       return () => listeners.delete(listener)
     },
     follow() {
-      if (isClosed) throw closedError()
+      if (view.fault?.code === 'closed') throw view.fault
     },
     // Nothing comes by itself, so nobody waits.
     isWorthWait: () => false,
     ask: async <T>(type: RequestType, data: object) => answerTo(type, data) as T,
-    close() {
-      isClosed = true
-    },
+    close: () => set({ fault: closedError() }),
   }
-  return { ...createSource(options, link), rotate, fail: (code) => set(token, faultOf(code)) }
+  rotate()
+  const fail = (code: FaultCode): void =>
+    set({ fault: faultError({ code, message: `The fake says ${code}.` }) })
+  return { ...createSource(options, link), rotate, fail }
+}
+
+function tokenOf(accessToken: string, generation: number): ClientToken {
+  const isoIn = (minutes: number): string => new Date(Date.now() + minutes * 60_000).toISOString()
+  return {
+    accessToken,
+    tokenType: 'Bearer',
+    header: 'Authorization',
+    prefix: 'Bearer ',
+    obtainedAt: isoIn(0),
+    expiresAt: isoIn(60),
+    expirySource: 'jwt',
+    baseUrl: 'https://api.example.com',
+    refusedBy: [401],
+    refreshAt: isoIn(40),
+    generation,
+    fingerprint: fingerprintOf(accessToken),
+    state: 'ready',
+    stale: false,
+  }
 }
 
 function statusOf(current: ClientToken): StatusResult {

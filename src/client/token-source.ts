@@ -2,10 +2,10 @@
 import { escapeUnsafe } from '../lib/display-text.ts'
 import type { FaultCode, RejectResult, StatusResult, TokenResult } from '../protocol.ts'
 
-/** A token with its times, and how the API wants it. */
-export interface ClientToken extends TokenResult {
+/** A token with its times, and how the API wants it. All callers share the object. */
+export interface ClientToken extends Readonly<TokenResult> {
   /** From the client's memory, because the daemon is away. */
-  cached?: true
+  readonly cached?: true
 }
 
 export interface SignalOption {
@@ -48,6 +48,13 @@ export interface ClientOptions {
   name?: string | undefined
   /** Origins to which `fetch` may send the token; by default that of the service's `baseUrl` alone. */
   origins?: readonly string[] | undefined
+}
+
+export interface TokenClientOptions extends ClientOptions {
+  /** The daemon's socket; by default `$KYC_TOKEND_SOCKET`, else the system's or the person's own. */
+  socketPath?: string | undefined
+  /** The account whose daemon it is; by default `$KYC_TOKEND_ACCOUNT`. Not with `socketPath`. */
+  account?: string | undefined
 }
 
 /**

@@ -138,7 +138,7 @@ async function characters(tokens: TokenSource): Promise<number> {
   const { headers, token }: Authorization = await tokens.authorize({ minValidSeconds: 60 })
   return token.cached === true ? 0 : Object.keys(headers).length
 }
-const fake = createFakeTokenClient({ lifeSeconds: 60 })
+const fake = createFakeTokenClient({ origins: ['https://a.example'] })
 export const sources: TokenSource[] = [new TokenClient({ account: 'us' }), fake]
 export const codes = (error: TokenClientError): string => error.code
 export const counts = sources.map((source) => characters(source))
