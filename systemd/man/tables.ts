@@ -8,7 +8,7 @@ import { scenarioNames, summaryOf } from '../../src/sandbox/scenarios.ts'
 import { createRemedies } from '../../src/host/remedy.ts'
 import { failureTable } from '../../src/source/failures.ts'
 import type { PostponedReason } from '../../src/protocol.ts'
-import { limitRows } from './limit-rows.ts'
+import { limitLines } from './limit-rows.ts'
 import { outlineOf, tableFields } from './protocol-fields.ts'
 import { hanging, settingsOutline } from './setting-rows.ts'
 import { stateDiagram } from './states.ts'
@@ -24,6 +24,13 @@ interface Table {
 /** Reasons of `status` for which the service was not asked. */
 const UNASKED = ['not-asked', 'share-lost'] as const satisfies readonly PostponedReason[]
 
+/** The pages of the lists that do not belong to the protocol. */
+const PAGES = new Map([
+  ['settings', 'kyc-tokend.config.5.md'],
+  ['scenarios', 'kyc-tokend.1.md'],
+  ['failures', 'kyc-tokend.8.md'],
+])
+
 /** The service of the interface description. */
 const { service, pair } = standardService()
 const described = { ...service, ...pair }
@@ -31,15 +38,6 @@ const described = { ...service, ...pair }
 /** By the name in its marker, `<!-- table: NAME -->`. */
 export function tables(): Readonly<Record<string, Table>> {
   return {
-    failures: {
-      page: 'kyc-tokend.8.md',
-      head: ['the service answers', 'reason', 'then'],
-      rows: failureTable(described).map(({ answer, reason, follows }) => [
-        answer,
-        reason === 'ok' ? '' : code(reason),
-        follows,
-      ]),
-    },
     remedies: {
       page: 'kyc-tokend-troubleshooting.7.md',
       head: ['reason', 'what to do'],
@@ -47,29 +45,28 @@ export function tables(): Readonly<Record<string, Table>> {
         .filter((reason) => reason !== 'ok')
         .map((reason) => [
           code(reason),
-          createRemedies({ account: undefined, isUnit: true }).remedyOf(reason),
+          createRemedies({ account: undefined, isUnit: true }).partsOf(reason).text,
         ]),
-    },
-    limits: {
-      page: 'kyc-tokend-protocol.7.md',
-      head: ['what', 'limit', 'beyond it'],
-      rows: limitRows(),
-    },
-    scenarios: {
-      page: 'kyc-tokend.1.md',
-      head: ['scenario', 'answers'],
-      rows: scenarioNames.map((name) => [code(name), summaryOf(name, described)]),
     },
   }
 }
 
-/** The settings, and the fields of each answer, as text, by the name in the marker `<!-- fields: NAME -->`. */
+/** Lists as text, by the name in the marker `<!-- fields: NAME -->`: settings, failures, and so on. */
 export function outlines(): Readonly<Record<string, string>> {
-  const answers = Object.entries(tableFields).map(([name, fields]) => [name, outlineOf(fields).join('\n')])
-  return Object.fromEntries([['settings', settingsOutline().join('\n')], ...answers]) as Record<
-    string,
-    string
-  >
+  const failures = failureTable(described).map(({ answer, reason, follows }) => {
+    const term = reason === 'ok' ? follows : `${reason} (${follows})`
+    return hanging(`${term}: ${answer}`.replaceAll('`', ''))
+  })
+  const scenarios = scenarioNames.map((name) => hanging(`${name}: ${summaryOf(name, described)}`))
+  const answers = Object.entries(tableFields).map(([name, fields]) => [name, outlineOf(fields)] as const)
+  const all = [
+    ['settings', settingsOutline()],
+    ['failures', failures],
+    ['scenarios', scenarios],
+    ['limits', limitLines()],
+    ...answers,
+  ] as const
+  return Object.fromEntries(all.map(([name, lines]) => [name, lines.join('\n')]))
 }
 
 /**
@@ -138,8 +135,9 @@ function writeTables(): void {
   }
   for (const [name, outline] of Object.entries(outlines())) {
     const former = new RegExp(`(?<=^<!-- fields: ${name} -->\n\n\`\`\`text\n)[^\`]*(?=\`\`\`)`, 'm')
-    const page = name === 'settings' ? 'kyc-tokend.config.5.md' : 'kyc-tokend-protocol.7.md'
-    rewrite(page, (text) => text.replace(former, () => `${outline}\n`))
+    rewrite(PAGES.get(name) ?? 'kyc-tokend-protocol.7.md', (text) =>
+      text.replace(former, () => `${outline}\n`),
+    )
   }
   const former = /(?<=<!-- commands -->\n)[\s\S]*(?=<!-- \/commands -->)/
   rewrite('kyc-tokend.1.md', (text) => text.replace(former, () => `\n${commandChapter()}\n`))

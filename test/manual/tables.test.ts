@@ -54,7 +54,10 @@ describe('of the protocol', () => {
   })
 
   test('the codes of faults have the status that http.sock gives them', () => {
-    const listed = tableRows('faults').map(([code, status]) => [bare(code), Number(status)] as const)
+    const listed = listEntries('faults').map(([term]) => {
+      const [code, status] = term.split(' ')
+      return [code, Number(status?.slice(1, -1))] as const
+    })
     expect(listed.map(([code]) => code)).toEqual(expect.arrayContaining([...faultCodes]))
     for (const [code, status] of listed) expect([code, codes[code as FaultCode]]).toEqual([code, status])
   })
@@ -104,7 +107,7 @@ describe('of what is seen from outside', () => {
   })
 
   test('the exit statuses are those that there are; without a daemon each client has its own', async () => {
-    const listed = tableRows('statuses').map(([status]) => Number(status))
+    const listed = listEntries('statuses').map(([status]) => Number(status))
     expect(listed).toEqual(Object.values(exitStatus))
     const noDaemon = { env: { KYC_TOKEND_SOCKET: join(project, 'no-such.sock') } }
     for (const { name } of commands.filter(({ options }) => 'socket' in options))
