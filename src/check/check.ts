@@ -14,11 +14,10 @@ import { exitStatus } from '../lib/error.ts'
 import { SYSTEM_PATH } from '../lib/run-program.ts'
 import { announcedEnd, credentialsEnd, endRemedies } from '../report/configuration-log.ts'
 import { checkStore } from '../share/telemetry.ts'
-import { assertionReader, createFetchToken } from '../source/fetch-token.ts'
+import { createFetchToken } from '../source/fetch-token.ts'
 import { configurationOf } from '../terminal/ask.ts'
 import type { Invocation, RunCommand } from '../terminal/command.ts'
 import { counted, endInWords } from '../terminal/format-status.ts'
-import type { ServiceOutcome } from '../token/outcome.ts'
 import { knownLife } from '../token/token.ts'
 import { asUser, factsOf, unitOf, type Unit } from './host.ts'
 import { hostRows, type Finding } from './host-rows.ts'
@@ -133,11 +132,7 @@ async function askOnce(
 ): Promise<Finding> {
   const clock = createSystemClock()
   const fetchToken = createFetchToken({ ...config, env, clock, secrets: () => revealAll(config) })
-  const read = await assertionReader(config.pair)?.(clock.now().wallMs)
-  const outcome: ServiceOutcome =
-    read !== undefined && 'problem' in read
-      ? { kind: 'transient', reason: 'assertion', detail: read.problem }
-      : await fetchToken(signal, { assertion: read?.text })
+  const outcome = await fetchToken(signal)
   signal.throwIfAborted()
   if (outcome.kind !== 'ok') {
     const { reason, detail, status } = outcome

@@ -9,7 +9,7 @@ import { raceAbort } from '../lib/tasks.ts'
 import type { StatusResult } from '../protocol.ts'
 import { createKeeper, type Keeper, type Refreshed } from '../token/keeper.ts'
 import { candidateOf, isRefused, refusalOf } from '../token/selectors.ts'
-import { createSources, type RunningOptions } from './sources.ts'
+import { createSources, type RunningOptions, type Source } from './sources.ts'
 
 /**
  * Changed secret files must stay the same for so long before they are used, since a second one may be written next;
@@ -37,9 +37,9 @@ export async function createRunning(initial: Config, options: RunningOptions) {
   /** Also former ones: a request with them may be under way. */
   let knownSecrets = revealAll(initial)
   const disk = createDisk(() => inForce, options)
-  const settings = { ...sources.filesOf(initial), newest, running: null }
-  const state = await store.load(settings, random())
-  const keeper: Keeper = createKeeper(state, { settings, clock, random, save: store.save })
+  const state = await store.load(sources.filesOf(initial), random())
+  const sourceOf = (pair: string): Source => (pair === running.id ? running : newest)
+  const keeper: Keeper = createKeeper(state, { sourceOf, clock, random, save: store.save })
   sources.share.use(running.account)
 
   const fault = createProblemLog((error) => {
@@ -72,13 +72,13 @@ export async function createRunning(initial: Config, options: RunningOptions) {
   /** One synchronous step: these settings and this pair count from now on. */
   function use(next: Config): void {
     if (isOther(next)) untaken.set(null)
-    const former = sources.of({ ...next, pair: running.pair })
+    running = sources.of({ ...next, pair: running.pair })
     newest = sources.of(next)
     inForce = next
     const all = [...revealAll(next), ...revealAll({ ...next, pair: running.pair }), ...knownSecrets]
     knownSecrets = [...new Set(all)].slice(0, MAX_SECRETS)
-    keeper.reload({ ...sources.filesOf(next), newest, running: newest.id === former.id ? null : former })
-    running = keeper.state().running === newest.id ? newest : former
+    keeper.reload(sources.filesOf(next))
+    if (keeper.state().running === newest.id) running = newest
     sources.share.use(running.account)
   }
 

@@ -63,7 +63,7 @@ export function createSources(
       const { service, pair, share: sharing, request, policy } = config
       const id = idOf(config)
       const fetchToken = createFetchToken({ ...options, ...config })
-      const alone = { id, pair, account: null, fetchToken, readAssertion: assertionReader(pair) }
+      const alone = { id, pair, account: null, fetchToken, readAssertion: assertionReader(pair, clock) }
       if (sharing === null) return alone
       const account: Account = {
         share: sharing,

@@ -4,7 +4,6 @@ import { removeUnsafe } from '../lib/display-text.ts'
 import { isRecord } from '../lib/input.ts'
 import { createRedaction, formsOf, holdsSecret, REDACTED, Secret } from '../lib/secret.ts'
 import type { Grant } from '../token/outcome.ts'
-import { MAX_RETRY_AFTER_MS } from '../token/schedule.ts'
 import { MAX_TOKEN_LENGTH, TOKEN } from '../token/token.ts'
 
 /** Longest body that is read, in bytes. */
@@ -76,6 +75,9 @@ function httpDateMs(value: unknown): number | undefined {
 export function dateOf({ headers }: ServiceResponse): number | undefined {
   return httpDateMs(headers['date'])
 }
+
+/** The longest `Retry-After` that is followed. */
+const MAX_RETRY_AFTER_MS = 3_600_000
 
 /** `Retry-After` (RFC 9110, section 10.2.3) in ms, at most an hour; undefined: it is none, or is past. */
 export function retryAfterOf(answer: ServiceResponse, wallMs: number): number | undefined {

@@ -2,7 +2,8 @@
 import type { SecureContext } from 'node:tls'
 import { createSecureContext } from '../config/secrets.ts'
 import { revealAll, type PairConfig, type RequestConfig, type ServiceConfig } from '../config/config.ts'
-import type { Clock } from '../lib/clock.ts'
+import { withTimeout, type Clock } from '../lib/clock.ts'
+import { fingerprintOf } from '../protocol.ts'
 import type { Attempt, ReadyAssertion, ServiceOutcome } from '../token/outcome.ts'
 import { outcomeOf } from './failures.ts'
 import { serviceRequest } from './request.ts'
@@ -33,18 +34,23 @@ export function createFetchToken({ service, pair, request, env, clock, secrets }
     return (context ??= createSecureContext(request, own && { cert: own.cert, key: own.key.reveal() }))
   }
 
+  /** The assertion to send, or why there is none; null: this pair has none. */
+  async function assertionFor(wallMs: number): Promise<ReadyAssertion | null> {
+    if (pair.assertion?.kind !== 'signed') return assertionReader(pair, clock)?.(wallMs) ?? null
+    const { signedAssertion } = await import('./assertion.ts')
+    return { text: await signedAssertion(pair, { tokenUrl: service.tokenUrl, wallMs }) }
+  }
+
   return async (signal: AbortSignal, attempt: Partial<Attempt> = {}): Promise<ServiceOutcome> => {
-    const { serviceWallMs = clock.now().wallMs, beforeRequest, onSent } = attempt
-    let { assertion } = attempt
+    const { serviceWallMs: wallMs = clock.now().wallMs, beforeRequest, onSent } = attempt
     const isSigned = pair.assertion?.kind === 'signed'
-    if (isSigned) {
-      const { signedAssertion } = await import('./assertion.ts')
-      assertion = await signedAssertion(pair, { tokenUrl: service.tokenUrl, wallMs: serviceWallMs })
-    }
-    await beforeRequest?.()
+    const assertion = await assertionFor(wallMs)
+    if (assertion !== null && 'problem' in assertion)
+      return { kind: 'transient', reason: 'assertion', detail: assertion.problem, retryAfterMs: AGAIN_MS }
+    await beforeRequest?.(isSigned || assertion === null ? '' : fingerprintOf(assertion.text))
     // Loaded late: with a kept token the first attempt comes long after the start.
     const { exchange } = await import('./exchange.ts')
-    const asked = serviceRequest(service, pair, assertion)
+    const asked = serviceRequest(service, pair, assertion?.text)
     const on = { env, clock, signal, onSent, secureContext: await secureContext() }
     const answer = await exchange(asked, { request, ...on })
     if ('kind' in answer) return answer
@@ -52,16 +58,24 @@ export function createFetchToken({ service, pair, request, env, clock, secrets }
       service,
       pair,
       wallMs: clock.now().wallMs,
-      secrets: [assertion ?? '', ...revealAll({ pair, request, share: null }), ...secrets()],
-      iatMs: isSigned ? serviceWallMs : undefined,
+      secrets: [assertion?.text ?? '', ...revealAll({ pair, request, share: null }), ...secrets()],
+      iatMs: isSigned ? wallMs : undefined,
     })
   }
 }
 
+/** The time until the file of an assertion that is not good is read again. */
+const AGAIN_MS = 15_000
+/** The longest time for which its disk is waited for. */
+const READ_MS = 2_000
+
 /** Returns the function that reads the ready-made assertion of this pair, and never rejects; undefined: it has none. */
-export function assertionReader({ assertion }: Pick<PairConfig, 'assertion'>) {
+export function assertionReader({ assertion }: Pick<PairConfig, 'assertion'>, clock: Pick<Clock, 'sleep'>) {
   if (assertion?.kind !== 'ready') return undefined
   const { file } = assertion
-  return async (wallMs: number): Promise<ReadyAssertion> =>
-    (await import('./assertion.ts')).readAssertion(file, wallMs)
+  return async (wallMs: number): Promise<ReadyAssertion> => {
+    const { readAssertion } = await import('./assertion.ts')
+    const read = await withTimeout(READ_MS, readAssertion(file, wallMs), clock)
+    return read ?? { problem: 'The disk of the assertion does not answer' }
+  }
 }

@@ -7,7 +7,7 @@ import { lostAt, usableToken } from '../token/selectors.ts'
 import type { TokenState } from '../token/state.ts'
 
 /** Raised when the state has other facts. A file of another version is ignored, which costs one request. */
-const VERSION = 7
+const VERSION = 8
 
 /** The state of a former process: `afterStart` begins with it. */
 export interface Former {
@@ -37,7 +37,7 @@ export function runtimeText(state: TokenState, { now: at, isOrderly }: Saving): 
 export function lastingText(state: TokenState, saving: Saving): string {
   const since = usableToken(state, saving.now) === null ? lostAt(state, saving.now) : saving.now
   const lost = { token: null, tokenless: { ...state.tokenless, since } }
-  return runtimeText({ ...state, ...lost, clients: { ...state.clients, areWaiting: false } }, saving)
+  return runtimeText({ ...state, ...lost, clients: { ...state.clients, want: 'nothing' } }, saving)
 }
 
 /** The state that the text of the runtime directory's file holds. Undefined: none. */

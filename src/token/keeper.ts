@@ -1,5 +1,5 @@
 // The keeper: the one loop that asks the service, one request at a time, and sets the one variable.
-import { withTimeout, type Instant } from '../lib/clock.ts'
+import type { Instant } from '../lib/clock.ts'
 import { fingerprintOf, type RejectVerdict } from '../protocol.ts'
 import type { FetchOutcome, FetchToken, ReadyAssertion } from './outcome.ts'
 import { next } from './schedule.ts'
@@ -16,12 +16,6 @@ export interface Source {
   /** Where the assertion is ready-made: reads it, and judges its end by this wall clock. Never rejects. */
   readonly readAssertion?: ((wallMs: number) => Promise<ReadyAssertion>) | undefined
 }
-/** What the files hold. */
-export interface Settings extends Pick<TokenState, 'service' | 'policy'> {
-  readonly newest: Source
-  /** The running pair with the settings of the files; null: it is the newest. */
-  readonly running: Source | null
-}
 
 export type Keeper = ReturnType<typeof createKeeper>
 /** The part of it that the reports use. */
@@ -33,27 +27,18 @@ export interface Refreshed {
   readonly candidate: FetchOutcome | null
 }
 
-/** The longest time for which a loop waits for the file of an assertion. */
-const READ_MS = 2_000
-
 /** The attempt brought no token. */
 class AttemptFailed extends Error {}
 
-/** `initial`: the state of `afterStart`. */
+/** `initial`: the state of `afterStart`. `sourceOf`: of the newest pair, or of the running one. */
 export function createKeeper(
   initial: TokenState,
-  options: VariableOptions & { readonly settings: Settings },
+  options: VariableOptions & { readonly sourceOf: (pair: string) => Source },
 ) {
-  const { clock } = options
+  const { clock, sourceOf } = options
   const variable = createVariable(initial, options)
   const { get, set, save, change, step, tick, emit, onEvent, waitUntil } = variable
-  let { settings } = options
   let request = new AbortController()
-
-  function sourceOf(pair: string): Source {
-    const { newest, running } = settings
-    return running?.id === pair ? running : newest
-  }
 
   /** The service's clock as far as it is known, else ours: that may be wrong, and may be set meanwhile. */
   function serviceWallMs(): number {
@@ -62,22 +47,15 @@ export function createKeeper(
     return serviceMs === null ? wallMs : bootMs + serviceMs
   }
 
-  /** Reads the ready-made assertion of this pair. Null: it has none. */
-  async function readAssertion(pair: string): Promise<ReadyAssertion | null> {
-    const reading = sourceOf(pair).readAssertion?.(serviceWallMs())
-    if (reading === undefined) return null
-    const read = await withTimeout(READ_MS, reading, clock)
-    if (read !== undefined && 'text' in read)
-      change(transitions.afterAssertion(get(), pair, fingerprintOf(read.text)))
-    return read ?? { problem: 'The disk of the assertion does not answer' }
-  }
-
-  /** While a pair waits for another assertion, its file is read at each wake of the loop. */
+  /** Reads the ready-made assertion of each refused pair: another one lifts the refusal. */
   async function watchAssertions(): Promise<void> {
     const { newest, running } = get()
     for (const pair of new Set([newest, running])) {
-      const { refusedWith, resumeAtMs } = recordOf(get(), pair)
-      if (refusedWith !== null || resumeAtMs === Infinity) await readAssertion(pair)
+      const { readAssertion } = sourceOf(pair)
+      if (readAssertion === undefined || recordOf(get(), pair).refusal === null) continue
+      const read = await readAssertion(serviceWallMs())
+      if ('text' in read)
+        change(transitions.afterAssertion(get(), pair, fingerprintOf(read.text), clock.now()))
     }
   }
 
@@ -95,59 +73,47 @@ export function createKeeper(
 
   /** Makes the attempt that is due, whoever's pair it is. Null: none is, or its answer does not count. */
   async function attempt(stop: AbortSignal): Promise<FetchOutcome | null> {
-    const { pair } = next(get(), clock.now())
-    const assertion = await readAssertion(pair)
     const plan = next(get(), clock.now())
-    if (stop.aborted || plan.pair !== pair || plan.atMs > clock.now().bootMs) return null
-    const text = assertion !== null && 'text' in assertion ? assertion.text : undefined
-    set(transitions.afterBegin(get(), plan, text && fingerprintOf(text)))
+    if (stop.aborted || plan.atMs > clock.now().bootMs) return null
+    set(transitions.afterBegin(get(), plan))
+    const { cause } = get().inFlight!
+    request = new AbortController()
+    const signal = AbortSignal.any([stop, request.signal])
+    const over = new AbortController()
+    // A token may expire meanwhile.
+    const ticking = untilDue(over.signal)
     try {
-      if (assertion === null || 'text' in assertion) return await ask(sourceOf(pair), text, stop)
-      return await conclude({ kind: 'transient', reason: 'assertion', detail: assertion.problem }, null)
+      const how = { cause, beforeRequest, serviceWallMs: serviceWallMs() }
+      const outcome = await sourceOf(plan.pair)
+        .fetchToken(signal, how)
+        .finally(() => over.abort())
+      await ticking
+      return signal.aborted ? null : await conclude(outcome)
     } finally {
       set(transitions.afterAbort(get()))
     }
   }
 
-  /** Asks once. Before its request goes out, the state is saved, with the attempt as failed. Null: it was given up. */
-  async function ask(
-    { fetchToken }: Source,
-    assertion: string | undefined,
-    stop: AbortSignal,
-  ): Promise<FetchOutcome | null> {
-    const { cause } = get().inFlight!
-    request = new AbortController()
-    const signal = AbortSignal.any([stop, request.signal])
-    const answered = new AbortController()
-    let requestedAtMs: number | null = null
-    const beforeRequest = async (): Promise<void> => {
-      requestedAtMs = clock.now().bootMs
-      set(transitions.afterRequest(get(), step()))
-      await save()
-    }
-    // A token may expire meanwhile.
-    const ticking = untilDue(answered.signal)
-    const how = { cause, beforeRequest, serviceWallMs: serviceWallMs(), assertion }
-    const outcome = await fetchToken(signal, how).finally(() => answered.abort())
-    await ticking
-    if (signal.aborted) return null
-    return conclude(outcome, requestedAtMs === null ? null : clock.now().bootMs - requestedAtMs)
+  /** Before the request goes out, the state is saved, with the attempt as failed. */
+  async function beforeRequest(assertion?: string): Promise<void> {
+    set(transitions.afterRequest(get(), step(), assertion))
+    await save()
   }
 
-  async function conclude(answer: FetchOutcome, tookMs: number | null): Promise<FetchOutcome | null> {
+  async function conclude(answer: FetchOutcome): Promise<FetchOutcome | null> {
     const answeredAt = step()
     const answered = () => transitions.afterAnswer(get(), answer, answeredAt)
-    // An answer is saved before anybody sees it: it outlives a crash from then on. What happens meanwhile counts,
-    // too.
-    await save(answered().state)
+    // The answer to a request is saved before anybody sees it: it outlives a crash from then on. What happens
+    // meanwhile counts, too.
+    if (get().inFlight?.sentAtMs !== null) await save(answered().state)
     const { inFlight, running } = get()
-    const { pair, cause } = inFlight!
     const { state, outcome } = answered()
     set(state)
     void save()
-    if (outcome === null) return null
+    if (inFlight === null || outcome === null) return null
+    const { pair, cause, sentAtMs } = inFlight
     const type = pair === running || outcome.kind === 'ok' ? 'attempted' : 'tried'
-    emit({ type, outcome, cause, tookMs })
+    emit({ type, outcome, cause, tookMs: sentAtMs === null ? null : answeredAt.now.bootMs - sentAtMs })
     return outcome
   }
 
@@ -176,12 +142,10 @@ export function createKeeper(
     },
     refresh: createRefresh(variable),
     /** Uses what the files hold from now on. Of another service the request that is under way is given up. */
-    reload(read: Settings): void {
+    reload(files: transitions.Files): void {
       const before = get().service.id
-      settings = read
-      const { service, policy, newest } = read
-      change(transitions.afterFiles(get(), { service, policy, pair: newest.id }, step()))
-      if (service.id !== before) request.abort()
+      change(transitions.afterFiles(get(), files, step()))
+      if (files.service.id !== before) request.abort()
     },
     /** Uses an outcome of another host; false: an attempt is under way or wished, and nothing has changed. */
     offer(offered: FetchOutcome): boolean {

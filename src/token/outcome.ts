@@ -58,12 +58,13 @@ export type Cause = 'start' | 'refresh' | 'retry' | 'client' | 'operator' | 'rel
 
 export interface Attempt {
   readonly cause: Cause
-  /** Await it before a request goes out: it is counted, and saved as failed in case the process ends. */
-  readonly beforeRequest: () => Promise<void>
+  /**
+   * Await it before a request goes out: it is counted, and saved as failed in case the process ends. `assertion`:
+   * fingerprint of the ready-made one in it.
+   */
+  readonly beforeRequest: (assertion?: string) => Promise<void>
   /** The service's clock, in ms since the epoch, by which an assertion is signed; absent: it is ours. */
   readonly serviceWallMs?: number
-  /** The ready-made assertion, read for this attempt. */
-  readonly assertion?: string | undefined
   /** Call it when the request was written: connecting takes time, and so does a stopped process. */
   readonly onSent?: () => void
 }

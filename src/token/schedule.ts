@@ -1,7 +1,7 @@
 // When the service is asked, and with which pair. Pure: the loop waits for `next`, and nothing else asks.
 import type { Instant } from '../lib/clock.ts'
 import type { TransientFailure } from './outcome.ts'
-import { BY_STOP, recordOf, type PairRecord, type Policy, type Step, type TokenState } from './state.ts'
+import { recordOf, type PairRecord, type Policy, type Step, type TokenState } from './state.ts'
 
 /** Longest wait between attempts while there is no usable token. */
 const MAX_DELAY_WITHOUT_TOKEN_MS = 60_000
@@ -9,8 +9,6 @@ const MAX_DELAY_WITHOUT_TOKEN_MS = 60_000
 const REJECTED_MS = 300_000
 /** The wait that a 429 without `Retry-After` asks for. */
 const RATE_LIMITED_MS = 60_000
-/** The longest `Retry-After` that is followed. */
-export const MAX_RETRY_AFTER_MS = 3_600_000
 /** The shortest time between two requests of clients; it doubles, and again, as their tokens are reported. */
 const CLIENT_INTERVAL_MS = 30_000
 /** So many tokens in a row count, each but the first doubles the wait. */
@@ -42,31 +40,28 @@ function plansOf(state: TokenState, now: Instant): Plan[] {
   const { bootMs } = now
   return [
     ...wish.map((role): Plan => ({ pair: state[role], atMs: bootMs, by: 'operator' })),
-    { pair: newest, atMs: Math.max(bootMs, plannedAtMs(state, newest, now)), by: 'plan' },
-    { pair: running, atMs: Math.max(bootMs, plannedAtMs(state, running, now)), by: 'plan' },
+    { pair: newest, atMs: plannedAtMs(state, newest, now), by: 'plan' },
+    { pair: running, atMs: plannedAtMs(state, running, now), by: 'plan' },
     { pair: running, atMs: Math.max(bootMs, clientsAtMs(state)), by: 'clients' },
   ]
 }
 
 /** When a pair is asked without an operator and without clients. */
 function plannedAtMs(state: TokenState, pair: string, now: Instant): number {
-  const { token, liftAtMs } = state
-  const record = recordOf(state, pair)
-  const { refusedWith, soonAtMs, lateAtMs } = record
-  const untilMs = usableUntilMs(state, now)
+  const { token } = state
+  const { attempts, refusal, soonAtMs, lateAtMs, floorAtMs, resumeAtMs } = recordOf(state, pair)
   let wishedMs = token?.pair === pair ? token.refreshAtMs : 0
-  if (refusedWith === record.assertion) wishedMs = Infinity
-  else if (refusedWith !== null) wishedMs = refusedWith === BY_STOP ? 0 : liftAtMs
+  if (refusal !== null) wishedMs = refusal.isLifted ? 0 : Infinity
   // The end of the token shortens a long wait.
-  else if (record.attempts > 0) wishedMs = Math.max(soonAtMs, Math.min(lateAtMs, untilMs))
-  return Math.max(wishedMs, record.floorAtMs, record.resumeAtMs)
+  else if (attempts > 0) wishedMs = Math.max(soonAtMs, Math.min(lateAtMs, usableUntilMs(state, now)))
+  return Math.max(now.bootMs, wishedMs, floorAtMs, resumeAtMs)
 }
 
 /** When the running pair is asked for clients; Infinity: they want nothing, or a retry comes anyway. */
 function clientsAtMs(state: TokenState): number {
-  const { areWaiting, requestedAtMs, pace } = state.clients
-  const { attempts, refusedWith, floorAtMs, resumeAtMs } = recordOf(state, state.running)
-  if (!areWaiting || attempts > 0 || refusedWith !== null) return Infinity
+  const { want, requestedAtMs, pace } = state.clients
+  const { attempts, refusal, floorAtMs, resumeAtMs } = recordOf(state, state.running)
+  if (want === 'nothing' || attempts > 0 || refusal !== null) return Infinity
   const pacedMs = (requestedAtMs ?? -Infinity) + CLIENT_INTERVAL_MS * 2 ** Math.max(0, pace - 1)
   return Math.max(pacedMs, floorAtMs, resumeAtMs)
 }
@@ -105,6 +100,5 @@ export function floorAfter(
   const askedForMs = retryAfterMs ?? (reason === 'rate-limited' ? RATE_LIMITED_MS : 0)
   if (askedForMs === 0) return 0
   // Hosts that get the same Retry-After at the same time do not ask again at the same time.
-  const mostMs = Math.min(askedForMs, MAX_RETRY_AFTER_MS)
-  return bootMs + mostMs + Math.max(mostMs / 5, 1_000) * drawn
+  return bootMs + askedForMs + Math.max(askedForMs / 5, 1_000) * drawn
 }

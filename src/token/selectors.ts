@@ -2,7 +2,7 @@
 import type { Instant } from '../lib/clock.ts'
 import type { PermanentReason, Phase } from '../protocol.ts'
 import { dueAtMs, usableUntilMs } from './schedule.ts'
-import { recordOf, type PairRecord, type TokenState, type Trouble } from './state.ts'
+import { recordOf, type PairRecord, type TokenState } from './state.ts'
 import type { Token } from './token.ts'
 
 /** By so much a new token may have less life than the last answer gave, in ms. */
@@ -35,8 +35,7 @@ export function lostAt(state: TokenState, now: Instant): Instant {
 
 /** Why the running pair is refused, which is final until somebody acts; null: it is not. */
 export function refusalOf(state: TokenState): PermanentReason | null {
-  const { refusedWith, failure } = recordOf(state, state.running)
-  return refusedWith === null ? null : (failure as Trouble & { reason: PermanentReason }).reason
+  return recordOf(state, state.running).refusal?.reason ?? null
 }
 
 export function phaseOf(state: TokenState, now: Instant): Phase {
@@ -54,8 +53,8 @@ export function candidateOf(state: TokenState): PairRecord | null {
   return state.newest === state.running ? null : recordOf(state, state.newest)
 }
 /** Reports whether the service said no to the pair itself. */
-export function isRefused({ refusedWith, failure }: PairRecord): boolean {
-  return refusedWith !== null || failure?.reason === 'rejected'
+export function isRefused({ refusal, failure }: PairRecord): boolean {
+  return refusal !== null || failure?.reason === 'rejected'
 }
 
 /** Reports whether an attempt is under way, or one with the running pair is due. */

@@ -1,7 +1,7 @@
 // The program's one variable: facts. Their meaning (ready, expired, due) follows from them and the time. Plain data:
 // the next start reads it. A name in `AtMs` is an instant of the boot clock.
 import type { Instant } from '../lib/clock.ts'
-import type { PostponedReason, Reason, TokenUse } from '../protocol.ts'
+import type { PermanentReason, PostponedReason, Reason, TokenUse } from '../protocol.ts'
 import type { Cause } from './outcome.ts'
 import type { Token } from './token.ts'
 
@@ -45,20 +45,19 @@ export interface PairRecord {
   readonly lateAtMs: number
   /** Before this instant only an operator asks: `Retry-After`, the pace of `rejected`. */
   readonly floorAtMs: number
-  /**
-   * No request was made, and none is made by itself before this instant; infinite: until its assertion is good. For
-   * as long as the process lives.
-   */
+  /** No request was made, and none is made by itself before this instant; a client's report ends that. */
   readonly resumeAtMs: number
-  /**
-   * The service refused it, with this content of the ready-made assertion ('': it has none): it is not asked again
-   * by itself unless `assertion` is another one, or it is BY_STOP. Null: it is not refused.
-   */
-  readonly refusedWith: string | null
-  /** Of a refused pair: fingerprint of the assertion that was read last. */
-  readonly assertion: string
+  /** The service refused it: it is not asked again by itself. Null: it is not refused. */
+  readonly refusal: Refusal | null
   /** The last one since the last token. While the pair is refused: the refusal. */
   readonly failure: Trouble | null
+}
+export interface Refusal {
+  readonly reason: PermanentReason
+  /** Fingerprint of the ready-made assertion that was sent; '': none was. */
+  readonly assertion: string
+  /** It is asked once more: the daemon started after an orderly stop, or its assertion is another one. */
+  readonly isLifted: boolean
 }
 
 export const NO_RECORD: PairRecord = {
@@ -67,12 +66,9 @@ export const NO_RECORD: PairRecord = {
   lateAtMs: 0,
   floorAtMs: 0,
   resumeAtMs: 0,
-  refusedWith: null,
-  assertion: '',
+  refusal: null,
   failure: null,
 }
-/** `refusedWith` of a refused pair that is asked once, because the daemon started after an orderly stop. */
-export const BY_STOP = 'asked-after-a-stop'
 /** A pair that was refused is remembered among the last so many. */
 const MAX_RECORDS = 8
 
@@ -82,12 +78,12 @@ export type Role = 'newest' | 'running'
 /** The attempt that is under way. */
 export interface InFlight {
   readonly pair: string
-  /** Its answer is thrown away if the service is another one then. */
-  readonly serviceId: string
   readonly cause: Cause
   /** An operator waits for its answer. */
   readonly isOperators: boolean
-  /** Fingerprint of the ready-made assertion that is sent; '': none is. */
+  /** When its request went out; null: there is none yet. */
+  readonly sentAtMs: number | null
+  /** Fingerprint of the ready-made assertion that was sent; '': none was. */
   readonly assertion: string
 }
 
@@ -109,7 +105,7 @@ export interface TokenState {
   readonly inFlight: InFlight | null
   /** An operator asked: the roles that are still to be asked, in this order. */
   readonly wish: readonly Role[]
-  /** Before this instant no changed assertion lifts a refusal. */
+  /** Before this instant no other assertion lifts a refusal. */
   readonly liftAtMs: number
   readonly clients: Clients
   /** How far two clocks are ahead of the boot clock, in ms; null: the service has not shown its own. */
@@ -132,15 +128,14 @@ export interface TokenState {
 
 /** The wish of clients for another token than the one that is held, and its pace. */
 export interface Clients {
-  readonly areWaiting: boolean
+  /** Since the token was given last. `another`: they have reported that. */
+  readonly want: 'nothing' | 'more life' | 'another'
   /** When they last caused a request; null: never. */
   readonly requestedAtMs: number | null
   /** Tokens in a row that they caused and then reported, at most 3. */
   readonly pace: number
-  /** They caused the request that gave the token last. */
-  readonly isCause: boolean
-  /** They reported the token since it was given last. */
-  readonly haveReported: boolean
+  /** They wanted the token that is held. */
+  readonly areCause: boolean
 }
 
 /** The circumstances of a step: the moment and chance. */
@@ -166,7 +161,7 @@ export function initialState(
     inFlight: null,
     wish: [],
     liftAtMs: 0,
-    clients: { areWaiting: false, requestedAtMs: null, pace: 0, isCause: false, haveReported: false },
+    clients: { want: 'nothing', requestedAtMs: null, pace: 0, areCause: false },
     clocks: { wallMs: now.wallMs - now.bootMs, serviceMs: null },
     tokenless: { since: now, forMs: 0 },
     notes: {},

@@ -6,66 +6,64 @@ import type { Cause, FetchOutcome, Grant } from './outcome.ts'
 import { dueAtMs, floorAfter, MAX_PACE, retryAfter, type Plan } from './schedule.ts'
 import { canMeet, lostAt, refusalOf, usableToken } from './selectors.ts'
 import {
-  BY_STOP,
   NO_RECORD,
   recordOf,
   withRecord,
   type InFlight,
-  type PairRecord,
   type Policy,
   type Role,
   type Service,
   type Step,
   type TokenState,
-  type Trouble,
 } from './state.ts'
 import { lifeFrom, tokenOf, type Token } from './token.ts'
 
 const BOTH: readonly Role[] = ['newest', 'running']
 /** A wall clock that moves by more against the boot clock has jumped. */
 const JUMP_MS = 60_000
-/** A changed ready-made assertion lifts a refusal at most once in this time. */
+/** Another ready-made assertion lifts a refusal at most once in this time. */
 const LIFT_MS = 300_000
 
 // ---- an attempt
 
-/** The attempt of this plan begins; `assertion`: fingerprint of the ready-made one that it sends. */
-export function afterBegin(state: TokenState, { pair, by }: Omit<Plan, 'atMs'>, assertion = ''): TokenState {
+/** The attempt of this plan begins. */
+export function afterBegin(state: TokenState, { pair, by }: Omit<Plan, 'atMs'>): TokenState {
   const isOperators = by === 'operator'
   const cause = by === 'plan' ? causeOf(state, pair) : isOperators ? 'operator' : 'client'
-  const inFlight = { pair, serviceId: state.service.id, cause, isOperators, assertion }
+  const inFlight = { pair, cause, isOperators, sentAtMs: null, assertion: '' }
   return { ...state, inFlight, wish: isOperators ? [] : state.wish }
 }
 
 function causeOf(state: TokenState, pair: string): Cause {
-  const { attempts, refusedWith } = recordOf(state, pair)
-  if (refusedWith === BY_STOP) return 'start'
+  const { attempts, refusal } = recordOf(state, pair)
+  if (refusal?.isLifted === true) return 'start'
   if (attempts > 0) return 'retry'
   if (pair !== state.running) return 'reload'
   return state.token?.pair === pair ? 'refresh' : 'start'
 }
 
-/** A request goes out. This is saved first: it counts as failed, and a refusal stands, until there is an answer. */
-export function afterRequest(state: TokenState, step: Step): TokenState {
-  const { inFlight, clients, policy, liftAtMs } = state
+/**
+ * A request goes out; `assertion`: fingerprint of the ready-made one in it. This is saved first: it counts as
+ * failed, and a refusal stands, until there is an answer.
+ */
+export function afterRequest(state: TokenState, step: Step, assertion = ''): TokenState {
+  const { inFlight, clients, policy } = state
   if (inFlight === null) return state
-  const { pair, cause, isOperators, assertion } = inFlight
+  const { pair, cause } = inFlight
   const record = recordOf(state, pair)
-  const { refusedWith, attempts } = record
-  const isLifted = refusedWith !== null && refusedWith !== BY_STOP && !isOperators
+  const refusal = record.refusal && { ...record.refusal, isLifted: false }
   const { now } = step
   const asked = {
     ...state,
-    liftAtMs: isLifted ? now.bootMs + LIFT_MS : liftAtMs,
+    inFlight: { ...inFlight, sentAtMs: now.bootMs, assertion },
     clients: cause === 'client' ? { ...clients, requestedAtMs: now.bootMs } : clients,
     requests: state.requests + 1,
     lastRequestAt: now,
   }
-  const refused = refusedWith === BY_STOP ? { refusedWith: assertion, assertion } : {}
-  return withRecord(asked, pair, { ...record, ...retryAfter(attempts + 1, policy, step), ...refused })
+  return withRecord(asked, pair, { ...record, ...retryAfter(record.attempts + 1, policy, step), refusal })
 }
 
-/** The attempt ends without an answer: it was given up. */
+/** The attempt ends without an answer that counts. An operator who waits for it has the service asked again. */
 export function afterAbort(state: TokenState): TokenState {
   const { inFlight, wish } = state
   return inFlight === null ? state : { ...state, inFlight: null, wish: inFlight.isOperators ? BOTH : wish }
@@ -81,8 +79,8 @@ export function afterAnswer(
   outcome: FetchOutcome,
   step: Step,
 ): { state: TokenState; outcome: FetchOutcome | null } {
-  const { inFlight, service, clocks, token: before, policy } = state
-  if (inFlight?.serviceId !== service.id) return { state: afterAbort(state), outcome: null }
+  const { inFlight, clocks, token: before, policy } = state
+  if (inFlight === null) return { state, outcome: null }
   const { bootMs } = step.now
   const dateMs = outcome.kind === 'postponed' ? undefined : outcome.serverDateMs
   const shown = dateMs === undefined ? state : { ...state, clocks: { ...clocks, serviceMs: dateMs - bootMs } }
@@ -100,61 +98,50 @@ export function afterAnswer(
 
 function afterToken(state: TokenState, token: Token, now: Instant): TokenState {
   const { clients, generation, tokenless } = state
-  const next = {
+  const next: TokenState = {
     ...state,
     running: token.pair,
     token,
     generation: generation + (token.isUnchanged ? 0 : 1),
-    clients: { ...clients, areWaiting: false, isCause: clients.areWaiting, haveReported: false },
+    clients: { ...clients, want: 'nothing', areCause: clients.want !== 'nothing' },
     tokenless: { ...tokenless, forMs: 0 },
     lastSuccessAt: now,
   }
   return withRecord(next, token.pair, NO_RECORD)
 }
 
-type NoToken = Exclude<FetchOutcome, Grant>
-
-function afterNoToken(state: TokenState, inFlight: InFlight, outcome: NoToken, step: Step): TokenState {
-  const { pair, cause, isOperators, assertion } = inFlight
+function afterNoToken(
+  state: TokenState,
+  { pair, cause, isOperators, assertion }: InFlight,
+  outcome: Exclude<FetchOutcome, Grant>,
+  step: Step,
+): TokenState {
   const record = recordOf(state, pair)
+  const { reason, detail = '', askedBy = null } = outcome
+  const status = 'status' in outcome ? (outcome.status ?? null) : null
+  const isRefused = outcome.kind === 'permanent'
   // Another host may have asked.
-  const attempts = outcome.kind === 'permanent' ? Math.max(1, record.attempts) : record.attempts
-  const failure = troubleOf({ ...outcome, attempts }, record.failure, step.now)
+  const attempts = isRefused ? Math.max(1, record.attempts) : record.attempts
+  const since = record.failure?.since ?? step.now
+  const failure = reason === undefined ? record.failure : { reason, detail, status, askedBy, since, attempts }
   // An operator wants the running pair asked where the candidate gives no token.
   const isNext = state.wish.length === 0 && isOperators && pair !== state.running
   const ended: TokenState = { ...state, inFlight: null, wish: isNext ? ['running'] : state.wish }
-  // Nothing was answered to a pair that is refused.
-  const last = record.refusedWith === null ? failure : record.failure
-  if (outcome.kind === 'postponed') {
-    const resumeAtMs = step.now.bootMs + outcome.retryAfterMs
+  // There was no request, and nothing was answered to a pair that is refused.
+  if (outcome.kind === 'postponed' || (reason === 'assertion' && status === null)) {
+    const resumeAtMs = step.now.bootMs + (outcome.retryAfterMs ?? 0)
     // An operator who came while the attempt of a plan was under way wants one of their own.
     const wish = isOperators && cause !== 'operator' ? BOTH : ended.wish
+    const last = record.refusal === null ? failure : record.failure
     return withRecord({ ...ended, wish }, pair, { ...record, resumeAtMs, failure: last })
   }
-  // No request was made for the lack of a good assertion: until there is one, the pair is not due.
-  if (outcome.reason === 'assertion' && outcome.status === undefined)
-    return withRecord(ended, pair, { ...record, resumeAtMs: Infinity, failure: last })
-  const isRefused = outcome.kind === 'permanent'
   return withRecord(ended, pair, {
     ...retryAfter(Math.max(1, attempts), state.policy, step),
     floorAtMs: isRefused ? record.floorAtMs : Math.max(record.floorAtMs, floorAfter(outcome, step)),
     resumeAtMs: 0,
-    refusedWith: isRefused ? assertion : null,
-    assertion,
+    refusal: isRefused ? { reason: outcome.reason, assertion, isLifted: false } : null,
     failure,
   })
-}
-
-/** Why there is no newer token, for people. `before`: that until now; they are of one row. */
-function troubleOf(
-  outcome: NoToken & { attempts: number },
-  before: Trouble | null,
-  now: Instant,
-): Trouble | null {
-  const { reason, detail = '', askedBy = null, attempts } = outcome
-  if (reason === undefined) return before
-  const status = 'status' in outcome ? (outcome.status ?? null) : null
-  return { reason, detail, status, askedBy, since: before?.since ?? now, attempts }
 }
 
 // ---- time
@@ -191,19 +178,18 @@ function withWallClock(state: TokenState, now: Instant): TokenState {
  * under way with that pair shares it.
  */
 export function afterOperator(state: TokenState): TokenState {
-  const { inFlight, newest, running, service } = state
-  const isNewest = inFlight?.pair === newest
-  if (inFlight?.serviceId !== service.id || (!isNewest && inFlight.pair !== running))
-    return { ...state, wish: BOTH }
-  return { ...state, inFlight: { ...inFlight, isOperators: true }, wish: isNewest ? [] : ['newest'] }
+  const { inFlight, newest } = state
+  if (inFlight === null) return { ...state, wish: BOTH }
+  const wish: readonly Role[] = inFlight.pair === newest ? [] : ['newest']
+  return { ...state, inFlight: { ...inFlight, isOperators: true }, wish }
 }
 
 /** A client needs a token with this life left, in ms. */
 export function afterNeed(state: TokenState, minValidMs: number, now: Instant): TokenState {
   const token = usableToken(state, now)
-  if (token === null || refusalOf(state) !== null || state.clients.areWaiting) return state
+  if (token === null || refusalOf(state) !== null || state.clients.want !== 'nothing') return state
   if (token.expiresAtMs - now.bootMs >= minValidMs || !canMeet(token, minValidMs)) return state
-  return { ...state, clients: { ...state.clients, areWaiting: true } }
+  return { ...state, clients: { ...state.clients, want: 'more life' } }
 }
 
 /** A client reports the token with this fingerprint as refused by the service. */
@@ -224,27 +210,24 @@ export function afterReport(
   return { state, verdict: token.isUnchanged ? 'unchanged' : 'held', retryAfterMs }
 }
 
-/** The first report of what an answer gave sets the pace; each wakes an attempt that was postponed. */
+/** The first report of what an answer gave sets the pace, and wakes an attempt that was postponed. */
 function withReport(state: TokenState, { givenAtMs, refreshAtMs }: Token, now: Instant): TokenState {
   const { clients, running } = state
-  const { areWaiting, isCause, haveReported, pace } = clients
-  if (haveReported && areWaiting) return state
+  if (clients.want === 'another') return state
   // A token that stayed unreported for half of the time to its refresh ends the row.
   const isCalm = now.bootMs >= (givenAtMs + refreshAtMs) / 2
-  const inARow = isCalm ? 0 : Math.min(pace + (isCause ? 1 : 0), MAX_PACE)
-  const reported = { ...clients, haveReported: true, areWaiting: true, pace: haveReported ? pace : inARow }
-  const record = recordOf(state, running)
-  const next = { ...state, clients: reported }
-  return record.resumeAtMs === 0 ? next : withRecord(next, running, { ...record, resumeAtMs: 0 })
+  const pace = isCalm ? 0 : Math.min(clients.pace + (clients.areCause ? 1 : 0), MAX_PACE)
+  const next: TokenState = { ...state, clients: { ...clients, want: 'another', pace } }
+  return withRecord(next, running, { ...recordOf(state, running), resumeAtMs: 0 })
 }
 
-/** The ready-made assertion of this pair may be sent, with this content. */
-export function afterAssertion(state: TokenState, pair: string, assertion: string): TokenState {
-  const record = recordOf(state, pair)
-  const { resumeAtMs, refusedWith } = record
-  const isWaiting = resumeAtMs === Infinity
-  if (!isWaiting && (refusedWith === null || record.assertion === assertion)) return state
-  return withRecord(state, pair, { ...record, assertion, resumeAtMs: isWaiting ? 0 : resumeAtMs })
+/** The ready-made assertion of this pair has this content: another one lifts a refusal. */
+export function afterAssertion(state: TokenState, pair: string, assertion: string, now: Instant): TokenState {
+  const { refusal, ...record } = recordOf(state, pair)
+  if (refusal === null || refusal.isLifted || refusal.assertion === assertion) return state
+  if (now.bootMs < state.liftAtMs) return state
+  const lifted = { ...record, refusal: { ...refusal, isLifted: true } }
+  return withRecord({ ...state, liftAtMs: now.bootMs + LIFT_MS }, pair, lifted)
 }
 
 // ---- other files
@@ -258,19 +241,22 @@ export interface Files {
 }
 
 /** The files were read: at a reload, or because secret files have changed. */
-export function afterFiles(state: TokenState, { service, policy, pair }: Files, step: Step): TokenState {
-  const { now, drawn } = step
+export function afterFiles(
+  state: TokenState,
+  { service, policy, pair }: Files,
+  { now, drawn }: Step,
+): TokenState {
   const newestSince = pair === state.newest ? state.newestSince : now
   const read = { ...state, service, policy, newest: pair, newestSince }
   if (service.id === state.service.id) return { ...read, token: withMaxAge(state, policy.maxAgeMs, drawn) }
   // The pair in the files alone goes to another service, and nothing of the former one holds there.
   const lost = lostAt(state, now)
   return {
-    ...read,
+    ...afterAbort(read),
     running: pair,
     pairs: {},
     token: null,
-    clients: { ...state.clients, areWaiting: false },
+    clients: { ...state.clients, want: 'nothing' },
     clocks: { ...state.clocks, serviceMs: null },
     tokenless: { ...state.tokenless, since: lost.bootMs > now.bootMs ? now : lost },
     lastSuccessAt: null,
@@ -289,17 +275,9 @@ export function afterStart(
   { isOrderly, ...files }: Files & { readonly isOrderly: boolean },
   step: Step,
 ): TokenState {
-  const read = afterFiles(saved, files, step)
-  const detail = 'The attempt did not end: kyc-tokend itself ended first'
-  const cut = { reason: 'network', detail, status: null, askedBy: null } as const
-  const started = ([pair, record]: [string, PairRecord]): [string, PairRecord] => {
-    const { attempts, failure, refusedWith } = record
-    const isAskedOnce = isOrderly && pair === files.pair && refusedWith !== null
-    const isCut = refusedWith === null && attempts > (failure?.attempts ?? 0)
-    const since = failure?.since ?? step.now
-    const known = { failure: isCut ? { ...cut, since, attempts } : failure, resumeAtMs: 0 }
-    return [pair, { ...record, ...known, refusedWith: isAskedOnce ? BY_STOP : refusedWith }]
-  }
-  const pairs = Object.fromEntries(Object.entries(read.pairs).map(started))
-  return { ...read, running: files.pair, pairs, inFlight: null, wish: [], requests: 0 }
+  const { pair } = files
+  const read = { ...afterFiles(saved, files, step), running: pair, inFlight: null, wish: [], requests: 0 }
+  const { refusal, ...record } = recordOf(read, pair)
+  if (!isOrderly || refusal === null) return read
+  return withRecord(read, pair, { ...record, refusal: { ...refusal, isLifted: true } })
 }

@@ -265,7 +265,7 @@ describe('a ready-made assertion', () => {
   })
 
   async function readFrom(file: string, wallMs = Date.now()) {
-    return assertionReader({ assertion: pairWith({ file }).assertion! })!(wallMs)
+    return assertionReader(pairWith({ file }) as PairConfig, createSystemClock())!(wallMs)
   }
 
   it('is read from its file, with or without an end, and its end is judged by the time that is given', async () => {

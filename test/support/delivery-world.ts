@@ -14,7 +14,7 @@ import { STANDARD_USE, type ReloadResult, type TokenUse } from '../../src/protoc
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { refusalOf } from '../../src/token/selectors.ts'
 import { connectRaw, type RawClient } from './ipc-client.ts'
-import { firstState, POLICY, serviceFacts } from './facts.ts'
+import { firstState, serviceFacts } from './facts.ts'
 import { createRecords } from './records.ts'
 import { remedyOf } from './remedies.ts'
 import { tempDirectory } from './temp-directory.ts'
@@ -91,24 +91,19 @@ export async function startDelivery(
   const { use = STANDARD_USE } = options
   const service = { ...serviceFacts(), use }
   const keeper = createKeeper(firstState(clock.now(), { service }), {
-    settings: {
-      service,
-      policy: POLICY,
-      running: null,
-      newest: {
-        id: 'first',
-        fetchToken: async (signal, { beforeRequest }) => {
-          await beforeRequest()
-          asked += 1
-          const gaveUp = new Promise<FetchOutcome>((resolve) => {
-            signal.addEventListener('abort', () =>
-              resolve({ kind: 'transient', reason: 'network', detail: 'given up' }),
-            )
-          })
-          return Promise.race([next(), gaveUp])
-        },
+    sourceOf: (id) => ({
+      id,
+      fetchToken: async (signal, { beforeRequest }) => {
+        await beforeRequest()
+        asked += 1
+        const gaveUp = new Promise<FetchOutcome>((resolve) => {
+          signal.addEventListener('abort', () =>
+            resolve({ kind: 'transient', reason: 'network', detail: 'given up' }),
+          )
+        })
+        return Promise.race([next(), gaveUp])
       },
-    },
+    }),
     clock,
     random: Math.random,
     save: () => Promise.resolve(),

@@ -1,7 +1,7 @@
 // The request for a token as a configuration describes it, made without a daemon.
 import type { Config } from '../../src/config/config.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
-import { assertionReader, createFetchToken, type FetchTokenOptions } from '../../src/source/fetch-token.ts'
+import { createFetchToken, type FetchTokenOptions } from '../../src/source/fetch-token.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
 
 /** The function that asks the service of this configuration. */
@@ -19,8 +19,5 @@ export function fetcherOf(config: Config, options: Partial<FetchTokenOptions> = 
 export async function askOnce(config: Config): Promise<{ outcome: ServiceOutcome; counted: number }> {
   let counted = 0
   const beforeRequest = async (): Promise<void> => void (counted += 1)
-  const read = await assertionReader(config.pair)?.(Date.now())
-  const assertion = read !== undefined && 'text' in read ? read.text : undefined
-  const { signal } = new AbortController()
-  return { outcome: await fetcherOf(config)(signal, { beforeRequest, assertion }), counted }
+  return { outcome: await fetcherOf(config)(new AbortController().signal, { beforeRequest }), counted }
 }

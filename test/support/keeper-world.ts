@@ -1,9 +1,11 @@
 // A keeper on a fake clock, with a service that answers as the test says.
 import { onTestFinished } from 'vitest'
-import { createKeeper, type Settings, type Source } from '../../src/token/keeper.ts'
+import { fingerprintOf } from '../../src/protocol.ts'
+import { createKeeper, type Source } from '../../src/token/keeper.ts'
 import type { Attempt, FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
 import { dueAtMs } from '../../src/token/schedule.ts'
 import type { Policy, TokenState } from '../../src/token/state.ts'
+import type { Files } from '../../src/token/transitions.ts'
 import type { KeeperEvent } from '../../src/token/variable.ts'
 import { firstState, POLICY, serviceFacts } from './facts.ts'
 import { failures } from './failures.ts'
@@ -46,7 +48,10 @@ export function createKeeperWorld(
   let next = answerOf(options.first ?? token)
   const answers = new Map<string, Answer>()
   const askService = (pair: string) => async (signal: AbortSignal, attempt: Attempt) => {
-    await attempt.beforeRequest()
+    const read = await readAssertion?.(clock.now().wallMs)
+    if (read !== undefined && 'problem' in read)
+      return { kind: 'transient', reason: 'assertion', detail: read.problem, retryAfterMs: 15_000 } as const
+    await attempt.beforeRequest(read && fingerprintOf(read.text))
     if (signal.aborted) return failures.network
     asked.push(pair)
     if (asked.length > MAX_REQUESTS) throw new Error('The service is asked without end')
@@ -58,12 +63,8 @@ export function createKeeperWorld(
     fetchToken: options.fetchToken ?? askService(id),
     readAssertion,
   })
-  const files = (change: Partial<Settings> = {}): Settings => {
-    const common = { service: serviceFacts(), policy, newest: sourceOf('first'), running: null }
-    return { ...common, ...change }
-  }
   const keeper = createKeeper(options.state ?? firstState(clock.now(), { policy }), {
-    settings: files(),
+    sourceOf,
     clock,
     random: createRandom(1),
     save: options.save ?? (() => Promise.resolve()),
@@ -94,12 +95,8 @@ export function createKeeperWorld(
     /** The pairs that were asked with. */
     pairs: asked,
     /** The files hold this pair from now on, and perhaps other settings. */
-    reload: (pair: string, change: Partial<Settings> = {}): void => {
-      const former = keeper.state().running
-      keeper.reload(
-        files({ newest: sourceOf(pair), running: former === pair ? null : sourceOf(former), ...change }),
-      )
-    },
+    reload: (pair: string, change: Partial<Files> = {}): void =>
+      keeper.reload({ service: serviceFacts(), policy, pair, ...change }),
     /** Runs the keeper until `stop`. */
     start: (): void => {
       running = keeper.run(stopping.signal)

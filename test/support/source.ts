@@ -1,13 +1,16 @@
 // A source for tests: the parts of a configuration that it takes, and a proxy between it and the service.
+import { writeFileSync } from 'node:fs'
 import http from 'node:http'
 import https from 'node:https'
 import net, { type AddressInfo, type Socket } from 'node:net'
+import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import type { PairConfig, RequestConfig, ServiceConfig } from '../../src/config/config.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { createFetchToken, type FetchTokenOptions } from '../../src/source/fetch-token.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
+import { tempDirectory } from './temp-directory.ts'
 
 export const KEY = 'key of/the+account'
 export const SECRET = 'S3cret/+öf=the"account'
@@ -64,9 +67,17 @@ export function fetcherFor(baseUrl: string, change: Change = {}) {
   return createFetchToken({ ...given, ...partsFor(baseUrl, change) })
 }
 
-/** Asks once, with this ready-made assertion where there is one. */
-export function fetchFrom(baseUrl: string, change: Change = {}, assertion?: string): Promise<ServiceOutcome> {
-  return fetcherFor(baseUrl, change)(new AbortController().signal, { assertion })
+/** Asks once; where the pair's assertion is ready-made, its file holds this one. */
+export async function fetchFrom(
+  baseUrl: string,
+  change: Change = {},
+  assertion = '',
+): Promise<ServiceOutcome> {
+  const { pair } = change
+  const file = join(await tempDirectory(), 'assertion')
+  writeFileSync(file, assertion)
+  const given = pair?.assertion?.kind === 'ready' ? { ...pair, assertion: { ...pair.assertion, file } } : pair
+  return fetcherFor(baseUrl, { ...change, ...(given && { pair: given }) })(new AbortController().signal)
 }
 
 /** A bare TCP server on loopback; the listener has the whole connection. */

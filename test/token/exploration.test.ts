@@ -16,8 +16,17 @@ const withRecords = (state: TokenState, change: (record: PairRecord) => Partial<
     Object.entries(state.pairs).map(([id, record]) => [id, { ...record, ...change(record) }]),
   ),
 })
-const { next, afterAnswer, afterFiles, afterStart, afterTick, readLasting, readRuntime, runtimeText } =
-  machine
+const {
+  next,
+  afterAnswer,
+  afterAssertion,
+  afterFiles,
+  afterStart,
+  afterTick,
+  readLasting,
+  readRuntime,
+  runtimeText,
+} = machine
 
 /** Mistakes, the world that shows each, and words of the rule that it breaks. */
 const MISTAKES: readonly (readonly [string, keyof typeof WORLDS, Partial<Machine>, string])[] = [
@@ -42,21 +51,21 @@ const MISTAKES: readonly (readonly [string, keyof typeof WORLDS, Partial<Machine
   [
     'a start after a crash asks a refused pair',
     'pairs',
-    { afterStart: (s, files, step) => afterStart(s, { ...files, isOrderly: true }, step) },
+    { afterStart: (s, files, now) => afterStart(s, { ...files, isOrderly: true }, now) },
     'a refused pair',
   ],
   [
     'a reload lifts a refusal',
     'pairs',
     {
-      afterFiles: (s, files, step) => withRecords(afterFiles(s, files, step), () => ({ refusedWith: null })),
+      afterFiles: (s, files, step) => withRecords(afterFiles(s, files, step), () => ({ refusal: null })),
     },
     'refus',
   ],
   [
     'a pair comes into use by a reload',
     'pairs',
-    { afterFiles: (s, files, step) => ({ ...afterFiles(s, files, step), running: files.pair }) },
+    { afterFiles: (s, files, now) => ({ ...afterFiles(s, files, now), running: files.pair }) },
     'comes into use',
   ],
   [
@@ -73,11 +82,8 @@ const MISTAKES: readonly (readonly [string, keyof typeof WORLDS, Partial<Machine
   [
     'an answer of the former service is taken',
     'pairs',
-    {
-      afterAnswer: (s, outcome, step) =>
-        afterAnswer({ ...s, inFlight: { ...s.inFlight!, serviceId: s.service.id } }, outcome, step),
-    },
-    '',
+    { afterFiles: (s, files, now) => ({ ...afterFiles(s, files, now), inFlight: s.inFlight }) },
+    'former service',
   ],
   [
     'two requests at a time',
@@ -122,7 +128,7 @@ const MISTAKES: readonly (readonly [string, keyof typeof WORLDS, Partial<Machine
   [
     'a need that cannot be met asks the service',
     'life',
-    { afterNeed: (s) => (s.token === null ? s : { ...s, clients: { ...s.clients, areWaiting: true } }) },
+    { afterNeed: (s) => (s.token === null ? s : { ...s, clients: { ...s.clients, want: 'more life' } }) },
     'a cause',
   ],
   [
@@ -141,7 +147,7 @@ const MISTAKES: readonly (readonly [string, keyof typeof WORLDS, Partial<Machine
   [
     'a changed assertion lifts a refusal as often as it changes',
     'assertion',
-    { next: (s, now) => next({ ...s, liftAtMs: 0 }, now) },
+    { afterAssertion: (s, ...read) => afterAssertion({ ...s, liftAtMs: 0 }, ...read) },
     'a refused pair',
   ],
 ]

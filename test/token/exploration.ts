@@ -56,7 +56,7 @@ interface Pair {
   known: boolean
   /** The assertion's content at its refusal. */
   refused: number | null
-  /** An orderly start may have it asked. */
+  /** An orderly start, or another content, may have it asked. */
   may: boolean
   floorAt: number
   asks: number
@@ -85,13 +85,7 @@ interface Observer {
   service: string
   pairs: Record<string, Pair>
   token: Seen | null
-  flight: {
-    pair: string
-    service: string
-    operator: boolean
-    joined: boolean
-    content: number
-  } | null
+  flight: { pair: string; operator: boolean; joined: boolean; content: number } | null
   wish: string[]
   want: boolean
   lastAt: number
@@ -99,7 +93,6 @@ interface Observer {
   content: number
   good: boolean
   liftAt: number
-  /** Infinity: until the assertion is good. */
   postponedAt: Record<string, number>
   /** By how much the wall clock and the service's clock have gone ahead; `unseen` of the latter by no answer yet. */
   wall: number
@@ -178,9 +171,10 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
         token: null,
         want: false,
         pairs: { A: { ...UNKNOWN }, B: { ...UNKNOWN } },
+        postponedAt: { A: 0, B: 0 },
+        flight: null,
+        ...(m.flight?.operator && { wish: ['files', 'running'] }),
       })
-    if (service !== m.service || isStart) m.postponedAt = { A: 0, B: 0 }
-    if (act === 'service') m.postponedAt = { A: 0, B: 0 }
     if (act === 'reboot') Object.assign(m, { token: null, want: false, unseen: m.theirs })
     if (isStart)
       for (const [id, p] of Object.entries(m.pairs))
@@ -193,6 +187,11 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     m.pairs[pair]!.known = true
     if (!isStart) {
       s = play.afterFiles(s, filesOf(pair), step())
+      if (act === 'service')
+        must(
+          play.afterAnswer(s, outcomeOf('long'), step()).state === s,
+          'an answer of the former service is given up',
+        )
       readAssertion()
       return
     }
@@ -206,11 +205,16 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     readAssertion()
   }
 
-  /** The keeper reads the file for both pairs while one waits for it. */
+  /** The keeper reads the file at each wake: another content lifts a refusal, at most once in 5 min. */
   function readAssertion(): void {
     if (!m.good) return
-    for (const pair of new Set([s.newest, s.running])) s = play.afterAssertion(s, pair, String(m.content))
-    for (const [pair, at] of Object.entries(m.postponedAt)) if (at === Infinity) m.postponedAt[pair] = 0
+    for (const pair of new Set([m.files, m.running])) {
+      const p = m.pairs[pair]!
+      const isLifted = p.refused !== null && p.refused !== m.content && !p.may && now >= m.liftAt
+      if (isLifted) Object.assign(p, { may: true })
+      if (isLifted) m.liftAt = now + 10 * U
+      s = play.afterAssertion(s, pair, String(m.content), instant())
+    }
   }
 
   function client(act: string, more: string | undefined): void {
@@ -219,7 +223,7 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     const counts = isGood(t, now) && m.pairs[m.running]!.refused === null
     if (counts && act === 'report') {
       if (!t.reported) m.pace = now >= t.calmAt ? 0 : Math.min(m.pace + (t.byClients ? 1 : 0), 3)
-      if (!(t.reported && m.want)) m.postponedAt[m.running] = 0
+      if (!t.reported) m.postponedAt[m.running] = 0
       t.reported = m.want = true
     }
     if (counts && act === 'need' && minMs > t.endAt - now && minMs <= t.given - U) m.want = true
@@ -231,7 +235,7 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
   function checkRequest({ pair }: Plan): void {
     const p = m.pairs[pair]!
     const { operator } = m.flight!
-    const free = operator || p.may || (p.refused !== null && p.refused !== m.content && now >= m.liftAt)
+    const free = operator || p.may
     const good = isGood(m.token, now)
     const planned =
       free || p.asks > 0 || !good || m.token!.pair !== pair || now >= m.token!.refreshAt || m.token!.jumped
@@ -252,27 +256,21 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     must(planned || m.want, 'each request has a cause')
     must(planned || now >= m.lastAt + PACES_MS[m.pace]!, 'clients cause one request per 30, 60, 120 s')
     if (m.token?.pair === pair) m.token.jumped = false
-    if (p.refused !== null && !operator && !p.may) m.liftAt = now + 10 * U
     if (!planned) m.lastAt = now
-    // It is refused with this content, until there is an answer.
-    if (p.may) p.refused = m.flight!.content
     Object.assign(p, triedAt(Math.min(p.asks + 1, 5), now), { may: false })
   }
   const usableUntil = (): number => (m.token === null ? -Infinity : m.token.untilAt)
 
-  /** The keeper reads the assertion of the pair that is due, and asks where it still is. */
-  function ask(due: Plan): void {
-    if (m.good) s = play.afterAssertion(s, due.pair, String(m.content))
-    const plan = play.next(s, instant())
-    if (plan.pair !== due.pair || plan.atMs > now) return
+  /** The keeper makes the attempt that is due. */
+  function ask(plan: Plan): void {
     must(m.flight === null, 'one request at a time')
     const operator = m.wish.length > 0 && plan.pair === (m.wish[0] === 'files' ? m.files : m.running)
-    m.flight = { pair: plan.pair, service: m.service, operator, joined: false, content: m.content }
+    m.flight = { pair: plan.pair, operator, joined: false, content: m.content }
     if (operator) m.wish = []
-    s = play.afterBegin(s, plan, String(m.content))
+    s = play.afterBegin(s, plan)
     if (!m.good) return answer('assertion')
     checkRequest(plan)
-    s = play.afterRequest(s, step())
+    s = play.afterRequest(s, step(), String(m.content))
   }
 
   function outcomeOf(what: string): FetchOutcome {
@@ -287,7 +285,7 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     if (what === 'refused')
       return { kind: 'permanent', reason: 'account-inactive', detail: '', status: 500, serverDateMs }
     if (what === 'postponed') return { kind: 'postponed', retryAfterMs: 3 * U }
-    if (what === 'assertion') return { kind: 'transient', reason: 'assertion', detail: '' }
+    if (what === 'assertion') return { kind: 'transient', reason: 'assertion', detail: '', retryAfterMs: U }
     const [reason, retryAfterMs] =
       what === '429'
         ? (['rate-limited', 4 * U] as const)
@@ -299,10 +297,9 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
   function answer(what: string): void {
     const f = m.flight!
     const p = m.pairs[f.pair]!
-    const ours = f.service === m.service
     const isAsked = what !== 'postponed' && what !== 'assertion'
     const outcome = outcomeOf(what)
-    if (isAsked && ours) {
+    if (isAsked) {
       if (m.token) m.token.theirsAt -= m.unseen
       m.unseen = 0
     }
@@ -314,8 +311,8 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     }
     const isToken =
       LIVES[what] !== undefined || (what === 'same' && (again!.theirsAt === Infinity || again!.endAt > now))
-    const taken = isToken && ours && (f.pair === m.files || f.pair === m.running)
-    const useless = !ours || (isToken && !taken) || (what === 'postponed' && f.joined)
+    const taken = isToken && (f.pair === m.files || f.pair === m.running)
+    const useless = (isToken && !taken) || (what === 'postponed' && f.joined)
     if (m.wish.length === 0) {
       if (useless) m.wish = f.operator ? ['files', 'running'] : []
       else if (!taken && f.operator && f.pair !== m.running) m.wish = ['running']
@@ -324,9 +321,7 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     m.flight = null
     if (taken) take(f.pair, what, again)
     if (taken) m.want = false
-    if (!ours) return
-    if (what === 'postponed' || what === 'assertion')
-      m.postponedAt[f.pair] = what === 'postponed' ? now + 3 * U : Infinity
+    if (!isAsked) m.postponedAt[f.pair] = now + (what === 'postponed' ? 3 * U : U)
     else if (taken || !isToken) m.postponedAt[f.pair] = 0
     if (taken) Object.assign(p, UNKNOWN, { known: p.known })
     else if (isToken) return
@@ -380,11 +375,12 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     play([name, what]: Event): Node {
       const [act = '', more] = name.split(/[+-]/)
       if (['crash', 'reboot', 'orderly', 'files', 'service'].includes(act)) read(act, more)
-      else if (act === 'wait') now = what as number
-      else if (act === 'operator') {
+      else if (act === 'wait') {
+        now = what as number
+        readAssertion()
+      } else if (act === 'operator') {
         const f = m.flight
-        const joins = f !== null && f.service === m.service && (f.pair === m.files || f.pair === m.running)
-        if (!joins) m.wish = ['files', 'running']
+        if (f === null) m.wish = ['files', 'running']
         else {
           m.flight = { ...f, operator: true, joined: f.joined || !f.operator }
           m.wish = f.pair === m.files ? [] : ['files']
@@ -456,7 +452,7 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
 const OMITTED = new Set(
   (
     'accessToken text fingerprint generation received newestSince failure alarm tokenless notes requests lastRequestAt ' +
-    'lastSuccessAt service policy isUnchanged since drawn cause baseUrl expMs clocks wall theirs'
+    'lastSuccessAt sentAtMs service policy isUnchanged since drawn cause baseUrl expMs clocks wall theirs'
   ).split(' '),
 )
 /** Instants that are long past are equal. */
@@ -590,7 +586,6 @@ function eventsAt(
     if (at < Infinity) events.push(['wait', at])
   }
   if (m.flight)
-    for (const answer of answers.split(' '))
-      if (answer !== 'same' || (m.token && m.flight.service === m.service)) events.push(['answer', answer])
+    for (const answer of answers.split(' ')) if (answer !== 'same' || m.token) events.push(['answer', answer])
   return events
 }

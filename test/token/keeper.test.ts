@@ -275,7 +275,7 @@ test('another pair is asked at once, comes into use by its token, and harms nobo
   expect([heldBy(world), phaseOf(keeper.state(), clock.now())]).toEqual([before, 'ready'])
   expect(candidateOf(keeper.state())).toMatchObject({
     failure: { reason: 'account-not-found' },
-    refusedWith: '',
+    refusal: { assertion: '' },
   })
   expect(heard.map(({ type }) => type)).toEqual(['changed', 'attempted', 'tried'])
   answer(world.token, 'third')
