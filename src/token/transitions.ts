@@ -15,6 +15,7 @@ import {
   type Service,
   type Step,
   type TokenState,
+  type Trouble,
 } from './state.ts'
 import { lifeFrom, tokenOf, type Token } from './token.ts'
 
@@ -110,25 +111,24 @@ function afterToken(state: TokenState, token: Token, now: Instant): TokenState {
   return withRecord(next, token.pair, NO_RECORD)
 }
 
+type NoToken = Exclude<FetchOutcome, Grant>
+
 function afterNoToken(
   state: TokenState,
   { pair, cause, isOperators, assertion }: InFlight,
-  outcome: Exclude<FetchOutcome, Grant>,
+  outcome: NoToken,
   step: Step,
 ): TokenState {
   const record = recordOf(state, pair)
-  const { reason, detail = '', askedBy = null } = outcome
-  const status = 'status' in outcome ? (outcome.status ?? null) : null
   const isRefused = outcome.kind === 'permanent'
   // Another host may have asked.
   const attempts = isRefused ? Math.max(1, record.attempts) : record.attempts
-  const since = record.failure?.since ?? step.now
-  const failure = reason === undefined ? record.failure : { reason, detail, status, askedBy, since, attempts }
+  const failure = troubleOf({ ...outcome, attempts }, record.failure, step.now)
   // An operator wants the running pair asked where the candidate gives no token.
   const isNext = state.wish.length === 0 && isOperators && pair !== state.running
   const ended: TokenState = { ...state, inFlight: null, wish: isNext ? ['running'] : state.wish }
   // There was no request, and nothing was answered to a pair that is refused.
-  if (outcome.kind === 'postponed' || (reason === 'assertion' && status === null)) {
+  if (outcome.kind === 'postponed' || (outcome.reason === 'assertion' && outcome.status === undefined)) {
     const resumeAtMs = step.now.bootMs + (outcome.retryAfterMs ?? 0)
     // An operator who came while the attempt of a plan was under way wants one of their own.
     const wish = isOperators && cause !== 'operator' ? BOTH : ended.wish
@@ -142,6 +142,18 @@ function afterNoToken(
     refusal: isRefused ? { reason: outcome.reason, assertion, isLifted: false } : null,
     failure,
   })
+}
+
+/** Why there is no newer token, for people. `before`: that until now; they are of one row. */
+function troubleOf(
+  outcome: NoToken & { attempts: number },
+  before: Trouble | null,
+  now: Instant,
+): Trouble | null {
+  const { reason, detail = '', askedBy = null, attempts } = outcome
+  if (reason === undefined) return before
+  const status = 'status' in outcome ? (outcome.status ?? null) : null
+  return { reason, detail, status, askedBy, since: before?.since ?? now, attempts }
 }
 
 // ---- time
