@@ -163,10 +163,16 @@ int main(int argc, char **argv) {
   struct connection *connections = calloc(count, sizeof *connections);
   for (size_t i = 0; i < count; i++) open_connection(&connections[i]);
   if (strcmp(argv[1], "push") == 0) return push(connections, count, server, atoi(argv[5])), 0;
+  struct epoll_event events[MAX_EVENTS];
+  for (size_t i = 0; i < count; i++) ask(&connections[i]);
+  // All are accepted before the load begins.
+  for (size_t answered = 0; answered < count;) {
+    int ready = wait_events(events);
+    for (int i = 0; i < ready; i++) answered += receive(events[i].data.ptr);
+  }
   for (size_t i = 0; i < count; i++) ask(&connections[i]);
   uint64_t from = now_ns() + WARM_UP_NS, now = 0;
   int is_measuring = 0;
-  struct epoll_event events[MAX_EVENTS];
   while (!is_measuring || now < from + span) {
     int ready = wait_events(events);
     now = now_ns();
