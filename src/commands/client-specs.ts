@@ -76,7 +76,7 @@ export const clientCommands = {
       'Report a token that the service refused: the current one, that of a fingerprint, or one on stdin (-)',
     positionals: '[FINGERPRINT|-]',
     options: ofDaemon,
-    details: 'It refuses a token as an argument, because other users can read arguments.',
+    details: 'It takes no token as an argument, which other users can read.',
   },
   exec: {
     name: 'exec',

@@ -43,7 +43,9 @@ export function settingsOutline(): string[] {
   const opened = new Set<string>()
   return rows.flatMap(({ key, type, default: standard = 'required', meaning }) => {
     const shown = standard.length > MAX_DEFAULT_LENGTH ? '…' : standard
-    const facts = standard === 'null' ? type : `${type}; ${shown}`
+    // A range and the default say as much.
+    const kind = type.replace(/(?:duration|integer), /, '')
+    const facts = standard === 'null' ? kind : `${kind}; ${shown}`
     const text = `${key.split('.').at(-1)} (${facts}): ${meaning}`.replaceAll('`', '')
     return [...sectionsToOpen(key, rows, opened), hanging(text, '  '.repeat(depthOf(key)))]
   })
