@@ -30,14 +30,11 @@ const SHARING_TESTS = [
 const FIRST = [
   'scenarios/stories',
   'scenarios/scenarios',
-  'scenarios/scenarios-2',
-  'scenarios/scenarios-3',
   'cli',
   'setup/setup',
   'check/check',
   // Of the system tests.
   'systemd/races',
-  'systemd/release',
 ]
 
 function rank({ moduleId }: TestSpecification): number {

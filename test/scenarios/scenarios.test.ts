@@ -1,12 +1,8 @@
-// Plays the scenarios of scenarios.yaml (README.md says how they are read): a third of them here, the others
-// in the files that import this one, each in a process with a clock of its own.
+// Plays the scenarios of scenarios.yaml (README.md says how they are read).
 import { readFileSync } from 'node:fs'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { createWorld, durationMs, type Change, type Given, type ServiceAnswer, type World } from './world.ts'
-
-/** scenarios.test.ts, scenarios-2.test.ts and scenarios-3.test.ts. */
-const SHARDS = 3
 
 type Step = Record<string, unknown> | string
 
@@ -50,20 +46,12 @@ async function expectSeen(world: World, expected: Record<string, unknown>): Prom
   for (const [word, value] of Object.entries(expected)) {
     if (!(word in seen)) throw new Error(`Nothing is known of "${word}"`)
     const actual = seen[word as keyof typeof seen]
-    if ((word === 'left' || word === 'next') && value !== 'never') {
-      // Within half a second of minutes and hours: Date headers have whole seconds, floats have dust.
-      expect(actual, `${word} in ${JSON.stringify(seen)}`).toBeTypeOf('number')
-      expect(Math.abs((actual as number) - durationMs(value as string)), explained(word, seen)).toBeLessThan(
-        2,
-      )
-    } else {
-      expect(actual, explained(word, seen)).toBe(value)
-    }
+    const about = `${word} in ${JSON.stringify(seen)}`
+    // Date headers have whole seconds, floats have dust.
+    if ((word === 'left' || word === 'next') && value !== 'never')
+      expect(Math.abs(Number(actual ?? NaN) - durationMs(value as string)), about).toBeLessThan(2)
+    else expect(actual, about).toBe(value)
   }
-}
-
-function explained(word: string, seen: object): string {
-  return `${word} in ${JSON.stringify(seen)}`
 }
 
 const SETTINGS = [
@@ -83,10 +71,10 @@ const KNOWN: Record<string, readonly string[]> = {
   given: [...SETTINGS, 'local clock'],
   start: SETTINGS,
   reload: SETTINGS,
-  service: (
-    'jwt, opaque, again, life, issued, exp, without, ' +
-    'status, detail, text, body, Retry-After, silent, hangs, after, to'
-  ).split(', '),
+  service:
+    'jwt, opaque, again, life, issued, exp, without, status, detail, body, Retry-After, silent, hangs, to'.split(
+      ', ',
+    ),
   step: ['says', 'for', ...Object.keys(words)],
 }
 
@@ -113,24 +101,7 @@ describe('scenarios', () => {
     await Promise.all([import('p-retry'), import('../../src/share/share.ts')])
   })
 
-  test('an unknown word is refused in every part of a scenario', async () => {
-    const world = createWorld({})
-    await world.start()
-    const steps: Step[] = [
-      { service: { jvt: 'A' } },
-      { start: { initialDelai: '1s' } },
-      { reload: { maxage: '1m' } },
-    ]
-    for (const step of [...steps, { operator: 'refresh', sais: 'ok' }, { expect: { tokens: 'A' } }, 'begin'])
-      await expect(play(world, step)).rejects.toThrow(/^(?:Unknown in|Nothing is known of|Unknown step)/)
-    await world.end()
-    expect(() => refuseUnknown('given', { initialDelai: '1s' })).toThrow('Unknown in given: initialDelai')
-  })
-
-  const shard = Number(/-(\d)\.test\.ts$/.exec(expect.getState().testPath ?? '')?.[1] ?? 1)
-  const own = Object.entries(scenarios).filter((_scenario, index) => index % SHARDS === shard - 1)
-
-  test.for(own)('%s', async ([, [first, ...rest]]) => {
+  test.for(Object.entries(scenarios))('%s', async ([, [first, ...rest]]) => {
     const { given } = first as { given?: Given }
     refuseUnknown('given', given)
     const world = createWorld(given ?? {})

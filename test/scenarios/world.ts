@@ -47,7 +47,6 @@ export interface ServiceAnswer {
   without?: ('iat' | 'Date')[]
   status?: number
   detail?: string
-  text?: string
   /** Sent as JSON, with the token for its name. */
   body?: object
   'Retry-After'?: number | string
@@ -187,7 +186,6 @@ export function createWorld(given: Given, observer?: Observer) {
   }
 
   function bodyText(): string {
-    if (answer.text !== undefined) return answer.text
     if (answer.body !== undefined) {
       const token = tokenText()
       return JSON.stringify(answer.body, (_name, value: unknown) =>
