@@ -1,16 +1,16 @@
 // A disk that does not answer: the whole daemon goes on without it.
-import { existsSync, mkdirSync, readFileSync } from 'node:fs'
+import { spawnSync } from 'node:child_process'
+import { closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { startDaemon, type Daemon, type DaemonOptions } from './support/daemon.ts'
 import { freshToken, httpAsk, serviceOf } from './support/outside.ts'
-import { lacks } from './support/lacks.ts'
 import { granting } from './support/service.ts'
-import { createStalledDisk } from './support/stalled-disk.ts'
 import { tempDirectory } from './support/temp-directory.ts'
 import { expectUntil } from './support/until.ts'
 
 const LIFE_S = 8
+const PRELOAD = new URL('support/stalled-disk.cjs', import.meta.url).pathname
 
 interface Places {
   /** On a disk that hangs on command. */
@@ -19,11 +19,28 @@ interface Places {
   readonly directory: string
 }
 
+/** A disk with all below the one directory, which hangs on command; what commands it is in the other one. */
+function createStalledDisk({ slow, directory }: Places) {
+  const fifo = join(directory, 'stalled')
+  return {
+    env: { NODE_OPTIONS: `--require=${PRELOAD}`, STALL_BELOW: slow, STALL_WHILE: fifo },
+    stall: () => spawnSync('mkfifo', [fifo]),
+    /** Reports whether a call has met the stall. */
+    isMet: () => existsSync(`${fifo}.met`),
+    goOn: (): void => {
+      if (!existsSync(fifo)) return
+      const writer = openSync(fifo, 'r+')
+      rmSync(fifo)
+      closeSync(writer)
+    },
+  }
+}
+
 /** A service whose tokens live 8 s, a disk that hangs on command, and daemons with this configuration. */
 async function stalling(configOn: (places: Places) => object) {
   const [slow, directory] = await Promise.all([tempDirectory('disk'), tempDirectory('memory')])
   const places = { slow, directory }
-  const disk = createStalledDisk([slow], directory)
+  const disk = createStalledDisk(places)
   onTestFinished(() => disk.goOn())
   const grant = () => granting(freshToken(LIFE_S))
   const service = await serviceOf(grant)
@@ -64,7 +81,7 @@ async function expectEnd(daemon: Daemon, withinMs: number): Promise<void> {
 
 const healthOf = async (daemon: Daemon) => (await httpAsk(daemon, '/healthz')).status
 
-describe.skipIf(lacks('cc'))('a disk that does not answer', () => {
+describe('a disk that does not answer', () => {
   test('holds up neither the refresh, nor other files, nor the health, and is logged once', async () => {
     const { daemon, disk, service, grant, paths } = await stalledWorld()
     const held = () => readFileSync(paths.good, 'utf8')
@@ -98,7 +115,7 @@ describe.skipIf(lacks('cc'))('a disk that does not answer', () => {
   }, 60_000)
 })
 
-describe.skipIf(lacks('cc'))('a start while the disk of the state directory does not answer', () => {
+describe('a start while the disk of the state directory does not answer', () => {
   test('ends in time while it waits for the disk', async () => {
     const { disk, start } = await stalling(stateOn)
     disk.stall()

@@ -6,10 +6,10 @@ import { expect, onTestFinished, test } from 'vitest'
 import type { Config } from '../../src/config/config.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
+import { createFetchToken } from '../../src/source/fetch-token.ts'
 import type { ServiceOutcome } from '../../src/token/outcome.ts'
 import { useConfigFiles } from '../support/config-files.ts'
 import { createSandbox, sandboxCredentials } from '../../src/sandbox/sandbox.ts'
-import { askOnce } from '../support/fetcher.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { serviceOf } from '../support/outside.ts'
 import { bare, block, PROJECT, tableRows } from './manual.ts'
@@ -21,8 +21,10 @@ async function configOf(document: object): Promise<Config> {
   return loadConfig({ configPath, env: { RUNTIME_DIRECTORY: '/run/x', STATE_DIRECTORY: '/var/lib/x' } })
 }
 
+/** Asks the service of this configuration once, without a daemon. */
 async function ask(config: Config): Promise<ServiceOutcome> {
-  return (await askOnce(config)).outcome
+  const asking = createFetchToken({ ...config, env: {}, clock: createSystemClock(), secrets: () => [] })
+  return asking(new AbortController().signal)
 }
 
 /** Starts the stand-in of `kyc-tokend sandbox`, as this configuration describes it. */

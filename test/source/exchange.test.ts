@@ -39,7 +39,6 @@ describe('the answer', () => {
   const given = { accessToken: 'abc' }
   const noAnswer = failed('malformed-answer', /is no HTTP, or too long/)
   it.each<[string, string, object]>([
-    ['may come after informational ones', `HTTP/1.1 102 P\r\n\r\n`.repeat(20) + `${ok}\r\n${token}`, given],
     ['may have a head of nearly 16 KiB', `${ok}x: ${'x'.repeat(16_000)}\r\n\r\n${token}`, given],
     ['has no longer head', `${ok}x: ${'x'.repeat(17_000)}\r\n\r\n${token}`, noAnswer],
     [
@@ -47,8 +46,6 @@ describe('the answer', () => {
       `HTTP/1.1 103 E\r\nx: ${'x'.repeat(15_000)}\r\n\r\n`.repeat(2),
       noAnswer,
     ],
-    ['has no endless informational ones', 'HTTP/1.1 103 E\r\n\r\n'.repeat(2_000), noAnswer],
-    ['begins within 16 KiB', '\r\n'.repeat(40_000), noAnswer],
     ['is as long as it says', `${ok}\r\n${token}xyz`, noAnswer],
     ['is HTTP', '220 mail.example ESMTP\r\n', noAnswer],
   ])('%s', async (_title, bytes, outcome) => {
@@ -56,16 +53,13 @@ describe('the answer', () => {
     expect(await fetchFrom(`http://127.0.0.1:${port}`)).toMatchObject(outcome)
   })
 
-  it.each([
-    ['a body without end', 'ffff\r\n', 'x'.repeat(0xffff) + '\r\n'],
-    ['small chunks with long extensions', `1;x=${'x'.repeat(10_000)}\r\n`, ' \r\n'],
-  ])('with %s is not read to its end', async (_what, head, chunk) => {
+  it('with a body without end is not read to its end', async () => {
     let isClosed = false
     const port = await listen((socket) => {
       socket
         .on('close', () => (isClosed = true))
         .write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n')
-      writeWithoutEnd(socket, head + chunk)
+      writeWithoutEnd(socket, `ffff\r\n${'x'.repeat(0xffff)}\r\n`)
     })
     expect(await fetchFrom(`http://127.0.0.1:${port}`)).toMatchObject(failed('malformed-answer'))
     await expect.poll(() => isClosed).toBe(true)
@@ -106,17 +100,6 @@ describe('the request', () => {
     expect(await outcome).toMatchObject({ kind: 'transient', reason: 'network' })
     await closed(service)
     expect(await fetcherFor(service.url)(AbortSignal.abort())).toMatchObject({ kind: 'transient' })
-    for (const tls of [undefined, localhost]) {
-      const asked = await serviceOf(granting('t'), tls)
-      for (let turns = 0; turns < 8; turns += 1) {
-        const early = new AbortController()
-        const ended = fetcherFor(asked.url, trusting)(early.signal)
-        for (let turn = 0; turn < turns; turn += 1) await new Promise(setImmediate)
-        early.abort()
-        await ended
-        await closed(asked)
-      }
-    }
     expect(service.requests).toHaveLength(1)
   })
 
@@ -187,27 +170,15 @@ describe('the network', () => {
     expect(await fetchFrom(`http://${refusing}`)).toMatchObject(failed('network', words))
   })
 
-  it('may need a while to a name of two addresses, one of them dead', async () => {
-    const service = await serviceOf(granting('t'), createCertificate(authority, { names: ['two.example'] }))
-    const proxy = await startProxy((_target, socket) => tunnel(`127.0.0.1:${service.port}`, socket))
-    onTestFinished(nameHas('127.0.0.1', '127.0.0.2'))
-    const ways: [number, (port: number) => [string, string]][] = [
-      [service.port, (port) => [`https://two.example:${port}`, '']],
-      [Number(proxy.address.split(':')[1]), (port) => ['https://two.example', `two.example:${port}`]],
-    ]
-    const asked = ways.map(async ([target, urls]) => {
-      const port = await freePort()
-      const begin = (host: string) => startSilentListener({ host, port, target }, onTestFinished)
-      const answer = await begin('127.0.0.1')
-      await begin('127.0.0.2')
-      const [url, HTTPS_PROXY] = urls(port)
-      const request = { ca: authority.cert, connectTimeoutMs: 9_000 }
-      const outcome = fetchFrom(url, { env: { HTTPS_PROXY }, request })
-      setTimeout(answer, 500)
-      return outcome
-    })
-    for (const outcome of asked) expect(await outcome).toMatchObject({ kind: 'ok' })
-  }, 20_000)
+  it('is tried at each address of a name, for a third of `connectTimeout`', async () => {
+    const service = await serviceOf(granting('t'))
+    onTestFinished(nameHas('127.0.0.2', '127.0.0.1'))
+    await startSilentListener('127.0.0.2', service.port)
+    const begunMs = performance.now()
+    const request = { connectTimeoutMs: 3_000 }
+    expect(await fetchFrom(`http://two.localhost:${service.port}`, { request })).toMatchObject({ kind: 'ok' })
+    expect(performance.now() - begunMs).toBeGreaterThan(990)
+  })
 
   it('may reset before an answer, and in the middle of a body', async () => {
     const before = await serviceOf((_request, { socket }) => socket.resetAndDestroy() && undefined)
@@ -242,7 +213,6 @@ describe('TLS', () => {
     ['another name', createCertificate(authority, { names: ['other.example'] })],
     ['an expired certificate', dated(-2, -1)],
     ['a certificate that is not valid yet', dated(1, 2)],
-    ['a certificate signed by itself', createAuthority('localhost')],
   ])('with %s gets no request', async (_what, tls) => {
     const service = await serviceOf(granting('t'), tls)
     expect(await fetchFrom(service.url, trusting)).toMatchObject(failed('tls', /does not hold \(/))
@@ -294,16 +264,11 @@ describe('a proxy', () => {
 
   it.each([
     [true, 'api.localhost', 'x.example, LOCALHOST'],
-    [true, 'localhost', '.localhost'],
-    [true, 'api.localhost', '*.localhost'],
     [true, 'localhost', 'x,localhost:PORT'],
     [true, 'localhost', 'x *'],
-    [true, '127.0.0.1', '127.0.0.1'],
     [false, 'localhost', 'ocalhost'],
-    [false, 'api.localhost', 'www.localhost'],
     [false, '127.0.0.1', '0.0.1'],
     [false, 'localhost', 'localhost:1'],
-    [false, 'localhost', '., ,'],
   ])('is passed by (%s) for %s with NO_PROXY=%s', async (isPassed, host, NO_PROXY) => {
     const port = await listen((socket) => socket.destroy())
     const proxy = await startProxy((_target, socket) => socket.destroy())
@@ -315,15 +280,15 @@ describe('a proxy', () => {
     expect(proxy.seen).toEqual(isPassed ? [] : [`${host}:${port}`])
   })
 
-  it.each([
-    'socks5://user:pass@proxy:1',
-    'nohttp://proxy',
-    'http:///',
-    'http://user:pass@',
-    'http://%ff@proxy',
-  ])('that is no HTTP proxy is never passed by, and no password is shown: %s', async (HTTPS_PROXY) => {
+  it('that is no HTTP proxy is never passed by, and no password is shown', async () => {
     const service = await serviceOf(granting('t'), localhost)
-    expect(await through(HTTPS_PROXY, service.url)).toMatchObject(failed('network', /^(?!.*pass)/))
+    for (const proxy of [
+      'socks5://user:pass@proxy:1',
+      'nohttp://proxy',
+      'http://user:pass@',
+      'http://%ff@proxy',
+    ])
+      expect(await through(proxy, service.url)).toMatchObject(failed('network', /^(?!.*pass)/))
     expect(service.connections.opened).toBe(0)
   })
 
@@ -338,24 +303,23 @@ describe('a proxy', () => {
     expect([proxy.seen.length, secured.seen.length, service.requests.length]).toEqual([1, 0, 0])
   })
 
-  it.each([407, 403, 502])('that answers %i is not taken for the service', async (status) => {
-    const proxy = await startProxy((_target, socket) => socket.end(`HTTP/1.1 ${status} No\r\n\r\n`))
+  it('that answers CONNECT with an error is not taken for the service', async () => {
+    const proxy = await startProxy((_target, socket) => socket.end('HTTP/1.1 407 No\r\n\r\n'))
     const outcome = await through(`http://user:hush@${proxy.address}`)
-    const words = `^The connection to ${proxy.address} \\(the proxy of HTTPS_PROXY\\) failed \\(CONNECT answered ${status}\\)$`
+    const words = `^The connection to ${proxy.address} \\(the proxy of HTTPS_PROXY\\) failed \\(CONNECT answered 407\\)$`
     expect(outcome).toEqual(failed('network', words))
     await expect.poll(() => proxy.sockets.size).toBe(0)
   })
 
-  it.each<[string, string, ((socket: Socket) => unknown) | null]>([
-    ['refuses', 'http', null],
+  it.each<[string, string, (socket: Socket) => unknown]>([
     ['resets', 'http', (socket) => socket.resetAndDestroy()],
-    ['resets', 'https', (socket) => socket.resetAndDestroy()],
     ['speaks no TLS', 'https', (socket) => socket.end('HTTP/1.1 4\r\n')],
   ])('that %s (%s) is named, without its password', async (_, scheme, listener) => {
-    const proxy = `127.0.0.1:${listener === null ? 1 : await listen(listener)}`
+    const proxy = `127.0.0.1:${await listen(listener)}`
     const words = `^(?:The connection to|TLS with) ${proxy} \\(the proxy of HTTPS_PROXY\\) failed`
-    const detail = expect.stringMatching(words) as string
-    expect(await through(`${scheme}://user:pass@${proxy}`)).toMatchObject({ detail })
+    expect(await through(`${scheme}://user:pass@${proxy}`)).toMatchObject({
+      detail: expect.stringMatching(words) as string,
+    })
   })
 
   it('that has opened a way is not blamed for the service behind it', async () => {
@@ -366,17 +330,13 @@ describe('a proxy', () => {
     )
   })
 
-  it.each([
-    ['a head without end', 'HTTP/1.1 200 OK\r\n', 'x: y\r\n'.repeat(1_000)],
-    ['informational answers without end', '', 'HTTP/1.1 103 Early Hints\r\n\r\n'.repeat(100)],
-    ['line breaks without end', '', '\r\n'.repeat(1_000)],
-  ])('that answers with %s is given up at once', async (_what, head, drop) => {
+  it('that answers with a head without end is given up at once', async () => {
     const proxy = await startProxy((_target, socket) => {
-      socket.write(head)
-      writeWithoutEnd(socket, drop)
+      socket.write('HTTP/1.1 200 OK\r\n')
+      writeWithoutEnd(socket, 'x: y\r\n'.repeat(1_000))
     })
-    const outcome = await through(`http://${proxy.address}`)
-    expect(outcome).toMatchObject({ kind: 'transient', detail: expect.stringContaining('the proxy of') })
+    const detail = expect.stringContaining('the proxy of') as string
+    expect(await through(`http://${proxy.address}`)).toMatchObject({ kind: 'transient', detail })
     await expect.poll(() => proxy.sockets.size).toBe(0)
   })
 

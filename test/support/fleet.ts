@@ -19,26 +19,19 @@ export interface FleetSettings {
   readonly baseUrl: string
   readonly share?: object
   readonly config?: object
-  readonly env?: NodeJS.ProcessEnv
-  /** Of this host; without it, a directory of its own in memory. */
-  readonly directory?: string
-  /** Of another version, instead of this one. */
-  readonly program?: readonly string[]
 }
 
 /** Starts a daemon as a host of this name. Its directory is kept for `again`. */
 export async function startHost(
   name: string,
-  { redis: { address }, baseUrl, share = {}, config = {}, env = {}, directory, program }: FleetSettings,
+  { redis: { address }, baseUrl, share = {}, config = {} }: FleetSettings,
   again?: Daemon,
 ): Promise<Daemon> {
   const server = 'path' in address ? address.path : `${address.host}:${address.port}`
   const isSocket = 'path' in address
   return startDaemon({
-    directory: again?.directory ?? directory ?? join(await tempDirectory('memory'), name),
+    directory: again?.directory ?? join(await tempDirectory('memory'), name),
     baseUrl,
-    env,
-    ...(program === undefined ? {} : { program }),
     config: {
       request: { timeout: '4s' },
       http: false,

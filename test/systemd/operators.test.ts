@@ -1,4 +1,4 @@
-// Commands of an operator where systemd runs the daemon: setup, also of an account, and token.
+// Commands of an operator where systemd runs the daemon: setup, also of an account, check and token.
 import { expect, it } from 'vitest'
 import { config, describeInstallation } from '../support/installation.ts'
 import { expectUntil } from '../support/until.ts'
@@ -47,6 +47,40 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
     expect(away.status).toBe(75)
     expect(await seen()).toBe(before)
     expect(await sh('kyc-tokend refresh')).toMatch(/good for/)
+  })
+
+  it('setup has a daemon that runs read other files, and says so where it does not use them', async () => {
+    const pid = await show('MainPID')
+    const again = await sh(`kyc-tokend setup --force ${words} --expires-at 2099-03-01`)
+    expect(again).toContain('kyc-tokend runs and holds a token')
+    const refused = await attempt(
+      `kyc-tokend setup --force --unverified ${words.replace('file secret', 'file wrong')}`,
+    )
+    expect(refused.stderr).toMatch(/^kyc-tokend does not use the new files: .*\n$/)
+    expect(refused.status).toBe(77)
+    await sh(`kyc-tokend setup --force ${words}`)
+    expect(await show('MainPID')).toBe(pid)
+  })
+
+  it('check asks as a member of the clients’ group, and tells a user without rights to use sudo', async () => {
+    await sh('chmod 0600 /run/kyc-tokend/ipc.sock')
+    expect((await attempt('kyc-tokend check')).stdout).toMatch(
+      /^FAULT +sockets +a member of kyc-token gets no answer at \/run\/kyc-tokend\/ipc\.sock \(EACCES\)/m,
+    )
+    await sh('chmod 0660 /run/kyc-tokend/ipc.sock')
+    const { status, stdout } = await attempt('kyc-tokend check', 'nobody')
+    expect(stdout).toMatch(/^FAULT +configuration .* may not be read by .*: .*use sudo/m)
+    expect(status).toBe(78)
+  })
+
+  it('check, and a command without a daemon, say in the words of systemd why the service does not run', async () => {
+    await configure({ ...config, baseUrl: 'http://example.com' })
+    await attempt("systemctl restart kyc-tokend || systemctl stop 'kyc-tokend*.socket'")
+    const { status, stdout } = await attempt('kyc-tokend check')
+    expect(stdout).toMatch(/^FAULT +unit +.* Active: failed .*`sudo journalctl -u kyc-tokend/m)
+    expect(status).toBe(78)
+    const { stderr } = await attempt('kyc-tokend token')
+    expect(stderr).toMatch(/^No kyc-tokend .* Active: failed .*\. More: `sudo kyc-tokend check`\.$/m)
   })
 
   it('setup corrects a faulty unit at once, also while a client polls its socket', async () => {
