@@ -2,7 +2,7 @@
 import * as v from 'valibot'
 import { isRecord } from '../lib/input.ts'
 import { keyPath, type ConfigIssue } from './faults.ts'
-import { isHeaderName, isLoopbackHost } from './kinds.ts'
+import { HEADER_NAME, isLoopbackHost } from './kinds.ts'
 import { configSchema, type Settings } from './schema.ts'
 
 /** Keys that are gone since 2.x. */
@@ -82,7 +82,7 @@ function pairRules({ credentials, service: { send, names, headers, assertion } }
   const hasNames = ['json', 'form', 'headers'].includes(send)
   const noKey = credentials.apiKey === null && !(isSigned && file !== null)
   const noSecret = credentials.apiSecret === null && (hasNames ? names.apiSecret !== null : !isSigned)
-  const isNoHeader = Object.values(names).some((name) => name !== null && !isHeaderName(name))
+  const isNoHeader = Object.values(names).some((name) => name !== null && !HEADER_NAME.test(name))
   const isLogin = Object.keys(headers).some((name) => /^authorization$/i.test(name))
   return [
     [noKey, 'credentials.apiKey', 'is null, which only a ready-made assertion allows: give it'],

@@ -97,60 +97,57 @@ export function instant() {
   return parsed(parseInstant, shape, 'date')
 }
 
-/** A URL. `problemOf` gives the whole sentence. */
-export function url(problemOf: (text: string) => string | undefined) {
-  const isUrl = v.check((text: string) => problemOf(text) === undefined)
-  return v.config(v.pipe(v.string(), isUrl, called('URL')), { message: problemOf('')! })
-}
+const SECURE = 'an https URL (http for a loopback host) without user and password'
+/** The form of each URL, and its words with the remedy. */
+const urls = {
+  base: [/^https?:\/\/[^\s\\?#]{1,2000}$/i, `${SECURE}, "?" and "#": write it as "https://api.example.com"`],
+  // A path (and query) after the base URL, or a whole URL.
+  token: [
+    /^(?:https?:\/\/|\/(?!\/))[^\s\\#]{0,2000}$/i,
+    `a path, or ${SECURE} and "#": write it as "/token"`,
+  ],
+  proxy: [
+    /^https?:\/\/[^\s\\/?#]{1,2000}\/?$/i,
+    'the URL of a proxy: write it as "http://proxy.example.com:3128", with user and password beside it',
+  ],
+} as const
 
-/** Why this cannot be the base URL, with the remedy. Never quotes it: it may hold a password. */
-export function baseUrlProblem(text: string): string | undefined {
-  const shape = 'an https URL (http: of a loopback host) without "?", "#", user and password'
-  return problemOfUrl(text, /^https?:\/\/[^?#]+$/i, `${shape}: write it as "https://api.example.com"`)
-}
-
-/** Likewise, for the token endpoint: a path (and query) after the base URL, or a whole URL. */
-export function tokenUrlProblem(text: string): string | undefined {
-  const shape = 'a path, or an https URL (http: of a loopback host), without "#", user and password'
-  return problemOfUrl(text, /^(?:https?:\/\/|\/(?!\/))[^#]*$/i, `${shape}: write it as "/token"`)
-}
-
-/** Likewise, for a proxy, whose login has settings of its own. */
-export function proxyUrlProblem(text: string): string | undefined {
-  const shape =
-    'the URL of a proxy: write it as "http://proxy.example.com:3128", with user and password beside it'
-  return problemOfUrl(text, /^https?:\/\/[^/?#]+\/?$/i, shape, { isProxy: true })
-}
-
-function problemOfUrl(text: string, form: RegExp, shape: string, { isProxy = false } = {}) {
-  const isFormed = text.length <= 2048 && form.test(text) && !/[\s\\]/.test(text)
+/** Why the text cannot be this URL, with the remedy. Never quotes it: it may hold a password. */
+export function urlProblem(text: string, name: keyof typeof urls): string | undefined {
+  const [form, shape] = urls[name]
   // A path has the host of the base URL.
-  const found = isFormed ? URL.parse(text, 'https://host') : null
-  const isSecure = isProxy || found?.protocol === 'https:' || isLoopbackHost(found?.hostname ?? '')
-  const isGood = found !== null && isSecure && found.username === '' && found.password === ''
-  return isGood ? undefined : `must be ${shape}`
+  const found = form.test(text) ? URL.parse(text, 'https://host') : null
+  const { protocol, hostname, username, password } = found ?? {}
+  const isSecure = name === 'proxy' || protocol === 'https:' || isLoopbackHost(hostname ?? '')
+  return isSecure && username === '' && password === '' ? undefined : `must be ${shape}`
 }
 
-/** The hosts that are this host itself: there, and only there, plain HTTP keeps a secret. */
-const LOOPBACK = /^(?:(?:.+\.)?localhost|127(?:\.\d{1,3}){3}|::1|\[::1\])$/i
+export function url(name: keyof typeof urls) {
+  const isUrl = v.check((text: string) => urlProblem(text, name) === undefined)
+  return kind(v.pipe(v.string(), isUrl, called('URL')), urls[name][1])
+}
 
-/** Reports whether the host of a URL (IPv6 with or without brackets) is `localhost`, below it, or loopback. */
+/**
+ * Reports whether the host of a URL (IPv6 with or without brackets) is `localhost`, below it, or loopback: there,
+ * and only there, plain HTTP keeps a secret.
+ */
 export function isLoopbackHost(hostname: string): boolean {
-  return LOOPBACK.test(hostname)
+  return /^(?:(?:.+\.)?localhost|127(?:\.\d{1,3}){3}|::1|\[::1\])$/i.test(hostname)
 }
 
-/** Headers that HTTP decides, or that the daemon sets. */
-const OWN_HEADER =
-  /^(?:host|connection|(?:content|proxy)-.*|(?:transfer|accept)-encoding|expect|te|trailer|upgrade)$/i
-
-/** Reports whether a header may have this name (RFC 9110, section 5.1). */
-export function isHeaderName(text: string): boolean {
-  return /^[\w!#$%&'*+.^`|~-]{1,255}$/.test(text) && !OWN_HEADER.test(text)
-}
+/** The name of a header (RFC 9110, section 5.1), but of none that HTTP decides or the daemon sets. */
+export const HEADER_NAME =
+  /^(?!(?:host|connection|(?:content|proxy)-.*|(?:transfer|accept)-encoding|expect|te|trailer|upgrade)$)[\w!#$%&'*+.^`|~-]{1,255}$/i
 
 export function headerName() {
   const shape = 'the name of a header, and not of one that HTTP itself decides: write it as "X-Client"'
-  return kind(v.pipe(v.string(), v.check(isHeaderName)), shape)
+  return kind(
+    v.pipe(
+      v.string(),
+      v.check((text) => HEADER_NAME.test(text)),
+    ),
+    shape,
+  )
 }
 
 /** `hint`: what takes the place of a value that is gone since 2.x. */

@@ -10,7 +10,7 @@ const { choice, group, inputPath, orNull, required, secretSource, section, setti
 export const configSchema = () =>
   section('{ … }', {
     $schema: v.optional(is.line(4096)),
-    baseUrl: required(is.url(is.baseUrlProblem), 'The service: https, or http for a loopback host only.'),
+    baseUrl: required(is.url('base'), 'The service: https, or http for a loopback host only.'),
     credentials: section('{ "apiKey": …, "apiSecret": … }', {
       apiKey: required(v.nullable(secretSource()), '`null` only with `service.assertion.file`.'),
       apiSecret: required(v.nullable(secretSource()), '`null` only if it is not sent.'),
@@ -89,7 +89,7 @@ const request = () =>
 
 const proxy = () =>
   section('{ "url": "http://proxy.example.com:3128" }', {
-    url: required(is.url(is.proxyUrlProblem), 'http or https.'),
+    url: required(is.url('proxy'), 'http or https.'),
     user: orNull(is.line(255), 'Its login.'),
     password: orNull(secretSource(), 'Likewise.'),
   })
@@ -158,11 +158,7 @@ const PREFIX_SHAPE = 'at most 64 visible ASCII characters, or "": write it as "B
 export const service = () =>
   section('{ … }', {
     preset: orNull(is.oneOf(['oauth2']), 'Other defaults: client credentials (RFC 6749).'),
-    tokenUrl: setting(
-      is.url(is.tokenUrlProblem),
-      'A path after `baseUrl`, or a whole URL.',
-      '/token/external/jwt',
-    ),
+    tokenUrl: setting(is.url('token'), 'A path after `baseUrl`, or a whole URL.', '/token/external/jwt'),
     send: choice(['json', 'form', 'headers', 'basic', 'basic-plain', 'assertion'], 'How the pair is sent.'),
     names: group('Names of those fields or headers; with `json`, `form` and `headers`.', {
       apiKey: setting(v.nullable(is.line(255)), 'Field or header of the key; not sent, if `null`.', 'apiKey'),

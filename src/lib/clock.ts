@@ -11,10 +11,7 @@ export interface Instant {
 
 export interface Clock {
   now(): Instant
-  /**
-   * Milliseconds on CLOCK_MONOTONIC, which stops while the host is suspended and begins again with each boot.
-   * Readings of two processes of one boot can be compared.
-   */
+  /** Milliseconds on CLOCK_MONOTONIC, which stops while the host is suspended. Only differences mean anything. */
   awakeMs(): number
   /** Calls the function after about `ms`. Returns the function that cancels the call. */
   schedule(ms: number, call: () => void): () => void
@@ -93,9 +90,7 @@ export function createSystemClock(): Clock {
     const bootMs = Math.round(runningMs + bootOffset)
     return { bootMs, wallMs: bootMs + aheadMs }
   }
-  // process.hrtime() is CLOCK_MONOTONIC.
-  const awakeMs = (): number => Math.round(Number(process.hrtime.bigint() / 1_000n) / 1_000)
-  return { now, awakeMs, schedule, sleep }
+  return { now, awakeMs: () => Math.round(monotonicMs()), schedule, sleep }
 }
 
 /** The text of an instant changes only once the clocks have drifted apart by more than this. */

@@ -1,6 +1,6 @@
 // The answers on which `setup` builds: a configuration and its secrets, from options, a document or a person.
 import { createReadStream } from 'node:fs'
-import { baseUrlProblem, tokenUrlProblem } from '../config/kinds.ts'
+import { urlProblem } from '../config/kinds.ts'
 import { secretRefusal, withoutNewline } from '../config/secrets.ts'
 import { parseInstant } from '../lib/duration.ts'
 import { errorMessage, UsageError } from '../lib/error.ts'
@@ -33,12 +33,12 @@ const fields: Readonly<Record<Name, Field>> = {
   baseUrl: {
     option: 'base-url',
     question: 'Address of the service (https://…)',
-    problemOf: baseUrlProblem,
+    problemOf: (text) => urlProblem(text, 'base'),
   },
   tokenUrl: {
     option: 'token-url',
     question: 'Where it gives tokens (a path after the address such as /oauth/token, or https://…)',
-    problemOf: tokenUrlProblem,
+    problemOf: (text) => urlProblem(text, 'token'),
   },
   apiKey: {
     option: 'api-key-file',
