@@ -14,13 +14,6 @@ import { hanging, settingsOutline } from './setting-rows.ts'
 import { stateDiagram } from './states.ts'
 import { wholeConfig } from './whole-config.ts'
 
-interface Table {
-  /** The page that has it. */
-  readonly page: string
-  readonly head: readonly string[]
-  readonly rows: readonly (readonly string[])[]
-}
-
 /** Reasons of `status` for which the service was not asked. */
 const UNASKED = ['not-asked', 'share-lost'] as const satisfies readonly PostponedReason[]
 
@@ -29,45 +22,39 @@ const PAGES = new Map([
   ['settings', 'kyc-tokend.config.5.md'],
   ['scenarios', 'kyc-tokend.1.md'],
   ['failures', 'kyc-tokend.8.md'],
+  ['remedies', 'kyc-tokend-troubleshooting.7.md'],
 ])
 
 /** The service of the interface description. */
 const { service, pair } = standardService()
 const described = { ...service, ...pair }
 
-/** By the name in its marker, `<!-- table: NAME -->`. */
-export function tables(): Readonly<Record<string, Table>> {
-  return {
-    remedies: {
-      page: 'kyc-tokend-troubleshooting.7.md',
-      head: ['reason', 'what to do'],
-      rows: [...new Set(failureTable(described).map(({ reason }) => reason)), ...UNASKED]
-        .filter((reason) => reason !== 'ok')
-        .map((reason) => [
-          code(reason),
-          createRemedies({ account: undefined, isUnit: true }).partsOf(reason).text,
-        ]),
-    },
-  }
-}
-
 /** Lists as text, by the name in the marker `<!-- fields: NAME -->`: settings, failures, and so on. */
 export function outlines(): Readonly<Record<string, string>> {
   const failures = failureTable(described).map(({ answer, reason, follows }) => {
     const term = reason === 'ok' ? follows : `${reason} (${follows})`
-    return hanging(`${term}: ${answer}`.replaceAll('`', ''))
+    return entry(term, answer)
   })
-  const scenarios = scenarioNames.map((name) => hanging(`${name}: ${summaryOf(name, described)}`))
+  const scenarios = scenarioNames.map((name) => entry(name, summaryOf(name, described)))
   const answers = Object.entries(tableFields).map(([name, fields]) => [name, outlineOf(fields)] as const)
   const all = [
     ['settings', settingsOutline()],
     ['failures', failures],
+    ['remedies', remedyLines()],
     ['scenarios', scenarios],
     ['limits', limitLines()],
     ...answers,
   ] as const
   return Object.fromEntries(all.map(([name, lines]) => [name, lines.join('\n')]))
 }
+
+function remedyLines(): string[] {
+  const { partsOf } = createRemedies({ account: undefined, isUnit: true })
+  const reasons = new Set(failureTable(described).flatMap(({ reason }) => (reason === 'ok' ? [] : reason)))
+  return [...reasons, ...UNASKED].map((reason) => entry(reason, partsOf(reason).text))
+}
+
+const entry = (term: string, text: string): string => hanging(`${term}: ${text}`.replaceAll('`', ''))
 
 /**
  * The chapter of kyc-tokend(1) with every command and option, between `<!-- commands -->` and `<!--
@@ -111,14 +98,6 @@ function optionRows({ options }: CommandSpec): string[] {
   })
 }
 
-function markdownTable({ head, rows }: Pick<Table, 'head' | 'rows'>): string {
-  return [head, head.map(() => '---'), ...rows].map(tableLine).join('')
-}
-
-function tableLine(cells: readonly string[]): string {
-  return `| ${cells.map((cell) => cell.replaceAll('|', String.raw`\|`)).join(' | ')} |\n`
-}
-
 function code(text: string): string {
   return `\`${text}\``
 }
@@ -129,10 +108,6 @@ function rewrite(page: string, change: (text: string) => string): void {
 }
 
 function writeTables(): void {
-  for (const [name, { page, ...table }] of Object.entries(tables())) {
-    const former = new RegExp(`(?<=^<!-- table: ${name} -->\n\n)(?:\\|.*\n)*`, 'm')
-    rewrite(page, (text) => text.replace(former, () => markdownTable(table)))
-  }
   for (const [name, outline] of Object.entries(outlines())) {
     const former = new RegExp(`(?<=^<!-- fields: ${name} -->\n\n\`\`\`text\n)[^\`]*(?=\`\`\`)`, 'm')
     rewrite(PAGES.get(name) ?? 'kyc-tokend-protocol.7.md', (text) =>

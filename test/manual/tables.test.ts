@@ -15,7 +15,7 @@ import {
 import { startExample, startWhole } from './example.ts'
 import { bare, listEntries, manualText, pages, tableRows } from './manual.ts'
 import { stateDiagram } from '../../systemd/man/states.ts'
-import { commandChapter, outlines, tables } from '../../systemd/man/tables.ts'
+import { commandChapter, outlines } from '../../systemd/man/tables.ts'
 import { httpAsk } from '../support/outside.ts'
 import { isWithoutRedis } from '../support/redis.ts'
 import { runCli } from '../support/run-cli.ts'
@@ -23,18 +23,10 @@ import { expectUntil } from '../support/until.ts'
 
 const project = new URL('../..', import.meta.url).pathname
 
-describe('made from the code', () => {
-  test('the chapter of commands has every command and option', () => {
-    const page = pages().find(({ path }) => path === 'systemd/man/kyc-tokend.1.md')?.text ?? ''
-    const chapter = /<!-- commands -->\n([\s\S]*)<!-- \/commands -->/.exec(page)?.[1] ?? ''
-    // The format aligns the cells of tables.
-    const plain = (text: string): string => text.replaceAll(/ +\|/g, ' |').replaceAll(/-{3,}/g, '---').trim()
-    expect(plain(chapter)).toBe(plain(commandChapter()))
-  })
-
-  test.each(Object.entries(tables()))('the table of %s is what the code says', (name, { rows }) => {
-    expect(tableRows(name)).toEqual(rows)
-  })
+test('the chapter of commands has every command and option', () => {
+  const page = pages().find(({ path }) => path === 'systemd/man/kyc-tokend.1.md')?.text ?? ''
+  const chapter = /<!-- commands -->\n([\s\S]*)<!-- \/commands -->/.exec(page)?.[1] ?? ''
+  expect(chapter.trim()).toBe(commandChapter().trim())
 })
 
 test.each(Object.entries(outlines()))('the fields of %s are what the code says', (name, outline) => {
