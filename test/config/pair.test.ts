@@ -1,9 +1,6 @@
 // The pair: what makes another one, what of it a fleet shares, and what no log may show.
-import { writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { expect, it } from 'vitest'
 import { accountText, isSamePart, pairText, revealAll } from '../../src/config/config.ts'
-import { versionOf } from '../../src/config/read.ts'
 import { useConfigFiles } from '../support/config-files.ts'
 
 const files = useConfigFiles()
@@ -55,14 +52,4 @@ it('is shared without the client certificate; all its secrets are known, those o
   expect(pairText({ ...pair, clientCertificate: certificate })).not.toBe(pairText(pair))
   expect(revealAll(config)).toEqual(['key-0815', 'secret-1', 'of-a-header', 'of-the-proxy'])
   expect(isSamePart(pair, (await files.load({ service: { headers: { 'X-A': 'b' } } })).pair)).toBe(false)
-})
-
-it('has files whose version changes when one is written', async () => {
-  files.write('s', 'secret-1')
-  const { read } = await files.load({ credentials: { apiKey: 'key-0815', apiSecret: { file: 's' } } })
-  expect(read.files).toEqual(['c.json', 's'].map((name) => join(files.directory, name)))
-  const before = await versionOf(read.files)
-  expect(await versionOf(read.files)).toBe(before)
-  writeFileSync(join(files.directory, 's'), 'secret-2')
-  expect(await versionOf(read.files)).not.toBe(before)
 })
