@@ -10,7 +10,6 @@ export const SYSTEM_TESTS = ['test/systemd/**/*.test.ts', 'test/**/*.system.test
 /** They start programs for long, build packages or wait in real time. Left to `npm run test:process`. */
 export const PROCESS_TESTS = [
   'test/build/**/*.test.ts',
-  'test/client/load.test.ts',
   'test/commands/demo.test.ts',
   'test/delivery/{inherited,members}.test.ts',
   'test/faults/!(internal).test.ts',

@@ -1,4 +1,4 @@
-import { chmodSync, chownSync, mkdirSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import { chmodSync, chownSync, mkdirSync, renameSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { socketFinder } from '../../src/client/find-socket.ts'
@@ -51,36 +51,26 @@ test.skipIf(isSystemSocketThere)(
     const runtime = await tempDirectory()
     const directory = join(runtime, 'kyc-tokend')
     const env = { XDG_RUNTIME_DIR: runtime }
-    const named = 'socket with --socket or $KYC_TOKEND_SOCKET.'
-    expect(() => find(env)).toThrow(
-      expect.objectContaining({
-        code: 'daemon-unreachable',
-        message: expect.stringMatching(
-          /^No kyc-tokend is running here \(no socket at \/run\/kyc-tokend\/ipc\.sock and .*: start it with/,
-        ) as string,
-      }) as Error,
-    )
+    const none = expect.stringMatching(
+      /^No kyc-tokend .* at \/run\/kyc-tokend\/ipc\.sock and .*: start it/,
+    ) as string
+    expect(() => find(env)).toThrow(failing('daemon-unreachable', none))
     mkdirSync(directory, { mode: 0o700 })
     writeFileSync(join(directory, 'ipc.sock'), '')
     if (me === 0) chownSync(directory, owner, -1)
     expect(find(env)).toBe(`${directory}/ipc.sock`)
     chmodSync(directory, 0o777)
-    expect(() => find(env)).toThrow(
-      failing(
-        'denied',
-        `Another user could have made the directory of ${directory}/ipc.sock, and answer at it: ` +
-          `remove ${directory} and start your daemon again, or name the daemon's ${named}`,
-      ),
-    )
+    const denied = expect.stringMatching(
+      /^Another user could .*: remove \S+ and start .*--socket or \$KYC/,
+    ) as string
+    expect(() => find(env)).toThrow(failing('denied', denied))
     chmodSync(directory, 0o755)
     if (me === 0) {
       chownSync(directory, owner + 1, -1)
       expect(() => find(env)).toThrow(/^Another user/)
     }
-    rmSync(directory, { recursive: true })
-    mkdirSync(join(runtime, 'elsewhere'), { mode: 0o700 })
-    writeFileSync(join(runtime, 'elsewhere', 'ipc.sock'), '')
-    symlinkSync(join(runtime, 'elsewhere'), directory)
+    renameSync(directory, `${directory}.old`)
+    symlinkSync(`${directory}.old`, directory)
     expect(() => find(env)).toThrow(/^Another user/)
   },
 )

@@ -1,7 +1,7 @@
 // fetch and authorize: the header, the origins, and a token that the API refuses.
 import { Readable } from 'node:stream'
 import { expect, test, vi } from 'vitest'
-import type { RejectResult } from '../../src/client/index.ts'
+import type { RejectResult, TokenSource } from '../../src/client/index.ts'
 import {
   clientOf,
   codeOf,
@@ -162,8 +162,6 @@ test.each([
   ['HEAD', 2],
   ['OPTIONS', 2],
   ['POST', 1],
-  ['PUT', 1],
-  ['DELETE', 1],
 ])('a status of refusedBy that is no 401 is reported, and %s is sent %i times', async (method, times) => {
   const api = await startApi(({ headers }, response) =>
     response.writeHead(headers.authorization === 'Bearer token-2' ? 200 : 403).end(),
@@ -175,24 +173,19 @@ test.each([
   await holds(() => reportsOf(daemon) === 1)
 })
 
-test.each<[string, () => RequestInit['body'], number]>([
-  ['a text', () => 'body', 2],
-  ['bytes', () => Buffer.from('body'), 2],
-  ['a form', () => new URLSearchParams({ body: '' }), 2],
-  ['a stream', () => Readable.toWeb(Readable.from([Buffer.from('body')])), 1],
-])('after a 401 %s is sent again if it can be read again', async (_, body, times) => {
+test.each<[string, (url: string) => Parameters<TokenSource['fetch']>, number]>([
+  ['a text', (url) => [url, { method: 'POST', body: 'body' }], 2],
+  ['a Request', (url) => [new Request(url, { method: 'POST', body: 'body' })], 2],
+  [
+    'a stream',
+    (url) => [url, { method: 'POST', body: Readable.from(['body']), duplex: 'half' } as object],
+    1,
+  ],
+])('after a 401 %s is sent again if it can be read again', async (_, call, times) => {
   const api = await startApi(strict)
-  const daemon = await renewingDaemon(api.url)
-  const init = { method: 'POST', body: body(), duplex: 'half' } as RequestInit
-  expect((await clientOf(daemon).fetch(api.url, init)).status).toBe(times === 2 ? 200 : 401)
-  expect(api.seen.map((line) => /body/.test(line))).toEqual(Array.from({ length: times }, () => true))
-})
-
-test('a Request object is sent again with its body', async () => {
-  const api = await startApi(strict)
-  const request = new Request(api.url, { method: 'POST', body: 'body' })
-  expect((await clientOf(await renewingDaemon(api.url)).fetch(request)).status).toBe(200)
-  expect(api.seen).toEqual(['POST / Bearer token-1 body', 'POST / Bearer token-2 body'])
+  const client = clientOf(await renewingDaemon(api.url))
+  expect((await client.fetch(...call(api.url))).status).toBe(times === 2 ? 200 : 401)
+  expect(api.seen).toEqual(['POST / Bearer token-1 body', 'POST / Bearer token-2 body'].slice(0, times))
 })
 
 test('an abort ends the wait with its reason, and a close with the refusal', async () => {
@@ -237,12 +230,5 @@ test('authorize names the place whose refusals are its own, which it shares with
   expect(await (await client.authorize({ url: `${api.url}/own`, method: 'POST' })).refused()).toBeUndefined()
   expect((await client.fetch(`${api.url}/own`, { method: 'POST' })).status).toBe(401)
   expect(reportsOf(daemon)).toBe(1)
-  // GET is the method that is meant without one, and another place.
-  const other = (await client.authorize({ url: `${api.url}/own` })).refused()
-  await holds(() => reportsOf(daemon) === 2)
-  client.close()
-  expect(await other).toBeUndefined()
-  await expect(clientOf(daemon).authorize({ url: 'no address' })).rejects.toMatchObject({
-    code: 'bad-request',
-  })
+  expect(await codeOf(client.authorize({ url: 'no address' }))).toBe('bad-request')
 })

@@ -1,5 +1,4 @@
-// A client of a daemon whose answers the test writes, a service that it calls, and a user without rights.
-import { spawnSync } from 'node:child_process'
+// A client of a daemon whose answers the test writes and a service that it calls.
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
@@ -101,11 +100,4 @@ export async function renewingDaemon(baseUrl: string, fields: object = {}): Prom
     daemon.publish('token.changed', token)
   })
   return daemon
-}
-
-/** Runs a command as a user without rights. */
-export function asStranger([command = '', ...args]: string[]): { status: number | null; stdout: string } {
-  const drop = process.getuid?.() === 0 ? ['setpriv', '--reuid=65533', '--clear-groups', '--'] : []
-  const [program = '', ...rest] = [...drop, command, ...args]
-  return spawnSync(program, rest, { encoding: 'utf8', cwd: '/', timeout: 20_000 })
 }

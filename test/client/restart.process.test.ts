@@ -1,10 +1,11 @@
 // Calls over the end of a connection, and with the real daemon.
+import { setTimeout as pause } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { clientOf, codeOf, daemonWith, generous, subscribed } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
-import { granting } from '../support/service.ts'
-import { holds } from '../support/until.ts'
+import { granting, type ArrivedRequest, type ScriptedAnswer } from '../support/service.ts'
+import { expectUntil, holds } from '../support/until.ts'
 
 test('a call without an answer is sent once more on the next connection, and then fails', async () => {
   const daemon = await daemonWith(({ type, answer, cut }) => {
@@ -57,6 +58,52 @@ test('a get that waits and a subscription survive a restart of the real daemon',
     clients: { ipc: { connections: 1, subscribers: 1 } },
   })
 })
+
+test('no call fails or is slow while there is a good token: through a restart, a crash and a suspension', async () => {
+  const api = { tokens: 0, valid: '', calls: 0 }
+  /** The newest token alone counts, until it is revoked. */
+  function answer({ path, headers }: ArrivedRequest): ScriptedAnswer {
+    if (path === '/token/external/jwt') return granting((api.valid = hourToken((api.tokens += 1))))
+    api.calls += 1
+    return { status: headers.authorization === `Bearer ${api.valid}` ? 200 : 401 }
+  }
+  const world = await commandWorld({ answer })
+  let { daemon } = world
+  await expectUntil('a first token', () => api.tokens === 1)
+  const client = clientOf({ path: daemon.ipcPath })
+  const results = new Set<unknown>()
+  const stop = new AbortController()
+  const lanes = Array.from({ length: 12 }, async () => {
+    for (; !stop.signal.aborted; await pause(50)) {
+      const call = client.fetch(`${world.service.url}/call`).then(({ status }) => status, codeIn)
+      results.add(await Promise.race([call, pause(5_000, 'slow')]))
+    }
+  })
+  const moreCalls = async (): Promise<void> => {
+    const from = api.calls
+    await expectUntil('more calls', () => api.calls > from + 200)
+  }
+  await moreCalls()
+  for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
+    await daemon.end(signal)
+    await moreCalls()
+    daemon = await world.again()
+    await moreCalls()
+  }
+  daemon.process.kill('SIGSTOP')
+  await moreCalls()
+  daemon.process.kill('SIGCONT')
+  const before = api.tokens
+  // All calls are refused, and one report has the daemon ask.
+  api.valid = 'none'
+  await expectUntil('the token after the revocation', () => api.tokens === before + 1)
+  await moreCalls()
+  stop.abort()
+  await Promise.all(lanes)
+  expect([...results]).toEqual([200])
+  expect(api.tokens).toBe(before + 1)
+}, 90_000)
+const codeIn = ({ code }: { code: string }): string => code
 
 test('a real daemon’s limit of requests is the error of the calls that it ends', async () => {
   const { daemon } = await commandWorld({ config: { ipc: { maxRequestsPerSecond: 5 } } })
