@@ -25,7 +25,7 @@ const ofSetup = {
     default: 'kyc',
     choices: ['kyc', 'oauth2'],
   },
-  'token-url': { value: 'URL', summary: 'Where an OAuth2 service gives tokens' },
+  'token-url': { value: 'URL', summary: 'Token endpoint of an OAuth2 service' },
   from: { value: 'FILE', summary: 'All in one: a configuration (JSON) with key and secret; - for stdin' },
   force: { summary: 'Replace an existing configuration; its other settings stay, without --from' },
   unverified: { summary: 'Put the files in place though the service gave no token' },

@@ -149,7 +149,7 @@ const refusal = () =>
     status: required(is.count(599, 300, UNDER_300), 'HTTP status of the answer.'),
     says: required(is.formed(/^(?=.{1,200}$).*\S/, WORDS_SHAPE), 'Words, case and white space aside.'),
     in: orNull(answerPath(), 'Path of the text that has them; anywhere, if `null`.'),
-    reason: required(is.oneOf(permanentReasons), 'What the answer means.'),
+    reason: required(is.oneOf(permanentReasons), 'Meaning of the answer.'),
   })
 
 const PREFIX_SHAPE = 'at most 64 visible ASCII characters, or "": write it as "Bearer " with its blank'
