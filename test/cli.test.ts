@@ -45,18 +45,6 @@ test('a fault without a reader ends with its status all the same', async () => {
 const oldNode = '/usr/bin/node'
 const isOldNodeThere = spawnSync(oldNode, ['--version']).stdout?.toString().startsWith('v20.') ?? false
 
-test.each(['run', 'demo'])('%s on another system says that the daemon needs Linux', (command) => {
-  const elsewhere = "data:text/javascript,Object.defineProperty(process, 'platform', { value: 'darwin' })"
-  const [node, program] = PROGRAM
-  const { status, stderr } = spawnSync(node, ['--import', elsewhere, program, command], { encoding: 'utf8' })
-  expect({ status, stderr }).toEqual({
-    status: 69,
-    stderr: expect.stringMatching(
-      /^The daemon of kyc-tokend runs on Linux only, and this is darwin: .*\n$/,
-    ) as string,
-  })
-})
-
 test.skipIf(!isOldNodeThere)(
   'what is shipped says on Node 20 what to do (skipped where /usr/bin/node is another)',
   () => {

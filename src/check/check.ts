@@ -5,8 +5,8 @@ import { ConfigError, formatIssue } from '../config/faults.ts'
 import { loadConfig, loadParsers } from '../config/load.ts'
 import { installationOf } from '../host/account.ts'
 import { groupsOf, localUser } from '../host/ids.ts'
-import { programName, SERVICE_USER } from '../host/paths.ts'
-import { createRemedies, rendered, type RemedyOf, configWord } from '../host/remedy.ts'
+import { SERVICE_USER } from '../host/paths.ts'
+import { createRemedies, withCommands, type RemedyOf } from '../host/remedy.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { asSentence, escapeUnsafe } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
@@ -56,10 +56,9 @@ async function check(options: CheckOptions): Promise<Finding[]> {
   const { account, configPath, stdout, isWhole, isLive } = options
   const found: Finding[] = []
   const say: Say = (subject, finding) => {
-    const { level, sentence, commands = [] } = finding
+    const { level, sentence } = finding
     found.push(finding)
-    const text = escapeUnsafe(rendered({ text: sentence, commands }))
-    stdout.write(`${MARKS[level]}  ${subject.padEnd(13)}  ${text}\n`)
+    stdout.write(`${MARKS[level]}  ${subject.padEnd(13)}  ${escapeUnsafe(sentence)}\n`)
   }
   // Programs run as the caller, who may be root: the PATH must not be one that another user set.
   process.env['PATH'] = SYSTEM_PATH
@@ -75,8 +74,8 @@ async function check(options: CheckOptions): Promise<Finding[]> {
   const loaded = await asUser(daemon, load).catch(asValue)
   for (const finding of ofConfiguration(loaded)) say('configuration', finding)
   const config = loaded instanceof ConfigError ? undefined : loaded
-  const word = configWord(loaded instanceof ConfigError ? loaded.file : loaded.read.file)
-  const place = { account, isUnit: service !== null, program: programName(), config: word }
+  const configFile = loaded instanceof ConfigError ? loaded.file : loaded.read.file
+  const place = { account, isUnit: service !== null, configFile }
   if (isWhole) {
     const facts = await factsOf(config ?? null, { service, place })
     for (const [subject, findings] of Object.entries(hostRows))
@@ -84,16 +83,13 @@ async function check(options: CheckOptions): Promise<Finding[]> {
     if (config !== undefined) await checkFurther(config, say)
   }
   if (!isLive || config === undefined) return found
-  const { remedyOf, partsOf, commands } = createRemedies(place)
+  // Those of `setup` stand beside those in use: no command is about them.
+  const { remedyOf, commands } = createRemedies(isWhole ? place : undefined)
   if (config.read.unseen.length > 0) {
     const sentence = `cannot be asked, because only the daemon sees ${config.read.unseen.join(' and ')}`
-    say('service', { level: 'warning', sentence, commands: commands.refresh, status: exitStatus.tryAgain })
-  } else {
-    // Those of `setup` stand beside those in use: no command is about them.
-    const remedy: RemedyOf = isWhole ? remedyOf : (fault) => partsOf(fault).text
-    const ask = async (): Promise<Finding> => askOnce(config, { ...options, env, remedyOf: remedy })
-    say('service', await asUser(daemon, ask))
-  }
+    const said = withCommands(sentence, commands.refresh)
+    say('service', { level: 'warning', sentence: said, status: exitStatus.tryAgain })
+  } else say('service', await asUser(daemon, async () => askOnce(config, { ...options, env, remedyOf })))
   return found
 }
 

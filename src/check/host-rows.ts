@@ -1,16 +1,14 @@
 // The one table about the host: the findings of each subject, made of the facts.
 import { CLIENTS_GROUP, SERVICE_USER } from '../host/paths.ts'
-import { dropIn, isNamedFault } from '../host/remedy.ts'
+import { isFaultName, withCommands } from '../host/remedy.ts'
 import { shellWord } from '../lib/display-text.ts'
 import { isActive, isMasked, type HostFacts } from './host.ts'
 
 export interface Finding {
   /** `failure`: the service gave no token, which is no fault of this host. */
   readonly level: 'ok' | 'warning' | 'fault' | 'failure'
-  /** Without a full stop. */
+  /** Without a full stop, with the commands that cure it or show more. */
   readonly sentence: string
-  /** They cure it, or show more. */
-  readonly commands?: readonly string[]
   /** The exit status if there is no fault; undefined: 0. */
   readonly status?: number
 }
@@ -21,7 +19,7 @@ const EARLIEST_MS = Date.UTC(2026, 0, 1)
 
 const finding =
   (level: Finding['level']) =>
-  (sentence: string, ...commands: readonly string[]): Finding => ({ level, sentence, commands })
+  (...words: Parameters<typeof withCommands>): Finding => ({ level, sentence: withCommands(...words) })
 const ok = finding('ok')
 const warning = finding('warning')
 const fault = finding('fault')
@@ -30,20 +28,20 @@ const fault = finding('fault')
 export const hostRows: Readonly<Record<string, (facts: HostFacts) => Iterable<Finding>>> = {
   *unit({ service, others, units, complaints, words, remedies: { commands } }) {
     for (const { name } of units.filter(isMasked))
-      yield fault(`${name} is masked`, `sudo systemctl unmask ${name}`, ...commands.rebind)
+      yield fault(`${name} is masked`, `sudo systemctl unmask ${name}`, commands.rebind)
     for (const { name } of units.filter(({ properties }) => properties['NeedDaemonReload'] === 'yes')) {
       const sentence = `${name} changed on disk, and systemd has not read that yet`
-      yield warning(sentence, 'sudo systemctl daemon-reload', ...commands.restart)
+      yield warning(sentence, 'sudo systemctl daemon-reload', commands.restart)
     }
     for (const line of complaints) yield warning(`systemd says: ${line}`)
-    if (words !== null) yield fault(`the service does not run. ${words}`, ...commands.log, ...commands.rebind)
+    if (words !== null) yield fault(`the service does not run. ${words}`, commands.log, commands.rebind)
     const isUsed =
       service !== null && (isActive(service) || service.properties['UnitFileState'] === 'enabled')
     for (const unit of isUsed ? others : []) {
       if (isActive(unit) || isMasked(unit)) continue
       const so = unit.path === undefined ? 'no alert runs the alert command' : `${unit.path} is closed`
       const { ActiveState, Result } = unit.properties
-      yield fault(`${unit.name} is ${ActiveState} (${Result}), so that ${so}`, ...commands.rebind)
+      yield fault(`${unit.name} is ${ActiveState} (${Result}), so that ${so}`, commands.rebind)
     }
   },
 
@@ -52,7 +50,7 @@ export const hostRows: Readonly<Record<string, (facts: HostFacts) => Iterable<Fi
       const isOwn = [SERVICE_USER, CLIENTS_GROUP].includes(name)
       const drop = isOwn ? '' : ', or correct the drop-in that names it'
       const add = `make it again, then add its members (usermod -aG ${name} USER)${drop}`
-      const cure = isOwn ? [...commands.users, ...commands.rebind] : []
+      const cure = isOwn ? ['sudo systemd-sysusers kyc-tokend.conf', commands.rebind] : []
       yield fault(`there is no user or group ${name}; ${add}`, ...cure)
     }
   },
@@ -60,7 +58,7 @@ export const hostRows: Readonly<Record<string, (facts: HostFacts) => Iterable<Fi
   *directories({ mounts, isRunClosed, remedies: { commands } }) {
     for (const mount of mounts) {
       const sentence = `a file system is mounted over ${mount}, and hides the sockets below`
-      yield fault(sentence, `sudo umount ${shellWord(mount)}`, ...commands.rebind)
+      yield fault(sentence, `sudo umount ${shellWord(mount)}`, commands.rebind)
     }
     if (isRunClosed)
       yield fault(
@@ -69,22 +67,21 @@ export const hostRows: Readonly<Record<string, (facts: HostFacts) => Iterable<Fi
       )
   },
 
-  *sockets({ others, sockets, group, remedies: { commands, partsOf } }) {
+  *sockets({ others, sockets, group, remedies: { commands, remedyOf } }) {
     for (const { name, properties } of others) {
       const { SocketGroup = '' } = properties
       if (SocketGroup === '' || SocketGroup === group) continue
       const sentence = `${name} has SocketGroup=${SocketGroup}, and its service Group=${group}`
-      const change = dropIn(name, 'group', ['[Socket]', `SocketGroup=${group}`])
-      yield fault(`${sentence}: members of one alone get the token`, ...change, commands.rebind.join(' && '))
+      const why = `members of one alone get the token; write SocketGroup=${group} below [Socket]`
+      yield fault(`${sentence}: ${why}`, `sudo systemctl edit ${name}`, commands.rebind)
     }
     for (const { path, isOpenedWide, unanswered } of sockets) {
-      const open = partsOf({ kind: 'open-socket', path })
-      if (isOpenedWide) yield fault(open.text, ...open.commands)
+      if (isOpenedWide) yield fault(remedyOf({ fault: 'open-socket', path }))
       if (unanswered === null) yield ok(`${path} answers`)
-      if (unanswered === 'closed') yield fault(`no answer at ${path}: ${partsOf('unanswered').text}`)
+      if (unanswered === 'closed') yield fault(`no answer at ${path}: ${remedyOf('unanswered')}`)
       else if (unanswered) {
         const cure = unanswered === 'timeout' ? commands.restart : commands.rebind
-        yield fault(`a member of ${group} gets no answer at ${path} (${unanswered})`, ...cure)
+        yield fault(`a member of ${group} gets no answer at ${path} (${unanswered})`, cure)
       }
     }
   },
@@ -106,7 +103,7 @@ export const hostRows: Readonly<Record<string, (facts: HostFacts) => Iterable<Fi
     for (const { ok: isWritten, path, error } of files) if (!isWritten) yield fault(`${path}: ${error}`)
     if (daemon.stateProblem) yield fault(`the state for a restart cannot be saved: ${daemon.stateProblem}`)
     const reason = failure?.reason ?? 'no-token'
-    const remedy = alert?.remedy ?? (isNamedFault(reason) ? remedyOf(reason) : reason)
+    const remedy = alert?.remedy ?? (isFaultName(reason) ? remedyOf(reason) : reason)
     if (state !== 'ready') yield warning(`it is ${state}: ${remedy}`)
   },
 
@@ -116,7 +113,7 @@ export const hostRows: Readonly<Record<string, (facts: HostFacts) => Iterable<Fi
     const { state, problem, pair } = status.daemon.configuration
     const former = 'the daemon runs with a former configuration'
     if (pair !== undefined) yield fault(problem ?? 'the pair in the files is not in use')
-    else if (state === 'changed' && problem === null) yield warning(former, ...commands.reload)
-    else if (state === 'changed') yield warning(`${former}: ${problem}`, ...commands.restart)
+    else if (state === 'changed' && problem === null) yield warning(former, commands.reload)
+    else if (state === 'changed') yield warning(`${former}: ${problem}`, commands.restart)
   },
 }

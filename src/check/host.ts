@@ -56,9 +56,9 @@ export async function asUser<T>(
 }
 
 /** Null: it is not installed. Throws UserError (69) if systemd does not tell root. */
-export async function unitOf(name: string, path?: string | null): Promise<Unit | null> {
+export async function unitOf(name: string, path?: string): Promise<Unit | null> {
   const properties = await unitProperties(name, PROPERTIES, { isNeeded: process.geteuid!() === 0 })
-  return properties && { name, properties, path: path ?? undefined }
+  return properties && { name, properties, path }
 }
 
 export const isMasked = ({ properties }: Unit): boolean => properties['LoadState'] === 'masked'
@@ -102,7 +102,7 @@ export async function factsOf(
 
 async function otherUnits(config: Config | null, { account }: Place): Promise<Unit[]> {
   const asked = installationOf(account)
-    .sockets.filter(({ name }) => name === 'ipc' || (name === 'http' && config?.http !== null))
+    .sockets.filter(({ name }) => name === 'ipc' || config?.http !== null)
     .map(async ({ unit, path }) => unitOf(unit, path))
   if (existsSync(ALERT_COMMAND)) asked.push(unitOf(`${installationOf(account).alertUnit}.path`))
   return (await Promise.all(asked)).filter((unit) => unit !== null)

@@ -3,7 +3,7 @@ import { lstatSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { ACCOUNT_VARIABLE, accountNames, ACCOUNTS_DIRECTORY, isAccountName } from '../host/account.ts'
 import { socketCandidates, SYSTEM_RUNTIME_DIRECTORY, type ProcessIdentity } from '../host/paths.ts'
-import { clientRemedyOf } from '../host/remedy.ts'
+import { remedyWithoutPlace } from '../host/remedy.ts'
 import { withSystemFallback } from '../lib/error.ts'
 import { badRequest, TokenClientError, type TokenClientOptions } from './token-source.ts'
 
@@ -46,7 +46,7 @@ function accountSocket(account: string, directory: string): string {
   if (isThere(join(directory, account))) return join(directory, account, 'ipc.sock')
   const names = accountNames(directory)
   const others = names.length === 0 ? ' none' : `: ${names.map((name) => `\`${name}\``).join(', ')}`
-  const remedy = clientRemedyOf({ kind: 'no-account', account, hasOthers: names.length > 0 })
+  const remedy = remedyWithoutPlace({ fault: 'no-account', account })
   const message = `There is no account \`${account}\` here; there are${others}: ${remedy}.`
   throw new TokenClientError(message, 'daemon-unreachable')
 }
@@ -56,7 +56,7 @@ function usualSocket(identity: ProcessIdentity): string {
   const path = candidates.find(isThere)
   if (path === undefined) {
     const problem = `No kyc-tokend is running here (no socket at ${candidates.join(' and ')})`
-    const remedy = clientRemedyOf({ kind: 'no-daemon', socket: undefined })
+    const remedy = remedyWithoutPlace('no-daemon')
     throw new TokenClientError(`${problem}: ${remedy}, or ${NAME_SOCKET}.`, 'daemon-unreachable')
   }
   if (isTrusted(dirname(path), identity.uid)) return path

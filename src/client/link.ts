@@ -1,6 +1,7 @@
 // The connection to the daemon: one socket with one subscription, whose newest answer is in one variable.
 import { createConnection, type Socket } from 'node:net'
-import { clientRemedyOf } from '../host/remedy.ts'
+import { accountOf } from '../host/account.ts'
+import { remedyWithoutPlace } from '../host/remedy.ts'
 import { monotonicMs } from '../lib/clock.ts'
 import { errorCode, errorMessage } from '../lib/error.ts'
 import { isRecord, parseJson } from '../lib/input.ts'
@@ -214,13 +215,13 @@ function disconnectError(path: string | undefined, cause: Error | null): TokenCl
   if (cause instanceof TokenClientError) return cause
   const why = errorCode(cause) ?? errorMessage(cause)
   if (why === 'EACCES' || why === 'EPERM') {
-    const message = `The socket ${path} may not be opened by this user: ${clientRemedyOf('denied')}.`
+    const message = `The socket ${path} may not be opened by this user: ${remedyWithoutPlace('denied')}.`
     return new TokenClientError(message, 'denied', { cause })
   }
   const message =
     cause === null
-      ? `kyc-tokend ended the connection at ${path}: ${clientRemedyOf('unanswered')}.`
-      : `No kyc-tokend answers at ${path} (${why}): ${clientRemedyOf({ kind: 'no-daemon', socket: path })}.`
+      ? `kyc-tokend ended the connection at ${path}: ${remedyWithoutPlace('unanswered')}.`
+      : `No kyc-tokend answers at ${path} (${why}): ${remedyWithoutPlace({ fault: 'no-daemon', account: path && accountOf(path) })}.`
   return new TokenClientError(message, 'daemon-unreachable', { cause })
 }
 
@@ -228,6 +229,6 @@ export const closedError = (): TokenClientError =>
   new TokenClientError('This TokenClient was closed: create another one.', 'closed')
 
 export function timeoutError(answerMs: number): TokenClientError {
-  const message = `kyc-tokend gave no answer within ${answerMs / 1_000} s: ${clientRemedyOf('late')}.`
+  const message = `kyc-tokend gave no answer within ${answerMs / 1_000} s: ${remedyWithoutPlace('late')}.`
   return new TokenClientError(message, 'timeout')
 }

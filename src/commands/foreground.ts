@@ -8,7 +8,6 @@ import { standardService } from '../config/resolve.ts'
 import { listenToSignals } from '../daemon/daemon-signals.ts'
 import { runDaemon } from '../daemon/run-daemon.ts'
 import { thisProgram } from '../host/paths.ts'
-import { requireLinux } from '../host/system.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { escapeUnsafe, shellWord } from '../lib/display-text.ts'
 import { parseDuration } from '../lib/duration.ts'
@@ -28,7 +27,6 @@ export const run: RunCommand = async ({
   stderr,
   daemonSignals: signals = listenToSignals(),
 }) => {
-  requireLinux()
   const configuration = configurationOf({ options, env })
   // In the process list `node` would not say which program runs.
   process.title = 'kyc-tokend'
@@ -87,7 +85,6 @@ function lifetimeOf(option: string | boolean): number {
 
 /** The daemon's log shows what happens; all is in one directory, which goes with it. */
 export const demo: RunCommand = async ({ env, stdout, stderr, signal }) => {
-  requireLinux()
   const stop = new AbortController()
   const ended = AbortSignal.any([signal, stop.signal])
   const directory = await mkdtemp(join(tmpdir(), 'kyc-demo-')).catch(throwUnwritable)

@@ -1,5 +1,5 @@
 // What operators ask of the daemon: refresh, reload and alert-test.
-import { isNamedFault, rendered } from '../host/remedy.ts'
+import { isFaultName, withCommands } from '../host/remedy.ts'
 import { asSentence, escapeUnsafe } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
@@ -29,7 +29,7 @@ export const refresh: RunCommand = async (invocation) => {
   }
   const { remedyOf } = await remediesFor(before.daemon, invocation)
   // A daemon that stops has the remedy in its sentence.
-  const remedy = isNamedFault(reason) ? remedyOf(reason) : ''
+  const remedy = isFaultName(reason) ? remedyOf(reason) : ''
   const served = fingerprint === undefined ? '' : `Token ${fingerprint} is still served`
   const sentences = [`No new token (${reason}): ${detail}`, ...ofCandidate, remedy, served].filter(Boolean)
   const isRefused = permanentReasons.some((permanent) => permanent === reason)
@@ -60,8 +60,8 @@ export const reload: RunCommand = async (invocation) => {
   if (needsRestart.length > 0) {
     const text = `Not in force: ${needsRestart.join(' and ')}, which can be changed by a restart alone`
     // A restart would use a pair that gives no token.
-    const commands = outcome === 'ok' ? (await remediesFor(daemon, invocation)).commands.restart : []
-    stdout.write(`${asSentence(escapeUnsafe(rendered({ text, commands })))}\n`)
+    const command = outcome === 'ok' ? (await remediesFor(daemon, invocation)).commands.restart : undefined
+    stdout.write(`${asSentence(escapeUnsafe(withCommands(text, command)))}\n`)
   }
   if (outcome === 'ok') return exitStatus.ok
   return pair === 'refused' ? exitStatus.noPermission : exitStatus.tryAgain

@@ -1,8 +1,7 @@
 // Reads the files of a configuration: small regular ones, each judged by the descriptor that it is read from.
 import { constants, type Stats } from 'node:fs'
 import { open, readlink, stat } from 'node:fs/promises'
-import { dirname } from 'node:path'
-import { createRemedies } from '../host/remedy.ts'
+import { remedyWithoutPlace } from '../host/remedy.ts'
 import { errorCode, errorMessage, fallbackOnSystemError } from '../lib/error.ts'
 
 /** Far more than any configuration, secret or bundle of certificates holds. */
@@ -13,8 +12,6 @@ export type Reading =
   | (Pick<Stats, 'uid' | 'mode'> & { readonly bytes: Buffer; readonly isProjected: boolean })
   | { readonly problem: string }
   | null
-
-const { remedyOf } = createRemedies({ account: undefined, isUnit: false })
 
 /**
  * Reads the file, or the one at the end of a link. Its kind is checked before it is opened, because to open a
@@ -36,10 +33,7 @@ export async function readInput(path: string): Promise<Reading> {
     if (code === 'ENOENT' || code === 'ENOTDIR') return null
     if (code !== 'EACCES')
       return { problem: `cannot be read (${errorMessage(error)}): repair it, or name another file` }
-    const directory = dirname(path)
-    // Asked by the effective user, as whom `check` may read.
-    const closed = await stat(`${directory}/.`).then(() => undefined, fallbackOnSystemError(directory))
-    return { problem: remedyOf({ kind: 'input', path, problem: 'unreadable', closed }) }
+    return { problem: remedyWithoutPlace({ fault: 'unreadable', path }) }
   }
 }
 
@@ -60,7 +54,7 @@ export function permissionFaults(
   const problems = (['owner', 'writable', 'readable'] as const).filter((problem) => broken[problem])
   return isProjected && problems.length > 0
     ? [`has mode ${(mode & 0o777).toString(8)}: set defaultMode: 0400 at its volume, and fsGroup at the pod`]
-    : problems.map((problem) => remedyOf({ kind: 'input', path, problem }))
+    : problems.map((fault) => remedyWithoutPlace({ fault, path }))
 }
 
 /**

@@ -11,7 +11,7 @@ import { createServers } from '../delivery/servers.ts'
 import { createTokenFiles } from '../delivery/token-files.ts'
 import { raceAbort, runTasks, after } from '../lib/tasks.ts'
 import type { FileError } from '../files/file-error.ts'
-import { placeAt, placeOf, withFileSentences, createRemedies, type Place } from '../host/remedy.ts'
+import { placeOf, withFileSentences, createRemedies, type Place } from '../host/remedy.ts'
 import { withTimeout } from '../lib/clock.ts'
 import type { DaemonSignals } from './daemon-signals.ts'
 import { isSocketActivated, type InheritedSockets } from '../host/system.ts'
@@ -20,6 +20,7 @@ import { createAlerts } from '../report/alerts.ts'
 import { announcedEnd, credentialsEnd, logCredentialsEnd, logStart } from '../report/configuration-log.ts'
 import { createLog } from '../report/log.ts'
 import { createMetrics } from '../report/metrics.ts'
+import { accountOf } from '../host/account.ts'
 import { isFoundByClients, ownSockets, OWN_FILES } from '../host/paths.ts'
 import { createSystemdNotifier, type SendDatagram } from '../report/systemd.ts'
 import { createTokenLog } from '../report/token-log.ts'
@@ -45,7 +46,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
   const startedAtMs = Math.trunc(clock.now().wallMs)
   const place = placeOfThis(initial, environment)
   const { remedyOf } = createRemedies(place)
-  const fileProblem = (error: FileError | null) => error && remedyOf({ kind: 'file', error })
+  const fileProblem = (error: FileError | null) => error && remedyOf(error)
   /** Until there is a keeper, which knows more of them. */
   let secrets = (): string[] => revealAll(initial)
   const logging = createLog({ ...initial.log, stream, env, clock, secrets: () => secrets() })
@@ -178,6 +179,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
 function placeOfThis({ read, runtimeDirectory }: Config, { env, inherited }: Environment): Place {
   const { ipc } = ownSockets(runtimeDirectory)
   const isFound = isSocketActivated(inherited) || isFoundByClients(ipc, { env, uid: process.geteuid!() })
+  const account = accountOf(read.file)
   const socket = isFound ? undefined : ipc
-  return placeAt({ configFile: read.file, socket }, placeOf(env, process.pid))
+  return { ...placeOf(env), account, pid: process.pid, configFile: read.file, socket }
 }

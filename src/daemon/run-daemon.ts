@@ -127,7 +127,7 @@ async function take(setting: keyof Directories, path: string, mode: number): Pro
   } catch (thrown) {
     const error = asFileError(path, thrown, path)
     if (!(error instanceof FileError)) throw error
-    throw asUserError(error, process.env, `The directory ${path} cannot be used: `)
+    throw asUserError(error, process.env)
   }
 }
 

@@ -50,8 +50,7 @@ export async function listen(options: {
   function throwAsUserError(thrown: unknown): never {
     const error = asFileError(ownPath, thrown)
     if (!(error instanceof FileError)) throw error
-    const message = remedyOf({ kind: 'file', error, use: 'socket' })
-    throw new UserError(message, exitStatus.configuration, { cause: error })
+    throw new UserError(remedyOf(error), exitStatus.configuration, { cause: error })
   }
 
   /** Paths of sockets that are opened too wide: of systemd's, those to which everybody may connect. */

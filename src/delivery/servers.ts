@@ -141,7 +141,7 @@ export function createServers(
     problems: (): string[] =>
       Object.values(listeners)
         .flatMap((listener) => listener.tooWide())
-        .map((path) => remedyOf({ kind: 'open-socket', path })),
+        .map((path) => remedyOf({ fault: 'open-socket', path })),
     /** `http` is null if it is off. */
     clients: () => ({ ipc: guards.ipc.counts(), http: hasHttp ? guards.http.counts() : null }),
     counts: () => ({ ipc: countsOf('ipc'), http: hasHttp ? countsOf('http') : null }),

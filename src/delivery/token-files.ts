@@ -90,7 +90,7 @@ export function createTokenFiles(options: {
           path: config.path,
           format: config.format,
           ok: error === null,
-          error: error && remedyOf({ kind: 'file', error }),
+          error: error && remedyOf(error),
           present,
           writtenAt: writtenAt?.toISOString() ?? null,
           repairs,

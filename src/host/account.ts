@@ -34,41 +34,29 @@ export function accountNames(directory = ACCOUNTS_DIRECTORY): string[] {
   return names.filter(isAccountName).sort()
 }
 
-/** The name that systemd gives to the socket of a unit (`FileDescriptorName=`). */
-export type SocketName = 'ipc' | 'http' | 'metrics'
-interface SocketUnit {
-  readonly name: SocketName
-  readonly unit: string
-  /** Null: it is a TCP socket. */
-  readonly path: string | null
-}
-
 /** All names of an account on a host with the package; undefined: of the default account. */
 export function installationOf(account: string | undefined) {
-  const [suffix, ...below] = account === undefined ? [''] : [`@${account}`, 'accounts', account]
+  const [suffix, below] = account === undefined ? ['', ''] : [`@${account}`, `accounts/${account}`]
   const unit = `kyc-tokend${suffix}`
   /** Root's, in which systemd makes the sockets. The daemon writes in `files` below it alone. */
-  const directory = join(SYSTEM_RUNTIME_DIRECTORY, ...below)
+  const directory = join(SYSTEM_RUNTIME_DIRECTORY, below)
   const ipcSocket = join(directory, 'ipc.sock')
-  const sockets: SocketUnit[] = [
-    { name: 'ipc', unit: `${unit}.socket`, path: ipcSocket },
-    { name: 'http', unit: `kyc-tokend-http${suffix}.socket`, path: join(directory, 'http.sock') },
-  ]
-  // An administrator's own copy serves another account.
-  if (account === undefined) sockets.push({ name: 'metrics', unit: 'kyc-tokend-metrics.socket', path: null })
   return {
     /** Without its suffix, like the next one. */
     unit,
     alertUnit: `kyc-tokend-alert${suffix}`,
-    sockets,
+    sockets: [
+      { name: 'ipc', unit: `${unit}.socket`, path: ipcSocket },
+      { name: 'http', unit: `kyc-tokend-http${suffix}.socket`, path: join(directory, 'http.sock') },
+    ] as const,
     ipcSocket,
-    config: join(SYSTEM_CONFIG_DIRECTORY, ...(account ? ['accounts', `${account}.json`] : ['kyc-tokend.config.json'])), // prettier-ignore
+    config: join(SYSTEM_CONFIG_DIRECTORY, `${below || 'kyc-tokend.config'}.json`),
     /** ` --account NAME` for a command about it, or nothing. */
     option: account === undefined ? '' : ` --account ${account}`,
     /** The environment that the unit gives the daemon. */
     environment: {
       RUNTIME_DIRECTORY: join(directory, 'files'),
-      STATE_DIRECTORY: join(SYSTEM_STATE_DIRECTORY, ...below),
+      STATE_DIRECTORY: join(SYSTEM_STATE_DIRECTORY, below),
       CREDENTIALS_DIRECTORY: `/run/credentials/${unit}.service`,
     },
   }
@@ -80,12 +68,6 @@ export function accountOf(path: string): string | undefined {
     const { config, sockets } = installationOf(name)
     return isAccountName(name) && (path === config || sockets.some((socket) => socket.path === path))
   })
-}
-
-/** The account of the daemon that runs in this environment, for remedies; undefined: the default account. */
-export function accountOfEnvironment(env: NodeJS.ProcessEnv): string | undefined {
-  const { [ACCOUNT_VARIABLE]: name = '' } = env
-  return isAccountName(name) ? name : undefined
 }
 
 /** The environment with the directories of the account's daemon; directories that systemd has set stay. */

@@ -1,10 +1,10 @@
-// The system that the program runs on: its Node, Linux, and systemd, which is asked about units by its own commands
-// and hands sockets over.
+// The system that the program runs on: its Node, and systemd, which is asked about units by its own commands and hands
+// sockets over.
 import { existsSync } from 'node:fs'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { runProgram } from '../lib/run-program.ts'
-import { accountOf, installationOf, type SocketName } from './account.ts'
-import { placeAt, type Place } from './remedy.ts'
+import { accountOf, installationOf } from './account.ts'
+import type { Place } from './remedy.ts'
 
 /** `engines` of package.json: the first without a known hole in TLS or HTTP. */
 const FIRST_NODE = '24.18.1'
@@ -15,13 +15,6 @@ export function requireSupportedNode(version = process.versions.node): void {
   const message =
     `kyc-tokend needs Node ${FIRST_NODE} or newer, and this is v${version}: ` +
     'install one; in a checkout on x64 `npm ci` brings one, which `npx kyc-tokend` uses.'
-  throw new UserError(message, exitStatus.unavailable)
-}
-
-/** Throws UserError (69) if this is another system. */
-export function requireLinux(): void {
-  if (process.platform === 'linux') return
-  const message = `The daemon of kyc-tokend runs on Linux only, and this is ${process.platform}: run it there.`
   throw new UserError(message, exitStatus.unavailable)
 }
 
@@ -42,8 +35,7 @@ export async function unitProperties(
 ): Promise<UnitProperties | null> {
   if (!existsSync(SYSTEMD_RUNS)) return null
   const shown = ['LoadState', ...names].flatMap((name) => ['-p', name])
-  const words = ['show', '--timestamp=unix', ...shown, unit]
-  const { isOk, stdout, stderr } = await runProgram('systemctl', words, ASK_MS)
+  const { isOk, stdout, stderr } = await runProgram('systemctl', ['show', ...shown, unit], ASK_MS)
   if (!isOk && isNeeded) {
     const message = `systemd does not say whether ${unit} is installed (${firstLine(stderr)}): run this again.`
     throw new UserError(message, exitStatus.unavailable)
@@ -57,14 +49,9 @@ export async function unitProperties(
 /** systemd's own words about a unit: how it is, and which process ended how; empty: it is not installed. */
 export async function unitWords(unit: string): Promise<string> {
   if ((await unitProperties(unit, [])) === null) return ''
-  return wordsIn((await runProgram('systemctl', ['status', '--lines=0', '--full', unit], ASK_MS)).stdout)
-}
-
-/** Those in the output of `systemctl status`. */
-function wordsIn(output: string): string {
-  return Array.from(output.matchAll(/^ *((?:Active|Process|Status): .*?) *$/gm), ([, line]) => line).join(
-    '; ',
-  )
+  const { stdout } = await runProgram('systemctl', ['status', '--lines=0', '--full', unit], ASK_MS)
+  const lines = [...stdout.matchAll(/^ *((?:Active|Process|Status): .*?) *$/gm)]
+  return lines.map(([, line]) => line).join('; ')
 }
 
 export function firstLine(text: string): string {
@@ -76,11 +63,13 @@ export async function placeOfDaemon(
   { pid, configFile }: { readonly pid: number; readonly configFile: string },
   socket?: string,
 ): Promise<Place> {
-  const { unit } = installationOf(accountOf(configFile))
-  const service = await unitProperties(`${unit}.service`, ['MainPID'])
-  return placeAt({ configFile, socket }, { isUnit: service?.['MainPID'] === String(pid), pid })
+  const account = accountOf(configFile)
+  const service = await unitProperties(`${installationOf(account).unit}.service`, ['MainPID'])
+  return { account, isUnit: service?.['MainPID'] === String(pid), pid, configFile, socket }
 }
 
+/** The name that systemd gives to the socket of a unit (`FileDescriptorName=`). */
+type SocketName = 'ipc' | 'http' | 'metrics'
 /** Descriptors that systemd handed over (sd_listen_fds(3)), by the names that its socket units give them, any number of each. */
 export interface InheritedSockets extends Readonly<Record<SocketName, readonly number[]>> {
   /** The names of others. */

@@ -4,7 +4,7 @@ import { asFileError } from '../files/file-error.ts'
 import { installationOf, checkedAccount } from '../host/account.ts'
 import { programName } from '../host/paths.ts'
 import { createRemedies } from '../host/remedy.ts'
-import { requireLinux, firstLine, unitProperties } from '../host/system.ts'
+import { firstLine, unitProperties } from '../host/system.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
@@ -37,7 +37,6 @@ type CheckLive = (
 export const setupWith =
   (checkLive: CheckLive): RunCommand =>
   async (invocation) => {
-    requireLinux()
     const { options } = invocation
     // What is made is as it has to be, whatever the mask of the caller.
     process.umask(0o022)
@@ -130,5 +129,5 @@ async function systemctl(account: string | undefined, ...words: readonly string[
   if (isOk) return
   const { log } = createRemedies({ account, isUnit: true }).commands
   const problem = `systemctl ${words.join(' ')} failed (${firstLine(stderr)})`
-  throw new UserError(`${problem}: see \`${log.join('')}\`. The files stay.`, exitStatus.unavailable)
+  throw new UserError(`${problem}: see \`${log}\`. The files stay.`, exitStatus.unavailable)
 }

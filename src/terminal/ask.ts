@@ -116,7 +116,7 @@ export async function withReason(error: unknown, invocation: WithOptions): Promi
   const { unit } = installationOf(account)
   const words = await unitWords(`${unit}.service`)
   if (words === '') return plain
-  const [check = ''] = createRemedies({ account, isUnit: true }).commands.check
+  const { check } = createRemedies({ account, isUnit: true }).commands
   const sentence = `${error.message} ${unit}.service: ${words}. More: \`${check}\`.`
   return new UserError(sentence, exitStatus.unavailable, { cause: error })
 }

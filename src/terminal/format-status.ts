@@ -1,7 +1,7 @@
 // The status for people: the state and what to do come first, then a line for each part.
 import { asSentence, escapeUnsafeIn } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
-import { isNamedFault, type Remedies } from '../host/remedy.ts'
+import { isFaultName, type Remedies } from '../host/remedy.ts'
 import type { Phase, StatusResult } from '../protocol.ts'
 
 const LABEL_WIDTH = 9
@@ -87,7 +87,7 @@ function stepsFor(status: StatusResult, remedies: Remedies): string[] {
   // An alert may be older than the present failure, whose remedy counts; a refusal stays one.
   if (alert !== null && (failure === null || status.state === 'refused')) steps.push(alert.remedy)
   // Another version may have a reason that this one does not know.
-  else if (failure !== null && isNamedFault(failure.reason)) steps.push(remedies.remedyOf(failure.reason))
+  else if (failure !== null && isFaultName(failure.reason)) steps.push(remedies.remedyOf(failure.reason))
   if (alert?.contact) steps.push(`Call ${alert.contact}`)
   if (files.some(({ ok }) => !ok)) steps.push('Correct each token file below that has a FAULT')
   steps.push(...(daemon.pathProblems ?? []))

@@ -25,12 +25,11 @@ describe('the name of a socket', () => {
     expect(find(both, { account: 'us' }, accounts)).toBe(join(accounts, 'us', 'ipc.sock'))
     expect(find(path, { socketPath: '', account: '' })).toBe('/env.sock')
     expect(find({ KYC_TOKEND_SOCKET: '', KYC_TOKEND_ACCOUNT: 'uk' }, {}, accounts)).toMatch(/uk.ipc\.sock$/)
-    const make = 'make it with `sudo kyc-tokend setup --account eu`'
+    const make = 'make it with `sudo kyc-tokend setup --account eu`, or name another'
     const unknown = (rest: string): Error =>
-      failing('daemon-unreachable', `There is no account \`eu\` here; there are${rest}${make}.`)
-    const known = ': `uk`, `us`: name one of these, or '
-    expect(() => find({}, { account: 'eu' }, accounts)).toThrow(unknown(known))
-    expect(() => find({}, { account: 'eu' }, join(accounts, 'us'))).toThrow(unknown(' none: '))
+      failing('daemon-unreachable', `There is no account \`eu\` here; there are${rest}: ${make}.`)
+    expect(() => find({}, { account: 'eu' }, accounts)).toThrow(unknown(': `uk`, `us`'))
+    expect(() => find({}, { account: 'eu' }, join(accounts, 'us'))).toThrow(unknown(' none'))
   })
   test.each([
     [{}, { socketPath: '/a.sock', account: 'us' }],

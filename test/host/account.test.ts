@@ -27,16 +27,6 @@ test('an account has a name, for which its configuration, socket and directory a
   expect(account.accountOf('/run/other/eu/ipc.sock')).toBeUndefined()
 })
 
-test('an account is that of the variable, which its unit sets, and is in remedies', () => {
-  const of = (KYC_TOKEND_ACCOUNT: string) => account.accountOfEnvironment({ KYC_TOKEND_ACCOUNT })
-  expect([of('eu'), of('no name')]).toEqual(['eu', undefined])
-  expect(account.accountOfEnvironment({})).toBeUndefined()
-  expect([account.installationOf(undefined).option, account.installationOf('eu').option]).toEqual([
-    '',
-    ' --account eu',
-  ])
-})
-
 test('directories of an account are below those of the default one, unless systemd has set them', () => {
   const directories = {
     RUNTIME_DIRECTORY: '/run/kyc-tokend/accounts/eu',

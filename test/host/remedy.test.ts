@@ -2,12 +2,13 @@ import { symlinkSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { expect, test } from 'vitest'
 import { FileError } from '../../src/files/file-error.ts'
-import { createRemedies, type Remedy } from '../../src/host/remedy.ts'
+import { createRemedies, type FaultName } from '../../src/host/remedy.ts'
 import { permanentReasons, transientReasons } from '../../src/protocol.ts'
 import { startProgram } from '../support/run-cli.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 const CHECKOUT = resolve(import.meta.dirname, '../../src/cli.ts')
+const eu = createRemedies({ account: 'eu', isUnit: true })
 
 test('outside of the package a printed command names Node and file, and works whatever the PATH', async () => {
   const link = join(await tempDirectory(), 'kyc-tokend')
@@ -20,95 +21,87 @@ test('outside of the package a printed command names Node and file, and works wh
   expect(stdout).toMatch(/^kyc-tokend \d/)
 })
 
-test('a remedy is one sentence with at most three commands, of this account, by sudo in the unit', () => {
-  const eu = createRemedies({ account: 'eu', isUnit: true })
+test('a remedy has commands of this account, by sudo in the unit, and of this daemon of a person', () => {
   expect(eu.remedyOf('account-not-found')).toMatch(
     /: `sudo kyc-tokend check --account eu && sudo systemctl reload kyc-tokend@eu && sudo kyc-tokend refresh --account eu`$/,
   )
-  const own = { account: undefined, isUnit: false, pid: 7, socket: '/a b/ipc.sock', config: '/c.json' }
-  const person = createRemedies({ ...own, program: 'npx kyc-tokend' })
+  const person = createRemedies({ isUnit: false, pid: 7, socket: '/a b/ipc.sock', configFile: '/c.json' })
   expect(person.remedyOf('rejected')).toMatch(
-    /: `npx kyc-tokend check --config \/c\.json && kill -HUP 7 && npx kyc-tokend refresh --socket '\/a b\/ipc\.sock'`$/,
+    /: `kyc-tokend check --config \/c\.json && kill -HUP 7 && kyc-tokend refresh --socket '\/a b\/ipc\.sock'`$/,
   )
-  // One that needs a daemon is left out where none is known.
-  expect(createRemedies({ account: undefined, isUnit: false }).partsOf('changed-on-disk').commands).toEqual(
-    [],
+  // What commands find by themselves is not named.
+  const found = { socket: '/run/kyc-tokend/ipc.sock', configFile: '/etc/kyc-tokend/kyc-tokend.config.yaml' }
+  expect(createRemedies({ isUnit: false, ...found }).remedyOf('no-token')).toMatch(
+    /: `kyc-tokend status && kyc-tokend check`$/,
   )
-  for (const reason of [...permanentReasons, ...transientReasons, 'no-token', 'test'] as const) {
-    const { text, commands } = eu.partsOf(reason)
-    expect(commands.length).toBeLessThanOrEqual(3)
-    expect(text).not.toMatch(/\.$/)
-  }
+  // A command that needs a daemon is left out where none is known.
+  expect(createRemedies({ isUnit: false }).remedyOf('changed-on-disk')).not.toContain('`')
 })
 
-const place = { account: undefined, isUnit: true }
-const fileFault = (facts: object): Remedy => {
-  const error = new FileError({ path: '/srv/out/token', kind: 'system', ...facts })
-  return createRemedies(place).partsOf({ kind: 'file', error })
-}
-const AS_USER = 'sudo runuser -u kyc-tokend --'
+const place = { isUnit: true }
 const inFiles = { path: '/run/kyc-tokend/files/token' }
-const rebind = [
-  expect.stringMatching(/^sudo systemctl stop kyc-tokend\.socket /),
-  'sudo systemctl start kyc-tokend',
-]
+const fileFault = (facts: object): string =>
+  createRemedies(place).remedyOf(new FileError({ path: '/srv/out/token', kind: 'system', ...facts }))
+const AS_USER = 'sudo runuser -u kyc-tokend --'
+const REBIND =
+  'sudo systemctl stop kyc-tokend.socket kyc-tokend-http.socket kyc-tokend-alert.path kyc-tokend && sudo systemctl start kyc-tokend'
+const EDIT = 'sudo systemctl edit kyc-tokend && sudo systemctl restart kyc-tokend'
 
-test.each<[object, RegExp, unknown[]]>([
-  [{ code: 'ENOENT' }, /\/srv\/out is not there: make it for the user kyc-tokend$/, []],
-  [{ code: 'ENOENT', ...inFiles }, /is not there: /, rebind],
+test.each<[object, RegExp, string]>([
+  [
+    { code: 'ENOENT', syscall: 'open' },
+    /^Cannot write .*: open \(ENOENT\); \/srv\/out must be a/,
+    'namei -lo /srv/out/token',
+  ],
+  [{ code: 'ENOENT', ...inFiles }, /is not as a start of the unit makes it$/, REBIND],
   // Root changes nothing in a directory that another user may write.
-  [{ code: 'EACCES' }, /the user kyc-tokend may not write in \/srv\/out: /, []],
-  [{ code: 'EPERM', ...inFiles }, /the user kyc-tokend may not write/, rebind],
-  [
-    { code: 'EROFS' },
-    /\/srv\/out is read-only for kyc-tokend$/,
-    [
-      "printf '[Service]\\nReadWritePaths=-/srv/out\\n' | sudo install -D -m 0644 /dev/stdin " +
-        '/etc/systemd/system/kyc-tokend.service.d/zz-write-srv-out.conf',
-      'sudo systemctl daemon-reload',
-      'sudo systemctl restart kyc-tokend',
-    ],
-  ],
-  // The unit may write in its own directories: it is their mount. A drop-in is for plain names alone.
-  [{ code: 'EROFS', ...inFiles }, /is read-only/, ['findmnt -T /run/kyc-tokend/files']],
-  [
-    { code: 'EROFS', path: "/srv/a'b/{user}" },
-    /\/a'b is read-only/,
-    [expect.stringMatching(/^findmnt -T '/)],
-  ],
-  [{ code: 'ENOSPC' }, /^Cannot write \/srv\/out\/token: no space is left/, ['df -h /srv/out']],
-  ...[{}, inFiles].map((where): [object, RegExp, unknown[]] => [
-    { code: 'EPERM', syscall: 'fchown', ...where },
-    /set Group= by a drop-in.*kyc-tokend-changed@/,
-    ['sudo systemctl edit kyc-tokend'],
-  ]),
-  [
-    { kind: 'odd-target', code: 'EISDIR' },
-    /a directory is there, which is never replaced/,
-    [`${AS_USER} mv -T --backup=numbered /srv/out/token /srv/out/token.old`],
-  ],
+  [{ code: 'EACCES' }, /a directory, no link, that kyc-tokend may write$/, 'namei -lo /srv/out/token'],
+  [{ code: 'EPERM', ...inFiles }, /is not as a start of the unit makes it$/, REBIND],
+  [{ code: 'EROFS' }, /read-only; .* ReadWritePaths=-\/srv\/out$/, `findmnt -T /srv/out && ${EDIT}`],
+  [{ code: 'EROFS', path: "/srv/a'b/{user}" }, /\/a'b is read-only/, `findmnt -T '/srv/a'\\''b' && ${EDIT}`],
+  [{ code: 'EDQUOT' }, /^Cannot write \/srv\/out\/token: no space is left/, 'df -h /srv/out'],
+  [{ code: 'EPERM', syscall: 'fchown', ...inFiles }, /set Group= .* by a drop-in.*kyc-tokend-changed@/, EDIT],
   // Its user, not root: a directory on the way may be a link of that user.
   [
-    { kind: 'odd-target', code: 'ELOOP', path: '/run/kyc-tokend/files/a b/token' },
+    { kind: 'odd-target', path: '/run/kyc-tokend/files/a b/token' },
     /a link or no regular file is there/,
-    [`${AS_USER} rm -f '/run/kyc-tokend/files/a b/token'`],
+    `${AS_USER} mv -T --backup=numbered '/run/kyc-tokend/files/a b/token' '/run/kyc-tokend/files/a b/token'.old`,
   ],
-  [{ kind: 'unsafe-directory' }, /others could exchange what is made in \/srv\/out: /, []],
-  [{ kind: 'unsafe-directory', ...inFiles }, /others could exchange/, rebind],
-  [{ code: 'EIO', syscall: 'fsync' }, /fsync \(EIO\)/, ['namei -lo /srv/out/token']],
-])('a file that cannot be written, %j', (facts, text, commands) => {
-  expect(fileFault(facts)).toEqual({ text: expect.stringMatching(text) as string, commands })
+  [{ kind: 'unsafe-directory' }, /others could exchange what is made in \/srv\/out: /, ''],
+  [{ kind: 'unsafe-directory', ...inFiles }, /is not as a start/, REBIND],
+  [{ kind: 'unsafe-directory', path: '/a', directory: '/a' }, /^Cannot use \/a: others could/, ''],
+  [{ kind: 'stalled', seconds: 7 }, /not written for 7 s: check the disk of \/srv\/out/, ''],
+  [{ code: 'EIO', syscall: 'fsync' }, /fsync \(EIO\)/, 'namei -lo /srv/out/token'],
+])('a file that cannot be written, %j', (facts, sentence, commands) => {
+  const [text, ...rest] = fileFault(facts).split(': `')
+  expect([text, rest.join('').slice(0, -1)]).toEqual([expect.stringMatching(sentence), commands])
 })
 
-test('an open socket is closed after the drop-in of `systemctl edit`, and an account keeps its group', () => {
-  const { commands } = createRemedies(place).partsOf({
-    kind: 'open-socket',
-    path: '/run/kyc-tokend/http.sock',
-  })
-  const name = /kyc-tokend-http\.socket\.d\/(\S+)/.exec(commands[0] ?? '')?.[1] ?? ''
-  // systemd reads drop-ins in this order.
-  expect(['override.conf', name].toSorted()).toEqual(['override.conf', name])
-  const eu = createRemedies({ account: 'eu', isUnit: true })
-  const open = eu.partsOf({ kind: 'open-socket', path: '/run/kyc-tokend/accounts/eu/ipc.sock' })
-  expect(open.commands.join(' ')).not.toContain('SocketGroup')
+test('of an input the owner and mode are mended, by sudo in root’s directory, for the group of the daemon alone', () => {
+  const { remedyOf } = createRemedies()
+  const path = '/etc/kyc-tokend/api key'
+  expect(remedyOf({ fault: 'writable', path })).toMatch(/: `sudo chmod go-w '\/etc\/kyc-tokend\/api key'`$/)
+  expect(remedyOf({ fault: 'readable', path: '/a' })).toMatch(/: `chmod o-rwx \/a`$/)
+  expect(remedyOf({ fault: 'unreadable', path })).toMatch(/use sudo: `namei -lo '\S+ key'`$/)
+  expect(eu.remedyOf({ fault: 'unreadable', path: '/etc/kyc-tokend/key' })).toMatch(
+    /: `sudo chgrp kyc-tokend \S+\/key && sudo chmod 0640 \S+\/key && namei -lo \S+`$/,
+  )
+})
+
+test('an open socket is closed by a drop-in of its unit', () => {
+  const path = '/run/kyc-tokend/accounts/eu/http.sock'
+  expect(eu.remedyOf({ fault: 'open-socket', path })).toMatch(
+    /SocketMode=0660 .*: `sudo systemctl edit kyc-tokend-http@eu\.socket && sudo systemctl stop .* && sudo systemctl start kyc-tokend@eu`$/,
+  )
+  expect(eu.remedyOf({ fault: 'open-socket', path: '/elsewhere' })).not.toContain('sudo')
+})
+
+test('each remedy is one sentence with at most three commands, and all its names are known', () => {
+  const kinds = ['odd-target', 'unsafe-directory', 'attributes', 'system'] as const
+  const names: FaultName[] = [...permanentReasons, ...transientReasons, 'no-token', 'test', 'unit-directory']
+  for (const name of [...names, 'read-only', 'ownership', 'full', 'owner', ...kinds] as FaultName[]) {
+    const remedy = eu.remedyOf({ fault: name, path: '/a' })
+    expect(remedy.split(' && ').length).toBeLessThanOrEqual(3)
+    expect(remedy).not.toMatch(/\.$|[{}]/)
+  }
 })

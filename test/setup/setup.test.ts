@@ -260,7 +260,7 @@ describe('kyc-tokend setup without a terminal', () => {
     const seen = (): unknown => [readdirSync(directory), FILES.map(contentOf)]
     const before = seen()
     const { status, stderr } = await setup('--force')
-    expect(stderr).toMatch(/^No space is left in \S+: free some: `df -h \S+`\.\n$/)
+    expect(stderr).toMatch(/^Cannot write \S+: no space is left in \S+: free some: `df -h \S+`\.\n$/)
     expect(status).toBe(78)
     expect(seen()).toEqual(before)
   })
