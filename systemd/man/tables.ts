@@ -5,7 +5,7 @@ import { wrap } from '../../src/lib/display-text.ts'
 import { commands } from '../../src/commands/specs.ts'
 import { standardService } from '../../src/config/resolve.ts'
 import { scenarioNames, summaryOf } from '../../src/sandbox/scenarios.ts'
-import { createRemedies } from '../../src/host/remedy.ts'
+import { remedyWithoutPlace } from '../../src/host/remedy.ts'
 import { failureTable } from '../../src/source/failures.ts'
 import type { PostponedReason } from '../../src/protocol.ts'
 import { limitLines } from './limit-rows.ts'
@@ -49,9 +49,8 @@ export function outlines(): Readonly<Record<string, string>> {
 }
 
 function remedyLines(): string[] {
-  const { partsOf } = createRemedies({ account: undefined, isUnit: true })
   const reasons = new Set(failureTable(described).flatMap(({ reason }) => (reason === 'ok' ? [] : reason)))
-  return [...reasons, ...UNASKED].map((reason) => entry(reason, partsOf(reason).text))
+  return [...reasons, ...UNASKED].map((reason) => entry(reason, remedyWithoutPlace(reason)))
 }
 
 const entry = (term: string, text: string): string => hanging(`${term}: ${text}`.replaceAll('`', ''))
