@@ -203,7 +203,7 @@ async function ownCertificate(
 ) {
   if (!cert || !key?.reveal()) return null
   // Else the first request would end the daemon. TLS takes fewer keys than can be read.
-  const context = createSecureContext({ ca: null, isBuiltInTrusted: false }, { cert, key: key.reveal() })
+  const context = createSecureContext({ ca: null, isBuiltInTrusted: false }, { cert, key })
   const isTaken = await context.then(() => true, fallbackOnSystemError(false))
   if (!isTaken)
     return fault(

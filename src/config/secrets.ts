@@ -164,10 +164,10 @@ export function certificateLife(pem: string): { fromMs: number; endMs: number } 
  */
 export async function createSecureContext(
   { ca, isBuiltInTrusted = true }: { readonly ca: string | null; readonly isBuiltInTrusted?: boolean },
-  own: { cert: string; key: string } | null = null,
+  own: { readonly cert: string; readonly key: Secret } | null = null,
 ): Promise<SecureContext> {
   const tls = await import('node:tls')
   const builtIn = isBuiltInTrusted ? tls.getCACertificates('default') : []
   const trusted = ca === null && isBuiltInTrusted ? {} : { ca: [...builtIn, ...(ca === null ? [] : [ca])] }
-  return tls.createSecureContext({ ...trusted, ...own })
+  return tls.createSecureContext({ ...trusted, ...(own && { cert: own.cert, key: own.key.reveal() }) })
 }

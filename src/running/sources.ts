@@ -7,8 +7,8 @@ import { assertionReader, type FetchTokenOptions } from '../source/fetch-token.t
 import type { StateStore } from '../storage/state-store.ts'
 import type { Keeper, Source as PairSource } from '../token/keeper.ts'
 import type { FetchToken } from '../token/outcome.ts'
-import { usableUntilMs } from '../token/schedule.ts'
 import { usableToken } from '../token/selectors.ts'
+import type { Token } from '../token/token.ts'
 import type { Files } from '../token/transitions.ts'
 
 /** The environment of the room, which exists before it. */
@@ -39,18 +39,8 @@ export function createSources(
   options: RunningOptions & { readonly keeper: () => Keeper; readonly secrets: () => string[] },
 ) {
   const { keeper, clock, store, createFetchToken } = options
+  const held = (): Token | null => usableToken(keeper().state(), clock.now())
   const share = createShare({ ...options, keeper: { held, offer: (outcome) => keeper().offer(outcome) } })
-
-  function held(): ReturnType<ShareOptions['keeper']['held']> {
-    const [state, now] = [keeper().state(), clock.now()]
-    const token = usableToken(state, now)
-    if (token === null) return null
-    const { pair: pairId, accessToken, expirySource, received, expiresAtMs: endsMs } = token
-    const answer = { kind: 'ok', accessToken, expirySource } as const
-    const usableLeftMs = usableUntilMs(state, now) - now.bootMs
-    return { pairId, usableLeftMs, answer, sentMs: received.bootMs, endsMs }
-  }
-
   const idOf = ({ pair }: Config): string => store.fingerprintOf(pairText(pair))
 
   return {

@@ -1,19 +1,26 @@
 // The seal: texts in the store can be written and read only by hosts that know the account's secrets.
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto'
-import type { ExpirySource, TransientReason } from '../protocol.ts'
-import type { PermanentFailure } from '../token/outcome.ts'
+import type { TransientReason } from '../protocol.ts'
+import type { Grant, PermanentFailure } from '../token/outcome.ts'
 
 /** An answer of the service that holds for all hosts of the account. */
-export type Answer =
-  | { readonly kind: 'ok'; readonly accessToken: string; readonly expirySource: ExpirySource }
+type Answer =
+  | Pick<Grant, 'kind' | 'accessToken' | 'expirySource'>
   | Pick<PermanentFailure, 'kind' | 'reason' | 'detail' | 'status'>
+/** `by` is the host that wrote; `at` and `until` are of the store's clock, in ms. */
+interface Stamp {
+  readonly id: string
+  readonly by: string
+  readonly at: number
+  readonly until: number
+}
 
-/** The contents of the two keys. `at` and `until` are of the store's clock, in ms; `by` is the host that wrote. */
+/** The contents of the two keys. */
 export interface Contents {
-  /** `at`: when the request was written; `lifeMs` counts from it. */
-  readonly record: { answer: Answer; id: string; by: string; at: number; lifeMs: number }
-  /** With a reason it is a wait for all hosts, else the right of one host to ask. */
-  readonly lease: { by: string; at: number; until: number; reason?: TransientReason; detail?: string }
+  /** `at`: when the request was written; its id is that of the answer. */
+  readonly record: Answer & Stamp
+  /** With a reason it is a wait for all hosts, else the right of one host to ask; its id is that of the host. */
+  readonly lease: Stamp & { readonly reason?: TransientReason; readonly detail?: string }
 }
 export type Name = keyof Contents
 export type Seal = ReturnType<typeof createSeal>
@@ -23,16 +30,17 @@ const NONCE_BYTES = 12
 const SEALED_AT = 28
 
 /** `material`: all that identifies the account, with its secrets. Another one is another account. */
-export function createSeal(material: string) {
+export function createSeal(material: string, prefix: string) {
   const derive = (purpose: string, bytes: number): Buffer =>
     Buffer.from(hkdfSync('sha256', material, `kyc-tokend share ${VERSION}`, purpose, bytes))
   const account = derive('account', 16).toString('hex')
   const sealKey = derive('seal', 32)
+  const keyOf = (name: Name): string => `${prefix}:${VERSION}:{${account}}:${name}`
   const boundTo = (name: Name): Buffer => Buffer.from(`${VERSION} ${account} ${name}`)
 
   return {
-    /** The key of Redis with this content. A cluster has all keys with the same text in braces in one slot. */
-    keyOf: (prefix: string, name: Name): string => `${prefix}:${VERSION}:{${account}}:${name}`,
+    /** The keys of Redis. A cluster has all keys with the same text in braces in one slot. */
+    keys: { record: keyOf('record'), lease: keyOf('lease') },
     seal<N extends Name>(name: N, content: Contents[N]): string {
       const nonce = randomBytes(NONCE_BYTES)
       const cipher = createCipheriv('aes-256-gcm', sealKey, nonce).setAAD(boundTo(name))

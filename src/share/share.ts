@@ -1,12 +1,11 @@
 // The face of the room: the keeper's attempts are made in the fleet, and the keeper is offered what other hosts
 // were answered. One connection, and a host for the account in use and for each that is a candidate.
-import { hostname } from 'node:os'
 import { isSamePart, type ShareConfig } from '../config/config.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
-import { createHost, LOOK_EVERY_MS, type Account, type Got, type Host } from './host.ts'
+import { createHost, LOOK_EVERY_MS, type Account, type Held, type Host } from './host.ts'
 import { createSeal } from './seal.ts'
 import { openStore } from './store.ts'
 import { createTelemetry } from './telemetry.ts'
@@ -18,8 +17,8 @@ export interface ShareOptions {
   readonly random: () => number
   readonly log: Log
   readonly keeper: {
-    /** The usable token, the pair that it was asked for with, and how long it can be used; null: there is none. */
-    readonly held: () => (Omit<Got, 'by'> & { pairId: string; usableLeftMs: number }) | null
+    /** Null: there is none. */
+    readonly held: () => Held | null
     /** False: an attempt is under way, and nothing has changed. */
     readonly offer: (outcome: FetchOutcome) => boolean
   }
@@ -34,7 +33,6 @@ const OFFER_AGAIN_MS = 500
 
 export function createShare({ keeper, open = openStore, ...around }: ShareOptions) {
   const { clock } = around
-  const name = hostname()
   let connection: ReturnType<typeof connect> | null = null
   let current: Account | null = null
   /** The attempt that is under way. */
@@ -43,11 +41,9 @@ export function createShare({ keeper, open = openStore, ...around }: ShareOption
   let waking = new AbortController()
 
   function connect(settings: ShareConfig) {
-    const store = open(settings, around)
-    void store.then(({ onReady }) => onReady(() => waking.abort()))
     return {
       settings,
-      store,
+      store: open(settings, { ...around, onReady: () => waking.abort() }),
       telemetry: createTelemetry({ ...around, settings }),
       hosts: new Map<string, Host>(),
     }
@@ -55,29 +51,24 @@ export function createShare({ keeper, open = openStore, ...around }: ShareOption
 
   function hostOf({ text, share, pairId }: Account): Host {
     const { hosts, ...connected } = connection!
-    const seal = createSeal(JSON.stringify([text, share.key?.reveal() ?? null]))
-    const key = seal.keyOf('', 'record')
-    const known = hosts.get(key)
+    const seal = createSeal(JSON.stringify([text, share.key?.reveal() ?? null]), share.prefix)
+    const known = hosts.get(seal.keys.record)
     if (known !== undefined) return known
-    const held = keeper.held()
-    // After a start the fleet may not know of the keeper's token.
-    const first = held?.pairId === pairId ? { ...held, by: name } : null
-    const usableLeftMs = (): number => keeper.held()?.usableLeftMs ?? 0
-    const host = createHost({ ...around, ...connected, seal, name, first, usableLeftMs })
-    hosts.set(key, host)
+    const host = createHost({ ...around, ...connected, seal, pairId, held: keeper.held })
+    hosts.set(seal.keys.record, host)
     return host
   }
 
   /** Reads the store, and offers the keeper what it lacks. Returns how long to sleep then, in ms. */
   async function offerNews(): Promise<number> {
-    if (current === null || underWay !== null) return LOOK_EVERY_MS
+    if (current === null) return LOOK_EVERY_MS
     const account = current
-    const host = hostOf(account)
-    await host.readStore().catch(connection!.telemetry.failed)
-    if (!host.answers.isNew() || current !== account) return LOOK_EVERY_MS
+    const { answers, adopt } = hostOf(account)
+    await answers.look().catch(connection!.telemetry.failed)
+    if (!answers.isNew() || current !== account) return LOOK_EVERY_MS
     // An attempt that is under way takes it by itself.
-    if (underWay !== null || !keeper.offer(host.answers.outcome())) return OFFER_AGAIN_MS
-    host.adopt()
+    if (!keeper.offer(answers.outcome())) return OFFER_AGAIN_MS
+    adopt()
     return LOOK_EVERY_MS
   }
 
@@ -94,14 +85,8 @@ export function createShare({ keeper, open = openStore, ...around }: ShareOption
     },
     /** One attempt with this account, which is in use or a candidate. */
     async attempt(account: Account, ...attempt: Parameters<FetchToken>): Promise<FetchOutcome> {
-      const host = hostOf(account)
-      underWay = host.attempt(account, ...attempt)
-      try {
-        return await underWay
-      } finally {
-        underWay = null
-        if (host.answers.isNew()) waking.abort()
-      }
+      underWay = hostOf(account).attempt(account, ...attempt)
+      return underWay
     },
     /** Looks every 15 s and at each connection until the signal is aborted. Rejects for internal errors alone. */
     async run(signal: AbortSignal): Promise<void> {

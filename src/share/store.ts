@@ -1,5 +1,6 @@
 // One connection to Redis or Valkey, to a Sentinel's master or to a cluster, with options that limit the time
 // that a hung server can take. The only importer of the client library.
+import { randomUUID } from 'node:crypto'
 import type { Cluster, Redis, RedisOptions } from 'iovalkey'
 import { createSecureContext } from '../config/secrets.ts'
 import type { ShareConfig } from '../config/config.ts'
@@ -14,14 +15,19 @@ interface Texts {
   readonly record: string
   readonly lease: string
 }
+interface Around {
+  readonly clock: Pick<Clock, 'sleep'>
+  readonly random: () => number
+  /** Called each time that a connection is made. */
+  readonly onReady?: () => void
+}
 
-/** `lost`: not reached, slow, of no use, or takes no writes; `denied`: wrong password or rights. */
+/** The store was not reached, is slow or of no use, takes no writes, or denies access. */
 export class StoreError extends Error {
   override readonly name = 'StoreError'
-  readonly kind: 'lost' | 'denied'
-  constructor(kind: StoreError['kind'], message: string) {
-    super(message)
-    this.kind = kind
+  /** Wrong password or rights. */
+  get isDenied(): boolean {
+    return /\b(NOAUTH|WRONGPASS|NOPERM)\b|user executing the script can't/.test(this.message)
   }
 }
 
@@ -42,33 +48,26 @@ const RETRY_MS = 5_000
 const MAX_MESSAGE_LENGTH = 300
 
 /** Opens the store, waits for a connection for `share.timeout` at most, and goes on trying until it is closed. */
-export async function openStore(
-  settings: StoreSettings,
-  { clock, random }: { clock: Pick<Clock, 'sleep'>; random: () => number },
-) {
+export async function openStore(settings: StoreSettings, { clock, random, onReady = () => {} }: Around) {
   /** Why there is no connection. */
-  let lastError = new StoreError('lost', 'no connection yet')
+  let lastError = new StoreError('no connection yet')
   const client = await createClient(settings, () => RETRY_MS * random())
+  client.on('ready', onReady)
   client.on('error', (error: Error) => {
     // The library gives commands of a lost connection up: the reason came before.
     if (!error.message.startsWith('Reached the max retries')) lastError = storeErrorOf(error)
   })
   // The library reports errors by that event.
-  await withTimeout(
-    settings.timeoutMs,
-    client.connect().catch(() => undefined),
-    clock,
-  )
+  const connecting = client.connect().catch(() => undefined)
+  await withTimeout(settings.timeoutMs, connecting, clock)
 
   async function send<T>(command: () => Promise<T>): Promise<T> {
     if (client.status !== 'ready') throw lastError
-    try {
-      const reply = await withTimeout(settings.timeoutMs, command(), clock)
-      if (reply !== undefined) return reply
-    } catch (error) {
+    const reply = await withTimeout(settings.timeoutMs, command(), clock).catch((error: unknown) => {
       throw storeErrorOf(error)
-    }
-    throw new StoreError('lost', 'no answer within share.timeout')
+    })
+    if (reply === undefined) throw new StoreError('no answer within share.timeout')
+    return reply
   }
 
   return {
@@ -83,8 +82,6 @@ export async function openStore(
     },
     /** The server's description of itself (the command INFO). */
     info: (): Promise<string> => send(() => client.info()),
-    /** Calls the function each time that a connection is made. */
-    onReady: (call: () => void): void => void client.on('ready', call),
     close: (): void => client.disconnect(),
   }
 }
@@ -99,6 +96,40 @@ export function aclLine({ user, prefix, database, cluster }: StoreSettings): str
   const commands = '-@all +ping +auth +hello +info +client +multi +exec +time +getrange +eval +set +del'
   const more = `${database === 0 ? '' : ' +select'}${cluster ? ' +cluster|slots +cluster|info' : ''}`
   return `ACL SETUSER ${user ?? 'default'} on >PASSWORD resetkeys ~${prefix}:3:* resetchannels ${commands}${more}`
+}
+
+/**
+ * Connects, and uses every right that a host needs. Leaves no key behind. Throws no error of the store. The sentence
+ * is without its subject, the store.
+ */
+export async function checkStore(
+  settings: StoreSettings,
+  around: Around,
+): Promise<{ readonly level: 'ok' | 'fault'; readonly sentence: string }> {
+  const key = `${settings.prefix}:3:{check-${randomUUID()}}:lease`
+  const store = await openStore(settings, around)
+  try {
+    const info = await store.info()
+    // A replica takes no writes.
+    await store.swap(key, '', 'check', 1_000)
+    const { lease } = await store.read({ record: key, lease: key })
+    await store.swap(key, lease, '', 1_000)
+    const field = (name: string) => new RegExp(`^${name}:(.*?)\r?$`, 'm').exec(info)?.[1]
+    const valkey = field('valkey_version')
+    const version = valkey === undefined ? `Redis ${field('redis_version')}` : `Valkey ${valkey}`
+    return {
+      level: 'ok',
+      sentence: `is ${version}, role ${field('role')}, and lets this host read and write`,
+    }
+  } catch (error) {
+    if (!(error instanceof StoreError)) throw error
+    const reach = 'share.servers, the way from this host, and share.tls: false if the server speaks no TLS'
+    const check = error.isDenied ? `share.user and share.password: ${aclLine(settings)}` : reach
+    const sentence = `cannot be used at ${formatServers(settings.servers)}: ${error.message}. Check ${check}`
+    return { level: 'fault', sentence }
+  } finally {
+    store.close()
+  }
 }
 
 async function createClient(settings: StoreSettings, retryMs: () => number): Promise<Redis | Cluster> {
@@ -127,10 +158,7 @@ async function createClient(settings: StoreSettings, retryMs: () => number): Pro
     const common = { lazyConnect: true, enableOfflineQueue: false, clusterRetryStrategy: retryMs }
     return new library.Cluster(nodes, { ...common, redisOptions: options })
   }
-  const own = { ...options, db: database, retryStrategy: retryMs }
-  if (sentinel === null) return new library.Redis({ ...own, ...servers[0] })
-  return new library.Redis({
-    ...own,
+  const throughSentinel = sentinel && {
     sentinels: nodes,
     name: sentinel.name,
     ...(sentinel.user !== null && { sentinelUsername: sentinel.user }),
@@ -138,7 +166,9 @@ async function createClient(settings: StoreSettings, retryMs: () => number): Pro
     ...(tls && { sentinelTLS: tls, enableTLSForSentinelMode: true }),
     sentinelCommandTimeout: timeoutMs,
     sentinelRetryStrategy: retryMs,
-  })
+  }
+  const place = throughSentinel ?? servers[0]
+  return new library.Redis({ ...options, db: database, retryStrategy: retryMs, ...place })
 }
 
 async function tlsOptions(settings: StoreSettings['tls']): Promise<RedisOptions['tls'] | null> {
@@ -147,29 +177,26 @@ async function tlsOptions(settings: StoreSettings['tls']): Promise<RedisOptions[
   return {
     // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED in some environment hands the password to nobody.
     rejectUnauthorized: true,
-    secureContext: await createSecureContext({ ca }, cert && key ? { cert, key: key.reveal() } : null),
+    secureContext: await createSecureContext({ ca }, cert && key ? { cert, key } : null),
     ...(serverName !== null && { servername: serverName }),
   }
 }
 
 /** The server may be another program. Throws a StoreError. */
 function repliesOf(replies: unknown): Texts & { readonly nowMs: number } {
-  const [time, record, lease] = (Array.isArray(replies) ? replies : []) as (readonly unknown[] | null)[]
-  const [seconds, micros] = Array.isArray(time?.[1]) ? (time[1] as unknown[]) : []
+  const [time, ...texts] = (Array.isArray(replies) ? replies : []) as (readonly unknown[])[]
+  const [seconds, micros] = String(time?.[1]).split(',')
   const nowMs = Number(seconds) * 1_000 + Number(micros) / 1_000
-  if (!Number.isFinite(nowMs)) throw new StoreError('lost', 'The server answers what no Redis does')
-  const text = (reply: typeof record): string => {
-    const [error, value] = Array.isArray(reply) ? (reply as unknown[]) : []
-    return error === null && typeof value === 'string' && !FOREIGN_BYTES.test(value) ? value : ''
-  }
-  return { nowMs, record: text(record), lease: text(lease) }
+  if (!Number.isFinite(nowMs)) throw new StoreError('The server answers what no Redis does')
+  const [record = '', lease = ''] = texts.map(([error, text]) =>
+    error === null && typeof text === 'string' && !FOREIGN_BYTES.test(text) ? text : '',
+  )
+  return { nowMs, record, lease }
 }
 
 /** A name with several addresses, a cluster and a transaction have the reason in an error inside. */
 function storeErrorOf(error: unknown): StoreError {
   const { errors, lastNodeError, previousErrors } = error as Record<string, unknown>
   const inner = [errors, lastNodeError, previousErrors, error].flat().find((one) => one instanceof Error)
-  const message = (inner?.message ?? String(error)).slice(0, MAX_MESSAGE_LENGTH)
-  const isDenied = /\b(NOAUTH|WRONGPASS|NOPERM)\b|user executing the script can't/.test(message)
-  return new StoreError(isDenied ? 'denied' : 'lost', message)
+  return new StoreError((inner?.message ?? String(error)).slice(0, MAX_MESSAGE_LENGTH))
 }

@@ -30,8 +30,8 @@ interface Reading {
 }
 
 const TOLERATED_CLOCK_MS = 30_000
-/** Their `Retry-After` counts. */
-const BUSY: ReadonlySet<string> = new Set(['rate-limited', 'server-error'])
+/** Their `Retry-After` counts; the wait in ms where there is none. */
+const BUSY: Readonly<Record<string, number>> = { 'rate-limited': 60_000, 'server-error': 0 }
 
 const isIn = (first: number, last: number) => ({ status }: Reading) => status >= first && status <= last // prettier-ignore
 
@@ -139,7 +139,7 @@ export function outcomeOf(answer: read.ServiceResponse, context: AnswerContext):
   const failed = { detail: detailOf(reading, row, context), status, serverDateMs }
   if (row.refusal !== undefined) return { kind: 'permanent', reason: row.refusal.reason, ...failed }
   const reason = row.reason as TransientReason
-  const retryAfterMs = BUSY.has(reason) ? read.retryAfterOf(answer, wallMs) : undefined
+  const retryAfterMs = reason in BUSY ? (read.retryAfterOf(answer, wallMs) ?? BUSY[reason]) : undefined
   return { kind: 'transient', reason, ...failed, ...(retryAfterMs !== undefined && { retryAfterMs }) }
 }
 

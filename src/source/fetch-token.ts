@@ -30,8 +30,7 @@ export function createFetchToken({ service, pair, request, env, clock, secrets }
 
   function secureContext(): Promise<SecureContext> | null {
     if (!service.tokenUrl.startsWith('https:')) return null
-    const { clientCertificate: own } = pair
-    return (context ??= createSecureContext(request, own && { cert: own.cert, key: own.key.reveal() }))
+    return (context ??= createSecureContext(request, pair.clientCertificate))
   }
 
   /** The assertion to send, or why there is none; null: this pair has none. */

@@ -7,8 +7,6 @@ import { recordOf, type PairRecord, type Policy, type Step, type TokenState } fr
 const MAX_DELAY_WITHOUT_TOKEN_MS = 60_000
 /** The shortest wait after `rejected`; the longest is twice as long. */
 const REJECTED_MS = 300_000
-/** The wait that a 429 without `Retry-After` asks for. */
-const RATE_LIMITED_MS = 60_000
 /** The shortest time between two requests of clients; it doubles, and again, as their tokens are reported. */
 const CLIENT_INTERVAL_MS = 30_000
 /** So many tokens in a row count, each but the first doubles the wait. */
@@ -93,12 +91,11 @@ export function retryAfter(
 
 /** The instant before which a failure lets nobody but an operator ask; 0: it says none. */
 export function floorAfter(
-  { reason, retryAfterMs }: Pick<TransientFailure, 'reason' | 'retryAfterMs'>,
+  { reason, retryAfterMs = 0 }: Pick<TransientFailure, 'reason' | 'retryAfterMs'>,
   { now: { bootMs }, drawn }: Step,
 ): number {
   if (reason === 'rejected') return bootMs + REJECTED_MS * (1 + drawn)
-  const askedForMs = retryAfterMs ?? (reason === 'rate-limited' ? RATE_LIMITED_MS : 0)
-  if (askedForMs === 0) return 0
+  if (retryAfterMs === 0) return 0
   // Hosts that get the same Retry-After at the same time do not ask again at the same time.
-  return bootMs + askedForMs + Math.max(askedForMs / 5, 1_000) * drawn
+  return bootMs + retryAfterMs + Math.max(retryAfterMs / 5, 1_000) * drawn
 }

@@ -2,22 +2,23 @@
 import { expect, test } from 'vitest'
 import { createSeal, type Contents } from '../../src/share/seal.ts'
 
-const seal = createSeal('account and secret')
+const seal = createSeal('account and secret', 'kyc-tokend')
 const record: Contents['record'] = {
-  answer: { kind: 'ok', accessToken: 'the-token', expirySource: 'jwt' },
+  kind: 'ok',
+  accessToken: 'the-token',
+  expirySource: 'jwt',
   at: 1_800_000_000_000,
   id: '0123456789abcdef',
   by: 'web-1',
-  lifeMs: 900_000,
+  until: 1_800_000_900_000,
 }
 
 test('a text opens with the secret, for its key; a token of 16 KiB goes through', () => {
-  const answer = { kind: 'ok', accessToken: 'x'.repeat(16_384), expirySource: 'jwt' } as const
-  const long = { ...record, answer }
+  const long = { ...record, accessToken: 'x'.repeat(16_384) }
   const text = seal.seal('record', long)
   expect(seal.open('record', text)).toEqual(long)
   expect(seal.open('lease', text)).toBeNull()
-  expect(createSeal('account and other secret').open('record', text)).toBeNull()
+  expect(createSeal('account and other secret', 'kyc-tokend').open('record', text)).toBeNull()
   // What a host writes, every host reads.
   expect(text).toMatch(/^[A-Za-z0-9+/=]{1,65535}$/)
 })
@@ -39,8 +40,8 @@ test('a text and the keys show nothing of the account, and no two texts are the 
   expect(one).not.toBe(other)
   for (const hidden of ['the-token', 'web-1', 'secret'])
     expect(Buffer.from(one, 'base64').toString('latin1')).not.toContain(hidden)
-  const [key, lease] = (['record', 'lease'] as const).map((name) => seal.keyOf('kyc-tokend', name))
+  const { record: key, lease } = seal.keys
   expect(key).toMatch(/^kyc-tokend:3:\{[\da-f]{32}\}:record$/)
   // One slot of a cluster.
-  expect(lease).toBe(key!.replace('record', 'lease'))
+  expect(lease).toBe(key.replace('record', 'lease'))
 })

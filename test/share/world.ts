@@ -70,11 +70,10 @@ export function createWorld(options: WorldOptions = {}) {
       due: { cause: 'start', atMs: former?.held?.refreshMs ?? nowMs() },
     }
     if (facts.isRefused) facts.due = { cause: 'retry', atMs: Infinity }
-    const usable = (): Held | null => (facts.held && facts.held.endsMs > nowMs() ? facts.held : null)
+    const usable = (): Held | null => (facts.held && facts.held.expiresAtMs > nowMs() ? facts.held : null)
     const keeper: ShareOptions['keeper'] = {
       held() {
-        const held = usable()
-        return held && { ...held, pairId: 'pair', usableLeftMs: held.endsMs - nowMs() }
+        return usable()
       },
       offer(outcome: FetchOutcome) {
         if (facts.isAsking) return false
@@ -87,7 +86,7 @@ export function createWorld(options: WorldOptions = {}) {
       random,
       log: (_level, _sentence, fields) => void events.push(fields),
       keeper,
-      open: () => Promise.resolve(server.connect(index)),
+      open: (_, { onReady }) => Promise.resolve(server.connect(index, onReady)),
     })
     const account = (): Account => ({
       share: { ...settings, ...share(index) },
@@ -130,7 +129,7 @@ export function createWorld(options: WorldOptions = {}) {
       facts,
       room,
       end: (): void => own.abort(),
-      token: (): string | null => usable()?.answer.accessToken ?? null,
+      token: (): string | null => usable()?.accessToken ?? null,
       reload: (): void => room.use(account()),
       attempt(cause: Cause): Promise<FetchOutcome> {
         facts.due = { cause, atMs: nowMs() }
@@ -155,10 +154,10 @@ export function createWorld(options: WorldOptions = {}) {
     } else {
       const { accessToken, ageMs = 0, answerLifeMs = 0, lifeMs: givenMs = answerLifeMs } = outcome
       const receivedMs = nowMs() - ageMs
-      const endsMs = receivedMs + givenMs
+      const received = { bootMs: receivedMs, wallMs: receivedMs }
       const refreshMs = receivedMs + givenMs * (0.6 + 0.066 * random())
-      const answer = { kind: 'ok', accessToken, expirySource: 'response' } as const
-      facts.held = { answer, sentMs: receivedMs, endsMs, refreshMs }
+      const life = { expirySource: 'response', expiresAtMs: receivedMs + givenMs, refreshMs } as const
+      facts.held = { accessToken, pair: 'pair', received, ...life }
       Object.assign(facts, { isRefused: false, failures: 0, due: { cause: 'refresh', atMs: refreshMs } })
     }
   }
@@ -214,12 +213,7 @@ export function createWorld(options: WorldOptions = {}) {
 }
 
 /** The token of the keeper. */
-interface Held {
-  readonly answer: { readonly kind: 'ok'; readonly accessToken: string; readonly expirySource: 'response' }
-  readonly sentMs: number
-  readonly endsMs: number
-  readonly refreshMs: number
-}
+type Held = NonNullable<ReturnType<ShareOptions['keeper']['held']>> & { readonly refreshMs: number }
 interface Facts {
   held: Held | null
   isRefused: boolean

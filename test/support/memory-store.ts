@@ -17,15 +17,16 @@ export function createMemoryServer(nowMs: () => number) {
     /** Called before and after each command of a host; a rejection is that of the command. */
     step: (_host: number, _what: string): Promise<void> => Promise.resolve(),
     /** A connection of this host. */
-    connect(host: number): Store {
+    connect(host: number, onReady = () => {}): Store {
+      ready.add(onReady)
       async function command<T>(what: string, work: () => T): Promise<T> {
         await server.step(host, what)
-        if (server.mode === 'lost') throw new StoreError('lost', 'Connection is closed.')
+        if (server.mode === 'lost') throw new StoreError('Connection is closed.')
         const isWrite = what !== 'read' && server.mode === 'read-only'
-        if (isWrite) throw new StoreError('lost', "READONLY You can't write against a read only replica.")
+        if (isWrite) throw new StoreError("READONLY You can't write against a read only replica.")
         const reply = work()
         await server.step(host, `${what} answered`)
-        if (server.mode === 'late') throw new StoreError('lost', 'no answer within share.timeout')
+        if (server.mode === 'late') throw new StoreError('no answer within share.timeout')
         return reply
       }
       return {
@@ -39,7 +40,6 @@ export function createMemoryServer(nowMs: () => number) {
             return true
           }),
         info: () => Promise.resolve('role:master'),
-        onReady: (call) => void ready.add(call),
         close: () => undefined,
       }
     },
