@@ -94,8 +94,8 @@ function createAnswers({ seal, store, settings, clock, pairId, held, telemetry }
   async function put<N extends Name>(name: N, former: string, content: Contents[N]): Promise<string | null> {
     const [at, until] = [content.at + low, content.until + low]
     const text = seal.seal(name, { ...content, at, until })
-    const { swap } = await store
-    return (await swap(seal.keys[name], former, text, content.until - bootMs())) ? text : null
+    const isPut = await (await store).swap(seal.keys[name], former, text, content.until - bootMs())
+    return isPut ? text : null
   }
 
   /** False: another record is there by now. */
@@ -132,9 +132,9 @@ function createAnswers({ seal, store, settings, clock, pairId, held, telemetry }
 
   /** Reads both texts, and brings the record and the latest answer to one. Rejects with a StoreError. */
   async function look(tries = 3): Promise<Seen> {
-    const { read } = await store
+    const opened = await store
     const beforeMs = bootMs()
-    const { nowMs, record, lease } = await read(seal.keys)
+    const { nowMs, record, lease } = await opened.read(seal.keys)
     const afterMs = bootMs()
     // This process was stopped meanwhile: no timer has run.
     if (afterMs - beforeMs > settings.timeoutMs) throw new StoreError('The answer came late')
@@ -278,8 +278,8 @@ export function createHost(options: HostOptions) {
   function reasonNotToAsk({ cause, sinceMs }: Act, { kept }: Seen): Postponed | null {
     if (kept?.reason !== undefined && kept.at >= sinceMs!) {
       const { reason, detail = '', by, until, id } = kept
-      const leftMs = until - bootMs() + (id === ownId ? AFTER_OWN_MS : 0)
-      return postponed(leftMs, { reason, detail, askedBy: by })
+      const waitMs = until - bootMs() + (id === ownId ? AFTER_OWN_MS : 0)
+      return postponed(waitMs, { reason, detail, askedBy: by })
     }
     if (!asks) return NOT_ASKED
     const paceMs =

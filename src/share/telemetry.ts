@@ -56,7 +56,7 @@ export function createTelemetry(options: { settings: StoreSettings; log: Log; cl
     /** The store is of use. */
     connected: (): void => change('connected', null),
     /** The store is of no use. Throws an error that is not the store's, because it is an internal one. */
-    failed(thrown: unknown): null {
+    failed: (thrown: unknown): null => {
       if (!(thrown instanceof StoreError)) throw thrown
       // A server that refuses the password then closes the connection, which is no other failure.
       change(thrown.isDenied || state.state === 'denied' ? 'denied' : 'alone', thrown.message)
