@@ -28,6 +28,7 @@ import { createStateStore } from '../storage/state-store.ts'
 
 /** The longest time for which a status waits for a disk, in ms. */
 const MAX_EXAMINE_MS = 500
+const TICK_MS = 15_000
 
 export type Daemon = Awaited<ReturnType<typeof createDaemon>>
 /** Reads the configuration, as a daemon with this one has it until a restart. Throws only UserError. */
@@ -133,11 +134,13 @@ export async function createDaemon(initial: Config, environment: Environment) {
     },
   })
 
-  /** The upkeep of every component, every 15 s. */
-  async function tick(): Promise<void> {
-    logCredentialsEnd(config().pair, { keeper, log })
-    servers.tick()
-    await store.tick()
+  /** The upkeep of every component, every 15 s: the loop wakes more often. */
+  async function maintain(signal: AbortSignal): Promise<void> {
+    for (; !signal.aborted; await clock.sleep(TICK_MS, signal)) {
+      logCredentialsEnd(config().pair, { keeper, log })
+      servers.tick()
+      void store.tick()
+    }
   }
 
   return {
@@ -163,7 +166,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
           systemd,
           after(listening.promise, share),
           running,
-          { run: (signal) => keeper.listenUntil(signal, ({ type }) => type === 'tick' && void tick()) },
+          after(listening.promise, { run: maintain }),
         ],
         stop,
       )

@@ -33,13 +33,14 @@ function createSession(
 ): Session {
   /** Received and not answered yet; null: nothing. */
   let kept: Buffer | null = null
-  const { send, flush } = createOutput(client)
   /** Answers for which requests have waited, and that are not sent yet. */
   const late: string[] = []
   /** The last of the subscriptions, that have not been sent the newest token. */
   let behind = 0
   /** The rest of what it has sent is answered in the next turn. */
   let isPlanned = false
+  /** The connection ends once what was answered is sent. */
+  let isEnding = false
 
   function receive(length: number): boolean {
     try {
@@ -52,46 +53,50 @@ function createSession(
     }
   }
 
-  /** Answers a few frames, and keeps the rest. */
+  /** Answers a few frames together, and keeps the rest. */
   function answerFrames(bytes: Buffer, length: number): void {
-    let from = 0
-    for (let count = 0; count < most.FRAMES_IN_A_TURN && !isHeldUp(); count += 1) {
-      const end = bytes.indexOf(END, from)
+    let [from, out] = [0, '']
+    for (let count = 0; count < most.FRAMES_IN_A_TURN && out.length < most.WRITE_BYTES; count += 1) {
+      const end = isHeldUp() ? -1 : bytes.indexOf(END, from)
       if (end === -1 || end >= length) break
-      answer(end - from > MAX_FRAME_BYTES ? '' : bytes.toString('utf8', from, end))
+      out += answer(end - from > MAX_FRAME_BYTES ? '' : bytes.toString('utf8', from, end))
       from = end + 1
     }
     const rest = bytes.subarray(from, length)
     kept = rest.length === 0 ? null : bytes === input ? Buffer.from(rest) : rest
-    if (rest.length > MAX_FRAME_BYTES && !hasFrame()) endBroken()
+    if (rest.length > MAX_FRAME_BYTES && !hasFrame()) out += lastAnswer('broken-framing', null, BAD_FRAME)
+    write(out)
+    if (isEnding) client.socket.destroySoon()
   }
 
-  function answer(frame: string): void {
+  function answer(frame: string): string {
     client.requests += 1
     const message = messageOf(frame)
-    if (message === null) return endBroken()
+    // No other frame can be found after what is none.
+    if (message === null) return lastAnswer('broken-framing', null, BAD_FRAME)
     const { type, data } = message
     const id = isRecord(data) && isId(data['id']) ? data['id'] : null
     const refusal = operations.admit(client)
-    if (refusal !== null) endWith(id, refusal)
-    else if (id === null) send(textOf('', null, BAD_ID))
-    else if (!isRequestType(type)) send(textOf('', id, BAD_TYPE))
-    else perform(type, id, data as Record<string, unknown>)
+    if (refusal !== null) return lastAnswer(client.drop, id, refusal)
+    if (id === null) return textOf('', null, BAD_ID)
+    return isRequestType(type) ? perform(type, id, data as Record<string, unknown>) : textOf('', id, BAD_TYPE)
   }
 
-  function perform(type: RequestType, id: string, data: Record<string, unknown>): void {
+  /** Returns the answer; empty: it comes later. */
+  function perform(type: RequestType, id: string, data: Record<string, unknown>): string {
     const isSubscription = type === 'token.subscribe' && !client.subscriptions.includes(id)
-    if (isSubscription && client.subscriptions.length >= most.MAX_SUBSCRIPTIONS) {
-      client.drop = 'too-many-subscriptions'
-      return endWith(id, TOO_MANY)
-    }
+    if (isSubscription && client.subscriptions.length >= most.MAX_SUBSCRIPTIONS)
+      return lastAnswer('too-many-subscriptions', id, TOO_MANY)
     const reply = operations.perform(type, data, client)
-    if (reply instanceof Promise) return void answerLater(type, id, reply)
-    send(textOf(answerTypes[type], id, reply))
+    if (reply instanceof Promise) {
+      void answerLater(type, id, reply)
+      return ''
+    }
     const isValid = !('fault' in reply) || reply.fault.code !== 'bad-request'
     // The last ones may lack the newest token.
     if (isSubscription && isValid && !client.socket.readableEnded)
       client.subscriptions = [id, ...client.subscriptions]
+    return textOf(answerTypes[type], id, reply)
   }
 
   async function answerLater(type: RequestType, id: string, reply: Promise<Reply>): Promise<void> {
@@ -102,6 +107,12 @@ function createSession(
     } catch (error) {
       fail(client, log, error)
     }
+  }
+
+  function lastAnswer(drop: Connection['drop'], id: string | null, reply: Reply): string {
+    client.drop = drop
+    isEnding = true
+    return textOf('', id, reply)
   }
 
   /** Each client gets a little in each turn of the event loop. */
@@ -124,42 +135,36 @@ function createSession(
 
   /** Sends what is ready, as far as the client reads. */
   function sendRest(): void {
-    const { socket, subscriptions } = client
-    for (; late.length > 0 && !socket.writableNeedDrain; client.waiting -= 1) send(late.shift()!)
-    if (behind > 0 && !socket.writableNeedDrain) {
-      const reply = operations.changed(client)
-      for (; behind > 0 && !socket.writableNeedDrain; behind -= 1)
-        send(textOf('token.changed', subscriptions[subscriptions.length - behind] ?? '', reply))
-    }
-    flush()
+    while (late.length + behind > 0 && !client.socket.writableNeedDrain) write(readyAnswers())
   }
 
-  /** Sends what was answered. Returns whether more may be read. */
+  /** Those that are sent together next. */
+  function readyAnswers(): string {
+    let out = ''
+    for (; late.length > 0 && out.length < most.WRITE_BYTES; client.waiting -= 1) out += late.shift()!
+    if (behind === 0) return out
+    const reply = operations.changed(client)
+    for (; behind > 0 && out.length < most.WRITE_BYTES; behind -= 1)
+      out += textOf('token.changed', client.subscriptions.at(-behind)!, reply)
+    return out
+  }
+
+  function write(out: string): void {
+    if (out !== '' && client.socket.writable) client.socket.write(out)
+  }
+
+  /** Returns whether more may be read. */
   function settle(): boolean {
-    flush()
     const isMore = hasFrame()
     if (isMore && !isHeldUp()) plan()
     if (!isMore && client.waiting === 0 && client.socket.readableEnded) client.socket.destroySoon()
     return !isMore && !isHeldUp()
   }
 
-  /** The connection ends with this answer. */
-  function endWith(id: string | null, reply: Reply): void {
-    send(textOf('', id, reply))
-    flush()
-    client.socket.destroySoon()
-  }
-
-  /** No other frame can be found after what is none. */
-  function endBroken(): void {
-    client.drop = 'broken-framing'
-    endWith(null, BAD_FRAME)
-  }
-
   /** Reports whether the next request has to wait: until the client reads or another one is answered, or for ever. */
   function isHeldUp(): boolean {
     const { waiting, socket } = client
-    return waiting >= most.MAX_WAITING || socket.writableNeedDrain || !socket.writable
+    return isEnding || waiting >= most.MAX_WAITING || socket.writableNeedDrain || !socket.writable
   }
 
   const hasFrame = (): boolean => kept !== null && client.socket.writable && kept.includes(END)
@@ -171,7 +176,7 @@ function createSession(
     },
     begin() {
       client.socket.on('drain', goOnSafely)
-      client.socket.once('end', () => {
+      client.socket.on('end', () => {
         client.subscriptions = []
         behind = 0
         goOnSafely()
@@ -182,20 +187,6 @@ function createSession(
       sendRest()
     },
   }
-}
-
-/** Answers of one turn are sent together. The client has its socket later. */
-function createOutput(client: Connection) {
-  let out = ''
-  function flush(): void {
-    if (out !== '' && client.socket.writable) client.socket.write(out)
-    out = ''
-  }
-  function send(frame: string): void {
-    out += frame
-    if (out.length >= most.WRITE_BYTES) flush()
-  }
-  return { send, flush }
 }
 
 function textOf(type: string, id: string | null, reply: Reply): string {
