@@ -15,9 +15,7 @@ export class ConfigError extends UserError {
   /** Absolute; undefined: none was found. */
   readonly file: string | undefined
   constructor(faults: readonly ConfigIssue[], file: string | undefined) {
-    // A path may hold a line break.
-    const shown = escapeUnsafe(file ?? '')
-    const start = faults.length === 1 ? `${shown}: ` : `${shown} has ${faults.length} faults:\n  `
+    const start = faults.length === 1 ? `${file}: ` : `${file} has ${faults.length} faults:\n  `
     super((file ? start : '') + faults.map(formatIssue).join('\n  '), exitStatus.configuration)
     this.faults = faults
     this.file = file
@@ -28,14 +26,10 @@ export function formatIssue({ at, sentence }: ConfigIssue): string {
   return at === '' ? sentence : `${at}: ${sentence}`
 }
 
-/** A key path as people write it: `tokenFiles[0].mode`. A key with other characters is made printable. */
+/** A key path as people write it: `tokenFiles[0].mode`. A key with other characters is shown as JSON, and cut. */
 export function keyPath(segments: readonly PropertyKey[]): string {
-  const named = (key: string): string => (/^[\w$-]{1,64}$/.test(key) ? key : printable(key))
+  const named = (key: string): string =>
+    /^[\w$-]{1,64}$/.test(key) ? key : escapeUnsafe(JSON.stringify(key.slice(0, 80)))
   const words = segments.map((key) => (typeof key === 'number' ? `[${key}]` : `.${named(String(key))}`))
   return words.join('').replace(/^\./, '')
-}
-
-/** A text of others for one line of a terminal: as JSON, without control characters, and cut. */
-export function printable(text: string): string {
-  return escapeUnsafe(JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text))
 }

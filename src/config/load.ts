@@ -9,7 +9,7 @@ import { withSystemFallback } from '../lib/error.ts'
 import { hideInStacks } from '../lib/log.ts'
 import { revealAll, type Config, type Described } from './config.ts'
 import { validateDocument } from './document.ts'
-import { ConfigError, printable } from './faults.ts'
+import { ConfigError } from './faults.ts'
 import { permissionFaults, readInput } from './read.ts'
 import { describedService, resolveConfig, type Running } from './resolve.ts'
 import { createInputs } from './secrets.ts'
@@ -68,12 +68,11 @@ async function readSettings({ configPath, env }: LoadOptions) {
     if (settings === undefined) throw new ConfigError(faults, file)
     return { file, settings, ...read }
   }
-  const files = searched.map((path) => (CONTROL_CHARACTER.test(path) ? printable(path) : path)).join(', ')
   const account = accountOf(searched[0]!)
   const setup = `${programName()} setup${account === undefined ? '' : ` --account ${account}`}`
   const remedy = `\`${setup}\` makes it (for the unit: with sudo), or name yours with --config`
   throw new ConfigError(
-    [{ at: '', sentence: `there is no configuration file ${files}: ${remedy}` }],
+    [{ at: '', sentence: `there is no configuration file ${searched.join(', ')}: ${remedy}` }],
     undefined,
   )
 }

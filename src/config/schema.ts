@@ -6,6 +6,10 @@ import * as is from './kinds.ts'
 
 const { choice, group, inputPath, orNull, required, secretSource, section, setting, span } = is
 
+const ALERT_AGE = is.duration('1s', '30d')
+const JOURNAL = ' ("journal" is gone: write "json", and run `journalctl -o cat`)'
+const FORMAT = is.oneOf(['auto', 'text', 'json'], JOURNAL)
+
 /** The schema, built for each document: only a load needs it, and it takes 0.2 MB. */
 export const configSchema = () =>
   section('{ … }', {
@@ -32,16 +36,8 @@ export const configSchema = () =>
       {},
     ),
     alerts: group('Alerts about things that a person must repair.', {
-      remindAfter: setting(is.list(is.duration('1s', '30d')), 'When an alert is repeated.', [
-        '1h',
-        '6h',
-        '24h',
-      ]),
-      noTokenAfter: setting(
-        v.nullable(is.duration('1s', '30d')),
-        'Time without a token until that alert; never, if `null`.',
-        '10m',
-      ),
+      remindAfter: setting(is.list(ALERT_AGE), 'When an alert is repeated.', ['1h', '6h', '24h']),
+      noTokenAfter: setting(v.nullable(ALERT_AGE), 'Time without a token; `null`: no such alert.', '10m'),
       contact: orNull(is.line(200), 'Whom to call; in every alert and remedy.'),
     }),
     service: v.pipe(
@@ -51,11 +47,7 @@ export const configSchema = () =>
     share: orNull(share(), 'One token for all hosts of the account, through Redis.'),
     log: group('The log, on stderr.', {
       level: setting(is.oneOf(logLevels), 'Least urgent level that is logged.', 'info'),
-      format: setting(
-        is.oneOf(['auto', 'text', 'json'], JOURNAL),
-        '`auto`: `text` under systemd or on a terminal, else `json`.',
-        'auto',
-      ),
+      format: setting(FORMAT, '`auto`: `text` for systemd and terminals, else `json`.', 'auto'),
     }),
     runtimeDirectory: orNull(inputPath(), 'Of sockets and token files, without systemd.'),
     stateDirectory: orNull(inputPath(), 'Of what outlives a restart, likewise.'),
@@ -65,7 +57,6 @@ export const configSchema = () =>
 export type Settings = v.InferOutput<ReturnType<typeof configSchema>>
 
 /** What takes the place of values of 2.x. */
-const JOURNAL = ' ("journal" is gone: write "json", and run `journalctl -o cat`)'
 const UNDER_300 = ': for one under 300, put a small service of your own at baseUrl, which answers otherwise'
 
 const request = () =>
@@ -106,26 +97,19 @@ const tokenFile = () =>
     mode: is.mode(
       0o400,
       0o002,
-      'octal digits in quotes by which the daemon reads and no other writes: write "0640"',
+      'octal digits in quotes, for the daemon to read and no other to write: "0640"',
     ),
-    owner: orNull(
-      is.account('user'),
-      'The daemon’s user, if `null`; another one only if the daemon is root.',
-    ),
+    owner: orNull(is.account('user'), 'The daemon’s user, if `null`; another one only for root.'),
     group: orNull(is.account('group'), 'The daemon’s, if `null`.'),
   })
 
 const socket = () =>
   section('{ … }', {
-    mode: is.mode(0o600, 0, 'octal digits in quotes by which its owner reads and writes: write "0660"'),
+    mode: is.mode(0o600, 0, 'octal digits in quotes, for its owner to read and write: "0660"'),
     group: orNull(is.account('group'), 'The daemon’s, if `null`.'),
     allow: group('Who may use it, beside root and the daemon’s user.', {
       users: setting(is.list(is.account('user')), 'Users that may use it.', []),
-      groups: setting(
-        is.list(is.account('group')),
-        'Groups that may use it; if both are empty, the mode decides.',
-        [],
-      ),
+      groups: setting(is.list(is.account('group')), 'Likewise; if both are empty, the mode decides.', []),
     }),
     maxConnections: setting(is.count(65_536), 'Connections at one time.', 512),
     maxConnectionsPerUser: setting(is.count(65_536), 'Connections of one user at one time.', 128),
@@ -135,11 +119,9 @@ const socket = () =>
 /** Names of an answer's fields, one within the other. */
 function answerPath() {
   const shape = 'the path of a field, names joined by dots: write it as "token" or "data.token"'
-  const names = is.formed(/^(?=.{1,255}$)[^.\s]+(?:\.[^.\s]+)*$/, shape)
-  return v.pipe(
-    names,
-    v.transform((text) => text.split('.')),
-  )
+  const parse = (text: string) =>
+    /^(?=.{1,255}$)[^.\s]+(?:\.[^.\s]+)*$/.test(text) ? text.split('.') : undefined
+  return is.parsed(parse, shape, 'text')
 }
 
 const WORDS_SHAPE = 'words of the answer, and not empty: write them as "Account not found"'
@@ -177,7 +159,7 @@ export const service = () =>
       header: setting(is.headerName(), 'Header of the token.', 'Authorization'),
       prefix: setting(
         is.formed(/^(?:[!-~][ -~]{0,63})?$/, PREFIX_SHAPE),
-        'Text before it; may be empty.',
+        'Text before it; may be "".',
         'Bearer ',
       ),
     }),

@@ -12,18 +12,6 @@ export function escapeUnsafe(text: string): string {
   )
 }
 
-/** The same, without those characters. */
-export function removeUnsafe(text: string): string {
-  return text.replaceAll(UNSAFE, '')
-}
-
-/** The value with its strings escaped, as deep as JSON goes. */
-export function escapeUnsafeIn<T>(value: T): T {
-  return JSON.parse(JSON.stringify(value), (_, item: unknown) =>
-    typeof item === 'string' ? escapeUnsafe(item) : item,
-  ) as T
-}
-
 /** With a full stop, unless it ends like a sentence already. */
 export function asSentence(text: string): string {
   return /[.!?]$/.test(text) ? text : `${text}.`

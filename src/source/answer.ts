@@ -1,6 +1,5 @@
 // An answer of the service: its fields, dates and words, and the token in it.
 import type { PairConfig, ServiceConfig } from '../config/config.ts'
-import { removeUnsafe } from '../lib/display-text.ts'
 import { isRecord } from '../lib/input.ts'
 import { createRedaction, formsOf, holdsSecret, REDACTED, Secret } from '../lib/secret.ts'
 import type { Grant } from '../token/outcome.ts'
@@ -100,7 +99,7 @@ const TOKEN_LIKE = [/\bbearer\s+\S+/gi, /\beyJ[\w-]{4,}(?:\.[\w-]*)*/g]
  * tokens. Empty where their letters and digits contain those of a secret.
  */
 export function oneLine(text: string, secrets: readonly string[]): string {
-  const line = removeUnsafe(text.replace(/\s+/g, ' ')).trim()
+  const line = text.replace(/[\s\p{C}]+/gu, ' ').trim()
   const redacted = createRedaction(secrets, { isShortReplaced: true })(line)
   const clean = TOKEN_LIKE.reduce((left, shape) => left.replace(shape, REDACTED), redacted)
   const said = lettersOf(clean.replaceAll(REDACTED, ''))

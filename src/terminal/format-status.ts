@@ -1,5 +1,5 @@
 // The status for people: the state and what to do come first, then a line for each part.
-import { asSentence, escapeUnsafeIn } from '../lib/display-text.ts'
+import { asSentence, escapeUnsafe } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { isFaultName, type Remedies } from '../host/remedy.ts'
 import type { Phase, StatusResult } from '../protocol.ts'
@@ -16,10 +16,9 @@ const meanings: Readonly<Record<Phase, string>> = {
 
 /** Lines of a label and a text. */
 export function formatStatus(
-  result: StatusResult,
+  status: StatusResult,
   { nowMs, remedies }: { nowMs: number; remedies: Remedies },
 ): string {
-  const status = escapeUnsafeIn(result)
   // The state of a newer daemon is shown as it is.
   const meaning = Object.hasOwn(meanings, status.state) ? `: ${meanings[status.state]}` : ''
   const lines: Line[] = [
@@ -27,7 +26,7 @@ export function formatStatus(
     ...stepsFor(status, remedies).map((step): Line => ['do', asSentence(step)]),
     ...partsOf(status, nowMs),
   ]
-  return lines.map(([label, text]) => `${label.padEnd(LABEL_WIDTH)} ${text}\n`).join('')
+  return lines.map(([label, text]) => `${label.padEnd(LABEL_WIDTH)} ${escapeUnsafe(text)}\n`).join('')
 }
 
 type Line = readonly [label: string, text: string]
