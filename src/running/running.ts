@@ -139,7 +139,7 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     candidate,
     configuration,
     /** An operator asks: first another pair in the files, then, where it gives no token, the running one. */
-    refresh: async (signal: AbortSignal): Promise<Refreshed | undefined> => {
+    refresh: async (signal: AbortSignal): Promise<Refreshed | null> => {
       await withTimeout(MAX_READ_MS, follow(0), clock)
       return keeper.refresh(signal)
     },

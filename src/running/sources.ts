@@ -53,7 +53,8 @@ export function createSources(
       const { service, pair, share: sharing, request, policy } = config
       const id = idOf(config)
       const fetchToken = createFetchToken({ ...options, ...config })
-      const alone = { id, pair, account: null, fetchToken, readAssertion: assertionReader(pair, clock) }
+      const readAssertion = assertionReader(pair, clock)
+      const alone = { id, pair, account: null, fetchToken, ...(readAssertion && { readAssertion }) }
       if (sharing === null) return alone
       const account: Account = {
         share: sharing,

@@ -7,7 +7,6 @@ import { privateKeyOf } from '../config/secrets.ts'
 import type { PairConfig, SignedAssertion } from '../config/config.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { errorCode } from '../lib/error.ts'
-import type { ReadyAssertion } from '../token/outcome.ts'
 
 /**
  * A JWT that is valid from `wallMs` on: the service's clock as far as it is known, else ours. `tokenUrl`: its
@@ -34,6 +33,9 @@ export async function signedAssertion(
 function withoutNull(fields: Readonly<Record<string, unknown>>): Record<string, unknown> {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null))
 }
+
+/** A ready-made assertion that may be sent, or why none can be, as a line for people. */
+export type ReadyAssertion = { readonly text: string } | { readonly problem: string }
 
 const MAX_BYTES = 16 * 1024
 

@@ -1,20 +1,20 @@
 // The keeper: the one loop that asks the service, one request at a time, and sets the one variable.
 import type { Instant } from '../lib/clock.ts'
 import { fingerprintOf, type RejectVerdict } from '../protocol.ts'
-import type { FetchOutcome, FetchToken, ReadyAssertion } from './outcome.ts'
+import type { FetchOutcome, FetchToken } from './outcome.ts'
 import { next } from './schedule.ts'
 import { nextExpiryMs } from './selectors.ts'
 import { recordOf, type TokenState } from './state.ts'
 import * as transitions from './transitions.ts'
-import { createVariable, type VariableOptions } from './variable.ts'
+import { createVariable, type Attempted, type VariableOptions } from './variable.ts'
 
 /** A pair, and how it is asked. */
 export interface Source {
   /** Keyed fingerprint of the pair. */
   readonly id: string
   readonly fetchToken: FetchToken
-  /** Where the assertion is ready-made: reads it, and judges its end by this wall clock. Never rejects. */
-  readonly readAssertion?: ((wallMs: number) => Promise<ReadyAssertion>) | undefined
+  /** Where the assertion is ready-made: reads it. Null: there is none. Never rejects. */
+  readonly readAssertion?: (() => Promise<string | null>) | undefined
 }
 
 export type Keeper = ReturnType<typeof createKeeper>
@@ -40,22 +40,14 @@ export function createKeeper(
   const { get, set, save, change, step, tick, emit, onEvent, waitUntil } = variable
   let request = new AbortController()
 
-  /** The service's clock as far as it is known, else ours: that may be wrong, and may be set meanwhile. */
-  function serviceWallMs(): number {
-    const { bootMs, wallMs } = clock.now()
-    const { serviceMs } = get().clocks
-    return serviceMs === null ? wallMs : bootMs + serviceMs
-  }
-
   /** Reads the ready-made assertion of each refused pair: another one lifts the refusal. */
   async function watchAssertions(): Promise<void> {
     const { newest, running } = get()
     for (const pair of new Set([newest, running])) {
       const { readAssertion } = sourceOf(pair)
       if (readAssertion === undefined || recordOf(get(), pair).refusal === null) continue
-      const read = await readAssertion(serviceWallMs())
-      if ('text' in read)
-        change(transitions.afterAssertion(get(), pair, fingerprintOf(read.text), clock.now()))
+      const text = await readAssertion()
+      if (text !== null) change(transitions.afterAssertion(get(), pair, fingerprintOf(text), clock.now()))
     }
   }
 
@@ -83,7 +75,9 @@ export function createKeeper(
     // A token may expire meanwhile.
     const ticking = untilDue(over.signal)
     try {
-      const how = { cause, beforeRequest, serviceWallMs: serviceWallMs() }
+      const serviceMs = get().clocks.serviceMs
+      const serviceWallMs = serviceMs === null ? undefined : clock.now().bootMs + serviceMs
+      const how = { cause, beforeRequest, serviceWallMs }
       const outcome = await sourceOf(plan.pair)
         .fetchToken(signal, how)
         .finally(() => over.abort())
@@ -140,7 +134,21 @@ export function createKeeper(
       change(state)
       return decision
     },
-    refresh: createRefresh(variable),
+    /**
+     * An operator asks: the candidate first, if there is one, and the running pair where that gives no token. Both
+     * attempts are made whatever the signal does. Null: it was aborted before the answer came.
+     */
+    async refresh(signal: AbortSignal): Promise<Refreshed | null> {
+      const answers: Record<Attempted['type'], FetchOutcome | null> = { attempted: null, tried: null }
+      const endListening = onEvent((event) => {
+        if ('outcome' in event && event.cause !== 'fleet') answers[event.type] = event.outcome
+      })
+      change(transitions.afterOperator(get()))
+      const isPending = (): boolean => get().wish.length > 0 || get().inFlight?.isOperators === true
+      await waitUntil(() => answers.attempted !== null && !isPending(), { waitMs: Infinity, signal })
+      endListening()
+      return answers.attempted && { outcome: answers.attempted, candidate: answers.tried }
+    },
     /** Uses what the files hold from now on. Of another service the request that is under way is given up. */
     reload(files: transitions.Files): void {
       const before = get().service.id
@@ -169,38 +177,13 @@ export function createKeeper(
  * reload and an operator, and have no jitter at the cap.
  */
 async function repeat(attempt: () => Promise<FetchOutcome | null>, signal: AbortSignal): Promise<void> {
-  const { default: pRetry, AbortError } = await import('p-retry')
+  const { default: pRetry } = await import('p-retry')
   const once = async (): Promise<void> => {
     const outcome = await attempt()
-    // A refusal is final: 500 "Your account is not active", 404 "Account not found".
-    if (outcome?.kind === 'permanent') throw new AbortError(new AttemptFailed())
-    // It failed, was postponed or was given up.
-    if (outcome?.kind !== 'ok') throw new AttemptFailed()
+    // A refusal is final, too: 500 "Your account is not active", 404 "Account not found".
+    const isFinal = outcome?.kind === 'ok' || outcome?.kind === 'permanent'
+    if (!isFinal && !signal.aborted) throw new AttemptFailed()
   }
   const shouldRetry = ({ error }: { error: Error }): boolean => error instanceof AttemptFailed
-  while (!signal.aborted)
-    await pRetry(once, { retries: Infinity, minTimeout: 0, signal, shouldRetry }).catch((error: unknown) => {
-      // A stop is no failure, and neither is a refusal, after which an operator is waited for.
-      if (!(error instanceof AttemptFailed) && !signal.aborted) throw error
-    })
-}
-
-function createRefresh({ get, change, onEvent, waitUntil }: ReturnType<typeof createVariable>) {
-  /**
-   * An operator asks: the candidate first, if there is one, and the running pair where that gives no token. Both
-   * attempts are made whatever the signal does. Undefined: it was aborted before the answer came.
-   */
-  return async (signal: AbortSignal): Promise<Refreshed | undefined> => {
-    let outcome: FetchOutcome | null = null
-    let candidate: FetchOutcome | null = null
-    const isPending = (): boolean => get().wish.length > 0 || get().inFlight?.isOperators === true
-    const endListening = onEvent((event) => {
-      if (event.type === 'tried') candidate = event.outcome
-      else if (event.type === 'attempted' && event.cause !== 'fleet') outcome = event.outcome
-    })
-    change(transitions.afterOperator(get()))
-    await waitUntil(() => outcome !== null && !isPending(), { waitMs: Infinity, signal })
-    endListening()
-    return outcome === null ? undefined : { outcome, candidate }
-  }
+  while (!signal.aborted) await pRetry(once, { retries: Infinity, minTimeout: 0, shouldRetry })
 }

@@ -64,13 +64,10 @@ export interface Attempt {
    */
   readonly beforeRequest: (assertion?: string) => Promise<void>
   /** The service's clock, in ms since the epoch, by which an assertion is signed; absent: it is ours. */
-  readonly serviceWallMs?: number
+  readonly serviceWallMs?: number | undefined
   /** Call it when the request was written: connecting takes time, and so does a stopped process. */
   readonly onSent?: () => void
 }
-
-/** A ready-made assertion that may be sent, or why none can be, as a line for people. */
-export type ReadyAssertion = { readonly text: string } | { readonly problem: string }
 
 /** One attempt to get a token. Never throws for anything that the service or the network does. */
 export type FetchToken = (signal: AbortSignal, attempt: Attempt) => Promise<FetchOutcome>

@@ -44,8 +44,6 @@ const MAX_REFRESH_AFTER_MS = 24 * 3_600_000
 const MIN_AGAIN_MS = 5_000
 /** A century: longer lives are counted as this one, so that every instant can be written as a date. */
 const MAX_LIFE_MS = 100 * 365 * 24 * 3_600_000
-/** The year 33,658, in seconds since the epoch. */
-const LAST_DATE_S = 1e12
 /** Clocks, whole seconds and the time of a request make two counts of one life differ by less. */
 const COUNT_GRAIN_MS = 2_000
 
@@ -96,8 +94,7 @@ export function tokenOf(
  */
 function sameAgain({ received, lifeMs, expiresAtMs: beforeMs }: Token, fresh: Token, nowMs: number): Token {
   const same = { ...fresh, received, isUnchanged: true }
-  const isLater = fresh.expiresAtMs > beforeMs + COUNT_GRAIN_MS
-  if (fresh.expirySource === 'assumed' || (fresh.expirySource === 'response' && isLater)) return same
+  if (fresh.expirySource !== 'jwt' && fresh.expiresAtMs > beforeMs + COUNT_GRAIN_MS) return same
   const expiresAtMs = Math.min(beforeMs, fresh.expiresAtMs)
   const leftMs = expiresAtMs - nowMs
   const waitMs = Math.min(leftMs, Math.max(MIN_AGAIN_MS, leftMs / 2), MAX_REFRESH_AFTER_MS)
@@ -130,6 +127,6 @@ function datesOf(accessToken: string): { expMs: number | null; iatMs: number | n
   const claims = isJwt ? parseRecord(Buffer.from(payload, 'base64url').toString()) : undefined
   const { exp, iat } = claims ?? {}
   const inMs = (seconds: unknown): number | null =>
-    typeof seconds === 'number' && Math.abs(seconds) <= LAST_DATE_S ? seconds * 1_000 : null
+    typeof seconds === 'number' && Number.isFinite(seconds) ? seconds * 1_000 : null
   return { expMs: inMs(exp), iatMs: inMs(iat) }
 }

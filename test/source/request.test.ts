@@ -8,7 +8,7 @@ import { describe, expect, it } from 'vitest'
 import type { PairConfig, SignedAssertion } from '../../src/config/config.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { formEncoded, Secret } from '../../src/lib/secret.ts'
-import { assertionReader } from '../../src/source/fetch-token.ts'
+import { readAssertion } from '../../src/source/assertion.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { serviceOf } from '../support/outside.ts'
 import type { Answer } from '../support/service.ts'
@@ -234,7 +234,7 @@ describe('a ready-made assertion', () => {
   })
 
   async function readFrom(file: string, wallMs = Date.now()) {
-    return assertionReader(pairWith({ file }) as PairConfig, createSystemClock())!(wallMs)
+    return readAssertion(file, wallMs)
   }
 
   it('is read from its file, with or without an end, and its end is judged by the time that is given', async () => {

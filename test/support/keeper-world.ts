@@ -35,7 +35,8 @@ export function createKeeperWorld(
     first?: FetchOutcome | Answer
     /** Instead of the service, which is asked for each attempt. */
     fetchToken?: FetchToken
-    readAssertion?: Source['readAssertion']
+    /** Null: it is not good. */
+    readAssertion?: () => Promise<string | null>
   } = {},
 ) {
   const { clock = createFakeClock(), lifeSeconds = 3_600, readAssertion } = options
@@ -48,10 +49,10 @@ export function createKeeperWorld(
   let next = answerOf(options.first ?? token)
   const answers = new Map<string, Answer>()
   const askService = (pair: string) => async (signal: AbortSignal, attempt: Attempt) => {
-    const read = await readAssertion?.(clock.now().wallMs)
-    if (read !== undefined && 'problem' in read)
-      return { kind: 'transient', reason: 'assertion', detail: read.problem, retryAfterMs: 15_000 } as const
-    await attempt.beforeRequest(read && fingerprintOf(read.text))
+    const read = await readAssertion?.()
+    if (read === null)
+      return { kind: 'transient', reason: 'assertion', detail: 'is not there', retryAfterMs: 15_000 } as const
+    await attempt.beforeRequest(read && fingerprintOf(read))
     if (signal.aborted) return failures.network
     asked.push(pair)
     if (asked.length > MAX_REQUESTS) throw new Error('The service is asked without end')
@@ -61,7 +62,7 @@ export function createKeeperWorld(
   const sourceOf = (id: string): Source => ({
     id,
     fetchToken: options.fetchToken ?? askService(id),
-    readAssertion,
+    ...(readAssertion && { readAssertion }),
   })
   const keeper = createKeeper(options.state ?? firstState(clock.now(), { policy }), {
     sourceOf,

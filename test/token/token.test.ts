@@ -19,7 +19,6 @@ describe('the life of a JWT', () => {
       jwtOf({}),
       jwtOf({ exp: 'soon' }),
       jwtOf({ exp: null }),
-      jwtOf({ exp: 1e300 }),
       ...['[1]', 'null', '5', 'true', '"exp"', '{"exp":1e999}', '{"exp":-1e999}', '{"exp":1800000060'].map(
         (payload) => `x.${Buffer.from(payload).toString('base64url')}.y`,
       ),
@@ -31,7 +30,7 @@ describe('the life of a JWT', () => {
 
   test('is a century at most, and an iat before 1970 says nothing', () => {
     const century = 100 * 365 * 24 * 3_600_000
-    expect(jwtLifeMs(jwtOf({ exp: 1e12 }), ours)).toBe(century)
+    for (const exp of [1e12, 1e300]) expect(jwtLifeMs(jwtOf({ exp }), ours)).toBe(century)
     expect(jwtLifeMs(jwtOf({ exp: nowS + 60, iat: -1e13 }), ours)).toBe(60_000)
     expect(jwtLifeMs(jwtOf({ exp: nowS + 60, iat: 0 }), ours)).toBe((nowS + 60) * 1_000)
   })
