@@ -7,7 +7,7 @@ import { UserError } from '../lib/error.ts'
 import { createProblemLog } from '../lib/log.ts'
 import { raceAbort } from '../lib/tasks.ts'
 import type { StatusResult } from '../protocol.ts'
-import { createKeeper, type Keeper, type Refreshed } from '../token/keeper.ts'
+import { createKeeper, type Keeper } from '../token/keeper.ts'
 import { candidateOf, isRefused, refusalOf } from '../token/selectors.ts'
 import { createSources, type RunningOptions, type Source } from './sources.ts'
 
@@ -139,7 +139,7 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     candidate,
     configuration,
     /** An operator asks: first another pair in the files, then, where it gives no token, the running one. */
-    refresh: async (signal: AbortSignal): Promise<Refreshed | null> => {
+    refresh: async (signal: AbortSignal): ReturnType<Keeper['refresh']> => {
       await withTimeout(MAX_READ_MS, follow(0), clock)
       return keeper.refresh(signal)
     },

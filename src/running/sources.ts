@@ -8,8 +8,8 @@ import type { StateStore } from '../storage/state-store.ts'
 import type { Keeper, Source as PairSource } from '../token/keeper.ts'
 import type { FetchToken } from '../token/outcome.ts'
 import { usableToken } from '../token/selectors.ts'
+import type { Files } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
-import type { Files } from '../token/transitions.ts'
 
 /** The environment of the room, which exists before it. */
 export interface RunningOptions {

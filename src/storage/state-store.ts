@@ -1,17 +1,29 @@
-// Saves the state for the next start: so a restart does not ask the service more often than it must.
+// Saves the state for the next start: so a restart does not ask the service more often than it must. Two files hold it,
+// and a start reads one of them: that of the runtime directory, for the same boot, with the token; or, where that is not
+// there, that of the state directory, without the token, whose instants are moved to the present boot by the wall clock.
 import { createHmac, randomBytes } from 'node:crypto'
 import { statfs } from 'node:fs/promises'
 import { join } from 'node:path'
 import { createOwnFile } from '../files/managed-file.ts'
 import type { FileError } from '../files/file-error.ts'
 import { OWN_FILES } from '../host/paths.ts'
-import { withTimeout, type Clock } from '../lib/clock.ts'
+import { withTimeout, type Clock, type Instant } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
-import { initialState, type TokenState } from '../token/state.ts'
-import { afterStart, type Files } from '../token/transitions.ts'
-import { lastingText, readLasting, readRuntime, runtimeText } from './saved-state.ts'
+import { initialState, type Files, type TokenState } from '../token/state.ts'
+import { afterStart, withoutToken } from '../token/transitions.ts'
 
 export type StateStore = Awaited<ReturnType<typeof createStateStore>>
+
+/** The state of a former process. */
+export interface Saved {
+  /** When it was saved. */
+  readonly at: Instant
+  /** The daemon was stopped, and did not crash. */
+  readonly isOrderly: boolean
+  readonly state: TokenState
+}
+/** Raised when the state has other facts. A file of another version is ignored, which costs one request. */
+const VERSION = 10
 
 const KEY_BYTES = 32
 const KEY_TEXT = /^[0-9a-f]{64}\n$/
@@ -35,11 +47,10 @@ export async function createStateStore({
   readonly clock: Clock
   readonly log: Log
 }) {
-  const { state, key: keyName } = OWN_FILES.stateDirectory
-  const runtimePath = join(runtimeDirectory, OWN_FILES.runtimeDirectory.state)
-  const runtimeFile = createOwnFile(runtimePath, log, { mayStay: false })
-  const stateFile = createOwnFile(join(stateDirectory, state), log)
-  const keyFile = createOwnFile(join(stateDirectory, keyName), log)
+  const { runtimeDirectory: runtime, stateDirectory: lasting } = OWN_FILES
+  const runtimeFile = createOwnFile(join(runtimeDirectory, runtime.state), log, { mayStay: false })
+  const stateFile = createOwnFile(join(stateDirectory, lasting.state), log)
+  const keyFile = createOwnFile(join(stateDirectory, lasting.key), log)
   const files = [keyFile, runtimeFile, stateFile]
 
   async function withinLimit<T>(work: Promise<T>): Promise<T | undefined> {
@@ -55,25 +66,29 @@ export async function createStateStore({
   }
 
   const key = await openKey()
+  const fileSystem = await withinLimit(statfs(runtimeDirectory).catch(() => null))
   /** Where the directory is not in memory, a file there would be that of another boot. */
-  const isVolatile = (await withinLimit(isInMemory(runtimeDirectory))) ?? false
+  const isVolatile = IN_MEMORY_TYPES.has(fileSystem?.type ?? 0)
 
   const fingerprintOf = (text: string): string => createHmac('sha256', key).update(text).digest('hex')
 
-  /** The text with its fingerprint as a second line: so what this daemon has not written is never believed. */
-  const sealed = (text: string): string => `${text}\n${fingerprintOf(text)}\n`
-
-  /** Empty: it is torn or foreign. */
-  function unsealed(content: string): string {
-    const [text = ''] = content.split('\n')
-    return content === sealed(text) ? text : ''
+  /** With its fingerprint as a second line: so what this daemon has not written is never believed. */
+  function sealed(saved: Saved): string {
+    const text = JSON.stringify(saved)
+    return `${text}\n${fingerprintOf(`${VERSION} ${text}`)}\n`
   }
 
-  async function save(facts: TokenState, isOrderly = false): Promise<void> {
-    const at = { now: clock.now(), isOrderly }
+  /** Undefined: it is torn, foreign or of another version. */
+  function unsealed(content: string): Saved | undefined {
+    const [text = '', seal] = content.split('\n')
+    return seal === fingerprintOf(`${VERSION} ${text}`) ? (JSON.parse(text) as Saved) : undefined
+  }
+
+  async function save(state: TokenState, isOrderly = false): Promise<void> {
+    const at = clock.now()
     // The newest facts first: where both files are there, the first one alone is read.
-    await runtimeFile.write(isVolatile ? sealed(runtimeText(facts, at)) : null)
-    await stateFile.write(sealed(lastingText(facts, at)))
+    await runtimeFile.write(isVolatile ? sealed({ at, isOrderly, state }) : null)
+    await stateFile.write(sealed({ at, isOrderly, state: withoutToken(state, at) }))
   }
 
   return {
@@ -86,11 +101,11 @@ export async function createStateStore({
      */
     async load(read: Files, drawn: number): Promise<TokenState> {
       const now = clock.now()
-      const initial = initialState(read, now)
-      const kept = isVolatile ? await runtimeFile.read((text) => readRuntime(unsealed(text))) : null
-      const former = kept ?? (await stateFile.read((text) => readLasting(unsealed(text), now)))
-      const { isOrderly = false, state: saved = initial } = former ?? {}
-      const begun = afterStart(saved, { ...read, isOrderly }, { now, drawn })
+      const kept = isVolatile ? await runtimeFile.read(unsealed) : null
+      const lasted = kept === null ? await stateFile.read(unsealed) : null
+      const former = kept ?? (lasted && afterBoot(lasted, now))
+      const { isOrderly, state } = former ?? { isOrderly: false, state: initialState(read, now) }
+      const begun = afterStart(state, { ...read, isOrderly }, { now, drawn })
       await withinLimit(save(begun))
       return begun
     },
@@ -108,9 +123,21 @@ export async function createStateStore({
   }
 }
 
-async function isInMemory(directory: string): Promise<boolean> {
-  return statfs(directory).then(
-    ({ type }) => IN_MEMORY_TYPES.has(type),
-    () => false,
-  )
+/** What was saved before the boot, on the present clocks. */
+export function afterBoot(saved: Saved, now: Instant): Saved {
+  const { state, at } = saved
+  // The wall clock may have been set back between the boots: then no time has passed, and no wait is longer than it was.
+  const byMs = now.bootMs - at.bootMs - Math.max(0, now.wallMs - at.wallMs)
+  const clocks = { wallMs: now.wallMs - now.bootMs, serviceMs: null }
+  return { ...saved, state: { ...moved(state, byMs), clocks } }
+}
+
+/** The same facts, with each instant of the boot clock later by so much. */
+function moved<Facts>(facts: Facts, byMs: number): Facts {
+  if (typeof facts !== 'object' || facts === null || Array.isArray(facts)) return facts
+  const entries = Object.entries(facts).map(([name, fact]: [string, unknown]) => {
+    const isInstant = typeof fact === 'number' && (name === 'bootMs' || name.endsWith('AtMs'))
+    return [name, isInstant ? fact + byMs : moved(fact, byMs)] as const
+  })
+  return Object.fromEntries(entries) as Facts
 }

@@ -1,10 +1,9 @@
 // The keeper: the one loop that asks the service, one request at a time, and sets the one variable.
-import type { Instant } from '../lib/clock.ts'
 import { fingerprintOf, type RejectVerdict } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from './outcome.ts'
 import { next } from './schedule.ts'
 import { nextExpiryMs } from './selectors.ts'
-import { recordOf, type TokenState } from './state.ts'
+import { recordOf, type Files, type TokenState } from './state.ts'
 import * as transitions from './transitions.ts'
 import { createVariable, type Attempted, type VariableOptions } from './variable.ts'
 
@@ -20,12 +19,6 @@ export interface Source {
 export type Keeper = ReturnType<typeof createKeeper>
 /** The part of it that the reports use. */
 export type KeeperView = Pick<Keeper, 'state' | 'now' | 'isAlive' | 'onEvent' | 'listenUntil'>
-
-/** The result of an operator's request; `candidate`: the answer to the pair that was asked first, if it gave no token. */
-export interface Refreshed {
-  readonly outcome: FetchOutcome
-  readonly candidate: FetchOutcome | null
-}
 
 /** The attempt brought no token. */
 class AttemptFailed extends Error {}
@@ -63,8 +56,9 @@ export function createKeeper(
     }
   }
 
-  /** Makes the attempt that is due, whoever's pair it is. Null: none is, or its answer does not count. */
+  /** Makes the next attempt, whoever's pair it is. Null: its answer does not count. */
   async function attempt(stop: AbortSignal): Promise<FetchOutcome | null> {
+    await untilDue(stop)
     const plan = next(get(), clock.now())
     if (stop.aborted || plan.atMs > clock.now().bootMs) return null
     set(transitions.afterBegin(get(), plan))
@@ -113,17 +107,13 @@ export function createKeeper(
 
   return {
     state: get,
-    now: (): Instant => clock.now(),
+    now: () => clock.now(),
     isAlive: variable.isAlive,
     onEvent,
     listenUntil: variable.listenUntil,
     waitUntil,
     /** The loop, until the signal is aborted. */
-    run: async (signal: AbortSignal): Promise<void> =>
-      repeat(async () => {
-        await untilDue(signal)
-        return attempt(signal)
-      }, signal),
+    run: async (signal: AbortSignal): Promise<void> => repeat(attempt, signal),
     /** A client needs a token with this life left, in ms: wakes the loop if a new one can have it. */
     need(minValidMs: number): void {
       change(transitions.afterNeed(get(), minValidMs, clock.now()))
@@ -136,9 +126,10 @@ export function createKeeper(
     },
     /**
      * An operator asks: the candidate first, if there is one, and the running pair where that gives no token. Both
-     * attempts are made whatever the signal does. Null: it was aborted before the answer came.
+     * attempts are made whatever the signal does. `candidate`: the answer to it, if it gave no token. Null: the
+     * signal was aborted before the answer came.
      */
-    async refresh(signal: AbortSignal): Promise<Refreshed | null> {
+    refresh: async (signal: AbortSignal) => {
       const answers: Record<Attempted['type'], FetchOutcome | null> = { attempted: null, tried: null }
       const endListening = onEvent((event) => {
         if ('outcome' in event && event.cause !== 'fleet') answers[event.type] = event.outcome
@@ -150,7 +141,7 @@ export function createKeeper(
       return answers.attempted && { outcome: answers.attempted, candidate: answers.tried }
     },
     /** Uses what the files hold from now on. Of another service the request that is under way is given up. */
-    reload(files: transitions.Files): void {
+    reload(files: Files): void {
       const before = get().service.id
       change(transitions.afterFiles(get(), files, step()))
       if (files.service.id !== before) request.abort()
@@ -176,10 +167,13 @@ export function createKeeper(
  * p-retry repeats an attempt until there is a token or a refusal. Its own timers are off: they ignore suspend, a
  * reload and an operator, and have no jitter at the cap.
  */
-async function repeat(attempt: () => Promise<FetchOutcome | null>, signal: AbortSignal): Promise<void> {
+async function repeat(
+  attempt: (signal: AbortSignal) => Promise<FetchOutcome | null>,
+  signal: AbortSignal,
+): Promise<void> {
   const { default: pRetry } = await import('p-retry')
   const once = async (): Promise<void> => {
-    const outcome = await attempt()
+    const outcome = await attempt(signal)
     // A refusal is final, too: 500 "Your account is not active", 404 "Account not found".
     const isFinal = outcome?.kind === 'ok' || outcome?.kind === 'permanent'
     if (!isFinal && !signal.aborted) throw new AttemptFailed()

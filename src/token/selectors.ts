@@ -25,11 +25,11 @@ export function nextExpiryMs(state: TokenState, now: Instant): number {
 export function canMeet({ expiresAtMs, givenAtMs }: Token, minValidMs: number): boolean {
   return minValidMs <= expiresAtMs - givenAtMs - LIFE_MARGIN_MS
 }
-/** When the last usable token was lost, or will be. */
+/** When the last usable token was lost: now, while there is one. */
 export function lostAt(state: TokenState, now: Instant): Instant {
   const { token, tokenless } = state
   if (token === null) return tokenless.since
-  const bootMs = usableUntilMs(state, now)
+  const bootMs = Math.min(now.bootMs, usableUntilMs(state, now))
   return { bootMs, wallMs: token.received.wallMs + bootMs - token.received.bootMs }
 }
 

@@ -48,16 +48,15 @@ export interface PairRecord {
   /** No request was made, and none is made by itself before this instant; a client's report ends that. */
   readonly resumeAtMs: number
   /** The service refused it: it is not asked again by itself. Null: it is not refused. */
-  readonly refusal: Refusal | null
+  readonly refusal: {
+    readonly reason: PermanentReason
+    /** Fingerprint of the ready-made assertion that was sent; '': none was. */
+    readonly assertion: string
+    /** It is asked once more: the daemon started after an orderly stop, or its assertion is another one. */
+    readonly isLifted: boolean
+  } | null
   /** The last one since the last token. While the pair is refused: the refusal. */
   readonly failure: Trouble | null
-}
-export interface Refusal {
-  readonly reason: PermanentReason
-  /** Fingerprint of the ready-made assertion that was sent; '': none was. */
-  readonly assertion: string
-  /** It is asked once more: the daemon started after an orderly stop, or its assertion is another one. */
-  readonly isLifted: boolean
 }
 
 export const NO_RECORD: PairRecord = {
@@ -87,9 +86,15 @@ export interface InFlight {
   readonly assertion: string
 }
 
-export interface TokenState {
+/** What the files hold: the service, the settings and the newest pair. */
+export interface Files {
   readonly service: Service
   readonly policy: Policy
+  /** Keyed fingerprint of the pair. */
+  readonly pair: string
+}
+
+export interface TokenState extends Omit<Files, 'pair'> {
   /** Keyed fingerprint of the pair in use: it gave a token, or was in the files at the start. */
   readonly running: string
   /** That of the pair in the files. */
@@ -107,7 +112,17 @@ export interface TokenState {
   readonly wish: readonly Role[]
   /** Before this instant no other assertion lifts a refusal. */
   readonly liftAtMs: number
-  readonly clients: Clients
+  /** The wish of clients for another token than the one that is held, and its pace. */
+  readonly clients: {
+    /** Since the token was given last. `another`: they have reported that. */
+    readonly want: 'nothing' | 'more life' | 'another'
+    /** When they last caused a request; null: never. */
+    readonly requestedAtMs: number | null
+    /** Tokens in a row that they caused and then reported, at most 3. */
+    readonly pace: number
+    /** They wanted the token that is held. */
+    readonly areCause: boolean
+  }
   /** How far two clocks are ahead of the boot clock, in ms; null: the service has not shown its own. */
   readonly clocks: { readonly wallMs: number; readonly serviceMs: number | null }
   /** The time without a usable token, counted only while the host was awake and the daemon ran. */
@@ -126,18 +141,6 @@ export interface TokenState {
   readonly lastSuccessAt: Instant | null
 }
 
-/** The wish of clients for another token than the one that is held, and its pace. */
-export interface Clients {
-  /** Since the token was given last. `another`: they have reported that. */
-  readonly want: 'nothing' | 'more life' | 'another'
-  /** When they last caused a request; null: never. */
-  readonly requestedAtMs: number | null
-  /** Tokens in a row that they caused and then reported, at most 3. */
-  readonly pace: number
-  /** They wanted the token that is held. */
-  readonly areCause: boolean
-}
-
 /** The circumstances of a step: the moment and chance. */
 export interface Step {
   readonly now: Instant
@@ -145,10 +148,7 @@ export interface Step {
   readonly drawn: number
 }
 
-export function initialState(
-  { service, policy, pair }: { service: Service; policy: Policy; pair: string },
-  now: Instant,
-): TokenState {
+export function initialState({ service, policy, pair }: Files, now: Instant): TokenState {
   return {
     service,
     policy,

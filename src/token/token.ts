@@ -70,17 +70,15 @@ export function tokenOf(
 ): Token {
   const { accessToken, ageMs = 0 } = grant
   const received = { bootMs: now.bootMs - ageMs, wallMs: now.wallMs - ageMs }
-  const known = knownLife(grant, now.wallMs) ?? { lifeMs: Infinity, expirySource: 'assumed' as const }
+  const known = knownLife(grant, now.wallMs) ?? { lifeMs: maxAgeMs, expirySource: 'assumed' as const }
   const { lifeMs, expirySource } = { ...known, ...grant }
-  // Of two assumed lives the shorter counts: the one that another host sent, or the one here.
-  const leastMs = expirySource === 'assumed' ? Math.min(lifeMs, maxAgeMs) : lifeMs
   const fresh: Token = {
     accessToken,
     fingerprint: fingerprintOf(accessToken),
     pair,
     received,
     givenAtMs: now.bootMs,
-    ...lifeFrom(received.bootMs, leastMs, drawn),
+    ...lifeFrom(received.bootMs, lifeMs, drawn),
     expirySource,
     expMs: datesOf(accessToken).expMs,
     isUnchanged: false,

@@ -9,10 +9,9 @@ import {
   NO_RECORD,
   recordOf,
   withRecord,
+  type Files,
   type InFlight,
-  type Policy,
   type Role,
-  type Service,
   type Step,
   type TokenState,
   type Trouble,
@@ -244,14 +243,6 @@ export function afterAssertion(state: TokenState, pair: string, assertion: strin
 
 // ---- other files
 
-/** What the files hold: the service, the settings and the newest pair. */
-export interface Files {
-  readonly service: Service
-  readonly policy: Policy
-  /** Fingerprint of the pair. */
-  readonly pair: string
-}
-
 /** The files were read: at a reload, or because secret files have changed. */
 export function afterFiles(
   state: TokenState,
@@ -262,16 +253,23 @@ export function afterFiles(
   const read = { ...state, service, policy, newest: pair, newestSince }
   if (service.id === state.service.id) return { ...read, token: withMaxAge(state, policy.maxAgeMs, drawn) }
   // The pair in the files alone goes to another service, and nothing of the former one holds there.
-  const lost = lostAt(state, now)
   return {
-    ...afterAbort(read),
+    ...afterAbort(withoutToken(read, now)),
     running: pair,
     pairs: {},
-    token: null,
-    clients: { ...state.clients, want: 'nothing' },
     clocks: { ...state.clocks, serviceMs: null },
-    tokenless: { ...state.tokenless, since: lost.bootMs > now.bootMs ? now : lost },
     lastSuccessAt: null,
+  }
+}
+
+/** The token is lost at the latest now. */
+export function withoutToken(state: TokenState, now: Instant): TokenState {
+  const { clients, tokenless } = state
+  return {
+    ...state,
+    token: null,
+    clients: { ...clients, want: 'nothing' },
+    tokenless: { ...tokenless, since: lostAt(state, now) },
   }
 }
 

@@ -18,7 +18,7 @@ import { describe, expect, it } from 'vitest'
 import { createStateStore } from '../../src/storage/state-store.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { dueAtMs } from '../../src/token/schedule.ts'
-import { lostAt, refusalOf, usableToken } from '../../src/token/selectors.ts'
+import { refusalOf } from '../../src/token/selectors.ts'
 import { NO_RECORD, recordOf, type TokenState } from '../../src/token/state.ts'
 import { afterAnswer, afterBegin, afterRequest } from '../../src/token/transitions.ts'
 import { POLICY, serviceFacts, tokenAt } from '../support/facts.ts'
@@ -59,10 +59,10 @@ async function scene({ runtime = 'memory' }: { runtime?: 'memory' | 'disk' } = {
     },
     records,
     /** Opens the store as a process does that starts. */
-    start: async ({ pair = 'first', service = 'service' } = {}) => {
+    start: async () => {
       const directories = { runtimeDirectory, stateDirectory }
       const store = await createStateStore({ ...directories, clock, log: records.log })
-      const read = { service: serviceFacts(service), policy: POLICY, pair: store.fingerprintOf(pair) }
+      const read = { service: serviceFacts(), policy: POLICY, pair: store.fingerprintOf('first') }
       return { store, state: await store.load(read, 0.5) }
     },
     /** The host starts anew: the runtime directory is empty, and the boot clock begins again. */
@@ -70,8 +70,6 @@ async function scene({ runtime = 'memory' }: { runtime?: 'memory' | 'disk' } = {
       for (const name of readdirSync(runtimeDirectory)) rmSync(join(runtimeDirectory, name))
       Object.assign(clock, createFakeClock({ wallMs, bootMs }))
     },
-    /** The state while a request is under way. */
-    asked: (state: TokenState): TokenState => afterRequest(afterBegin(state, plan(state)), step()),
     /** The state when the service answers so. */
     answered: (state: TokenState, outcome: FetchOutcome): TokenState =>
       afterAnswer(afterRequest(afterBegin(state, plan(state)), step()), outcome, step()).state,
@@ -88,12 +86,9 @@ const tokenOf = ({ token }: TokenState): string | undefined => token?.accessToke
 describe('a start', () => {
   it('in the same boot has the whole state, as it was saved', async () => {
     const { start, answered, ok, clock, store, state } = await opened()
-    const clients = { ...state.clients, areWaiting: true, requestedAtMs: clock.now().bootMs, pace: 2 }
-    const saved = { ...answered(answered(state, ok()), failures.network), clients }
+    const saved = { ...answered(answered(state, ok()), failures.network), notes: { since: clock.now() } }
     await store.save(saved)
-    const { notes, requests, ...facts } = (await start()).state
-    expect(saved).toMatchObject({ ...facts, requests: 2 })
-    expect([notes, requests]).toEqual([saved.notes, 0])
+    expect((await start()).state).toEqual({ ...saved, requests: 0 })
   })
 
   it('reads one file: that of the state directory only where the other one is not there', async () => {
@@ -114,45 +109,9 @@ describe('a start', () => {
   it('where the runtime directory is on a disk keeps no token, and writes none', async () => {
     const { start, answered, ok, files } = await scene({ runtime: 'disk' })
     const { store, state } = await start()
-    await store.save(answered(answered(state, ok()), limited))
+    await store.save(answered(state, ok()))
     expect(() => readFileSync(files.runtime)).toThrow('ENOENT')
-    const after = (await start()).state
-    expect(after).toMatchObject({ token: null, generation: 1 })
-    expect(recordOf(after, after.newest).attempts).toBe(1)
-  })
-
-  it('knows that a request was under way, and counts it', async () => {
-    const { start, asked, store, state, reboot, waitMs } = await opened()
-    await store.save(asked(state))
-    for (const act of [() => undefined, reboot]) {
-      act()
-      const after = (await start()).state
-      expect(recordOf(after, after.newest).attempts).toBe(1)
-    }
-    await store.save(asked(state))
-    expect(waitMs((await start()).state)).toBe(750)
-  })
-
-  it('asks nobody with a refused pair after a crash, and once after an orderly stop, which a crash ends', async () => {
-    const { start, answered, asked, store, state, waitMs } = await opened()
-    const refused = answered(state, failures.inactive)
-    await store.save(refused)
-    expect(waitMs((await start()).state)).toBe(Infinity)
-    await store.close(refused)
-    const begun = (await start()).state
-    expect(waitMs(begun)).toBe(0)
-    await store.save(asked(begun))
-    expect(waitMs((await start()).state)).toBe(Infinity)
-  })
-
-  it('with another pair in the files serves the token and asks; with another service it does not serve it', async () => {
-    const { start, answered, ok, store, state, waitMs } = await opened()
-    const held = answered(state, ok())
-    await store.save(held)
-    const other = (await start({ pair: 'second' })).state
-    expect([tokenOf(other), waitMs(other)]).toEqual([tokenOf(held), 0])
-    const elsewhere = (await start({ service: 'elsewhere' })).state
-    expect(elsewhere).toMatchObject({ token: null, pairs: {}, lastSuccessAt: null })
+    expect((await start()).state).toMatchObject({ token: null, generation: 1 })
   })
 
   it('after a boot has the waits by the wall clock, none longer than one that is drawn', async () => {
@@ -170,40 +129,6 @@ describe('a start', () => {
       expect(recordOf(after, after.newest).failure?.since.bootMs).toBeLessThanOrEqual(5_000)
     }
   })
-
-  it('after a boot with a wall clock that begins in 1970 waits for nothing that was not asked for', async () => {
-    const { start, answered, ok, store, state, reboot, waitMs } = await opened()
-    await store.save(answered(answered(state, ok()), failures.network))
-    reboot({ wallMs: 0 })
-    const after = (await start()).state
-    expect(waitMs(after)).toBe(750)
-    expect(after.lastSuccessAt?.bootMs).toBe(5_000)
-  })
-
-  it('knows the alert that is raised, since when, and its last reminder', async () => {
-    const { start, store, state, clock, reboot } = await opened()
-    const alert = { reason: 'rejected', since: clock.now(), reminders: 1, remindedAt: clock.now().wallMs }
-    await store.save({ ...state, notes: { loggedEnd: 'end', alert } })
-    expect((await start()).state.notes).toEqual({ loggedEnd: 'end', alert })
-    const { wallMs } = clock.now()
-    reboot()
-    const since = { wallMs, bootMs: clock.now().bootMs - MINUTE }
-    expect((await start()).state.notes).toEqual({ loggedEnd: 'end', alert: { ...alert, since } })
-  })
-
-  it('goes on with the time without a token, which began when that was lost', async () => {
-    const { start, answered, ok, store, state, clock, reboot } = await opened()
-    const held = answered(state, ok(MINUTE))
-    await clock.advance(HOUR)
-    await store.save({ ...held, tokenless: { since: clock.now(), forMs: 5 * MINUTE } })
-    const lost = held.token!.received.wallMs + MINUTE
-    for (const act of [() => undefined, reboot]) {
-      act()
-      const after = (await start()).state
-      expect(after.tokenless.forMs).toBe(5 * MINUTE)
-      if (after.token !== null) expect(lostAt(after, clock.now()).wallMs).toBe(lost)
-    }
-  })
 })
 
 describe('the files', () => {
@@ -211,35 +136,22 @@ describe('the files', () => {
     const { store, state, files, clock } = await opened()
     await store.save({ ...state, token: tokenAt(clock.now()), pairs: { id: NO_RECORD } })
     const names = new Set(readFileSync(files.runtime, 'utf8').match(/"\w+":/g))
-    expect([names.size, hash('sha256', [...names].toSorted().join('')).slice(0, 8)]).toEqual([58, '1f23382d'])
+    expect([names.size, hash('sha256', [...names].toSorted().join('')).slice(0, 8)]).toEqual([57, '3025e7dd'])
   })
 
-  it('hold no secret of a token that has ended, and never one in the state directory', async () => {
-    const { answered, ok, files, store, state, clock, start } = await opened()
+  it('are for the daemon alone, and that of the state directory holds no token', async () => {
+    const { answered, ok, files, store, state } = await opened()
     const held = answered(state, ok())
     await store.save(held)
-    const text = tokenOf(held)!
-    expect(readFileSync(files.runtime, 'utf8')).toContain(text)
-    expect(readFileSync(files.state, 'utf8')).not.toContain(text)
-    await clock.advance(HOUR)
-    await store.save(held)
-    expect(readFileSync(files.runtime, 'utf8')).not.toContain(text)
-    const after = (await start()).state
-    expect([usableToken(after, clock.now()), after.token?.fingerprint]).toEqual([
-      null,
-      held.token?.fingerprint,
-    ])
+    expect(readFileSync(files.runtime, 'utf8')).toContain(tokenOf(held)!)
+    expect(readFileSync(files.state, 'utf8')).not.toContain(tokenOf(held)!)
     for (const path of Object.values(files)) expect(statSync(path).mode & 0o777).toBe(0o600)
   })
 
-  it('name a pair by a keyed fingerprint', async () => {
-    const { store } = await opened()
-    const other = (await opened()).store
+  it('name a pair by a fingerprint with a key of this host', async () => {
+    const [store, other] = [(await opened()).store, (await opened()).store]
     expect(store.fingerprintOf('a')).toMatch(/^[0-9a-f]{64}$/)
-    expect(store.fingerprintOf('a')).toBe(store.fingerprintOf('a'))
-    expect(new Set([store.fingerprintOf('a'), store.fingerprintOf('b'), other.fingerprintOf('a')]).size).toBe(
-      3,
-    )
+    expect(store.fingerprintOf('a')).not.toBe(other.fingerprintOf('a'))
   })
 
   const torn = 'it is torn, foreign or of another version'

@@ -16,17 +16,8 @@ const withRecords = (state: TokenState, change: (record: PairRecord) => Partial<
     Object.entries(state.pairs).map(([id, record]) => [id, { ...record, ...change(record) }]),
   ),
 })
-const {
-  next,
-  afterAnswer,
-  afterAssertion,
-  afterFiles,
-  afterStart,
-  afterTick,
-  readLasting,
-  readRuntime,
-  runtimeText,
-} = machine
+const { next, afterAnswer, afterAssertion, afterBoot, afterFiles, afterRequest, afterStart, afterTick } =
+  machine
 
 /** Mistakes, the world that shows each, and words of the rule that it breaks. */
 const MISTAKES: readonly (readonly [string, keyof typeof WORLDS, Partial<Machine>, string])[] = [
@@ -45,7 +36,7 @@ const MISTAKES: readonly (readonly [string, keyof typeof WORLDS, Partial<Machine
   [
     'a request that is under way is not saved as failed',
     'pairs',
-    { runtimeText: (s, at) => runtimeText(s.inFlight ? withRecords(s, () => ({ attempts: 0 })) : s, at) },
+    { afterRequest: (...asked) => withRecords(afterRequest(...asked), () => ({ attempts: 0 })) },
     'counted is not sent again',
   ],
   [
@@ -95,9 +86,9 @@ const MISTAKES: readonly (readonly [string, keyof typeof WORLDS, Partial<Machine
     'the state directory holds no records',
     'pairs',
     {
-      readLasting(...args) {
-        const former = readLasting(...args)
-        return former && { ...former, state: { ...former.state, pairs: {} } }
+      afterBoot(...saved) {
+        const former = afterBoot(...saved)
+        return { ...former, state: { ...former.state, pairs: {} } }
       },
     },
     '',
@@ -135,11 +126,9 @@ const MISTAKES: readonly (readonly [string, keyof typeof WORLDS, Partial<Machine
     'the pace of clients is lost at a restart',
     'life',
     {
-      readRuntime(...args) {
-        const former = readRuntime(...args)
-        if (former === undefined) return undefined
-        const clients = { ...former.state.clients, requestedAtMs: null, pace: 0 }
-        return { ...former, state: { ...former.state, clients } }
+      afterStart(...saved) {
+        const state = afterStart(...saved)
+        return { ...state, clients: { ...state.clients, requestedAtMs: null, pace: 0 } }
       },
     },
     'clients cause one request',

@@ -1,6 +1,6 @@
 // All histories of one host, breadth first, so that the first one that breaks a rule is a shortest one: attempts and
-// answers, files, acts, clients, clocks, kills and starts, over the real transitions, schedule and saved texts.
-import { lastingText, readLasting, readRuntime, runtimeText } from '../../src/storage/saved-state.ts'
+// answers, files, acts, clients, clocks, kills and starts, over the real transitions, schedule and saved states.
+import { afterBoot, type Saved } from '../../src/storage/state-store.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
 import { next, type Plan } from '../../src/token/schedule.ts'
 import { refusalOf, usableToken } from '../../src/token/selectors.ts'
@@ -9,16 +9,7 @@ import * as transitions from '../../src/token/transitions.ts'
 import { jwtOf } from '../support/jwt.ts'
 
 /** What is explored: replaced in part to see that a mistake is found. */
-export const machine = {
-  ...transitions,
-  next,
-  refusalOf,
-  usableToken,
-  lastingText,
-  readLasting,
-  readRuntime,
-  runtimeText,
-}
+export const machine = { ...transitions, next, refusalOf, usableToken, afterBoot }
 export type Machine = typeof machine
 
 /** The answers and the acts that a history is made of. */
@@ -195,13 +186,11 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
       readAssertion()
       return
     }
-    const at = { now: instant(), isOrderly: act === 'orderly' }
-    const former =
-      act === 'reboot'
-        ? play.readLasting(play.lastingText(s, at), instant())
-        : play.readRuntime(play.runtimeText(s, at))
-    must(former !== undefined, 'a text that was saved is read')
-    s = play.afterStart(former!.state, { ...filesOf(pair), isOrderly: former!.isOrderly }, step())
+    const state = act === 'reboot' ? play.withoutToken(s, instant()) : s
+    const saved = { at: instant(), isOrderly: act === 'orderly', state }
+    const found = JSON.parse(JSON.stringify(saved)) as Saved
+    const former = act === 'reboot' ? play.afterBoot(found, instant()) : found
+    s = play.afterStart(former.state, { ...filesOf(pair), isOrderly: former.isOrderly }, step())
     readAssertion()
   }
 
