@@ -99,7 +99,7 @@ const TOKEN_LIKE = [/\bbearer\s+\S+/gi, /\beyJ[\w-]{4,}(?:\.[\w-]*)*/g]
  * tokens. Empty where their letters and digits contain those of a secret.
  */
 export function oneLine(text: string, secrets: readonly string[]): string {
-  const line = text.replace(/[\s\p{C}]+/gu, ' ').trim()
+  const line = text.replace(/\s+/g, ' ').replace(/\p{C}/gu, '').trim()
   const redacted = createRedaction(secrets, { isShortReplaced: true })(line)
   const clean = TOKEN_LIKE.reduce((left, shape) => left.replace(shape, REDACTED), redacted)
   const said = lettersOf(clean.replaceAll(REDACTED, ''))
