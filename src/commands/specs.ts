@@ -29,7 +29,7 @@ const ofSetup = {
   from: { value: 'FILE', summary: 'All in one: a configuration (JSON) with key and secret; - for stdin' },
   force: { summary: 'Replace an existing configuration; its other settings stay, without --from' },
   unverified: { summary: 'Put the files in place though the service gave no token' },
-  account: { value: 'NAME', summary: 'Set up this account' },
+  ...ofAccount,
 }
 
 export const commands: readonly CommandSpec[] = [

@@ -1,7 +1,7 @@
 // `kyc-tokend setup`: writes new files beside those in use, checks them live, puts them in place, and has the daemon
 // use them. Nothing is replaced before it was checked, so nothing is restored.
 import { asFileError } from '../files/file-error.ts'
-import { installationOf, checkedAccount } from '../host/account.ts'
+import { installationOf } from '../host/account.ts'
 import { programName } from '../host/paths.ts'
 import { createRemedies } from '../host/remedy.ts'
 import { firstLine, unitProperties } from '../host/system.ts'
@@ -9,7 +9,7 @@ import { escapeUnsafe } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import { runProgram } from '../lib/run-program.ts'
-import { ask } from '../terminal/ask.ts'
+import { ask, configurationOf } from '../terminal/ask.ts'
 import type { Invocation, RunCommand } from '../terminal/command.ts'
 import { readAnswers, type Answers } from './setup-answers.ts'
 import {
@@ -40,7 +40,7 @@ export const setupWith =
     const { options } = invocation
     // What is made is as it has to be, whatever the mask of the caller.
     process.umask(0o022)
-    const account = options['account'] === undefined ? undefined : checkedAccount(String(options['account']))
+    const { account } = configurationOf(invocation)
     const files = await setupFiles(account, process.cwd())
     const force = options['force'] === true
     const answers = await readAnswers(invocation, () => refuseExisting(files, { force }))

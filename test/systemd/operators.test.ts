@@ -25,7 +25,7 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
       await sh("stat -c '%a %U:%G' /etc/kyc-tokend/accounts/eu.json /etc/kyc-tokend/accounts/eu.api-key"),
     ).toBe('640 root:kyc-tokend\n640 root:kyc-tokend\n')
     expect(await sh('kyc-tokend status --account eu')).toMatch(/^state +ready/)
-    expect(await sh(`kyc-tokend setup --account de ${words}`)).toContain(
+    expect(await sh(`KYC_TOKEND_ACCOUNT=de kyc-tokend setup ${words}`)).toContain(
       'kyc-tokend@de runs and holds a token',
     )
     await sh(
