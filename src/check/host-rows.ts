@@ -39,9 +39,8 @@ export const hostRows: Readonly<Record<string, (facts: HostFacts) => Iterable<Fi
       service !== null && (isActive(service) || service.properties['UnitFileState'] === 'enabled')
     for (const unit of isUsed ? others : []) {
       if (isActive(unit) || isMasked(unit)) continue
-      const so = unit.path === undefined ? 'no alert runs the alert command' : `${unit.path} is closed`
       const { ActiveState, Result } = unit.properties
-      yield fault(`${unit.name} is ${ActiveState} (${Result}), so that ${so}`, commands.rebind)
+      yield fault(`${unit.name} is ${ActiveState} (${Result})`, commands.rebind)
     }
   },
 
@@ -55,19 +54,14 @@ export const hostRows: Readonly<Record<string, (facts: HostFacts) => Iterable<Fi
     }
   },
 
-  *directories({ mounts, isRunClosed, remedies: { commands } }) {
+  *directories({ mounts, remedies: { commands } }) {
     for (const mount of mounts) {
       const sentence = `a file system is mounted over ${mount}, and hides the sockets below`
       yield fault(sentence, `sudo umount ${shellWord(mount)}`, commands.rebind)
     }
-    if (isRunClosed)
-      yield fault(
-        'others may not pass through /run, so that no client reaches the sockets',
-        'sudo chmod 0755 /run',
-      )
   },
 
-  *sockets({ others, sockets, group, remedies: { commands, remedyOf } }) {
+  *sockets({ others, sockets, group, status, remedies: { commands, remedyOf } }) {
     for (const { name, properties } of others) {
       const { SocketGroup = '' } = properties
       if (SocketGroup === '' || SocketGroup === group) continue
@@ -75,8 +69,8 @@ export const hostRows: Readonly<Record<string, (facts: HostFacts) => Iterable<Fi
       const why = `members of one alone get the token; write SocketGroup=${group} below [Socket]`
       yield fault(`${sentence}: ${why}`, `sudo systemctl edit ${name}`, commands.rebind)
     }
-    for (const { path, isOpenedWide, unanswered } of sockets) {
-      if (isOpenedWide) yield fault(remedyOf({ fault: 'open-socket', path }))
+    for (const problem of status?.daemon.pathProblems ?? []) yield fault(problem)
+    for (const { path, unanswered } of sockets) {
       if (unanswered === null) yield ok(`${path} answers`)
       if (unanswered === 'closed') yield fault(`no answer at ${path}: ${remedyOf('unanswered')}`)
       else if (unanswered) {

@@ -1,5 +1,5 @@
 // The facts about the host of which `check` makes its findings.
-import { existsSync, statSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { createConnection } from 'node:net'
 import { dirname } from 'node:path'
 import type { Config } from '../config/config.ts'
@@ -9,7 +9,7 @@ import { ALERT_COMMAND, CLIENTS_GROUP, ownSockets, SERVICE_USER } from '../host/
 import { createRemedies, type Place } from '../host/remedy.ts'
 import { unitProperties, unitWords, type UnitProperties } from '../host/system.ts'
 import { sleep, withTimeout } from '../lib/clock.ts'
-import { errorCode, UserError, withSystemFallback } from '../lib/error.ts'
+import { errorCode, UserError } from '../lib/error.ts'
 import { runProgram } from '../lib/run-program.ts'
 import { ask } from '../terminal/ask.ts'
 
@@ -29,8 +29,6 @@ export interface Unit {
   /** With its suffix. */
   readonly name: string
   readonly properties: UnitProperties
-  /** Of a socket unit. */
-  readonly path?: string | undefined
 }
 
 /**
@@ -56,9 +54,9 @@ export async function asUser<T>(
 }
 
 /** Null: it is not installed. Throws UserError (69) if systemd does not tell root. */
-export async function unitOf(name: string, path?: string): Promise<Unit | null> {
+export async function unitOf(name: string): Promise<Unit | null> {
   const properties = await unitProperties(name, PROPERTIES, { isNeeded: process.geteuid!() === 0 })
-  return properties && { name, properties, path }
+  return properties && { name, properties }
 }
 
 export const isMasked = ({ properties }: Unit): boolean => properties['LoadState'] === 'masked'
@@ -76,7 +74,7 @@ export async function factsOf(
   const others = units.slice(1)
   /** Its members use the sockets. */
   const group = service?.properties['Group'] || CLIENTS_GROUP
-  const { sockets, status } = await socketFacts(config, { service, others, group })
+  const { sockets, status } = await socketFacts(config, { service, group })
   const clock = await output('timedatectl', 'show', '--property=NTPSynchronized', '--value')
   return {
     remedies: createRemedies({ ...place, pid: status?.daemon.pid }),
@@ -89,7 +87,6 @@ export async function factsOf(
     complaints: await complaintsAbout(units.filter((unit) => !isMasked(unit))),
     missing: await missingNames(units),
     mounts: units.length === 0 ? [] : await mountsOver(sockets.map(({ path }) => path)),
-    isRunClosed: units.length > 0 && (modeOf('/run') & 0o001) === 0,
     group,
     sockets,
     /** Of a daemon that runs with this configuration; null: none is known to run. */
@@ -101,40 +98,33 @@ export async function factsOf(
 }
 
 async function otherUnits(config: Config | null, { account }: Place): Promise<Unit[]> {
-  const asked = installationOf(account)
-    .sockets.filter(({ name }) => name === 'ipc' || config?.http !== null)
-    .map(async ({ unit, path }) => unitOf(unit, path))
-  if (existsSync(ALERT_COMMAND)) asked.push(unitOf(`${installationOf(account).alertUnit}.path`))
-  return (await Promise.all(asked)).filter((unit) => unit !== null)
+  const { sockets, alertUnit } = installationOf(account)
+  const wanted = sockets.filter(({ name }) => name === 'ipc' || config?.http !== null).map(({ unit }) => unit)
+  const names = existsSync(ALERT_COMMAND) ? [...wanted, `${alertUnit}.path`] : wanted
+  return (await Promise.all(names.map(unitOf))).filter((unit) => unit !== null)
 }
 
-/** The sockets of the units, else the daemon's own, and the daemon that answers there. */
+/** The sockets of the unit, which are above its directory, else the daemon's own, and the daemon that answers there. */
 async function socketFacts(
   config: Config | null,
-  { service, others, group }: { service: Unit | null; others: readonly Unit[]; group: string },
+  { service, group }: { service: Unit | null; group: string },
 ) {
   if (config === null) return { sockets: [], status: null }
-  const own = ownSockets(config.runtimeDirectory)
-  const pathOf = (name: 'ipc' | 'http'): string =>
-    others.find(({ path }) => path?.endsWith(`/${name}.sock`))?.path ?? own[name]
+  const { runtimeDirectory } = config
+  const paths = ownSockets(service === null ? runtimeDirectory : dirname(runtimeDirectory))
   // A question would start a daemon that does not run.
   const isUp = service === null || isActive(service)
-  const there = { options: { socket: pathOf('ipc') }, env: {} }
+  const there = { options: { socket: paths.ipc }, env: {} }
   const answer = isUp ? await ask(there, async (client) => client.status()).catch(nullForUserError) : null
   const status = answer?.daemon.configFile === config.read.file ? answer : null
   const mayAsk = service === null ? status !== null : isUp
   const names = (['ipc', 'http'] as const).filter((name) => config[name] !== null)
   // One after the other: the process acts as a member meanwhile.
   const sockets = await Array.fromAsync(names, async (name) => {
-    const path = pathOf(name)
-    const { users, groups } = config[name]!.allow
-    return {
-      path,
-      /** `allow` names nobody, so that the mode decides. */
-      isOpenedWide: users.length + groups.length === 0 && (modeOf(path) & 0o006) !== 0,
-      /** Why a member of the group gets no answer, as a code; null: it gets one; undefined: it was not asked. */
-      unanswered: mayAsk ? await askAsMember(name, path, group) : undefined,
-    }
+    const path = paths[name]
+    /** Why a member of the group gets no answer, as a code; null: it gets one; undefined: it was not asked. */
+    const unanswered = mayAsk ? await askAsMember(name, path, group) : undefined
+    return { path, unanswered }
   })
   return { sockets, status }
 }
@@ -211,9 +201,4 @@ async function resources(config: Config | null) {
 async function output(program: string, ...words: readonly string[]): Promise<string> {
   const { stdout, stderr } = await runProgram(program, words, ASK_MS)
   return stdout || stderr
-}
-
-/** One that nobody misses if the file cannot be seen. */
-function modeOf(path: string): number {
-  return withSystemFallback(0o001, () => statSync(path).mode)
 }

@@ -61,7 +61,8 @@ export function createTokenFiles(options: {
       [...paths].map(async (path) => {
         const file = fileAt(path)
         await file.reconcile()
-        if (!configs.has(path) && file.error() === null && !file.status().isPresent) files.delete(path)
+        if (!configs.has(path) && file.error() === null && file.status().writtenAt === null)
+          files.delete(path)
       }),
     )
   }
@@ -85,13 +86,13 @@ export function createTokenFiles(options: {
       [...configs.values()].map((config) => {
         const file = fileAt(config.path)
         const error = file.error()
-        const { isPresent: present, writtenAt, repairs } = file.status()
+        const { writtenAt, repairs } = file.status()
         return {
           path: config.path,
           format: config.format,
           ok: error === null,
           error: error && remedyOf(error),
-          present,
+          present: writtenAt !== null,
           writtenAt: writtenAt?.toISOString() ?? null,
           repairs,
         }

@@ -34,7 +34,7 @@ export function createManagedFile(
   const { counts = { writes: 0, repairs: 0, errors: 0 } } = options
   /** What the file was last given, or had; undefined: nothing yet in this run. */
   let applied: Content | null | undefined
-  let isPresent = false
+  /** Null: it was not there at the last check. */
   let writtenAt: Date | null = null
   let repairs = 0
   /** The work that is under way, and since when. */
@@ -50,11 +50,10 @@ export function createManagedFile(
   /** Compares the file with this content, and replaces or removes it. */
   async function apply(content: Content | null): Promise<void> {
     const there = await readWholeFile(path, content)
-    isPresent = there !== null
+    writtenAt = there?.stats.mtime ?? null
     if (there?.text === content?.text && there?.hasAttributes !== false) {
       // A crash may have left something of replacing it.
       if (there === null && applied === undefined) await removeFile(path)
-      writtenAt ??= there?.stats.mtime ?? null
       applied = content
       return
     }
@@ -73,14 +72,13 @@ export function createManagedFile(
   async function put(content: Content | null): Promise<void> {
     await (content === null ? removeFile(path) : replaceFile(path, content))
     applied = content
-    isPresent = content !== null
-    writtenAt = content === null ? writtenAt : new Date()
+    writtenAt = content && new Date()
     counts.writes += 1
   }
 
   function fail(error: unknown): void {
     if (!(error instanceof FileError)) throw error
-    if (error.code === 'ENOENT' || error.code === 'ENOTDIR') isPresent = false
+    if (error.code === 'ENOENT' || error.code === 'ENOTDIR') writtenAt = null
     counts.errors += 1
     problem.set(error)
   }
@@ -121,8 +119,8 @@ export function createManagedFile(
     },
     /** Why it is not as it should be; null: it is. */
     error: (): FileError | null => stalled() ?? problem.current(),
-    /** Whether it existed at the last check, when it got its content, and how often it was restored since the start. */
-    status: () => ({ isPresent, writtenAt, repairs }),
+    /** When it got its content; null: it was not there at the last check. `repairs`: since the start. */
+    status: () => ({ writtenAt, repairs }),
   }
 }
 

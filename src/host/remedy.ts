@@ -130,12 +130,9 @@ type Facts = Readonly<Record<string, string | undefined>>
  * description, section 7.
  */
 const rows = {
-  'account-inactive': [
-    "Contact the service's support, have the account activated, and ask again",
-    '{refresh}',
-  ],
+  'account-inactive': ["Have the service's support activate the account, then ask again", '{refresh}'],
   'account-not-found': [
-    "Compare `baseUrl`, `service`, key and secret with the account's dashboard, and correct them",
+    "Compare `baseUrl`, `service`, key and secret with the account's dashboard",
     '{mend}',
   ],
   rejected: ['Correct `baseUrl`, `service` or the credentials: the service rejects such requests', '{mend}'],
@@ -151,11 +148,7 @@ const rows = {
   'no-token': ['See what kyc-tokend waits for, and check its configuration', '{status}', '{check}'],
   test: ['Nothing to do: it resolves itself after 10 s'],
   // The configuration on disk: faulty while a daemon runs; changed; changed where a reload does not suffice.
-  'faulty-on-disk': [
-    'Correct what `check` names, then have the configuration read again',
-    '{check}',
-    '{reload}',
-  ],
+  'faulty-on-disk': ['Correct what `check` names, and have it read again', '{check}', '{reload}'],
   'changed-on-disk': ['Have the changed configuration taken over', '{reload}'],
   'restart-needed': ['Have the changed configuration taken over by a restart', '{restart}'],
   // Of clients: no daemon; no access to the socket; the connection ended without an answer; no answer in time.
@@ -176,29 +169,17 @@ const rows = {
   readable: ['holds a secret and can be read by everybody', '{sudo}chmod o-rwx {file}'],
   // Of a file that the daemon writes, by the kind of the error.
   stalled: ['{what}: not written for {seconds} s: check the disk of {directory} or its server'],
-  'odd-target': [
-    '{what}: a link or no regular file is there, which is never replaced',
-    '{as}mv -T --backup=numbered {file} {file}.old',
-  ],
-  'unsafe-directory': [
-    '{what}: others could exchange what is made in {directory}: take one that they cannot write',
-  ],
+  'odd-target': ['{what}: no regular file is there', '{as}mv -T --backup=numbered {file} {file}.old'],
+  'unsafe-directory': ['{what}: others could exchange what is made in {directory}: choose another'],
   attributes: ['{what}: its file system does not keep owner, group and mode: choose another directory'],
   ownership: [
     '{what}: {why}: leave its owner and group out, set Group= of the unit by a drop-in, or use a kyc-tokend-changed@ unit',
     '{edit}',
   ],
   'unit-directory': ['{what}: {directory} is not as a start of the unit makes it', '{rebind}'],
-  'read-only': [
-    '{what}: {directory} is read-only; for the unit name it in a drop-in: ReadWritePaths=-{directory}',
-    'findmnt -T {folder}',
-    '{edit}',
-  ],
+  'read-only': ['{what}: {directory} is read-only; a unit needs ReadWritePaths=-{directory}', '{edit}'],
   full: ['{what}: no space is left in {directory}: free some', 'df -h {folder}'],
-  system: [
-    '{what}: {why}; {directory} must be a directory, no link, that {user} may write',
-    'namei -lo {file}',
-  ],
+  system: ['{what}: {why}; see that {user} may write in {directory}, which is no link', 'namei -lo {file}'],
 } as const satisfies Readonly<Record<Reason | PostponedReason | AlertReason | FileError['kind'], Row>> &
   Readonly<Record<string, Row>>
 

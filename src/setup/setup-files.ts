@@ -37,12 +37,12 @@ export async function setupFiles(account: string | undefined, workingDirectory: 
   if (account !== undefined && !isRoot)
     throw new UserError('Only root sets up an account: run it with sudo.', exitStatus.noPermission)
   const gid = isRoot ? await idOf('group', SERVICE_USER) : undefined
-  const directory = isRoot ? dirname(installationOf(account).config) : workingDirectory
+  const config = isRoot ? installationOf(account).config : join(workingDirectory, 'kyc-tokend.config.json')
+  const directory = dirname(config)
   const named = (name: string): string => join(directory, account === undefined ? name : `${account}.${name}`)
   const endings = account === undefined ? ['yaml', 'yml'] : []
   return {
-    config:
-      account === undefined ? join(directory, 'kyc-tokend.config.json') : installationOf(account).config,
+    config,
     secrets: { apiKey: named(NAMES.apiKey), apiSecret: named(NAMES.apiSecret) },
     others: endings.map((ending) => join(directory, `kyc-tokend.config.${ending}`)),
     attributes: gid === undefined ? { mode: 0o600 } : { mode: 0o640, uid: 0, gid },
@@ -67,10 +67,11 @@ export function refuseExisting({ config, others }: SetupFiles, { force }: { forc
 }
 
 /**
- * Makes this the only setup of the configuration; gives the function that ends that. The lock is a file that nobody
- * else may open, so nobody else can hold it. Throws UserError (75).
+ * Makes this the only setup of the configuration until the lock is disposed of, and staged files with it. The lock is a
+ * file that nobody else may open, so nobody else can hold it. Throws UserError (75).
  */
-export async function lockSetup({ config }: SetupFiles): Promise<() => Promise<void>> {
+export async function lockSetup(files: SetupFiles): Promise<AsyncDisposable> {
+  const { config } = files
   await mkdir(dirname(config), { recursive: true })
   const path = join(dirname(config), `.${basename(config)}.setup-lock`)
   const flags = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW
@@ -78,11 +79,12 @@ export async function lockSetup({ config }: SetupFiles): Promise<() => Promise<v
   const isMine = loadLibc().lock(handle.fd)
   // Its former owner may have removed it meanwhile.
   const isThere = (await handle.stat()).ino === statSync(path, { throwIfNoEntry: false })?.ino
-  if (isMine && isThere)
-    return async () => {
-      await rm(path, { force: true })
-      await handle.close()
-    }
+  const end = async (): Promise<void> => {
+    await discardStaged(files)
+    await rm(path, { force: true })
+    await handle.close()
+  }
+  if (isMine && isThere) return { [Symbol.asyncDispose]: end }
   await handle.close()
   const message = `Another setup runs for ${config}: wait for its end, then run this again. Nothing was changed.`
   throw new UserError(message, exitStatus.tryAgain)

@@ -12,14 +12,7 @@ import { runProgram } from '../lib/run-program.ts'
 import { ask, configurationOf } from '../terminal/ask.ts'
 import type { Invocation, RunCommand } from '../terminal/command.ts'
 import { readAnswers, type Answers } from './setup-answers.ts'
-import {
-  discardStaged,
-  lockSetup,
-  planSetup,
-  refuseExisting,
-  setupFiles,
-  type SetupFiles,
-} from './setup-files.ts'
+import { lockSetup, planSetup, refuseExisting, setupFiles, type SetupFiles } from './setup-files.ts'
 
 /** The longest wait for a token of the daemon that was started, in s. */
 const TOKEN_WAIT_S = 15
@@ -45,14 +38,9 @@ export const setupWith =
     const force = options['force'] === true
     const answers = await readAnswers(invocation, () => refuseExisting(files, { force }))
     try {
-      const unlock = await lockSetup(files)
-      try {
-        refuseExisting(files, { force })
-        return await setUp(answers, { invocation, account, files, checkLive })
-      } finally {
-        await discardStaged(files)
-        await unlock()
-      }
+      await using _ = await lockSetup(files)
+      refuseExisting(files, { force })
+      return await setUp(answers, { invocation, account, files, checkLive })
     } catch (error) {
       throw asFileError(files.config, error)
     }

@@ -154,7 +154,7 @@ const status: FieldsOf<StatusResult> = {
       ok: field('boolean', 'false: the last write failed'),
       error: field('text', 'with the remedy', { null: '`ok` is true' }),
       present: field('boolean', ''),
-      writtenAt: field(INSTANT, '', { null: 'not since the start' }),
+      writtenAt: field(INSTANT, '', { null: 'it is not there' }),
       repairs: field('integer', ''),
     },
   }),

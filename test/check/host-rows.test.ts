@@ -6,17 +6,12 @@ import { createRemedies } from '../../src/host/remedy.ts'
 import type { StatusResult } from '../../src/protocol.ts'
 
 const UP = { LoadState: 'loaded', ActiveState: 'active', Result: 'success', UnitFileState: 'enabled' }
-const unit = (name: string, more: object = {}, path?: string): Unit => ({
-  name,
-  path,
-  properties: { ...UP, ...more },
-})
+const unit = (name: string, more: object = {}): Unit => ({ name, properties: { ...UP, ...more } })
 const DOWN = { ActiveState: 'inactive' }
 const service = (more: object = {}): Unit => unit('kyc-tokend.service', more)
-const ipcUnit = (more: object = {}): Unit =>
-  unit('kyc-tokend.socket', { SocketGroup: 'kyc-token', ...more }, '/run/kyc-tokend/ipc.sock')
+const ipcUnit = (more: object = {}): Unit => unit('kyc-tokend.socket', { SocketGroup: 'kyc-token', ...more })
 const alertUnit = (more: object = {}): Unit => unit('kyc-tokend-alert.path', more)
-const ipc = { path: '/run/kyc-tokend/ipc.sock', isOpenedWide: false, unanswered: null }
+const ipc = { path: '/run/kyc-tokend/ipc.sock', unanswered: null }
 const remedies = createRemedies({ account: undefined, isUnit: true })
 
 const status = (more: object = {}, daemon: object = {}) => {
@@ -36,7 +31,6 @@ const healthy: HostFacts = {
   complaints: [],
   missing: [],
   mounts: [],
-  isRunClosed: false,
   group: 'kyc-token',
   sockets: [ipc],
   status: status(),
@@ -85,14 +79,13 @@ test.each<[Partial<HostFacts>, RegExp]>([
   ],
   [{ missing: ['banking'] }, /^fault users .* banking.*correct the drop-in that names it$/],
   [{ mounts: ['/run/kyc-tokend'] }, /^fault directories .*: sudo umount \/run\/kyc-tokend && REBIND$/],
-  [{ isRunClosed: true }, /^fault directories .*: sudo chmod 0755 \/run$/],
-  [{ others: [ipcUnit(DOWN)] }, /^fault unit kyc-tokend\.socket is inactive .*ipc\.sock is closed: REBIND$/],
-  [{ others: [alertUnit(DOWN)] }, /^fault unit kyc-tokend-alert.path .* alert command: REBIND$/],
+  [{ others: [ipcUnit(DOWN)] }, /^fault unit kyc-tokend\.socket is inactive \(success\): REBIND$/],
+  [{ others: [alertUnit(DOWN)] }, /^fault unit kyc-tokend-alert\.path is inactive .*: REBIND$/],
   [
     { others: [ipcUnit({ SocketGroup: 'root' })] },
     /^fault sockets .*SocketGroup=root.* SocketGroup=kyc-token .*: sudo systemctl edit kyc-tokend.socket && REBIND$/,
   ],
-  [{ sockets: [{ ...ipc, isOpenedWide: true }] }, /^fault sockets every user .*SocketMode=0660.* && REBIND$/],
+  [{ status: status({}, { pathProblems: ['it is open'] }) }, /^fault sockets it is open$/],
   [
     { sockets: [{ ...ipc, unanswered: 'EACCES' }] },
     /^fault sockets a member of kyc-token .*EACCES\): REBIND$/,

@@ -131,7 +131,7 @@ test('they keep no token past its expiry or twice the age assumed for it, as `st
     await clock.advance(1)
     tick()
     await untilContent(path, null)
-    await eventually(() => expect(files.status()).toEqual([{ ...written, present: false }]))
+    await eventually(() => expect(files.status()).toEqual([{ ...written, present: false, writtenAt: null }]))
   }
 })
 
