@@ -37,7 +37,7 @@ export async function createRunning(initial: Config, options: RunningOptions) {
   /** Also former ones: a request with them may be under way. */
   let knownSecrets = revealAll(initial)
   const disk = createDisk(() => inForce, options)
-  const state = await store.load(sources.filesOf(initial), random())
+  const state = await store.load(newest.files, random())
   const sourceOf = (pair: string): Source => (pair === running.id ? running : newest)
   const keeper: Keeper = createKeeper(state, { sourceOf, clock, random, save: store.save })
   sources.share.use(running.account)
@@ -77,7 +77,7 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     inForce = next
     const all = [...revealAll(next), ...revealAll({ ...next, pair: running.pair }), ...knownSecrets]
     knownSecrets = [...new Set(all)].slice(0, MAX_SECRETS)
-    keeper.reload(sources.filesOf(next))
+    keeper.reload(newest.files)
     if (keeper.state().running === newest.id) running = newest
     sources.share.use(running.account)
   }
@@ -113,19 +113,18 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     const found = disk.last()
     if (found !== null && 'problem' in found) return { state: 'faulty', problem: found.problem }
     const config = found?.config ?? inForce
-    const { failure = null } = candidate() ?? {}
-    const why = failure === null ? '' : ` (${failure.reason}: ${failure.detail})`
-    const holds = `${config.pair.files.join(' with ')} holds another pair, which`
-    if (candidate() !== null && isRefused(candidate()!)) {
+    const asked = candidate()
+    if (asked !== null || isOther(config)) {
+      const why = asked?.failure ? ` (${asked.failure.reason}: ${asked.failure.detail})` : ''
+      const holds = `${config.pair.files.join(' with ')} holds another pair, which`
+      if (asked === null || !isRefused(asked))
+        return { state: 'changed', pair: 'tried', problem: `${holds} has given no token yet${why}` }
       const problem = `${holds} the service refused${why}: correct it, because a restart would use it`
       return { state: 'faulty', pair: 'refused', problem }
     }
-    if (candidate() !== null || isOther(config))
-      return { state: 'changed', pair: 'tried', problem: `${holds} has given no token yet${why}` }
     if (hasSameSettings(config)) return { state: 'current', problem: null }
     const names = config.read.needsRestart.join(' and ')
-    const problem = names === '' ? null : `${names} can be changed by a restart alone`
-    return { state: 'changed', problem }
+    return { state: 'changed', problem: names === '' ? null : `${names} can be changed by a restart alone` }
   }
 
   return {

@@ -30,6 +30,8 @@ export interface RunningOptions {
 /** A pair, and how it is asked. */
 export interface Source extends PairSource {
   readonly pair: PairConfig
+  /** What its configuration tells the keeper. */
+  readonly files: Files
   /** Null: this host does not share. */
   readonly account: Account | null
 }
@@ -51,28 +53,24 @@ export function createSources(
     /** The source of this configuration. */
     of(config: Config): Source {
       const { service, pair, share: sharing, request, policy } = config
+      const { baseUrl, tokenUrl, use, refusedBy } = service
       const id = idOf(config)
+      const serviceId = store.fingerprintOf(JSON.stringify([baseUrl, tokenUrl]))
+      const files = { service: { id: serviceId, baseUrl, use, refusedBy }, policy, pair: id }
       const fetchToken = createFetchToken({ ...options, ...config })
       const readAssertion = assertionReader(pair, clock)
-      const alone = { id, pair, account: null, fetchToken, ...(readAssertion && { readAssertion }) }
+      const alone = { id, pair, files, account: null, fetchToken, ...(readAssertion && { readAssertion }) }
       if (sharing === null) return alone
       const account: Account = {
         share: sharing,
         pairId: id,
-        text: JSON.stringify([service.baseUrl, service.tokenUrl, accountText(pair)]),
+        text: JSON.stringify([baseUrl, tokenUrl, accountText(pair)]),
         hasOwnProof: pair.clientCertificate !== null || pair.assertion?.kind === 'ready',
         fetchToken,
         requestTimeoutMs: request.timeoutMs,
         maxAgeMs: policy.maxAgeMs,
       }
       return { ...alone, account, fetchToken: async (...attempt) => share.attempt(account, ...attempt) }
-    },
-    /** What this configuration tells the keeper. */
-    filesOf(config: Config): Files {
-      const { service, policy } = config
-      const { baseUrl, tokenUrl, use, refusedBy } = service
-      const id = store.fingerprintOf(JSON.stringify([baseUrl, tokenUrl]))
-      return { service: { id, baseUrl, use, refusedBy }, policy, pair: idOf(config) }
     },
   }
 }

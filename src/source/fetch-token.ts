@@ -47,7 +47,7 @@ export function createFetchToken({ service, pair, request, env, clock, secrets }
     const isSigned = pair.assertion?.kind === 'signed'
     const assertion = await assertionFor(wallMs)
     if (assertion !== null && 'problem' in assertion)
-      return { kind: 'transient', reason: 'assertion', detail: assertion.problem, retryAfterMs: AGAIN_MS }
+      return { kind: 'transient', reason: 'assertion', detail: assertion.problem }
     await beforeRequest?.(isSigned || assertion === null ? '' : fingerprintOf(assertion.text))
     // Loaded late: with a kept token the first attempt comes long after the start.
     const { exchange } = await import('./exchange.ts')
@@ -65,8 +65,6 @@ export function createFetchToken({ service, pair, request, env, clock, secrets }
   }
 }
 
-/** The time until the file of an assertion that is not good is read again. */
-const AGAIN_MS = 15_000
 /** The longest time for which its disk is waited for. */
 const READ_MS = 2_000
 

@@ -89,13 +89,12 @@ export function retryAfter(
   return { attempts, soonAtMs: drawnIn(soonMs), lateAtMs: drawnIn(delayMs) }
 }
 
-/** The instant before which a failure lets nobody but an operator ask; 0: it says none. */
+/** The instant before which a failure lets nobody but an operator ask. */
 export function floorAfter(
   { reason, retryAfterMs = 0 }: Pick<TransientFailure, 'reason' | 'retryAfterMs'>,
-  { now: { bootMs }, drawn }: Step,
+  { now, drawn }: Step,
 ): number {
-  if (reason === 'rejected') return bootMs + REJECTED_MS * (1 + drawn)
-  if (retryAfterMs === 0) return 0
   // Hosts that get the same Retry-After at the same time do not ask again at the same time.
-  return bootMs + retryAfterMs + Math.max(retryAfterMs / 5, 1_000) * drawn
+  const waitMs = reason === 'rejected' ? REJECTED_MS * (1 + drawn) : retryAfterMs * (1 + drawn / 5)
+  return now.bootMs + waitMs
 }

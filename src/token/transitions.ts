@@ -21,6 +21,8 @@ import { lifeFrom, tokenOf, type Token } from './token.ts'
 const BOTH: readonly Role[] = ['newest', 'running']
 /** A wall clock that moves by more against the boot clock has jumped. */
 const JUMP_MS = 60_000
+/** The time until the file of an assertion that is not good is read again. */
+const READ_AGAIN_MS = 15_000
 /** Another ready-made assertion lifts a refusal at most once in this time. */
 const LIFT_MS = 300_000
 
@@ -126,9 +128,9 @@ function afterNoToken(
   // An operator wants the running pair asked where the candidate gives no token.
   const isNext = state.wish.length === 0 && isOperators && pair !== state.running
   const ended: TokenState = { ...state, inFlight: null, wish: isNext ? ['running'] : state.wish }
-  // There was no request, and nothing was answered to a pair that is refused.
+  // There was no request: a file of an assertion is read again soon. Nothing was answered to a pair that is refused.
   if (outcome.kind === 'postponed' || (outcome.reason === 'assertion' && outcome.status === undefined)) {
-    const resumeAtMs = step.now.bootMs + (outcome.retryAfterMs ?? 0)
+    const resumeAtMs = step.now.bootMs + (outcome.retryAfterMs ?? READ_AGAIN_MS)
     // An operator who came while the attempt of a plan was under way wants one of their own.
     const wish = isOperators && cause !== 'operator' ? BOTH : ended.wish
     const last = record.refusal === null ? failure : record.failure

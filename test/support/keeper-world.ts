@@ -51,7 +51,7 @@ export function createKeeperWorld(
   const askService = (pair: string) => async (signal: AbortSignal, attempt: Attempt) => {
     const read = await readAssertion?.()
     if (read === null)
-      return { kind: 'transient', reason: 'assertion', detail: 'is not there', retryAfterMs: 15_000 } as const
+      return { kind: 'transient', reason: 'assertion', detail: 'is not there' } as const
     await attempt.beforeRequest(read && fingerprintOf(read))
     if (signal.aborted) return failures.network
     asked.push(pair)

@@ -274,7 +274,7 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     if (what === 'refused')
       return { kind: 'permanent', reason: 'account-inactive', detail: '', status: 500, serverDateMs }
     if (what === 'postponed') return { kind: 'postponed', retryAfterMs: 3 * U }
-    if (what === 'assertion') return { kind: 'transient', reason: 'assertion', detail: '', retryAfterMs: U }
+    if (what === 'assertion') return { kind: 'transient', reason: 'assertion', detail: '' }
     const [reason, retryAfterMs] =
       what === '429'
         ? (['rate-limited', 4 * U] as const)
@@ -310,7 +310,7 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     m.flight = null
     if (taken) take(f.pair, what, again)
     if (taken) m.want = false
-    if (!isAsked) m.postponedAt[f.pair] = now + (what === 'postponed' ? 3 * U : U)
+    if (!isAsked) m.postponedAt[f.pair] = now + (what === 'postponed' ? 3 * U : U / 2)
     else if (taken || !isToken) m.postponedAt[f.pair] = 0
     if (taken) Object.assign(p, UNKNOWN, { known: p.known })
     else if (isToken) return
