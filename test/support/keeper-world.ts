@@ -50,8 +50,7 @@ export function createKeeperWorld(
   const answers = new Map<string, Answer>()
   const askService = (pair: string) => async (signal: AbortSignal, attempt: Attempt) => {
     const read = await readAssertion?.()
-    if (read === null)
-      return { kind: 'transient', reason: 'assertion', detail: 'is not there' } as const
+    if (read === null) return { kind: 'transient', reason: 'assertion', detail: 'is not there' } as const
     await attempt.beforeRequest(read && fingerprintOf(read))
     if (signal.aborted) return failures.network
     asked.push(pair)
