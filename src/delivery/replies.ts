@@ -246,11 +246,13 @@ export function statusOf(state: TokenState, now: Instant, { alert, ...parts }: S
     token: describeCurrent(state, now),
     failure: running.failure && {
       ...failureOf(running.failure),
+      attempts: running.attempts,
       since: format(running.failure.since),
     },
     nextAttemptAt: formatInstantOrNull(dueAtMs(state, now), now),
     candidate: candidate && {
       ...failureOf(candidate.failure ?? NOTHING),
+      attempts: candidate.attempts,
       since: format(newestSince),
       nextAttemptAt: formatInstantOrNull(dueAtMs(state, now, newest), now),
     },
@@ -265,15 +267,14 @@ export function statusOf(state: TokenState, now: Instant, { alert, ...parts }: S
   }
 }
 
-const NOTHING = { reason: null, detail: null, status: null, attempts: 0 }
+const NOTHING = { reason: null, detail: null, status: null }
 
 /** The last failure of a pair. */
 function failureOf<Text extends string | null>(failure: {
   readonly reason: Text
   readonly detail: Text
   readonly status: number | null
-  readonly attempts: number
 }) {
-  const { reason, detail, status, attempts } = failure
-  return { reason, detail, ...(status !== null && { status }), attempts }
+  const { reason, detail, status } = failure
+  return { reason, detail, ...(status !== null && { status }) }
 }

@@ -23,8 +23,8 @@ export function createTokenLog({
   let usable: Token | null = null
   /** Fingerprint of the token that was logged last. */
   let logged = ''
-  /** The last failure of the outage; null: there is none. */
-  let failure: Trouble | null = null
+  /** Since when the outage lasts, and its attempts; null: there is none. */
+  let outage: (Pick<Trouble, 'since'> & { attempts: number }) | null = null
   const reasons = new Set<Trouble['reason']>()
 
   function logAttempt({ outcome, cause, tookMs }: Attempted): void {
@@ -36,13 +36,13 @@ export function createTokenLog({
   }
 
   function endOutage(): void {
-    failure = null
+    outage = null
     reasons.clear()
   }
 
   function logToken(cause: string, askedBy?: string): void {
-    if (failure !== null) {
-      const { attempts: failedAttempts, since } = failure
+    if (outage !== null) {
+      const { attempts: failedAttempts, since } = outage
       const failedForSeconds = Math.round((keeper.now().bootMs - since.bootMs) / 1000)
       const fields = { event: 'recovered', failedAttempts, failedForSeconds }
       log('notice', 'The service gives tokens again', fields)
@@ -63,9 +63,11 @@ export function createTokenLog({
   function logFailure(cause: string): void {
     const now = keeper.now()
     const state = keeper.state()
-    failure = recordOf(state, state.running).failure
-    if (failure === null || reasons.has(failure.reason)) return
-    const { reason, detail, status, attempts } = failure
+    const { failure, attempts } = recordOf(state, state.running)
+    if (failure === null) return
+    const { reason, detail, status, since } = failure
+    outage = { since, attempts }
+    if (reasons.has(reason)) return
     reasons.add(reason)
     log('warning', 'Fetching a token failed', {
       event: 'fetch-failed',

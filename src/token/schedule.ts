@@ -17,7 +17,7 @@ export interface Plan {
   readonly pair: string
   /** On the boot clock, not before now; Infinity: not until somebody acts. */
   readonly atMs: number
-  readonly by: 'operator' | 'clients' | 'plan'
+  readonly by: 'operator' | 'client' | 'plan'
 }
 
 /** The next attempt: an operator's first, else the earliest; of equals that with the newest pair. */
@@ -40,7 +40,7 @@ function plansOf(state: TokenState, now: Instant): Plan[] {
     ...wish.map((role): Plan => ({ pair: state[role], atMs: bootMs, by: 'operator' })),
     { pair: newest, atMs: plannedAtMs(state, newest, now), by: 'plan' },
     { pair: running, atMs: plannedAtMs(state, running, now), by: 'plan' },
-    { pair: running, atMs: Math.max(bootMs, clientsAtMs(state)), by: 'clients' },
+    { pair: running, atMs: Math.max(bootMs, clientsAtMs(state)), by: 'client' },
   ]
 }
 

@@ -30,8 +30,6 @@ export interface Trouble {
   readonly status: number | null
   /** The first one in a row. */
   readonly since: Instant
-  /** Requests since the last token. */
-  readonly attempts: number
   /** The host of the fleet that asked, and notifies people; null: this one. */
   readonly askedBy: string | null
 }

@@ -31,7 +31,7 @@ const LIFT_MS = 300_000
 /** The attempt of this plan begins. */
 export function afterBegin(state: TokenState, { pair, by }: Omit<Plan, 'atMs'>): TokenState {
   const isOperators = by === 'operator'
-  const cause = by === 'plan' ? causeOf(state, pair) : isOperators ? 'operator' : 'client'
+  const cause = by === 'plan' ? causeOf(state, pair) : by
   const inFlight = { pair, cause, isOperators, sentAtMs: null, assertion: '' }
   return { ...state, inFlight, wish: isOperators ? [] : state.wish }
 }
@@ -121,10 +121,7 @@ function afterNoToken(
   step: Step,
 ): TokenState {
   const record = recordOf(state, pair)
-  const isRefused = outcome.kind === 'permanent'
-  // Another host may have asked.
-  const attempts = isRefused ? Math.max(1, record.attempts) : record.attempts
-  const failure = troubleOf({ ...outcome, attempts }, record.failure, step.now)
+  const failure = troubleOf(outcome, record.failure, step.now)
   // An operator wants the running pair asked where the candidate gives no token.
   const isNext = state.wish.length === 0 && isOperators && pair !== state.running
   const ended: TokenState = { ...state, inFlight: null, wish: isNext ? ['running'] : state.wish }
@@ -136,8 +133,10 @@ function afterNoToken(
     const last = record.refusal === null ? failure : record.failure
     return withRecord({ ...ended, wish }, pair, { ...record, resumeAtMs, failure: last })
   }
+  const isRefused = outcome.kind === 'permanent'
   return withRecord(ended, pair, {
-    ...retryAfter(Math.max(1, attempts), state.policy, step),
+    // Another host may have asked.
+    ...retryAfter(Math.max(1, record.attempts), state.policy, step),
     floorAtMs: isRefused ? record.floorAtMs : Math.max(record.floorAtMs, floorAfter(outcome, step)),
     resumeAtMs: 0,
     refusal: isRefused ? { reason: outcome.reason, assertion, isLifted: false } : null,
@@ -146,15 +145,11 @@ function afterNoToken(
 }
 
 /** Why there is no newer token, for people. `before`: that until now; they are of one row. */
-function troubleOf(
-  outcome: NoToken & { attempts: number },
-  before: Trouble | null,
-  now: Instant,
-): Trouble | null {
-  const { reason, detail = '', askedBy = null, attempts } = outcome
+function troubleOf(outcome: NoToken, before: Trouble | null, now: Instant): Trouble | null {
+  const { reason, detail = '', askedBy = null } = outcome
   if (reason === undefined) return before
   const status = 'status' in outcome ? (outcome.status ?? null) : null
-  return { reason, detail, status, askedBy, since: before?.since ?? now, attempts }
+  return { reason, detail, status, askedBy, since: before?.since ?? now }
 }
 
 // ---- time
