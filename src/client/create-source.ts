@@ -27,7 +27,6 @@ const FOR_EVER_MS = 2 ** 31 - 1
 export function createSource({ name, origins }: ClientOptions, link: Link): TokenSource {
   /** Requests for a longer life that are under way, by that life. */
   const asked = new Map<number, Promise<ClientToken>>()
-  const subscriptions = new Set<() => void>()
   const { authorize, report, wasReported } = createAuthorize(get, (fingerprint) =>
     link.ask<RejectResult>('token.reject', { fingerprint, client: name }),
   )
@@ -91,7 +90,7 @@ export function createSource({ name, origins }: ClientOptions, link: Link): Toke
   }
 
   /** Resolves at the next change of the view, or after this time. Rejects with the signal's reason. */
-  async function change(ms: number, signal: AbortSignal | null | undefined): Promise<void> {
+  async function change(ms: number, signal: GetOptions['signal']): Promise<void> {
     let end = (): void => undefined
     const changed = new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, ms)
@@ -108,26 +107,25 @@ export function createSource({ name, origins }: ClientOptions, link: Link): Toke
   function subscribe(listener: (token: ClientToken) => void): () => void {
     link.follow()
     let last: string | undefined
+    let isEnded = false
     function notify(): void {
-      const { token } = link.view()
+      const { token, fault } = link.view()
+      if (fault?.code === 'closed') end()
       if (token === undefined) return
       const { fingerprint, expiresAt, state, stale } = token
       const seen = [fingerprint, expiresAt, state, stale].join()
       if (seen === last) return
       last = seen
       // Its exceptions are the program's, and do no harm here.
-      queueMicrotask(() => {
-        if (subscriptions.has(end)) listener(token)
-      })
+      queueMicrotask(() => isEnded || listener(token))
     }
     const leave = link.onChange(notify)
     const alive = setInterval(() => undefined, FOR_EVER_MS)
-    const end = (): void => {
-      subscriptions.delete(end)
+    function end(): void {
+      isEnded = true
       leave()
       clearInterval(alive)
     }
-    subscriptions.add(end)
     notify()
     return end
   }
@@ -145,10 +143,7 @@ export function createSource({ name, origins }: ClientOptions, link: Link): Toke
       return unlessAborted(report(fingerprint), signal)
     },
     status: async ({ signal } = {}) => unlessAborted(link.ask<StatusResult>('status.get', {}), signal),
-    close() {
-      for (const end of subscriptions) end()
-      link.close()
-    },
+    close: () => link.close(),
   }
 }
 

@@ -1,5 +1,6 @@
 // The clock: lives are counted on CLOCK_BOOTTIME, which never jumps; the wall clock is for display.
 import { uptime } from 'node:os'
+import { raceAbort } from './tasks.ts'
 
 /** One moment on both clocks, in milliseconds. */
 export interface Instant {
@@ -38,17 +39,11 @@ function schedule(ms: number, call: () => void): () => void {
 
 /** The sleep of a clock with these timers. */
 export function sleepBy(timer: Clock['schedule']): Clock['sleep'] {
-  return (ms, signal) =>
-    new Promise((resolve) => {
-      if (signal.aborted) return resolve()
-      const done = () => {
-        cancel()
-        signal.removeEventListener('abort', done)
-        resolve()
-      }
-      const cancel = timer(ms, done)
-      signal.addEventListener('abort', done)
-    })
+  return async (ms, signal) => {
+    let cancel = (): void => undefined
+    const over = new Promise<void>((resolve) => (cancel = timer(ms, resolve)))
+    await raceAbort(over, signal).finally(cancel)
+  }
 }
 
 export const sleep = sleepBy(schedule)
