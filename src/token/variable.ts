@@ -135,6 +135,5 @@ export function createVariable(initial: TokenState, { clock, random, save: write
 function signatureOf(state: TokenState, now: Instant): string {
   const { generation, token, service } = state
   const isUsable = usableToken(state, now) !== null
-  const { use, refusedBy } = service
-  return JSON.stringify([phaseOf(state, now), generation, token?.expiresAtMs, isUsable, refusedBy, use])
+  return JSON.stringify([phaseOf(state, now), generation, token?.expiresAtMs, isUsable, service])
 }

@@ -65,19 +65,11 @@ test("npm run simulate --json prints the contract's numbers, the same bytes for 
   const ofSeed = (seed: string): string => simulateCommand([...few, '--seed', seed])
   const first = ofSeed('7')
   const { withoutJitter, ...numbers } = JSON.parse(first) as { withoutJitter: object }
-  const names = [
-    'meanPerSecond',
-    'recoveryPeakPerSecond',
-    'recoveredP50Seconds',
-    'recoveredLastSeconds',
-    'requestsPerDaemonDuringOutage',
-    'refreshPeakPerSecond',
-    'requestsPerRefusedDaemon',
-  ]
-  for (const each of [numbers, withoutJitter]) {
-    expect(Object.keys(each)).toEqual(names)
-    for (const number of Object.values(each)) expect(number).toBeTypeOf('number')
-  }
+  expect(Object.keys(numbers).join(' ')).toBe(
+    'meanPerSecond recoveryPeakPerSecond recoveredP50Seconds recoveredLastSeconds requestsPerDaemonDuringOutage ' +
+      'refreshPeakPerSecond requestsPerRefusedDaemon',
+  )
+  expect(Object.keys(withoutJitter)).toEqual(Object.keys(numbers))
   expect(ofSeed('7')).toBe(first)
   expect(ofSeed('8')).not.toBe(first)
 })

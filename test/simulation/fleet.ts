@@ -8,7 +8,6 @@ import type { Policy, TokenState } from '../../src/token/state.ts'
 import { afterAnswer, afterBegin, afterRequest, afterTick } from '../../src/token/transitions.ts'
 import { firstState } from '../support/facts.ts'
 import { jwtOf } from '../support/jwt.ts'
-import { createHeap } from './heap.ts'
 
 /** One request as the service saw it. */
 export interface Arrival {
@@ -38,8 +37,8 @@ export function runFleet(options: FleetOptions): Arrival[] {
   const states: TokenState[] = Array.from({ length: options.daemons }, () =>
     firstState({ bootMs: 0, wallMs: 1_800_000_000_000 }, { policy }),
   )
-  const queue = createHeap()
-  for (const index of states.keys()) queue.push(0, index)
+  /** The daemons that wake at a ms, in the order in which they fell asleep. */
+  const wakes = new Map([[0, [...states.keys()]]])
   let tokens = 0
 
   function grant(now: Instant): FetchOutcome {
@@ -59,12 +58,16 @@ export function runFleet(options: FleetOptions): Arrival[] {
     return afterAnswer(afterRequest(begun, step), outcome, { now, drawn: random() }).state
   }
 
-  for (let turn = queue.pop(); turn !== undefined && turn.atMs <= options.untilMs; turn = queue.pop()) {
-    const now: Instant = { bootMs: turn.atMs, wallMs: 1_800_000_000_000 + turn.atMs }
-    const state = live(states[turn.index] as TokenState, turn.index, now)
-    states[turn.index] = state
-    const wakeAtMs = Math.min(next(state, now).atMs, nextExpiryMs(state, now))
-    if (Number.isFinite(wakeAtMs)) queue.push(Math.max(wakeAtMs, now.bootMs), turn.index)
+  for (let atMs = 0; wakes.size > 0 && atMs <= options.untilMs; atMs += 1) {
+    const now: Instant = { bootMs: atMs, wallMs: 1_800_000_000_000 + atMs }
+    for (const daemon of wakes.get(atMs) ?? []) {
+      const state = live(states[daemon]!, daemon, now)
+      states[daemon] = state
+      const wakeMs = Math.max(atMs + 1, Math.ceil(Math.min(next(state, now).atMs, nextExpiryMs(state, now))))
+      if (wakes.has(wakeMs)) wakes.get(wakeMs)!.push(daemon)
+      else if (wakeMs < Infinity) wakes.set(wakeMs, [daemon])
+    }
+    wakes.delete(atMs)
   }
   return arrivals
 }

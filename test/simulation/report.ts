@@ -1,5 +1,4 @@
 // The results of a simulated outage in numbers.
-import type { TransientFailure } from '../../src/token/outcome.ts'
 import type { Policy } from '../../src/token/state.ts'
 import { failures } from '../support/failures.ts'
 import { createRandom } from '../support/random.ts'
@@ -15,34 +14,17 @@ export interface SimulationOptions {
   readonly serviceLimit: number | null
   readonly seed: number
 }
-export interface FleetNumbers {
-  /** Requests per second over the last 5 minutes of the outage. */
-  readonly meanPerSecond: number
-  /** Requests in the fullest second after the outage. */
-  readonly recoveryPeakPerSecond: number
-  /** After how many seconds half of the daemons, and the last, had a token again. */
-  readonly recoveredP50Seconds: number
-  readonly recoveredLastSeconds: number
-  readonly requestsPerDaemonDuringOutage: number
-  /** Refreshes in the fullest second after a common start without an outage. */
-  readonly refreshPeakPerSecond: number
-  readonly requestsPerRefusedDaemon: number
-}
-
 /** The settings' defaults. */
 const policy: Policy = { initialDelayMs: 1_000, maxDelayMs: 300_000, maxAgeMs: 900_000 }
 const MEAN_OVER_MS = 300_000
 const RECOVERY_MS = 900_000
 const DAY_MS = 86_400_000
-const outage: TransientFailure = {
-  kind: 'transient',
-  reason: 'server-error',
-  detail: 'Outage',
-  status: 503,
-}
+const outage = { kind: 'transient', reason: 'server-error', detail: 'Outage', status: 503 } as const
+
+export type FleetNumbers = ReturnType<typeof simulate>
 
 /** All numbers of one simulation. `hasJitter: false` draws the longest of every range, everywhere. */
-export function simulate(options: SimulationOptions, { hasJitter }: { hasJitter: boolean }): FleetNumbers {
+export function simulate(options: SimulationOptions, { hasJitter }: { hasJitter: boolean }) {
   const { daemons, tokenLifeMs, outageStartMs, serviceLimit } = options
   const outageEndMs = outageStartMs + options.outageMs
   const common = { daemons, policy, tokenLifeMs, random: hasJitter ? createRandom(options.seed) : () => 1 }
@@ -63,11 +45,15 @@ export function simulate(options: SimulationOptions, { hasJitter }: { hasJitter:
   )
   const refused = runFleet({ ...common, service: () => failures.inactive, untilMs: DAY_MS })
   return {
+    // Over the last 5 minutes of the outage.
     meanPerSecond: rounded(late.length / Math.max(1, (outageEndMs - meanFromMs) / 1_000)),
+    // In the fullest second after the outage.
     recoveryPeakPerSecond: peakPerSecond(after, outageEndMs),
+    // Until half of the daemons, and the last, had a token again.
     recoveredP50Seconds: rounded((recovered[Math.floor((recovered.length - 1) / 2)] ?? 0) / 1_000),
     recoveredLastSeconds: rounded((recovered.at(-1) ?? 0) / 1_000),
     requestsPerDaemonDuringOutage: rounded(during.length / daemons),
+    // In the fullest second after a common start without an outage.
     refreshPeakPerSecond: peakPerSecond(refreshes),
     requestsPerRefusedDaemon: rounded(refused.length / daemons),
   }
