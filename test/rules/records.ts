@@ -1,6 +1,6 @@
 // The rules over what a real daemon logged: each process by itself, by its records in their order. What the
 // log does not say (files that were written, another configuration at a start) allows what depends on it.
-import { checkWith, sentenceOf, type Broke, type Rule } from './rules.ts'
+import { checkWith, sentenceOf, type Broke } from './rules.ts'
 
 /** A record: its fields as they were logged, in JSON or as texts. */
 export interface Logged {
@@ -19,11 +19,9 @@ const ONE_STEP_MS = 20
 const ACTS = new Set(['operator', 'reload'])
 
 /** The sentences of the rules that the records of one process do not keep to. */
-export function brokenByRecords(records: readonly Logged[], allowed: readonly Rule[] = []): string[] {
+export function brokenByRecords(records: readonly Logged[]): string[] {
   const broken = new Set<string>()
-  const note = createNote((rule, detail) => {
-    if (!allowed.includes(rule)) broken.add(sentenceOf(rule, detail))
-  })
+  const note = createNote((rule, detail) => broken.add(sentenceOf(rule, detail)))
   // Without debug records what came of the attempts has to do.
   const hasAttempts = records.some(({ event }) => event === 'attempt')
   for (const record of records) {
@@ -79,49 +77,21 @@ function createLoggedRequests(broke: Broke): (record: Logged) => void {
   let endedMs = -Infinity
   let clientMs = -Infinity
   let isRefused = false
-  /** Failures in a row; null: nobody knows. */
-  let failures: number | null = null
-  /** As the last failure said; null: it did not, or that is over. */
-  let notBeforeMs: number | null = null
 
-  function attempt(atMs: number, fields: Logged['fields']): void {
+  return ({ atMs, event, fields }) => {
+    if (event === 'reloaded' || event === 'credentials-taken-over') isRefused = false
+    if (event !== 'attempt') return
     const cause = String(fields['cause'])
-    const outcome = String(fields['outcome'])
-    const isAsked = fields['tookMs'] !== null
-    if (isAsked) {
+    if (fields['tookMs'] !== null) {
       const askedMs = atMs - Number(fields['tookMs'])
       check(askedMs >= endedMs - GRAIN_MS, 'one-at-a-time', cause)
       check(!isRefused || ACTS.has(cause), 'refused', cause)
-      const isHeld = notBeforeMs !== null && !ACTS.has(cause) && askedMs < notBeforeMs - GRAIN_MS
-      check(!isHeld, 'backoff', `${cause} ${notBeforeMs! - askedMs} ms before the time that was logged`)
-      if (cause === 'client') {
-        const agoMs = askedMs - clientMs
-        check(agoMs >= CLIENT_PACE_MS - GRAIN_MS, 'client-pace', `${agoMs} ms`)
-        clientMs = askedMs
-      }
+      const agoMs = askedMs - clientMs
+      check(cause !== 'client' || agoMs >= CLIENT_PACE_MS - GRAIN_MS, 'client-pace', `${agoMs} ms`)
+      if (cause === 'client') clientMs = askedMs
       endedMs = atMs
     }
-    if (outcome === 'postponed') return
-    notBeforeMs = null
-    isRefused = outcome === 'permanent'
-    if (outcome !== 'transient') failures = 0
-    else if (failures !== null) failures = isAsked ? failures + 1 : null
-  }
-
-  return ({ atMs, event, fields }) => {
-    if (event === 'attempt') attempt(atMs, fields)
-    else if (event === 'fetch-failed') {
-      const counted = Number(fields['attempts'])
-      // A ready-made assertion that is not good is no request.
-      const isCounted = fields['reason'] !== 'assertion'
-      check(!isCounted || counted >= (failures ?? 0), 'count', `${counted}, not ${failures}`)
-      failures = isCounted ? counted : null
-      notBeforeMs = Date.parse(String(fields['nextAttemptAt'])) || null
-    } else if (event === 'reloaded' || event === 'credentials-taken-over') {
-      isRefused = false
-      ;[failures, notBeforeMs] = [null, null]
-      // A wait longer than the cap without a token is drawn again.
-    } else if (event === 'token-expired') notBeforeMs = null
+    if (fields['outcome'] !== 'postponed') isRefused = fields['outcome'] === 'permanent'
   }
 }
 

@@ -3,16 +3,11 @@
 
 export const RULES = {
   'one-at-a-time': 'two requests at once',
-  reason: 'a request without a reason',
-  unsaved: 'a request that goes out before it is saved',
   refused: 'a request after a refusal that nobody has ended',
   'asked-for-wait': 'a request before the time that the service asked for',
   'rejected-pace': 'a request before the pace of rejected is over',
   backoff: 'a request before the backoff is over',
-  count: 'the failures in a row are counted wrongly',
   'client-pace': 'two requests that clients caused too soon after each other',
-  act: 'an act that no request follows',
-  restart: 'a restart with a good token asks',
   'good-token': 'a good token is not served',
   expired: 'a token past its end is handed out',
   older: 'an older token is handed out again',
@@ -24,7 +19,6 @@ export const RULES = {
   'alert-end': 'an alert ends that was not raised',
   'alert-stays': 'an alert stays though it is over',
   'trial-once': 'one trial has two records',
-  spared: 'one host that is refused costs another its token',
 } as const
 
 export type Rule = keyof typeof RULES

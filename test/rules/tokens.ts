@@ -3,30 +3,23 @@ import { checkWith, type Broke } from './rules.ts'
 
 const TICK_MS = 15_000
 
-/** A token as it is handed out; older is one that was answered before the other was asked for. */
+/** A token as it is handed out. `endsMs` infinite: it does not say its end. */
 export interface Handed {
   readonly text: string
-  readonly order: { readonly asked: number; readonly answered: number }
-  /** The number that clients see; null: this world has none. */
-  readonly generation: number | null
-  /** Infinity: it does not say its end. */
+  readonly generation: number
   readonly endsMs: number
 }
 
-/** What one host hands out for one account. */
-export function createHanded(broke: Broke, { grainMs = 0 } = {}) {
+/** The tokens that one host hands out for one account. */
+export function createHanded(broke: Broke, { grainMs }: { grainMs: number }) {
   const check = checkWith(broke)
   let newest: Handed | null = null
   return {
-    newest: (): Handed | null => newest,
     hand(token: Handed, nowMs: number): void {
       check(token.endsMs > nowMs - grainMs, 'expired')
-      if (newest !== null) {
-        check(token.order.answered >= newest.order.asked, 'older')
-        const isOther = token.text !== newest.text
-        const hasSame = token.generation !== null && token.generation === newest.generation
-        check(!(isOther && hasSame), 'number')
-      }
+      const { generation, text } = newest ?? token
+      check(token.generation >= generation, 'older')
+      check(token.text === text || token.generation !== generation, 'number')
       newest = token
     },
     /** A process that ended has forgotten it. */

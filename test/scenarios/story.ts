@@ -1,8 +1,8 @@
 // A random story about the whole daemon, and a model of the contract that says what it must not do.
 import type { RejectResult, StatusResult, TokenResult } from '../../src/protocol.ts'
-import type { Cause, ServiceOutcome } from '../../src/token/outcome.ts'
+import type { ServiceOutcome } from '../../src/token/outcome.ts'
 import { brokenByRecords, recordsOfLines } from '../rules/records.ts'
-import { createRequests, type Wish } from '../rules/requests.ts'
+import { createRequests } from '../rules/requests.ts'
 import { checkWith, sentenceOf, type Broke } from '../rules/rules.ts'
 import { checkAlert, createHanded, createTokenless, type Shown } from '../rules/tokens.ts'
 import { createRandom } from '../support/random.ts'
@@ -23,8 +23,8 @@ const NO_TOKEN_AFTER_MS = 600_000
 const NO_TOKEN = { generation: 0, accessToken: '', baseUrl: '' }
 const TICK_MS = 15_000
 const CAP_MS = 60_000
-/** The longest assumed life of the stories, and the shortest. */
-const MAX_AGE_MS = { most: 15 * 60_000, least: 2 * 60_000 }
+/** The longest assumed life of the stories. */
+const MAX_AGE_MS = 15 * 60_000
 /** The clocks of the story go in fractions, and those of the answers in milliseconds. */
 const GRAIN_MS = 2
 
@@ -37,7 +37,6 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
   /** The accounts that the service has ever refused. */
   const refusedOnce = new Set<string>()
   let underWay = 0
-  let underWayFor: Cause = 'start'
   let requests = 0
   let credentials = GIVEN.credentials
   let baseUrl = GIVEN.baseUrl
@@ -63,7 +62,6 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
       requests += 1
       checkRule(underWay === 0, 'one-at-a-time')
       underWay += 1
-      underWayFor = cause
       requestRules.asked(name, { cause, atMs: world.now().bootMs, isTrial: name !== runningName })
     },
     onOutcome(name, outcome) {
@@ -87,11 +85,9 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
   const nameOnDisk = (): string => `key-of-${credentials}@https://${baseUrl}.example/token/external/jwt`
 
   /** A person acts: an account may be asked once more. Waits that the service asked for hold. */
-  function act(wish: Wish): void {
-    const { bootMs } = world.now()
+  function act(): void {
     requestRules.of(nameOnDisk())
-    requestRules.acted(bootMs)
-    requestRules.wish(wish, bootMs)
+    requestRules.acted(world.now().bootMs)
   }
 
   /** Without the knowledge of what was only tried: the files say what is asked with from now on. */
@@ -99,7 +95,6 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     const { bootMs } = world.now()
     if (runningName !== nameOnDisk()) requestRules.acted(bootMs, [nameOnDisk()])
     runningName = nameOnDisk()
-    requestRules.wish('start', bootMs)
     await world.start()
   }
 
@@ -113,8 +108,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     }
     // Of an opaque token this model does not know the end.
     const leftMs = endMs === null ? 0 : endMs > atMs ? endMs - atMs : Infinity
-    const lifeMs = endMs === null ? MAX_AGE_MS.least : Math.max(0, endMs - atMs)
-    requestRules.answered(name, outcome, { atMs, leftMs, lifeMs, isTrial, cause: underWayFor })
+    requestRules.answered(name, outcome, { atMs, leftMs, isTrial })
   }
 
   async function take(step: Step): Promise<void> {
@@ -127,20 +121,16 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
         return world.suspend(step.ms)
       case 'clock':
         isWallTrusted = false
-        requestRules.clockWasSet()
         return world.setClock(step.ms)
       case 'need':
-        requestRules.wish('client', world.now().bootMs)
         return world.need(step.ms)
       case 'reject':
-        requestRules.wish('client', world.now().bootMs)
-        requestRules.reported(world.now().bootMs)
         await world.ask<RejectResult>('token.reject', {
           fingerprint: status?.token?.fingerprint ?? '0'.repeat(16),
         })
         return
       case 'operator':
-        act('operator')
+        act()
         return world.signal()
       case 'reload':
         // Another service drops the token and forgets refusals and waits; the way back does not bring them back.
@@ -150,15 +140,14 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
         }
         ;({ credentials = credentials, baseUrl = baseUrl } = step.change)
         requestRules.setMaxDelay(durationMs(step.change.maxDelay ?? '5m'))
-        act('reload')
-        requestRules.forgetToken()
+        act()
         // Another service is in use at once, another pair once it has given a token.
         if (!runningName.endsWith(`@https://${baseUrl}.example/token/external/jwt`))
           runningName = nameOnDisk()
         return world.reload(step.change)
       case 'rotate':
         credentials = step.credentials
-        act('reload')
+        act()
         return world.rotate(step.credentials)
       case 'harm':
         // A state disk that is free again has nothing of before until the next save.
@@ -167,7 +156,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
       case 'freeDisk':
         return world.freeDisk()
       case 'restart':
-        act('start')
+        act()
         await world.stop()
         forgetUnwritten()
         return start()
@@ -188,10 +177,7 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     const { accounts } = requestRules
     const before = new Map([...accounts].map(([name, account]) => [name, { ...account }]))
     const asked = requests
-    if (turns > 0) requestRules.wish('operator', world.now().bootMs)
     await world.crash(turns)
-    // How many tokens in a row were reported may not be saved yet.
-    requestRules.forgetToken()
     if (asked === requests) return
     for (const [name, account] of accounts) {
       const { notBeforeMs = -Infinity, rejectedUntilMs = -Infinity, failures = 0 } = before.get(name) ?? {}
@@ -207,7 +193,6 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     if (fullDisk === null) return
     newest = NO_TOKEN
     handed.forget()
-    requestRules.forgetToken()
     if (fullDisk !== 'state') return
     requestRules.forgetAll()
     tokenless.unsure()
@@ -272,11 +257,10 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
 
   function checkToken(token: TokenResult): void {
     const { generation, accessToken } = token
-    const order = { asked: generation, answered: generation }
     const endsMs = expiryMs(accessToken) ?? Infinity
-    handed.hand({ text: accessToken, generation, order, endsMs }, world.serviceNowMs())
+    handed.hand({ text: accessToken, generation, endsMs }, world.serviceNowMs())
     newest = token
-    const isOld = expiryMs(token.accessToken) === null && world.now().bootMs - opaqueMs > MAX_AGE_MS.most
+    const isOld = expiryMs(token.accessToken) === null && world.now().bootMs - opaqueMs > MAX_AGE_MS
     check(token.stale || !isOld, 'an old token that is not stale')
     check(token.baseUrl.includes(baseUrl), 'a token of another service is served')
   }

@@ -55,16 +55,15 @@ export async function commandWorld(
     answer?: Answer
     config?: object
     files?: Readonly<Record<string, string>>
-    breaks?: DaemonOptions['breaks']
   } = {},
 ) {
   const directory = await tempDirectory('memory')
   const service = await serviceOf(options.answer ?? granting(hourToken()))
   for (const [name, content] of Object.entries(options.files ?? {}))
     writeFileSync(join(directory, name), content, { mode: 0o600 })
-  const { config = {}, breaks = [] } = options
+  const { config = {} } = options
   const start = async (): Promise<Daemon> => {
-    const started = startDaemon({ directory, baseUrl: service.url, config, breaks })
+    const started = startDaemon({ directory, baseUrl: service.url, config })
     await started.listening()
     return started
   }

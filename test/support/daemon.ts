@@ -6,7 +6,6 @@ import { join } from 'node:path'
 import { expect, onTestFinished } from 'vitest'
 import { listEntries } from '../manual/manual.ts'
 import { brokenByRecords, recordsOfLines } from '../rules/records.ts'
-import type { Rule } from '../rules/rules.ts'
 import { expectUntil } from './until.ts'
 
 /** The program as it is shipped, bundled for this run of the tests (bundled-program.ts). */
@@ -41,8 +40,6 @@ export interface DaemonOptions {
   readonly gid?: number
   /** A fault of the program itself is what is tested; else it fails the test. */
   readonly hasFault?: boolean
-  /** Rules that this test has broken on purpose, which its log may show. */
-  readonly breaks?: readonly Rule[]
 }
 
 /** Each event of the manual with its level: a daemon logs no other. */
@@ -83,7 +80,7 @@ export function startDaemon(options: DaemonOptions) {
   onTestFinished(() => {
     child.kill('SIGKILL')
     if (options.hasFault !== true) expect(records('internal-fault')).toEqual([])
-    expect(brokenByRecords(recordsOfLines(text), options.breaks)).toEqual([])
+    expect(brokenByRecords(recordsOfLines(text))).toEqual([])
     expect(log().filter(({ event, level }) => !EVENTS.has(`${event} (${level})`))).toEqual([])
   })
   let text = ''

@@ -4,7 +4,6 @@ import path from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect } from 'vitest'
 import { block } from '../manual/manual.ts'
 import { brokenByRecords, recordsOfJournal } from '../rules/records.ts'
-import type { Rule } from '../rules/rules.ts'
 import { bootMachine, whyNoMachine, type Finished, type Machine } from './machine.ts'
 import { formerPackage, type FormerVersion } from './former-package.ts'
 import { packageOf } from './package.ts'
@@ -27,15 +26,12 @@ export function describeInstallation(
     versions = ['9.0.0'],
     former = [],
     isInstalled = true,
-    breaks = [],
   }: {
     /** Of this build. */
     versions?: readonly string[]
     /** Built from their own commits. */
     former?: readonly FormerVersion[]
     isInstalled?: boolean
-    /** Rules that these tests have broken on purpose, which the journal may show. */
-    breaks?: readonly Rule[]
   },
   tests: (installation: Installation) => void,
 ): void {
@@ -67,7 +63,7 @@ export function describeInstallation(
       const journal = await booted.sh("journalctl --sync; journalctl -o json -u 'kyc-tokend*'")
       await booted.stop()
       for (const [unit, records] of recordsOfJournal(journal))
-        expect({ unit, broken: brokenByRecords(records, breaks) }).toEqual({ unit, broken: [] })
+        expect({ unit, broken: brokenByRecords(records) }).toEqual({ unit, broken: [] })
     })
     tests(installation)
   })
