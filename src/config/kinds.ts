@@ -44,6 +44,11 @@ export function formed(form: RegExp, shape: string, name = 'text') {
   return kind(v.pipe(v.string(), v.regex(form), called(name)), shape)
 }
 
+/** A text of which this is true. */
+function checked(isGood: (text: string) => boolean, shape: string, name = 'text') {
+  return kind(v.pipe(v.string(), v.check(isGood), called(name)), shape)
+}
+
 /** A text that stands for another value. `parse` gives undefined for a fault. */
 export function parsed<T>(parse: (text: string) => T | undefined, shape: string, name: string) {
   const transform = v.rawTransform<string, T>(({ dataset, addIssue, NEVER }) => {
@@ -123,8 +128,7 @@ export function urlProblem(text: string, name: keyof typeof urls): string | unde
 }
 
 export function url(name: keyof typeof urls) {
-  const isUrl = v.check((text: string) => urlProblem(text, name) === undefined)
-  return kind(v.pipe(v.string(), isUrl, called('URL')), urls[name][1])
+  return checked((text) => urlProblem(text, name) === undefined, urls[name][1], 'URL')
 }
 
 /**
@@ -141,13 +145,7 @@ export const HEADER_NAME =
 
 export function headerName() {
   const shape = 'the name of a header, and not of one that HTTP itself decides: write it as "X-Client"'
-  return kind(
-    v.pipe(
-      v.string(),
-      v.check((text) => HEADER_NAME.test(text)),
-    ),
-    shape,
-  )
+  return checked((text) => HEADER_NAME.test(text), shape)
 }
 
 /** `hint`: what takes the place of a value that is gone since 2.x. */
@@ -202,8 +200,7 @@ function unknownKey(key: string, names: readonly string[]): string {
 
 /** valibot takes lists for objects, too. Without a document the schema is asked for its description. */
 function forObjects<T extends Schema>(schemaOf: (document: Record<string, unknown>) => T) {
-  return v.lazy((document): T => {
-    if (document === undefined) return schemaOf({})
+  return v.lazy((document: unknown = {}) => {
     return isRecord(document) ? schemaOf(document) : (v.never() as unknown as T)
   })
 }

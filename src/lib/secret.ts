@@ -44,16 +44,10 @@ export function createRedaction(
     forms.reduce((parts, form) => parts.flatMap((part) => part.split(form)), [text]).join(REDACTED)
 }
 
-/**
- * Reports whether the text is the secret or contains it, also where its parts (those of a JWT) are base64. A
- * secret of fewer than 8 characters is never counted as contained.
- */
+/** Reports whether the text is the secret or, unless that has fewer than 8 characters, contains it. */
 export function holdsSecret(text: string, secret: string): boolean {
   const forms = formsOf(secret)
-  if (forms.includes(text)) return true
-  if (secret.length < MIN_SECRET_LENGTH) return false
-  const decoded = text.split('.').map((part) => Buffer.from(part, 'base64url').toString())
-  return [text, ...decoded].some((part) => forms.some((form) => part.includes(form)))
+  return secret.length < MIN_SECRET_LENGTH ? forms.includes(text) : forms.some((form) => text.includes(form))
 }
 
 /** The secret in each form in which others show it; none of an empty one. */
@@ -61,17 +55,18 @@ export function formsOf(secret: string): string[] {
   if (secret === '') return []
   const json = JSON.stringify(secret).slice(1, -1)
   const ascii = json.replace(/[^ -~]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`)
+  // Some writers of JSON escape all but ASCII, or the slash, too.
+  const inJson = [json, ascii].flatMap((text) => [text, text.replaceAll('/', String.raw`\/`)])
   // By way of bytes: half of a surrogate pair cannot be encoded.
   const inUrl = [encodeURIComponent(Buffer.from(secret).toString()), formEncoded(secret)]
-  // Of a login, too, where it may be form-encoded first (RFC 6749, section 2.3.1).
+  // Within a login, too, where it may be form-encoded (RFC 6749, section 2.3.1), and within the JSON of a JWT.
   const places = secret.length < MIN_SECRET_LENGTH ? [0] : [0, 1, 2]
-  const base64 = [secret, formEncoded(secret)].flatMap((text) =>
+  const base64 = [secret, ...inJson, formEncoded(secret)].flatMap((text) =>
     places.map((before) => base64After(text, before)),
   )
   return [
     secret,
-    // Some writers of JSON escape all but ASCII, or the slash, too.
-    ...[json, ascii].flatMap((text) => [text, text.replaceAll('/', String.raw`\/`)]),
+    ...inJson,
     // Either case of hex digits is right in a URL.
     ...inUrl.flatMap((text) => [text, text.replace(/%../g, (byte) => byte.toLowerCase())]),
     ...base64.flatMap((text) => [text, text.replaceAll('+', '-').replaceAll('/', '_')]),

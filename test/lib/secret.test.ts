@@ -25,10 +25,11 @@ test.each(['s3cret-4711', 'S3cret/+of=the"account', 'pässword', '????>>>>~~~~']
   '%s is found in the base64 of any text that contains it, and replaced there',
   (secret) => {
     const logins = ['', 'k:', 'key:'].map((before) => `${before}${formEncoded(secret)}`)
+    const jsons = ['', 'a', 'ab'].map((key) => JSON.stringify({ [key]: secret }).replaceAll('/', '\\/'))
     const texts = ['', ':', 'k:', 'key:', '{"key":"'].flatMap((before) =>
       ['', '"', '"}', '"}.'].map((after) => `${before}${secret}${after}`),
     )
-    for (const shown of [...texts, ...logins])
+    for (const shown of [...texts, ...logins, ...jsons])
       for (const encoding of ['base64', 'base64url'] as const) {
         const text = Buffer.from(shown).toString(encoding)
         expect(holdsSecret(text, secret), text).toBe(true)
