@@ -1,6 +1,7 @@
 // No history breaks a rule of the contract, and the exploration finds mistakes that are planted in the machine. The
 // histories here are short; those of `exploration.process.test.ts` are long.
 import { describe, expect, test } from 'vitest'
+import type { FetchOutcome } from '../../src/token/outcome.ts'
 import type { PairRecord, TokenState } from '../../src/token/state.ts'
 import { ALL, explore, machine, WORLDS, type Machine } from './exploration.ts'
 
@@ -10,139 +11,110 @@ test.each(Object.entries({ ...WORLDS, all: ALL }))('no history of %s breaks a ru
   expect(states).toBeGreaterThan(1_000)
 })
 
-const withRecords = (state: TokenState, change: (record: PairRecord) => Partial<PairRecord>): TokenState => ({
-  ...state,
-  pairs: Object.fromEntries(
-    Object.entries(state.pairs).map(([id, record]) => [id, { ...record, ...change(record) }]),
-  ),
-})
+const withRecords = (state: TokenState, change: Partial<PairRecord>): TokenState => {
+  const changed = Object.entries(state.pairs).map(([id, record]) => [id, { ...record, ...change }] as const)
+  return { ...state, pairs: Object.fromEntries(changed) }
+}
 const { next, afterAnswer, afterAssertion, afterBoot, afterFiles, afterRequest, afterStart, afterTick } =
   machine
+/** The transition by an answer, with other facts after it. */
+const answering =
+  (change: (state: TokenState, outcome: FetchOutcome) => Partial<TokenState>): Machine['afterAnswer'] =>
+  (before, outcome, step) => {
+    const { state, ...rest } = afterAnswer(before, outcome, step)
+    return { ...rest, state: { ...state, ...change(state, outcome) } }
+  }
 
-/** Mistakes, the world that shows each, and words of the rule that it breaks. */
-const MISTAKES: readonly (readonly [string, keyof typeof WORLDS, Partial<Machine>, string])[] = [
-  [
-    'Retry-After holds nobody back',
+/** Mistakes: the world that shows each, and words of the rule that it breaks. */
+const MISTAKES: Readonly<Record<string, readonly [keyof typeof WORLDS, string, Partial<Machine>]>> = {
+  'Retry-After holds nobody back': [
     'pairs',
-    {
-      next: (s, now) =>
-        next(
-          withRecords(s, () => ({ floorAtMs: 0 })),
-          now,
-        ),
-    },
     'Retry-After',
+    { next: (s, now) => next(withRecords(s, { floorAtMs: 0 }), now) },
   ],
-  [
-    'a request that is under way is not saved as failed',
+  'a request that is under way is not saved as failed': [
     'pairs',
-    { afterRequest: (...asked) => withRecords(afterRequest(...asked), () => ({ attempts: 0 })) },
     'counted is not sent again',
+    { afterRequest: (...asked) => withRecords(afterRequest(...asked), { attempts: 0 }) },
   ],
-  [
-    'a start after a crash asks a refused pair',
+  'a start after a crash asks a refused pair': [
     'pairs',
-    { afterStart: (s, files, now) => afterStart(s, { ...files, isOrderly: true }, now) },
     'a refused pair',
+    { afterStart: (s, files, step) => afterStart(s, { ...files, isOrderly: true }, step) },
   ],
-  [
-    'a reload lifts a refusal',
+  'a reload lifts a refusal': [
     'pairs',
-    {
-      afterFiles: (s, files, step) => withRecords(afterFiles(s, files, step), () => ({ refusal: null })),
-    },
     'refus',
+    { afterFiles: (...read) => withRecords(afterFiles(...read), { refusal: null }) },
   ],
-  [
-    'a pair comes into use by a reload',
+  'a pair comes into use by a reload': [
     'pairs',
-    { afterFiles: (s, files, now) => ({ ...afterFiles(s, files, now), running: files.pair }) },
     'comes into use',
+    { afterFiles: (s, files, step) => ({ ...afterFiles(s, files, step), running: files.pair }) },
   ],
-  [
-    'a refused candidate takes the token away',
+  'a refused candidate takes the token away': [
     'pairs',
-    {
-      afterAnswer: (s, outcome, step) => {
-        const { state, ...rest } = afterAnswer(s, outcome, step)
-        return { ...rest, state: outcome.kind === 'permanent' ? { ...state, token: null } : state }
-      },
-    },
     'taken away',
+    { afterAnswer: answering(({ token }, { kind }) => ({ token: kind === 'permanent' ? null : token })) },
   ],
-  [
-    'an answer of the former service is taken',
+  'an answer of the former service is taken': [
     'pairs',
-    { afterFiles: (s, files, now) => ({ ...afterFiles(s, files, now), inFlight: s.inFlight }) },
     'former service',
+    { afterFiles: (s, ...read) => ({ ...afterFiles(s, ...read), inFlight: s.inFlight }) },
   ],
-  [
-    'two requests at a time',
+  'two requests at a time': [
     'pairs',
-    { next: (s, now) => next({ ...s, inFlight: null }, now) },
     'one request at a time',
+    { next: (s, now) => next({ ...s, inFlight: null }, now) },
   ],
-  [
-    'the state directory holds no records',
+  'the state directory holds no records': [
     'pairs',
-    {
-      afterBoot(...saved) {
-        const former = afterBoot(...saved)
-        return { ...former, state: { ...former.state, pairs: {} } }
-      },
-    },
-    '',
+    'counted is not sent again',
+    { afterBoot: ({ state, ...saved }, now) => afterBoot({ ...saved, state: { ...state, pairs: {} } }, now) },
   ],
-  [
-    'the same token is planned like a new one',
+  'the same token is planned like a new one': [
     'life',
-    {
-      afterAnswer: (s, outcome, step) => {
-        const { state, ...rest } = afterAnswer(s, outcome, step)
-        const { token } = state
-        const isSame = token !== null && token.isUnchanged && token.expMs !== null
-        return {
-          ...rest,
-          state: isSame ? { ...state, token: { ...token, refreshAtMs: token.expiresAtMs } } : state,
-        }
-      },
-    },
     'half of its life',
-  ],
-  ['a token is served past its end', 'life', { usableToken: ({ token }) => token }, 'past its known end'],
-  [
-    'a jump of the wall clock is passed over',
-    'life',
-    { afterTick: (s, now, awakeMs) => ({ ...afterTick(s, now, awakeMs), token: s.token }) },
-    'a jump of the clock',
-  ],
-  [
-    'a need that cannot be met asks the service',
-    'life',
-    { afterNeed: (s) => (s.token === null ? s : { ...s, clients: { ...s.clients, want: 'more life' } }) },
-    'a cause',
-  ],
-  [
-    'the pace of clients is lost at a restart',
-    'life',
     {
-      afterStart(...saved) {
-        const state = afterStart(...saved)
-        return { ...state, clients: { ...state.clients, requestedAtMs: null, pace: 0 } }
-      },
+      afterAnswer: answering(({ token }) => ({
+        token:
+          token?.isUnchanged && token.expMs !== null ? { ...token, refreshAtMs: token.expiresAtMs } : token,
+      })),
     },
+  ],
+  'a token is served past its end': ['life', 'past its known end', { usableToken: ({ token }) => token }],
+  'a jump of the wall clock is passed over': [
+    'life',
+    'a jump of the clock',
+    { afterTick: (s, now, awakeMs) => ({ ...afterTick(s, now, awakeMs), token: s.token }) },
+  ],
+  'a need that cannot be met asks the service': [
+    'life',
+    'a cause',
+    { afterNeed: (s) => (s.token === null ? s : { ...s, clients: { ...s.clients, want: 'more life' } }) },
+  ],
+  'the pace of clients is lost at a restart': [
+    'life',
     'clients cause one request',
+    {
+      afterStart: ({ clients, ...s }, ...files) =>
+        afterStart({ ...s, clients: { ...clients, requestedAtMs: null, pace: 0 } }, ...files),
+    },
   ],
-  [
-    'a changed assertion lifts a refusal as often as it changes',
+  'a changed assertion lifts a refusal as often as it changes': [
     'assertion',
-    { afterAssertion: (s, ...read) => afterAssertion({ ...s, liftAtMs: 0 }, ...read) },
     'a refused pair',
+    { afterAssertion: (s, ...read) => afterAssertion({ ...s, liftAtMs: 0 }, ...read) },
   ],
-]
+  'a bad assertion is asked with again at once': [
+    'assertion',
+    'a postponed attempt',
+    { next: (s, now) => next(withRecords(s, { resumeAtMs: 0 }), now) },
+  ],
+}
 
 describe('a planted mistake is found', () => {
-  test.each(MISTAKES)('%s', (_mistake, world, change, rule) => {
+  test.each(Object.entries(MISTAKES))('%s', (_mistake, [world, rule, change]) => {
     const { broken } = explore(WORLDS[world], { states: 30_000, play: { ...machine, ...change } })
     expect(broken?.rule).toContain(rule)
   })

@@ -42,18 +42,20 @@ const SOON_MS = [0, U, U, U, U, U]
 const LATE_MS = [0, U, 2 * U, 4 * U, 8 * U, 10 * U]
 const PACES_MS = [U, U, 2 * U, 4 * U]
 
-/** What an observer knows, who sees files, acts, requests, answers and what clients get. */
-interface Pair {
-  known: boolean
+/** What an observer knows of a pair, who sees files, acts, requests, answers and what clients get. */
+const UNKNOWN = {
+  known: false,
   /** The assertion's content at its refusal. */
-  refused: number | null
+  refused: null as number | null,
   /** An orderly start, or another content, may have it asked. */
-  may: boolean
-  floorAt: number
-  asks: number
-  soonAt: number
-  lateAt: number
+  may: false,
+  floorAt: 0,
+  postponedAt: 0,
+  asks: 0,
+  soonAt: 0,
+  lateAt: 0,
 }
+type Pair = typeof UNKNOWN
 interface Seen {
   text: string
   pair: string
@@ -70,55 +72,33 @@ interface Seen {
   reported: boolean
   jumped: boolean
 }
-interface Observer {
-  files: string
-  running: string
-  service: string
-  pairs: Record<string, Pair>
-  token: Seen | null
-  flight: { pair: string; operator: boolean; joined: boolean; content: number } | null
-  wish: string[]
-  want: boolean
-  lastAt: number
-  pace: number
-  content: number
-  good: boolean
-  liftAt: number
-  postponedAt: Record<string, number>
-  /** By how much the wall clock and the service's clock have gone ahead; `unseen` of the latter by no answer yet. */
-  wall: number
-  theirs: number
-  unseen: number
-  clocks: number
-}
-interface Node {
-  readonly s: TokenState
-  readonly m: Observer
-  readonly now: number
-}
-type Event = readonly [act: string, with_?: Plan | string | number]
-
-const UNKNOWN: Pair = { known: false, refused: null, may: false, floorAt: 0, asks: 0, soonAt: 0, lateAt: 0 }
-const OBSERVER: Observer = {
+const OBSERVER = {
   files: 'A',
   running: 'A',
   service: 'X',
-  pairs: { A: { ...UNKNOWN, known: true }, B: UNKNOWN },
-  token: null,
-  flight: null,
-  wish: [],
+  pairs: { A: { ...UNKNOWN, known: true }, B: UNKNOWN } as Record<string, Pair>,
+  token: null as Seen | null,
+  flight: null as { pair: string; operator: boolean; joined: boolean; content: number } | null,
+  wish: [] as string[],
   want: false,
   lastAt: -9 * U,
   pace: 0,
   content: 0,
   good: true,
   liftAt: 0,
-  postponedAt: { A: 0, B: 0 },
+  // By how much the wall clock and the service's clock have gone ahead; `unseen` of the latter by no answer yet.
   wall: 0,
   theirs: 0,
   unseen: 0,
   clocks: 1,
 }
+type Observer = typeof OBSERVER
+interface Node {
+  readonly s: TokenState
+  readonly m: Observer
+  readonly now: number
+}
+type Event = readonly [act: string, with_?: Plan | string | number]
 
 const serviceOf = (id: string) => ({ id, baseUrl: `https://${id}`, use: USE, refusedBy: [401] })
 const other = (list: string, one: string): string => list.split('').find((each) => each !== one)!
@@ -143,7 +123,6 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     ...seen,
     token: seen.token && { ...seen.token },
     pairs: { A: { ...seen.pairs['A']! }, B: { ...seen.pairs['B']! } },
-    postponedAt: { ...seen.postponedAt },
   }
   let [s, now] = [before, began]
   const instant = () => ({ bootMs: now, wallMs: EPOCH_MS + now + m.wall })
@@ -162,7 +141,6 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
         token: null,
         want: false,
         pairs: { A: { ...UNKNOWN }, B: { ...UNKNOWN } },
-        postponedAt: { A: 0, B: 0 },
         flight: null,
         ...(m.flight?.operator && { wish: ['files', 'running'] }),
       })
@@ -178,11 +156,8 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     m.pairs[pair]!.known = true
     if (!isStart) {
       s = play.afterFiles(s, filesOf(pair), step())
-      if (act === 'service')
-        must(
-          play.afterAnswer(s, outcomeOf('long'), step()).state === s,
-          'an answer of the former service is given up',
-        )
+      const late = act === 'service' ? play.afterAnswer(s, outcomeOf('long'), step()) : null
+      must(late === null || late.outcome === null, 'an answer of the former service is given up')
       readAssertion()
       return
     }
@@ -212,7 +187,7 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     const counts = isGood(t, now) && m.pairs[m.running]!.refused === null
     if (counts && act === 'report') {
       if (!t.reported) m.pace = now >= t.calmAt ? 0 : Math.min(m.pace + (t.byClients ? 1 : 0), 3)
-      if (!t.reported) m.postponedAt[m.running] = 0
+      if (!t.reported) m.pairs[m.running]!.postponedAt = 0
       t.reported = m.want = true
     }
     if (counts && act === 'need' && minMs > t.endAt - now && minMs <= t.given - U) m.want = true
@@ -234,10 +209,7 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
       operator || now >= p.floorAt,
       'Retry-After and the pace of `rejected` are passed by an operator alone',
     )
-    must(
-      operator || now >= m.postponedAt[pair]!,
-      'a postponed attempt is woken by a report or an operator alone',
-    )
+    must(operator || now >= p.postponedAt, 'a postponed attempt is woken by a report or an operator alone')
     must(
       free || p.asks === 0 || now >= (good ? Math.min(p.lateAt, usableUntil()) : p.soonAt),
       'a request that was counted is not sent again, whatever stopped',
@@ -310,8 +282,8 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     m.flight = null
     if (taken) take(f.pair, what, again)
     if (taken) m.want = false
-    if (!isAsked) m.postponedAt[f.pair] = now + (what === 'postponed' ? 3 * U : U / 2)
-    else if (taken || !isToken) m.postponedAt[f.pair] = 0
+    if (!isAsked) p.postponedAt = now + (what === 'postponed' ? 3 * U : U / 2)
+    else if (!isToken) p.postponedAt = 0
     if (taken) Object.assign(p, UNKNOWN, { known: p.known })
     else if (isToken) return
     else if (what === 'refused') Object.assign(p, { refused: f.content })
@@ -323,23 +295,15 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
   }
 
   function take(pair: string, what: string, again: Seen | null): void {
-    const [life = 0, assumed = false] = LIVES[what] ?? []
     const refreshAt = s.token!.refreshAtMs
-    // A new answer shows both clocks as they are; ours may have been set wrong.
-    const oursAt = assumed ? Infinity : now + life + m.theirs - m.wall
-    const theirsAt = assumed ? Infinity : now + life
     const isAnew = what !== 'same' || again!.theirsAt === Infinity
-    const endAt = what === 'same' ? (isAnew ? now + 6 * U : again!.endAt) : now + life
-    const t = isAnew
-      ? {
-          text: s.token!.accessToken,
-          endAt,
-          untilAt: assumed || what === 'same' ? endAt + 6 * U : endAt,
-          oursAt,
-          theirsAt,
-        }
-      : again!
-    if (what === 'same' && isAnew) Object.assign(t, { oursAt: Infinity, theirsAt: Infinity })
+    const [life, assumed] = LIVES[what] ?? LIVES['assumed']!
+    const text = s.token!.accessToken
+    const endAt = now + life
+    // A new answer shows both clocks as they are; ours may have been set wrong.
+    const ends = { oursAt: endAt + m.theirs - m.wall, theirsAt: endAt, untilAt: endAt }
+    const assumedEnds = { oursAt: Infinity, theirsAt: Infinity, untilAt: endAt + life }
+    const t = isAnew ? { text, endAt, ...(assumed ? assumedEnds : ends) } : again!
     must(refreshAt > now && refreshAt <= t.endAt, 'a refresh is planned before the end of the token')
     const againMs = Math.max(5_000, (t.endAt - now) / 2)
     must(
@@ -417,21 +381,21 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     const isIdle = good && m.token!.pair === m.files && !m.token!.jumped
     const wished = m.wish[0] === 'files' ? m.files : m.running
     must(m.wish.length === 0 || (n.atMs <= now && n.pair === wished), 'an operator is never held back')
-    const heldUntil = (pair: string): number => Math.max(now, m.pairs[pair]!.floorAt, m.postponedAt[pair]!)
+    const heldUntil = (one: Pair): number => Math.max(now, one.floorAt, one.postponedAt)
     const mostMs = good ? 10 * U : U
     must(
-      p.refused !== null || (good && p.asks === 0) || n.atMs <= Math.max(now + mostMs, heldUntil(m.running)),
+      p.refused !== null || (good && p.asks === 0) || n.atMs <= Math.max(now + mostMs, heldUntil(p)),
       'the next attempt is at most 1 min away, 5 min with a token',
     )
     must(
       !good ||
-        n.atMs <= Math.max(now, m.token!.endAt, heldUntil(m.running), heldUntil(m.files)) ||
+        n.atMs <= Math.max(now, m.token!.endAt, heldUntil(p), heldUntil(q)) ||
         p.refused !== null ||
         p.asks > 0,
       'an attempt is due before the end of the token',
     )
     must(
-      q.refused !== null || !m.good || q.asks > 0 || isIdle || n.atMs <= heldUntil(m.files),
+      q.refused !== null || !m.good || q.asks > 0 || isIdle || n.atMs <= heldUntil(q),
       'a new pair, and a jump of the clock, ask at once',
     )
   }
@@ -469,7 +433,7 @@ function keyOf({ s, m, now }: Node): string {
     if (typeof value === 'boolean') return value ? '+' : '-'
     if (value === null || value === undefined) return '_'
     const facts = value as Record<string, unknown>
-    const names = name === 'pairs' || name === 'postponedAt' ? order : Object.keys(facts)
+    const names = name === 'pairs' ? order : Object.keys(facts)
     return `(${names.map((one) => write(facts[one], one)).join(',')}`
   }
   const clocks = [
@@ -484,8 +448,7 @@ function instantAfter(now: number, value: object): number {
   let first = Infinity
   for (const [name, each] of Object.entries(value)) {
     if (typeof each === 'object' && each !== null) first = Math.min(first, instantAfter(now, each as object))
-    else if ((name.endsWith('At') || name === 'A' || name === 'B') && typeof each === 'number' && each > now)
-      first = Math.min(first, each)
+    else if (name.endsWith('At') && typeof each === 'number' && each > now) first = Math.min(first, each)
   }
   return first
 }
@@ -496,14 +459,11 @@ interface History {
 }
 function told(history: History | null): string[] {
   if (history === null) return []
-  const [act, what] = history.event
-  const words =
-    typeof what === 'object'
-      ? `${act} ${what.pair} (${what.by})`
-      : act === 'wait'
-        ? `wait to ${Number(what) / 1000} s`
-        : `${act} ${what ?? ''}`
-  return [...told(history.up), words.trim()]
+  const [act, what = ''] = history.event
+  return [
+    ...told(history.up),
+    `${act} ${typeof what === 'object' ? `${what.pair} (${what.by})` : what}`.trim(),
+  ]
 }
 
 export interface Explored {

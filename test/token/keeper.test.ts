@@ -1,11 +1,10 @@
 import { getEventListeners } from 'node:events'
 import { expect, onTestFinished, test } from 'vitest'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
-import { candidateOf, lostAt, phaseOf, usableToken } from '../../src/token/selectors.ts'
+import { usableToken } from '../../src/token/selectors.ts'
 import { recordOf, type TokenState } from '../../src/token/state.ts'
 import { serviceFacts } from '../support/facts.ts'
 import { failures } from '../support/failures.ts'
-import { jwtOf } from '../support/jwt.ts'
 import { createKeeperWorld, runningKeeper, type KeeperWorld } from '../support/keeper-world.ts'
 
 const TICK_MS = 15_000
@@ -117,21 +116,6 @@ test('a change of the phase, of the token and of its life is an event, and nothi
   expect(reported().slice(before)).toEqual(['changed'])
 })
 
-test('a listener that was ended gets no event, not even the one that is being sent', async () => {
-  const { keeper, clock } = await runningKeeper()
-  const heard: string[] = []
-  const endFirst = keeper.onEvent(() => {
-    heard.push('first')
-    endSecond()
-  })
-  const endSecond = keeper.onEvent(() => heard.push('second'))
-  await clock.advance(TICK_MS)
-  expect(heard).toEqual(['first'])
-  endFirst()
-  await clock.advance(MINUTE)
-  expect(heard).toEqual(['first'])
-})
-
 test('a refresh resolves with the request that is under way, and makes no second one', async () => {
   const service = byHand()
   const { keeper, asked, clock, token } = await runningKeeper({ first: service.answer })
@@ -155,46 +139,34 @@ test('a refresh is null when it is stopped first, and leaves nothing behind', as
   expect(clock.sleepers()).toBe(sleepers)
 })
 
-type Wait = Parameters<KeeperWorld['keeper']['waitUntil']>[1]
-
-async function watched({ keeper, clock }: KeeperWorld, isMet: () => boolean, options: Wait) {
-  const result = { isOver: false }
-  void keeper.waitUntil(isMet, options).then(() => (result.isOver = true))
-  await clock.settle()
-  return result
-}
-
-test('waitUntil ends at the event that meets it, after its time or at a stop', async () => {
-  const scene = await runningKeeper()
-  const { clock } = scene
+test('waitUntil ends at the event that meets it, after its time or at a stop, and leaves nothing behind', async () => {
+  const { keeper, clock } = await runningKeeper()
   const sleepers = clock.sleepers()
   const stop = new AbortController()
   const { signal } = stop
   let isMet = false
   let looks = 0
-  const waits = [
-    await watched(scene, () => true, { waitMs: HOUR, signal }),
-    await watched(scene, () => false, { waitMs: 0, signal }),
-    await watched(scene, () => false, { waitMs: HOUR, signal: AbortSignal.abort() }),
-    await watched(scene, () => (looks += 1) > 0 && isMet, { waitMs: HOUR, signal }),
-    await watched(scene, () => false, { waitMs: MINUTE, signal }),
-    await watched(scene, () => false, { waitMs: HOUR, signal }),
-  ]
-  const over = (): boolean[] => waits.map(({ isOver }) => isOver)
-  expect(over()).toEqual([true, true, true, false, false, false])
+  const ended: string[] = []
+  const wait = (name: string, isOver: () => boolean, options: { waitMs: number; signal: AbortSignal }) =>
+    void keeper.waitUntil(isOver, options).then(() => ended.push(name))
+  wait('met before', () => true, { waitMs: HOUR, signal })
+  wait('no time', () => false, { waitMs: 0, signal })
+  wait('stopped before', () => false, { waitMs: HOUR, signal: AbortSignal.abort() })
+  wait('met', () => (looks += 1) > 0 && isMet, { waitMs: HOUR, signal })
+  wait('a minute', () => false, { waitMs: MINUTE, signal })
+  wait('stopped', () => false, { waitMs: HOUR, signal })
+  await clock.settle()
+  expect(ended).toEqual(['met before', 'no time', 'stopped before'])
   isMet = true
   await clock.advance(TICK_MS)
-  expect(over()).toEqual([true, true, true, true, false, false])
   const looksUntilMet = looks
   await clock.advance(MINUTE - TICK_MS - 1)
-  expect(over()[4]).toBe(false)
+  expect(ended.slice(3)).toEqual(['met'])
   await clock.advance(1)
-  expect(over()).toEqual([true, true, true, true, true, false])
   stop.abort()
   await clock.settle()
-  expect(over()[5]).toBe(true)
-  expect(looks).toBe(looksUntilMet)
-  expect(clock.sleepers()).toBe(sleepers)
+  expect(ended.slice(4)).toEqual(['a minute', 'stopped'])
+  expect([looks, clock.sleepers()]).toEqual([looksUntilMet, sleepers])
 })
 
 // ---- requests and what is saved of them
@@ -233,69 +205,7 @@ test('a failure and a refusal are saved before anybody sees them', async () => {
   }
 })
 
-test('a fault of the clock between two ticks costs one request, which a JWT past its end does not survive', async () => {
-  const world = await runningKeeper({ lifeSeconds: 3_600 })
-  const { clock, answer, keeper, asked } = world
-  // The machine stood still for 3 h, and the service is down when the wall clock is set.
-  const serverDateMs = clock.now().wallMs + 3 * HOUR
-  clock.jumpWall(3 * HOUR)
-  answer({ ...failures.network, reason: 'server-error', serverDateMs })
-  expect(heldBy(world)).toBeDefined()
-  await clock.advance(TICK_MS)
-  expect([asked(), heldBy(world)]).toEqual([2, undefined])
-  expect(phaseOf(keeper.state(), clock.now())).toBe('expired')
-})
-
-test('a token that the service gives again is asked for at half of what is left, 5 s later at least', async () => {
-  const now = Math.floor(1_800_000_000)
-  const token = { kind: 'ok', accessToken: jwtOf({ iat: now, exp: now + 100 }) } as const
-  const { clock, asked, dueInMs, answer } = await runningKeeper({ first: token })
-  const waits: number[] = []
-  for (let count = 1; count < 7; count += 1) {
-    waits.push(dueInMs())
-    await clock.advance(dueInMs())
-  }
-  expect(waits).toEqual([50_000, 25_000, 12_500, 6_250, 5_000, 1_250])
-  expect(asked()).toBe(7)
-  answer({ kind: 'ok', accessToken: 'other' })
-  await clock.advance(1_000)
-  expect(asked()).toBe(8)
-})
-
 // ---- the candidate
-
-test('another pair is asked at once, comes into use by its token, and harms nobody until then', async () => {
-  const world = await runningKeeper()
-  const { keeper, reload, answer, pairs, clock, heard } = world
-  const before = heldBy(world)
-  answer(failures.notFound, 'second')
-  reload('second')
-  await clock.advance(10 * MINUTE)
-  expect(pairs).toEqual(['first', 'second'])
-  expect([heldBy(world), phaseOf(keeper.state(), clock.now())]).toEqual([before, 'ready'])
-  expect(candidateOf(keeper.state())).toMatchObject({
-    failure: { reason: 'account-not-found' },
-    refusal: { assertion: '' },
-  })
-  expect(heard.map(({ type }) => type)).toEqual(['changed', 'attempted', 'tried'])
-  answer(world.token, 'third')
-  reload('third')
-  await clock.advance(0)
-  expect([keeper.state().running, candidateOf(keeper.state())]).toEqual(['third', null])
-  reload('second')
-  await clock.advance(10 * MINUTE)
-  expect(pairs).toEqual(['first', 'second', 'third'])
-})
-
-test('an operator has the candidate asked, and where that gives no token the running pair', async () => {
-  const { keeper, reload, answer, pairs, clock } = await runningKeeper()
-  answer(failures.notFound, 'second')
-  reload('second')
-  await clock.advance(MINUTE)
-  const refreshed = await keeper.refresh(never)
-  expect(pairs).toEqual(['first', 'second', 'second', 'first'])
-  expect([refreshed?.outcome.kind, refreshed?.candidate]).toEqual(['ok', failures.notFound])
-})
 
 test('of 50 wrong pairs the last 8 are remembered, with the running one', async () => {
   const { keeper, reload, answer, clock, asked } = await runningKeeper()
@@ -369,37 +279,6 @@ test('an attempt has the clock of the service, as the last answer had it', async
   expect([first, second]).toEqual([undefined, 1_000_000 + againMs! - seen[0]![1]])
 })
 
-test('a postponed attempt comes again in its time, at once for a report or an operator, and is no failure', async () => {
-  let attempts = 0
-  let postpones = true
-  const fetchToken = async (): Promise<FetchOutcome> => {
-    attempts += 1
-    const detail = 'Another host asks'
-    return Promise.resolve(
-      postpones
-        ? { kind: 'postponed', retryAfterMs: MINUTE, detail }
-        : { kind: 'ok', accessToken: `token-${attempts}` },
-    )
-  }
-  const { keeper, clock } = await runningKeeper({ fetchToken })
-  await clock.advance(59_999)
-  expect([attempts, phaseOf(keeper.state(), clock.now())]).toEqual([1, 'starting'])
-  await clock.advance(1)
-  expect(attempts).toBe(2)
-  const refreshed = keeper.refresh(never)
-  await clock.advance(0)
-  expect([(await refreshed)?.outcome.kind, attempts]).toEqual(['postponed', 3])
-  postpones = false
-  await clock.advance(MINUTE)
-  postpones = true
-  keeper.reject(keeper.state().token!.fingerprint)
-  await clock.advance(0)
-  expect(attempts).toBe(5)
-  keeper.reject(keeper.state().token!.fingerprint)
-  await clock.advance(0)
-  expect(attempts).toBe(5)
-})
-
 test('an outcome of another host is used while nothing is asked', async () => {
   const service = byHand()
   const world = await runningKeeper({ first: service.answer })
@@ -420,18 +299,4 @@ test('an outcome of another host is used while nothing is asked', async () => {
     { type: 'attempted', outcome: grant, cause: 'fleet', tookMs: null },
   ])
   expect(usableToken(keeper.state(), clock.now())?.expiresAtMs).toBe(clock.now().bootMs + 59 * MINUTE)
-})
-
-// ---- the time without a token
-
-test('only time awake counts as time without a token, which is lost since the start', async () => {
-  const { keeper, clock } = await runningKeeper({ first: { ...failures.network } })
-  const lost = lostAt(keeper.state(), clock.now())
-  await clock.advance(9 * MINUTE)
-  clock.suspend(8 * HOUR)
-  await clock.advance(59_000)
-  const { forMs } = keeper.state().tokenless
-  expect(forMs).toBeGreaterThan(9 * MINUTE)
-  expect(forMs).toBeLessThan(10 * MINUTE)
-  expect(lostAt(keeper.state(), clock.now())).toEqual(lost)
 })
