@@ -21,7 +21,7 @@ import { announcedEnd, credentialsEnd, logCredentialsEnd, logStart } from '../re
 import { createLog } from '../report/log.ts'
 import { createMetrics } from '../report/metrics.ts'
 import { accountOf } from '../host/account.ts'
-import { isFoundByClients, ownSockets, OWN_FILES } from '../host/paths.ts'
+import { ownSockets, OWN_FILES } from '../host/paths.ts'
 import { createSystemdNotifier, type SendDatagram } from '../report/systemd.ts'
 import { createTokenLog } from '../report/token-log.ts'
 import { createStateStore } from '../storage/state-store.ts'
@@ -180,9 +180,6 @@ export async function createDaemon(initial: Config, environment: Environment) {
 
 /** For the commands in log and status. A socket of systemd is where clients look for it. */
 function placeOfThis({ read, runtimeDirectory }: Config, { env, inherited }: Environment): Place {
-  const { ipc } = ownSockets(runtimeDirectory)
-  const isFound = isSocketActivated(inherited) || isFoundByClients(ipc, { env, uid: process.geteuid!() })
-  const account = accountOf(read.file)
-  const socket = isFound ? undefined : ipc
-  return { ...placeOf(env), account, pid: process.pid, configFile: read.file, socket }
+  const socket = isSocketActivated(inherited) ? undefined : ownSockets(runtimeDirectory).ipc
+  return { ...placeOf(env), account: accountOf(read.file), pid: process.pid, configFile: read.file, socket }
 }

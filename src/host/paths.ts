@@ -1,6 +1,6 @@
 // Where things are, by user and environment: a daemon's directories, the candidates for its socket and its
 // configuration, and this program itself, as a word that works where commands are pasted.
-import { existsSync, realpathSync } from 'node:fs'
+import { realpathSync } from 'node:fs'
 import { userInfo } from 'node:os'
 import { dirname, isAbsolute, join } from 'node:path'
 import { shellWord } from '../lib/display-text.ts'
@@ -54,11 +54,6 @@ export function ownSockets(runtimeDirectory: string): Readonly<Record<'ipc' | 'h
 export function socketCandidates({ env, uid }: ProcessIdentity): string[] {
   const directories = new Set([SYSTEM_RUNTIME_DIRECTORY, ownRuntimeDirectory({ env, uid })])
   return [...directories].map((directory) => join(directory, 'ipc.sock'))
-}
-
-/** Reports whether a client of this user finds the socket by itself: no other is there that comes before. */
-export function isFoundByClients(socket: string, identity: ProcessIdentity): boolean {
-  return socketCandidates(identity).find((path) => path === socket || existsSync(path)) === socket
 }
 
 /**

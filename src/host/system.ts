@@ -58,10 +58,10 @@ export function firstLine(text: string): string {
   return text.trim().split('\n')[0] ?? ''
 }
 
-/** For the commands of remedies about a daemon that answers. `socket`: the one that was named. */
+/** For the commands of remedies about a daemon that answers at this socket. */
 export async function placeOfDaemon(
   { pid, configFile }: { readonly pid: number; readonly configFile: string },
-  socket?: string,
+  socket: string,
 ): Promise<Place> {
   const account = accountOf(configFile)
   const service = await unitProperties(`${installationOf(account).unit}.service`, ['MainPID'])

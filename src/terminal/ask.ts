@@ -56,13 +56,17 @@ function namedIn({ options, env }: WithOptions): ReturnType<typeof namedDaemon> 
   return namedDaemon(env, { socketPath: socket, account })
 }
 
+/** The function that finds the socket of the daemon that the invocation names. */
+function finderFor({ options, env }: WithOptions): () => string {
+  const { socket, account } = options as { socket?: string; account?: string }
+  return socketFinder(() => ({ env, uid: process.geteuid!() }), { socketPath: socket, account })
+}
+
 /** A client for the daemon that the invocation names. Throws UserError (64) for two names, or a wrong one. */
 export function openClient(invocation: WithOptions) {
-  const { socket, account } = invocation.options as { socket?: string; account?: string }
-  const identity = () => ({ env: invocation.env, uid: process.geteuid!() })
   try {
     const name = 'kyc-tokend'
-    const link = createLink(socketFinder(identity, { socketPath: socket, account }), name)
+    const link = createLink(finderFor(invocation), name)
     const source = createSource({ name }, link)
     return {
       ...source,
@@ -103,7 +107,7 @@ export async function remediesFor(
   daemon: StatusResult['daemon'],
   invocation: WithOptions,
 ): Promise<Remedies> {
-  return createRemedies(await placeOfDaemon(daemon, namedIn(invocation).socketPath || undefined))
+  return createRemedies(await placeOfDaemon(daemon, finderFor(invocation)()))
 }
 
 /** As asUserError; an error without a daemon has the state of its unit in systemd's own words. */
