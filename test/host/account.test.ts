@@ -12,36 +12,33 @@ test('an account has a name, for which its configuration, socket and directory a
   const directory = await tempDirectory()
   for (const name of [...GOOD, ...BAD.slice(1)]) mkdirSync(join(directory, name))
   expect(account.accountNames(directory)).toEqual(GOOD.toSorted())
-  expect(account.accountNames(join(directory, 'none'))).toEqual([])
   for (const name of [...GOOD, ...BAD]) {
     const expected = GOOD.includes(name) ? name : undefined
-    const socket = `/run/kyc-tokend/accounts/${name}/ipc.sock`
-    expect(account.accountOf(`/etc/kyc-tokend/accounts/${name}.json`)).toBe(expected)
-    expect(account.accountOf(socket)).toBe(expected)
+    const { config, ipcSocket } = account.installationOf(name)
+    expect([config, ipcSocket].map(account.accountOf)).toEqual([expected, expected])
     if (expected === undefined) expect(() => account.checkedAccount(name)).toThrow(UsageError)
-    else
-      expect([account.checkedAccount(name), account.installationOf(name).ipcSocket]).toEqual([name, socket])
+    else expect(account.checkedAccount(name)).toBe(name)
   }
-  for (const path of ['/etc/kyc-tokend/eu.json', '/etc/kyc-tokend/accounts/eu.yaml', 'eu.json'])
+  for (const path of [
+    '/etc/kyc-tokend/eu.json',
+    '/etc/kyc-tokend/accounts/eu.yaml',
+    '/run/other/eu/ipc.sock',
+  ])
     expect(account.accountOf(path)).toBeUndefined()
-  expect(account.accountOf('/run/other/eu/ipc.sock')).toBeUndefined()
 })
 
 test('directories of an account are below those of the default one, unless systemd has set them', () => {
-  const directories = {
-    RUNTIME_DIRECTORY: '/run/kyc-tokend/accounts/eu',
-    STATE_DIRECTORY: '/var/lib/kyc-tokend/accounts/eu',
-  }
+  const of = (env: NodeJS.ProcessEnv) => account.accountEnvironment('eu', { env, uid: 0 })
+  const STATE_DIRECTORY = '/var/lib/kyc-tokend/accounts/eu'
+  const RUNTIME_DIRECTORY = '/run/kyc-tokend/accounts/eu'
   const own = { KYC_TOKEND_ACCOUNT: 'eu' }
-  const identity = (env: NodeJS.ProcessEnv) => ({ env, uid: 0 })
-  expect(account.accountEnvironment('eu', identity({ A: '1' }))).toEqual({ A: '1', ...own, ...directories })
+  expect(of({ A: '1' })).toEqual({ A: '1', ...own, RUNTIME_DIRECTORY, STATE_DIRECTORY })
   const set = { RUNTIME_DIRECTORY: '/r', STATE_DIRECTORY: '/s' }
-  expect(account.accountEnvironment('eu', identity(set))).toEqual({ ...own, ...set })
-  const CREDENTIALS_DIRECTORY = '/run/credentials/kyc-tokend@eu.service'
-  expect(account.installationOf('eu').environment).toEqual({
-    RUNTIME_DIRECTORY: '/run/kyc-tokend/accounts/eu/files',
-    STATE_DIRECTORY: directories.STATE_DIRECTORY,
-    CREDENTIALS_DIRECTORY,
+  expect(of(set)).toEqual({ ...own, ...set })
+  expect(account.installationOf('eu')).toMatchObject({
+    config: '/etc/kyc-tokend/accounts/eu.json',
+    ipcSocket: `${RUNTIME_DIRECTORY}/ipc.sock`,
+    environment: { RUNTIME_DIRECTORY: `${RUNTIME_DIRECTORY}/files`, STATE_DIRECTORY },
   })
   expect(account.installationOf(undefined).ipcSocket).toBe('/run/kyc-tokend/ipc.sock')
 })

@@ -1,21 +1,16 @@
-import { describe, expect, it } from 'vitest'
+import { expect, test } from 'vitest'
 import { idOf, localUser, nameOf } from '../../src/host/ids.ts'
 
-describe('the id of an account', () => {
-  it('is that of a name, or the number itself', async () => {
-    expect(await idOf('user', 'root')).toBe(0)
-    expect(await idOf('group', 'root')).toBe(0)
-    expect(await idOf('user', 4242)).toBe(4242)
-    expect(await idOf('user', '4242')).toBe(4242)
-    expect(localUser('root')).toEqual({ uid: 0, gid: 0 })
-  })
-  it('is none for an unknown name or a number too large', async () => {
-    expect(await idOf('user', 'no-such-user')).toBeUndefined()
-    expect(await idOf('user', '4294967295')).toBeUndefined()
-    expect(localUser('no-such-user')).toBeUndefined()
-  })
-  it('is the name of what a remedy gives it to, where it is known here', () => {
-    const names = [nameOf('user', 0), nameOf('group', 0), nameOf('user', 4_242_424)]
-    expect(names).toEqual(['root', 'root', '4242424'])
-  })
+test('the id is that of a name, or the number itself; the largest number is none', async () => {
+  const names = ['root', 4242, '4242', 'no-such-user', '4294967295']
+  expect(await Promise.all(names.map((name) => idOf('user', name)))).toEqual([
+    0,
+    4242,
+    4242,
+    undefined,
+    undefined,
+  ])
+  expect(await idOf('group', 'root')).toBe(0)
+  expect([localUser('root'), localUser('no-such-user')]).toEqual([{ uid: 0, gid: 0 }, undefined])
+  expect([nameOf('user', 0), nameOf('user', 4_242_424)]).toEqual(['root', '4242424'])
 })

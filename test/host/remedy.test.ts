@@ -38,43 +38,34 @@ test('a remedy has commands of this account, by sudo in the unit, and of this da
   expect(createRemedies({ isUnit: false }).remedyOf('changed-on-disk')).not.toContain('`')
 })
 
-const place = { isUnit: true }
-const inFiles = { path: '/run/kyc-tokend/files/token' }
 const fileFault = (facts: object): string =>
-  createRemedies(place).remedyOf(new FileError({ path: '/srv/out/token', kind: 'system', ...facts }))
-const AS_USER = 'sudo runuser -u kyc-tokend --'
-const REBIND =
-  'sudo systemctl stop kyc-tokend.socket kyc-tokend-http.socket kyc-tokend-alert.path kyc-tokend && sudo systemctl start kyc-tokend'
+  createRemedies({ isUnit: true }).remedyOf(
+    new FileError({ path: '/srv/out/token', kind: 'system', ...facts }),
+  )
+const FILES = '/run/kyc-tokend/files'
+const REBIND = `sudo systemctl stop kyc-tokend.socket kyc-tokend-http.socket kyc-tokend-alert.path kyc-tokend && sudo systemctl start kyc-tokend`
 const EDIT = 'sudo systemctl edit kyc-tokend && sudo systemctl restart kyc-tokend'
 
 test.each<[object, RegExp, string]>([
-  [
-    { code: 'ENOENT', syscall: 'open' },
-    /^Cannot write .*: open \(ENOENT\); see that kyc-tokend may write in/,
-    'namei -lo /srv/out/token',
-  ],
-  [{ code: 'ENOENT', ...inFiles }, /is not as a start of the unit makes it$/, REBIND],
   // Root changes nothing in a directory that another user may write.
-  [{ code: 'EACCES' }, /may write in \/srv\/out, which is no link$/, 'namei -lo /srv/out/token'],
-  [{ code: 'EPERM', ...inFiles }, /is not as a start of the unit makes it$/, REBIND],
+  [{ code: 'EACCES', syscall: 'open' }, /^Cannot write .*: open \(EACCES\); see/, 'namei -lo /srv/out/token'],
+  [{ code: 'EPERM', path: `${FILES}/token` }, /is not as a start of the unit makes it$/, REBIND],
+  [{ kind: 'unsafe-directory', path: `${FILES}/token` }, /is not as a start/, REBIND],
+  [{ code: 'EIO', path: "/a'b/{user}" }, /write in \/a'b, which is no link$/, "namei -lo '/a'\\''b/{user}'"],
   [{ code: 'EROFS' }, /read-only; a unit needs ReadWritePaths=-\/srv\/out$/, EDIT],
-  [{ code: 'EROFS', path: "/srv/a'b/{user}" }, /\/a'b is read-only/, EDIT],
   [{ code: 'EDQUOT' }, /^Cannot write \/srv\/out\/token: no space is left/, 'df -h /srv/out'],
-  [{ code: 'EPERM', syscall: 'fchown', ...inFiles }, /set Group= .* by a drop-in.*kyc-tokend-changed@/, EDIT],
+  [{ code: 'EPERM', syscall: 'fchown' }, /set Group= .* by a drop-in.*kyc-tokend-changed@/, EDIT],
   // Its user, not root: a directory on the way may be a link of that user.
   [
-    { kind: 'odd-target', path: '/run/kyc-tokend/files/a b/token' },
+    { kind: 'odd-target', path: `${FILES}/a b` },
     /no regular file is there/,
-    `${AS_USER} mv -T --backup=numbered '/run/kyc-tokend/files/a b/token' '/run/kyc-tokend/files/a b/token'.old`,
+    `sudo runuser -u kyc-tokend -- mv -T --backup=numbered '${FILES}/a b' '${FILES}/a b'.old`,
   ],
-  [{ kind: 'unsafe-directory' }, /others could exchange what is made in \/srv\/out: choose/, ''],
-  [{ kind: 'unsafe-directory', ...inFiles }, /is not as a start/, REBIND],
   [{ kind: 'unsafe-directory', path: '/a', directory: '/a' }, /^Cannot use \/a: others could/, ''],
   [{ kind: 'stalled', seconds: 7 }, /not written for 7 s: check the disk of \/srv\/out/, ''],
-  [{ code: 'EIO', syscall: 'fsync' }, /fsync \(EIO\)/, 'namei -lo /srv/out/token'],
 ])('a file that cannot be written, %j', (facts, sentence, commands) => {
-  const [text, ...rest] = fileFault(facts).split(': `')
-  expect([text, rest.join('').slice(0, -1)]).toEqual([expect.stringMatching(sentence), commands])
+  const [text, rest = '`'] = fileFault(facts).split(': `')
+  expect([text, rest.slice(0, -1)]).toEqual([expect.stringMatching(sentence), commands])
 })
 
 test('of an input the owner and mode are mended, by sudo in root’s directory, for the group of the daemon alone', () => {
@@ -97,10 +88,9 @@ test('an open socket is closed by a drop-in of its unit', () => {
 })
 
 test('each remedy is one sentence with at most three commands, and all its names are known', () => {
-  const kinds = ['odd-target', 'unsafe-directory', 'attributes', 'system'] as const
-  const names: FaultName[] = [...permanentReasons, ...transientReasons, 'no-token', 'test', 'unit-directory']
-  for (const name of [...names, 'read-only', 'ownership', 'full', 'owner', ...kinds] as FaultName[]) {
-    const remedy = eu.remedyOf({ fault: name, path: '/a' })
+  const ofFiles = 'unit-directory read-only ownership full owner odd-target attributes system'.split(' ')
+  for (const name of [...permanentReasons, ...transientReasons, 'no-token', 'test', ...ofFiles]) {
+    const remedy = eu.remedyOf({ fault: name as FaultName, path: '/a' })
     expect(remedy.split(' && ').length).toBeLessThanOrEqual(3)
     expect(remedy).not.toMatch(/\.$|[{}]/)
   }
