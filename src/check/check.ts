@@ -2,7 +2,7 @@
 import { dirname } from 'node:path'
 import { revealAll, type Config } from '../config/config.ts'
 import { ConfigError, formatIssue } from '../config/faults.ts'
-import { loadConfig, loadParsers } from '../config/load.ts'
+import { loadConfig } from '../config/load.ts'
 import { installationOf } from '../host/account.ts'
 import { groupsOf, localUser } from '../host/ids.ts'
 import { SERVICE_USER } from '../host/paths.ts'
@@ -62,8 +62,6 @@ async function check(options: CheckOptions): Promise<Finding[]> {
   }
   // Programs run as the caller, who may be root: the PATH must not be one that another user set.
   process.env['PATH'] = SYSTEM_PATH
-  // The daemon's user may not be able to read the program's files.
-  await loadParsers()
   const service = await serviceOf(options)
   const user = localUser(SERVICE_USER)
   const daemon = user && { uid: user.uid, groups: [user.gid, ...groupsOf(SERVICE_USER)] as const }

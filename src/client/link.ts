@@ -50,10 +50,10 @@ export function createLink(findPath: () => string, name: string | undefined) {
   let socket: Socket | undefined
   let pause: NodeJS.Timeout | undefined
   let wasConnected = false
-  let isClosed = false
   let failures = 0
   let lastId = 0
 
+  const isClosed = (): boolean => view.fault?.code === 'closed'
   const isConnected = (): boolean => socket?.readyState === 'open'
 
   function set(next: View): void {
@@ -136,7 +136,7 @@ export function createLink(findPath: () => string, name: string | undefined) {
   /** The connection has ended, or could not be made. That is no news if nobody wants anything. */
   function lose(fault: TokenClientError): void {
     socket = undefined
-    if (isClosed) return
+    if (isClosed()) return
     failures += 1
     for (const call of calls.values()) if (call.sent > 1 || !wasConnected) call.settle(undefined, fault)
     if (calls.size === 0) return
@@ -160,7 +160,7 @@ export function createLink(findPath: () => string, name: string | undefined) {
     },
     /** Has the view follow the daemon from now on. Throws TokenClientError (`closed`). */
     follow(): void {
-      if (isClosed) throw closedError()
+      if (isClosed()) throw closedError()
       if (calls.has(SUBSCRIPTION)) return
       const data = { client: name }
       start(SUBSCRIPTION, { type: 'token.subscribe', data, sent: 0, settle: () => undefined })
@@ -172,7 +172,7 @@ export function createLink(findPath: () => string, name: string | undefined) {
      * with TokenClientError. `answerMs`: the longest wait for the answer.
      */
     async ask<T>(type: RequestType, data: object, answerMs = ANSWER_MS): Promise<T> {
-      if (isClosed) throw closedError()
+      if (isClosed()) throw closedError()
       return new Promise<T>((resolve, reject) => {
         const id = String((lastId += 1))
         const settle = (answer: unknown, error?: TokenClientError): void => {
@@ -189,7 +189,6 @@ export function createLink(findPath: () => string, name: string | undefined) {
       })
     },
     close(): void {
-      isClosed = true
       clearTimeout(pause)
       socket?.destroy()
       const fault = closedError()

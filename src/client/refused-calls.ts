@@ -49,13 +49,10 @@ export function createAuthorize(
     { fingerprint }: ClientToken,
     signal: AuthorizeOptions['signal'],
   ): Promise<ClientToken | undefined> {
-    try {
-      const token = await get({ notFingerprint: fingerprint, waitSeconds: WAIT_SECONDS, signal })
-      return token.fingerprint === fingerprint ? undefined : token
-    } catch {
-      signal?.throwIfAborted()
-      return undefined
-    }
+    const wish = { notFingerprint: fingerprint, waitSeconds: WAIT_SECONDS, signal }
+    const next = await get(wish).catch(() => undefined)
+    signal?.throwIfAborted()
+    return next?.fingerprint === fingerprint ? undefined : next
   }
 
   const authorize: Authorize = async ({ url, method = 'GET', signal, minValidSeconds } = {}) => {

@@ -41,12 +41,6 @@ export async function loadService(options: LoadOptions): Promise<Described> {
   return describedService((await readSettings(options)).settings)
 }
 
-/** Loads the libraries, for a process that may not read the program's files later. */
-export async function loadParsers(): Promise<void> {
-  await parseJson('{}')
-  await import('./syntax.ts')
-}
-
 /** File names that are searched for, in this order. */
 const FILE_NAMES = ['kyc-tokend.config.json', 'kyc-tokend.config.yaml', 'kyc-tokend.config.yml']
 

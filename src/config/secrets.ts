@@ -50,10 +50,8 @@ export function createInputs({ env, file: configFile, isElsewhere = false }: Inp
     const named = pathOf(path)
     found.files[at] = named
     const reading = await readInput(named)
-    if (reading === null) {
-      const remedy = holdsSecret ? 'make it, with mode 0600 or 0640, or name another' : 'name a PEM file'
-      return fault(at, `the file ${named} is not there: ${remedy}`)
-    }
+    if (reading === null)
+      return fault(at, `the file ${named} is not there: make it (a secret with mode 0640), or name another`)
     if ('problem' in reading) return fault(at, `the file ${named} ${reading.problem}`)
     for (const sentence of permissionFaults(named, reading, { holdsSecret }))
       fault(at, `the file ${named} ${sentence}`)
