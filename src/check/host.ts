@@ -144,7 +144,7 @@ async function mountsOver(paths: readonly string[]): Promise<string[]> {
 
 /** A question as a user with this one group. */
 async function askAsMember(name: 'ipc' | 'http', path: string, group: string): Promise<string | null> {
-  const gid = await idOf('group', group)
+  const gid = idOf('group', group)
   const question = async (): Promise<string | null> =>
     new Promise((resolve) => {
       const socket = createConnection(path)

@@ -276,7 +276,7 @@ export function account(of: IdKind) {
   const byName = v.pipe(v.string(), v.regex(/^(?!-)[^\s:,/\u0000-\u001f\u007f-\u009f]+$/))
   const either = kind(v.union([byName, count(2 ** 32 - 2, 0)]), `the name or the number of a ${of}`)
   return naming(v.pipe(either, called('name or number')), async (named, { fault }, at) => {
-    const id = await idOf(of, named)
+    const id = idOf(of, named)
     const make = `make it (${of}add --system ${named}), or give the number of one that a directory service knows`
     if (id === undefined) fault(at, `there is no ${of} ${named} on this host: ${make}`)
     return id ?? -1

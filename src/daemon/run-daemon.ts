@@ -8,7 +8,6 @@ import type { LoadOptions } from '../config/load.ts'
 import { assertUnixSockets, refuse } from '../delivery/listen.ts'
 import { asFileError, FileError } from '../files/file-error.ts'
 import { DIRECTORY_FLAGS } from '../files/replace-file.ts'
-import { readEntries } from '../host/ids.ts'
 import { takeInheritedSockets, type InheritedSockets } from '../host/system.ts'
 import { programName } from '../host/paths.ts'
 import { asUserError } from '../host/remedy.ts'
@@ -76,8 +75,6 @@ async function build(
   { configPath, env, stderr, signals }: DaemonOptions,
   inherited: InheritedSockets,
 ): Promise<Daemon> {
-  // Errors name users and groups: from here on no disk is read for them.
-  await Promise.all([readEntries('user'), readEntries('group')])
   assertUnixSockets(inherited)
   const { loadConfig } = await import('../config/load.ts')
   const config = await loadConfig({ configPath, env })

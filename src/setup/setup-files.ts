@@ -32,11 +32,11 @@ export interface SetupFiles {
 }
 
 /** Files of root's unit, or of a person in the working directory. Throws UserError (77). */
-export async function setupFiles(account: string | undefined, workingDirectory: string): Promise<SetupFiles> {
+export function setupFiles(account: string | undefined, workingDirectory: string): SetupFiles {
   const isRoot = process.geteuid!() === 0
   if (account !== undefined && !isRoot)
     throw new UserError('Only root sets up an account: run it with sudo.', exitStatus.noPermission)
-  const gid = isRoot ? await idOf('group', SERVICE_USER) : undefined
+  const gid = isRoot ? idOf('group', SERVICE_USER) : undefined
   const config = isRoot ? installationOf(account).config : join(workingDirectory, 'kyc-tokend.config.json')
   const directory = dirname(config)
   const named = (name: string): string => join(directory, account === undefined ? name : `${account}.${name}`)

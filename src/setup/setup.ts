@@ -34,7 +34,7 @@ export const setupWith =
     // What is made is as it has to be, whatever the mask of the caller.
     process.umask(0o022)
     const { account } = configurationOf(invocation)
-    const files = await setupFiles(account, process.cwd())
+    const files = setupFiles(account, process.cwd())
     const force = options['force'] === true
     const answers = await readAnswers(invocation, () => refuseExisting(files, { force }))
     try {
