@@ -1,4 +1,4 @@
-import { expect, onTestFinished, test, vi } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import { TokenClientError } from '../../src/client/index.ts'
 import { createFakeTokenClient } from '../../src/client/testing.ts'
 
@@ -44,16 +44,9 @@ test('a report of its token brings another one, also for authorize', async () =>
   expect(await tokens.reject('fake-token-2')).toEqual({ verdict: 'refreshing' })
 })
 
-test('it works under fake timers, and a closed fake is closed', async () => {
-  vi.useFakeTimers({
-    toFake: ['setTimeout', 'clearTimeout', 'setImmediate', 'Date', 'performance', 'hrtime'],
-  })
-  onTestFinished(() => {
-    vi.useRealTimers()
-  })
+test('it answers at once, also where nothing will bring another token; a closed fake is closed', async () => {
   const tokens = fake()
   const { fingerprint } = await tokens.get()
-  // Nothing will bring another one.
   expect(await tokens.get({ notFingerprint: fingerprint, waitSeconds: 20 })).toMatchObject({ fingerprint })
   tokens.close()
   await expect(tokens.get()).rejects.toMatchObject({ code: 'closed' })

@@ -72,7 +72,6 @@ const faulty: object[] = [
   { 'a\u001b[31m': 1 },
   { [`${'x'.repeat(80)}yz`]: 1 },
   { share: { servers: ['h:1'], sentinel: { name: 'm', pasword: HUSH } } },
-  { $import: 'other.json' },
   // Between settings.
   { request: { trust: 'file' } },
   { request: { proxy: { url: 'http://p:1', password: 'hushhush' } } },
@@ -131,11 +130,6 @@ it.each(['https://api.example.com/v1/', 'http://localhost:1', 'http://127.9.9.9'
   'takes the base URL %s',
   (baseUrl) => expect(faultsOf({ ...smallConfig(), baseUrl })).toEqual([]),
 )
-
-it('an unknown key may be one of the prototype', () => {
-  const text = `{"__proto__":{"log":{}},${JSON.stringify(smallConfig()).slice(1)}`
-  expect(faultsOf(JSON.parse(text))).toEqual([expect.stringMatching(/^__proto__: is an unknown key/)])
-})
 
 const KEYS = ['credentials', 'apiSecret', 'request', 'proxy', 'url', 'path', 'ipc', 'service', '__proto__']
 
