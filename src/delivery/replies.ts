@@ -19,7 +19,15 @@ import {
 } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
 import { dueAtMs, usableUntilMs } from '../token/schedule.ts'
-import { candidateOf, canMeet, isStale, phaseOf, refusalOf, usableToken } from '../token/selectors.ts'
+import {
+  candidateOf,
+  canMeet,
+  isStale,
+  phaseOf,
+  refusalOf,
+  shownClock,
+  usableToken,
+} from '../token/selectors.ts'
 import { recordOf, type TokenState } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 import { waitsOf, type Connection } from './guard.ts'
@@ -213,17 +221,18 @@ function cachedReply(state: TokenState, now: Instant, remedyOf: RemedyOf) {
 }
 
 function describeToken(token: Token, state: TokenState, now: Instant): TokenDescription {
-  const { received, expirySource, fingerprint } = token
+  const { expirySource, fingerprint } = token
+  const shown = shownClock(state)
   const { use, baseUrl, refusedBy } = state.service
   return {
     tokenType: use.prefix === STANDARD_USE.prefix ? 'Bearer' : null,
     ...use,
-    obtainedAt: formatInstant(received.bootMs, received),
-    expiresAt: formatInstant(token.expiresAtMs, received),
+    obtainedAt: formatInstant(token.receivedAtMs, shown),
+    expiresAt: formatInstant(token.expiresAtMs, shown),
     expirySource,
     baseUrl,
     refusedBy,
-    refreshAt: formatInstant(token.refreshAtMs, received),
+    refreshAt: formatInstant(token.refreshAtMs, shown),
     generation: state.generation,
     fingerprint,
     state: phaseOf(state, now),

@@ -8,7 +8,7 @@ import { raceAbort } from '../lib/tasks.ts'
 import type { StatusResult, TokenResult } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
 import { usableUntilMs } from '../token/schedule.ts'
-import { usableToken } from '../token/selectors.ts'
+import { shownClock, usableToken } from '../token/selectors.ts'
 import type { TokenState } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 
@@ -107,13 +107,14 @@ const byPath = (configs: readonly TokenFileConfig[]): ReadonlyMap<string, TokenF
 
 function contentOf(
   { format, template }: TokenFileConfig,
-  { generation, service: { use } }: TokenState,
-  { accessToken, expiresAtMs, received }: Token,
+  state: TokenState,
+  { accessToken, expiresAtMs, receivedAtMs }: Token,
 ): string {
   if (format === 'template') return (template ?? '').replaceAll('{token}', accessToken)
-  const expiresAt = formatInstant(expiresAtMs, received)
-  const obtainedAt = formatInstant(received.bootMs, received)
-  return textOf[format]({ accessToken, ...use, expiresAt, obtainedAt, generation })
+  const { generation, service } = state
+  const expiresAt = formatInstant(expiresAtMs, shownClock(state))
+  const obtainedAt = formatInstant(receivedAtMs, shownClock(state))
+  return textOf[format]({ accessToken, ...service.use, expiresAt, obtainedAt, generation })
 }
 
 type Fields = Pick<

@@ -88,9 +88,6 @@ export function createSystemClock(): Clock {
   return { now, awakeMs: () => Math.round(monotonicMs()), schedule, sleep }
 }
 
-/** The text of an instant changes only once the clocks have drifted apart by more than this. */
-const TOLERATED_MS = 2_000
-
 /** An instant of the boot clock as the wall clock shows it (ISO 8601). `known`: any moment on both. */
 export function formatInstant(bootMs: number, known: Instant): string {
   return new Date(known.wallMs + bootMs - known.bootMs).toISOString()
@@ -99,10 +96,4 @@ export function formatInstant(bootMs: number, known: Instant): string {
 /** The same; null if the instant is infinite. */
 export function formatInstantOrNull(bootMs: number, known: Instant): string | null {
   return Number.isFinite(bootMs) ? formatInstant(bootMs, known) : null
-}
-
-/** The moment as the wall clock would show it now, if that clock was set since; else the moment itself. */
-export function onWallClockOf(now: Instant, moment: Instant): Instant {
-  const wallMs = now.wallMs + moment.bootMs - now.bootMs
-  return Math.abs(moment.wallMs - wallMs) <= TOLERATED_MS ? moment : { ...moment, wallMs }
 }

@@ -5,7 +5,7 @@ import type { Log } from '../lib/log.ts'
 import type { RemedyOf } from '../host/remedy.ts'
 import type { KeeperView } from '../token/keeper.ts'
 import { dueAtMs, usableUntilMs } from '../token/schedule.ts'
-import { usableToken } from '../token/selectors.ts'
+import { shownClock, usableToken } from '../token/selectors.ts'
 import { recordOf, type TokenState, type Trouble } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 import type { Attempted } from '../token/variable.ts'
@@ -116,13 +116,14 @@ export function createTokenLog({
   }
 }
 
-function lifeFields(token: Token, { generation }: TokenState): Record<string, unknown> {
-  const { fingerprint, expirySource, received } = token
+function lifeFields(token: Token, state: TokenState): Record<string, unknown> {
+  const { fingerprint, expirySource } = token
+  const shown = shownClock(state)
   return {
     fingerprint,
-    generation,
-    expiresAt: formatInstant(token.expiresAtMs, received),
+    generation: state.generation,
+    expiresAt: formatInstant(token.expiresAtMs, shown),
     expirySource,
-    nextRefreshAt: formatInstant(token.refreshAtMs, received),
+    nextRefreshAt: formatInstant(token.refreshAtMs, shown),
   }
 }

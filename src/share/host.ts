@@ -25,7 +25,7 @@ export interface Account {
   /** The host identifies itself with something of its own: a client certificate, a ready-made assertion. */
   readonly hasOwnProof: boolean
 }
-export type Held = Pick<Token, 'accessToken' | 'expirySource' | 'expiresAtMs' | 'pair' | 'received'>
+export type Held = Pick<Token, 'accessToken' | 'expirySource' | 'expiresAtMs' | 'pair' | 'receivedAtMs'>
 
 /** The time between two looks, and the longest wait of an attempt without the store. */
 export const LOOK_EVERY_MS = 15_000
@@ -321,9 +321,9 @@ const NOT_ASKED = postponed(LOOK_EVERY_MS, { reason: 'not-asked' })
 /** The token that the keeper has for this pair: after a start the fleet may not know of it. */
 function firstOf(held: Held | null, pairId: string): Known | null {
   if (held?.pair !== pairId) return null
-  const { accessToken, expirySource, received, expiresAtMs: until } = held
+  const { accessToken, expirySource, receivedAtMs: at, expiresAtMs: until } = held
   const id = fingerprintOf(accessToken)
-  return { kind: 'ok', accessToken, expirySource, id, by: HOST, at: received.bootMs, until }
+  return { kind: 'ok', accessToken, expirySource, id, by: HOST, at, until }
 }
 
 /** Null: it holds for this host alone, or is no answer. */

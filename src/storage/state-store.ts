@@ -23,7 +23,7 @@ export interface Saved {
   readonly state: TokenState
 }
 /** Raised when the state has other facts. A file of another version is ignored, which costs one request. */
-const VERSION = 10
+const VERSION = 11
 
 const KEY_BYTES = 32
 const KEY_TEXT = /^[0-9a-f]{64}\n$/

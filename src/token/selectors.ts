@@ -30,7 +30,11 @@ export function lostAt(state: TokenState, now: Instant): Instant {
   const { token, tokenless } = state
   if (token === null) return tokenless.since
   const bootMs = Math.min(now.bootMs, usableUntilMs(state, now))
-  return { bootMs, wallMs: token.received.wallMs + bootMs - token.received.bootMs }
+  return { bootMs, wallMs: bootMs + state.clocks.wallMs }
+}
+/** The clock by which clients see the instants of a token: so their texts change only when it is set. */
+export function shownClock({ clocks }: TokenState): Instant {
+  return { bootMs: 0, wallMs: clocks.wallMs }
 }
 
 /** Why the running pair is refused, which is final until somebody acts; null: it is not. */

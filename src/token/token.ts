@@ -15,8 +15,8 @@ export interface Token {
   readonly fingerprint: string
   /** Id of the pair that obtained it. */
   readonly pair: string
-  /** Its wall clock shows all instants of the token: so their texts change only when that clock is set. */
-  readonly received: Instant
+  /** When it was received, on the boot clock. */
+  readonly receivedAtMs: number
   /** When an answer gave it last, on the boot clock. */
   readonly givenAtMs: number
   /** The life that was obtained, in ms. */
@@ -69,16 +69,16 @@ export function tokenOf(
   { now, drawn }: { now: Instant; drawn: number },
 ): Token {
   const { accessToken, ageMs = 0 } = grant
-  const received = { bootMs: now.bootMs - ageMs, wallMs: now.wallMs - ageMs }
+  const receivedAtMs = now.bootMs - ageMs
   const known = knownLife(grant, now.wallMs) ?? { lifeMs: maxAgeMs, expirySource: 'assumed' as const }
   const { lifeMs, expirySource } = { ...known, ...grant }
   const fresh: Token = {
     accessToken,
     fingerprint: fingerprintOf(accessToken),
     pair,
-    received,
+    receivedAtMs,
     givenAtMs: now.bootMs,
-    ...lifeFrom(received.bootMs, lifeMs, drawn),
+    ...lifeFrom(receivedAtMs, lifeMs, drawn),
     expirySource,
     expMs: datesOf(accessToken).expMs,
     isUnchanged: false,
@@ -90,8 +90,12 @@ export function tokenOf(
  * The same token given again keeps its time of reception. One whose life the service counts down is asked for again
  * at half of what is left: a cache may have another token any moment. A life that is counted anew is a new plan.
  */
-function sameAgain({ received, lifeMs, expiresAtMs: beforeMs }: Token, fresh: Token, nowMs: number): Token {
-  const same = { ...fresh, received, isUnchanged: true }
+function sameAgain(
+  { receivedAtMs, lifeMs, expiresAtMs: beforeMs }: Token,
+  fresh: Token,
+  nowMs: number,
+): Token {
+  const same = { ...fresh, receivedAtMs, isUnchanged: true }
   if (fresh.expirySource !== 'jwt' && fresh.expiresAtMs > beforeMs + COUNT_GRAIN_MS) return same
   const expiresAtMs = Math.min(beforeMs, fresh.expiresAtMs)
   const leftMs = expiresAtMs - nowMs

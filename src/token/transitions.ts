@@ -1,6 +1,6 @@
 // Transitions of the state, pure: from the facts and an event (an attempt, time, a client, an operator, other
 // files) to the facts that follow. One way for every pair, whoever's it is.
-import { onWallClockOf, type Instant } from '../lib/clock.ts'
+import type { Instant } from '../lib/clock.ts'
 import type { RejectVerdict } from '../protocol.ts'
 import type { Cause, FetchOutcome, Grant } from './outcome.ts'
 import { dueAtMs, floorAfter, MAX_PACE, retryAfter, type Plan } from './schedule.ts'
@@ -19,6 +19,8 @@ import {
 import { lifeFrom, tokenOf, type Token } from './token.ts'
 
 const BOTH: readonly Role[] = ['newest', 'running']
+/** A wall clock that moves by less against the boot clock drifts, and the texts of instants stay the same. */
+const DRIFT_MS = 2_000
 /** A wall clock that moves by more against the boot clock has jumped. */
 const JUMP_MS = 60_000
 /** The time until the file of an assertion that is not good is read again. */
@@ -169,14 +171,13 @@ export function afterTick(before: TokenState, now: Instant, awakeMs: number): To
 
 /** A jump of the wall clock makes one refresh due: the machine may have stood still, and life with it. */
 function withWallClock(state: TokenState, now: Instant): TokenState {
-  const wallMs = now.wallMs - now.bootMs
   const { clocks, token } = state
-  if (wallMs === clocks.wallMs) return state
+  const wallMs = now.wallMs - now.bootMs
+  const movedMs = Math.abs(wallMs - clocks.wallMs)
+  if (movedMs <= DRIFT_MS) return state
   const next = { ...state, clocks: { ...clocks, wallMs } }
-  if (token === null) return next
-  const hasJumped = Math.abs(wallMs - clocks.wallMs) > JUMP_MS
-  const refreshAtMs = hasJumped ? Math.min(token.refreshAtMs, now.bootMs) : token.refreshAtMs
-  return { ...next, token: { ...token, received: onWallClockOf(now, token.received), refreshAtMs } }
+  if (token === null || movedMs <= JUMP_MS) return next
+  return { ...next, token: { ...token, refreshAtMs: Math.min(token.refreshAtMs, now.bootMs) } }
 }
 
 // ---- operators, clients, the ready-made assertion

@@ -153,11 +153,10 @@ export function createWorld(options: WorldOptions = {}) {
       facts.due = { cause: 'retry', atMs: nowMs() + Math.max(delayMs, waitMs) }
     } else {
       const { accessToken, ageMs = 0, answerLifeMs = 0, lifeMs: givenMs = answerLifeMs } = outcome
-      const receivedMs = nowMs() - ageMs
-      const received = { bootMs: receivedMs, wallMs: receivedMs }
-      const refreshMs = receivedMs + givenMs * (0.6 + 0.066 * random())
-      const life = { expirySource: 'response', expiresAtMs: receivedMs + givenMs, refreshMs } as const
-      facts.held = { accessToken, pair: 'pair', received, ...life }
+      const receivedAtMs = nowMs() - ageMs
+      const refreshMs = receivedAtMs + givenMs * (0.6 + 0.066 * random())
+      const life = { expirySource: 'response', expiresAtMs: receivedAtMs + givenMs, refreshMs } as const
+      facts.held = { accessToken, pair: 'pair', receivedAtMs, ...life }
       Object.assign(facts, { isRefused: false, failures: 0, due: { cause: 'refresh', atMs: refreshMs } })
     }
   }

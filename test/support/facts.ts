@@ -23,7 +23,7 @@ export function tokenAt(now: Instant, { lifeMs = 900_000, ...facts }: Partial<To
     accessToken,
     fingerprint: fingerprintOf(accessToken),
     pair: 'first',
-    received: now,
+    receivedAtMs: now.bootMs,
     givenAtMs: now.bootMs,
     lifeMs,
     expiresAtMs: now.bootMs + lifeMs,

@@ -404,7 +404,7 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
 /** Facts that change nothing of what can follow. */
 const OMITTED = new Set(
   (
-    'accessToken text fingerprint generation received newestSince failure alarm tokenless notes requests lastRequestAt ' +
+    'accessToken text fingerprint generation receivedAtMs newestSince failure tokenless notes requests lastRequestAt ' +
     'lastSuccessAt sentAtMs service policy isUnchanged since drawn cause baseUrl expMs clocks wall theirs'
   ).split(' '),
 )
