@@ -113,7 +113,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
     inherited,
     replies,
     metrics,
-    requests: { testAlert: () => alerts.test().value, reload: () => reload() },
+    requests: { testAlert: () => alerts.test(), reload: () => reload() },
     log,
     remedyOf,
   })

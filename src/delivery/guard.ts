@@ -11,7 +11,6 @@ import { loadLibc } from '../lib/libc.ts'
 import { createHourlyCount, type Log, logFault } from '../lib/log.ts'
 import { CONNECTION_IDLE_MS } from '../protocol.ts'
 import * as most from './limits.ts'
-import type { Reader } from './token-audit.ts'
 import { descriptorOf } from './undocumented.ts'
 
 /** The user of a connection. Operators are root and the daemon's own user; `allow` excludes the denied. */
@@ -22,7 +21,7 @@ export interface Peer {
 }
 export type ReadPeer = (fd: number, allow: SocketConfig['allow']) => Peer
 
-export interface Connection extends Reader {
+export interface Connection {
   readonly peer: Peer
   socket: Socket
   /** The reason for which the daemon ends it; null: the client does. */
@@ -254,4 +253,4 @@ function endWaits(connection: Connection): void {
 }
 
 const ignore = (): void => undefined
-const NEW = { user: null, drop: null, requests: 0, rate: null, waiting: 0, waits: null, progress: -1 }
+const NEW = { drop: null, requests: 0, rate: null, waiting: 0, waits: null, progress: -1 }

@@ -122,4 +122,4 @@ const BROKEN_PAGE = problemOf(
 const BROKEN_HEAD = BROKEN_PAGE.headers
   .map((text, index) => text + (index % 2 === 0 ? ': ' : '\r\n'))
   .join('')
-const BROKEN = `HTTP/1.1 400 Bad Request\r\n${BROKEN_HEAD}Connection: close\r\n\r\n${String(BROKEN_PAGE.body)}`
+const BROKEN = `HTTP/1.1 400 Bad Request\r\n${BROKEN_HEAD}Connection: close\r\n\r\n${BROKEN_PAGE.body}`

@@ -63,7 +63,7 @@ export function createOperations(options: {
       if (isFull === (fields.fingerprint !== undefined)) return faultOf('bad-request', ONE_OF_BOTH)
       const result = replies.reject(fields)
       rejects[result.verdict] += 1
-      audit.noteReject(client, transport, fields.client)
+      audit.noteReject(client.peer.uid, transport, fields.client)
       return answerOf(result)
     },
     'status.get': (_fields, client) => (isOperator(client) ? statusOfAll() : status()),
@@ -78,7 +78,7 @@ export function createOperations(options: {
   function handOut(client: Connection, name: string | undefined, reply: Reply): Reply {
     if (isToken(reply)) {
       reads += 1
-      audit.noteRead(client, transport, name, replies.now().wallMs)
+      audit.noteRead(client.peer.uid, transport, name, replies.now().wallMs)
     }
     return reply
   }

@@ -65,38 +65,23 @@ export function createReplies(options: {
   remedyOf: RemedyOf
 }) {
   const { keeper, sources, remedyOf } = options
-  let read: Instant | null = null
-  const endTurn = (): void => {
-    read = null
-  }
   let cached = cachedReply(keeper.state(), keeper.now(), remedyOf)
 
-  /** The clock, read once in a turn of the event loop: requests are many. */
-  function now(): Instant {
-    if (read !== null) return read
-    setImmediate(endTurn)
-    return (read = keeper.now())
-  }
-
-  function current(): TokenReply {
-    const [state, moment] = [keeper.state(), now()]
-    if (state !== cached.state || moment.bootMs >= cached.untilMs)
-      cached = cachedReply(state, moment, remedyOf)
+  function current(now = keeper.now()): TokenReply {
+    const state = keeper.state()
+    if (state !== cached.state || now.bootMs >= cached.untilMs) cached = cachedReply(state, now, remedyOf)
     return cached.reply
   }
 
   function token(request: TokenRequest, client: Connection): MaybePromise<TokenReply> {
-    const reply = current()
-    const begunMs = now().bootMs
+    const begun = keeper.now()
+    const reply = current(begun)
+    const begunMs = begun.bootMs
     if (!('fault' in reply) && isGoodEnough(reply.token, begunMs, request)) return reply
     need(request)
     const leftMs = (): number => endOfWaitMs(request, begunMs) - keeper.now().bootMs
     if (leftMs() <= 0) return current()
-    return waitWhile(leftMs, waitsOf(client)).then(() => {
-      // The turn may have begun before the wait was over.
-      read = null
-      return current()
-    })
+    return waitWhile(leftMs, waitsOf(client)).then(() => current())
   }
 
   /** Until when the answer may become better, on the boot clock; -Infinity: waiting is of no use. */
@@ -123,7 +108,7 @@ export function createReplies(options: {
   }
 
   return {
-    now,
+    now: keeper.now,
     /** The current token, or why there is none. */
     current,
     /** The token as it was asked for, now: waits for it up to `waitSeconds`. */
@@ -156,11 +141,7 @@ export function createReplies(options: {
     isAlive: keeper.isAlive,
     /** Calls the listener when the token or the phase changes. Returns the function that ends it. */
     onChange: (listener: () => void): (() => void) =>
-      keeper.onEvent(({ type }) => {
-        if (type !== 'changed') return
-        read = null
-        listener()
-      }),
+      keeper.onEvent(({ type }) => type === 'changed' && listener()),
   }
 }
 

@@ -12,7 +12,7 @@ export interface Page {
   readonly status: number
   /** Names and values, one after the other. */
   readonly headers: readonly string[]
-  readonly body: string | Buffer
+  readonly body: string
 }
 export type Route = (request: IncomingMessage, client: Connection) => MaybePromise<Page>
 type Handler = (request: IncomingMessage, client: Connection, query: string) => MaybePromise<Page>
@@ -39,7 +39,7 @@ export const statuses: Readonly<Record<ProblemCode, number>> = {
 }
 
 /** The page of a text, which no cache may keep. */
-function pageOf(contentType: string, body: string | Buffer, status = 200): Page {
+function pageOf(contentType: string, body: string, status = 200): Page {
   const length = String(Buffer.byteLength(body))
   const headers = ['Content-Type', contentType, 'Cache-Control', 'no-store', 'Content-Length', length]
   return { status, headers, body }
@@ -116,16 +116,10 @@ export function createTokenRoutes(operations: Operations): Routes {
 export function createHealthRoutes({ replies, metrics }: { replies: Replies; metrics: Metrics }): Routes {
   const healthy = pageOf('application/json', JSON.stringify({ status: 'ok' }))
   const stalled = problemOf('stalled', STALLED)
-  let rendered = { page: healthy, at: {} }
 
-  /** Rendered once in a turn of the event loop, however many request them. */
   function getMetrics(): Page {
-    const at = replies.now()
-    if (rendered.at !== at) {
-      const { contentType, body } = metrics()
-      rendered = { page: pageOf(contentType, Buffer.from(body)), at }
-    }
-    return rendered.page
+    const { contentType, body } = metrics()
+    return pageOf(contentType, body)
   }
 
   const readiness = (reply: Reply): Page => ('fault' in reply ? problem(reply) : healthy)

@@ -4,12 +4,6 @@ import { createHourlyCount, type Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
 
 export type Transport = 'ipc' | 'http'
-/** A client as the audit sees it; kept with its connection. */
-export interface Reader {
-  readonly peer: { readonly uid: number }
-  /** Its user, once it has taken a token. */
-  user: User | null
-}
 /** What one user did, at both sockets. */
 interface User {
   readonly uid: number
@@ -34,10 +28,13 @@ export function createTokenAudit({ log, nowMs = monotonicMs }: { log: Log; nowMs
   const dueTaken = createHourlyCount(nowMs)
   const dueReports = createHourlyCount(nowMs)
 
-  function userOf({ peer: { uid } }: Reader, transport: Transport): User {
-    const none = { clients: new Set<string>(), taken: 0, recent: 0, lastAtMs: 0 }
-    const user = users.get(uid) ?? { uid, transport, ...none }
-    users.set(uid, user)
+  function userOf(uid: number, transport: Transport, name: string | undefined): User {
+    let user = users.get(uid)
+    if (user === undefined) {
+      user = { uid, transport, clients: new Set(), taken: 0, recent: 0, lastAtMs: 0 }
+      users.set(uid, user)
+    }
+    if (name !== undefined && user.clients.size < MAX_NAMES) user.clients.add(name)
     return user
   }
 
@@ -51,18 +48,15 @@ export function createTokenAudit({ log, nowMs = monotonicMs }: { log: Log; nowMs
   }
 
   return {
-    noteRead(reader: Reader, transport: Transport, name: string | undefined, wallMs: number): void {
-      const isFirst = reader.user === null
-      const user = (reader.user ??= userOf(reader, transport))
+    noteRead(uid: number, transport: Transport, name: string | undefined, wallMs: number): void {
+      const user = userOf(uid, transport, name)
       user.taken += 1
       user.recent += 1
       user.lastAtMs = wallMs
-      if (name !== undefined && user.clients.size < MAX_NAMES) user.clients.add(name)
-      if (isFirst) recordTaken(user)
+      if (user.taken === 1) recordTaken(user)
     },
-    noteReject(reader: Reader, transport: Transport, name: string | undefined): void {
-      const { uid, clients } = userOf(reader, transport)
-      if (name !== undefined && clients.size < MAX_NAMES) clients.add(name)
+    noteReject(uid: number, transport: Transport, name: string | undefined): void {
+      const { clients } = userOf(uid, transport, name)
       const count = dueReports(uid)
       const fields = { event: 'token-rejected', uid, transport, clients: [...clients], count }
       if (count > 0) log('warning', 'A user reported that the service refused the token', fields)

@@ -61,8 +61,15 @@ export function createAlerts(options: {
   let content: Readonly<Record<string, unknown>> | null = null
   /** On the boot clock; infinite: it holds a raised alert, or nothing. */
   let goneAtMs = Infinity
-  /** When the rehearsal began; null: there is none. */
-  let rehearsedAt: Instant | null = null
+  /** The end of the rehearsal, likewise; it is an alert like any other, so that it tries the whole way to the operator. */
+  let rehearsedUntilMs = -Infinity
+  const rehearsal: Alert = {
+    reason: 'test',
+    detail: 'Raised by `kyc-tokend alert-test`',
+    remedy: remedyOf('test'),
+    noTokenSince: null,
+    askedBy: null,
+  }
   const file = createManagedFile(options.path, {
     // Readable by all: it holds no secret.
     desired: () =>
@@ -76,14 +83,14 @@ export function createAlerts(options: {
    * A refusal, or `rejected`, of the running pair outranks `no-token`, which waits for the failure behind it: after
    * a start the first attempt may bring a token.
    */
-  function alertNow(): Alert | null {
+  function realAlert(): Alert | null {
     const [state, now] = [keeper.state(), keeper.now()]
     const { failure } = recordOf(state, state.running)
     if (failure === null) return null
     // The time awake counts.
     const isLong = state.tokenless.forMs >= (settings.noTokenAfterMs ?? Infinity)
     const noTokenSince = usableToken(state, now) === null && isLong ? lostAt(state, now) : null
-    const remains = noted()?.reason === 'no-token' ? null : noted()
+    const remains = ALARMING.has(noted()?.reason ?? '') ? noted() : null
     const alarm = ALARMING.has(failure.reason) && failure.reason !== remains?.reason ? failure : remains
     if (alarm === null && noTokenSince === null) return null
     const { reason, detail, askedBy } = alarm ?? failure
@@ -91,6 +98,9 @@ export function createAlerts(options: {
     if (alarm === null) return { ...alert, reason: 'no-token', failure: failure.reason }
     return { ...alert, reason: reason as AlertReason }
   }
+
+  const alertNow = (): Alert | null =>
+    realAlert() ?? (keeper.now().bootMs < rehearsedUntilMs ? rehearsal : null)
 
   const origin = () => ({ host: host(), account, contact: settings.contact ?? undefined })
 
@@ -100,7 +110,7 @@ export function createAlerts(options: {
    */
   function raise(
     { reason, detail, remedy, failure, noTokenSince, askedBy }: Alert,
-    { since, reminders, remindedAt }: Pick<Note, 'since' | 'reminders' | 'remindedAt'>,
+    { since, reminders, remindedAt }: Note,
     { isNews }: { isNews: boolean },
   ): void {
     const message = SENTENCES[reason]
@@ -123,15 +133,10 @@ export function createAlerts(options: {
     goneAtMs = Infinity
   }
 
-  function resolve({ reason, since }: Pick<Note, 'reason' | 'since'>): void {
+  function resolve({ reason, since }: Note): void {
     const message = 'The alert is over'
-    const ofAlert = {
-      reason,
-      ...origin(),
-      since: isoTime(since.wallMs),
-      test: reason === 'test' || undefined,
-    }
-    const fields = { event: 'alert-resolved', ...ofAlert }
+    const test = reason === 'test' || undefined
+    const fields = { event: 'alert-resolved', reason, ...origin(), since: isoTime(since.wallMs), test }
     log('notice', message, fields)
     const { bootMs, wallMs } = keeper.now()
     content = content && { state: 'resolved', message, ...fields, resolvedAt: isoTime(wallMs) }
@@ -157,11 +162,6 @@ export function createAlerts(options: {
   function check(): void {
     const { bootMs } = keeper.now()
     const alert = alertNow()
-    // A real one ends a rehearsal.
-    if (rehearsedAt !== null && (alert !== null || bootMs >= rehearsedAt.bootMs + REHEARSAL_MS)) {
-      resolve({ reason: 'test', since: rehearsedAt })
-      rehearsedAt = null
-    }
     const former = noted()
     if (alert !== null) keepRaised(alert)
     else if (former !== null) {
@@ -187,24 +187,19 @@ export function createAlerts(options: {
     },
     /** The alert that is raised; null: none. A rehearsal does not count. */
     current() {
-      const alert = alertNow()
+      const alert = realAlert()
       const since = noted()?.since ?? keeper.now()
       return alert && { reason: alert.reason, remedy: alert.remedy, since, contact: settings.contact }
     },
     /** Raises an alert with `test: true` and resolves it after 10 s. Refused while an alert is raised. */
-    test(): { value: AlertTestResult } {
-      const standing = rehearsedAt === null ? alertNow()?.reason : 'test'
-      if (standing !== undefined)
-        return { value: { outcome: 'refused', detail: `The alert ${standing} is raised` } }
-      rehearsedAt = keeper.now()
-      // A rehearsal is an alert like any other, so that it tries the whole way to the operator.
-      const detail = 'Raised by `kyc-tokend alert-test`'
-      const rehearsal = { detail, remedy: remedyOf('test'), noTokenSince: null, askedBy: null }
-      const began = { since: rehearsedAt, reminders: 0, remindedAt: null }
-      raise({ reason: 'test', ...rehearsal }, began, { isNews: true })
-      void file.reconcile()
+    test(): AlertTestResult {
+      const standing = alertNow()
+      if (standing !== null) return { outcome: 'refused', detail: `The alert ${standing.reason} is raised` }
+      const { bootMs, wallMs } = keeper.now()
+      rehearsedUntilMs = bootMs + REHEARSAL_MS
+      check()
       setTimeout(check, REHEARSAL_MS).unref()
-      return { value: { outcome: 'raised', resolvesAt: isoTime(rehearsedAt.wallMs + REHEARSAL_MS) } }
+      return { outcome: 'raised', resolvesAt: isoTime(wallMs + REHEARSAL_MS) }
     },
   }
 }
