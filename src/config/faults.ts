@@ -15,7 +15,9 @@ export class ConfigError extends UserError {
   /** Absolute; undefined: none was found. */
   readonly file: string | undefined
   constructor(faults: readonly ConfigIssue[], file: string | undefined) {
-    const start = faults.length === 1 ? `${file}: ` : `${file} has ${faults.length} faults:\n  `
+    // A path may hold a line break.
+    const shown = escapeUnsafe(file ?? '')
+    const start = faults.length === 1 ? `${shown}: ` : `${shown} has ${faults.length} faults:\n  `
     super((file ? start : '') + faults.map(formatIssue).join('\n  '), exitStatus.configuration)
     this.faults = faults
     this.file = file

@@ -29,3 +29,11 @@ for (const [name, original] of Object.entries(fs)) {
       }
     : (...args) => (isStalled(args) ? open(STALL_WHILE, 'r', () => original(...args)) : original(...args))
 }
+
+for (const [name, original] of Object.entries(fs.promises)) {
+  if (typeof original !== 'function') continue
+  fs.promises[name] = async (...args) => {
+    if (isStalled(args)) await new Promise((resolve) => open(STALL_WHILE, 'r', resolve))
+    return original(...args)
+  }
+}
