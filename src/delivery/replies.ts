@@ -18,15 +18,16 @@ import {
   type TokenUse,
 } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
-import { dueAtMs, usableUntilMs } from '../token/schedule.ts'
 import {
-  candidateOf,
   canMeet,
+  candidateOf,
+  dueAtMs,
   isStale,
   phaseOf,
   refusalOf,
   shownClock,
   usableToken,
+  usableUntilMs,
 } from '../token/selectors.ts'
 import { recordOf, type TokenState } from '../token/state.ts'
 import type { Token } from '../token/token.ts'

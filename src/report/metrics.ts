@@ -10,8 +10,7 @@ import {
 } from '../protocol.ts'
 import type { KeeperView } from '../token/keeper.ts'
 import type { FetchOutcome } from '../token/outcome.ts'
-import { dueAtMs } from '../token/schedule.ts'
-import { phaseOf, usableToken } from '../token/selectors.ts'
+import { dueAtMs, phaseOf, usableToken } from '../token/selectors.ts'
 
 /** Names without `kyc_tokend_`. Counters end in `_total`. */
 const HELP = {

@@ -3,8 +3,7 @@ import { formatInstantOrNull, type Clock, type Instant } from '../lib/clock.ts'
 import { errorMessage } from '../lib/error.ts'
 import { createProblemLog, type Log } from '../lib/log.ts'
 import type { KeeperView } from '../token/keeper.ts'
-import { dueAtMs, usableUntilMs } from '../token/schedule.ts'
-import { isAnswerAhead, phaseOf, usableToken } from '../token/selectors.ts'
+import { dueAtMs, phaseOf, usableToken, usableUntilMs } from '../token/selectors.ts'
 import { recordOf, type TokenState } from '../token/state.ts'
 
 /** Sends a datagram to this Unix socket (sd_notify(3)). Throws if that fails. */
@@ -61,7 +60,7 @@ export function createSystemdNotifier(options: {
     const state = keeper.state()
     const now = keeper.now()
     const status = statusLine(state, now)
-    const isSettled = usableToken(state, now) !== null || !isAnswerAhead(state, now)
+    const isSettled = usableToken(state, now) !== null || dueAtMs(state, now) > now.bootMs
     const isReady = !isReadySent && !isReloading && isAnswering && (isLate || isSettled)
     if (!isReady && status === lastStatus) return
     if (!send(...(isReady ? ['READY=1'] : []), `STATUS=${status}`)) return

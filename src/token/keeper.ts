@@ -1,8 +1,7 @@
 // The keeper: the one loop that asks the service, one request at a time, and sets the one variable.
 import { fingerprintOf, type RejectVerdict } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from './outcome.ts'
-import { next } from './schedule.ts'
-import { nextExpiryMs } from './selectors.ts'
+import { next, nextExpiryMs } from './selectors.ts'
 import { recordOf, type Files, type TokenState } from './state.ts'
 import * as transitions from './transitions.ts'
 import { createVariable, type Attempted, type VariableOptions } from './variable.ts'

@@ -121,10 +121,7 @@ export interface TokenState extends Omit<Files, 'pair'> {
     /** They wanted the token that is held. */
     readonly areCause: boolean
   }
-  /**
-   * How far two clocks are ahead of the boot clock, in ms: the wall clock, as it shows instants to clients, and that of
-   * the service; null: the service has not shown it.
-   */
+  /** How far two clocks are ahead of the boot clock, in ms; null: the service has not shown its own. */
   readonly clocks: { readonly wallMs: number; readonly serviceMs: number | null }
   /** The time without a usable token, counted only while the host was awake and the daemon ran. */
   readonly tokenless: {

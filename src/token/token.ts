@@ -90,11 +90,8 @@ export function tokenOf(
  * The same token given again keeps its time of reception. One whose life the service counts down is asked for again
  * at half of what is left: a cache may have another token any moment. A life that is counted anew is a new plan.
  */
-function sameAgain(
-  { receivedAtMs, lifeMs, expiresAtMs: beforeMs }: Token,
-  fresh: Token,
-  nowMs: number,
-): Token {
+function sameAgain(before: Token, fresh: Token, nowMs: number): Token {
+  const { receivedAtMs, lifeMs, expiresAtMs: beforeMs } = before
   const same = { ...fresh, receivedAtMs, isUnchanged: true }
   if (fresh.expirySource !== 'jwt' && fresh.expiresAtMs > beforeMs + COUNT_GRAIN_MS) return same
   const expiresAtMs = Math.min(beforeMs, fresh.expiresAtMs)

@@ -3,8 +3,17 @@
 import type { Instant } from '../lib/clock.ts'
 import type { RejectVerdict } from '../protocol.ts'
 import type { Cause, FetchOutcome, Grant } from './outcome.ts'
-import { dueAtMs, floorAfter, MAX_PACE, retryAfter, type Plan } from './schedule.ts'
-import { canMeet, lostAt, refusalOf, usableToken } from './selectors.ts'
+import {
+  MAX_PACE,
+  canMeet,
+  dueAtMs,
+  floorAfter,
+  lostAt,
+  refusalOf,
+  retryAfter,
+  usableToken,
+  type Plan,
+} from './selectors.ts'
 import {
   NO_RECORD,
   recordOf,

@@ -2,8 +2,7 @@
 // recovers.
 import type { Instant } from '../../src/lib/clock.ts'
 import type { Cause, FetchOutcome } from '../../src/token/outcome.ts'
-import { next } from '../../src/token/schedule.ts'
-import { nextExpiryMs } from '../../src/token/selectors.ts'
+import { next, nextExpiryMs } from '../../src/token/selectors.ts'
 import type { Policy, TokenState } from '../../src/token/state.ts'
 import { afterAnswer, afterBegin, afterRequest, afterTick } from '../../src/token/transitions.ts'
 import { firstState } from '../support/facts.ts'

@@ -2,8 +2,7 @@
 // answers, files, acts, clients, clocks, kills and starts, over the real transitions, schedule and saved states.
 import { afterBoot, type Saved } from '../../src/storage/state-store.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
-import { next, type Plan } from '../../src/token/schedule.ts'
-import { refusalOf, usableToken } from '../../src/token/selectors.ts'
+import { next, refusalOf, usableToken, type Plan } from '../../src/token/selectors.ts'
 import { initialState, type TokenState } from '../../src/token/state.ts'
 import * as transitions from '../../src/token/transitions.ts'
 import { jwtOf } from '../support/jwt.ts'
