@@ -47,10 +47,9 @@ export const hostRows: Readonly<Record<string, (facts: HostFacts) => Iterable<Fi
   *users({ missing, remedies: { commands } }) {
     for (const name of missing) {
       const isOwn = [SERVICE_USER, CLIENTS_GROUP].includes(name)
-      const drop = isOwn ? '' : ', or correct the drop-in that names it'
-      const add = `make it again, then add its members (usermod -aG ${name} USER)${drop}`
       const cure = isOwn ? ['sudo systemd-sysusers kyc-tokend.conf', commands.rebind] : []
-      yield fault(`there is no user or group ${name}; ${add}`, ...cure)
+      const make = 'make it, add its members again, or correct the drop-in that names it'
+      yield fault(`there is no user or group ${name}; ${make}`, ...cure)
     }
   },
 
@@ -94,7 +93,7 @@ export const hostRows: Readonly<Record<string, (facts: HostFacts) => Iterable<Fi
   *daemon({ status, remedies: { remedyOf } }) {
     if (status === null) return
     const { files, state, failure, alert, daemon } = status
-    for (const { ok: isWritten, path, error } of files) if (!isWritten) yield fault(`${path}: ${error}`)
+    for (const { error } of files) if (error !== null) yield fault(error)
     if (daemon.stateProblem) yield fault(`the state for a restart cannot be saved: ${daemon.stateProblem}`)
     const reason = failure?.reason ?? 'no-token'
     const remedy = alert?.remedy ?? (isFaultName(reason) ? remedyOf(reason) : reason)
