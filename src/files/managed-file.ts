@@ -136,25 +136,16 @@ export function createOwnFile(path: string, log: Log, { mayStay = true } = {}) {
   let content: Content | null = null
   const file = createManagedFile(path, { desired: () => content, log, mayFormerStay: mayStay })
 
-  function ignore(fault: string): null {
-    log('warning', 'A state file cannot be used and is ignored', { event: 'state-file-ignored', path, fault })
-    return null
-  }
-
   return {
-    /** The parser's result; null if there is no file, or one that cannot be used, which is logged. */
+    /** The parser's result; null if there is no file, or none that is whole and this user's alone. */
     async read<T>(parser: (text: string) => T | undefined): Promise<T | null> {
-      try {
-        const there = await readWholeFile(path, null, MAX_BYTES)
-        if (there === null) return null
-        const { text, stats } = there
-        const isOwn = stats.uid === process.geteuid!() && (stats.mode & 0o077) === 0
-        if (!isOwn) return ignore('others may read or write it')
-        return (text === null ? null : parser(text)) ?? ignore('it is torn, foreign or of another version')
-      } catch (error) {
-        if (!(error instanceof FileError)) throw error
-        return error.code === 'ENOENT' ? null : ignore(`it cannot be read (${error.code ?? error.kind})`)
-      }
+      const there = await readWholeFile(path, null, MAX_BYTES).catch((error: unknown) => {
+        if (error instanceof FileError) return null
+        throw error
+      })
+      if (there === null || there.text === null) return null
+      const isOwn = there.stats.uid === process.geteuid!() && (there.stats.mode & 0o077) === 0
+      return (isOwn ? parser(there.text) : null) ?? null
     },
     /** Gives it this text, or removes it. Never fails; waits 5 s at most. */
     async write(text: string | null): Promise<void> {
