@@ -71,10 +71,7 @@ export async function placeOfDaemon(
 /** The name that systemd gives to the socket of a unit (`FileDescriptorName=`). */
 type SocketName = 'ipc' | 'http' | 'metrics'
 /** Descriptors that systemd handed over (sd_listen_fds(3)), by the names that its socket units give them, any number of each. */
-export interface InheritedSockets extends Readonly<Record<SocketName, readonly number[]>> {
-  /** The names of others. */
-  readonly unknown: readonly string[]
-}
+export type InheritedSockets = Readonly<Record<SocketName, readonly number[]>>
 
 /** SD_LISTEN_FDS_START. */
 const FIRST_LISTEN_FD = 3
@@ -85,12 +82,11 @@ export function takeInheritedSockets(env: NodeJS.ProcessEnv, pid: number): Inher
   const isOurs = LISTEN_PID === String(pid) && /^\d{1,4}$/.test(LISTEN_FDS)
   const given = LISTEN_FDNAMES.split(':')
   const length = isOurs ? Number(LISTEN_FDS) : 0
-  const names = Array.from({ length }, (_, index) => given[index] || 'unknown')
+  const names = Array.from({ length }, (_, index) => given[index])
   for (const name of ['LISTEN_PID', 'LISTEN_FDS', 'LISTEN_FDNAMES']) Reflect.deleteProperty(env, name)
   const fdsOf = (wanted: SocketName): number[] =>
     names.flatMap((name, index) => (name === wanted ? [FIRST_LISTEN_FD + index] : []))
-  const known = { ipc: fdsOf('ipc'), http: fdsOf('http'), metrics: fdsOf('metrics') }
-  return { ...known, unknown: names.filter((name) => !Object.hasOwn(known, name)) }
+  return { ipc: fdsOf('ipc'), http: fdsOf('http'), metrics: fdsOf('metrics') }
 }
 
 /** Reports whether systemd handed over a socket that is served: the daemon then opens no other. */

@@ -25,25 +25,17 @@ export function logStart(
     http: http === null ? 'off' : where('http'),
   })
   logWarnings(read, log)
-  const unused = [...inherited.unknown, ...(http === null && inherited.http.length > 0 ? ['http'] : [])]
-  const remedy =
-    'Disable its socket unit, or give that FileDescriptorName=ipc, =http or =metrics; for http take ' +
-    '`"http": false` out of the configuration'
-  for (const name of unused)
-    log('warning', 'A socket that was handed over is not used', { event: 'socket-unused', name, remedy })
 }
 
 export function logReload(read: Config['read'], log: Log): void {
-  const { file: configFile, needsRestart, systemdCredentials: credentials } = read
   logWarnings(read, log)
-  if (needsRestart.length > 0)
-    log('warning', 'Settings were changed that take effect at a restart', {
-      event: 'restart-needed',
-      settings: needsRestart,
-    })
-  // systemd loads its credentials at a start alone.
-  const ofStart = credentials.length === 0 ? {} : { credentialsOfStart: credentials }
-  log('notice', 'The configuration was read again', { event: 'reloaded', configFile, ...ofStart })
+  log('notice', 'The configuration was read again', {
+    event: 'reloaded',
+    configFile: read.file,
+    needsRestart: read.needsRestart,
+    // systemd loads its credentials at a start alone.
+    credentialsOfStart: read.systemdCredentials,
+  })
 }
 
 function logWarnings({ warnings }: Config['read'], log: Log): void {

@@ -5,7 +5,7 @@ import type { Log } from '../lib/log.ts'
 import type { RemedyOf } from '../host/remedy.ts'
 import type { KeeperView } from '../token/keeper.ts'
 import { dueAtMs, shownClock, usableToken, usableUntilMs } from '../token/selectors.ts'
-import { recordOf, type TokenState, type Trouble } from '../token/state.ts'
+import { recordOf, type Trouble } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 import type { Attempted } from '../token/variable.ts'
 
@@ -51,11 +51,17 @@ export function createTokenLog({
     // A service may give the same token again and again.
     if (token === null || token.fingerprint === logged) return
     logged = token.fingerprint
+    const { fingerprint, expirySource } = token
+    const shown = shownClock(keeper.state())
     log('info', 'Token obtained', {
       event: 'token-obtained',
       cause,
       askedBy,
-      ...lifeFields(token, keeper.state()),
+      fingerprint,
+      generation: keeper.state().generation,
+      expiresAt: formatInstant(token.expiresAtMs, shown),
+      expirySource,
+      nextRefreshAt: formatInstant(token.refreshAtMs, shown),
     })
   }
 
@@ -102,27 +108,11 @@ export function createTokenLog({
     /** Logs the keeper's events until the signal is aborted. */
     async run(signal: AbortSignal): Promise<void> {
       usable = usableToken(keeper.state(), keeper.now())
-      if (usable !== null) {
-        logged = usable.fingerprint
-        const fields = { event: 'token-kept', ...lifeFields(usable, keeper.state()) }
-        log('info', 'A token from before the restart is good and served', fields)
-      }
+      logged = usable?.fingerprint ?? ''
       await keeper.listenUntil(signal, (event) => {
         logExpiry()
         if (event.type === 'attempted') logAttempt(event)
       })
     },
-  }
-}
-
-function lifeFields(token: Token, state: TokenState): Record<string, unknown> {
-  const { fingerprint, expirySource } = token
-  const shown = shownClock(state)
-  return {
-    fingerprint,
-    generation: state.generation,
-    expiresAt: formatInstant(token.expiresAtMs, shown),
-    expirySource,
-    nextRefreshAt: formatInstant(token.refreshAtMs, shown),
   }
 }

@@ -83,8 +83,8 @@ test('what is configured otherwise is in force: token files, and the level of th
 async function needsRestart(daemon: Daemon, config: object, settings: readonly string[]): Promise<void> {
   for (let reloads = 1; reloads <= 2; reloads += 1) {
     await daemon.reload({ ...config, refresh: { maxAge: `${10 + reloads}m` } })
-    await expectUntil('its record', () => daemon.records('restart-needed').length === reloads)
-    expect(daemon.records('restart-needed').at(-1)).toMatchObject({ settings })
+    await expectUntil('its record', () => daemon.records('reloaded').length === reloads)
+    expect(daemon.records('reloaded').at(-1)).toMatchObject({ needsRestart: settings })
   }
   expect(daemon.records('reload-failed')).toEqual([])
 }

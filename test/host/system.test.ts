@@ -2,12 +2,12 @@ import { expect, test } from 'vitest'
 import manifest from '../../package.json' with { type: 'json' }
 import { descriptorsOf, requireSupportedNode, takeInheritedSockets } from '../../src/host/system.ts'
 
-const none = { ipc: [], http: [], metrics: [], unknown: [] }
+const none = { ipc: [], http: [], metrics: [] }
 
 test('inherited sockets are known by their names, several of one too, and taken out of the environment', () => {
   const LISTEN_FDNAMES = 'http:other:ipc:ipc::metrics'
   const env = { LISTEN_PID: '7', LISTEN_FDS: '6', LISTEN_FDNAMES, PATH: '/bin' }
-  const found = { http: [3], ipc: [5, 6], metrics: [8], unknown: ['other', 'unknown'] }
+  const found = { http: [3], ipc: [5, 6], metrics: [8] }
   expect(takeInheritedSockets(env, 7)).toEqual(found)
   expect(env).toEqual({ PATH: '/bin' })
   for (const LISTEN_FDS of [undefined, '', '0', '-1', '1e9', 'two', ' 1', '1 ', '0x1', '99999'])
@@ -17,7 +17,7 @@ test('inherited sockets are known by their names, several of one too, and taken 
 })
 
 test('where one is handed over no other is opened, else all are, at their paths', () => {
-  expect(descriptorsOf({ ...none, unknown: ['other'] }, 'ipc')).toBeNull()
+  expect(descriptorsOf(none, 'ipc')).toBeNull()
   const inherited = { ...none, http: [3] }
   expect([descriptorsOf(inherited, 'http'), descriptorsOf(inherited, 'ipc')]).toEqual([[3], []])
 })

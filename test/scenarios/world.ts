@@ -262,7 +262,7 @@ export function createWorld(given: Given, observer?: Observer) {
     const daemon = await createDaemon(await load(), {
       env: { NOTIFY_SOCKET: '/run/systemd/notify' },
       stderr: log,
-      inherited: { ipc: [], http: [], metrics: [], unknown: [] },
+      inherited: { ipc: [], http: [], metrics: [] },
       load,
       clock,
       random: observer?.random ?? (() => 0.5),

@@ -122,7 +122,7 @@ export async function startDelivery(
     { ipc: socket, http: socket },
     {
       paths,
-      inherited: { ipc: [], http: [], metrics: [], unknown: [] },
+      inherited: { ipc: [], http: [], metrics: [] },
       replies,
       requests: {
         testAlert: options.testAlert ?? (() => ({ outcome: 'refused' })),
