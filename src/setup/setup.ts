@@ -60,8 +60,10 @@ async function setUp(
   if (plan.isChange) {
     const { config, steps } = await plan.stage()
     status = await checkLive({ configPath: config, account, env, stdout, signal })
-    if (status === exitStatus.configuration || (status !== exitStatus.ok && options['unverified'] !== true)) {
-      stdout.write(`Nothing was changed, because ${whyNothing(status)}\n`)
+    const isFaulty = status === exitStatus.configuration
+    if (isFaulty || (status !== exitStatus.ok && options['unverified'] !== true)) {
+      const orElse = isFaulty ? '' : ', or add --unverified to put the files in place all the same'
+      stdout.write(`Nothing was changed: correct what is named above${orElse}\n`)
       return status
     }
     for (const step of steps) await step()
@@ -72,15 +74,6 @@ async function setUp(
   if (service === null) stdout.write(`Next: ${programName()} run${installationOf(account).option}\n`)
   else await bringUp({ account, stdout, isActive: service['ActiveState'] === 'active' })
   return status
-}
-
-function whyNothing(status: number): string {
-  if (status === exitStatus.configuration) return 'of the faults above'
-  const why =
-    status === exitStatus.noPermission
-      ? 'the service refuses key and secret: correct them'
-      : 'the service gave no token: correct what is named above, or try again later'
-  return `${why}, or add --unverified to put the files in place all the same`
 }
 
 /** Has the unit use what was written, and waits for a token. Throws UserError: 69 if systemctl fails, 75, 77, 78. */
