@@ -35,5 +35,5 @@ const isDaemon = process.argv[2] === 'run'
 /** The signals of the command `run`: those that come while the rest is loaded are remembered. */
 export const earlySignals = isDaemon ? listenToSignals() : undefined
 
-// libuv reads it with its first thread. Eight calls may wait for disks; the others are for name look-ups.
+// libuv reads it with its first thread: a call waits for each disk that hangs, and others look up names.
 if (isDaemon) process.env['UV_THREADPOOL_SIZE'] ??= '16'

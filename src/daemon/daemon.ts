@@ -117,7 +117,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
     log,
     remedyOf,
   })
-  const systemd = createSystemdNotifier({ ...environment, pid: process.pid, keeper, log })
+  const systemd = createSystemdNotifier({ ...environment, pid: process.pid, keeper })
   const reload = createReload({
     ...environment,
     running,

@@ -75,16 +75,10 @@ export function createRoute(routes: Routes): Route {
 }
 
 export function createTokenRoutes(operations: Operations): Routes {
-  /** The pages of the last token that was given: made again when it changes. */
-  let pages: ReturnType<typeof tokenPages> | null = null
-
   /** Answers `token.get` in one of the forms in which a token is given. */
-  function giving(formOf: (request: IncomingMessage) => 'json' | 'text' | 'header'): Handler {
-    function give(request: IncomingMessage, reply: Reply): Page {
-      if (!isToken(reply)) return pageOfReply(reply)
-      if (pages?.reply !== reply) pages = tokenPages(reply)
-      return pages[formOf(request)]
-    }
+  function giving(pageOfToken: (reply: TokenAnswer, request: IncomingMessage) => Page): Handler {
+    const give = (request: IncomingMessage, reply: Reply): Page =>
+      isToken(reply) ? pageOfToken(reply, request) : pageOfReply(reply)
     return (request, client, query) => {
       const reply = operations.perform('token.get', query === '' ? NO_FIELDS : fieldsOf(query), client)
       return reply instanceof Promise ? reply.then((late) => give(request, late)) : give(request, reply)
@@ -104,9 +98,9 @@ export function createTokenRoutes(operations: Operations): Routes {
   }
 
   return {
-    '/v1/token': { GET: giving(({ headers }) => (prefersText(headers) ? 'text' : 'json')) },
+    '/v1/token': { GET: giving(tokenPage) },
     // For proxies that ask before each request which header to add (nginx `auth_request`, `forward_auth`).
-    '/v1/authorization': { GET: giving(() => 'header') },
+    '/v1/authorization': { GET: giving(authorizationPage) },
     '/v1/token/reject': { POST: postReject },
     '/v1/status': { GET: performing('status.get') },
     '/v1/refresh': { POST: performing('refresh.request') },
@@ -135,16 +129,15 @@ function pageOfReply(reply: Reply): Page {
   return 'fault' in reply ? problem(reply) : pageOf('application/json', reply.json)
 }
 
-/** The token in each form. */
-function tokenPages(reply: TokenAnswer) {
-  const { token, use } = reply
+function tokenPage(reply: TokenAnswer, { headers }: IncomingMessage): Page {
+  return prefersText(headers)
+    ? pageOf('text/plain; charset=utf-8', reply.token.accessToken)
+    : pageOfReply(reply)
+}
+
+function authorizationPage({ token, use }: TokenAnswer): Page {
   const authorization = [use.header, use.prefix + token.accessToken, 'Token-Fingerprint', token.fingerprint]
-  return {
-    reply,
-    json: pageOfReply(reply),
-    text: pageOf('text/plain; charset=utf-8', token.accessToken),
-    header: { status: 204, headers: ['Cache-Control', 'no-store', ...authorization], body: '' },
-  }
+  return { status: 204, headers: ['Cache-Control', 'no-store', ...authorization], body: '' }
 }
 
 /** Reports whether the client names plain text, and not JSON beside it. */

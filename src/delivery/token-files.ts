@@ -11,8 +11,6 @@ import { shownClock, usableToken, usableUntilMs } from '../token/selectors.ts'
 import type { TokenState } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 
-/** At most so many files are worked on at once: a disk that hangs leaves threads to all else (of 16). */
-const LANES = 8
 /** The longest time for which a stop waits for a disk. */
 const STOP_WAIT_MS = 1_000
 
@@ -25,8 +23,6 @@ export function createTokenFiles(options: {
   const { keeper, log, remedyOf } = options
   /** Of all token files, also former ones. */
   const counts = { writes: 0, repairs: 0, errors: 0 }
-  const lanes = Array.from({ length: LANES }, () => Promise.resolve())
-  let added = 0
   /** By path. */
   let configs = byPath(options.config)
   /** By path, also those that are no longer configured and not removed yet. */
@@ -35,10 +31,8 @@ export function createTokenFiles(options: {
   function fileAt(path: string): ManagedFile {
     const before = files.get(path)
     if (before !== undefined) return before
-    const lane = (added += 1) % LANES
-    const inTurn = (work: () => Promise<void>) => (lanes[lane] = lanes[lane]!.then(work, work))
     const desired = (): Content | null => desiredOf(configs.get(path))
-    const file = createManagedFile(path, { desired, log, counts, inTurn })
+    const file = createManagedFile(path, { desired, log, counts })
     files.set(path, file)
     return file
   }

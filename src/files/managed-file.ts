@@ -26,11 +26,9 @@ export function createManagedFile(
     mayFormerStay?: boolean
     /** Several files may count in the same. */
     counts?: FileCounts
-    /** Begins the work once it has its turn. */
-    inTurn?: (work: () => Promise<void>) => Promise<void>
   },
 ) {
-  const { desired, log, mayFormerStay = false, inTurn = async (each) => each() } = options
+  const { desired, log, mayFormerStay = false } = options
   const { counts = { writes: 0, repairs: 0, errors: 0 } } = options
   /** What the file was last given, or had; undefined: nothing yet in this run. */
   let applied: Content | null | undefined
@@ -111,7 +109,7 @@ export function createManagedFile(
       isAskedAgain = true
       if (running === null) {
         runningSinceMs = monotonicMs()
-        running = inTurn(work)
+        running = work()
       } else if (stalled() !== null) return
       await withTimeout(STALLED_AFTER_MS, running, { sleep })
       const late = stalled()

@@ -1,7 +1,6 @@
 // Notifies systemd (sd_notify(3)): ready, status, reloading, stopping, and that the loop is alive.
 import { formatInstantOrNull, type Clock, type Instant } from '../lib/clock.ts'
-import { errorMessage } from '../lib/error.ts'
-import { createProblemLog, type Log } from '../lib/log.ts'
+import { withSystemFallback } from '../lib/error.ts'
 import type { KeeperView } from '../token/keeper.ts'
 import { dueAtMs, phaseOf, usableToken, usableUntilMs } from '../token/selectors.ts'
 import { recordOf, type TokenState } from '../token/state.ts'
@@ -25,12 +24,11 @@ export function createSystemdNotifier(options: {
   pid: number
   keeper: KeeperView
   clock: Pick<Clock, 'sleep'>
-  log: Log
   sendDatagram: SendDatagram
   /** CLOCK_MONOTONIC in microseconds. */
   monotonicUs?: () => bigint
 }) {
-  const { keeper, clock, log, sendDatagram, monotonicUs = () => process.hrtime.bigint() / 1000n } = options
+  const { keeper, clock, sendDatagram, monotonicUs = () => process.hrtime.bigint() / 1000n } = options
   const { socket, watchdogMs } = takeSettings(options.env, options.pid)
   let isAnswering = false
   /** The first attempt takes so long that systemd must not wait for it. */
@@ -38,21 +36,14 @@ export function createSystemdNotifier(options: {
   let isReadySent = false
   let isReloading = false
   let lastStatus = ''
-  const problems = createProblemLog((error) => {
-    if (error !== null) log('warning', 'systemd cannot be notified', { event: 'notify-failed', error })
-  })
 
   /** Reports whether systemd got the lines; what it did not get is sent again at the keeper's next event. */
   function send(...lines: string[]): boolean {
     if (socket === undefined) return true
-    try {
+    return withSystemFallback(false, () => {
       sendDatagram(socket, lines.join('\n'))
-      problems.set(null)
       return true
-    } catch (error) {
-      problems.set(errorMessage(error))
-      return false
-    }
+    })
   }
 
   function notify(): void {
