@@ -7,9 +7,8 @@ import { configSchema, type Settings } from './schema.ts'
 
 /** Keys that are gone since 2.x. */
 const GONE: Readonly<Record<string, string>> = {
-  'ipc.path': 'remove it; the socket is in runtimeDirectory, in the unit at ListenStream= of its socket unit',
-  'http.path':
-    'remove it; the socket is in runtimeDirectory, in the unit at ListenStream= of its socket unit',
+  'ipc.path': 'remove it; the socket is in runtimeDirectory, in the unit at ListenStream=',
+  'http.path': 'remove it; the socket is in runtimeDirectory, in the unit at ListenStream=',
   'service.expires': 'name the life in seconds as service.lifetime',
   'share.host': 'remove it; a host is known by the name that `hostname` prints',
   'share.tls.keyFile': 'write share.tls.key as { "file": PATH }',
@@ -107,16 +106,8 @@ function shareRules({ share, credentials, ...settings }: Settings): Rule[] {
   const hasSecret = (credentials.apiSecret ?? settings.service.assertion?.key ?? null) !== null
   return [
     [servers.length > most || isMixed, 'share.servers', 'are several, and no sentinels or nodes: name one'],
-    [
-      !asks && whenAlone === 'fetch',
-      'share.asks',
-      'is false beside "whenAlone": "fetch": set that to "wait"',
-    ],
-    [
-      isExposed(share),
-      'share.tls',
-      'is false, and the password would cross the network in the clear: set it',
-    ],
+    [!asks && whenAlone === 'fetch', 'share.asks', 'is false: set "whenAlone": "wait" beside it'],
+    [isExposed(share), 'share.tls', 'is false, and the password would cross the network: set it'],
     [parts.length === 1, 'share.tls', 'needs certFile and key together: set both, or none'],
     [key === null && !hasSecret, 'share.key', `is missing, and the account has no secret: ${MAKE_KEY}`],
   ]

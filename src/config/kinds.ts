@@ -113,7 +113,7 @@ const urls = {
   ],
   proxy: [
     /^https?:\/\/[^\s\\/?#]{1,2000}\/?$/i,
-    'the URL of a proxy: write it as "http://proxy.example.com:3128", with user and password beside it',
+    'the URL of a proxy, with user and password beside it: write it as "http://proxy.example.com:3128"',
   ],
 } as const
 

@@ -206,10 +206,7 @@ async function ownCertificate(
   const context = createSecureContext({ ca: null, isBuiltInTrusted: false }, { cert, key })
   const isTaken = await context.then(() => true, fallbackOnSystemError(false))
   if (!isTaken)
-    return fault(
-      `${at}.certFile`,
-      'is not that of its key, or TLS takes neither: name two that were made together',
-    )
+    return fault(`${at}.certFile`, 'is not that of its key, or TLS takes neither: name two that fit')
   const { fromMs, endMs } = certificateLife(cert)!
   if (fromMs > Date.now() || endMs < Date.now()) {
     const [from, end] = [fromMs, endMs].map((ms) => new Date(ms).toISOString().slice(0, 10))

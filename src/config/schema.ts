@@ -94,11 +94,7 @@ const tokenFile = () =>
     path: required(is.path(), 'Relative to the runtime directory.'),
     format: choice(['raw', 'header', 'env', 'json', 'template'], 'See Token files.'),
     template: orNull(is.formed(/\{token\}/, TEMPLATE_SHAPE), 'The text of a `template`, with `{token}`.'),
-    mode: is.mode(
-      0o400,
-      0o002,
-      'octal digits in quotes, for the daemon to read and no other to write: "0640"',
-    ),
+    mode: is.mode(0o400, 0o002, 'octal digits in quotes; the daemon reads it, others do not write: "0640"'),
     owner: orNull(is.account('user'), 'The daemon’s user, if `null`; another one only for root.'),
     group: orNull(is.account('group'), 'The daemon’s, if `null`.'),
   })
@@ -134,6 +130,7 @@ const refusal = () =>
     reason: required(is.oneOf(permanentReasons), 'Meaning of the answer.'),
   })
 
+const TOKEN_PREFIX = /^(?:[!-~][ -~]{0,63})?$/
 const PREFIX_SHAPE = 'at most 64 visible ASCII characters, or "": write it as "Bearer " with its blank'
 
 /** Its defaults are the service of the interface description. */
@@ -157,11 +154,7 @@ export const service = () =>
     refusedBy: setting(is.list(is.count(599, 400)), 'Statuses by which the API refuses a token.', [401]),
     use: group('How the API wants the token.', {
       header: setting(is.headerName(), 'Header of the token.', 'Authorization'),
-      prefix: setting(
-        is.formed(/^(?:[!-~][ -~]{0,63})?$/, PREFIX_SHAPE),
-        'Text before it; may be "".',
-        'Bearer ',
-      ),
+      prefix: setting(is.formed(TOKEN_PREFIX, PREFIX_SHAPE), 'Text before it; may be "".', 'Bearer '),
     }),
     assertion: orNull(assertion(), 'A JWT (RFC 7523), signed by `key` or in `file`.'),
   })
