@@ -78,7 +78,7 @@ export function createOperations(options: {
   function handOut(client: Connection, name: string | undefined, reply: Reply): Reply {
     if (isToken(reply)) {
       reads += 1
-      audit.noteRead(client.peer.uid, transport, name, replies.now().wallMs)
+      audit.noteRead(client.peer.uid, transport, name)
     }
     return reply
   }

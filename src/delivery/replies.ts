@@ -109,7 +109,6 @@ export function createReplies(options: {
   }
 
   return {
-    now: keeper.now,
     /** The current token, or why there is none. */
     current,
     /** The token as it was asked for, now: waits for it up to `waitSeconds`. */

@@ -48,11 +48,11 @@ export function createTokenAudit({ log, nowMs = monotonicMs }: { log: Log; nowMs
   }
 
   return {
-    noteRead(uid: number, transport: Transport, name: string | undefined, wallMs: number): void {
+    noteRead(uid: number, transport: Transport, name: string | undefined): void {
       const user = userOf(uid, transport, name)
       user.taken += 1
       user.recent += 1
-      user.lastAtMs = wallMs
+      user.lastAtMs = Date.now()
       if (user.taken === 1) recordTaken(user)
     },
     noteReject(uid: number, transport: Transport, name: string | undefined): void {

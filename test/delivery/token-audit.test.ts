@@ -1,5 +1,5 @@
 // The users that took tokens, and those that reported them as refused: counted, and logged once an hour.
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { createTokenAudit } from '../../src/delivery/token-audit.ts'
 import { createRecords } from '../support/records.ts'
 
@@ -21,7 +21,7 @@ test('reads and reports are logged at once, then once an hour with their count',
   const counts = () =>
     ['token-taken', 'token-rejected'].map((event) => fieldsOf(event).map(({ count }) => count))
   const act = (): void => {
-    audit.noteRead(1_000, 'ipc', undefined, 0)
+    audit.noteRead(1_000, 'ipc', undefined)
     audit.noteReject(1_000, 'http', undefined)
   }
   for (let times = 0; times < 4; times += 1) act()
@@ -39,9 +39,11 @@ test('reads and reports are logged at once, then once an hour with their count',
 
 test('a user is one reader, at both sockets and under each of its names, of which 8 are named', () => {
   const { audit } = start()
-  for (let index = 0; index < 20; index += 1) audit.noteRead(1_000, 'ipc', `name-${index}`, 0)
-  audit.noteRead(1_000, 'http', undefined, 5)
-  audit.noteRead(7, 'http', 'other', 5)
+  vi.spyOn(Date, 'now').mockReturnValue(5)
+  onTestFinished(() => void vi.restoreAllMocks())
+  for (let index = 0; index < 20; index += 1) audit.noteRead(1_000, 'ipc', `name-${index}`)
+  audit.noteRead(1_000, 'http', undefined)
+  audit.noteRead(7, 'http', 'other')
   const clients = Array.from({ length: 8 }, (_, index) => `name-${index}`)
   const lastAt = '1970-01-01T00:00:00.005Z'
   expect(audit.readers()).toEqual([
