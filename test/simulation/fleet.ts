@@ -16,22 +16,23 @@ export interface Arrival {
   readonly isServed: boolean
 }
 /** The service's answer to a request: `token`, or a failure. */
-export interface Service {
-  (atMs: number): 'token' | Exclude<FetchOutcome, { kind: 'ok' }>
-}
-export interface FleetOptions {
-  readonly daemons: number
-  readonly policy: Policy
-  readonly tokenLifeMs: number
-  readonly random: () => number
-  readonly service: Service
-  /** The simulation ends here, at the latest. */
-  readonly untilMs: number
-}
-
+export type Service = (atMs: number) => 'token' | Exclude<FetchOutcome, { kind: 'ok' }>
 /** Runs the fleet, all started at 0, and reports every request in the order of its arrival. */
-export function runFleet(options: FleetOptions): Arrival[] {
-  const { policy, random, service, tokenLifeMs } = options
+export function runFleet({
+  policy,
+  random,
+  service,
+  tokenLifeMs,
+  ...options
+}: {
+  daemons: number
+  policy: Policy
+  tokenLifeMs: number
+  random: () => number
+  service: Service
+  /** The simulation ends here, at the latest. */
+  untilMs: number
+}): Arrival[] {
   const arrivals: Arrival[] = []
   const states: TokenState[] = Array.from({ length: options.daemons }, () =>
     firstState({ bootMs: 0, wallMs: 1_800_000_000_000 }, { policy }),

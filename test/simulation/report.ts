@@ -4,7 +4,7 @@ import { failures } from '../support/failures.ts'
 import { createRandom } from '../support/random.ts'
 import { runFleet, type Arrival, type Service } from './fleet.ts'
 
-export interface SimulationOptions {
+interface SimulationOptions {
   readonly daemons: number
   readonly outageMs: number
   /** When the outage begins; 0: it was there when the fleet booted. */
@@ -14,6 +14,7 @@ export interface SimulationOptions {
   readonly serviceLimit: number | null
   readonly seed: number
 }
+
 /** The settings' defaults. */
 const policy: Policy = { initialDelayMs: 1_000, maxDelayMs: 300_000, maxAgeMs: 900_000 }
 const MEAN_OVER_MS = 300_000
