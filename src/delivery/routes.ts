@@ -19,8 +19,8 @@ type Handler = (request: IncomingMessage, client: Connection, query: string) => 
 /** By path and method; GET serves HEAD as well. */
 type Routes = Readonly<Record<string, Readonly<Partial<Record<'GET' | 'POST', Handler>>>>>
 
-/** The metrics as text, in the format that they name. */
-export type Metrics = () => { readonly contentType: string; readonly body: string }
+/** The metrics in the text format 0.0.4 of Prometheus. */
+export type Metrics = () => string
 
 /** The codes of the protocol, and those that only HTTP has. */
 type ProblemCode = FaultCode | 'not-found' | 'method-not-allowed' | 'stalled'
@@ -110,18 +110,12 @@ export function createTokenRoutes(operations: Operations): Routes {
 export function createHealthRoutes({ replies, metrics }: { replies: Replies; metrics: Metrics }): Routes {
   const healthy = pageOf('application/json', JSON.stringify({ status: 'ok' }))
   const stalled = problemOf('stalled', STALLED)
-
-  function getMetrics(): Page {
-    const { contentType, body } = metrics()
-    return pageOf(contentType, body)
-  }
-
   const readiness = (reply: Reply): Page => ('fault' in reply ? problem(reply) : healthy)
 
   return {
     '/healthz': { GET: () => (replies.isAlive() ? healthy : stalled) },
     '/readyz': { GET: () => readiness(replies.current()) },
-    '/metrics': { GET: getMetrics },
+    '/metrics': { GET: () => pageOf('text/plain; version=0.0.4; charset=utf-8', metrics()) },
   }
 }
 

@@ -155,12 +155,10 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
     }
   }
 
-  return () => ({
-    contentType: 'text/plain; version=0.0.4; charset=utf-8',
-    body: Object.entries(values())
+  return (): string =>
+    Object.entries(values())
       .map(([name, each]) => metricText(name as Name, each))
-      .join(''),
-  })
+      .join('')
 }
 
 /** The text of one metric with help and type; empty without a value. Labels need no escapes. */

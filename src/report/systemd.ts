@@ -30,11 +30,10 @@ export function createSystemdNotifier(options: {
 }) {
   const { keeper, clock, sendDatagram, monotonicUs = () => process.hrtime.bigint() / 1000n } = options
   const { socket, watchdogMs } = takeSettings(options.env, options.pid)
-  let isAnswering = false
+  /** The sockets answer or a reload is over, and systemd does not know it yet. */
+  let isReadyDue = false
   /** The first attempt takes so long that systemd must not wait for it. */
   let isLate = false
-  let isReadySent = false
-  let isReloading = false
   let lastStatus = ''
 
   /** Reports whether systemd got the lines; what it did not get is sent again at the keeper's next event. */
@@ -52,11 +51,11 @@ export function createSystemdNotifier(options: {
     const now = keeper.now()
     const status = statusLine(state, now)
     const isSettled = usableToken(state, now) !== null || dueAtMs(state, now) > now.bootMs
-    const isReady = !isReadySent && !isReloading && isAnswering && (isLate || isSettled)
+    const isReady = isReadyDue && (isLate || isSettled)
     if (!isReady && status === lastStatus) return
     if (!send(...(isReady ? ['READY=1'] : []), `STATUS=${status}`)) return
     lastStatus = status
-    isReadySent ||= isReady
+    if (isReady) isReadyDue = false
   }
 
   /** Has a timer of its own, because `WatchdogSec=` may be shorter than the interval of the loop's ticks. */
@@ -91,17 +90,16 @@ export function createSystemdNotifier(options: {
      * latest 60 s after the start.
      */
     ready(): void {
-      isAnswering = true
+      isReadyDue = true
       notify()
     },
     /** The configuration is read again; `reloaded` must follow, whether the configuration is valid or not. */
     reloading(): void {
-      isReloading = true
+      isReadyDue = false
       send('RELOADING=1', `MONOTONIC_USEC=${monotonicUs()}`, 'STATUS=Reading the configuration again')
     },
     reloaded(): void {
-      isReloading = false
-      isReadySent = false
+      isReadyDue = true
       lastStatus = ''
       notify()
     },

@@ -13,6 +13,7 @@ const isBadProblem = { ...isBad, headers: { 'content-type': 'application/problem
 const ready = { accessToken: 'token-1', tokenType: 'Bearer', generation: 1, state: 'ready' }
 const isText = { body: 'token-1' }
 const isJson = { headers: { 'content-type': 'application/json', 'cache-control': 'no-store' }, json: ready }
+const TEXT_FORMAT = 'text/plain; version=0.0.4; charset=utf-8'
 const accept = (text: string): Given => ({ headers: { accept: text } })
 const isDenied = { status: 403, json: { code: 'denied' } }
 const notAllowed = (allow: string) => ({
@@ -32,7 +33,7 @@ it.each<[string, Given, object]>([
   ['GET /v1/status', {}, { status: 200, json: { state: 'ready', token: { generation: 1 } } }],
   ['GET /healthz', {}, { status: 200 }],
   ['GET /readyz', {}, { status: 200 }],
-  ['GET /metrics', {}, { status: 200, body: 'up 1\n' }],
+  ['GET /metrics', {}, { status: 200, body: 'up 1\n', headers: { 'content-type': TEXT_FORMAT } }],
   ['GET /v1', {}, { status: 404, json: { code: 'not-found' } }],
   ['DELETE /v1/token', {}, notAllowed('GET, HEAD')],
   ['GET /v1/refresh', {}, notAllowed('POST')],

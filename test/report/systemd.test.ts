@@ -47,7 +47,6 @@ test('ready is reported once, when the sockets answer and there is a token, with
   await begin()
   expect(sent.join()).not.toContain('READY')
   notifier.ready()
-  notifier.ready()
   await clock.advance(60_000)
   const ready = sent.filter((text) => text.includes('READY=1'))
   expect(ready).toEqual(['READY=1\n' + sent[1]!])

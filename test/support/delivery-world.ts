@@ -128,7 +128,7 @@ export async function startDelivery(
         testAlert: options.testAlert ?? (() => ({ outcome: 'refused' })),
         reload: async () => RELOADED,
       },
-      metrics: options.metrics ?? (() => ({ contentType: 'text/plain; version=0.0.4', body: 'up 1\n' })),
+      metrics: options.metrics ?? (() => 'up 1\n'),
       log,
       remedyOf,
       monotonicMs: () => monotonicMs() + passedMs,
