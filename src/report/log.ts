@@ -11,21 +11,12 @@ import { createRedaction } from '../lib/secret.ts'
 /** The most bytes that wait for a reader; further lines are lost. */
 const UNSENT_LIMIT_BYTES = 1024 * 1024
 const CLOSE_LIMIT_MS = 1_000
-/** The symbol under which winston's formats put what is written. */
+/** The symbol under which winston's transports find what is written. */
 const LINE = Symbol.for('message')
 
 export interface LogSettings {
   readonly level: LogLevel
   readonly format: 'auto' | 'text' | 'json'
-}
-
-interface LogRecord {
-  readonly level: LogLevel
-  /** The constant sentence. */
-  readonly message: string
-  readonly fields: LogFields
-  /** ISO 8601. */
-  readonly time: string
 }
 
 /**
@@ -50,7 +41,8 @@ export function createLog(
   // EPIPE: the reader has gone; the daemon goes on without it.
   stream.on('error', () => undefined)
 
-  function lineOf({ level, message, fields, time }: LogRecord): string {
+  function lineOf(level: LogLevel, message: string, fields: LogFields): string {
+    const time = new Date(clock.now().wallMs).toISOString()
     const shown = redacted(fields, secrets())
     const format = settings.format === 'auto' ? automatic : settings.format
     const text = `${message} ${toLogfmt(shown)}`
@@ -81,12 +73,12 @@ export function createLog(
   const logger = winston.createLogger({
     levels: winston.config.syslog.levels,
     level: settings.level,
-    format: winston.format((info) => Object.assign(info, { [LINE]: lineOf(info as unknown as LogRecord) }))(),
+    // The line is made already.
+    format: winston.format((info) => info)(),
     transports: [new winston.transports.Stream({ stream: bounded, eol: '\n' })],
   })
   const log: Log = (level, message, fields) => {
-    if (!logger.isLevelEnabled(level)) return
-    logger.log({ level, message, fields, time: new Date(clock.now().wallMs).toISOString() })
+    if (logger.isLevelEnabled(level)) logger.log({ level, message, [LINE]: lineOf(level, message, fields) })
   }
 
   return {
