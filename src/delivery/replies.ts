@@ -52,9 +52,7 @@ export interface TokenAnswer extends Answer {
 export type Reply = Answer | TokenAnswer | { readonly fault: Fault }
 type TokenReply = TokenAnswer | { readonly fault: Fault }
 /** The parts of the status that other components know. */
-export interface StatusSources extends Pick<StatusResult, 'files' | 'clients' | 'daemon' | 'share'> {
-  readonly alert: (Omit<NonNullable<StatusResult['alert']>, 'since'> & { readonly since: Instant }) | null
-}
+export type StatusSources = Pick<StatusResult, 'files' | 'clients' | 'daemon' | 'share' | 'alert'>
 export type Replies = ReturnType<typeof createReplies>
 
 export function createReplies(options: {
@@ -226,7 +224,7 @@ function describeCurrent(state: TokenState, now: Instant): TokenDescription | nu
   return token && describeToken(token, state, now)
 }
 
-export function statusOf(state: TokenState, now: Instant, { alert, ...parts }: StatusSources): StatusResult {
+function statusOf(state: TokenState, now: Instant, parts: StatusSources): StatusResult {
   const format = ({ bootMs }: Instant): string => formatInstant(bootMs, now)
   const { service, lastRequestAt, lastSuccessAt, requests, newest, newestSince } = state
   const running = recordOf(state, state.running)
@@ -246,7 +244,6 @@ export function statusOf(state: TokenState, now: Instant, { alert, ...parts }: S
       since: format(newestSince),
       nextAttemptAt: formatInstantOrNull(dueAtMs(state, now, newest), now),
     },
-    alert: alert && { ...alert, since: format(alert.since) },
     service: {
       baseUrl: service.baseUrl,
       lastRequestAt: lastRequestAt && format(lastRequestAt),

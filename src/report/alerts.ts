@@ -188,7 +188,7 @@ export function createAlerts(options: {
     /** The alert that is raised; null: none. A rehearsal does not count. */
     current() {
       const alert = realAlert()
-      const since = noted()?.since ?? keeper.now()
+      const since = isoTime((noted()?.since ?? keeper.now()).wallMs)
       return alert && { reason: alert.reason, remedy: alert.remedy, since, contact: settings.contact }
     },
     /** Raises an alert with `test: true` and resolves it after 10 s. Refused while an alert is raised. */

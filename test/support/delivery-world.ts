@@ -50,7 +50,7 @@ export function statusSourcesOf(
   return {
     share: null,
     files: [],
-    alert: reason && { reason, since: keeper.now(), remedy: remedyOf(reason), contact: null },
+    alert: reason && { reason, since: '', remedy: remedyOf(reason), contact: null },
     clients,
     daemon: {
       version: '1.0.0',
