@@ -27,9 +27,10 @@ interface Note extends Pick<Alert, 'reason' | 'detail' | 'askedBy'> {
   readonly since: Instant
   /** How many reminders there were. */
   readonly reminders: number
-  /** When the last one was, on the wall clock, in ms; null: there was none. */
-  readonly remindedAt: number | null
+  readonly content: Content | null
 }
+/** That of alert.json: changed only at an occasion for the operator, because each change runs the operator's command. */
+type Content = Readonly<Record<string, unknown>>
 
 const SENTENCES: Readonly<Record<AlertReason, string>> = {
   'account-inactive': 'The account is not active: the service gives it no token',
@@ -57,10 +58,9 @@ export function createAlerts(options: {
 }) {
   const { keeper, log, host, account, remedyOf } = options
   let { settings } = options
-  /** The file: changed only at an occasion for the operator, because each change runs the operator's command. */
-  let content: Readonly<Record<string, unknown>> | null = null
-  /** On the boot clock; infinite: it holds a raised alert, or nothing. */
-  let goneAtMs = Infinity
+  /** What the file says of an alert that is resolved, and until when, on the boot clock. */
+  let resolved: Content | null = null
+  let goneAtMs = -Infinity
   /** The end of the rehearsal, likewise; it is an alert like any other, so that it tries the whole way to the operator. */
   let rehearsedUntilMs = -Infinity
   const rehearsal: Alert = {
@@ -72,8 +72,12 @@ export function createAlerts(options: {
   }
   const file = createManagedFile(options.path, {
     // Readable by all: it holds no secret.
-    desired: () =>
-      content && { text: `${JSON.stringify(content)}\n`, attributes: { mode: 0o644 }, mayStay: () => true },
+    desired() {
+      const content = noted()?.content ?? resolved
+      return (
+        content && { text: `${JSON.stringify(content)}\n`, attributes: { mode: 0o644 }, mayStay: () => true }
+      )
+    },
     log,
   })
 
@@ -105,14 +109,16 @@ export function createAlerts(options: {
   const origin = () => ({ host: host(), account, contact: settings.contact ?? undefined })
 
   /**
-   * Sets the file, and logs the alert if it is news. In a fleet the host that asked notifies a person: the others
-   * log at `error`, and have no file.
+   * The alert stands: it is logged and written if it is new, or if it is time for a reminder. In a fleet the host that
+   * asked notifies a person: the others log at `error`, and have no file.
    */
-  function raise(
-    { reason, detail, remedy, failure, noTokenSince, askedBy }: Alert,
-    { since, reminders, remindedAt }: Note,
-    { isNews }: { isNews: boolean },
-  ): void {
+  function keepRaised({ reason, detail, remedy, failure, noTokenSince, askedBy }: Alert): void {
+    const now = keeper.now()
+    const former = noted()?.reason === reason ? noted() : null
+    const since = former?.since ?? now
+    const agoMs = now.bootMs - since.bootMs
+    const reminders = settings.remindAfterMs.filter((afterMs) => agoMs >= afterMs).length
+    if (former !== null && reminders <= former.reminders) return
     const message = SENTENCES[reason]
     const fields = {
       event: 'alert',
@@ -126,37 +132,21 @@ export function createAlerts(options: {
       askedBy: askedBy ?? undefined,
       test: reason === 'test' || undefined,
     }
-    const reminder = remindedAt === null ? undefined : reminders
-    if (isNews) log(askedBy === null ? 'alert' : 'error', message, { ...fields, reminder })
-    const reminded = remindedAt === null ? {} : { remindedAt: isoTime(remindedAt) }
-    content = askedBy === null ? { state: 'raised', message, ...fields, ...reminded } : null
-    goneAtMs = Infinity
+    const [reminder, remindedAt] = former === null ? [] : [reminders, isoTime(now.wallMs)]
+    log(askedBy === null ? 'alert' : 'error', message, { ...fields, reminder })
+    const content = askedBy === null ? { state: 'raised', message, ...fields, remindedAt } : null
+    resolved = null
+    keeper.remember({ alert: { reason, detail, askedBy, since, reminders, content } satisfies Note })
   }
 
-  function resolve({ reason, since }: Note): void {
+  function resolve({ reason, since, content }: Note): void {
     const message = 'The alert is over'
     const test = reason === 'test' || undefined
     const fields = { event: 'alert-resolved', reason, ...origin(), since: isoTime(since.wallMs), test }
     log('notice', message, fields)
     const { bootMs, wallMs } = keeper.now()
-    content = content && { state: 'resolved', message, ...fields, resolvedAt: isoTime(wallMs) }
+    resolved = content && { state: 'resolved', message, ...fields, resolvedAt: isoTime(wallMs) }
     goneAtMs = bootMs + RESOLVED_MS
-  }
-
-  /** The alert stands: raises it if it is new, or if it is time for a reminder. */
-  function keepRaised(alert: Alert): void {
-    const now = keeper.now()
-    const { reason, detail, askedBy } = alert
-    const former = noted()?.reason === reason ? noted() : null
-    const since = former?.since ?? now
-    const agoMs = now.bootMs - since.bootMs
-    const reminders = settings.remindAfterMs.filter((afterMs) => agoMs >= afterMs).length
-    const isNews = former === null || reminders > former.reminders
-    const remindedAt = former && now.wallMs
-    const note = isNews ? { reason, detail, askedBy, since, reminders, remindedAt } : former
-    if (isNews) keeper.remember({ alert: note })
-    // After a start the file may have to be made again.
-    if (isNews || content?.['state'] !== 'raised') raise(alert, note, { isNews })
   }
 
   function check(): void {
@@ -168,10 +158,7 @@ export function createAlerts(options: {
       keeper.remember({ alert: null })
       resolve(former)
     }
-    if (bootMs >= goneAtMs) {
-      content = null
-      goneAtMs = Infinity
-    }
+    if (bootMs >= goneAtMs) resolved = null
     void file.reconcile()
   }
 
