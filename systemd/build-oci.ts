@@ -39,8 +39,12 @@ const changedAt = sourceDate(project)
 /** The user of the image: no one of the host's. */
 const USER = 65532
 const PROGRAM = '/usr/lib/kyc-tokend'
-/** Loaded by the C library when names are looked up. */
-const LOADED_LATER = ['/lib/x86_64-linux-gnu/libnss_dns.so.2', '/lib/x86_64-linux-gnu/libresolv.so.2']
+/** Loaded by the C library when names are looked up; and the program by which `kyc-tokend exec` runs commands. */
+const USED_LATER = [
+  '/lib/x86_64-linux-gnu/libnss_dns.so.2',
+  '/lib/x86_64-linux-gnu/libresolv.so.2',
+  '/usr/bin/env',
+]
 /** Directories of the daemon's, with their modes. Where the root is read-only they are mounted. */
 const OWN_DIRECTORIES = { 'run/kyc-tokend': 0o755, 'var/lib/kyc-tokend': 0o700 }
 const MEDIA_TYPE = 'application/vnd.oci.image'
@@ -83,9 +87,9 @@ function addSystem(root: string): void {
   }
   const programs = ['node', 'node_modules/@koromix/koffi-linux-x64/koffi.node']
   const linked = programs.flatMap((file) => librariesOf(path.join(root, PROGRAM, file)))
-  for (const library of new Set([...linked, ...LOADED_LATER])) {
-    const file = library.replace(/^\/usr/, '')
-    tree.add(`usr${file}`, { from: library, mode: statSync(library).mode & 0o777 })
+  for (const used of new Set([...linked, ...USED_LATER])) {
+    const file = used.replace(/^\/usr/, '')
+    tree.add(`usr${file}`, { from: used, mode: statSync(used).mode & 0o777 })
     const copyright = copyrightOf(file)
     tree.add(copyright, { from: `/${copyright}` })
   }
@@ -108,12 +112,12 @@ function librariesOf(file: string): string[] {
   return lines.flatMap((line) => /(?:=> |^\s*)(\/\S+) \(0x/.exec(line)?.[1] ?? [])
 }
 
-/** The licence of a library that Debian has in `/` or `/usr`, as a path from the root. */
-function copyrightOf(library: string): string {
-  const owners = execFileSync('dpkg-query', ['--search', `*${library}`], { encoding: 'utf8' })
+/** The licence of a file that Debian has in `/` or `/usr`, as a path from the root. */
+function copyrightOf(used: string): string {
+  const owners = execFileSync('dpkg-query', ['--search', `*${used}`], { encoding: 'utf8' })
   const [name = ''] = owners.split(':', 1)
   const file = `usr/share/doc/${name}/copyright`
-  if (!existsSync(`/${file}`)) fail(`${library} belongs to no package of Debian with /${file}`)
+  if (!existsSync(`/${file}`)) fail(`${used} belongs to no package of Debian with /${file}`)
   return file
 }
 
