@@ -1,12 +1,11 @@
 // The assertion by which the service knows the account (RFC 7523): signed here, or read from its file.
 import { randomUUID, type KeyObject } from 'node:crypto'
-import { constants } from 'node:fs'
-import { open } from 'node:fs/promises'
 import { decodeJwt, SignJWT } from 'jose'
-import { privateKeyOf } from '../config/secrets.ts'
 import type { PairConfig, SignedAssertion } from '../config/config.ts'
+import { readInput } from '../config/read.ts'
+import { privateKeyOf, withoutNewline } from '../config/secrets.ts'
+import { withTimeout, type Clock } from '../lib/clock.ts'
 import { formatDuration } from '../lib/duration.ts'
-import { errorCode } from '../lib/error.ts'
 
 /**
  * A JWT that is valid from `wallMs` on: the service's clock as far as it is known, else ours. `tokenUrl`: its
@@ -22,10 +21,7 @@ export async function signedAssertion(
   const times = { iat, exp: iat + Math.ceil(lifetimeMs / 1_000) }
   const standard = { iss, sub: iss, aud: audience ?? tokenUrl, jti: randomUUID(), ...times }
   return new SignJWT(withoutNull({ ...standard, ...claims }))
-    .setProtectedHeader({
-      ...withoutNull({ typ: 'JWT', kid: keyId, ...header }),
-      alg: algorithm,
-    })
+    .setProtectedHeader({ ...withoutNull({ typ: 'JWT', kid: keyId, ...header }), alg: algorithm })
     .sign(privateKeyOf(key.reveal()) as KeyObject)
 }
 
@@ -37,23 +33,24 @@ function withoutNull(fields: Readonly<Record<string, unknown>>): Record<string, 
 /** A ready-made assertion that may be sent, or why none can be, as a line for people. */
 export type ReadyAssertion = { readonly text: string } | { readonly problem: string }
 
-const MAX_BYTES = 16 * 1024
+const MAX_LENGTH = 16 * 1024
+/** The longest time for which its disk is waited for. */
+const READ_MS = 2_000
 
 /**
  * Reads the assertion that another program writes to this file: one line, at most 16 KiB. `wallMs`: the time
  * by which its `exp` is judged. Its signature is the service's concern. Never rejects.
  */
-export async function readAssertion(path: string, wallMs: number): Promise<ReadyAssertion> {
+export async function readAssertion(
+  path: string,
+  wallMs: number,
+  clock: Pick<Clock, 'sleep'>,
+): Promise<ReadyAssertion> {
   const problem = (words: string) => ({ problem: `The file ${path} (service.assertion.file) ${words}` })
-  let text: string
-  try {
-    // To open a FIFO would wait for its writer.
-    await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
-    const { bytesRead, buffer } = await file.read(Buffer.alloc(MAX_BYTES + 1), 0, MAX_BYTES + 1, 0)
-    text = bytesRead > MAX_BYTES ? '' : buffer.toString('utf8', 0, bytesRead).replace(/\r?\n$/, '')
-  } catch (error) {
-    return problem(`cannot be read (${errorCode(error) ?? 'no code'})`)
-  }
+  const read = await withTimeout(READ_MS, readInput(path), clock)
+  if (read === undefined) return problem('is on a disk that does not answer')
+  if (read === null || 'problem' in read) return problem(read?.problem ?? 'is not there')
+  const text = withoutNewline(read.bytes.toString())
   const endMs = endOf(text)
   if (endMs === undefined) return problem('holds no JWT on one line of at most 16 KiB')
   if (endMs > wallMs) return { text }
@@ -62,7 +59,7 @@ export async function readAssertion(path: string, wallMs: number): Promise<Ready
 
 /** The `exp` of a JWT in ms since the epoch; infinite: it has none. Undefined: the text is no JWT. */
 function endOf(text: string): number | undefined {
-  if (!/^(?:[\w-]+\.){2}[\w-]+$/.test(text)) return undefined
+  if (!/^(?:[\w-]+\.){2}[\w-]+$/.test(text) || text.length > MAX_LENGTH) return undefined
   try {
     return (decodeJwt(text).exp ?? Infinity) * 1_000
   } catch {

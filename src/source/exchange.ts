@@ -1,6 +1,7 @@
 // Sends one request for a token, perhaps through a proxy, and gives its answer or why there is none, within limits of
 // time and size. Afterwards no socket is open.
-import http, { type ClientRequest, type IncomingMessage } from 'node:http'
+import http, { type IncomingMessage } from 'node:http'
+import type { RequestOptions } from 'node:https'
 import { isIP, type Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { SecureContext } from 'node:tls'
@@ -86,11 +87,7 @@ const rows: readonly (readonly [codes: RegExp, reason: TransientFailure['reason'
     'The certificate of PEER does not hold',
   ],
   [/^(?:HPE_|ERR_TOO_LONG$)/, 'malformed-answer', 'The answer of PEER is no HTTP, or too long'],
-  [
-    /^ERR_INVALID_(?:URL|PROTOCOL)$/,
-    'network',
-    'HTTPS_PROXY names no HTTP proxy, such as http://proxy.example.com:3128',
-  ],
+  [/^ERR_INVALID_(?:URL|PROTOCOL)$/, 'network', 'HTTPS_PROXY must be like http://proxy.example.com:3128'],
   [/^/, 'network', 'The connection to PEER failed'],
 ]
 
@@ -129,12 +126,9 @@ async function send(
   { url, headers, body }: ServiceRequest,
   { common, through, secureContext, onSent }: SendOptions,
 ): Promise<ServiceResponse> {
-  const { request: open } = secureContext === null ? http : await import('node:https')
   const secured: object = { ...(secureContext && { secureContext }), ...(through && { socket: through }) }
-  const request = open(url, { ...common, method: 'POST', headers, ...secured })
-  const { promise, resolve, reject } = Promise.withResolvers<ServiceResponse>()
-  request.on('error', reject)
-  bound(request)
+  const how = { ...common, method: 'POST', headers, ...secured }
+  const { request, promise, resolve, reject } = await begin<ServiceResponse>(url, how)
   // It comes only after the connection (and TLS) is up: written bytes wait for it.
   request.once('finish', onSent)
   request.once('response', (response) => void answerIn(response).then(resolve, reject))
@@ -199,21 +193,17 @@ function isExcepted({ hostname, port }: URL, exceptions: string): boolean {
 async function tunnel({ hostname, port }: URL, proxy: Proxy, common: Common): Promise<Socket> {
   const target = `${hostname}:${port || 443}`
   const login = proxy.login && `Basic ${Buffer.from(proxy.login).toString('base64')}`
-  const { request: open } = proxy.url.protocol === 'https:' ? await import('node:https') : http
   const options = {
     ...common,
     method: 'CONNECT',
     path: target,
     headers: { host: target, ...(login && { 'proxy-authorization': login }) },
+    // Else the name would be that of the `Host`. An address is no server name (RFC 6066, section 3).
+    servername: isIP(proxy.url.hostname) ? '' : proxy.url.hostname,
   }
-  // Else the name would be that of the `Host`. An address is no server name (RFC 6066, section 3).
-  const servername = isIP(proxy.url.hostname) ? '' : proxy.url.hostname
-  const request = open(proxy.url, { ...options, servername })
+  const { request, promise, resolve, reject } = await begin<Socket>(proxy.url, options)
   // The connection goes on as the tunnel.
   request.removeHeader('connection')
-  const { promise, resolve, reject } = Promise.withResolvers<Socket>()
-  request.on('error', reject)
-  bound(request)
   request.once('connect', ({ statusCode = 0 }, socket) => {
     // TLS reports what happens on it from now on.
     socket.on('error', reject)
@@ -230,8 +220,15 @@ const MAX_HEAD_BYTES = 16 * 1024
 /** Largest answer with all that frames it (the sizes of chunks and their extensions), in bytes. */
 const MAX_ANSWER_BYTES = 1024 * 1024
 
-/** Ends the request if its answer exceeds these limits: Node's are for each head and chunk alone. */
-function bound(request: ClientRequest): void {
+/**
+ * Opens a request, which ends if its answer exceeds these limits: Node's are for each head and chunk alone. The
+ * promise rejects if the request fails.
+ */
+async function begin<T>(url: URL, options: RequestOptions) {
+  const { request: open } = url.protocol === 'https:' ? await import('node:https') : http
+  const request = open(url, options)
+  const answered = Promise.withResolvers<T>()
+  request.on('error', answered.reject)
   let leftBytes = MAX_HEAD_BYTES
   request.prependOnceListener('response', () => (leftBytes += MAX_ANSWER_BYTES))
   // The connection is no longer that of an answer.
@@ -242,6 +239,7 @@ function bound(request: ClientRequest): void {
       if (leftBytes < 0) request.destroy(errorWith('ERR_TOO_LONG'))
     })
   })
+  return { request, ...answered }
 }
 
 function errorWith(code: string): Error {

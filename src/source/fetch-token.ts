@@ -2,7 +2,7 @@
 import type { SecureContext } from 'node:tls'
 import { createSecureContext } from '../config/secrets.ts'
 import { revealAll, type PairConfig, type RequestConfig, type ServiceConfig } from '../config/config.ts'
-import { withTimeout, type Clock } from '../lib/clock.ts'
+import type { Clock } from '../lib/clock.ts'
 import { fingerprintOf } from '../protocol.ts'
 import type { Attempt, ServiceOutcome } from '../token/outcome.ts'
 import type { ReadyAssertion } from './assertion.ts'
@@ -37,8 +37,8 @@ export function createFetchToken({ service, pair, request, env, clock, secrets }
   /** The assertion to send, or why there is none; null: this pair has none. */
   async function assertionFor(wallMs: number): Promise<ReadyAssertion | null> {
     if (pair.assertion === null) return null
-    if (pair.assertion.kind === 'ready') return read(pair.assertion.file, wallMs, clock)
-    const { signedAssertion } = await import('./assertion.ts')
+    const { readAssertion, signedAssertion } = await import('./assertion.ts')
+    if (pair.assertion.kind === 'ready') return readAssertion(pair.assertion.file, wallMs, clock)
     return { text: await signedAssertion(pair, { tokenUrl: service.tokenUrl, wallMs }) }
   }
 
@@ -65,15 +65,6 @@ export function createFetchToken({ service, pair, request, env, clock, secrets }
   }
 }
 
-/** The longest time for which its disk is waited for. */
-const READ_MS = 2_000
-
-async function read(file: string, wallMs: number, clock: Pick<Clock, 'sleep'>): Promise<ReadyAssertion> {
-  const { readAssertion } = await import('./assertion.ts')
-  const found = await withTimeout(READ_MS, readAssertion(file, wallMs), clock)
-  return found ?? { problem: 'The disk of the assertion does not answer' }
-}
-
 /**
  * Returns the function that reads the ready-made assertion of this pair, be it past its end; null: there is none. It
  * never rejects. Undefined: the assertion of this pair is not ready-made.
@@ -81,7 +72,8 @@ async function read(file: string, wallMs: number, clock: Pick<Clock, 'sleep'>): 
 export function assertionReader({ assertion }: Pick<PairConfig, 'assertion'>, clock: Pick<Clock, 'sleep'>) {
   if (assertion?.kind !== 'ready') return undefined
   return async (): Promise<string | null> => {
-    const found = await read(assertion.file, 0, clock)
+    const { readAssertion } = await import('./assertion.ts')
+    const found = await readAssertion(assertion.file, 0, clock)
     return 'text' in found ? found.text : null
   }
 }
