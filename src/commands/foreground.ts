@@ -5,13 +5,14 @@ import { join } from 'node:path'
 import type { ServiceConfig } from '../config/config.ts'
 import { loadService } from '../config/load.ts'
 import { standardService } from '../config/resolve.ts'
-import { listenToSignals } from '../daemon/daemon-signals.ts'
+import { earlySignals } from '../daemon/daemon-signals.ts'
 import { runDaemon } from '../daemon/run-daemon.ts'
 import { thisProgram } from '../host/paths.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { escapeUnsafe, shellWord } from '../lib/display-text.ts'
 import { parseDuration } from '../lib/duration.ts'
 import { errorMessage, exitStatus, UsageError, UserError } from '../lib/error.ts'
+import { loadLibc } from '../lib/libc.ts'
 import { createSandbox, sandboxCredentials } from '../sandbox/sandbox.ts'
 import { scenarioNames, summaryOf, type ScenarioName } from '../sandbox/scenarios.ts'
 import { configurationOf } from '../terminal/ask.ts'
@@ -21,16 +22,14 @@ const MAX_TOKEN_LIFETIME_MS = 366 * 86_400_000
 /** Short enough to see tokens come and go. */
 const DEMO_LIFETIME_MS = 30_000
 
-export const run: RunCommand = async ({
-  options,
-  env,
-  stderr,
-  daemonSignals: signals = listenToSignals(),
-}) => {
+export const run: RunCommand = async ({ options, env, stderr }) => {
+  const { exitNow } = loadLibc()
+  // Although a name look-up or a disk has not answered: Node would wait for both.
+  process.once('exit', exitNow)
   const configuration = configurationOf({ options, env })
   // In the process list `node` would not say which program runs.
   process.title = 'kyc-tokend'
-  await runDaemon({ ...configuration, stderr, signals })
+  await runDaemon({ ...configuration, stderr, signals: earlySignals! })
   return exitStatus.ok
 }
 

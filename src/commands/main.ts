@@ -6,7 +6,6 @@ import { helpOf, parseCommandLine } from './command-line.ts'
 import { FileError } from '../files/file-error.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
-import type { DaemonSignals } from '../daemon/daemon-signals.ts'
 import { decideProgramName } from '../host/paths.ts'
 import { stackOf } from '../lib/log.ts'
 import { requireSupportedNode } from '../host/system.ts'
@@ -19,14 +18,16 @@ const stop = new AbortController()
 /** The signal that stopped this process, if one did. */
 let stoppedBy: NodeJS.Signals | undefined
 let isReaderGone = false
+/** The report of an output that cannot be written. */
+let failing: Promise<void> | undefined
 /** Opened at its first use: that takes time, and the daemon has no use for it. */
 let stdout: NodeJS.WriteStream | undefined
 
 /** Runs the command that the arguments name, and ends the process with its exit status. */
-export async function start(commands: readonly CommandSpec[], daemonSignals?: DaemonSignals): Promise<void> {
+export async function start(commands: readonly CommandSpec[]): Promise<void> {
   process.on('uncaughtException', (error) => void crash(error))
   try {
-    const status = await main(commands, daemonSignals)
+    const status = await main(commands)
     process.exitCode ??= status
   } catch (error) {
     if (stoppedBy !== undefined && error === stop.signal.reason) process.kill(process.pid, stoppedBy)
@@ -35,13 +36,11 @@ export async function start(commands: readonly CommandSpec[], daemonSignals?: Da
   await new Promise<void>((resolve) => (stdout === undefined ? resolve() : stdout.write('', () => resolve())))
   // An error of the output is an event of its own, after that.
   await sleep(0)
-  if (daemonSignals !== undefined) await endNow()
+  await failing
+  process.exit()
 }
 
-async function main(
-  commands: readonly CommandSpec[],
-  daemonSignals: DaemonSignals | undefined,
-): Promise<number> {
+async function main(commands: readonly CommandSpec[]): Promise<number> {
   requireSupportedNode()
   const words = process.argv.slice(2)
   // A person who names no command gets the help; a script learns from the status that it is wrong.
@@ -50,7 +49,7 @@ async function main(
   if (parsed.wants === 'command') {
     decideProgramName()
     const run = await parsed.spec.load()
-    return run(invocationOf(parsed, daemonSignals))
+    return run(invocationOf(parsed))
   }
   if (parsed.wants === 'help') output().write(helpOf(parsed.spec, commands))
   else {
@@ -62,10 +61,7 @@ async function main(
 }
 
 /** The arguments of a command. Streams are opened and signals caught at the first use: that takes time. */
-function invocationOf(
-  { options, positionals }: Pick<Invocation, 'options' | 'positionals'>,
-  daemonSignals: DaemonSignals | undefined,
-): Invocation {
+function invocationOf({ options, positionals }: Pick<Invocation, 'options' | 'positionals'>): Invocation {
   let isListening = false
   return {
     options,
@@ -86,7 +82,6 @@ function invocationOf(
       isListening = true
       return stop.signal
     },
-    daemonSignals,
   }
 }
 
@@ -104,7 +99,10 @@ function output(): NodeJS.WriteStream {
 function onOutputError(error: Error): void {
   if (stop.signal.aborted) return
   if (errorCode(error) === 'EPIPE') isReaderGone = true
-  else void fail(new UserError(`The output cannot be written (${errorMessage(error)}).`, exitStatus.internal))
+  else
+    failing = fail(
+      new UserError(`The output cannot be written (${errorMessage(error)}).`, exitStatus.internal),
+    )
   stop.abort()
 }
 
@@ -136,15 +134,4 @@ async function crash(error: unknown): Promise<void> {
 async function inWords(error: FileError): Promise<UserError> {
   const { asUserError } = await import('../host/remedy.ts')
   return asUserError(error, process.env)
-}
-
-/** Ends the daemon although a name look-up or a disk has not answered: Node would wait for both. */
-async function endNow(): Promise<void> {
-  const { loadLibc } = await import('../lib/libc.ts')
-  try {
-    loadLibc().exitNow(Number(process.exitCode ?? 0))
-  } catch (error) {
-    // Without libc the process ends by itself.
-    if (!(error instanceof UserError)) throw error
-  }
 }

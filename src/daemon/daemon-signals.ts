@@ -3,8 +3,8 @@
 
 export type DaemonSignals = ReturnType<typeof listenToSignals>
 
-/** Call it once, as early as possible: a signal during the start must not end the daemon, nor be lost. */
-export function listenToSignals() {
+/** A signal during the start must not end the daemon, nor be lost. */
+function listenToSignals() {
   const stop = new AbortController()
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.on(name, () => stop.abort())
   // Without a listener Node would open its inspector, which shows the memory of the process to every client.
@@ -32,7 +32,7 @@ function remembering(name: NodeJS.Signals): (listener: () => void) => void {
 
 const isDaemon = process.argv[2] === 'run'
 
-/** The signals of the command `run`: those that come while the rest is loaded are remembered. */
+/** Of the command `run` alone. Signals that come while the rest is loaded are remembered. */
 export const earlySignals = isDaemon ? listenToSignals() : undefined
 
 // libuv reads it with its first thread: a call waits for each disk that hangs, and others look up names.

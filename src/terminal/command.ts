@@ -1,6 +1,5 @@
 // A command: its words as data, from which help, completions and manual come, and its function.
 import type { Readable, Writable } from 'node:stream'
-import type { DaemonSignals } from '../daemon/daemon-signals.ts'
 
 export interface OptionSpec {
   /** Placeholder of the value in the help, in capitals; undefined: it takes no value. */
@@ -33,8 +32,6 @@ export interface Invocation {
   readonly stderr: Writable
   /** Aborted by SIGINT or SIGTERM, for commands that do not handle signals themselves. */
   readonly signal: AbortSignal
-  /** For the daemon, which handles its signals itself; undefined if nothing has listened to them yet. */
-  readonly daemonSignals?: DaemonSignals | undefined
 }
 /** Resolves with the exit status (sysexits.h). Throws UserError for an error that a person can correct. */
 export type RunCommand = (invocation: Invocation) => Promise<number>
