@@ -23,9 +23,9 @@ const MAX_TOKEN_LIFETIME_MS = 366 * 86_400_000
 const DEMO_LIFETIME_MS = 30_000
 
 export const run: RunCommand = async ({ options, env, stderr }) => {
-  const { exitNow } = loadLibc()
+  const libc = loadLibc()
   // Although a name look-up or a disk has not answered: Node would wait for both.
-  process.once('exit', exitNow)
+  process.once('exit', (status) => libc.exitNow(status))
   const configuration = configurationOf({ options, env })
   // In the process list `node` would not say which program runs.
   process.title = 'kyc-tokend'

@@ -44,7 +44,6 @@ interface Environment extends Omit<RunningOptions, 'log' | 'store'> {
 /** Builds the components in the order in which a token travels. Throws UserError for unfit settings. */
 export async function createDaemon(initial: Config, environment: Environment) {
   const { env, clock, inherited, stderr: stream, stop } = environment
-  const startedAtMs = Math.trunc(clock.now().wallMs)
   const place = placeOfThis(initial, environment)
   const { remedyOf } = createRemedies(place)
   const fileProblem = (error: FileError | null) => error && remedyOf(error)
@@ -80,7 +79,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
         daemon: {
           version: program.version,
           pid: process.pid,
-          startedAt: new Date(startedAtMs).toISOString(),
+          startedAt: new Date(performance.timeOrigin).toISOString(),
           configFile: initial.read.file,
           host: hostname(),
           configuration: running.configuration(),
@@ -96,9 +95,6 @@ export async function createDaemon(initial: Config, environment: Environment) {
   const metrics = createMetrics({
     keeper,
     sample: () => ({
-      version: program.version,
-      startedAtMs,
-      residentBytes: process.memoryUsage.rss(),
       servers: servers.counts(),
       files: files.counts(),
       logRecordsLost: logging.lost(),
@@ -152,7 +148,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
       /** Runs the keeper, which asks the service only once this daemon has its sockets. */
       async function keepToken(signal: AbortSignal): Promise<void> {
         if (!signal.aborted) systemd.ready()
-        if (!signal.aborted) logStart(config(), { version: program.version, inherited, log })
+        if (!signal.aborted) logStart(config(), log)
         await keeper.run(signal)
       }
       await runTasks(

@@ -1,28 +1,17 @@
 // The log of the configuration: at the start, at a reload, and before the end of its credentials.
+import program from '../../package.json' with { type: 'json' }
 import type { Config, PairConfig } from '../config/config.ts'
-import { descriptorsOf, type InheritedSockets } from '../host/system.ts'
-import { ownSockets } from '../host/paths.ts'
 import { DAY_MS } from '../lib/duration.ts'
 import type { Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
 
-export function logStart(
-  { service, http, runtimeDirectory, read }: Config,
-  { version, inherited, log }: { version: string; inherited: InheritedSockets; log: Log },
-): void {
-  const where = (name: 'ipc' | 'http'): string => {
-    const fds = descriptorsOf(inherited, name)
-    if (fds === null) return ownSockets(runtimeDirectory)[name]
-    return fds.length === 0 ? 'off' : "systemd's socket"
-  }
+export function logStart({ service, read }: Config, log: Log): void {
   log('info', 'kyc-tokend has started', {
     event: 'started',
-    version,
+    version: program.version,
     configFile: read.file,
     baseUrl: service.baseUrl,
-    ipc: where('ipc'),
-    http: http === null ? 'off' : where('http'),
   })
   logWarnings(read, log)
 }

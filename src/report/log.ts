@@ -11,8 +11,6 @@ import { createRedaction } from '../lib/secret.ts'
 /** The most bytes that wait for a reader; further lines are lost. */
 const UNSENT_LIMIT_BYTES = 1024 * 1024
 const CLOSE_LIMIT_MS = 1_000
-/** The symbol under which winston's transports find what is written. */
-const LINE = Symbol.for('message')
 
 export interface LogSettings {
   readonly level: LogLevel
@@ -73,12 +71,11 @@ export function createLog(
   const logger = winston.createLogger({
     levels: winston.config.syslog.levels,
     level: settings.level,
-    // The line is made already.
-    format: winston.format((info) => info)(),
+    format: winston.format.printf(({ message }) => String(message)),
     transports: [new winston.transports.Stream({ stream: bounded, eol: '\n' })],
   })
   const log: Log = (level, message, fields) => {
-    if (logger.isLevelEnabled(level)) logger.log({ level, message, [LINE]: lineOf(level, message, fields) })
+    if (logger.isLevelEnabled(level)) logger.log(level, lineOf(level, message, fields))
   }
 
   return {

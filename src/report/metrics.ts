@@ -1,54 +1,13 @@
-// Metrics for Prometheus: one table of names and help, one of values, written in the text format 0.0.4.
+// Metrics for Prometheus: one table of names, help and values, written in the text format 0.0.4.
+import program from '../../package.json' with { type: 'json' }
 import type { FileCounts } from '../files/managed-file.ts'
-import {
-  permanentReasons,
-  transientReasons,
-  type AlertReason,
-  type Phase,
-  type Reason,
-  type StatusResult,
-} from '../protocol.ts'
+import { permanentReasons, transientReasons, type AlertReason, type Phase, type Reason } from '../protocol.ts'
 import type { KeeperView } from '../token/keeper.ts'
 import type { FetchOutcome } from '../token/outcome.ts'
 import { dueAtMs, phaseOf, usableToken } from '../token/selectors.ts'
 
-/** Names without `kyc_tokend_`. Counters end in `_total`. */
-const HELP = {
-  state: '1 for the state of the daemon.',
-  alert: '1 while an alert with this reason is raised.',
-  token_usable: '1 while a usable token is held.',
-  token_lifetime_seconds: 'Life of the last token, known or assumed.',
-  token_expiry_timestamp_seconds: 'End of that life.',
-  last_success_timestamp_seconds: 'When the service last gave a token; outlives a restart.',
-  next_attempt_timestamp_seconds: 'Next attempt; absent while none is planned.',
-  credentials_refused_on_disk: '1 while a restart would use a refused pair, or fail.',
-  credentials_expiry_timestamp_seconds: 'End of the pair or client certificate, if known.',
-  requests_total: 'Requests to the service.',
-  fetches_total: 'Finished attempts by outcome and reason.',
-  fetch_duration_seconds: 'Duration of finished attempts.',
-  connections: 'Connections of clients.',
-  subscribers: 'Clients with a subscription.',
-  reads_total: 'Tokens handed out.',
-  rejects_total: 'Reports of refused tokens by verdict.',
-  dropped_clients_total: 'Connections that the daemon closed, by reason.',
-  file_writes_total: 'Token files written.',
-  file_repairs_total: 'Token files restored after a change from outside.',
-  file_errors_total: 'Token files that could not be written.',
-  log_records_lost_total: 'Log records that nobody read in time.',
-  build_info: 'The version that runs.',
-  start_time_seconds: 'Start of the daemon.',
-  resident_memory_bytes: 'Resident memory of the daemon.',
-  share_connected: '1 while the shared store can be used.',
-  share_outcomes_total: 'Outcomes: asked for the fleet, adopted from another host, asked alone.',
-} as const
-type Name = keyof typeof HELP
-
 /** Values of the other components; counts are since the start. */
 export interface MetricsSample {
-  readonly version: string
-  /** Start of the process, in ms since the epoch. */
-  readonly startedAtMs: number
-  readonly residentBytes: number
   /** By socket; null: there is no such socket. */
   readonly servers: { readonly ipc: ServerSample | null; readonly http: ServerSample | null }
   readonly files: FileCounts
@@ -58,12 +17,8 @@ export interface MetricsSample {
   readonly isFaultyOnDisk: boolean
   /** When the credentials end, ISO 8601; null: not known, or a program renews them. */
   readonly credentialsEnd?: { readonly expiresAt: string } | null
-  /** Null: this host does not share its token. */
-  readonly share: ShareSample | null
-}
-interface ShareSample extends Pick<NonNullable<StatusResult['share']>, 'state'> {
-  /** Outcomes by the way on which they came. */
-  readonly outcomes: Readonly<Record<string, number>>
+  /** With the outcomes by the way on which they came. Null: this host does not share its token. */
+  readonly share: { readonly state: string; readonly outcomes: Readonly<Record<string, number>> } | null
 }
 interface ServerSample {
   readonly connections: number
@@ -84,6 +39,8 @@ interface Value {
 }
 /** Null: the metric is absent. A gauge of 0 would be a wrong value, for an instant the year 1970. */
 type Values = number | readonly Value[] | null
+/** Counters end in `_total`. */
+type Metric = readonly [nameAfterPrefix: string, help: string, values: Values]
 
 const PHASES: readonly Phase[] = ['starting', 'ready', 'degraded', 'expired', 'refused']
 const ALERT_REASONS: readonly AlertReason[] = [...permanentReasons, 'rejected', 'no-token']
@@ -112,57 +69,62 @@ export function createMetrics({ keeper, sample }: { keeper: KeeperView; sample: 
     durationSum += seconds
   })
 
-  function values(): Record<Name, Values> {
+  function metrics(): Metric[] {
     const [state, now] = [keeper.state(), keeper.now()]
-    const { servers, files, share, ...daemon } = sample()
+    const { servers, files, share, alert, credentialsEnd, isFaultyOnDisk, logRecordsLost } = sample()
     const { token, requests, lastSuccessAt } = state
     const dueMs = dueAtMs(state, now)
     const isDue = Number.isFinite(dueMs) && dueMs > now.bootMs
     const wallSeconds = (bootMs: number): number => (now.wallMs + bootMs - now.bootMs) / 1000
+    const last = lastSuccessAt && wallSeconds(lastSuccessAt.bootMs)
+    const next = isDue ? wallSeconds(dueMs) : null
+    const pairEnd = credentialsEnd ? Date.parse(credentialsEnd.expiresAt) / 1000 : null
+    const alerts = oneOf('reason', ALERT_REASONS, alert?.reason)
     const ended = Array.from(OUTCOMES, ([reason, outcome]) => ({
       labels: { outcome, reason },
       value: fetches.get(reason) ?? 0,
     }))
-    return {
-      state: oneOf('state', PHASES, phaseOf(state, now)),
-      alert: oneOf('reason', ALERT_REASONS, daemon.alert?.reason),
-      token_usable: Number(usableToken(state, now) !== null),
-      token_lifetime_seconds: token && token.lifeMs / 1000,
-      token_expiry_timestamp_seconds: token && wallSeconds(token.expiresAtMs),
-      last_success_timestamp_seconds: lastSuccessAt && wallSeconds(lastSuccessAt.bootMs),
-      next_attempt_timestamp_seconds: isDue ? wallSeconds(dueMs) : null,
-      credentials_refused_on_disk: Number(daemon.isFaultyOnDisk),
-      credentials_expiry_timestamp_seconds: daemon.credentialsEnd
-        ? Date.parse(daemon.credentialsEnd.expiresAt) / 1000
-        : null,
-      requests_total: requests,
-      fetches_total: ended,
-      fetch_duration_seconds: histogramOf(durations, durationSum),
-      connections: bySocket(servers, ({ connections }) => connections),
-      subscribers: bySocket(servers, ({ subscribers }) => subscribers),
-      reads_total: bySocket(servers, ({ reads }) => reads),
-      rejects_total: bySocket(servers, ({ rejects }) => countsBy('verdict', rejects)),
-      dropped_clients_total: bySocket(servers, ({ dropped }) => countsBy('reason', dropped)),
-      file_writes_total: files.writes,
-      file_repairs_total: files.repairs,
-      file_errors_total: files.errors,
-      log_records_lost_total: daemon.logRecordsLost,
-      build_info: [{ labels: { version: daemon.version }, value: 1 }],
-      start_time_seconds: daemon.startedAtMs / 1000,
-      resident_memory_bytes: daemon.residentBytes,
-      share_connected: share && Number(share.state === 'connected'),
-      share_outcomes_total: share && countsBy('how', share.outcomes),
-    }
+    const rejects = bySocket(servers, (server) => countsBy('verdict', server.rejects))
+    const dropped = bySocket(servers, (server) => countsBy('reason', server.dropped))
+    const build = [{ labels: { version: program.version }, value: 1 }]
+    const faulty = Number(isFaultyOnDisk)
+    const connected = share && Number(share.state === 'connected')
+    const how = share && countsBy('how', share.outcomes)
+    return [
+      ['state', '1 for the state of the daemon.', oneOf('state', PHASES, phaseOf(state, now))],
+      ['alert', '1 while an alert with this reason is raised.', alerts],
+      ['token_usable', '1 while a usable token is held.', Number(usableToken(state, now) !== null)],
+      ['token_lifetime_seconds', 'Life of the last token, known or assumed.', token && token.lifeMs / 1000],
+      ['token_expiry_timestamp_seconds', 'End of that life.', token && wallSeconds(token.expiresAtMs)],
+      ['last_success_timestamp_seconds', 'When the service last gave a token; outlives a restart.', last],
+      ['next_attempt_timestamp_seconds', 'Next attempt; absent while none is planned.', next],
+      ['credentials_refused_on_disk', '1 while a restart would use a refused pair, or fail.', faulty],
+      ['credentials_expiry_timestamp_seconds', 'End of the pair or client certificate, if known.', pairEnd],
+      ['requests_total', 'Requests to the service.', requests],
+      ['fetches_total', 'Finished attempts by outcome and reason.', ended],
+      ['fetch_duration_seconds', 'Duration of finished attempts.', histogramOf(durations, durationSum)],
+      ['connections', 'Connections of clients.', bySocket(servers, (server) => server.connections)],
+      ['subscribers', 'Clients with a subscription.', bySocket(servers, (server) => server.subscribers)],
+      ['reads_total', 'Tokens handed out.', bySocket(servers, (server) => server.reads)],
+      ['rejects_total', 'Reports of refused tokens by verdict.', rejects],
+      ['dropped_clients_total', 'Connections that the daemon closed, by reason.', dropped],
+      ['file_writes_total', 'Token files written.', files.writes],
+      ['file_repairs_total', 'Token files restored after a change from outside.', files.repairs],
+      ['file_errors_total', 'Token files that could not be written.', files.errors],
+      ['log_records_lost_total', 'Log records that nobody read in time.', logRecordsLost],
+      ['build_info', 'The version that runs.', build],
+      ['start_time_seconds', 'Start of the daemon.', performance.timeOrigin / 1000],
+      ['resident_memory_bytes', 'Resident memory of the daemon.', process.memoryUsage.rss()],
+      ['share_connected', '1 while the shared store can be used.', connected],
+      ['share_outcomes_total', 'Outcomes: asked for the fleet, adopted from another host, asked alone.', how],
+    ]
   }
 
-  return (): string =>
-    Object.entries(values())
-      .map(([name, each]) => metricText(name as Name, each))
-      .join('')
+  return (): string => metrics().map(metricText).join('')
 }
 
 /** The text of one metric with help and type; empty without a value. Labels need no escapes. */
-function metricText(ending: Name, measured: Values): string {
+function metricText([ending, help, measured]: Metric): string {
   const name = `kyc_tokend_${ending}`
   const all = listOf(measured)
   if (all.length === 0) return ''
@@ -172,7 +134,7 @@ function metricText(ending: Name, measured: Values): string {
     const pairs = Object.entries(labels).map(([label, text]) => `${label}="${text}"`)
     return `${name}${suffix}${pairs.length === 0 ? '' : `{${pairs.join(',')}}`} ${value}\n`
   })
-  return `# HELP ${name} ${HELP[ending]}\n# TYPE ${name} ${type}\n${lines.join('')}`
+  return `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${lines.join('')}`
 }
 
 function listOf(measured: Values): readonly Value[] {
