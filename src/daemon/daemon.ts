@@ -23,7 +23,7 @@ import { createMetrics } from '../report/metrics.ts'
 import { accountOf } from '../host/account.ts'
 import { ownSockets, OWN_FILES } from '../host/paths.ts'
 import { createSystemdNotifier, type SendDatagram } from '../report/systemd.ts'
-import { createTokenLog } from '../report/token-log.ts'
+import { startTokenLog } from '../report/token-log.ts'
 import { createStateStore } from '../storage/state-store.ts'
 
 /** The longest time for which a status waits for a disk, in ms. */
@@ -58,6 +58,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
   secrets = running.secrets
 
   const files = createTokenFiles({ config: initial.tokenFiles, keeper, log, remedyOf })
+  startTokenLog({ keeper, log, remedyOf })
   const alerts = createAlerts({
     keeper,
     log,
@@ -154,7 +155,6 @@ export async function createDaemon(initial: Config, environment: Environment) {
       await runTasks(
         [
           { run: (signal) => servers.run(signal, { onListening: listening.resolve }) },
-          createTokenLog({ keeper, log, remedyOf }),
           // Clients come first: work for which no client waits begins once they can connect.
           after(listening.promise, alerts),
           after(listening.promise, files),

@@ -6,10 +6,10 @@ import type { RemedyOf } from '../host/remedy.ts'
 import type { KeeperView } from '../token/keeper.ts'
 import { dueAtMs, shownClock, usableToken, usableUntilMs } from '../token/selectors.ts'
 import { recordOf, type Trouble } from '../token/state.ts'
-import type { Token } from '../token/token.ts'
 import type { Attempted } from '../token/variable.ts'
 
-export function createTokenLog({
+/** Logs the keeper's events from now on. */
+export function startTokenLog({
   keeper,
   log,
   remedyOf,
@@ -17,11 +17,11 @@ export function createTokenLog({
   keeper: KeeperView
   log: Log
   remedyOf: RemedyOf
-}) {
+}): void {
   /** The token that was usable at the last event. */
-  let usable: Token | null = null
+  let usable = usableToken(keeper.state(), keeper.now())
   /** Fingerprint of the token that was logged last. */
-  let logged = ''
+  let logged = usable?.fingerprint ?? ''
   /** Since when the outage lasts, and its attempts; null: there is none. */
   let outage: (Pick<Trouble, 'since'> & { attempts: number }) | null = null
   const reasons = new Set<Trouble['reason']>()
@@ -104,15 +104,8 @@ export function createTokenLog({
     })
   }
 
-  return {
-    /** Logs the keeper's events until the signal is aborted. */
-    async run(signal: AbortSignal): Promise<void> {
-      usable = usableToken(keeper.state(), keeper.now())
-      logged = usable?.fingerprint ?? ''
-      await keeper.listenUntil(signal, (event) => {
-        logExpiry()
-        if (event.type === 'attempted') logAttempt(event)
-      })
-    },
-  }
+  keeper.onEvent((event) => {
+    logExpiry()
+    if (event.type === 'attempted') logAttempt(event)
+  })
 }

@@ -1,5 +1,5 @@
 import { expect, onTestFinished, test } from 'vitest'
-import { createTokenLog } from '../../src/report/token-log.ts'
+import { startTokenLog } from '../../src/report/token-log.ts'
 import { remedyOf } from '../support/remedies.ts'
 import { serviceFacts } from '../support/facts.ts'
 import { failures } from '../support/failures.ts'
@@ -14,13 +14,8 @@ async function narrated(
   const world = createKeeperWorld(options)
   const { keeper, clock } = world
   const recorder = createRecords()
-  const stopping = new AbortController()
-  const running = createTokenLog({ keeper, log: recorder.log, remedyOf }).run(stopping.signal)
-  onTestFinished(async () => {
-    stopping.abort()
-    await running
-    await world.stop()
-  })
+  startTokenLog({ keeper, log: recorder.log, remedyOf })
+  onTestFinished(world.stop)
   world.start()
   await clock.advance(0)
   /** An operator's. */
