@@ -1,9 +1,9 @@
 // Makes dist/kyc-tokend-VERSION.tgz, the client's package for other projects, from the output of `npm run
 // build`. It does not contain the daemon.
 import { spawnSync } from 'node:child_process'
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 
 const CONTENTS = {
   'dist/client.js': 'dist/client.js',
@@ -27,20 +27,14 @@ const manifest = {
   type,
   engines: { node: '>=18' },
   exports: entryPoints,
-  // For resolvers that know no `exports`.
-  main: './dist/client.cjs',
-  types: './dist/types/cjs/client/index.d.ts',
-  files: ['dist', 'testing'],
+  files: ['dist'],
   sideEffects: false,
 }
-/** `kyc-tokend/testing`, for the same resolvers. */
-const testingManifest = { main: '../dist/client.cjs', types: '../dist/types/cjs/client/testing.d.ts' }
 
 const directory = mkdtempSync(join(tmpdir(), 'kyc-tokend-pack-'))
 try {
   for (const [from, to] of Object.entries(CONTENTS)) cpSync(from, join(directory, to), { recursive: true })
-  writeJson('package.json', manifest)
-  writeJson('testing/package.json', testingManifest)
+  writeFileSync(join(directory, 'package.json'), `${JSON.stringify(manifest, null, 2)}\n`)
   const packed = spawnSync('npm', ['pack', '--pack-destination', join(process.cwd(), 'dist')], {
     cwd: directory,
     stdio: ['ignore', 'inherit', 'inherit'],
@@ -48,10 +42,4 @@ try {
   process.exitCode = packed.status ?? 1
 } finally {
   rmSync(directory, { recursive: true, force: true })
-}
-
-function writeJson(file: string, value: unknown): void {
-  const path = join(directory, file)
-  mkdirSync(dirname(path), { recursive: true })
-  writeFileSync(path, `${JSON.stringify(value, null, 2)}\n`)
 }

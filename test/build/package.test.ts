@@ -2,7 +2,6 @@
 import { spawnSync } from 'node:child_process'
 import { cpSync, readdirSync, readFileSync, symlinkSync } from 'node:fs'
 import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
-import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -40,14 +39,13 @@ beforeAll(async () => {
 }, 120_000)
 afterAll(async () => rm(directory, { recursive: true, force: true }))
 
-const manifest = (...folder: string[]): Record<'main' | 'types' | 'version', string> =>
-  JSON.parse(readFileSync(installed(...folder, 'package.json'), 'utf8'))
+const manifest = (): { version: string } => JSON.parse(readFileSync(installed('package.json'), 'utf8'))
 
 test('it is the client alone: no daemon, no command, no other package, no script, on any system', () => {
   expect(readdirSync(join(app, 'node_modules')).filter((name) => !name.startsWith('.'))).toEqual([
     'kyc-tokend',
   ])
-  const fields = 'name version description license type engines exports main types files sideEffects'
+  const fields = 'name version description license type engines exports files sideEffects'
   expect(Object.keys(manifest()).join(' ')).toBe(fields)
   const files = readdirSync(installed(), { recursive: true, encoding: 'utf8' })
   expect(
@@ -67,18 +65,6 @@ test('publint finds nothing in it', () => {
   const words = ['run', tarball, '--strict', '--level', 'suggestion']
   const publint = spawnSync(join(root, 'node_modules/.bin/publint'), words, { encoding: 'utf8' })
   expect(publint).toMatchObject({ status: 0, stdout: expect.stringContaining('All good!') })
-})
-
-test('a resolver that knows no `exports` finds both entry points, in CommonJS and with types', () => {
-  const requireHere = createRequire(import.meta.url)
-  for (const [folder, names] of [
-    ['.', ['TokenClient', 'TokenClientError']],
-    ['testing', ['createFakeTokenClient']],
-  ] as const) {
-    const { main, types } = manifest(folder)
-    for (const name of names) expect(requireHere(installed(folder, main))).toHaveProperty(name)
-    expect(readFileSync(installed(folder, types), 'utf8')).toContain(names[0])
-  }
 })
 
 /** Runs a program of the project. */
