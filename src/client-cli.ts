@@ -4,4 +4,4 @@
 import { clientCommands } from './commands/client-specs.ts'
 import { start } from './commands/main.ts'
 
-void start(Object.values(clientCommands))
+void start(clientCommands)

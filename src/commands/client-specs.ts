@@ -1,5 +1,5 @@
 // The commands of the small program, as data: those for programs that use the token.
-import type { CommandSpec } from '../terminal/command.ts'
+import type { Commands } from '../terminal/command.ts'
 
 export const ofAccount = {
   account: {
@@ -28,7 +28,6 @@ const ofToken = {
 /** By name. */
 export const clientCommands = {
   token: {
-    name: 'token',
     load: async () => (await import('./programs.ts')).token,
     summary: 'Print the access token, and nothing else',
     options: {
@@ -46,21 +45,18 @@ export const clientCommands = {
       'other users can read: curl takes a header from its stdin by -H @-.',
   },
   watch: {
-    name: 'watch',
     load: async () => (await import('./programs.ts')).watch,
     summary: 'Print one line of JSON now and at each change of the token or its state',
     options: ofDaemon,
     details: 'While there is no token, a line has `code` and `message`. It survives restarts of the daemon.',
   },
   status: {
-    name: 'status',
     load: async () => (await import('./programs.ts')).status,
     summary: 'Show state, life left, next refresh, failures and what to do about them',
     options: { json: { summary: 'Print one JSON object, for programs' }, ...ofDaemon },
     details: 'Exit status 0: a usable token is held and the account is not refused.',
   },
   reload: {
-    name: 'reload',
     load: async () => (await import('./operators.ts')).reload,
     summary: 'Have the daemon read its configuration and secrets again, and say what is in force',
     options: ofDaemon,
@@ -70,7 +66,6 @@ export const clientCommands = {
       'no token within 60 s.',
   },
   reject: {
-    name: 'reject',
     load: async () => (await import('./programs.ts')).reject,
     summary:
       'Report a token that the service refused: the current one, that of a fingerprint, or one on stdin (-)',
@@ -79,7 +74,6 @@ export const clientCommands = {
     details: 'It takes no token as an argument, which other users can read.',
   },
   exec: {
-    name: 'exec',
     load: async () => (await import('./programs.ts')).exec,
     summary: 'Run a command with the token in its environment, once there is one',
     positionals: '-- CMD [ARG …]',
@@ -92,4 +86,4 @@ export const clientCommands = {
       'CMD replaces this process: it gets the signals, the standard streams and the sockets of systemd, and gives ' +
       'the exit status (126: it cannot be run; 127: it is not there).',
   },
-} satisfies Readonly<Record<string, CommandSpec>>
+} satisfies Commands

@@ -2,11 +2,11 @@
 import { parseArgs } from 'node:util'
 import { wrap } from '../lib/display-text.ts'
 import { UsageError } from '../lib/error.ts'
-import type { CommandSpec, OptionSpec, RunCommand } from '../terminal/command.ts'
+import type { Commands, CommandSpec, OptionSpec, RunCommand } from '../terminal/command.ts'
 
 type ParsedCommand =
   | { readonly wants: 'version' }
-  | { readonly wants: 'help'; readonly spec: CommandSpec | undefined }
+  | { readonly wants: 'help'; readonly name: string | undefined }
   | {
       readonly wants: 'command'
       readonly spec: CommandSpec
@@ -15,20 +15,20 @@ type ParsedCommand =
     }
 
 /** Throws UsageError. */
-export function parseCommandLine(argv: readonly string[], commands: readonly CommandSpec[]): ParsedCommand {
+export function parseCommandLine(argv: readonly string[], commands: Commands): ParsedCommand {
   const [first, ...rest] = argv
   if (first === undefined) throw new UsageError('Say what to do: `kyc-tokend --help` lists the commands.')
   if (first === '--version') return { wants: 'version' }
-  if (['--help', '-h'].includes(first)) return { wants: 'help', spec: undefined }
-  const spec = commands.find((command) => command.name === first)
-  if (spec !== undefined) return parseCommand(spec, rest)
+  if (['--help', '-h'].includes(first)) return { wants: 'help', name: undefined }
+  const spec = Object.hasOwn(commands, first) ? commands[first] : undefined
+  if (spec !== undefined) return parseCommand(first, spec, rest)
   const kind = first.startsWith('-') ? 'option' : 'command'
   throw new UsageError(`There is no ${kind} ${shown(first)}: \`kyc-tokend --help\` lists them.`)
 }
 
-function parseCommand(spec: CommandSpec, args: string[]): ParsedCommand {
-  const types = Object.entries(spec.options).map(([name, { value }]) => {
-    return [name, { type: value === undefined ? 'boolean' : 'string' }] as const
+function parseCommand(name: string, spec: CommandSpec, args: string[]): ParsedCommand {
+  const types = Object.entries(spec.options).map(([option, { value }]) => {
+    return [option, { type: value === undefined ? 'boolean' : 'string' }] as const
   })
   const { tokens } = parseArgs({
     args,
@@ -40,18 +40,18 @@ function parseCommand(spec: CommandSpec, args: string[]): ParsedCommand {
   })
   const options: Record<string, string | boolean> = {}
   const positionals: string[] = []
-  const help = `kyc-tokend ${spec.name} --help`
+  const help = `kyc-tokend ${name} --help`
   for (const token of tokens) {
     if (token.kind === 'positional') positionals.push(token.value)
     if (token.kind !== 'option') continue
-    if (token.name === 'help') return { wants: 'help', spec }
+    if (token.name === 'help') return { wants: 'help', name }
     const option = Object.hasOwn(spec.options, token.name) ? spec.options[token.name] : undefined
     if (option === undefined)
-      throw new UsageError(`${spec.name} has no option ${shown(token.rawName)}: \`${help}\` lists them.`)
+      throw new UsageError(`${name} has no option ${shown(token.rawName)}: \`${help}\` lists them.`)
     options[token.name] = checkedValue(token, option)
   }
   if (positionals.length > 0 && spec.positionals === undefined)
-    throw new UsageError(`${spec.name} does not take arguments beside its options: see \`${help}\`.`)
+    throw new UsageError(`${name} does not take arguments beside its options: see \`${help}\`.`)
   return { wants: 'command', spec, options, positionals }
 }
 
@@ -84,16 +84,16 @@ const EXIT_STATUS =
   'fault; 75 no usable token now, try again; 77 the account is refused, or access denied; 78 the configuration is faulty.'
 
 /** The help of one command, or of the program. */
-export function helpOf(spec: CommandSpec | undefined, commands: readonly CommandSpec[]): string {
-  if (spec === undefined)
+export function helpOf(name: string | undefined, commands: Commands): string {
+  if (name === undefined)
     return helpText([
       'kyc-tokend fetches the access token of an identity-verification service, keeps it fresh and serves it.',
       'Usage: kyc-tokend COMMAND [OPTION …]',
-      rows(commands.map(({ name, summary }) => [name, summary])),
+      rows(Object.entries(commands).map(([each, { summary }]) => [each, summary])),
       '`kyc-tokend COMMAND --help` describes a command; `kyc-tokend --version` names versions.',
       EXIT_STATUS,
     ])
-  const { name, positionals, options, summary, details } = spec
+  const { positionals, options, summary, details } = commands[name]!
   const optionRows = Object.entries(options).map(([option, { value = '', ...more }]) => {
     const choices = more.choices === undefined ? '' : ` (${more.choices.join(', ')})`
     const standard = more.default === undefined ? '' : ` [${more.default}]`
@@ -118,12 +118,12 @@ function rows(pairs: readonly (readonly [string, string])[]): string[] {
 }
 
 /** The command that prints a script for bash: it offers commands, then the options of a command, else files. */
-export function completionsOf(commands: readonly CommandSpec[]): RunCommand {
-  const cases = commands.map(({ name, options }) => {
+export function completionsOf(commands: Commands): RunCommand {
+  const cases = Object.entries(commands).map(([name, { options }]) => {
     const words = [...Object.keys(options), 'help'].map((option) => `--${option}`)
     return `    ${name}) words='${words.join(' ')}' ;;`
   })
-  const names = [...commands.map(({ name }) => name), '--help', '--version']
+  const names = [...Object.keys(commands), '--help', '--version']
   const script = `# kyc-tokend: completions for bash
 _kyc_tokend() {
   local words='${names.join(' ')}'

@@ -1,7 +1,7 @@
 // argv → one command → exit status.
 import { write } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { CommandSpec, Invocation } from '../terminal/command.ts'
+import type { Commands, Invocation } from '../terminal/command.ts'
 import { helpOf, parseCommandLine } from './command-line.ts'
 import { FileError } from '../files/file-error.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
@@ -24,7 +24,7 @@ let failing: Promise<void> | undefined
 let stdout: NodeJS.WriteStream | undefined
 
 /** Runs the command that the arguments name, and ends the process with its exit status. */
-export async function start(commands: readonly CommandSpec[]): Promise<void> {
+export async function start(commands: Commands): Promise<void> {
   process.on('uncaughtException', (error) => void crash(error))
   try {
     const status = await main(commands)
@@ -40,7 +40,7 @@ export async function start(commands: readonly CommandSpec[]): Promise<void> {
   process.exit()
 }
 
-async function main(commands: readonly CommandSpec[]): Promise<number> {
+async function main(commands: Commands): Promise<number> {
   requireSupportedNode()
   const words = process.argv.slice(2)
   // A person who names no command gets the help; a script learns from the status that it is wrong.
@@ -51,7 +51,7 @@ async function main(commands: readonly CommandSpec[]): Promise<number> {
     const run = await parsed.spec.load()
     return run(invocationOf(parsed))
   }
-  if (parsed.wants === 'help') output().write(helpOf(parsed.spec, commands))
+  if (parsed.wants === 'help') output().write(helpOf(parsed.name, commands))
   else {
     const { default: program } = await import('../../package.json', { with: { type: 'json' } })
     const { node, openssl } = process.versions

@@ -1,5 +1,5 @@
 // Every command as data, from which help, completions and manual come. Only the one that is run is loaded.
-import type { CommandSpec } from '../terminal/command.ts'
+import type { Commands } from '../terminal/command.ts'
 import { scenarioNames } from '../sandbox/scenarios.ts'
 import { clientCommands, ofAccount, ofDaemon } from './client-specs.ts'
 import { completionsOf } from './command-line.ts'
@@ -32,9 +32,8 @@ const ofSetup = {
   ...ofAccount,
 }
 
-export const commands: readonly CommandSpec[] = [
-  {
-    name: 'setup',
+export const commands: Commands = {
+  setup: {
     async load() {
       const [{ setupWith }, { checkLive }] = await Promise.all([
         import('../setup/setup.ts'),
@@ -49,18 +48,16 @@ export const commands: readonly CommandSpec[] = [
       'token. A person writes ./kyc-tokend.config.json and starts nothing. Exit status: 77 the service refuses key ' +
       'and secret; 75 it gave no token, or another setup runs; 78 there is a configuration, or the new one is faulty.',
   },
-  {
-    name: 'run',
+  run: {
     load: async () => (await import('./foreground.ts')).run,
     summary: 'Run the daemon in the foreground',
     options: ofConfig,
     details: 'Logs go to stderr. SIGTERM and SIGINT stop it, SIGHUP is a reload, SIGUSR2 a refresh.',
   },
-  clientCommands.token,
-  clientCommands.watch,
-  clientCommands.status,
-  {
-    name: 'alert-test',
+  token: clientCommands.token,
+  watch: clientCommands.watch,
+  status: clientCommands.status,
+  'alert-test': {
     load: async () => (await import('./operators.ts')).alertTest,
     summary: 'Rehearse an alert: log, alert.json and alert command',
     options: ofDaemon,
@@ -68,17 +65,15 @@ export const commands: readonly CommandSpec[] = [
       "For root and the daemon's own user. The alert is marked as a test, and is over after 10 s. Exit status 75: " +
       'another alert is raised.',
   },
-  {
-    name: 'refresh',
+  refresh: {
     load: async () => (await import('./operators.ts')).refresh,
     summary: 'Ask the service for a new token now, and say how it went',
     options: ofDaemon,
     details: "For root and the daemon's own user. It also ends a refusal.",
   },
-  clientCommands.reload,
-  clientCommands.reject,
-  {
-    name: 'check',
+  reload: clientCommands.reload,
+  reject: clientCommands.reject,
+  check: {
     load: async () => (await import('../check/check.ts')).run,
     summary: 'Find the faults of configuration and host, each with its remedy',
     options: {
@@ -91,9 +86,8 @@ export const commands: readonly CommandSpec[] = [
       'member of its group. Exit status: 78 there is a fault; with --live 77 the service refuses the account, 75 it ' +
       'gave no token.',
   },
-  clientCommands.exec,
-  {
-    name: 'sandbox',
+  exec: clientCommands.exec,
+  sandbox: {
     load: async () => (await import('./foreground.ts')).sandbox,
     summary: 'Run a stand-in for the service on loopback',
     options: {
@@ -103,17 +97,14 @@ export const commands: readonly CommandSpec[] = [
       config: { value: 'PATH', summary: 'Stand in for the service of this configuration' },
     },
   },
-  {
-    name: 'demo',
+  demo: {
     load: async () => (await import('./foreground.ts')).demo,
     summary: 'Run sandbox and daemon in a temporary directory, and show what to try',
     options: {},
   },
-  {
-    name: 'completions',
+  completions: {
     load: async () => completionsOf(commands),
     summary: 'Print the completions for bash, for: source <(kyc-tokend completions)',
-    positionals: '[bash]',
     options: {},
   },
-]
+}

@@ -11,7 +11,6 @@ export interface OptionSpec {
   readonly summary: string
 }
 export interface CommandSpec {
-  readonly name: string
   readonly load: () => Promise<RunCommand>
   /** One line, without a full stop. */
   readonly summary: string
@@ -21,6 +20,8 @@ export interface CommandSpec {
   /** A further paragraph of the help and the manual, with the exit statuses that mean something of their own. */
   readonly details?: string
 }
+/** By name. */
+export type Commands = Readonly<Record<string, CommandSpec>>
 
 /** The arguments of a command. Its options have been checked against its CommandSpec. */
 export interface Invocation {

@@ -60,18 +60,22 @@ const entry = (term: string, text: string): string => hanging(`${term}: ${text}`
  * /commands -->`.
  */
 export function commandChapter(): string {
-  const shared = [...new Set(commands.flatMap(optionRows))].filter((row) => timesOf(row) > 1)
-  return [...commands.map(commandSection), '### Options of several commands\n', optionList(shared)].join('\n')
+  const shared = [...new Set(Object.values(commands).flatMap(optionRows))].filter((row) => timesOf(row) > 1)
+  return [
+    ...Object.entries(commands).map(commandSection),
+    '### Options of several commands\n',
+    optionList(shared),
+  ].join('\n')
 }
 
 /** How many commands have this row. */
 function timesOf(row: string): number {
-  return commands.filter((spec) => optionRows(spec).includes(row)).length
+  return Object.values(commands).filter((spec) => optionRows(spec).includes(row)).length
 }
 
 /** Options that other commands have, too, stand once, in a list of their own. */
-function commandSection(spec: CommandSpec): string {
-  const { name, positionals, summary, details, options } = spec
+function commandSection([name, spec]: readonly [string, CommandSpec]): string {
+  const { positionals, summary, details, options } = spec
   const own = optionRows(spec).filter((row) => timesOf(row) === 1)
   const paragraph = [`${summary}.`, details].filter(Boolean).join(' ')
   const shared = Object.keys(options).filter((_, index) => timesOf(optionRows(spec)[index]!) > 1)

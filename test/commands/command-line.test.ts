@@ -11,7 +11,7 @@ import { tempDirectory } from '../support/temp-directory.ts'
 test('the help names every command with its summary, and the exit statuses', async () => {
   const { status, stdout, stderr } = await runCli(['--help'])
   expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
-  for (const { name } of commands) expect(stdout).toMatch(new RegExp(`^  ${name} +\\S`, 'm'))
+  for (const name of Object.keys(commands)) expect(stdout).toMatch(new RegExp(`^  ${name} +\\S`, 'm'))
   expect(stdout.replaceAll('\n', ' ')).toMatch(/Exit status: 0 .*; 64 .*; 69 .*; 70 .*; 75 .*; 77 .*; 78 /)
   // Without a command it is a usage error.
   const sentence = 'Say what to do: `kyc-tokend --help` lists the commands.\n'
@@ -34,7 +34,7 @@ Run a stand-in for the service on loopback.
 })
 
 test('--help works everywhere', async () => {
-  for (const { name } of commands)
+  for (const name of Object.keys(commands))
     expect((await runCli([name, '--help'])).stdout).toMatch(new RegExp(`^Usage: kyc-tokend ${name}\\b`))
   const expected = await runCli(['token', '--help'])
   for (const words of [['-h'], ['--wait', '3s', '--help']])
@@ -62,7 +62,7 @@ test.skipIf(lacks('bash'))('bash completes commands, options of a command, and e
     expect(stderr).toBe('complete -o default -F _kyc_tokend kyc-tokend\n')
     return stdout.trim()
   }
-  expect(offersOf('')).toBe([...commands.map(({ name }) => name), '--help', '--version'].join(' '))
+  expect(offersOf('')).toBe([...Object.keys(commands), '--help', '--version'].join(' '))
   expect(offersOf('st')).toBe('status')
   expect(offersOf('status', '--')).toBe('--json --socket --account --help')
   expect(offersOf('check', '--config', '')).toBe('')

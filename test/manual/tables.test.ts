@@ -102,7 +102,7 @@ describe('of what is seen from outside', () => {
     const listed = listEntries('statuses').map(([status]) => Number(status))
     expect(listed).toEqual(Object.values(exitStatus))
     const noDaemon = { env: { KYC_TOKEND_SOCKET: join(project, 'no-such.sock') } }
-    for (const { name } of commands.filter(({ options }) => 'socket' in options))
+    for (const [name] of Object.entries(commands).filter(([, { options }]) => 'socket' in options))
       expect((await runCli([name, ...(name === 'exec' ? ['--', 'true'] : [])], noDaemon)).status).toBe(69)
   })
 })
@@ -139,7 +139,10 @@ test('each alert rule, and each reason of an alert, has a section of its own in 
 
 test('every `kyc-tokend …` that is shown is a command with these options', () => {
   const catalogue = new Map(
-    commands.map(({ name, options }) => [name, Object.keys(options).map((option) => `--${option}`)]),
+    Object.entries(commands).map(([name, { options }]) => [
+      name,
+      Object.keys(options).map((option) => `--${option}`),
+    ]),
   )
   const shown = manualText()
     .replaceAll(/^```text\n[^]*?^```$/gm, '')
