@@ -1,8 +1,7 @@
 // Makes dist/: program, bill of materials, client library, types, JSON Schema. Packages in dist/ are kept.
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { bundleProgram } from './bundle.ts'
-import { writeClientTypes } from './client-package.ts'
+import { bundleProgram, writeClientTypes } from './bundle.ts'
 import { configJsonSchema } from '../config/json-schema.ts'
 
 const PACKAGES = /\.(deb|tgz|tar)$|^repository$/

