@@ -18,21 +18,6 @@ test('the help names every command with its summary, and the exit statuses', asy
   expect(await runCli([])).toEqual({ status: 64, signal: null, stdout, stderr: sentence })
 })
 
-test('the help of a command has usage, summary, and a list of its options', async () => {
-  expect((await runCli(['sandbox', '--help'])).stdout).toBe(`Usage: kyc-tokend sandbox [OPTION …]
-
-Run a stand-in for the service on loopback.
-
-  --port N                   Port on 127.0.0.1 [a free one]
-  --scenario NAME            How it answers (ok, account-inactive, account-not-found,
-                             outage, rate-limited, slow, flaky, html-error, opaque-token,
-                             expired-token) [ok]
-  --token-lifetime DURATION  Life of its tokens [60s]
-  --config PATH              Stand in for the service of this configuration
-  --help                     This help; \`kyc-tokend --help\` has the exit statuses
-`)
-})
-
 test('--help works everywhere', async () => {
   for (const name of Object.keys(commands))
     expect((await runCli([name, '--help'])).stdout).toMatch(new RegExp(`^Usage: kyc-tokend ${name}\\b`))

@@ -8,7 +8,7 @@ import { onTestFinished, expect, test } from 'vitest'
 import { block } from '../manual/manual.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { listening } from '../support/listening.ts'
-import { runCli, startCli } from '../support/run-cli.ts'
+import { startCli } from '../support/run-cli.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { lacks } from '../support/lacks.ts'
 import { expectUntil } from '../support/until.ts'
@@ -84,10 +84,4 @@ test("the commands of the manual lead to a token of a daemon of one's own", asyn
   expect(await once(type(block('rehearse').code), 'exit')).toEqual([0, null])
   await expectUntil('the token', () => /^[\w-]+\.[\w-]+\.[\w-]+$/m.test(printed))
   expect(printed).toMatch(/^Next: \S+ \S+ run$/m)
-})
-
-test('without a directory for temporary files it ends with 69, and says which variable to set', async () => {
-  const { status, stderr } = await runCli(['demo'], { env: { TMPDIR: '/nonexistent' } })
-  expect(stderr).toMatch(/^The demo cannot write its directory \(ENOENT.*\): set TMPDIR to .*\.\n$/)
-  expect(status).toBe(69)
 })

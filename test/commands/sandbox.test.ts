@@ -54,18 +54,6 @@ describe('the command sandbox', () => {
     expect(output).toMatch(/^ {2}account-inactive +400, because `service\.refusals` names no such refusal$/m)
   })
 
-  it('says where a described service is, and where its tokens are given', async () => {
-    const service = { preset: 'oauth2', tokenUrl: 'https://login.example.com/oauth/token?tenant=7' }
-    const config = await configWith(service, 'https://api.example.com/v2/')
-    const sandbox = start({ config, scenario: 'flaky' })
-    const url = await urlOf(sandbox)
-    const tokenUrl = `${url}/oauth/token?tenant=7`
-    const output = sandbox.output()
-    expect(output).toContain(`  "baseUrl": "${url}/v2",\n`)
-    expect(output).toContain(`  "service": { "tokenUrl": "${tokenUrl}", … }\n`)
-    expect(output).toContain('\nScenarios (now flaky;')
-  })
-
   it('says so where its port is in use, and where an option is wrong', async () => {
     const port = new URL(await urlOf(start())).port
     await expect(start({ port }).status).rejects.toThrow(/EADDRINUSE/)

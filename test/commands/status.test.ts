@@ -35,10 +35,6 @@ const good = {
 const failure = { reason: 'network', detail: 'getaddrinfo ENOTFOUND', since: at('00:12'), attempts: 4 }
 const format = (fields: object = {}, remedies = own): string =>
   formatStatus({ ...good, ...fields }, { nowMs: Date.parse(at('00:15')), remedies })
-/** The texts of this label. */
-const linesOf = (label: string, text: string): string[] =>
-  text.split('\n').flatMap((line) => (line.startsWith(`${label} `) ? [line.slice(10)] : []))
-
 test('of a daemon in trouble: the state and what to do, then a line for each part', () => {
   const ends = { what: 'credentials', expiresAt: '2030-01-03T00:00:00.000Z', daysLeft: 2 }
   const inTrouble = {
@@ -85,26 +81,6 @@ test('of a good daemon there is nothing to do; a state or reason of a newer daem
   const text = format({ state: 'paused', failure: { ...failure, reason: 'quota-of-2031' } })
   expect(text).toMatch(/^state +paused\nlife /)
   expect(text).toMatch(/^failure +quota-of-2031 for 4 attempts/m)
-})
-
-test('the remedy of an alert comes with whom to call; without a token, nothing is said of its life', () => {
-  const alert = { reason: 'account-inactive', since: failure.since, remedy: 'Contact support', contact: 'us' }
-  const text = format({ state: 'refused', token: null, failure, alert, nextAttemptAt: null })
-  expect(linesOf('do', text)).toEqual(['Contact support.', 'Call us.'])
-  expect(linesOf('next', text)).toEqual(['no request is planned'])
-  expect(text).not.toMatch(/^(?:life|token) /m)
-})
-
-test.each([
-  ['a changed configuration', { problem: null }, [own.remedyOf('changed-on-disk')]],
-  ['one that needs a restart', { problem: 'http is new' }, ['http is new', own.remedyOf('restart-needed')]],
-  // A restart would use it.
-  ['another pair', { problem: 'x holds it', pair: 'tried' }, ['x holds it', own.remedyOf('changed-on-disk')]],
-] as const)('%s names a reload or a restart, by commands of this host', (_, change, steps) => {
-  const configuration = { state: 'changed', ...change } as const
-  const shown = linesOf('do', format({ daemon: { ...daemon, configuration } }))
-  expect(shown).toEqual(steps.map((step) => `${step}.`))
-  expect(shown.join()).toContain('kill -')
 })
 
 test('words of others cannot steer the terminal', () => {

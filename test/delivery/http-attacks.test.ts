@@ -14,9 +14,9 @@ const CHUNKED = 'Transfer-Encoding: chunked\r\n'
 const CONTINUE = 'Expect: 100-continue\r\n'
 
 /** The statuses of the answers to this and the request after it. */
-async function statuses(text: string, options: { half?: boolean } = {}): Promise<string> {
+async function statuses(text: string): Promise<string> {
   const { httpPath } = await startWithToken()
-  const received = await exchange(httpPath, text, { until: /"code":"not-found"\}$/, ...options })
+  const received = await exchange(httpPath, text, { until: /"code":"not-found"\}$/ })
   expect(received).not.toContain('undefined')
   const problems = received.match(
     /^HTTP\/1\.1 400 [^{]*\/problem\+json\r\n[^{]*\{[^}]*"code":"bad-request"/gm,
@@ -38,13 +38,9 @@ describe('a request and the next one are two', () => {
       '100 200 404',
     ],
     ['with a body where there is nothing', `POST /no ${HEAD}Content-Length: 5\r\n\r\nhello`, '404 404'],
-    ['with a body for a wrong method', `PUT /v1/token ${HEAD}Content-Length: 5\r\n\r\nhello`, '405 404'],
-    ['of another scheme', `GET ftp://x/v1/token ${HEAD}\r\n`, '404 404'],
     ['with a head of nearly 8 KiB', `${GET}A: ${'x'.repeat(8_100)}\r\n\r\n`, '200 404'],
     ['with a body of 32 KiB', `${POST}Content-Length: 32768\r\n\r\n${BODY.padEnd(32_768)}`, '200 404'],
     ['with 64 fields', `${GET}${'a: b\r\n'.repeat(63)}\r\n`, '200 404'],
-    ['named as a property of every object', `GET /__proto__ ${HEAD}\r\n`, '404 404'],
-    ['with such a field', `GET /v1/token?__proto__=1 ${HEAD}\r\n`, '200 404'],
   ])('%s', async (_how, text, expected) => {
     expect(await statuses(text + NEXT)).toBe(expected)
   })
@@ -60,32 +56,23 @@ it('an unknown expectation gets nobody past `allow`', async () => {
 describe('the connection ends after the answer', () => {
   it.each([
     ['that is none', 'oops\r\n\r\n', '400'],
-    ['of TLS', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03', '400'],
     ['with a head of 9 KB', `GET / ${HEAD}A: ${'x'.repeat(9_000)}\r\n\r\n`, '400'],
     ['with a head without an end', `${GET}a: ${'x'.repeat(300_000)}`, '400'],
     ['with 65 fields', `${GET}${'a: b\r\n'.repeat(64)}\r\n`, '400'],
     ['with a body of more than 32 KiB', `${POST}Content-Length: 32769\r\n\r\n${BODY.padEnd(32_769)}`, '400'],
     ['with a length and chunks', `${POST}Content-Length: 6\r\n${CHUNKED}\r\n0\r\n\r\n`, '400'],
-    [
-      'with a body that may go on and is too long',
-      `${POST}${CONTINUE}Content-Length: 250000\r\n\r\n${'x'.repeat(40_000)}`,
-      '400',
-    ],
     ['of HTTP/1.0', 'GET /v1/token HTTP/1.0\r\n\r\n', '200'],
-    ['that says so', `${GET}Connection: close\r\n\r\n`, '200'],
     ['for a tunnel, without an answer', `CONNECT x:1 ${HEAD}\r\n`, ''],
   ])('of a request %s', async (_how, text, expected) => {
     expect(await statuses(text + NEXT)).toBe(expected)
   })
 })
 
-describe('many at once', () => {
-  it('a third unanswered request ends the connection', async () => {
-    const world = await startWithToken()
-    const received = await exchange(world.httpPath, `${GET}\r\n`.repeat(4_000))
-    expect(received.match(/HTTP\/1\.1 200/g)?.length ?? 0).toBeLessThan(3)
-    expect(world.http.counts()).toMatchObject({ connections: 0, dropped: { 'too-many-requests': 1 } })
-    const two = await exchange(world.httpPath, `${GET}\r\n${NEXT}`, { until: /not-found/ })
-    expect(two).toMatch(/HTTP\/1\.1 200 .*HTTP\/1\.1 404/s)
-  })
+it('a third unanswered request ends the connection', async () => {
+  const world = await startWithToken()
+  const received = await exchange(world.httpPath, `${GET}\r\n`.repeat(4_000))
+  expect(received.match(/HTTP\/1\.1 200/g)?.length ?? 0).toBeLessThan(3)
+  expect(world.http.counts()).toMatchObject({ connections: 0, dropped: { 'too-many-requests': 1 } })
+  const two = await exchange(world.httpPath, `${GET}\r\n${NEXT}`, { until: /not-found/ })
+  expect(two).toMatch(/HTTP\/1\.1 200 .*HTTP\/1\.1 404/s)
 })

@@ -66,13 +66,6 @@ it('a token gets stale and expires at its time, though no timer fires in a suspe
   expect(replies.current()).toMatchObject({ fault: { code: 'expired' } })
 })
 
-it('a refresh that the end of the daemon cuts off has a reason, as every failure', async () => {
-  const { replies, current } = await start()
-  const { fingerprint } = current()
-  const cutOff = { outcome: 'failed', reason: 'stopping', fingerprint, candidate: null }
-  expect(await replies.refresh(AbortSignal.abort())).toMatchObject(cutOff)
-})
-
 describe('waiting', () => {
   it('for another token goes on where no attempt is due: an operator may bring one', async () => {
     const { replies, current, clock, ask } = await start()

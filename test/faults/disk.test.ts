@@ -138,40 +138,6 @@ test.skipIf(!canMount)(
   90_000,
 )
 
-test.skipIf(!canMount).each(FAULTS)(
-  'a state directory that is $kind holds up no client, is logged once, and is written to when it can be',
-  async ({ spoil, repair, remedy }) => {
-    const disk = smallDisk(join(world.directory, 'state'))
-    const daemon = await started()
-    await spoil(disk)
-    await rotate(daemon)
-    const token = await rotate(daemon)
-    await expectUntil('the token file', () => tokenFile(daemon) === token)
-    const path = inState('state.json')
-    const logged = await expectUntil('the record', () => errors(daemon, 'file-error', path)[0])
-    expect(logged).toMatch(remedy)
-    expect(errors(daemon, 'file-error', path)).toHaveLength(1)
-    expect((await statusOf(daemon)).daemon.stateProblem).toMatch(remedy)
-    await repair(disk)
-    const { generation } = await tokenOf(daemon)
-    await repaired(daemon, 'the memory', () => textOf(path)?.includes(`"generation":${generation}`))
-    await expectUntil('the end of the problem', async () => {
-      return (await statusOf(daemon)).daemon.stateProblem === null
-    })
-  },
-)
-
-test.skipIf(!canMount)(
-  'a start in directories that are full serves by its sockets all the same',
-  async () => {
-    for (const name of ['run', 'state']) smallDisk(join(world.directory, name)).fill()
-    const daemon = await world.started()
-    expect((await tokenOf(daemon)).state).toBe('ready')
-    await expectUntil('the fault of the file', async () => (await statusOf(daemon)).files[0]?.ok === false)
-    expect(await daemon.end()).toBe(0)
-  },
-)
-
 test.skipIf(!canMount)(
   'a start in a runtime directory that is read-only ends with 78 and the remedy',
   async () => {

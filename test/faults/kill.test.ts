@@ -3,8 +3,8 @@ import { readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { credentials, textOf, tokenFile } from '../support/daemon.ts'
-import { statusOf, tokenOf } from '../support/outside.ts'
+import { textOf, tokenFile } from '../support/daemon.ts'
+import { tokenOf } from '../support/outside.ts'
 import { createRandom } from '../support/random.ts'
 import { useDaemons } from '../support/daemon-world.ts'
 import { expectUntil } from '../support/until.ts'
@@ -51,28 +51,4 @@ test('at random moments of rapid rotation: files are whole, and the next start s
     ...readdirSync(join(world.directory, 'state')),
   ]
   expect(leftovers.filter((name) => name.endsWith('.kyc'))).toEqual([])
-})
-
-test('during a reload: the next start is with the new configuration, and no file is torn', async () => {
-  const random = createRandom(7)
-  for (let round = 0; round < 4; round += 1) {
-    const daemon = await started()
-    await tokenOf(daemon)
-    const apiSecret = `secret-of-round-${round}`
-    const config = { credentials: { ...credentials, apiSecret } }
-    daemon.configure(config)
-    daemon.process.kill('SIGHUP')
-    await sleep(random() * 30)
-    await daemon.end('SIGKILL')
-    const state = textOf(inRun('state.json'))
-    expect(() => JSON.parse(state?.split('\n')[0] ?? '') as unknown).not.toThrow()
-    const next = await started(config)
-    // The old token is served until there is one of the new credentials.
-    expect(world.given).toContain((await tokenOf(next)).accessToken)
-    await expectUntil('a token of the new credentials', async () => {
-      const { failure, token } = await statusOf(next)
-      return failure === null && token !== null && world.service.requests.at(-1)?.body.includes(apiSecret)
-    })
-    await next.end('SIGKILL')
-  }
 })

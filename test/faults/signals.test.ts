@@ -1,6 +1,5 @@
-// Signals at every moment: an orderly end with 0 within 5 s, and nothing that kills by surprise.
-import { existsSync, readFileSync } from 'node:fs'
-import { setTimeout as sleep } from 'node:timers/promises'
+// Signals from the first moment on: an orderly end with 0 within 5 s, and nothing that kills by surprise.
+import { existsSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import type { Daemon } from '../support/daemon.ts'
 import { useDaemons } from '../support/daemon-world.ts'
@@ -13,21 +12,6 @@ const preload = new URL('../support/signal-at-load.cjs', import.meta.url).pathna
 const world = useDaemons()
 const { start, started } = world
 
-/** The names of signals that the process has handlers for now (proc_pid_status(5), SigCgt). */
-function caught({ process: { pid } }: Daemon): Set<'SIGHUP' | 'SIGUSR2' | 'SIGTERM'> {
-  const mask = BigInt(
-    `0x${/^SigCgt:\s*(\w+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? '0'}`,
-  )
-  const numbers = { SIGHUP: 1n, SIGUSR2: 12n, SIGTERM: 15n }
-  const names = Object.keys(numbers) as (keyof typeof numbers)[]
-  return new Set(names.filter((name) => (mask & (1n << (numbers[name] - 1n))) !== 0n))
-}
-
-/** Resolves at the first moment at which the daemon can hear signals. */
-async function hearing(daemon: Daemon): Promise<void> {
-  await expectUntil('the handlers', () => caught(daemon).size === 3)
-}
-
 async function expectOrderlyEnd(daemon: Daemon, signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
   const begunMs = performance.now()
   expect(await daemon.end(signal)).toBe(0)
@@ -36,37 +20,25 @@ async function expectOrderlyEnd(daemon: Daemon, signal: NodeJS.Signals = 'SIGTER
   expect(existsSync(daemon.httpPath)).toBe(false)
 }
 
-describe('SIGTERM and SIGINT end it with 0 within 5 s', () => {
-  test.each(['SIGTERM', 'SIGINT'] as const)('%s at its first moments', async (signal) => {
-    for (const afterMs of [0, 5, 10, 20, 40, 80]) {
-      const daemon = start()
-      await hearing(daemon)
-      await sleep(afterMs)
-      await expectOrderlyEnd(daemon, signal)
-      expect(daemon.stderr()).not.toContain('fault')
-    }
+test('a stop with clients that wait: each is answered before its connection ends', async () => {
+  world.service.answer(() => undefined)
+  const daemon = await started()
+  await world.service.arrived(1)
+  const clients = await Promise.all(Array.from({ length: 20 }, () => connectRaw(daemon.ipcPath)))
+  for (const client of clients) client.ask('token.get', { id: 'waiting', waitSeconds: 60 })
+  const overHttp = httpAsk(daemon, '/v1/token?waitSeconds=60')
+  await expectUntil('all to be there', async () => {
+    const { json } = await httpAsk(daemon, '/v1/status')
+    return (json['clients'] as { ipc: { connections: number } }).ipc.connections === 20
   })
-
-  test('with clients that wait: each is answered before its connection ends', async () => {
-    world.service.answer(() => undefined)
-    const daemon = await started()
-    await world.service.arrived(1)
-    const clients = await Promise.all(Array.from({ length: 20 }, () => connectRaw(daemon.ipcPath)))
-    for (const client of clients) client.ask('token.get', { id: 'waiting', waitSeconds: 60 })
-    const overHttp = httpAsk(daemon, '/v1/token?waitSeconds=60')
-    await expectUntil('all to be there', async () => {
-      const { json } = await httpAsk(daemon, '/v1/status')
-      return (json['clients'] as { ipc: { connections: number } }).ipc.connections === 20
+  await expectOrderlyEnd(daemon)
+  expect(await overHttp).toMatchObject({ status: 503, json: { code: 'no-token-yet' } })
+  for (const client of clients) {
+    expect(await client.frame(0)).toMatchObject({
+      type: 'fault',
+      data: { id: 'waiting', code: 'no-token-yet' },
     })
-    await expectOrderlyEnd(daemon)
-    expect(await overHttp).toMatchObject({ status: 503, json: { code: 'no-token-yet' } })
-    for (const client of clients) {
-      expect(await client.frame(0)).toMatchObject({
-        type: 'fault',
-        data: { id: 'waiting', code: 'no-token-yet' },
-      })
-    }
-  })
+  }
 })
 
 describe('while its first modules are loaded', () => {
@@ -93,21 +65,4 @@ describe('while its first modules are loaded', () => {
     // With SIGUSR1 Node opens its inspector.
     expect(daemon.stderr()).not.toContain('Debugger')
   })
-})
-
-test('SIGHUP and SIGUSR2 in the first moments of its life are heard, and end nothing', async () => {
-  for (let round = 0; round < 5; round += 1) {
-    const before = world.service.requests.length
-    const daemon = start()
-    await hearing(daemon)
-    for (let times = 0; times < 10; times += 1) {
-      daemon.process.kill('SIGHUP')
-      daemon.process.kill('SIGUSR2')
-    }
-    await daemon.listening()
-    await daemon.logged('reloaded')
-    await world.service.arrived(before + 1)
-    expect((await tokenOf(daemon)).state).toBe('ready')
-    await expectOrderlyEnd(daemon)
-  }
 })

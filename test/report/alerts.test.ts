@@ -190,22 +190,6 @@ test('no usable token for too long raises an alert with the failure behind it, a
   expect(of('alert')).toHaveLength(1)
 })
 
-test('a refusal that a reload ends is over by that, and a token that has been missing for long is told once that attempt has failed', async () => {
-  const settings = { noTokenAfterMs: 600_000 }
-  const world = await alerting({ settings, first: failures.inactive })
-  await world.clock.advance(HOUR / 2)
-  const told = world.events().length
-  const answered = Promise.withResolvers<void>()
-  onTestFinished(() => answered.resolve())
-  world.answer(() => answered.promise.then(() => failures.network))
-  world.reload('second', { service: serviceFacts('other') })
-  await world.clock.advance(0)
-  expect(world.events().slice(told)).toEqual(['alert-resolved'])
-  answered.resolve()
-  await world.clock.advance(0)
-  expect(world.of('alert').at(-1)).toMatchObject({ reason: 'no-token', failure: 'network' })
-})
-
 test('a reminder is in the file, and a restart neither repeats nor loses an alert or a reminder', async () => {
   const first = await alerting({ first: failures.inactive })
   await content()

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { announcedEnd, credentialsEnd, logCredentialsEnd } from '../../src/report/configuration-log.ts'
+import { announcedEnd, logCredentialsEnd } from '../../src/report/configuration-log.ts'
 import type { Keeper } from '../../src/token/keeper.ts'
 import { createRecords } from '../support/records.ts'
 
@@ -75,11 +75,4 @@ test('a daemon that starts late tells it once, and again for another end', () =>
   renew({ pair: null, certificate: null })
   at(0)
   expect(told()).toHaveLength(2)
-})
-
-test('a status has the first end, and what is not known as null', () => {
-  const ends = { pair: null, certificate: END }
-  const expected = { what: 'certificate', expiresAt: '2027-03-01T00:00:00.000Z', daysLeft: 1 }
-  expect(credentialsEnd(endsOf(ends), END - 1)).toEqual(expected)
-  expect(credentialsEnd(endsOf({ ...ends, certificate: null }), END)).toBeNull()
 })

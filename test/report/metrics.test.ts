@@ -115,17 +115,11 @@ test('fetches are counted by outcome and reason, and in every bucket that their 
   expect(values()).not.toHaveProperty('next_attempt_timestamp_seconds')
 })
 
-test('the end of the credentials is an instant in seconds, and absent where it is not known', () => {
-  const of = (credentialsEnd: NonNullable<MetricsSample['credentialsEnd']> | null) =>
-    measured({ credentialsEnd }).values()
-  const expiresAt = '2027-03-02T00:00:00.000Z'
-  expect(of({ expiresAt })).toMatchObject({ credentials_expiry_timestamp_seconds: 1_803_945_600 })
-  expect(of(null)).not.toHaveProperty('credentials_expiry_timestamp_seconds')
-})
-
-test('a host that shares its token has the metrics of the shared store', () => {
+test('the shared store and the end of the credentials, an instant in seconds, have metrics where they are known', () => {
   const outcomes = { asked: 3, adopted: 7, alone: 0 }
-  expect(measured({ share: { state: 'connected', outcomes } }).values()).toMatchObject({
+  const credentialsEnd = { expiresAt: '2027-03-02T00:00:00.000Z' }
+  expect(measured({ share: { state: 'connected', outcomes }, credentialsEnd }).values()).toMatchObject({
+    credentials_expiry_timestamp_seconds: 1_803_945_600,
     share_connected: 1,
     'share_outcomes_total{how="adopted"}': 7,
   })

@@ -80,13 +80,6 @@ test('a service that does not answer delays the start by 60 s at most', async ()
   expect(sent.at(-1)).toMatch(/^READY=1\nSTATUS=starting, no usable token, next/)
 })
 
-test('the status of a refused account says that an operator has to act', async () => {
-  const { answer, sent, begin } = notified()
-  answer(failures.inactive)
-  await begin()
-  expect(sent.at(-1)).toBe('STATUS=refused, no usable token, account-inactive, next attempt by an operator')
-})
-
 test('a reload is reported with its moment, and its end as ready; so is the stop', async () => {
   const { notifier, sent, begin, end } = notified()
   await begin()
@@ -103,15 +96,9 @@ test('a reload is reported with its moment, and its end as ready; so is the stop
 })
 
 test.each([
-  [
-    'three times in its time, if it watches this process',
-    { WATCHDOG_USEC: '60000000', WATCHDOG_PID: '4711' },
-    6,
-  ],
-  ['three times in its time, if it names no process', { WATCHDOG_USEC: '60000000' }, 6],
+  ['three times in its time', { WATCHDOG_USEC: '60000000' }, 6],
   ['also if that is shorter than the loop’s ticks', { WATCHDOG_USEC: '2000000' }, 180],
   ['not if it watches another process', { WATCHDOG_USEC: '60000000', WATCHDOG_PID: '1' }, 0],
-  ['not if there is none', {}, 0],
 ])('the watchdog gets a sign of life %s', async (_, env, times) => {
   const { sent, begin, clock } = notified({ env: { NOTIFY_SOCKET: '/run/notify', ...env } })
   await begin()

@@ -1,7 +1,6 @@
 import { expect, onTestFinished, test } from 'vitest'
 import { startTokenLog } from '../../src/report/token-log.ts'
 import { remedyOf } from '../support/remedies.ts'
-import { serviceFacts } from '../support/facts.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
 import { createRecords, type Records } from '../support/records.ts'
@@ -90,13 +89,6 @@ test('the same token again is no news; at twice its assumed life it has expired'
   expect(of('token-expired')).toHaveLength(0)
   await clock.advance(16 * MINUTE)
   expect([of('token-obtained').length, of('token-expired').length]).toEqual([1, 1])
-})
-
-test('a token that a reload drops with its service has not expired', async () => {
-  const { clock, reload, events } = await narrated()
-  reload('second', { service: serviceFacts('other') })
-  await clock.advance(0)
-  expect(events()).toEqual(['token-obtained', 'token-obtained'])
 })
 
 test('a token kept from before a restart is not obtained again', async () => {

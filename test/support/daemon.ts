@@ -11,10 +11,13 @@ import { expectUntil } from './until.ts'
 /** The program as it is shipped, bundled for this run of the tests (bundled-program.ts). */
 export const PROGRAM = [process.execPath, process.env['KYC_TOKEND_TEST_PROGRAM'] ?? ''] as const
 
-/** The command line that becomes it with listening sockets, each `NAME=ADDRESS`, with a path or HOST:PORT. */
-export function withSockets(...sockets: readonly string[]): readonly string[] {
+/** The command line that becomes it, or another, with listening sockets: each `NAME=ADDRESS`, a path or HOST:PORT. */
+export function withSockets(
+  sockets: readonly string[],
+  program: readonly string[] = PROGRAM,
+): readonly string[] {
   const script = new URL('launch-with-sockets.py', import.meta.url).pathname
-  return ['python3', script, ...sockets, ...PROGRAM]
+  return ['python3', script, ...sockets, ...program]
 }
 
 export interface LogLine {

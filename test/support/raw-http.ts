@@ -3,9 +3,9 @@ import { connect } from 'node:net'
 import { onTestFinished } from 'vitest'
 
 /** Sends bytes, one a character; gives what comes until the connection ends or the text matches. */
-export function exchange(path: string, text: string, { until = /$^/, half = false } = {}): Promise<string> {
+export function exchange(path: string, text: string, { until = /$^/ } = {}): Promise<string> {
   return new Promise((resolve) => {
-    const socket = connect({ path, allowHalfOpen: half })
+    const socket = connect(path)
     onTestFinished(() => void socket.destroy())
     const received: string[] = []
     let tail = ''
@@ -17,7 +17,6 @@ export function exchange(path: string, text: string, { until = /$^/, half = fals
     })
     socket.on('error', () => undefined)
     socket.on('close', () => resolve(received.join('')))
-    if (half) socket.end(text, 'latin1')
-    else socket.write(text, 'latin1')
+    socket.write(text, 'latin1')
   })
 }

@@ -1,7 +1,6 @@
-// The real program with the flags of its unit and, where root may make one, in a cgroup with the unit's memory.
+// The real program with the flags of its unit, and clients that flood it.
 import { spawn, type ChildProcess } from 'node:child_process'
-import { chmodSync, existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { chmodSync, readFileSync } from 'node:fs'
 import { onTestFinished } from 'vitest'
 import { PROGRAM, startDaemon, type Daemon } from './daemon.ts'
 import { freshToken, httpAsk, serviceOf } from './outside.ts'
@@ -23,51 +22,12 @@ const UNIT = [
 /** `MemoryMax=` of the unit. */
 export const UNIT_MIB = 256
 
-const HIERARCHIES = [
-  { parent: '/sys/fs/cgroup/memory', limit: 'memory.limit_in_bytes' },
-  { parent: '/sys/fs/cgroup', limit: 'memory.max' },
-]
-let cgroups = 0
-
-/** A cgroup with so much memory, until the test ends; null where none can be made, which is said. */
-function memoryCgroup(mib: number): string | null {
-  cgroups += 1
-  for (const { parent, limit } of HIERARCHIES) {
-    const cgroup = join(parent, `kyc-tokend-test-${process.pid}-${cgroups}`)
-    try {
-      if (limit === 'memory.max') writeFileSync(join(parent, 'cgroup.subtree_control'), '+memory')
-      mkdirSync(cgroup)
-      onTestFinished(async () => {
-        const isEmpty = () => readFileSync(join(cgroup, 'cgroup.procs'), 'utf8') === ''
-        await expectUntil('the end of its processes', isEmpty)
-        rmdirSync(cgroup)
-      })
-      writeFileSync(join(cgroup, limit), String(mib * 1024 * 1024))
-      return cgroup
-    } catch {
-      // Not this hierarchy, or not by this user.
-      if (existsSync(cgroup)) rmdirSync(cgroup)
-    }
-  }
-  process.stderr.write('No cgroup for memory can be made here: only the heap is limited\n')
-  return null
-}
-
-/**
- * A daemon whose tokens have so many bytes, and at whose sockets everybody may connect. `isInCgroup`: with
- * the unit's memory; what the kernel keeps for peers counts, too.
- */
-export async function startUnit({ tokenBytes = 16_000, isInCgroup = false } = {}): Promise<Daemon> {
+/** A daemon whose tokens have so many bytes, and at whose sockets everybody may connect. */
+export async function startUnit(tokenBytes: number): Promise<Daemon> {
   const { url } = await serviceOf(() => granting(freshToken().padEnd(tokenBytes, 'x')))
   const directory = await tempDirectory()
-  const cgroup = isInCgroup ? memoryCgroup(UNIT_MIB) : null
-  const entering = cgroup === null ? [] : ['sh', '-c', `echo $$ >${cgroup}/cgroup.procs; exec "$@"`, 'sh']
-  const daemon = startDaemon({
-    directory,
-    baseUrl: url,
-    config: { log: { level: 'info', format: 'json' }, ipc: { mode: '0666' }, http: { mode: '0666' } },
-    program: [...entering, ...UNIT],
-  })
+  const config = { log: { level: 'info', format: 'json' }, ipc: { mode: '0666' }, http: { mode: '0666' } }
+  const daemon = startDaemon({ directory, baseUrl: url, config, program: UNIT })
   await daemon.listening()
   for (const path of ['', '/run']) chmodSync(`${directory}${path}`, 0o755)
   await expectUntil('a token', async () => (await httpAsk(daemon, '/readyz')).status === 200)
