@@ -46,9 +46,7 @@ it('has every library that is imported at run time, Node, OpenSSL, and koffi wit
   expect(`v${node?.version}`).toBe(process.version)
 })
 
-it('has a purl for each, and for Node and OpenSSL the names by which scanners find them', () => {
-  for (const { name, purl } of sbom.components)
-    expect(purl, name).toMatch(/^pkg:(?:npm|generic)\/\S+@[\w.+-]+$/)
+it('has for Node and OpenSSL the names by which scanners find them', () => {
   const cpes = sbom.components.flatMap(({ name, cpe }) => (cpe === undefined ? [] : [[name, cpe]]))
   const { node, openssl } = process.versions
   expect(Object.fromEntries(cpes)).toEqual({

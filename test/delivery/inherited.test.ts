@@ -102,7 +102,7 @@ test('5 restarts beside clients of both sockets that never pause cost no request
       else expect((await httpAsk({ httpPath: http }, '/v1/token')).status).toBe(200)
   })
   const pidNow = async (): Promise<number> =>
-    ((await askOnce(ipc, 'status.get', {}))?.data['daemon'] as { pid: number }).pid
+    ((await askOnce(ipc, 'status.get', {}))!.data['daemon'] as { pid: number }).pid
   for (let restarts = 0; restarts < 5; restarts += 1) {
     const pid = await pidNow()
     process.kill(pid, 'SIGTERM')

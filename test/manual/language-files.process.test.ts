@@ -1,12 +1,10 @@
 // kyc_token.py and KycToken.php, with a real python3 and php, against a daemon and an API that revokes tokens.
 import { spawn, spawnSync } from 'node:child_process'
 import { copyFileSync } from 'node:fs'
-import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { lacks } from '../support/lacks.ts'
-import { listening } from '../support/listening.ts'
 import { granting, type ArrivedRequest, type ScriptedAnswer } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { clientOf } from '../support/client-world.ts'
@@ -130,100 +128,6 @@ test.for<[string[], RegExp]>([
   expect(status).not.toBe(0)
   expect(stderr).toMatch(/^kyc-tokend: [^\n]*\n$/)
   expect(stderr).toMatch(sentence)
-})
-
-const TOKEN = {
-  accessToken: 'token',
-  fingerprint: '0123456789abcdef',
-  expiresAt: '2030-01-01T00:00:00.000Z',
-  header: 'Authorization',
-  prefix: 'Bearer ',
-  baseUrl: 'http://127.0.0.1:1',
-  refusedBy: [401],
-}
-const VERDICT = { verdict: 'held', retryAfterSeconds: 1 }
-/** JSON that is wrong for some fields. */
-const ODD = ['null', '7', '[]', 'true', '"a\\r\\nb"', '"http://x:port"', '"http://["', '1e999']
-
-/** Answers in each of which one field is odd, and some that are no objects. */
-const oddOnes = (fields: object): string[] => [
-  'null',
-  '[]',
-  '"text"',
-  '['.repeat(100_000),
-  ...Object.keys(fields).flatMap((name) =>
-    ODD.map((odd) => JSON.stringify({ ...fields, [name]: '?' }).replace('"?"', odd)),
-  ),
-]
-const answerWith = (body: string, status = '200 OK'): string =>
-  `HTTP/1.1 ${status}\r\nContent-Length: ${body.length}\r\n\r\n${body}`
-const soundOne = (fingerprint: string): string => answerWith(JSON.stringify({ ...TOKEN, fingerprint }))
-const HELD = answerWith(JSON.stringify(VERDICT))
-/** The answers of a hostile daemon: to the first request, and to the report. */
-const HOSTILE: [string, string][] = [
-  ...['', 'x\u001b[2J', answerWith('{"detail":"a\\u001b[2Jb\\nc"}', '503 X')].map(
-    (text): [string, string] => [text, HELD],
-  ),
-  ...oddOnes(TOKEN).map((body): [string, string] => [answerWith(body), HELD]),
-  ...oddOnes({ code: 'expired', detail: 'a sentence' }).map((body): [string, string] => [
-    answerWith(body, '503 X'),
-    HELD,
-  ]),
-  // A report is remembered by the fingerprint of its token.
-  ...oddOnes(VERDICT).map((body, index): [string, string] => [
-    soundOne(String(index).padStart(16, '0')),
-    answerWith(body),
-  ]),
-]
-
-test.for([
-  [
-    'python3',
-    python(`for index in range(${HOSTILE.length}):
-    try:
-        kyc_token.refused(kyc_token.get(index), "GET", "http://127.0.0.1:1/")
-    except kyc_token.KycTokenError as error:
-        print(error)`),
-  ],
-  [
-    'php',
-    php(`for ($i = 0; $i < ${HOSTILE.length}; $i += 1) try {
-      KycToken::refused(KycToken::get($i), 'GET', 'http://127.0.0.1:1/');
-    } catch (KycTokenException $error) { echo $error->getMessage(), "\\n"; }`),
-  ],
-] as const)(
-  '%s: whatever a hostile daemon answers is a sentence, and no traceback',
-  async ([program, command], { skip }) => {
-    skip(lacks(program))
-    const path = join(await tempDirectory(), 'http.sock')
-    /** The program names the answers as `minValidSeconds`, when it asks for the first token. */
-    let index = 0
-    const server = createServer((socket) => {
-      socket.on('error', () => undefined)
-      socket.once('data', (data: Buffer) => {
-        const request = data.toString()
-        const isFirst = request.startsWith('GET') && !request.includes('notFingerprint')
-        if (isFirst) index = Number(/minValidSeconds=(\d+)/.exec(request)?.[1])
-        const [first, report] = HOSTILE[index]!
-        socket.end(isFirst ? first : request.startsWith('POST') ? report : soundOne(TOKEN.fingerprint))
-      })
-    })
-    await listening(server, path)
-    const { status, stdout, stderr } = await run(command, path)
-    expect({ status, stderr, at: index }).toEqual({ status: 0, stderr: '', at: HOSTILE.length - 1 })
-    expect(stdout).toMatch(/^([\P{Cc}]+\n)+$/u)
-  },
-)
-
-test.for([
-  ['python3', python('print(len(kyc_token.get().access_token), end="")')],
-  ['php', php("echo strlen(KycToken::get()['accessToken']);")],
-] as const)('%s survives a restart of the daemon', async ([program, command], { skip }) => {
-  skip(lacks(program))
-  const world = await revokingWorld()
-  await world.daemon.end('SIGTERM')
-  await world.again()
-  expect(await run(command, world.daemon.httpPath)).toMatchObject({ status: 0, stderr: '' })
 })
 
 test.for([

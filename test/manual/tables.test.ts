@@ -23,20 +23,9 @@ import { expectUntil } from '../support/until.ts'
 
 const project = new URL('../..', import.meta.url).pathname
 
-test('the chapter of commands has every command and option', () => {
-  const page = pages().find(({ path }) => path === 'systemd/man/kyc-tokend.1.md')?.text ?? ''
-  const chapter = /<!-- commands -->\n([\s\S]*)<!-- \/commands -->/.exec(page)?.[1] ?? ''
-  expect(chapter.trim()).toBe(commandChapter().trim())
-})
-
-test.each(Object.entries(outlines()))('the fields of %s are what the code says', (name, outline) => {
-  const found = new RegExp(`<!-- fields: ${name} -->\n\n\`\`\`text\n([^\`]*)\`\`\``).exec(manualText())
-  expect(found?.[1]?.trimEnd()).toBe(outline)
-})
-
-test('the picture of the states is what the code does', () => {
-  const page = pages().find(({ path }) => path === 'src/README.md')?.text ?? ''
-  expect(/<!-- states -->\n([\s\S]*)<!-- \/states -->/.exec(page)?.[1]?.trim()).toBe(stateDiagram().trim())
+test('what is made from the code is what the code says', () => {
+  for (const made of [commandChapter(), stateDiagram(), ...Object.values(outlines())])
+    expect(manualText()).toContain(made.trim())
 })
 
 describe('of the protocol', () => {
@@ -72,16 +61,6 @@ describe('of what is seen from outside', () => {
     expect(listEntries('metrics')).toEqual(metricRows(body))
   })
 
-  test('the states and verdicts are those in the labels of metrics', async () => {
-    const { daemon } = await startExample()
-    const { body } = await httpAsk(daemon, '/metrics')
-    const valuesOf = (labels: RegExp): string[] => [...body.matchAll(labels)].map(([, name = '']) => name)
-    const firstCells = (table: string): string[] => tableRows(table).map(([name]) => bare(name))
-    expect(firstCells('states')).toEqual(valuesOf(/^kyc_tokend_state\{state="(\w+)"\}/gm))
-    const verdicts = /^kyc_tokend_rejects_total\{socket="ipc",verdict="(\w+)"\}/gm
-    expect(firstCells('verdicts')).toEqual(valuesOf(verdicts))
-  })
-
   test('the files are those that a daemon leaves in its directories', async () => {
     const { daemon } = await startExample()
     const listed = tableRows('files').flatMap(([names, where]) =>
@@ -105,24 +84,6 @@ describe('of what is seen from outside', () => {
     for (const [name] of Object.entries(commands).filter(([, { options }]) => 'socket' in options))
       expect((await runCli([name, ...(name === 'exec' ? ['--', 'true'] : [])], noDaemon)).status).toBe(69)
   })
-})
-
-test('troubleshooting has every error code and exit status, and only events, verdicts and states that there are', () => {
-  const page = pages().find(({ path }) => path.endsWith('kyc-tokend-troubleshooting.7.md'))?.text ?? ''
-  const symptoms = [...page.matchAll(/^\| ([^|]+)\|/gm)].map(([, symptom = '']) => symptom).join('\n')
-  const statuses = Object.values(exitStatus).filter((status) => status !== 0)
-  for (const symptom of [
-    ...faultCodes.map((code) => `\`${code}\``),
-    ...statuses.map((status) => `exit status ${status}`),
-  ])
-    expect(symptoms).toContain(symptom)
-  const known = [
-    ...listEntries('events').map(([event]) => event.split(' ')[0]),
-    ...['verdicts', 'states'].flatMap((name) => tableRows(name).map(([first]) => bare(first))),
-  ]
-  const named = [...page.matchAll(/(?:event|verdict|state) `([\w-]+)`/g)].map(([, name = '']) => name)
-  expect(named.length).toBeGreaterThan(8)
-  expect(known).toEqual(expect.arrayContaining(named))
 })
 
 test('each alert rule, and each reason of an alert, has a section of its own in troubleshooting', () => {

@@ -24,7 +24,7 @@ import { createLoad } from '../../src/daemon/run-daemon.ts'
 import type { ServiceResponse } from '../../src/source/answer.ts'
 import type { FetchTokenOptions } from '../../src/source/fetch-token.ts'
 import { outcomeOf } from '../../src/source/failures.ts'
-import type { Cause, FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
+import type { FetchToken } from '../../src/token/outcome.ts'
 import { fingerprintOf } from '../../src/protocol.ts'
 import { textOf } from '../support/daemon.ts'
 import { createFakeClock } from '../support/fake-clock.ts'
@@ -86,15 +86,6 @@ export type World = ReturnType<typeof createWorld>
 /** A full disk (of the runtime or the state directory), a log without a reader. */
 export type Harm = 'run' | 'state' | 'log'
 
-/** Watches a world from outside. */
-export interface Observer {
-  readonly random: () => number
-  /** A request goes out, with the credentials of this name to this service. */
-  onRequest(request: { name: string; cause: Cause }): void
-  /** Its outcome; undefined: it was given up. */
-  onOutcome(name: string, outcome: FetchOutcome | undefined): void
-}
-
 interface Running {
   readonly daemon: Daemon
   readonly ended: Promise<void>
@@ -108,7 +99,7 @@ interface Running {
   refresh(): void
 }
 
-export function createWorld(given: Given, observer?: Observer) {
+export function createWorld(given: Given, random = (): number => 0.5) {
   const directory = mkdtempSync(join(MEMORY_DIRECTORY, 'kyc-tokend-scenario-'))
   const runtimeDirectory = join(directory, 'run')
   const socketPath = join(runtimeDirectory, 'ipc.sock')
@@ -162,12 +153,7 @@ export function createWorld(given: Given, observer?: Observer) {
     }
     return async (signal, attempt) => {
       await attempt.beforeRequest()
-      if (signal.aborted) return GIVEN_UP
-      const name = `${pair.apiKey!.reveal()}@${service.tokenUrl}`
-      observer?.onRequest({ name, cause: attempt.cause })
-      const outcome = await answerTo(signal, attempt)
-      observer?.onOutcome(name, signal.aborted ? undefined : outcome)
-      return outcome
+      return signal.aborted ? GIVEN_UP : answerTo(signal, attempt)
     }
   }
 
@@ -265,7 +251,7 @@ export function createWorld(given: Given, observer?: Observer) {
       inherited: { ipc: [], http: [], metrics: [] },
       load,
       clock,
-      random: observer?.random ?? (() => 0.5),
+      random,
       stop: stopping.signal,
       createFetchToken,
       sendDatagram(_path, text) {

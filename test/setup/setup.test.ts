@@ -1,5 +1,4 @@
 import { chmodSync, chownSync, existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
-import { spawnSync } from 'node:child_process'
 import { createServer, type ServerResponse } from 'node:http'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
@@ -12,7 +11,6 @@ import { jwtOf } from '../support/jwt.ts'
 import { lacks } from '../support/lacks.ts'
 import { listening } from '../support/listening.ts'
 import { runCli, startAtTerminal, startCli, startProgram, type Ended } from '../support/run-cli.ts'
-import { canMount, smallDisk } from '../support/small-disk.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -137,14 +135,6 @@ describe('kyc-tokend setup without a terminal', () => {
       expect(configNow()).not.toHaveProperty('alerts')
     })
 
-    it('leaves sources of secrets as they are', async () => {
-      const credentials = { apiKey: 'sandbox-key', apiSecret: { file: 'own' } }
-      writeFileSync(join(directory, 'own'), sandboxCredentials.apiSecret, { mode: 0o600 })
-      if (uid !== undefined) chownSync(join(directory, 'own'), uid, uid)
-      expect(await setupFrom({ ...document(), credentials })).toMatchObject({ status: 0 })
-      expect(configNow()['credentials']).toEqual({ apiKey: { file: 'api-key' }, apiSecret: { file: 'own' } })
-    })
-
     it.each([
       ['what is not JSON', () => '{"baseUrl": hush-hush}', /line 1, column 13: /],
       ['nothing', () => '', /is empty/],
@@ -244,23 +234,6 @@ describe('kyc-tokend setup without a terminal', () => {
     expect(await refused()).toMatch(/config\.yaml already: remove it, or edit it instead\.\n$/)
   })
 
-  it.runIf(canMount)('leaves all as it was on a full disk, and says what to do', async () => {
-    const above = directory
-    directory = join(above, 'small')
-    const disk = smallDisk(directory)
-    chownSync(directory, STRANGER, STRANGER)
-    for (const name of ['key.txt', 'secret.txt']) given(name, readFileSync(join(above, name), 'utf8'))
-    await setup()
-    given('secret.txt', 'another-secret\n')
-    disk.fill()
-    const seen = (): unknown => [readdirSync(directory), FILES.map(contentOf)]
-    const before = seen()
-    const { status, stderr } = await setup('--force')
-    expect(stderr).toMatch(/^Cannot write \S+: no space is left in \S+: free some: `df -h \S+`\.\n$/)
-    expect(status).toBe(78)
-    expect(seen()).toEqual(before)
-  })
-
   it('leaves the former pair or the new one, whole, whenever it is killed, and so does the next one', async () => {
     // This process is no stranger, and root's files would be those of /etc.
     chownSync(directory, process.getuid!(), process.getgid!())
@@ -294,13 +267,6 @@ describe('kyc-tokend setup without a terminal', () => {
     expect(readdirSync(directory).filter((name) => name.startsWith('.setup-'))).toEqual([])
   })
 
-  it('is not kept out by a lock of anybody else on its directory', async () => {
-    const holder = startProgram(['flock', directory, 'sleep', '60'], {})
-    onTestFinished(() => void holder.child.kill('SIGKILL'))
-    await expectUntil('the lock', () => spawnSync('flock', ['-n', directory, 'true']).status === 1)
-    expect(await setup()).toMatchObject({ status: 0 })
-  })
-
   it.each<[string, string[], RegExp]>([
     ['an address in the clear', ['--base-url', 'http://api.example.com'], /must be an https URL/],
     ['a file that is not there', ['--api-key-file', 'none'], /--api-key-file cannot be read .*ENOENT/],
@@ -317,13 +283,6 @@ describe('kyc-tokend setup without a terminal', () => {
 })
 
 describe.skipIf(lacks('script'))('kyc-tokend setup at a terminal', () => {
-  it('names a configuration that is there already before it asks, whatever is in it', async () => {
-    given('kyc-tokend.config.json', '')
-    const { stdout, status } = await startAtTerminal(['setup'], place()).ended
-    expect(status, stdout).toBe(78)
-    expect(stdout).toContain(`There is ${directory}/kyc-tokend.config.json already: add --force`)
-  })
-
   it('asks again for what cannot be right, and shows neither key nor secret', async () => {
     const { child, stdout: screen, ended } = startAtTerminal(['setup'], place())
     // Each answer is given once the screen ends with its question.

@@ -1,6 +1,4 @@
 // Daemons in a directory of the test's, the service that they ask, and the command line that asks them.
-import { writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { beforeEach } from 'vitest'
 import { startDaemon, type Daemon, type DaemonOptions } from './daemon.ts'
 import { jwtOf } from './jwt.ts'
@@ -49,31 +47,25 @@ export function hourToken(number = 1): string {
   return jwtOf({ iat, exp: iat + 3_600 }, number)
 }
 
-/** The daemon listens when this resolves, beside the files; whether it has a token depends on the answer. */
-export async function commandWorld(
-  options: {
-    answer?: Answer
-    config?: object
-    files?: Readonly<Record<string, string>>
-  } = {},
-) {
+/** The daemon listens when this resolves; whether it has a token depends on the answer. */
+export async function commandWorld({
+  answer = granting(hourToken()),
+  config = {},
+}: { answer?: Answer; config?: object } = {}) {
   const directory = await tempDirectory('memory')
-  const service = await serviceOf(options.answer ?? granting(hourToken()))
-  for (const [name, content] of Object.entries(options.files ?? {}))
-    writeFileSync(join(directory, name), content, { mode: 0o600 })
-  const { config = {} } = options
-  const start = async (): Promise<Daemon> => {
+  const service = await serviceOf(answer)
+  const again = async (): Promise<Daemon> => {
     const started = startDaemon({ directory, baseUrl: service.url, config })
     await started.listening()
     return started
   }
-  const daemon = await start()
+  const daemon = await again()
   return {
     service,
     daemon,
     directory,
     /** Another daemon in the same directory, after the first has ended. */
-    again: start,
+    again,
     /** Runs the command line for this daemon. */
     cli: (args: readonly string[], given: { input?: string; env?: NodeJS.ProcessEnv } = {}): Promise<Ended> =>
       runCli(args, { ...given, env: { KYC_TOKEND_SOCKET: daemon.ipcPath, ...given.env } }),

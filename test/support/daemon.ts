@@ -35,12 +35,8 @@ export interface DaemonOptions {
   readonly config?: object
   readonly baseUrl: string
   readonly env?: NodeJS.ProcessEnv
-  /** Of the configuration file, if it is another. */
-  readonly configDirectory?: string
   /** The command line, instead of PROGRAM. */
   readonly program?: readonly string[]
-  readonly uid?: number
-  readonly gid?: number
   /** A fault of the program itself is what is tested; else it fails the test. */
   readonly hasFault?: boolean
 }
@@ -64,8 +60,8 @@ export function configOf({ directory, baseUrl, config = {} }: DaemonOptions): ob
 
 /** Starts the daemon; it is killed when the test ends. */
 export function startDaemon(options: DaemonOptions) {
-  const { directory, env = {}, program = PROGRAM, uid, gid } = options
-  const configFile = join(options.configDirectory ?? directory, 'kyc-tokend.config.json')
+  const { directory, env = {}, program = PROGRAM } = options
+  const configFile = join(directory, 'kyc-tokend.config.json')
   const runtimeDirectory = join(directory, 'run')
   mkdirSync(directory, { recursive: true })
   /** Writes another configuration, with this beside the usual; the daemon gets no signal. */
@@ -77,8 +73,6 @@ export function startDaemon(options: DaemonOptions) {
   const child = spawn(command, [...words, 'run', '--config', configFile], {
     stdio: ['ignore', 'ignore', 'pipe'],
     env: { PATH: process.env['PATH'], ...env },
-    ...(uid === undefined ? {} : { uid }),
-    ...(gid === undefined ? {} : { gid }),
   })
   onTestFinished(() => {
     child.kill('SIGKILL')

@@ -4,6 +4,7 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { mkdtemp, rm, rmdir } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
+import { textOf } from './daemon.ts'
 import { expectUntil } from './until.ts'
 
 export interface Finished {
@@ -169,33 +170,16 @@ function unifiedHierarchy(): string | undefined {
 
 /** The machine's process 1 as this host numbers it. */
 function leaderOf(nspawn: ChildProcess): Promise<number> {
+  const { pid } = nspawn
   return expectUntil(
     'the machine to boot',
     () => {
       if (nspawn.exitCode !== null || nspawn.signalCode !== null) throw new Error('It has ended')
-      return childrenOf(nspawn.pid).find(isFirstOfItsNamespace)
+      const children = (textOf(`/proc/${pid}/task/${pid}/children`) ?? '').trim().split(' ').map(Number)
+      return children.find((child) => textOf(`/proc/${child}/comm`) === 'systemd\n')
     },
     BOOTING,
   )
-}
-
-function childrenOf(pid: number | undefined): number[] {
-  try {
-    return readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').map(Number)
-  } catch {
-    return []
-  }
-}
-
-function isFirstOfItsNamespace(pid: number): boolean {
-  try {
-    return (
-      /^NSpid:\t\d+\t1$/m.test(readFileSync(`/proc/${pid}/status`, 'utf8')) &&
-      readFileSync(`/proc/${pid}/comm`, 'utf8') === 'systemd\n'
-    )
-  } catch {
-    return false
-  }
 }
 
 function finish(child: ChildProcess, { input, timeoutMs = 170_000 }: RunOptions): Promise<Finished> {

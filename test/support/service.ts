@@ -55,11 +55,7 @@ export const accountInactive = refusing(500, 'Your account is not active')
 export const accountNotFound = refusing(404, 'Account not found')
 
 /** Starts a service on a free port of 127.0.0.1. Register `stop` for the end of the test first of all. */
-export async function startService(options: {
-  answer: Answer
-  tls?: { cert: string; key: string }
-  port?: number
-}) {
+export async function startService(options: { answer: Answer; tls?: { cert: string; key: string } }) {
   let { answer } = options
   /** Those that arrived, oldest first. */
   const requests: ArrivedRequest[] = []
@@ -97,7 +93,7 @@ export async function startService(options: {
   })
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)
-    server.listen(options.port ?? 0, '127.0.0.1', resolve)
+    server.listen(0, '127.0.0.1', resolve)
   })
   const { port } = server.address() as AddressInfo
 

@@ -114,12 +114,6 @@ describeInstallation('two accounts on a host', {}, (installation) => {
     expect(await show('ActiveState', 'kyc-tokend@us')).toBe('active')
   })
 
-  it('have metrics over TCP where the administrator writes a socket for them', async () => {
-    await installation.follow('metrics-account')
-    expect(await sh('curl --silent http://127.0.0.1:9478/metrics')).toContain('kyc_tokend_token_usable 1')
-    expect(await token('eu')).toMatch(/^ey/)
-  })
-
   it('leave the default account alone, which is not installed with them', async () => {
     expect(await show('ActiveState', 'kyc-tokend.service')).toBe('inactive')
     expect((await attempt('test -e /run/kyc-tokend/token')).status).toBe(1)
@@ -136,39 +130,16 @@ describeInstallation('two accounts on a host', {}, (installation) => {
     expect(await modesOf('/run/kyc-tokend/accounts/eu/files/token')).toEqual(['640 kyc-tokend:kyc-token-eu'])
   })
 
-  it('are watched for programs that read once', async () => {
-    const watch = 'kyc-tokend-changed@billing.service'
-    const file = '/run/kyc-tokend/accounts/eu/files/token'
-    await installation.dropIn('file', `[Path]\nPathChanged=\nPathChanged=${file}`, `${watch}.path`)
-    await installation.dropIn('file', `[Service]\nEnvironment=KYC_TOKEN_FILE=${file}`, `${watch}.service`)
-    await sh(`systemctl enable --now ${watch}.path`)
-    await sh(`printf '[Service]\\nExecStart=sleep infinity\\n' >/run/systemd/system/billing.service`)
-    await sh('systemctl daemon-reload; systemctl start billing')
-    const before = await show('MainPID', 'billing')
-    await sh('kyc-tokend refresh --account eu')
-    expect(await installation.restarted(before, 'billing')).not.toBe(before)
-    await sh('systemctl stop billing')
-  })
-
   it('come back where the package is removed and installed again', { timeout: 120_000 }, async () => {
-    await sh('systemctl enable --now kyc-tokend-changed@billing.service.path')
-    const units = [
-      'kyc-tokend@eu.service',
-      'kyc-tokend-http@eu.socket',
-      'kyc-tokend-changed@billing.service.path',
-    ]
+    const units = ['kyc-tokend@eu.service', 'kyc-tokend-http@eu.socket']
     const states = (): Promise<string[]> => Promise.all(units.map((unit) => show('ActiveState', unit)))
-    expect(await states()).toEqual(['active', 'active', 'active'])
+    expect(await states()).toEqual(['active', 'active'])
     await sh('dpkg --remove kyc-tokend')
     expect((await attempt("systemctl is-active 'kyc-tokend*'")).stdout).toBe('')
     await sh(installation.install('9.0.0'))
     expect(await token('eu')).toMatch(/^ey/)
-    expect(await states()).toEqual(['active', 'active', 'active'])
-    const own = 'kyc-tokend-metrics@eu.socket'
-    await sh(
-      `systemctl disable --now ${own} kyc-tokend-changed@billing.service.path; rm /etc/systemd/system/${own}`,
-    )
-    await sh("systemctl stop 'kyc-tokend-changed@*'; rm -r /etc/systemd/system/kyc-tokend*@*.d")
+    expect(await states()).toEqual(['active', 'active'])
+    await sh('rm -r /etc/systemd/system/kyc-tokend*@*.d')
   })
 
   it('are removed one by one', async () => {

@@ -1,5 +1,5 @@
-import { execFileSync, spawn, spawnSync, type ChildProcess } from 'node:child_process'
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { execFileSync, spawn, spawnSync } from 'node:child_process'
+import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
@@ -39,12 +39,6 @@ describe.skipIf(isLeftOut && process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] !== '1')(
       ]
       return ['qemu-aarch64-static', [...node, ...args]]
     }
-    const start = (...args: string[]): ChildProcess => {
-      const child = spawn(...program(...args), { stdio: ['ignore', 'pipe', 'pipe'] })
-      onTestFinished(() => void child.kill('SIGKILL'))
-      return child
-    }
-
     it('says so, and contains nothing for another processor', () => {
       expect(execFileSync('dpkg-deb', ['--field', file, 'Architecture'], { encoding: 'utf8' })).toBe(
         'arm64\n',
@@ -58,34 +52,18 @@ describe.skipIf(isLeftOut && process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] !== '1')(
       for (const line of lines) expect(line).toMatch(/ARM aarch64/)
     })
 
-    it('asks the service, and gives the token to a client', { timeout: 120_000 }, async () => {
+    it('asks the service, and hands its files to clients', { timeout: 120_000 }, async () => {
       let printed = ''
-      start('sandbox', '--port', '0').stdout!.on('data', (chunk: Buffer) => (printed += chunk.toString()))
-      const baseUrl = await expectUntil('the stand-in', () => /http:\/\/127\.0\.0\.1:\d+/.exec(printed)?.[0])
-      const config = path.join(work, 'config.json')
-      const runtimeDirectory = path.join(work, 'run')
-      writeFileSync(
-        config,
-        JSON.stringify({
-          baseUrl,
-          credentials: { apiKey: 'sandbox-key', apiSecret: 'sandbox-secret' },
-          runtimeDirectory,
-          stateDirectory: path.join(work, 'state'),
-        }),
-        { mode: 0o600 },
-      )
-      const daemon = start('run', '--config', config)
-      const ended = new Promise((resolve) => daemon.once('close', resolve))
-      const tokenFile = path.join(runtimeDirectory, 'token')
-      await expectUntil('the token file', () => existsSync(tokenFile))
-      const token = spawnSync(...program('token', '--socket', path.join(runtimeDirectory, 'ipc.sock')), {
-        encoding: 'utf8',
-      })
-      expect(token.stdout).toBe(`${readFileSync(tokenFile, 'utf8')}\n`)
+      const demo = spawn(...program('demo'), { stdio: ['ignore', 'pipe', 'pipe'] })
+      onTestFinished(() => void demo.kill('SIGKILL'))
+      for (const stream of [demo.stdout, demo.stderr])
+        stream.on('data', (chunk: Buffer) => (printed += chunk.toString()))
+      const ended = new Promise((resolve) => demo.once('close', resolve))
+      await expectUntil('a token', () => printed.includes('event=token-obtained'))
+      const [, directory = ''] = / both in (\S+)\.$/m.exec(printed) ?? []
       // Only root and the daemon's user may: so koffi's native module works, which knows who asks.
-      const refresh = spawnSync(...program('refresh', '--socket', path.join(runtimeDirectory, 'ipc.sock')))
-      expect(refresh.status).toBe(0)
-      daemon.kill('SIGTERM')
+      expect(spawnSync(...program('refresh', '--socket', path.join(directory, 'ipc.sock'))).status).toBe(0)
+      demo.kill('SIGINT')
       expect(await ended).toBe(0)
     })
   },

@@ -1,7 +1,6 @@
 // The log in a real journal, from within the unit's sandbox.
 import { expect, it } from 'vitest'
 import { CONFIG, config, describeInstallation } from '../support/installation.ts'
-import { expectUntil } from '../support/until.ts'
 
 describeInstallation('the log in the journal', {}, (installation) => {
   const { attempt, configure, expectJournal, follow, scenario, sh } = installation
@@ -40,19 +39,5 @@ describeInstallation('the log in the journal', {}, (installation) => {
     expect(given).toMatch(/ fingerprint=[\da-f]{16} .*expiresAt=\d{4}-/)
     expect(given).toMatch(/event=alert .*reason=account-inactive[^]*event=alert-resolved/)
     expect(await asked('(started|reload|credentials)')).toMatch(/event=started [^]*event=reloaded/)
-  })
-
-  it('gets what was logged while the journal was restarted', async () => {
-    const countOf = (lines: string): number => lines.split('event=reloaded').length - 1
-    const before = countOf(await installation.journal('kyc-tokend'))
-    await sh('systemctl restart systemd-journald')
-    const pid = await installation.show('MainPID')
-    for (let count = 0; count < 5; count += 1)
-      await sh('kyc-tokend token >/dev/null; systemctl reload kyc-tokend')
-    await expectUntil(
-      'the reloads',
-      async () => countOf(await installation.journal('kyc-tokend')) >= before + 5,
-    )
-    expect(await installation.show('MainPID')).toBe(pid)
   })
 })

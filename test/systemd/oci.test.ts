@@ -11,25 +11,10 @@ import { expectUntil } from '../support/until.ts'
 const isNoRoot = process.getuid?.() !== 0
 if (isNoRoot) process.stderr.write('The OCI image is not tested: only root makes containers\n')
 // The image, unpacked and run by the tools of Debian, with nothing that a container needs not have.
-const isLeftOut = isNoRoot || lacks('dpkg-deb', 'ldd', 'skopeo', 'umoci', 'crun', 'unshare')
+const isLeftOut = isNoRoot || lacks('dpkg-deb', 'jq', 'ldd', 'skopeo', 'umoci', 'crun', 'unshare')
 
 const USER = 65532
 const ID = `kyc-tokend-test-${process.pid}`
-
-interface Spec {
-  root: object
-  process: {
-    args: string[]
-    terminal: boolean
-    noNewPrivileges: boolean
-    capabilities: object
-    rlimits: { type: string; soft: number; hard: number }[]
-    user: unknown
-    env: string[]
-  }
-  mounts: { destination: string; type: string; source: string; options: string[] }[]
-  linux: { namespaces: { type: string }[] }
-}
 
 describe.skipIf(isLeftOut && process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] !== '1')('the OCI image', () => {
   let work: string
@@ -110,25 +95,29 @@ describe.skipIf(isLeftOut && process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] !== '1')(
       writeFileSync(path.join(configuration, name), text, { mode: 0o440 })
       chownSync(path.join(configuration, name), 0, USER)
     }
-    specify((spec) => {
-      spec.root = { path: 'rootfs', readonly: true }
-      Object.assign(spec.process, { terminal: false, noNewPrivileges: true, capabilities: {} })
-      // umoci writes a hard limit of 1,024, for which the daemon warns; that of engines is higher.
-      spec.process.rlimits = [{ type: 'RLIMIT_NOFILE', soft: 1_024, hard: 4_096 }]
-      const tmpfs = {
-        type: 'tmpfs',
-        source: 'tmpfs',
-        options: ['nosuid', 'nodev', 'mode=0700', `uid=${USER}`, `gid=${USER}`],
-      }
-      spec.mounts.push(
-        { destination: '/etc/kyc-tokend', type: 'none', source: configuration, options: ['bind', 'ro'] },
-        { destination: '/run/kyc-tokend', type: 'none', source: run, options: ['bind', 'rw'] },
-        { destination: '/var/lib/kyc-tokend', ...tmpfs },
-        { destination: '/tmp', ...tmpfs },
-      )
-      // The stand-in is on this host's loopback.
-      spec.linux.namespaces = spec.linux.namespaces.filter(({ type }) => type !== 'network')
-    })
+    const tmpfs = {
+      type: 'tmpfs',
+      source: 'tmpfs',
+      options: ['nosuid', 'nodev', 'mode=0700', `uid=${USER}`, `gid=${USER}`],
+    }
+    const bind = (destination: string, source: string, mode: string): object => {
+      return { destination, type: 'none', source, options: ['bind', mode] }
+    }
+    const mounts = [
+      bind('/etc/kyc-tokend', configuration, 'ro'),
+      bind('/run/kyc-tokend', run, 'rw'),
+      { destination: '/var/lib/kyc-tokend', ...tmpfs },
+      { destination: '/tmp', ...tmpfs },
+    ]
+    // umoci writes a hard limit of 1,024 files, for which the daemon warns; that of engines is higher. The stand-in is
+    // on this host's loopback.
+    const change = `.root = { path: "rootfs", readonly: true }
+      | .process += { terminal: false, noNewPrivileges: true, capabilities: {} }
+      | .process.rlimits = [{ type: "RLIMIT_NOFILE", soft: 1024, hard: 4096 }]
+      | .mounts += ${JSON.stringify(mounts)}
+      | .linux.namespaces |= map(select(.type != "network"))`
+    const file = path.join(work, 'bundle/config.json')
+    writeFileSync(file, execFileSync('jq', [change, file]))
 
     const container = start(...crun('run', '--bundle', path.join(work, 'bundle'), ID))
     let log = ''
@@ -162,13 +151,6 @@ describe.skipIf(isLeftOut && process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] !== '1')(
     spawnSync(...crun('kill', ID, 'TERM'))
     expect(await ended).toBe(0)
   })
-
-  function specify(change: (spec: Spec) => void): void {
-    const file = path.join(work, 'bundle/config.json')
-    const spec = JSON.parse(readFileSync(file, 'utf8')) as Spec
-    change(spec)
-    writeFileSync(file, JSON.stringify(spec))
-  }
 
   function start(command: string, args: string[]): ChildProcess {
     const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'] })

@@ -54,11 +54,6 @@ describe.skipIf(lacks('dpkg-deb'))('the Debian package', () => {
       expect(files).toContain(needed)
   })
 
-  it('recommends what its texts use', () => {
-    const fields = spawnSync('dpkg-deb', ['--field', file, 'Recommends'], { encoding: 'utf8' }).stdout
-    expect(fields).toBe('ca-certificates, curl\n')
-  })
-
   it('has the published Node, and every document that its own texts name', async () => {
     const folder = path.join(work, 'unpacked')
     expect(spawnSync('dpkg-deb', ['--raw-extract', file, folder]).status).toBe(0)
@@ -82,16 +77,6 @@ describe.skipIf(lacks('dpkg-deb'))('the Debian package', () => {
       encoding: 'utf8',
     })
     expect({ status, stdout }).toEqual({ status: 0, stdout: '' })
-  })
-
-  it('names what is missing to build it, in one sentence', () => {
-    const script = path.join(PROJECT, 'systemd/build-deb.ts')
-    const { status, stderr } = spawnSync(process.execPath, [script], {
-      encoding: 'utf8',
-      env: { PATH: work },
-    })
-    const sentence = 'dpkg-deb cannot be found: sudo apt install dpkg\n'
-    expect({ status, stderr }).toEqual({ status: 1, stderr: sentence })
   })
 })
 

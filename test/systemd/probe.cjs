@@ -33,38 +33,20 @@ const write = (file) => () => {
 }
 
 attempt('execute /usr/bin/true', () => execFileSync('/usr/bin/true'))
-for (const folder of ['/run/kyc-tokend/files', '/var/lib/kyc-tokend', '/tmp', '/var/tmp', '/dev/shm'])
-  attempt(`execute in ${folder}`, executeIn(folder))
-for (const folder of [
-  '/etc/kyc-tokend',
-  '/usr',
-  '/var/lib',
-  '/run',
-  '/run/kyc-tokend',
-  '/run/kyc-tokend/files',
-  '/var/lib/kyc-tokend',
-])
+for (const folder of ['/run/kyc-tokend/files', '/tmp']) attempt(`execute in ${folder}`, executeIn(folder))
+for (const folder of ['/etc/kyc-tokend', '/run', '/run/kyc-tokend', '/run/kyc-tokend/files'])
   attempt(`write ${folder}/x`, write(`${folder}/x`))
-attempt('list /home', () => fs.readdirSync('/home'))
+for (const folder of ['/var/lib', '/var/lib/kyc-tokend']) attempt(`write ${folder}/x`, write(`${folder}/x`))
 attempt('look at process 1', () => fs.readFileSync('/proc/1/status'))
-attempt('read /proc/kallsyms', () => fs.readFileSync('/proc/kallsyms'))
-attempt('open /dev/mem', () => fs.openSync('/dev/mem'))
 // PROT_READ 1, PROT_WRITE 2, PROT_EXEC 4; MAP_PRIVATE 2, MAP_ANONYMOUS 32.
 attempt('writable and executable memory', () => mmap(0, 4096, 7, 34, -1, 0))
 attempt('executable memory later', () => mprotect(mmap(0, 4096, 3, 34, -1, 0), 4096, 5))
-// System calls by their numbers on x86-64: socket 41, setuid 105, unshare 272, mount 165, ptrace 101, keyctl 250, fchmodat 268.
-attempt('a packet socket', () => Number(syscall(41, 17, 3, 0, 0, 0, 0)))
-attempt('a netlink socket', () => Number(syscall(41, 16, 3, 0, 0, 0, 0)))
+// System calls by their numbers on x86-64: setuid 105, unshare 272.
 attempt('setuid(0)', () => Number(syscall(105, 0, 0, 0, 0, 0, 0)))
 attempt('a user namespace', () => Number(syscall(272, 0x10000000, 0, 0, 0, 0, 0)))
-attempt('mount', () => Number(syscall(165, 0, 0, 0, 0, 0, 0)))
-attempt('ptrace', () => Number(syscall(101, 0, 0, 0, 0, 0, 0)))
-attempt('keyctl', () => Number(syscall(250, 0, 0, 0, 0, 0, 0)))
 attempt('a set-user-id file', () => {
   const file = `${tmpdir()}/probe`
   fs.writeFileSync(file, '')
   fs.chmodSync(file, 0o4755)
 })
-// oxlint-disable-next-line typescript/no-implied-eval -- whether that is forbidden is the question
-attempt('compile a string', () => new Function('return 1')())
 process.stdout.write(`${JSON.stringify(found)}\n`)
