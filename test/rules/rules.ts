@@ -1,23 +1,17 @@
 // The rules of the contract that hold for every run: the names by which tests know them, and their sentences.
-// `requests.ts` and `tokens.ts` check what a world does, `records.ts` what a real daemon logged.
+// `records.ts` checks what a daemon logged.
 
 export const RULES = {
   'one-at-a-time': 'two requests at once',
   refused: 'a request after a refusal that nobody has ended',
-  'asked-for-wait': 'a request before the time that the service asked for',
-  'rejected-pace': 'a request before the pace of rejected is over',
-  backoff: 'a request before the backoff is over',
   'client-pace': 'two requests that clients caused too soon after each other',
   'good-token': 'a good token is not served',
   expired: 'a token past its end is handed out',
-  older: 'an older token is handed out again',
   number: 'two tokens have one number',
   'alert-missing': 'what an operator must know of raises no alert',
-  'alert-early': 'an alert that there is no token comes too early',
   'alert-once': 'an alert is raised twice',
   'alert-rank': 'an alert that is outranked is raised',
   'alert-end': 'an alert ends that was not raised',
-  'alert-stays': 'an alert stays though it is over',
   'trial-once': 'one trial has two records',
 } as const
 
