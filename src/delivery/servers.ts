@@ -16,7 +16,6 @@ import { createOperations, type Requests } from './operations.ts'
 import type { Replies } from './replies.ts'
 import { createHealthRoutes, createRoute, createTokenRoutes, type Metrics } from './routes.ts'
 import { createTokenAudit, type Transport } from './token-audit.ts'
-import { assertMeans } from './undocumented.ts'
 
 /** `http` null: it is off. */
 export interface Sockets {
@@ -24,7 +23,6 @@ export interface Sockets {
   readonly http: SocketConfig | null
 }
 
-/** Throws UserError (78) if this Node cannot guard a socket. */
 export function createServers(
   initial: Sockets,
   options: {
@@ -43,7 +41,6 @@ export function createServers(
 ) {
   const { paths, inherited, replies, requests, metrics, log, remedyOf } = options
   const { readPeer = createReadPeer(), monotonicMs: awakeMs = monotonicMs } = options
-  assertMeans()
   let settings = initial
   const hasHttp = initial.http !== null && descriptorsOf(inherited, 'http')?.length !== 0
   const limits = {

@@ -1,9 +1,7 @@
 // The means of Node that are not documented, all of them: the descriptor of a socket, answers after a
 // half-close, and the hook before the parser of HTTP.
-import { createServer, type IncomingMessage, type Server as HttpServer } from 'node:http'
-import { Socket, type Server } from 'node:net'
-import { PassThrough } from 'node:stream'
-import { exitStatus, UserError } from '../lib/error.ts'
+import type { IncomingMessage, Server as HttpServer } from 'node:http'
+import type { Server, Socket } from 'node:net'
 
 interface Parser {
   /** Called for each head. `2`: what follows is no HTTP, and is not parsed. */
@@ -25,24 +23,14 @@ export function allowHalfOpen(server: HttpServer): void {
 
 /**
  * Calls `isWanted` for each head before Node makes anything of it. False: nothing that follows is parsed. Without
- * that, 64 KiB of pipelined heads become thousands of requests at once, whatever is destroyed meanwhile.
+ * that, 64 KiB of pipelined heads become thousands of requests at once, whatever is destroyed meanwhile. Throws if
+ * this Node has no such hook: the connection ends then.
  */
 export function checkHeads(socket: Socket, isWanted: (request: IncomingMessage) => boolean): void {
   const { parser } = socket as Inner<Socket>
   if (!parser) return
   const { onIncoming } = parser
+  if (typeof onIncoming !== 'function')
+    throw new Error(`Node ${process.version} has no hook before the parser`)
   parser.onIncoming = (request, keepAlive) => (isWanted(request) ? onIncoming(request, keepAlive) : 2)
-}
-
-/** Throws UserError (78) if this Node has one of these means no more. */
-export function assertMeans(): void {
-  const server = createServer()
-  const stream = new PassThrough()
-  server.emit('connection', stream)
-  const { parser } = stream as Inner<PassThrough>
-  const hasAll = typeof parser?.onIncoming === 'function' && '_handle' in new Socket()
-  stream.destroy()
-  if (hasAll) return
-  const message = `Node ${process.version} lacks what guards the sockets: run kyc-tokend with Node 24`
-  throw new UserError(message, exitStatus.configuration)
 }
