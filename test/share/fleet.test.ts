@@ -1,6 +1,7 @@
 // One token for a fleet: who asks, who waits, who takes over, and what every loss, act and race leads to.
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
+import { createRandom } from '../support/random.ts'
 import { createWorld, type World, type WorldOptions } from './world.ts'
 
 let world: World
@@ -32,28 +33,13 @@ const busy: FetchOutcome = {
 const reset: FetchOutcome = { kind: 'transient', reason: 'network', detail: 'reset' }
 const barred: FetchOutcome = { kind: 'transient', reason: 'rejected', detail: 'HTTP 403', status: 403 }
 
-describe('a fleet', () => {
-  test('of 20 hosts asks once for the boot and once for each rotation', async () => {
-    await begin({ hosts: 20 })
-    expect([asked(), world.tokens()]).toEqual([1, ['token-1']])
-    await world.pass(1_600)
-    expect(asked()).toBeGreaterThanOrEqual(9)
-    expect(world.requests.length).toBeLessThanOrEqual(12)
-    await world.pass(15)
-    expect(world.tokens()).toHaveLength(1)
-    expect(world.eventsOf('share-lost')).toEqual([])
-    expect(world.hosts[1]!.room().status()).toMatchObject({ state: 'connected', lastError: null })
-  })
-
-  test('has a new token on each host within 15 s', async () => {
-    await begin()
-    void world.hosts[0]!.attempt('operator')
-    await world.pass(16)
-    expect([asked(), world.tokens()]).toEqual([2, ['token-2']])
-    const samples = world.hosts.map(({ room }) => room().sample()?.outcomes)
-    expect(samples.map((one) => one?.asked)).toEqual(expect.arrayContaining([0]))
-    expect(samples[1]).toMatchObject({ alone: 0 })
-  })
+test('a fleet has a new token on each host within 15 s', async () => {
+  await begin()
+  void world.hosts[0]!.attempt('operator')
+  await world.pass(16)
+  expect([asked(), world.tokens()]).toEqual([2, ['token-2']])
+  const outcomes = world.hosts.map(({ room }) => room().sample()?.outcomes)
+  expect(outcomes).toContainEqual({ asked: 0, adopted: 2, alone: 0 })
 })
 
 /** The fullest ten seconds. */
@@ -66,31 +52,18 @@ const reasons = (): (string | null)[] => [
 ]
 
 describe('a failure of the service', () => {
-  test('with Retry-After of 3 min holds for all, and for hosts that come', async () => {
+  test('with Retry-After of 3 min holds for all, for hosts that come, and after an operator who passed it in vain', async () => {
     await begin({ hosts: 5 }, () => busy)
     world.join()
-    await world.pass(170)
-    expect(asked()).toBe(1)
-    expect(world.hosts[1]!.facts().last).toMatchObject({
-      reason: 'rate-limited',
-      askedBy: expect.any(String),
-    })
-    world.service = () => 'token'
-    await world.pass(30)
-    expect(asked()).toBe(1)
-    expect(world.tokens()).toEqual(['token-2'])
-  })
-
-  test('with Retry-After goes on after an operator who passed it in vain', async () => {
-    await begin({}, () => busy)
     world.service = () => reset
     await world.act(1, 'operator')
     expect(asked()).toBe(2)
     world.service = () => 'token'
     await world.pass(170)
     expect(asked()).toBe(0)
+    expect(world.hosts[5]!.facts().last).toMatchObject({ kind: 'postponed', askedBy: expect.any(String) })
     await world.pass(20)
-    expect(asked()).toBe(1)
+    expect([asked(), world.tokens()]).toEqual([1, ['token-3']])
   })
 
   test('of the network leaves the request to another host after 5 s: 4 in 20 s', async () => {
@@ -140,28 +113,13 @@ describe('a refusal', () => {
   })
 })
 
-describe('operators', () => {
-  test('of 20 hosts at once are answered by one request, during a wait, too', async () => {
-    await begin({ hosts: 20 }, () => busy)
-    world.service = () => 'token'
-    const outcomes = await world.all('operator')
-    expect(asked()).toBe(2)
-    expect(outcomes.map(({ kind }) => kind)).not.toContain('postponed')
-    expect(world.tokens()).toEqual(['token-2'])
-  })
-
-  test('on two hosts who act during a request share the next one', async () => {
-    await begin({ hosts: 4 })
-    world.requestMs = 2_000
-    const first = world.hosts[0]!.attempt('operator')
-    await world.pass(1)
-    const later = [world.hosts[1]!.attempt('operator'), world.hosts[2]!.attempt('operator')]
-    await world.pass(6)
-    expect(await first).toMatchObject({ kind: 'ok' })
-    for (const outcome of await Promise.all(later))
-      expect(outcome).toMatchObject({ kind: 'ok', accessToken: 'token-3' })
-    expect(asked()).toBe(3)
-  })
+test('operators of 20 hosts at once are answered by one request, during a wait, too', async () => {
+  await begin({ hosts: 20 }, () => busy)
+  world.service = () => 'token'
+  const made = world.hosts.map(({ attempt }) => attempt('operator'))
+  await world.pass(3)
+  expect((await Promise.all(made)).map(({ kind }) => kind)).not.toContain('postponed')
+  expect([asked(), world.tokens()]).toEqual([2, ['token-2']])
 })
 
 test('clients cause one request in 30 s, whichever hosts they report to', async () => {
@@ -181,35 +139,34 @@ test('clients cause one request in 30 s, whichever hosts they report to', async 
   expect(asked()).toBe(1)
 })
 
-describe('an asker', () => {
-  test('that dies is waited for until its lease ends', async () => {
-    await begin({}, () => 'token')
-    world.requestMs = 10_000
-    void world.hosts[0]!.attempt('operator')
-    await world.pass(1)
-    // As if by a kill: it gives nothing back.
-    world.server.step = (host) => (host === 0 ? new Promise(() => undefined) : Promise.resolve())
-    world.hosts[0]!.kill()
-    void world.hosts[1]!.attempt('refresh')
-    world.requestMs = 50
-    await world.pass(15)
-    expect(asked()).toBe(2)
-    await world.pass(3)
-    expect(asked()).toBe(1)
-  })
+test('an asker that dies is waited for until its lease ends', async () => {
+  await begin()
+  world.requestMs = 10_000
+  void world.hosts[0]!.attempt('operator')
+  await world.pass(1)
+  // As if by a kill: it gives nothing back.
+  world.server.step = (host) => (host === 0 ? new Promise(() => undefined) : Promise.resolve())
+  world.hosts[0]!.kill()
+  void world.hosts[1]!.attempt('refresh')
+  world.requestMs = 50
+  await world.pass(15)
+  expect(asked()).toBe(2)
+  await world.pass(3)
+  expect(asked()).toBe(1)
+})
 
-  test('whose answer comes after a later one was adopted does not replace it', async () => {
-    await begin({ hosts: 2 })
-    world.requestMs = 8_000
-    const slow = world.hosts[0]!.attempt('refresh')
-    await world.pass(1)
-    world.server.remove(world.server.key('lease'))
-    world.requestMs = 50
-    await world.act(1, 'operator')
-    await world.pass(10)
-    expect(await slow).toMatchObject({ kind: 'ok' })
-    expect(world.tokens()).toEqual(['token-3'])
-  })
+test('an answer that comes after a later one was adopted does not replace it', async () => {
+  await begin({ hosts: 2 })
+  await world.pass(9)
+  world.requestMs = 8_000
+  const slow = world.hosts[0]!.attempt('refresh')
+  await world.pass(1)
+  world.server.remove(world.server.key('lease'))
+  world.requestMs = 50
+  await world.act(1, 'operator')
+  await world.pass(10)
+  expect(await slow).toMatchObject({ kind: 'ok' })
+  expect(world.tokens()).toEqual(['token-3'])
 })
 
 describe('a store that is of no use', () => {
@@ -276,48 +233,72 @@ test('a host that never asks says so, and has the token of another', async () =>
   expect([asked(), world.tokens()]).toEqual([1, ['token-1']])
 })
 
-describe("the store's clock", () => {
-  test.each([36_000_000, -30_000, -36_000_000, -3_000])(
-    'jumps by %d ms and back: no host returns to an older token, and all agree',
-    async (jumpMs) => {
-      await begin({ hosts: 5, lifeMs: 3_600_000 })
-      await world.act(0, 'operator')
-      await world.pass(16)
-      for (const [aheadMs, isFlushed] of [
-        [jumpMs, true],
-        [0, false],
-        [jumpMs, false],
-        [0, true],
-      ] as const) {
-        world.aheadMs = aheadMs
-        if (isFlushed) world.server.flush()
-        const before = world.tokens()
-        await world.pass(31)
-        expect(world.tokens()).toEqual(before)
-        await world.act(1, 'operator')
-        await world.pass(31)
-        expect(world.tokens()).toEqual([`token-${world.requests.length}`])
-      }
-      expect(asked()).toBe(6)
-    },
-  )
-})
-
-describe('a host that is restarted', () => {
-  test('takes nothing older, and gives what it had to an empty store', async () => {
-    await begin({ hosts: 2 })
-    const old = world.server.text('record')
+test.each([36_000_000, -30_000, -36_000_000, -3_000])(
+  "the store's clock jumps by %d ms and back: no host returns to an older token, and all agree",
+  async (jumpMs) => {
+    await begin({ hosts: 5, lifeMs: 3_600_000 })
     await world.act(0, 'operator')
     await world.pass(16)
-    world.server.plant(world.server.key('record'), old, 100_000)
-    for (const host of world.hosts) host.restart()
-    await world.pass(1)
-    expect(world.tokens()).toEqual(['token-2'])
-    world.server.flush()
-    for (const host of world.hosts) host.restart()
-    await world.pass(16)
-    world.join()
-    await world.pass(1)
-    expect([asked(), world.tokens()]).toEqual([2, ['token-2']])
-  })
+    for (const [aheadMs, isFlushed] of [
+      [jumpMs, true],
+      [0, false],
+      [jumpMs, false],
+      [0, true],
+    ] as const) {
+      world.aheadMs = aheadMs
+      if (isFlushed) world.server.flush()
+      const before = world.tokens()
+      await world.pass(31)
+      expect(world.tokens()).toEqual(before)
+      await world.act(1, 'operator')
+      await world.pass(31)
+      expect(world.tokens()).toEqual([`token-${world.requests.length}`])
+    }
+    expect(asked()).toBe(6)
+  },
+)
+
+test('a host that is restarted takes nothing older, and gives what it had to an empty store', async () => {
+  await begin({ hosts: 2 })
+  const old = world.server.text('record')
+  await world.act(0, 'operator')
+  await world.pass(16)
+  world.server.plant(world.server.key('record'), old, 100_000)
+  for (const host of world.hosts) host.restart()
+  await world.pass(1)
+  expect(world.tokens()).toEqual(['token-2'])
+  world.server.flush()
+  for (const host of world.hosts) host.restart()
+  await world.pass(16)
+  world.join()
+  await world.pass(1)
+  expect([asked(), world.tokens()]).toEqual([2, ['token-2']])
+})
+
+test('random writes to the store for ten minutes take no token away, and cost no more than being alone', async () => {
+  const lifeS = 240
+  await begin({ hosts: 5, lifeMs: lifeS * 1_000 })
+  const { server, hosts } = world
+  const random = createRandom(1)
+  const oneOf = <T>(values: readonly T[]): T => values[Math.floor(random() * values.length)]!
+  const record = server.key('record')
+  const keys = [record, record.replace('record', 'lease')]
+  const seen = new Set<string>()
+  const newest = hosts.map(() => 1)
+  const before = world.requests.length
+  for (let step = 0; step < 6_000; step += 1) {
+    for (const name of ['record', 'lease'] as const) seen.add(server.text(name))
+    const texts = [oneOf([...seen]), oneOf([...seen]), 'A'.repeat(80), 'x'.repeat(65_536), 'no base64!']
+    server.plant(oneOf(keys), oneOf(texts), oneOf([1, 50, 1_000, 60_000, 70 * 60_000, 10 ** 12]))
+    if (random() < 0.1) server.remove(oneOf(keys))
+    await world.pass(0.1)
+    for (const [index, host] of hosts.entries()) {
+      const number = Number(host.token()?.split('-')[1])
+      expect(number).toBeGreaterThanOrEqual(newest[index]!)
+      newest[index] = number
+    }
+  }
+  expect(world.requests.length - before).toBeLessThanOrEqual((hosts.length * 600) / (lifeS / 2))
+  await world.pass(16)
+  expect(world.tokens()).toHaveLength(1)
 })

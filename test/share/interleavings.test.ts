@@ -25,6 +25,9 @@ const settings = {
 } as const
 const log = (): void => undefined
 
+/** What the store does with the command of the step at which the fault happens. */
+const MODES: Partial<Record<Fault, 'lost' | 'late'>> = { 'lost command': 'lost', 'lost reply': 'late' }
+
 interface Choice {
   readonly options: number
   readonly chosen: number
@@ -56,37 +59,21 @@ async function play(
     schedule: () => () => undefined,
   }
   const telemetry = createTelemetry({ settings, log, clock })
+  /** The step of the first command of each host's act: an operator is answered by what is asked for from then on. */
+  const begun: (number | null)[] = [null, null]
+  server.step = (host) => step(host).then(() => void (begun[host] ??= steps))
   const hosts = [0, 1].map((index) => {
-    const connected = server.connect(index)
-    const store = Promise.resolve({
-      ...connected,
-      read: (...command: Parameters<typeof connected.read>) =>
-        step(index).then(() => failing(() => connected.read(...command))),
-      swap: (...command: Parameters<typeof connected.swap>) =>
-        step(index).then(() => failing(() => connected.swap(...command))),
-    })
+    const store = Promise.resolve(server.connect(index))
     const sleep = (): Promise<void> => step(index, true)
     const around = { seal, store, settings, random: () => 0.5, pairId: '', held: () => null, telemetry }
     return createHost({ ...around, clock: { ...clock, sleep } })
   })
-  /** The command of the step at which the fault happens. */
-  async function failing<T>(command: () => Promise<T>): Promise<T> {
-    const isNow = steps === faultAt
-    if (isNow && fault === 'flush') server.flush()
-    server.mode =
-      isNow && fault === 'lost command' ? 'lost' : isNow && fault === 'lost reply' ? 'late' : 'well'
-    try {
-      return await command()
-    } finally {
-      server.mode = 'well'
-    }
-  }
 
   const history: number[][] = [[], []]
   const problems: string[] = []
   async function run(index: number): Promise<void> {
     for (const [, cause] of acts.filter(([host]) => host === index)) {
-      const begun = steps
+      begun[index] = null
       const account = {
         share: settings,
         pairId: '',
@@ -108,7 +95,7 @@ async function play(
       const outcome = await hosts[index]!.attempt(account, new AbortController().signal, attempt)
       const isOperator = cause === 'operator'
       const number = outcome.kind === 'ok' ? Number(outcome.accessToken.slice(1)) : 0
-      if (isOperator && (number === 0 || requests[number - 1]!.sent < begun))
+      if (isOperator && (number === 0 || requests[number - 1]!.sent < begun[index]!))
         problems.push('an operator is not answered')
       see()
     }
@@ -146,7 +133,10 @@ async function play(
       waiting.set(host, others)
       steps += 1
       nowMs += first!.isSleep ? 100 : 2
-      if (steps === faultAt && fault === 'killed asker') {
+      const isFaulty = steps === faultAt
+      server.mode = (isFaulty && MODES[fault]) || 'well'
+      if (isFaulty && fault === 'flush') server.flush()
+      if (isFaulty && fault === 'killed asker') {
         dead.add(host)
         nowMs += 17_000
       } else first!.go()

@@ -32,16 +32,15 @@ const settings = {
 export interface WorldOptions {
   readonly hosts?: number
   readonly lifeMs?: number
-  readonly seed?: number
   readonly hasOwnProof?: boolean
   /** Of one host. */
   readonly share?: (host: number) => Partial<Account['share']>
 }
 
 export function createWorld(options: WorldOptions = {}) {
-  const { hosts: count = 3, lifeMs = 240_000, seed = 1, hasOwnProof = false, share = () => ({}) } = options
+  const { hosts: count = 3, lifeMs = 240_000, hasOwnProof = false, share = () => ({}) } = options
   const clock = createFakeClock({ turns: 4 })
-  const random = createRandom(seed)
+  const random = createRandom(1)
   const stop = new AbortController()
   const nowMs = (): number => clock.now().bootMs
   const world = {
@@ -130,7 +129,6 @@ export function createWorld(options: WorldOptions = {}) {
       room,
       end: (): void => own.abort(),
       token: (): string | null => usable()?.accessToken ?? null,
-      reload: (): void => room.use(account()),
       attempt(cause: Cause): Promise<FetchOutcome> {
         facts.due = { cause, atMs: nowMs() }
         wish = Promise.withResolvers()
@@ -169,7 +167,6 @@ export function createWorld(options: WorldOptions = {}) {
       token: () => life.token(),
       facts: () => life.facts,
       room: () => life.room,
-      reload: () => life.reload(),
       kill: () => life.end(),
       /** The process ends, and another one begins with what it has saved; `isNew`: with nothing. */
       restart({ isNew = false } = {}): void {
@@ -183,10 +180,8 @@ export function createWorld(options: WorldOptions = {}) {
 
   const hosts = Array.from({ length: count }, (_, index) => createMember(index))
   return Object.assign(world, {
-    clock,
     server,
     hosts,
-    nowMs,
     join() {
       hosts.push(createMember(hosts.length))
       return hosts.at(-1)!
@@ -197,12 +192,6 @@ export function createWorld(options: WorldOptions = {}) {
       const made = hosts[index]!.attempt(cause)
       await clock.advance(3_000)
       return made
-    },
-    /** All hosts have an attempt for this cause at once; 3 s pass. */
-    async all(cause: Cause): Promise<FetchOutcome[]> {
-      const made = hosts.map((host) => host.attempt(cause))
-      await clock.advance(3_000)
-      return Promise.all(made)
     },
     /** The tokens in use; null: a host has none. */
     tokens: () => [...new Set(hosts.map((host) => host.token()))],

@@ -14,18 +14,17 @@ export function createMemoryServer(nowMs: () => number) {
 
   const server = {
     mode: 'well' as 'well' | 'lost' | 'read-only' | 'late',
-    /** Called before and after each command of a host; a rejection is that of the command. */
-    step: (_host: number, _what: string): Promise<void> => Promise.resolve(),
+    /** Called before each command of a host. */
+    step: (_host: number): Promise<void> => Promise.resolve(),
     /** A connection of this host. */
     connect(host: number, onReady = () => {}): Store {
       ready.add(onReady)
       async function command<T>(what: string, work: () => T): Promise<T> {
-        await server.step(host, what)
+        await server.step(host)
         if (server.mode === 'lost') throw new StoreError('Connection is closed.')
         const isWrite = what !== 'read' && server.mode === 'read-only'
         if (isWrite) throw new StoreError("READONLY You can't write against a read only replica.")
         const reply = work()
-        await server.step(host, `${what} answered`)
         if (server.mode === 'late') throw new StoreError('no answer within share.timeout')
         return reply
       }
@@ -55,7 +54,6 @@ export function createMemoryServer(nowMs: () => number) {
     plant: (key: string, text: string, keepMs: number): unknown =>
       keys.set(key, { text, untilMs: nowMs() + keepMs }),
     remove: (key: string): unknown => keys.delete(key),
-    keys: () => [...keys.keys()],
   }
   return server
 }
