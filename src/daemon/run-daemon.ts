@@ -4,7 +4,7 @@ import type { Stats } from 'node:fs'
 import { mkdir, open, type FileHandle } from 'node:fs/promises'
 import type { Writable } from 'node:stream'
 import type { Config } from '../config/config.ts'
-import type { LoadOptions } from '../config/load.ts'
+import { loadConfig, type LoadOptions } from '../config/load.ts'
 import { assertUnixSockets, refuse } from '../delivery/listen.ts'
 import { asFileError, FileError } from '../files/file-error.ts'
 import { DIRECTORY_FLAGS } from '../files/replace-file.ts'
@@ -76,7 +76,6 @@ async function build(
   inherited: InheritedSockets,
 ): Promise<Daemon> {
   assertUnixSockets(inherited)
-  const { loadConfig } = await import('../config/load.ts')
   const config = await loadConfig({ configPath, env })
   await takeDirectories(config)
   return createDaemon(config, {
@@ -146,7 +145,6 @@ function refuseForeign(path: string, { uid, mode }: Stats): void {
 /** Returns the function that reads the configuration again. It throws only UserError: no file ends us. */
 export function createLoad(options: LoadOptions): Load {
   return async (running) => {
-    const { loadConfig } = await import('../config/load.ts')
     try {
       return await loadConfig({ ...options, running })
     } catch (error) {

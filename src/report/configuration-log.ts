@@ -20,7 +20,6 @@ export function logReload(read: Config['read'], log: Log): void {
   logWarnings(read, log)
   log('notice', 'The configuration was read again', {
     event: 'reloaded',
-    configFile: read.file,
     needsRestart: read.needsRestart,
     // systemd loads its credentials at a start alone.
     credentialsOfStart: read.systemdCredentials,

@@ -51,7 +51,7 @@ export function startTokenLog({
     // A service may give the same token again and again.
     if (token === null || token.fingerprint === logged) return
     logged = token.fingerprint
-    const { fingerprint, expirySource } = token
+    const { fingerprint } = token
     const shown = shownClock(keeper.state())
     log('info', 'Token obtained', {
       event: 'token-obtained',
@@ -60,7 +60,6 @@ export function startTokenLog({
       fingerprint,
       generation: keeper.state().generation,
       expiresAt: formatInstant(token.expiresAtMs, shown),
-      expirySource,
       nextRefreshAt: formatInstant(token.refreshAtMs, shown),
     })
   }
@@ -99,8 +98,6 @@ export function startTokenLog({
       event: 'token-expired',
       fingerprint: state.token.fingerprint,
       expiredAt: formatInstantOrNull(usableUntilMs(state, now), now),
-      reason: recordOf(state, state.running).failure?.reason ?? null,
-      nextAttemptAt: formatInstantOrNull(dueAtMs(state, now), now),
     })
   }
 
