@@ -79,10 +79,9 @@ export function isRefused({ refusal, failure }: PairRecord): boolean {
 const MAX_DELAY_WITHOUT_TOKEN_MS = 60_000
 /** The shortest wait after `rejected`; the longest is twice as long. */
 const REJECTED_MS = 300_000
-/** The shortest time between two requests of clients; it doubles, and again, as their tokens are reported. */
+/** The shortest time between two requests of clients; it doubles with each of MAX_PACE tokens in a row. */
 const CLIENT_INTERVAL_MS = 30_000
-/** So many tokens in a row count, each but the first doubles the wait. */
-export const MAX_PACE = 3
+export const MAX_PACE = 2
 
 /** An attempt to come. `pair`: the fingerprint of the pair. */
 export interface Plan {
@@ -132,7 +131,7 @@ function clientsAtMs(state: TokenState): number {
   const { want, requestedAtMs, pace } = state.clients
   const { attempts, refusal, floorAtMs, resumeAtMs } = recordOf(state, state.running)
   if (want === 'nothing' || attempts > 0 || refusal !== null) return Infinity
-  const pacedMs = (requestedAtMs ?? -Infinity) + CLIENT_INTERVAL_MS * 2 ** Math.max(0, pace - 1)
+  const pacedMs = (requestedAtMs ?? -Infinity) + CLIENT_INTERVAL_MS * 2 ** pace
   return Math.max(pacedMs, floorAtMs, resumeAtMs)
 }
 

@@ -116,7 +116,7 @@ export interface TokenState extends Omit<Files, 'pair'> {
     readonly want: 'nothing' | 'more life' | 'another'
     /** When they last caused a request; null: never. */
     readonly requestedAtMs: number | null
-    /** Tokens in a row that they caused and then reported, at most 3. */
+    /** Tokens in a row that they caused and then reported, at most 2. */
     readonly pace: number
     /** They wanted the token that is held. */
     readonly areCause: boolean

@@ -39,7 +39,7 @@ const FLOORS: Readonly<Record<string, number>> = { 429: 4 * U, rejected: 10 * U 
 /** Waits after so many failures in a row: without a token, with one. */
 const SOON_MS = [0, U, U, U, U, U]
 const LATE_MS = [0, U, 2 * U, 4 * U, 8 * U, 10 * U]
-const PACES_MS = [U, U, 2 * U, 4 * U]
+const PACES_MS = [U, 2 * U, 4 * U]
 
 /** What an observer knows of a pair, who sees files, acts, requests, answers and what clients get. */
 const UNKNOWN = {
@@ -185,7 +185,7 @@ function createStep(play: Machine, { s: before, m: seen, now: began }: Node) {
     const minMs = Number(more) * U
     const counts = isGood(t, now) && m.pairs[m.running]!.refused === null
     if (counts && act === 'report') {
-      if (!t.reported) m.pace = now >= t.calmAt ? 0 : Math.min(m.pace + (t.byClients ? 1 : 0), 3)
+      if (!t.reported) m.pace = now >= t.calmAt ? 0 : Math.min(m.pace + (t.byClients ? 1 : 0), 2)
       if (!t.reported) m.pairs[m.running]!.postponedAt = 0
       t.reported = m.want = true
     }
