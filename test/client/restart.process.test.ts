@@ -1,7 +1,7 @@
 // Calls over the end of a connection, and with the real daemon.
 import { setTimeout as pause } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { clientOf, codeOf, daemonWith, generous, subscribed } from '../support/client-world.ts'
+import { clientOf, codeOf, daemonWith, generous } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
 import { granting, type ArrivedRequest, type ScriptedAnswer } from '../support/service.ts'
@@ -35,28 +35,6 @@ test('a connection that the daemon has closed while it was idle costs a call not
   daemon.cutAll()
   await holds(() => daemon.connections.open === 0)
   expect((await client.get({ waitSeconds: 0 })).accessToken).toBe('token-1')
-})
-
-test('a get that waits and a subscription survive a restart of the real daemon', async () => {
-  const { daemon, service, again } = await commandWorld({ answer: { status: 503 } })
-  const client = clientOf({ path: daemon.ipcPath })
-  const { tokens } = subscribed(client)
-  await daemon.logged('fetch-failed')
-  const got = client.get({ waitSeconds: 30 })
-  expect(await daemon.end()).toBe(0)
-  const token = hourToken()
-  service.answer(granting(token))
-  await again()
-  expect((await got).accessToken).toBe(token)
-  await holds(() => tokens.length === 1)
-  expect(tokens).toEqual([`${token} ready`])
-  expect(await client.reject(token)).toMatchObject({
-    verdict: expect.stringMatching(/^(refreshing|held)$/) as string,
-  })
-  expect(await client.status()).toMatchObject({
-    service: { baseUrl: service.url },
-    clients: { ipc: { connections: 1, subscribers: 1 } },
-  })
 })
 
 test('no call fails or is slow while there is a good token: through a restart, a crash and a suspension', async () => {

@@ -25,20 +25,6 @@ test('a listener is called now and at each change, until it is ended; all share 
   expect(daemon.asked).toHaveLength(1)
 })
 
-test('a subscription survives restarts and repeats nothing', async () => {
-  let token = tokenFields('token-1')
-  const daemon = await daemonWith(({ answer }) => answer('token.result', token))
-  const { tokens } = subscribed(clientOf(daemon))
-  await holds(() => tokens.length === 1)
-  await daemon.stop()
-  await daemon.start()
-  await holds(() => daemon.asked.length === 2)
-  token = tokenFields('token-2')
-  daemon.publish('token.changed', token)
-  await holds(() => tokens.length === 2)
-  expect(tokens).toEqual(['token-1 ready', 'token-2 ready'])
-})
-
 /** The output and the exit status of a program with a TokenClient `tokens` of this daemon. */
 async function runProgram(path: string, program: string) {
   const source = `import { TokenClient } from '${root}src/client/index.ts'

@@ -94,10 +94,6 @@ export async function startScriptedDaemon(path: string, script: (asking: Asking)
       for (const [socket, id] of subscribers)
         socket.write(`${JSON.stringify({ type, data: { id, ...data } })}\f`)
     },
-    /** Reads no more from the connections that are open. */
-    pause: (): void => {
-      for (const socket of sockets) socket.pause()
-    },
     /** Ends all connections once what was written is sent. */
     cutAll: (): void => {
       for (const socket of sockets) socket.end()
