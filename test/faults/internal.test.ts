@@ -26,9 +26,6 @@ const SHOWING_OWNER = `data:text/javascript,${encodeURIComponent(SHOWING)}`
 
 test('an internal fault ends the daemon with 70, and the next start takes it for a crash', async () => {
   world.service.answer(accountInactive)
-  const refused = world.start()
-  await refused.logged('alert')
-  await refused.end('SIGKILL')
   const [node, program] = PROGRAM
   const broken = world.start({}, { program: [node, '--import', WITHOUT_NAME, program], hasFault: true })
   expect(await broken.ended()).toBe(70)
