@@ -27,8 +27,8 @@ export interface Account {
 }
 export type Held = Pick<Token, 'accessToken' | 'expirySource' | 'expiresAtMs' | 'pair' | 'receivedAtMs'>
 
-/** The time between two looks, and the longest wait of an attempt without the store. */
-export const LOOK_EVERY_MS = 15_000
+/** The time between two readings, and the longest wait of an attempt without the store. */
+export const READ_EVERY_MS = 15_000
 /** The part of a lease beyond the request itself. */
 const LEASE_MARGIN_MS = 2_000
 /** Operators on other hosts who begin within this time share the request. */
@@ -79,7 +79,7 @@ function createAnswers({ seal, store, settings, clock, pairId, held, telemetry }
   let deliveredId = latest?.id
   /** Ids of answers that this host has left for later ones: it takes none of them again, whatever a clock says. */
   const left = new Set<string>()
-  /** The store's clock minus the boot clock is between these: each look narrows it. The lower one counts. */
+  /** The store's clock minus the boot clock is between these: each reading narrows it. The lower one counts. */
   let [low, high] = [-Infinity, Infinity]
 
   /** The content of a text, unless it is of no use. */
@@ -131,7 +131,7 @@ function createAnswers({ seal, store, settings, clock, pairId, held, telemetry }
   }
 
   /** Reads both texts, and brings the record and the latest answer to one. Rejects with a StoreError. */
-  async function look(tries = 3): Promise<Seen> {
+  async function read(tries = 3): Promise<Seen> {
     const opened = await store
     const beforeMs = bootMs()
     const { nowMs, record, lease } = await opened.read(seal.keys)
@@ -147,13 +147,13 @@ function createAnswers({ seal, store, settings, clock, pairId, held, telemetry }
     const found = open('record', record)
     const isSettled = (found !== null && meet(found)) || (await putLatest(record))
     // Another host may have been faster.
-    if (!isSettled && tries > 1) return look(tries - 1)
+    if (!isSettled && tries > 1) return read(tries - 1)
     telemetry.connected()
     return { record, lease, kept: open('lease', lease) }
   }
 
   return {
-    look,
+    read,
     put,
     putLatest,
     /** Removes this lease, unless another one is there by now. */
@@ -165,7 +165,7 @@ function createAnswers({ seal, store, settings, clock, pairId, held, telemetry }
     delivered,
     /** This host got an answer, and its keeper has it; `before` was the latest when the request began. */
     learn(got: Known, before: Known | null): void {
-      // Meanwhile a look has brought the answer to a later request.
+      // Meanwhile a reading has brought the answer to a later request.
       if (latest !== null && latest !== before && latest.at > got.at) return
       replace({ ...got, at: Math.max(got.at, (before?.at ?? -Infinity) + 1) })
       delivered()
@@ -183,7 +183,7 @@ function createAnswers({ seal, store, settings, clock, pairId, held, telemetry }
 interface Act extends Attempt {
   readonly account: Account
   readonly signal: AbortSignal
-  /** From the first look on: an operator is answered only by what was asked for then, and passes older waits. */
+  /** From the first reading on: an operator is answered only by what was asked for then, and passes older waits. */
   sinceMs?: number
 }
 export type Host = ReturnType<typeof createHost>
@@ -232,7 +232,7 @@ export function createHost(options: HostOptions) {
     const mine = await answers.put('lease', former, { ...own, at: bootMs(), until: bootMs() + leaseMs })
     if (mine === null) return null
     if (act.cause === 'operator') await clock.sleep(GATHER_MS, act.signal)
-    const { record, lease } = await answers.look()
+    const { record, lease } = await answers.read()
     if (isAnswered(act) || act.signal.aborted) {
       await answers.giveBack(mine).catch(telemetry.failed)
       return isAnswered(act) ? adopt() : postponed(0)
@@ -242,7 +242,7 @@ export function createHost(options: HostOptions) {
     const { outcome, sentMs, isForAll } = await ask(act, 'asked')
     // From here on no failure of the store leads to a second request. The record comes before the lease goes.
     try {
-      if (isForAll && !(await answers.putLatest(record))) await answers.look()
+      if (isForAll && !(await answers.putLatest(record))) await answers.read()
       if (isForAll || act.signal.aborted) await answers.giveBack(mine)
       else await answers.put('lease', mine, { ...own, at: sentMs, ...waitAfter(outcome, kept) })
     } catch (error) {
@@ -265,7 +265,7 @@ export function createHost(options: HostOptions) {
     const patienceMs = planMs === null ? Math.min(2 * leaseMsOf(act.account), (leftMs() || Infinity) / 2) : 0
     const patientUntilMs = bootMs() + patienceMs
     do {
-      const seen = await answers.look()
+      const seen = await answers.read()
       act.sinceMs ??= act.cause === 'operator' ? bootMs() : -Infinity
       if (isAnswered(act)) return adopt()
       const outcome = reasonNotToAsk(act, seen) ?? (await askForAll(act, seen))
@@ -293,12 +293,12 @@ export function createHost(options: HostOptions) {
     if (signal.aborted) return postponed(0)
     if (!asks) return NOT_ASKED
     if (cause !== 'operator') {
-      if (whenAlone === 'wait') return postponed(LOOK_EVERY_MS, { reason: 'share-lost' })
+      if (whenAlone === 'wait') return postponed(READ_EVERY_MS, { reason: 'share-lost' })
       const isUrgent = cause === 'client' || leftMs() === 0
       const spareMs = Math.max(0, leftMs() - timeoutMs - account.requestTimeoutMs)
       const latestMs = bootMs() + (isUrgent ? ALONE_MS : ALONE_PART * spareMs)
       if (planMs === null || planMs > latestMs) planMs = bootMs() + random() * (latestMs - bootMs())
-      if (planMs > bootMs()) return postponed(Math.min(LOOK_EVERY_MS, planMs - bootMs()))
+      if (planMs > bootMs()) return postponed(Math.min(READ_EVERY_MS, planMs - bootMs()))
     }
     return (await ask(act, 'alone')).outcome
   }
@@ -316,7 +316,7 @@ export function createHost(options: HostOptions) {
 }
 
 const leaseMsOf = ({ requestTimeoutMs }: Account): number => requestTimeoutMs + LEASE_MARGIN_MS
-const NOT_ASKED = postponed(LOOK_EVERY_MS, { reason: 'not-asked' })
+const NOT_ASKED = postponed(READ_EVERY_MS, { reason: 'not-asked' })
 
 /** The token that the keeper has for this pair: after a start the fleet may not know of it. */
 function firstOf(held: Held | null, pairId: string): Known | null {
