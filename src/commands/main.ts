@@ -3,7 +3,6 @@ import { write } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Commands, Invocation } from '../terminal/command.ts'
 import { helpOf, parseCommandLine } from './command-line.ts'
-import { FileError } from '../files/file-error.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { errorCode, errorMessage, exitStatus, UserError } from '../lib/error.ts'
 import { decideProgramName } from '../host/paths.ts'
@@ -110,8 +109,7 @@ function onOutputError(error: Error): void {
  * One sentence on stderr, and the status; after that of an internal fault its stack. Resolves when it is written,
  * or after 1 s.
  */
-async function fail(failure: unknown): Promise<void> {
-  const thrown = failure instanceof FileError ? await inWords(failure) : failure
+async function fail(thrown: unknown): Promise<void> {
   const sentence = `kyc-tokend failed, and the fault is its own (${errorMessage(thrown)}): please report it.`
   const { status, message } =
     thrown instanceof UserError
@@ -128,10 +126,4 @@ async function fail(failure: unknown): Promise<void> {
 async function crash(error: unknown): Promise<void> {
   await fail(error)
   process.exit()
-}
-
-/** Loaded for an error alone: the small program has no other use for it. */
-async function inWords(error: FileError): Promise<UserError> {
-  const { asUserError } = await import('../host/remedy.ts')
-  return asUserError(error, process.env)
 }

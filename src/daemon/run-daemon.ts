@@ -6,7 +6,7 @@ import type { Writable } from 'node:stream'
 import type { Config } from '../config/config.ts'
 import { loadConfig, type LoadOptions } from '../config/load.ts'
 import { assertUnixSockets, refuse } from '../delivery/listen.ts'
-import { asFileError, FileError } from '../files/file-error.ts'
+import { FileError } from '../files/file-error.ts'
 import { DIRECTORY_FLAGS } from '../files/replace-file.ts'
 import { takeInheritedSockets, type InheritedSockets } from '../host/system.ts'
 import { programName } from '../host/paths.ts'
@@ -120,10 +120,8 @@ async function take(setting: keyof Directories, path: string, mode: number): Pro
     if (isLockedBy(directory.fd)) return
     const message = `Another kyc-tokend runs with ${path}: stop it, or set another \`${setting}\``
     throw new UserError(message, exitStatus.unavailable)
-  } catch (thrown) {
-    const error = asFileError(path, thrown, path)
-    if (!(error instanceof FileError)) throw error
-    throw asUserError(error, process.env)
+  } catch (error) {
+    throw asUserError(path, error, path)
   }
 }
 

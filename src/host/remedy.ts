@@ -1,6 +1,6 @@
 // The one table of remedies: a fault, and the place of the daemon, give one sentence and at most three commands.
 import { dirname } from 'node:path'
-import { FileError } from '../files/file-error.ts'
+import { asFileError, FileError } from '../files/file-error.ts'
 import { shellWord } from '../lib/display-text.ts'
 import { exitStatus, UserError } from '../lib/error.ts'
 import type { Log } from '../lib/log.ts'
@@ -72,9 +72,11 @@ export function isFaultName(name: string): name is FaultName {
   return Object.hasOwn(rows, name)
 }
 
-/** The error with which a command or a start ends (78). */
-export function asUserError(error: FileError, env: NodeJS.ProcessEnv): UserError {
-  const { remedyOf } = createRemedies(placeOf(env))
+/** An error of the system or of a file as that with which a command or a start ends (78); any other as it is. */
+export function asUserError(path: string, thrown: unknown, directory?: string): unknown {
+  const error = asFileError(path, thrown, directory)
+  if (!(error instanceof FileError)) return error
+  const { remedyOf } = createRemedies(placeOf(process.env))
   return new UserError(`${remedyOf(error)}.`, exitStatus.configuration, { cause: error })
 }
 

@@ -1,9 +1,8 @@
 // `kyc-tokend setup`: writes new files beside those in use, checks them live, puts them in place, and has the daemon
 // use them. Nothing is replaced before it was checked, so nothing is restored.
-import { asFileError } from '../files/file-error.ts'
 import { installationOf } from '../host/account.ts'
 import { programName } from '../host/paths.ts'
-import { createRemedies } from '../host/remedy.ts'
+import { asUserError, createRemedies } from '../host/remedy.ts'
 import { firstLine, unitProperties } from '../host/system.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'
@@ -42,7 +41,7 @@ export const setupWith =
       refuseExisting(files, { force })
       return await setUp(answers, { invocation, account, files, checkLive })
     } catch (error) {
-      throw asFileError(files.config, error)
+      throw asUserError(files.config, error)
     }
   }
 
