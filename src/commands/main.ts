@@ -24,7 +24,8 @@ let stdout: NodeJS.WriteStream | undefined
 
 /** Runs the command that the arguments name, and ends the process with its exit status. */
 export async function start(commands: Commands): Promise<void> {
-  process.on('uncaughtException', (error) => void crash(error))
+  // An error outside of the command's promise ends the program, too.
+  process.on('uncaughtException', (thrown) => void fail(thrown).then(() => process.exit()))
   try {
     const status = await main(commands)
     process.exitCode ??= status
@@ -120,10 +121,4 @@ async function fail(thrown: unknown): Promise<void> {
   // Not by process.stderr, which would block if it is a file on a disk that hangs.
   const written = new Promise<void>((resolve) => write(STDERR, text, () => resolve()))
   await Promise.race([written, sleep(LINGER_MS, undefined, { ref: false })])
-}
-
-/** An error outside of the command's promise ends the program, too. */
-async function crash(error: unknown): Promise<void> {
-  await fail(error)
-  process.exit()
 }

@@ -4,9 +4,8 @@ import { once } from 'node:events'
 import { chmodSync, chownSync, lstatSync, rmSync, type Stats } from 'node:fs'
 import { connect, createServer, type Server } from 'node:net'
 import type { SocketConfig } from '../config/config.ts'
-import { asFileError, FileError } from '../files/file-error.ts'
 import type { InheritedSockets } from '../host/system.ts'
-import type { RemedyOf } from '../host/remedy.ts'
+import { asUserError } from '../host/remedy.ts'
 import { errorCode, exitStatus, UserError, withSystemFallback } from '../lib/error.ts'
 import { loadLibc } from '../lib/libc.ts'
 import type { Log } from '../lib/log.ts'
@@ -28,10 +27,9 @@ export async function listen(options: {
   /** The settings in force. */
   readonly access: () => Access
   readonly addServer: () => Server
-  readonly remedyOf: RemedyOf
   readonly log: Log
 }) {
-  const { fds, path: ownPath, access, addServer, remedyOf, log } = options
+  const { fds, path: ownPath, access, addServer, log } = options
   const paths = fds?.map((fd) => loadLibc().socketPath(fd)) ?? [ownPath]
 
   async function open(): Promise<void> {
@@ -47,12 +45,6 @@ export async function listen(options: {
     chmodSync(ownPath, mode)
   }
 
-  function throwAsUserError(thrown: unknown): never {
-    const error = asFileError(ownPath, thrown)
-    if (!(error instanceof FileError)) throw error
-    throw new UserError(remedyOf(error), exitStatus.configuration, { cause: error })
-  }
-
   /** Paths of sockets that are opened too wide: of systemd's, those to which everybody may connect. */
   function tooWide(): string[] {
     const { mode, allow } = access()
@@ -66,11 +58,13 @@ export async function listen(options: {
     try {
       apply(next)
     } catch (error) {
-      throwAsUserError(error)
+      throw asUserError(ownPath, error)
     }
   }
 
-  await open().catch(throwAsUserError)
+  await open().catch((error: unknown) => {
+    throw asUserError(ownPath, error)
+  })
   setAccess(access())
   return {
     setAccess,

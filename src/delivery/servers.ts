@@ -80,7 +80,7 @@ export function createServers(
   async function open(name: Transport): Promise<void> {
     const fds = descriptorsOf(inherited, name)
     const { addServer } = guards[name]
-    listeners[name] = await listen({ fds, path: paths[name], access: limits[name], addServer, remedyOf, log })
+    listeners[name] = await listen({ fds, path: paths[name], access: limits[name], addServer, log })
   }
 
   /** Gives both sockets these modes and groups. Throws UserError. */

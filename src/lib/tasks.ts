@@ -20,14 +20,12 @@ export async function runTasks(parts: readonly Task[], signal: AbortSignal): Pro
 }
 
 /** The task, started once the promise resolves; if the signal is aborted before, with that aborted signal. */
-export function after(begun: Promise<unknown>, task: Task): Task {
-  return {
-    async run(signal) {
-      await raceAbort(begun, signal)
-      await task.run(signal)
-    },
-  }
-}
+export const after = (begun: Promise<unknown>, task: Task): Task => ({
+  async run(signal) {
+    await raceAbort(begun, signal)
+    await task.run(signal)
+  },
+})
 
 /** Resolves when the signal is aborted. */
 export async function untilAborted(signal: AbortSignal): Promise<void> {

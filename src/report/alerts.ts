@@ -5,6 +5,7 @@ import { createManagedFile } from '../files/managed-file.ts'
 import type { RemedyOf } from '../host/remedy.ts'
 import type { Instant } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
+import { untilAborted } from '../lib/tasks.ts'
 import { permanentReasons, type AlertReason, type AlertTestResult } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
 import { lostAt, usableToken } from '../token/selectors.ts'
@@ -46,7 +47,7 @@ const REHEARSAL_MS = 10_000
 const RESOLVED_MS = 60_000
 
 export function createAlerts(options: {
-  keeper: Pick<Keeper, 'state' | 'now' | 'listenUntil' | 'remember'>
+  keeper: Pick<Keeper, 'state' | 'now' | 'onEvent' | 'remember'>
   log: Log
   /** alert.json, absolute. */
   path: string
@@ -166,7 +167,9 @@ export function createAlerts(options: {
     /** Maintains the alert until the signal is aborted. An alert that is raised then stays in alert.json. */
     async run(signal: AbortSignal): Promise<void> {
       check()
-      await keeper.listenUntil(signal, check)
+      const endListening = keeper.onEvent(check)
+      await untilAborted(signal)
+      endListening()
       await file.reconcile()
     },
     reconfigure(next: AlertsConfig): void {

@@ -1,6 +1,7 @@
 // Notifies systemd (sd_notify(3)): ready, status, reloading, stopping, and that the loop is alive.
 import { formatInstantOrNull, type Clock, type Instant } from '../lib/clock.ts'
 import { withSystemFallback } from '../lib/error.ts'
+import { untilAborted } from '../lib/tasks.ts'
 import type { KeeperView } from '../token/keeper.ts'
 import { dueAtMs, phaseOf, usableToken, usableUntilMs } from '../token/selectors.ts'
 import { recordOf, type TokenState } from '../token/state.ts'
@@ -25,10 +26,8 @@ export function createSystemdNotifier(options: {
   keeper: KeeperView
   clock: Pick<Clock, 'sleep'>
   sendDatagram: SendDatagram
-  /** CLOCK_MONOTONIC in microseconds. */
-  monotonicUs?: () => bigint
 }) {
-  const { keeper, clock, sendDatagram, monotonicUs = () => process.hrtime.bigint() / 1000n } = options
+  const { keeper, clock, sendDatagram } = options
   const { socket, watchdogMs } = takeSettings(options.env, options.pid)
   /** The sockets answer or a reload is over, and systemd does not know it yet. */
   let isReadyDue = false
@@ -60,7 +59,7 @@ export function createSystemdNotifier(options: {
 
   /** Has a timer of its own, because `WatchdogSec=` may be shorter than the interval of the loop's ticks. */
   async function sendSignsOfLife(signal: AbortSignal): Promise<void> {
-    if (watchdogMs === null) return
+    if (watchdogMs === null) return untilAborted(signal)
     const everyMs = Math.max(1, Math.floor(watchdogMs / SIGNS_PER_WATCHDOG_TIME))
     while (!signal.aborted) {
       if (keeper.isAlive()) send('WATCHDOG=1')
@@ -81,27 +80,24 @@ export function createSystemdNotifier(options: {
       notify()
       const signs = sendSignsOfLife(signal)
       const late = readyWhenLate(signal)
-      await keeper.listenUntil(signal, notify)
+      const endListening = keeper.onEvent(notify)
       await Promise.all([signs, late])
+      endListening()
       send('STOPPING=1', 'STATUS=Stopping')
     },
     /**
-     * The sockets answer: READY=1 follows once a kept token is usable or the first attempt has ended, at the
-     * latest 60 s after the start.
+     * The sockets answer, or a reload is over: READY=1 follows once a kept token is usable or the first attempt has
+     * ended, at the latest 60 s after the start.
      */
     ready(): void {
       isReadyDue = true
       notify()
     },
-    /** The configuration is read again; `reloaded` must follow, whether the configuration is valid or not. */
+    /** The configuration is read again; `ready` must follow, whether the configuration is valid or not. */
     reloading(): void {
       isReadyDue = false
-      send('RELOADING=1', `MONOTONIC_USEC=${monotonicUs()}`, 'STATUS=Reading the configuration again')
-    },
-    reloaded(): void {
-      isReadyDue = true
       lastStatus = ''
-      notify()
+      send('RELOADING=1', `MONOTONIC_USEC=${process.hrtime.bigint() / 1000n}`, 'STATUS=Reading files again')
     },
   }
 }

@@ -19,7 +19,7 @@ interface ReloadOptions {
    */
   readonly prepare: (next: Config) => Promise<() => Promise<void>>
   /** Hears that a reload begins and has ended. */
-  readonly notifier: { reloading(): void; reloaded(): void }
+  readonly notifier: { reloading(): void; ready(): void }
   readonly log: Log
   /** That of the daemon: no reload has any effect once it stops. */
   readonly stop: AbortSignal
@@ -55,7 +55,7 @@ export function createReload({ running, prepare, notifier, log, stop }: ReloadOp
       log('error', 'The configuration was not taken over: the running one stays', fields)
       return error
     } finally {
-      notifier.reloaded()
+      notifier.ready()
     }
   }
 

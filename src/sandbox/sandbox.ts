@@ -176,10 +176,7 @@ function placedAt(fields: Fields, [name = '', ...rest]: readonly string[], value
 }
 
 /** Key and secret of a request; undefined: the service takes none. */
-interface AskedPair {
-  readonly apiKey?: unknown
-  readonly apiSecret?: unknown
-}
+type AskedPair = Partial<Record<'apiKey' | 'apiSecret', unknown>>
 
 const ASSERTION_FIELDS = {
   client: 'client_assertion',

@@ -10,8 +10,6 @@ import { createSeal } from './seal.ts'
 import { openStore } from './store.ts'
 import { createTelemetry } from './telemetry.ts'
 
-export type { Account } from './host.ts'
-
 export interface ShareOptions {
   readonly clock: Clock
   readonly random: () => number

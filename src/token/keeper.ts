@@ -17,7 +17,7 @@ export interface Source {
 
 export type Keeper = ReturnType<typeof createKeeper>
 /** The part of it that the reports use. */
-export type KeeperView = Pick<Keeper, 'state' | 'now' | 'isAlive' | 'onEvent' | 'listenUntil'>
+export type KeeperView = Pick<Keeper, 'state' | 'now' | 'isAlive' | 'onEvent'>
 
 /** The attempt brought no token. */
 class AttemptFailed extends Error {}
@@ -109,7 +109,6 @@ export function createKeeper(
     now: () => clock.now(),
     isAlive: variable.isAlive,
     onEvent,
-    listenUntil: variable.listenUntil,
     waitUntil,
     /** The loop, until the signal is aborted. */
     run: async (signal: AbortSignal): Promise<void> => repeat(attempt, signal),

@@ -1,6 +1,5 @@
 // The program's one variable: read by everybody, changed by the keeper, with events and waits for its changes.
 import { withTimeout, type Clock, type Instant } from '../lib/clock.ts'
-import { untilAborted } from '../lib/tasks.ts'
 import type { Cause, FetchOutcome } from './outcome.ts'
 import { phaseOf, usableToken } from './selectors.ts'
 import type { Step, TokenState } from './state.ts'
@@ -63,7 +62,7 @@ export function createVariable(initial: TokenState, { clock, random, save: write
     emit({ type: 'changed' })
   }
 
-  /** Calls the listener at each event; returns a function that ends it. */
+  /** Calls the listener, which must not throw, at each event; returns a function that ends it. */
   function onEvent(listener: (event: KeeperEvent) => void): () => void {
     listeners.add(listener)
     return () => listeners.delete(listener)
@@ -101,12 +100,6 @@ export function createVariable(initial: TokenState, { clock, random, save: write
     isAlive: (): boolean => clock.awakeMs() - tickedAwakeMs < ALIVE_MS,
     emit,
     onEvent,
-    /** Calls the listener, which must not throw, at each event. Resolves when the signal is aborted. */
-    listenUntil: async (signal: AbortSignal, listener: (event: KeeperEvent) => void): Promise<void> => {
-      const endListening = onEvent(listener)
-      await untilAborted(signal)
-      endListening()
-    },
     /**
      * Resolves when `isMet` returns true, after `waitMs`, or when the signal is aborted. `isMet` is called at
      * each event: it must be cheap. Thousands may wait: an AbortController for each would take a third of the

@@ -1,14 +1,13 @@
 import { expect, onTestFinished, test } from 'vitest'
 import { createSystemdNotifier } from '../../src/report/systemd.ts'
 import { failures } from '../support/failures.ts'
-import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
+import { createKeeperWorld } from '../support/keeper-world.ts'
 
 function notified(
   options: {
     env?: NodeJS.ProcessEnv
     /** Whether systemd takes nothing now. */
     refuses?: () => boolean
-    monotonicUs?: (world: KeeperWorld) => bigint
   } = {},
 ) {
   const world = createKeeperWorld()
@@ -25,7 +24,6 @@ function notified(
       if (options.refuses?.() === true) throw Object.assign(new Error('sendto'), { code: 'EAGAIN' })
       sent.push(String(text))
     },
-    monotonicUs: () => options.monotonicUs?.(world) ?? 123_456n,
   })
   const running = notifier.run(stopping.signal)
   const end = async (): Promise<void> => {
@@ -86,9 +84,9 @@ test('a reload is reported with its moment, and its end as ready; so is the stop
   notifier.ready()
   sent.length = 0
   notifier.reloading()
-  notifier.reloaded()
+  notifier.ready()
   expect(sent).toEqual([
-    'RELOADING=1\nMONOTONIC_USEC=123456\nSTATUS=Reading the configuration again',
+    expect.stringMatching(/^RELOADING=1\nMONOTONIC_USEC=\d+\nSTATUS=Reading files again$/),
     expect.stringMatching(/^READY=1\nSTATUS=ready,/),
   ])
   await end()
@@ -110,7 +108,6 @@ test.each([
 test('the watchdog gets no sign of life from a daemon whose loop does not tick', async () => {
   const { sent, clock } = notified({
     env: { NOTIFY_SOCKET: '/run/notify', WATCHDOG_USEC: '2000000' },
-    monotonicUs: (world) => BigInt(Math.round(world.clock.now().bootMs * 1000)),
   })
   // The keeper is not started.
   await clock.advance(120_000)

@@ -249,7 +249,7 @@ describe('a reload', () => {
     createReload({
       running,
       prepare,
-      notifier: { reloading: () => undefined, reloaded: () => undefined },
+      notifier: { reloading: () => undefined, ready: () => undefined },
       log: recorder.log,
       stop: stop.signal,
     })

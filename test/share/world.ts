@@ -1,7 +1,8 @@
 // A fleet for stories: hosts with the room's own code on one fake clock, a store in memory, and a stand-in of the
 // keeper that has attempts made when they are due.
 import type { LogFields } from '../../src/lib/log.ts'
-import { createShare, type Account, type ShareOptions } from '../../src/share/share.ts'
+import type { Account } from '../../src/share/host.ts'
+import { createShare, type ShareOptions } from '../../src/share/share.ts'
 import type { Cause, FetchOutcome } from '../../src/token/outcome.ts'
 import { createFakeClock } from '../support/fake-clock.ts'
 import { createMemoryServer } from '../support/memory-store.ts'
