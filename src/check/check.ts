@@ -5,7 +5,7 @@ import { ConfigError, formatIssue } from '../config/faults.ts'
 import { loadConfig } from '../config/load.ts'
 import { installationOf } from '../host/account.ts'
 import { groupsOf, localUser } from '../host/ids.ts'
-import { SERVICE_USER } from '../host/paths.ts'
+import { ownSockets, SERVICE_USER } from '../host/paths.ts'
 import { createRemedies, withCommands, type RemedyOf } from '../host/remedy.ts'
 import { createSystemClock } from '../lib/clock.ts'
 import { asSentence, escapeUnsafe } from '../lib/display-text.ts'
@@ -73,7 +73,7 @@ async function check(options: CheckOptions): Promise<Finding[]> {
   for (const finding of ofConfiguration(loaded)) say('configuration', finding)
   const config = loaded instanceof ConfigError ? undefined : loaded
   const configFile = loaded instanceof ConfigError ? loaded.file : loaded.read.file
-  const place = { account, isUnit: service !== null, configFile }
+  const place = { account, isUnit: service !== null, configFile, socket: ownSocket(service, config) }
   if (isWhole) {
     const facts = await factsOf(config ?? null, { service, place })
     for (const [subject, findings] of Object.entries(hostRows))
@@ -89,6 +89,11 @@ async function check(options: CheckOptions): Promise<Finding[]> {
     say('service', { level: 'warning', sentence: said, status: exitStatus.tryAgain })
   } else say('service', await asUser(daemon, async () => askOnce(config, { ...options, env, remedyOf })))
   return found
+}
+
+/** Of a daemon without a unit, whose commands name it; undefined: it is not known, or where commands look for it. */
+function ownSocket(service: Unit | null, config: Config | undefined): string | undefined {
+  return service === null && config !== undefined ? ownSockets(config.runtimeDirectory).ipc : undefined
 }
 
 function asValue(error: unknown): ConfigError {

@@ -69,7 +69,8 @@ export const hostRows: Readonly<Record<string, (facts: HostFacts) => Iterable<Fi
       yield fault(`${sentence}: ${why}`, `sudo systemctl edit ${name}`, commands.rebind)
     }
     for (const problem of status?.daemon.pathProblems ?? []) yield fault(problem)
-    for (const { path, unanswered } of sockets) {
+    for (const { path, isOpenedWide, unanswered } of sockets) {
+      if (isOpenedWide) yield fault(remedyOf({ fault: 'open-socket', path }))
       if (unanswered === null) yield ok(`${path} answers`)
       if (unanswered === 'closed') yield fault(`no answer at ${path}: ${remedyOf('unanswered')}`)
       else if (unanswered) {

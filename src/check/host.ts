@@ -1,5 +1,5 @@
 // The facts about the host of which `check` makes its findings.
-import { existsSync } from 'node:fs'
+import { existsSync, statSync } from 'node:fs'
 import { createConnection } from 'node:net'
 import { dirname } from 'node:path'
 import type { Config } from '../config/config.ts'
@@ -9,7 +9,7 @@ import { ALERT_COMMAND, CLIENTS_GROUP, ownSockets, SERVICE_USER } from '../host/
 import { createRemedies, type Place } from '../host/remedy.ts'
 import { unitProperties, unitWords, type UnitProperties } from '../host/system.ts'
 import { sleep, withTimeout } from '../lib/clock.ts'
-import { errorCode, UserError } from '../lib/error.ts'
+import { errorCode, UserError, withSystemFallback } from '../lib/error.ts'
 import { runProgram } from '../lib/run-program.ts'
 import { ask } from '../terminal/ask.ts'
 
@@ -122,9 +122,13 @@ async function socketFacts(
   // One after the other: the process acts as a member meanwhile.
   const sockets = await Array.fromAsync(names, async (name) => {
     const path = paths[name]
+    const { users, groups } = config[name]!.allow
+    /** Everybody may connect, and no daemon says so. */
+    const isOpen = status === null && users.length + groups.length === 0
+    const isOpenedWide = isOpen && withSystemFallback(false, () => (statSync(path).mode & 0o006) !== 0)
     /** Why a member of the group gets no answer, as a code; null: it gets one; undefined: it was not asked. */
     const unanswered = mayAsk ? await askAsMember(name, path, group) : undefined
-    return { path, unanswered }
+    return { path, isOpenedWide, unanswered }
   })
   return { sockets, status }
 }

@@ -83,7 +83,7 @@ export const clientCommands = {
       ...ofDaemon,
     },
     details:
-      'CMD replaces this process: it gets the signals, the standard streams and the sockets of systemd, and gives ' +
+      'CMD replaces this process: it gets the signals and the standard streams, and gives ' +
       'the exit status (126: it cannot be run; 127: it is not there).',
   },
 } satisfies Commands

@@ -126,7 +126,9 @@ const OF_CALLER = 'KYC_TOKEND_CALLER_'
 /** Becomes another command that has the token in its environment. */
 export const exec: RunCommand = async (invocation) => {
   const { positionals, options, env } = invocation
-  if (!positionals[0]) throw new UsageError('exec needs a command: kyc-tokend exec -- CMD …')
+  // env(1) would take another word for a variable.
+  if (!/^[^=]+$/.test(positionals[0] ?? ''))
+    throw new UsageError('exec needs a command, without "=" in its name: kyc-tokend exec -- CMD …')
   const variable = String(options['env'] ?? 'KYC_ACCESS_TOKEN')
   if (!VARIABLE.test(variable))
     throw new UsageError(

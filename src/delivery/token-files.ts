@@ -103,7 +103,7 @@ function contentOf(
   state: TokenState,
   { accessToken, expiresAtMs, receivedAtMs }: Token,
 ): string {
-  if (format === 'template') return (template ?? '').replaceAll('{token}', accessToken)
+  if (format === 'template') return (template ?? '').replaceAll('{token}', () => accessToken)
   const { generation, service } = state
   const expiresAt = formatInstant(expiresAtMs, shownClock(state))
   const obtainedAt = formatInstant(receivedAtMs, shownClock(state))

@@ -143,7 +143,10 @@ export function createOwnFile(path: string, log: Log, { mayStay = true } = {}) {
       })
       if (there === null || there.text === null) return null
       const isOwn = there.stats.uid === process.geteuid!() && (there.stats.mode & 0o077) === 0
-      return (isOwn ? parser(there.text) : null) ?? null
+      const found = (isOwn ? parser(there.text) : null) ?? null
+      const sentence = 'A state file is torn, foreign or of another version, and is ignored'
+      if (found === null) log('warning', sentence, { event: 'state-file-ignored', path })
+      return found
     },
     /** Gives it this text, or removes it. Never fails; waits 5 s at most. */
     async write(text: string | null): Promise<void> {

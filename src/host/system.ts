@@ -58,10 +58,10 @@ export function firstLine(text: string): string {
   return text.trim().split('\n')[0] ?? ''
 }
 
-/** For the commands of remedies about a daemon that answers at this socket. */
+/** For the commands of remedies about a daemon that answered at this socket; undefined: where commands look for it. */
 export async function placeOfDaemon(
   { pid, configFile }: { readonly pid: number; readonly configFile: string },
-  socket: string,
+  socket: string | undefined,
 ): Promise<Place> {
   const account = accountOf(configFile)
   const service = await unitProperties(`${installationOf(account).unit}.service`, ['MainPID'])

@@ -42,7 +42,7 @@ export function nearestName(typed: string, candidates: readonly string[]): strin
   const [nearest] = candidates
     .map((name) => ({ name, likeness: likenessOf(typed, name) }))
     .toSorted((one, other) => other.likeness - one.likeness)
-  return nearest !== undefined && nearest.likeness > 0.4 ? nearest.name : undefined
+  return nearest !== undefined && nearest.likeness > 0.2 ? nearest.name : undefined
 }
 
 /** The share of their pairs of neighbouring letters that two names have in common (Dice's coefficient). */

@@ -60,17 +60,17 @@ export function formsOf(secret: string): string[] {
   // By way of bytes: half of a surrogate pair cannot be encoded.
   const inUrl = [encodeURIComponent(Buffer.from(secret).toString()), formEncoded(secret)]
   // Within a login, too, where it may be form-encoded (RFC 6749, section 2.3.1), and within the JSON of a JWT.
-  const places = secret.length < MIN_SECRET_LENGTH ? [0] : [0, 1, 2]
   const base64 = [secret, ...inJson, formEncoded(secret)].flatMap((text) =>
-    places.map((before) => base64After(text, before)),
+    [0, 1, 2].map((before) => base64After(text, before)),
   )
-  return [
+  const forms = [
     secret,
     ...inJson,
     // Either case of hex digits is right in a URL.
     ...inUrl.flatMap((text) => [text, text.replace(/%../g, (byte) => byte.toLowerCase())]),
     ...base64.flatMap((text) => [text, text.replaceAll('+', '-').replaceAll('/', '_')]),
   ]
+  return forms.filter((form) => form !== '')
 }
 
 /** In base64, after so many other bytes (modulo 3): the characters that depend on it alone. */

@@ -9,7 +9,7 @@ import { untilAborted } from '../lib/tasks.ts'
 import { permanentReasons, type AlertReason, type AlertTestResult } from '../protocol.ts'
 import type { Keeper } from '../token/keeper.ts'
 import { lostAt, usableToken } from '../token/selectors.ts'
-import { recordOf, type Trouble } from '../token/state.ts'
+import { recordOf, type TokenState, type Trouble } from '../token/state.ts'
 
 /** A condition that an operator must know of. */
 interface Alert {
@@ -19,12 +19,13 @@ interface Alert {
   /** When the last usable token was lost, once there has been none for `alerts.noTokenAfter`, awake. */
   readonly noTokenSince: Instant | null
   /** The failure behind `no-token`. */
-  readonly failure?: Trouble['reason']
+  readonly failure?: Trouble['reason'] | AlertReason
   /** The host of the fleet that asked the service, if that was another one: it notifies people. */
   readonly askedBy: string | null
 }
 /** The alert that is raised, as the operator was notified of it. The keeper has it kept over a restart. */
 interface Note extends Pick<Alert, 'reason' | 'detail' | 'askedBy'> {
+  readonly pair: string
   readonly since: Instant
   /** How many reminders there were. */
   readonly reminders: number
@@ -89,19 +90,25 @@ export function createAlerts(options: {
    * a start the first attempt may bring a token.
    */
   function realAlert(): Alert | null {
-    const [state, now] = [keeper.state(), keeper.now()]
-    const { failure } = recordOf(state, state.running)
+    const [state, now, former] = [keeper.state(), keeper.now(), noted()]
+    // One that is raised goes on until the next failure or token.
+    const standing = former?.reason === 'no-token' ? former : null
+    const failure = recordOf(state, state.running).failure ?? standing
     if (failure === null) return null
-    // The time awake counts.
-    const isLong = state.tokenless.forMs >= (settings.noTokenAfterMs ?? Infinity)
-    const noTokenSince = usableToken(state, now) === null && isLong ? lostAt(state, now) : null
-    const remains = ALARMING.has(noted()?.reason ?? '') ? noted() : null
+    const noTokenSince = tokenlessSince(state, now)
+    const remains = former?.pair === state.running && ALARMING.has(former.reason) ? former : null
     const alarm = ALARMING.has(failure.reason) && failure.reason !== remains?.reason ? failure : remains
     if (alarm === null && noTokenSince === null) return null
     const { reason, detail, askedBy } = alarm ?? failure
     const alert = { detail, askedBy, noTokenSince, remedy: remedyOf(reason) }
     if (alarm === null) return { ...alert, reason: 'no-token', failure: failure.reason }
     return { ...alert, reason: reason as AlertReason }
+  }
+
+  /** Null: there is a token, or has been one within the limit. The time awake counts. */
+  function tokenlessSince(state: TokenState, now: Instant): Instant | null {
+    const isLong = state.tokenless.forMs >= (settings.noTokenAfterMs ?? Infinity)
+    return usableToken(state, now) === null && isLong ? lostAt(state, now) : null
   }
 
   const alertNow = (): Alert | null =>
@@ -119,7 +126,7 @@ export function createAlerts(options: {
     const since = former?.since ?? now
     const agoMs = now.bootMs - since.bootMs
     const reminders = settings.remindAfterMs.filter((afterMs) => agoMs >= afterMs).length
-    if (former !== null && reminders <= former.reminders) return
+    if (former !== null && reminders <= former.reminders && !isUnsaid(former, askedBy)) return
     const message = SENTENCES[reason]
     const fields = {
       event: 'alert',
@@ -137,7 +144,8 @@ export function createAlerts(options: {
     log(askedBy === null ? 'alert' : 'error', message, { ...fields, reminder })
     const content = askedBy === null ? { state: 'raised', message, ...fields, remindedAt } : null
     resolved = null
-    keeper.remember({ alert: { reason, detail, askedBy, since, reminders, content } satisfies Note })
+    const { running: pair } = keeper.state()
+    keeper.remember({ alert: { pair, reason, detail, askedBy, since, reminders, content } satisfies Note })
   }
 
   function resolve({ reason, since, content }: Note): void {
@@ -154,11 +162,12 @@ export function createAlerts(options: {
     const { bootMs } = keeper.now()
     const alert = alertNow()
     const former = noted()
-    if (alert !== null) keepRaised(alert)
-    else if (former !== null) {
+    // A rehearsal is resolved where another alert takes its place, too.
+    if (former !== null && (alert === null || (former.reason === 'test' && alert.reason !== 'test'))) {
       keeper.remember({ alert: null })
       resolve(former)
     }
+    if (alert !== null) keepRaised(alert)
     if (bootMs >= goneAtMs) resolved = null
     void file.reconcile()
   }
@@ -192,6 +201,11 @@ export function createAlerts(options: {
       return { outcome: 'raised', resolvesAt: isoTime(wallMs + REHEARSAL_MS) }
     },
   }
+}
+
+/** In a fleet another host asked until now, and notified people. */
+function isUnsaid({ content }: Note, askedBy: string | null): boolean {
+  return content === null && askedBy === null
 }
 
 function isoTime(wallMs: number): string {

@@ -32,6 +32,8 @@ export function createTelemetry(options: { settings: StoreSettings; log: Log; cl
   /** The state that the last record said; null: there is none yet. */
   let recorded: State['state'] | null = null
   let lostRecordedAtMs = -Infinity
+  /** The loss for which it was recorded that this host asks alone. */
+  let aloneSince = ''
 
   function change(name: State['state'], lastError: string | null): void {
     state = { state: name, server, since: state.state === name ? state.since : isoNow(), lastError }
@@ -50,6 +52,8 @@ export function createTelemetry(options: { settings: StoreSettings; log: Log; cl
     /** An outcome came on this way. */
     came(how: keyof typeof OUTCOMES, fields: object = {}): void {
       outcomes[how] += 1
+      if (how === 'alone' && aloneSince === state.since) return
+      if (how === 'alone') aloneSince = state.since
       const [level, sentence, event] = OUTCOMES[how]
       log(level, sentence, { event, ...fields })
     },

@@ -9,6 +9,7 @@ import type { FileError } from '../files/file-error.ts'
 import { OWN_FILES } from '../host/paths.ts'
 import { withTimeout, type Clock, type Instant } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
+import { usableToken } from '../token/selectors.ts'
 import { initialState, type Files, type TokenState } from '../token/state.ts'
 import { afterStart, withoutToken } from '../token/transitions.ts'
 
@@ -86,8 +87,12 @@ export async function createStateStore({
 
   async function save(state: TokenState, isOrderly = false): Promise<void> {
     const at = clock.now()
+    const { token } = state
+    // A token that has ended stays in no file.
+    const hasEnded = token !== null && usableToken(state, at) === null
+    const kept = hasEnded ? { ...state, token: { ...token, accessToken: '' } } : state
     // The newest facts first: where both files are there, the first one alone is read.
-    await runtimeFile.write(isVolatile ? sealed({ at, isOrderly, state }) : null)
+    await runtimeFile.write(isVolatile ? sealed({ at, isOrderly, state: kept }) : null)
     await stateFile.write(sealed({ at, isOrderly, state: withoutToken(state, at) }))
   }
 

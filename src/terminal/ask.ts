@@ -107,7 +107,11 @@ export async function remediesFor(
   daemon: StatusResult['daemon'],
   invocation: WithOptions,
 ): Promise<Remedies> {
-  return createRemedies(await placeOfDaemon(daemon, finderFor(invocation)()))
+  // It may have stopped since.
+  const socket = await Promise.resolve()
+    .then(finderFor(invocation))
+    .catch(() => undefined)
+  return createRemedies(await placeOfDaemon(daemon, socket))
 }
 
 /** As asUserError; an error without a daemon has the state of its unit in systemd's own words. */

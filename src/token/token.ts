@@ -72,13 +72,15 @@ export function tokenOf(
   const receivedAtMs = now.bootMs - ageMs
   const known = knownLife(grant, now.wallMs) ?? { lifeMs: maxAgeMs, expirySource: 'assumed' as const }
   const { lifeMs, expirySource } = { ...known, ...grant }
+  // Of two assumed lives the shorter counts: another host may have another `maxAge`.
+  const leastMs = expirySource === 'assumed' ? Math.min(lifeMs, maxAgeMs) : lifeMs
   const fresh: Token = {
     accessToken,
     fingerprint: fingerprintOf(accessToken),
     pair,
     receivedAtMs,
     givenAtMs: now.bootMs,
-    ...lifeFrom(receivedAtMs, lifeMs, drawn),
+    ...lifeFrom(receivedAtMs, leastMs, drawn),
     expirySource,
     expMs: datesOf(accessToken).expMs,
     isUnchanged: false,
@@ -125,7 +127,8 @@ function datesOf(accessToken: string): { expMs: number | null; iatMs: number | n
   // Anything else than an object has no claims: an opaque token that happens to have two dots.
   const claims = isJwt ? parseRecord(Buffer.from(payload, 'base64url').toString()) : undefined
   const { exp, iat } = claims ?? {}
+  // Up to the year 33,658.
   const inMs = (seconds: unknown): number | null =>
-    typeof seconds === 'number' && Number.isFinite(seconds) ? seconds * 1_000 : null
+    typeof seconds === 'number' && Math.abs(seconds) <= 1e12 ? seconds * 1_000 : null
   return { expMs: inMs(exp), iatMs: inMs(iat) }
 }

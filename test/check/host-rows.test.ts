@@ -11,7 +11,7 @@ const DOWN = { ActiveState: 'inactive' }
 const service = (more: object = {}): Unit => unit('kyc-tokend.service', more)
 const ipcUnit = (more: object = {}): Unit => unit('kyc-tokend.socket', { SocketGroup: 'kyc-token', ...more })
 const alertUnit = (more: object = {}): Unit => unit('kyc-tokend-alert.path', more)
-const ipc = { path: '/run/kyc-tokend/ipc.sock', unanswered: null }
+const ipc = { path: '/run/kyc-tokend/ipc.sock', isOpenedWide: false, unanswered: null }
 const remedies = createRemedies({ account: undefined, isUnit: true })
 
 const status = (more: object = {}, daemon: object = {}) => {

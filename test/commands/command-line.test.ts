@@ -66,7 +66,7 @@ test.each([
   ['status --json=yes', '--json takes no value.'],
   ['status more', 'status does not take arguments beside its options: see `kyc-tokend status --help`.'],
   ['token --min-valid 25h', '--min-valid takes a duration such as 30s or 5m, up to 1 d.'],
-  ['exec', 'exec needs a command: kyc-tokend exec -- CMD …'],
+  ['exec', 'exec needs a command, without "=" in its name: kyc-tokend exec -- CMD …'],
 ])('`%s` is a usage error of one sentence', async (words, sentence) => {
   const ended = await runCli(words.split(' '))
   expect(ended).toEqual({ status: 64, signal: null, stdout: '', stderr: `${sentence}\n` })

@@ -94,7 +94,7 @@ test('they hold the token in each format, with the header that the API wants, in
   const { hold, clock, records } = start(configs, createScene({ header: 'X-Api-Token', prefix: 'Key ' }))
   for (const [index, [token, quoted]] of [
     ['abc.def', 'abc.def'],
-    ['~root|12|a!b$(id)`id`&*?<>', "'~root|12|a!b$(id)`id`&*?<>'"],
+    ['~root|12|a!b$(id)`id`$&*?<>', "'~root|12|a!b$(id)`id`$&*?<>'"],
   ].entries()) {
     hold(token!)
     const obtainedAt = new Date(clock.now().wallMs).toISOString()

@@ -44,6 +44,8 @@ test('a secret of fewer than 8 characters is replaced in words of others alone, 
   expect(createRedaction(['kyc', ''])('kyc-tokend')).toBe('kyc-tokend')
   expect(others(['kyc', ''])('kyc-tokend')).toBe('[secret]-tokend')
   expect(others(['s', 'c'])('yes, secrets')).toBe('ye[secret], [secret]e[secret]ret[secret]')
+  const login = Buffer.from('mykeyx:abc123').toString('base64')
+  expect(others(['mykeyx', 'abc123'])(login)).not.toContain('FiYzEyM')
   for (const text of ['abc', 'YWJj']) expect(holdsSecret(text, 'abc')).toBe(true)
   for (const text of ['abcd', 'xYWJj']) expect(holdsSecret(text, 'abc')).toBe(false)
 })

@@ -155,7 +155,7 @@ test('a directory that cannot be written is reported once, and the file is there
 
 test('no usable token for too long raises an alert with the failure behind it, and a token ends it', async () => {
   const contact = 'Ops, +44 20 7946 0000'
-  const { answer, clock, of } = await alerting({
+  const { answer, clock, keeper, of } = await alerting({
     settings: { noTokenAfterMs: 600_000, contact },
     first: failures.network,
   })
@@ -170,6 +170,11 @@ test('no usable token for too long raises an alert with the failure behind it, a
     noTokenSince: '2027-01-15T08:00:00.000Z',
     since: expect.stringMatching(/^2027-01-15T08:10:/) as string,
   })
+  // Another service knows of no failure yet, and there is no token still.
+  const { service, policy, newest: pair } = keeper.state()
+  keeper.reload({ service: { ...service, id: 'another' }, policy, pair })
+  await clock.advance(0)
+  expect(of('alert-resolved')).toEqual([])
   answer({ kind: 'ok', accessToken: 'good' })
   await expect
     .poll(async () => {
@@ -224,7 +229,7 @@ test('a rehearsal goes the whole way and resolves itself; a real alert replaces 
   const detail = expect.stringContaining('account-inactive') as string
   expect(alerts.test()).toMatchObject({ outcome: 'refused', detail })
   expect(of('alert').map(({ reason }) => reason)).toEqual(['test', 'test', 'account-inactive'])
-  expect(of('alert-resolved').map(({ reason }) => reason)).toEqual(['test'])
+  expect(of('alert-resolved').map(({ reason }) => reason)).toEqual(['test', 'test'])
   await expect.poll(async () => (await content())['reason']).toBe('account-inactive')
 })
 

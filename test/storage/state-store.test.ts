@@ -138,6 +138,8 @@ describe('the files', () => {
     await store.save(held)
     expect(readFileSync(files.runtime, 'utf8')).toContain(tokenOf(held)!)
     expect(readFileSync(files.state, 'utf8')).not.toContain(tokenOf(held)!)
+    await store.save({ ...held, token: { ...held.token!, expiresAtMs: 0, lifeMs: 0 } })
+    expect(readFileSync(files.runtime, 'utf8')).not.toContain(tokenOf(held)!)
     for (const path of Object.values(files)) expect(statSync(path).mode & 0o777).toBe(0o600)
   })
 
