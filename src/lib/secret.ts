@@ -26,6 +26,8 @@ export class Secret {
 
 /** A shorter secret is found in ordinary words by chance. */
 const MIN_SECRET_LENGTH = 8
+/** Likewise, of a piece of base64. */
+const MIN_BASE64_LENGTH = 4
 
 /**
  * Returns the function that replaces these secrets in a text. One of fewer than 8 characters stays, unless
@@ -60,17 +62,16 @@ export function formsOf(secret: string): string[] {
   // By way of bytes: half of a surrogate pair cannot be encoded.
   const inUrl = [encodeURIComponent(Buffer.from(secret).toString()), formEncoded(secret)]
   // Within a login, too, where it may be form-encoded (RFC 6749, section 2.3.1), and within the JSON of a JWT.
-  const base64 = [secret, ...inJson, formEncoded(secret)].flatMap((text) =>
-    [0, 1, 2].map((before) => base64After(text, before)),
-  )
-  const forms = [
+  const base64 = [secret, ...inJson, formEncoded(secret)]
+    .flatMap((text) => [0, 1, 2].map((before) => base64After(text, before)))
+    .filter(({ length }) => length >= MIN_BASE64_LENGTH)
+  return [
     secret,
     ...inJson,
     // Either case of hex digits is right in a URL.
     ...inUrl.flatMap((text) => [text, text.replace(/%../g, (byte) => byte.toLowerCase())]),
     ...base64.flatMap((text) => [text, text.replaceAll('+', '-').replaceAll('/', '_')]),
   ]
-  return forms.filter((form) => form !== '')
 }
 
 /** In base64, after so many other bytes (modulo 3): the characters that depend on it alone. */
