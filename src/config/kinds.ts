@@ -166,9 +166,9 @@ export function choice<const T extends readonly [string, ...string[]]>(choices: 
   return setting(oneOf(choices), description, choices[0])
 }
 
-export function list<T extends Schema>(element: T, least = 0, most = 64) {
-  const schema = v.pipe(v.array(element), v.minLength(least), v.maxLength(most))
-  return kind(schema, `a list of ${least} to ${most}: write it as [ … ]`)
+export function list<T extends Schema>(element: T, least = 0) {
+  const schema = v.pipe(v.array(element), v.minLength(least), v.maxLength(64))
+  return kind(schema, `a list of ${least} to 64: write it as [ … ]`)
 }
 
 /** Values by name; `name`: the kind of the names. */

@@ -28,7 +28,7 @@ export const configSchema = () =>
       initialDelay: span('After the first failure; it doubles with each', ['10ms', '1h'], '1s'),
       maxDelay: span('Longest delay; without a usable token 1m at most', ['100ms', '24h'], '5m'),
     }),
-    tokenFiles: setting(is.list(tokenFile(), 0, 12), 'Files that hold the token.', [{ path: 'token' }]),
+    tokenFiles: setting(is.list(tokenFile()), 'Files that hold the token.', [{ path: 'token' }]),
     ipc: setting(socket(), 'The node-ipc socket.', {}),
     http: setting(
       is.sectionOr(v.literal(false), socket(), 'an object, or false for no HTTP'),

@@ -11,6 +11,8 @@ import { shownClock, usableToken, usableUntilMs } from '../token/selectors.ts'
 import type { TokenState } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 
+/** Files that are worked on at once: a disk that hangs leaves threads to all else (of 16). */
+const LANES = 6
 /** The longest time for which a stop waits for a disk. */
 const STOP_WAIT_MS = 1_000
 
@@ -49,15 +51,20 @@ export function createTokenFiles(options: {
   }
 
   async function reconcile(): Promise<void> {
-    const paths = new Set([...configs.keys(), ...files.keys()])
-    await Promise.all(
-      [...paths].map(async (path) => {
-        const file = fileAt(path)
-        await file.reconcile()
-        if (!configs.has(path) && file.error() === null && file.status().writtenAt === null)
-          files.delete(path)
-      }),
-    )
+    const paths = [...new Set([...configs.keys(), ...files.keys()])]
+    const lanes = Array.from({ length: LANES }, (_, lane) => paths.filter((_path, at) => at % LANES === lane))
+    await Promise.all(lanes.map(reconcileInTurn))
+  }
+
+  /** Ends at a file whose disk hangs, which holds a thread. */
+  async function reconcileInTurn(paths: readonly string[]): Promise<void> {
+    for (const path of paths) {
+      const file = fileAt(path)
+      await file.reconcile()
+      const error = file.error()
+      if (error?.kind === 'stalled') return
+      if (!configs.has(path) && error === null && file.status().writtenAt === null) files.delete(path)
+    }
   }
 
   return {
