@@ -164,7 +164,7 @@ export interface ReloadResult {
   problems: string[]
   /** Settings that were changed and take effect at a restart alone. */
   needsRestart: string[]
-  /** The other pair in the files; null: they hold the running one. `tried`: there is no answer yet. */
+  /** The other pair in the files; null: they hold the running one. `tried`: it has given no token yet. */
   pair: 'in-use' | 'refused' | 'tried' | null
 }
 
@@ -244,7 +244,7 @@ export interface StatusResult {
       pair?: 'refused' | 'tried'
     }
     /**
-     * When key and secret (`pair`) or the client certificate end, whichever comes first; null: not known.
+     * When key and secret (`credentials`) or the client certificate end, whichever comes first; null: not known.
      * `daysLeft` 0: it has ended.
      */
     credentials: { what: 'credentials' | 'certificate'; expiresAt: string; daysLeft: number } | null

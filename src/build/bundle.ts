@@ -36,7 +36,7 @@ export async function bundleProgram(directory: string): Promise<void> {
     format: 'cjs',
     target: 'node22.18',
     // Native code cannot be bundled. systeminformation would be a third of the file, which V8 reads at each
-    // start, and is needed by `check` and for the name of the host.
+    // start, and is needed by `check` alone.
     external: ['koffi', '@koromix/*', 'systeminformation'],
     // Modules of Node are required at `import()`, too, which takes a fraction of the time.
     supported: { 'dynamic-import': false },

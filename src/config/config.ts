@@ -7,7 +7,7 @@ import type { describedService, Frozen, resolveConfig } from './resolve.ts'
  * A part has the names and meanings of its settings in kyc-tokend.config(5), with these differences: durations
  * are in ms and end in `Ms`, modes are permission bits, owners and groups are numeric ids, paths are absolute,
  * and secrets, also those of parameters and headers, are wrapped. `resolveConfig` has the rest. A configuration is
- * never changed: a reload makes another one. Each room gets its part, and no room gets the whole.
+ * never changed: a reload makes another one.
  */
 export type Config = Frozen<Awaited<ReturnType<typeof resolveConfig>>>
 /** Another `baseUrl` or `tokenUrl` is another service. All else here takes effect at once. */

@@ -24,8 +24,6 @@ export interface ShareOptions {
   readonly open?: typeof openStore | undefined
 }
 
-export type Share = ReturnType<typeof createShare>
-
 /** The time after which an outcome that the keeper could not take is offered again. */
 const OFFER_AGAIN_MS = 500
 

@@ -35,7 +35,7 @@ const IN_MEMORY_TYPES = new Set([0x01021994, 0x858458f6])
 
 /**
  * Opens the store in these directories, and makes its key if there is none. Only for a daemon that has the
- * instance lock: a second one must not touch the files of the first.
+ * lock on its directories: a second one must not touch the files of the first.
  */
 export async function createStateStore({
   runtimeDirectory,
