@@ -8,7 +8,7 @@ import { errorCode, errorMessage, fallbackOnSystemError } from '../lib/error.ts'
 const MAX_FILE_BYTES = 1024 * 1024
 
 /** `problem` follows the name of the file, and ends with the remedy. Null: nothing is there. */
-export type Reading =
+type Reading =
   | (Pick<Stats, 'uid' | 'mode'> & { readonly bytes: Buffer; readonly isProjected: boolean })
   | { readonly problem: string }
   | null

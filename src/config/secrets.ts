@@ -8,7 +8,7 @@ import { Secret } from '../lib/secret.ts'
 import { formatIssue, type ConfigIssue } from './faults.ts'
 import { permissionFaults, readInput } from './read.ts'
 
-export type SecretSource =
+type SecretSource =
   string | { readonly file: string } | { readonly credential: string } | { readonly env: string }
 
 interface InputsOptions {

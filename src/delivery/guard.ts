@@ -14,7 +14,7 @@ import * as most from './limits.ts'
 import { descriptorOf } from './undocumented.ts'
 
 /** The user of a connection. Operators are root and the daemon's own user; `allow` excludes the denied. */
-export interface Peer {
+interface Peer {
   readonly uid: number
   /** Each has places of its own. */
   readonly place: 'operator' | 'member' | 'denied'

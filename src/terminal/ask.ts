@@ -48,18 +48,18 @@ const RELOAD_MS = 80_000
 type WithOptions = Pick<Invocation, 'options' | 'env'>
 
 /** A client for commands: with the operators' requests. */
-export type CommandClient = ReturnType<typeof openClient>
+type CommandClient = ReturnType<typeof openClient>
 
-/** The daemon that the options name, else the environment. */
-function namedIn({ options, env }: WithOptions): ReturnType<typeof namedDaemon> {
+/** The names of a daemon among the options. */
+function namesIn({ options }: WithOptions): Parameters<typeof namedDaemon>[1] {
   const { socket, account } = options as { socket?: string; account?: string }
-  return namedDaemon(env, { socketPath: socket, account })
+  return { socketPath: socket, account }
 }
 
-/** The function that finds the socket of the daemon that the invocation names. */
-function finderFor({ options, env }: WithOptions): () => string {
-  const { socket, account } = options as { socket?: string; account?: string }
-  return socketFinder(() => ({ env, uid: process.geteuid!() }), { socketPath: socket, account })
+/** The function that finds the socket of the daemon that the options name, else the environment. */
+function finderFor(invocation: WithOptions): () => string {
+  const { env } = invocation
+  return socketFinder(() => ({ env, uid: process.geteuid!() }), namesIn(invocation))
 }
 
 /** A client for the daemon that the invocation names. Throws UserError (64) for two names, or a wrong one. */
@@ -118,7 +118,7 @@ export async function remediesFor(
 export async function withReason(error: unknown, invocation: WithOptions): Promise<unknown> {
   const plain = asUserError(error)
   if (!(error instanceof TokenClientError) || statusOf(error) !== exitStatus.unavailable) return plain
-  const { socketPath, account: name } = namedIn(invocation)
+  const { socketPath, account: name } = namedDaemon(invocation.env, namesIn(invocation))
   const account = socketPath ? accountOf(socketPath) : name || undefined
   if (socketPath && socketPath !== installationOf(account).ipcSocket) return plain
   const { unit } = installationOf(account)
