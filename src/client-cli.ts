@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// The program with the commands of programs that use the token alone: a tenth of the code, and half of the
-// time to start.
+// The small program: the commands that need the client library alone. It has a tenth of the code and starts in half
+// of the time.
 import { clientCommands } from './commands/client-specs.ts'
 import { start } from './commands/main.ts'
 

@@ -101,7 +101,7 @@ export interface TokenUse {
 }
 export const STANDARD_USE: TokenUse = { header: 'Authorization', prefix: 'Bearer ' }
 
-/** Who says when a token expires: the token, the answer with it, or neither (`refresh.maxAge`). */
+/** The source of the expiry: the token, the answer with it, or neither (`refresh.maxAge`). */
 export type ExpirySource = 'jwt' | 'response' | 'assumed'
 
 /** A token without the token: what may be shown. Instants are ISO 8601. */

@@ -19,7 +19,7 @@ const ASK_MS = 10_000
 const MEMBER_UID = 65_533
 const PROPERTIES =
   'ActiveState Result UnitFileState NeedDaemonReload User Group Environment SocketGroup'.split(' ')
-/** What a client asks at each socket. */
+/** The question of a client at each socket. */
 const QUESTIONS = {
   ipc: '{"type":"status.get","data":{"id":"check"}}\f',
   http: 'GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n',
@@ -166,7 +166,7 @@ async function askAsMember(name: 'ipc' | 'http', path: string, group: string): P
   return asUser(gid === undefined ? undefined : { uid: MEMBER_UID, groups: [gid] }, question)
 }
 
-/** What systemd says of files of these units, such as a drop-in that it does not understand. */
+/** The findings of systemd about files of these units, such as a drop-in that it does not understand. */
 async function complaintsAbout(units: readonly Unit[]): Promise<string[]> {
   if (units.length === 0) return []
   const words = await output('systemd-analyze', 'verify', '--man=no', ...units.map(({ name }) => name))

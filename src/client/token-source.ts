@@ -24,7 +24,7 @@ export interface GetOptions extends SignalOption {
 
 /** `signal` also ends the waiting of `refused`. */
 export interface AuthorizeOptions extends Pick<GetOptions, 'minValidSeconds' | 'signal'> {
-  /** Where the call goes. Without it, each call that the API refuses for a reason of its own is reported. */
+  /** The address of the call. Without it, each call that the API refuses for a reason of its own is reported. */
   url?: string | URL | undefined
   /** By default `GET`. */
   method?: string | undefined

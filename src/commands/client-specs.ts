@@ -1,4 +1,4 @@
-// The commands of the small program, as data: those for programs that use the token.
+// The commands of the small program, as data: those that need the client library alone.
 import type { Commands } from '../terminal/command.ts'
 
 export const ofAccount = {

@@ -1,4 +1,4 @@
-// Finds the command and the options in argv, and writes help and completions. What could be a token is not repeated.
+// Finds the command and the options in argv, and writes help and completions. A word that could be a token is not repeated.
 import { parseArgs } from 'node:util'
 import { wrap } from '../lib/display-text.ts'
 import { UsageError } from '../lib/error.ts'
@@ -78,7 +78,7 @@ function checkedValue({ rawName, value, inlineValue }: OptionToken, option: Opti
 
 const WIDTH = 90
 
-/** What every command ends with; `exec` with the status of its command. */
+/** The help of every command ends with these; `exec` ends with the status of its command. */
 const EXIT_STATUS =
   'Exit status: 0 success; 64 the command line is wrong; 69 no daemon is there, or Node is too old; 70 an internal ' +
   'fault; 75 no usable token now, try again; 77 the account is refused, or access denied; 78 the configuration is faulty.'

@@ -1,4 +1,4 @@
-// run, sandbox and demo: the daemon and the stand-in of the service, in the foreground.
+// The commands run, sandbox and demo: the daemon and the stand-in of the service, in the foreground.
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -24,7 +24,7 @@ const DEMO_LIFETIME_MS = 30_000
 
 export const run: RunCommand = async ({ options, env, stderr }) => {
   const libc = loadLibc()
-  // Although a name look-up or a disk has not answered: Node would wait for both.
+  // Node would wait for a name look-up or a disk that does not answer.
   process.once('exit', (status) => libc.exitNow(status))
   const configuration = configurationOf({ options, env })
   // In the process list `node` would not say which program runs.

@@ -1,4 +1,4 @@
-// What operators ask of the daemon: refresh, reload and alert-test.
+// The commands of operators: refresh, reload and alert-test.
 import { isFaultName, withCommands } from '../host/remedy.ts'
 import { asSentence, escapeUnsafe } from '../lib/display-text.ts'
 import { formatDuration } from '../lib/duration.ts'

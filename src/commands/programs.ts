@@ -1,4 +1,4 @@
-// What programs ask: token, status, watch, reject and exec.
+// The commands of programs: token, status, watch, reject and exec.
 import type { ClientToken, TokenClientError } from '../client/index.ts'
 import { textOf } from '../delivery/token-files.ts'
 import { escapeUnsafe } from '../lib/display-text.ts'

@@ -56,7 +56,7 @@ export const configSchema = () =>
 /** The settings with their defaults; durations in ms, modes as permission bits, `Lookup` for what they name. */
 export type Settings = v.InferOutput<ReturnType<typeof configSchema>>
 
-/** What takes the place of values of 2.x. */
+/** The values that take the place of those of 2.x. */
 const UNDER_300 = ': for one under 300, put a small service of your own at baseUrl, which answers otherwise'
 
 const request = () =>

@@ -22,7 +22,7 @@ interface InputsOptions {
 export type Inputs = ReturnType<typeof createInputs>
 
 /**
- * What a configuration names, and what is wrong with it. `at` is the key path of a setting. A function that cannot
+ * Reads what a configuration names, and collects the faults. `at` is the key path of a setting. A function that cannot
  * give what is named reports why, and gives ''.
  */
 export function createInputs({ env, file: configFile, isElsewhere = false }: InputsOptions) {

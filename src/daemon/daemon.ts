@@ -28,7 +28,7 @@ import { createStateStore } from '../storage/state-store.ts'
 
 /** The longest time for which a status waits for a disk, in ms. */
 const MAX_EXAMINE_MS = 500
-const TICK_MS = 15_000
+const MAINTENANCE_MS = 15_000
 
 export type Daemon = Awaited<ReturnType<typeof createDaemon>>
 /** Reads the configuration, as a daemon with this one has it until a restart. Throws only UserError. */
@@ -131,12 +131,12 @@ export async function createDaemon(initial: Config, environment: Environment) {
     },
   })
 
-  /** The upkeep of every component, every 15 s: the loop wakes more often. */
+  /** Maintains every component, every 15 s. */
   async function maintain(signal: AbortSignal): Promise<void> {
-    for (; !signal.aborted; await clock.sleep(TICK_MS, signal)) {
+    for (; !signal.aborted; await clock.sleep(MAINTENANCE_MS, signal)) {
       logCredentialsEnd(config().pair, { keeper, log })
-      servers.tick()
-      void store.tick()
+      servers.maintain()
+      void store.maintain()
     }
   }
 

@@ -114,7 +114,7 @@ async function take(setting: keyof Directories, path: string, mode: number): Pro
     const made = await mkdir(path, { recursive: true, mode })
     const directory = await open(path, DIRECTORY_FLAGS)
     locked.push(directory)
-    // Whatever the umask.
+    // The umask has taken bits from the mode.
     if (made !== undefined) await directory.chmod(mode)
     if (setting === 'runtimeDirectory') refuseForeign(path, await directory.stat())
     if (isLockedBy(directory.fd)) return

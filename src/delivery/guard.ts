@@ -39,7 +39,7 @@ export interface Connection {
   progressAtMs: number
 }
 
-/** What is spoken on one connection. */
+/** The protocol on one connection. */
 export interface Session {
   /** Of its socket. */
   readonly options: SocketConstructorOpts & DuplexOptions

@@ -25,7 +25,7 @@ export const MAX_BODY_BYTES = 32 * 1024
 
 /** Connections of peers that `allow` excludes, while their first request is awaited. */
 export const MAX_DENIED = 64
-/** A connection whose peer does not read ends after this time, at the next tick. */
+/** A connection whose peer does not read ends after this time, at the next maintenance. */
 export const STALLED_MS = 30_000
 /** All that was received when a stop begins is answered within this time. */
 export const STOP_MS = 3_500

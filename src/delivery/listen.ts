@@ -70,7 +70,7 @@ export async function listen(options: {
     setAccess,
     tooWide,
     /** Sets back a socket of the daemon's own that is opened wider than its setting. To be called every 15 s. */
-    tick(): void {
+    maintain(): void {
       if (fds !== null || tooWide().length === 0) return
       // One that cannot be set back is shown by `tooWide`.
       withSystemFallback(undefined, () => apply(access()))

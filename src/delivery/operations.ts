@@ -19,11 +19,11 @@ import { waitsOf, type Connection } from './guard.ts'
 import { answerOf, isToken, type MaybePromise, type Replies, type Reply } from './replies.ts'
 import type { TokenAudit, Transport } from './token-audit.ts'
 
-/** What only operators may request, and other rooms do. */
+/** The requests that only operators may make, and that other rooms carry out. */
 export interface Requests {
   /** Raises a test alert, or says why it is refused. */
   readonly testAlert: () => MaybePromise<AlertTestResult>
-  /** Reads the configuration again, and says what came of it. */
+  /** Reads the configuration again, and says how it went. */
   readonly reload: () => Promise<ReloadResult>
 }
 type Fields = TokenRequest & RejectRequest

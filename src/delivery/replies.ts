@@ -39,7 +39,7 @@ export type MaybePromise<T> = T | Promise<T>
 /** A result, ready to be sent. */
 export interface Answer {
   readonly json: string
-  /** What follows the id in a frame of `ipc.sock`. */
+  /** The part of a frame of `ipc.sock` after the id. */
   readonly frameRest: string
 }
 /** The current token: made when it, its phase or the wall clock changes. */
@@ -48,7 +48,7 @@ export interface TokenAnswer extends Answer {
   /** How the API wants it. */
   readonly use: TokenUse
 }
-/** What was requested, or a fault that says why there is none. */
+/** The answer to a request, or a fault that says why there is none. */
 export type Reply = Answer | TokenAnswer | { readonly fault: Fault }
 type TokenReply = TokenAnswer | { readonly fault: Fault }
 /** The parts of the status that other components know. */
@@ -60,7 +60,7 @@ export function createReplies(options: {
   /** An operator's request. */
   refresh: Keeper['refresh']
   sources: () => Promise<StatusSources>
-  /** What a person does about a failure. */
+  /** The words for what a person does about a failure. */
   remedyOf: RemedyOf
 }) {
   const { keeper, sources, remedyOf } = options

@@ -129,10 +129,10 @@ export function createServers(
       }
     },
     /** To be called every 15 s. */
-    tick(): void {
-      for (const listener of Object.values(listeners)) listener.tick()
+    maintain(): void {
+      for (const listener of Object.values(listeners)) listener.maintain()
       for (const guard of allGuards) guard.sweep()
-      audit.tick()
+      audit.maintain()
     },
     /** Sockets that are opened too wide, each a sentence with its remedy. */
     problems: (): string[] =>

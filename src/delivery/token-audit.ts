@@ -4,7 +4,7 @@ import { createHourlyCount, type Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
 
 export type Transport = 'ipc' | 'http'
-/** What one user did, at both sockets. */
+/** The counts of one user, at both sockets. */
 interface User {
   readonly uid: number
   /** The socket that it used first. */
@@ -62,7 +62,7 @@ export function createTokenAudit({ log, nowMs = monotonicMs }: { log: Log; nowMs
       if (count > 0) log('warning', 'A user reported that the service refused the token', fields)
     },
     /** Records what was counted in the last hour. To be called every 15 s. */
-    tick(): void {
+    maintain(): void {
       for (const user of users.values()) recordTaken(user)
     },
     /** The users that took tokens. */

@@ -30,7 +30,7 @@ export function createManagedFile(
 ) {
   const { desired, log, mayFormerStay = false } = options
   const { counts = { writes: 0, repairs: 0, errors: 0 } } = options
-  /** What the file was last given, or had; undefined: nothing yet in this run. */
+  /** The content that was last written or seen; undefined: nothing yet in this run. */
   let applied: Content | null | undefined
   /** Null: it was not there at the last check. */
   let writtenAt: Date | null = null
@@ -156,7 +156,7 @@ export function createOwnFile(path: string, log: Log, { mayStay = true } = {}) {
     /** Why it cannot be written; null if it can. */
     error: file.error,
     /** Repeats what last failed, or what was undone from outside. */
-    async tick(): Promise<void> {
+    async maintain(): Promise<void> {
       if (content !== null || file.error() !== null) await file.reconcile()
     },
   }

@@ -25,7 +25,7 @@ export const DIRECTORY_FLAGS = constants.O_RDONLY | constants.O_DIRECTORY | cons
 const READ_FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY
 /** Of a mode: permissions, set-id bits and the sticky bit. */
 const MODE_BITS = 0o7777
-/** What is made in a directory with this bit belongs to its group. */
+/** A file that is made in a directory with this bit belongs to the group of the directory. */
 const SETGID = 0o2000
 /** Of an fsync that the file system of a directory does not have. */
 const WITHOUT_SYNC = new Set(['EINVAL', 'ENOSYS', 'ENOTSUP', 'EPERM'])

@@ -1,5 +1,5 @@
-// Where things are, by user and environment: a daemon's directories, the candidates for its socket and its
-// configuration, and this program itself, as a word that works where commands are pasted.
+// The paths of this program, by user and environment: a daemon's directories, the candidates for its socket and its
+// configuration, and the program itself, as a word that works where commands are pasted.
 import { realpathSync } from 'node:fs'
 import { userInfo } from 'node:os'
 import { dirname, isAbsolute, join } from 'node:path'

@@ -185,7 +185,7 @@ const rows = {
 } as const satisfies Readonly<Record<Reason | PostponedReason | AlertReason | FileError['kind'], Row>> &
   Readonly<Record<string, Row>>
 
-/** What is filled into a row: of the fault, and of the host. */
+/** The values that fill a row: those of the fault, and those of the host. */
 function factsOf(about: object, place: Place | undefined, rebind: string | undefined): Facts {
   const { path = '', directory = dirname(path), ...error }: Partial<FileError> = about
   const { account = place?.account } = about as Pick<Place, 'account'>

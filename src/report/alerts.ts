@@ -60,7 +60,7 @@ export function createAlerts(options: {
 }) {
   const { keeper, log, host, account, remedyOf } = options
   let { settings } = options
-  /** What the file says of an alert that is resolved, and until when, on the boot clock. */
+  /** The text of the file about an alert that is resolved, and until when it stays, on the boot clock. */
   let resolved: Content | null = null
   let goneAtMs = -Infinity
   /** The end of the rehearsal, likewise; it is an alert like any other, so that it tries the whole way to the operator. */

@@ -90,7 +90,7 @@ export async function lockSetup(files: SetupFiles): Promise<AsyncDisposable> {
   throw new UserError(message, exitStatus.tryAgain)
 }
 
-/** What is to be in use, if it is another than what is: a configuration beside the files with its secrets. */
+/** The new configuration, if it differs from the one in use: a file beside it, with its secrets. */
 export function planSetup(files: SetupFiles, { settings, secrets, document }: Answers) {
   const { config, attributes, isOfUnit } = files
   const names = (['apiKey', 'apiSecret'] as const).filter((name) => secrets[name] !== undefined)

@@ -30,7 +30,7 @@ export const setupWith =
   (checkLive: CheckLive): RunCommand =>
   async (invocation) => {
     const { options } = invocation
-    // What is made is as it has to be, whatever the mask of the caller.
+    // Files are made with the modes that they need, whatever the umask of the caller is.
     process.umask(0o022)
     const { account } = configurationOf(invocation)
     const files = setupFiles(account, process.cwd())

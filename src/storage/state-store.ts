@@ -68,7 +68,7 @@ export async function createStateStore({
 
   const key = await openKey()
   const fileSystem = await withinLimit(statfs(runtimeDirectory).catch(() => null))
-  /** Where the directory is not in memory, a file there would be that of another boot. */
+  /** A directory that is not in memory could hold the file of another boot. */
   const isVolatile = IN_MEMORY_TYPES.has(fileSystem?.type ?? 0)
 
   const fingerprintOf = (text: string): string => createHmac('sha256', key).update(text).digest('hex')
@@ -118,8 +118,8 @@ export async function createStateStore({
     /** Why the state cannot be saved; null if it can. */
     problem: (): FileError | null => stateFile.error() ?? keyFile.error() ?? runtimeFile.error(),
     /** Writes again what could not be written, or what was removed from outside. Never fails. */
-    async tick(): Promise<void> {
-      await Promise.all(files.map(async (file) => file.tick()))
+    async maintain(): Promise<void> {
+      await Promise.all(files.map(async (file) => file.maintain()))
     },
     /** An orderly stop: the next start may ask a refused pair once. Never fails, nor waits for a disk that hangs. */
     async close(facts: TokenState): Promise<void> {
@@ -128,7 +128,7 @@ export async function createStateStore({
   }
 }
 
-/** What was saved before the boot, on the present clocks. */
+/** The part that was saved before the boot, on the present clocks. */
 export function afterBoot(saved: Saved, now: Instant): Saved {
   const { state, at } = saved
   // The wall clock may have been set back between the boots: then no time has passed, and no wait is longer than it was.

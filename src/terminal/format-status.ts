@@ -78,7 +78,7 @@ export function counted(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? '' : 's'}`
 }
 
-/** What to do, the most important first, with the commands of this host; none if all is well. */
+/** The actions that are due, the most important first, with the commands of this host; none if all is well. */
 function stepsFor(status: StatusResult, remedies: Remedies): string[] {
   const { alert, failure, files, daemon } = status
   // Those of the configuration come first: another step may name a restart, which uses the pair in the files.

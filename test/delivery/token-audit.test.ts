@@ -26,10 +26,10 @@ test('reads and reports are logged at once, then once an hour with their count',
   }
   for (let times = 0; times < 4; times += 1) act()
   pass(HOUR_MS - 1)
-  audit.tick()
+  audit.maintain()
   expect(counts()).toEqual([[1], [1]])
   pass(1)
-  audit.tick()
+  audit.maintain()
   act()
   expect(counts()).toEqual([
     [1, 3],

@@ -165,7 +165,7 @@ export async function startDelivery(
     },
     /** Time passes for the limits, with its ticks, in steps of 15 s. */
     pass(ms: number): void {
-      for (const untilMs = passedMs + ms; passedMs < untilMs; servers.tick()) passedMs += TICK_MS
+      for (const untilMs = passedMs + ms; passedMs < untilMs; servers.maintain()) passedMs += TICK_MS
     },
     /** Sets the answers of the service from now on. */
     answer: (to: typeof next): void => {
