@@ -12,11 +12,20 @@ const RULES = new URL('../../systemd/prometheus/kyc-tokend.rules.yml', import.me
 
 /** Values by name, one a minute, in promtool's notation: `1x9 0x30` is 1 ten times, then 0; `_` is none. */
 type Series = Readonly<Record<string, string>>
-/** The labels that Prometheus gives to what it scrapes. */
-const TARGET = 'instance="host:9477",job="kyc-tokend"'
 const ALWAYS = 'x120'
 /** A token's age at the first scrape after its refresh. */
 const AGE_S = 8
+const DAY_S = 86_400
+
+const usable = 'kyc_tokend_token_usable'
+const lifetime = 'kyc_tokend_token_lifetime_seconds'
+const expiry = 'kyc_tokend_token_expiry_timestamp_seconds'
+const lastSuccess = 'kyc_tokend_last_success_timestamp_seconds'
+const inactive = 'kyc_tokend_alert{reason="account-inactive"}'
+const onDisk = 'kyc_tokend_credentials_refused_on_disk'
+const failing = 'kyc_tokend_fetches_total{outcome="transient",reason="timeout"}'
+const dropped = 'kyc_tokend_dropped_clients_total{socket="ipc",reason="stalled"}'
+const shared = 'kyc_tokend_share_connected'
 
 /** A daemon that got a token of this life at the beginning, in s, and refreshes it in time. */
 function healthy(lifeS: number): Series {
@@ -28,82 +37,62 @@ function healthy(lifeS: number): Series {
     )
   return {
     up: `1${ALWAYS}`,
-    kyc_tokend_token_usable: `1${ALWAYS}`,
-    kyc_tokend_token_lifetime_seconds: `${lifeS}${ALWAYS}`,
-    kyc_tokend_token_expiry_timestamp_seconds: stepping(lifeS - AGE_S),
-    kyc_tokend_last_success_timestamp_seconds: stepping(-AGE_S),
-    'kyc_tokend_alert{reason="account-inactive"}': `0${ALWAYS}`,
+    [usable]: `1${ALWAYS}`,
+    [lifetime]: `${lifeS}${ALWAYS}`,
+    [expiry]: stepping(lifeS - AGE_S),
+    [lastSuccess]: stepping(-AGE_S),
+    [inactive]: `0${ALWAYS}`,
     'kyc_tokend_alert{reason="no-token"}': `0${ALWAYS}`,
-    kyc_tokend_credentials_refused_on_disk: `0${ALWAYS}`,
+    [onDisk]: `0${ALWAYS}`,
     'kyc_tokend_fetches_total{outcome="ok",reason="none"}': `1+1${ALWAYS}`,
-    'kyc_tokend_fetches_total{outcome="transient",reason="timeout"}': `0${ALWAYS}`,
+    [failing]: `0${ALWAYS}`,
     'kyc_tokend_dropped_clients_total{socket="ipc",reason="idle"}': `0+3${ALWAYS}`,
-    'kyc_tokend_dropped_clients_total{socket="ipc",reason="stalled"}': `0${ALWAYS}`,
-    kyc_tokend_share_connected: `1${ALWAYS}`,
+    [dropped]: `0${ALWAYS}`,
+    [shared]: `1${ALWAYS}`,
   }
 }
 /** It asks without getting another token: that of an hour expires at minute 60. */
 const unrefreshed: Series = {
-  kyc_tokend_token_expiry_timestamp_seconds: `3600${ALWAYS}`,
-  kyc_tokend_last_success_timestamp_seconds: `0${ALWAYS}`,
-  kyc_tokend_token_usable: '1x59 0x60',
+  [expiry]: `3600${ALWAYS}`,
+  [lastSuccess]: `0${ALWAYS}`,
+  [usable]: '1x59 0x60',
 }
-const DAYS = 86_400
-
-const dropped = 'kyc_tokend_dropped_clients_total{socket="ipc",reason="stalled"}'
-const inactive = 'kyc_tokend_alert{reason="account-inactive"}'
-const restarted = { up: '1x40 0x3 1x70', kyc_tokend_last_success_timestamp_seconds: '0x40 _x3 0x70' }
+const restarted: Series = { ...unrefreshed, up: '1x40 0x3 1x70', [lastSuccess]: '0x40 _x3 0x70' }
 const tokenless: Series = {
-  kyc_tokend_token_usable: '0 0 _ 0 0 _ 0 0 _ 0 0',
-  kyc_tokend_token_lifetime_seconds: '_',
-  kyc_tokend_token_expiry_timestamp_seconds: '_',
-  kyc_tokend_last_success_timestamp_seconds: '_',
+  [usable]: '0 0 _ 0 0 _ 0 0 _ 0 0',
+  ...Object.fromEntries([lifetime, expiry, lastSuccess].map((absent) => [absent, '_'])),
 }
 const endsIn = (days: number): Series => ({
-  kyc_tokend_credentials_expiry_timestamp_seconds: `${days * DAYS}${ALWAYS}`,
+  kyc_tokend_credentials_expiry_timestamp_seconds: `${days * DAY_S}${ALWAYS}`,
 })
-const failing = 'kyc_tokend_fetches_total{outcome="transient",reason="timeout"}'
 
 /** The minute, what differs from a healthy daemon whose tokens live for an hour, and the alert. */
 const cases: readonly (readonly [name: string, minute: number, series: Series, alert: string | null])[] = [
   ['a healthy daemon', 120, {}, null],
   ['tokens of 20 s', 120, healthy(20), null],
-  ['tokens of a day', 120, healthy(DAYS), null],
-  [
-    'a refused account, also once its token is gone',
-    70,
-    { ...unrefreshed, [inactive]: '0x9 1x110' },
-    'Refused',
-  ],
+  ['tokens of a day', 120, healthy(DAY_S), null],
+  ['a refusal, also once its token is gone', 70, { ...unrefreshed, [inactive]: '0x9 1x110' }, 'Refused'],
   ['a refresh that is overdue', 47, unrefreshed, 'NotRefreshed'],
-  ['a refresh that is overdue, soon after a restart', 47, { ...unrefreshed, ...restarted }, 'NotRefreshed'],
+  ['a refresh that is overdue, soon after a restart', 47, restarted, 'NotRefreshed'],
   ['a token shortly before its end', 55, unrefreshed, 'TokenExpiring'],
   ['no token any more', 70, unrefreshed, 'NoToken'],
   ['no token from the start, with restarts', 10, tokenless, 'NoToken'],
-  [
-    'secret files with a refused pair',
-    30,
-    { kyc_tokend_credentials_refused_on_disk: '0x9 1x110' },
-    'CredentialsRefused',
-  ],
+  ['secret files with a refused pair', 30, { [onDisk]: '0x9 1x110' }, 'CredentialsRefused'],
   ['a pair that ends in two months', 30, endsIn(60), null],
   ['a pair that ends within a month', 30, endsIn(29), 'CredentialsExpire'],
   ['more failures than tokens', 30, { [failing]: `0+2${ALWAYS}` }, 'ServiceFailing'],
   ['a client that does not read its answers', 30, { [dropped]: '0x20 1x100' }, 'ClientsDropped'],
-  [
-    'one that was dropped before the first scrape after a restart',
-    30,
-    { [dropped]: '0x20 _x1 1x100' },
-    'ClientsDropped',
-  ],
-  ['a shared store that is lost', 30, { kyc_tokend_share_connected: '1x9 0x110' }, 'ShareLost'],
+  ['one dropped before the first scrape of a start', 30, { [dropped]: '0x20 _x1 1x100' }, 'ClientsDropped'],
+  ['a shared store that is lost', 30, { [shared]: '1x9 0x110' }, 'ShareLost'],
   ['a daemon that is down', 30, { up: '1x20 0x100' }, 'Down'],
 ]
 
 /** A unit test of promtool: the alert that fires at this minute. */
 function unitTest([name, minute, series, alert]: (typeof cases)[number], of = healthy(3_600)): object {
+  /** The labels that Prometheus gives to what it scrapes. */
+  const target = 'instance="host:9477",job="kyc-tokend"'
   const labelled = (metric: string): string =>
-    metric.includes('{') ? metric.replace('}', `,${TARGET}}`) : `${metric}{${TARGET}}`
+    metric.includes('{') ? metric.replace('}', `,${target}}`) : `${metric}{${target}}`
   return {
     name,
     interval: '1m',
@@ -141,13 +130,14 @@ describe.skipIf(lacks('promtool'))('the alert rules', () => {
       groups: { rules: { alert?: string; labels?: { severity: string } }[] }[]
     }
     const alerts = groups.flatMap(({ rules }) => rules).filter(({ alert }) => alert !== undefined)
-    const page = pages().find(({ path }) => path === 'systemd/man/monitoring.md')!.text
-    const named = [...page.matchAll(/`(KycTokend\w+)`/g)].map(([, name]) => name)
-    const critical = alerts.filter(({ labels }) => labels?.severity === 'critical')
-    expect(named).toEqual(critical.map(({ alert }) => alert))
     const tested = [...cases.flatMap(([, , , alert]) => alert ?? []), 'NotScraped']
     expect(new Set(alerts.map(({ alert }) => alert))).toEqual(
       new Set(tested.map((name) => `KycTokend${name}`)),
+    )
+    const page = pages().find(({ path }) => path === 'systemd/man/monitoring.md')!.text
+    const critical = alerts.filter(({ labels }) => labels?.severity === 'critical')
+    expect([...page.matchAll(/`(KycTokend\w+)`/g)].map(([, name]) => name)).toEqual(
+      critical.map(({ alert }) => alert),
     )
     const file = join(await tempDirectory(), 'prometheus.yml')
     const { code } = block('prometheus-config')

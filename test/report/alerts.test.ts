@@ -1,49 +1,43 @@
-import { access, chmod, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, expect, onTestFinished, test } from 'vitest'
+import { beforeEach, expect, onTestFinished, test, vi } from 'vitest'
 import type { AlertsConfig } from '../../src/config/config.ts'
 import { createAlerts } from '../../src/report/alerts.ts'
 import { createRemedies } from '../../src/host/remedy.ts'
-import { remedyOf } from '../support/remedies.ts'
 import { serviceFacts } from '../support/facts.ts'
 import { failures } from '../support/failures.ts'
+import { createFakeClock } from '../support/fake-clock.ts'
 import { createKeeperWorld } from '../support/keeper-world.ts'
 import { createRecords } from '../support/records.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 
 const HOUR = 3_600_000
-let directory: string
+/** Requests to the file system, for which the clock stands still. */
+const isBusy = (): boolean =>
+  process.getActiveResourcesInfo().some((name) => /^(FSReq|FileHandleClose|Close)/.test(name))
 let path: string
 
 beforeEach(async () => {
-  directory = await tempDirectory()
-  path = join(directory, 'alert.json')
+  path = join(await tempDirectory(), 'alert.json')
 })
 
-/** With a `first` answer the keeper has begun. */
+/** The alerts of the account `eu`. With a `first` answer the keeper has begun. */
 async function alerting(
-  options: Parameters<typeof createKeeperWorld>[0] & {
-    settings?: Partial<AlertsConfig>
-    account?: string
-  } = {},
+  options: Parameters<typeof createKeeperWorld>[0] & { settings?: Partial<AlertsConfig> } = {},
 ) {
-  const world = createKeeperWorld(options)
+  const world = createKeeperWorld({ clock: createFakeClock({ isBusy }), ...options })
   const recorder = createRecords()
   const stopping = new AbortController()
-  const alerts = createAlerts({
-    keeper: world.keeper,
-    log: recorder.log,
-    path,
-    settings: {
-      remindAfterMs: [HOUR, 6 * HOUR, 24 * HOUR],
-      noTokenAfterMs: 60 * HOUR,
-      contact: null,
-      ...options.settings,
-    },
-    host: () => 'web-1',
-    account: options.account,
-    remedyOf: createRemedies({ account: options.account, isUnit: true }).remedyOf,
-  })
+  const { remedyOf } = createRemedies({ account: 'eu', isUnit: true })
+  const settings = {
+    remindAfterMs: [HOUR, 6 * HOUR, 24 * HOUR],
+    noTokenAfterMs: 60 * HOUR,
+    contact: null,
+    ...options.settings,
+  }
+  const { keeper, clock } = world
+  const own = { path, settings, host: () => 'web-1', account: 'eu', remedyOf }
+  const alerts = createAlerts({ keeper, log: recorder.log, ...own })
   const running = alerts.run(stopping.signal)
   /** An orderly stop or a crash: the file stays as it is. */
   const end = async (): Promise<void> => {
@@ -55,182 +49,145 @@ async function alerting(
   /** The keeper begins to run, and what it does at once is done. */
   const begin = async (): Promise<void> => {
     world.start()
-    await world.clock.advance(0)
+    await clock.advance(0)
   }
   if (options.first !== undefined) await begin()
   /** An operator has the service asked. */
   const ask = async (outcome: Parameters<typeof world.answer>[0]): Promise<void> => {
     world.answer(outcome)
-    void world.keeper.refresh(new AbortController().signal)
-    await world.clock.advance(0)
+    void keeper.refresh(new AbortController().signal)
+    await clock.advance(0)
   }
-  return { ...world, ...recorder, alerts, end, begin, ask }
+  return { ...world, ...recorder, alerts, remedyOf, end, begin, ask }
 }
 
-async function isThere(): Promise<boolean> {
-  return access(path).then(
-    () => true,
-    () => false,
-  )
-}
-async function content(): Promise<Record<string, unknown>> {
-  await expect.poll(isThere).toBe(true)
-  return JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown>
-}
+const isThere = (): boolean => existsSync(path)
 
-async function resolvedContent(): Promise<Record<string, unknown>> {
-  await expect.poll(async () => (await content())['state']).toBe('resolved')
-  return content()
+function content(): Record<string, unknown> {
+  return JSON.parse(readFileSync(path, 'utf8')) as Record<string, unknown>
 }
 
 test('a refusal raises one alert: in the log and, for everybody to read, in alert.json until it is over', async () => {
-  const { answer, ask, clock, events, of, reload, token } = await alerting({ first: failures.notFound })
+  const { answer, ask, clock, events, of, reload, remedyOf, token } = await alerting({
+    first: failures.notFound,
+  })
   const sentence = 'The service knows no account for these credentials'
   const alert = {
-    level: 'alert',
     event: 'alert',
     reason: 'account-not-found',
     detail: 'Account not found',
     remedy: remedyOf('account-not-found'),
     host: 'web-1',
+    account: 'eu',
     since: '2027-01-15T08:00:00.000Z',
   }
-  expect(of('alert')).toEqual([{ sentence, ...alert }])
-  const { level: _, ...fields } = alert
-  const raised = { state: 'raised', message: sentence, ...fields }
-  expect(await content()).toEqual(raised)
-  const { ino, mode } = await stat(path)
+  expect(of('alert')).toEqual([{ level: 'alert', sentence, ...alert }])
+  const raised = { state: 'raised', message: sentence, ...alert }
+  expect(content()).toEqual(raised)
+  const { ino, mode } = statSync(path)
   expect(mode & 0o777).toBe(0o644)
   // Asking again in vain says nothing new.
   await ask({ ...failures.notFound, detail: 'Account not found (request 2)' })
   await clock.advance(60_000)
-  expect((await stat(path)).ino).toBe(ino)
-  await rm(path)
+  expect(statSync(path).ino).toBe(ino)
+  rmSync(path)
   await clock.advance(15_000)
-  await expect.poll(() => of('file-restored')).toMatchObject([{ level: 'warning', path }])
-  expect(await content()).toEqual(raised)
-  await clock.advance(525_000)
+  expect(content()).toEqual(raised)
   expect(events()).toEqual(['alert', 'file-restored'])
   answer(token)
   reload('second', { service: serviceFacts('other') })
   await clock.advance(0)
-  const { reason, host } = alert
-  expect(await resolvedContent()).toMatchObject({ reason })
+  expect(content()).toMatchObject({ state: 'resolved' })
   await clock.advance(45_000)
-  expect(await isThere()).toBe(true)
+  expect(isThere()).toBe(true)
   await clock.advance(30_000)
-  await expect.poll(isThere).toBe(false)
-  expect(of('alert-resolved')).toMatchObject([{ level: 'notice', reason, host, since: alert.since }])
-})
-
-test('the alert of an account has its name, and commands for it', async () => {
-  const { of } = await alerting({ account: 'eu', first: failures.inactive })
-  expect(of('alert')).toMatchObject([
-    { account: 'eu', remedy: expect.stringContaining('`sudo kyc-tokend refresh --account eu`') as string },
-  ])
-})
-
-test('a file that is left where no alert is there is removed', async () => {
-  await writeFile(path, JSON.stringify({ state: 'raised', reason: 'account-inactive' }))
-  const { events } = await alerting()
-  await expect.poll(isThere).toBe(false)
-  expect(events()).toEqual([])
-})
-
-test('a directory that cannot be written is reported once, and the file is there when it can', async () => {
-  const { answer, begin, clock, of } = await alerting()
-  // A directory that others may write is refused, by root too.
-  await chmod(directory, 0o777)
-  answer(failures.inactive)
-  await begin()
-  const failed = () => of('file-error').filter((record) => record['path'] === path)
-  await expect.poll(() => failed().length).toBe(1)
-  await clock.advance(60_000)
-  expect(failed()).toMatchObject([{ level: 'error', error: { kind: 'unsafe-directory', directory } }])
-  expect(of('alert')).toHaveLength(1)
-  await chmod(directory, 0o755)
-  await clock.advance(15_000)
-  expect(await content()).toMatchObject({ reason: 'account-inactive' })
+  expect(isThere()).toBe(false)
+  const { reason, host, since } = alert
+  expect(of('alert-resolved')).toMatchObject([{ level: 'notice', reason, host, since }])
 })
 
 test('no usable token for too long raises an alert with the failure behind it, and a token ends it', async () => {
   const contact = 'Ops, +44 20 7946 0000'
-  const { answer, clock, keeper, of } = await alerting({
+  const { ask, clock, keeper, of, remedyOf } = await alerting({
     settings: { noTokenAfterMs: 600_000, contact },
     first: failures.network,
   })
   await clock.advance(590_000)
   expect(of('alert')).toEqual([])
   await clock.advance(30_000)
-  expect(await content()).toMatchObject({
+  const since = expect.stringMatching(/^2027-01-15T08:10:/) as string
+  expect(content()).toMatchObject({
     reason: 'no-token',
     failure: 'network',
     remedy: remedyOf('network'),
     contact,
     noTokenSince: '2027-01-15T08:00:00.000Z',
-    since: expect.stringMatching(/^2027-01-15T08:10:/) as string,
+    since,
   })
   // Another service knows of no failure yet, and there is no token still.
   const { service, policy, newest: pair } = keeper.state()
   keeper.reload({ service: { ...service, id: 'another' }, policy, pair })
   await clock.advance(0)
   expect(of('alert-resolved')).toEqual([])
-  answer({ kind: 'ok', accessToken: 'good' })
-  await expect
-    .poll(async () => {
-      await clock.advance(10_000)
-      return of('alert-resolved').length
-    })
-    .toBe(1)
-  expect(await resolvedContent()).toEqual({
+  await ask({ kind: 'ok', accessToken: 'good' })
+  expect(content()).toEqual({
     state: 'resolved',
     message: 'The alert is over',
     event: 'alert-resolved',
     reason: 'no-token',
     host: 'web-1',
+    account: 'eu',
     contact,
-    since: expect.stringMatching(/^2027-01-15T08:10:/) as string,
-    resolvedAt: expect.stringMatching(/^2027-01-15T08:1/) as string,
+    since,
+    resolvedAt: expect.stringMatching(/^2027-01-15T08:10:/) as string,
   })
   expect(of('alert')).toHaveLength(1)
 })
 
 test('a reminder is in the file, and a restart neither repeats nor loses an alert or a reminder', async () => {
-  const first = await alerting({ first: failures.inactive })
-  await content()
-  await first.clock.advance(2 * HOUR)
-  await expect.poll(async () => (await content())['remindedAt']).toBe('2027-01-15T09:00:00.000Z')
+  const { clock, ...first } = await alerting({ first: failures.inactive })
+  await clock.advance(2 * HOUR)
+  expect(content()).toMatchObject({ state: 'raised', remindedAt: '2027-01-15T09:00:00.000Z' })
   await first.end()
-  const { ino } = await stat(path)
-  const second = await alerting({ state: first.keeper.state(), clock: first.clock })
+  const { ino } = statSync(path)
+  const state = first.keeper.state()
+  const second = await alerting({ state, clock })
   await second.begin()
-  await second.clock.advance(15_000)
+  await clock.advance(15_000)
   await second.end()
   expect(second.events()).toEqual([])
-  expect((await stat(path)).ino).toBe(ino)
-  await first.clock.advance(8 * HOUR)
-  const third = await alerting({ state: first.keeper.state(), clock: first.clock })
-  await third.begin()
-  await expect.poll(() => third.of('alert').map(({ reminder }) => reminder)).toEqual([2])
+  expect(statSync(path).ino).toBe(ino)
+  await clock.advance(8 * HOUR)
+  const third = await alerting({ state, clock })
+  expect(third.of('alert').map(({ reminder }) => reminder)).toEqual([2])
 })
 
 test('a rehearsal goes the whole way and resolves itself; a real alert replaces it, and refuses another', async () => {
-  const { alerts, ask, begin, clock, of } = await alerting()
+  vi.useFakeTimers({ toFake: ['setTimeout'] })
+  onTestFinished(() => void vi.useRealTimers())
+  // A former run has left it: no alert is there.
+  writeFileSync(path, JSON.stringify({ state: 'raised', reason: 'account-inactive' }))
+  const { alerts, ask, begin, clock, events, of } = await alerting()
   await begin()
+  expect(isThere()).toBe(false)
+  expect(events()).toEqual([])
   const raised = { outcome: 'raised', resolvesAt: '2027-01-15T08:00:10.000Z' }
   expect(alerts.test()).toEqual(raised)
   expect(alerts.test()).toMatchObject({ outcome: 'refused' })
   expect(alerts.current()).toBeNull()
-  expect(await content()).toMatchObject({ reason: 'test', test: true })
-  await clock.advance(15_000)
-  expect(await resolvedContent()).toMatchObject({ reason: 'test', test: true })
+  await clock.settle()
+  expect(content()).toMatchObject({ state: 'raised', reason: 'test', test: true })
+  await clock.advance(10_000)
+  vi.advanceTimersByTime(10_000)
+  await clock.settle()
+  expect(content()).toMatchObject({ state: 'resolved', reason: 'test', test: true })
   alerts.test()
   await ask(failures.inactive)
   const detail = expect.stringContaining('account-inactive') as string
   expect(alerts.test()).toMatchObject({ outcome: 'refused', detail })
   expect(of('alert').map(({ reason }) => reason)).toEqual(['test', 'test', 'account-inactive'])
   expect(of('alert-resolved').map(({ reason }) => reason)).toEqual(['test', 'test'])
-  await expect.poll(async () => (await content())['reason']).toBe('account-inactive')
+  expect(content()).toMatchObject({ reason: 'account-inactive' })
 })
 
 test('a refusal that another host of the fleet was given is an error here, without a file: its host notifies people', async () => {
@@ -238,5 +195,5 @@ test('a refusal that another host of the fleet was given is an error here, witho
   expect(world.of('alert')).toMatchObject([{ level: 'error', reason: 'account-inactive', askedBy: 'web-17' }])
   await world.ask(world.token())
   expect(world.of('alert-resolved')).toHaveLength(1)
-  expect(await isThere()).toBe(false)
+  expect(isThere()).toBe(false)
 })

@@ -7,72 +7,58 @@ const DAY_MS = 86_400_000
 const END = Date.parse('2027-03-01T00:00:00Z')
 
 interface Ends {
-  pair: number | null
-  certificate: number | null
-  certificateFrom?: number
+  pair?: number
+  certificate?: { fromMs: number; endMs: number }
 }
-const endsOf = ({ certificateFrom: fromMs = 0, certificate: endMs, pair }: Ends) => ({
-  ends: { credentialsMs: pair, certificate: endMs === null ? null : { fromMs, endMs } },
+const endsOf = ({ pair = null, certificate = null }: { [end in keyof Ends]: Ends[end] | null }) => ({
+  ends: { credentialsMs: pair, certificate },
 })
 
+/** What a daemon with these ends logs, which looks twice at each of these moments, in days before END. */
 function watched(ends: Ends) {
   const { log, of } = createRecords()
-  let config = endsOf(ends)
-  let wallMs = 0
   let loggedEnd: string | null = null
+  let wallMs = 0
   const keeper = {
     now: () => ({ bootMs: 0, wallMs }),
     state: () => ({ notes: { loggedEnd } }),
-    remember: (notes: { loggedEnd?: string | null }) => void (loggedEnd = notes.loggedEnd ?? null),
+    remember: (notes: { loggedEnd: string }) => void ({ loggedEnd } = notes),
   } as unknown as Keeper
-  const told = () => of('credentials-expire')
-  return {
-    told,
-    daysLeft: () => told().map((record) => record['daysLeft']),
-    sample: () => announcedEnd(config, wallMs),
-    renew: (next: Ends) => void (config = endsOf(next)),
-    at: (daysBefore: number): void => {
-      wallMs = END - daysBefore * DAY_MS
-      logCredentialsEnd(config, { keeper, log })
-      logCredentialsEnd(config, { keeper, log })
-    },
+  return (daysBefore: readonly number[], now = ends) => {
+    const former = of('credentials-expire').length
+    for (const days of daysBefore) {
+      wallMs = END - days * DAY_MS
+      for (let looks = 0; looks < 2; looks += 1) logCredentialsEnd(endsOf(now), { keeper, log })
+    }
+    return of('credentials-expire').slice(former)
   }
 }
 
 test('the end is logged once a day from 30 days before it', () => {
-  const { at, told, daysLeft } = watched({ pair: END, certificate: null })
-  for (const days of [100, 31, 30.5, 30, 29.2, 29, 8, 7, 1, 0.5, 0, -1, -100]) at(days)
-  expect(daysLeft()).toEqual([30, 29, 8, 7, 1, 0])
-  const expiresAt = '2027-03-01T00:00:00.000Z'
-  expect(told()[0]).toMatchObject({ level: 'warning', what: 'credentials', expiresAt })
+  const told = watched({ pair: END })([100, 31, 30.5, 30, 29.2, 29, 8, 7, 1, 0.5, 0, -1, -100])
+  expect(told.map(({ daysLeft }) => daysLeft)).toEqual([30, 29, 8, 7, 1, 0])
+  expect(told[0]).toMatchObject({
+    level: 'warning',
+    what: 'credentials',
+    expiresAt: '2027-03-01T00:00:00.000Z',
+  })
 })
 
-test.each([
-  [90, 1],
-  [89, 0],
-])(
-  'of a certificate that lives for %i days %i record is written: from 90 days on it is no program that renews it',
-  (life, count) => {
-    const { at, told, sample } = watched({
-      pair: null,
-      certificate: END,
-      certificateFrom: END - life * DAY_MS,
-    })
-    at(30)
-    expect(told()).toHaveLength(count)
-    expect(sample() === null).toBe(count === 0)
-  },
-)
+test('the end of a certificate is logged where its life is at least 90 days: no program renews it', () => {
+  for (const days of [90, 89]) {
+    const certificate = { fromMs: END - days * DAY_MS, endMs: END }
+    expect(watched({ certificate })([30])).toHaveLength(days === 90 ? 1 : 0)
+    expect(announcedEnd(endsOf({ certificate }), 0) !== null).toBe(days === 90)
+  }
+})
 
-test('a daemon that starts late tells it once, and again for another end', () => {
-  const { at, told, renew } = watched({ pair: END + DAY_MS, certificate: END })
-  at(3)
+test('the earlier end is told, once where the daemon starts late, and again where it is another', () => {
+  const pair = END + DAY_MS
+  const look = watched({ pair, certificate: { fromMs: 0, endMs: END } })
   const remedy = expect.stringMatching(/^Have the client certificate renewed/) as string
-  expect(told()).toMatchObject([{ what: 'certificate', daysLeft: 3, remedy }])
-  renew({ pair: END + DAY_MS, certificate: END + 90 * DAY_MS })
-  at(3)
-  expect(told().slice(1)).toMatchObject([{ what: 'credentials', daysLeft: 4 }])
-  renew({ pair: null, certificate: null })
-  at(0)
-  expect(told()).toHaveLength(2)
+  expect(look([3])).toMatchObject([{ what: 'certificate', daysLeft: 3, remedy }])
+  expect(look([3], { pair, certificate: { fromMs: 0, endMs: END + 90 * DAY_MS } })).toMatchObject([
+    { what: 'credentials', daysLeft: 4 },
+  ])
+  expect(look([0], {})).toEqual([])
 })

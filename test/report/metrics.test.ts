@@ -62,8 +62,20 @@ test('before the first token: starting, what the other parts count, and no insta
     'alert{reason="rejected"}': 0,
     [`build_info{version="${program.version}"}`]: 1,
     start_time_seconds: performance.timeOrigin / 1000,
+    credentials_refused_on_disk: 0,
   })
   for (const absent of ['timestamp', 'http', 'share']) expect(body).not.toContain(absent)
+})
+
+test('the shared store, the files and the end of the credentials, an instant in seconds, where they are known', () => {
+  const share = { state: 'connected', outcomes: { asked: 3, adopted: 7, alone: 0 } }
+  const credentialsEnd = { expiresAt: '2027-03-02T00:00:00.000Z' }
+  expect(measured({ share, credentialsEnd, isFaultyOnDisk: true }).values()).toMatchObject({
+    credentials_refused_on_disk: 1,
+    credentials_expiry_timestamp_seconds: 1_803_945_600,
+    share_connected: 1,
+    'share_outcomes_total{how="adopted"}': 7,
+  })
 })
 
 test('with a token: state, expiry, next attempt and counts, and not the token itself', async () => {
@@ -84,16 +96,14 @@ test('with a token: state, expiry, next attempt and counts, and not the token it
   // Another host of the fleet has waited for this one.
   keeper.offer({ kind: 'ok', accessToken: 'of another', askedBy: 'web-7' })
   await clock.advance(0)
-  expect(values()).toMatchObject({
-    'fetches_total{outcome="ok",reason="none"}': 2,
-    fetch_duration_seconds_count: 1,
-  })
+  const counted = { 'fetches_total{outcome="ok",reason="none"}': 2, fetch_duration_seconds_count: 1 }
+  expect(values()).toMatchObject(counted)
   const { accessToken, fingerprint } = keeper.state().token!
   for (const text of [accessToken, fingerprint]) expect(metrics()).not.toContain(text)
 })
 
-test('fetches are counted by outcome and reason, and in every bucket that their duration does not exceed', async () => {
-  const { values, answer, start, clock } = measured()
+test('attempts of the running pair are counted by outcome and reason, and in every bucket that their duration does not exceed', async () => {
+  const { values, answer, start, clock, reload } = measured()
   answer(async (signal) => {
     await clock.sleep(3_000, signal)
     return failures.network
@@ -111,16 +121,11 @@ test('fetches are counted by outcome and reason, and in every bucket that their 
   })
   answer(failures.notFound)
   await clock.advance(60_000)
-  expect(values()['fetches_total{outcome="permanent",reason="account-not-found"}']).toBe(1)
+  const refusals = 'fetches_total{outcome="permanent",reason="account-not-found"}'
+  expect(values()[refusals]).toBe(1)
   expect(values()).not.toHaveProperty('next_attempt_timestamp_seconds')
-})
-
-test('the shared store and the end of the credentials, an instant in seconds, have metrics where they are known', () => {
-  const outcomes = { asked: 3, adopted: 7, alone: 0 }
-  const credentialsEnd = { expiresAt: '2027-03-02T00:00:00.000Z' }
-  expect(measured({ share: { state: 'connected', outcomes }, credentialsEnd }).values()).toMatchObject({
-    credentials_expiry_timestamp_seconds: 1_803_945_600,
-    share_connected: 1,
-    'share_outcomes_total{how="adopted"}': 7,
-  })
+  // A candidate is in the files.
+  reload('second')
+  await clock.advance(0)
+  expect(values()).toMatchObject({ requests_total: 3, [refusals]: 1, fetch_duration_seconds_count: 2 })
 })

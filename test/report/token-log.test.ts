@@ -2,14 +2,12 @@ import { expect, onTestFinished, test } from 'vitest'
 import { startTokenLog } from '../../src/report/token-log.ts'
 import { remedyOf } from '../support/remedies.ts'
 import { failures } from '../support/failures.ts'
-import { createKeeperWorld, type KeeperWorld } from '../support/keeper-world.ts'
-import { createRecords, type Records } from '../support/records.ts'
+import { createKeeperWorld } from '../support/keeper-world.ts'
+import { createRecords } from '../support/records.ts'
 
 const MINUTE = 60_000
 
-async function narrated(
-  options: Parameters<typeof createKeeperWorld>[0] = {},
-): Promise<KeeperWorld & Records & { refresh: () => Promise<void> }> {
+async function narrated(options: Parameters<typeof createKeeperWorld>[0] = {}) {
   const world = createKeeperWorld(options)
   const { keeper, clock } = world
   const recorder = createRecords()
@@ -17,18 +15,13 @@ async function narrated(
   onTestFinished(world.stop)
   world.start()
   await clock.advance(0)
-  /** An operator's. */
-  const refresh = async (): Promise<void> => {
-    void keeper.refresh(new AbortController().signal)
-    await clock.advance(0)
-  }
-  return { ...world, ...recorder, refresh }
+  return { ...world, ...recorder }
 }
 
-test('a token is reported with fingerprint, number, expiry and next refresh, never itself', async () => {
-  const { keeper, of, records } = await narrated()
-  const { accessToken, fingerprint } = keeper.state().token!
-  expect(of('token-obtained')).toMatchObject([
+test('a token is reported with fingerprint, number, expiry and next refresh, never itself, and once over a restart', async () => {
+  const first = await narrated()
+  const { accessToken, fingerprint } = first.keeper.state().token!
+  expect(first.of('token-obtained')).toMatchObject([
     {
       level: 'info',
       sentence: 'Token obtained',
@@ -39,42 +32,39 @@ test('a token is reported with fingerprint, number, expiry and next refresh, nev
       fingerprint,
     },
   ])
-  expect(JSON.stringify(records)).not.toContain(accessToken)
+  expect(JSON.stringify(first.records)).not.toContain(accessToken)
+  await first.stop()
+  const { events, keeper } = await narrated({
+    state: first.keeper.state(),
+    clock: first.clock,
+    first: { kind: 'ok', accessToken },
+  })
+  await keeper.refresh(new AbortController().signal)
+  expect(events()).toEqual([])
 })
 
-test('an outage is one record for each reason, also of reasons that alternate, and one for its end', async () => {
-  const { answer, asked, clock, of, token } = await narrated()
+test('an outage is one record for each reason, with its remedy, also of reasons that alternate, and one for its end', async () => {
+  const { answer, asked, clock, events, keeper, of, token } = await narrated()
   answer(() => (asked() % 2 === 0 ? failures.network : failures.timeout))
   await clock.advance(8 * 60 * MINUTE)
   expect(asked()).toBeGreaterThan(100)
-  const reported = of('fetch-failed').map(({ reason }) => reason)
-  expect([reported.length, new Set(reported)]).toEqual([2, new Set(['network', 'timeout'])])
+  const failed = of('fetch-failed').toSorted((one) => (one['reason'] === 'network' ? -1 : 1))
+  const { detail } = failures.network
+  const remedy = remedyOf('network')
+  const fields = { level: 'warning', detail, tokenUsableUntil: '2027-01-15T09:00:00.000Z', remedy }
+  expect(failed).toMatchObject([{ reason: 'network', ...fields }, { reason: 'timeout' }])
+  expect(of('attempt').at(-1)).toMatchObject({ outcome: 'transient', cause: 'retry', tookMs: 0 })
   expect(of('token-expired')).toMatchObject([{ level: 'error', expiredAt: '2027-01-15T09:00:00.000Z' }])
   const failedAttempts = asked() - 1
   answer(token)
   await clock.advance(10 * MINUTE)
   expect(of('recovered')).toMatchObject([{ level: 'notice', failedAttempts }])
   expect(of('recovered')[0]?.['failedForSeconds']).toBeGreaterThan(7 * 3_600)
-})
-
-test('a failure has its remedy; the next one after a recovery is logged again', async () => {
-  const { answer, clock, events, of, refresh, token } = await narrated({ first: failures.network })
-  expect(of('fetch-failed')).toMatchObject([
-    {
-      level: 'warning',
-      reason: 'network',
-      detail: 'connect ECONNREFUSED',
-      tokenUsableUntil: null,
-      remedy: remedyOf('network'),
-    },
-  ])
-  expect(of('attempt')).toMatchObject([{ outcome: 'transient', cause: 'start', tookMs: 0 }])
-  answer(token)
-  await clock.advance(MINUTE)
   expect(events().slice(-2)).toEqual(['recovered', 'token-obtained'])
+  // The next one is logged again.
   answer(failures.network)
-  await refresh()
-  expect(of('fetch-failed')[1]).toMatchObject({ attempts: 1, cause: 'operator' })
+  await keeper.refresh(new AbortController().signal)
+  expect(of('fetch-failed')[2]).toMatchObject({ attempts: 1, cause: 'operator' })
 })
 
 test('the same token again is no news; at twice its assumed life it has expired', async () => {
@@ -86,11 +76,4 @@ test('the same token again is no news; at twice its assumed life it has expired'
   expect(of('token-expired')).toHaveLength(0)
   await clock.advance(16 * MINUTE)
   expect([of('token-obtained').length, of('token-expired').length]).toEqual([1, 1])
-})
-
-test('a token kept from before a restart is not obtained again', async () => {
-  const first = await narrated()
-  await first.stop()
-  const { events } = await narrated({ state: first.keeper.state(), clock: first.clock })
-  expect(events()).toEqual([])
 })

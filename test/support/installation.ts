@@ -127,9 +127,12 @@ function createInstallation(machineNow: () => Machine) {
         node(`fetch('${url}', { method: 'PUT', body: '${name}' }).then(({ ok }) => ok || process.exit(1))`),
       )
     },
-    /** Requests for a token that a stand-in has logged. */
-    requests: async (unit = 'stand-in'): Promise<number> =>
-      (await journal(unit)).split('POST /token').length - 1,
+    /** Resolves once a stand-in has logged so many requests for a token, which may be a moment after its answer. */
+    expectRequests: async (count: number, unit = 'stand-in'): Promise<void> => {
+      const requests = async (): Promise<number> => (await journal(unit)).split('POST /token').length - 1
+      await expectUntil(`${count} requests`, async () => (await requests()) >= count)
+      expect(await requests()).toBe(count)
+    },
     /** The token as the full program gets it from the daemon. */
     fullToken: async (as: string): Promise<string> =>
       (await sh('kyc-tokend token --wait 10s', { as })).trim(),

@@ -65,7 +65,7 @@ describeInstallation('two accounts on a host', {}, (installation) => {
     expect(await status('us')).toBe(77)
     const refused = await attempt('kyc-tokend token --account us', 'member')
     expect({ status: refused.status, stdout: refused.stdout }).toEqual({ status: 77, stdout: '' })
-    expect(await installation.requests('stand-in-eu')).toBe(1)
+    await installation.expectRequests(1, 'stand-in-eu')
     expect(await installation.follow('use-account', 'member')).toContain(`${await token('eu')}{"accessToken"`)
     expect(await modesOf('/run/kyc-tokend/accounts/eu', '/run/kyc-tokend/accounts/eu/http.sock')).toEqual([
       '751 root:root',

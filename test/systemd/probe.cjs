@@ -33,7 +33,8 @@ const write = (file) => () => {
 }
 
 attempt('execute /usr/bin/true', () => execFileSync('/usr/bin/true'))
-for (const folder of ['/run/kyc-tokend/files', '/tmp']) attempt(`execute in ${folder}`, executeIn(folder))
+for (const folder of ['/run/kyc-tokend/files', '/var/lib/kyc-tokend', '/tmp'])
+  attempt(`execute in ${folder}`, executeIn(folder))
 for (const folder of ['/etc/kyc-tokend', '/run', '/run/kyc-tokend', '/run/kyc-tokend/files'])
   attempt(`write ${folder}/x`, write(`${folder}/x`))
 for (const folder of ['/var/lib', '/var/lib/kyc-tokend']) attempt(`write ${folder}/x`, write(`${folder}/x`))
