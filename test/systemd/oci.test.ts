@@ -1,11 +1,11 @@
-import { execFileSync, spawn, spawnSync, type ChildProcess } from 'node:child_process'
-import { createHash } from 'node:crypto'
+import { execFileSync, spawnSync } from 'node:child_process'
 import { chownSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { PROGRAM } from '../support/daemon.ts'
 import { lacks } from '../support/lacks.ts'
+import { startProgram } from '../support/run-cli.ts'
 import { expectUntil } from '../support/until.ts'
 
 const isNoRoot = process.getuid?.() !== 0
@@ -15,10 +15,17 @@ const isLeftOut = isNoRoot || lacks('dpkg-deb', 'jq', 'ldd', 'skopeo', 'umoci', 
 
 const USER = 65532
 const ID = `kyc-tokend-test-${process.pid}`
+const [node, program] = PROGRAM
 
 describe.skipIf(isLeftOut && process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] !== '1')('the OCI image', () => {
   let work: string
   let image: string
+  const inWork = (...names: string[]): string => path.join(work, ...names)
+  const build = (name: string): string => {
+    const script = path.resolve(import.meta.dirname, '../../systemd/build-oci.ts')
+    const words = [script, '--program', path.dirname(program), '--out', inWork(name)]
+    return execFileSync(process.execPath, words, { encoding: 'utf8' }).trim()
+  }
   beforeAll(() => {
     work = mkdtempSync(path.join(tmpdir(), 'kyc-tokend-test-'))
     image = build('first')
@@ -27,85 +34,59 @@ describe.skipIf(isLeftOut && process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] !== '1')(
     rmSync(work, { recursive: true, force: true })
   })
 
-  function build(name: string): string {
-    const script = path.resolve(import.meta.dirname, '../../systemd/build-oci.ts')
-    const args = [script, '--program', path.dirname(PROGRAM[1]), '--out', path.join(work, name)]
-    return execFileSync(process.execPath, args, { encoding: 'utf8' }).trim()
-  }
-
   /** crun refuses a machine with both hierarchies of control groups: it gets the unified one. */
   function crun(...args: string[]): [string, string[]] {
     const script = 'mount -t cgroup2 cgroup2 /sys/fs/cgroup; exec crun --cgroup-manager=disabled "$@"'
-    return ['unshare', ['--mount', 'sh', '-euc', script, 'sh', '--root', path.join(work, 'state'), ...args]]
+    return ['unshare', ['--mount', 'sh', '-euc', script, 'sh', '--root', inWork('state'), ...args]]
   }
   const inside = (...command: string[]): { status: number | null; stdout: string; stderr: string } =>
     spawnSync(...crun('exec', '--user', `${USER}:${USER}`, ID, ...command), { encoding: 'utf8' })
 
   it('is the same, byte for byte, when it is built again', () => {
-    const hashOf = (file: string): string => createHash('sha256').update(readFileSync(file)).digest('hex')
-    expect(hashOf(build('second'))).toBe(hashOf(image))
+    expect(readFileSync(build('second')).equals(readFileSync(image))).toBe(true)
   })
 
   it('is one that other tools can read, and holds the licences of its libraries', () => {
-    const inspected = execFileSync('skopeo', ['inspect', '--config', `oci-archive:${image}`], {
-      encoding: 'utf8',
-    })
-    expect(JSON.parse(inspected)).toMatchObject({
+    const inspect = ['inspect', '--config', `oci-archive:${image}`]
+    expect(JSON.parse(execFileSync('skopeo', inspect, { encoding: 'utf8' }))).toMatchObject({
       architecture: 'amd64',
       os: 'linux',
       config: { User: `${USER}:${USER}`, Cmd: ['run'], StopSignal: 'SIGTERM' },
     })
-    execFileSync('skopeo', [
-      'copy',
-      '--quiet',
-      `oci-archive:${image}`,
-      `oci:${path.join(work, 'layout')}:test`,
-    ])
-    const bundle = path.join(work, 'bundle')
-    execFileSync('umoci', ['unpack', '--image', `${path.join(work, 'layout')}:test`, bundle], {
-      stdio: 'ignore',
-    })
-    const documents = path.join(bundle, 'rootfs/usr/share/doc')
+    const layout = `${inWork('layout')}:test`
+    execFileSync('skopeo', ['copy', '--quiet', `oci-archive:${image}`, `oci:${layout}`])
+    execFileSync('umoci', ['unpack', '--image', layout, inWork('bundle')], { stdio: 'ignore' })
+    const isThere = (file: string): boolean => existsSync(inWork('bundle/rootfs', file))
     for (const name of ['kyc-tokend', 'libc6', 'libstdc++6', 'libgcc-s1'])
-      expect(existsSync(path.join(documents, name, 'copyright')), name).toBe(true)
+      expect(isThere(`usr/share/doc/${name}/copyright`), name).toBe(true)
     for (const absent of ['bin/sh', 'usr/bin/sh', 'usr/lib/kyc-tokend/alert'])
-      expect(existsSync(path.join(bundle, 'rootfs', absent)), absent).toBe(false)
+      expect(isThere(absent), absent).toBe(false)
   })
 
   it('serves the token on a read-only root, without any capability', { timeout: 120_000 }, async () => {
-    const configuration = path.join(work, 'configuration')
-    const run = path.join(work, 'run')
+    const [configuration, run] = [inWork('configuration'), inWork('run')]
     for (const directory of [configuration, run]) mkdirSync(directory)
     chownSync(run, USER, USER)
-    let printed = ''
-    const standIn = start(process.execPath, [PROGRAM[1], 'sandbox', '--port', '0'])
-    standIn.stdout!.on('data', (chunk: Buffer) => (printed += chunk.toString()))
-    const baseUrl = await expectUntil('the stand-in', () => /http:\/\/127\.0\.0\.1:\d+/.exec(printed)?.[0])
+    const standIn = startProgram([node, program, 'sandbox', '--port', '0'])
+    onTestFinished(() => void standIn.child.kill())
+    const address = /http:\/\/127\.0\.0\.1:\d+/
+    const baseUrl = await expectUntil('the stand-in', () => address.exec(standIn.stdout())?.[0])
+    const credentials = { apiKey: { file: 'api-key' }, apiSecret: { file: 'api-secret' } }
+    const settings = { baseUrl, credentials, tokenFiles: [{ path: 'token', mode: '0640' }] }
     // As a secret is mounted: root's, for the daemon's group.
-    const files: Record<string, string> = {
+    for (const [name, text] of Object.entries({
       'api-key': 'sandbox-key',
       'api-secret': 'sandbox-secret',
-      'kyc-tokend.config.json': JSON.stringify({
-        baseUrl,
-        credentials: { apiKey: { file: 'api-key' }, apiSecret: { file: 'api-secret' } },
-        tokenFiles: [{ path: 'token', mode: '0640' }],
-      }),
-    }
-    for (const [name, text] of Object.entries(files)) {
+      'kyc-tokend.config.json': JSON.stringify(settings),
+    })) {
       writeFileSync(path.join(configuration, name), text, { mode: 0o440 })
       chownSync(path.join(configuration, name), 0, USER)
     }
-    const tmpfs = {
-      type: 'tmpfs',
-      source: 'tmpfs',
-      options: ['nosuid', 'nodev', 'mode=0700', `uid=${USER}`, `gid=${USER}`],
-    }
-    const bind = (destination: string, source: string, mode: string): object => {
-      return { destination, type: 'none', source, options: ['bind', mode] }
-    }
+    const owned = ['nosuid', 'nodev', 'mode=0700', `uid=${USER}`, `gid=${USER}`]
+    const tmpfs = { type: 'tmpfs', source: 'tmpfs', options: owned }
     const mounts = [
-      bind('/etc/kyc-tokend', configuration, 'ro'),
-      bind('/run/kyc-tokend', run, 'rw'),
+      { destination: '/etc/kyc-tokend', type: 'none', source: configuration, options: ['bind', 'ro'] },
+      { destination: '/run/kyc-tokend', type: 'none', source: run, options: ['bind', 'rw'] },
       { destination: '/var/lib/kyc-tokend', ...tmpfs },
       { destination: '/tmp', ...tmpfs },
     ]
@@ -116,16 +97,13 @@ describe.skipIf(isLeftOut && process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] !== '1')(
       | .process.rlimits = [{ type: "RLIMIT_NOFILE", soft: 1024, hard: 4096 }]
       | .mounts += ${JSON.stringify(mounts)}
       | .linux.namespaces |= map(select(.type != "network"))`
-    const file = path.join(work, 'bundle/config.json')
+    const file = inWork('bundle/config.json')
     writeFileSync(file, execFileSync('jq', [change, file]))
 
-    const container = start(...crun('run', '--bundle', path.join(work, 'bundle'), ID))
-    let log = ''
-    container.stderr!.on('data', (chunk: Buffer) => (log += chunk.toString()))
-    const ended = new Promise((resolve) => container.once('close', resolve))
+    const { child, stderr, ended } = startProgram(crun('run', '--bundle', inWork('bundle'), ID).flat())
     onTestFinished(() => void spawnSync(...crun('delete', '--force', ID)))
     await expectUntil('readiness', () => {
-      if (container.exitCode !== null) throw new Error(`The container has ended: ${log}`)
+      if (child.exitCode !== null) throw new Error(`The container has ended: ${stderr()}`)
       return inside('kyc-tokend-probe', 'readyz').status === 0
     })
     expect(inside('kyc-tokend-probe', 'healthz').status).toBe(0)
@@ -137,24 +115,13 @@ describe.skipIf(isLeftOut && process.env['KYC_TOKEND_REQUIRE_SYSTEMD'] !== '1')(
     const token = readFileSync(path.join(run, 'token'), 'utf8')
     expect(inside('kyc-tokend', 'token').stdout).toBe(`${token}\n`)
     // From another container that shares the volume: here, this host.
-    const client = spawnSync(
-      process.execPath,
-      [PROGRAM[1], 'token', '--socket', path.join(run, 'ipc.sock')],
-      { encoding: 'utf8' },
-    )
-    expect(client.stdout).toBe(`${token}\n`)
-    expect(
-      inside('kyc-tokend', 'exec', '--', '/usr/lib/kyc-tokend/node', '-p', 'process.getuid()').stdout,
-    ).toBe(`${USER}\n`)
-    expect(log).not.toMatch(/"level":"(warning|error)"/)
+    const words = [program, 'token', '--socket', path.join(run, 'ipc.sock')]
+    expect(execFileSync(node, words, { encoding: 'utf8' })).toBe(`${token}\n`)
+    const asUser = ['exec', '--', '/usr/lib/kyc-tokend/node', '-p', 'process.getuid()']
+    expect(inside('kyc-tokend', ...asUser).stdout).toBe(`${USER}\n`)
+    expect(stderr()).not.toMatch(/"level":"(warning|error)"/)
 
     spawnSync(...crun('kill', ID, 'TERM'))
-    expect(await ended).toBe(0)
+    expect((await ended).status).toBe(0)
   })
-
-  function start(command: string, args: string[]): ChildProcess {
-    const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'] })
-    onTestFinished(() => void child.kill('SIGKILL'))
-    return child
-  }
 })

@@ -18,46 +18,32 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
     expect(await sh(`systemctl is-enabled ${units}; systemctl is-active ${units}`)).toBe(
       'enabled\n'.repeat(4) + 'active\n'.repeat(4),
     )
-    expect(await sh(`kyc-tokend setup --account eu ${words}`)).toContain(
-      'kyc-tokend@eu runs and holds a token',
-    )
-    expect(
-      await sh("stat -c '%a %U:%G' /etc/kyc-tokend/accounts/eu.json /etc/kyc-tokend/accounts/eu.api-key"),
-    ).toBe('640 root:kyc-tokend\n640 root:kyc-tokend\n')
+    const account = await sh(`KYC_TOKEND_ACCOUNT=eu kyc-tokend setup ${words}`)
+    expect(account).toContain('kyc-tokend@eu runs and holds a token')
+    const files = ['/etc/kyc-tokend/accounts/eu.json', '/etc/kyc-tokend/accounts/eu.api-key']
+    expect(await installation.modesOf(...files)).toEqual(['640 root:kyc-tokend', '640 root:kyc-tokend'])
     expect(await sh('kyc-tokend status --account eu')).toMatch(/^state +ready/)
-    expect(await sh(`KYC_TOKEND_ACCOUNT=de kyc-tokend setup ${words}`)).toContain(
-      'kyc-tokend@de runs and holds a token',
-    )
-    await sh(
-      'systemctl disable --quiet --now kyc-tokend@de.service kyc-tokend@de.socket kyc-tokend-http@de.socket',
-    )
-    expect(await sh('kyc-tokend check --account eu')).toContain('/etc/kyc-tokend/accounts/eu.json is valid')
+    expect(await sh('kyc-tokend check --account eu')).toContain(`${files[0]} is valid`)
   })
 
-  it('setup leaves a working pair byte for byte where the service refuses the new one or is away', async () => {
+  it('setup leaves a pair that works where the service refuses the new one or is away, unless --unverified', async () => {
     const seen = (): Promise<string> =>
       sh('cd /etc/kyc-tokend && stat -c "%n %a %U:%G" * && sha256sum api-* *.json')
     const before = await seen()
     await sh('echo another-secret >wrong')
-    const refused = await attempt(`kyc-tokend setup --force ${words.replace('file secret', 'file wrong')}`)
-    expect(refused.stdout).toMatch(/\(account-not-found\): .*\nNothing was changed: .* --unverified .*\n$/)
-    expect(refused.status).toBe(77)
-    const away = await attempt(`kyc-tokend setup --force ${words.replace('8099', '8098')}`)
-    expect(away.stdout).toMatch(/\nNothing was changed: .* --unverified .*\n$/)
-    expect(away.status).toBe(75)
+    const refused = words.replace('file secret', 'file wrong')
+    for (const [status, given] of Object.entries({ 77: refused, 75: words.replace('8099', '8098') })) {
+      const said = await attempt(`kyc-tokend setup --force ${given}`)
+      expect(said.stdout).toMatch(/\nNothing was changed: .* --unverified .*\n$/)
+      expect(said.status).toBe(Number(status))
+    }
     expect(await seen()).toBe(before)
-    expect(await sh('kyc-tokend refresh')).toMatch(/good for/)
-  })
-
-  it('setup has a daemon that runs read other files, and says so where it does not use them', async () => {
     const pid = await show('MainPID')
     const again = await sh(`kyc-tokend setup --force ${words} --expires-at 2099-03-01`)
     expect(again).toContain('kyc-tokend runs and holds a token')
-    const refused = await attempt(
-      `kyc-tokend setup --force --unverified ${words.replace('file secret', 'file wrong')}`,
-    )
-    expect(refused.stderr).toMatch(/^kyc-tokend does not use the new files: .*\n$/)
-    expect(refused.status).toBe(77)
+    const unverified = await attempt(`kyc-tokend setup --force --unverified ${refused}`)
+    expect(unverified.stderr).toMatch(/^kyc-tokend does not use the new files: .*\n$/)
+    expect(unverified.status).toBe(77)
     await sh(`kyc-tokend setup --force ${words}`)
     expect(await show('MainPID')).toBe(pid)
   })
@@ -89,12 +75,9 @@ describeInstallation('The commands of an operator under systemd', {}, (installat
       systemctl restart --no-block kyc-tokend`)
     await installation.expectJournal('kyc-tokend', 'baseUrl')
     await expectUntil('a start for the client', async () => (await show('ActiveState')) === 'activating')
-    const startedAtMs = Date.now()
-    const { status, stdout } = await attempt(`kyc-tokend setup --force ${words}`)
+    // Within the 15 s for which it waits.
+    expect(await sh(`kyc-tokend setup --force ${words}`)).toMatch(/^Started kyc-tokend\n[^]*holds a token/m)
     await sh('systemctl stop poller')
-    expect(stdout).toMatch(/^Started kyc-tokend\n[^]*holds a token/m)
-    expect(status).toBe(0)
-    expect(Date.now() - startedAtMs).toBeLessThan(15_000)
   })
 
   it('check names the commands that work if units are masked, and token names check', async () => {
