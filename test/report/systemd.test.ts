@@ -6,7 +6,7 @@ import { createKeeperWorld } from '../support/keeper-world.ts'
 function notified({
   env = { NOTIFY_SOCKET: '/run/notify', PATH: '/bin' } as NodeJS.ProcessEnv,
   /** Whether systemd takes nothing now. */
-  refuses = () => false,
+  refuses = (): boolean => false,
 } = {}) {
   const world = createKeeperWorld()
   const stopping = new AbortController()
