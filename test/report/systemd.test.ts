@@ -3,11 +3,11 @@ import { createSystemdNotifier } from '../../src/report/systemd.ts'
 import { failures } from '../support/failures.ts'
 import { createKeeperWorld } from '../support/keeper-world.ts'
 
+/** `refuses`: whether systemd takes nothing now. */
 function notified({
-  env = { NOTIFY_SOCKET: '/run/notify', PATH: '/bin' } as NodeJS.ProcessEnv,
-  /** Whether systemd takes nothing now. */
-  refuses = (): boolean => false,
-} = {}) {
+  env = { NOTIFY_SOCKET: '/run/notify', PATH: '/bin' },
+  refuses = () => false,
+}: { env?: NodeJS.ProcessEnv; refuses?: () => boolean } = {}) {
   const world = createKeeperWorld()
   const stopping = new AbortController()
   /** The notifications that were sent, one datagram each. */
