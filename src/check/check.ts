@@ -18,7 +18,7 @@ import { createFetchToken } from '../source/fetch-token.ts'
 import { configurationOf } from '../terminal/ask.ts'
 import type { Invocation, RunCommand } from '../terminal/command.ts'
 import { counted, endInWords } from '../terminal/format-status.ts'
-import { knownLife } from '../token/token.ts'
+import { lifeOf } from '../token/token.ts'
 import { asUser, factsOf, unitOf, type Unit } from './host.ts'
 import { hostRows, type Finding } from './host-rows.ts'
 
@@ -142,7 +142,7 @@ async function askOnce(
       status: outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain,
     }
   }
-  const { lifeMs = Infinity } = knownLife(outcome, clock.now().wallMs) ?? {}
+  const { lifeMs } = lifeOf(outcome, clock.now().wallMs, Infinity)
   if (lifeMs <= 0) {
     const sentence = `gave a token that has expired already (HTTP 200). ${remedyOf('malformed-answer')}`
     return { level: 'failure', sentence, status: exitStatus.tryAgain }

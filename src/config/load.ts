@@ -11,7 +11,7 @@ import { revealAll, type Config, type Described } from './config.ts'
 import { validateDocument } from './document.ts'
 import { ConfigError } from './faults.ts'
 import { permissionFaults, readInput } from './read.ts'
-import { describedService, resolveConfig, type Running } from './resolve.ts'
+import { describedService, resolveConfig, type RestartOnly } from './resolve.ts'
 import { createInputs } from './secrets.ts'
 
 export interface LoadOptions {
@@ -21,7 +21,7 @@ export interface LoadOptions {
   /** systemd runs the daemon and not this process: a secret that only the daemon sees is a warning then. */
   readonly isElsewhere?: boolean | undefined
   /** The configuration of a daemon that runs: `read.needsRestart` names what stays as it is there. */
-  readonly running?: Running | undefined
+  readonly inForce?: RestartOnly | undefined
 }
 
 /** The configuration, with its files, owners, modes and secrets as they are now. Throws ConfigError (78). */

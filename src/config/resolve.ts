@@ -36,23 +36,23 @@ export type Frozen<T> = unknown extends T
     ? T
     : { readonly [Key in keyof T]: Frozen<T[Key]> }
 
-/** A daemon that runs, as far as only a restart changes it. */
-export type Running = Frozen<ReturnType<typeof directoriesOf> & { http: Found['ipc'] | null }>
+/** The settings of a daemon that only a restart changes. */
+export type RestartOnly = Frozen<ReturnType<typeof directoriesOf> & { http: Found['ipc'] | null }>
 
 /**
- * `text`: the document in JSON. `running`: the daemon that runs; settings that only a restart changes stay as they
+ * `text`: the document in JSON. `inForce`: those of a daemon that runs; settings that only a restart changes stay as they
  * are there. Faults and warnings go to `inputs`; if there are faults, the result is not to be used.
  */
 export async function resolveConfig(
   settings: Settings,
   inputs: Inputs,
-  { text, running }: { readonly text: string; readonly running?: Running | undefined },
+  { text, inForce }: { readonly text: string; readonly inForce?: RestartOnly | undefined },
 ) {
   for (const { at, sentence } of faultsBetween(settings)) inputs.fault(at, sentence)
   const found = (await resolved(settings, inputs)) as Found
   const { refresh, retry, alerts, log, share } = found
   const wanted = { ...directoriesOf(found, inputs), http: found.http || null }
-  const { runtimeDirectory, stateDirectory, http } = running ?? wanted
+  const { runtimeDirectory, stateDirectory, http } = inForce ?? wanted
   const { service, pair } = describedService(settings)
   return {
     service,
@@ -87,7 +87,7 @@ export async function resolveConfig(
       /** Names of systemd credentials among the secret sources, which systemd loads at the start only. */
       systemdCredentials: inputs.credentials,
       /** Settings that differ from those of the running daemon, and are not in force before a restart. */
-      needsRestart: running === undefined ? [] : needingRestart(wanted, running),
+      needsRestart: inForce === undefined ? [] : needingRestart(wanted, inForce),
       /** Things that are allowed and unwise, one sentence each, for the log and for `check`. */
       warnings: inputs.warnings,
       /** Settings whose secret only the daemon sees: this configuration lacks them. */
@@ -96,10 +96,10 @@ export async function resolveConfig(
   }
 }
 
-function needingRestart(wanted: Running, running: Running): string[] {
+function needingRestart(wanted: RestartOnly, inForce: RestartOnly): string[] {
   const names = ['runtimeDirectory', 'stateDirectory'] as const
-  const isSwitched = (wanted.http === null) !== (running.http === null)
-  return [...names.filter((name) => wanted[name] !== running[name]), ...(isSwitched ? ['http'] : [])]
+  const isSwitched = (wanted.http === null) !== (inForce.http === null)
+  return [...names.filter((name) => wanted[name] !== inForce[name]), ...(isSwitched ? ['http'] : [])]
 }
 
 /** The service and the shape of its request: all that needs no file and no secret. */

@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import type { Writable } from 'node:stream'
 import { revealAll, type Config } from '../config/config.ts'
 import { createReload } from '../running/reload.ts'
-import { createRunning } from '../running/running.ts'
-import type { RunningOptions } from '../running/sources.ts'
+import { createFollower } from '../running/follower.ts'
+import type { FollowerOptions } from '../running/sources.ts'
 import { createReplies } from '../delivery/replies.ts'
 import { createServers } from '../delivery/servers.ts'
 import { createTokenFiles } from '../delivery/token-files.ts'
@@ -31,10 +31,10 @@ const MAX_EXAMINE_MS = 500
 const MAINTENANCE_MS = 15_000
 
 export type Daemon = Awaited<ReturnType<typeof createDaemon>>
-/** Reads the configuration, as a daemon with this one has it until a restart. Throws only UserError. */
-export type Load = (running?: Config) => Promise<Config>
+/** Reads the configuration, as a daemon has it until a restart where this one is in force. Throws only UserError. */
+export type Load = (inForce?: Config) => Promise<Config>
 /** The environment of the daemon, which exists before any component: time, chance, the service, the host. */
-interface Environment extends Omit<RunningOptions, 'log' | 'store'> {
+interface Environment extends Omit<FollowerOptions, 'log' | 'store'> {
   readonly stderr: Writable
   readonly inherited: InheritedSockets
   readonly load: Load
@@ -53,9 +53,9 @@ export async function createDaemon(initial: Config, environment: Environment) {
   const log = withFileSentences(logging.log, remedyOf)
 
   const store = await createStateStore({ ...initial, clock, log })
-  const running = await createRunning(initial, { ...environment, log, store })
-  const { keeper, share, config } = running
-  secrets = running.secrets
+  const follower = await createFollower(initial, { ...environment, log, store })
+  const { keeper, share, config } = follower
+  secrets = follower.secrets
 
   const files = createTokenFiles({ config: initial.tokenFiles, keeper, log, remedyOf })
   startTokenLog({ keeper, log, remedyOf })
@@ -71,9 +71,9 @@ export async function createDaemon(initial: Config, environment: Environment) {
   const replies = createReplies({
     remedyOf,
     keeper,
-    refresh: running.refresh,
+    refresh: follower.refresh,
     async sources() {
-      await withTimeout(MAX_EXAMINE_MS, running.disk.read(), clock)
+      await withTimeout(MAX_EXAMINE_MS, follower.disk.read(), clock)
       return {
         files: files.status(),
         clients: servers.clients(),
@@ -83,7 +83,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
           startedAt: new Date(performance.timeOrigin).toISOString(),
           configFile: initial.read.file,
           host: hostname(),
-          configuration: running.configuration(),
+          configuration: follower.configuration(),
           credentials: credentialsEnd(config().pair, clock.now().wallMs),
           stateProblem: fileProblem(store.problem()),
           pathProblems: servers.problems(),
@@ -100,7 +100,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
       files: files.counts(),
       logRecordsLost: logging.lost(),
       alert: alerts.current(),
-      isFaultyOnDisk: running.configuration().state === 'faulty',
+      isFaultyOnDisk: follower.configuration().state === 'faulty',
       credentialsEnd: announcedEnd(config().pair, clock.now().wallMs),
       share: share.sample(),
     }),
@@ -117,7 +117,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
   const systemd = createSystemdNotifier({ ...environment, pid: process.pid, keeper })
   const reload = createReload({
     ...environment,
-    running,
+    follower,
     notifier: systemd,
     log,
     async prepare(next) {
@@ -145,7 +145,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
     async run(signals: Pick<DaemonSignals, 'onReload' | 'onRefresh'>): Promise<void> {
       const listening = Promise.withResolvers<void>()
       signals.onReload(() => void raceAbort(listening.promise, stop).then(reload))
-      signals.onRefresh(() => void running.refresh(stop))
+      signals.onRefresh(() => void follower.refresh(stop))
       /** Runs the keeper, which asks the service only once this daemon has its sockets. */
       async function keepToken(signal: AbortSignal): Promise<void> {
         if (!signal.aborted) systemd.ready()
@@ -161,7 +161,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
           after(listening.promise, { run: keepToken }),
           systemd,
           after(listening.promise, share),
-          running,
+          follower,
           after(listening.promise, { run: maintain }),
         ],
         stop,

@@ -142,9 +142,9 @@ function refuseForeign(path: string, { uid, mode }: Stats): void {
 
 /** Returns the function that reads the configuration again. It throws only UserError: no file ends us. */
 export function createLoad(options: LoadOptions): Load {
-  return async (running) => {
+  return async (inForce) => {
     try {
-      return await loadConfig({ ...options, running })
+      return await loadConfig({ ...options, inForce })
     } catch (error) {
       if (error instanceof UserError) throw error
       // Its message is left out, because it could quote the file.

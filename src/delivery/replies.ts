@@ -135,7 +135,7 @@ export function createReplies(options: {
       const parts = await sources()
       return statusOf(keeper.state(), keeper.now(), parts)
     },
-    /** Reports whether the scheduler has ticked lately. */
+    /** Reports whether the keeper's loop has ticked lately. */
     isAlive: keeper.isAlive,
     /** Calls the listener when the token or the phase changes. Returns the function that ends it. */
     onChange: (listener: () => void): (() => void) =>

@@ -6,13 +6,13 @@ import type { Log } from '../lib/log.ts'
 import type { ReloadResult } from '../protocol.ts'
 import { logReload } from '../report/configuration-log.ts'
 import { isRefused } from '../token/selectors.ts'
-import type { Running } from './running.ts'
+import type { Follower } from './follower.ts'
 
 /** The longest time for which the answer waits for the first attempt with another pair. */
-const MAX_TRIAL_MS = 60_000
+const MAX_CANDIDATE_MS = 60_000
 
 interface ReloadOptions {
-  readonly running: Running
+  readonly follower: Follower
   /**
    * Prepares the components for these settings. Throws UserError. Returns the function that has them used from
    * then on; it resolves once the files are as they are to be.
@@ -29,8 +29,8 @@ interface ReloadOptions {
  * Returns the function that reloads: one at a time, each beginning when the one before is in force. Resolves
  * when the first attempt with another pair has ended, after 60 s at the latest.
  */
-export function createReload({ running, prepare, notifier, log, stop }: ReloadOptions) {
-  const { keeper, disk, candidate } = running
+export function createReload({ follower, prepare, notifier, log, stop }: ReloadOptions) {
+  const { keeper, disk, candidate } = follower
   let last: Promise<unknown> = Promise.resolve()
 
   /** Brings the configuration on disk into force, or gives the reason why not: then nothing has changed. */
@@ -45,7 +45,7 @@ export function createReload({ running, prepare, notifier, log, stop }: ReloadOp
       const usePrepared = await prepare(config)
       if (stop.aborted) throw new UserError('kyc-tokend is stopping', exitStatus.unavailable)
       const { running: former } = keeper.state()
-      running.use(config)
+      follower.use(config)
       await usePrepared()
       logReload(config.read, log)
       return { needsRestart: config.read.needsRestart, former }
@@ -66,12 +66,12 @@ export function createReload({ running, prepare, notifier, log, stop }: ReloadOp
     if (result instanceof UserError)
       return { outcome: 'faulty', problems: result.message.split('\n'), needsRestart: [], pair: null }
     const needsRestart = [...result.needsRestart]
-    await keeper.waitUntil(() => candidate()?.failure !== null, { waitMs: MAX_TRIAL_MS, signal: stop })
+    await keeper.waitUntil(() => candidate()?.failure !== null, { waitMs: MAX_CANDIDATE_MS, signal: stop })
     if (candidate() === null) {
       const pair = keeper.state().running === result.former ? null : 'in-use'
       return { outcome: 'ok', problems: [], needsRestart, pair }
     }
-    const { problem } = running.configuration()
+    const { problem } = follower.configuration()
     const pair = isRefused(candidate()!) ? 'refused' : 'tried'
     return { outcome: 'failed', problems: problem === null ? [] : [problem], needsRestart, pair }
   }

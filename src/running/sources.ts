@@ -13,7 +13,7 @@ import type { Files } from '../token/state.ts'
 import type { Token } from '../token/token.ts'
 
 /** The environment of the room, which exists before it. */
-export interface RunningOptions {
+export interface FollowerOptions {
   readonly env: NodeJS.ProcessEnv
   readonly clock: Clock
   readonly random: () => number
@@ -22,8 +22,8 @@ export interface RunningOptions {
   readonly createFetchToken: (options: FetchTokenOptions) => FetchToken
   /** The shared store; Redis, unless it is given. */
   readonly open?: ShareOptions['open']
-  /** Reads the configuration, as a daemon with this one has it until a restart. Throws only UserError. */
-  readonly load: (running: Config) => Promise<Config>
+  /** Reads the configuration, as a daemon has it until a restart where this one is in force. Throws only UserError. */
+  readonly load: (inForce: Config) => Promise<Config>
   /** That of the daemon: nothing is used any more. */
   readonly stop: AbortSignal
 }
@@ -39,7 +39,7 @@ export interface Source extends PairSource {
 
 /** `keeper`: the one that uses the sources. `secrets`: what no detail of an answer may hold. */
 export function createSources(
-  options: RunningOptions & { readonly keeper: () => Keeper; readonly secrets: () => string[] },
+  options: FollowerOptions & { readonly keeper: () => Keeper; readonly secrets: () => string[] },
 ) {
   const { keeper, clock, store, createFetchToken } = options
   const held = (): Token | null => usableToken(keeper().state(), clock.now())

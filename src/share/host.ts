@@ -6,7 +6,7 @@ import type { ShareConfig } from '../config/config.ts'
 import type { Clock } from '../lib/clock.ts'
 import { fingerprintOf } from '../protocol.ts'
 import type { Attempt, FetchOutcome, FetchToken, Postponed, TransientFailure } from '../token/outcome.ts'
-import { knownLife, type Token } from '../token/token.ts'
+import { lifeOf, type Token } from '../token/token.ts'
 import type { Contents, Name, Seal } from './seal.ts'
 import { StoreError, type Store } from './store.ts'
 import type { Telemetry } from './telemetry.ts'
@@ -339,8 +339,7 @@ function answerOf(
   }
   if (outcome.kind !== 'ok') return null
   const { kind, accessToken } = outcome
-  const assumed = { lifeMs: maxAgeMs, expirySource: 'assumed' } as const
-  const { lifeMs, expirySource } = knownLife(outcome, wallMs) ?? assumed
+  const { lifeMs, expirySource } = lifeOf(outcome, wallMs, maxAgeMs)
   return lifeMs > 0 ? { kind, accessToken, expirySource, ...stamped, until: at + lifeMs } : null
 }
 

@@ -104,14 +104,29 @@ export function createKeeper(
     return outcome
   }
 
+  /**
+   * The loop, until the signal is aborted: p-retry repeats an attempt until there is a token or a refusal. Its own
+   * timers are off: they ignore suspend, a reload and an operator, and have no jitter at the cap.
+   */
+  async function run(signal: AbortSignal): Promise<void> {
+    const { default: pRetry } = await import('p-retry')
+    const once = async (): Promise<void> => {
+      const outcome = await attempt(signal)
+      // A refusal is final, too: 500 "Your account is not active", 404 "Account not found".
+      const isFinal = outcome?.kind === 'ok' || outcome?.kind === 'permanent'
+      if (!isFinal && !signal.aborted) throw new AttemptFailed()
+    }
+    const shouldRetry = ({ error }: { error: Error }): boolean => error instanceof AttemptFailed
+    while (!signal.aborted) await pRetry(once, { retries: Infinity, minTimeout: 0, shouldRetry })
+  }
+
   return {
     state: get,
     now: () => clock.now(),
     isAlive: variable.isAlive,
     onEvent,
     waitUntil,
-    /** The loop, until the signal is aborted. */
-    run: async (signal: AbortSignal): Promise<void> => repeat(attempt, signal),
+    run,
     /** A client needs a token with this life left, in ms: wakes the loop if a new one can have it. */
     need(minValidMs: number): void {
       change(transitions.afterNeed(get(), minValidMs, clock.now()))
@@ -159,23 +174,4 @@ export function createKeeper(
       change({ ...get(), notes: { ...get().notes, ...notes } })
     },
   }
-}
-
-/**
- * p-retry repeats an attempt until there is a token or a refusal. Its own timers are off: they ignore suspend, a
- * reload and an operator, and have no jitter at the cap.
- */
-async function repeat(
-  attempt: (signal: AbortSignal) => Promise<FetchOutcome | null>,
-  signal: AbortSignal,
-): Promise<void> {
-  const { default: pRetry } = await import('p-retry')
-  const once = async (): Promise<void> => {
-    const outcome = await attempt(signal)
-    // A refusal is final, too: 500 "Your account is not active", 404 "Account not found".
-    const isFinal = outcome?.kind === 'ok' || outcome?.kind === 'permanent'
-    if (!isFinal && !signal.aborted) throw new AttemptFailed()
-  }
-  const shouldRetry = ({ error }: { error: Error }): boolean => error instanceof AttemptFailed
-  while (!signal.aborted) await pRetry(once, { retries: Infinity, minTimeout: 0, shouldRetry })
 }

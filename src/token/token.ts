@@ -70,8 +70,7 @@ export function tokenOf(
 ): Token {
   const { accessToken, ageMs = 0 } = grant
   const receivedAtMs = now.bootMs - ageMs
-  const known = knownLife(grant, now.wallMs) ?? { lifeMs: maxAgeMs, expirySource: 'assumed' as const }
-  const { lifeMs, expirySource } = { ...known, ...grant }
+  const { lifeMs, expirySource, expMs } = { ...lifeOf(grant, now.wallMs, maxAgeMs), ...grant }
   // Of two assumed lives the shorter counts: another host may have another `maxAge`.
   const leastMs = expirySource === 'assumed' ? Math.min(lifeMs, maxAgeMs) : lifeMs
   const fresh: Token = {
@@ -82,18 +81,18 @@ export function tokenOf(
     givenAtMs: now.bootMs,
     ...lifeFrom(receivedAtMs, leastMs, drawn),
     expirySource,
-    expMs: datesOf(accessToken).expMs,
+    expMs,
     isUnchanged: false,
   }
-  return before?.fingerprint === fresh.fingerprint ? sameAgain(before, fresh, now.bootMs) : fresh
+  return before?.fingerprint === fresh.fingerprint ? sameAgain(before, fresh) : fresh
 }
 
 /**
  * The same token given again keeps its time of reception. One whose life the service counts down is asked for again
  * at half of what is left: a cache may have another token any moment. A life that is counted anew is a new plan.
  */
-function sameAgain(before: Token, fresh: Token, nowMs: number): Token {
-  const { receivedAtMs, lifeMs, expiresAtMs: beforeMs } = before
+function sameAgain({ receivedAtMs, lifeMs, expiresAtMs: beforeMs }: Token, fresh: Token): Token {
+  const { givenAtMs: nowMs } = fresh
   const same = { ...fresh, receivedAtMs, isUnchanged: true }
   if (fresh.expirySource !== 'jwt' && fresh.expiresAtMs > beforeMs + COUNT_GRAIN_MS) return same
   const expiresAtMs = Math.min(beforeMs, fresh.expiresAtMs)
@@ -103,30 +102,30 @@ function sameAgain(before: Token, fresh: Token, nowMs: number): Token {
 }
 
 /**
- * The smallest known life of a grant, in ms. That of a JWT is the smaller of `exp - iat` and `exp` minus the answer's
- * `Date`, whichever are known, else `exp` minus our clock; so a wrong local clock does no harm. Zero or less: it
- * arrived expired. Undefined: neither token nor answer says one. No signature is checked.
+ * The life of a grant, in ms: the smaller of those that the token and the answer say, else `maxAgeMs`. That of a JWT is
+ * the smaller of `exp - iat` and `exp` minus the answer's `Date`, whichever are known, else `exp` minus our clock; so a
+ * wrong local clock does no harm. Zero or less: it arrived expired. No signature is checked.
  */
-export function knownLife(
+export function lifeOf(
   { accessToken, serverDateMs, answerLifeMs = Infinity }: Grant,
   wallMs: number,
-): { lifeMs: number; expirySource: ExpirySource } | undefined {
+  maxAgeMs: number,
+): Pick<Token, 'lifeMs' | 'expirySource' | 'expMs'> {
   const { expMs, iatMs } = datesOf(accessToken)
   // No token was issued before 1970: such an `iat` means nothing.
   const startMs = Math.max(iatMs ?? -1, serverDateMs ?? -1)
   const ownMs = expMs === null ? Infinity : expMs - (startMs < 0 ? wallMs : startMs)
-  const lifeMs = Math.min(MAX_LIFE_MS, ownMs, answerLifeMs)
-  if (answerLifeMs < ownMs) return { lifeMs, expirySource: 'response' }
-  return expMs === null ? undefined : { lifeMs, expirySource: 'jwt' }
+  const saidMs = Math.min(ownMs, answerLifeMs)
+  if (saidMs === Infinity) return { lifeMs: maxAgeMs, expirySource: 'assumed', expMs }
+  return { lifeMs: Math.min(MAX_LIFE_MS, saidMs), expirySource: saidMs < ownMs ? 'response' : 'jwt', expMs }
 }
 
 /** `exp` and `iat` of a JWT (RFC 7519), in ms since the epoch; null: it is none, or says no date that can be. */
 function datesOf(accessToken: string): { expMs: number | null; iatMs: number | null } {
-  const [, payload = '', signature, ...more] = accessToken.split('.')
-  const isJwt = signature !== undefined && more.length === 0
+  const parts = accessToken.split('.')
+  const payload = parts.length === 3 ? Buffer.from(parts[1]!, 'base64url').toString() : ''
   // Anything else than an object has no claims: an opaque token that happens to have two dots.
-  const claims = isJwt ? parseRecord(Buffer.from(payload, 'base64url').toString()) : undefined
-  const { exp, iat } = claims ?? {}
+  const { exp, iat } = parseRecord(payload) ?? {}
   // Up to the year 33,658.
   const inMs = (seconds: unknown): number | null =>
     typeof seconds === 'number' && Math.abs(seconds) <= 1e12 ? seconds * 1_000 : null

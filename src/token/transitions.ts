@@ -125,12 +125,8 @@ function afterToken(state: TokenState, token: Token, now: Instant): TokenState {
 
 type NoToken = Exclude<FetchOutcome, Grant>
 
-function afterNoToken(
-  state: TokenState,
-  { pair, cause, isOperators, assertion }: InFlight,
-  outcome: NoToken,
-  step: Step,
-): TokenState {
+function afterNoToken(state: TokenState, asked: InFlight, outcome: NoToken, step: Step): TokenState {
+  const { pair, cause, isOperators, assertion } = asked
   const record = recordOf(state, pair)
   const failure = troubleOf(outcome, record.failure, step.now)
   // An operator wants the running pair asked where the candidate gives no token.
@@ -251,11 +247,8 @@ export function afterAssertion(state: TokenState, pair: string, assertion: strin
 // ---- other files
 
 /** The files were read: at a reload, or because secret files have changed. */
-export function afterFiles(
-  state: TokenState,
-  { service, policy, pair }: Files,
-  { now, drawn }: Step,
-): TokenState {
+export function afterFiles(state: TokenState, files: Files, { now, drawn }: Step): TokenState {
+  const { service, policy, pair } = files
   const newestSince = pair === state.newest ? state.newestSince : now
   const read = { ...state, service, policy, newest: pair, newestSince }
   if (service.id === state.service.id) return { ...read, token: withMaxAge(state, policy.maxAgeMs, drawn) }

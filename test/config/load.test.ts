@@ -94,13 +94,13 @@ describe('a good configuration', () => {
   })
 
   it('keeps what only a restart changes as the running daemon has it, and names it', async () => {
-    const running = await loadConfig({ configPath: write(), env: {} })
+    const inForce = await loadConfig({ configPath: write(), env: {} })
     const moved = { runtimeDirectory: '/srv/run', stateDirectory: '/srv/state', http: false }
-    const next = await loadConfig({ configPath: write(moved), env: {}, running })
+    const next = await loadConfig({ configPath: write(moved), env: {}, inForce })
     expect(next.read.needsRestart).toEqual(['runtimeDirectory', 'stateDirectory', 'http'])
-    expect(next).toMatchObject({ runtimeDirectory: running.runtimeDirectory, http: { mode: 0o600 } })
-    expect(next.tokenFiles).toEqual(running.tokenFiles)
-    expect((await loadConfig({ configPath: write(), env: {}, running })).read.needsRestart).toEqual([])
+    expect(next).toMatchObject({ runtimeDirectory: inForce.runtimeDirectory, http: { mode: 0o600 } })
+    expect(next.tokenFiles).toEqual(inForce.tokenFiles)
+    expect((await loadConfig({ configPath: write(), env: {}, inForce })).read.needsRestart).toEqual([])
   })
 
   it('says which service it is without its secrets', async () => {

@@ -5,7 +5,7 @@ import { beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import type { Config } from '../../src/config/config.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { createReload } from '../../src/running/reload.ts'
-import { createRunning, type Running } from '../../src/running/running.ts'
+import { createFollower, type Follower } from '../../src/running/follower.ts'
 import { untilAborted } from '../../src/lib/tasks.ts'
 import type { ReloadResult } from '../../src/protocol.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
@@ -41,7 +41,7 @@ let answer: (
   pair: string,
   signal: AbortSignal,
 ) => FetchOutcome | undefined | Promise<FetchOutcome | undefined>
-let running: Running
+let running: Follower
 let stop: AbortController
 let isLoading = false
 
@@ -59,14 +59,14 @@ const givenUp = async (signal: AbortSignal): Promise<FetchOutcome> =>
 const state = () => running.configuration()
 
 /** What is in use with the configuration on disk, of a daemon that asks nothing. */
-async function createUnasked(): Promise<Running> {
+async function createUnasked(): Promise<Follower> {
   stop = new AbortController()
   const reading = (inForce?: Config): Promise<Config> => {
     isLoading = true
     return load(inForce).finally(() => (isLoading = false))
   }
   let tokens = 0
-  return createRunning(await reading(), {
+  return createFollower(await reading(), {
     env: {},
     clock,
     random: () => 0.5,
@@ -113,7 +113,7 @@ beforeEach(async () => {
   tried = []
   asked = []
   answer = () => undefined
-  load = (inForce) => loadConfig({ configPath: join(files.directory, 'c.json'), env: {}, running: inForce })
+  load = (inForce) => loadConfig({ configPath: join(files.directory, 'c.json'), env: {}, inForce })
   write('key', 'key-of-old')
   write('secret', 'secret-of-old')
   configure()
@@ -247,7 +247,7 @@ describe('a reload', () => {
   type Prepare = (next: Config) => Promise<() => Promise<void>>
   const createReloads = (prepare: Prepare) =>
     createReload({
-      running,
+      follower: running,
       prepare,
       notifier: { reloading: () => undefined, ready: () => undefined },
       log: recorder.log,

@@ -5,7 +5,7 @@ import { createSystemClock, type Clock } from '../../src/lib/clock.ts'
 import { Secret } from '../../src/lib/secret.ts'
 import { createSandbox, sandboxCredentials } from '../../src/sandbox/sandbox.ts'
 import { scenarioNames, type ScenarioName } from '../../src/sandbox/scenarios.ts'
-import { knownLife } from '../../src/token/token.ts'
+import { lifeOf } from '../../src/token/token.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { fetchFrom, partsFor } from '../support/source.ts'
 
@@ -101,7 +101,7 @@ describe('the stand-in of a described service', () => {
       const outcome = await ask()
       if (outcome.kind !== 'ok') return outcome.reason
       expect(outcome.answerLifeMs).toBe(service.lifetime === undefined ? undefined : 90_000)
-      const { lifeMs } = knownLife(outcome, Date.now()) ?? { lifeMs: Infinity }
+      const { lifeMs } = lifeOf(outcome, Date.now(), Infinity)
       return lifeMs > 0 ? 'ok' : 'expired'
     }
     const isNamed = service.refusals === undefined

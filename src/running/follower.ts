@@ -1,5 +1,5 @@
-// Reads the files, and gives the keeper the newest pair in them. The keeper alone knows which pair is in use and what
-// became of the other one.
+// Follows the files: gives the keeper the newest pair in them. The keeper alone knows which pair is the running one, and
+// what became of the other.
 import { revealAll, type Config } from '../config/config.ts'
 import { versionOf } from '../config/read.ts'
 import { withTimeout } from '../lib/clock.ts'
@@ -9,7 +9,7 @@ import { raceAbort } from '../lib/tasks.ts'
 import type { StatusResult } from '../protocol.ts'
 import { createKeeper, type Keeper } from '../token/keeper.ts'
 import { candidateOf, isRefused, refusalOf } from '../token/selectors.ts'
-import { createSources, type RunningOptions, type Source } from './sources.ts'
+import { createSources, type FollowerOptions, type Source } from './sources.ts'
 
 /**
  * Changed secret files must stay the same for so long before they are used, since a second one may be written next;
@@ -25,22 +25,22 @@ const MAX_SECRETS = 100
 /** The configuration on disk, or why it cannot be used: a sentence with the remedy. */
 type OnDisk = { readonly sinceMs: number } & ({ readonly config: Config } | { readonly problem: string })
 
-export type Running = Awaited<ReturnType<typeof createRunning>>
+export type Follower = Awaited<ReturnType<typeof createFollower>>
 
-export async function createRunning(initial: Config, options: RunningOptions) {
+export async function createFollower(initial: Config, options: FollowerOptions) {
   const { clock, random, log, store, stop } = options
   /** The settings in force, with the newest pair. */
   let inForce = initial
   const sources = createSources({ ...options, keeper: () => keeper, secrets })
-  let newest = sources.of(initial)
-  let running = newest
+  let newestSource = sources.of(initial)
+  let runningSource = newestSource
   /** Also former ones: a request with them may be under way. */
   let knownSecrets = revealAll(initial)
   const disk = createDisk(() => inForce, options)
-  const state = await store.load(newest.files, random())
-  const sourceOf = (pair: string): Source => (pair === running.id ? running : newest)
+  const state = await store.load(newestSource.files, random())
+  const sourceOf = (pair: string): Source => (pair === runningSource.id ? runningSource : newestSource)
   const keeper: Keeper = createKeeper(state, { sourceOf, clock, random, save: store.save })
-  sources.share.use(running.account)
+  sources.share.use(runningSource.account)
 
   const fault = createProblemLog((error) => {
     const sentence = 'The configuration on disk is faulty: the running one stays, and a restart would fail'
@@ -55,9 +55,9 @@ export async function createRunning(initial: Config, options: RunningOptions) {
   keeper.onEvent((event) => {
     if (event.type === 'tried' && 'reason' in event.outcome && event.outcome.kind !== 'postponed')
       untaken.set(`${event.outcome.reason}: ${event.outcome.detail}`)
-    if (event.type !== 'attempted' || keeper.state().running === running.id) return
-    running = newest
-    sources.share.use(running.account)
+    if (event.type !== 'attempted' || keeper.state().running === runningSource.id) return
+    runningSource = newestSource
+    sources.share.use(runningSource.account)
     const { files } = inForce.pair
     log('notice', 'The credentials were changed and are in use', { event: 'credentials-taken-over', files })
   })
@@ -72,18 +72,18 @@ export async function createRunning(initial: Config, options: RunningOptions) {
   /** One synchronous step: these settings and this pair count from now on. */
   function use(next: Config): void {
     if (isOther(next)) untaken.set(null)
-    running = sources.of({ ...next, pair: running.pair })
-    newest = sources.of(next)
+    runningSource = sources.of({ ...next, pair: runningSource.pair })
+    newestSource = sources.of(next)
     inForce = next
-    const all = [...revealAll(next), ...revealAll({ ...next, pair: running.pair }), ...knownSecrets]
+    const all = [...revealAll(next), ...revealAll({ ...next, pair: runningSource.pair }), ...knownSecrets]
     knownSecrets = [...new Set(all)].slice(0, MAX_SECRETS)
-    keeper.reload(newest.files)
-    if (keeper.state().running === newest.id) running = newest
-    sources.share.use(running.account)
+    keeper.reload(newestSource.files)
+    if (keeper.state().running === newestSource.id) runningSource = newestSource
+    sources.share.use(runningSource.account)
   }
 
   /** The configuration has another pair than the newest. */
-  const isOther = (config: Config): boolean => sources.idOf(config) !== newest.id
+  const isOther = (config: Config): boolean => sources.idOf(config) !== newestSource.id
 
   /** The documents are the same: the content of secret files is none of them. */
   const hasSameSettings = ({ read }: Config): boolean =>
@@ -132,7 +132,7 @@ export async function createRunning(initial: Config, options: RunningOptions) {
     share: sources.share,
     disk,
     /** The settings in force, with the running pair. */
-    config: (): Config => ({ ...inForce, pair: running.pair }),
+    config: (): Config => ({ ...inForce, pair: runningSource.pair }),
     secrets,
     use,
     candidate,
@@ -148,21 +148,21 @@ export async function createRunning(initial: Config, options: RunningOptions) {
 }
 
 /**
- * The configuration on disk. It is loaded again only when a file of the running one has changed; a faulty one each
+ * The configuration on disk. It is loaded again only when a file of the one in force has changed; a faulty one each
  * time, because its fault may go by itself: a group is made, a directory is opened. `load` throws only UserError.
  */
-function createDisk(running: () => Config, { load, clock }: Pick<RunningOptions, 'load' | 'clock'>) {
+function createDisk(inForce: () => Config, { load, clock }: Pick<FollowerOptions, 'load' | 'clock'>) {
   let version = ''
   let last: OnDisk | null = null
   let reading: Promise<OnDisk> | null = null
 
   async function read(): Promise<OnDisk> {
-    const now = await versionOf(running().read.files)
+    const now = await versionOf(inForce().read.files)
     if (last !== null && 'config' in last && version === now) return last
     version = now
     const sinceMs = clock.now().bootMs
     try {
-      last = { sinceMs, config: await load(running()) }
+      last = { sinceMs, config: await load(inForce()) }
     } catch (error) {
       if (!(error instanceof UserError)) throw error
       last = { sinceMs, problem: error.message }
