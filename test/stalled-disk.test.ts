@@ -2,8 +2,8 @@
 import { spawnSync } from 'node:child_process'
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync } from 'node:fs'
 import { basename, join } from 'node:path'
-import { describe, expect, onTestFinished, test } from 'vitest'
-import { startDaemon, type Daemon, type DaemonOptions } from './support/daemon.ts'
+import { expect, onTestFinished, test } from 'vitest'
+import { startDaemon, type Daemon } from './support/daemon.ts'
 import { freshToken, httpAsk, serviceOf } from './support/outside.ts'
 import { granting } from './support/service.ts'
 import { tempDirectory } from './support/temp-directory.ts'
@@ -12,65 +12,46 @@ import { expectUntil } from './support/until.ts'
 const LIFE_S = 8
 const PRELOAD = new URL('support/stalled-disk.cjs', import.meta.url).pathname
 
-interface Places {
-  /** On a disk that hangs on command. */
-  readonly slow: string
-  /** In memory. */
-  readonly directory: string
-}
-
-/** A disk with all below the one directory, which hangs on command; what commands it is in the other one. */
-function createStalledDisk({ slow, directory }: Places) {
+/**
+ * A daemon whose state and one of its token files, `slow`, are on a disk that hangs on command; the configuration and
+ * `good` are in memory, as is what commands the disk. The tokens of the service live 8 s.
+ */
+async function stalling() {
+  const [disk, directory] = await Promise.all([tempDirectory('disk'), tempDirectory('memory')])
+  mkdirSync(join(disk, 'state'), { mode: 0o700 })
   const fifo = join(directory, 'stalled')
+  const goOn = (): void => {
+    if (!existsSync(fifo)) return
+    const writer = openSync(fifo, 'r+')
+    rmSync(fifo)
+    closeSync(writer)
+  }
+  onTestFinished(goOn)
+  const paths = { good: join(directory, 'run', 'token'), slow: join(disk, 'token') }
+  const grant = () => granting(freshToken(LIFE_S))
+  const service = await serviceOf(grant)
+  const config = {
+    retry: { maxDelay: '2s' },
+    stateDirectory: join(disk, 'state'),
+    tokenFiles: Object.values(paths).map((path) => ({ path })),
+  }
+  const env = { NODE_OPTIONS: `--require=${PRELOAD}`, STALL_BELOW: disk, STALL_WHILE: fifo }
   return {
-    env: { NODE_OPTIONS: `--require=${PRELOAD}`, STALL_BELOW: slow, STALL_WHILE: fifo },
+    paths,
+    service,
+    grant,
+    start: () => startDaemon({ directory, baseUrl: service.url, config, env }),
     stall: () => spawnSync('mkfifo', [fifo]),
     /** Reports whether a call has met the stall. */
     isMet: () => existsSync(`${fifo}.met`),
-    goOn: (): void => {
-      if (!existsSync(fifo)) return
-      const writer = openSync(fifo, 'r+')
-      rmSync(fifo)
-      closeSync(writer)
+    goOn,
+    /** Waits for another token in the file in memory. */
+    async refreshed(): Promise<void> {
+      const first = readFileSync(paths.good, 'utf8')
+      const isOther = () => existsSync(paths.good) && readFileSync(paths.good, 'utf8') !== first
+      await expectUntil('a refresh', isOther, { withinMs: 20_000 })
     },
   }
-}
-
-/** A service whose tokens live 8 s, a disk that hangs on command, and daemons with this configuration. */
-async function stalling(configOn: (places: Places) => object) {
-  const [slow, directory] = await Promise.all([tempDirectory('disk'), tempDirectory('memory')])
-  const places = { slow, directory }
-  const disk = createStalledDisk(places)
-  onTestFinished(() => disk.goOn())
-  const grant = () => granting(freshToken(LIFE_S))
-  const service = await serviceOf(grant)
-  const config = { retry: { maxDelay: '2s' }, ...configOn(places) }
-  const start = (options: Partial<DaemonOptions> = {}) =>
-    startDaemon({ directory, baseUrl: service.url, config, env: disk.env, ...options })
-  /** It runs, with all its token files. */
-  const started = async (options: Partial<DaemonOptions> = {}) => {
-    const daemon = start(options)
-    await daemon.listening()
-    const { tokenFiles = [] } = config as { tokenFiles?: { path: string }[] }
-    await expectUntil('the token files', () => tokenFiles.every(({ path }) => existsSync(path)))
-    return daemon
-  }
-  return { ...places, disk, service, grant, start, started }
-}
-
-/** State and one of the token files are on the disk; the configuration and the other one are in memory. */
-async function stalledWorld() {
-  const world = await stalling(({ slow, directory }) => ({
-    ...stateOn({ slow }),
-    tokenFiles: [{ path: join(slow, 'token') }, { path: join(directory, 'run', 'token') }],
-  }))
-  const paths = { good: join(world.directory, 'run', 'token'), slow: join(world.slow, 'token') }
-  return { ...world, daemon: await world.started(), paths }
-}
-
-function stateOn({ slow }: Pick<Places, 'slow'>): { stateDirectory: string } {
-  mkdirSync(join(slow, 'state'), { mode: 0o700 })
-  return { stateDirectory: join(slow, 'state') }
 }
 
 async function expectEnd(daemon: Daemon, withinMs: number): Promise<void> {
@@ -79,49 +60,38 @@ async function expectEnd(daemon: Daemon, withinMs: number): Promise<void> {
   expect(performance.now() - before).toBeLessThan(withinMs)
 }
 
-const healthOf = async (daemon: Daemon) => (await httpAsk(daemon, '/healthz')).status
+test('a disk that does not answer holds up neither refresh, nor other files, health or end, and is logged once', async () => {
+  const { paths, service, grant, start, stall, goOn, refreshed } = await stalling()
+  const isThere = (): boolean => existsSync(paths.good) && existsSync(paths.slow)
+  const daemon = start()
+  await daemon.listening()
+  await expectUntil('the token files', isThere)
+  stall()
+  await refreshed()
+  service.answer({ status: 503 })
+  await expectUntil('the end of the expired token', () => !existsSync(paths.good), { withinMs: 40_000 })
+  expect((await httpAsk(daemon, '/healthz')).status).toBe(200)
+  const stalls = daemon.log().filter(({ error }) => /: not written for \d+ s: /.test(String(error)))
+  expect(stalls.filter(({ path }) => path === paths.slow)).toHaveLength(1)
+  expect(stalls.map(({ path }) => basename(String(path)))).toContain('state.json')
+  const asked = service.requests.length
+  await expectUntil('that it goes on asking', () => service.requests.length >= asked + 2)
+  goOn()
+  service.answer(grant)
+  await expectUntil('both files again', isThere, { withinMs: 60_000 })
+  await expectUntil('a record of that', () =>
+    daemon.records('file-mended').find(({ path }) => path === paths.slow),
+  )
+  stall()
+  await refreshed()
+  await expectEnd(daemon, 3_000)
+}, 150_000)
 
-describe('a disk that does not answer', () => {
-  test('holds up neither the refresh, nor other files, nor the health, and is logged once', async () => {
-    const { daemon, disk, service, grant, paths } = await stalledWorld()
-    const held = () => readFileSync(paths.good, 'utf8')
-    disk.stall()
-    const first = held()
-    await expectUntil('a refresh', () => held() !== first, { withinMs: 20_000 })
-    service.answer({ status: 503 })
-    await expectUntil('the end of the expired token', () => !existsSync(paths.good), { withinMs: 40_000 })
-    expect(await healthOf(daemon)).toBe(200)
-    const stalls = daemon.log().filter(({ error }) => /: not written for \d+ s: /.test(String(error)))
-    expect(stalls.filter(({ path }) => path === paths.slow)).toHaveLength(1)
-    expect(stalls.map(({ path }) => basename(String(path)))).toContain('state.json')
-    const asked = service.requests.length
-    await expectUntil('that it goes on asking', () => service.requests.length >= asked + 2)
-    disk.goOn()
-    service.answer(grant)
-    await expectUntil('both files again', () => existsSync(paths.good) && existsSync(paths.slow), {
-      withinMs: 60_000,
-    })
-    await expectUntil('a record of that', () =>
-      daemon.log().find(({ event, path }) => event === 'file-mended' && path === paths.slow),
-    )
-  }, 120_000)
-
-  test('does not keep the process from its end', async () => {
-    const { daemon, disk, paths } = await stalledWorld()
-    const first = readFileSync(paths.good, 'utf8')
-    disk.stall()
-    await expectUntil('a refresh', () => readFileSync(paths.good, 'utf8') !== first, { withinMs: 20_000 })
-    await expectEnd(daemon, 3_000)
-  }, 60_000)
-})
-
-describe('a start while the disk of the state directory does not answer', () => {
-  test('ends in time while it waits for the disk', async () => {
-    const { disk, start } = await stalling(stateOn)
-    disk.stall()
-    const daemon = start()
-    await expectUntil('a call to the disk', () => disk.isMet())
-    await expectEnd(daemon, 2_500)
-    expect(daemon.stderr()).toBe('')
-  }, 60_000)
-})
+test('a start that waits for the disk of the state directory ends in time', async () => {
+  const { start, stall, isMet } = await stalling()
+  stall()
+  const daemon = start()
+  await expectUntil('a call to the disk', isMet)
+  await expectEnd(daemon, 2_500)
+  expect(daemon.stderr()).toBe('')
+}, 60_000)
