@@ -2,11 +2,11 @@
 // reach the daemon that prints them.
 import { chmodSync, mkdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, it, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { remedyOf } from '../support/remedies.ts'
-import { permanentReasons, transientReasons, type Reason, type StatusResult } from '../../src/protocol.ts'
+import { permanentReasons, transientReasons, type Reason } from '../../src/protocol.ts'
 import { alertFile, startDaemon, type Daemon } from '../support/daemon.ts'
-import { httpAsk, serviceOf } from '../support/outside.ts'
+import { httpAsk, serviceOf, statusOf } from '../support/outside.ts'
 import { runCli, type Ended } from '../support/run-cli.ts'
 import { accountInactive, accountNotFound, type Answer } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -38,9 +38,9 @@ const WITHOUT_ASSERTION = {
 const ALERTING = new Set<string>([...permanentReasons, 'rejected'])
 
 async function daemonFor(config: object, answer: Answer | string): Promise<Daemon> {
-  const service = await serviceOf(typeof answer === 'string' ? {} : answer)
-  const port = new URL(service.url).port
-  const baseUrl = typeof answer !== 'string' ? service.url : answer.endsWith(':') ? answer + port : answer
+  const { url } = await serviceOf(typeof answer === 'string' ? {} : answer)
+  const baseUrl =
+    typeof answer !== 'string' ? url : answer.endsWith(':') ? answer + new URL(url).port : answer
   const daemon = startDaemon({ directory: await tempDirectory(), baseUrl, config })
   await daemon.listening()
   return daemon
@@ -52,37 +52,31 @@ function cli({ ipcPath, configFile }: Daemon, ...words: string[]): Promise<Ended
   return runCli([...words, ...named])
 }
 
-async function statusOf(daemon: Daemon): Promise<StatusResult> {
-  return JSON.parse((await cli(daemon, 'status', '--json')).stdout) as StatusResult
-}
-
-describe('the remedy of', () => {
-  it.each([...permanentReasons, ...transientReasons])(
-    '%s is the same everywhere, and asks this very daemon',
-    async (reason) => {
-      const own = reason === 'assertion' ? WITHOUT_ASSERTION : {}
-      const daemon = await daemonFor({ request: { timeout: '1s' }, ...own }, causes[reason])
-      const isAlert = ALERTING.has(reason)
-      const record = await daemon.logged(isAlert ? 'alert' : 'fetch-failed')
-      expect(record['reason']).toBe(reason)
-      const remedy = String(record['remedy'])
-      const [text = ''] = remedyOf(reason).split(': `')
-      expect(remedy.startsWith(text)).toBe(true)
-      expect(remedy).not.toContain('systemctl')
-      for (const [command] of remedy.slice(text.length).matchAll(/\S+ (?:refresh|status|check)[^&`]*/g))
-        expect(command).toMatch(/ check /.test(command) ? daemon.configFile : `--socket ${daemon.ipcPath}`)
-      if (isAlert) {
-        expect((await expectUntil('alert.json', () => alertFile(daemon)))['remedy']).toBe(remedy)
-        expect((await statusOf(daemon)).alert?.remedy).toBe(remedy)
-      }
-      expect((await cli(daemon, 'status')).stdout).toContain(remedy)
-      expect((await httpAsk(daemon, '/v1/token')).json['detail']).toContain(remedy)
-      const live = (await cli(daemon, 'check', '--live')).stdout
-      expect(live).toContain(text)
-      expect(live).not.toContain('systemctl')
-    },
-  )
-})
+test.each([...permanentReasons, ...transientReasons])(
+  'the remedy of %s is the same everywhere, and asks this very daemon',
+  async (reason) => {
+    const own = reason === 'assertion' ? WITHOUT_ASSERTION : {}
+    const daemon = await daemonFor({ request: { timeout: '1s' }, ...own }, causes[reason])
+    const isAlert = ALERTING.has(reason)
+    const record = await daemon.logged(isAlert ? 'alert' : 'fetch-failed')
+    expect(record['reason']).toBe(reason)
+    const remedy = String(record['remedy'])
+    const [text = ''] = remedyOf(reason).split(': `')
+    expect(remedy.startsWith(text)).toBe(true)
+    expect(remedy).not.toContain('systemctl')
+    for (const [command] of remedy.slice(text.length).matchAll(/\S+ (?:refresh|status|check)[^&`]*/g))
+      expect(command).toMatch(/ check /.test(command) ? daemon.configFile : `--socket ${daemon.ipcPath}`)
+    if (isAlert) {
+      expect((await expectUntil('alert.json', () => alertFile(daemon)))['remedy']).toBe(remedy)
+      expect((await statusOf(daemon)).alert?.remedy).toBe(remedy)
+    }
+    expect((await cli(daemon, 'status')).stdout).toContain(remedy)
+    expect((await httpAsk(daemon, '/v1/token')).json['detail']).toContain(remedy)
+    const live = (await cli(daemon, 'check', '--live')).stdout
+    expect(live).toContain(text)
+    expect(live).not.toContain('systemctl')
+  },
+)
 
 /** What is wrong with the directory `files` of the daemon, in which its token file is to be. */
 const damages: Readonly<Record<string, (directory: string) => void>> = {
