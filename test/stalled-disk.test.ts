@@ -46,7 +46,7 @@ async function stalling() {
     isMet: () => existsSync(`${fifo}.met`),
     goOn,
     /** Waits for another token in the file in memory. */
-    async refreshed(): Promise<void> {
+    refreshed: async (): Promise<void> => {
       const first = readFileSync(paths.good, 'utf8')
       const isOther = () => existsSync(paths.good) && readFileSync(paths.good, 'utf8') !== first
       await expectUntil('a refresh', isOther, { withinMs: 20_000 })

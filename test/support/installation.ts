@@ -4,9 +4,10 @@ import path from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect } from 'vitest'
 import { block } from '../manual/manual.ts'
 import { brokenByRecords, recordsOfJournal } from '../rules/records.ts'
-import { bootMachine, whyNoMachine, type Finished, type Machine } from './machine.ts'
+import { bootMachine, whyNoMachine, type Machine } from './machine.ts'
 import { formerPackage, type FormerVersion } from './former-package.ts'
 import { packageOf } from './package.ts'
+import type { Ended } from './run-cli.ts'
 import { expectUntil } from './until.ts'
 
 export const CONFIG = '/etc/kyc-tokend/kyc-tokend.config.json'
@@ -73,11 +74,10 @@ function createInstallation(machineNow: () => Machine) {
   const run: Machine['run'] = async (command, options) => machineNow().run(command, options)
   const sh: Machine['sh'] = async (script, options) => machineNow().sh(script, options)
   /** Runs a shell script in the machine, whatever its status. */
-  const attempt = async (script: string, as?: string): Promise<Finished> =>
+  const attempt = async (script: string, as?: string): Promise<Ended> =>
     run(['sh', '-euc', script], as === undefined ? {} : { as })
   const show = async (property: string, unit = 'kyc-tokend.service'): Promise<string> =>
     (await sh(`systemctl show -p ${property} --value ${unit}`)).trim()
-  const node = (script: string): string => `/usr/lib/kyc-tokend/node -e "${script}"`
   const journal = async (unit: string): Promise<string> => {
     await sh('journalctl --sync')
     return sh(`journalctl -u ${unit} -o cat`)
@@ -122,10 +122,7 @@ function createInstallation(machineNow: () => Machine) {
     },
     /** Sets the answers of the stand-in from now on. */
     scenario: async (name: string, port = 8099): Promise<void> => {
-      const url = `http://127.0.0.1:${port}/scenario`
-      await sh(
-        node(`fetch('${url}', { method: 'PUT', body: '${name}' }).then(({ ok }) => ok || process.exit(1))`),
-      )
+      await sh(`curl --silent --fail --request PUT --data ${name} http://127.0.0.1:${port}/scenario`)
     },
     /** Resolves once a stand-in has logged so many requests for a token, which may be a moment after its answer. */
     expectRequests: async (count: number, unit = 'stand-in'): Promise<void> => {

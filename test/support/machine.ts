@@ -5,13 +5,10 @@ import { mkdtemp, rm, rmdir } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { textOf } from './daemon.ts'
+import { missingOf } from './lacks.ts'
+import { startProgram, type Ended } from './run-cli.ts'
 import { expectUntil } from './until.ts'
 
-export interface Finished {
-  readonly status: number | null
-  readonly stdout: string
-  readonly stderr: string
-}
 interface RunOptions {
   /** Written to its standard input. */
   readonly input?: string
@@ -21,7 +18,7 @@ interface RunOptions {
 }
 export type Machine = Awaited<ReturnType<typeof bootMachine>>
 
-const TOOLS = ['systemd-nspawn', 'nsenter', 'unshare', 'setpriv', 'dbus-daemon']
+const PROGRAMS = ['/lib/systemd/systemd', 'systemd-nspawn', 'nsenter', 'unshare', 'setpriv', 'dbus-daemon']
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 const BOOTING = { withinMs: 60_000 }
 const STOP_MS = 20_000
@@ -43,13 +40,10 @@ const MASKED = `
 
 /** Why no machine can be booted here, in one sentence; undefined where one can. */
 export function whyNoMachine(): string | undefined {
-  if (process.platform !== 'linux') return 'a machine with systemd can be booted on Linux only'
   if (process.getuid?.() !== 0) return 'a machine with systemd can be booted by root only'
-  const missing = TOOLS.filter((tool) => !PATH.split(':').some((folder) => existsSync(`${folder}/${tool}`)))
+  const missing = missingOf(PROGRAMS)
   if (missing.length > 0)
-    return `a machine with systemd needs ${missing.join(', ')} (packages systemd-container, dbus)`
-  if (!existsSync('/lib/systemd/systemd'))
-    return 'a machine with systemd needs systemd itself (package systemd)'
+    return `a machine with systemd needs ${missing.join(', ')} (packages systemd, systemd-container, dbus)`
   if (unifiedHierarchy() === undefined) return 'a machine with systemd needs a mounted cgroup2 hierarchy'
   return undefined
 }
@@ -69,12 +63,6 @@ export async function bootMachine() {
   nspawn.stderr.on('data', (chunk: Buffer) => output.push(chunk.toString()))
   const ended = new Promise<void>((resolve) => nspawn.once('close', () => resolve()))
 
-  const inside = (leader: number, command: readonly string[], as?: string): string[] => [
-    ...`--target ${leader} --all env --chdir=/ -i PATH=${PATH} LC_ALL=C.UTF-8`.split(' '),
-    ...(as === undefined ? [] : ['runuser', '-u', as, '--']),
-    ...command,
-  ]
-
   async function clear(): Promise<void> {
     nspawn.kill('SIGKILL')
     await ended
@@ -84,9 +72,18 @@ export async function bootMachine() {
 
   try {
     const leader = await leaderOf(nspawn)
+    const inside = `nsenter --target ${leader} --all env --chdir=/ -i PATH=${PATH} LC_ALL=C.UTF-8`.split(' ')
     /** Runs a command in the machine and waits for its end, whatever its status. */
-    const run = (command: readonly string[], options: RunOptions = {}): Promise<Finished> =>
-      finish(spawn('nsenter', inside(leader, command, options.as)), options)
+    const run = async (command: readonly string[], options: RunOptions = {}): Promise<Ended> => {
+      const { as, input = '', timeoutMs = 170_000 } = options
+      const user = as === undefined ? [] : ['runuser', '-u', as, '--']
+      const program = startProgram([...inside, ...user, ...command])
+      const timer = setTimeout(() => program.child.kill('SIGKILL'), timeoutMs)
+      // A command that does not read its input may be gone before it is written.
+      program.child.stdin.on('error', () => undefined)
+      program.child.stdin.end(input)
+      return program.ended.finally(() => clearTimeout(timer))
+    }
     await expectUntil(
       'the machine to run',
       async () => /^(running|degraded)$/m.test((await run(['systemctl', 'is-system-running'])).stdout),
@@ -104,9 +101,6 @@ export async function bootMachine() {
         if (status !== 0) throw new Error(`Status ${status} of: ${script}\n${stdout}${stderr}`)
         return stdout
       },
-      /** Starts a command in the machine and leaves it running. The caller ends it. */
-      start: (command: readonly string[], options: Pick<RunOptions, 'as'> = {}): ChildProcess =>
-        spawn('nsenter', inside(leader, command, options.as)),
       /** Powers it off and removes every trace: processes, mounts, control group, directory. */
       stop: async (): Promise<void> => {
         const timer = setTimeout(() => nspawn.kill('SIGKILL'), STOP_MS)
@@ -180,24 +174,6 @@ function leaderOf(nspawn: ChildProcess): Promise<number> {
     },
     BOOTING,
   )
-}
-
-function finish(child: ChildProcess, { input, timeoutMs = 170_000 }: RunOptions): Promise<Finished> {
-  return new Promise((resolve, reject) => {
-    let stdout = ''
-    let stderr = ''
-    child.stdout?.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
-    child.stderr?.on('data', (chunk: Buffer) => (stderr += chunk.toString()))
-    const timer = setTimeout(() => child.kill('SIGKILL'), timeoutMs)
-    child.once('error', reject)
-    child.once('close', (status) => {
-      clearTimeout(timer)
-      resolve({ status, stdout, stderr })
-    })
-    // A command that does not read its input may be gone before it is written.
-    child.stdin?.on('error', () => undefined)
-    child.stdin?.end(input ?? '')
-  })
 }
 
 /** Ends what is left in it. The kernel lets go of a control group only when its last process is reaped. */

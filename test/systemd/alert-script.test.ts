@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { mkdir, readFile, rename, rm, utimes, writeFile } from 'node:fs/promises'
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -8,7 +8,6 @@ import { tempDirectory } from '../support/temp-directory.ts'
 // The script of kyc-tokend-alert.service with an operator's command that writes down what it is run for.
 let work: string
 let runtime: string
-let seconds = 1_000_000_000
 
 beforeEach(async () => {
   work = await tempDirectory()
@@ -32,31 +31,19 @@ async function command(then: string): Promise<void> {
   await writeFile(path.join(work, 'command'), text, { mode: 0o755 })
 }
 
-/** A program that the script finds before that of the system. */
-async function program(name: string, script: string): Promise<void> {
-  await mkdir(path.join(work, 'bin'), { recursive: true })
-  await writeFile(path.join(work, 'bin', name), `#!/bin/sh\n${script}\n`, { mode: 0o755 })
+async function daemonWrites(content: object): Promise<void> {
+  await writeFile(path.join(runtime, 'alert.json'), `${JSON.stringify(content)}\n`)
 }
 
-/** A file of the daemon, as it writes it: renamed into its work, each one later than the one before. */
-async function daemonWrites(name: string, content: object): Promise<void> {
-  const file = path.join(runtime, `${name}.json`)
-  await writeFile(`${file}.new`, `${JSON.stringify(content)}\n`)
-  seconds += 1
-  await utimes(`${file}.new`, seconds, seconds)
-  await rename(`${file}.new`, file)
-}
+const RESOLVED = { state: 'resolved', by: 'token' }
 
-const RESOLVED = '{"state":"resolved","by":"token"}'
-const daemonResolves = async (content: object = {}): Promise<void> =>
-  daemonWrites('alert', { ...(JSON.parse(RESOLVED) as object), ...content })
-
-function run(env: NodeJS.ProcessEnv = {}): { status: number | null; stdout: string; stderr: string } {
+/** Runs it, with the programs of this directory before those of the system. */
+function run(programs = '/nowhere'): { status: number | null; stdout: string; stderr: string } {
   const { status, stdout, stderr } = spawnSync(path.join(work, 'alert'), [runtime], {
     // A script that repeats without an end fails its test.
     timeout: 60_000,
     encoding: 'utf8',
-    env: { PATH: process.env['PATH'], RUNTIME_DIRECTORY: path.join(work, 'own'), ...env },
+    env: { PATH: `${programs}:${process.env['PATH']}`, RUNTIME_DIRECTORY: path.join(work, 'own') },
   })
   return { status, stdout, stderr }
 }
@@ -74,18 +61,18 @@ async function calls(): Promise<string[]> {
 
 describe('the script that runs the operator’s command', () => {
   it('runs it once for an alert, for each reminder, and for the end', async () => {
-    await daemonWrites('alert', { reason: 'rejected' })
+    await daemonWrites({ reason: 'rejected' })
     expect([run(), run()]).toEqual([quietly, quietly])
     // As it does at its start.
-    await daemonWrites('alert', { reason: 'rejected' })
+    await daemonWrites({ reason: 'rejected' })
     run()
     expect(await calls()).toEqual(['raised {"reason":"rejected"}'])
-    await daemonWrites('alert', { reason: 'rejected', remindedAt: 'later' })
+    await daemonWrites({ reason: 'rejected', remindedAt: 'later' })
     run()
     expect(await calls()).toEqual(['raised {"reason":"rejected","remindedAt":"later"}'])
-    await daemonResolves()
+    await daemonWrites(RESOLVED)
     expect([run(), run()]).toEqual([quietly, quietly])
-    expect(await calls()).toEqual([`resolved ${RESOLVED}`])
+    expect(await calls()).toEqual([`resolved ${JSON.stringify(RESOLVED)}`])
     // A minute later the daemon removes it.
     await rm(path.join(runtime, 'alert.json'))
     expect(run()).toEqual(quietly)
@@ -93,10 +80,12 @@ describe('the script that runs the operator’s command', () => {
   })
 
   it('runs it again until it succeeds, and says once that it fails', async () => {
-    await daemonWrites('alert', { reason: 'rejected' })
+    await daemonWrites({ reason: 'rejected' })
     await command('echo "$1 does not work"; echo more >&2; [ "$(wc -l <calls)" -ge 4 ] || exit 3')
-    await program('sleep', `echo "$1" >>${work}/pauses`)
-    expect(run({ PATH: `${work}/bin:${process.env['PATH']}` })).toEqual({
+    // The script finds it before that of the system.
+    const sleep = `#!/bin/sh\necho "$1" >>${work}/pauses\n`
+    await writeFile(path.join(work, 'sleep'), sleep, { mode: 0o755 })
+    expect(run(work)).toEqual({
       status: 0,
       stdout:
         'raised does not work\n<3>The alert command failed (exit status 3) and is run again every 0.05 s\n',
@@ -107,14 +96,14 @@ describe('the script that runs the operator’s command', () => {
   })
 
   it('loses no change that comes while it runs', async () => {
-    await command(`[ -e done ] || { touch done; echo '${RESOLVED}' >run/alert.json; }`)
-    await daemonWrites('alert', { reason: 'first' })
+    await command(`[ -e done ] || { touch done; echo '${JSON.stringify(RESOLVED)}' >run/alert.json; }`)
+    await daemonWrites({ reason: 'first' })
     expect(run()).toEqual(quietly)
-    expect(await calls()).toEqual(['raised {"reason":"first"}', `resolved ${RESOLVED}`])
+    expect(await calls()).toEqual(['raised {"reason":"first"}', `resolved ${JSON.stringify(RESOLVED)}`])
   })
 
   it('takes an alert that is gone for resolved, of whose end the daemon says nothing', async () => {
-    await daemonWrites('alert', { reason: 'first' })
+    await daemonWrites({ reason: 'first' })
     run()
     await rm(path.join(runtime, 'alert.json'))
     expect([run(), run()]).toEqual([quietly, quietly])
@@ -134,7 +123,7 @@ describe('the script that runs the operator’s command', () => {
 
   it('logs an alert where there is no command', async () => {
     await rm(path.join(work, 'command'))
-    await daemonWrites('alert', { reason: 'rejected' })
+    await daemonWrites({ reason: 'rejected' })
     const { stdout } = run()
     expect(stdout).toBe('<5>The alert is raised: {"reason":"rejected"}\n')
   })

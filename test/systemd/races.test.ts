@@ -5,15 +5,7 @@ import { config, describeInstallation } from '../support/installation.ts'
 /** Of each kind. */
 const TRIES = Number(process.env['KYC_TOKEND_RACES'] ?? 1)
 const DIRECTORIES = ['/run/kyc-tokend', '/run/kyc-tokend/accounts/eu']
-const NAMES = [
-  'ipc.sock',
-  'http.sock',
-  'token',
-  'alert.json',
-  'files/token',
-  'files/alert.json',
-  'files/instance.lock',
-]
+const NAMES = ['ipc.sock', 'http.sock', 'token', 'alert.json', 'files/token', 'files/alert.json']
 const FILES = DIRECTORIES.flatMap((directory) => NAMES.map((name) => `${directory}/${name}`))
 const FOLDERS = [
   ...DIRECTORIES.map((directory) => `${directory}/files`),
