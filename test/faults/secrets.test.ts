@@ -36,14 +36,11 @@ function echoing(status: number, detail: (echo: string) => string, echo: string)
 
 /** All that can be seen of the daemon, by where. */
 async function seenOf(daemon: Daemon): Promise<Record<string, string>> {
-  const { pid } = daemon.process
-  const seen: Record<string, string> = {
-    cmdline: readFileSync(`/proc/${pid}/cmdline`, 'utf8'),
-    // For root alone.
-    environ: process.getuid?.() === 0 ? readFileSync(`/proc/${pid}/environ`, 'utf8') : '',
-    'status.get': JSON.stringify(await askOnce(daemon.ipcPath, 'status.get', {})),
-    'refresh.request': JSON.stringify(await askOnce(daemon.ipcPath, 'refresh.request', {})),
-  }
+  const ofProcess = (name: string): string => readFileSync(`/proc/${daemon.process.pid}/${name}`, 'utf8')
+  const seen: Record<string, string> = { cmdline: ofProcess('cmdline') }
+  if (process.getuid?.() === 0) seen['environ'] = ofProcess('environ')
+  for (const type of ['status.get', 'refresh.request'])
+    seen[type] = JSON.stringify(await askOnce(daemon.ipcPath, type, {}))
   for (const path of ['/v1/status', '/metrics', '/readyz', '/healthz'])
     seen[path] = (await httpAsk(daemon, path)).body
   for (const words of [['status'], ['status', '--json'], ['refresh'], ['token', '--wait', '0s']]) {

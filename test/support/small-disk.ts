@@ -1,12 +1,12 @@
 // A small file system of its own for a test, which can be filled up and made read-only.
 import { spawnSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, openSync, rmdirSync, rmSync, writeSync, closeSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { onTestFinished } from 'vitest'
+import { expect, onTestFinished } from 'vitest'
 import { expectUntil } from './until.ts'
 
-export type SmallDisk = ReturnType<typeof smallDisk>
+const SIZE_BYTES = 256 * 1024
 
 /** Reports whether file systems can be mounted here: root, in a container that may. */
 export const canMount = isMountable()
@@ -14,20 +14,13 @@ export const canMount = isMountable()
 /** A tmpfs of 256 KiB at this path, which is made; gone when the test ends. */
 export function smallDisk(path: string) {
   mkdirSync(path)
-  run('mount', '-t', 'tmpfs', '-o', 'size=256k,mode=755', 'none', path)
+  run('mount', '-t', 'tmpfs', '-o', `size=${SIZE_BYTES},mode=755`, 'none', path)
   onTestFinished(() => run('umount', '-l', path))
   const filler = join(path, 'filler')
   return {
     /** Leaves no space for a single byte. */
     fill: (): void => {
-      const fd = openSync(filler, 'w')
-      try {
-        for (;;) writeSync(fd, Buffer.alloc(4096, 'x'))
-      } catch (error) {
-        if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error
-      } finally {
-        closeSync(fd)
-      }
+      expect(() => writeFileSync(filler, Buffer.alloc(SIZE_BYTES + 1))).toThrow('ENOSPC')
     },
     /** Frees the space again. */
     empty: () => rmSync(filler),
