@@ -40,11 +40,15 @@ function measured(changes: Partial<MetricsSample> = {}) {
   return { ...world, metrics, values }
 }
 
-test('before the first token: starting, what the other parts count, and no instants of 1970', () => {
-  const { metrics, values } = measured({ alert: { reason: 'no-token' } })
-  const body = metrics()
+test('before the first token: starting, and what the other parts know; without an instant of 1970', () => {
+  const { metrics, values } = measured({
+    alert: { reason: 'no-token' },
+    isFaultyOnDisk: true,
+    credentialsEnd: { expiresAt: '2027-03-02T00:00:00.000Z' },
+    share: { state: 'connected', outcomes: { asked: 3, adopted: 7, alone: 0 } },
+  })
   if (!lacks('promtool'))
-    expect(() => execFileSync('promtool', ['check', 'metrics'], { input: body })).not.toThrow()
+    expect(() => execFileSync('promtool', ['check', 'metrics'], { input: metrics() })).not.toThrow()
   expect(values()).toMatchObject({
     'state{state="starting"}': 1,
     'state{state="ready"}': 0,
@@ -62,20 +66,14 @@ test('before the first token: starting, what the other parts count, and no insta
     'alert{reason="rejected"}': 0,
     [`build_info{version="${program.version}"}`]: 1,
     start_time_seconds: performance.timeOrigin / 1000,
-    credentials_refused_on_disk: 0,
-  })
-  for (const absent of ['timestamp', 'http', 'share']) expect(body).not.toContain(absent)
-})
-
-test('the shared store, the files and the end of the credentials, an instant in seconds, where they are known', () => {
-  const share = { state: 'connected', outcomes: { asked: 3, adopted: 7, alone: 0 } }
-  const credentialsEnd = { expiresAt: '2027-03-02T00:00:00.000Z' }
-  expect(measured({ share, credentialsEnd, isFaultyOnDisk: true }).values()).toMatchObject({
     credentials_refused_on_disk: 1,
     credentials_expiry_timestamp_seconds: 1_803_945_600,
     share_connected: 1,
     'share_outcomes_total{how="adopted"}': 7,
   })
+  const unknown = measured()
+  for (const absent of ['timestamp', 'http', 'share']) expect(unknown.metrics()).not.toContain(absent)
+  expect(unknown.values()).toMatchObject({ credentials_refused_on_disk: 0 })
 })
 
 test('with a token: state, expiry, next attempt and counts, and not the token itself', async () => {
