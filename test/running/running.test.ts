@@ -18,34 +18,32 @@ import { createRecords, type Records } from '../support/records.ts'
 
 await import('p-retry')
 
-const TICK_MS = 15_000
-/** A change is noticed at a tick, and used once it has been there for 30 s. */
-const SETTLED_MS = 3 * TICK_MS
+/** A change is noticed within 15 s, and used once it has been there for 30 s. */
+const SETTLED_MS = 45_000
 const FILE_REQUESTS = new Set(['FSReqPromise', 'FSReqCallback', 'FileHandleCloseReq', 'CloseReq'])
 const OLD = 'key-of-old secret-of-old'
+const NEW = 'key-of-old secret-of-new'
 const fileSources = { apiKey: { file: 'vol/key' }, apiSecret: { file: 'vol/secret' } }
 const refused: FetchOutcome = { kind: 'permanent', reason: 'account-not-found', detail: 'no', status: 404 }
 const rejected: FetchOutcome = { kind: 'transient', reason: 'rejected', detail: 'no' }
-const failed = (detail: string) => ({ kind: 'transient', reason: 'network', detail }) as const
+const down: FetchOutcome = { kind: 'transient', reason: 'network', detail: 'down' }
 const never = new AbortController().signal
 
 const files = useConfigFiles()
 let clock: FakeClock
 let recorder: Records
-let load: (running?: Config) => Promise<Config>
-/** Pairs that were asked with, but the one in use. */
-let tried: string[]
+let load: (inForce?: Config) => Promise<Config>
+/** The pairs that the service was asked with. */
 let asked: string[]
 /** What the service answers to a pair; a token, if it is undefined. */
-let answer: (
-  pair: string,
-  signal: AbortSignal,
-) => FetchOutcome | undefined | Promise<FetchOutcome | undefined>
-let running: Follower
+let answer: (pair: string) => FetchOutcome | undefined | Promise<FetchOutcome | undefined>
+let follower: Follower
 let stop: AbortController
 let isLoading = false
 
 const pairOf = ({ apiKey, apiSecret }: Config['pair']): string => `${apiKey!.reveal()} ${apiSecret!.reveal()}`
+const runningPair = (): string => pairOf(follower.config().pair)
+const tried = (): string[] => asked.filter((pair) => pair !== OLD)
 const configure = (settings: object = {}): string =>
   files.write('c.json', {
     ...smallConfig(),
@@ -54,18 +52,24 @@ const configure = (settings: object = {}): string =>
     ...settings,
   })
 const write = (name: 'key' | 'secret', content: string): string => files.write(`vol/${name}`, content)
-const givenUp = async (signal: AbortSignal): Promise<FetchOutcome> =>
-  untilAborted(signal).then(() => failed('given up'))
-const state = () => running.configuration()
+const state = () => follower.configuration()
+/** Files that were changed are noticed, and settle. */
+const settled = (): Promise<void> => clock.advance(SETTLED_MS)
+/** What an act has resolved to after this time; null: nothing yet. */
+async function after<T>(ms: number, act: Promise<T>): Promise<T | null> {
+  const result: { value: T | null } = { value: null }
+  void act.then((value) => (result.value = value))
+  await clock.advance(ms)
+  return result.value
+}
 
-/** What is in use with the configuration on disk, of a daemon that asks nothing. */
+/** What follows the configuration on disk, of a daemon that asks nothing. */
 async function createUnasked(): Promise<Follower> {
   stop = new AbortController()
   const reading = (inForce?: Config): Promise<Config> => {
     isLoading = true
     return load(inForce).finally(() => (isLoading = false))
   }
-  let tokens = 0
   return createFollower(await reading(), {
     env: {},
     clock,
@@ -78,31 +82,29 @@ async function createUnasked(): Promise<Follower> {
       save: () => Promise.resolve(),
       fingerprintOf: (text: string) => text,
     },
-    createFetchToken(options) {
+    createFetchToken: ({ pair }) => {
       return async (signal, { beforeRequest }) => {
         await beforeRequest()
-        const pair = pairOf(options.pair)
-        asked.push(pair)
-        if (pair !== pairOf(running.config().pair)) tried.push(pair)
-        const outcome = await answer(pair, signal)
-        return outcome ?? { kind: 'ok', accessToken: `token-${(tokens += 1)}` }
+        const count = asked.push(pairOf(pair))
+        const outcome = await Promise.race([answer(pairOf(pair)), untilAborted(signal).then(() => down)])
+        return outcome ?? { kind: 'ok', accessToken: `token-${count}` }
       }
     },
   })
 }
 
-/** A daemon that begins with the configuration on disk, after this time. */
-async function begin(ms = TICK_MS): Promise<void> {
+/** A daemon that begins with the configuration on disk. */
+async function begin(): Promise<void> {
   stop?.abort()
-  running = await createUnasked()
+  follower = await createUnasked()
   const own = stop
   const { signal } = own
-  const parts = Promise.all([running.keeper.run(signal), running.share.run(signal), running.run(signal)])
+  const parts = Promise.all([follower.keeper.run(signal), follower.share.run(signal), follower.run(signal)])
   onTestFinished(async () => {
     own.abort()
     await parts
   })
-  await clock.advance(ms)
+  await clock.advance(15_000)
 }
 
 beforeEach(async () => {
@@ -110,7 +112,6 @@ beforeEach(async () => {
     isLoading || process.getActiveResourcesInfo().some((name) => FILE_REQUESTS.has(name))
   clock = createFakeClock({ isBusy })
   recorder = createRecords()
-  tried = []
   asked = []
   answer = () => undefined
   load = (inForce) => loadConfig({ configPath: join(files.directory, 'c.json'), env: {}, inForce })
@@ -120,24 +121,20 @@ beforeEach(async () => {
   await begin()
 })
 
-/** Files that were changed are noticed, and settle. */
-const settled = (): Promise<void> => clock.advance(SETTLED_MS)
-
 describe('secret files that change', () => {
   it('are tried once and in use where they give a token, and no former secret is forgotten', async () => {
     await settled()
-    expect(tried).toEqual([])
+    expect(tried()).toEqual([])
     write('secret', 'secret-of-new')
     await settled()
-    expect(tried).toEqual(['key-of-old secret-of-new'])
+    expect([tried(), runningPair()]).toEqual([[NEW], NEW])
     const vol = ['vol/key', 'vol/secret'].map((name) => join(files.directory, name))
     expect(recorder.of('credentials-taken-over')).toMatchObject([{ level: 'notice', files: vol }])
     expect(state()).toEqual({ state: 'current', problem: null })
-    expect(pairOf(running.config().pair)).toBe('key-of-old secret-of-new')
     write('secret', 'secret-of-third')
     await settled()
     const known = ['secret-of-old', 'secret-of-new', 'secret-of-third', 'token-3']
-    expect(running.secrets()).toEqual(expect.arrayContaining(known))
+    expect(follower.secrets()).toEqual(expect.arrayContaining(known))
   })
 
   it('are those of the client certificate, too, also behind a link that is swapped', async () => {
@@ -146,21 +143,19 @@ describe('secret files that change', () => {
     /** As Kubernetes projects a volume. */
     const project = (generation: string): void => {
       const { cert, key } = createCertificate(authority, { names: ['us'] })
-      files.write(`vol/${generation}/client.pem`, cert)
-      files.write(`vol/${generation}/client.key`, key)
+      files.write(`vol/${generation}/client.pem`, `${cert}${key}`)
       symlinkSync(generation, at('..next'))
       renameSync(at('..next'), at('..data'))
     }
     project('..1')
-    for (const name of ['client.pem', 'client.key']) symlinkSync(`..data/${name}`, at(name))
-    configure({
-      request: { clientCertificate: { certFile: 'vol/client.pem', key: { file: 'vol/client.key' } } },
-    })
+    symlinkSync('..data/client.pem', at('client.pem'))
+    const certFile = 'vol/client.pem'
+    configure({ request: { clientCertificate: { certFile, key: { file: certFile } } } })
     await begin()
-    const before = running.config().pair.clientCertificate!.cert
+    const before = follower.config().pair.clientCertificate!.cert
     project('..2')
     await settled()
-    expect(running.config().pair.clientCertificate!.cert).not.toBe(before)
+    expect(follower.config().pair.clientCertificate!.cert).not.toBe(before)
     expect(recorder.events()).toEqual(['credentials-taken-over'])
   })
 
@@ -169,34 +164,29 @@ describe('secret files that change', () => {
     await clock.advance(22_000)
     write('secret', 'secret-of-new')
     await clock.advance(29_000)
-    expect(tried).toEqual([])
-    await clock.advance(TICK_MS)
-    expect(tried).toEqual(['key-of-new secret-of-new'])
+    expect(tried()).toEqual([])
+    await clock.advance(15_000)
+    expect(tried()).toEqual(['key-of-new secret-of-new'])
   })
 
   it('are used after 2 s where the service has refused the running pair', async () => {
     answer = (pair) => (pair === OLD ? refused : undefined)
-    void running.refresh(never)
-    await clock.advance(100)
+    await after(100, follower.refresh(never))
     write('secret', 'secret-of-new')
-    await clock.advance(TICK_MS + 2_000)
-    expect(tried).toEqual(['key-of-old secret-of-new'])
-    expect(running.keeper.state().running).toBe(running.keeper.state().newest)
+    await clock.advance(15_000 + 2_000)
+    expect([tried(), runningPair()]).toEqual([[NEW], NEW])
   })
 
   it('are reported once for each reason where they give no token', async () => {
-    let outcome: FetchOutcome = failed('down')
+    let outcome = down
     answer = (pair) => (pair === OLD ? undefined : outcome)
     write('secret', 'secret-of-new')
     await settled()
-    expect(state()).toMatchObject({
-      state: 'changed',
-      pair: 'tried',
-      problem: expect.stringMatching(/has given no token yet \(network: down\)$/) as string,
-    })
+    const problem = expect.stringMatching(/has given no token yet \(network: down\)$/) as string
+    expect(state()).toEqual({ state: 'changed', pair: 'tried', problem })
     outcome = rejected
     await clock.advance(5 * 60_000)
-    expect(running.secrets()).toContain('secret-of-new')
+    expect(follower.secrets()).toContain('secret-of-new')
     const records = recorder.of('credentials-not-taken-over')
     expect(records).toMatchObject([{ error: 'network: down' }, { error: 'rejected: no', level: 'error' }])
   })
@@ -209,10 +199,10 @@ describe('secret files that change', () => {
     await settled()
     const record = { level: 'error', error: expect.stringMatching(error) as string }
     expect(recorder.of('configuration-faulty')).toEqual([expect.objectContaining(record)])
-    expect([tried, state().state]).toEqual([[], 'faulty'])
+    expect([tried(), state().state]).toEqual([[], 'faulty'])
     write('secret', 'secret-of-old')
     await settled()
-    expect([tried, state().state]).toEqual([[], 'current'])
+    expect([tried(), state().state]).toEqual([[], 'current'])
   })
 })
 
@@ -220,11 +210,9 @@ describe('an operator who asks', () => {
   it('has changed files used at once, and shares the request of another one', async () => {
     write('secret', 'secret-of-new')
     asked = []
-    const both = Promise.all([running.refresh(never), running.refresh(never)])
-    await clock.advance(100)
-    const [first, second] = await both
-    expect(first?.outcome).toBe(second?.outcome)
-    expect(asked).toEqual(['key-of-old secret-of-new'])
+    const both = await after(100, Promise.all([follower.refresh(never), follower.refresh(never)]))
+    expect(both![0]?.outcome).toBe(both![1]?.outcome)
+    expect(asked).toEqual([NEW])
   })
 
   it('waits for 5 s for a disk that does not answer, and has the running pair asked', async () => {
@@ -235,8 +223,7 @@ describe('an operator who asks', () => {
       return new Promise(() => undefined)
     }
     asked = []
-    void running.refresh(never)
-    await clock.advance(4_900)
+    await after(4_900, follower.refresh(never))
     expect(asked).toEqual([])
     await clock.advance(200)
     expect(asked).toEqual([OLD])
@@ -244,43 +231,26 @@ describe('an operator who asks', () => {
 })
 
 describe('a reload', () => {
-  type Prepare = (next: Config) => Promise<() => Promise<void>>
-  const createReloads = (prepare: Prepare) =>
+  const createReloads = (prepare: (next: Config) => Promise<() => Promise<void>>) =>
     createReload({
-      follower: running,
+      follower,
       prepare,
       notifier: { reloading: () => undefined, ready: () => undefined },
       log: recorder.log,
       stop: stop.signal,
     })
-
-  /** Returns its result once it is there. */
-  function reload(prepare: Prepare = async () => async () => undefined) {
-    const result: { value: ReloadResult | null } = { value: null }
-    const reloadNow = createReloads(prepare)
-    isLoading = true
-    void reloadNow().then((value) => (result.value = value))
-    setTimeout(() => (isLoading = false), 0)
-    return result
-  }
+  const reload = (): Promise<ReloadResult> => createReloads(async () => async () => undefined)()
 
   it('of a refused pair says so, does not ask again, and an operator does', async () => {
     answer = (pair) => (pair === OLD ? undefined : refused)
     write('secret', 'secret-of-new')
-    const result = reload()
-    await clock.advance(100)
-    expect(result.value).toMatchObject({ outcome: 'failed', pair: 'refused' })
-    const again = reload()
-    await clock.advance(100)
-    expect(again.value).toMatchObject({ outcome: 'failed', pair: 'refused' })
-    expect(tried).toHaveLength(1)
+    for (const _ of ['first', 'again'])
+      expect(await after(100, reload())).toMatchObject({ outcome: 'failed', pair: 'refused' })
+    expect(tried()).toHaveLength(1)
     answer = () => undefined
-    void running.refresh(never)
-    await clock.advance(100)
-    expect(pairOf(running.config().pair)).toBe('key-of-old secret-of-new')
-    const same = reload()
-    await clock.advance(100)
-    expect(same.value).toMatchObject({ outcome: 'ok', pair: null })
+    await after(100, follower.refresh(never))
+    expect(runningPair()).toBe(NEW)
+    expect(await after(100, reload())).toMatchObject({ outcome: 'ok', pair: null })
   })
 
   it('of another pair is ok once that gives a token; other settings count for the running pair at once', async () => {
@@ -289,28 +259,22 @@ describe('a reload', () => {
     write('secret', 'secret-of-new')
     configure({ refresh: { maxAge: '7m' } })
     await settled()
-    expect(tried).toEqual([])
-    const result = reload()
-    await clock.advance(100)
-    expect(result.value).toBeNull()
-    expect(running.keeper.state().policy.maxAgeMs).toBe(420_000)
+    expect(tried()).toEqual([])
+    const reloaded = reload()
+    expect(await after(100, reloaded)).toBeNull()
+    expect(follower.keeper.state().policy.maxAgeMs).toBe(420_000)
     gate.resolve(undefined)
-    await clock.advance(100)
-    expect(result.value).toMatchObject({ outcome: 'ok', pair: 'in-use' })
+    expect(await after(100, reloaded)).toMatchObject({ outcome: 'ok', pair: 'in-use' })
     configure({ baseUrl: 'https://other.example.com' })
-    const other = reload()
-    await clock.advance(100)
-    expect(other.value).toMatchObject({ outcome: 'ok', pair: null })
+    expect(await after(100, reload())).toMatchObject({ outcome: 'ok', pair: null })
   })
 
   it('answers after 60 s where the service does not', async () => {
-    answer = async (_, signal) => givenUp(signal)
+    answer = async () => new Promise(() => undefined)
     write('secret', 'secret-of-new')
-    const result = reload()
-    await clock.advance(59_000)
-    expect(result.value).toBeNull()
-    await clock.advance(2_000)
-    expect(result.value).toMatchObject({ outcome: 'failed', pair: 'tried' })
+    const reloaded = reload()
+    expect(await after(59_000, reloaded)).toBeNull()
+    expect(await after(2_000, reloaded)).toMatchObject({ outcome: 'failed', pair: 'tried' })
   })
 
   it('begins when the one before is in force', async () => {
@@ -321,7 +285,7 @@ describe('a reload', () => {
       if (prepared.length === 1) await gate.promise
       return async () => undefined
     })
-    const levels = (['debug', 'warning'] as const).map(async (level) => {
+    const reloads = (['debug', 'warning'] as const).map(async (level) => {
       await clock.advance(100)
       configure({ log: { level } })
       return reloadNow()
@@ -329,9 +293,8 @@ describe('a reload', () => {
     await clock.advance(200)
     expect(prepared).toHaveLength(1)
     gate.resolve()
-    await Promise.all(levels)
-    expect(prepared).toHaveLength(2)
-    expect(running.config().log.level).toBe('warning')
+    await Promise.all(reloads)
+    expect([prepared.length, follower.config().log.level]).toEqual([2, 'warning'])
   })
 })
 
@@ -342,14 +305,14 @@ describe('the configuration on disk', () => {
     ['a setting', {}, { log: { level: 'debug' } }, null],
     ['settings that need a restart', {}, { stateDirectory: '/srv/x', http: false }, ofRestart],
     ['a secret in it', { share }, { share: { ...share, key: '0123456789abcdeX' } }, null],
-  ])('is changed by %s, and by another pair before all', async (_what, before, after, problem) => {
+  ])('is changed by %s, and by another pair before all', async (_what, before, changed, problem) => {
     configure(before)
-    running = await createUnasked()
-    configure(after)
-    await running.disk.read()
+    follower = await createUnasked()
+    configure(changed)
+    await follower.disk.read()
     expect(state()).toEqual({ state: 'changed', problem })
     write('secret', 'secret-of-new')
-    await running.disk.read()
+    await follower.disk.read()
     const words = /key with \S+secret holds another pair, which has given no token yet$/
     const other = { pair: 'tried', problem: expect.stringMatching(words) as string }
     expect(state()).toEqual({ state: 'changed', ...other })

@@ -109,9 +109,8 @@ const triedAt = (asks: number, now: number) => ({
   lateAt: now + LATE_MS[asks]!,
 })
 
-class Broken extends Error {}
 function must(claim: boolean, rule: string): void {
-  if (!claim) throw new Broken(rule)
+  if (!claim) throw new Error(rule)
 }
 
 let serial = 0
@@ -466,8 +465,7 @@ function told(history: History | null): string[] {
 }
 
 export interface Explored {
-  /** Of the histories that were all played. */
-  readonly depth: number
+  /** Different situations. */
   readonly states: number
   /** The rule that was broken first, and the history that did; null: none was. */
   readonly broken: { readonly rule: string; readonly history: string } | null
@@ -476,45 +474,31 @@ export interface Explored {
 /** Plays all histories up to this depth, or for so many states. */
 export function explore(
   [answers, acts]: readonly [string, string],
-  {
-    depth: most = Infinity,
-    states = Infinity,
-    play = machine,
-  }: { depth?: number; states?: number; play?: Machine },
+  { depth = Infinity, states = Infinity, play = machine },
 ): Explored {
   const seen = new Set<string>()
-  const first = { bootMs: 0, wallMs: EPOCH_MS }
   const facts = { service: serviceOf('X'), policy: POLICY, pair: 'A' }
-  const s = initialState(facts, first)
+  const s = initialState(facts, { bootMs: 0, wallMs: EPOCH_MS })
   let level: Reached[] = [{ s, m: OBSERVER, now: 0, h: null }]
+  let h: History | null = null
 
-  /** Goes on by each event that can come. Returns the new situations, or the rule that was broken. */
-  function follow(node: Reached): Reached[] | Explored['broken'] {
-    const deeper: Reached[] = []
-    for (const event of eventsAt(node, { answers, acts, play })) {
-      const h = { event, up: node.h }
-      try {
-        const after = createStep(play, node).play(event)
-        const size = seen.size
-        if (seen.add(keyOf(after)).size > size) deeper.push({ ...after, h })
-      } catch (error) {
-        return { rule: (error as Error).message, history: told(h).join(' · ') }
-      }
-    }
-    return deeper
-  }
+  /** The new situations after each event that can come. */
+  const follow = (node: Reached): Reached[] =>
+    eventsAt(node, { answers, acts, play }).flatMap((event) => {
+      h = { event, up: node.h }
+      const after = createStep(play, node).play(event)
+      const { size } = seen
+      return seen.add(keyOf(after)).size > size ? [{ ...after, h }] : []
+    })
 
-  for (let depth = 0; depth < most && level.length > 0; depth += 1) {
-    const deeper: Reached[] = []
-    for (const node of level) {
-      if (seen.size > states) return { depth, states: seen.size, broken: null }
-      const reached = follow(node)
-      if (!Array.isArray(reached)) return { depth: depth + 1, states: seen.size, broken: reached }
-      deeper.push(...reached)
-    }
-    level = deeper
+  try {
+    for (let left = depth; left > 0 && level.length > 0; left -= 1)
+      level = level.flatMap((node) => (seen.size > states ? [] : follow(node)))
+    return { states: seen.size, broken: null }
+  } catch (error) {
+    const { message: rule } = error as Error
+    return { states: seen.size, broken: { rule, history: told(h).join(' · ') } }
   }
-  return { depth: most, states: seen.size, broken: null }
 }
 type Reached = Node & { readonly h: History | null }
 
