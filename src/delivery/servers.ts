@@ -48,7 +48,7 @@ export function createServers(
     // Off, it listens nowhere.
     http: () => settings.http ?? settings.ipc,
   }
-  const audit = createTokenAudit({ log })
+  const audit = createTokenAudit({ log, nowMs: awakeMs })
   const operations = { ipc: operationsOf('ipc'), http: operationsOf('http') }
   const health = createHealthRoutes({ replies, metrics })
   const route = createRoute({ ...createTokenRoutes(operations.http), ...health })

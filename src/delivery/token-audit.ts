@@ -1,5 +1,4 @@
 // The record of who took tokens and who reported them as refused: for the log and the status.
-import { monotonicMs } from '../lib/clock.ts'
 import { createHourlyCount, type Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
 
@@ -23,7 +22,7 @@ export type TokenAudit = ReturnType<typeof createTokenAudit>
 const MAX_NAMES = 8
 
 /** `nowMs`: a clock that does not jump. */
-export function createTokenAudit({ log, nowMs = monotonicMs }: { log: Log; nowMs?: () => number }) {
+export function createTokenAudit({ log, nowMs }: { log: Log; nowMs: () => number }) {
   const users = new Map<number, User>()
   const dueTaken = createHourlyCount(nowMs)
   const dueReports = createHourlyCount(nowMs)

@@ -14,27 +14,18 @@ import { expectUntil } from '../support/until.ts'
 beforeEach(({ skip }) => skip(lacks('python3')))
 
 /** A daemon that inherits sockets of these names, and their paths, by index. */
-async function startInheriting(
-  names: string,
-  options: { config?: object; baseUrl?: string; env?: NodeJS.ProcessEnv } = {},
-) {
+async function startInheriting(names: string, options: { config?: object; baseUrl?: string } = {}) {
   const directory = await tempDirectory()
   const baseUrl = options.baseUrl ?? (await serviceOf()).url
-  const given = (index: number): string => join(directory, `${index}.sock`)
-  const program = withSockets(names.split(':').map((name, index) => `${name}=${given(index)}`))
-  return { daemon: startDaemon({ directory, ...options, baseUrl, program }), given }
-}
-
-/** The same, once it listens. */
-async function inheriting(names: string, config: object = {}): ReturnType<typeof startInheriting> {
-  const started = await startInheriting(names, { config })
-  await started.daemon.listening()
-  return started
+  const paths = names.split(':').map((_name, index) => join(directory, `${index}.sock`))
+  const program = withSockets(names.split(':').map((name, index) => `${name}=${paths[index]}`))
+  return { daemon: startDaemon({ directory, ...options, baseUrl, program }), paths }
 }
 
 test('a socket for metrics answers with metrics and health, never with a token; no socket is opened', async () => {
-  const { daemon, given } = await inheriting('http:metrics')
-  const [http, metrics] = [{ httpPath: given(0) }, { httpPath: given(1) }]
+  const { daemon, paths } = await startInheriting('http:metrics')
+  const [http, metrics] = [{ httpPath: paths[0]! }, { httpPath: paths[1]! }]
+  await daemon.listening()
   await expectUntil('a token', async () => (await httpAsk(metrics, '/readyz')).status === 200)
   const { accessToken } = (await httpAsk(http, '/v1/token')).json
   const { body, status } = await httpAsk(metrics, '/metrics')
@@ -49,40 +40,39 @@ test('a socket for metrics answers with metrics and health, never with a token; 
   expect(await daemon.end()).toBe(0)
 })
 
-test.each(['ipc', 'http'])(
-  'a TCP socket handed over as `%s` ends the start with 78 and its remedy; one for metrics is fine',
-  async (name) => {
-    const directory = await tempDirectory()
-    const { url: baseUrl } = await serviceOf()
-    const launch = (...sockets: string[]) =>
-      startDaemon({ directory, baseUrl, program: withSockets(sockets) })
+test('a TCP socket handed over as `ipc` or `http` ends the start with 78 and its remedy; one for metrics is fine', async () => {
+  const directory = await tempDirectory()
+  const { url: baseUrl } = await serviceOf()
+  const launch = (...sockets: string[]) => startDaemon({ directory, baseUrl, program: withSockets(sockets) })
+  for (const name of ['ipc', 'http']) {
     const daemon = launch(`${name}=127.0.0.1:0`)
     expect(await daemon.ended()).toBe(78)
     expect(daemon.stderr()).toContain(`with a path that ends with ${name}.sock`)
-    const other = launch(`ipc=${join(directory, 'ipc.sock')}`, 'metrics=127.0.0.1:0')
-    await other.listening()
-    expect(await other.end()).toBe(0)
-  },
-)
+  }
+  const other = launch(`ipc=${join(directory, 'ipc.sock')}`, 'metrics=127.0.0.1:0')
+  await other.listening()
+  expect(await other.end()).toBe(0)
+})
 
 test('with `http` off, connections to its socket are closed at once, also those of operators', async () => {
-  const { daemon, given } = await inheriting('ipc:http', { http: false })
-  for (let count = 0; count < 3; count += 1) await (await connectRaw(given(1))).closed()
-  expect(await askOnce(given(0), 'token.get', { waitSeconds: 10 })).toMatchObject({ type: 'token.result' })
+  const { daemon, paths } = await startInheriting('ipc:http', { config: { http: false } })
+  await daemon.listening()
+  for (let count = 0; count < 3; count += 1) await (await connectRaw(paths[1]!)).closed()
+  expect(await askOnce(paths[0]!, 'token.get', { waitSeconds: 10 })).toMatchObject({ type: 'token.result' })
   expect(await daemon.end()).toBe(0)
   expect(daemon.records('clients-limited')).toEqual([])
 })
 
 test('with a faulty configuration the connections that wait are closed, and it ends after 2 s (78); the sockets stay', async () => {
-  const { daemon, given } = await startInheriting('ipc:http', { baseUrl: 'http://elsewhere.example' })
+  const { daemon, paths } = await startInheriting('ipc:http', { baseUrl: 'http://elsewhere.example' })
   const connected = async (path: string) => connectRaw(path).catch(() => undefined)
-  const waiting = [0, 1].map((index) => expectUntil('a connection', () => connected(given(index))))
+  const waiting = paths.map((path) => expectUntil('a connection', () => connected(path)))
   await Promise.all(waiting.map(async (client) => (await client).closed()))
   const closedAt = performance.now()
   expect(await daemon.ended()).toBe(78)
   expect(performance.now() - closedAt).toBeGreaterThan(1_500)
   expect(daemon.stderr()).toContain('baseUrl')
-  for (const index of [0, 1]) expect(existsSync(given(index))).toBe(true)
+  expect(paths.filter(existsSync)).toEqual(paths)
 })
 
 test('5 restarts beside clients of both sockets that never pause cost no request that had arrived', async () => {

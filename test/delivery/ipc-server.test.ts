@@ -1,124 +1,50 @@
-// What each request on `ipc.sock` is answered, and what is no request.
-import { execFile } from 'node:child_process'
-import { promisify } from 'node:util'
-import { describe, expect, it, vi } from 'vitest'
+// What each request on `ipc.sock` is answered, what is no request, and what is recorded of who asked.
+import { expect, it } from 'vitest'
 import { nameOf } from '../../src/host/ids.ts'
+import { asStranger, lateAnswer, startDelivery, startWithClient } from '../support/delivery-world.ts'
 import { failures } from '../support/failures.ts'
-import {
-  asStranger,
-  lateAnswer,
-  startDelivery,
-  startWithClient,
-  startWithToken,
-} from '../support/delivery-world.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
+import { httpAsk } from '../support/outside.ts'
 import { eventually } from '../support/until.ts'
 
+const MINUTE_MS = 60_000
 const isBad = { type: 'fault', data: { code: 'bad-request' } }
 
-describe('token.subscribe', () => {
-  it('answers at once and sends each change, with its id', async () => {
-    const { world, client } = await startWithClient()
-    client.ask('token.subscribe', { id: 's', waitSeconds: 60 })
-    expect(await client.frame(0)).toMatchObject({ type: 'token.result', data: { id: 's', generation: 1 } })
+it('a subscription is answered at once and hears of each change, also when there is no token', async () => {
+  const { world, client } = await startWithClient({ first: failures.network })
+  client.ask('token.subscribe', { id: 's', waitSeconds: 60 })
+  expect(await client.frame(0)).toMatchObject({ type: 'fault', data: { id: 's', code: 'no-token-yet' } })
+  for (const generation of [1, 2]) {
     await world.rotate()
-    expect(await client.frame(1)).toMatchObject({ type: 'token.changed', data: { id: 's', generation: 2 } })
-    expect(world.ipc.counts().subscribers).toBe(1)
-    client.ask('status.get', { id: 'after' })
-    expect(await client.frame(2)).toMatchObject({ type: 'status.result' })
-  })
-
-  it('is kept when there is no token yet', async () => {
-    const world = await startDelivery({ answer: () => failures.network })
-    const client = await connectRaw(world.ipcPath)
-    client.ask('token.subscribe', { id: 's' })
-    expect(await client.frame(0)).toMatchObject({ type: 'fault', data: { id: 's', code: 'no-token-yet' } })
-    await world.rotate()
-    expect(await client.frame(1)).toMatchObject({ type: 'token.changed', data: { id: 's' } })
-  })
-
-  it('sends a slow reader the newest token on each of its subscriptions, whatever it missed', async () => {
-    const world = await startDelivery({ tokenOf: (count) => `${count}-${'x'.repeat(12_000)}` })
-    await world.rotate()
-    const client = await connectRaw(world.ipcPath)
-    for (const id of ['1', '2', '3']) client.ask('token.subscribe', { id })
-    await client.frame(2)
-    client.socket.pause()
-    for (let count = 0; count < 100; count += 1) await world.rotate()
-    const newest = world.keeper.state().generation
-    client.socket.resume()
-    const last = () =>
-      client.frames.slice(-3).map(({ data }) => `${String(data['id'])} ${String(data['generation'])}`)
-    const all = new Set(['1', '2', '3'].map((id) => `${id} ${newest}`))
-    await eventually(() => expect(new Set(last())).toEqual(all))
-    expect(client.frames.length).toBeLessThan(100)
-  })
+    const changed = { type: 'token.changed', data: { id: 's', generation } }
+    expect(await client.frame(generation)).toMatchObject(changed)
+  }
+  world.answer(failures.network)
+  await world.clock.advance(30 * MINUTE_MS)
+  const expired = { type: 'fault', data: { id: 's', code: 'expired' } }
+  await eventually(() => expect(client.frames.at(-1)).toMatchObject(expired))
+  expect(world.ipc.counts().subscribers).toBe(1)
 })
 
-describe('what is no request', () => {
-  const requests = [
-    ...['{}', '{"data":null}', '{"data":[]}', '{"data":{}}', '{"data":{"id":""}}', '{"data":{"id":1}}'].map(
-      (rest) => rest.replace('{', '{"type":"token.get",').replace(',}', '}'),
-    ),
-    ...[
-      { id: 'x'.repeat(65) },
-      { minValidSeconds: -1 },
-      { minValidSeconds: '1' },
-      { minValidSeconds: 86_401 },
-      { waitSeconds: 60.5 },
-      { notFingerprint: 'xyz' },
-      { client: '' },
-      { client: 'x'.repeat(129) },
-    ].map((data) => JSON.stringify({ type: 'token.get', data: { id: '1', ...data } })),
-    '{"type":"token.reject","data":{"id":"1"}}',
-    '{"type":"token.reject","data":{"id":"1","fingerprint":"nope"}}',
-    ...['*', 'connect', 'nonsense'].map((type) => JSON.stringify({ type, data: { id: '1' } })),
-  ]
-  it('is answered with bad-request, and the connection lives', async () => {
-    const { client } = await startWithClient()
-    client.write(requests.map((frame) => `${frame}\f`).join(''))
-    const longest = { id: 'x'.repeat(64), minValidSeconds: 86_400, client: 'x'.repeat(128) }
-    client.ask('token.get', longest)
-    for (const [index, frame] of requests.entries())
-      expect(await client.frame(index), frame).toMatchObject(isBad)
-    expect(await client.frame(requests.length)).toMatchObject({ data: { id: longest.id, generation: 1 } })
+it('a slow subscriber gets the newest token on each of its subscriptions, whatever it missed', async () => {
+  const tokenOf = (number: number): string => `${number}-${'x'.repeat(12_000)}`
+  const { world, client } = await startWithClient({ tokenOf })
+  for (const id of ['1', '2', '3']) client.ask('token.subscribe', { id })
+  await client.frame(2)
+  client.socket.pause()
+  for (let count = 0; count < 100; count += 1) await world.rotate()
+  client.socket.resume()
+  const newest = ['1', '2', '3'].map((id) => ({ id, generation: 101 }))
+  await eventually(() => {
+    const last = client.frames.slice(-3).map(({ data: { id, generation } }) => ({ id, generation }))
+    expect(last).toEqual(expect.arrayContaining(newest))
   })
-
-  it.each([
-    'oops\f',
-    '\f',
-    'null\f',
-    '[]\f',
-    '{"type":1,"data":{"id":"1"}}\f',
-    '{"type":"__proto__","data":{"id":"1"}}\f',
-    'x'.repeat(40_000),
-    Buffer.from([0xff, 0x0c]),
-  ])('loses the connection if it is no frame, after what was asked before is answered', async (bytes) => {
-    const { client } = await startWithClient()
-    client.ask('token.get', { id: 'before' })
-    client.write(bytes)
-    await client.closed()
-    expect(client.frames.map(({ type }) => type)).toEqual(['token.result', 'fault'])
-    expect(client.frames[1]?.data).toMatchObject({ id: null, code: 'bad-request' })
-  })
-
-  it.each(['x', 'é'])('is a frame of more than 32,768 bytes, of %s, too', async (letter) => {
-    const { client } = await startWithClient()
-    const empty = '{"type":"token.get","data":{"id":"","x":""}}'
-    const filler = letter.repeat((32_768 - empty.length) / Buffer.byteLength(letter))
-    const frame = (id: string): string =>
-      `${empty.replace('"id":""', `"id":"${id}"`).replace('"x":""', `"x":"${filler.slice(1)}"`)}\f`
-    client.write(frame('1'.repeat(Buffer.byteLength(letter))))
-    expect(await client.frame(0)).toMatchObject({ type: 'token.result' })
-    client.write(frame('1'.repeat(Buffer.byteLength(letter) + 1)))
-    await client.closed()
-    expect(client.frames[1]).toMatchObject(isBad)
-  })
+  expect(client.frames.length).toBeLessThan(100)
 })
 
 it('a client that half-closes gets the answer it waits for, and no change to which it subscribed', async () => {
-  const { answer, grant } = lateAnswer()
-  const world = await startDelivery({ answer })
+  const { first, grant } = lateAnswer()
+  const world = await startDelivery({ first })
   const client = await connectRaw(world.ipcPath, { allowHalfOpen: true })
   client.ask('token.subscribe', { id: 'changes' })
   await client.frame(0)
@@ -131,63 +57,118 @@ it('a client that half-closes gets the answer it waits for, and no change to whi
   expect(client.frames).toHaveLength(2)
 })
 
-it('token.reject takes a token of 16,384 characters', async () => {
-  const accessToken = 'x'.repeat(16_384)
-  const world = await startWithToken({ tokenOf: () => accessToken })
-  const report = await askOnce(world.ipcPath, 'token.reject', { accessToken })
-  expect(report).toMatchObject({ type: 'reject.result', data: { verdict: 'refreshing' } })
+it('a request that is not understood gets `bad-request`, and the connection goes on', async () => {
+  const { client } = await startWithClient()
+  const faulty = [
+    ...[undefined, null, [], {}, { id: '' }, { id: 1 }, { id: 'x'.repeat(65) }].map((data) => {
+      return { type: 'token.get', data }
+    }),
+    ...[
+      { minValidSeconds: -1 },
+      { minValidSeconds: '1' },
+      { minValidSeconds: 86_401 },
+      { waitSeconds: 60.5 },
+      { notFingerprint: 'xyz' },
+      { client: '' },
+      { client: 'x'.repeat(129) },
+    ].map((data) => ({ type: 'token.get', data: { id: '1', ...data } })),
+    { type: 'token.subscribe', data: { id: '1', waitSeconds: -1 } },
+    { type: 'token.reject', data: { id: '1' } },
+    { type: 'token.reject', data: { id: '1', fingerprint: 'nope' } },
+    ...['*', 'connect', 'nonsense'].map((type) => ({ type, data: { id: '1' } })),
+  ]
+  client.write(faulty.map((request) => `${JSON.stringify(request)}\f`).join(''))
+  const longest = { id: 'x'.repeat(64), minValidSeconds: 86_400, waitSeconds: 60, client: 'x'.repeat(128) }
+  client.ask('token.get', longest)
+  for (const [index, request] of faulty.entries())
+    expect(await client.frame(index), JSON.stringify(request)).toMatchObject(isBad)
+  expect(await client.frame(faulty.length)).toMatchObject({ data: { id: longest.id, generation: 1 } })
 })
 
-it('records who took the token, not what it is, and names them to the own user', async () => {
-  const world = await startWithToken()
-  for (const client of ['billing', 'billing', undefined])
-    await askOnce(world.ipcPath, 'token.get', { client })
-  const taken = world.records.filter(({ fields }) => fields.event === 'token-taken')
-  const uid = process.getuid!()
-  expect(taken.map(({ fields }) => fields)).toMatchObject([
-    { uid, transport: 'ipc', clients: ['billing'], count: 1 },
-  ])
-  expect(JSON.stringify(world.records)).not.toContain('token-1')
-  const status = await askOnce(world.ipcPath, 'status.get', {})
-  const user = { uid, name: nameOf('user', uid), connections: 1, count: 3, clients: ['billing'] }
-  expect(status?.data['readers']).toMatchObject([user])
-})
-
-it('a request above `maxRequestsPerSecond` gets `busy`, and the connection ends', async () => {
-  const { world, client } = await startWithClient()
-  world.reconfigure({ maxRequestsPerSecond: 2 })
-  for (const id of ['1', '2', '3', '4']) client.ask('token.get', { id })
+it.each([
+  'oops\f',
+  '\f',
+  'null\f',
+  '[]\f',
+  '{"type":1,"data":{"id":"1"}}\f',
+  '{"type":"__proto__","data":{"id":"1"}}\f',
+  'x'.repeat(40_000),
+  Buffer.from([0xff, 0x0c]),
+])('what is no frame ends the connection, after what was asked before is answered', async (bytes) => {
+  const { client } = await startWithClient()
+  client.ask('token.get', { id: 'before' })
+  client.write(bytes)
   await client.closed()
-  expect(client.frames.map(({ data }) => data['code'])).toEqual([undefined, undefined, 'busy'])
-  expect(world.ipc.counts().dropped['too-many-requests']).toBe(1)
+  expect(client.frames).toMatchObject([{ type: 'token.result' }, isBad])
+  expect(client.frames[1]?.data).toMatchObject({ id: null })
+})
+
+it.each(['x', 'é'])('a frame has at most 32,768 bytes, of %s, too', async (letter) => {
+  const { client } = await startWithClient()
+  const [begin, end] = ['{"type":"token.reject","data":{"id":"1","accessToken":"', '"}}']
+  const size = Buffer.byteLength(letter)
+  const frame = (bytes: number): string => {
+    const left = bytes - begin.length - end.length
+    return `${begin}${letter.repeat(left / size)}${'x'.repeat(left % size)}${end}\f`
+  }
+  client.write(frame(32_768))
+  expect(await client.frame(0)).toMatchObject({ type: 'reject.result', data: { verdict: 'replaced' } })
+  client.write(frame(32_769))
+  await client.closed()
+  expect(client.frames[1]).toMatchObject(isBad)
+})
+
+it('frames are read wherever the stream is split', async () => {
+  const world = await startDelivery()
+  const bytes = Buffer.from(['é', '2'].map((id) => `{"type":"token.get","data":{"id":"${id}"}}\f`).join(''))
+  for (let at = 1; at < bytes.length; at += 1) {
+    const client = await connectRaw(world.ipcPath)
+    client.write(bytes.subarray(0, at))
+    await new Promise((resolve) => setImmediate(resolve))
+    client.write(bytes.subarray(at))
+    await client.frame(1)
+    expect(client.frames.map(({ data }) => data['id'])).toEqual(['é', '2'])
+    client.socket.destroy()
+  }
 })
 
 it.each(['refresh.request', 'reload.request', 'alert.test'])(
   '%s is denied to another user, whose connection goes on',
   async (type) => {
-    const testAlert = vi.fn<() => never>()
-    const world = await startDelivery({ testAlert, libc: asStranger })
-    const client = await connectRaw(world.ipcPath)
+    const testAlert = (): never => expect.fail('It was raised')
+    const { world, client } = await startWithClient({ testAlert, libc: asStranger })
     for (const id of ['1', '2']) client.ask(type, { id })
     expect(await client.frame(1)).toMatchObject({ data: { code: 'denied' } })
-    expect(testAlert).not.toHaveBeenCalled()
+    expect(world.asked()).toBe(1)
   },
 )
 
-it("node-ipc's own client works", async () => {
-  const world = await startWithToken()
-  const program = `
-    import { IPCModule } from 'node-ipc'
-    const ipc = new IPCModule()
-    Object.assign(ipc.config, { silent: true, maxRetries: 0 })
-    ipc.connectTo('daemon', '${world.ipcPath}', () => {
-      const daemon = ipc.of.daemon
-      daemon.on('connect', () => daemon.emit('token.get', { id: '1' }))
-      daemon.on('token.result', ({ accessToken }) => {
-        console.log(accessToken)
-        ipc.disconnect('daemon')
-      })
-    })`
-  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', program])
-  expect(stdout).toBe('token-1\n')
+it('who took or reported the token is recorded at once and once an hour, and shown to the own user', async () => {
+  const world = await startDelivery()
+  const uid = process.getuid!()
+  const act = async (client?: string): Promise<void> => {
+    await askOnce(world.ipcPath, 'token.get', { client })
+    await httpAsk(world, '/v1/token')
+    await askOnce(world.ipcPath, 'token.reject', { accessToken: 'token-0', client })
+  }
+  for (let index = 0; index < 20; index += 1) await act(`name-${index}`)
+  const recorded = () =>
+    ['token-taken', 'token-rejected'].map((event) => world.of(event).map(({ count }) => count))
+  world.pass(60 * MINUTE_MS - 15_000)
+  expect(recorded()).toEqual([[1], [1]])
+  world.pass(15_000)
+  await act()
+  expect(recorded()).toEqual([
+    [1, 39],
+    [1, 20],
+  ])
+  expect(world.of('token-taken')[0]).toMatchObject({ uid, transport: 'ipc', clients: ['name-0'] })
+  expect(JSON.stringify(world.records)).not.toMatch(/token-[01]/)
+  const clients = Array.from({ length: 8 }, (_, index) => `name-${index}`)
+  const status = await askOnce(world.ipcPath, 'status.get', {})
+  expect(status?.data['readers']).toMatchObject([
+    { uid, name: nameOf('user', uid), connections: 1, count: 42, clients },
+  ])
+  const { lastAt } = (status!.data['readers'] as { lastAt: string }[])[0]!
+  expect(Math.abs(Date.now() - Date.parse(lastAt))).toBeLessThan(10_000)
 })

@@ -8,22 +8,20 @@ import {
   lateAnswer,
   startDelivery,
   startWithClient,
-  startWithToken,
   type DeliveryWorld,
 } from '../support/delivery-world.ts'
 import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { exchange } from '../support/raw-http.ts'
 import { expectUntil } from '../support/until.ts'
 
+type Transport = 'ipc' | 'http'
 const LARGE = 'x'.repeat(10_000)
 const ASK = '{"type":"token.get","data":{"id":"1"}}\f'
 const GET = 'GET /v1/token HTTP/1.1\r\nHost: x\r\n'
 /** It waits for another token. */
 const WAIT = ASK.replace('"id"', `"waitSeconds":60,"notFingerprint":"${fingerprintOf('token-1')}","id"`)
-const sockets = ['ipc', 'http'] as const
-
-const pathOf = (world: DeliveryWorld, transport: 'ipc' | 'http'): string =>
-  transport === 'ipc' ? world.ipcPath : world.httpPath
+const pathOf = ({ ipcPath, httpPath }: DeliveryWorld, transport: Transport): string =>
+  transport === 'ipc' ? ipcPath : httpPath
 
 async function isServed(world: DeliveryWorld): Promise<void> {
   expect(await askOnce(world.ipcPath, 'token.get', {})).toMatchObject({ type: 'token.result' })
@@ -46,27 +44,26 @@ async function readOnce(socket: Socket): Promise<void> {
 
 describe('timeouts', () => {
   it('a connection that asks nothing for 75 s is closed, unless it waits or subscribes', async () => {
-    const world = await startWithToken()
-    const [client, subscriber, waiter] = await Promise.all(
-      [1, 2, 3].map(async () => connectRaw(world.ipcPath)),
-    )
-    client?.ask('status.get', { id: '1' })
-    subscriber?.ask('token.subscribe', { id: '1' })
-    waiter?.write(WAIT)
-    await Promise.all([client?.frame(0), subscriber?.frame(0)])
+    const { world, client } = await startWithClient()
+    const [subscriber, waiter] = [await connectRaw(world.ipcPath), await connectRaw(world.ipcPath)]
+    client.ask('status.get', { id: '1' })
+    subscriber.ask('token.subscribe', { id: '1' })
+    waiter.write(WAIT)
+    await Promise.all([client.frame(0), subscriber.frame(0)])
     await isServed(world)
     await expectUntil('the three alone', () => world.ipc.counts().connections === 3)
+    // What they asked counts from the next sweep on.
     world.pass(75_000)
     expect(world.ipc.counts().dropped.idle).toBe(0)
     world.pass(15_000)
-    await client?.closed()
+    await client.closed()
     world.pass(75_000)
     await expectUntil('the end of one alone', () => world.ipc.counts().connections === 2)
     expect(world.ipc.counts()).toMatchObject({ subscribers: 1, dropped: { idle: 1 } })
   })
 
   it('a client that reads nothing is answered no more, and closed after 30 s; one that reads is kept', async () => {
-    const world = await startWithToken({ tokenOf: () => LARGE })
+    const world = await startDelivery({ tokenOf: () => LARGE })
     const slow = await connectRaw(world.ipcPath, { reads: false })
     const stuck = await connectRaw(world.ipcPath, { reads: false })
     for (const { socket } of [slow, stuck])
@@ -82,35 +79,31 @@ describe('timeouts', () => {
     expect(slow.isClosed()).toBe(false)
   })
 
-  it.each([
+  it.each<[string, Transport, string]>([
     ['half a frame', 'ipc', '{"type":'],
     ['half a head', 'http', 'GET /v1/token HTTP/1.1\r\nHost:'],
     ['half a body', 'http', 'POST /v1/token/reject HTTP/1.1\r\nContent-Length: 25\r\n\r\n{'],
     ['nothing', 'http', ''],
-  ] as const)(
-    '%s, byte by byte, is no reason to stay for longer than 75 s',
-    async (_what, transport, text) => {
-      const world = await startWithToken()
-      const client = await connectRaw(pathOf(world, transport))
-      client.write(text)
-      await expectUntil('the connection', () => world[transport].counts().connections === 1)
-      for (let ticks = 0; ticks < 6; ticks += 1) {
-        expect(client.isClosed()).toBe(false)
-        if (text !== '') client.write('x')
-        await isServed(world)
-        world.pass(15_000)
-      }
-      await client.closed()
-      expect(world[transport].counts().dropped.idle).toBe(1)
-    },
-  )
+  ])('%s, byte by byte, is no reason to stay for longer than 75 s', async (_what, transport, text) => {
+    const world = await startDelivery()
+    const client = await connectRaw(pathOf(world, transport))
+    client.write(text)
+    await expectUntil('the connection', () => world[transport].counts().connections === 1)
+    for (let ticks = 0; ticks < 6; ticks += 1) {
+      expect(client.isClosed()).toBe(false)
+      if (text !== '') client.write('x')
+      await isServed(world)
+      world.pass(15_000)
+    }
+    await client.closed()
+    expect(world[transport].counts().dropped.idle).toBe(1)
+  })
 })
 
 describe('a client that asks and asks', () => {
   it('is not read from while 16 of its requests wait', async () => {
-    const { answer, grant } = lateAnswer()
-    const world = await startDelivery({ answer })
-    const client = await connectRaw(world.ipcPath)
+    const { first, grant } = lateAnswer()
+    const { world, client } = await startWithClient({ first })
     client.write('{"type":"token.get","data":{"id":"1","waitSeconds":60}}\f'.repeat(15))
     client.ask('status.get', { id: 'alive' })
     expect(await client.frame(0)).toMatchObject({ type: 'status.result' })
@@ -126,23 +119,35 @@ describe('a client that asks and asks', () => {
     const { client } = await startWithClient()
     for (let id = 0; id <= 16; id += 1) client.ask('token.subscribe', { id: `${id}` })
     await client.closed()
-    expect(client.frames.at(-1)).toMatchObject({ type: 'fault', data: { id: '16', code: 'busy' } })
+    expect(client.frames).toHaveLength(17)
+    expect(client.frames[16]).toMatchObject({ type: 'fault', data: { id: '16', code: 'busy' } })
+  })
+
+  it('gets `busy` above `maxRequestsPerSecond`, and its connection ends', async () => {
+    const { world, client } = await startWithClient()
+    world.reconfigure({ maxRequestsPerSecond: 2 })
+    for (const id of ['1', '2', '3', '4']) client.ask('token.get', { id })
+    await client.closed()
+    expect(client.frames.map(({ data }) => data['code'])).toEqual([undefined, undefined, 'busy'])
+    world.reconfigure({ maxRequestsPerSecond: 1 })
+    const received = await exchange(world.httpPath, `${GET}\r\n`.repeat(2))
+    expect(received).toMatch(/^HTTP\/1\.1 200 .*HTTP\/1\.1 429 .*Connection: close.*"code":"busy"/s)
+    for (const { counts } of [world.ipc, world.http]) expect(counts().dropped['too-many-requests']).toBe(1)
   })
 })
 
 describe('connections', () => {
-  it.each(sockets)(
+  it.each<Transport>(['ipc', 'http'])(
     'of one user too many on %s.sock are closed, and that is one record',
     async (transport) => {
-      const world = await startWithToken({ libc: asStranger, socket: { maxConnectionsPerUser: 3 } })
+      const world = await startDelivery({ libc: asStranger, socket: { maxConnectionsPerUser: 3 } })
       const path = pathOf(world, transport)
       const [first] = [await connectRaw(path), await connectRaw(path), await connectRaw(path)]
       for (let more = 0; more < 3; more += 1) expect(await exchange(path, '')).toBe('')
       const { connections, dropped } = world[transport].counts()
       expect([connections, dropped['too-many-connections']]).toEqual([3, 3])
       const setting = `${transport}.maxConnectionsPerUser`
-      const limited = world.records.filter(({ fields }) => fields.event === 'clients-limited')
-      expect(limited).toMatchObject([{ level: 'warning', fields: { uid: 4_001, setting, count: 1 } }])
+      expect(world.of('clients-limited')).toMatchObject([{ level: 'warning', uid: 4_001, setting, count: 1 }])
       first.socket.destroy()
       await expectUntil('room', () => world[transport].counts().connections === 2)
       const status = await askOnce(world.ipcPath, 'status.get', {})
@@ -154,7 +159,7 @@ describe('connections', () => {
     let uid = 0
     const libc = () => ({ ...loadLibc(), peerOf: () => ({ uid, gid: uid }) })
     const socket = { maxConnections: 3, allow: { users: [4_001, 4_002], groups: [] } }
-    const world = await startWithToken({ libc, socket })
+    const world = await startDelivery({ libc, socket })
     const taken = async (user: number, count: number): Promise<number> => {
       uid = user
       const seen = () => world.ipc.counts().connections + world.ipc.counts().dropped['too-many-connections']
@@ -170,14 +175,14 @@ describe('connections', () => {
 })
 
 describe('the end of the daemon', () => {
-  it.each([
+  it.each<[Transport, number, number, string, string]>([
     ['ipc', 100, 1, ASK, '"token.result"'],
     ['ipc', 10, 100, ASK, '"token.result"'],
     ['http', 100, 2, `${GET}\r\n`, 'HTTP/1.1 200'],
-  ] as const)(
+  ])(
     'answers all that waits in the backlog of its own %s.sock, %i connections with %i requests each',
     async (transport, connections, times, request, answer) => {
-      const world = await startWithToken()
+      const world = await startDelivery()
       const received = Array.from({ length: connections }, async () => {
         const socket = connect(pathOf(world, transport))
         socket.write(request.repeat(times))
@@ -189,7 +194,7 @@ describe('the end of the daemon', () => {
   )
 
   it('is held up for 3.5 s at most by a client that reads nothing', async () => {
-    const world = await startWithToken({ tokenOf: () => LARGE })
+    const world = await startDelivery({ tokenOf: () => LARGE })
     const client = await connectRaw(world.ipcPath, { reads: false })
     await overfill(world, client.socket)
     const begunAt = performance.now()
@@ -197,18 +202,4 @@ describe('the end of the daemon', () => {
     expect(performance.now() - begunAt).toBeLessThan(5_000)
     await expectUntil('its end', () => world.ipc.counts().connections === 0)
   })
-})
-
-it('frames are read wherever the stream is split', async () => {
-  const world = await startWithToken()
-  const bytes = Buffer.from(ASK.replace('1', 'é') + ASK.replace('1', '2'))
-  for (let at = 1; at < bytes.length; at += 1) {
-    const client = await connectRaw(world.ipcPath)
-    client.write(bytes.subarray(0, at))
-    await new Promise((resolve) => setImmediate(resolve))
-    client.write(bytes.subarray(at))
-    await client.frame(1)
-    expect(client.frames.map(({ data }) => data['id'])).toEqual(['é', '2'])
-    client.socket.destroy()
-  }
 })

@@ -15,10 +15,11 @@ const isRoot = process.getuid?.() === 0
 const HEAD = 'HTTP/1.1\r\nHost: x\r\n'
 const POST = `POST /v1/token/reject ${HEAD}`
 const TOKEN = { ipc: '{"type":"token.get","data":{"id":"1"}}\f', http: `GET /v1/token ${HEAD}\r\n` }
-const STATUS = { ipc: '{"type":"status.get","data":{"id":"1"}}\f', http: `GET /v1/status ${HEAD}\r\n` }
+const ASKING = {
+  ipc: [TOKEN.ipc, TOKEN.ipc.replace('token', 'status')],
+  http: [TOKEN.http, TOKEN.http.replace('token', 'status')],
+}
 type Socket = 'ipc' | 'http'
-const pathOf = (daemon: Daemon, socket: Socket): string =>
-  socket === 'ipc' ? daemon.ipcPath : daemon.httpPath
 
 /** The most that was resident so far, in MiB; with the pages of the program itself. */
 function peakMiB({ process: { pid } }: Daemon): number {
@@ -76,10 +77,10 @@ async function expectUnnoticed(
   expect(peakMiB(daemon)).toBeLessThan(UNIT_MIB)
 }
 
-type Requests = string | readonly string[] | Readonly<Record<Socket, string>>
+type Requests = string | readonly string[]
 interface Flood {
-  readonly sockets?: readonly Socket[]
-  readonly request: Requests
+  /** By the socket at which it is tried. */
+  readonly request: Readonly<Partial<Record<Socket, Requests>>>
   readonly connections?: number
   /** Each has so many connections; else it is one user. */
   readonly users?: number
@@ -89,7 +90,12 @@ interface Flood {
   readonly more?: object
 }
 
+const bothOf = (request: Requests) => ({ ipc: request, http: request })
 const SUBSCRIBE = Array.from({ length: 16 }, (_, id) => `{"type":"token.subscribe","data":{"id":"${id}"}}\f`)
+const HALF = {
+  ipc: `{"type":"${'x'.repeat(30_000)}`,
+  http: `${POST}Content-Length: 32768\r\n\r\n${'x'.repeat(32_000)}`,
+}
 const GARBAGE = [
   '\0'.repeat(4_000),
   '\r\n'.repeat(2_000),
@@ -100,53 +106,43 @@ const GARBAGE = [
   // With --disable-proto=throw Node fails as a whole.
   `GET /healthz ${HEAD}__proto__: x\r\n\r\n`,
 ]
-const unread = { burst: 400, reads: false }
 const once = { burst: 1, times: 1 }
+const together = { burst: 4_000, times: 1, reads: false, together: true }
 
 describe('nobody waits', () => {
   it.each<[string, Flood]>([
-    [
-      'for who asks for tokens of 16 KiB and never reads',
-      { request: TOKEN, users: 3, tokenBytes: 16_000, more: unread },
-    ],
     // Without the hook before Node's parser each connection becomes thousands of requests, and the heap is full.
-    ['for who asks for tokens and never reads', { request: TOKEN, users: 8, more: unread }],
-    ['for who asks for the status and never reads', { request: STATUS, users: 8, more: unread }],
+    [
+      'for who asks for tokens of 16 KiB and for the status, and never reads',
+      { request: ASKING, users: 8, tokenBytes: 16_000, more: { burst: 400, reads: false } },
+    ],
     [
       'for 4,000 pipelined requests at the same moment, unread',
-      { sockets: ['http'], request: TOKEN, more: { burst: 4_000, times: 1, reads: false, together: true } },
+      { request: { http: TOKEN.http }, more: together },
     ],
     [
       'for subscriptions that are not read',
-      { sockets: ['ipc'], request: SUBSCRIBE.join(''), more: { ...once, reads: false } },
+      { request: { ipc: SUBSCRIBE.join('') }, more: { ...once, reads: false } },
     ],
-    [
-      'for half a frame for ever',
-      { sockets: ['ipc'], request: `{"type":"${'x'.repeat(30_000)}`, more: once },
-    ],
-    [
-      'for half a body for ever',
-      { sockets: ['http'], request: `${POST}Content-Length: 32768\r\n\r\n${'x'.repeat(32_000)}`, more: once },
-    ],
+    ['for half a frame or half a body for ever', { request: HALF, more: once }],
     [
       'for garbage, on connections that are made again and again',
-      { request: GARBAGE, connections: 20, more: { bytes: 10_000, again: true } },
+      { request: bothOf(GARBAGE), connections: 20, more: { bytes: 10_000, again: true } },
     ],
-    ['for 2,000 connects at once', { request: '', connections: 2_000, more: { times: 0 } }],
+    ['for 2,000 connects at once', { request: bothOf(''), connections: 2_000, more: { times: 0 } }],
     [
       'for 1 s beside 256 connections that ask as fast as they can',
       { request: TOKEN, connections: 128, users: 2, withinMs: 1_000 },
     ],
-  ])('%s', async (_what, { sockets = ['ipc', 'http'], users = 1, connections = 100, request, ...how }) => {
+  ])('%s', async (_what, { request: requests, users = 1, connections = 100, ...how }) => {
     const { tokenBytes = 1_024, withinMs = 2_000, more } = how
     // Only root can play other users, whose connections are limited.
     const played = isRoot ? Array.from({ length: users }, (_, index) => ({ uid: 65_000 + index })) : [{}]
-    for (const socket of sockets) {
+    for (const [socket, request] of Object.entries(requests)) {
       const daemon = await startUnit(tokenBytes)
-      const path = pathOf(daemon, socket)
-      const own = typeof request === 'object' && 'ipc' in request ? request[socket] : request
+      const path = socket === 'ipc' ? daemon.ipcPath : daemon.httpPath
       await expectUnnoticed(daemon, { withinMs, forMs: 2_000 }, async () =>
-        Promise.all(played.map((user) => flood({ path, connections, request: own, ...user, ...more }))),
+        Promise.all(played.map((user) => flood({ path, connections, request, ...user, ...more }))),
       )
     }
   })

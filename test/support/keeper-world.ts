@@ -1,6 +1,6 @@
 // A keeper on a fake clock, with a service that answers as the test says.
 import { onTestFinished } from 'vitest'
-import { fingerprintOf } from '../../src/protocol.ts'
+import { fingerprintOf, type TokenUse } from '../../src/protocol.ts'
 import { createKeeper, type Source } from '../../src/token/keeper.ts'
 import type { Attempt, FetchOutcome, FetchToken } from '../../src/token/outcome.ts'
 import { dueAtMs } from '../../src/token/selectors.ts'
@@ -23,28 +23,34 @@ export type Answer = (signal: AbortSignal) => FetchOutcome | Promise<FetchOutcom
 const MAX_REQUESTS = 10_000
 
 export type KeeperWorld = ReturnType<typeof createKeeperWorld>
+export interface KeeperOptions {
+  readonly state?: TokenState
+  readonly clock?: FakeClock
+  readonly lifeSeconds?: number
+  /** Opaque tokens instead of a JWT each; the first is number 1. */
+  readonly tokenOf?: ((number: number) => string) | undefined
+  readonly use?: TokenUse
+  readonly policy?: Partial<Policy>
+  readonly save?: (state: TokenState) => Promise<void>
+  /** The service's answer from the start; else each is another token. */
+  readonly first?: FetchOutcome | Answer
+  /** Instead of the service, which is asked for each attempt. */
+  readonly fetchToken?: FetchToken
+  /** Null: it is not good. */
+  readonly readAssertion?: () => Promise<string | null>
+}
 
-export function createKeeperWorld(
-  options: {
-    state?: TokenState
-    clock?: FakeClock
-    lifeSeconds?: number
-    policy?: Partial<Policy>
-    save?: (state: TokenState) => Promise<void>
-    /** The service's answer from the start; else each is another token. */
-    first?: FetchOutcome | Answer
-    /** Instead of the service, which is asked for each attempt. */
-    fetchToken?: FetchToken
-    /** Null: it is not good. */
-    readAssertion?: () => Promise<string | null>
-  } = {},
-) {
+export function createKeeperWorld(options: KeeperOptions = {}) {
   const { clock = createFakeClock(), lifeSeconds = 3_600, readAssertion } = options
   let issued = 0
   /** The pairs that were asked with. */
   const asked: string[] = []
   /** Another token. */
-  const token = (): FetchOutcome => grantAt(clock.now().wallMs, lifeSeconds * 1_000, (issued += 1))
+  const token = (): FetchOutcome => {
+    issued += 1
+    if (options.tokenOf !== undefined) return { kind: 'ok', accessToken: options.tokenOf(issued) }
+    return grantAt(clock.now().wallMs, lifeSeconds * 1_000, issued)
+  }
   const answerOf = (to: FetchOutcome | Answer): Answer => (typeof to === 'function' ? to : () => to)
   let next = answerOf(options.first ?? token)
   const answers = new Map<string, Answer>()
@@ -63,7 +69,8 @@ export function createKeeperWorld(
     fetchToken: options.fetchToken ?? askService(id),
     ...(readAssertion && { readAssertion }),
   })
-  const keeper = createKeeper(options.state ?? firstState(clock.now(), { policy }), {
+  const service = { ...serviceFacts(), ...(options.use && { use: options.use }) }
+  const keeper = createKeeper(options.state ?? firstState(clock.now(), { policy, service }), {
     sourceOf,
     clock,
     random: createRandom(1),
@@ -114,7 +121,7 @@ export function createKeeperWorld(
 }
 
 /** A world whose keeper is at work until the test is over. */
-export async function runningKeeper(options?: Parameters<typeof createKeeperWorld>[0]): Promise<KeeperWorld> {
+export async function runningKeeper(options?: KeeperOptions): Promise<KeeperWorld> {
   const world = createKeeperWorld(options)
   world.start()
   onTestFinished(world.stop)
