@@ -1,23 +1,33 @@
 // The command `npm run simulate`: a fleet, an outage, and what the service sees of it, as JSON or as a table.
 import { parseArgs } from 'node:util'
 import { parseDuration } from '../../src/lib/duration.ts'
-import { simulate, type FleetNumbers } from './report.ts'
+import { simulate, type FleetNumbers } from './fleet.ts'
 
 const USAGE = `Usage: npm run --silent simulate -- [--daemons 10000] [--outage 30m] [--outage-start boot|10m]
                                     [--token-life 1h] [--service-limit 200] [--seed 1] [--json]
 `
+const LABELS: Readonly<Record<keyof FleetNumbers, string>> = {
+  meanPerSecond: 'requests/s, last 5 min of the outage',
+  recoveryPeakPerSecond: 'requests in the fullest second after it',
+  recoveredP50Seconds: 'seconds until half were served again',
+  recoveredLastSeconds: 'seconds until the last was',
+  requestsPerDaemonDuringOutage: 'requests per daemon during the outage',
+  refreshPeakPerSecond: 'refreshes in the fullest second after a common start',
+  requestsPerRefusedDaemon: 'requests of a refused daemon in a day',
+}
 
 /** What the command prints. Throws if an argument is unknown or no number or duration. */
 export function simulateCommand(args: readonly string[]): string {
+  const text = (value: string) => ({ type: 'string', default: value }) as const
   const { values } = parseArgs({
     args: [...args],
     options: {
-      daemons: { type: 'string', default: '10000' },
-      outage: { type: 'string', default: '30m' },
-      'outage-start': { type: 'string', default: 'boot' },
-      'token-life': { type: 'string', default: '1h' },
+      daemons: text('10000'),
+      outage: text('30m'),
+      'outage-start': text('boot'),
+      'token-life': text('1h'),
       'service-limit': { type: 'string' },
-      seed: { type: 'string', default: '1' },
+      seed: text('1'),
       json: { type: 'boolean', default: false },
     },
   })
@@ -33,31 +43,19 @@ export function simulateCommand(args: readonly string[]): string {
   }
   const asBuilt = simulate(options, { hasJitter: true })
   const withoutJitter = simulate(options, { hasJitter: false })
-  return values.json ? `${JSON.stringify({ ...asBuilt, withoutJitter })}\n` : tableOf(asBuilt, withoutJitter)
+  if (values.json) return `${JSON.stringify({ ...asBuilt, withoutJitter })}\n`
+  const row = (label: string, ...[left, right]: [string, string]): string =>
+    `${label.padEnd(54)}${left.padStart(10)}${right.padStart(16)}\n`
+  const rows = (Object.keys(LABELS) as (keyof FleetNumbers)[]).map((key) =>
+    row(LABELS[key], String(asBuilt[key]), String(withoutJitter[key])),
+  )
+  return [row('', 'as built', 'without jitter'), ...rows].join('')
 }
 
 function number(option: string, value: number | undefined): number {
   if (value === undefined || !Number.isSafeInteger(value) || value < 0)
     throw new Error(`${option} wants a whole number, or a duration such as "30m".`)
   return value
-}
-
-function tableOf(numbers: FleetNumbers, without: FleetNumbers): string {
-  const labels: Record<keyof FleetNumbers, string> = {
-    meanPerSecond: 'requests/s, last 5 min of the outage',
-    recoveryPeakPerSecond: 'requests in the fullest second after it',
-    recoveredP50Seconds: 'seconds until half were served again',
-    recoveredLastSeconds: 'seconds until the last was',
-    requestsPerDaemonDuringOutage: 'requests per daemon during the outage',
-    refreshPeakPerSecond: 'refreshes in the fullest second after a common start',
-    requestsPerRefusedDaemon: 'requests of a refused daemon in a day',
-  }
-  const row = (...[label, ...cells]: [string, string, string]): string =>
-    [label.padEnd(54), cells[0].padStart(10), cells[1].padStart(16), '\n'].join('')
-  const rows = (Object.keys(labels) as (keyof FleetNumbers)[]).map((key) =>
-    row(labels[key], String(numbers[key]), String(without[key])),
-  )
-  return [row('', 'as built', 'without jitter'), ...rows].join('')
 }
 
 if (import.meta.main) {

@@ -4,57 +4,48 @@ import { spawnSync } from 'node:child_process'
 import { expect, test } from 'vitest'
 import { createRandom } from '../support/random.ts'
 import { simulateCommand } from './command.ts'
-import { runFleet } from './fleet.ts'
-import { peakPerSecond, simulate, type FleetNumbers } from './report.ts'
+import { peakPerSecond, runFleet, simulate, type FleetNumbers } from './fleet.ts'
 
 const MINUTE_MS = 60_000
 const CAP_S = 60
-const DAEMONS = 10_000
-const outage = {
-  daemons: DAEMONS,
-  outageMs: 30 * MINUTE_MS,
-  outageStartMs: 0,
-  tokenLifeMs: 60 * MINUTE_MS,
-  seed: 1,
+const fleet = { daemons: 10_000, tokenLifeMs: 60 * MINUTE_MS }
+const numbersOf = (serviceLimit: number | null, hasJitter: boolean): FleetNumbers => {
+  const outage = { outageMs: 30 * MINUTE_MS, outageStartMs: 0, serviceLimit, seed: 1 }
+  return simulate({ ...fleet, ...outage }, { hasJitter })
 }
-const numbersOf = (serviceLimit: number | null, hasJitter: boolean): FleetNumbers =>
-  simulate({ ...outage, serviceLimit }, { hasJitter })
 
 test('10,000 daemons come back from an outage spread, soon and without a storm of refreshes', () => {
   const limited = numbersOf(200, true)
   const unlimited = numbersOf(null, true)
   for (const { recoveryPeakPerSecond, meanPerSecond } of [limited, unlimited]) {
-    expect(meanPerSecond).toBeGreaterThan(DAEMONS / CAP_S)
+    expect(meanPerSecond).toBeGreaterThan(fleet.daemons / CAP_S)
     expect(recoveryPeakPerSecond).toBeLessThanOrEqual(2.2 * meanPerSecond)
   }
   expect(unlimited.recoveredP50Seconds).toBeGreaterThan(0)
   expect(unlimited.recoveredLastSeconds).toBeLessThanOrEqual(CAP_S + 1)
   // A service that serves 200 a second cannot serve them in less.
-  expect(limited.recoveredLastSeconds).toBeGreaterThanOrEqual(DAEMONS / 200)
+  expect(limited.recoveredLastSeconds).toBeGreaterThanOrEqual(fleet.daemons / 200)
   expect(limited.recoveredLastSeconds).toBeLessThanOrEqual(2 * CAP_S)
   expect(limited.refreshPeakPerSecond).toBeGreaterThan(0)
   expect(limited.refreshPeakPerSecond).toBeLessThanOrEqual(50)
   expect(limited.requestsPerRefusedDaemon).toBe(1)
   const withoutJitter = numbersOf(200, false)
-  expect(withoutJitter).toMatchObject({ recoveryPeakPerSecond: DAEMONS, refreshPeakPerSecond: DAEMONS })
+  expect(withoutJitter).toMatchObject({
+    recoveryPeakPerSecond: fleet.daemons,
+    refreshPeakPerSecond: fleet.daemons,
+  })
   expect(withoutJitter.recoveredLastSeconds).toBeGreaterThan(5 * limited.recoveredLastSeconds)
 })
 
 test('a fleet that was given Retry-After: 120 comes back after it, spread over a fifth of it', () => {
   const limited = { kind: 'transient', reason: 'rate-limited', detail: '429', retryAfterMs: 120_000 } as const
-  const arrivals = runFleet({
-    daemons: DAEMONS,
-    policy: { initialDelayMs: 1_000, maxDelayMs: 300_000, maxAgeMs: 900_000 },
-    tokenLifeMs: outage.tokenLifeMs,
-    random: createRandom(1),
-    service: (atMs) => (atMs < 1 ? limited : 'token'),
-    untilMs: 5 * MINUTE_MS,
-  })
+  const service = (atMs: number) => (atMs < 1 ? limited : 'token')
+  const arrivals = runFleet({ ...fleet, random: createRandom(1) }, { service, untilMs: 5 * MINUTE_MS })
   const back = arrivals.filter(({ atMs }) => atMs > 0)
-  expect(back).toHaveLength(DAEMONS)
+  expect(back).toHaveLength(fleet.daemons)
   expect(back[0]!.atMs).toBeGreaterThanOrEqual(120_000)
   expect(back.at(-1)!.atMs).toBeLessThanOrEqual(144_000)
-  expect(peakPerSecond(back)).toBeLessThanOrEqual(0.06 * DAEMONS)
+  expect(peakPerSecond(back)).toBeLessThanOrEqual(0.06 * fleet.daemons)
 })
 
 test("npm run simulate --json prints the contract's numbers, the same bytes for a seed", () => {
