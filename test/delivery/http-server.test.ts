@@ -46,7 +46,7 @@ it.each<[string, Given, object]>([
 it('a refusal is a problem, and the end of the scheduler alone a fault of the daemon', async () => {
   const world = await startDelivery({ first: failures.notFound })
   const json = { code: 'account-not-found', reason: 'account-not-found' }
-  for (const path of ['/v1/token', '/readyz'])
+  for (const path of ['/v1/token?waitSeconds=60', '/readyz'])
     expect(await httpAsk(world, path)).toMatchObject({ status: 503, json })
   expect((await httpAsk(world, '/healthz')).status).toBe(200)
   vi.spyOn(world.replies, 'isAlive').mockReturnValue(false)
@@ -111,6 +111,7 @@ describe('the answers on a connection, by their statuses', () => {
     ['a body of more', `${POST}Content-Length: 32769\r\n\r\n${BODY.padEnd(32_769)}`, '400'],
     ['64 fields', `${GET}${'a: b\r\n'.repeat(63)}\r\n`, '200 404'],
     ['65 fields', `${GET}${'a: b\r\n'.repeat(64)}\r\n`, '400'],
+    ['chunks', `${POST}${CHUNKED}\r\n19\r\n${BODY}\r\n0\r\n\r\n`, '400'],
     ['a length and chunks', `${POST}Content-Length: 6\r\n${CHUNKED}\r\n0\r\n\r\n`, '400'],
     ['what is no request', 'oops\r\n\r\n', '400'],
     ['HTTP/1.0, whose connection ends', 'GET /v1/token HTTP/1.0\r\n\r\n', '200'],

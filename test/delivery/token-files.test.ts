@@ -135,17 +135,25 @@ test('one that cannot be written is one record, the others go on, and it is trie
   )
 })
 
-test('six are worked on at once, so that disks that hang leave threads to all else', async () => {
+test('six are worked on at once, also while their disks hang, which leaves threads to all else', async () => {
   const directory = await tempDirectory('memory')
   const disk = Promise.withResolvers<void>()
   const spy = vi.spyOn(...methodOf('fsync')).mockImplementation(async () => disk.promise)
-  onTestFinished(() => spy.mockRestore())
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  onTestFinished(() => void vi.useRealTimers().restoreAllMocks())
   const { clock } = await start(Array.from({ length: 8 }, (_, index) => fileAt(join(directory, `${index}`))))
   await eventually(() => expect(spy).toHaveBeenCalledTimes(6))
-  await clock.advance(15_000)
+  const uptimeS = process.uptime() + 5
+  vi.spyOn(process, 'uptime').mockReturnValue(uptimeS)
+  await vi.advanceTimersByTimeAsync(5_000)
+  for (let ticks = 0; ticks < 20; ticks += 1) await clock.advance(15_000)
   expect(spy).toHaveBeenCalledTimes(6)
+  vi.useRealTimers().restoreAllMocks()
   disk.resolve()
-  await eventually(() => expect(readdirSync(directory)).toHaveLength(8))
+  await eventually(async () => {
+    await clock.advance(15_000)
+    expect(readdirSync(directory)).toHaveLength(8)
+  })
 })
 
 test('a reload removes the files of entries that are gone, and leaves what is no regular file', async () => {

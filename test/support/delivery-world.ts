@@ -10,8 +10,9 @@ import { createServers } from '../../src/delivery/servers.ts'
 import { loadLibc, type Libc } from '../../src/lib/libc.ts'
 import type { StatusResult } from '../../src/protocol.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
+import { failures } from './failures.ts'
 import { connectRaw, type RawClient } from './ipc-client.ts'
-import { runningKeeper, type KeeperOptions } from './keeper-world.ts'
+import { runningKeeper, type Answer, type KeeperOptions } from './keeper-world.ts'
 import { createRecords } from './records.ts'
 import { remedyOf } from './remedies.ts'
 import { tempDirectory } from './temp-directory.ts'
@@ -42,10 +43,14 @@ const DAEMON: StatusResult['daemon'] = {
 /** Makes all clients those of one ordinary user. */
 export const asStranger = (): Libc => ({ ...loadLibc(), peerOf: () => ({ uid: 4_001, gid: 4_001 }) })
 
-/** An answer of the service that is given when the test says so. */
-export function lateAnswer(): { first: () => Promise<FetchOutcome>; grant: () => void } {
+/** An answer of the service that is given when the test says so, or the request is given up. */
+export function lateAnswer(): { first: Answer; grant: () => void } {
   const { promise, resolve } = Promise.withResolvers<FetchOutcome>()
-  return { first: () => promise, grant: () => resolve({ kind: 'ok', accessToken: 'late' }) }
+  const first: Answer = (signal) => {
+    signal.addEventListener('abort', () => resolve(failures.network))
+    return promise
+  }
+  return { first, grant: () => resolve({ kind: 'ok', accessToken: 'late' }) }
 }
 
 /** With `token-1`, unless the service answers otherwise. */
