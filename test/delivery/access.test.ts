@@ -120,9 +120,14 @@ describe('a peer', () => {
     if (type === 'fault') await client.closed()
   })
 
-  it('that is unknown is no operator, also where the daemon runs as one', () => {
-    const readPeer = createReadPeer({ libc: peer(UNKNOWN, UNKNOWN, [])(), ownUid: UNKNOWN })
-    expect(readPeer(0, { users: [], groups: [] })).toEqual({ uid: UNKNOWN, place: 'member' })
+  it.each([
+    ['root', 0, 4_001, 'operator'],
+    ['the own user', 4_001, 4_001, 'operator'],
+    ['another one', 4_002, 4_001, 'member'],
+    ['unknown, also where the daemon runs as one', UNKNOWN, UNKNOWN, 'member'],
+  ])('that is %s has its place', (_who, uid, ownUid, place) => {
+    const readPeer = createReadPeer({ libc: peer(uid, uid, [])(), ownUid })
+    expect(readPeer(0, { users: [], groups: [] })).toEqual({ uid, place })
   })
 
   it('that `allow` does not name is denied every operation and every path', async () => {
