@@ -303,23 +303,23 @@ describe('a proxy', () => {
     expect([proxy.seen.length, secured.seen.length, service.requests.length]).toEqual([1, 0, 0])
   })
 
-  it('that answers CONNECT with an error is not taken for the service', async () => {
-    const proxy = await startProxy((_target, socket) => socket.end('HTTP/1.1 407 No\r\n\r\n'))
-    const outcome = await through(`http://user:hush@${proxy.address}`)
-    const words = `^The connection to ${proxy.address} \\(the proxy of HTTPS_PROXY\\) failed \\(CONNECT answered 407\\)$`
-    expect(outcome).toEqual(failed('network', words))
-    await expect.poll(() => proxy.sockets.size).toBe(0)
-  })
-
-  it.each<[string, string, (socket: Socket) => unknown]>([
-    ['resets', 'http', (socket) => socket.resetAndDestroy()],
-    ['speaks no TLS', 'https', (socket) => socket.end('HTTP/1.1 4\r\n')],
-  ])('that %s (%s) is named, without its password', async (_, scheme, listener) => {
-    const proxy = `127.0.0.1:${await listen(listener)}`
-    const words = `^(?:The connection to|TLS with) ${proxy} \\(the proxy of HTTPS_PROXY\\) failed`
-    expect(await through(`${scheme}://user:pass@${proxy}`)).toMatchObject({
+  it.each<[string, string, (socket: Socket) => unknown, string]>([
+    ['refuses', 'http', (socket) => socket.write('HTTP/1.1 407 No\r\n\r\n'), ' \\(CONNECT answered 407\\)$'],
+    ['resets', 'http', (socket) => socket.resetAndDestroy(), ''],
+    ['speaks no TLS', 'https', (socket) => socket.end('HTTP/1.1 4\r\n'), ''],
+  ])('that %s (%s) is named without its password, and is left', async (_, scheme, listener, why) => {
+    let isClosed = false
+    const port = await listen((socket) => {
+      socket.on('close', () => (isClosed = true)).once('data', () => listener(socket))
+    })
+    const proxy = `127.0.0.1:${port}`
+    const words = `^(?:The connection to|TLS with) ${proxy} \\(the proxy of HTTPS_PROXY\\) failed${why}`
+    expect(await through(`${scheme}://user:hush@${proxy}`)).toEqual({
+      kind: 'transient',
+      reason: scheme === 'https' ? 'tls' : 'network',
       detail: expect.stringMatching(words) as string,
     })
+    await expect.poll(() => isClosed).toBe(true)
   })
 
   it('that has opened a way is not blamed for the service behind it', async () => {

@@ -198,6 +198,7 @@ describe('the words', () => {
     ['those of the service', answer(503, problem('Down until noon')), 'Down until noon'],
     ['those of OAuth', answer(400, { error: 'x', error_description: 'Expired' }), 'Expired'],
     ['ours for a page', answer(502, '<html>Bad'), 'The service answered 502 Bad Gateway'],
+    ['ours for what is no error', answer(202, problem('Wait')), 'The service answered 202 Accepted'],
     ['ours for no words', answer(503, problem('\n\0 ')), 'The service answered 503 Service Unavailable'],
     ['that of the row for no words', answer(404, 'Account not FOUND'), 'Account not found'],
     [
