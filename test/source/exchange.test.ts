@@ -36,6 +36,8 @@ function writeWithoutEnd(socket: Socket, drop: string): void {
 describe('the answer', () => {
   const token = '{"accessToken":"abc"}'
   const ok = 'HTTP/1.1 200 OK\r\nContent-Length: 21\r\n'
+  const bodyOf = (bytes: number) =>
+    `HTTP/1.1 200 OK\r\nContent-Length: ${bytes}\r\n\r\n${token.padEnd(bytes)}`
   const given = { accessToken: 'abc' }
   const noAnswer = failed('malformed-answer', /is no HTTP, or too long/)
   it.each<[string, string, object]>([
@@ -46,6 +48,8 @@ describe('the answer', () => {
       `HTTP/1.1 103 E\r\nx: ${'x'.repeat(15_000)}\r\n\r\n`.repeat(2),
       noAnswer,
     ],
+    ['may have a body of 64 KiB', bodyOf(65_536), given],
+    ['has no longer body', bodyOf(65_537), failed('malformed-answer', /at most 64 KiB/)],
     ['is as long as it says', `${ok}\r\n${token}xyz`, noAnswer],
     ['is HTTP', '220 mail.example ESMTP\r\n', noAnswer],
   ])('%s', async (_title, bytes, outcome) => {

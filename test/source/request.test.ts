@@ -170,6 +170,7 @@ describe('a signed assertion', () => {
     const [head, claimed] = signed.split('.').map((part) => Buffer.from(part, 'base64url').toString())
     expect(JSON.parse(head!)).toEqual({ 'x5t#S256': thumbprint, alg: 'ES256' })
     expect(Object.keys(JSON.parse(claimed!))).toEqual(['aud', 'iat', 'exp', 'scope'])
+    expect(JSON.parse(claimed!)).toMatchObject({ aud: 'aud', scope: '*' })
     expect(outcome).toMatchObject({ reason: 'rejected' })
     for (const text of [signed.slice(-40), btoa(signed).slice(0, 40)])
       expect(JSON.stringify(outcome)).not.toContain(text)
