@@ -41,15 +41,26 @@ export function simulateCommand(args: readonly string[]): string {
     serviceLimit: limit === undefined ? null : number('--service-limit', Number(limit)),
     seed: number('--seed', Number(values.seed)),
   }
-  const asBuilt = simulate(options, { hasJitter: true })
-  const withoutJitter = simulate(options, { hasJitter: false })
+  const { numbers: asBuilt, perMinute } = simulate(options, { hasJitter: true })
+  const { numbers: withoutJitter } = simulate(options, { hasJitter: false })
   if (values.json) return `${JSON.stringify({ ...asBuilt, withoutJitter })}\n`
   const row = (label: string, ...[left, right]: [string, string]): string =>
     `${label.padEnd(54)}${left.padStart(10)}${right.padStart(16)}\n`
   const rows = (Object.keys(LABELS) as (keyof FleetNumbers)[]).map((key) =>
     row(LABELS[key], String(asBuilt[key]), String(withoutJitter[key])),
   )
-  return [row('', 'as built', 'without jitter'), ...rows].join('')
+  return [row('', 'as built', 'without jitter'), ...rows, '\n', plotOf(perMinute)].join('')
+}
+
+/** The requests of each minute, as bars. */
+function plotOf(perMinute: ReadonlyMap<number, number>): string {
+  const most = Math.max(...perMinute.values())
+  const lines = Array.from({ length: Math.max(...perMinute.keys()) + 1 }, (_, minute) => {
+    const count = perMinute.get(minute) ?? 0
+    const bar = '#'.repeat(Math.ceil((60 * count) / most))
+    return `${String(minute).padStart(4)}${String(count).padStart(10)} ${bar}\n`
+  })
+  return ['minute  requests\n', ...lines].join('')
 }
 
 function number(option: string, value: number | undefined): number {

@@ -11,7 +11,7 @@ const CAP_S = 60
 const fleet = { daemons: 10_000, tokenLifeMs: 60 * MINUTE_MS }
 const numbersOf = (serviceLimit: number | null, hasJitter: boolean): FleetNumbers => {
   const outage = { outageMs: 30 * MINUTE_MS, outageStartMs: 0, serviceLimit, seed: 1 }
-  return simulate({ ...fleet, ...outage }, { hasJitter })
+  return simulate({ ...fleet, ...outage }, { hasJitter }).numbers
 }
 
 test('10,000 daemons come back from an outage spread, soon and without a storm of refreshes', () => {
@@ -60,6 +60,13 @@ test("npm run simulate --json prints the contract's numbers, the same bytes for 
   expect(Object.keys(withoutJitter)).toEqual(Object.keys(numbers))
   expect(ofSeed('7')).toBe(first)
   expect(ofSeed('8')).not.toBe(first)
+})
+
+test('npm run simulate prints a table, and a plot of the requests of each minute', () => {
+  const printed = simulateCommand(['--daemons', '300', '--outage', '5m'])
+  expect(printed).toMatch(/^requests per daemon during the outage +[\d.]+ +[\d.]+$/m)
+  // After five minutes of outage each daemon gets its token within the sixth.
+  expect(printed).toMatch(/^minute +requests\n +0 +\d+ #{60}\n(?: +[1-4] +\d+ #+\n){4} +5 +300 #+\n$/m)
 })
 
 test('npm run simulate ends with 64 for what it does not understand, and names it', () => {

@@ -69,10 +69,10 @@ export function runFleet(
   return arrivals
 }
 
-export type FleetNumbers = ReturnType<typeof simulate>
+export type FleetNumbers = ReturnType<typeof simulate>['numbers']
 
 /**
- * All numbers of one simulation. `outageStartMs` 0: the outage was there when the fleet booted. `serviceLimit`:
+ * All numbers of one simulation, and the requests of each minute. `outageStartMs` 0: the outage was there when the fleet booted. `serviceLimit`:
  * requests that the service serves in a second; null: all. Without jitter the longest of every range is drawn.
  */
 export function simulate(
@@ -103,7 +103,7 @@ export function simulate(
     .map(({ atMs }) => (atMs - outageEndMs) / 1_000)
   const all = runFleet(fleet, { service: () => 'token', untilMs: tokenLifeMs })
   const refused = runFleet(fleet, { service: () => failures.inactive, untilMs: DAY_MS })
-  return {
+  const numbers = {
     meanPerSecond: rounded(late.length / Math.max(1, (outageEndMs - meanFromMs) / 1_000)),
     recoveryPeakPerSecond: peakPerSecond(after, outageEndMs),
     recoveredP50Seconds: rounded(recovered[Math.floor((recovered.length - 1) / 2)] ?? 0),
@@ -112,6 +112,7 @@ export function simulate(
     refreshPeakPerSecond: peakPerSecond(all.filter(({ cause }) => cause === 'refresh')),
     requestsPerRefusedDaemon: rounded(refused.length / daemons),
   }
+  return { numbers, perMinute: counted(arrivals, 60_000) }
 }
 
 /** A service that serves so many a second and turns the others away. */
@@ -128,12 +129,17 @@ function limited(mostPerSecond: number, isUp: (atMs: number) => boolean): Servic
 
 /** Requests in the fullest second, of those that begin at `fromMs`. */
 export function peakPerSecond(arrivals: readonly Arrival[], fromMs = 0): number {
+  return Math.max(0, ...counted(arrivals, 1_000, fromMs).values())
+}
+
+/** The number of requests in each interval of this length that has one. */
+function counted(arrivals: readonly Arrival[], lengthMs: number, fromMs = 0): Map<number, number> {
   const counts = new Map<number, number>()
   for (const { atMs } of arrivals) {
-    const second = Math.floor((atMs - fromMs) / 1_000)
-    counts.set(second, (counts.get(second) ?? 0) + 1)
+    const interval = Math.floor((atMs - fromMs) / lengthMs)
+    counts.set(interval, (counts.get(interval) ?? 0) + 1)
   }
-  return Math.max(0, ...counts.values())
+  return counts
 }
 
 const rounded = (value: number): number => Math.round(value * 1_000) / 1_000
