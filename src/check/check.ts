@@ -69,7 +69,10 @@ async function check(options: CheckOptions): Promise<Finding[]> {
   const env = { ...options.env, ...ofUnit }
   const isElsewhere = process.geteuid!() === 0
   const load = async (): Promise<Config> => loadConfig({ configPath, env, isElsewhere })
-  const loaded = await asUser(daemon, load).catch(asValue)
+  const loaded = await asUser(daemon, load).catch((error: unknown) => {
+    if (error instanceof ConfigError) return error
+    throw error
+  })
   for (const finding of ofConfiguration(loaded)) say('configuration', finding)
   const config = loaded instanceof ConfigError ? undefined : loaded
   const configFile = loaded instanceof ConfigError ? loaded.file : loaded.read.file
@@ -94,11 +97,6 @@ async function check(options: CheckOptions): Promise<Finding[]> {
 /** Of a daemon without a unit, whose commands name it; undefined: it is not known, or where commands look for it. */
 function ownSocket(service: Unit | null, config: Config | undefined): string | undefined {
   return service === null && config !== undefined ? ownSockets(config.runtimeDirectory).ipc : undefined
-}
-
-function asValue(error: unknown): ConfigError {
-  if (error instanceof ConfigError) return error
-  throw error
 }
 
 function ofConfiguration(loaded: Config | ConfigError): Finding[] {

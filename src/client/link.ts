@@ -4,7 +4,7 @@ import { accountOf } from '../host/account.ts'
 import { remedyWithoutPlace } from '../host/remedy.ts'
 import { monotonicMs } from '../lib/clock.ts'
 import { errorCode, errorMessage } from '../lib/error.ts'
-import { isRecord, parseJson } from '../lib/input.ts'
+import { isRecord, parseRecord } from '../lib/input.ts'
 import { FRAME_END, type FaultCode, type RequestType } from '../protocol.ts'
 import { TokenClientError, type ClientToken } from './token-source.ts'
 
@@ -110,8 +110,8 @@ export function createLink(findPath: () => string, name: string | undefined) {
 
   /** Takes one frame. Throws a sentence without a part of the text, which may hold anything. */
   function receive(text: string): void {
-    const frame = parseJson(text)
-    if (!isRecord(frame) || !isRecord(frame['data'])) throw new Error('its answer is no frame of kyc-tokend')
+    const frame = parseRecord(text)
+    if (!isRecord(frame?.['data'])) throw new Error('its answer is no frame of kyc-tokend')
     const { type } = frame
     const { id, ...data } = frame['data']
     const call = calls.get(String(id))

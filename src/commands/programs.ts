@@ -49,11 +49,10 @@ export const watch: RunCommand = async (invocation) => {
     hasAnswered = true
     stdout.write(`${escapeUnsafe(JSON.stringify(line))}\n`)
   }
-  const { link } = client
   client.subscribe(print)
   let reported: TokenClientError | undefined
-  link.onChange(() => {
-    const { fault, isLive } = link.view()
+  client.link.onChange(() => {
+    const { fault, isLive } = client.link.view()
     if (fault?.code === 'closed' || fault?.message === reported?.message) return
     reported = fault
     if (fault === undefined) return
@@ -121,7 +120,7 @@ const IGNORED_BY_NODE = ['SIGPIPE', 'SIGXFSZ'] as const
 /** A name that a shell can read (POSIX, 3.216). */
 const VARIABLE = /^[A-Za-z_][A-Za-z0-9_]*$/
 /** Before the names of Node's settings, which /usr/bin/kyc-tokend takes away from this program. */
-const OF_CALLER = 'KYC_TOKEND_CALLER_'
+const OF_CALLER = /^KYC_TOKEND_CALLER_/
 
 /** Becomes another command that has the token in its environment. */
 export const exec: RunCommand = async (invocation) => {
@@ -144,9 +143,6 @@ function ignore(): void {}
 
 /** The environment as the caller has made it. */
 function callersOwn(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
-  const settings = Object.entries(env).map(([name, value]) => [
-    name.startsWith(OF_CALLER) ? name.slice(OF_CALLER.length) : name,
-    value,
-  ])
+  const settings = Object.entries(env).map(([name, value]) => [name.replace(OF_CALLER, ''), value])
   return Object.fromEntries(settings) as NodeJS.ProcessEnv
 }

@@ -10,7 +10,6 @@ import { createReplies } from '../delivery/replies.ts'
 import { createServers } from '../delivery/servers.ts'
 import { createTokenFiles } from '../delivery/token-files.ts'
 import { raceAbort, runTasks, after } from '../lib/tasks.ts'
-import type { FileError } from '../files/file-error.ts'
 import { placeOf, withFileSentences, createRemedies, type Place } from '../host/remedy.ts'
 import { withTimeout } from '../lib/clock.ts'
 import type { DaemonSignals } from './daemon-signals.ts'
@@ -46,7 +45,6 @@ export async function createDaemon(initial: Config, environment: Environment) {
   const { env, clock, inherited, stderr: stream, stop } = environment
   const place = placeOfThis(initial, environment)
   const { remedyOf } = createRemedies(place)
-  const fileProblem = (error: FileError | null) => error && remedyOf(error)
   /** Until there is a keeper, which knows more of them. */
   let secrets = (): string[] => revealAll(initial)
   const logging = createLog({ ...initial.log, stream, env, clock, secrets: () => secrets() })
@@ -74,6 +72,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
     refresh: follower.refresh,
     async sources() {
       await withTimeout(MAX_EXAMINE_MS, follower.disk.read(), clock)
+      const problem = store.problem()
       return {
         files: files.status(),
         clients: servers.clients(),
@@ -85,7 +84,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
           host: hostname(),
           configuration: follower.configuration(),
           credentials: credentialsEnd(config().pair, clock.now().wallMs),
-          stateProblem: fileProblem(store.problem()),
+          stateProblem: problem && remedyOf(problem),
           pathProblems: servers.problems(),
         },
         alert: alerts.current(),

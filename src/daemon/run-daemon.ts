@@ -12,7 +12,7 @@ import { takeInheritedSockets, type InheritedSockets } from '../host/system.ts'
 import { programName } from '../host/paths.ts'
 import { asUserError } from '../host/remedy.ts'
 import { createSystemClock } from '../lib/clock.ts'
-import { errorCode, exitStatus, fallbackOnSystemError, UserError } from '../lib/error.ts'
+import { errorCode, exitStatus, UserError, withSystemFallback } from '../lib/error.ts'
 import { logFault } from '../lib/log.ts'
 import { loadLibc } from '../lib/libc.ts'
 import { raceAbort } from '../lib/tasks.ts'
@@ -117,20 +117,12 @@ async function take(setting: keyof Directories, path: string, mode: number): Pro
     // The umask has taken bits from the mode.
     if (made !== undefined) await directory.chmod(mode)
     if (setting === 'runtimeDirectory') refuseForeign(path, await directory.stat())
-    if (isLockedBy(directory.fd)) return
+    // A file system without such locks, as some of networks are, keeps no other daemon out.
+    if (withSystemFallback(true, () => loadLibc().lock(directory.fd))) return
     const message = `Another kyc-tokend runs with ${path}: stop it, or set another \`${setting}\``
     throw new UserError(message, exitStatus.unavailable)
   } catch (error) {
     throw asUserError(path, error, path)
-  }
-}
-
-/** False: another daemon has locked it. A file system without such locks, as some of networks are, keeps none out. */
-function isLockedBy(fd: number): boolean {
-  try {
-    return loadLibc().lock(fd)
-  } catch (error) {
-    return fallbackOnSystemError(true)(error)
   }
 }
 

@@ -32,12 +32,6 @@ export async function listen(options: {
   const { fds, path: ownPath, access, addServer, log } = options
   const paths = fds?.map((fd) => loadLibc().socketPath(fd)) ?? [ownPath]
 
-  async function open(): Promise<void> {
-    if (fds === null) return openAt(ownPath, addServer())
-    // With `listen({ fd, backlog })` the socket would get Node's own backlog.
-    for (const fd of fds) await once(addServer().listen({ fd }, BACKLOG), 'listening')
-  }
-
   /** The group first: the mode must not open the socket to another one. A socket that somebody removed stays away. */
   function apply({ mode, group }: Access): void {
     if (fds !== null || modeOf(ownPath) === null) return
@@ -62,9 +56,13 @@ export async function listen(options: {
     }
   }
 
-  await open().catch((error: unknown) => {
+  try {
+    if (fds === null) await openAt(ownPath, addServer())
+    // With `listen({ fd, backlog })` the socket would get Node's own backlog.
+    for (const fd of fds ?? []) await once(addServer().listen({ fd }, BACKLOG), 'listening')
+  } catch (error) {
     throw asUserError(ownPath, error)
-  })
+  }
   setAccess(access())
   return {
     setAccess,

@@ -31,10 +31,8 @@ export function createTokenFiles(options: {
   const files = new Map<string, ManagedFile>()
 
   function fileAt(path: string): ManagedFile {
-    const before = files.get(path)
-    if (before !== undefined) return before
     const desired = (): Content | null => desiredOf(configs.get(path))
-    const file = createManagedFile(path, { desired, log, counts })
+    const file = files.get(path) ?? createManagedFile(path, { desired, log, counts })
     files.set(path, file)
     return file
   }

@@ -107,10 +107,8 @@ export function createManagedFile(
      */
     async reconcile(): Promise<void> {
       isAskedAgain = true
-      if (running === null) {
-        runningSinceMs = monotonicMs()
-        running = work()
-      } else if (stalled() !== null) return
+      if (stalled() !== null) return
+      running ??= work()
       await withTimeout(STALLED_AFTER_MS, running, { sleep })
       const late = stalled()
       if (late !== null) fail(late)

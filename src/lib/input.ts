@@ -22,19 +22,14 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** Undefined if the text is no JSON: torn or foreign. */
-export function parseJson(text: string): unknown {
+/** The fields of a JSON object; undefined: the text is none, because it is torn or foreign. */
+export function parseRecord(text: string): Record<string, unknown> | undefined {
   try {
-    return JSON.parse(text)
+    const value: unknown = JSON.parse(text)
+    return isRecord(value) ? value : undefined
   } catch {
     return undefined
   }
-}
-
-/** The fields of a JSON object; undefined: the text is none. */
-export function parseRecord(text: string): Record<string, unknown> | undefined {
-  const value = parseJson(text)
-  return isRecord(value) ? value : undefined
 }
 
 /** The candidate that is most like the name; undefined if none is near enough to be meant. */

@@ -22,21 +22,15 @@ export function startTokenLog({
   let usable = usableToken(keeper.state(), keeper.now())
   /** Fingerprint of the token that was logged last. */
   let logged = usable?.fingerprint ?? ''
-  /** Since when the outage lasts, and its attempts; null: there is none. */
-  let outage: (Pick<Trouble, 'since'> & { attempts: number }) | null = null
-  const reasons = new Set<Trouble['reason']>()
+  /** Since when the outage lasts, its attempts, and the reasons that were logged; null: there is none. */
+  let outage: (Pick<Trouble, 'since'> & { attempts: number; reasons: Set<string> }) | null = null
 
   function logAttempt({ outcome, cause, tookMs }: Attempted): void {
     log('debug', 'An attempt is over', { event: 'attempt', outcome: outcome.kind, cause, tookMs })
     if (outcome.kind === 'ok') logToken(cause, outcome.askedBy)
     else if (outcome.kind === 'transient') logFailure(cause)
     // A refusal is logged as an alert.
-    else if (outcome.kind === 'permanent') endOutage()
-  }
-
-  function endOutage(): void {
-    outage = null
-    reasons.clear()
+    else if (outcome.kind === 'permanent') outage = null
   }
 
   function logToken(cause: string, askedBy?: string): void {
@@ -46,19 +40,18 @@ export function startTokenLog({
       const fields = { event: 'recovered', failedAttempts, failedForSeconds }
       log('notice', 'The service gives tokens again', fields)
     }
-    endOutage()
-    const { token } = keeper.state()
+    outage = null
+    const { token, generation } = keeper.state()
     // A service may give the same token again and again.
     if (token === null || token.fingerprint === logged) return
     logged = token.fingerprint
-    const { fingerprint } = token
     const shown = shownClock(keeper.state())
     log('info', 'Token obtained', {
       event: 'token-obtained',
       cause,
       askedBy,
-      fingerprint,
-      generation: keeper.state().generation,
+      fingerprint: logged,
+      generation,
       expiresAt: formatInstant(token.expiresAtMs, shown),
       nextRefreshAt: formatInstant(token.refreshAtMs, shown),
     })
@@ -70,7 +63,8 @@ export function startTokenLog({
     const { failure, attempts } = recordOf(state, state.running)
     if (failure === null) return
     const { reason, detail, status, since } = failure
-    outage = { since, attempts }
+    const reasons = outage?.reasons ?? new Set()
+    outage = { since, attempts, reasons }
     if (reasons.has(reason)) return
     reasons.add(reason)
     log('warning', 'Fetching a token failed', {

@@ -24,7 +24,6 @@ interface SandboxOptions {
   /** Gets a line for each request, when it is answered: without secrets and tokens. */
   readonly onRequest?: (line: string) => void
 }
-export type Sandbox = Awaited<ReturnType<typeof createSandbox>>
 
 /** The credentials that the stand-in accepts; any others get `Account not found`. */
 export const sandboxCredentials = { apiKey: 'sandbox-key', apiSecret: 'sandbox-secret' } as const

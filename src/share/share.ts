@@ -48,9 +48,8 @@ export function createShare({ keeper, open = openStore, ...around }: ShareOption
   function hostOf({ text, share, pairId }: Account): Host {
     const { hosts, ...connected } = connection!
     const seal = createSeal(JSON.stringify([text, share.key?.reveal() ?? null]), share.prefix)
-    const known = hosts.get(seal.keys.record)
-    if (known !== undefined) return known
-    const host = createHost({ ...around, ...connected, seal, pairId, held: keeper.held })
+    const host =
+      hosts.get(seal.keys.record) ?? createHost({ ...around, ...connected, seal, pairId, held: keeper.held })
     hosts.set(seal.keys.record, host)
     return host
   }

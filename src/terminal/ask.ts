@@ -47,9 +47,6 @@ const RELOAD_MS = 80_000
 /** An invocation whose options or environment name the daemon. */
 type WithOptions = Pick<Invocation, 'options' | 'env'>
 
-/** A client for commands: with the operators' requests. */
-type CommandClient = ReturnType<typeof openClient>
-
 /** The names of a daemon among the options. */
 function namesIn({ options }: WithOptions): Parameters<typeof namedDaemon>[1] {
   const { socket, account } = options as { socket?: string; account?: string }
@@ -62,7 +59,7 @@ function finderFor(invocation: WithOptions): () => string {
   return socketFinder(() => ({ env, uid: process.geteuid!() }), namesIn(invocation))
 }
 
-/** A client for the daemon that the invocation names. Throws UserError (64) for two names, or a wrong one. */
+/** A client with the operators' requests, for the daemon that the invocation names. Throws UserError (64) for two names, or a wrong one. */
 export function openClient(invocation: WithOptions) {
   try {
     const name = 'kyc-tokend'
@@ -84,7 +81,7 @@ export function openClient(invocation: WithOptions) {
 /** Sends one request. Throws UserError for a fault of the daemon and for its absence. */
 export async function ask<T>(
   invocation: WithOptions,
-  question: (client: CommandClient) => Promise<T>,
+  question: (client: ReturnType<typeof openClient>) => Promise<T>,
 ): Promise<T> {
   using client = openClient(invocation)
   try {

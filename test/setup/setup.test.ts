@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vit
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { discardStaged, planSetup } from '../../src/setup/setup-files.ts'
 import { loadConfig } from '../../src/config/load.ts'
-import { createSandbox, sandboxCredentials, type Sandbox } from '../../src/sandbox/sandbox.ts'
+import { createSandbox, sandboxCredentials } from '../../src/sandbox/sandbox.ts'
 import { PROGRAM } from '../support/daemon.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { lacks } from '../support/lacks.ts'
@@ -19,7 +19,7 @@ const STRANGER = 65_533
 const uid = process.getuid!() === 0 ? STRANGER : undefined
 
 let directory: string
-let sandbox: Sandbox
+let sandbox: Awaited<ReturnType<typeof createSandbox>>
 let stop: AbortController
 let serving: Promise<void>
 
