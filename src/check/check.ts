@@ -39,17 +39,17 @@ export const run: RunCommand = async ({ options, env, stdout, signal }) => {
   const good = count('failure') > 0 ? 'The service gave no token' : 'No fault'
   const faults = count('fault') > 0 ? counted(count('fault'), 'fault') : good
   stdout.write(`\n${faults}, ${counted(count('warning'), 'warning')}.\n`)
-  return statusOf(found)
+  return exitStatusOf(found)
 }
 
 /** For `setup`: a configuration that is to be in use, and the service's answer to it. Gives the exit status. */
 export async function checkLive(options: Omit<CheckOptions, 'isWhole' | 'isLive'>): Promise<number> {
-  return statusOf(await check({ ...options, isWhole: false, isLive: true }))
+  return exitStatusOf(await check({ ...options, isWhole: false, isLive: true }))
 }
 
-function statusOf(found: readonly Finding[]): number {
+function exitStatusOf(found: readonly Finding[]): number {
   if (found.some(({ level }) => level === 'fault')) return exitStatus.configuration
-  return found.find(({ status }) => status !== undefined)?.status ?? exitStatus.ok
+  return found.find((each) => each.exitStatus !== undefined)?.exitStatus ?? exitStatus.ok
 }
 
 async function check(options: CheckOptions): Promise<Finding[]> {
@@ -76,7 +76,9 @@ async function check(options: CheckOptions): Promise<Finding[]> {
   for (const finding of ofConfiguration(loaded)) say('configuration', finding)
   const config = loaded instanceof ConfigError ? undefined : loaded
   const configFile = loaded instanceof ConfigError ? loaded.file : loaded.read.file
-  const place = { account, isUnit: service !== null, configFile, socket: ownSocket(service, config) }
+  // Commands find the socket of a unit.
+  const socket = service === null && config ? ownSockets(config.runtimeDirectory).ipc : undefined
+  const place = { account, isUnit: service !== null, configFile, socket }
   if (isWhole) {
     const facts = await factsOf(config ?? null, { service, place })
     for (const [subject, findings] of Object.entries(hostRows))
@@ -89,14 +91,9 @@ async function check(options: CheckOptions): Promise<Finding[]> {
   if (config.read.unseen.length > 0) {
     const sentence = `cannot be asked, because only the daemon sees ${config.read.unseen.join(' and ')}`
     const said = withCommands(sentence, commands.refresh)
-    say('service', { level: 'warning', sentence: said, status: exitStatus.tryAgain })
+    say('service', { level: 'warning', sentence: said, exitStatus: exitStatus.tryAgain })
   } else say('service', await asUser(daemon, async () => askOnce(config, { ...options, env, remedyOf })))
   return found
-}
-
-/** Of a daemon without a unit, whose commands name it; undefined: it is not known, or where commands look for it. */
-function ownSocket(service: Unit | null, config: Config | undefined): string | undefined {
-  return service === null && config !== undefined ? ownSockets(config.runtimeDirectory).ipc : undefined
 }
 
 function ofConfiguration(loaded: Config | ConfigError): Finding[] {
@@ -122,7 +119,7 @@ async function checkFurther(config: Config, say: Say): Promise<void> {
   say('share', await checkStore(config.share, around))
 }
 
-/** Asks the service for a token once, and drops it. The status is 77 where the pair is refused, 75 without a token. */
+/** Asks the service for a token once, and drops it. The exit status is 77 where the pair is refused, 75 without a token. */
 async function askOnce(
   config: Config,
   { env, remedyOf, signal }: { env: NodeJS.ProcessEnv; remedyOf: RemedyOf; signal: AbortSignal },
@@ -137,13 +134,13 @@ async function askOnce(
     return {
       level: 'failure',
       sentence: `${http} (${reason}): ${asSentence(detail)} ${remedyOf(reason)}`,
-      status: outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain,
+      exitStatus: outcome.kind === 'permanent' ? exitStatus.noPermission : exitStatus.tryAgain,
     }
   }
   const { lifeMs } = lifeOf(outcome, clock.now().wallMs, Infinity)
   if (lifeMs <= 0) {
     const sentence = `gave a token that has expired already (HTTP 200). ${remedyOf('malformed-answer')}`
-    return { level: 'failure', sentence, status: exitStatus.tryAgain }
+    return { level: 'failure', sentence, exitStatus: exitStatus.tryAgain }
   }
   const lives = lifeMs === Infinity ? 'does not say how long it lives' : `lives ${formatDuration(lifeMs)}`
   return { level: 'ok', sentence: `gave a token that ${lives} (HTTP 200)` }

@@ -9,8 +9,8 @@ export interface Finding {
   readonly level: 'ok' | 'warning' | 'fault' | 'failure'
   /** Without a full stop, with the commands that cure it or show more. */
   readonly sentence: string
-  /** The exit status if there is no fault; undefined: 0. */
-  readonly status?: number
+  /** If there is no fault; undefined: 0. */
+  readonly exitStatus?: number
 }
 
 const MIB = 1024 * 1024

@@ -50,9 +50,9 @@ export function createRemedies(place?: Place) {
     const about = typeof fault === 'string' ? { fault } : fault
     const row = about instanceof FileError ? rowOf(about, place) : about.fault
     const [sentence, ...templates]: Row = rows[row]
-    const facts: Facts = { ...commands, ...factsOf(about, place, commands.rebind) }
+    const facts = { ...commands, ...factsOf(about, place, commands.rebind) }
     const filled = (text: string): string =>
-      text.replaceAll(/\{(\w+)\}/g, (_, name: string) => facts[name] ?? '')
+      text.replaceAll(/\{(\w+)\}/g, (_, name: NameIn<(typeof rows)[FaultName][number]>) => facts[name] ?? '')
     return withCommands(filled(sentence), ...templates.map(filled))
   }
   return { remedyOf, commands }
@@ -124,7 +124,8 @@ function isOfSystem(path: string): boolean {
 }
 
 type Row = readonly [sentence: string, ...commands: string[]]
-type Facts = Readonly<Record<string, string | undefined>>
+/** The names in braces: one that nothing fills is an error of types. */
+type NameIn<Text> = Text extends `${string}{${infer Name}}${infer Rest}` ? Name | NameIn<Rest> : never
 
 /**
  * The rows, with the names of commands and facts in braces. Root makes and changes nothing in a directory that another
@@ -186,7 +187,7 @@ const rows = {
   Readonly<Record<string, Row>>
 
 /** The values that fill a row: those of the fault, and those of the host. */
-function factsOf(about: object, place: Place | undefined, rebind: string | undefined): Facts {
+function factsOf(about: object, place: Place | undefined, rebind: string | undefined) {
   const { path = '', directory = dirname(path), ...error }: Partial<FileError> = about
   const { account = place?.account } = about as Pick<Place, 'account'>
   const { unit, option, sockets } = installationOf(account)

@@ -39,7 +39,7 @@ function partsOf(status: StatusResult, nowMs: number): Line[] {
   if (failure !== null) lines.push(['failure', failureInWords(failure)])
   for (const { ok, path, error, format, present, writtenAt } of files) {
     const written = present && writtenAt !== null ? `written ${ago(writtenAt)}` : 'not there now'
-    lines.push(['file', ok ? `${path} (${format}), ${written}` : `FAULT ${path}: ${error}`])
+    lines.push(['file', ok ? `${path} (${format}), ${written}` : `FAULT ${error}`])
   }
   for (const { uid, name, clients, connections, lastAt, count } of readers) {
     const who = [`${name} (uid ${uid})`, ...clients].join(', ')

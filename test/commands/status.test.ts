@@ -43,7 +43,7 @@ test('of a daemon in trouble: the state and what to do, then a line for each par
     failure: { ...failure, status: 503 },
     alert: { reason: 'no-token', since: failure.since, remedy: 'Another', contact: '555-1234' },
     share: { state: 'alone', server: 'redis:6379', since: at('00:05'), askedBy: 'web-1', lastError: 'gone' },
-    files: [file('/good'), file('/bad', 'it is a link: remove it'), { ...file('/gone'), present: false }],
+    files: [file('/good'), file('/bad', 'Cannot write /bad: free some'), { ...file('/gone'), present: false }],
     readers: [{ uid: 7, name: 'app', connections: 2, count: 1, lastAt: at('00:14'), clients: ['billing'] }],
     daemon: {
       ...daemon,
@@ -66,7 +66,7 @@ token     ${String(token['fingerprint'])}, obtained 15 min ago
 next      a request at 2030-01-01T00:40:00.000Z
 failure   network (HTTP 503) for 4 attempts since 2030-01-01T00:12:00.000Z: getaddrinfo ENOTFOUND
 file      /good (raw), written 15 min ago
-file      FAULT /bad: it is a link: remove it
+file      FAULT Cannot write /bad: free some
 file      /gone (raw), not there now
 reader    app (uid 7), billing: 1 token, the last 1 min ago; 2 connections now
 share     alone, redis:6379, since 2030-01-01T00:05:00.000Z, asked by web-1, gone
