@@ -1,6 +1,7 @@
 // get, reject and status: from memory, by asking, and while the daemon is away.
 import { getEventListeners } from 'node:events'
 import { expect, test } from 'vitest'
+import type { TokenSource } from '../../src/client/index.ts'
 import { clientOf, codeOf, daemonWith, generous, pass, turns, useFakeTime } from '../support/client-world.ts'
 import { tokenFields, type ScriptedDaemon } from '../support/scripted-daemon.ts'
 import { holds } from '../support/until.ts'
@@ -84,15 +85,20 @@ test('a socket without a daemon is an error at once, with what to do; an explici
   expect((await got).accessToken).toBe('token-1')
 })
 
-test('a fault that ends the connection is the error of all calls, and nothing waits', async () => {
-  const daemon = await daemonWith(({ type, answer }) => {
-    if (type !== 'token.subscribe') return
-    answer('fault', { code: 'denied', message: 'This user may not.' })
+test.each<[string, (client: TokenSource) => Promise<unknown>]>([
+  ['denied', async (client) => client.get({ waitSeconds: 60 })],
+  ['busy', async (client) => client.status()],
+])('the fault %s, which ends the connection, is the error of all calls on it', async (code, call) => {
+  let answered = 0
+  const daemon = await daemonWith(({ answer }) => {
+    if (answered === daemon.connections.made) return
+    answered = daemon.connections.made
+    answer('fault', { code, message: 'The daemon ends this.' })
     setImmediate(() => daemon.cutAll())
   })
   const client = clientOf(daemon)
-  const calls = [client.get({ waitSeconds: 60 }), client.status(), client.get({ minValidSeconds: 9 })]
-  expect(await Promise.all(calls.map(codeOf))).toEqual(['denied', 'denied', 'denied'])
+  const calls = [call(client), client.status(), client.status()]
+  expect(await Promise.all(calls.map(codeOf))).toEqual([code, code, code])
 })
 
 test('while the daemon is away the last token is given, as cached, unless it was reported or is too short', async () => {

@@ -82,12 +82,3 @@ test('no call fails or is slow while there is a good token: through a restart, a
   expect(api.tokens).toBe(before + 1)
 }, 90_000)
 const codeIn = ({ code }: { code: string }): string => code
-
-test('a real daemon’s limit of requests is the error of the calls that it ends', async () => {
-  const { daemon } = await commandWorld({ config: { ipc: { maxRequestsPerSecond: 5 } } })
-  const client = clientOf({ path: daemon.ipcPath })
-  const results = await Promise.allSettled(Array.from({ length: 40 }, () => client.status()))
-  const failed = results.filter(({ status }) => status === 'rejected')
-  expect(failed.length).toBeGreaterThan(0)
-  for (const result of failed) expect(result).toMatchObject({ reason: { code: 'busy' } })
-})

@@ -1,7 +1,7 @@
 // subscribe: now and at each change, never twice for the same.
 import { spawn } from 'node:child_process'
 import { expect, test } from 'vitest'
-import { clientOf, daemonWith, generous, subscribed } from '../support/client-world.ts'
+import { clientOf, daemonWith, generous } from '../support/client-world.ts'
 import { tokenFields } from '../support/scripted-daemon.ts'
 import { holds } from '../support/until.ts'
 
@@ -10,13 +10,18 @@ const root = new URL('../..', import.meta.url).pathname
 test('a listener is called now and at each change, until it is ended; all share one subscription', async () => {
   const daemon = await daemonWith(generous)
   const client = clientOf(daemon)
-  const { tokens, end } = subscribed(client)
+  const follow = () => {
+    const tokens: string[] = []
+    const end = client.subscribe(({ accessToken, state }) => tokens.push(`${accessToken} ${state}`))
+    return { tokens, end }
+  }
+  const { tokens, end } = follow()
   await holds(() => tokens.length === 1)
   daemon.publish('token.changed', tokenFields('token-2'))
   await holds(() => tokens.length === 2)
   daemon.publish('token.changed', tokenFields('token-2', { state: 'degraded' }))
   await holds(() => tokens.length === 3)
-  const later = subscribed(client)
+  const later = follow()
   end()
   daemon.publish('token.changed', tokenFields('token-3'))
   await holds(() => later.tokens.length === 2)
@@ -26,20 +31,20 @@ test('a listener is called now and at each change, until it is ended; all share 
 })
 
 /** The output and the exit status of a program with a TokenClient `tokens` of this daemon. */
-async function runProgram(path: string, program: string) {
+function runProgram(path: string, program: string) {
   const source = `import { TokenClient } from '${root}src/client/index.ts'
     const tokens = new TokenClient({ socketPath: '${path}' })\n${program}`
   const child = spawn(process.execPath, ['--input-type=module', '-e', source])
   let output = ''
-  child.stdout.on('data', (text: Buffer) => (output += text.toString()))
-  child.stderr.on('data', (text: Buffer) => (output += text.toString()))
+  for (const stream of [child.stdout, child.stderr])
+    stream.on('data', (text: Buffer) => (output += text.toString()))
   const ended = new Promise<number | null>((resolve) => child.on('close', resolve))
-  return { ended, output: () => output, child }
+  return { ended, output: () => output }
 }
 
 test('an idle client keeps no process alive, and a subscription does', async () => {
   const daemon = await daemonWith(generous)
-  const idle = await runProgram(daemon.path, `console.log((await tokens.get()).accessToken)`)
+  const idle = runProgram(daemon.path, `console.log((await tokens.get()).accessToken)`)
   expect(await idle.ended).toBe(0)
   expect(idle.output()).toBe('token-1\n')
   // An exception of a listener is an uncaught one of the program, and the others are called.
@@ -49,7 +54,7 @@ test('an idle client keeps no process alive, and a subscription does', async () 
       console.log(accessToken)
       if (accessToken === 'token-2') { end(); failing() }
     })`
-  const subscriber = await runProgram(daemon.path, program)
+  const subscriber = runProgram(daemon.path, program)
   await holds(() => subscriber.output().includes('token-1'))
   // Through a restart of the daemon, too.
   await daemon.stop()

@@ -5,8 +5,6 @@ import { alertFile } from '../support/daemon.ts'
 import { accountInactive, granting } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 
-const other = { credentials: { apiKey: 'another-key', apiSecret: 'another-secret' } }
-
 test('refresh asks the service now and says how it went: another token, the same one, or none (75)', async () => {
   const token = hourToken(2)
   const { cli, service } = await commandWorld()
@@ -27,63 +25,48 @@ test('refresh asks the service now and says how it went: another token, the same
   )
 })
 
-test('reload says what is in force, and what needs a restart', async () => {
-  const { cli, daemon } = await commandWorld()
-  await cli(['token'])
-  expect(await cli(['reload'])).toMatchObject({
-    status: 0,
-    stdout: 'The configuration was read again and is in force.\n',
-    stderr: '',
-  })
-  daemon.configure({ http: false })
-  const { status, stdout } = await cli(['reload'])
-  expect(status).toBe(0)
-  expect(stdout).toMatch(
-    /^.*in force\.\nNot in force: http, which can be changed by a restart alone: `kill -TERM \d+`\.\n$/,
-  )
-})
-
-test('reload has another pair in use once the service gives a token for it', async () => {
+test('reload says what is in force, what needs a restart, and how it went with another pair', async () => {
   const { cli, daemon, service } = await commandWorld()
   await cli(['token'])
+  const reload = async (config?: object) => {
+    if (config !== undefined) daemon.configure(config)
+    return cli(['reload'])
+  }
+  const inForce = 'The configuration was read again and is in force.\n'
+  expect(await reload()).toMatchObject({ status: 0, stdout: inForce, stderr: '' })
+  expect((await reload({ http: false })).stdout).toMatch(
+    /^.*in force\.\nNot in force: http, which can be changed by a restart alone: `kill -TERM \d+`\.\n$/,
+  )
+  const faulty = await reload({ refresh: { maxAge: 5 } })
+  expect(faulty).toMatchObject({ status: 78, stdout: '' })
+  expect(faulty.stderr).toMatch(
+    /refresh\.maxAge: .*\nThe configuration was not taken over: the running one stays\.\n$/,
+  )
   service.answer(granting(hourToken(2)))
-  daemon.configure(other)
-  const { status, stdout } = await cli(['reload'])
-  expect(status).toBe(0)
-  expect(stdout).toMatch(/in force\.\nThe other pair has given a token and is in use\.\n$/)
+  const taken = await reload({ credentials: { apiKey: 'another-key', apiSecret: 'another-secret' } })
+  expect(taken).toMatchObject({
+    status: 0,
+    stdout: `${inForce}The other pair has given a token and is in use.\n`,
+  })
 })
 
 test('a pair that is refused is 77, one without an answer 75, and neither is in use', async () => {
   const { cli, daemon, service } = await commandWorld()
   const { stdout: token } = await cli(['token'])
   service.answer(accountInactive)
-  daemon.configure({ ...other, http: false })
-  const refused = await cli(['reload'])
-  expect(refused).toMatchObject({
-    status: 77,
-    stderr: expect.stringMatching(
-      /the service refused .*account-inactive: .* restart would use it\n$/,
-    ) as string,
-  })
-  expect(refused.stdout).toMatch(/The service refuses the other pair: the former one stays in use\.\n/)
-  expect(refused.stdout).not.toContain('kill')
+  daemon.configure({ credentials: { apiKey: 'another-key', apiSecret: 'another-secret' }, http: false })
+  const { status, stdout, stderr } = await cli(['reload'])
+  expect(status).toBe(77)
+  expect(stderr).toMatch(/the service refused .*account-inactive: .* restart would use it\n$/)
+  expect(stdout).toMatch(/The service refuses the other pair: the former one stays in use\.\n/)
+  expect(stdout).not.toContain('kill')
   service.answer({ status: 503 })
   daemon.configure({ credentials: { apiKey: 'key', apiSecret: 'a-third-secret-of-the-test' } })
   const tried = await cli(['reload'])
-  expect(tried).toMatchObject({ status: 75 })
+  expect(tried.status).toBe(75)
   expect(tried.stdout).toMatch(/The other pair has given no token yet/)
   expect((await cli(['token'])).stdout).toBe(token)
   expect((await cli(['status'])).stdout).toContain('another pair')
-})
-
-test('a faulty configuration is 78 with its faults, and changes nothing', async () => {
-  const { cli, daemon } = await commandWorld()
-  daemon.configure({ refresh: { maxAge: 5 } })
-  const { status, stdout, stderr } = await cli(['reload'])
-  expect({ status, stdout }).toEqual({ status: 78, stdout: '' })
-  expect(stderr).toMatch(
-    /refresh\.maxAge: .*\nThe configuration was not taken over: the running one stays\.\n$/,
-  )
 })
 
 test('alert-test raises an alert that is marked as a test, and says until when', async () => {

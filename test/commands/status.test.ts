@@ -43,7 +43,11 @@ test('of a daemon in trouble: the state and what to do, then a line for each par
     failure: { ...failure, status: 503 },
     alert: { reason: 'no-token', since: failure.since, remedy: 'Another', contact: '555-1234' },
     share: { state: 'alone', server: 'redis:6379', since: at('00:05'), askedBy: 'web-1', lastError: 'gone' },
-    files: [file('/good'), file('/bad', 'Cannot write /bad: free some'), { ...file('/gone'), present: false }],
+    files: [
+      file('/good'),
+      file('/bad', 'Cannot write /bad: free some'),
+      { ...file('/gone'), present: false },
+    ],
     readers: [{ uid: 7, name: 'app', connections: 2, count: 1, lastAt: at('00:14'), clients: ['billing'] }],
     daemon: {
       ...daemon,

@@ -7,8 +7,8 @@ import { TokenClient, TokenClientError, type TokenClientOptions } from '../../sr
 import { startScriptedDaemon, tokenFields, type Asking, type ScriptedDaemon } from './scripted-daemon.ts'
 import { tempDirectory } from './temp-directory.ts'
 
-export async function daemonWith(script: (asking: Asking) => void): Promise<ScriptedDaemon> {
-  const daemon = await startScriptedDaemon(join(await tempDirectory(), 'ipc.sock'), script)
+export async function daemonWith(script: (asking: Asking) => void, path?: string): Promise<ScriptedDaemon> {
+  const daemon = await startScriptedDaemon(path ?? join(await tempDirectory(), 'ipc.sock'), script)
   onTestFinished(() => daemon.stop())
   return daemon
 }
@@ -24,19 +24,9 @@ export function clientOf(daemon: { path: string }, options: TokenClientOptions =
   return client
 }
 export const codeOf = async (promise: Promise<unknown>): Promise<string> => {
-  const error = await promise.then(
-    () => undefined,
-    (thrown: unknown) => thrown,
-  )
+  const error: unknown = await promise.catch((thrown: unknown) => thrown)
   expect(error).toBeInstanceOf(TokenClientError)
   return (error as TokenClientError).code
-}
-
-/** The tokens and states of which its listener was called. */
-export function subscribed(client: TokenClient): { tokens: string[]; end: () => void } {
-  const tokens: string[] = []
-  const end = client.subscribe(({ accessToken, state }) => tokens.push(`${accessToken} ${state}`))
-  return { tokens, end }
 }
 
 /** Timers and all clocks of the client; sockets and the loop stay real. */
