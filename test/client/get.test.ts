@@ -2,8 +2,17 @@
 import { getEventListeners } from 'node:events'
 import { expect, test } from 'vitest'
 import type { TokenSource } from '../../src/client/index.ts'
-import { clientOf, codeOf, daemonWith, generous, pass, turns, useFakeTime } from '../support/client-world.ts'
-import { tokenFields, type ScriptedDaemon } from '../support/scripted-daemon.ts'
+import {
+  clientOf,
+  codeOf,
+  daemonWith,
+  generous,
+  pass,
+  turns,
+  useFakeTime,
+  tokenFields,
+  type ScriptedDaemon,
+} from '../support/client-world.ts'
 import { holds } from '../support/until.ts'
 
 const MISSING = '0123456789abcdef'

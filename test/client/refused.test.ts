@@ -12,8 +12,9 @@ import {
   startApi,
   strict,
   useFakeTime,
+  tokenFields,
+  type ScriptedDaemon,
 } from '../support/client-world.ts'
-import { tokenFields, type ScriptedDaemon } from '../support/scripted-daemon.ts'
 import { holds } from '../support/until.ts'
 
 const API = 'https://api.example.com'

@@ -1,9 +1,8 @@
 // Calls over the end of a connection, and with the real daemon.
 import { setTimeout as pause } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { clientOf, codeOf, daemonWith, generous } from '../support/client-world.ts'
+import { clientOf, codeOf, daemonWith, generous, tokenFields } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
-import { tokenFields } from '../support/scripted-daemon.ts'
 import { granting, type ArrivedRequest, type ScriptedAnswer } from '../support/service.ts'
 import { expectUntil, holds } from '../support/until.ts'
 

@@ -1,8 +1,7 @@
 // subscribe: now and at each change, never twice for the same.
 import { spawn } from 'node:child_process'
 import { expect, test } from 'vitest'
-import { clientOf, daemonWith, generous } from '../support/client-world.ts'
-import { tokenFields } from '../support/scripted-daemon.ts'
+import { clientOf, daemonWith, generous, tokenFields } from '../support/client-world.ts'
 import { holds } from '../support/until.ts'
 
 const root = new URL('../..', import.meta.url).pathname

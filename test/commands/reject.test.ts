@@ -1,8 +1,7 @@
 import { createHash } from 'node:crypto'
 import { expect, test } from 'vitest'
-import { daemonWith } from '../support/client-world.ts'
+import { daemonWith, tokenFields, type ScriptedDaemon } from '../support/client-world.ts'
 import { runCli } from '../support/run-cli.ts'
-import { tokenFields, type ScriptedDaemon } from '../support/scripted-daemon.ts'
 
 const answering = (result: object): Promise<ScriptedDaemon> =>
   daemonWith(({ type, answer }) => {

@@ -2,9 +2,9 @@ import { expect, test } from 'vitest'
 import { createRemedies } from '../../src/host/remedy.ts'
 import { formatStatus } from '../../src/terminal/format-status.ts'
 import type { StatusResult } from '../../src/protocol.ts'
+import { tokenFields } from '../support/client-world.ts'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { accountInactive, granting } from '../support/service.ts'
-import { tokenFields } from '../support/scripted-daemon.ts'
 
 const own = createRemedies({ account: undefined, isUnit: false, pid: 4711 })
 const unit = createRemedies({ account: undefined, isUnit: true })

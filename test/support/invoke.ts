@@ -3,24 +3,15 @@ import { Readable } from 'node:stream'
 import type { Invocation, RunCommand } from '../../src/terminal/command.ts'
 import { createMemoryStream } from './memory-stream.ts'
 
-/** Gives its output so far, and its exit status once it ends. `stop` aborts it; `isStopped`: from the start. */
-export function invoke(
-  run: RunCommand,
-  options: Invocation['options'],
-  {
-    env = {},
-    input = '',
-    isStopped = false,
-  }: { env?: NodeJS.ProcessEnv; input?: string; isStopped?: boolean } = {},
-) {
+/** Gives its output so far, and its exit status once it ends. `stop` aborts it. */
+export function invoke(run: RunCommand, options: Invocation['options']) {
   const stdout = createMemoryStream()
   const stop = new AbortController()
-  if (isStopped) stop.abort()
   const status = run({
     options,
     positionals: [],
-    env,
-    stdin: Readable.from([Buffer.from(input)]),
+    env: {},
+    stdin: Readable.from([]),
     stdout,
     stderr: createMemoryStream(),
     signal: stop.signal,
