@@ -76,9 +76,7 @@ async function check(options: CheckOptions): Promise<Finding[]> {
   for (const finding of ofConfiguration(loaded)) say('configuration', finding)
   const config = loaded instanceof ConfigError ? undefined : loaded
   const configFile = loaded instanceof ConfigError ? loaded.file : loaded.read.file
-  // Commands find the socket of a unit.
-  const socket = service === null && config ? ownSockets(config.runtimeDirectory).ipc : undefined
-  const place = { account, isUnit: service !== null, configFile, socket }
+  const place = { account, isUnit: service !== null, configFile, socket: ownSocket(service, config) }
   if (isWhole) {
     const facts = await factsOf(config ?? null, { service, place })
     for (const [subject, findings] of Object.entries(hostRows))
@@ -94,6 +92,11 @@ async function check(options: CheckOptions): Promise<Finding[]> {
     say('service', { level: 'warning', sentence: said, exitStatus: exitStatus.tryAgain })
   } else say('service', await asUser(daemon, async () => askOnce(config, { ...options, env, remedyOf })))
   return found
+}
+
+/** Of a daemon without a unit, whose commands name it; undefined: it is not known, or where commands look for it. */
+function ownSocket(service: Unit | null, config: Config | undefined): string | undefined {
+  return service === null && config !== undefined ? ownSockets(config.runtimeDirectory).ipc : undefined
 }
 
 function ofConfiguration(loaded: Config | ConfigError): Finding[] {
