@@ -61,7 +61,10 @@ describe('a failure of the service', () => {
     world.service = () => 'token'
     await world.pass(170)
     expect(asked()).toBe(0)
-    expect(world.hosts[5]!.facts().last).toMatchObject({ kind: 'postponed', askedBy: expect.any(String) })
+    const { last } = world.hosts[5]!.facts()
+    expect(last).toMatchObject({ kind: 'postponed', askedBy: expect.any(String) })
+    // From the first second on, when this host came.
+    expect((last as { retryAfterMs: number }).retryAfterMs / 1_000).toBeCloseTo(179, -1)
     await world.pass(20)
     expect([asked(), world.tokens()]).toEqual([1, ['token-3']])
   })
@@ -97,7 +100,10 @@ describe('a refusal', () => {
     await world.pass(1)
     expect([asked(), reasons()]).toEqual([1, ['refused']])
     expect(late.facts().last).toMatchObject({ reason: 'account-inactive', askedBy: expect.any(String) })
+    const text = world.server.text('record')
     await world.pass(7_200)
+    // A writer of Redis cannot make it last.
+    world.server.plant(world.server.key('record'), text, 10 ** 9)
     world.join()
     world.join()
     await world.pass(1)
@@ -153,6 +159,30 @@ test('an asker that dies is waited for until its lease ends', async () => {
   expect(asked()).toBe(2)
   await world.pass(3)
   expect(asked()).toBe(1)
+})
+
+test("a host whose token would end during another's lease asks alone before", async () => {
+  await begin({ hosts: 2, lifeMs: 20_000 })
+  await world.pass(9)
+  world.requestMs = 60_000
+  void world.hosts[0]!.attempt('refresh')
+  await world.pass(1)
+  world.requestMs = 50
+  await world.pass(9)
+  expect([asked(), world.hosts[1]!.token()]).toEqual([3, 'token-3'])
+})
+
+test("a wait that is far ahead of the store's clock holds nobody back", async () => {
+  world = createWorld()
+  onTestFinished(world.end)
+  world.aheadMs = 36_000_000
+  world.service = () => busy
+  await world.pass(1)
+  world.aheadMs = 0
+  world.service = () => 'token'
+  world.join()
+  await world.pass(1)
+  expect([asked(), world.hosts[3]!.token()]).toEqual([2, 'token-2'])
 })
 
 test('an answer that comes after a later one was adopted does not replace it', async () => {
