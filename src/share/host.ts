@@ -1,14 +1,19 @@
-// A host in its account's fleet: the order of answers, and its attempts. It adopts the answer of another host, waits
-// for a host that asks, asks for all under a lease, or, while the store is of no use, asks alone.
+// This host in the fleet of one account. `attempt` is the way of one attempt from its beginning to its end: it looks
+// at the store, decides, and takes the answer of another host, waits, asks for all under the lease, or asks alone.
 import { randomUUID } from 'node:crypto'
-import { hostname } from 'node:os'
 import type { ShareConfig } from '../config/config.ts'
 import type { Clock } from '../lib/clock.ts'
-import { fingerprintOf } from '../protocol.ts'
-import type { Attempt, FetchOutcome, FetchToken, Postponed, TransientFailure } from '../token/outcome.ts'
-import { lifeOf, type Token } from '../token/token.ts'
-import type { Contents, Name, Seal } from './seal.ts'
-import { StoreError, type Store } from './store.ts'
+import type {
+  Attempt,
+  Cause,
+  FetchOutcome,
+  FetchToken,
+  Postponed,
+  TransientFailure,
+} from '../token/outcome.ts'
+import { answerOf, createAnswers, HOSTNAME, type Held, type Look } from './answers.ts'
+import type { Seal } from './seal.ts'
+import type { Store } from './store.ts'
 import type { Telemetry } from './telemetry.ts'
 
 /** A pair, with the settings of `share`. */
@@ -25,16 +30,13 @@ export interface Account {
   /** The host identifies itself with something of its own: a client certificate, a ready-made assertion. */
   readonly hasOwnProof: boolean
 }
-export type Held = Pick<Token, 'accessToken' | 'expirySource' | 'expiresAtMs' | 'pair' | 'receivedAtMs'>
 
-/** The time between two readings, and the longest wait of an attempt without the store. */
-export const READ_EVERY_MS = 15_000
+/** The time between two looks, and the longest wait of an attempt without the store. */
+export const LOOK_EVERY_MS = 15_000
 /** The part of a lease beyond the request itself. */
 const LEASE_MARGIN_MS = 2_000
 /** Operators on other hosts who begin within this time share the request. */
 const GATHER_MS = 300
-/** For so long a refusal holds for hosts that come. */
-const REFUSAL_MS = 3_600_000
 /** No host asks within this time after a failure. The host that failed comes later: it may be its own. */
 const FAILURE_MS = 5_000
 const AFTER_OWN_MS = 500
@@ -43,23 +45,8 @@ const ALONE_MS = 10_000
 const ALONE_PART = 0.8
 /** The shortest time between two requests of the fleet that clients cause. */
 const CLIENT_INTERVAL_MS = 30_000
-/** A text that is further ahead of the store's clock is of no use. */
-const AHEAD_MS = 5_000
-/** So many answers that it has left a host remembers. */
-const MAX_LEFT = 100
 
-const HOST = hostname()
-
-/** An answer, with its times on this host's boot clock. */
-type Known = Contents['record']
-/** Both texts, and what the lease says, on the boot clock; null: it is of no use. */
-interface Seen {
-  readonly record: string
-  readonly lease: string
-  readonly kept: Contents['lease'] | null
-}
-
-interface HostOptions {
+export interface HostOptions {
   readonly seal: Seal
   readonly store: Promise<Store>
   readonly settings: ShareConfig
@@ -70,221 +57,123 @@ interface HostOptions {
   readonly held: () => Held | null
   readonly telemetry: Telemetry
 }
-
-/** The last answer that this host knows, and the texts of the store. The order of all answers is that of (`at`, id). */
-function createAnswers({ seal, store, settings, clock, pairId, held, telemetry }: HostOptions) {
-  const bootMs = (): number => clock.now().bootMs
-  let latest = firstOf(held(), pairId)
-  /** The answer that the keeper has. */
-  let deliveredId = latest?.id
-  /** Ids of answers that this host has left for later ones: it takes none of them again, whatever a clock says. */
-  const left = new Set<string>()
-  /** The store's clock minus the boot clock is between these: each reading narrows it. The lower one counts. */
-  let [low, high] = [-Infinity, Infinity]
-
-  /** The content of a text, unless it is of no use. */
-  function open<N extends Name>(name: N, text: string): Contents[N] | null {
-    const content = seal.open(name, text)
-    if (content === null) return null
-    const [at, until] = [content.at - low, content.until - low]
-    return at <= bootMs() + AHEAD_MS && until > bootMs() ? { ...content, at, until } : null
-  }
-
-  /** Puts the content in the place of the former text. Returns its text; null: another one is there by now. */
-  async function put<N extends Name>(name: N, former: string, content: Contents[N]): Promise<string | null> {
-    const [at, until] = [content.at + low, content.until + low]
-    const text = seal.seal(name, { ...content, at, until })
-    const isPut = await (await store).swap(seal.keys[name], former, text, content.until - bootMs())
-    return isPut ? text : null
-  }
-
-  /** False: another record is there by now. */
-  async function putLatest(former: string): Promise<boolean> {
-    if (latest === null || latest.until <= bootMs()) return true
-    return (await put('record', former, latest)) !== null
-  }
-
-  function replace(next: Known): void {
-    if (latest !== null) left.add(latest.id)
-    for (const id of left) if (left.size > MAX_LEFT) left.delete(id)
-    latest = next
-  }
-
-  function delivered(): void {
-    deliveredId = latest?.id
-  }
-
-  /** Brings the record and the latest answer to one. Reports whether the record is as it is to be. */
-  function meet(record: Known): boolean {
-    if (record.id === latest?.id) return true
-    // The token from before this process may be that of the record.
-    const isFirst = record.kind === 'ok' && latest?.id === fingerprintOf(record.accessToken)
-    const isLater = latest === null || (record.at - latest.at || Number(record.id > latest.id)) > 0
-    if (isFirst || (isLater && !left.delete(record.id))) {
-      replace(record)
-      if (isFirst) delivered()
-      return true
-    }
-    // It was left already: a clock has jumped. Once for each, or two hosts that are both sure would go on for ever.
-    if (isLater) latest = { ...latest!, at: record.at + 1 }
-    return false
-  }
-
-  /** Reads both texts, and brings the record and the latest answer to one. Rejects with a StoreError. */
-  async function read(tries = 3): Promise<Seen> {
-    const opened = await store
-    const beforeMs = bootMs()
-    const { nowMs, record, lease } = await opened.read(seal.keys)
-    const afterMs = bootMs()
-    // This process was stopped meanwhile: no timer has run.
-    if (afterMs - beforeMs > settings.timeoutMs) throw new StoreError('The answer came late')
-    // The boot clock is in whole ms.
-    const bounds = [nowMs - afterMs - 1, nowMs - beforeMs + 1] as const
-    low = Math.max(low, bounds[0])
-    high = Math.min(high, bounds[1])
-    // The store's clock has jumped, and all times on it move along.
-    if (low > high) [low, high] = bounds
-    const found = open('record', record)
-    const isSettled = (found !== null && meet(found)) || (await putLatest(record))
-    // Another host may have been faster.
-    if (!isSettled && tries > 1) return read(tries - 1)
-    telemetry.connected()
-    return { record, lease, kept: open('lease', lease) }
-  }
-
-  return {
-    read,
-    put,
-    putLatest,
-    /** Removes this lease, unless another one is there by now. */
-    giveBack: async (lease: string): Promise<unknown> => (await store).swap(seal.keys.lease, lease, '', 1),
-    latest: (): Known | null => latest,
-    /** The keeper lacks the latest answer. */
-    isNew: (): boolean => latest !== null && latest.id !== deliveredId,
-    /** The keeper has the latest answer from now on. */
-    delivered,
-    /** This host got an answer, and its keeper has it; `before` was the latest when the request began. */
-    learn(got: Known, before: Known | null): void {
-      // Meanwhile a reading has brought the answer to a later request.
-      if (latest !== null && latest !== before && latest.at > got.at) return
-      replace({ ...got, at: Math.max(got.at, (before?.at ?? -Infinity) + 1) })
-      delivered()
-    },
-    /** The latest answer, which another host got, as the keeper takes it. */
-    outcome(): FetchOutcome {
-      const { id: _, by, at, until, ...answer } = latest!
-      const life = answer.kind === 'ok' ? { lifeMs: until - at, ageMs: bootMs() - at } : {}
-      return { ...answer, ...life, askedBy: by }
-    },
-  }
-}
-
 /** One attempt of the keeper. */
 interface Act extends Attempt {
   readonly account: Account
   readonly signal: AbortSignal
-  /** From the first reading on: an operator is answered only by what was asked for then, and passes older waits. */
-  sinceMs?: number
 }
 export type Host = ReturnType<typeof createHost>
 
 export function createHost(options: HostOptions) {
   const { clock, random, held, telemetry } = options
   const { timeoutMs, asks, whenAlone } = options.settings
-  const bootMs = (): number => clock.now().bootMs
+  const nowMs = (): number => clock.now().bootMs
   const answers = createAnswers(options)
   /** What is left of the life of the token in use; 0: there is none. */
-  const leftMs = (): number => Math.max(0, (held()?.expiresAtMs ?? 0) - bootMs())
-  /** By this it knows its own leases, which a late command may put unseen. */
-  const ownId = randomUUID()
-  /** When this host asks by itself, on the boot clock; null: that is not planned. */
-  let planMs: number | null = null
+  const leftMs = (): number => Math.max(0, (held()?.expiresAtMs ?? 0) - nowMs())
+  /** A host knows its own leases by it: a late command may put one unseen. */
+  const hostId = randomUUID()
+  /** When this host asks alone, on the boot clock; null: that is not planned. */
+  let aloneAtMs: number | null = null
 
-  /** The latest answer, which another host got, as the keeper takes it. */
+  /** The keeper takes over the latest answer, which another host got. */
   function adopt(): FetchOutcome {
+    aloneAtMs = null
     const { by, at } = answers.latest()!
-    planMs = null
-    answers.delivered()
-    telemetry.came('adopted', { by, ageMs: Math.round(bootMs() - at) })
-    return answers.outcome()
+    telemetry.came('adopted', { by, ageMs: Math.round(nowMs() - at) })
+    return answers.deliver()
   }
 
-  const isAnswered = ({ sinceMs }: Act): boolean => answers.isNew() && answers.latest()!.at >= sinceMs!
-
-  /** Makes the request. What it brings for all counts from then on, whatever becomes of the store. */
-  async function ask({ account, signal, ...attempt }: Act, how: 'asked' | 'alone') {
-    const before = answers.latest()
-    let sentMs = bootMs()
-    const onSent = (): void => void (sentMs = bootMs())
-    const outcome = await account.fetchToken(signal, { ...attempt, onSent })
-    telemetry.came(how)
-    planMs = null
-    const answer = answerOf(outcome, account, { sentMs, wallMs: clock.now().wallMs })
-    if (answer !== null) answers.learn(answer, before)
-    return { outcome, sentMs, isForAll: answer !== null }
+  async function attempt(
+    account: Account,
+    ...[signal, given]: Parameters<FetchToken>
+  ): Promise<FetchOutcome> {
+    const act: Act = { ...given, account, signal }
+    const outcome = (await inFleet(act).catch(telemetry.failed)) ?? (await alone(act))
+    // A later answer may have come meanwhile. An operator waits for what follows the act.
+    return answers.isNew() && !signal.aborted && act.cause !== 'operator' ? adopt() : outcome
   }
 
-  /** Null: another attempt has the lease (again). */
-  async function askForAll(act: Act, { lease: former, kept }: Seen): Promise<FetchOutcome | null> {
-    if (kept !== null && kept.reason === undefined && kept.id !== ownId) return null
-    const own = { id: ownId, by: HOST }
-    const leaseMs = leaseMsOf(act.account)
-    const mine = await answers.put('lease', former, { ...own, at: bootMs(), until: bootMs() + leaseMs })
-    if (mine === null) return null
-    if (act.cause === 'operator') await clock.sleep(GATHER_MS, act.signal)
-    const { record, lease } = await answers.read()
-    if (isAnswered(act) || act.signal.aborted) {
-      await answers.giveBack(mine).catch(telemetry.failed)
-      return isAnswered(act) ? adopt() : postponed(0)
+  /** Looks and decides until there is an outcome. Null: another host takes too long. Rejects with a StoreError. */
+  async function inFleet(act: Act): Promise<FetchOutcome | null> {
+    const { cause, signal, account } = act
+    const patienceMs = aloneAtMs === null ? Math.min(2 * leaseMsOf(account), (leftMs() || Infinity) / 2) : 0
+    const patientUntilMs = nowMs() + patienceMs
+    /** An operator is answered only by what was asked for from the first look on, and passes older waits. */
+    let sinceMs: number | null = null
+    do {
+      const look = await answers.look()
+      sinceMs ??= cause === 'operator' ? nowMs() : -Infinity
+      const step = decide(look.lease, cause, sinceMs)
+      if (step === 'adopt') return adopt()
+      if (typeof step === 'object') return step
+      const outcome = step === 'ask' ? await askForAll(act, look, sinceMs) : null
+      if (outcome !== null) return outcome
+      await clock.sleep(50 + 200 * random(), signal)
+    } while (nowMs() < patientUntilMs && !signal.aborted)
+    return null
+  }
+
+  /** The next step of an attempt. It follows from what this host knows and has seen, and changes nothing. */
+  function decide(
+    lease: Look['lease'],
+    cause: Cause,
+    sinceMs: number,
+  ): Postponed | 'adopt' | 'ask' | 'look again' {
+    if (answers.isNew(sinceMs)) return 'adopt'
+    if (lease?.reason !== undefined && lease.at >= sinceMs) {
+      const { reason, detail = '', by: askedBy, until, id } = lease
+      const waitMs = until - nowMs() + (id === hostId ? AFTER_OWN_MS : 0)
+      return postponed(waitMs, { reason, detail, askedBy })
+    }
+    if (!asks) return NOT_ASKED
+    const againAtMs = (answers.latest()?.at ?? -Infinity) + CLIENT_INTERVAL_MS
+    if (cause === 'client' && againAtMs > nowMs()) return postponed(againAtMs - nowMs())
+    const isAnotherAsking = lease !== null && lease.reason === undefined && lease.id !== hostId
+    return isAnotherAsking ? 'look again' : 'ask'
+  }
+
+  /** Takes the lease and asks. Null: another host has the lease (again). */
+  async function askForAll(act: Act, before: Look, sinceMs: number): Promise<FetchOutcome | null> {
+    const { account, cause, signal } = act
+    const own = { id: hostId, by: HOSTNAME }
+    const right = { ...own, at: nowMs(), until: nowMs() + leaseMsOf(account) }
+    const leaseText = await answers.put('lease', before.leaseText, right)
+    if (leaseText === null) return null
+    if (cause === 'operator') await clock.sleep(GATHER_MS, signal)
+    const look = await answers.look()
+    if (answers.isNew(sinceMs) || signal.aborted) {
+      await answers.remove('lease', leaseText).catch(telemetry.failed)
+      return answers.isNew(sinceMs) ? adopt() : postponed(0)
     }
     // This process was stopped for longer than its lease, or somebody else writes there.
-    if (lease !== mine) return null
-    const { outcome, sentMs, isForAll } = await ask(act, 'asked')
+    if (look.leaseText !== leaseText) return null
+    const { outcome, sentAtMs, isForAll } = await ask(act, 'asked')
     // From here on no failure of the store leads to a second request. The record comes before the lease goes.
     try {
-      if (isForAll && !(await answers.putLatest(record))) await answers.read()
-      if (isForAll || act.signal.aborted) await answers.giveBack(mine)
-      else await answers.put('lease', mine, { ...own, at: sentMs, ...waitAfter(outcome, kept) })
+      if (isForAll && !(await answers.putLatest(look.recordText))) await answers.look()
+      if (isForAll || signal.aborted) await answers.remove('lease', leaseText)
+      else {
+        const wait = { ...own, at: sentAtMs, ...waitAfter(outcome, before.lease, nowMs()) }
+        await answers.put('lease', leaseText, wait)
+      }
     } catch (error) {
       telemetry.failed(error)
     }
     return outcome
   }
 
-  /** The wait for all: as long as the service asks for, or short; at least a longer one that was passed. */
-  function waitAfter(outcome: FetchOutcome, passed: Seen['kept']) {
-    // Else it is a refusal of what the host identifies itself with.
-    const failure = outcome.kind === 'transient' ? outcome : ({ reason: 'rejected', detail: '' } as const)
-    const { reason, detail, retryAfterMs = 0 }: Omit<TransientFailure, 'kind'> = failure
-    const until = Math.max(bootMs() + Math.max(retryAfterMs, FAILURE_MS), passed?.until ?? 0)
-    return { until, reason, detail }
-  }
-
-  /** Null: a host that asks takes too long. Rejects with a StoreError. */
-  async function inFleet(act: Act): Promise<FetchOutcome | null> {
-    const patienceMs = planMs === null ? Math.min(2 * leaseMsOf(act.account), (leftMs() || Infinity) / 2) : 0
-    const patientUntilMs = bootMs() + patienceMs
-    do {
-      const seen = await answers.read()
-      act.sinceMs ??= act.cause === 'operator' ? bootMs() : -Infinity
-      if (isAnswered(act)) return adopt()
-      const outcome = reasonNotToAsk(act, seen) ?? (await askForAll(act, seen))
-      if (outcome !== null) return outcome
-      await clock.sleep(50 + 200 * random(), act.signal)
-    } while (bootMs() < patientUntilMs && !act.signal.aborted)
-    return null
-  }
-
-  function reasonNotToAsk({ cause, sinceMs }: Act, { kept }: Seen): Postponed | null {
-    if (kept?.reason !== undefined && kept.at >= sinceMs!) {
-      const { reason, detail = '', by, until, id } = kept
-      const waitMs = until - bootMs() + (id === ownId ? AFTER_OWN_MS : 0)
-      return postponed(waitMs, { reason, detail, askedBy: by })
-    }
-    if (!asks) return NOT_ASKED
-    const paceMs =
-      cause === 'client' ? (answers.latest()?.at ?? -Infinity) + CLIENT_INTERVAL_MS - bootMs() : 0
-    return paceMs > 0 ? postponed(paceMs) : null
+  /** Makes the request. An answer for all counts from then on, whatever becomes of the store. */
+  async function ask({ account, signal, ...given }: Act, how: 'asked' | 'alone') {
+    const before = answers.latest()
+    let sentAtMs = nowMs()
+    const onSent = (): void => void (sentAtMs = nowMs())
+    const outcome = await account.fetchToken(signal, { ...given, onSent })
+    telemetry.came(how)
+    aloneAtMs = null
+    const answer = answerOf(outcome, account, { sentAtMs, wallMs: clock.now().wallMs })
+    if (answer !== null) answers.learn(answer, before)
+    return { outcome, sentAtMs, isForAll: answer !== null }
   }
 
   /** The store is of no use: the request is put off to the moment that is planned for it, and then made. */
@@ -293,55 +182,30 @@ export function createHost(options: HostOptions) {
     if (signal.aborted) return postponed(0)
     if (!asks) return NOT_ASKED
     if (cause !== 'operator') {
-      if (whenAlone === 'wait') return postponed(READ_EVERY_MS, { reason: 'share-lost' })
+      if (whenAlone === 'wait') return postponed(LOOK_EVERY_MS, { reason: 'share-lost' })
       const isUrgent = cause === 'client' || leftMs() === 0
       const spareMs = Math.max(0, leftMs() - timeoutMs - account.requestTimeoutMs)
-      const latestMs = bootMs() + (isUrgent ? ALONE_MS : ALONE_PART * spareMs)
-      if (planMs === null || planMs > latestMs) planMs = bootMs() + random() * (latestMs - bootMs())
-      if (planMs > bootMs()) return postponed(Math.min(READ_EVERY_MS, planMs - bootMs()))
+      const latestMs = isUrgent ? ALONE_MS : ALONE_PART * spareMs
+      if (aloneAtMs === null || aloneAtMs > nowMs() + latestMs) aloneAtMs = nowMs() + random() * latestMs
+      if (aloneAtMs > nowMs()) return postponed(Math.min(LOOK_EVERY_MS, aloneAtMs - nowMs()))
     }
     return (await ask(act, 'alone')).outcome
   }
 
-  return {
-    answers,
-    adopt,
-    async attempt(account: Account, ...[signal, attempt]: Parameters<FetchToken>): Promise<FetchOutcome> {
-      const act: Act = { ...attempt, account, signal }
-      const outcome = (await inFleet(act).catch(telemetry.failed)) ?? (await alone(act))
-      // A later answer may have come meanwhile. An operator waits for what follows the act.
-      return answers.isNew() && !signal.aborted && act.cause !== 'operator' ? adopt() : outcome
-    },
-  }
+  return { answers, adopt, attempt }
+}
+
+/** The wait for all: as long as the service asks for, or short; at least as long as the one that was passed. */
+function waitAfter(outcome: FetchOutcome, passed: Look['lease'], nowMs: number) {
+  // Any other outcome is a refusal of what the host identifies itself with.
+  const failure = outcome.kind === 'transient' ? outcome : ({ reason: 'rejected', detail: '' } as const)
+  const { reason, detail, retryAfterMs = 0 }: Omit<TransientFailure, 'kind'> = failure
+  const until = Math.max(nowMs + Math.max(retryAfterMs, FAILURE_MS), passed?.until ?? 0)
+  return { until, reason, detail }
 }
 
 const leaseMsOf = ({ requestTimeoutMs }: Account): number => requestTimeoutMs + LEASE_MARGIN_MS
-const NOT_ASKED = postponed(READ_EVERY_MS, { reason: 'not-asked' })
-
-/** The token that the keeper has for this pair: after a start the fleet may not know of it. */
-function firstOf(held: Held | null, pairId: string): Known | null {
-  if (held?.pair !== pairId) return null
-  const { accessToken, expirySource, receivedAtMs: at, expiresAtMs: until } = held
-  const id = fingerprintOf(accessToken)
-  return { kind: 'ok', accessToken, expirySource, id, by: HOST, at, until }
-}
-
-/** Null: it holds for this host alone, or is no answer. */
-function answerOf(
-  outcome: FetchOutcome,
-  { hasOwnProof, maxAgeMs }: Account,
-  { sentMs: at, wallMs }: { sentMs: number; wallMs: number },
-): Known | null {
-  const stamped = { id: randomUUID(), by: HOST, at }
-  if (outcome.kind === 'permanent' && !hasOwnProof) {
-    const { kind, reason, detail, status } = outcome
-    return { kind, reason, detail, status, ...stamped, until: at + REFUSAL_MS }
-  }
-  if (outcome.kind !== 'ok') return null
-  const { kind, accessToken } = outcome
-  const { lifeMs, expirySource } = lifeOf(outcome, wallMs, maxAgeMs)
-  return lifeMs > 0 ? { kind, accessToken, expirySource, ...stamped, until: at + lifeMs } : null
-}
+const NOT_ASKED = postponed(LOOK_EVERY_MS, { reason: 'not-asked' })
 
 function postponed(retryAfterMs: number, more: Partial<Postponed> = {}): Postponed {
   return { kind: 'postponed', retryAfterMs, ...more }

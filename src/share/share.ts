@@ -5,7 +5,8 @@ import { withTimeout, type Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
-import { createHost, READ_EVERY_MS, type Account, type Held, type Host } from './host.ts'
+import type { Held } from './answers.ts'
+import { createHost, LOOK_EVERY_MS, type Account, type Host } from './host.ts'
 import { createSeal } from './seal.ts'
 import { openStore } from './store.ts'
 import { createTelemetry } from './telemetry.ts'
@@ -33,7 +34,7 @@ export function createShare({ keeper, open = openStore, ...around }: ShareOption
   let current: Account | null = null
   /** The attempt that is under way. */
   let underWay: Promise<FetchOutcome> | null = null
-  /** Ends the sleep until the next reading. */
+  /** Ends the sleep until the next look. */
   let waking = new AbortController()
 
   function connect(settings: ShareConfig) {
@@ -54,17 +55,17 @@ export function createShare({ keeper, open = openStore, ...around }: ShareOption
     return host
   }
 
-  /** Reads the store, and offers the keeper what it lacks. Returns how long to sleep then, in ms. */
+  /** Looks at the store, and offers the keeper what it lacks. Returns how long to sleep then, in ms. */
   async function offerNews(): Promise<number> {
-    if (current === null) return READ_EVERY_MS
+    if (current === null) return LOOK_EVERY_MS
     const account = current
     const { answers, adopt } = hostOf(account)
-    await answers.read().catch(connection!.telemetry.failed)
-    if (!answers.isNew() || current !== account) return READ_EVERY_MS
+    await answers.look().catch(connection!.telemetry.failed)
+    if (!answers.isNew() || current !== account) return LOOK_EVERY_MS
     // An attempt that is under way takes it by itself.
     if (!keeper.offer(answers.outcome())) return OFFER_AGAIN_MS
     adopt()
-    return READ_EVERY_MS
+    return LOOK_EVERY_MS
   }
 
   return {
@@ -83,7 +84,7 @@ export function createShare({ keeper, open = openStore, ...around }: ShareOption
       underWay = hostOf(account).attempt(account, ...attempt)
       return underWay
     },
-    /** Reads every 15 s and at each connection until the signal is aborted. Rejects for internal errors alone. */
+    /** Looks every 15 s and at each connection until the signal is aborted. Rejects for internal errors alone. */
     async run(signal: AbortSignal): Promise<void> {
       while (!signal.aborted) {
         waking = new AbortController()

@@ -185,6 +185,17 @@ test("a wait that is far ahead of the store's clock holds nobody back", async ()
   expect([asked(), world.hosts[3]!.token()]).toEqual([2, 'token-2'])
 })
 
+test('an asker whose lease is lost before its request leaves it to the host that has the lease', async () => {
+  await begin({ hosts: 2 })
+  world.requestMs = 5_000
+  void world.hosts[0]!.attempt('operator')
+  await world.pass(0.1)
+  world.server.remove(world.server.key('lease'))
+  void world.hosts[1]!.attempt('refresh')
+  await world.pass(6)
+  expect([asked(), world.tokens()]).toEqual([2, ['token-2']])
+})
+
 test('an answer that comes after a later one was adopted does not replace it', async () => {
   await begin({ hosts: 2 })
   await world.pass(9)

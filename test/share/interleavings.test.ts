@@ -148,7 +148,7 @@ async function play(
   const alive = [0, 1].filter((index) => !dead.has(index))
   const look = async (): Promise<void> => {
     for (let turns = 0; turns < 3; turns += 1)
-      for (const index of alive) await hosts[index]!.answers.read().catch(telemetry.failed)
+      for (const index of alive) await hosts[index]!.answers.look().catch(telemetry.failed)
   }
   await schedule(look())
   const tokenOf = (index: number): unknown =>
