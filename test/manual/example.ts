@@ -1,5 +1,4 @@
 // Runs an example of the manual against a daemon of the test: its directory, its service, its `kyc-tokend`.
-import { spawn, type ChildProcess } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { onTestFinished } from 'vitest'
@@ -8,10 +7,11 @@ import { PROGRAM, startDaemon } from '../support/daemon.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { serviceOf } from '../support/outside.ts'
 import { startRedis } from '../support/redis.ts'
+import { startProgram, type Ended } from '../support/run-cli.ts'
 import { granting } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
-import { block, PROJECT } from './manual.ts'
+import { block, EXAMPLES, PROJECT } from './manual.ts'
 
 export type Example = Awaited<ReturnType<typeof startExample>>
 
@@ -31,11 +31,8 @@ export async function startExample(
   await expectUntil('the token files', () => paths.every((path) => existsSync(join(directory, 'run', path))))
   const bin = join(directory, 'bin')
   mkdirSync(bin)
-  const program = (name: string, script: string): void =>
-    writeFileSync(join(bin, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 })
-  program('kyc-tokend', `exec ${PROGRAM.join(' ')} "$@"`)
+  writeFileSync(join(bin, 'kyc-tokend'), `#!/bin/sh\nexec ${PROGRAM.join(' ')} "$@"\n`, { mode: 0o755 })
   const env = {
-    ...process.env,
     PATH: `${bin}:${process.env['PATH']}`,
     KYC_TOKEND_SOCKET: daemon.ipcPath,
     no_proxy: '127.0.0.1',
@@ -47,31 +44,33 @@ export async function startExample(
     /** The header `Authorization` of each request that came for this path. */
     authorizations: (path: string): (string | undefined)[] =>
       service.requests.filter((request) => request.path === path).map(({ headers }) => headers.authorization),
-    /** For programs of the test: `kyc-tokend` is on the path, and finds this daemon. */
-    env,
-    /** Makes a program on that path. */
-    program,
     /** Runs the marked block, or this file of the examples, with this interpreter, and returns its output. Rejects if it fails. */
-    run: (
+    run: async (
       name: string,
       how: { with: readonly string[]; as?: string; file?: string; edit?: (code: string) => string },
     ): Promise<string> => {
-      const {
-        with: [command = '', ...args],
-        as = how.file,
-        edit = (text) => text,
-      } = how
-      const written =
-        how.file === undefined
-          ? block(name).code
-          : readFileSync(join(PROJECT, 'systemd/examples', how.file), 'utf8')
+      const { file, as = file, edit = (text) => text } = how
+      const written = file === undefined ? block(name).code : readFileSync(join(EXAMPLES, file), 'utf8')
       const code = edit(written)
         .replaceAll('/run/kyc-tokend', join(directory, 'run'))
         .replaceAll('https://api.example.com', service.url)
       if (as !== undefined) writeFileSync(join(directory, as), code)
-      return outputOf(spawn(command, [...args, as ?? code], { env, cwd: directory }))
+      const { status, stdout, stderr } = await endOf([...how.with, as ?? code], { env, cwd: directory })
+      if (status !== 0) throw new Error(`ended with ${String(status)}: ${stderr}`)
+      return stdout
     },
   }
+}
+
+/** Runs a program with this input to its end, or to that of the test. */
+export function endOf(
+  command: readonly string[],
+  { input = '', ...options }: { input?: string; env: NodeJS.ProcessEnv; cwd: string },
+): Promise<Ended> {
+  const { child, ended } = startProgram(command, options)
+  onTestFinished(() => void child.kill('SIGKILL'))
+  child.stdin.end(input)
+  return ended
 }
 
 /** One whose configuration has all that gives its answers and metrics further fields. */
@@ -104,20 +103,4 @@ export function installClient({ daemon }: Example, others: readonly string[] = [
   symlinkSync(join(PROJECT, 'package.json'), join(modules, 'kyc-tokend/package.json'))
   symlinkSync(dirname(PROGRAM[1]), join(modules, 'kyc-tokend/dist'))
   for (const name of others) symlinkSync(join(PROJECT, 'node_modules', name), join(modules, name))
-}
-
-function outputOf(child: ChildProcess): Promise<string> {
-  let stdout = ''
-  let stderr = ''
-  child.stdout?.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
-  child.stderr?.on('data', (chunk: Buffer) => (stderr += chunk.toString()))
-  child.stdin?.end()
-  onTestFinished(() => void child.kill('SIGKILL'))
-  return new Promise((resolve, reject) => {
-    child.on('error', reject)
-    child.on('close', (status) => {
-      if (status === 0) resolve(stdout)
-      else reject(new Error(`ended with ${String(status)}: ${stderr}`))
-    })
-  })
 }

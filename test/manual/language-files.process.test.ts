@@ -1,17 +1,17 @@
 // kyc_token.py and KycToken.php, with a real python3 and php, against a daemon and an API that revokes tokens.
-import { spawn, spawnSync } from 'node:child_process'
+import { spawnSync } from 'node:child_process'
 import { copyFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { lacks } from '../support/lacks.ts'
+import type { Ended } from '../support/run-cli.ts'
 import { granting, type ArrivedRequest, type ScriptedAnswer } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { clientOf } from '../support/client-world.ts'
-import { startExample } from './example.ts'
-import { PROJECT } from './manual.ts'
+import { endOf, startExample } from './example.ts'
+import { EXAMPLES } from './manual.ts'
 
-const EXAMPLES = join(PROJECT, 'systemd/examples')
 /** One that has these modules; Debian's packages are for its own. */
 const pythonWith = (modules: string): string | undefined =>
   ['python3', '/usr/bin/python3'].find(
@@ -52,24 +52,12 @@ const programs: [name: string, command: string[], isMissing: boolean][] = [
   ],
 ]
 
-interface Ran {
-  readonly status: number | null
-  readonly stdout: string
-  readonly stderr: string
-}
-function run(command: readonly string[], socket: string): Promise<Ran> {
+function run([program = '', ...words]: readonly string[], socket: string): Promise<Ended> {
+  const env = { KYC_TOKEND_HTTP_SOCKET: socket, PYTHONDONTWRITEBYTECODE: '1', no_proxy: '*' }
+  if (program !== 'php') return endOf([program, ...words], { cwd: EXAMPLES, env })
   // PHP has its code on standard input: that of -r knows no handler of exceptions.
-  const isPhp = command[0] === 'php'
-  const [program = '', ...words] = command
-  const args = isPhp ? ['--', ...words.slice(1)] : words
-  const env = { ...process.env, KYC_TOKEND_HTTP_SOCKET: socket, PYTHONDONTWRITEBYTECODE: '1', no_proxy: '*' }
-  const child = spawn(program, args, { cwd: EXAMPLES, env, stdio: 'pipe' })
-  child.stdin.end(isPhp ? `<?php ${words[0]}` : '')
-  onTestFinished(() => void child.kill('SIGKILL'))
-  let [stdout, stderr] = ['', '']
-  child.stdout.on('data', (chunk: Buffer) => (stdout += chunk.toString()))
-  child.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()))
-  return new Promise((resolve) => child.on('close', (status) => resolve({ status, stdout, stderr })))
+  const [code, ...others] = words
+  return endOf(['php', '--', ...others], { cwd: EXAMPLES, env, input: `<?php ${code}` })
 }
 
 /** A daemon, and an API that takes the newest token alone, at `/bad` none. */
@@ -97,7 +85,7 @@ test.for(programs)(
     const { daemon, service, api } = await revokingWorld()
     api.valid = 'none'
     const ran = await run([...command, service.url], daemon.httpPath)
-    expect(ran).toEqual({ status: 0, stdout: '200\n401\n401\n200\n', stderr: '' })
+    expect(ran).toMatchObject({ status: 0, stdout: '200\n401\n401\n200\n', stderr: '' })
     // The revocation is seen at once. The report of /bad is held for longer than the call would wait.
     expect(api.calls).toEqual(['/good', '/good', '/bad', '/bad', '/good'].map((path) => `POST ${path} body`))
     expect(api.tokens).toBe(2)

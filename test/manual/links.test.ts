@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { withShippedLinks } from '../../systemd/build/shipped-links.ts'
-import { bare, manualText, pages, PROJECT, tableRows } from './manual.ts'
+import { bare, dropIns, manualText, pages, PROJECT, tableRows } from './manual.ts'
 
 const text = manualText()
 const { version, scripts } = JSON.parse(readFileSync(join(PROJECT, 'package.json'), 'utf8')) as {
@@ -12,7 +12,6 @@ const { version, scripts } = JSON.parse(readFileSync(join(PROJECT, 'package.json
 }
 /** Pieces of code in prose, tables and examples. */
 const words = [...text.matchAll(/[^\s`()|[\]]+/g)].map(([word]) => word)
-const dropIns = [...text.matchAll(/<!-- drop-in: ([\w.-]+) -->\n+```ini\n([\s\S]*?)```/g)]
 
 describe('the manual names what exists', () => {
   test('every file of the project', () => {
@@ -58,12 +57,11 @@ describe('the manual names what exists', () => {
 })
 
 test('the drop-ins are those that the package has as examples', () => {
-  expect(dropIns.length).toBeGreaterThan(2)
-  for (const [, name = '', lines = ''] of dropIns) {
+  expect(dropIns().length).toBeGreaterThan(2)
+  for (const { name, code } of dropIns()) {
     const example = readFileSync(join(PROJECT, 'systemd/examples', name), 'utf8')
     // The example has an alternative as a comment.
-    for (const line of lines.trim().split('\n'))
-      expect(example.replaceAll(/^#(?=\w+=)/gm, '')).toContain(`${line}\n`)
+    for (const line of code.split('\n')) expect(example.replaceAll(/^#(?=\w+=)/gm, '')).toContain(`${line}\n`)
   }
 })
 

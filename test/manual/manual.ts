@@ -4,6 +4,9 @@ import { join } from 'node:path'
 
 export const PROJECT = new URL('../..', import.meta.url).pathname
 
+/** The files that the package has as examples. */
+export const EXAMPLES = join(PROJECT, 'systemd/examples')
+
 interface Page {
   /** Relative to the project. */
   readonly path: string
@@ -38,14 +41,19 @@ export function manualText(): string {
 
 /** The block of code with this marker, as written. */
 export function block(name: string): Block {
-  const found = blocks().find((candidate) => candidate.name === name)
+  const found = marked('run: ([\\w-]+)').find((candidate) => candidate.name === name)
   if (found === undefined) throw new Error(`No page has a block of code under <!-- run: ${name} -->`)
   return found
 }
 
-function blocks(): Block[] {
-  const marked = /^<!-- run: ([\w-]+) -->\n+```\w+\n([\s\S]*?)\n```$/gm
-  return [...manualText().matchAll(marked)].map(([, name = '', code = '']) => ({ name, code }))
+function marked(marker: string): Block[] {
+  const text = new RegExp(`^<!-- ${marker} -->\\n+\`\`\`\\w+\\n([\\s\\S]*?)\\n\`\`\`$`, 'gm')
+  return [...manualText().matchAll(text)].map(([, name = '', code = '']) => ({ name, code }))
+}
+
+/** The drop-ins under `<!-- drop-in: NAME -->`, one after the other. */
+export function dropIns(): Block[] {
+  return marked('drop-in: ([\\w.-]+)')
 }
 
 /** The cells of the table under `<!-- table: NAME -->`, without its head. */

@@ -1,6 +1,5 @@
 // The proxy of programs.md: a real nginx with the example's configuration, a real daemon, and a service that revokes tokens.
-import { spawn, spawnSync, type ChildProcess } from 'node:child_process'
-import { createHash } from 'node:crypto'
+import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -8,37 +7,37 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { createAuthority, createCertificate } from '../support/certificates.ts'
 import { startDaemon } from '../support/daemon.ts'
-import { jwtOf } from '../support/jwt.ts'
 import { lacks } from '../support/lacks.ts'
-import { httpAsk, serviceOf, tokenOf, type HttpAnswer } from '../support/outside.ts'
-import { granting, type ScriptedAnswer, type Service } from '../support/service.ts'
+import { freshToken, httpAsk, serviceOf, tokenOf, type HttpAnswer } from '../support/outside.ts'
+import { granting, type ArrivedRequest } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
 import { PROJECT } from './manual.ts'
 
-interface Call {
-  readonly method?: string
-  readonly path: string
-  readonly body?: string
-}
-
 type World = Awaited<ReturnType<typeof startWorld>>
 
-describe.skipIf(lacks('nginx', 'python3'))('through the proxy', () => {
+const FORBIDDEN = `DELETE /some/path
+  GET /other
+  GET /some/path/../other
+  GET /applicants/%2e%2e%2fother
+  GET /kyc-tokend/authorization
+  GET /v1/token`
+const LOCATION = 'https://elsewhere.example.com/'
+
+describe.skipIf(lacks('nginx'))('through the proxy', () => {
   test('no call is lost or done twice, and no program sees a token, whatever happens', async () => {
     const world = await startWorld()
     const answers: HttpAnswer[] = []
     let calls = 0
     const load = { isOver: false }
-    const callOnAndOn = async (): Promise<void> => {
+    const programs = Array.from({ length: 10 }, async () => {
       while (!load.isOver) answers.push(await persist(world, ++calls))
-    }
-    const programs = Array.from({ length: 10 }, callOnAndOn)
+    })
     const happenings: (() => Promise<void>)[] = [
       async () => world.refresh().then(() => world.revoke('former')),
       async () => world.revoke('all'),
       async () => world.reloadNginx(),
-      async () => world.endNginx().then(async () => world.startNginx()),
+      async () => world.restartNginx(),
       async () => void (load.isOver = true),
     ]
     for (const happen of happenings) {
@@ -49,8 +48,7 @@ describe.skipIf(lacks('nginx', 'python3'))('through the proxy', () => {
     await Promise.all(programs)
 
     expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200, 201]))
-    expect([...world.done.values()].every((times) => times === 1)).toBe(true)
-    expect(world.done.size).toBe(calls)
+    expect([world.done.length, new Set(world.done).size]).toEqual([calls, calls])
     const arrived = world.service.requests.filter(({ path }) => path.startsWith('/some/path'))
     expect(arrived.length).toBeGreaterThan(calls)
     const known = world.tokens.map((token) => `Bearer ${token}`)
@@ -58,62 +56,49 @@ describe.skipIf(lacks('nginx', 'python3'))('through the proxy', () => {
     expect(world.service.connections.opened).toBeLessThan(arrived.length / 4)
     expect(world.tokens.length).toBeGreaterThanOrEqual(3)
     const line = /^(GET|POST) \/some\/path 20[01] "[^"]+" [\d.]+$/gm
-    const log = (): string => readFileSync(join(world.directory, 'access.log'), 'utf8')
     // A line is written after the answer.
-    await expectUntil('a line for each call', () => log().split('\n').length > calls)
-    expect(log().replaceAll(line, '')).toBe('\n'.repeat(calls))
+    await expectUntil('a line for each call', () => world.log().split('\n').length > calls)
+    expect(world.log().replaceAll(line, '')).toBe('\n'.repeat(calls))
     expectNoToken(world, answers)
   })
 
   test('the proxy passes on what is allowed, and says what it cannot do', async () => {
     const world = await startWorld()
-    const { service, script, call } = world
     const answers: HttpAnswer[] = []
-    const arrived = (path: string): number => service.requests.filter((each) => each.path === path).length
-
-    const forbidden = `DELETE /some/path
-      GET /other
-      GET /some/path/../other
-      GET /applicants/%2e%2e%2fother
-      GET /kyc-tokend/authorization
-      GET /v1/token`
-    const before = service.requests.length
-    for (const line of forbidden.split('\n')) {
-      const [method = '', path = ''] = line.trim().split(' ')
-      const answer = await call({ method, path })
-      expect([403, 404], line).toContain(answer.status)
-      answers.push(answer)
+    const ask = async (method: string, path: string): Promise<HttpAnswer> => {
+      answers.push(await world.call(path, method, method === 'POST' ? 'x' : ''))
+      return answers.at(-1)!
     }
-    expect(service.requests).toHaveLength(before)
+    const before = world.service.requests.length
+    for (const line of FORBIDDEN.split('\n')) {
+      const [method = '', path = ''] = line.trim().split(' ')
+      expect([403, 404], line).toContain((await ask(method, path)).status)
+    }
+    expect(world.service.requests).toHaveLength(before)
 
     // Only a 401 is repeated, once; every other answer arrives as it is.
-    const location = 'https://elsewhere.example.com/'
-    for (const status of [302, 400, 403, 500, 502, 503, 504]) {
+    for (const status of [302, 400, 401, 403, 500, 502, 503, 504]) {
       const path = `/some/path?status=${status}`
-      const cookies = { 'set-cookie': 'a=b; Path=/', 'x-accel-redirect': '/kyc-tokend/authorization' }
-      script(path, { status, headers: { location, ...cookies }, body: `own ${status}` })
-      const answer = await call({ method: 'POST', path, body: 'x' })
-      expect(answer).toMatchObject({ status, body: `own ${status}`, headers: { location } })
+      const answer = await ask('POST', path)
+      expect(answer).toMatchObject({ status, body: `own ${status}`, headers: { location: LOCATION } })
       expect(answer.headers['set-cookie']).toEqual(['a=b; Path=/'])
-      expect(arrived(path)).toBe(1)
-      answers.push(answer)
+      const bodies = world.service.requests.filter((each) => each.path === path).map(({ body }) => body)
+      expect(bodies).toEqual(status === 401 ? ['x', 'x'] : ['x'])
     }
-    const own = '/some/path?status=401'
-    script(own, { status: 401, headers: { 'www-authenticate': 'Bearer' }, body: 'own 401' })
-    answers.push(await call({ method: 'POST', path: own, body: 'x' }))
-    expect(answers.at(-1)).toMatchObject({ status: 401, body: 'own 401' })
-    expect(service.requests.filter(({ path }) => path === own).map(({ body }) => body)).toEqual(['x', 'x'])
 
-    await world.endDaemon()
-    answers.push(await call({ path: '/some/path?without=daemon' }))
-    expect(answers.at(-1)).toMatchObject({ status: 503, body: expect.stringContaining('has no token') })
-    expect(arrived('/some/path?without=daemon')).toBe(0)
+    await world.daemon.end()
+    const asked = world.service.requests.length
+    const without = await ask('GET', '/some/path?1')
+    expect(without).toMatchObject({ status: 503, body: expect.stringContaining('has no token') })
+    expect(world.service.requests).toHaveLength(asked)
     expectNoToken(world, answers)
   })
 
   test('the proxy sends nothing to a service that it cannot verify', async () => {
-    const world = await startWorld({ trusted: createAuthority('Another authority').cert })
-    expect((await world.call({ path: '/some/path?1' })).status).toBe(502)
+    const world = await startWorld()
+    writeFileSync(join(world.directory, 'ca.pem'), createAuthority('Another authority').cert)
+    await world.restartNginx()
+    expect((await world.call('/some/path?1')).status).toBe(502)
     expect(world.service.requests.filter(({ path }) => path.startsWith('/some'))).toEqual([])
   })
 })
@@ -125,8 +110,8 @@ async function persist(world: World, number: number): Promise<HttpAnswer> {
   const path = `/some/path?number=${number}`
   for (;;) {
     try {
-      const answer = await world.call({ method: isPost ? 'POST' : 'GET', path, body })
-      expect(answer.body).toBe(echoOf(body))
+      const answer = await world.call(path, isPost ? 'POST' : 'GET', body)
+      expect(answer.body === body, path).toBe(true)
       if (isPost) expect(answer.headers).toMatchObject({ location: path, 'set-cookie': ['a=1', 'b=2'] })
       return answer
     } catch (error) {
@@ -137,128 +122,103 @@ async function persist(world: World, number: number): Promise<HttpAnswer> {
   }
 }
 
-function echoOf(body: string): string {
-  return createHash('sha256').update(body).digest('hex')
-}
-
 function expectNoToken(world: World, answers: readonly HttpAnswer[]): void {
-  const readable = JSON.stringify(answers) + world.files()
-  for (const token of world.tokens)
-    for (const part of token.split('.').slice(1)) expect(readable.includes(part)).toBe(false)
-  expect(readable.includes('Bearer e')).toBe(false)
+  const readable = answers.map(({ headers, body }) => JSON.stringify(headers) + body).join('')
+  const written = world.log() + world.stderr()
+  for (const part of ['Bearer e', ...world.tokens.flatMap((token) => token.split('.').slice(1))])
+    expect((readable + written).includes(part)).toBe(false)
 }
 
-async function startWorld({ trusted }: { trusted?: string } = {}) {
+async function startWorld() {
   const directory = await tempDirectory()
   const authority = createAuthority()
   /** Every token that the service has given, oldest first. */
   const tokens: string[] = []
   const refused = new Set<string>()
-  /** By the number of a call: so many times the service has done it. */
-  const done = new Map<number, number>()
-  const scripted = new Map<string, ScriptedAnswer>()
-  const service = await serviceOf(
-    ({ path, method, headers, body }) => {
-      if (path === '/token/external/jwt') {
-        tokens.push(jwtOf({ exp: Math.floor(Date.now() / 1000) + 3_600, n: tokens.length }, tokens.length))
-        return granting(tokens.at(-1) ?? '')
-      }
-      const own = scripted.get(path)
-      if (own !== undefined) return own
-      const [, token = ''] = /^Bearer (.+)$/.exec(headers.authorization ?? '') ?? []
-      if (!tokens.includes(token) || refused.has(token))
-        return { status: 401, headers: { 'www-authenticate': 'Bearer' }, body: 'refused' }
-      const number = Number(/\d+$/.exec(path)?.[0])
-      done.set(number, (done.get(number) ?? 0) + 1)
-      const answer = { body: echoOf(body) }
-      if (method === 'GET') return answer
-      return { ...answer, status: 201, headers: { location: path, 'set-cookie': ['a=1', 'b=2'] } as never }
-    },
-    createCertificate(authority, { names: ['localhost'] }),
-  )
+  /** The path of each call that the service has done. */
+  const done: string[] = []
+  /** Answers `status=` in a query with that status, whatever the token; else it does the call, and gives its body back. */
+  const answer = ({ path, method, headers, body }: ArrivedRequest) => {
+    if (path === '/token/external/jwt') {
+      tokens.push(freshToken())
+      return granting(tokens.at(-1)!)
+    }
+    const status = Number(/status=(\d+)/.exec(path)?.[1])
+    const other = { 'set-cookie': 'a=b; Path=/', 'x-accel-redirect': '/kyc-tokend/authorization' }
+    if (status > 0) return { status, headers: { location: LOCATION, ...other }, body: `own ${status}` }
+    const token = headers.authorization?.replace(/^Bearer /, '') ?? ''
+    if (!tokens.includes(token) || refused.has(token))
+      return { status: 401, headers: { 'www-authenticate': 'Bearer' }, body: 'refused' }
+    done.push(path)
+    if (method === 'GET') return { body }
+    return { status: 201, headers: { location: path, 'set-cookie': ['a=1', 'b=2'] } as never, body }
+  }
+  const service = await serviceOf(answer, createCertificate(authority, { names: ['localhost'] }))
   writeFileSync(join(directory, 'ca.pem'), authority.cert)
-  writeFileSync(join(directory, 'trusted.pem'), trusted ?? authority.cert)
-
   const daemon = startDaemon({ directory, baseUrl: service.url, config: { request: { caFile: 'ca.pem' } } })
-  const { httpPath } = daemon
   await daemon.listening()
   await tokenOf(daemon)
 
-  const socketPath = join(directory, 'proxy/api.sock')
-  const configFile = join(directory, 'nginx.conf')
-  mkdirSync(join(directory, 'proxy'))
-  writeFileSync(configFile, exampleFor({ directory, service, httpPath }))
-  let nginx: ChildProcess | undefined
+  const proxy = join(directory, 'proxy')
+  const httpPath = join(proxy, 'api.sock')
+  const config = join(directory, 'nginx.conf')
+  const example = readFileSync(join(PROJECT, 'systemd/examples/nginx-api.conf'), 'utf8')
+    .replaceAll('/run/kyc-api-proxy', proxy)
+    .replaceAll('/run/kyc-tokend/http.sock', daemon.httpPath)
+    .replaceAll('api.example.com:443', `127.0.0.1:${service.port}`)
+    .replaceAll('api.example.com', 'localhost')
+    .replaceAll('/etc/ssl/certs/ca-certificates.crt', join(directory, 'ca.pem'))
+    .replace(/syslog:\S+/, join(directory, 'access.log'))
+  // As root nginx would take another user for its workers, who could not reach the directory of the test.
+  writeFileSync(config, process.getuid?.() === 0 ? `user root;\n${example}` : example)
   let stderr = ''
-  /** Ends it when the calls under way are answered. */
-  const endNginx = async (): Promise<void> => {
-    if (nginx?.exitCode !== null || nginx.signalCode !== null) return
+  const startNginx = async () => {
+    mkdirSync(proxy)
+    const nginx = spawn('nginx', ['-e', 'stderr', '-c', config, '-g', 'daemon off;'])
+    nginx.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()))
     const ended = once(nginx, 'exit')
-    nginx.kill('SIGQUIT')
-    await ended
-    // systemd empties the directory.
-    rmSync(join(directory, 'proxy'), { recursive: true })
-    mkdirSync(join(directory, 'proxy'))
-  }
-  const startNginx = async (): Promise<void> => {
-    const started = spawn('nginx', ['-e', 'stderr', '-c', configFile, '-g', 'daemon off;'], {
-      stdio: ['ignore', 'ignore', 'pipe'],
-    })
-    started.stderr.on('data', (chunk: Buffer) => (stderr += chunk.toString()))
-    nginx = started
+    /** Ends it when the calls under way are answered. As systemd does, it removes the directory. */
+    const end = async (): Promise<void> => {
+      nginx.kill('SIGQUIT')
+      await ended
+      rmSync(proxy, { recursive: true, force: true })
+    }
+    onTestFinished(end)
     await expectUntil('nginx', () => {
-      if (started.exitCode !== null) throw new Error(`nginx has ended: ${stderr}`)
-      return existsSync(socketPath) && existsSync(join(directory, 'proxy/nginx.pid'))
+      if (nginx.exitCode !== null) throw new Error(`nginx has ended: ${stderr}`)
+      return existsSync(httpPath) && existsSync(join(proxy, 'nginx.pid'))
     })
+    return { nginx, end }
   }
-  onTestFinished(endNginx)
-  await startNginx()
+  let running = await startNginx()
 
   return {
     directory,
+    daemon,
     service,
     tokens,
     done,
-    /** All that nginx has written, its configuration, and what it was started with. */
-    files(): string {
-      const proc = `/proc/${nginx?.pid}`
-      const paths = [join(directory, 'access.log'), configFile, `${proc}/cmdline`, `${proc}/environ`]
-      return paths.map((path) => readFileSync(path, 'utf8')).join('\n') + stderr
+    log: () => readFileSync(join(directory, 'access.log'), 'utf8'),
+    stderr: () => stderr,
+    /** To the daemon itself. */
+    async refresh(): Promise<void> {
+      expect((await httpAsk(daemon, '/v1/refresh', { method: 'POST' })).status).toBe(200)
     },
     /** Makes the service refuse every token but the newest, or that one too. */
     revoke(which: 'former' | 'all'): void {
       for (const token of which === 'all' ? tokens : tokens.slice(0, -1)) refused.add(token)
     },
-    /** Answers this path so, whatever the token. */
-    script: (path: string, answer: ScriptedAnswer) => void scripted.set(path, answer),
-    /** With what a program might try. */
-    call: ({ path, ...call }: Call) =>
-      httpAsk({ httpPath: socketPath }, path, { ...call, headers: { authorization: 'Bearer mine' } }),
-    /** To the daemon itself. */
-    async refresh(): Promise<void> {
-      expect((await httpAsk({ httpPath }, '/v1/refresh', { method: 'POST' })).status).toBe(200)
-    },
-    endDaemon: () => daemon.end(),
-    startNginx,
-    endNginx,
+    /** With a header that a program might try. */
+    call: (path: string, method = 'GET', body = '') =>
+      httpAsk({ httpPath }, path, { method, body, headers: { authorization: 'Bearer mine' } }),
     reloadNginx(): void {
       // As ExecReload= does.
-      expect(spawnSync('nginx', ['-t', '-q', '-e', 'stderr', '-c', configFile]).status).toBe(0)
-      nginx?.kill('SIGHUP')
+      expect(spawnSync('nginx', ['-t', '-q', '-e', 'stderr', '-c', config]).status).toBe(0)
+      running.nginx.kill('SIGHUP')
+    },
+    async restartNginx(): Promise<void> {
+      await running.end()
+      running = await startNginx()
     },
   }
-}
-
-/** The example, with the paths and the service of the test. */
-function exampleFor(options: { directory: string; service: Service; httpPath: string }): string {
-  const { directory, service, httpPath } = options
-  const example = readFileSync(join(PROJECT, 'systemd/examples/nginx-api.conf'), 'utf8')
-    .replaceAll('/run/kyc-api-proxy', join(directory, 'proxy'))
-    .replaceAll('/run/kyc-tokend/http.sock', httpPath)
-    .replaceAll('api.example.com:443', `127.0.0.1:${service.port}`)
-    .replaceAll('api.example.com', 'localhost')
-    .replaceAll('/etc/ssl/certs/ca-certificates.crt', join(directory, 'trusted.pem'))
-    .replace(/syslog:\S+/, join(directory, 'access.log'))
-  // As root nginx would take another user for its workers, who could not reach the directory of the test.
-  return process.getuid?.() === 0 ? `user root;\n${example}` : example
 }
