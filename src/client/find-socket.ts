@@ -45,7 +45,8 @@ export function socketFinder(
 function accountSocket(account: string, directory: string): string {
   if (isThere(join(directory, account))) return join(directory, account, 'ipc.sock')
   const names = accountNames(directory)
-  const others = names.length === 0 ? ' none' : `: ${names.map((name) => `\`${name}\``).join(', ')}`
+  const others =
+    names.length === 0 ? ' none that this user sees' : `: ${names.map((name) => `\`${name}\``).join(', ')}`
   const remedy = remedyWithoutPlace({ fault: 'no-account', account })
   const message = `There is no account \`${account}\` here; there are${others}: ${remedy}.`
   throw new TokenClientError(message, 'daemon-unreachable')

@@ -7,7 +7,7 @@ import type { Log } from '../lib/log.ts'
 import type { AlertReason, PostponedReason, Reason } from '../protocol.ts'
 import { ACCOUNT_VARIABLE, installationOf, isAccountName } from './account.ts'
 import { nameOf } from './ids.ts'
-import { CLIENTS_GROUP, programName, SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from './paths.ts'
+import { programName, SERVICE_USER, SYSTEM_CONFIG_DIRECTORY } from './paths.ts'
 
 /** The daemon that commands are for. It is given once, at the top. */
 export interface Place {
@@ -157,13 +157,15 @@ const rows = {
   // Of clients: no daemon; no access to the socket; the connection ended without an answer; no answer in time.
   'no-daemon': ['start it with `sudo systemctl start {unit}` or `{program} run{option}`'],
   'no-account': ['make it with `sudo {program} setup{option}`, or name another'],
-  denied: [`have the user added to its group (sudo usermod -aG ${CLIENTS_GROUP} USER) and log in again`],
+  denied: [
+    'have the user added to its group (sudo usermod -aG "$(stat -c %G {file})" USER) and log in again',
+  ],
   unanswered: ['ask again; if it goes on, this user has too many connections (`sudo kyc-tokend status`)'],
   late: ["see its log (sudo journalctl -u 'kyc-tokend*')"],
   'open-socket': ['every user may connect to {path}: set `allow`, or SocketMode=0660 in its unit', '{close}'],
   // Of a configuration or secret file, whose name comes before. The group is never that of the clients.
   unreadable: [
-    'may not be read by the user {user}: let it read it, or use sudo',
+    'may not be read by the user {user}: use sudo, or let it read it',
     '{share}',
     'namei -lo {file}',
   ],

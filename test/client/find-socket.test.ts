@@ -29,7 +29,9 @@ describe('the name of a socket', () => {
     const unknown = (rest: string): Error =>
       failing('daemon-unreachable', `There is no account \`eu\` here; there are${rest}: ${make}.`)
     expect(() => find({}, { account: 'eu' }, accounts)).toThrow(unknown(': `uk`, `us`'))
-    expect(() => find({}, { account: 'eu' }, join(accounts, 'us'))).toThrow(unknown(' none'))
+    expect(() => find({}, { account: 'eu' }, join(accounts, 'us'))).toThrow(
+      unknown(' none that this user sees'),
+    )
   })
   test.each([
     [{}, { socketPath: '/a.sock', account: 'us' }],

@@ -189,6 +189,24 @@ test('text that is no frame costs the connection alone; bytes come one by one, a
   expect(daemon.connections.made).toBe(2)
 })
 
+test.each(['busy', 'denied'])(
+  'a daemon that ends connections with %s is asked again at growing distances',
+  async (code) => {
+    useFakeTime()
+    const daemon = await daemonWith(({ answer }) => answer('fault', { code, message: 'Later.' }))
+    const client = clientOf(daemon)
+    const call = codeOf(client.get({ waitSeconds: 60 }))
+    await holds(() => daemon.connections.made === 1)
+    await pass(10_000)
+    // The fault is about the connection, which the client does not keep.
+    expect(daemon.connections.open).toBeLessThanOrEqual(1)
+    expect(daemon.connections.made).toBeGreaterThan(5)
+    expect(daemon.connections.made).toBeLessThan(25)
+    client.close()
+    await call
+  },
+)
+
 test('a rejected token does not travel, its fingerprint does', async () => {
   const daemon = await daemonWith(({ answer }) => answer('reject.result', { verdict: 'refreshing' }))
   const client = clientOf(daemon)

@@ -93,6 +93,8 @@ test.each<[RejectResult, boolean]>([
   [{ verdict: 'unchanged' }, false],
   [{ verdict: 'held', retryAfterSeconds: 9 }, true],
 ])('where no other token can come in time (%j) the refusal is the answer at once', async (verdict, waits) => {
+  // No time passes: a call that waits for a token gets it, or no answer.
+  useFakeTime()
   const api = await startApi(strict)
   const { daemon, isReported, renew } = await waitingDaemon(api.url, verdict)
   const client = clientOf(daemon)

@@ -42,10 +42,15 @@ function runProgram(path: string, program: string) {
 }
 
 test('an idle client keeps no process alive, and a subscription does', async () => {
-  const daemon = await daemonWith(generous)
-  const idle = runProgram(daemon.path, `console.log((await tokens.get()).accessToken)`)
+  const daemon = await daemonWith((asking) => {
+    if (asking.type === 'status.get') asking.answer('status.result', { state: 'ready' })
+    else generous(asking)
+  })
+  const calls = `console.log((await tokens.get()).accessToken, (await tokens.status()).state)
+    console.log(process.getActiveResourcesInfo().includes('Timeout'))`
+  const idle = runProgram(daemon.path, calls)
   expect(await idle.ended).toBe(0)
-  expect(idle.output()).toBe('token-1\n')
+  expect(idle.output()).toBe('token-1 ready\nfalse\n')
   // An exception of a listener is an uncaught one of the program, and the others are called.
   const program = `process.on('uncaughtException', () => undefined)
     const failing = tokens.subscribe(() => { throw new Error('mine') })
@@ -58,7 +63,7 @@ test('an idle client keeps no process alive, and a subscription does', async () 
   // Through a restart of the daemon, too.
   await daemon.stop()
   await daemon.start()
-  await holds(() => daemon.asked.length === 3)
+  await holds(() => daemon.asked.length === 4)
   daemon.publish('token.changed', tokenFields('token-2'))
   expect(await subscriber.ended).toBe(0)
   expect(subscriber.output()).toBe('token-1\ntoken-2\n')

@@ -6,6 +6,7 @@ import type { Config } from '../../src/config/config.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { createReload } from '../../src/running/reload.ts'
 import { createFollower, type Follower } from '../../src/running/follower.ts'
+import { UserError } from '../../src/lib/error.ts'
 import { untilAborted } from '../../src/lib/tasks.ts'
 import type { ReloadResult } from '../../src/protocol.ts'
 import type { FetchOutcome } from '../../src/token/outcome.ts'
@@ -316,5 +317,16 @@ describe('the configuration on disk', () => {
     const words = /key with \S+secret holds another pair, which has given no token yet$/
     const other = { pair: 'tried', problem: expect.stringMatching(words) as string }
     expect(state()).toEqual({ state: 'changed', ...other })
+  })
+
+  it('is good again once its fault has gone by itself, though no file has changed', async () => {
+    const before = load
+    load = () => Promise.reject(new UserError('there is no group app', 78))
+    configure({ log: { level: 'debug' } })
+    await follower.disk.read()
+    expect(state()).toEqual({ state: 'faulty', problem: 'there is no group app' })
+    load = before
+    await follower.disk.read()
+    expect(state()).toEqual({ state: 'changed', problem: null })
   })
 })

@@ -56,8 +56,8 @@ describeInstallation('a program that reads the token once', {}, (installation) =
     await sh('systemctl enable --now kyc-tokend; systemctl start --no-block billing')
     await expectState('kyc-tokend-wait.service', 'activating')
     expect(await show('ActiveState', 'billing.service')).toBe('inactive')
+    // The daemon asks again by itself.
     await scenario('ok')
-    await refresh()
     expect(await expectNotes(1)).toEqual([`start ${await fullToken('member')}`])
     expect(await journal('kyc-tokend-wait')).not.toContain('eyJ')
     await configure(config, '/etc/kyc-tokend/accounts/eu.json')
