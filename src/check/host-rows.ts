@@ -106,8 +106,7 @@ export const hostRows: Readonly<Record<string, (facts: HostFacts) => Iterable<Fi
     if (status === null) return
     const { state, problem, pair } = status.daemon.configuration
     const former = 'the daemon runs with a former configuration'
-    const reload = pair === 'tried' ? commands.reload : undefined
-    if (pair !== undefined) yield fault(problem ?? 'the pair in the files is not in use', reload)
+    if (pair !== undefined) yield fault(problem ?? 'the pair in the files is not in use', commands.reload)
     else if (state === 'changed' && problem === null) yield warning(former, commands.reload)
     else if (state === 'changed') yield warning(`${former}: ${problem}`, commands.restart)
   },

@@ -21,8 +21,7 @@ const formats: Readonly<Record<string, (token: ClientToken) => string>> = {
 /** Prints the access token and nothing else. */
 export const token: RunCommand = async (invocation) => {
   const format = formats[String(invocation.options['format'] ?? 'raw')]
-  const answer = await askToken(invocation)
-  invocation.stdout.write(format?.(answer) ?? '')
+  invocation.stdout.write(format?.(await askToken(invocation)) ?? '')
   return exitStatus.ok
 }
 

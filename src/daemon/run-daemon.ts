@@ -46,8 +46,7 @@ export async function runDaemon(options: DaemonOptions): Promise<void> {
   await raceAbort(building, signals.stop).catch(async (error: unknown) => {
     // A connection that waits at a socket of systemd would have this daemon started again and again.
     const isFaulty = error instanceof UserError && error.status === exitStatus.configuration
-    const { ipc, http, metrics } = inherited
-    const fds = [...ipc, ...http, ...metrics]
+    const fds = Object.values(inherited).flat()
     const refusing = AbortSignal.any([signals.stop, AbortSignal.timeout(REFUSING_MS)])
     if (isFaulty && fds.length > 0) await refuse(fds, refusing)
     throw error

@@ -165,7 +165,7 @@ const rows = {
   'open-socket': ['every user may connect to {path}: set `allow`, or SocketMode=0660 in its unit', '{close}'],
   // Of a configuration or secret file, whose name comes before. The group is never that of the clients.
   unreadable: [
-    'may not be read by the user {user}: use sudo, or let it read it',
+    'may not be read by the user {user}: let it read it, or use sudo',
     '{share}',
     'namei -lo {file}',
   ],
