@@ -40,7 +40,7 @@ export async function createFollower(initial: Config, options: FollowerOptions) 
   const state = await store.load(newestSource.files, random())
   const sourceOf = (pair: string): Source => (pair === runningSource.id ? runningSource : newestSource)
   const keeper: Keeper = createKeeper(state, { sourceOf, clock, random, save: store.save })
-  sources.share.use(runningSource.account)
+  sources.share.use(runningSource.shared)
 
   const fault = createProblemLog((error) => {
     const sentence = 'The configuration on disk is faulty: the running one stays, and a restart would fail'
@@ -57,7 +57,7 @@ export async function createFollower(initial: Config, options: FollowerOptions) 
       untaken.set(`${event.outcome.reason}: ${event.outcome.detail}`)
     if (event.type !== 'attempted' || keeper.state().running === runningSource.id) return
     runningSource = newestSource
-    sources.share.use(runningSource.account)
+    sources.share.use(runningSource.shared)
     const { files } = inForce.pair
     log('notice', 'The credentials were changed and are in use', { event: 'credentials-taken-over', files })
   })
@@ -79,7 +79,7 @@ export async function createFollower(initial: Config, options: FollowerOptions) 
     knownSecrets = [...new Set(all)].slice(0, MAX_SECRETS)
     keeper.reload(newestSource.files)
     if (keeper.state().running === newestSource.id) runningSource = newestSource
-    sources.share.use(runningSource.account)
+    sources.share.use(runningSource.shared)
   }
 
   /** The configuration has another pair than the newest. */

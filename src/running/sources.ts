@@ -2,7 +2,7 @@
 import { accountText, pairText, type Config, type PairConfig } from '../config/config.ts'
 import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
-import type { Account } from '../share/host.ts'
+import type { SharedPair } from '../share/fleet.ts'
 import { createShare, type ShareOptions } from '../share/share.ts'
 import { assertionReader, type FetchTokenOptions } from '../source/fetch-token.ts'
 import type { StateStore } from '../storage/state-store.ts'
@@ -34,7 +34,7 @@ export interface Source extends PairSource {
   /** What its configuration tells the keeper. */
   readonly files: Files
   /** Null: this host does not share. */
-  readonly account: Account | null
+  readonly shared: SharedPair | null
 }
 
 /** `keeper`: the one that uses the sources. `secrets`: what no detail of an answer may hold. */
@@ -60,9 +60,9 @@ export function createSources(
       const files = { service: { id: serviceId, baseUrl, use, refusedBy }, policy, pair: id }
       const fetchToken = createFetchToken({ ...options, ...config })
       const readAssertion = assertionReader(pair, clock)
-      const alone = { id, pair, files, account: null, fetchToken, ...(readAssertion && { readAssertion }) }
+      const alone = { id, pair, files, shared: null, fetchToken, ...(readAssertion && { readAssertion }) }
       if (sharing === null) return alone
-      const account: Account = {
+      const shared: SharedPair = {
         share: sharing,
         pairId: id,
         text: JSON.stringify([baseUrl, tokenUrl, accountText(pair)]),
@@ -71,7 +71,7 @@ export function createSources(
         requestTimeoutMs: request.timeoutMs,
         maxAgeMs: policy.maxAgeMs,
       }
-      return { ...alone, account, fetchToken: async (...attempt) => share.attempt(account, ...attempt) }
+      return { ...alone, shared, fetchToken: async (...attempt) => share.attempt(shared, ...attempt) }
     },
   }
 }

@@ -1,12 +1,11 @@
 // The face of the room: the keeper's attempts are made in the fleet, and the keeper is offered what other hosts
-// were answered. One connection, and a host for the account in use and for each that is a candidate.
+// were answered. There is one connection to the store, and a fleet for the pair in use and for each candidate.
 import { isSamePart, type ShareConfig } from '../config/config.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
-import type { Held } from './answers.ts'
-import { createHost, LOOK_EVERY_MS, type Account, type Host } from './host.ts'
+import { createFleet, READ_EVERY_MS, type Fleet, type Held, type SharedPair } from './fleet.ts'
 import { createSeal } from './seal.ts'
 import { openStore } from './store.ts'
 import { createTelemetry } from './telemetry.ts'
@@ -31,10 +30,10 @@ const OFFER_AGAIN_MS = 500
 export function createShare({ keeper, open = openStore, ...around }: ShareOptions) {
   const { clock } = around
   let connection: ReturnType<typeof connect> | null = null
-  let current: Account | null = null
+  let current: SharedPair | null = null
   /** The attempt that is under way. */
   let underWay: Promise<FetchOutcome> | null = null
-  /** Ends the sleep until the next look. */
+  /** Ends the sleep until the next reading. */
   let waking = new AbortController()
 
   function connect(settings: ShareConfig) {
@@ -42,49 +41,49 @@ export function createShare({ keeper, open = openStore, ...around }: ShareOption
       settings,
       store: open(settings, { ...around, onReady: () => waking.abort() }),
       telemetry: createTelemetry({ ...around, settings }),
-      hosts: new Map<string, Host>(),
+      fleets: new Map<string, Fleet>(),
     }
   }
 
-  function hostOf({ text, share, pairId }: Account): Host {
-    const { hosts, ...connected } = connection!
+  function fleetOf({ text, share, pairId }: SharedPair): Fleet {
+    const { fleets, ...connected } = connection!
     const seal = createSeal(JSON.stringify([text, share.key?.reveal() ?? null]), share.prefix)
-    const host =
-      hosts.get(seal.keys.record) ?? createHost({ ...around, ...connected, seal, pairId, held: keeper.held })
-    hosts.set(seal.keys.record, host)
-    return host
+    const own = { seal, pairId, held: keeper.held }
+    const fleet = fleets.get(seal.keys.record) ?? createFleet({ ...around, ...connected, ...own })
+    fleets.set(seal.keys.record, fleet)
+    return fleet
   }
 
-  /** Looks at the store, and offers the keeper what it lacks. Returns how long to sleep then, in ms. */
+  /** Reads the store, and offers the keeper what it lacks. Returns how long to sleep then, in ms. */
   async function offerNews(): Promise<number> {
-    if (current === null) return LOOK_EVERY_MS
-    const account = current
-    const { answers, adopt } = hostOf(account)
-    await answers.look().catch(connection!.telemetry.failed)
-    if (!answers.isNew() || current !== account) return LOOK_EVERY_MS
+    if (current === null) return READ_EVERY_MS
+    const shared = current
+    const { answers, adopt } = fleetOf(shared)
+    await answers.read().catch(connection!.telemetry.failed)
+    if (!answers.isNew() || current !== shared) return READ_EVERY_MS
     // An attempt that is under way takes it by itself.
     if (!keeper.offer(answers.outcome())) return OFFER_AGAIN_MS
     adopt()
-    return LOOK_EVERY_MS
+    return READ_EVERY_MS
   }
 
   return {
-    /** This account is in use from now on; null: this host shares no more. */
-    use(account: Account | null): void {
-      if (connection !== null && !isSamePart(connection.settings, account?.share)) {
+    /** This pair is in use from now on; null: this host shares no more. */
+    use(shared: SharedPair | null): void {
+      if (connection !== null && !isSamePart(connection.settings, shared?.share)) {
         void connection.store.then(({ close }) => close())
         connection = null
       }
-      if (account !== null) connection ??= connect(account.share)
-      current = account
+      if (shared !== null) connection ??= connect(shared.share)
+      current = shared
       waking.abort()
     },
-    /** One attempt with this account, which is in use or a candidate. */
-    async attempt(account: Account, ...attempt: Parameters<FetchToken>): Promise<FetchOutcome> {
-      underWay = hostOf(account).attempt(account, ...attempt)
+    /** One attempt with this pair, which is in use or a candidate. */
+    async attempt(shared: SharedPair, ...attempt: Parameters<FetchToken>): Promise<FetchOutcome> {
+      underWay = fleetOf(shared).attempt(shared, ...attempt)
       return underWay
     },
-    /** Looks every 15 s and at each connection until the signal is aborted. Rejects for internal errors alone. */
+    /** Reads every 15 s and at each connection until the signal is aborted. Rejects for internal errors alone. */
     async run(signal: AbortSignal): Promise<void> {
       while (!signal.aborted) {
         waking = new AbortController()
@@ -97,7 +96,7 @@ export function createShare({ keeper, open = openStore, ...around }: ShareOption
     },
     status(): StatusResult['share'] {
       if (connection === null || current === null) return null
-      return { ...connection.telemetry.state(), askedBy: hostOf(current).answers.latest()?.by ?? null }
+      return { ...connection.telemetry.state(), askedBy: fleetOf(current).answers.latest()?.by ?? null }
     },
     /** For metrics. */
     sample: () => connection?.telemetry.sample() ?? null,

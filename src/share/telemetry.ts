@@ -1,4 +1,4 @@
-// What people learn of the store: its state, counts for metrics, and records.
+// The store as people see it: its state, counts for metrics, and records.
 import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'

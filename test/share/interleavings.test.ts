@@ -3,7 +3,7 @@
 // a request that followed the act. `KYC_TOKEND_SWITCHES=9` explores more orders than CI does.
 import { setImmediate as turn } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { createHost } from '../../src/share/host.ts'
+import { createFleet } from '../../src/share/fleet.ts'
 import { createSeal } from '../../src/share/seal.ts'
 import { createTelemetry } from '../../src/share/telemetry.ts'
 import type { Cause } from '../../src/token/outcome.ts'
@@ -66,7 +66,7 @@ async function play(
     const store = Promise.resolve(server.connect(index))
     const sleep = (): Promise<void> => step(index, true)
     const around = { seal, store, settings, random: () => 0.5, pairId: '', held: () => null, telemetry }
-    return createHost({ ...around, clock: { ...clock, sleep } })
+    return createFleet({ ...around, clock: { ...clock, sleep } })
   })
 
   const history: number[][] = [[], []]
@@ -148,7 +148,7 @@ async function play(
   const alive = [0, 1].filter((index) => !dead.has(index))
   const look = async (): Promise<void> => {
     for (let turns = 0; turns < 3; turns += 1)
-      for (const index of alive) await hosts[index]!.answers.look().catch(telemetry.failed)
+      for (const index of alive) await hosts[index]!.answers.read().catch(telemetry.failed)
   }
   await schedule(look())
   const tokenOf = (index: number): unknown =>

@@ -1,7 +1,7 @@
 // A fleet for stories: hosts with the room's own code on one fake clock, a store in memory, and a stand-in of the
 // keeper that has attempts made when they are due.
 import type { LogFields } from '../../src/lib/log.ts'
-import type { Account } from '../../src/share/host.ts'
+import type { SharedPair } from '../../src/share/fleet.ts'
 import { createShare, type ShareOptions } from '../../src/share/share.ts'
 import type { Cause, FetchOutcome } from '../../src/token/outcome.ts'
 import { createFakeClock } from '../support/fake-clock.ts'
@@ -28,14 +28,14 @@ const settings = {
   timeoutMs: 1_000,
   asks: true,
   whenAlone: 'fetch',
-} as const satisfies Account['share']
+} as const satisfies SharedPair['share']
 
 export interface WorldOptions {
   readonly hosts?: number
   readonly lifeMs?: number
   readonly hasOwnProof?: boolean
   /** Of one host. */
-  readonly share?: (host: number) => Partial<Account['share']>
+  readonly share?: (host: number) => Partial<SharedPair['share']>
 }
 
 export function createWorld(options: WorldOptions = {}) {
@@ -88,7 +88,7 @@ export function createWorld(options: WorldOptions = {}) {
       keeper,
       open: (_, { onReady }) => Promise.resolve(server.connect(index, onReady)),
     })
-    const account = (): Account => ({
+    const shared = (): SharedPair => ({
       share: { ...settings, ...share(index) },
       pairId: 'pair',
       text: 'account',
@@ -108,7 +108,7 @@ export function createWorld(options: WorldOptions = {}) {
     })
 
     async function run(): Promise<void> {
-      room.use(account())
+      room.use(shared())
       void room.run(signal)
       while (!signal.aborted) {
         waking = new AbortController()
@@ -118,7 +118,7 @@ export function createWorld(options: WorldOptions = {}) {
         const { promise: _, resolve } = wish
         facts.isAsking = true
         const beforeRequest = (): Promise<void> => Promise.resolve()
-        const outcome = await room.attempt(account(), signal, { cause: due.cause, beforeRequest })
+        const outcome = await room.attempt(shared(), signal, { cause: due.cause, beforeRequest })
         facts.isAsking = false
         if (!signal.aborted) take(facts, outcome, due.cause)
         resolve(outcome)
