@@ -131,12 +131,9 @@ export function url(name: keyof typeof urls) {
   return checked((text) => urlProblem(text, name) === undefined, urls[name][1], 'URL')
 }
 
-/**
- * Reports whether the host of a URL (IPv6 with or without brackets) is `localhost`, below it, or loopback: there,
- * and only there, plain HTTP keeps a secret.
- */
+/** Reports whether a URL's host (IPv6 with or without brackets) is loopback: only there HTTP keeps a secret. */
 export function isLoopbackHost(hostname: string): boolean {
-  return /^(?:(?:.+\.)?localhost|127(?:\.\d{1,3}){3}|::1|\[::1\])$/i.test(hostname)
+  return /^(?:localhost|127(?:\.\d{1,3}){3}|::1|\[::1\])$/i.test(hostname)
 }
 
 /** The name of a header (RFC 9110, section 5.1), but of none that HTTP decides or the daemon sets. */

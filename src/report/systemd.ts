@@ -78,10 +78,8 @@ export function createSystemdNotifier(options: {
     /** Notifies until the signal is aborted; then that the daemon stops. */
     async run(signal: AbortSignal): Promise<void> {
       notify()
-      const signs = sendSignsOfLife(signal)
-      const late = readyWhenLate(signal)
       const endListening = keeper.onEvent(notify)
-      await Promise.all([signs, late])
+      await Promise.all([sendSignsOfLife(signal), readyWhenLate(signal)])
       endListening()
       send('STOPPING=1', 'STATUS=Stopping')
     },

@@ -91,6 +91,8 @@ export function retryAfterOf(answer: ServiceResponse, wallMs: number): number | 
 /** Longest detail, in characters. */
 export const MAX_DETAIL_LENGTH = 200
 
+/** A character that is escaped, in HTML or JSON: the punctuation of a secret may be. */
+const ESCAPE = /&(?:\w+|#\w+);|\\u00[\da-f]{2}/gi
 /** Text that looks like a token: after `Bearer`, or JSON in base64url. */
 const TOKEN_LIKE = [/\bbearer\s+\S+/gi, /\beyJ[\w-]{4,}(?:\.[\w-]*)*/g]
 
@@ -102,7 +104,7 @@ export function oneLine(text: string, secrets: readonly string[]): string {
   const line = text.replace(/\s+/g, ' ').replace(/\p{C}/gu, '').trim()
   const redacted = createRedaction(secrets, { isShortReplaced: true })(line)
   const clean = TOKEN_LIKE.reduce((left, shape) => left.replace(shape, REDACTED), redacted)
-  const said = lettersOf(clean.replaceAll(REDACTED, ''))
+  const said = lettersOf(clean.replaceAll(REDACTED, '').replaceAll(ESCAPE, ''))
   const forms = secrets.flatMap(formsOf).map(lettersOf)
   if (forms.some((form) => form !== '' && said.includes(form))) return ''
   if (clean.length <= MAX_DETAIL_LENGTH) return clean

@@ -229,6 +229,8 @@ async function begin<T>(url: URL, options: RequestOptions) {
   const request = open(url, options)
   const answered = Promise.withResolvers<T>()
   request.on('error', answered.reject)
+  // Node reports no error where it has ended the connection by itself, as it does after a 101.
+  options.signal?.addEventListener('abort', () => answered.reject(errorWith('ABORT_ERR')))
   let leftBytes = MAX_HEAD_BYTES
   request.prependOnceListener('response', () => (leftBytes += MAX_ANSWER_BYTES))
   // The connection is no longer that of an answer.

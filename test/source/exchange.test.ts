@@ -57,6 +57,13 @@ describe('the answer', () => {
     expect(await fetchFrom(`http://127.0.0.1:${port}`)).toMatchObject(outcome)
   })
 
+  it('that switches protocols, which ends the connection without an error, is none within the time', async () => {
+    const head = 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n'
+    const port = await listen((socket) => socket.once('data', () => socket.write(head)))
+    const limits = { request: { timeoutMs: 300 } }
+    expect(await fetchFrom(`http://127.0.0.1:${port}`, limits)).toMatchObject(failed('timeout'))
+  })
+
   it('with a body without end is not read to its end', async () => {
     let isClosed = false
     const port = await listen((socket) => {

@@ -210,6 +210,15 @@ describe('the words', () => {
     expect(detailOf(given)).toBe(detail)
   })
 
+  it('are left out where a secret is among them, also one whose punctuation is escaped', () => {
+    for (const said of [
+      'k3y+Zq/aa&WqP<9',
+      'k3y&#43;Zq/aa&amp;WqP&lt;9',
+      String.raw`k3y\u002bZq/aa\u0026WqP\u003C9`,
+    ])
+      expect(oneLine(`secret ${said} is wrong`, ['k3y+Zq/aa&WqP<9'])).not.toMatch(/k3y|Zq|WqP/)
+  })
+
   it('are cut to 200 visible characters, never within one', () => {
     const head = 'x'.repeat(198)
     expect(oneLine(`${head}yz`, [])).toBe(`${head}yz`)
