@@ -10,7 +10,7 @@ import { createReplies } from '../delivery/replies.ts'
 import { createServers } from '../delivery/servers.ts'
 import { createTokenFiles } from '../delivery/token-files.ts'
 import { raceAbort, runTasks, after } from '../lib/tasks.ts'
-import { placeOf, withFileSentences, createRemedies, type Place } from '../host/remedy.ts'
+import { placeOf, withFileSentences, createRemedies } from '../host/remedy.ts'
 import { withTimeout } from '../lib/clock.ts'
 import type { DaemonSignals } from './daemon-signals.ts'
 import { isSocketActivated, type InheritedSockets } from '../host/system.ts'
@@ -43,7 +43,10 @@ interface Environment extends Omit<FollowerOptions, 'log' | 'store'> {
 /** Builds the components in the order in which a token travels. Throws UserError for unfit settings. */
 export async function createDaemon(initial: Config, environment: Environment) {
   const { env, clock, inherited, stderr: stream, stop } = environment
-  const place = placeOfThis(initial, environment)
+  const { file: configFile } = initial.read
+  // A socket of systemd is where clients look for it.
+  const socket = isSocketActivated(inherited) ? undefined : ownSockets(initial.runtimeDirectory).ipc
+  const place = { ...placeOf(env), account: accountOf(configFile), pid: process.pid, configFile, socket }
   const { remedyOf } = createRemedies(place)
   /** Until there is a keeper, which knows more of them. */
   let secrets = (): string[] => revealAll(initial)
@@ -80,7 +83,7 @@ export async function createDaemon(initial: Config, environment: Environment) {
           version: program.version,
           pid: process.pid,
           startedAt: new Date(performance.timeOrigin).toISOString(),
-          configFile: initial.read.file,
+          configFile,
           host: hostname(),
           configuration: follower.configuration(),
           credentials: credentialsEnd(config().pair, clock.now().wallMs),
@@ -171,10 +174,4 @@ export async function createDaemon(initial: Config, environment: Environment) {
     /** Resolves when the log is written. */
     close: logging.close,
   }
-}
-
-/** For the commands in log and status. A socket of systemd is where clients look for it. */
-function placeOfThis({ read, runtimeDirectory }: Config, { env, inherited }: Environment): Place {
-  const socket = isSocketActivated(inherited) ? undefined : ownSockets(runtimeDirectory).ipc
-  return { ...placeOf(env), account: accountOf(read.file), pid: process.pid, configFile: read.file, socket }
 }
