@@ -55,9 +55,7 @@ export function createManagedFile(
       applied = content
       return
     }
-    const isSame =
-      applied?.text === content?.text && isDeepStrictEqual(applied?.attributes, content?.attributes)
-    const isRepair = applied !== undefined && isSame
+    const isRepair = applied !== undefined && isSame(applied, content)
     await put(content).catch(async (error: unknown) => {
       const mayStay = applied === undefined ? mayFormerStay : applied?.mayStay() !== false
       if (there !== null && content !== null && there.text !== content.text && !mayStay) await put(null)
@@ -120,6 +118,10 @@ export function createManagedFile(
     /** When it got its content; null: it was not there at the last check. `repairs`: since the start. */
     status: () => ({ writtenAt, repairs }),
   }
+}
+
+function isSame(one: Content | null, other: Content | null): boolean {
+  return one?.text === other?.text && isDeepStrictEqual(one?.attributes, other?.attributes)
 }
 
 /** The longest own file: well above a token of 16 KiB and the longest detail. */
