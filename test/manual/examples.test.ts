@@ -2,19 +2,17 @@
 import { spawnSync } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { validateDocument } from '../../src/config/document.ts'
 import { lacks } from '../support/lacks.ts'
 import { startExample } from './example.ts'
 import { block, PROJECT } from './manual.ts'
 
+type Settings = Record<string, unknown>
 const sh = ['sh', '-euc']
 
 test('the configuration in README.md works as it is written', async () => {
-  const { baseUrl, credentials, ...settings } = JSON.parse(block('readme-config').code) as Record<
-    string,
-    unknown
-  >
+  const { baseUrl, credentials, ...settings } = JSON.parse(block('readme-config').code) as Settings
   expect(baseUrl).toBe('https://api.example.com')
   expect(credentials).toEqual({ apiKey: { file: 'api-key' }, apiSecret: { file: 'api-secret' } })
   expect(Object.keys(settings)).toHaveLength(3)
@@ -24,7 +22,8 @@ test('the configuration in README.md works as it is written', async () => {
 
 test.skipIf(lacks('curl', 'python3'))('the token files of the manual do what they are for', async () => {
   const { tokenFiles } = JSON.parse(block('token-files').code) as { tokenFiles: { path: string }[] }
-  const example = await startExample({ tokenFiles })
+  const template = JSON.parse(block('template-file').code) as object
+  const example = await startExample({ tokenFiles: [...tokenFiles, { ...template, path: 'app.ini' }] })
   expect(block('raw-file').code).toBe('token=$(cat /run/kyc-tokend/token)')
   const file = (name: string): string => readFileSync(join(example.daemon.directory, 'run', name), 'utf8')
   expect(file('token')).toBe(example.token)
@@ -39,57 +38,39 @@ test.skipIf(lacks('curl', 'python3'))('the token files of the manual do what the
   expect(Object.keys(JSON.parse(file('token.json')) as object)).toEqual(
     'accessToken expiresAt obtainedAt generation'.split(' '),
   )
-})
-
-test('a template of the manual is filled in', async () => {
-  const entry = JSON.parse(block('template-file').code) as object
-  const example = await startExample({ tokenFiles: [{ path: 'token' }, { ...entry, path: 'app.ini' }] })
-  const text = readFileSync(join(example.daemon.directory, 'run/app.ini'), 'utf8')
-  expect(text).toBe(`[api]\ntoken = ${example.token}\n`)
+  expect(file('app.ini')).toBe(`[api]\ntoken = ${example.token}\n`)
 })
 
 test.each(['small-config', 'secret-files', 'proxy', 'ca-file', 'unattended-document'])(
   '%s has settings that there are',
   (name) => {
-    const settings = JSON.parse(block(name).code) as Record<string, unknown>
+    const settings = JSON.parse(block(name).code) as Settings
     const whole = 'apiKey' in settings ? { credentials: settings } : settings
-    const document = {
-      baseUrl: 'https://api.example.com',
-      credentials: { apiKey: 'k', apiSecret: 's' },
-      ...whole,
-    }
-    expect(validateDocument(document).faults).toEqual([])
+    const least = { baseUrl: 'https://api.example.com', credentials: { apiKey: 'k', apiSecret: 's' } }
+    expect(validateDocument({ ...least, ...whole }).faults).toEqual([])
   },
 )
 
-describe('the shell', () => {
-  test.skipIf(lacks('curl'))('kyc-tokend, and curl', async () => {
-    const example = await startExample()
-    expect(await example.run('shell', { with: sh })).toBe('/some/path is answered\n')
-    expect(await example.run('readme-shell', { with: sh })).toBe('/some/path is answered\n')
-    expect(block('crontab').code).toMatch(/^\S+( \S+){4} [^%]+$/)
-    const entry = [...sh, 'sh -c "$(cut -d" " -f6- "$0")"']
-    expect(await example.run('crontab', { with: entry, as: 'crontab' })).toBe('/some/path is answered\n')
-    const header = `Bearer ${example.token}`
-    expect(example.authorizations('/some/path')).toEqual([header, header, header])
-  })
+test.skipIf(lacks('curl', 'socat'))('the commands of the shell get the token, and call the API', async () => {
+  const example = await startExample()
+  const { token } = example
+  expect(block('crontab').code).toMatch(/^\S+( \S+){4} [^%]+$/)
+  const entry = [...sh, 'sh -c "$(cut -d" " -f6- "$0")"']
+  const called = [
+    await example.run('shell', { with: sh }),
+    await example.run('readme-shell', { with: sh }),
+    await example.run('crontab', { with: entry, as: 'crontab' }),
+  ]
+  expect(called).toEqual(called.map(() => '/some/path is answered\n'))
+  expect(example.authorizations('/some/path')).toEqual(called.map(() => `Bearer ${token}`))
 
-  test('kyc-tokend exec', async () => {
-    const example = await startExample({ tokenFiles: [{ path: 'token', format: 'raw' }] })
-    const billing = '#!/bin/sh\necho "$*: ${KYC_ACCESS_TOKEN}"\n'
-    writeFileSync(join(example.daemon.directory, 'billing'), billing, { mode: 0o755 })
-    const withBilling = ['sh', '-euc', 'PATH=$PWD:$PATH; eval "$0"']
-    expect(await example.run('exec', { with: withBilling })).toBe(`--once: ${example.token}\n`)
-  })
+  const billing = '#!/bin/sh\necho "$*: ${KYC_ACCESS_TOKEN}"\n'
+  writeFileSync(join(example.daemon.directory, 'billing'), billing, { mode: 0o755 })
+  const withBilling = [...sh, 'PATH=$PWD:$PATH; eval "$0"']
+  expect(await example.run('exec', { with: withBilling })).toBe(`--once: ${token}\n`)
 
-  test.skipIf(lacks('socat'))('socat', async () => {
-    const example = await startExample()
-    const answer = (await example.run('socat', { with: sh })).replace(/\f$/, '')
-    expect(JSON.parse(answer)).toMatchObject({
-      type: 'token.result',
-      data: { id: '1', accessToken: example.token },
-    })
-  })
+  const answer = JSON.parse((await example.run('socat', { with: sh })).replace(/\f$/, '')) as object
+  expect(answer).toMatchObject({ type: 'token.result', data: { id: '1', accessToken: token } })
 })
 
 test('the simulation prints a table', () => {

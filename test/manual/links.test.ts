@@ -32,13 +32,9 @@ describe('the manual names what exists', () => {
     }
   })
 
-  test('every page, in README.md', () => {
+  test('every page, in README.md, and every manual page', () => {
     const list = readFileSync(join(PROJECT, 'README.md'), 'utf8')
-    const files = readdirSync(join(PROJECT, 'systemd/man')).filter((file) => file.endsWith('.md'))
-    for (const file of files) expect(list).toContain(`](systemd/man/${file})`)
-  })
-
-  test('every manual page', () => {
+    for (const { path } of pages()) if (path.startsWith('systemd/man/')) expect(list).toContain(`](${path})`)
     for (const [page, name, section] of text.matchAll(/\b(kyc-tokend[\w.-]*)\((\d)\)/g))
       expect(existsSync(join(PROJECT, `systemd/man/${name}.${section}.md`)), page).toBe(true)
   })
@@ -49,10 +45,11 @@ describe('the manual names what exists', () => {
   })
 
   test('every folder of src, and all of them', () => {
-    const listed = tableRows('folders').map(([path]) => bare(path))
-    for (const path of listed) expect(existsSync(join(PROJECT, 'src', path)), path).toBe(true)
+    const listed = tableRows('folders').map(([path]) => bare(path).replace(/\/$/, ''))
     const there = readdirSync(join(PROJECT, 'src'), { withFileTypes: true })
-    for (const entry of there) if (entry.isDirectory()) expect(listed).toContain(`${entry.name}/`)
+    const folders = there.filter((entry) => entry.isDirectory()).map(({ name }) => name)
+    expect(listed).toEqual(expect.arrayContaining(folders))
+    expect(there.map(({ name }) => name)).toEqual(expect.arrayContaining(listed))
   })
 })
 
@@ -79,15 +76,13 @@ test('in the package a link to another page stays, and one to what is not shippe
   expect(withShippedLinks('systemd/man/programs.md', other)).toBe(other.replace('../../', '../'))
 })
 
+/** The anchors that GitHub gives the headings of a page. */
 function sectionsOf(path: string): string[] {
-  const page = readFileSync(join(PROJECT, path), 'utf8')
-  return [...page.matchAll(/^#+ (.*)$/gm)].map(([, title = '']) => anchorOf(title))
-}
-
-/** The anchor that GitHub gives a heading. */
-function anchorOf(title: string): string {
-  return title
-    .toLowerCase()
-    .replaceAll(/[^\w\s-]/g, '')
-    .replaceAll(' ', '-')
+  const titles = readFileSync(join(PROJECT, path), 'utf8').match(/(?<=^#+ ).*$/gm) ?? []
+  return titles.map((title) =>
+    title
+      .toLowerCase()
+      .replaceAll(/[^\w\s-]/g, '')
+      .replaceAll(' ', '-'),
+  )
 }

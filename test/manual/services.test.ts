@@ -13,7 +13,7 @@ import { jwtOf } from '../support/jwt.ts'
 import { bare, block, EXAMPLES, tableRows } from './manual.ts'
 
 interface Description {
-  readonly credentials: Readonly<Record<'apiKey' | 'apiSecret', { file: string } | null>>
+  readonly credentials: { readonly apiKey: { readonly file: string } | null }
   readonly service: object
 }
 
@@ -38,10 +38,10 @@ test.each([
     const { credentials, service, ...others } = JSON.parse(inDirectory) as Description
     const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 })
     files.write('assertion.pem', privateKey.export({ type: 'pkcs8', format: 'pem' }))
-    for (const name of ['client-id', 'client-secret', 'x-api-key', 'username', 'password'])
-      files.write(name, `the-${name}`)
-    for (const name of ['apiKey', 'apiSecret'] as const)
-      if (credentials[name] !== null) files.write(credentials[name].file, sandboxCredentials[name])
+    for (const name of ['x-api-key', 'username', 'password']) files.write(name, `the-${name}`)
+    for (const name of ['api-key', 'key', 'client-id']) files.write(name, sandboxCredentials.apiKey)
+    for (const name of ['api-secret', 'secret', 'client-secret'])
+      files.write(name, sandboxCredentials.apiSecret)
     const config = await configOf({ credentials, service, ...others })
     expect(config.read.warnings).toEqual([])
 
