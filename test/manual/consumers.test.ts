@@ -85,21 +85,18 @@ test.skipIf(lacks('caddy'))(
     const words = ['run', '--config', file, '--adapter', 'caddyfile']
     const caddy = spawn('caddy', words, { stdio: 'ignore', env })
     onTestFinished(() => void caddy.kill('SIGTERM'))
-    const call = async (headers: Record<string, string>, query = ''): Promise<string | undefined> =>
-      fetch(`http://127.0.0.1:${port}/some/path${query}`, { headers }).then(
-        (response) => response.text(),
-        () => undefined,
-      )
-    await expectUntil('caddy', () => call({}))
-    expect(await call({ authorization: 'Bearer mine' })).toBe('/some/path is answered\n')
-    expect(await call({}, '?a=b&waitSeconds=1&x')).toBe('/some/path?a=b&waitSeconds=1&x is answered\n')
+    const call = (given: RequestInit = {}, query = ''): Promise<Response> =>
+      fetch(`http://127.0.0.1:${port}/some/path${query}`, given)
+    await expectUntil('caddy', () => call().catch(() => undefined))
+    const own = await call({ headers: { authorization: 'Bearer mine' } })
+    expect(await own.text()).toBe('/some/path is answered\n')
+    const query = '?a=b&waitSeconds=1&x'
+    expect(await (await call({}, query)).text()).toBe(`/some/path${query} is answered\n`)
     expect(new Set(example.authorizations('/some/path'))).toEqual(new Set([`Bearer ${example.token}`]))
     // What a page can send without being asked first.
     const { length } = example.service.requests
     for (const origin of ['https://example.com', 'null', `http://127.0.0.1:${port}`])
-      expect(
-        (await fetch(`http://127.0.0.1:${port}/some/path`, { method: 'POST', headers: { origin } })).status,
-      ).toBe(403)
+      expect((await call({ method: 'POST', headers: { origin } })).status).toBe(403)
     expect(example.service.requests).toHaveLength(length)
     const other = request({ port, path: '/some/path', headers: { host: 'other.example' } }).end()
     const [{ statusCode }] = (await once(other, 'response')) as [{ statusCode: number }]

@@ -8,7 +8,7 @@ import { loadConfig } from '../../src/config/load.ts'
 import { createSystemClock } from '../../src/lib/clock.ts'
 import { createSandbox, sandboxCredentials } from '../../src/sandbox/sandbox.ts'
 import { createFetchToken } from '../../src/source/fetch-token.ts'
-import { useConfigFiles } from '../support/config-files.ts'
+import { serviceEnv, useConfigFiles } from '../support/config-files.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { bare, block, EXAMPLES, tableRows } from './manual.ts'
 
@@ -58,10 +58,8 @@ test.each([
   },
 )
 
-function configOf(document: object): Promise<Config> {
-  const configPath = files.write('c.json', document)
-  return loadConfig({ configPath, env: { RUNTIME_DIRECTORY: '/run/x', STATE_DIRECTORY: '/var/lib/x' } })
-}
+const configOf = (document: object): Promise<Config> =>
+  loadConfig({ configPath: files.write('c.json', document), env: serviceEnv })
 
 /** Starts the stand-in of `kyc-tokend sandbox`, as this configuration describes it. */
 async function startStandIn(plan: Config): Promise<string> {
