@@ -51,6 +51,7 @@ describeInstallation('an installation of 2.1.0', options, (installation) => {
     )
     expect(await sh(`systemctl is-enabled ${UNITS} kyc-tokend@eu.socket`)).toBe('enabled\n'.repeat(5))
     expect(await sh(`find ${DIRECTORIES.join(' ')} -maxdepth 0 -perm /6000`)).toBe('')
+    expect(await sh("find /run/kyc-tokend -user kyc-tokend -not -path '*/files*'")).toBe('')
     expect(await sh('id -Gn kyc-tokend')).toContain('kyc-tokend')
   }
 
