@@ -112,7 +112,7 @@ test('a call waits 10 s, and then the refusal is its answer', async () => {
   const { daemon } = await waitingDaemon(api.url)
   const ended = vi.fn<() => void>()
   const call = clientOf(daemon).fetch(api.url).finally(ended)
-  await holds(() => daemon.asked.length === 1)
+  await holds(() => daemon.asked.length >= 1)
   await pass(9_500)
   expect(reportsOf(daemon)).toBe(1)
   expect(ended).not.toHaveBeenCalled()
