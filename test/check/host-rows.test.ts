@@ -89,7 +89,10 @@ test.each<[Partial<HostFacts>, RegExp]>([
   [{ memory: 2e7 }, /^warning host only 19 MiB of memory are free/],
   [{ status: status({ files: [{ path: '/a/t', ok: false, error: 'why' }] }) }, /^fault daemon why$/],
   [daemon({ stateProblem: 'its disk is full' }), /^fault daemon the state .*: its disk is full$/],
-  [onDisk({ problem: 'it was refused', pair: 'refused' }), /^fault configuration it was refused$/],
+  [
+    onDisk({ problem: 'it was refused', pair: 'refused' }),
+    /^fault configuration it was refused: sudo systemctl reload kyc-tokend$/,
+  ],
   [onDisk({ problem: null }), /^warning .* former .*: sudo systemctl reload kyc-tokend$/],
   [onDisk({ problem: 'http' }), /^warning .* former .*: http: RESTART$/],
   [
