@@ -122,7 +122,7 @@ async function checkFurther(config: Config, say: Say): Promise<void> {
   say('share', await checkStore(config.share, around))
 }
 
-/** Asks the service for a token once, and drops it. The exit status is 77 where the pair is refused, 75 without a token. */
+/** Asks the service for a token once, and drops it. Exit status: 77 where the pair is refused, 75 without a token. */
 async function askOnce(
   config: Config,
   { env, remedyOf, signal }: { env: NodeJS.ProcessEnv; remedyOf: RemedyOf; signal: AbortSignal },

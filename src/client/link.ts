@@ -214,7 +214,7 @@ function disconnectError(path: string | undefined, cause: Error | null): TokenCl
   if (cause instanceof TokenClientError) return cause
   const why = errorCode(cause) ?? errorMessage(cause)
   if (why === 'EACCES' || why === 'EPERM') {
-    const message = `The socket ${path} may not be opened by this user: ${remedyWithoutPlace({ fault: 'denied', path: path! })}.`
+    const message = `The socket ${path} may not be opened by this user: ${remedyWithoutPlace({ fault: 'denied', path })}.`
     return new TokenClientError(message, 'denied', { cause })
   }
   const message =

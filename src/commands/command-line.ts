@@ -1,4 +1,4 @@
-// Finds the command and the options in argv, and writes help and completions. A word that could be a token is not repeated.
+// Finds command and options in argv, and writes help and completions. A word that could be a token is not repeated.
 import { parseArgs } from 'node:util'
 import { wrap } from '../lib/display-text.ts'
 import { UsageError } from '../lib/error.ts'

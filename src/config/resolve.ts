@@ -40,8 +40,8 @@ export type Frozen<T> = unknown extends T
 export type RestartOnly = Frozen<ReturnType<typeof directoriesOf> & { http: Found['ipc'] | null }>
 
 /**
- * `text`: the document in JSON. `inForce`: those of a daemon that runs; settings that only a restart changes stay as they
- * are there. Faults and warnings go to `inputs`; if there are faults, the result is not to be used.
+ * `text`: the document in JSON. `inForce`: the settings of a daemon that runs; those that only a restart changes stay
+ * as they are there. Faults and warnings go to `inputs`; if there are faults, the result is not to be used.
  */
 export async function resolveConfig(
   settings: Settings,

@@ -20,7 +20,6 @@ export type TokenAudit = ReturnType<typeof createTokenAudit>
 
 /** Clients choose their names: further ones of one user are not noted. */
 const MAX_NAMES = 8
-const UNUSED = { taken: 0, recent: 0, lastAtMs: 0 }
 
 /** `nowMs`: a clock that does not jump. */
 export function createTokenAudit({ log, nowMs }: { log: Log; nowMs: () => number }) {
@@ -29,8 +28,11 @@ export function createTokenAudit({ log, nowMs }: { log: Log; nowMs: () => number
   const dueReports = createHourlyCount(nowMs)
 
   function userOf(uid: number, transport: Transport, name: string | undefined): User {
-    const user: User = users.get(uid) ?? { ...UNUSED, uid, transport, clients: new Set() }
-    users.set(uid, user)
+    let user = users.get(uid)
+    if (user === undefined) {
+      user = { uid, transport, clients: new Set(), taken: 0, recent: 0, lastAtMs: 0 }
+      users.set(uid, user)
+    }
     if (name !== undefined && user.clients.size < MAX_NAMES) user.clients.add(name)
     return user
   }

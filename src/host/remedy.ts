@@ -37,7 +37,7 @@ export type FaultName = keyof typeof rows
 export type Fault =
   | FaultName
   | FileError
-  | { readonly fault: FaultName; readonly path?: string; readonly account?: string | undefined }
+  | { readonly fault: FaultName; readonly path?: string | undefined; readonly account?: string | undefined }
 
 /** The remedy as one line for people, without a full stop: the sentence, then its commands as one that can be pasted. */
 export type RemedyOf = (fault: Fault) => string

@@ -1,4 +1,4 @@
-// The log: one record per event, as one line on one stream. A record that the stream does not take is lost, and counted.
+// The log: one record per event, as one line on one stream. A record that the stream refuses is lost, and counted.
 import { fstatSync } from 'node:fs'
 import { Writable } from 'node:stream'
 import winston from 'winston'

@@ -1,5 +1,5 @@
-// Follows the files: gives the keeper the newest pair in them. The keeper alone knows which pair is the running one, and
-// what became of the other.
+// Follows the files: gives the keeper the newest pair in them. The keeper alone knows which pair is the running one,
+// and what became of the other.
 import { revealAll, type Config } from '../config/config.ts'
 import { versionOf } from '../config/read.ts'
 import { withTimeout } from '../lib/clock.ts'

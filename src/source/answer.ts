@@ -92,7 +92,7 @@ export function retryAfterOf(answer: ServiceResponse, wallMs: number): number | 
 export const MAX_DETAIL_LENGTH = 200
 
 /** A character that is escaped, in HTML or JSON: the punctuation of a secret may be. */
-const ESCAPE = /&(?:\w+|#\w+);|\\u00[\da-f]{2}/gi
+const ESCAPE = /&#?\w+;|\\u00[\da-f]{2}/gi
 /** Text that looks like a token: after `Bearer`, or JSON in base64url. */
 const TOKEN_LIKE = [/\bbearer\s+\S+/gi, /\beyJ[\w-]{4,}(?:\.[\w-]*)*/g]
 
@@ -104,9 +104,10 @@ export function oneLine(text: string, secrets: readonly string[]): string {
   const line = text.replace(/\s+/g, ' ').replace(/\p{C}/gu, '').trim()
   const redacted = createRedaction(secrets, { isShortReplaced: true })(line)
   const clean = TOKEN_LIKE.reduce((left, shape) => left.replace(shape, REDACTED), redacted)
-  const said = lettersOf(clean.replaceAll(REDACTED, '').replaceAll(ESCAPE, ''))
+  const left = clean.replaceAll(REDACTED, '')
+  const said = [left, left.replaceAll(ESCAPE, '')].map(lettersOf)
   const forms = secrets.flatMap(formsOf).map(lettersOf)
-  if (forms.some((form) => form !== '' && said.includes(form))) return ''
+  if (forms.some((form) => form !== '' && said.some((words) => words.includes(form)))) return ''
   if (clean.length <= MAX_DETAIL_LENGTH) return clean
   // Cut last, so that no part of a secret stays. Half a surrogate pair is no character.
   return `${clean.slice(0, MAX_DETAIL_LENGTH - 1).replace(/[\uD800-\uDBFF]$/, '')}…`

@@ -59,7 +59,7 @@ function finderFor(invocation: WithOptions): () => string {
   return socketFinder(() => ({ env, uid: process.geteuid!() }), namesIn(invocation))
 }
 
-/** A client with the operators' requests, for the daemon that the invocation names. Throws UserError (64) for two names, or a wrong one. */
+/** A client with the operators' requests, for the named daemon. Throws UserError (64) for two names, or a wrong one. */
 export function openClient(invocation: WithOptions) {
   try {
     const name = 'kyc-tokend'

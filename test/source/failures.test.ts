@@ -217,6 +217,8 @@ describe('the words', () => {
       String.raw`k3y\u002bZq/aa\u0026WqP\u003C9`,
     ])
       expect(oneLine(`secret ${said} is wrong`, ['k3y+Zq/aa&WqP<9'])).not.toMatch(/k3y|Zq|WqP/)
+    // A secret may look like an escape itself.
+    expect(oneLine('secret X1&LT;Y2 is wrong', ['x1&lt;y2'])).toBe('')
   })
 
   it('are cut to 200 visible characters, never within one', () => {
