@@ -38,7 +38,7 @@ export const configSchema = () =>
     alerts: group('Alerts about things that a person must repair.', {
       remindAfter: setting(is.list(ALERT_AGE), 'When an alert is repeated.', ['1h', '6h', '24h']),
       noTokenAfter: setting(v.nullable(ALERT_AGE), 'Time without a token; `null`: no such alert.', '10m'),
-      contact: orNull(is.line(200), 'Whom to call; in every alert and remedy.'),
+      contact: orNull(is.line(200), 'Whom to call; in every alert.'),
     }),
     service: v.pipe(
       orNull(service(), 'Another service than that of the interface description.'),

@@ -1,4 +1,14 @@
-import { chmodSync, chownSync, mkdirSync, renameSync, statSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  chownSync,
+  lchownSync,
+  mkdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { socketFinder } from '../../src/client/find-socket.ts'
@@ -60,18 +70,22 @@ test.skipIf(isSystemSocketThere)(
     writeFileSync(join(directory, 'ipc.sock'), '')
     if (me === 0) chownSync(directory, owner, -1)
     expect(find(env)).toBe(`${directory}/ipc.sock`)
-    chmodSync(directory, 0o777)
     const denied = expect.stringMatching(
       /^Another user could .*: remove \S+ and start .*--socket or \$KYC/,
     ) as string
-    expect(() => find(env)).toThrow(failing('denied', denied))
-    chmodSync(directory, 0o755)
-    if (me === 0) {
-      chownSync(directory, owner + 1, -1)
-      expect(() => find(env)).toThrow(/^Another user/)
+    for (const mode of [0o770, 0o707]) {
+      chmodSync(directory, mode)
+      expect(() => find(env)).toThrow(failing('denied', denied))
     }
+    chmodSync(directory, 0o755)
     renameSync(directory, `${directory}.old`)
     symlinkSync(`${directory}.old`, directory)
+    if (me === 0) lchownSync(directory, owner, -1)
+    expect(() => find(env)).toThrow(/^Another user/)
+    if (me !== 0) return
+    rmSync(directory)
+    renameSync(`${directory}.old`, directory)
+    chownSync(directory, owner + 1, -1)
     expect(() => find(env)).toThrow(/^Another user/)
   },
 )

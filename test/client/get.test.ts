@@ -1,6 +1,6 @@
 // get, reject and status: from memory, by asking, and while the daemon is away.
 import { getEventListeners } from 'node:events'
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import type { TokenSource } from '../../src/client/index.ts'
 import {
   clientOf,
@@ -127,8 +127,14 @@ test('while the daemon is away the last token is given, as cached, unless it was
   expect(await codeOf(client.get({ waitSeconds: 0 }))).toBe('daemon-unreachable')
 })
 
-test('a token that has ended is given no more, whichever of the two clocks says so', async () => {
-  useFakeTime()
+test.each([
+  ['the wall clock', () => void vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 61_000 })],
+  [
+    'the clock since the start',
+    () => void vi.spyOn(process, 'uptime').mockReturnValue(process.uptime() + 61),
+  ],
+])('a token that has ended by %s is given no more', async (_, setClock) => {
+  onTestFinished(() => void vi.useRealTimers().restoreAllMocks())
   const daemon = await daemonWith(({ answer }) =>
     answer('token.result', tokenFields('token-1', { expiresAt: inSeconds(60) })),
   )
@@ -136,7 +142,7 @@ test('a token that has ended is given no more, whichever of the two clocks says 
   await client.get()
   await stopped(daemon)
   expect(await client.get()).toMatchObject({ cached: true })
-  await pass(60_000, { stepMs: 1_000 })
+  setClock()
   expect(await codeOf(client.get({ waitSeconds: 0 }))).toBe('daemon-unreachable')
 })
 
@@ -198,7 +204,7 @@ test.each(['busy', 'denied'])(
     const call = codeOf(client.get({ waitSeconds: 60 }))
     await holds(() => daemon.connections.made === 1)
     await pass(10_000)
-    // The fault is about the connection, which the client does not keep.
+    // None is left behind.
     expect(daemon.connections.open).toBeLessThanOrEqual(1)
     expect(daemon.connections.made).toBeGreaterThan(5)
     expect(daemon.connections.made).toBeLessThan(25)

@@ -178,8 +178,10 @@ describe.skipIf(withoutRedis)('four daemons', { timeout: 180_000 }, () => {
     say('the asker killed or stopped at 6 moments', `${requests - 1} requests for 12 acts`)
   })
 
-  // A hung master is the harder loss: its connections stay open.
-  test('have a master of Sentinel hung: all agree on the new one', async () => {
+  test.each([
+    ['killed', (master: RedisServer) => master.kill()],
+    ['hung', (master: RedisServer) => Promise.resolve(master.signal('SIGSTOP'))],
+  ])('have a master of Sentinel %s: all agree on the new one', async (what, fail) => {
     const [masterPort, replicaPort, sentinelPort] = [await freePort(), await freePort(), await freePort()]
     const startServer = async (options: Parameters<typeof startRedis>[0]): Promise<RedisServer> => {
       const server = await startRedis(options)
@@ -208,14 +210,14 @@ describe.skipIf(withoutRedis)('four daemons', { timeout: 180_000 }, () => {
     const share = { timeout: '2s', sentinel: { name: 'fleet' } }
     const hosts = await startHosts(4, { ...settings, redis: sentinel, share })
     const before = await oneToken(hosts)
-    master.signal('SIGSTOP')
+    await fail(master)
     const isFailedOver = () =>
       !sentinel.cli('sentinel', 'get-master-addr-by-name', 'fleet').includes(String(masterPort))
     await expectUntil('the failover', isFailedOver, { withinMs: 30_000 })
     await allAre('connected', hosts)
     expect((await refresh(hosts.slice(0, 1)))[0]).toMatchObject({ outcome: 'ok' })
     await oneToken(hosts, { not: before, withinMs: 40_000 })
-    say('requests with the master hung', service.requests.length - 2)
+    say(`requests with the master ${what}`, service.requests.length - 2)
     expect(service.requests.length).toBeLessThanOrEqual(4)
   })
 })

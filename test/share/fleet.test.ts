@@ -128,6 +128,15 @@ test('operators of 20 hosts at once are answered by one request, during a wait, 
   expect([asked(), world.tokens()]).toEqual([2, ['token-2']])
 })
 
+test('operators who ask one after the other wait for no lease: each is given back with its answer', async () => {
+  await begin()
+  for (const host of world.hosts) {
+    void host.attempt('operator')
+    await world.pass(3)
+  }
+  expect(asked()).toBe(1 + 3)
+})
+
 test('clients cause one request in 30 s, whichever hosts they report to', async () => {
   await begin()
   await world.pass(40)
