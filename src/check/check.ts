@@ -81,7 +81,7 @@ async function check(options: CheckOptions): Promise<Finding[]> {
     const facts = await factsOf(config ?? null, { service, place })
     for (const [subject, findings] of Object.entries(hostRows))
       for (const finding of findings(facts)) say(subject, finding)
-    if (config !== undefined) await checkFurther(config, say)
+    if (config !== undefined) await asUser(daemon, async () => checkFurther(config, say))
   }
   if (!isLive || config === undefined) return found
   // Those of `setup` stand beside those in use: no command is about them.
