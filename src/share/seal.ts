@@ -3,7 +3,7 @@ import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:cr
 import type { TransientReason } from '../protocol.ts'
 import type { Grant, PermanentFailure } from '../token/outcome.ts'
 
-/** An answer of the service that holds for all hosts of the account. */
+/** The service gave this answer, which holds for all hosts of the account. */
 type Answer =
   | Pick<Grant, 'kind' | 'accessToken' | 'expirySource'>
   | Pick<PermanentFailure, 'kind' | 'reason' | 'detail' | 'status'>
@@ -15,9 +15,9 @@ interface Stamp {
   readonly until: number
 }
 
-/** The contents of the two keys. */
+/** The two keys have these contents. */
 export interface Contents {
-  /** `at`: when the request was written; its id is that of the answer. */
+  /** `at` says when the request was written; its id is that of the answer. */
   readonly record: Answer & Stamp
   /** With a reason it is a wait for all hosts, else the right of one host to ask; its id is that of the host. */
   readonly lease: Stamp & { readonly reason?: TransientReason; readonly detail?: string }
@@ -29,7 +29,7 @@ const VERSION = 3
 const NONCE_BYTES = 12
 const SEALED_AT = 28
 
-/** `material`: all that identifies the account, with its secrets. Another one is another account. */
+/** `material` is all that identifies the account, with its secrets. Another one is another account. */
 export function createSeal(material: string, prefix: string) {
   const derive = (purpose: string, bytes: number): Buffer =>
     Buffer.from(hkdfSync('sha256', material, `kyc-tokend share ${VERSION}`, purpose, bytes))
@@ -39,7 +39,7 @@ export function createSeal(material: string, prefix: string) {
   const boundTo = (name: Name): Buffer => Buffer.from(`${VERSION} ${account} ${name}`)
 
   return {
-    /** The keys of Redis. A cluster has all keys with the same text in braces in one slot. */
+    /** Redis has these keys. A cluster has all keys with the same text in braces in one slot. */
     keys: { record: keyOf('record'), lease: keyOf('lease') },
     seal<N extends Name>(name: N, content: Contents[N]): string {
       const nonce = randomBytes(NONCE_BYTES)

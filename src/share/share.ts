@@ -5,7 +5,7 @@ import { withTimeout, type Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
 import type { FetchOutcome, FetchToken } from '../token/outcome.ts'
-import { createFleet, READ_EVERY_MS, type Fleet, type Held, type SharedPair } from './fleet.ts'
+import { createFleet, READ_EVERY_MS, type Fleet, type HeldToken, type SharedPair } from './fleet.ts'
 import { createSeal } from './seal.ts'
 import { openStore } from './store.ts'
 import { createTelemetry } from './telemetry.ts'
@@ -16,22 +16,22 @@ export interface ShareOptions {
   readonly log: Log
   readonly keeper: {
     /** Null: there is none. */
-    readonly held: () => Held | null
+    readonly held: () => HeldToken | null
     /** False: an attempt is under way, and nothing has changed. */
     readonly offer: (outcome: FetchOutcome) => boolean
   }
-  /** Redis, unless it is given. */
+  /** It opens Redis, unless it is given. */
   readonly open?: typeof openStore | undefined
 }
 
-/** The time after which an outcome that the keeper could not take is offered again. */
+/** An outcome that the keeper could not take is offered again after this time. */
 const OFFER_AGAIN_MS = 500
 
 export function createShare({ keeper, open = openStore, ...around }: ShareOptions) {
   const { clock } = around
   let connection: ReturnType<typeof connect> | null = null
-  let current: SharedPair | null = null
-  /** The attempt that is under way. */
+  let inUse: SharedPair | null = null
+  /** This attempt is under way. */
   let underWay: Promise<FetchOutcome> | null = null
   /** Ends the sleep until the next reading. */
   let waking = new AbortController()
@@ -56,11 +56,11 @@ export function createShare({ keeper, open = openStore, ...around }: ShareOption
 
   /** Reads the store, and offers the keeper what it lacks. Returns how long to sleep then, in ms. */
   async function offerNews(): Promise<number> {
-    if (current === null) return READ_EVERY_MS
-    const shared = current
+    if (inUse === null) return READ_EVERY_MS
+    const shared = inUse
     const { answers, adopt } = fleetOf(shared)
     await answers.read().catch(connection!.telemetry.failed)
-    if (!answers.isNew() || current !== shared) return READ_EVERY_MS
+    if (!answers.hasNews() || inUse !== shared) return READ_EVERY_MS
     // An attempt that is under way takes it by itself.
     if (!keeper.offer(answers.outcome())) return OFFER_AGAIN_MS
     adopt()
@@ -75,10 +75,10 @@ export function createShare({ keeper, open = openStore, ...around }: ShareOption
         connection = null
       }
       if (shared !== null) connection ??= connect(shared.share)
-      current = shared
+      inUse = shared
       waking.abort()
     },
-    /** One attempt with this pair, which is in use or a candidate. */
+    /** Makes one attempt with this pair, which is in use or a candidate. */
     async attempt(shared: SharedPair, ...attempt: Parameters<FetchToken>): Promise<FetchOutcome> {
       underWay = fleetOf(shared).attempt(shared, ...attempt)
       return underWay
@@ -95,10 +95,10 @@ export function createShare({ keeper, open = openStore, ...around }: ShareOption
       ;(await connection?.store)?.close()
     },
     status(): StatusResult['share'] {
-      if (connection === null || current === null) return null
-      return { ...connection.telemetry.state(), askedBy: fleetOf(current).answers.latest()?.by ?? null }
+      if (connection === null || inUse === null) return null
+      return { ...connection.telemetry.state(), askedBy: fleetOf(inUse).answers.latest()?.by ?? null }
     },
-    /** For metrics. */
+    /** Metrics read this. */
     sample: () => connection?.telemetry.sample() ?? null,
   }
 }

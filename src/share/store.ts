@@ -1,16 +1,16 @@
-// One connection to Redis or Valkey, to a Sentinel's master or to a cluster, with options that limit the time
-// that a hung server can take. The only importer of the client library.
+// Keeps one connection to Redis or Valkey, to a Sentinel's master or to a cluster, with options that limit the time
+// that a hung server can take. It alone imports the client library.
 import { randomUUID } from 'node:crypto'
 import type { Cluster, Redis, RedisOptions } from 'iovalkey'
 import { createSecureContext } from '../config/secrets.ts'
 import type { ShareConfig } from '../config/config.ts'
 import { withTimeout, type Clock } from '../lib/clock.ts'
 
-/** The settings that say how the store is reached. */
+/** These settings say how the store is reached. */
 export type StoreSettings = Omit<ShareConfig, 'key' | 'asks' | 'whenAlone'>
 /** Each command rejects with a StoreError, after `share.timeout` at the latest. */
 export type Store = Awaited<ReturnType<typeof openStore>>
-/** The texts of both keys; '' is none. */
+/** Both keys hold these texts; '' is none. */
 interface Texts {
   readonly record: string
   readonly lease: string
@@ -18,21 +18,21 @@ interface Texts {
 interface Around {
   readonly clock: Pick<Clock, 'sleep'>
   readonly random: () => number
-  /** Called each time that a connection is made. */
+  /** It is called each time that a connection is made. */
   readonly onReady?: () => void
 }
 
 /** The store was not reached, is slow or of no use, takes no writes, or denies access. */
 export class StoreError extends Error {
   override readonly name = 'StoreError'
-  /** Wrong password or rights. */
+  /** The password or the rights are wrong. */
   get isDenied(): boolean {
     return /\b(NOAUTH|WRONGPASS|NOPERM)\b|user executing the script can't/.test(this.message)
   }
 }
 
 const LONGEST_TEXT = 65_536
-/** Bytes that no host writes. The library decodes UTF-8, so they would never compare equal. */
+/** No host writes these bytes. The library decodes UTF-8, so they would never compare equal. */
 const FOREIGN_BYTES = /[^A-Za-z0-9+/=]/
 
 /** Another type, and foreign bytes, count as no text. */
@@ -49,7 +49,7 @@ const MAX_MESSAGE_LENGTH = 300
 
 /** Opens the store, waits for a connection for `share.timeout` at most, and goes on trying until it is closed. */
 export async function openStore(settings: StoreSettings, { clock, random, onReady = () => {} }: Around) {
-  /** Why there is no connection. */
+  /** It says why there is no connection. */
   let lastError = new StoreError('no connection yet')
   const client = await createClient(settings, () => RETRY_MS * random())
   client.on('ready', onReady)
@@ -71,7 +71,7 @@ export async function openStore(settings: StoreSettings, { clock, random, onRead
   }
 
   return {
-    /** The texts of both keys, and the store's clock at that moment. */
+    /** Reads the texts of both keys, and the store's clock at that moment. */
     async read({ record, lease }: Texts): Promise<Texts & { readonly nowMs: number }> {
       const texts = [record, lease].map((key) => ['getrange', key, 0, LONGEST_TEXT - 1])
       return repliesOf(await send((): Promise<unknown> => client.multi([['time'], ...texts]).exec()))
@@ -80,18 +80,18 @@ export async function openStore(settings: StoreSettings, { clock, random, onRead
     async swap(key: string, former: string, text: string, keepMs: number): Promise<boolean> {
       return (await send(() => client.eval(SWAP, 1, key, former, text, Math.max(1, Math.ceil(keepMs))))) === 1
     },
-    /** The server's description of itself (the command INFO). */
+    /** The server describes itself (the command INFO). */
     info: (): Promise<string> => send(() => client.info()),
     close: (): void => client.disconnect(),
   }
 }
 
-/** The servers as people read them. */
+/** Gives the servers as people read them. */
 export function formatServers(servers: StoreSettings['servers']): string {
   return servers.map((one) => ('path' in one ? one.path : `${one.host}:${one.port}`)).join(', ')
 }
 
-/** For `ACL SETUSER`: the commands and the keys of this prefix, and nothing else. */
+/** Gives the line of rights: the commands and the keys of this prefix are allowed, and nothing else is. */
 export function aclLine({ user, prefix, database, cluster }: StoreSettings): string {
   const commands = '-@all +ping +auth +hello +info +client +multi +exec +time +getrange +eval +set +del'
   const more = `${database === 0 ? '' : ' +select'}${cluster ? ' +cluster|slots +cluster|info' : ''}`
@@ -175,7 +175,7 @@ async function tlsOptions(settings: StoreSettings['tls']): Promise<RedisOptions[
   if (settings === null) return null
   const { ca, serverName, cert, key } = settings
   return {
-    // Said here, so that NODE_TLS_REJECT_UNAUTHORIZED in some environment hands the password to nobody.
+    // It is said here, so that NODE_TLS_REJECT_UNAUTHORIZED in some environment hands the password to nobody.
     rejectUnauthorized: true,
     secureContext: await createSecureContext({ ca }, cert && key ? { cert, key } : null),
     ...(serverName !== null && { servername: serverName }),

@@ -1,4 +1,4 @@
-// The store as people see it: its state, counts for metrics, and records.
+// Shows people the store: its state, counts for metrics, and records.
 import type { Clock } from '../lib/clock.ts'
 import type { Log } from '../lib/log.ts'
 import type { StatusResult } from '../protocol.ts'
@@ -7,7 +7,7 @@ import { aclLine, formatServers, StoreError, type StoreSettings } from './store.
 type State = Omit<NonNullable<StatusResult['share']>, 'askedBy'>
 export type Telemetry = ReturnType<typeof createTelemetry>
 
-/** The shortest time between two records of a loss: a server may be lost and back a thousand times. */
+/** Two records of a loss are so far apart at least: a server may be lost and back a thousand times. */
 const LOST_EVERY_MS = 600_000
 
 const STATES = {
@@ -15,7 +15,7 @@ const STATES = {
   alone: ['warning', 'The shared store cannot be used', 'share-lost'],
   denied: ['error', 'The shared store denies access', 'share-denied'],
 } as const
-/** The ways on which an outcome comes. */
+/** An outcome comes in one of these ways. */
 const OUTCOMES = {
   asked: ['info', 'Asked the service for the fleet', 'share-asked'],
   adopted: ['debug', 'Took over what another host was answered', 'share-adopted'],
@@ -29,10 +29,10 @@ export function createTelemetry(options: { settings: StoreSettings; log: Log; cl
   const outcomes = { asked: 0, adopted: 0, alone: 0 }
   const isoNow = (): string => new Date(clock.now().wallMs).toISOString()
   let state: State = { state: 'alone', server, since: isoNow(), lastError: null }
-  /** The state that the last record said; null: there is none yet. */
+  /** The last record said this state; null: there is none yet. */
   let recorded: State['state'] | null = null
   let lostRecordedAtMs = -Infinity
-  /** The loss for which it was recorded that this host asks alone. */
+  /** It was recorded for the loss of this instant that the host asks alone. */
   let aloneSince = ''
 
   function change(name: State['state'], lastError: string | null): void {
@@ -49,8 +49,8 @@ export function createTelemetry(options: { settings: StoreSettings; log: Log; cl
   return {
     sample: () => ({ state: state.state, outcomes: { ...outcomes } }),
     state: (): State => state,
-    /** An outcome came on this way. */
-    came(how: keyof typeof OUTCOMES, fields: object = {}): void {
+    /** An outcome came in this way. */
+    outcomeCame(how: keyof typeof OUTCOMES, fields: object = {}): void {
       outcomes[how] += 1
       if (how === 'alone' && aloneSince === state.since) return
       if (how === 'alone') aloneSince = state.since
