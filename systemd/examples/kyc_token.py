@@ -79,11 +79,15 @@ def _text(fields, name, pattern=".*", otherwise=None):
     return value
 
 
+def _socket_path():
+    return os.environ.get("KYC_TOKEND_HTTP_SOCKET") or "/run/kyc-tokend/http.sock"
+
+
 class _Connection(http.client.HTTPConnection):
     def connect(self):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(os.environ.get("KYC_TOKEND_HTTP_SOCKET") or "/run/kyc-tokend/http.sock")
+        self.sock.connect(_socket_path())
 
 
 def _ask(method, target, body=None):
@@ -101,7 +105,7 @@ def _ask(method, target, body=None):
             raise KycTokenError(code, _text(fields, "detail", otherwise="it gave no reason"))
         except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             if attempt == 2 or not isinstance(error, (ConnectionError, http.client.RemoteDisconnected)):
-                why = "no daemon answers at its socket (%s): `kyc-tokend status` says why" % error
+                why = "no daemon answers at %s (%s): `kyc-tokend status` says why" % (_socket_path(), error)
                 raise KycTokenError("daemon-unreachable", why) from None
             time.sleep(0.2)
         finally:

@@ -15,7 +15,6 @@ import { expectUntil } from '../support/until.ts'
 
 function startDemo() {
   const { child, stdout, stderr, ended } = startCli(['demo'])
-  onTestFinished(() => void child.kill('SIGKILL'))
   const interrupt = async (): Promise<number | null> => {
     child.kill('SIGINT')
     return (await ended).status

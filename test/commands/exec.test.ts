@@ -1,7 +1,7 @@
 import { writeFile } from 'node:fs/promises'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { commandWorld, hourToken, type CommandWorld } from '../support/daemon-world.ts'
 import { startCli } from '../support/run-cli.ts'
 import { granting } from '../support/service.ts'
@@ -15,7 +15,6 @@ test('the command replaces the process, with the token in its environment alone'
   const traps = 'trap "echo got HUP $KYC_ACCESS_TOKEN" HUP; trap "echo got USR1; exit 7" USR1'
   const script = `${traps}; echo ready; while :; do sleep 0.05; done`
   const { child, stdout, ended } = startCli(['exec', '--socket', daemon.ipcPath, '--', 'sh', '-c', script])
-  onTestFinished(() => void child.kill('SIGKILL'))
   await expectUntil('the command', () => stdout().includes('ready'))
   expect(readFileSync(`/proc/${child.pid}/comm`, 'utf8')).toBe('sh\n')
   expect(readFileSync(`/proc/${child.pid}/cmdline`, 'utf8')).not.toContain(token)

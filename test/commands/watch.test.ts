@@ -1,4 +1,4 @@
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { runCli, startCli } from '../support/run-cli.ts'
 import { granting, type Answer } from '../support/service.ts'
@@ -7,8 +7,7 @@ import { expectUntil } from '../support/until.ts'
 const renewing: Answer = (_, { number }) => granting(hourToken(number))
 
 function watch(socketPath: string) {
-  const { child, stdout, stderr } = startCli(['watch', '--socket', socketPath])
-  onTestFinished(() => void child.kill('SIGKILL'))
+  const { stdout, stderr } = startCli(['watch', '--socket', socketPath])
   const lines = (): Record<string, unknown>[] =>
     stdout()
       .split('\n')

@@ -7,7 +7,7 @@ import { PROGRAM, startDaemon } from '../support/daemon.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { serviceOf } from '../support/outside.ts'
 import { startRedis } from '../support/redis.ts'
-import { startProgram, type Ended } from '../support/run-cli.ts'
+import { runProgram } from '../support/run-cli.ts'
 import { granting } from '../support/service.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
 import { expectUntil } from '../support/until.ts'
@@ -55,22 +55,11 @@ export async function startExample(
         .replaceAll('/run/kyc-tokend', join(directory, 'run'))
         .replaceAll('https://api.example.com', service.url)
       if (as !== undefined) writeFileSync(join(directory, as), code)
-      const { status, stdout, stderr } = await endOf([...how.with, as ?? code], { env, cwd: directory })
+      const { status, stdout, stderr } = await runProgram([...how.with, as ?? code], { env, cwd: directory })
       if (status !== 0) throw new Error(`ended with ${String(status)}: ${stderr}`)
       return stdout
     },
   }
-}
-
-/** Runs a program with this input to its end, or to that of the test. */
-export function endOf(
-  command: readonly string[],
-  { input = '', ...options }: { input?: string; env: NodeJS.ProcessEnv; cwd: string },
-): Promise<Ended> {
-  const { child, ended } = startProgram(command, options)
-  onTestFinished(() => void child.kill('SIGKILL'))
-  child.stdin.end(input)
-  return ended
 }
 
 /** One whose configuration has all that gives its answers and metrics further fields. */

@@ -5,10 +5,10 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
 import { lacks } from '../support/lacks.ts'
-import type { Ended } from '../support/run-cli.ts'
+import { runProgram, type Ended } from '../support/run-cli.ts'
 import { granting, type ArrivedRequest, type ScriptedAnswer } from '../support/service.ts'
 import { clientOf } from '../support/client-world.ts'
-import { endOf, startExample } from './example.ts'
+import { startExample } from './example.ts'
 import { EXAMPLES } from './manual.ts'
 
 /** One that has these modules; Debian's packages are for its own. */
@@ -53,10 +53,10 @@ const programs: [name: string, command: string[], isMissing: boolean][] = [
 
 function run([program = '', ...words]: readonly string[], socket: string): Promise<Ended> {
   const env = { KYC_TOKEND_HTTP_SOCKET: socket, PYTHONDONTWRITEBYTECODE: '1', no_proxy: '*' }
-  if (program !== 'php') return endOf([program, ...words], { cwd: EXAMPLES, env })
+  if (program !== 'php') return runProgram([program, ...words], { cwd: EXAMPLES, env })
   // PHP has its code on standard input: that of -r knows no handler of exceptions.
   const [code, ...others] = words
-  return endOf(['php', '--', ...others], { cwd: EXAMPLES, env, input: `<?php ${code}` })
+  return runProgram(['php', '--', ...others], { cwd: EXAMPLES, env, input: `<?php ${code}` })
 }
 
 /** A daemon, and an API that takes the newest token alone, at `/bad` none. */
@@ -92,7 +92,7 @@ test.for(programs)(
   },
 )
 
-const AWAY = /: no daemon answers at [^\n]*: `kyc-tokend status` says why\n/
+const AWAY = /: no daemon answers at \/\S*\/http\.sock \([^\n]*\): `kyc-tokend status` says why\n/
 const FOREIGN = /is not sent to/
 test.for<[string[], RegExp]>([
   [python('kyc_token.get()'), AWAY],
