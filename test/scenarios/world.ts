@@ -1,40 +1,24 @@
-// The world of a scenario: the whole daemon; only the service, systemd, time and chance are not real.
-import {
-  cpSync,
-  lstatSync,
-  mkdirSync,
-  mkdtempSync,
-  readlinkSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs'
+// The world of a story: the whole daemon; only the service, systemd, time and chance are not real.
+import { cpSync, lstatSync, mkdirSync, readlinkSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setImmediate as turn } from 'node:timers/promises'
-import { createDaemon, type Daemon, type Load } from '../../src/daemon/daemon.ts'
-import { parseDuration } from '../../src/lib/duration.ts'
-import type {
-  RejectResult,
-  RefreshResult,
-  StatusResult,
-  TokenResult,
-  TransientReason,
-} from '../../src/protocol.ts'
+import { createDaemon, type Load } from '../../src/daemon/daemon.ts'
 import { createLoad } from '../../src/daemon/run-daemon.ts'
-import type { ServiceResponse } from '../../src/source/answer.ts'
-import type { FetchTokenOptions } from '../../src/source/fetch-token.ts'
+import { parseDuration } from '../../src/lib/duration.ts'
+import type { RejectResult, RefreshResult, StatusResult, TokenResult } from '../../src/protocol.ts'
+import { fingerprintOf, type TransientReason } from '../../src/protocol.ts'
 import { outcomeOf } from '../../src/source/failures.ts'
+import type { FetchTokenOptions } from '../../src/source/fetch-token.ts'
 import type { FetchToken } from '../../src/token/outcome.ts'
-import { fingerprintOf } from '../../src/protocol.ts'
 import { textOf } from '../support/daemon.ts'
-import { createFakeClock } from '../support/fake-clock.ts'
+import { createFakeClock, filesAreBusy } from '../support/fake-clock.ts'
 import { watchFileCalls } from '../support/file-calls.ts'
-import { connectRaw, type RawClient, type RawFrame } from '../support/ipc-client.ts'
+import { connectRaw, type RawClient } from '../support/ipc-client.ts'
 import { jwtOf } from '../support/jwt.ts'
-import { createMemoryStream, type MemoryStream } from '../support/memory-stream.ts'
-import { expectUntil } from '../support/until.ts'
+import { createMemoryStream } from '../support/memory-stream.ts'
+import { tempDirectory } from '../support/temp-directory.ts'
 
-/** The service's answers from now on. */
+/** The service's answers from now on; durations as texts. */
 export interface ServiceAnswer {
   jwt?: string
   opaque?: string
@@ -42,14 +26,12 @@ export interface ServiceAnswer {
   life?: string
   /** Age of the token. */
   issued?: string
-  /** Replaces the claim. */
-  exp?: number
   without?: ('iat' | 'Date')[]
   status?: number
   detail?: string
-  /** Sent as JSON, with the token for its name. */
+  /** Further fields of the answer. */
   body?: object
-  'Retry-After'?: number | string
+  'Retry-After'?: number
   silent?: TransientReason
   hangs?: boolean
   /** Time that an answer takes. */
@@ -57,251 +39,95 @@ export interface ServiceAnswer {
   /** Only requests with the credentials of this name are answered so. */
   to?: string
 }
-/** Settings; `credentials` and `baseUrl` by a name. */
-export interface Change extends Partial<Record<'credentials' | 'baseUrl', string>> {
-  maxAge?: string
-  initialDelay?: string
-  maxDelay?: string
-  noTokenAfter?: string
-  /** Key and secret are in files. */
-  files?: boolean
-  share?: boolean
-  /** `service` of the configuration. */
-  description?: object | null
+/** Its words: one that is mistaken must not be passed over. */
+const ANSWER_WORDS =
+  'jwt opaque again life issued without status detail body Retry-After silent hangs after to'.split(' ')
+/** As in the configuration; credentials and service by a name. */
+export interface Settings extends Readonly<Record<string, unknown>> {
+  readonly credentials?: string
+  readonly baseUrl?: string
 }
-export interface Given extends Change {
-  'local clock'?: string
-}
+/** A full disk (of the runtime or the state directory), a log without a reader, a disk that is mended. */
+export type Harm = 'run' | 'state' | 'log' | 'none'
+/** A word, or a word with its value. */
+export type Step = string | { readonly [word: string]: unknown }
+
 const GIVEN_UP = { kind: 'transient', reason: 'timeout', detail: 'Given up' } as const
-const START_WALL_MS = 1_800_000_000_000
-/** A file system in memory, so that nothing is ever waited for. */
-const MEMORY_DIRECTORY = '/dev/shm'
-/** Requests to the file system, as process.getActiveResourcesInfo names them. */
-const FILE_REQUESTS = new Set(['FSReqPromise', 'FSReqCallback', 'FileHandleCloseReq', 'CloseReq'])
-/** More than any scenario causes: a loop that asks without end ends here instead of never. */
+/** More than any story causes: a loop that asks without end ends here instead of never. */
 const MAX_REQUESTS = 1_000
 
-export type World = ReturnType<typeof createWorld>
+type Running = Awaited<ReturnType<typeof startIn>>
+export type World = Awaited<ReturnType<typeof createWorld>>
 
-/** A full disk (of the runtime or the state directory), a log without a reader. */
-export type Harm = 'run' | 'state' | 'log'
-
-interface Running {
-  readonly daemon: Daemon
-  readonly ended: Promise<void>
-  readonly stopping: AbortController
-  readonly log: MemoryStream
-  readonly notifications: string[]
-  readonly client: RawClient
-  /** SIGHUP. */
-  reload(): void
-  /** SIGUSR2. */
-  refresh(): void
-}
-
-export function createWorld(given: Given, random = (): number => 0.5) {
-  const directory = mkdtempSync(join(MEMORY_DIRECTORY, 'kyc-tokend-scenario-'))
+export async function createWorld(random = (): number => 0.5) {
+  const directory = await tempDirectory('memory')
   const runtimeDirectory = join(directory, 'run')
-  const socketPath = join(runtimeDirectory, 'ipc.sock')
+  const stateDirectory = join(directory, 'state')
   const configPath = join(directory, 'kyc-tokend.config.json')
-  mkdirSync(runtimeDirectory)
-  mkdirSync(join(directory, 'state'))
+  for (const path of [runtimeDirectory, stateDirectory]) mkdirSync(path)
 
   let loading = 0
-  const isBusy = (): boolean =>
-    loading > 0 || process.getActiveResourcesInfo().some((name) => FILE_REQUESTS.has(name))
-  const offsetMs = durationMs(given['local clock'] ?? '0s')
-  const createClock = (bootMs: number, wallMs: number) => createFakeClock({ bootMs, wallMs, isBusy })
-  let clock = createClock(1_000_000, START_WALL_MS + offsetMs)
-  let serviceOffsetMs = -offsetMs
-  /** By the service's clock, which is right: the host's, less all that was done to it; in ms since 1970. */
-  const serviceNowMs = (): number => clock.now().wallMs + serviceOffsetMs
-
-  const names = new Map<string, string>()
-  let answer: ServiceAnswer = { status: 503 }
-  const answers = new Map<string | undefined, ServiceAnswer>([[undefined, answer]])
-  let lastToken = ''
-  let requests = 0
-  let askedAs = 'none'
-  let settings: Given = { credentials: 'first', baseUrl: 'first', ...given }
+  const isBusy = (): boolean => loading > 0 || filesAreBusy()
+  let clock = createFakeClock({ isBusy })
+  const service = createService(() => clock)
+  let settings: Settings = { credentials: 'first', baseUrl: 'first', alerts: { noTokenAfter: null } }
   let running: Running | null = null
-  /** The directory whose disk is full. */
-  let full: 'run' | 'state' | null = null
-  const isOnFullDisk = (fd: unknown): boolean =>
-    full !== null && readlinkSync(`/proc/self/fd/${String(fd)}`).startsWith(join(directory, full))
+  const logs: Running['log'][] = []
+  let full: Harm = 'none'
   const endWatching = watchFileCalls((name, [fd]) => {
-    if (name === 'writeFile' && isOnFullDisk(fd))
+    if (name !== 'writeFile' || full === 'none') return
+    if (readlinkSync(`/proc/self/fd/${String(fd)}`).startsWith(join(directory, full)))
       throw Object.assign(new Error('ENOSPC: no space left on device'), { code: 'ENOSPC' })
   })
-  const logs: MemoryStream[] = []
 
-  function createFetchToken({ service, pair, secrets }: FetchTokenOptions): FetchToken {
-    const answerTo: FetchToken = async (signal) => {
-      requests += 1
-      const name = pair.apiKey!.reveal().replace('key-of-', '')
-      answer = answers.get(name) ?? answers.get(undefined)!
-      const asked = `${pair.apiKey!.reveal()} at ${service.tokenUrl}`
-      askedAs = asked.replaceAll(/key-of-|https:..|.example|.token.external.jwt/g, '')
-      if (requests > MAX_REQUESTS) throw new Error('The service is asked without end')
-      const { hangs = false, after } = answer
-      if (hangs || after !== undefined) await clock.sleep(hangs ? Infinity : durationMs(after ?? ''), signal)
-      if (signal.aborted) return GIVEN_UP
-      if (answer.silent !== undefined)
-        return { kind: 'transient', reason: answer.silent, detail: 'No answer' }
-      const { wallMs } = clock.now()
-      return outcomeOf(httpAnswer(), { service, pair, wallMs, secrets: secrets() })
-    }
-    return async (signal, attempt) => {
-      await attempt.beforeRequest()
-      return signal.aborted ? GIVEN_UP : answerTo(signal, attempt)
-    }
-  }
-
-  function httpAnswer(): ServiceResponse {
-    const { status = 200, without = [] } = answer
-    const headers: Record<string, string> = {}
-    if (!without.includes('Date')) headers['date'] = new Date(serviceNowMs()).toUTCString()
-    const retryAfter = retryAfterHeader(answer['Retry-After'])
-    if (retryAfter !== undefined) headers['retry-after'] = retryAfter
-    return { status, headers, body: Buffer.from(bodyText()) }
-  }
-
-  function retryAfterHeader(value: ServiceAnswer['Retry-After']): string | undefined {
-    if (typeof value !== 'string') return value?.toString()
-    return new Date(serviceNowMs() + durationMs(value.replace(/^in /, ''))).toUTCString()
-  }
-
-  function bodyText(): string {
-    if (answer.body !== undefined) {
-      const token = tokenText()
-      return JSON.stringify(answer.body, (_name, value: unknown) =>
-        value === names.get(token) ? token : value,
-      )
-    }
-    if (answer.detail !== undefined)
-      return JSON.stringify({ title: 'KnownRuntimeError', detail: answer.detail })
-    return answer.status === undefined ? JSON.stringify({ accessToken: tokenText() }) : ''
-  }
-
-  function tokenText(): string {
-    if (answer.again !== true) lastToken = answer.opaque ?? jwtText()
-    names.set(lastToken, answer.opaque ?? answer.jwt ?? names.get(lastToken) ?? '')
-    return lastToken
-  }
-
-  function jwtText(): string {
-    const iat = (serviceNowMs() - durationMs(answer.issued ?? '0s')) / 1000
-    const exp = answer.exp ?? iat + durationMs(answer.life ?? '1h') / 1000
-    const claims = answer.without?.includes('iat') ? {} : { iat }
-    return jwtOf({ ...claims, exp, name: answer.jwt })
-  }
-
-  function writeConfig(): void {
-    const { credentials = '', baseUrl, maxAge, noTokenAfter = null, ...retry } = settings
+  /** Writes the files of key and secret, and the configuration with its further settings. */
+  function write(change: Settings = {}): void {
+    settings = { ...settings, ...change }
+    const { credentials, baseUrl, ...others } = settings
     const config = {
       baseUrl: `https://${baseUrl}.example`,
-      credentials: settings.files === true ? sources : pairOf(credentials),
-      runtimeDirectory,
-      stateDirectory: join(directory, 'state'),
+      credentials: { apiKey: { file: 'apiKey' }, apiSecret: { file: 'apiSecret' } },
       http: false,
-      refresh: { maxAge },
-      retry: { initialDelay: retry.initialDelay, maxDelay: retry.maxDelay },
-      alerts: { noTokenAfter },
       log: { level: 'debug', format: 'json' },
-      service: settings.description ?? null,
-      ...(settings.share === true && { share: { servers: [join(directory, 'no-redis.sock')] } }),
+      ...{ runtimeDirectory, stateDirectory, ...others },
     }
+    writeFileSync(join(directory, 'apiKey'), `key-of-${credentials}`, { mode: 0o600 })
+    writeFileSync(join(directory, 'apiSecret'), `secret-of-${credentials}`, { mode: 0o600 })
     writeFileSync(configPath, JSON.stringify(config), { mode: 0o600 })
   }
 
-  const sources = {
-    apiKey: { file: join(directory, 'apiKey') },
-    apiSecret: { file: join(directory, 'apiSecret') },
-  }
-
-  function pairOf(credentials: string): { apiKey: string; apiSecret: string } {
-    return { apiKey: `key-of-${credentials}`, apiSecret: `secret-of-${credentials}` }
-  }
-
-  function writeSecrets({ credentials = '' }: Given): void {
-    for (const [name, text] of Object.entries(pairOf(credentials)))
-      writeFileSync(join(directory, name), text, { mode: 0o600 })
-  }
-
-  const load: Load = async (fixed) => {
+  const load: Load = async (inForce) => {
     loading += 1
-    return createLoad({ configPath, env: {} })(fixed).finally(() => {
-      loading -= 1
-    })
-  }
-
-  async function start(change: Change = {}): Promise<void> {
-    settings = { ...settings, ...change }
-    writeConfig()
-    if (settings.files === true) writeSecrets(settings)
-    const stopping = new AbortController()
-    const log = createMemoryStream()
-    logs.push(log)
-    const notifications: string[] = []
-    let reload = (): void => undefined
-    let refresh = (): void => undefined
-    const daemon = await createDaemon(await load(), {
-      env: { NOTIFY_SOCKET: '/run/systemd/notify' },
-      stderr: log,
-      inherited: { ipc: [], http: [], metrics: [] },
-      load,
-      clock,
-      random,
-      stop: stopping.signal,
-      createFetchToken,
-      sendDatagram(_path, text) {
-        notifications.push(
-          ...[...String(text).matchAll(/^(READY|RELOADING|STOPPING)=1$/gm)].map(([, word = '']) => word),
-        )
-      },
-    })
-    const ended = daemon.run({
-      onReload(listener) {
-        reload = listener
-      },
-      onRefresh(listener) {
-        refresh = listener
-      },
-    })
-    const client = await Promise.race([connectWhenListening(), ended.then(() => null)])
-    if (client === null) throw new Error('The daemon has ended')
-    running = { daemon, ended, stopping, log, notifications, client, reload, refresh }
-    await clock.settle()
-  }
-
-  async function connectWhenListening(): Promise<RawClient> {
-    for (;;) {
-      try {
-        return await connectRaw(socketPath)
-      } catch {
-        await turn()
-      }
-    }
+    return createLoad({ configPath, env: {} })(inForce).finally(() => (loading -= 1))
   }
 
   const alive = (): Running => {
-    if (running === null) throw new Error('The scenario does not start the daemon')
+    if (running === null) throw new Error('The story does not start the daemon')
     return running
+  }
+
+  async function start(change?: Settings): Promise<void> {
+    write(change)
+    running = await startIn(runtimeDirectory, {
+      load,
+      clock,
+      random,
+      createFetchToken: service.createFetchToken,
+    })
+    logs.push(running.log)
+    await clock.settle()
   }
 
   /** The daemon ends in order. */
   async function stop(): Promise<void> {
-    const { daemon, ended, stopping, client } = alive()
+    const { end } = alive()
     running = null
-    client.socket.destroy()
-    stopping.abort()
-    await ended
-    await daemon.close()
+    await end()
   }
 
   /**
-   * The daemon is killed, `turns` turns of its loop after SIGUSR2 if there are any. All that it writes from
-   * here on is lost.
+   * The daemon is killed, so many turns of its loop after SIGUSR2 if there are any. All that it writes from here on is
+   * lost.
    */
   async function crash(turns = 0): Promise<void> {
     if (turns > 0) alive().refresh()
@@ -313,92 +139,84 @@ export function createWorld(given: Given, random = (): number => 0.5) {
     renameSync(left, directory)
   }
 
-  async function ask(type: string, data: object = {}): Promise<RawFrame> {
+  async function ask<T>(type: string, data: object = {}): Promise<T> {
     const { client, ended } = alive()
     const index = client.frames.length
     client.ask(type, { id: String(index), ...data })
     const frame = await Promise.race([client.frame(index), ended.then(() => undefined)])
     if (frame === undefined) throw new Error('The daemon does not answer')
     await clock.settle()
-    return frame
+    return frame.data as T
   }
 
-  /** Records are written in their order, and this one at once. */
-  async function alertLog(): Promise<string> {
-    const { daemon, log } = alive()
-    daemon.log('error', 'The scenario reads the log', { event: 'read' })
-    const lines = await expectUntil(
-      'the log',
-      () => log.lines().at(-1)?.includes('"read"') === true && log.lines(),
-    )
-    return lines
-      .map((line) => JSON.parse(line) as LogLine)
-      .flatMap(alertWords)
-      .join(', ')
-  }
-
-  return {
-    service: (next: ServiceAnswer): void => {
-      if (next.to === undefined) answers.clear()
-      answers.set(next.to, next)
-    },
+  const steps: Readonly<Record<string, (value: never) => unknown>> = {
+    service: service.answer,
     start,
     stop,
     crash,
-    reboot: async (): Promise<void> => {
+    reboot: async () => {
       await crash()
       rmSync(runtimeDirectory, { recursive: true })
       mkdirSync(runtimeDirectory)
-      clock = createClock(1_000, clock.now().wallMs)
+      clock = createFakeClock({ isBusy, bootMs: 1_000, wallMs: clock.now().wallMs })
     },
-    wait: (ms: number): Promise<void> => clock.advance(ms),
-    suspend: (ms: number): void => clock.suspend(ms),
-    setClock: (ms: number): void => {
-      clock.jumpWall(ms)
-      serviceOffsetMs -= ms
+    wait: (duration: string) => clock.advance(durationMs(duration)),
+    suspend: (duration: string) => clock.suspend(durationMs(duration)),
+    'set clock': (duration: string) => {
+      clock.jumpWall(durationMs(duration))
+      service.aheadMs -= durationMs(duration)
     },
-    /** A client's report. */
-    report: async (name: string): Promise<RejectResult> => {
-      const text = [...names].find(([, called]) => called === name)?.[0] ?? name
-      const { data } = await ask('token.reject', { fingerprint: fingerprintOf(text) })
-      return data as unknown as RejectResult
+    reports: async (name: string) => {
+      const fingerprint = fingerprintOf(service.tokens.get(name) ?? name)
+      const { verdict, retryAfterSeconds } = await ask<RejectResult>('token.reject', { fingerprint })
+      return { says: verdict, for: `${retryAfterSeconds}s` }
     },
-    need: async (ms: number): Promise<void> => {
-      await ask('token.get', { minValidSeconds: ms / 1000 })
+    needs: (duration: string) => ask('token.get', { minValidSeconds: durationMs(duration) / 1_000 }),
+    operator: async () => {
+      const { outcome, reason } = await ask<RefreshResult>('refresh.request')
+      return { says: reason ?? outcome }
     },
-    refresh: async (): Promise<string> => {
-      const asked = ask('refresh.request')
+    SIGUSR2: async () => {
+      alive().refresh()
       await clock.settle()
-      // Secret files are left alone for so long.
-      if (settings.files === true) await clock.advance(2_000)
-      const { outcome, reason } = (await asked).data as unknown as RefreshResult
-      return reason ?? outcome
     },
-    reload: async (change: Change): Promise<void> => {
-      settings = { ...settings, ...change }
-      writeConfig()
+    reload: async (change: Settings) => {
+      write(change)
       alive().reload()
       await clock.settle()
     },
-    /** The secret files are written: another pair, or the same once more. */
-    rotate: async (credentials: string): Promise<void> => {
-      settings = { ...settings, credentials }
-      writeSecrets(settings)
+    rotate: async (credentials: string) => {
+      write({ credentials })
       await clock.settle()
+    },
+    harm: (what: Harm) => {
+      if (what === 'log') alive().log.leave()
+      else full = what
+    },
+  }
+
+  return {
+    /** Resolves with what is answered. Throws if the step is unknown. */
+    play: async (step: Step): Promise<{ says?: string; for?: string }> => {
+      const [word, value] = partsOf(step)
+      const act = steps[word]
+      if (act === undefined) throw new Error(`Unknown step: ${word}`)
+      return ((await act(value as never)) ?? {}) as object
     },
     /** What a scenario may expect (README.md). */
     seen: async () => {
-      const status = (await ask('status.get')).data as unknown as StatusResult
-      const { data } = await ask('token.get')
-      const token = 'accessToken' in data ? (data as unknown as TokenResult) : null
+      const status = await ask<StatusResult>('status.get')
+      const answer = await ask<TokenResult | { code: string }>('token.get')
+      const token = 'accessToken' in answer ? answer : null
+      const { configuration } = status.daemon
       const { wallMs } = clock.now()
       return {
         state: status.state,
-        token: token === null ? 'none' : (names.get(token.accessToken) ?? token.accessToken),
+        token: token === null ? 'none' : (claimsOf(token.accessToken).name ?? token.accessToken),
         left: token && Date.parse(token.expiresAt) - wallMs,
         stale: token && token.stale,
-        requests,
-        'asked as': askedAs,
+        requests: service.requests,
+        'asked as': service.askedAs,
         next: status.nextAttemptAt === null ? 'never' : Date.parse(status.nextAttemptAt) - wallMs,
         failure: status.failure?.reason ?? 'none',
         detail: status.failure?.detail ?? 'none',
@@ -406,34 +224,20 @@ export function createWorld(given: Given, random = (): number => 0.5) {
         'refused by': token?.refusedBy?.join(' ') ?? 'none',
         attempts: status.failure?.attempts ?? 0,
         alert: status.alert?.reason ?? 'none',
-        'alert log': await alertLog(),
+        'alert log': alive().log.lines().flatMap(alertWords).join(', '),
         systemd: alive().notifications.join(', '),
         share: status.share?.state ?? 'none',
-        configuration: status.daemon.configuration.state,
-        problem: (status.daemon.configuration.problem ?? 'none').replaceAll(`${directory}/`, ''),
+        configuration: configuration.state,
+        problem: (configuration.problem ?? 'none').replaceAll(`${directory}/`, ''),
       }
     },
     /** The same in the daemon's own words. */
-    ask: async <T>(type: string, data?: object) => (await ask(type, data)).data as T,
-    /** SIGUSR2. */
-    signal: async (): Promise<void> => {
-      alive().refresh()
-      await clock.settle()
-    },
-    now: () => clock.now(),
-    awakeMs: () => clock.awakeMs(),
-    serviceNowMs,
+    ask,
+    nowMs: () => clock.now().wallMs,
+    serviceNowMs: service.nowMs,
     /** The text of a file that the daemon wrote, by its path in the directories; '' where there is none. */
     file: (path: string): string => textOf(join(directory, path)) ?? '',
-    harm: (what: Harm): void => {
-      if (what === 'run' || what === 'state') full = what
-      else alive().log.leave()
-    },
-    /** The full disk has space again. */
-    freeDisk: (): void => {
-      full = null
-    },
-    isFull: (): boolean => full !== null,
+    isFull: (): boolean => full !== 'none',
     /** All that was logged, by process. Records are written when the daemon ends, at the latest. */
     logged: (): string[] => logs.map((log) => log.lines().join('\n')),
     end: async (): Promise<void> => {
@@ -444,18 +248,144 @@ export function createWorld(given: Given, random = (): number => 0.5) {
   }
 }
 
-interface LogLine {
-  readonly event: string
-  readonly reminder?: number
+/** The word of a step and its value. */
+export function partsOf(step: Step): readonly [word: string, value?: unknown] {
+  return typeof step === 'string' ? [step] : Object.entries(step)[0]!
 }
 
-function alertWords({ event, reminder }: LogLine): string[] {
+/** The service of a story, whose answers are said by the word. */
+function createService(clock: () => ReturnType<typeof createFakeClock>) {
+  const answers = new Map<string, ServiceAnswer>([['', { jwt: 'A', life: '1h' }]])
+  let lastToken = ''
+
+  function tokenOf({ again, opaque, jwt = '', life = '1h', issued = '0s', without }: ServiceAnswer): string {
+    if (again === true) return lastToken
+    const iat = (service.nowMs() - durationMs(issued)) / 1_000
+    const claims = { exp: iat + durationMs(life) / 1_000, name: jwt }
+    lastToken = opaque ?? jwtOf(without?.includes('iat') === true ? claims : { iat, ...claims })
+    service.tokens.set(opaque ?? jwt, lastToken)
+    return lastToken
+  }
+
+  function responseOf(answer: ServiceAnswer) {
+    const { status, without, detail, body, 'Retry-After': retryAfter } = answer
+    const hasDate = without?.includes('Date') !== true
+    const headers = {
+      ...(hasDate && { date: new Date(service.nowMs()).toUTCString() }),
+      ...(retryAfter !== undefined && { 'retry-after': String(retryAfter) }),
+    }
+    const accessToken = status === undefined ? tokenOf(answer) : undefined
+    const text = JSON.stringify({ accessToken, detail, ...body })
+    return { status: status ?? 200, headers, body: Buffer.from(text) }
+  }
+
+  const service = {
+    /** The texts of its tokens by their names. */
+    tokens: new Map<string, string>(),
+    requests: 0,
+    /** Credentials and service of the last request. */
+    askedAs: 'none',
+    /** Its clock is right: the host's, and all that was taken from that. */
+    aheadMs: 0,
+    nowMs: (): number => clock().now().wallMs + service.aheadMs,
+    answer: (next: ServiceAnswer): void => {
+      const unknown = Object.keys(next).filter((word) => !ANSWER_WORDS.includes(word))
+      if (unknown.length > 0) throw new Error(`Unknown words of the service: ${unknown.join(', ')}`)
+      if (next.to === undefined) answers.clear()
+      answers.set(next.to ?? '', next)
+    },
+    createFetchToken: ({ service: described, pair, secrets }: FetchTokenOptions): FetchToken => {
+      return async (signal, { beforeRequest }) => {
+        await beforeRequest()
+        if (signal.aborted) return GIVEN_UP
+        service.requests += 1
+        if (service.requests > MAX_REQUESTS) throw new Error('The service is asked without end')
+        const name = pair.apiKey!.reveal().replace('key-of-', '')
+        service.askedAs = `${name} at ${new URL(described.tokenUrl).hostname.replace('.example', '')}`
+        const answer = answers.get(name) ?? answers.get('') ?? { status: 503 }
+        const waitMs = answer.hangs === true ? Infinity : durationMs(answer.after ?? '0s')
+        if (waitMs > 0) await clock().sleep(waitMs, signal)
+        if (signal.aborted) return GIVEN_UP
+        if (answer.silent !== undefined)
+          return { kind: 'transient', reason: answer.silent, detail: 'No answer' }
+        const { wallMs } = clock().now()
+        return outcomeOf(responseOf(answer), { service: described, pair, wallMs, secrets: secrets() })
+      }
+    },
+  }
+  return service
+}
+
+type Environment = Parameters<typeof createDaemon>[1]
+
+/** Starts the daemon of this runtime directory; resolves once it can be asked. */
+async function startIn(
+  runtimeDirectory: string,
+  environment: Pick<Environment, 'load' | 'clock' | 'random' | 'createFetchToken'>,
+) {
+  const stopping = new AbortController()
+  const log = createMemoryStream()
+  const notifications: string[] = []
+  const signals = { reload: (): void => undefined, refresh: (): void => undefined }
+  const daemon = await createDaemon(await environment.load(), {
+    ...environment,
+    env: { NOTIFY_SOCKET: '/run/systemd/notify' },
+    stderr: log,
+    inherited: { ipc: [], http: [], metrics: [] },
+    stop: stopping.signal,
+    sendDatagram: (_path, text) => {
+      for (const [, word = ''] of String(text).matchAll(/^(READY|RELOADING|STOPPING)=1$/gm))
+        notifications.push(word)
+    },
+  })
+  const ended = daemon.run({
+    onReload: (listener) => (signals.reload = listener),
+    onRefresh: (listener) => (signals.refresh = listener),
+  })
+  const client = await Promise.race([connected(join(runtimeDirectory, 'ipc.sock')), ended.then(() => null)])
+  if (client === null) throw new Error('The daemon has ended')
+  return {
+    client,
+    ended,
+    log,
+    notifications,
+    /** SIGHUP. */
+    reload: () => signals.reload(),
+    /** SIGUSR2. */
+    refresh: () => signals.refresh(),
+    end: async (): Promise<void> => {
+      client.socket.destroy()
+      stopping.abort()
+      await ended
+      await daemon.close()
+    },
+  }
+}
+
+async function connected(path: string): Promise<RawClient> {
+  for (;;) {
+    try {
+      return await connectRaw(path)
+    } catch {
+      await turn()
+    }
+  }
+}
+
+function alertWords(line: string): string[] {
+  const { event, reminder } = JSON.parse(line) as { event: string; reminder?: number }
   if (event === 'alert-resolved') return ['resolved']
   if (event !== 'alert') return []
   return [reminder === undefined ? 'alert' : 'reminder']
 }
 
-/** Milliseconds of "1h", "+1h" or "-1h". Throws where it is no duration: a scenario must not be misread. */
+/** The claims of a token; none: it is opaque. */
+export function claimsOf(token: string): { exp?: number; name?: string } {
+  const [, payload = ''] = token.split('.')
+  return JSON.parse(Buffer.from(payload, 'base64url').toString() || '{}') as object
+}
+
+/** Milliseconds of "1h", "+1h" or "-1h". Throws where it is no duration: a story must not be misread. */
 export function durationMs(text: string): number {
   const ms = parseDuration(text.replace(/^[+-]/, ''))
   if (ms === undefined) throw new Error(`"${text}" is no duration`)

@@ -6,6 +6,13 @@ export type FakeClock = ReturnType<typeof createFakeClock>
 /** More than any test here wakes at one moment: ends a loop that sleeps for no time at all. */
 const MAX_WAKES_AT_ONCE = 1_000
 
+/** Requests to the file system, as process.getActiveResourcesInfo names them. */
+const FILE_REQUESTS = new Set(['FSReqPromise', 'FSReqCallback', 'FileHandleCloseReq', 'CloseReq'])
+
+/** Reports whether this process waits for the file system: then a fake clock must stand still. */
+export const filesAreBusy = (): boolean =>
+  process.getActiveResourcesInfo().some((name) => FILE_REQUESTS.has(name))
+
 /** Without the checks of node:timers/promises, a million times. */
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 
