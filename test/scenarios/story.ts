@@ -9,7 +9,7 @@ const GIVEN = { credentials: 'one', baseUrl: 'here', alerts: { noTokenAfter: '10
 const TICK_MS = 15_000
 /** The clocks of the story go in fractions, and those of the answers in milliseconds. */
 const GRAIN_MS = 2
-const ENDS = ['stop', 'crash', 'reboot']
+const ENDS = new Set(['stop', 'crash', 'reboot'])
 
 /** Plays the story: after each end comes a start, and each report is of the current token. Returns what did not hold. */
 export async function playStory(steps: readonly Step[], seed: number): Promise<readonly string[]> {
@@ -30,9 +30,9 @@ export async function playStory(steps: readonly Step[], seed: number): Promise<r
     const before = baseUrl
     if (word === 'reload') baseUrl = (value as Settings).baseUrl ?? baseUrl
     // What a daemon that ends knew is kept where its disks take it; another service drops the token.
-    if (ENDS.includes(word) || baseUrl !== before) kept = ''
+    if (ENDS.has(word) || baseUrl !== before) kept = ''
     await world.play(word === 'reports' ? { reports: kept } : step)
-    if (ENDS.includes(word)) await world.play('start')
+    if (ENDS.has(word)) await world.play('start')
   }
 
   async function look({ isSettled }: { isSettled: boolean }): Promise<StatusResult> {
