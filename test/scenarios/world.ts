@@ -84,21 +84,21 @@ export async function createWorld(random = (): number => 0.5) {
   function write(change: Settings = {}): void {
     settings = { ...settings, ...change }
     const { credentials, baseUrl, ...others } = settings
-    const config = ({
-	baseUrl: `https://${baseUrl}.example`,
-	credentials: {
-		apiKey: { file: 'apiKey' },
-		apiSecret: { file: 'apiSecret' }
-	},
-	http: false,
-	log: {
-		level: 'debug',
-		format: 'json'
-	},
-	runtimeDirectory,
-	stateDirectory,
-	...others
-})
+    const config = {
+      baseUrl: `https://${baseUrl}.example`,
+      credentials: {
+        apiKey: { file: 'apiKey' },
+        apiSecret: { file: 'apiSecret' },
+      },
+      http: false,
+      log: {
+        level: 'debug',
+        format: 'json',
+      },
+      runtimeDirectory,
+      stateDirectory,
+      ...others,
+    }
     writeFileSync(join(directory, 'apiKey'), `key-of-${credentials}`, { mode: 0o600 })
     writeFileSync(join(directory, 'apiSecret'), `secret-of-${credentials}`, { mode: 0o600 })
     writeFileSync(configPath, JSON.stringify(config), { mode: 0o600 })
@@ -209,7 +209,7 @@ export async function createWorld(random = (): number => 0.5) {
       const [word, value] = partsOf(step)
       const act = steps[word]
       if (act === undefined) throw new Error(`Unknown step: ${word}`)
-      return ((await act(value as never)) ?? {})
+      return (await act(value as never)) ?? {}
     },
     /** What a scenario may expect (README.md). */
     seen: async () => {
