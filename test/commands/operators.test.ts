@@ -5,9 +5,9 @@ import { alertFile } from '../support/daemon.ts'
 import { accountInactive, granting } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 
-test('refresh asks the service now and says how it went: another token, the same one, or none (75)', async () => {
+test('refresh asks now and says how it went: another token, the same one, or none (75); alert-test raises an alert', async () => {
   const token = hourToken(2)
-  const { cli, service } = await commandWorld()
+  const { cli, daemon, service } = await commandWorld()
   await cli(['token'])
   service.answer(granting(token))
   const life = String.raw`[0-9a-f]{16}, good for (59 min( \d+ s)?|1 h)\.\n$`
@@ -23,6 +23,12 @@ test('refresh asks the service now and says how it went: another token, the same
   expect(stderr).toMatch(
     /^No new token \(server-error\): .+\. .*goes on asking.*\. Token [0-9a-f]{16} is still served\.\n$/,
   )
+  const rehearsed = await cli(['alert-test'])
+  expect(rehearsed).toMatchObject({
+    status: 0,
+    stdout: expect.stringMatching(/ is over at \S+Z: /) as string,
+  })
+  expect(await expectUntil('alert.json', () => alertFile(daemon))).toMatchObject({ test: true })
 })
 
 test('reload says what is in force, what needs a restart, and how it went with another pair', async () => {
@@ -67,16 +73,6 @@ test('a pair that is refused is 77, one without an answer 75, and neither is in 
   expect(tried.stdout).toMatch(/The other pair has given no token yet/)
   expect((await cli(['token'])).stdout).toBe(token)
   expect((await cli(['status'])).stdout).toContain('another pair')
-})
-
-test('alert-test raises an alert that is marked as a test, and says until when', async () => {
-  const { cli, daemon, service } = await commandWorld({ answer: granting(hourToken()) })
-  await service.arrived(1)
-  await cli(['token'])
-  const { status, stdout } = await cli(['alert-test'])
-  expect(stdout).toMatch(/^A test alert is raised, and is over at \S+Z: /)
-  expect(status).toBe(0)
-  expect(await expectUntil('alert.json', () => alertFile(daemon))).toMatchObject({ test: true })
 })
 
 test('of a refused account, refresh is 77, and alert-test 75 while that alert is raised', async () => {

@@ -22,14 +22,10 @@ test('reports the current token, that of a fingerprint, or one on stdin; always 
 })
 
 test.each([
-  ['held', 0, /^held: it is too soon after the last report \(it is asked in 20 s\)\n$/],
-  ['replaced', 0, /^replaced: .*take the current one\n$/],
-  ['unchanged', 0, /^unchanged: .*another cause/],
-  ['refused', 77, /^refused: .*kyc-tokend status/],
-  // Of a newer daemon.
-  ['queued', 0, /^queued\n$/],
-])('says what %s means', async (verdict, status, sentence) => {
-  const daemon = await answering({ verdict, ...(verdict === 'held' && { retryAfterSeconds: 20 }) })
+  ['held', 0, { retryAfterSeconds: 20 }, /^held: .* in 20 s/],
+  ['refused', 77, {}, /^refused: .*kyc-tokend status/],
+])('says what %s means, and ends with %d', async (verdict, status, more, sentence) => {
+  const daemon = await answering({ verdict, ...more })
   const ended = await runCli(['reject', fingerprint, '--socket', daemon.path])
   expect(ended).toMatchObject({ status, stdout: expect.stringMatching(sentence) as string })
 })

@@ -53,13 +53,4 @@ describe('the command sandbox', () => {
     expect(output).toMatch(/^ {2}account-not-found +401 "invalid_client": refused for good$/m)
     expect(output).toMatch(/^ {2}account-inactive +400, because `service\.refusals` names no such refusal$/m)
   })
-
-  it('says so where its port is in use, and where an option is wrong', async () => {
-    const port = new URL(await urlOf(start())).port
-    await expect(start({ port }).status).rejects.toThrow(/EADDRINUSE/)
-    for (const wrong of ['-1', '65536', 'http', ''])
-      await expect(start({ port: wrong }).status).rejects.toThrow(/^--port takes a number/)
-    for (const wrong of ['60', '999ms', '10000d'])
-      await expect(start({ 'token-lifetime': wrong }).status).rejects.toThrow(/^--token-lifetime takes/)
-  })
 })

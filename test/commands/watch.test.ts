@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { commandWorld, hourToken } from '../support/daemon-world.ts'
-import { runCli, startCli } from '../support/run-cli.ts'
+import { startCli } from '../support/run-cli.ts'
 import { granting, type Answer } from '../support/service.ts'
 import { expectUntil } from '../support/until.ts'
 
@@ -37,11 +37,4 @@ test('says why there is no token, in JSON too', async () => {
   const { lines } = watch(daemon.ipcPath)
   await expectUntil('the fault', () => lines().length > 0)
   expect(lines()[0]).toMatchObject({ code: 'no-token-yet', reason: 'server-error' })
-})
-
-test.each([
-  ['without a daemon', '/nonexistent', 69],
-  ['named by an unset variable, which is not the default', '', 64],
-])('at a socket %s it ends', async (_, socket, status) => {
-  expect(await runCli(['watch', '--socket', socket])).toMatchObject({ status, stdout: '' })
 })
