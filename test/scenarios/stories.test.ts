@@ -46,7 +46,7 @@ const words: [weight: number, word: string, values: fc.Arbitrary<unknown>][] = [
   [2, 'needs', minutes(1 / 60, 60)],
   [3, 'reports', fc.constant('')],
   [2, 'SIGUSR2', fc.constant(null)],
-  [2, 'rotate', fc.constantFrom('one', 'two')],
+  [2, 'write', fc.record({ credentials: fc.constantFrom('one', 'two') })],
   [2, 'reload', settings],
   [3, 'crash', fc.oneof(fc.constant(0), fc.nat(60))],
   [5, 'harm', fc.constantFrom<Harm[]>('run', 'state', 'log', 'none')],
@@ -64,7 +64,7 @@ const minute = { wait: '1m' }
 const refused = { service: refusal }
 const again = { service: { again: true } }
 const network = { service: { silent: 'network' } }
-const pair = { rotate: 'two' }
+const pair = { write: { credentials: 'two' } }
 const WITH_TOKEN: readonly Step[] = [{ service: { jwt: 'first', life: '1h' } }, minute]
 const refusedAfterShort = [
   { service: { jwt: 'short', life: '5m' } },
@@ -91,7 +91,7 @@ const former: [Step[], number][] = [
   [[{ service: { opaque: 'opaque' } }, minute, network, { suspend: '16m' }], 0],
   [[{ harm: 'state' }, { wait: '501ms' }, 'reboot', { harm: 'run' }, 'crash'], 0],
   [[...WITH_TOKEN, refused, pair, { reload: {} }, minute, 'SIGUSR2', minute], 0],
-  [[...WITH_TOKEN, refused, pair, { reload: {} }, 'crash', minute, { rotate: 'one' }], 0],
+  [[...WITH_TOKEN, refused, pair, { reload: {} }, 'crash', minute, { write: { credentials: 'one' } }], 0],
   [[...WITH_TOKEN, { service: { to: 'two', status: 503 } }, pair, { reload: {} }, 'crash', minute], 0],
   [[...WITH_TOKEN, pair, 'SIGUSR2', 'SIGUSR2'], 0],
   [

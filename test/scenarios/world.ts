@@ -13,7 +13,7 @@ import type { FetchToken } from '../../src/token/outcome.ts'
 import { textOf } from '../support/daemon.ts'
 import { createFakeClock, filesAreBusy } from '../support/fake-clock.ts'
 import { watchFileCalls } from '../support/file-calls.ts'
-import { connectRaw, type RawClient } from '../support/ipc-client.ts'
+import { askOnce, connectRaw } from '../support/ipc-client.ts'
 import { jwtOf } from '../support/jwt.ts'
 import { createMemoryStream } from '../support/memory-stream.ts'
 import { tempDirectory } from '../support/temp-directory.ts'
@@ -59,7 +59,8 @@ const MAX_REQUESTS = 1_000
 type Running = Awaited<ReturnType<typeof startIn>>
 export type World = Awaited<ReturnType<typeof createWorld>>
 
-export async function createWorld(random = (): number => 0.5) {
+/** `through`: the reading of the files, of which a test makes another one. */
+export async function createWorld({ random = (): number => 0.5, through = (load: Load) => load } = {}) {
   const directory = await tempDirectory('memory')
   const runtimeDirectory = join(directory, 'run')
   const stateDirectory = join(directory, 'state')
@@ -104,10 +105,10 @@ export async function createWorld(random = (): number => 0.5) {
     writeFileSync(configPath, JSON.stringify(config), { mode: 0o600 })
   }
 
-  const load: Load = async (inForce) => {
+  const load = through(async (inForce) => {
     loading += 1
     return createLoad({ configPath, env: {} })(inForce).finally(() => (loading -= 1))
-  }
+  })
 
   const alive = (): Running => {
     if (running === null) throw new Error('The story does not start the daemon')
@@ -148,10 +149,8 @@ export async function createWorld(random = (): number => 0.5) {
   }
 
   async function ask<T>(type: string, data: object = {}): Promise<T> {
-    const { client, ended } = alive()
-    const index = client.frames.length
-    client.ask(type, { id: String(index), ...data })
-    const frame = await Promise.race([client.frame(index), ended.then(() => undefined)])
+    const answer = askOnce(join(runtimeDirectory, 'ipc.sock'), type, data)
+    const frame = await Promise.race([answer, alive().ended.then(() => undefined)])
     if (frame === undefined) throw new Error('The daemon does not answer')
     await clock.settle()
     return frame.data as T
@@ -193,8 +192,8 @@ export async function createWorld(random = (): number => 0.5) {
       alive().reload()
       await clock.settle()
     },
-    rotate: async (credentials: string) => {
-      write({ credentials })
+    write: async (change: Settings) => {
+      write(change)
       await clock.settle()
     },
     harm: (what: Harm) => {
@@ -243,6 +242,7 @@ export async function createWorld(random = (): number => 0.5) {
     ask,
     nowMs: () => clock.now().wallMs,
     serviceNowMs: service.nowMs,
+    directory,
     /** The text of a file that the daemon wrote, by its path in the directories; '' where there is none. */
     file: (path: string): string => textOf(join(directory, path)) ?? '',
     isFull: (): boolean => full !== 'none',
@@ -350,10 +350,9 @@ async function startIn(
     onReload: (listener) => (signals.reload = listener),
     onRefresh: (listener) => (signals.refresh = listener),
   })
-  const client = await Promise.race([connected(join(runtimeDirectory, 'ipc.sock')), ended.then(() => null)])
-  if (client === null) throw new Error('The daemon has ended')
+  const listening = untilListening(join(runtimeDirectory, 'ipc.sock'))
+  await Promise.race([listening, ended.then(() => Promise.reject(new Error('The daemon has ended')))])
   return {
-    client,
     ended,
     log,
     notifications,
@@ -362,7 +361,6 @@ async function startIn(
     /** SIGUSR2. */
     refresh: () => signals.refresh(),
     end: async (): Promise<void> => {
-      client.socket.destroy()
       stopping.abort()
       await ended
       await daemon.close()
@@ -370,10 +368,10 @@ async function startIn(
   }
 }
 
-async function connected(path: string): Promise<RawClient> {
+async function untilListening(path: string): Promise<void> {
   for (;;) {
     try {
-      return await connectRaw(path)
+      return void (await connectRaw(path)).socket.destroy()
     } catch {
       await turn()
     }
