@@ -1,6 +1,24 @@
-// The rules over what a real daemon logged: each process by itself, by its records in their order. What the
-// log does not say (files that were written, another configuration at a start) allows what depends on it.
-import { checkWith, sentenceOf, type Broke } from './rules.ts'
+// The rules of the contract that hold for every run, over what a real daemon logged: each process by itself, by its
+// records in their order. What the log does not say (files that were written, another configuration at a start) allows
+// what depends on it.
+
+/** The rules, by the names that they have here. */
+export const RULES = {
+  'one-at-a-time': 'two requests at once',
+  refused: 'a request after a refusal that nobody has ended',
+  'client-pace': 'two requests that clients caused too soon after each other',
+  'good-token': 'a good token is not served',
+  expired: 'a token past its end is handed out',
+  number: 'two tokens have one number',
+  'alert-missing': 'what an operator must know of raises no alert',
+  'alert-once': 'an alert is raised twice',
+  'alert-rank': 'an alert that is outranked is raised',
+  'alert-end': 'an alert ends that was not raised',
+  'trial-once': 'one trial has two records',
+} as const
+
+/** Reports the rule unless the claim holds; `detail`: by what it is broken. */
+type Check = (isHeld: boolean, rule: keyof typeof RULES, detail?: string) => void
 
 /** A record: its fields as they were logged, in JSON or as texts. */
 export interface Logged {
@@ -21,7 +39,9 @@ const ACTS = new Set(['operator', 'reload'])
 /** The sentences of the rules that the records of one process do not keep to. */
 export function brokenByRecords(records: readonly Logged[]): string[] {
   const broken = new Set<string>()
-  const note = createNote((rule, detail) => broken.add(sentenceOf(rule, detail)))
+  const note = createNote((isHeld, rule, detail) => {
+    if (!isHeld) broken.add(detail === undefined ? RULES[rule] : `${RULES[rule]} (${detail})`)
+  })
   // Without debug records what came of the attempts has to do.
   const hasAttempts = records.some(({ event }) => event === 'attempt')
   for (const record of records) {
@@ -44,10 +64,9 @@ function attemptsOf({ atMs, event, fields }: Logged): Logged[] {
 }
 
 /** Returns the function that hears of each record. */
-function createNote(broke: Broke): (record: Logged) => void {
-  const requests = createLoggedRequests(broke)
-  const alerts = createLoggedAlerts(broke)
-  const check = checkWith(broke)
+function createNote(check: Check): (record: Logged) => void {
+  const requests = createLoggedRequests(check)
+  const alerts = createLoggedAlerts(check)
   let generation = 0
   let untried: { readonly atMs: number; readonly error: unknown } | null = null
 
@@ -72,8 +91,7 @@ function createNote(broke: Broke): (record: Logged) => void {
   }
 }
 
-function createLoggedRequests(broke: Broke): (record: Logged) => void {
-  const check = checkWith(broke)
+function createLoggedRequests(check: Check): (record: Logged) => void {
   let endedMs = -Infinity
   let clientMs = -Infinity
   let isRefused = false
@@ -95,8 +113,7 @@ function createLoggedRequests(broke: Broke): (record: Logged) => void {
   }
 }
 
-function createLoggedAlerts(broke: Broke): (record: Logged) => void {
-  const check = checkWith(broke)
+function createLoggedAlerts(check: Check): (record: Logged) => void {
   /** Undefined: a former process may have raised one. */
   let raised: string | null | undefined
   let isRefused = false
