@@ -103,26 +103,15 @@ describe('secret files that change', () => {
   })
 })
 
-describe('an operator who asks', () => {
-  it('has changed files used at once, and shares the request of another one', async () => {
-    const { ask, play, seen } = await started()
-    await play({ service: { jwt: 'B', after: '1s' } }, { write: { credentials: 'second' } })
-    const both = Promise.all([ask('refresh.request'), ask('refresh.request')])
-    await play({ wait: '2s' })
-    expect(await both).toMatchObject([{ outcome: 'ok' }, { outcome: 'ok' }])
-    expect(await seen()).toMatchObject({ token: 'B', requests: 2, 'asked as': 'second at first' })
-  })
-
-  it('waits for 5 s for a disk that does not answer, and has the running pair asked', async () => {
-    const never = new Promise<never>(() => undefined)
-    let isHung = false
-    const { ask, after, play } = await started((load) => async (inForce) => (isHung ? never : load(inForce)))
-    isHung = true
-    await play({ write: { credentials: 'second' } })
-    const refreshed = ask('refresh.request')
-    expect(await after('4900ms', refreshed)).toBeNull()
-    expect(await after('200ms', refreshed)).toMatchObject({ outcome: 'ok' })
-  })
+it('an operator waits for 5 s for a disk that does not answer, and has the running pair asked', async () => {
+  const never = new Promise<never>(() => undefined)
+  let isHung = false
+  const { ask, after, play } = await started((load) => async (inForce) => (isHung ? never : load(inForce)))
+  isHung = true
+  await play({ write: { credentials: 'second' } })
+  const refreshed = ask('refresh.request')
+  expect(await after('4900ms', refreshed)).toBeNull()
+  expect(await after('200ms', refreshed)).toMatchObject({ outcome: 'ok' })
 })
 
 describe('a reload', () => {
