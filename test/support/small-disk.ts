@@ -25,10 +25,8 @@ export function smallDisk(path: string) {
     /** Frees the space again. */
     empty: () => rmSync(filler),
     /** The kernel refuses it while a file there is being written. */
-    readOnly: async (isReadOnly: boolean): Promise<void> => {
-      const words = ['-o', `remount,${isReadOnly ? 'ro' : 'rw'}`, path]
-      await expectUntil('the mount', () => spawnSync('mount', words).status === 0)
-    },
+    makeReadOnly: () =>
+      expectUntil('the mount', () => spawnSync('mount', ['-o', 'remount,ro', path]).status === 0),
   }
 }
 
